@@ -2,6 +2,7 @@
 #include "emulator/emu.h"
 #include "harness/about.h"
 #include "harness/backend.h"
+#include "harness/backward.h"
 #include "harness/progress.h"
 #include "harness/serving.h"
 #include "harness/tensor_memory.h"
@@ -27,14 +28,39 @@ struct emu {
     uint64_t lse, tickets; /* lse is 0 where it is not wanted */
     uint64_t serving;
     uint64_t dump;
+    uint64_t backward[N_BACKWARD];
     const struct instance *instance;
+    size_t findings;     /* of all kernels of the last launch */
+    emu_counters tables; /* likewise */
+    emu_counter *rows;   /* of the tables, owned */
+    emu_region *regions; /* likewise */
 };
 
 static void emu_close(struct backend *backend) {
     struct emu *emu = (struct emu *)backend;
     if (emu->device) emu_device_free(emu->device);
     if (emu->module) emu_unload(emu->module);
+    free(emu->rows);
+    free(emu->regions);
     free(emu);
+}
+
+/* What a backward problem has beside the tensors, and what the forward pass left. */
+static enum status set_backward(struct emu *emu, struct failure *failure) {
+    const struct problem *problem = &emu->problem;
+    const size_t lse_bytes = (size_t)problem_lse_bytes(problem), O_bytes = (size_t)problem_bytes(problem, TENSOR_O);
+    for (int i = 0; i < N_BACKWARD; i++) {
+        const uint64_t bytes = (uint64_t)backward_bytes(problem, (enum backward_memory)i);
+        emu->backward[i] = emu_alloc(emu->device, backward_name((enum backward_memory)i), bytes, EMU_BUFFER);
+        if (!emu->backward[i]) return fail_memory(failure, bytes, "a gradient in the emulator");
+        memset(emu_host_bytes(emu->device, emu->backward[i]), 0, (size_t)bytes);
+    }
+    if (!(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, EMU_BUFFER)))
+        return fail_memory(failure, lse_bytes, "log-sum-exp in the emulator");
+    memcpy(emu_host_bytes(emu->device, emu->lse), emu->inputs->lse, lse_bytes);
+    memcpy(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), emu->inputs->O, O_bytes);
+    memcpy(emu_host_bytes(emu->device, emu->backward[OF_DO]), emu->inputs->dO, O_bytes);
+    return STATUS_OK;
 }
 
 /* The emulator's buffers live as long as its device: a new problem takes a new device. */
@@ -49,7 +75,7 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
     /* Of an output every byte has to be written, of one with gaps the rows: unwritten ones are found as NaN. */
     const bool all_of_lse = problem->layout == LAYOUT_PACKED || !problem_is_ragged(problem);
-    const bool all_of_O = problem->layout != LAYOUT_PADDED && all_of_lse;
+    const bool all_of_O = problem->layout != LAYOUT_PADDED && all_of_lse && !problem->backward;
     for (int t = 0; t < N_TENSORS; t++) {
         const int64_t bytes = problem_device_bytes(problem, (enum tensor)t);
         const bool output = t == TENSOR_O && all_of_O;
@@ -58,6 +84,7 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
         if (t != TENSOR_O)
             tensor_spread(problem, (enum tensor)t, inputs->tensors[t], emu_host_bytes(emu->device, emu->tensors[t]));
     }
+    if (problem->backward) return set_backward(emu, failure);
     const uint64_t lse_bytes = (uint64_t)problem_device_lse_bytes(problem);
     if (problem->lse && !(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, all_of_lse ? EMU_OUTPUT : EMU_BUFFER)))
         return fail_memory(failure, lse_bytes, "log-sum-exp in the emulator");
@@ -102,18 +129,33 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     if (entry->param_bytes != parameters_bytes(&instance->config))
         return fail(
             failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol, entry->param_bytes,
-            instance->config.serves       ? "serving_args"
-            : instance->config.any_length ? "attention_args"
-                                          : "forward_args",
+            config_is_backward(&instance->config) ? "backward_args"
+            : instance->config.serves             ? "serving_args"
+            : instance->config.any_length         ? "attention_args"
+                                                  : "forward_args",
             instance->config.tensor_copies ? " and tensor_maps have" : " has", parameters_bytes(&instance->config));
     emu_error error;
-    if (!emu_decode(emu->module, instance->entry, &error)) return fail_load(&error, failure);
+    const int entries[] = {instance->entry, instance->before.symbol ? instance->before.entry : instance->entry,
+                           instance->behind.symbol ? instance->behind.entry : instance->entry};
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+        if (!emu_decode(emu->module, entries[i], &error)) return fail_load(&error, failure);
     return instance->config.tickets ? set_tickets(emu, failure) : STATUS_OK;
+}
+
+static void poison_gradients(const struct emu *emu) {
+    for (int i = 0; i < N_BACKWARD; i++)
+        if (backward_is_written((enum backward_memory)i))
+            memset(emu_host_bytes(emu->device, emu->backward[i]), POISON_BYTE,
+                   (size_t)backward_bytes(&emu->problem, (enum backward_memory)i));
 }
 
 static enum status emu_poison(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     (void)failure;
+    if (emu->problem.backward) {
+        poison_gradients(emu);
+        return STATUS_OK;
+    }
     memset(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), POISON_BYTE,
            (size_t)problem_device_bytes(&emu->problem, TENSOR_O));
     if (emu->lse)
@@ -168,7 +210,7 @@ static struct progress *start_progress(const struct emu *emu, const emu_launch *
                                 .context = emu->device});
 }
 
-static serving_args arguments_of(const struct emu *emu) {
+static union kernel_args arguments_of(const struct emu *emu) {
     attention_args args = problem_args(&emu->problem);
     args.Q = (const void *)(uintptr_t)emu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)emu->tensors[TENSOR_K];
@@ -177,7 +219,8 @@ static serving_args arguments_of(const struct emu *emu) {
     args.debug = (void *)(uintptr_t)emu->dump;
     args.LSE = (float *)(uintptr_t)emu->lse;
     args.tickets = emu->instance->config.tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
-    return serving_args_of(&emu->problem, args, emu->serving);
+    if (emu->problem.backward) return (union kernel_args){.backward = backward_args_of(args, emu->backward)};
+    return (union kernel_args){.serving = serving_args_of(&emu->problem, args, emu->serving)};
 }
 
 static enum status fail_events(const struct emu *emu, struct failure *failure) {
@@ -206,34 +249,113 @@ static enum status run_launch(struct emu *emu, emu_launch *launch, emu_status *e
     return complete && closed ? STATUS_OK : fail_events(emu, failure);
 }
 
+/* Append the rows of a kernel's counters, and its regions, which the rows name by their place. */
+static bool append_rows(struct emu *emu, const emu_counters *new) {
+    emu_counters *const all = &emu->tables;
+    const size_t count = all->count + new->count, region_count = all->region_count + new->region_count;
+    emu_counter *const rows = realloc(emu->rows, (count + 1) * sizeof *rows);
+    if (rows) emu->rows = rows;
+    emu_region *const regions = realloc(emu->regions, (region_count + 1) * sizeof *regions);
+    if (regions) emu->regions = regions;
+    if (!rows || !regions) return false;
+    for (size_t i = 0; i < new->count; i++) {
+        rows[all->count + i] = new->rows[i];
+        rows[all->count + i].region += (int)all->region_count;
+    }
+    memcpy(regions + all->region_count, new->regions, new->region_count * sizeof *regions);
+    all->rows = rows, all->count = count;
+    all->regions = regions, all->region_count = region_count;
+    return true;
+}
+
+/* Add the counters of the kernel that ran last to those of the launch. */
+static enum status add_counters(struct emu *emu, struct failure *failure) {
+    const emu_counters *const new = emu_counts(emu->device);
+    emu_counter *const total = &emu->tables.total;
+    size_t findings;
+    if (!append_rows(emu, new)) return fail_memory(failure, new->count * sizeof *new->rows, "counters");
+    emu_findings(emu->device, &findings);
+    total->executed += new->total.executed;
+    total->lanes += new->total.lanes;
+    total->wavefronts += new->total.wavefronts;
+    total->ideal += new->total.ideal;
+    total->sectors += new->total.sectors;
+    total->requests += new->total.requests;
+    total->bytes += new->total.bytes;
+    emu->tables.steps += new->steps;
+    emu->tables.traced += new->traced;
+    emu->tables.races_unseen |= new->races_unseen;
+    emu->tables.orders |= new->orders;
+    emu->findings += findings;
+    return STATUS_OK;
+}
+
+/* Run one kernel with the parameters that a launch has. The small ones of a backward pass leave no events. */
+static enum status run_kernel(struct emu *emu, emu_launch *launch, bool small, struct failure *failure) {
+    emu_error error = {0};
+    emu_status ended = EMU_OK;
+    char label[120];
+    struct progress *const progress = start_progress(emu, launch, label, sizeof label);
+    enum status status = STATUS_OK;
+    if (small)
+        ended = emu_run(emu->device, emu->module, launch, &error);
+    else
+        status = run_launch(emu, launch, &ended, &error, failure);
+    progress_stop(progress);
+    if (status) return status;
+    if (ended != EMU_REFUSED) return add_counters(emu, failure);
+    return fail(failure, STATUS_ERROR, "the emulator refuses %s: line %d of the PTX: %s", emu->instance->symbol,
+                error.line, error.text);
+}
+
+/* The kernels of a backward pass one after the other, up to the first in which something was found: explain() has the
+ * findings of the last. The small ones take no tensor maps. */
+static enum status run_backward(struct emu *emu, emu_launch launch, const attention_args *args,
+                                struct failure *failure) {
+    struct step steps[MOST_STEPS];
+    const int count = backward_steps(emu->instance, args, steps);
+    const uint32_t all_bytes = launch.param_bytes;
+    for (int i = 0; i < count && !emu->findings; i++) {
+        const launch_shape shape = steps[i].shape;
+        launch.entry = steps[i].entry;
+        launch.param_bytes = steps[i].main ? all_bytes : sizeof(backward_args);
+        memcpy(launch.grid, (const uint32_t[]){shape.grid_x, shape.grid_y, shape.grid_z}, sizeof launch.grid);
+        launch.block[0] = shape.threads;
+        launch.dynamic_shared = shape.smem_bytes;
+        const enum status status = run_kernel(emu, &launch, !steps[i].main, failure);
+        if (status) return status;
+    }
+    return STATUS_OK;
+}
+
 /* A finding is reported by explain() and counted in counts; only a kernel that could not continue is a failure here. */
 static enum status emu_launch_once(struct backend *backend, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     emu_launch launch = make_launch(emu, &emu->problem, emu->instance);
-    const serving_args args = arguments_of(emu);
+    const union kernel_args args = arguments_of(emu);
     struct parameter_block block;
-    emu_error error = {0};
-    char label[120];
-    const enum status status = parameters_of_emulator(&emu->instance->config, &args.attention, &block, failure);
+    enum status status = parameters_of_emulator(&emu->instance->config, &args.attention, &block, failure);
     if (status) return status;
     launch.params = block.bytes;
-    launch.param_bytes = block.size;
-    struct progress *const progress = start_progress(emu, &launch, label, sizeof label);
-    emu_status ended = EMU_OK;
-    const enum status written = run_launch(emu, &launch, &ended, &error, failure);
-    progress_stop(progress);
-    if (written) return written;
-    if (ended == EMU_OK && emu->trace.file && !emu_counts(emu->device)->traced)
+    launch.param_bytes = (uint32_t)block.size;
+    emu->findings = 0;
+    emu->tables = (emu_counters){0};
+    status = emu->problem.backward ? run_backward(emu, launch, &args.attention, failure)
+                                   : run_kernel(emu, &launch, false, failure);
+    if (!status && !emu->findings && emu->trace.file && !emu->tables.traced)
         return fail(failure, STATUS_USAGE,
                     "--trace '%s': no such instruction ran; --counters prints the lines that did", emu->how.trace);
-    if (ended != EMU_REFUSED) return STATUS_OK;
-    return fail(failure, STATUS_ERROR, "the emulator refuses %s: line %d of the PTX: %s", emu->instance->symbol,
-                error.line, error.text);
+    return status;
 }
 
 static enum status emu_read_output(struct backend *backend, struct output *output, struct failure *failure) {
     struct emu *emu = (struct emu *)backend;
     (void)failure;
+    output->strays = 0;
+    for (int t = 0; t < N_INPUTS && emu->problem.backward; t++)
+        memcpy(output->gradients[t], emu_host_bytes(emu->device, emu->backward[OF_DQ + t]),
+               (size_t)problem_bytes(&emu->problem, (enum tensor)t));
+    if (emu->problem.backward) return STATUS_OK;
     output->strays =
         tensor_gather(&emu->problem, TENSOR_O, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), output->O);
     if (emu->lse) output->strays += lse_gather(&emu->problem, emu_host_bytes(emu->device, emu->lse), output->lse);
@@ -258,15 +380,13 @@ static enum status emu_read_dump(struct backend *backend, int64_t offset, void *
 
 static void emu_totals(const struct backend *backend, struct counts *counts) {
     const struct emu *emu = (const struct emu *)backend;
-    const emu_counters *counters = emu_counts(emu->device);
-    size_t findings;
-    emu_findings(emu->device, &findings);
+    const emu_counters *const counters = &emu->tables;
     *counts = (struct counts){.executed = counters->total.executed,
                               .wavefronts = counters->total.wavefronts,
                               .ideal = counters->total.ideal,
                               .sectors = counters->total.sectors,
-                              .findings = findings,
-                              .orders = counters->orders,
+                              .findings = emu->findings,
+                              .orders = emu->tables.orders,
                               .tables = emu->how.tables ? counters : NULL};
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
@@ -280,7 +400,7 @@ static void emu_totals(const struct backend *backend, struct counts *counts) {
 static bool emu_explain(const struct backend *backend, FILE *file, bool counters) {
     const struct emu *emu = (const struct emu *)backend;
     emu_print_findings(file, emu->device);
-    return !counters || emu_print_counters(file, emu_counts(emu->device));
+    return !counters || emu_print_counters(file, &emu->tables);
 }
 
 static const struct backend_ops EMU_OPS = {

@@ -1,6 +1,7 @@
 /* gpu.c - the GPU back end: the CUDA driver API, opened at run time, every call checked. */
 #include "harness/about.h"
 #include "harness/backend.h"
+#include "harness/backward.h"
 #include "harness/device/stamp.h"
 #include "harness/peer.h"
 #include "harness/serving.h"
@@ -63,10 +64,12 @@ struct gpu {
     CUdeviceptr serving; /* lengths and sinks */
     CUdeviceptr dump;
     CUdeviceptr scratch; /* of a peer */
+    CUdeviceptr backward[N_BACKWARD];
     struct gpu_kernel kernel;
-    bool draws;       /* the kernel has tickets */
-    tensor_maps maps; /* filled for a kernel with tensor copies */
-    launch_shape shape;
+    struct gpu_kernel small[2]; /* of a backward pass, before the kernel and behind it */
+    bool draws;                 /* the kernel has tickets */
+    tensor_maps maps;           /* filled for a kernel with tensor copies */
+    launch_shape shape, small_shape;
     const char *symbol;
 };
 
@@ -89,6 +92,7 @@ static void gpu_close(struct backend *backend) {
         free_address(gpu, &gpu->lse);
         free_address(gpu, &gpu->tickets);
         free_address(gpu, &gpu->serving);
+        for (int i = 0; i < N_BACKWARD; i++) free_address(gpu, &gpu->backward[i]);
         free_address(gpu, &gpu->dump);
         free_address(gpu, &gpu->scratch);
         free_address(gpu, &gpu->flush);
@@ -218,6 +222,12 @@ static enum status open_helpers(struct gpu *gpu, struct failure *failure) {
 
 /* ---- one problem ---- */
 
+static enum status synchronize(const struct gpu *gpu, const char *what, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuStreamSynchronize(gpu->stream), "%s", what);
+    return STATUS_OK;
+}
+
 static enum status allocate(const struct gpu *gpu, CUdeviceptr *address, int64_t bytes, const char *what,
                             struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
@@ -263,6 +273,25 @@ static enum status upload_serving(struct gpu *gpu, struct failure *failure) {
     return STATUS_OK;
 }
 
+/* Allocate what a backward problem has beside the tensors, and copy what the forward pass left. */
+static enum status set_backward(struct gpu *gpu, const struct inputs *inputs, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct problem *problem = &gpu->problem;
+    const size_t O_bytes = (size_t)problem_bytes(problem, TENSOR_O), lse_bytes = (size_t)problem_lse_bytes(problem);
+    enum status status = allocate(gpu, &gpu->lse, (int64_t)lse_bytes, "log-sum-exp", failure);
+    for (int i = 0; i < N_BACKWARD && !status; i++) {
+        const int64_t bytes = backward_bytes(problem, (enum backward_memory)i);
+        if ((status = allocate(gpu, &gpu->backward[i], bytes, backward_name((enum backward_memory)i), failure))) break;
+        CHECK(cuda->cuMemsetD8Async(gpu->backward[i], 0, (size_t)bytes, gpu->stream), "cuMemsetD8Async of %s",
+              backward_name((enum backward_memory)i));
+    }
+    if (status || (status = synchronize(gpu, "setting the gradients to zero", failure))) return status;
+    CHECK(cuda->cuMemcpyHtoD_v2(gpu->lse, inputs->lse, lse_bytes), "cuMemcpyHtoD of log-sum-exp");
+    CHECK(cuda->cuMemcpyHtoD_v2(gpu->tensors[TENSOR_O], inputs->O, O_bytes), "cuMemcpyHtoD of O");
+    CHECK(cuda->cuMemcpyHtoD_v2(gpu->backward[OF_DO], inputs->dO, O_bytes), "cuMemcpyHtoD of dO");
+    return STATUS_OK;
+}
+
 static enum status gpu_set_problem(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
@@ -272,8 +301,11 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
     uint64_t bytes = 0;
     for (int t = 0; t < N_TENSORS; t++) free_address(gpu, &gpu->tensors[t]);
     free_address(gpu, &gpu->lse);
+    for (int i = 0; i < N_BACKWARD; i++) free_address(gpu, &gpu->backward[i]);
     gpu->problem = inputs->problem;
     for (int t = 0; t < N_TENSORS; t++) bytes += (uint64_t)problem_device_bytes(problem, (enum tensor)t);
+    for (int i = 0; i < N_BACKWARD && problem->backward; i++)
+        bytes += (uint64_t)backward_bytes(problem, (enum backward_memory)i);
     CHECK(cuda->cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
     if (bytes > available)
         return fail(failure, STATUS_ERROR,
@@ -287,6 +319,7 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
         if (!status && tensor != TENSOR_O) status = upload(gpu, tensor, inputs->tensors[t], failure);
         if (status) return status;
     }
+    if (problem->backward) return set_backward(gpu, inputs, failure);
     if ((status = upload_serving(gpu, failure))) return status;
     return problem->lse ? allocate(gpu, &gpu->lse, problem_device_lse_bytes(problem), "log-sum-exp", failure)
                         : STATUS_OK;
@@ -332,12 +365,6 @@ static enum status enqueue_peer(const struct gpu *gpu, const struct peer *peer, 
 
 /* ---- one instance ---- */
 
-static enum status synchronize(const struct gpu *gpu, const char *what, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuStreamSynchronize(gpu->stream), "%s", what);
-    return STATUS_OK;
-}
-
 /* What CTAs share: counters, which a kernel leaves at zero, and behind them what it does not read before it writes. */
 static enum status set_tickets(struct gpu *gpu, const KernelConfig *config, int sms, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
@@ -351,7 +378,7 @@ static enum status set_tickets(struct gpu *gpu, const KernelConfig *config, int 
     return synchronize(gpu, "setting the tickets to zero", failure);
 }
 
-static serving_args arguments_of(const struct gpu *gpu) {
+static union kernel_args arguments_of(const struct gpu *gpu) {
     attention_args args = problem_args(&gpu->problem);
     args.Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q];
     args.K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K];
@@ -360,7 +387,25 @@ static serving_args arguments_of(const struct gpu *gpu) {
     args.debug = (void *)(uintptr_t)gpu->dump;
     args.LSE = (float *)(uintptr_t)gpu->lse;
     args.tickets = gpu->draws ? (int32_t *)(uintptr_t)gpu->tickets : NULL;
-    return serving_args_of(&gpu->problem, args, gpu->serving);
+    if (gpu->problem.backward) {
+        uint64_t addresses[N_BACKWARD];
+        for (int i = 0; i < N_BACKWARD; i++) addresses[i] = gpu->backward[i];
+        return (union kernel_args){.backward = backward_args_of(args, addresses)};
+    }
+    return (union kernel_args){.serving = serving_args_of(&gpu->problem, args, gpu->serving)};
+}
+
+/* The small kernels of a backward pass. */
+static enum status find_small(struct gpu *gpu, const struct instance *instance, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct small_kernel of[2] = {instance->before, instance->behind};
+    for (int i = 0; i < 2; i++) {
+        gpu->small[i] = (struct gpu_kernel){.symbol = of[i].symbol};
+        if (of[i].symbol)
+            CHECK(cuda->cuModuleGetFunction(&gpu->small[i].function, gpu->module, of[i].symbol),
+                  "cuModuleGetFunction of %s", of[i].symbol);
+    }
+    return STATUS_OK;
 }
 
 static enum status gpu_set_instance(struct backend *backend, const struct instance *instance, struct kernel_code *code,
@@ -379,11 +424,13 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
     gpu->draws = instance->config.tickets;
     if (gpu->draws && (status = set_tickets(gpu, &instance->config, sms, failure))) return status;
-    const serving_args args = arguments_of(gpu);
+    const union kernel_args args = arguments_of(gpu);
     gpu->shape = launch_of(&instance->config, &args.attention, sms);
     gpu->symbol = instance->symbol;
     if (!gpu->module && (status = gpu_code_load(cuda, &embedded, &target, image, &gpu->module, failure))) return status;
     if ((status = gpu_kernel_find(cuda, gpu->module, instance, &gpu->kernel, failure))) return status;
+    gpu->small_shape = backward_small_shape(&instance->config, &args.attention);
+    if ((status = find_small(gpu, instance, failure))) return status;
     if (!instance->config.tensor_copies) return STATUS_OK;
     struct tensor_layout layouts[N_TENSORS];
     tensor_layouts(&args.attention, &instance->config, layouts);
@@ -402,8 +449,30 @@ static enum status prepare_launch(const struct gpu *gpu, struct failure *failure
 
 static enum status enqueue_kernel(const struct gpu *gpu, struct failure *failure) {
     if (about_peer()) return enqueue_peer(gpu, about_peer(), failure);
-    const serving_args args = arguments_of(gpu);
-    return gpu_kernel_launch(&gpu->cuda, &gpu->kernel, &gpu->shape, &args.attention, &gpu->maps, gpu->stream, failure);
+    const union kernel_args args = arguments_of(gpu);
+    const struct {
+        const struct gpu_kernel *kernel;
+        const launch_shape *shape;
+    } steps[] = {{&gpu->small[0], &gpu->small_shape}, {&gpu->kernel, &gpu->shape}, {&gpu->small[1], &gpu->small_shape}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        if (!steps[i].kernel->function) continue;
+        const enum status status = gpu_kernel_launch(&gpu->cuda, steps[i].kernel, steps[i].shape, &args.attention,
+                                                     &gpu->maps, gpu->stream, failure);
+        if (status) return status;
+    }
+    return STATUS_OK;
+}
+
+static enum status poison_gradients(const struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    for (int i = 0; i < N_BACKWARD; i++) {
+        const enum backward_memory what = (enum backward_memory)i;
+        if (backward_is_written(what))
+            CHECK(cuda->cuMemsetD8Async(gpu->backward[i], POISON_BYTE, (size_t)backward_bytes(&gpu->problem, what),
+                                        gpu->stream),
+                  "cuMemsetD8Async of %s", backward_name(what));
+    }
+    return synchronize(gpu, "filling the gradients with NaN", failure);
 }
 
 static enum status gpu_poison(struct backend *backend, struct failure *failure) {
@@ -411,6 +480,7 @@ static enum status gpu_poison(struct backend *backend, struct failure *failure) 
     const struct cuda_driver *cuda = &gpu->cuda;
     const struct problem *problem = &gpu->problem;
     CHECK(cuda->cuCtxSynchronize(), "cuCtxSynchronize"); /* so that nothing that goes on elsewhere writes over it */
+    if (problem->backward) return poison_gradients(gpu, failure);
     CHECK(cuda->cuMemsetD8Async(gpu->tensors[TENSOR_O], POISON_BYTE, (size_t)problem_device_bytes(problem, TENSOR_O),
                                 gpu->stream),
           "cuMemsetD8Async of the output");
@@ -439,6 +509,15 @@ static enum status read_lse(const struct gpu *gpu, struct output *output, struct
     return STATUS_OK;
 }
 
+static enum status read_gradients(const struct gpu *gpu, struct output *output, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    for (int t = 0; t < N_INPUTS; t++)
+        CHECK(cuda->cuMemcpyDtoH_v2(output->gradients[t], gpu->backward[OF_DQ + t],
+                                    (size_t)problem_bytes(&gpu->problem, (enum tensor)t)),
+              "cuMemcpyDtoH of %s", backward_name((enum backward_memory)(OF_DQ + t)));
+    return STATUS_OK;
+}
+
 static enum status gpu_read_output(struct backend *backend, struct output *output, struct failure *failure) {
     struct gpu *gpu = (struct gpu *)backend;
     const struct cuda_driver *cuda = &gpu->cuda;
@@ -446,6 +525,7 @@ static enum status gpu_read_output(struct backend *backend, struct output *outpu
     const int64_t bytes = problem_device_bytes(problem, TENSOR_O);
     uint16_t *memory = NULL;
     output->strays = 0;
+    if (problem->backward) return read_gradients(gpu, output, failure);
     if (!tensor_is_contiguous(problem) && !(memory = malloc((size_t)bytes)))
         return fail_memory(failure, (uint64_t)bytes, "the output's layout");
     const CUresult copied = cuda->cuMemcpyDtoH_v2(memory ? memory : output->O, gpu->tensors[TENSOR_O], (size_t)bytes);

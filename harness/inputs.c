@@ -118,16 +118,37 @@ void inputs_negate(struct inputs *inputs) {
 
 void inputs_free(struct inputs *inputs) {
     for (int t = 0; t < N_INPUTS; t++) free(inputs->tensors[t]);
+    free(inputs->dO);
+    free(inputs->O);
+    free(inputs->lse);
+    free(inputs->query_rows);
     memset(inputs, 0, sizeof *inputs);
 }
 
 void output_free(struct output *output) {
     free(output->O);
     free(output->lse);
+    for (int t = 0; t < N_INPUTS; t++) free(output->gradients[t]);
     *output = (struct output){0};
 }
 
+bool output_is_there(const struct output *output) {
+    return output->O || output->gradients[TENSOR_Q];
+}
+
+static enum status gradients_new(struct output *output, const struct problem *problem, struct failure *failure) {
+    *output = (struct output){0};
+    for (int t = 0; t < N_INPUTS; t++) {
+        const int64_t bytes = problem_bytes(problem, (enum tensor)t);
+        if ((output->gradients[t] = malloc((size_t)bytes))) continue;
+        output_free(output);
+        return fail_memory(failure, (uint64_t)bytes, "a gradient");
+    }
+    return STATUS_OK;
+}
+
 enum status output_new(struct output *output, const struct problem *problem, struct failure *failure) {
+    if (problem->backward) return gradients_new(output, problem, failure);
     const int64_t bytes = problem_bytes(problem, TENSOR_O), lse_bytes = problem->lse ? problem_lse_bytes(problem) : 0;
     *output = (struct output){.O = malloc((size_t)bytes), .lse = lse_bytes ? malloc((size_t)lse_bytes) : NULL};
     if (output->O && (output->lse || !lse_bytes)) return STATUS_OK;

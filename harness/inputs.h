@@ -1,4 +1,4 @@
-/* inputs.h - Q, K and V of a problem: every element is a function of seed, tensor and index, the same on every machine.
+/* inputs.h - the inputs of a problem: every element is a function of seed, tensor and index, the same on every machine.
  *
  *     inputs_generate(&inputs, &problem, &failure);
  */
@@ -14,18 +14,26 @@
 struct inputs {
     struct problem problem;
     uint16_t *tensors[N_INPUTS];
+    /* Of a backward problem, else NULL: what the forward pass left, and what is known of it (harness/gradients.h). */
+    uint16_t *dO, *O; /* like O */
+    float *lse;       /* [batch, heads, seq_q] */
+    struct query_row *query_rows;
 };
 
 /* What a launch left, in the host's order. */
 struct output {
-    uint16_t *O;    /* of problem_bytes() */
-    float *lse;     /* of problem_lse_bytes(); NULL where the problem does not ask for it */
-    int64_t strays; /* elements written between the rows of O */
+    uint16_t *O;                   /* of problem_bytes(); NULL in a backward problem */
+    uint16_t *gradients[N_INPUTS]; /* dQ, dK and dV of a backward problem, else NULL */
+    float *lse;                    /* of problem_lse_bytes(); NULL where the problem does not ask for it */
+    int64_t strays;                /* elements written between the rows of O */
 };
 
 /* STATUS_ERROR when out of memory. */
 enum status output_new(struct output *output, const struct problem *problem, struct failure *failure);
 void output_free(struct output *output);
+
+/* Whether there is an output. */
+bool output_is_there(const struct output *output);
 
 /* Philox 4x32 with ten rounds (Salmon et al. 2011): four random words from a counter and a key. */
 void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);

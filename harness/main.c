@@ -3,8 +3,10 @@
 #include "emulator/emu.h"
 #include "harness/about.h"
 #include "harness/backend.h"
+#include "harness/backward.h"
 #include "harness/bench.h"
 #include "harness/energy.h"
+#include "harness/gradients.h"
 #include "harness/options.h"
 #include "harness/peer.h"
 #include "harness/report.h"
@@ -156,16 +158,29 @@ static int64_t host_memory_kb(void) {
 /* Whether the tensors at hand begin with this problem's: a value depends on seed, tensor and index alone. */
 static bool inputs_at_hand(const struct session *session, const struct problem *problem) {
     const struct problem *made = &session->made;
-    return session->output.O && made->dtype == problem->dtype && made->dist == problem->dist &&
-           made->seed == problem->seed && made->lse == problem->lse && made->d_head == problem->d_head &&
+    return output_is_there(&session->output) && !made->backward && !problem->backward &&
+           made->dtype == problem->dtype && made->dist == problem->dist && made->seed == problem->seed &&
+           made->lse == problem->lse && made->d_head == problem->d_head &&
            problem_elements(problem, TENSOR_Q) <= problem_elements(made, TENSOR_Q) &&
            problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K);
+}
+
+/* Of a backward problem: inputs, gradients, what is known of each query row, and all that again in the emulator. */
+static int64_t backward_host_bytes(const struct session *session, const struct problem *problem) {
+    const int64_t rows = problem->batch * problem->heads * problem->seq_q;
+    const int64_t gradients = problem_all_bytes(problem) - problem_bytes(problem, TENSOR_O);
+    int64_t bytes = problem_all_bytes(problem) + problem_bytes(problem, TENSOR_O) + problem_lse_bytes(problem);
+    for (int i = 0; i < N_BACKWARD && !session->backend->ops->sample; i++)
+        bytes += backward_bytes(problem, (enum backward_memory)i);
+    if (!session->backend->ops->sample) bytes += problem_all_bytes(problem) + problem_lse_bytes(problem);
+    return bytes + gradients * (session->backend->ops->sample ? 2 : 1) + rows * (int64_t)sizeof(struct query_row);
 }
 
 /* Host memory of a problem: Q, K, V and what a launch leaves. On a GPU the latter is read again after timing. The
  * emulator's device is host memory too, and its checks keep who wrote an output, where gaps do not part its rows. */
 static int64_t host_bytes(const struct session *session, const struct problem *problem) {
     const struct options *options = &session->options;
+    if (problem->backward) return backward_host_bytes(session, problem);
     const int64_t O = problem_bytes(problem, TENSOR_O), lse = problem->lse ? problem_lse_bytes(problem) : 0;
     const int64_t tensors = problem_all_bytes(problem) + lse;
     if (session->backend->ops->sample)
@@ -180,7 +195,7 @@ static enum status take_problem(struct session *session, const struct problem *p
     struct failure *failure = &session->failure;
     const int64_t available = 1024 * host_memory_kb();
     const int64_t bytes = host_bytes(session, problem);
-    if (session->output.O && problem_equal(&session->inputs.problem, problem)) return STATUS_OK;
+    if (output_is_there(&session->output) && problem_equal(&session->inputs.problem, problem)) return STATUS_OK;
     if (inputs_at_hand(session, problem)) {
         session->inputs.problem = *problem;
         return session->backend->ops->set_problem(session->backend, &session->inputs, failure);
@@ -193,6 +208,7 @@ static enum status take_problem(struct session *session, const struct problem *p
                     " needs %.2f GB of host memory: %.2f GB are available",
                     problem->batch, problem->heads, problem->seq_q, (double)bytes / 1e9, (double)available / 1e9);
     enum status status = inputs_generate(&session->inputs, problem, failure);
+    if (!status && problem->backward) status = backward_inputs_generate(&session->inputs, failure);
     if (status) return status;
     if ((status = output_new(&session->output, problem, failure))) return status;
     session->made = *problem;
@@ -236,14 +252,34 @@ static enum status write_file(const char *name, const void *bytes, int64_t size,
     return fail(failure, STATUS_ERROR, "--output %s: cannot be written: %s", name, strerror(errno));
 }
 
+/* dQ, and beside it dK and dV. */
+static enum status write_gradients(struct session *session, const struct problem *problem) {
+    static const char *const endings[N_INPUTS] = {"", ".dK", ".dV"};
+    enum status status = STATUS_OK;
+    for (int t = 0; t < N_INPUTS && !status; t++) {
+        char name[PATH_MAX];
+        snprintf(name, sizeof name, "%s%s", session->options.output, endings[t]);
+        status =
+            write_file(name, session->output.gradients[t], problem_bytes(problem, (enum tensor)t), &session->failure);
+    }
+    return status;
+}
+
 /* O, and beside it log-sum-exp where there is one. */
 static enum status write_output(struct session *session, const struct problem *problem) {
     const char *const name = session->options.output;
     char lse_name[PATH_MAX];
+    if (problem->backward) return write_gradients(session, problem);
     const enum status status = write_file(name, session->output.O, problem_bytes(problem, TENSOR_O), &session->failure);
     if (status || !session->output.lse) return status;
     snprintf(lse_name, sizeof lse_name, "%s.lse", name);
     return write_file(lse_name, session->output.lse, problem_lse_bytes(problem), &session->failure);
+}
+
+static enum status verify(struct session *session, const struct inputs *inputs, const struct output *output,
+                          struct verdict *verdict) {
+    return (inputs->problem.backward ? verify_gradients : verify_output)(inputs, output, session->options.check_rows,
+                                                                         verdict, &session->failure);
 }
 
 /* One launch into a poisoned output, compared with the reference. */
@@ -256,8 +292,7 @@ static enum status check(struct session *session, struct record *record, struct 
     if (session->options.check_rows == CHECK_NONE) return STATUS_OK;
     if ((status = ops->read_output(session->backend, &session->output, failure))) return status;
     if (session->options.output && (status = write_output(session, record->problem))) return status;
-    if ((status = verify_output(&session->inputs, &session->output, session->options.check_rows, verdict, failure)))
-        return status;
+    if ((status = verify(session, &session->inputs, &session->output, verdict))) return status;
     if (!verdict->pass) lower_verdict(session, STATUS_WRONG);
     record->verdict = verdict;
     return STATUS_OK;
@@ -290,7 +325,7 @@ static enum status check_again(struct session *session, struct record *record, s
     status = backend->ops->poison(backend, failure);
     if (!status) status = backend->ops->sample(backend, session->options.cold, &sample, failure);
     if (!status) status = backend->ops->read_output(backend, &output, failure);
-    if (!status) status = verify_output(&inputs, &output, session->options.check_rows, after, failure);
+    if (!status) status = verify(session, &inputs, &output, after);
     output_free(&output);
     if (status) return status;
     if (!after->pass) lower_verdict(session, STATUS_WRONG);

@@ -1,5 +1,6 @@
 #include "harness/options.h"
 #include "emulator/emu.h"
+#include "runtime/launch.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -457,6 +458,7 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
     problem->dtype = config->dtype;
     problem->dist = options->dist;
     problem->seed = (uint64_t)options->seed;
+    problem->backward = config_is_backward(config);
     problem->causal = options->causal;
     problem->lse = options->lse;
     problem->scale = options->scale;

@@ -38,11 +38,11 @@ struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
 bool problem_equal(const struct problem *a, const struct problem *b) {
     return a->batch == b->batch && a->heads == b->heads && a->KV_heads == b->KV_heads && a->seq_q == b->seq_q &&
            a->seq_k == b->seq_k && a->d_head == b->d_head && a->dtype == b->dtype && a->dist == b->dist &&
-           a->seed == b->seed && a->causal == b->causal && a->lse == b->lse && a->scale == b->scale &&
-           a->layout == b->layout && a->Q_lengths == b->Q_lengths && a->KV_lengths == b->KV_lengths &&
-           a->windowed == b->windowed && a->window_left == b->window_left && a->window_right == b->window_right &&
-           a->softcap == b->softcap && a->sinks == b->sinks && a->page_rows == b->page_rows &&
-           a->split_keys == b->split_keys;
+           a->seed == b->seed && a->backward == b->backward && a->causal == b->causal && a->lse == b->lse &&
+           a->scale == b->scale && a->layout == b->layout && a->Q_lengths == b->Q_lengths &&
+           a->KV_lengths == b->KV_lengths && a->windowed == b->windowed && a->window_left == b->window_left &&
+           a->window_right == b->window_right && a->softcap == b->softcap && a->sinks == b->sinks &&
+           a->page_rows == b->page_rows && a->split_keys == b->split_keys;
 }
 
 static bool of_keys(enum tensor tensor) {
@@ -200,7 +200,8 @@ static double all_pairs(const struct problem *problem) {
 }
 
 double problem_flop(const struct problem *problem) {
-    return 4.0 * (double)problem->heads * all_pairs(problem) * problem->d_head;
+    const double products = problem->backward ? 5 : 2;
+    return 2 * products * (double)problem->heads * all_pairs(problem) * problem->d_head;
 }
 
 double problem_attn_flop(const struct problem *problem) {
@@ -348,13 +349,43 @@ static enum status check_abilities(const struct problem *problem, const KernelCo
     return STATUS_OK;
 }
 
+/* What the kernels of a backward pass lack. */
+static enum status check_backward(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+    const char *const served = served_option(problem);
+    char text[CONFIG_TEXT_SIZE];
+    const struct {
+        bool asked;
+        const char *sentence;
+    } rules[] = {
+        {problem->lse, "--lse: log-sum-exp is an input of the backward pass"},
+        {problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
+         "--layout: the backward pass takes contiguous tensors (bshd)"},
+        {problem->seq_q != problem->seq_k, "--seq-q and --seq-k: the backward pass takes as many keys as queries"},
+        {problem->causal && !config->causal, "--causal: take a config with the word causal"},
+        {problem->KV_heads != problem->heads && !config->grouped_heads,
+         "--kv-heads: take a config with the word grouped"}};
+    if (served) return fail(failure, STATUS_USAGE, "%s: the backward pass does not take it", served);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].asked)
+            return fail(failure, STATUS_USAGE, "%s; %s of %s cannot", rules[i].sentence, config_format(config, text),
+                        about_version());
+    const int block = config->B_r > config->B_c ? config->B_r : config->B_c;
+    const int64_t below = problem->seq_q / block * block;
+    if (problem->seq_q == below) return STATUS_OK;
+    return fail(
+        failure, STATUS_USAGE,
+        "--seq %" PRId64 ": must be a multiple of %d, the larger block of %s; the nearest are %" PRId64 " and %" PRId64,
+        problem->seq_q, block, config_format(config, text), below ? below : block, below ? below + block : 2 * block);
+}
+
 enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
     enum status status;
     if (problem->d_head != config->d_head)
         return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,
                     config->d_head);
-    if ((status = check_sizes(problem, failure)) || (status = check_abilities(problem, config, failure)) ||
-        (status = check_served(problem, config, failure)))
+    if ((status = check_sizes(problem, failure))) return status;
+    if (problem->backward) return check_backward(problem, config, failure);
+    if ((status = check_abilities(problem, config, failure)) || (status = check_served(problem, config, failure)))
         return status;
     return check_blocks(config, about_exact(), "--seq", problem->seq_q, failure);
 }

@@ -35,9 +35,10 @@ struct problem {
     enum dtype dtype;
     enum distribution dist;
     uint64_t seed;
-    bool causal;  /* query row i sees keys up to i + seq_k - seq_q */
-    bool lse;     /* log-sum-exp is computed and checked too */
-    double scale; /* of the scores; 0 is 1 / sqrt(d_head) */
+    bool backward; /* of O, log-sum-exp and dO the gradients dQ, dK and dV */
+    bool causal;   /* query row i sees keys up to i + seq_k - seq_q */
+    bool lse;      /* log-sum-exp is computed and checked too */
+    double scale;  /* of the scores; 0 is 1 / sqrt(d_head) */
     enum layout layout;
 
     /* What takes serving_args. */
@@ -110,8 +111,9 @@ double problem_sink(const struct problem *problem, int64_t head);
 /* What scores are multiplied by: 1 / sqrt(d_head), or the float that the kernel is given. */
 double problem_scale(const struct problem *problem);
 
-/* Floating-point operations of the two matmuls, 4 * d_head for each pair of a query and a key that it sees: what
- * FlashAttention-2, FlashAttention-3 and cuDNN quote, 4 * batch * heads * seq^2 * d_head without a mask. */
+/* Floating-point operations of the two matmuls, of the five of a backward problem, 4 * d_head for each pair of a query
+ * and a key that it sees: what FlashAttention-2, FlashAttention-3 and cuDNN quote, 4 * batch * heads * seq^2 * d_head
+ * without a mask. */
 double problem_flop(const struct problem *problem);
 
 /* The published ladder's count, which adds 6 for each pair for the softmax. */

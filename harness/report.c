@@ -118,6 +118,7 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_string(json, "dtype", dtype_name(problem->dtype));
     json_string(json, "dist", distribution_name(problem->dist));
     json_int(json, "seed", (int64_t)problem->seed);
+    if (problem->backward) json_string(json, "pass", "backward");
     json_bool(json, "causal", problem->causal);
     json_number(json, "scale", problem->scale > 0 ? problem->scale : NAN, 9);
     json_bool(json, "lse", problem->lse);
@@ -138,6 +139,9 @@ static void add_check(struct json *json, const struct verdict *verdict, const st
     json_number(json, "max_error_over_bound", verdict->max_over_bound, 6);
     json_number(json, "lse_max_error", verdict->has_lse ? verdict->lse_max_error : NAN, 6);
     json_number(json, "lse_max_error_over_bound", verdict->has_lse ? verdict->lse_max_over_bound : NAN, 6);
+    static const char *const relative[N_INPUTS] = {"dq_relative_error", "dk_relative_error", "dv_relative_error"};
+    for (int t = 0; t < N_INPUTS && verdict->has_gradients; t++)
+        json_number(json, relative[t], verdict->relative_error[t], 6);
     json_int(json, "nan", verdict->specials);
     json_int(json, "strays", verdict->strays);
     json_bool(json, "pass", verdict->pass);
@@ -435,6 +439,9 @@ static void print_check(FILE *out, const struct record *record) {
             fprintf(out, ", of log-sum-exp ");
             print_error_share(out, verdict->lse_max_over_bound);
         }
+        if (verdict->has_gradients)
+            fprintf(out, "; dQ off by %.2g of its length, dK by %.2g, dV by %.2g", verdict->relative_error[TENSOR_Q],
+                    verdict->relative_error[TENSOR_K], verdict->relative_error[TENSOR_V]);
     }
 }
 
@@ -453,8 +460,8 @@ static void print_first_wrong(FILE *out, const struct verdict *verdict) {
     if (!verdict->mismatches) return;
     char column[40] = "log-sum-exp";
     if (first->column != LSE_COLUMN) snprintf(column, sizeof column, "column %" PRId64, first->column);
-    fprintf(out,
-            "  first wrong: batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", %s: %.8g, expected %.8g +- %.3g\n",
+    fprintf(out, "  first wrong: %s%s", first->gradient ? first->gradient : "", first->gradient ? ", " : "");
+    fprintf(out, "batch %" PRId64 ", row %" PRId64 ", head %" PRId64 ", %s: %.8g, expected %.8g +- %.3g\n",
             first->batch, first->row, first->head, column, isnan(first->got) ? NAN : first->got, first->expected,
             first->bound);
 }
@@ -477,6 +484,7 @@ static void print_problem(FILE *out, const struct problem *problem) {
     if (problem->d_head != 128) fprintf(out, " d_head %d", problem->d_head);
     fprintf(out, " %s", dtype_name(problem->dtype));
     if (problem->dist != DIST_NORMAL) fprintf(out, " %s", distribution_name(problem->dist));
+    if (problem->backward) fprintf(out, " backward");
     if (problem->causal) fprintf(out, " causal");
     if (problem->scale > 0) fprintf(out, " scale %g", problem->scale);
     if (problem->lse) fprintf(out, " lse");

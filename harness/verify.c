@@ -59,8 +59,7 @@ static void keep_largest(double *largest, double value) {
     if (value > *largest) *largest = value;
 }
 
-/* Add what another part of the output gave. */
-static void merge(struct verdict *into, const struct verdict *part) {
+void verdict_merge(struct verdict *into, const struct verdict *part) {
     if (part->mismatches && (!into->mismatches || before(&part->first, &into->first))) into->first = part->first;
     into->rows += part->rows;
     into->elements += part->elements;
@@ -72,9 +71,8 @@ static void merge(struct verdict *into, const struct verdict *part) {
     keep_largest(&into->lse_max_over_bound, part->lse_max_over_bound);
 }
 
-/* Judge one element: its error beside the largest of its kind, and whether it is wrong. */
-static void compare(const struct wrong_element *element, double *max_error, double *max_over_bound,
-                    struct verdict *part) {
+void verdict_compare(const struct wrong_element *element, double *max_error, double *max_over_bound,
+                     struct verdict *part) {
     /* -infinity is right where it is expected; NaN is wrong everywhere */
     double error = element->got == element->expected ? 0 : fabs(element->got - element->expected);
     if (isnan(error)) error = INFINITY;
@@ -111,15 +109,15 @@ static void compare_row(const struct check *check, int64_t batch, int64_t head, 
     for (int column = 0; column < problem->d_head; column++) {
         const double expected = reference->output[column];
         const double bound = roundoff * (reference->weight[column] + fabs(expected)) * share + 1e-6;
-        const struct wrong_element element = {batch,    row,  head, column, half_to_float(got[column], problem->dtype),
-                                              expected, bound};
-        compare(&element, &part->max_error, &part->max_over_bound, part);
+        const struct wrong_element element = {
+            NULL, batch, row, head, column, half_to_float(got[column], problem->dtype), expected, bound};
+        verdict_compare(&element, &part->max_error, &part->max_over_bound, part);
     }
     if (!check->output->lse) return;
     const double lse = check->output->lse[(batch * problem->heads + head) * problem->seq_q + row];
     const struct wrong_element element = {
-        batch, row, head, LSE_COLUMN, lse, reference->lse, lse_bound(problem, reference)};
-    compare(&element, &part->lse_max_error, &part->lse_max_over_bound, part);
+        NULL, batch, row, head, LSE_COLUMN, lse, reference->lse, lse_bound(problem, reference)};
+    verdict_compare(&element, &part->lse_max_error, &part->lse_max_over_bound, part);
 }
 
 /* Compare chosen rows [MAX_REFERENCE_ROWS * i, ...), those of one head at a time. */
@@ -144,7 +142,7 @@ static void check_rows(int64_t i, void *context) {
     }
     pthread_mutex_lock(&check->lock);
     if (!scratch) check->out_of_memory = true;
-    merge(check->verdict, &part);
+    verdict_merge(check->verdict, &part);
     pthread_mutex_unlock(&check->lock);
     reference_scratch_free(scratch);
 }

@@ -42,6 +42,7 @@
 enum { LSE_COLUMN = -1 };
 
 struct wrong_element {
+    const char *gradient; /* "dQ"; NULL for O and log-sum-exp */
     int64_t batch, row, head, column;
     double got, expected, bound;
 };
@@ -49,7 +50,7 @@ struct wrong_element {
 struct verdict {
     bool pass;
     int64_t rows;          /* compared with the reference */
-    int64_t elements;      /* of O in them, and of log-sum-exp */
+    int64_t elements;      /* of O in them, and of log-sum-exp; or of the gradients */
     int64_t mismatches;    /* compared elements beyond their bound */
     int64_t specials;      /* NaN and infinity in the whole output, except -infinity where it belongs */
     int64_t strays;        /* elements written between the rows of O */
@@ -58,8 +59,17 @@ struct verdict {
     bool has_lse;          /* log-sum-exp was compared */
     double lse_max_error;  /* the same of log-sum-exp */
     double lse_max_over_bound;
-    struct wrong_element first; /* by batch, row, head, column; valid when mismatches > 0 */
+    bool has_gradients;              /* dQ, dK and dV were compared, not O */
+    double relative_error[N_INPUTS]; /* of their compared rows, |x - ref| / |ref| with the lengths of the vectors */
+    struct wrong_element first;      /* by batch, row, head, column; valid when mismatches > 0 */
 };
+
+/* Judge one element: its error beside the largest of its kind, and whether it is wrong. */
+void verdict_compare(const struct wrong_element *element, double *max_error, double *max_over_bound,
+                     struct verdict *part);
+
+/* Add what another part of the output gave. */
+void verdict_merge(struct verdict *into, const struct verdict *part);
 
 /* Largest error that log-sum-exp of a row may have. */
 double lse_bound(const struct problem *problem, const struct reference_row *reference);

@@ -2,7 +2,7 @@
 
 known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v'; there are: $(VERSIONS))))
 need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
-$(call known,$(VER) $(A) $(B) $(filter v%,$(MAKECMDGOALS)))
+$(call known,$(VER) $(A) $(B) $(filter v% b0%,$(MAKECMDGOALS)))
 
 # A goal without a rule is said with those that are spelt nearly so. A name with / or . in it is a file's.
 GOALS_OF := $(if $(MAKECMDGOALS),$(shell awk -v show=goals -f make/help.awk $(PARTS:%=make/%.mk) Makefile))
@@ -21,7 +21,7 @@ $(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \
 
 # To make, a colon or a space in a file's name is its own sign.
 FOLDERS := kernels/mma_sync kernels/wgmma
-$(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(FOLDERS:%=%/v%.cu),$s),$(error \
+$(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(FOLDERS:%=%/v%.cu) kernels/backward/b%.cu,$s),$(error \
 	a kernel file is vNN_name.cu in $(subst $() , or ,$(FOLDERS)), with a-z, 0-9 and _ in its name: not '$s')))
 
 # Two files of one number would give every file of that version two recipes.
@@ -39,7 +39,7 @@ $(if $(strip $(ARCHS)),,$(error ARCHS is empty; expected for example ARCHS="80 9
 
 $(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(error \
 	$v is for sm_90a alone, as all that uses wgmma: ARCHS="$(ARCHS)" must have 90 in it))
-$(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v%,$(MAKECMDGOALS)),,$(info \
+$(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v% b0%,$(MAKECMDGOALS)),,$(info \
 	make: left out with ARCHS="$(ARCHS)", as they are for sm_90a alone: $(LEFT_OUT))))
 
 # What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n). Not so profile

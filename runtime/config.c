@@ -1,5 +1,6 @@
 #include "runtime/config.h"
 
+#include "common/backward.h"
 #include "runtime/launch.h"
 
 #include <ctype.h>
@@ -16,17 +17,13 @@ struct field {
     enum type type;
     size_t offset;
 };
-#define ROW(name, word, mma_sync, wgmma)                                                                               \
-    {#name,                                                                                                            \
-     word,                                                                                                             \
-     mma_sync,                                                                                                         \
-     wgmma,                                                                                                            \
-     _Generic(((KernelConfig *)0)->name,                                                                               \
-         bool: TYPE_BOOL,                                                                                              \
-         int: TYPE_INT,                                                                                                \
-         enum dtype: TYPE_DTYPE,                                                                                       \
-         enum instruction: TYPE_INSTRUCTION),                                                                          \
-     offsetof(KernelConfig, name)},
+#define TYPE_OF(name)                                                                                                  \
+    _Generic(((KernelConfig *)0)->name,                                                                                \
+        bool: TYPE_BOOL,                                                                                               \
+        int: TYPE_INT,                                                                                                 \
+        enum dtype: TYPE_DTYPE,                                                                                        \
+        enum instruction: TYPE_INSTRUCTION)
+#define ROW(name, word, mma_sync, wgmma) {#name, word, mma_sync, wgmma, TYPE_OF(name), offsetof(KernelConfig, name)},
 
 static const struct field LADDER_FIELDS[] = {
 #define FIELD(type, name, word, mma_sync, wgmma, help) ROW(name, word, mma_sync, wgmma)
@@ -41,10 +38,16 @@ static const struct field DECODE_FIELDS[] = {
 #include "common/decode_fields.h"
 };
 enum { MAX_FIELDS = sizeof LADDER_FIELDS / sizeof *LADDER_FIELDS };
+static const struct field BACKWARD_FIELDS[] = {
+#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
+#include "common/backward_fields.h"
+};
+static_assert(sizeof BACKWARD_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 static_assert(sizeof ATTENTION_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 static_assert(sizeof DECODE_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 
-/* The fields that a configuration is written with: those of the ladder, of an attention_config or a decode_config. */
+/* The fields that a configuration is written with: those of the ladder, of an attention_config, a decode_config
+ * or a backward_config. */
 struct list {
     const char *start; /* of a kernel's symbol */
     const struct field *fields;
@@ -57,8 +60,14 @@ static const struct list ATTENTION = {"_Z13flash_forwardIXtl16attention_config",
 static const struct list DECODE = {"_Z13flash_forwardIXtl13decode_config", DECODE_FIELDS,
                                    sizeof DECODE_FIELDS / sizeof *DECODE_FIELDS};
 
+static const struct list BACKWARD = {"_Z14flash_backwardIXtl15backward_config", BACKWARD_FIELDS,
+                                     sizeof BACKWARD_FIELDS / sizeof *BACKWARD_FIELDS};
+
 static const struct list *list_of(const KernelConfig *config) {
-    return !config->instruction ? &LADDER : config_shares_keys(config) ? &DECODE : &ATTENTION;
+    return !config->instruction         ? &LADDER
+           : config_is_backward(config) ? &BACKWARD
+           : config_shares_keys(config) ? &DECODE
+                                        : &ATTENTION;
 }
 
 enum {
@@ -85,8 +94,12 @@ static const struct {
     enum dtype dtype;
 } DTYPES[] = {{"FP16", "5", FP16}, {"BF16", "15", BF16}};
 
-static const char *instruction_name(enum instruction instruction) {
-    return instruction == WGMMA ? "wgmma" : "mma_sync";
+/* The word for an instruction in the short forms of a list. */
+static const char *instruction_name(const struct list *list, enum instruction instruction) {
+    static const char *const forward[] = {[MMA_SYNC] = "mma_sync", [WGMMA] = "wgmma", [FMA] = "fma"};
+    static const char *const backward[] = {
+        [MMA_SYNC] = "backward_mma_sync", [WGMMA] = "backward_wgmma", [FMA] = "backward_fma"};
+    return (list == &BACKWARD ? backward : forward)[instruction];
 }
 
 const char *dtype_name(enum dtype dtype) {
@@ -161,7 +174,7 @@ static void append_value(struct writer *writer, const KernelConfig *config, cons
         append(writer, "%s", value == FP16 ? "FP16" : "BF16");
         break;
     case TYPE_INSTRUCTION:
-        append(writer, "%s", instruction_name((enum instruction)value));
+        append(writer, "%s", instruction_name(&ATTENTION, (enum instruction)value));
         break;
     case TYPE_INT:
         append(writer, "%d", value);
@@ -251,11 +264,13 @@ static int before_numbers(const char *word) {
     return length;
 }
 
-/* The instruction that an item names, else 0. */
-static enum instruction read_instruction(struct span item) {
-    for (enum instruction one = MMA_SYNC; one <= WGMMA; one++) {
-        const char *const name = instruction_name(one);
-        if (strlen(name) == (size_t)item.length && !memcmp(name, item.start, strlen(name))) return one;
+/* The instruction that an item names in the short forms of a list, else 0. Plain multiply-adds are those of a
+ * backward_config alone. */
+static enum instruction read_instruction(const struct list *list, struct span item) {
+    for (int one = MMA_SYNC; one <= (list == &BACKWARD ? (int)FMA : (int)WGMMA); one++) {
+        const char *const name = instruction_name(list, (enum instruction)one);
+        if (strlen(name) == (size_t)item.length && !memcmp(name, item.start, strlen(name)))
+            return (enum instruction)one;
     }
     return 0;
 }
@@ -265,7 +280,7 @@ static bool read_item(struct span item, const struct list *list, int field, int 
     const char *at = item.start, *const end = item.start + item.length;
     const int numbers = item_end(list, field) - field;
     int n = 0;
-    if (list->fields[field].type == TYPE_INSTRUCTION) return (values[0] = (int)read_instruction(item)) != 0;
+    if (list->fields[field].type == TYPE_INSTRUCTION) return (values[0] = (int)read_instruction(list, item)) != 0;
     values[0] = true;
     for (const char *word = list->fields[field].word; *word; word++) {
         if (isupper((unsigned char)*word)) {
@@ -318,13 +333,14 @@ static bool next_item(struct span *left, struct span *item) {
     return true;
 }
 
-/* A living kernel's configuration names its instruction, one of the ladder has no such item. With mma_sync, tensor
- * copies are those of a decode_config. */
+/* A living kernel's configuration names its instruction, and so does a backward_config; one of the ladder has no such
+ * item. With mma_sync, tensor copies are those of a decode_config. */
 static const struct list *list_of_features(struct span features) {
     bool tensor = false, mma_sync = false, any = false;
     for (struct span item; next_item(&features, &item);) {
-        any = any || read_instruction(item);
-        mma_sync = mma_sync || read_instruction(item) == MMA_SYNC;
+        if (read_instruction(&BACKWARD, item)) return &BACKWARD;
+        any = any || read_instruction(&ATTENTION, item);
+        mma_sync = mma_sync || read_instruction(&ATTENTION, item) == MMA_SYNC;
         tensor = tensor || (item.length == 6 && !memcmp(item.start, "tensor", 6));
     }
     return !any ? &LADDER : mma_sync && tensor ? &DECODE : &ATTENTION;
@@ -356,9 +372,8 @@ static bool names_field(const char *expression, const char *name) {
 }
 
 /* "B_r = 64: must be a multiple of 16 rows for each warp (n_warps = 8)" */
-static enum status broken(const KernelConfig *config, const char *text, const char *name, const char *holds,
-                          const char *sentence, struct failure *failure) {
-    const struct list *const list = list_of(config);
+static enum status broken(const struct list *list, const KernelConfig *config, const char *text, const char *name,
+                          const char *holds, const char *sentence, struct failure *failure) {
     char value[16], others[WORDS_SIZE + MAX_FIELDS * 16];
     struct writer subject = {value, sizeof value, 0}, rest = {others, sizeof others, 0};
     others[0] = 0;
@@ -374,23 +389,29 @@ static enum status broken(const KernelConfig *config, const char *text, const ch
                 rest.length ? ")" : "");
 }
 
-static enum status check(const KernelConfig *config, const char *text, struct failure *failure) {
+static enum status check(const struct list *list, const KernelConfig *config, const char *text,
+                         struct failure *failure) {
     const KernelConfig cfg = *config;
-    const struct list *const list = list_of(config);
 #define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
+    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
     if (list == &ATTENTION) {
 #include "common/attention_fields.h"
         return STATUS_OK;
     }
 #define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
+    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
     if (list == &DECODE) {
 #include "common/decode_fields.h"
         return STATUS_OK;
     }
 #define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(config, text, #name, #holds, sentence, failure);
+    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
+    if (list == &BACKWARD) {
+#include "common/backward_fields.h"
+        return STATUS_OK;
+    }
+#define RULE(name, holds, sentence)                                                                                    \
+    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
 #include "common/config_fields.h"
     return STATUS_OK;
 }
@@ -408,7 +429,7 @@ enum status config_parse(const char *text, KernelConfig *config, struct failure 
         return fail(failure, STATUS_USAGE, "config '%s': ':' and the features are missing after '%.*s'", text,
                     shape.length, shape.start);
     status = parse_features(features, text, list, config, failure);
-    if (status || (status = check(config, text, failure))) return status;
+    if (status || (status = check(list, config, text, failure))) return status;
     add_words(list, config);
     return STATUS_OK;
 }
@@ -428,7 +449,7 @@ char *config_format(const KernelConfig *config, char *text) {
         if (item_end(list, i) - i == 1 && !value_of(config, field)) continue;
         if (form.length > shape_length) append(&form, "+");
         if (field->type == TYPE_INSTRUCTION) {
-            append_value(&form, config, field);
+            append(&form, "%s", instruction_name(list, (enum instruction)value_of(config, field)));
             continue;
         }
         for (const char *word = list->fields[i].word; *word; word++) {
@@ -452,7 +473,7 @@ static bool symbol_value(const char **at, const char *end, enum type type, int *
     const char *const stop = memchr(p, 'E', (size_t)(end - p));
     if (!stop || (*value = span_number((struct span){p, (int)(stop - p)})) < 0) return false;
     if (type == TYPE_DTYPE && *value != FP16 && *value != BF16) return false;
-    if (type == TYPE_INSTRUCTION && *value != MMA_SYNC && *value != WGMMA) return false;
+    if (type == TYPE_INSTRUCTION && (*value < MMA_SYNC || *value > (int)FMA)) return false;
     if (type == TYPE_BOOL && *value > 1) return false;
     *at = stop + 1;
     return true;
@@ -483,8 +504,29 @@ static bool symbol_values(const char *at, const char *end, const struct list *li
     return true;
 }
 
+/* `function` is the start of the symbol that stands in place of "_Z14flash_backward". */
+static bool backward_from_symbol(const char *symbol, size_t length, const char *function, KernelConfig *config) {
+    const char *const values = strstr(BACKWARD.start, "IXtl");
+    if (!cut_ending(symbol, &length, "EEEv13backward_args") || !starts_with(symbol, length, function)) return false;
+    symbol += strlen(function), length -= strlen(function);
+    if (!starts_with(symbol, length, values)) return false;
+    *config = (KernelConfig){.dtype = FP16};
+    return symbol_values(symbol + strlen(values), symbol + length, &BACKWARD, config) && config->instruction;
+}
+
+enum kernel_part config_part_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
+    static const struct {
+        const char *function;
+        enum kernel_part part;
+    } small[] = {{"_Z8row_sums", PART_BEFORE}, {"_Z8round_dQ", PART_BEHIND}};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        if (backward_from_symbol(symbol, length, small[i].function, config)) return small[i].part;
+    return config_from_symbol(symbol, length, config) ? PART_MAIN : PART_NONE;
+}
+
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
-    cut_ending(symbol, &length, "11tensor_maps"); /* the second parameter of a kernel with tensor copies */
+    const bool maps = cut_ending(symbol, &length, "11tensor_maps"); /* the parameter behind the first */
+    if (backward_from_symbol(symbol, length, "_Z14flash_backward", config)) return config->tensor_copies == maps;
     const bool serves = cut_ending(symbol, &length, "EEEv12serving_args");
     const bool general = serves || cut_ending(symbol, &length, "EEEv14attention_args");
     if (!general && !cut_ending(symbol, &length, "EEEv12forward_args")) return false;
@@ -494,8 +536,9 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
     if (!starts_with(symbol, length, list->start)) return false;
     *config = (KernelConfig){.dtype = FP16};
     if (!symbol_values(symbol + strlen(list->start), symbol + length, list, config)) return false;
-    if (list != list_of(config)) return false;
+    if (config->instruction == FMA) return false;
     add_words(list, config);
+    if (list != list_of(config)) return false;
     return config->any_length == general && config->serves == serves;
 }
 
@@ -513,7 +556,7 @@ void config_json(struct json *json, const char *name, const KernelConfig *config
         if (field->type == TYPE_DTYPE)
             json_string(json, field->name, dtype_name((enum dtype)value));
         else if (field->type == TYPE_INSTRUCTION)
-            json_string(json, field->name, instruction_name((enum instruction)value));
+            json_string(json, field->name, instruction_name(&ATTENTION, (enum instruction)value));
         else if (field->type == TYPE_BOOL)
             json_bool(json, field->name, value);
         else

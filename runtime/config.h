@@ -37,6 +37,11 @@ char *config_format(const KernelConfig *config, char *text);
  * for any other symbol. */
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
 
+/* Which of the kernels of a backward pass a symbol is of, with the configuration: row_sums, flash_backward, round_dQ.
+ * A flash_forward is PART_MAIN, what is none of ours PART_NONE. */
+enum kernel_part { PART_NONE, PART_BEFORE, PART_MAIN, PART_BEHIND };
+enum kernel_part config_part_from_symbol(const char *symbol, size_t length, KernelConfig *config);
+
 /* Add an object with every field under its name, for a reader that does not want to parse short forms. */
 void config_json(struct json *json, const char *name, const KernelConfig *config);
 

@@ -1,6 +1,7 @@
 #include "runtime/image.h"
 
 #include "runtime/config.h"
+#include "runtime/launch.h"
 #include "runtime/sha256.h"
 
 #include <elf.h>
@@ -70,31 +71,67 @@ static const char *next_entry(const char *at, size_t *length) {
     return NULL;
 }
 
+/* The instance of a configuration, which is added where there is none; NULL when out of memory. */
+static struct instance *instance_with(struct instance_table *table, const KernelConfig *config) {
+    for (size_t i = 0; i < table->count; i++)
+        if (config_is_backward(config) && config_equal(&table->instances[i].config, config))
+            return &table->instances[i];
+    struct instance *const grown = realloc(table->instances, (table->count + 1) * sizeof *grown);
+    if (!grown) return NULL;
+    table->instances = grown;
+    grown[table->count] = (struct instance){.config = *config};
+    return &grown[table->count++];
+}
+
+static enum status add_kernel(struct instance_table *table, const char *name, size_t length, int entry,
+                              struct failure *failure) {
+    KernelConfig config;
+    char *const symbol = strndup(name, length);
+    if (!symbol) return fail_memory(failure, length, "a kernel's name");
+    const enum kernel_part part = config_part_from_symbol(name, length, &config);
+    struct instance *const one = part ? instance_with(table, &config) : NULL;
+    if (!one) {
+        const enum status status =
+            part ? fail_memory(failure, sizeof *one, "the table of instances")
+                 : fail(failure, STATUS_ERROR, "the PTX holds a kernel that is not a flash_forward instance: %s",
+                        symbol);
+        free(symbol);
+        return status;
+    }
+    if (part == PART_MAIN) one->symbol = symbol, one->entry = entry;
+    if (part == PART_BEFORE) one->before = (struct small_kernel){symbol, entry};
+    if (part == PART_BEHIND) one->behind = (struct small_kernel){symbol, entry};
+    return STATUS_OK;
+}
+
 enum status instance_table_read(struct instance_table *table, const struct code_image *images, uint64_t count,
                                 struct failure *failure) {
     const struct code_image *ptx = image_find(images, count, "ptx");
     size_t length;
+    int entry = 0;
     *table = (struct instance_table){0};
     if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
     for (const char *name = next_entry((const char *)ptx->bytes, &length); name;
          name = next_entry(name + length, &length)) {
-        struct instance *grown = realloc(table->instances, (table->count + 1) * sizeof *grown);
-        if (!grown) return fail_memory(failure, sizeof *grown, "the table of instances");
-        table->instances = grown;
-        struct instance *one = &grown[table->count];
-        *one = (struct instance){.entry = (int)table->count, .symbol = strndup(name, length)};
-        if (!one->symbol) return fail_memory(failure, length, "a kernel's name");
-        table->count++;
-        if (!config_from_symbol(name, length, &one->config))
-            return fail(failure, STATUS_ERROR, "the PTX holds a kernel that is not a flash_forward instance: %s",
-                        one->symbol);
+        const enum status status = add_kernel(table, name, length, entry++, failure);
+        if (status) return status;
     }
+    for (size_t i = 0; i < table->count; i++)
+        if (!table->instances[i].symbol)
+            return fail(
+                failure, STATUS_ERROR, "the PTX holds a kernel beside no flash_backward: %s",
+                (table->instances[i].before.symbol ? table->instances[i].before : table->instances[i].behind).symbol);
     if (!table->count) return fail(failure, STATUS_ERROR, "the PTX of this executable holds no kernel");
     return STATUS_OK;
 }
 
 void instance_table_free(struct instance_table *table) {
-    for (size_t i = 0; i < table->count; i++) free((char *)table->instances[i].symbol);
+    for (size_t i = 0; i < table->count; i++) {
+        const struct instance *const one = &table->instances[i];
+        free((char *)one->symbol);
+        free((char *)one->before.symbol);
+        free((char *)one->behind.symbol);
+    }
     free(table->instances);
     *table = (struct instance_table){0};
 }

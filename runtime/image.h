@@ -26,11 +26,18 @@ extern const uint64_t fl_image_count;
 extern const struct code_image fl_device_images[]; /* harness/device/ */
 extern const uint64_t fl_device_image_count;
 
+/* A kernel that is launched beside one; symbol is NULL where there is none. */
+struct small_kernel {
+    const char *symbol; /* owned by the table */
+    int entry;
+};
+
 /* One kernel that can be launched. */
 struct instance {
     KernelConfig config;
-    const char *symbol; /* owned by the table */
-    int entry;          /* position among the entries of the PTX, from 0 */
+    const char *symbol;                 /* owned by the table */
+    int entry;                          /* position among the entries of the PTX, from 0 */
+    struct small_kernel before, behind; /* of a backward pass: row_sums and round_dQ */
 };
 
 struct instance_table {
@@ -56,7 +63,8 @@ const struct code_image *image_for_gpu(const struct code_image *images, uint64_t
 /* The kinds of all cubins, "sm_80 sm_90", cut where it does not fit. */
 void image_kinds(const struct code_image *images, uint64_t count, char *text, size_t size);
 
-/* Read the entries of the PTX. STATUS_ERROR where there is no PTX, no entry, or an entry other than flash_forward. */
+/* Read the entries of the PTX. STATUS_ERROR where there is no PTX, no entry, or an entry other than flash_forward
+ * and the kernels of a backward pass. */
 enum status instance_table_read(struct instance_table *table, const struct code_image *images, uint64_t count,
                                 struct failure *failure);
 void instance_table_free(struct instance_table *table);

@@ -1,5 +1,6 @@
 #include "runtime/launch.h"
 
+#include "common/backward.h"
 #include "common/decode_config.h"
 #include "common/serving.h"
 
@@ -7,16 +8,23 @@ bool config_shares_keys(const KernelConfig *config) {
     return config->instruction == MMA_SYNC && config->tensor_copies;
 }
 
+bool config_is_backward(const KernelConfig *config) {
+    return config->instruction && !config->any_length;
+}
+
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+    if (config_is_backward(config)) return backward_launch_shape(config, args);
     return config_shares_keys(config) ? decode_launch_shape(config, args, multiprocessors)
                                       : config_launch_shape(config, args, multiprocessors);
 }
 
 int launch_threads(const KernelConfig *config) {
+    if (config_is_backward(config)) return backward_threads(config);
     return config_shares_keys(config) ? decode_threads(config) : config_threads(config);
 }
 
 int launch_smem_bytes(const KernelConfig *config) {
+    if (config_is_backward(config)) return backward_smem_bytes(config);
     return config_shares_keys(config) ? decode_smem_bytes(config) : config_smem_bytes(config);
 }
 

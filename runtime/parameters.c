@@ -1,11 +1,13 @@
 #include "runtime/parameters.h"
 
+#include "runtime/launch.h"
 #include "runtime/tensor_maps.h"
 
 #include <string.h>
 
-/* Of the first parameter: forward_args, attention_args or serving_args. */
+/* Of the first parameter: forward_args, attention_args, serving_args or backward_args. */
 static size_t args_bytes(const KernelConfig *config) {
+    if (config_is_backward(config)) return sizeof(backward_args);
     return config->serves ? sizeof(serving_args) : config->any_length ? sizeof(attention_args) : sizeof(forward_args);
 }
 

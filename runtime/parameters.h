@@ -4,13 +4,14 @@
  *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size
  *
  * A kernel takes attention_args, the first part of them or, if it serves, serving_args; behind them the tensor maps if
- * it has tensor copies. Functions here that take attention_args take those at the front of serving_args where the
- * configuration serves.
+ * it has tensor copies. A kernel of a backward pass takes backward_args. Functions here that take attention_args take
+ * those at the front of serving_args or backward_args where the configuration is for these.
  */
 #ifndef FL_PARAMETERS_H
 #define FL_PARAMETERS_H
 
 #include "common/abi.h"
+#include "common/backward.h"
 #include "common/config.h"
 #include "common/serving.h"
 #include "runtime/status.h"
@@ -23,6 +24,13 @@
 struct parameter_block {
     alignas(tensor_maps) unsigned char bytes[sizeof(serving_args) + sizeof(tensor_maps)];
     size_t size;
+};
+
+/* The first parameter, of whatever type it is. */
+union kernel_args {
+    attention_args attention;
+    serving_args serving;
+    backward_args backward;
 };
 
 /* Bytes of all parameters of a kernel, with what lies between them. */

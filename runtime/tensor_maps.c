@@ -1,5 +1,6 @@
 #include "runtime/tensor_maps.h"
 
+#include "common/backward.h"
 #include "common/decode_config.h"
 #include "common/serving.h"
 #include "emulator/emu.h"
@@ -34,7 +35,8 @@ static uint64_t address_in(const void *pointer) {
 
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
-    const bool shares = config_shares_keys(config);
+    const bool shares = config_shares_keys(config), backward = config_is_backward(config);
+    const uint32_t queries = backward ? (uint32_t)config->B_r : shares ? 1 : WARPGROUP_ROWS;
     const struct extent of_Q = extent_of(args, config, false), of_KV = extent_of(args, config, true);
     const uint32_t keys = (uint32_t)(!shares          ? config->B_c
                                      : config->serves ? DECODE_PAGE_KEYS
@@ -45,10 +47,11 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
         struct extent extent;
         int32_t heads;
         uint32_t box_rows;
-    } tensors[N_TENSORS] = {{&args->Q, args->Q_strides, of_Q, args->heads, shares ? 1 : WARPGROUP_ROWS},
+    } tensors[N_TENSORS] = {{&args->Q, args->Q_strides, of_Q, args->heads, queries},
                             {&args->K, args->K_strides, of_KV, args->KV_heads, keys},
                             {&args->V, args->V_strides, of_KV, args->KV_heads, keys},
-                            {&args->O, args->O_strides, of_Q, args->heads, WARP_ROWS}};
+                            {backward ? &((const backward_args *)args)->dO : (const void *)&args->O, args->O_strides,
+                             of_Q, args->heads, backward ? queries : WARP_ROWS}};
     const uint32_t spans = (uint32_t)config->d_head / SPAN;
     for (int t = 0; t < N_TENSORS; t++) {
         const tensor_strides strides = tensors[t].strides;

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from analysis.errors import AnalysisError
 
-RUNG = r"v[0-9]{2}[a-z]?"  # a version's name: v07; v00a and v00b lie between v00 and v01
+RUNG = r"[vb][0-9]{2}[a-z]?"  # v07; v00a and v00b lie between v00 and v01; b07 is one of the backward pass
 CODE = {
     "loop": "loop instructions",
     "loop_change": "loop instructions, change",

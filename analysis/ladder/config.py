@@ -22,6 +22,7 @@ from analysis.ladder.c_source import Names, functions, predicate
 from analysis.ladder.fields import (
     ATTENTION,
     ATTENTION_LIST,
+    BACKWARD,
     DECODE,
     DECODE_LIST,
     FIELDS,
@@ -47,10 +48,11 @@ class Dtype(IntEnum):
 
 
 class Instruction(IntEnum):
-    """What a kernel of kernels/attention/ gives the tensor cores, with the numbers that kernel symbols carry."""
+    """What a kernel of kernels/attention/ or kernels/backward/ gives the tensor cores, as numbers of kernel symbols."""
 
     MMA_SYNC = 1
     WGMMA = 2
+    FMA = 3  # of a backward_config alone: none of the tensor cores'
 
 
 # Of the lists, and of the values.
@@ -92,6 +94,8 @@ class KernelConfig(_Fields):
 
     LIST = LADDER
     STRUCT = "KernelConfig"
+    SYMBOL_START = "_Z13flash_forwardIXtl"  # the name of the struct and the values follow
+    BEFORE_INSTRUCTION = ""  # in the short form
 
     def __post_init__(self) -> None:
         broken = broken_rule(self)
@@ -113,7 +117,7 @@ class KernelConfig(_Fields):
         if not item.required and not values[0]:
             return ""
         if isinstance(values[0], Instruction):
-            return values[0].name.lower()
+            return self.BEFORE_INSTRUCTION + values[0].name.lower()
         numbers = iter(values)
         return re.sub("[A-Z]", lambda _: str(next(numbers)), item.word)
 
@@ -128,7 +132,7 @@ class KernelConfig(_Fields):
         """The mangled name of flash_forward for this configuration (Itanium C++ ABI 5.1.5, `tl` braced lists)."""
         values = "".join(f"{LITERALS[type(value)]}{int(value)}E" for value in self.values())
         parameters = "".join(f"{len(name)}{name}" for name in self.parameter_types())
-        return f"{SYMBOL_START}{len(self.STRUCT)}{self.STRUCT}{values}{SYMBOL_END}{parameters}"
+        return f"{self.SYMBOL_START}{len(self.STRUCT)}{self.STRUCT}{values}{SYMBOL_END}{parameters}"
 
     def values(self) -> tuple[int, ...]:
         """The field values in order, each of its field's type."""
@@ -251,6 +255,57 @@ class DecodeConfig(AttentionConfig):
         return 4 * DECODE_COUNTERS
 
 
+# The functions of common/backward.h, by name.
+BACKWARD_SOURCE = read_text(root() / "common/backward.h")
+BACKWARD_SMALL_THREADS = int(BACKWARD_SOURCE.partition("BACKWARD_SMALL_THREADS = ")[2].partition(" ")[0])
+BACKWARD_LAUNCH = functions(
+    BACKWARD_SOURCE.replace("BACKWARD_SMALL_THREADS", str(BACKWARD_SMALL_THREADS)),
+    "FL_CONFIG_FN",
+    "common/backward.h",
+    {"config": (*FIELDS, *LIVING, "instruction"), "args": ("seq_q", "seq_k", "heads", "batch")},
+)
+
+
+class BackwardConfig(AttentionConfig):
+    """One instance of a version in kernels/backward/, a backward_config."""
+
+    LIST = BACKWARD
+    STRUCT = "backward_config"
+    SYMBOL_START = "_Z14flash_backwardIXtl"
+    BEFORE_INSTRUCTION = "backward_"
+    instruction = Instruction.FMA  # of the class; __init__ gives each config its own
+
+    def __init__(self, **values: int) -> None:
+        object.__setattr__(self, "instruction", values["instruction"])
+        super().__init__(**values)
+
+    def parameter_types(self) -> list[str]:
+        """The types of flash_backward's parameters."""
+        return ["backward_args", *(["tensor_maps"] * self.tensor_copies)]
+
+    def threads(self) -> int:
+        return BACKWARD_LAUNCH["backward_threads"](self)
+
+    def smem_bytes(self) -> int:
+        return BACKWARD_LAUNCH["backward_smem_bytes"](self)
+
+    def grid(
+        self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
+    ) -> tuple[int, int, int]:
+        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, batch=batch)
+        return BACKWARD_LAUNCH["backward_grid_x"](self, args), heads, batch
+
+    def small_kernels(self) -> list[str]:
+        """The kernels of a pass beside flash_backward (kernels/backward/rows.cuh)."""
+        return ["row_sums", *(["round_dQ"] * self.dQ_sums)]
+
+    def __hash__(self) -> int:
+        return hash(self.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BackwardConfig) and self.values() == other.values()
+
+
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
 SMEM_MOST = {
     "8.0": 163 << 10,
@@ -262,7 +317,6 @@ SMEM_MOST = {
     "12.0": 99 << 10,
 }
 
-SYMBOL_START = "_Z13flash_forwardIXtl"  # the name of the struct and the values follow
 SYMBOL_END = "EEEv"  # the types of the parameters follow
 
 
@@ -281,11 +335,11 @@ NAMES = Names(
 )
 _PREDICATES = {
     kind: [(rule, predicate(rule.holds, rule.where, NAMES)) for rule in kind.LIST.rules]
-    for kind in (KernelConfig, AttentionConfig, DecodeConfig)
+    for kind in (KernelConfig, AttentionConfig, DecodeConfig, BackwardConfig)
 }
 _FOLLOWS = {
     kind: {name: predicate(value, where, NAMES) for name, value in kind.LIST.follows.items()}
-    for kind, where in ((AttentionConfig, ATTENTION_LIST), (DecodeConfig, DECODE_LIST))
+    for kind, where in ((AttentionConfig, ATTENTION_LIST), (DecodeConfig, DECODE_LIST), (BackwardConfig, ""))
 }
 
 
@@ -349,9 +403,11 @@ def _with_features(shape: dict[str, int], feature_text: str, text: str) -> Kerne
     With mma_sync, tensor copies are those of a decode_config.
     """
     words = [part.strip(BLANKS) for part in feature_text.split("+")]
-    kind = AttentionConfig if any(each.name.lower() in words for each in Instruction) else KernelConfig
+    kind = AttentionConfig if {"mma_sync", "wgmma"} & set(words) else KernelConfig
     if {"mma_sync", "tensor"} <= set(words):
         kind = DecodeConfig
+    if {f"backward_{each.name.lower()}" for each in Instruction} & set(words):
+        kind = BackwardConfig
     return _checked(shape | _parse_features(words, kind.LIST, text), text, kind)
 
 
@@ -400,7 +456,7 @@ def _parse_item(word: str, items: Sequence[Item], text: str) -> dict[str, int]:
     for item in items:
         if match := item.pattern.fullmatch(word):
             if TYPES[item.fields[0].type] is Instruction:
-                return {item.fields[0].name: Instruction[word.upper()]}
+                return {item.fields[0].name: Instruction[word.removeprefix("backward_").upper()]}
             values = [int(number) for number in match.groups()] or [True]
             return {row.name: value for row, value in zip(item.fields, values, strict=True)}
         if item.start and word.startswith(item.start):
@@ -413,13 +469,14 @@ def _parse_item(word: str, items: Sequence[Item], text: str) -> dict[str, int]:
 
 
 def parse_braces(text: str) -> KernelConfig:
-    """Read a demangled name: the values of `KernelConfig{...}`, `attention_config{...}` or `decode_config{...}` in it.
+    """Read a demangled name: the values of `KernelConfig{...}` in it, or of one of the other structs.
 
     With casts or without: takes `{5, 128, ..., 1, 0}` (ncu), `{(dtype)5, 128, ..., true}` (c++filt) and
     `{FP16, 128, ..., false}` (C++).
     """
-    match = re.search(r"\b(KernelConfig|attention_config|decode_config)\s*\{([^{}]*)\}", text)
-    if not match:
+    match = re.search(rf"\b({'|'.join(STRUCTS)})\s*\{{([^{{}}]*)\}}", text)
+    small = re.search(r"\b(row_sums|round_dQ)\b", text)
+    if not match or small:
         raise ConfigError(f"{text!r}: holds no KernelConfig{{...}}")
     values = []
     for index, part in enumerate(match[2].split(",")):
@@ -433,10 +490,11 @@ def parse_braces(text: str) -> KernelConfig:
 def parse_symbol(symbol: str) -> KernelConfig:
     """Read a mangled kernel name: `_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...EEEv12forward_args`."""
     match = re.fullmatch(
-        re.escape(SYMBOL_START)
-        + r"(?:12|13|16)(KernelConfig|attention_config|decode_config)((?:L(?:5dtype|11instruction|i|b)n?[0-9]+E)+)"
+        r"_Z(?:13flash_forward|14flash_backward)IXtl"
+        + rf"[0-9]+({'|'.join(STRUCTS)})"
+        + r"((?:L(?:5dtype|11instruction|i|b)n?[0-9]+E)+)"
         + SYMBOL_END
-        + r"(1[24]\w+_args)(11tensor_maps)?",
+        + r"(1[2-4]\w+_args)(11tensor_maps)?",
         symbol,
     )
     if not match:
@@ -445,6 +503,8 @@ def parse_symbol(symbol: str) -> KernelConfig:
     literals = re.findall(r"(L5dtype|L11instruction|Li|Lb)(n?)([0-9]+)E", match[2])
     values = [(casts[kind], ("-" if minus else "") + digits) for kind, minus, digits in literals]
     config = _from_values(values, symbol, STRUCTS[match[1]])
+    if not symbol.startswith(config.SYMBOL_START):
+        raise ConfigError(f"{symbol!r}: a {match[1]} is none of this function's")
     first = config.parameter_types()[0]
     if match[3] != f"{len(first)}{first}":
         raise ConfigError(f"{symbol!r}: the first parameter of {config} must be of type {first}")
@@ -452,7 +512,7 @@ def parse_symbol(symbol: str) -> KernelConfig:
 
 
 STRUCTS: Mapping[str, type[KernelConfig]] = {
-    kind.STRUCT: kind for kind in (KernelConfig, AttentionConfig, DecodeConfig)
+    kind.STRUCT: kind for kind in (KernelConfig, AttentionConfig, DecodeConfig, BackwardConfig)
 }
 
 
@@ -486,6 +546,21 @@ def _value_of(kind: type[int], name: str, word: str, text: str) -> int:
     if kind is int and re.fullmatch(r"-?[0-9]{1,9}", word):
         return int(word)
     raise ConfigError(f"{text!r}: {name} = {word}: not a value of type {kind.__name__}")
+
+
+def parse_small_kernel(symbol: str) -> tuple[str, BackwardConfig] | None:
+    """The name and configuration of a small kernel of a backward pass, `_Z8row_sumsIXtl15backward_config...`."""
+    match = re.fullmatch(r"_Z(?:8(row_sums)|8(round_dQ))(IXtl15backward_config.*EEEv13backward_args)", symbol)
+    if not match:
+        return None
+    main = f"_Z14flash_backward{match[3]}"
+    tensor = "11tensor_maps"
+    try:
+        config = parse_symbol(main)
+    except ConfigError:
+        config = parse_symbol(main + tensor)
+    assert isinstance(config, BackwardConfig)
+    return match[1] or match[2], config
 
 
 def parse_config(text: str) -> KernelConfig:

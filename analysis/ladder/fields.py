@@ -3,6 +3,7 @@
     FIELDS["stages"].word       # "stages_N"
     ATTENTION.items[0].word     # "mma_sync|wgmma": the rows of common/attention_fields.h
     DECODE.items[1].word        # "tensor": the rows of common/decode_fields.h
+    BACKWARD.items[1].word      # "dq_sums": the rows of common/backward_fields.h
 
 The header says what each column means. Nothing is compiled: a row is a call with string literals in it.
 """
@@ -20,6 +21,7 @@ from analysis.ladder.c_source import Call, calls, one_line, string_literal, with
 LIST = "common/config_fields.h"
 ATTENTION_LIST = "common/attention_fields.h"
 DECODE_LIST = "common/decode_fields.h"
+BACKWARD_LIST = "common/backward_fields.h"
 PARENTHESIS = "()"  # the word of the fields in the parenthesis of a short form
 TYPES = ("enum dtype", "enum instruction", "int", "bool")
 
@@ -149,11 +151,12 @@ def _read(name: str, versions: bool) -> FieldList:
 LADDER = _read(LIST, versions=True)
 ATTENTION = _read(ATTENTION_LIST, versions=False)
 DECODE = _read(DECODE_LIST, versions=False)
+BACKWARD = _read(BACKWARD_LIST, versions=False)
 FIELDS, RULES = LADDER.fields, LADDER.rules
 SHAPE = LADDER.shape
-# Fields of the kernels of kernels/attention/ that the ladder lacks.
+# Fields of the kernels of kernels/attention/ and kernels/backward/ that the ladder lacks.
 LIVING = {
     name: row
-    for name, row in (ATTENTION.fields | DECODE.fields).items()
+    for name, row in (ATTENTION.fields | DECODE.fields | BACKWARD.fields).items()
     if name not in FIELDS and row.type != "enum instruction"
 }

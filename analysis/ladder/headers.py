@@ -4,6 +4,7 @@
     version.idea, version.config, version.parent
 
 Header blocks are data; docs/adding-a-version.md lists their keys. A new version is one new file: nothing is registered.
+The backward pass has a ladder of its own, kernels/backward/bNN_name.cu: load_backward() has it, load_all() does not.
 The kernels of kernels/attention/ are read too: they have no parent, and what was changed last is in git.
 """
 
@@ -18,14 +19,22 @@ from analysis.errors import AnalysisError
 from analysis.files import in_checkout, read_text
 from analysis.ladder.checks import Check, parse_checks
 from analysis.ladder.claims import RUNG, Claim, parse_claims
-from analysis.ladder.config import SMEM_MOST, AttentionConfig, ConfigError, KernelConfig, parse_short_form
+from analysis.ladder.config import (
+    SMEM_MOST,
+    AttentionConfig,
+    BackwardConfig,
+    ConfigError,
+    KernelConfig,
+    parse_short_form,
+)
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
-OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller", "serving")
+OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller", "serving", "ordered")
 KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
 ATTENTION = "attention"  # the folder of the kernels that are changed by commits
+BACKWARD = "backward"  # the folder of the versions of the backward pass
 FOLDERS = ("mma_sync", WGMMA)
 TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
 
@@ -48,10 +57,12 @@ class Header:
     smaller: tuple[KernelConfig, ...] = ()  # configs for GPUs with less shared memory, of sizes that are there already
     serving: tuple[KernelConfig, ...] = ()  # configs that take serving_args
 
+    ordered: tuple[KernelConfig, ...] = ()  # of a backward pass, configs with in_order
+
     @property
     def beside(self) -> tuple[KernelConfig, ...]:
         """What is built by default beside `config`."""
-        return (*self.others, *self.smaller, *self.serving)
+        return (*self.others, *self.smaller, *self.serving, *self.ordered)
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,11 @@ class Version:
     def body(self) -> list[str]:
         """The source lines below the header block."""
         return self.source.splitlines()[self.header.lines :]
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it is a version of the backward pass."""
+        return self.version.startswith("b")
 
     @property
     def is_attention(self) -> bool:
@@ -141,7 +157,7 @@ def parse_header(source: str, name: str) -> Header:
             )
     if not end:
         raise AnalysisError(f"{name}: the header block is not closed by a line ' */'")
-    missing = [key for key in (REQUIRED_KEYS if first[1][0] == "v" else KEYS_OF_ATTENTION) if key not in values]
+    missing = [key for key in (REQUIRED_KEYS if first[1][0] in "vb" else KEYS_OF_ATTENTION) if key not in values]
     if missing:
         raise AnalysisError(f"{name}: the header block lacks {', '.join(missing)}")
     return _checked_header(first[1], first[2], values, keys, end, name)
@@ -158,9 +174,9 @@ def _checked_header(
     if not re.fullmatch(r"sm_[0-9]+[af]?", values["arch"]):
         raise AnalysisError(f"{name}:{keys['arch']}: arch must be of the form sm_80, found {values['arch']!r}")
     config = _config_of(values["config"], keys["config"], name)
-    others, smaller, serving = (
+    others, smaller, serving, ordered = (
         [_config_of(form, keys[key], name) for form in values.get(key, "").split(";") if form.strip()]
-        for key in ("others", "smaller", "serving")
+        for key in ("others", "smaller", "serving", "ordered")
     )
     sizes = [each.d_head for each in (config, *others)]
     if len(set(sizes)) < len(sizes):
@@ -180,6 +196,8 @@ def _checked_header(
     misplaced += [each for each in serving if not each.serves]
     if misplaced:
         raise AnalysisError(f"{name}: configs with serve stand under the key serving, found {misplaced[0]}")
+    if not all(each.in_order for each in ordered):
+        raise AnalysisError(f"{name}:{keys['ordered']}: must be configs with in_order, found {ordered[0]}")
     to_fill_in = tuple(key for key, value in values.items() if value.startswith(TO_FILL_IN))
     try:
         claims = parse_claims("" if "claims" in to_fill_in else values.get("claims", ""))
@@ -199,6 +217,7 @@ def _checked_header(
         tuple(others),
         tuple(smaller),
         tuple(serving),
+        tuple(ordered),
     )
 
 
@@ -261,10 +280,17 @@ def kernel_files(root: Path) -> dict[str, Path]:
     return files
 
 
+def backward_files(root: Path) -> dict[str, Path]:
+    """Version to file of every kernels/backward/bNN_name.cu, in order."""
+    return {path.name[:3]: path for path in sorted((root / "kernels" / BACKWARD).glob("b[0-9][0-9]_*.cu"))}
+
+
 def read_ladder_version(path: Path) -> Version:
     """Read one kernel file of a checkout, whose parent must be there too."""
     if path.parent.name == ATTENTION:
         return _read_attention(path)
+    if path.parent.name == BACKWARD:
+        return _with_parent(read_version(path), backward_files(path.parents[2]))
     return _with_parent(read_version(path), kernel_files(path.parents[2]))
 
 
@@ -277,7 +303,7 @@ def _with_parent(version: Version, there: Collection[str]) -> Version:
 
 def load(root: Path, version: str) -> Version:
     """One version by its number, such as "v10", or a kernel by its name, "attention/wgmma" or "attention.wgmma"."""
-    files = kernel_files(root) | attention_files(root)
+    files = kernel_files(root) | attention_files(root) | backward_files(root)
     version = name_of_stem(version)
     if version not in files:
         raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
@@ -293,6 +319,16 @@ def load_all(root: Path) -> dict[str, Version]:
 def load_attention(root: Path) -> dict[str, Version]:
     """Every kernel of kernels/attention/."""
     return {name: _read_attention(path) for name, path in attention_files(root).items()}
+
+
+def load_backward(root: Path) -> dict[str, Version]:
+    """Every version of the backward pass in order."""
+    return {version: read_ladder_version(path) for version, path in backward_files(root).items()}
+
+
+def load_beside(root: Path) -> dict[str, Version]:
+    """All that is built as versions are and is none of the ladder: kernels/attention/ and the backward pass."""
+    return load_attention(root) | load_backward(root)
 
 
 def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
@@ -311,6 +347,9 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
     if version.is_attention:
         if not isinstance(config, AttentionConfig) or config.kernel != version.name:
             return [f"{config.short_form()} is no configuration of {version.version}"]
+    elif version.is_backward:
+        if not isinstance(config, BackwardConfig):
+            return [f"{config.short_form()} is no configuration of the backward pass"]
     elif isinstance(config, AttentionConfig):
         return [f"configurations that name {config.instruction.name.lower()} are those of kernels/{ATTENTION}/"]
     own = [check.sentence for check in version.checks if not check.holds(config)]
@@ -321,7 +360,7 @@ def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
     found: list[str] = []
     if config.any_length and "attention_args" not in version.source:  # a late number with an early parent
         found.append("any_length must be off: the kernel takes forward_args")
-    for row in () if version.is_attention else FIELDS.values():
+    for row in () if version.is_attention or version.is_backward else FIELDS.values():
         first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
         own = getattr(version.header.config, row.name)  # v00b acts on async_copy, whose row names v01
         if getattr(config, row.name) and not own and (not first or first > version.version):

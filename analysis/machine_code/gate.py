@@ -22,7 +22,7 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import in_checkout, read_text, root, write_if_changed
-from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_attention, load_chosen, name_of_stem, stem_of
+from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_beside, load_chosen, name_of_stem, stem_of
 from analysis.machine_code.baseline import add_file_arguments, run_accept_of_files, run_gate_of_files
 from analysis.machine_code.contents import code_summary
 from analysis.machine_code.loops import (
@@ -126,9 +126,10 @@ def figures_hash(row: Row) -> str:
 def source_hash(version: Version) -> str:
     """A hash of the source below the header block, whose predictions and records may change freely.
 
-    Of a kernel of kernels/attention/ it is of the headers beside it, too.
+    Of a kernel of kernels/attention/ or kernels/backward/ it is of the headers beside it, too.
     """
-    headers = sorted(version.path.parent.glob("*.cuh")) if version.is_attention else []
+    beside = version.is_attention or version.is_backward
+    headers = sorted(version.path.parent.glob("*.cuh")) if beside else []
     texts = ["\n".join(version.body()), *map(read_text, headers)]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
 
@@ -412,7 +413,7 @@ def run_gate(args: argparse.Namespace) -> int:
     if reason:
         print(reason)
         return DONE
-    versions = load_chosen(folder, args.version) if args.version else load_all(folder) | load_attention(folder)
+    versions = load_chosen(folder, args.version) if args.version else load_all(folder) | load_beside(folder)
     found = check(folder, versions, archs)
     if not args.version:
         found += leftover_files(folder, versions)

@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.c_source import struct_members
-from analysis.ladder.config import Dtype, KernelConfig
+from analysis.ladder.config import BackwardConfig, Dtype, KernelConfig
 from analysis.machine_code.maps import source_map
 from analysis.machine_code.notes import note
 from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, pipe_of
@@ -327,8 +327,10 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
     listing, rows = source_map(subject)
     lines = {row.instruction.address: row.ptx_line for row in rows}
     graph = Graph(listing)
-    # Of a kernel without matrix instructions no loop has a name: there is nothing to count.
-    by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS) if named_loops(graph) else []
+    # Of a kernel without matrix instructions no loop has a name: there is nothing to count. A backward pass has one
+    # loop whose every pass is alike.
+    counted = named_loops(graph) and not isinstance(config, BackwardConfig)
+    by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS) if counted else []
     by_structure = roles_of(graph)
     found = []
     for number, (loop, figures) in enumerate(parts_with_figures(graph), start=1):
@@ -336,6 +338,10 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
             found.append(Part(version, subject.arch, str(config), REST, "", "", 0, "", figures))
             continue
         code = graph.instructions(loop.blocks)
+        if not counted:
+            role, first = by_structure.get(loop.header, ""), f"{loop.header:04x}"
+            found.append(Part(version, subject.arch, str(config), str(number), role, first, 0, "", figures))
+            continue
         passes = [passes_of(code, lines, executed) for executed in by_problem]
         role = ROLES.get((passes[0] > 0, passes[1] > 0, passes[2] > 0), NEVER)
         if loop.header in by_structure:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TypeVar
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import ConfigError, KernelConfig, library_of, parse_config
+from analysis.ladder.config import ConfigError, KernelConfig, library_of, parse_config, parse_small_kernel
 from analysis.machine_code.ptxas_log import MANGLED, demangled_names
 
 FILE_PART = 60  # characters of a name in a file name
@@ -33,14 +33,25 @@ def config_of(symbol: str) -> KernelConfig | None:
 
 def names_of(symbols: Iterable[str]) -> dict[str, str]:
     """The name of each symbol, from one run of c++filt; where that is missing, foreign kernels keep their symbols."""
-    configs = {symbol: config_of(symbol) for symbol in symbols}
-    foreign = "\n".join(symbol for symbol, config in configs.items() if config is None)
+    own = {symbol: own_name(symbol) for symbol in symbols}
+    foreign = "\n".join(symbol for symbol, name in own.items() if name is None)
     can = shutil.which("cu++filt") or shutil.which("c++filt")
     plain = demangled_names(foreign) if can and MANGLED.search(foreign) else {}
     return {
-        symbol: config.short_form() if config else MANGLED.sub(lambda found: plain.get(found[0], found[0]), symbol)
-        for symbol, config in configs.items()
+        symbol: name or MANGLED.sub(lambda found: plain.get(found[0], found[0]), symbol) for symbol, name in own.items()
     }
+
+
+def own_name(symbol: str) -> str | None:
+    """The short form of a kernel's configuration, of a small kernel with its name before it; None for others' kernels.
+
+    "(FP16, 128, 64, 64, 4): backward_mma_sync", "row_sums of (FP16, 128, 64, 64, 4): backward_mma_sync"
+    """
+    config = config_of(symbol)
+    small = None if config else parse_small_kernel(symbol)
+    if small:
+        return f"{small[0]} of {small[1].short_form()}"
+    return config.short_form() if config else None
 
 
 @cache  # a run of c++filt

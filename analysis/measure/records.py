@@ -83,6 +83,7 @@ class Problem:
     lse: bool = False  # log-sum-exp is computed too
     layout: str = "bshd"
     served: Served = Served()
+    backward: bool = False  # the gradients
 
     def pairs(self) -> int:
         """Pairs of a query and a key that it sees, of one head. The last query sees every key."""
@@ -96,14 +97,15 @@ class Problem:
         return rows * keys - rows * (rows - 1) // 2
 
     def flop(self) -> int:
-        """4·d·batch·heads·pairs for attention, 2·seq³ for the matmul."""
+        """4·d·batch·heads·pairs for attention, 10·d·… for its gradients, 2·seq³ for the matmul."""
         if self.kind == "matmul":
             return 2 * self.seq**3
-        return 4 * self.batch * self.heads * self.pairs() * self.d_head
+        return (10 if self.backward else 4) * self.batch * self.heads * self.pairs() * self.d_head
 
     def case(self) -> str:
         """What sets it apart from plain attention with rows of 128; "" where nothing does."""
-        words = ["causal"] if self.causal else []
+        words = ["backward"] if self.backward else []
+        words += ["causal"] if self.causal else []
         words += [f"d_head {self.d_head}"] if self.d_head != 128 and self.kind == "attention" else []
         words += [f"{self.kv_heads} KV heads"] if self.kv_heads else []
         words += [f"{self.seq_k} keys"] if self.seq_k else []
@@ -211,6 +213,7 @@ def _problem(raw: dict[str, Any]) -> Problem:
         lse=bool(raw.get("lse")),
         layout=raw.get("layout") or "bshd",
         served=_served(raw),
+        backward=raw.get("pass") == "backward",
         **numbers,
     )
 

@@ -61,6 +61,7 @@ OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 VERSION = Kind("1", lambda value: type(value) is int and value == SCHEMA)
 DTYPE = Kind("fp16 or bf16", lambda value: value in ("fp16", "bf16"))
 LAYOUT = Kind("bshd, bhsd, padded or packed", lambda value: value in ("bshd", "bhsd", "padded", "packed"))
+PASS = Kind("backward", lambda value: value == "backward")
 PROBLEM_KIND = Kind("attention or matmul", lambda value: value in ("attention", "matmul"))
 LENGTHS = _list_of(COUNT, "a list of lengths")
 WINDOW_END = Kind("a number of keys, or -1", _whole(-1, 2**31 - 1))
@@ -112,6 +113,7 @@ FIELDS = (
     Field("problem.seq", SIZE, "length of a sequence: queries", needed=True),
     Field("problem.seq_k", SIZE, "keys of a sequence; as many as queries without it"),
     Field("problem.kv_heads", SIZE, "heads of K and V; as many as heads without it"),
+    Field("problem.pass", PASS, "backward: the gradients dQ, dK and dV, 2.5 times the operations; forward without it"),
     Field("problem.causal", FLAG, "query i sees keys up to i + seq_k - seq; false without it"),
     Field("problem.d_head", SIZE, "elements of a head", needed=True),
     Field("problem.dtype", DTYPE, "element type", needed=True),
@@ -134,6 +136,10 @@ FIELDS = (
     Field("check.max_error_over_bound", POSITIVE, "largest error divided by its tolerance"),
     Field("check.lse_max_error", POSITIVE, "the same of log-sum-exp; null where it was not asked for"),
     Field("check.lse_max_error_over_bound", POSITIVE, "the same"),
+    Field("check.dq_relative_error", POSITIVE, "backward: |dQ - ref| / |ref| over the compared rows, the "
+          "lengths of the vectors"),
+    Field("check.dk_relative_error", POSITIVE, "the same of dK"),
+    Field("check.dv_relative_error", POSITIVE, "the same of dV"),
     Field("check.nan", COUNT_OR_FLAG, "NaN and infinities in the whole output"),
     Field("check.strays", COUNT, "elements that were written between the rows of O"),
     Field("check.pass", FLAG, "correct before timing", needed=True),

@@ -19,9 +19,21 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import config as c
 from analysis.ladder.config import ConfigError, KernelConfig
-from analysis.ladder.fields import ATTENTION, DECODE, FIELDS, LADDER, LIST, FieldList, Item, parse_fields, parse_rules
+from analysis.ladder.fields import (
+    ATTENTION,
+    BACKWARD,
+    DECODE,
+    FIELDS,
+    LADDER,
+    LIST,
+    FieldList,
+    Item,
+    parse_fields,
+    parse_rules,
+)
 from analysis.ladder.headers import Version, load_all, refusals
 
+LISTS = {"ladder": LADDER, "attention": ATTENTION, "decode": DECODE, "backward": BACKWARD}
 C_FILES = ("tests/config_lines.c", "config.c", "json.c", "launch.c", "status.c")
 CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FORMS, SEED = 2000, 15
@@ -179,7 +191,9 @@ def comparable(said: list[str]) -> list[object]:
     return [said[0], message.removeprefix("config ")]
 
 
-@pytest.mark.parametrize("rows", [LADDER, ATTENTION, DECODE], ids=["ladder", "attention", "decode"])
+@pytest.mark.parametrize(
+    "rows", [LADDER, ATTENTION, DECODE, BACKWARD], ids=["ladder", "attention", "decode", "backward"]
+)
 def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: FieldList) -> None:
     texts = list(forms(FORMS, SEED, rows))
     by_c, by_python = said_by_c(program, texts), [said_by_python(text) for text in texts]
@@ -207,7 +221,9 @@ def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: Fiel
         assert words in messages, f"never said: {words}"
 
 
-@pytest.mark.parametrize("rows", [LADDER, ATTENTION, DECODE], ids=["ladder", "attention", "decode"])
+@pytest.mark.parametrize(
+    "rows", [LADDER, ATTENTION, DECODE, BACKWARD], ids=["ladder", "attention", "decode", "backward"]
+)
 def test_c_decodes_the_symbols_that_python_writes(program: Path, rows: FieldList) -> None:
     said_of = map(said_by_python, forms(200, SEED + 1, rows))
     configs = [c.parse_short_form(said[1]) for said in said_of if said[0] == "ok"]

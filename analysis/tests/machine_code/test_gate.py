@@ -20,7 +20,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
-from analysis.ladder.headers import load, load_all, load_attention
+from analysis.ladder.headers import load, load_all, load_beside
 from analysis.ladder.instances import about_text, instances_text
 from analysis.machine_code import gate, loops
 from analysis.machine_code.cubin import OPCODE_MASK, Cubin
@@ -499,7 +499,7 @@ def committed_listing(path: Path, choice: KernelConfig) -> Listing:
     return with_control(replace(listing, instructions=tuple(listed[at] for at in sorted(listed))), kernel)
 
 
-@pytest.mark.parametrize("name", [*load_all(root()), *load_attention(root())])
+@pytest.mark.parametrize("name", [*load_all(root()), *load_beside(root())])
 def test_the_machine_code_is_as_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nvdisasm, which takes half a second for each cubin: the next test runs it for a version of each kind.
 
@@ -509,7 +509,7 @@ def test_the_machine_code_is_as_accepted(name: str, monkeypatch: pytest.MonkeyPa
     test_the_build_is_as_accepted(name)
 
 
-@pytest.mark.parametrize("name", [*one_of_each_kind(load_all(root())), *load_attention(root())])
+@pytest.mark.parametrize("name", [*one_of_each_kind(load_all(root())), *load_beside(root())])
 def test_the_build_is_as_accepted(name: str) -> None:
     baseline = gate.read_baseline(root())
     reason = gate.skip_reason(root(), baseline)
@@ -533,4 +533,4 @@ def test_a_failure_shows_which_figure_is_not_the_accepted_one() -> None:
 
 
 def test_nothing_is_left_of_removed_versions() -> None:
-    assert gate.leftover_files(root(), load_all(root()) | load_attention(root())) == []
+    assert gate.leftover_files(root(), load_all(root()) | load_beside(root())) == []

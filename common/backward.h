@@ -1,0 +1,125 @@
+/* backward.h - the backward pass: the configuration of the kernels in kernels/backward/, their parameters and launch.
+ *
+ *     flash_backward<backward_config{FP16, 128, 64, 64, 4, MMA_SYNC, true}>
+ *     backward_args args = {.attention = attention, .dO = dO, .dQ = dQ, .dK = dK, .dV = dV, .delta = delta};
+ *
+ * With S = scale Q Kᵀ, P = softmax(S) and O = P V, and the gradient dO of a number L by O (FlashAttention-2, section
+ * 3.1.2):
+ *
+ *     dV = Pᵀ dO    dP = dO Vᵀ    dS = P ∘ (dP - delta)    dQ = scale dS K    dK = scale dSᵀ Q
+ *
+ * where delta has the sum of dO ∘ O for each query row. Up to three kernels make one pass: row_sums computes delta,
+ * flash_backward the gradients, and with `dQ_sums` round_dQ rounds dQ to 16 bits.
+ *
+ * A kernel with tensor copies has the tensor maps as its second parameter; O there is dO.
+ *
+ * Each field of the configuration is a row of common/backward_fields.h. analysis reads the functions as those of
+ * common/config.h.
+ */
+#ifndef FL_BACKWARD_H
+#define FL_BACKWARD_H
+
+#include "common/config.h"
+
+/* The third value of enum instruction: none of the tensor cores'. */
+#ifdef __cplusplus
+constexpr instruction FMA = (instruction)3;
+#else
+#define FMA ((enum instruction)3)
+/* In C a configuration is a KernelConfig, which every version includes and which has no places of these names: they
+ * take those of fields that no backward_config has. */
+#define dQ_sums lazy_rescale
+#define in_order early_release
+#endif
+
+typedef struct backward_config {
+#define FIELD(type, name, word, help) type name;
+#include "common/backward_fields.h"
+} backward_config;
+
+/* O and LSE of attention_args are what the forward pass left: inputs. dO lies as O does, dQ as Q, dK as K, dV as V. */
+#ifdef __cplusplus
+typedef struct backward_args : attention_args {
+#else
+typedef struct backward_args {
+    attention_args attention;
+#endif
+    const void *dO;
+    void *dQ, *dK, *dV;
+    float *delta;   /* [batch, heads, seq_q]: row_sums writes it */
+    float *sums;    /* with dQ_sums: dQ / scale as fp32 [batch, heads, seq_q, d_head], which row_sums sets to 0 */
+    int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it */
+    int64_t unused; /* up to 256 bytes, where tensor maps begin */
+} backward_args;
+
+static_assert(sizeof(backward_args) == 256, "tensor maps begin behind it without padding");
+
+/* What the functions below take: on the host a configuration is a KernelConfig. */
+#ifdef __cplusplus
+typedef backward_config backward_shape;
+#else
+typedef KernelConfig backward_shape;
+#endif
+
+/* One warp has 32 chunks of 16 bytes, of one row or of several; CTAs of both small kernels have so many warps. */
+enum { BACKWARD_SMALL_THREADS = 128 };
+
+/* Rows of a CTA of the small kernels. */
+FL_CONFIG_FN int backward_small_rows(const backward_shape *config) {
+    return 8 * BACKWARD_SMALL_THREADS / config->d_head;
+}
+
+/* Bytes that a row in shared memory has behind its elements: they keep the banks apart where ldmatrix reads. */
+FL_CONFIG_FN int backward_padding(const backward_shape *config) {
+    return config->instruction == 1 ? 16 : 0;
+}
+
+/* Bytes of a row of d_head elements in shared memory. */
+FL_CONFIG_FN int backward_row_bytes(const backward_shape *config) {
+    return config->d_head * 2 + backward_padding(config);
+}
+
+/* Rows in shared memory: K and V, and a Q block and its dO for each stage. Without the tensor cores a block of two
+ * tensors at a time. */
+FL_CONFIG_FN int backward_smem_rows(const backward_shape *config) {
+    const int Q_blocks = config->stages ? config->stages : 1;
+    return config->instruction == 3 ? 2 * config->B_r : 2 * (config->B_c + config->B_r * Q_blocks);
+}
+
+/* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. With wgmma
+ * blocks begin at multiples of 1024 bytes; with tensor copies 1024 bytes hold all mbarriers. */
+FL_CONFIG_FN int backward_smem_bytes(const backward_shape *config) {
+    const int rows = backward_smem_rows(config) * backward_row_bytes(config);
+    const int Q_blocks = config->stages ? config->stages : 1, statistics = 8 * config->B_r * Q_blocks;
+    const int dS = config->dQ_sums ? config->B_c * (2 * config->B_r + backward_padding(config)) : 0;
+    return rows + statistics + dS * Q_blocks + (config->instruction == 2 ? 1024 : 0) + (config->tensor_copies ? 1024 : 0);
+}
+
+FL_CONFIG_FN int backward_threads(const backward_shape *config) {
+    return 32 * config->n_warps;
+}
+
+/* CTAs of a head. Each has a KV block; without dQ_sums also the Q block of the same number. */
+FL_CONFIG_FN int64_t backward_grid_x(const backward_shape *config, const attention_args *args) {
+    return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
+}
+
+FL_CONFIG_FN int64_t backward_turns(const backward_shape *config, const attention_args *args) {
+    return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * args->heads * args->batch;
+}
+
+FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, const attention_args *args) {
+    const launch_shape shape = {(uint32_t)backward_grid_x(config, args), (uint32_t)args->heads, (uint32_t)args->batch,
+                                (uint32_t)backward_threads(config), (uint32_t)backward_smem_bytes(config)};
+    return shape;
+}
+
+/* Of row_sums and of round_dQ. */
+FL_CONFIG_FN launch_shape backward_small_shape(const backward_shape *config, const attention_args *args) {
+    const int rows = backward_small_rows(config);
+    const launch_shape shape = {(uint32_t)((args->seq_q + rows - 1) / rows), (uint32_t)args->heads,
+                                (uint32_t)args->batch, BACKWARD_SMALL_THREADS, 0};
+    return shape;
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* backward_fields.h - the fields of a backward_config, the rules between them and the words of the ladder that follow
+ * from them: the one list that C and Python read.
+ *
+ *     #define FIELD(type, name, word, help) type name;
+ *     #include "common/backward_fields.h"
+ *
+ * To be included as common/attention_fields.h is, whose columns it has. A short form whose instruction begins with
+ * `backward_` is one of these.
+ */
+#ifndef FIELD
+#define FIELD(type, name, word, help)
+#endif
+#ifndef RULE
+#define RULE(name, holds, sentence)
+#endif
+#ifndef FOLLOWS
+#define FOLLOWS(name, value)
+#endif
+
+/* clang-format off */
+FIELD(enum dtype, dtype, "()", "element type of Q, K, V, O and of their gradients")
+FIELD(int, d_head, "()", "elements of a head's row")
+FIELD(int, B_r, "()", "query rows of a Q block")
+FIELD(int, B_c, "()", "keys and values of a KV block, which a CTA keeps")
+FIELD(int, n_warps, "()", "warps that compute")
+FIELD(enum instruction, instruction, "backward_fma|backward_mma_sync|backward_wgmma",
+      "what multiplies: plain multiply-adds, or what the tensor cores are given")
+FIELD(bool, dQ_sums, "dq_sums", "dQ is added up in fp32 in global memory, and rounded by a kernel behind this one")
+FIELD(bool, in_order, "in_order", "with dq_sums: CTAs add to a Q block in the order of their keys")
+FIELD(int, stages, "stages_N", "Q blocks in the ring; 0 is one, handed over by barriers")
+FIELD(bool, tensor_copies, "tensor", "one thread has the tensor copy engine copy whole blocks")
+FIELD(bool, causal, "causal", "a launch may ask for the causal mask: Q blocks that see none of the keys are skipped")
+FIELD(bool, grouped_heads, "grouped", "several heads may share a KV head")
+
+RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
+RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 128 && cfg.B_r % 16 == 0, "must be a multiple of 16 up to 128")
+RULE(B_c, cfg.B_c >= 16 && cfg.B_c <= 128 && cfg.B_c % 16 == 0, "must be a multiple of 16 up to 128")
+RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 12, "must be from 1 to 12")
+RULE(in_order, !cfg.in_order || cfg.dQ_sums, "must be off without dq_sums: no two CTAs add to one dQ")
+RULE(stages, cfg.stages != 1, "must be 0 or at least 2: one block is copied while another is read")
+RULE(tensor_copies, !cfg.tensor_copies || cfg.instruction == WGMMA, "must be off without wgmma")
+/* clang-format on */
+
+#undef FIELD
+#undef RULE
+#undef FOLLOWS

@@ -1,0 +1,49 @@
+#include "harness/backward.h"
+
+static const char *const NAMES[N_BACKWARD] = {"dO", "dQ", "dK", "dV", "delta", "sums of dQ", "turns"};
+
+const char *backward_name(enum backward_memory what) {
+    return NAMES[what];
+}
+
+int64_t backward_bytes(const struct problem *problem, enum backward_memory what) {
+    enum { LEAST_B_R = 16 };
+    const int64_t rows = problem->batch * problem->heads * problem->seq_q, blocks = problem->seq_q / LEAST_B_R + 1;
+    switch (what) {
+    case OF_DELTA:
+        return (int64_t)sizeof(float) * rows;
+    case OF_SUMS:
+        return (int64_t)sizeof(float) * rows * problem->d_head;
+    case OF_TURNS:
+        return (int64_t)sizeof(int32_t) * problem->batch * problem->heads * blocks;
+    default:
+        return problem_bytes(problem, what == OF_DK || what == OF_DV ? TENSOR_K : TENSOR_Q);
+    }
+}
+
+bool backward_is_written(enum backward_memory what) {
+    return what != OF_DO && what != OF_TURNS;
+}
+
+backward_args backward_args_of(attention_args attention, const uint64_t addresses[N_BACKWARD]) {
+    return (backward_args){.attention = attention,
+                           .dO = (const void *)(uintptr_t)addresses[OF_DO],
+                           .dQ = (void *)(uintptr_t)addresses[OF_DQ],
+                           .dK = (void *)(uintptr_t)addresses[OF_DK],
+                           .dV = (void *)(uintptr_t)addresses[OF_DV],
+                           .delta = (float *)(uintptr_t)addresses[OF_DELTA],
+                           .sums = (float *)(uintptr_t)addresses[OF_SUMS],
+                           .turns = (int32_t *)(uintptr_t)addresses[OF_TURNS]};
+}
+
+int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]) {
+    const launch_shape small = backward_small_shape(&instance->config, args);
+    int count = 0;
+    if (instance->before.symbol)
+        steps[count++] = (struct step){instance->before.symbol, instance->before.entry, small, false};
+    steps[count++] =
+        (struct step){instance->symbol, instance->entry, backward_launch_shape(&instance->config, args), true};
+    if (instance->behind.symbol)
+        steps[count++] = (struct step){instance->behind.symbol, instance->behind.entry, small, false};
+    return count;
+}

@@ -1,0 +1,37 @@
+/* backward.h - what a backward problem has on the device beside Q, K, V, O and log-sum-exp: one place for both back
+ * ends.
+ *
+ *     for (int i = 0; i < N_BACKWARD; i++) addresses[i] = allocate(backward_bytes(&problem, i));
+ *     backward_args args = backward_args_of(attention, addresses);
+ */
+#ifndef FL_HARNESS_BACKWARD_H
+#define FL_HARNESS_BACKWARD_H
+
+#include "common/backward.h"
+#include "harness/inputs.h"
+#include "runtime/image.h"
+
+#include <stdint.h>
+
+enum backward_memory { OF_DO, OF_DQ, OF_DK, OF_DV, OF_DELTA, OF_SUMS, OF_TURNS, N_BACKWARD };
+
+/* "dO", ... */
+const char *backward_name(enum backward_memory what);
+int64_t backward_bytes(const struct problem *problem, enum backward_memory what);
+
+/* Whether a launch writes it, so that it is filled with NaN before; the turns are zeros. */
+bool backward_is_written(enum backward_memory what);
+
+backward_args backward_args_of(attention_args attention, const uint64_t addresses[N_BACKWARD]);
+
+/* The kernels of one pass in their order. */
+enum { MOST_STEPS = 3 };
+struct step {
+    const char *symbol;
+    int entry;
+    launch_shape shape;
+    bool main; /* the one that computes the gradients; false of the small ones */
+};
+int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]);
+
+#endif

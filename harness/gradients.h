@@ -1,0 +1,70 @@
+/* gradients.h - the backward pass in float64 on the CPU: its inputs, the gradients of chosen rows, and how far a kernel
+ * may be from them.
+ *
+ *     backward_inputs_generate(&inputs, &failure);
+ *     reference_dQ(&inputs, batch, head, rows, n_rows, dQ, scratch);
+ *     verify_gradients(&inputs, &output, 256, &verdict, &failure);
+ *
+ * With s = scale q k, p = exp(s - lse), dp = dO v and ds = p (dp - delta), delta = dO O, the gradients are
+ *
+ *     dV = sum p dO        dK = scale sum ds q        dQ = scale sum ds k
+ *
+ * A kernel has O, log-sum-exp, p and ds in their formats. To first order, u the unit roundoff of the type (2^-11 for
+ * fp16, 2^-8 for bf16), e = 2^-24 that of fp32, t half the least number of the type, n keys or queries in a sum:
+ *
+ *   p     p (u + x) + t, where x = e (d_head scale |q| |k| + 8 (|s| + |lse|) + 8) is the error of an exponent:
+ *         a sum of d_head products, the roundings of s and lse, and ex2.approx
+ *   ds    p ((u + x) |dp - delta| + a) + t |dp - delta| + u |ds| + t, where a = e d_head |dO| |v| for dp, and
+ *         (u + e d_head) sum |dO O| + t sum |dO| for delta from an O that was rounded
+ *   sum   of errors times factors, and e 8 sqrt(n) |term| for each (Higham and Mary 2019)
+ *
+ * and the result is rounded once: u |ref| + t. An element passes where its error is at most 1.05 times that.
+ * NaN and infinity never pass, wherever they stand.
+ */
+#ifndef FL_GRADIENTS_H
+#define FL_GRADIENTS_H
+
+#include "harness/inputs.h"
+#include "harness/reference.h"
+#include "harness/verify.h"
+#include "runtime/status.h"
+
+#include <stdint.h>
+
+/* What a query row has of the forward pass, in float64. */
+struct query_row {
+    double lse, delta;
+    double delta_products; /* sum |dO O| */
+    double dO_sum;         /* sum |dO| */
+    double Q_length, dO_length;
+};
+
+/* A row of a gradient, and how far each element may be off before it is rounded. */
+struct gradient_row {
+    double value[MAX_D_HEAD], error[MAX_D_HEAD];
+};
+
+/* Make dO, and O and log-sum-exp as a forward pass leaves them, of inputs whose Q, K and V are there; on all cores.
+ * STATUS_ERROR when out of memory; inputs_free() in any case. */
+enum status backward_inputs_generate(struct inputs *inputs, struct failure *failure);
+
+struct gradient_scratch; /* work space of one thread */
+
+/* NULL when out of memory. Owned. */
+struct gradient_scratch *gradient_scratch_new(void);
+void gradient_scratch_free(struct gradient_scratch *scratch);
+
+/* dQ of query rows [n_rows] of a head, n_rows <= MAX_REFERENCE_ROWS. */
+void reference_dQ(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
+                  struct gradient_row *dQ, struct gradient_scratch *scratch);
+
+/* dK and dV of key rows [n_rows] of a KV head: the sums over all heads that share it. */
+void reference_dKV(const struct inputs *inputs, int64_t batch, int64_t KV_head, const int64_t *rows, int n_rows,
+                   struct gradient_row *dK, struct gradient_row *dV, struct gradient_scratch *scratch);
+
+/* Compare `wanted` rows of dQ and as many of dK and dV, on all cores. STATUS_ERROR when out of memory; a wrong output
+ * is no failure. */
+enum status verify_gradients(const struct inputs *inputs, const struct output *output, int64_t wanted,
+                             struct verdict *verdict, struct failure *failure);
+
+#endif
