@@ -398,6 +398,7 @@ def with_part(text: str, made: str, name: str, part: str = "ladder") -> str:
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.publish import (
+        backward,
         cases,
         drawing,
         energy,
@@ -438,6 +439,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "steps": lambda: jumps.jumps_table(steps, "../kernels/").markdown(),
             **{step.name: partial(jumps.block, folder, step) for step in jumps.story_steps(steps)},
         },
+        "kernels/backward/README.md": {"versions": lambda: backward.versions_table(folder).markdown()},
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
         "docs/configurations.md": {
             "ladder": lambda: space.other_winners(folder).markdown(),

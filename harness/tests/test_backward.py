@@ -1,0 +1,140 @@
+"""The versions of the backward pass on the emulator: right in any order of warps, races found where a barrier is gone.
+
+A launch with a finding raises. The reference is NumPy's float64 (passes.py), not the harness's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import emu
+import numpy as np
+import pytest
+
+from analysis.ladder.config import BackwardConfig, Dtype
+from analysis.ladder.headers import load_backward
+from harness.tests.passes import ROUNDOFF, Problem, errors, run
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = load_backward(ROOT)
+
+
+def configs(version: str) -> Iterator[BackwardConfig]:
+    """What is built by default."""
+    header = VERSIONS[version].header
+    for config in (header.config, *header.beside):
+        assert isinstance(config, BackwardConfig)
+        for dtype in Dtype:
+            yield config.replace(dtype=dtype)  # type: ignore[misc]
+
+
+CASES = [pytest.param(name, config, id=f"{name}-{config}") for name in VERSIONS for config in configs(name)]
+
+
+def ptx_of(version: str) -> Path:
+    path = ROOT / f"build/{version}/{version}.ptx"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not built: make {version}")
+    return path
+
+
+@cache
+def module_of(version: str) -> emu.Module:
+    return emu.Module(ptx_of(version))
+
+
+def assert_right(version: str, config: BackwardConfig, problem: Problem, schedule: int = 0) -> None:
+    """Two roundings of coefficients and one of the result, each at most the roundoff: far less in the mean."""
+    got = run(module_of(version), config, problem, schedule=schedule)
+    assert errors(config, problem, got) < 1.2 * ROUNDOFF[Dtype(config.dtype)]
+
+
+@pytest.mark.parametrize(("version", "config"), CASES)
+def test_two_blocks_are_right(version: str, config: BackwardConfig) -> None:
+    assert_right(version, config, Problem(seq=2 * max(config.B_r, config.B_c)), schedule=7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("version", "config"), CASES)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_problems_are_right_in_any_order_of_warps(version: str, config: BackwardConfig, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    block = max(config.B_r, config.B_c)
+    heads = int(rng.choice([1, 2, 4]))
+    problem = Problem(
+        seq=block * int(rng.integers(1, 4)),
+        heads=heads,
+        KV_heads=int(rng.choice([1, heads])) if config.grouped_heads else 0,
+        batch=int(rng.integers(1, 3)),
+        causal=bool(config.causal and rng.integers(2)),
+        scale=float(rng.choice([0.0, 0.2])),
+        seed=seed,
+    )
+    for schedule in (0, seed + 1):
+        assert_right(version, config, problem, schedule)
+
+
+def test_the_same_bits_in_every_run_where_the_order_is_fixed() -> None:
+    for version in VERSIONS:
+        for config in configs(version):
+            if config.in_order or not config.dQ_sums:
+                problem = Problem(seq=2 * max(config.B_r, config.B_c), seed=3)
+                first, second = (run(module_of(version), config, problem, schedule=seed) for seed in (0, 5))
+                assert all((a == b).all() for a, b in zip(first, second, strict=True)), config
+
+
+# ---- planted mistakes ------------------------------------------------------------------------------------------------
+
+BARRIERS = r"\n\tbar(?:rier)?\.sync[^\n;]*;|\n\tfence\.proxy\.async[^\n;]*;"
+WAITS = r"mbarrier\.try_wait\.parity\.shared\.b64 p,[^;]*;"
+
+
+def broken(text: str, symbol: str) -> Iterator[str]:
+    """The PTX without one barrier or fence of a kernel, and with one wait that is over at once."""
+    start = text.index(f".entry {symbol}(")
+    end = text.find(".entry ", start + 1)
+    body = text[start : end if end >= 0 else len(text)]
+    for pattern, instead in ((BARRIERS, ""), (WAITS, "setp.eq.u32 p, 0, 0;")):
+        for found in re.finditer(pattern, body):
+            yield text[: start + found.start()] + instead + text[start + found.end() :]
+
+
+def findings_of(text: str, config: BackwardConfig, schedules: tuple[int, ...]) -> set[str]:
+    """Classes of what the emulator reports."""
+    problem = Problem(seq=3 * max(config.B_r, config.B_c))
+    found: set[str] = set()
+    for schedule in schedules:
+        try:
+            run(emu.Module(text), config, problem, schedule=schedule, first_finding_only=True)
+        except emu.FindingsError as error:
+            found |= {finding.kind for finding in error.findings}
+    return found
+
+
+def own_config(version: str) -> BackwardConfig:
+    config = VERSIONS[version].header.config
+    assert isinstance(config, BackwardConfig)
+    return config
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_missing_barrier_is_reported(version: str) -> None:
+    config = own_config(version)
+    (text, *_) = broken(ptx_of(version).read_text(), config.symbol())
+    assert findings_of(text, config, (1,))
+
+
+# Waits whose end follows from others: the first copy finds an empty stage; warpgroup 0 sees dS only after K; the thread
+# that copies a block has multiplied the dS that had the stage before.
+IMPLIED = {"b05": 3}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_barrier_and_every_wait_is_missed(version: str) -> None:
+    config = own_config(version)
+    found = [findings_of(text, config, (0, 1, 2, 3)) for text in broken(ptx_of(version).read_text(), config.symbol())]
+    assert found.count(set()) == IMPLIED.get(version, 0), found
