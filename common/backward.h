@@ -86,31 +86,34 @@ FL_CONFIG_FN int backward_smem_rows(const backward_shape *config) {
     return config->instruction == 3 ? 2 * config->B_r : 2 * (config->B_c + config->B_r * Q_blocks);
 }
 
-/* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. With wgmma
- * blocks begin at multiples of 1024 bytes; with tensor copies 1024 bytes hold all mbarriers. */
+/* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. With
+ * wgmma blocks begin at multiples of 1024 bytes; with tensor copies 1024 bytes hold all mbarriers. */
 FL_CONFIG_FN int backward_smem_bytes(const backward_shape *config) {
     const int rows = backward_smem_rows(config) * backward_row_bytes(config);
     const int Q_blocks = config->stages ? config->stages : 1, statistics = 8 * config->B_r * Q_blocks;
     const int dS = config->dQ_sums ? config->B_c * (2 * config->B_r + backward_padding(config)) : 0;
-    return rows + statistics + dS * Q_blocks + (config->instruction == 2 ? 1024 : 0) + (config->tensor_copies ? 1024 : 0);
+    return rows + statistics + dS * Q_blocks + (config->instruction == 2 ? 1024 : 0) +
+           (config->tensor_copies ? 1024 : 0);
 }
 
 FL_CONFIG_FN int backward_threads(const backward_shape *config) {
     return 32 * config->n_warps;
 }
 
-/* CTAs of a head. Each has a KV block; without dQ_sums also the Q block of the same number. */
+/* CTAs of a KV head, each of which has a KV block, or of a head; without dQ_sums also the Q block of the same number.
+ */
 FL_CONFIG_FN int64_t backward_grid_x(const backward_shape *config, const attention_args *args) {
     return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
 }
 
-FL_CONFIG_FN int64_t backward_turns(const backward_shape *config, const attention_args *args) {
-    return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * args->heads * args->batch;
+FL_CONFIG_FN int64_t backward_grid_y(const backward_shape *config, const attention_args *args) {
+    return config->grouped_heads ? args->KV_heads : args->heads;
 }
 
 FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, const attention_args *args) {
-    const launch_shape shape = {(uint32_t)backward_grid_x(config, args), (uint32_t)args->heads, (uint32_t)args->batch,
-                                (uint32_t)backward_threads(config), (uint32_t)backward_smem_bytes(config)};
+    const launch_shape shape = {(uint32_t)backward_grid_x(config, args), (uint32_t)backward_grid_y(config, args),
+                                (uint32_t)args->batch, (uint32_t)backward_threads(config),
+                                (uint32_t)backward_smem_bytes(config)};
     return shape;
 }
 

@@ -28,10 +28,10 @@ FL_WGMMA_BOTH_TRANS(bf16, "bf16")
 /* Start to copy bytes, a multiple of 16, that lie one behind the other; they arrive at the mbarrier (9.7.9.25.4.1). */
 __device__ __forceinline__ void copy_bytes_to_smem(uint32_t smem_addr, const void *gmem, uint32_t bytes,
                                                    uint32_t mbarrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     smem_addr),
-                 "l"(gmem), "r"(bytes), "r"(mbarrier)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem_addr),
+        "l"(gmem), "r"(bytes), "r"(mbarrier)
+        : "memory");
 }
 
 /* Add two floats to 8 bytes of global memory, each in one step but in any order (9.7.13.6 red). */

@@ -262,7 +262,7 @@ BACKWARD_LAUNCH = functions(
     BACKWARD_SOURCE.replace("BACKWARD_SMALL_THREADS", str(BACKWARD_SMALL_THREADS)),
     "FL_CONFIG_FN",
     "common/backward.h",
-    {"config": (*FIELDS, *LIVING, "instruction"), "args": ("seq_q", "seq_k", "heads", "batch")},
+    {"config": (*FIELDS, *LIVING, "instruction"), "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
 )
 
 

@@ -117,7 +117,8 @@ def run(
     for name, heads in (("Q", problem.heads), ("K", front.KV_heads), ("V", front.KV_heads), ("O", problem.heads)):
         strides = type(front.Q_strides)(batch=problem.seq * heads * d, seq=heads * d, head=d)
         setattr(front, f"{name}_strides", strides)
-    grid = config.grid(problem.seq, problem.heads, problem.batch, 0)
+    heads = front.KV_heads if config.grouped_heads else problem.heads
+    grid = config.grid(problem.seq, heads, problem.batch, 0)
     own = config.symbol()
     before, *behind = config.small_kernels()
     _small(module, before, own, problem, config)(bytes(args), **settings)

@@ -28,8 +28,8 @@
  *     dS_full    the 8 warps have stored dS                                   warpgroup 0 waits
  *     dS_empty   warpgroup 0 has multiplied it                                8 warps wait
  *
- * A warpgroup has room for dK and dV (128 registers of a thread) and for one block of scores: P is kept in 16 bits alone
- * once S is gone. Warpgroup 0 gives registers to the two others.
+ * A warpgroup has room for dK and dV (128 registers of a thread) and for one block of scores: P is kept in 16 bits
+ * alone once S is gone. Warpgroup 0 gives registers to the two others.
  *
  * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh). */
@@ -90,7 +90,8 @@ __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
 /* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
  * first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
-    while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {}
+    while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
+    }
 }
 
 /* Arrive once for the warp, when all of its lanes are here. */
@@ -282,7 +283,8 @@ template <backward_config cfg>
 __device__ __forceinline__ void multiply_keys(const backward_args &args, const places<cfg> &at) {
     using of = places<cfg>;
     const int blocks = args.seq_q / cfg.B_r;
-    const uint32_t own = (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW; /* the warpgroup's keys within a tile */
+    const uint32_t own =
+        (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW; /* the warpgroup's keys within a tile */
     float dK[16][4] = {}, dV[16][4] = {};
     wait_for_phase(at.KV_full, 0);
 #pragma unroll 1
