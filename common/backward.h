@@ -45,7 +45,9 @@ typedef struct backward_args {
     attention_args attention;
 #endif
     const void *dO;
-    void *dQ, *dK, *dV;
+    void *dQ;
+    void *dK;
+    void *dV;
     float *delta;   /* [batch, heads, seq_q]: row_sums writes it */
     float *sums;    /* with dQ_sums: dQ / scale as fp32 [batch, heads, seq_q, d_head], which row_sums sets to 0 */
     int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it */

@@ -23,9 +23,9 @@ struct inputs {
 /* What a launch left, in the host's order. */
 struct output {
     uint16_t *O;                   /* of problem_bytes(); NULL in a backward problem */
-    uint16_t *gradients[N_INPUTS]; /* dQ, dK and dV of a backward problem, else NULL */
     float *lse;                    /* of problem_lse_bytes(); NULL where the problem does not ask for it */
     int64_t strays;                /* elements written between the rows of O */
+    uint16_t *gradients[N_INPUTS]; /* dQ, dK and dV of a backward problem, else NULL */
 };
 
 /* STATUS_ERROR when out of memory. */

@@ -53,7 +53,7 @@ static void tear_down(struct fixture *fixture) {
 static struct verdict verify(struct fixture *fixture, int64_t rows) {
     struct verdict verdict;
     struct failure failure;
-    const struct output output = {fixture->output, fixture->lse, fixture->strays};
+    const struct output output = {.O = fixture->output, .lse = fixture->lse, .strays = fixture->strays};
     if (verify_output(&fixture->inputs, &output, rows, &verdict, &failure)) printf("# %s\n", failure.text);
     return verdict;
 }
