@@ -1,3 +1,4 @@
+/* verify_gradients.c - compare the gradients that a launch left with the float64 reference, element by element. */
 #include "harness/gradients.h"
 
 #include "harness/half.h"
