@@ -1,4 +1,4 @@
-"""Starting with nothing installed: the notebook runs, breaks and repairs its kernel; the container files fit the project."""
+"""Starting with nothing installed: the notebook runs, breaks, repairs its kernel; container files fit the project."""
 
 import json
 import os
