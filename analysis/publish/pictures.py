@@ -22,6 +22,7 @@ from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED
 from analysis.publish.libraries import Standing
 from analysis.publish.overview import HEADLINE, Step
 from analysis.publish.published import number_of, percent_on_h200, speeds
+from analysis.table import Table
 
 # What the instructions of a loop are for, in the order in which bars are stacked.
 KINDS = {
@@ -92,6 +93,36 @@ def bars(values: Sequence[tuple[str, float, str]], mark: float | None = None) ->
 
 
 JUMP = 1.1  # times its parent: the least step that the picture names
+
+
+STATES = {"FlashAttention-2": GREY, "v16": SKY, "v25": GREEN, "cuDNN": ORANGE, "FlashAttention-3": RED, "v37": BLUE}
+
+
+def states(table: Table) -> Any:
+    """From cool to hot: TFLOP/s of a burst after rest, and at the power limit, with the SM clock if known.
+
+    `table` is energy_table(): name, type, batch, then speed first and sustained, and clock first and sustained.
+    """
+    figure, axes = new_figure(WIDE, 3.6)
+    shown = [row for row in table.rows if row[0] in STATES and row[1:3] == (HEADLINE.dtype, HEADLINE.batch)]
+    for name, _, _, *figures in (row[:7] for row in shown):
+        speeds_of, clocks = figures[:2], figures[2:]
+        axes.plot((0, 1), speeds_of, color=STATES[str(name)], marker="o", linewidth=2)
+        for place, (speed, clock) in enumerate(zip(speeds_of, clocks, strict=True)):
+            text = f"{speed}" + (f", {clock} MHz" if clock else "")
+            axes.annotate(
+                f"{name}  {text}" if place == 0 else text,
+                (place, speed),
+                xytext=(-8 if place == 0 else 8, 0),
+                textcoords="offset points",
+                ha="right" if place == 0 else "left",
+                va="center",
+                fontsize=8,
+            )
+    axes.set_xlim(-0.9, 1.5)
+    axes.set_xticks((0, 1), ("first: 50 ms after a second of rest", "sustained: after two seconds of launches"))
+    axes.set_ylabel("TFLOP/s")
+    return figure
 
 
 def progress(steps: Sequence[Step], libraries: Sequence[Standing] = ()) -> Any:

@@ -7,7 +7,7 @@ are stale.
 
 import argparse
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -65,10 +65,16 @@ def matrix(arch: str) -> str:
     return "HGMMA" if arch == HOPPER else "HMMA"
 
 
-def ladder_table(steps: Sequence[Step], links: bool = True, archs: Sequence[str] = ARCHS) -> Table:
-    """One row per version; its name links to its source on request."""
+def ladder_table(
+    steps: Sequence[Step],
+    links: bool = True,
+    archs: Sequence[str] = ARCHS,
+    joules: Mapping[str, tuple[float, float]] | None = None,
+) -> Table:
+    """One row per version; its name links to its source on request. `joules` of a launch, and watts, by version."""
     gpus = sorted({gpu for step in steps for gpu in step.speeds})
     columns = ("version", "idea", *(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS))
+    columns += (f"TFLOP/J, {GPU.upper()}",) if joules else ()
     for figure in (f"loop / {matrix(archs[0])}", f"executed / {matrix(archs[0])}", "registers"):
         columns += tuple(f"{figure} {arch}" for arch in archs)
     columns += ("wavefronts / ideal", "parent", *(f"× parent, {gpu.upper()}" for gpu in gpus), "lines changed")
@@ -77,6 +83,8 @@ def ladder_table(steps: Sequence[Step], links: bool = True, archs: Sequence[str]
         header = step.version.header
         name = f"[{step.name}]({step.version.file})" if links else step.name
         row: list[Cell] = [name, header.title, *speed_cells(step, gpus)]
+        if joules:
+            row.append(f"{HEADLINE.flop() / joules[step.name][0] / 1e12:.3f}" if step.name in joules else MISSING)
         row += [shown(step.loop_per_matrix(arch), 2) for arch in archs]
         row += [shown(step.executed_per_matrix(arch), 2) for arch in archs]
         row += [*(registers(step, arch) for arch in archs), wavefronts(step)]
@@ -320,9 +328,12 @@ def losses_text(steps: Sequence[Step]) -> str:
 
 def ladder_page(steps: Sequence[Step]) -> str:
     """The whole of kernels/README.md."""
+    from analysis.publish.energy import joules_and_watts  # which reads what this module makes
+
     parts = [INTRODUCTION]
+    joules = joules_and_watts(root(), steps)
     for archs, members in families(steps).items():
-        parts += [FAMILIES[archs], ladder_table(members, archs=archs).markdown()]
+        parts += [FAMILIES[archs], ladder_table(members, archs=archs, joules=joules).markdown()]
     parts += [losses_text(steps), SCOPE]
     return "\n".join(parts)
 
@@ -419,6 +430,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
 
     made = {folder / "kernels/README.md": ladder_page(steps)}
     made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps, libraries_at(records_of(folder), steps)))
+    made[folder / "docs/states.svg"] = drawing.svg(pictures.states(energy.energy_table(folder, steps)))
     if run := plot.headline_run(folder):
         for picture in ("roofline", "time"):
             made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
