@@ -302,6 +302,7 @@ static void test_counterpart(void) {
     ok(i < count && all[i].class_ == EMU_BARRIER_MISUSE && all[i].warp == 1, "a finding at the warp that ends it");
     ok(i < count && all[i].other_warp == 2 && all[i].other_lane == 0 && strstr(all[i].other.ptx, "test_wait"),
        "names the warp that waits, and where");
+    ok(i < count && strstr(all[i].message, "ends while warp 2 waits for its phase 0."), "and for what");
     emu_device_free(device);
     emu_unload(module);
 }
@@ -343,6 +344,30 @@ static void test_variables(void) {
     emu_unload(other);
 }
 
+/* Flags in shared memory, of two CTAs, and a bulk copy that does not run: what is known of both is given back. The
+ * sanitizers see it. */
+static void test_flags(void) {
+    static const char text[] =
+        HEAD ".shared .align 4 .b8 flag[8];\n.entry f()\n{\n.reg .b32 %t, %v;\n.reg .b64 %a;\n.reg .pred %q;\n"
+             "mov.u32 %t, %tid.x;\nsetp.ne.u32 %q, %t, 0;\n@%q bra wait;\nst.shared.u32 [flag+4], 7;\n"
+             "st.release.cta.shared.u32 [flag], 1;\nbra end;\n"
+             "wait:\nld.acquire.cta.shared.u32 %v, [flag];\nsetp.ne.u32 %q, %v, 1;\n@%q bra wait;\n"
+             "ld.shared.u32 %v, [flag+4];\nend:\nret;\n"
+             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%v], [%a], 16, [%t];\nret;\n}\n";
+    emu_error error;
+    emu_module *module = emu_load(text, sizeof text - 1, &error);
+    emu_device *device = emu_device_new();
+    emu_launch launch = {.grid = {2, 1, 1}, .block = {64, 1, 1}, .checks = true};
+    size_t count = 0;
+    ok(module && emu_run(device, module, &launch, &error) != EMU_REFUSED, "flags of two CTAs: %s", error.text);
+    const emu_finding *all = emu_findings(device, &count);
+    bool raced = false;
+    for (size_t i = 0; i < count; i++) raced = raced || all[i].class_ == EMU_RACE;
+    ok(!raced, "a flag orders what lies behind it");
+    emu_device_free(device);
+    emu_unload(module);
+}
+
 static void test_names(void) {
     bool distinct = true;
     for (int i = 0; i < EMU_CLASSES; i++) {
@@ -374,6 +399,7 @@ int main(void) {
         test_launches(module);
         test_findings(module);
         test_counterpart();
+        test_flags();
         test_variables();
         test_names();
     }

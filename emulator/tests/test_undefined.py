@@ -131,6 +131,7 @@ def test_mma_passes_a_column_on(transposed: str, lanes: str, result: int, found:
     status, text = run(body, tmp_path)
     assert status == found, text
     assert not found or ("lesson.cu:12" in text and "lesson.cu:11" in text)
+    assert not found or "read from shared memory at 0x450" in text, "row 5 of 16 bytes, of a matrix at 0x400"
 
 
 def test_local_memory_is_not_followed(tmp_path: Path) -> None:

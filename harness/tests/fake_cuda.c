@@ -890,7 +890,7 @@ static void run_operation(const struct operation *op) {
                    {"flash_forward", flash_forward}};
     finish_escaped(false);
     if (op->kind == MEMSET) {
-        if (mode("log")) fprintf(stderr, "memset %zu\n", op->bytes);
+        if (mode("log")) fprintf(stderr, "memset %zu of 0x%02x\n", op->bytes, op->value & 0xffu);
         memset((void *)(uintptr_t)op->address, op->value, op->bytes);
         pass_time((double)op->bytes / 16);
         if (op->bytes >= 2 * (size_t)setting("l2=", 1 << 20)) cached = 0;

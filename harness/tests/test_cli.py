@@ -484,6 +484,30 @@ def test_a_full_standard_output_is_an_error(arguments: list[str]) -> None:
     assert done.returncode == 3 and "standard output: cannot be written: No space left" in done.stderr
 
 
+# What a disk reports late, as a full one behind NFS does: no write of the record fails, its close does.
+LATE = r"""
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int close(int file) {
+    char link[64], path[512] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "late.jsonl")) return errno = EIO, -1;
+    return (int)syscall(SYS_close, file);
+}
+"""
+
+
+def test_a_record_that_cannot_be_closed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "late.c").write_text(LATE)
+    shim, record = tmp_path / "late.so", tmp_path / "late.jsonl"
+    subprocess.run(["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, tmp_path / "late.c"], check=True)
+    done = run("--backend", "emu", *SMALL, "--json", str(record), LD_PRELOAD=str(shim))
+    assert done.returncode == 3 and f"--json {record}: Input/output error" in done.stderr
+
+
 def without_stream(number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """bin/v01 with a standard stream closed."""
     command = ["sh", "-c", f'exec "$0" "$@" {number}>&-', str(V01), "--backend", "emu", *SMALL, *arguments]

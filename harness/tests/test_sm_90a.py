@@ -76,6 +76,28 @@ def test_a_gpu_of_90_runs_it(driver: str, copies: bool) -> None:
     assert [(record["backend"], record["check"]["pass"]) for record in records(done)] == [("gpu", True)] * 2
 
 
+def first_with_tickets() -> Version:
+    version = next(version for version in VERSIONS if version.header.config.tickets)
+    return version if program_of(version).exists() else pytest.skip(f"{version.version} is not built: make all")
+
+
+def test_counters_that_cannot_be_set_are_an_error(driver: str) -> None:
+    done = on_gpu(driver, "cc=90,fails=cuStreamSynchronize:1", first_with_tickets())
+    assert done.returncode == 3 and "setting the tickets to zero: CUDA_ERROR_UNKNOWN" in done.stderr
+
+
+def test_counters_are_set_to_zero_and_what_lies_behind_them_to_poison(driver: str) -> None:
+    """In this order, before the first launch."""
+    version = first_with_tickets()
+    done = on_gpu(driver, "cc=90,log", version, "--config", str(version.header.config), "--runs", "1")
+    assert done.returncode == 0, done.stderr
+    config, lines = version.header.config, done.stderr.splitlines()
+    whole, zeros = config.tickets_bytes(1), config.counter_bytes()
+    set_first = [line for line in lines[: [line.split()[0] for line in lines].index("flash_forward")] if "mem" in line]
+    assert f"memset {whole} of 0xff" in set_first and f"memset {zeros} of 0x00" in set_first
+    assert set_first.index(f"memset {whole} of 0xff") < set_first.index(f"memset {zeros} of 0x00")
+
+
 def test_a_map_that_the_driver_refuses_is_named(driver: str) -> None:
     done = on_gpu(driver, "fails=cuTensorMapEncodeTiled:2", first(copies=True))
     assert done.returncode == 3

@@ -24,7 +24,7 @@ OUTPUT = 2 * 128 * 128 * 2  # bytes
 def stream(driver: str, how: str, *arguments: str) -> list[str]:
     """What the stream ran, in its order: without kernels' shapes."""
     lines = on_fake(driver, f"log,{how}", *arguments).stderr.splitlines()
-    return [line.split()[0] if not line.startswith("memset") else line for line in lines]
+    return [line.split()[0] if not line.startswith("memset") else line.split(" of ")[0] for line in lines]
 
 
 # ---- one sample ------------------------------------------------------------------------------------------------------
