@@ -37,6 +37,7 @@ from analysis.measure.records import Problem
 from analysis.table import Cell, Table, emit, json_text
 
 TIMEOUT = 600.0
+HOOKS = ("common/debug.cuh", "kernels/attention/dump.cuh")  # headers that bring the hooks
 TILE_COLUMNS = 8  # of an accumulator of mma.m16n8k16
 WORST_SHOWN = 8
 MOVES_SHOWN = 4
@@ -305,7 +306,7 @@ def render(sides: Comparison, title: str) -> str:
 def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelConfig, Problem, str]:
     """Run bin/dump/vNN once and read its dump. The last value is where it ran."""
     version = load(root(), args.version)
-    if "common/debug.cuh" not in version.source:
+    if not any(f'#include "{header}"' in version.source for header in HOOKS):
         raise AnalysisError(f"{args.version} has no hooks of common/debug.cuh: it holds no S and P of a block")
     for name in ("seq", "seq_k", "kv_heads", "scale"):
         value = getattr(args, name)

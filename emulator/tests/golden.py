@@ -1,6 +1,6 @@
-"""Golden counters: what each version executes on a fixed problem (own configuration, fp16, seq 256, 1 head, batch 1).
+"""Golden counters: what each version and living kernel executes on a fixed problem.
 
-    .venv/bin/python emulator/tests/golden.py [VER ...]    # counts these built versions, or all of them
+    .venv/bin/python emulator/tests/golden.py [VER ...]    # counts these built ones, or all
 
 A change of a kernel or of the toolkit changes them; a change of the emulator should not.
 """
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from support.versions import Launch, Version, versions
+from support.versions import Launch, Version, kernels
 
 from analysis.files import write_if_changed
 
@@ -45,16 +45,16 @@ def read() -> dict[str, dict[str, str]]:
 
 def main(names: list[str]) -> None:
     rows = read()
-    there = [version for version in versions() if version.name in names or not names]
+    there = [version for version in kernels() if version.name in names or not names]
     with tempfile.TemporaryDirectory() as folder:
         rows |= {version.name: counters(version, Path(folder)) for version in there}
-    kept = [rows[version.name] for version in versions() if version.name in rows]
+    kept = [rows[version.name] for version in kernels() if version.name in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(kept)
     write_if_changed(GOLDEN, text.getvalue())
-    print(f"{GOLDEN.name}: counted {len(there)} of {len(kept)} versions")
+    print(f"{GOLDEN.name}: counted {len(there)} of {len(kept)} kernels")
 
 
 if __name__ == "__main__":

@@ -452,24 +452,27 @@ def test_a_missed_rescale_is_named_with_shared_heads_and_a_last_partial_block() 
     assert first.looks_like.startswith("O was not rescaled")
 
 
-HOPPER = [
+GENERAL_KERNELS = [
     ("v42", 128, "--seq 200 --seq-k 150 --heads 2 --kv-heads 1 --batch 2"),
     ("v43", 128, "--seq 300 --heads 2 --kv-heads 1 --causal"),
     ("v44", 128, "--seq 300 --heads 4 --kv-heads 2 --causal"),
     ("v45", 64, "--seq 300 --seq-k 400 --heads 2 --causal"),  # consumers swap the parts of the Q blocks that they own
     ("v46", 256, "--seq 150 --heads 2 --causal"),
+    ("attention.mma_sync", 128, "--seq 300 --heads 4 --kv-heads 2 --causal"),
+    ("attention.wgmma", 128, "--seq 300 --heads 4 --kv-heads 2 --causal"),
 ]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("version", "d_head", "options"), HOPPER, ids=[row[0] for row in HOPPER])
+@pytest.mark.parametrize(("version", "d_head", "options"), GENERAL_KERNELS, ids=[row[0] for row in GENERAL_KERNELS])
 def test_hooks_name_the_q_block_and_the_kv_block(
     version: str, d_head: int, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of kernels that take Q blocks by tickets or the longest first, and KV blocks from the last to the first."""
     kernel = load(root(), version)
     config = next(one for one in (kernel.header.config, *kernel.header.others) if one.d_head == d_head)
-    copy = checkout(tmp_path / "copy", [str(kernel.path.relative_to(root()))])
+    files = [kernel.path, *(root() / "kernels/attention").glob("*.cuh")]
+    copy = checkout(tmp_path / "copy", [str(file.relative_to(root())) for file in files])
     lend_objects(copy, "dump")
     make(copy, "DUMP=1", f"KERNELS={config}", version)
     monkeypatch.setenv("BIN", str(copy / "bin"))
