@@ -140,14 +140,21 @@ class Firefox:
 
 
 @contextlib.contextmanager
-def chromium_tab() -> Iterator[Any]:
+def chromium() -> Iterator[Any]:
+    """The Chromium of this machine, running."""
     program = installed(CHROMIUMS)
     with playwright().sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def chromium_tab() -> Iterator[Any]:
+    with chromium() as browser:
         tab = browser.new_page()
         tab.set_default_timeout(LONG)
         yield tab
-        browser.close()
 
 
 @contextlib.contextmanager

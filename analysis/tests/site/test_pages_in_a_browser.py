@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analysis.files import root
-from analysis.tests.site.browsers import CHROMIUMS, SITE, installed, playwright
+from analysis.tests.site.browsers import SITE, chromium
 
 pytestmark = pytest.mark.site
 REPORT, SCREENS = root() / "build/report.html", root() / "build/screens"
@@ -33,15 +33,12 @@ def pages() -> list[Path]:
 @pytest.fixture(scope="module")
 def windows() -> Iterator[dict[str, Any]]:
     """Windows of a browser by name: each width in each colour scheme."""
-    found = installed(CHROMIUMS)
-    with playwright().sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    with chromium() as browser:
         yield {
-            f"{name}.{scheme}": chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            f"{name}.{scheme}": browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
             for name, (width, height) in WIDTHS.items()
             for scheme in SCHEMES
         }
-        chromium.close()
 
 
 def problems(windows: dict[str, Any], page: Path, screens: Path | None = None) -> list[str]:
