@@ -65,10 +65,9 @@ IN_CHECK := not long and not gpu and not site
 # thousand processes compiles what it imports.
 check check-long check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
-# Short runs of the emulator spent a quarter of their time on page faults: with large pages there are few. One glibc
-# older than 2.35 knows no such word and goes on without.
-check check-long check-anywhere: export GLIBC_TUNABLES := \
-	$(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
+# Short runs of the emulator spent a quarter of their time on page faults: with large pages there are few. A glibc older
+# than 2.35 knows no such word and goes on without. Not in check: memory that is hardly touched then takes all its room.
+check-long: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
 check-long check-anywhere: lib libcuda | $(WHEEL)
 check-long check-anywhere check-mutants mutate: | $(READY)
 ifeq ($(VER),)
