@@ -73,7 +73,7 @@ def test_random_cases_are_right(arguments: list[str]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @given(cases())
 def test_many_random_cases_are_right(arguments: list[str]) -> None:
     assert_right(arguments)
