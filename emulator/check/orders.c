@@ -56,7 +56,7 @@ struct orders {
 /* ---- life ---- */
 
 bool emu_orders_create(machine *m) {
-    if (!m->engines) return true;
+    if (!m->engines || m->code->uses_cluster) return true;
     m->orders = calloc(1, sizeof *m->orders);
     if (m->orders) m->orders->asked = calloc(m->code->op_count + 1, 1);
     return m->orders && m->orders->asked;
@@ -80,8 +80,8 @@ static bool commutes(const op *o) {
 }
 
 unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool clusters, bool races_unseen) {
-    unsigned gaps = (checks ? 0 : GAP_UNCHECKED) | (in_turns ? GAP_MEMORY : 0) | (clusters ? GAP_CLUSTERS : 0) |
-                    (races_unseen ? GAP_RACES : 0);
+    unsigned gaps = (checks ? 0 : GAP_UNCHECKED) | (in_turns ? GAP_MEMORY : 0) |
+                    (clusters || code->uses_cluster ? GAP_CLUSTERS : 0) | (races_unseen ? GAP_RACES : 0);
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
         if (o->asks || (o->kind == OP_ATOMIC && !commutes(o))) gaps |= GAP_MEMORY;
@@ -318,14 +318,14 @@ static bool only_asks_again(const machine *m, const warp *w, const op *o, uint32
 
 void emu_orders_ask(machine *m, const warp *w, const op *o, uint32_t mask, register_step *step) {
     const size_t index = (size_t)(o - m->code->ops);
-    if (m->orders->asked[index]) return;
+    if (w->split) m->orders->gaps |= GAP_PARTED;
+    if (w->split || m->orders->asked[index]) return;
     m->orders->asked[index] = 1;
     const size_t words = (size_t)m->code->slot_count * LANES + m->code->predicate_count + 1;
     uint32_t *room = aligned_alloc(64, (4 * words * sizeof *room + 63 + 4 * 64) / 64 * 64), *files[4];
     const size_t stride = (words + 15) / 16 * 16;
     for (int i = 0; room && i < 4; i++) files[i] = room + i * stride;
-    if (!room || w->split || !only_asks_again(m, w, o, mask, files, step))
-        m->orders->gaps |= w->split ? GAP_PARTED : GAP_POLLS;
+    if (!room || !only_asks_again(m, w, o, mask, files, step)) m->orders->gaps |= GAP_POLLS;
     free(room);
 }
 

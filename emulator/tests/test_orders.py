@@ -40,6 +40,12 @@ def test_a_wait_that_only_asks_again(asks: str, tmp_path: Path) -> None:
     assert status == 0 and ASKS[asks] in text, text
 
 
+def test_clusters_are_not_covered(tmp_path: Path) -> None:
+    body = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;"
+    status, _, text = run(Defect("", "", "", body, options=["--orders"]), body, tmp_path)
+    assert status == 0 and "not covered: CTAs of a cluster" in text
+
+
 DEADLOCKS = [defect for defect in ORDERS if "looks on" in defect.label or "another pair" in defect.label]
 
 
