@@ -11,11 +11,11 @@ from analysis.table import Table
 def test_a_line_leads_from_cool_to_hot() -> None:
     """Of the standard problem alone; a library's clock is not known."""
     rows = [
-        ["v37", "fp16", 16, 786, 675, 1533, 1315],
-        ["cuDNN", "fp16", 16, 642, 555, None, None],
-        ["v37", "bf16", 16, 800, 700, 1500, 1300],
-        ["v37", "fp16", 4, 700, 600, 1500, 1300],
-        ["v05", "fp16", 16, 321, 287, 1798, 1611],
+        ("v37", "fp16", 16, 786, 675, 1533, 1315),
+        ("cuDNN", "fp16", 16, 642, 555, None, None),
+        ("v37", "bf16", 16, 800, 700, 1500, 1300),
+        ("v37", "fp16", 4, 700, 600, 1500, 1300),
+        ("v05", "fp16", 16, 321, 287, 1798, 1611),
     ]
     axes = pictures.states(Table(("",) * 7, rows)).axes[0]
     assert [list(line.get_ydata()) for line in axes.lines] == [[786, 675], [642, 555]]
