@@ -69,13 +69,15 @@ def attention_forward(
     offsets, most = _offsets(attention_mask, q.shape[1], kwargs)
     if offsets is not None:
         rows_q, rows_k, rows_v = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v))
-        return attention_varlen(rows_q, rows_k, rows_v, *offsets, *most, **options).reshape(q.shape), None
+        return attention_varlen(rows_q, rows_k, rows_v, offsets[0], offsets[1], most[0], most[1], **options).reshape(
+            q.shape
+        ), None
     if attention_mask is None:
         return attention(q, k, v, **options), None
     return _attend_lengths(q, k, v, attention_mask, options), None
 
 
-def _offsets(mask: Any, longest: int, kwargs: dict[str, Any]) -> tuple[Any, tuple[int, int]]:
+def _offsets(mask: Any, longest: int, kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     """Where packed sequences begin, in q and in k, and their most rows; None where there are none."""
     if mask is not None and mask.shape[2] > 1:
         starts = mask.reshape(-1)
@@ -85,7 +87,7 @@ def _offsets(mask: Any, longest: int, kwargs: dict[str, Any]) -> tuple[Any, tupl
         return None, (0, 0)
     return (
         tuple(kwargs[name].to(torch.int32) for name, _ in names),
-        tuple(int(kwargs[most]) if kwargs.get(most) is not None else longest for _, most in names),  # type: ignore[return-value]
+        tuple(int(kwargs[most]) if kwargs.get(most) is not None else longest for _, most in names),
     )
 
 
