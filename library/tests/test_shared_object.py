@@ -25,15 +25,20 @@ NAMES = {
 # Of x86-64. A struct grows at its end alone, with FL_ABI.
 SIZES = {
     "fl_strides": 24,
-    "fl_problem": 168,
-    "fl_tensors": 56,
+    "fl_problem": 216,
+    "fl_tensors": 104,
     "fl_support": 1600,
     "fl_kernel_info": 1184,
     "fl_description": 536,
     "fl_device_info": 160,
 }
 # Fields that an FL_ABI added: where the struct of callers of the one before ends. Nothing here ever changes.
-SINCE = {"fl_support, kernel": 1568, "fl_kernel_info, kernel": 1152}
+SINCE = {
+    "fl_support, kernel": 1568,
+    "fl_kernel_info, kernel": 1152,
+    "fl_problem, arrays": 168,
+    "fl_tensors, cu_seqlens_q": 56,
+}
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make lib has not run")
 
@@ -56,8 +61,8 @@ def test_each_function_has_the_version_of_the_abi_that_added_it() -> None:
     symbols = re.findall(r"(\S+) +(fl_\w+)$", run("objdump", "-T", LIBRARY), re.MULTILINE)
     (abi,) = re.findall(r"#define FL_ABI (\d+)", read_text(HEADER))
     assert {name for _, name in symbols} >= NAMES
-    nodes = {version for version, _ in symbols}  # FL_ABI 2 added fields alone
-    assert nodes == {f"FLASHLADDER_{n}" for n in range(1, int(abi) + 1) if n != 2}
+    nodes = {version for version, _ in symbols}  # FL_ABI 2 and 3 added fields alone
+    assert nodes == {f"FLASHLADDER_{n}" for n in range(1, int(abi) + 1) if n not in (2, 3)}
     assert re.search(r"\(SONAME\).*\[libflashladder\.so\.1\]", run("readelf", "-d", LIBRARY))
 
 

@@ -263,6 +263,54 @@ def attention_with_cache(
     return _operate(q, k_cache, v_cache, arrays, _serving.options(*options))
 
 
+def varlen_attn(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor | None,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: Any = None,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False,
+    seqused_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    num_splits: int | None = None,
+) -> Any:
+    """torch.nn.attention.varlen.varlen_attn, with its arguments: its result, or an error. There is no backward.
+
+    window_size (-1, 0) is the causal mask, aligned to the bottom right as there. num_splits=1 gives a sequence the same
+    bits in every batch; other numbers are refused, and so are pages with queries of several lengths.
+    """
+    if block_table is not None or cu_seq_k is None:
+        raise NotImplementedError(
+            "block_table: attention_with_cache takes pages, with as many queries in each sequence"
+        )
+    if num_splits not in (None, 0, 1):
+        raise NotImplementedError(f"num_splits={num_splits}: only 1, for bits that do not depend on the batch, or None")
+    if query.shape[-2] != key.shape[-2] and not enable_gqa:
+        raise ValueError(f"query has {query.shape[-2]} heads and key has {key.shape[-2]}: set enable_gqa=True")
+    left, right = window_size
+    return attention_varlen(
+        query,
+        key,
+        value,
+        cu_seq_q,
+        cu_seq_k,
+        max_q,
+        max_k,
+        seqlens_k=seqused_k,
+        causal=right == 0,
+        scale=scale,
+        window=(left, -1 if right == 0 else right),
+        deterministic="batch" if num_splits == 1 else None,
+        return_lse=bool(return_aux is not None and return_aux.lse),
+    )
+
+
 # ---- whole sequences -------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 from unittest.mock import Mock
 
@@ -259,3 +260,22 @@ def test_opcheck_passes_with_arrays() -> None:
     )
     q, k, v, lengths, table, _, _ = cache(16)
     torch.library.opcheck(serve, (q, k, v, None, None, None, lengths, table))
+
+
+@pytest.mark.parametrize(
+    ("window", "options"), [((-1, 0), {"causal": True}), ((5, 0), {"causal": True, "window": (5, -1)})]
+)
+def test_varlen_attn_has_pytorchs_arguments(window: Any, options: dict[str, Any]) -> None:
+    q, k, v, cu_q, cu_k, *most = varlen()
+    given = (q, k, v, cu_q, cu_k, *most)
+    expected, expected_lse = fl.attention_varlen(*given, **options, return_lse=True)
+    out, lse = fl.varlen_attn(*given, window_size=window, enable_gqa=True, return_aux=Mock(lse=True))
+    assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
+    for wrong, error in ({"num_splits": 3}, NotImplementedError), ({"block_table": cu_q}, NotImplementedError):
+        with pytest.raises(error, match=next(iter(wrong))):
+            fl.varlen_attn(*given, enable_gqa=True, **wrong)
+    with pytest.raises(ValueError, match="enable_gqa=True"):
+        fl.varlen_attn(*given)
+    names = list(inspect.signature(fl.varlen_attn).parameters)
+    theirs = pytest.importorskip("torch.nn.attention.varlen").varlen_attn
+    assert names == list(inspect.signature(theirs).parameters)
