@@ -322,6 +322,7 @@ static enum status run_backward(struct emu *emu, emu_launch launch, const attent
         memcpy(launch.grid, (const uint32_t[]){shape.grid_x, shape.grid_y, shape.grid_z}, sizeof launch.grid);
         launch.block[0] = shape.threads;
         launch.dynamic_shared = shape.smem_bytes;
+        launch.trace.events = NULL; /* those of the kernel before have ended */
         const enum status status = run_kernel(emu, &launch, !steps[i].main, failure);
         if (status) return status;
     }

@@ -118,9 +118,9 @@ const struct option fl_options[] = {
     {"--threads", .kind = OPTION_INTEGER, .argument = "N", AT(threads), .most = 1024, .initial = "0",
      .help = "emulator: host threads, 0 for one per core", .only = BACKEND_EMU},
     {"--output", .kind = OPTION_TEXT, .argument = "FILE", AT(output),
-     .help =
-         "write O of the checked launch, raw 16-bit elements, and with --lse FILE.lse, raw floats; of several problems "
-         "only the last is kept"},
+     .help = "write O of the checked launch, raw 16-bit elements, and with --lse FILE.lse, raw floats; of a backward "
+             "pass dQ, "
+             "FILE.dK and FILE.dV; of several problems only the last is kept"},
     {"--dump", .kind = OPTION_TEXT, .argument = "FILE", AT(dump),
      .help = "write S, m, P, l and O after every KV block, raw floats; needs a build with DUMP=1"},
     {"--info", .kind = OPTION_TRUE, AT(info), .help = "print what this executable holds as JSON; needs no GPU"},
@@ -382,7 +382,7 @@ bool options_print_records(const struct options *options) {
 
 void options_help(FILE *file, const char *program) {
     fprintf(file,
-            "usage: %s [options]\n\nChecks and times this version of flash_forward, or runs it on the emulator.\n\n",
+            "usage: %s [options]\n\nChecks and times this version of FlashAttention, or runs it on the emulator.\n\n",
             program);
     for (size_t i = 0; i < fl_option_count; i++) {
         const struct option *option = &fl_options[i];

@@ -5,7 +5,9 @@ A launch with a finding raises. The reference is NumPy's float64 (passes.py), no
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -138,3 +140,43 @@ def test_every_barrier_and_every_wait_is_missed(version: str) -> None:
     config = own_config(version)
     found = [findings_of(text, config, (0, 1, 2, 3)) for text in broken(ptx_of(version).read_text(), config.symbol())]
     assert found.count(set()) == IMPLIED.get(version, 0), found
+
+
+# ---- the executables -------------------------------------------------------------------------------------------------
+
+
+def executable(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = ROOT / f"bin/{version}"
+    if not path.exists():
+        pytest.skip(f"bin/{version} is not built: make {version}")
+    command = [str(path), "--backend", "emu", "--heads", "1", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_record_says_that_it_is_of_the_backward_pass(tmp_path: Path) -> None:
+    """Counters are sums over the three kernels, events those of flash_backward alone."""
+    events = tmp_path / "events.json"
+    done = executable("b03", "--seq", "64", "--json", "-", "--counters", "--trace-events", str(events))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["problem"]["pass"] == "backward" and record["check"]["pass"]
+    assert all(0 < record["check"][f"d{name}_relative_error"] < 2**-11 for name in "qkv")
+    lines = record["counters"]["lines"]
+    assert {"rows.cuh", "b03_one_pass.cu"} <= {Path(line["file"]).name for line in lines}
+    assert sum(line["executed"] for line in lines) == record["counters"]["total"]["executed"]
+    assert json.loads(events.read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--lse",), "--lse: log-sum-exp is an input of the backward pass"),
+        (("--causal",), "--causal: take a config with the word causal"),
+        (("--seq", "100"), "--seq 100: must be a multiple of 64"),
+        (("--window", "3,0"), "--window: the backward pass does not take it"),
+        (("--layout", "bhsd"), "--layout: the backward pass takes contiguous tensors"),
+    ],
+)
+def test_what_a_version_cannot_is_refused(arguments: tuple[str, ...], sentence: str) -> None:
+    done = executable("b03", *arguments)
+    assert done.returncode == 2 and sentence in done.stderr
