@@ -408,7 +408,9 @@ static state_space real_space(decoder *dec, const operand *address, state_space 
     if (stated == SPACE_PARAM && which->space == SPACE_LOCAL) return SPACE_LOCAL;
     bool same = which->space == stated || (which->space == SPACE_CONST && stated == SPACE_GLOBAL) ||
                 (which->space == SPACE_SHARED && stated == SPACE_CLUSTER);
-    if (stated == SPACE_GENERIC && which->space == SPACE_GLOBAL) return SPACE_GLOBAL;
+    if (stated == SPACE_GENERIC && (which->space == SPACE_GLOBAL || which->space == SPACE_SHARED ||
+                                    which->space == SPACE_LOCAL)) /* as ptxas: a name says its space */
+        return which->space;
     if (!same) emu_refuse(dec, "'%s' is not in the space of this access", which->name);
     return stated;
 }

@@ -152,6 +152,11 @@ int emu_lookup_symbol(const parser *p, const token *name) {
     return d && d->what == DECLARED_SYMBOL ? (int)d->index : -1;
 }
 
+int emu_lookup_vector(const parser *p, const token *name) {
+    const declaration *d = lookup_kind(p, name->begin, name->length, false);
+    return d && d->what == DECLARED_VECTOR ? (int)d->count : 0;
+}
+
 void emu_open_scope(parser *p) {
     if (p->scope_depth + 1 >= MAX_SCOPE_DEPTH) emu_load_fail(p->load, now(p)->line, "scopes nested too deep");
     p->scope_marks[p->scope_depth++] = p->declaration_count;
@@ -191,8 +196,9 @@ int emu_declare_register(parser *p, const char *name, uint32_t length, uint8_t b
     return use_register(p, d, 0);
 }
 
-/* ".reg .v2 .f32 v": the registers v.x and v.y; no instruction names v as a whole. */
+/* ".reg .v2 .f32 v": the registers v.x and v.y, and v for both. */
 static void declare_elements(parser *p, const token *name, int elements, const type_info *type) {
+    declare(p, name->begin, name->length, DECLARED_VECTOR)->count = (uint32_t)elements;
     for (int i = 0; i < elements; i++) {
         char text[64];
         if (name->length > sizeof text - 3) emu_load_fail(p->load, name->line, "the name of a vector is too long");

@@ -6,6 +6,8 @@
 
 int emu_lookup_register(parser *p, const token *name);
 int emu_lookup_symbol(const parser *p, const token *name);
+/* How many registers the vector of this name has, 0 where none has it. */
+int emu_lookup_vector(const parser *p, const token *name);
 void emu_open_scope(parser *p);
 void emu_close_scope(parser *p);
 /* A symbol of the parameter that an entry was declared with. */

@@ -415,6 +415,26 @@ void emu_decode_move(decoder *dec, const form_match *match) {
     }
 }
 
+/* All elements are read before one is written: "{%r1, %r2}, {%r2, %r1}" swaps. */
+void emu_decode_move_vector(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    const type_info *type = match->types[0];
+    const int count = match->vector;
+    if (type->bits * count > 128) emu_refuse(dec, "a move takes at most 16 bytes");
+    lane_function *move = type->bits == 64 ? emu_lanes_mov_64 : emu_lanes_mov_32;
+    const operand *from = operand_at(dec, 1), *to = emu_elements(dec, operand_at(dec, 0), count);
+    const bool each = from->kind == OPERAND_VECTOR;
+    if (each) from = emu_elements(dec, from, count);
+    uint16_t values[4];
+    for (int i = 0; i < count; i++) {
+        values[i] = emu_scratch_register(dec, type->bits);
+        emit_lanes(dec, move, values[i], emu_source_of_type(dec, &from[each ? i : 0], type, EXACT), -1);
+    }
+    for (int i = 0; i < count; i++) {
+        if (to[i].kind != OPERAND_SINK) emit_lanes(dec, move, emu_dest(dec, &to[i], type->bits), values[i], -1);
+    }
+}
+
 static uint64_t window_of(state_space space) {
     return space == SPACE_SHARED || space == SPACE_CLUSTER ? SHARED_WINDOW
            : space == SPACE_LOCAL                          ? LOCAL_WINDOW

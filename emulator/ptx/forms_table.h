@@ -317,6 +317,8 @@ ROW("compare", "not", "pred", "p, a", emu_decode_predicate, "")
 ROW("compare", "mov", "pred", "p, a", emu_decode_predicate, "")
 ROW("move", "mov", "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128", "d, a", emu_decode_move,
     "a: register, number, special register, variable; either side may be a vector that is packed or unpacked")
+ROW("move", "mov", "v2|v4 b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64", "d, a", emu_decode_move_vector,
+    "d: a vector of at most 16 bytes; a: one of as many elements, or a number or register for each of them")
 ROW("move", "cvta", "to? global|shared|shared::cta|shared::cluster|local|const|param|param::entry u64", "d, a",
     emu_decode_address_convert, "")
 ROW("move", "isspacep", "global|shared|shared::cta|shared::cluster|local|const|param|param::entry", "p, a.64",

@@ -62,6 +62,25 @@ static bool parse_element(parser *p, const token *name, operand *out) {
     return true;
 }
 
+/* "v", a vector of registers: as "{v.x, v.y}". */
+static bool parse_vector(parser *p, const token *name, operand *out) {
+    const int elements = emu_lookup_vector(p, name);
+    if (!elements) return false;
+    if (p->item_count && out == &p->items[p->item_count - 1])
+        emu_load_fail(p->load, name->line, "the vector '%.*s' is in a list: name its elements", shown_length(name),
+                      name->begin);
+    out->kind = OPERAND_VECTOR;
+    out->items = &p->items[p->item_count];
+    for (; out->count < elements; out->count++) {
+        char text[64];
+        snprintf(text, sizeof text, "%.*s.%c", (int)name->length, name->begin, "xyzw"[out->count]);
+        const token element = {.kind = TOKEN_NAME, .line = name->line, .begin = text, .length = name->length + 2};
+        p->items[p->item_count++] = (operand){
+            .kind = OPERAND_REGISTER, .reg = emu_lookup_register(p, &element), .second = NO_REGISTER, .symbol = -1};
+    }
+    return true;
+}
+
 /* "a[2]": the address of an element of an array. */
 static int64_t parse_index(parser *p, const symbol *array) {
     if (!is_mark(now(p), '[') || !array->type) return 0;
@@ -74,7 +93,7 @@ static int64_t parse_index(parser *p, const symbol *array) {
 static void parse_other_name(parser *p, operand *out) {
     token name = *now(p);
     next(p);
-    if (parse_element(p, &name, out)) return;
+    if (parse_element(p, &name, out) || parse_vector(p, &name, out)) return;
     out->symbol = emu_lookup_symbol(p, &name);
     if (out->symbol >= 0) {
         out->kind = OPERAND_SYMBOL;

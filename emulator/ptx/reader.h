@@ -25,13 +25,13 @@ enum {
     MAX_STATEMENT_OPERANDS = 16
 };
 
-typedef enum declared { DECLARED_REGISTER, DECLARED_RANGE, DECLARED_SYMBOL } declared;
+typedef enum declared { DECLARED_REGISTER, DECLARED_VECTOR, DECLARED_RANGE, DECLARED_SYMBOL } declared;
 
 typedef struct declaration {
     const char *name;
     uint32_t length;
     declared what;
-    uint32_t index, count; /* of a symbol; how many registers there are */
+    uint32_t index, count; /* of a symbol; how many registers or elements there are */
     uint8_t bits;          /* of a register */
     bool external;         /* a definition may follow */
     const char *prefix;    /* a copy of the name of registers */

@@ -94,6 +94,71 @@ def test_elements_of_vectors_of_registers(tmp_path: Path) -> None:
         assert ptxrun(tmp_path / "k.ptx", "--arg", "out:u32:2").returncode == 2
 
 
+WHOLE = """.reg .v4 .b32 q, t;
+    .reg .v2 .b32 w;
+    .reg .b32 %r<3>;
+    .reg .b64 %p, %d;
+    mov.v4.u32 q, {10, 20, 30, 40};
+    mov.v4.b32 t, q;
+    mov.v2.u32 {%r1, %r2}, {t.z, t.w};
+    mov.v2.u32 {%r2, %r1}, {%r1, %r2};
+    mov.v2.u32 {_, t.x}, 5;
+    mov.b64 %d, {%r1, %r2};
+    mov.b64 w, %d;
+    ld.param.u64 %p, [out];
+    st.global.v4.u32 [%p], t;
+    st.global.v2.u32 [%p+16], w;
+    ld.global.v4.u32 q, [%p];
+    mov.b64 %d, w;
+    st.global.v2.u32 [%p+24], {q.y, q.z};
+    st.global.u64 [%p+32], %d;"""
+
+
+def test_a_vector_of_registers_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(entry(WHOLE, ".param .u64 out"))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u32:10", "--print", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    words = [word for word in done.stdout.split() if not word.endswith(":")]
+    assert [int(word) for word in words[-10:]] == [5, 20, 30, 40, 40, 30, 20, 30, 40, 30]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("mov.v4.b32 q, w;", "a vector of 4 elements is needed"),
+        ("mov.v4.b64 {%d, %d, %d, %d}, {%d, %d, %d, %d};", "a move takes at most 16 bytes"),
+        ("mov.v2.b128 w, w;", "modifier '.b128' of 'mov.v2.b128' is not supported in this place"),
+        ("add.u32 q, q, q;", "in 'add.u32 q, q, q;'"),
+        ("st.global.v2.u32 [%p], {w, %r1};", "the vector 'w' is in a list: name its elements"),
+        (".reg .b32 w;", "'w' is declared twice in one scope"),
+    ],
+)
+def test_a_whole_vector_refused_as_by_ptxas(line: str, message: str, tmp_path: Path) -> None:
+    assert message in refusal(tmp_path, entry(WHOLE + line, ".param .u64 out"))
+
+
+def test_a_name_says_the_space_of_a_generic_access(tmp_path: Path) -> None:
+    body = """.shared .align 4 .b32 s;
+    .shared .align 4 .b32 count;
+    .local .b32 l;
+    .reg .b32 %r<5>;
+    .reg .b64 %p;
+    st.u32 [s], 5;
+    ld.shared.u32 %r1, [s];
+    st.local.u32 [l], 7;
+    ld.u32 %r2, [l];
+    st.shared.u32 [count], 1;
+    atom.add.u32 %r3, [count], 8;
+    ld.u32 %r4, [count];
+    ld.param.u64 %p, [out];
+    st.global.v4.u32 [%p], {%r1, %r2, %r3, %r4};"""
+    (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 out"))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u32:4", "--print", "0")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.split()[-4:] == ["5", "7", "1", "9"]
+    wrong = entry(body.replace("ld.u32 %r2, [l]", "ld.u32 %r2, [out]"), ".param .u64 out")
+    assert "'out' is not in the space of this access" in refusal(tmp_path, wrong)
+
+
 def test_names_may_be_given_again_in_another_scope(tmp_path: Path) -> None:
     body = "again:\n{ .reg .b32 %r1;\nagain:\nmov.u32 %r1, 1; }\n.shared .b32 other;\n"
     text = of_body(body, ".extern .global .b32 x;\n.global .b32 x;\n.global .b32 other;")
