@@ -307,12 +307,12 @@ static bool pack_bytes(packed *to, const char *spec, const char *label, emu_erro
 
 static bool pack(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error);
 
-/* MEMBER,MEMBER,...] of a "struct:[" argument. */
-static bool pack_struct(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
+/* [MEMBER,MEMBER,...] of an argument of this kind, "struct" or "addresses". */
+static bool pack_members(argument_list *list, packed *inner, const char *kind, const char *spec, const char *label,
+                         emu_error *error) {
     size_t length = strlen(spec);
     if (length < 2 || spec[0] != '[' || spec[length - 1] != ']')
-        return emu_fail(error, "argument %s: 'struct:%s' should be struct:[MEMBER,MEMBER,...]", label, spec);
-    packed inner = {.alignment = 1};
+        return emu_fail(error, "argument %s: '%s:%s' should be %s:[MEMBER,MEMBER,...]", label, kind, spec, kind);
     const char *member = spec + 1, *last = spec + length - 1;
     for (int i = 0; member <= last; i++) {
         size_t size = strcspn(member, ",]");
@@ -321,15 +321,35 @@ static bool pack_struct(argument_list *list, packed *to, const char *spec, const
         if (size >= sizeof text) return emu_fail(error, "argument %s is too long", member_label);
         memcpy(text, member, size);
         text[size] = 0;
-        if (strncmp(text, "struct:", 7) == 0)
+        if (strncmp(text, "struct:", 7) == 0 || strncmp(text, "addresses:", 10) == 0)
             return emu_fail(error, "argument %s: a struct within a struct is written as its members", member_label);
-        if (!pack(list, &inner, text, member_label, error)) return false;
+        if (!pack(list, inner, text, member_label, error)) return false;
         member += size + 1;
     }
+    return true;
+}
+
+static bool pack_struct(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
+    packed inner = {.alignment = 1};
+    if (!pack_members(list, &inner, "struct", spec, label, error)) return false;
     size_t whole = (inner.size + inner.alignment - 1) / inner.alignment * inner.alignment;
     memset(inner.bytes + inner.size, 0, MAX_ARGUMENT_BYTES - inner.size);
     return append(to, inner.bytes, whole < MAX_ARGUMENT_BYTES ? whole : MAX_ARGUMENT_BYTES, inner.alignment, label,
                   error);
+}
+
+/* "addresses:[BUFFER,...]": the address of a new buffer that holds the addresses of others, as a grouped GEMM has. */
+static bool pack_addresses(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
+    packed inner = {.alignment = 1};
+    const int first = list->buffer_count;
+    if (!pack_members(list, &inner, "addresses", spec, label, error)) return false;
+    if (inner.size != 8 * (size_t)(list->buffer_count - first))
+        return emu_fail(error, "argument %s: 'addresses:%s' should have only members buf:... and out:...", label, spec);
+    char own[64];
+    snprintf(own, sizeof own, "u64:%zu", inner.size / 8);
+    if (!pack_buffer(list, to, own, label, EMU_BUFFER, error)) return false;
+    memcpy(emu_host_bytes(list->device, list->buffers[list->buffer_count - 1].address), inner.bytes, inner.size);
+    return true;
 }
 
 /* Appends one argument, or one member of a struct. */
@@ -349,9 +369,11 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     if (strncmp(spec, "tmap:", 5) == 0) return pack_tensor(list, to, rest, label, error);
     if (strncmp(spec, "bytes:", 6) == 0) return pack_bytes(to, rest, label, error);
     if (strncmp(spec, "struct:", 7) == 0) return pack_struct(list, to, rest, label, error);
-    return emu_fail(
-        error, "argument %s: '%s' should begin with buf:, out:, tmap:, bytes:, struct: or a type (" ARGUMENT_TYPES ")",
-        label, spec);
+    if (strncmp(spec, "addresses:", 10) == 0) return pack_addresses(list, to, rest, label, error);
+    return emu_fail(error,
+                    "argument %s: '%s' should begin with buf:, out:, tmap:, bytes:, struct:, addresses: or a type "
+                    "(" ARGUMENT_TYPES ")",
+                    label, spec);
 }
 
 bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,

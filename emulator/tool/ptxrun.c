@@ -214,6 +214,7 @@ static void print_help(void) {
          "  bytes:@FILE              the bytes of a file, for a struct parameter\n"
          "  struct:[SPEC,SPEC,...]   a struct of such members, each at its natural alignment; member M of\n"
          "                           argument N is N.M in --dump and --print\n"
+         "  addresses:[SPEC,SPEC,...]  address of a new buffer with the addresses of these, buf:... or out:...\n"
          "\nVariables, by their name in the PTX or a part that fits one only; those that are not set have their "
          "initial\n"
          "values. SPEC is that of an argument, or TYPE:COUNT:FILL:\n"
