@@ -105,6 +105,8 @@ static void add_served(struct json *json, const struct problem *problem) {
     json_int(json, "window_right", problem->windowed ? problem->window_right : -1);
     json_number(json, "softcap", problem->softcap, 9);
     json_bool(json, "sinks", problem->sinks);
+    json_int(json, "page_rows", problem->page_rows);
+    json_int(json, "split_keys", problem->split_keys);
 }
 
 static void add_problem(struct json *json, const struct problem *problem) {

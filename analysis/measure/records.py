@@ -40,6 +40,8 @@ class Served:
     window: tuple[int, int] = (-1, -1)
     softcap: float = 0.0
     sinks: bool = False
+    page_rows: int = 0
+    split_keys: int = 0
 
     def __bool__(self) -> bool:
         return self != Served()
@@ -62,7 +64,9 @@ class Served:
         words = [f"{len(self.seqlens_q or self.seqlens_k)} lengths"] if self.seqlens_q or self.seqlens_k else []
         words += [f"window {self.window[0]}, {self.window[1]}"] if self.window != (-1, -1) else []
         words += [f"softcap {self.softcap:g}"] if self.softcap else []
-        return ", ".join(words + (["sinks"] if self.sinks else []))
+        words += ["sinks"] if self.sinks else []
+        words += [f"pages of {self.page_rows}"] if self.page_rows else []
+        return ", ".join(words + ([f"parts of {self.split_keys}"] if self.split_keys else []))
 
 
 @dataclass(frozen=True, order=True)
@@ -229,6 +233,8 @@ def _served(raw: dict[str, Any]) -> Served:
         window=(_end_of_window(raw.get("window_left")), _end_of_window(raw.get("window_right"))),
         softcap=raw.get("softcap") or 0.0,
         sinks=bool(raw.get("sinks")),
+        page_rows=raw.get("page_rows") or 0,
+        split_keys=raw.get("split_keys") or 0,
     )
 
 

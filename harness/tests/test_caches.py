@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -147,6 +148,9 @@ def test_the_executable_places_pages(arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(done.stdout)
     assert record["check"]["pass"] and record["counters"]["findings"] == 0 and "serve" in record["config"]
+    asked = dict(pairwise(arguments.split()))
+    for name in ("page_rows", "split_keys"):
+        assert record["problem"][name] == int(asked.get(f"--{name.replace('_', '-')}", 0))
 
 
 @pytest.mark.usefixtures("_built")
