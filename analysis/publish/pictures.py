@@ -75,7 +75,9 @@ def _legend(axes: Any, columns: int) -> None:
 def _name_versions(axes: Any, steps: Sequence[Step]) -> None:
     """The versions along the axis from 0 on, upright where they would lie on each other."""
     many = len(steps) > MOST_LEVEL
-    axes.set_xticks(range(len(steps)), [step.name for step in steps], rotation=90 if many else 0)
+    names = [step.name for step in steps]
+    small = 7.5 if not many and max(map(len, names), default=0) > len("v01") else None
+    axes.set_xticks(range(len(steps)), names, rotation=90 if many else 0, fontsize=small)
 
 
 def bars(values: Sequence[tuple[str, float, str]], mark: float | None = None) -> Any:
@@ -198,6 +200,8 @@ def figures_by_version(steps: Sequence[Step]) -> Any:
         return _nothing("no listing in sass/ yet")
     figure, axes = new_figure(WIDE, 4.6, nrows=3, sharex=True)
     for arch, color, offset in (("sm_80", BLUE, -0.2), ("sm_90", ORANGE, 0.2), ("sm_90a", GREEN, 0.0)):
+        if not any(arch in step.rows for step in steps):
+            continue  # no entry in the legend without a bar
         places = [place + offset for place in range(len(steps))]
         loops = [(step.loop_per_matrix(arch) or 0) if step.unit(arch) == "HMMA" else 0 for step in steps]
         axes[0].bar(places, loops, 0.4, color=color, label=arch)
@@ -216,13 +220,13 @@ def figures_by_version(steps: Sequence[Step]) -> Any:
             label="local memory in use" if arch == "sm_80" else None,
         )
     axes[2].bar(range(len(steps)), [step.changed or 0 for step in steps], 0.6, color=PINK)
-    axes[0].axhline(1, color=BLACK, linewidth=0.8, linestyle="--")
+    axes[0].axhline(1, color=BLACK, linewidth=0.8, linestyle="--", label="the HMMA itself")
     axes[0].set_ylabel("loop\ninstr. / HMMA")
     axes[1].set_ylabel("registers")
     axes[1].set_ylim(0, 285)
     axes[2].set_ylabel("source lines\nchanged")
     _name_versions(axes[2], steps)
-    _legend(axes[0], 3)
+    _legend(axes[0], 4)
     if any(row.ldl or row.stl for step in steps for row in step.rows.values()):
         axes[1].legend(frameon=False, loc="lower right", fontsize=8)
     return figure

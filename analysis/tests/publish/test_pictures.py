@@ -293,3 +293,17 @@ def test_names_of_versions_do_not_lie_on_each_other(picture: Callable[[list[Step
     assert len(boxes) == len(drawn if picture is pictures.progress else steps())
     assert all(a.x1 <= b.x0 for a, b in pairwise(boxes))
     plt.close(figure)
+
+
+def test_a_legend_names_what_is_drawn() -> None:
+    old = [step for step in steps() if not step.version.one_arch]
+    labels = [text.get_text() for text in pictures.figures_by_version(old).axes[0].get_legend().get_texts()]
+    assert sorted(labels) == ["sm_80", "sm_90", "the HMMA itself"]
+
+
+def test_names_with_a_letter_do_not_lie_on_each_other() -> None:
+    old = [step for step in steps() if not step.version.one_arch and not step.version.header.config.any_length]
+    figure = pictures.loop_mix(old, "sm_80")
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
