@@ -348,36 +348,3 @@ def innermost(next_of: list[list[int]], block: int) -> frozenset[int]:
                 loops.setdefault(header, set()).update(body)
     holding = [body for body in loops.values() if block in body]
     return frozenset(min(holding, key=len, default=set()))
-
-
-ADDRESSES = """.reg .b64 %p<5>;
-    .reg .b32 %r<3>;
-    ld.param.u64 %p1, [out];
-    ld.global.u64 %p2, [%p1];
-    ld.global.u64 %p3, [%p1+8];
-    ld.global.u32 %r1, [%p2+4];
-    add.u32 %r2, %r1, 40;
-    st.global.u32 [%p3], %r2;"""
-
-
-def test_a_buffer_of_addresses(tmp_path: Path) -> None:
-    """As a grouped GEMM has: the members have numbers of their own."""
-    (tmp_path / "k.ptx").write_text(entry(ADDRESSES, ".param .u64 out"))
-    spec = "addresses:[buf:u32:3:ramp,out:u32:1]"
-    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", spec, "--print", "0.1")
-    assert (done.returncode, done.stderr, done.stdout.split()[-1]) == (0, "", "41")
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("buf:u32:1", "should be addresses:[MEMBER,MEMBER,...]"),
-        ("[buf:u32:1,u64:7]", "should have only members buf:... and out:..."),
-        ("[struct:[u64:1]]", "a struct within a struct"),
-        ("[buf:u32:0]", "argument 0.0: '0' is no count of elements"),
-    ],
-)
-def test_addresses_of_no_buffers_are_refused(spec: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "k.ptx").write_text(entry(ADDRESSES, ".param .u64 out"))
-    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", f"addresses:{spec}")
-    assert done.returncode == 2 and message in done.stderr

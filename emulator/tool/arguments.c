@@ -72,29 +72,45 @@ static bool store_number(const number_type *type, const char *text, unsigned cha
     return end != text && *end == 0 && errno == 0 && in_range;
 }
 
+static double floating_value(const number_type *type, uint64_t bits) {
+    double real;
+    float single;
+    memcpy(&real, &bits, sizeof real);
+    memcpy(&single, &bits, sizeof single); /* little-endian */
+    if (type->bytes > 2) return type->bytes == 8 ? real : single;
+    return type->name[0] == 'b' ? bfloat_value((uint32_t)bits) : half_value((uint32_t)bits);
+}
+
+static int64_t signed_value(const number_type *type, uint64_t bits) {
+    const int unused = 64 - type->bytes * 8;
+    return (int64_t)(bits << unused) >> unused;
+}
+
 static void print_number(FILE *to, const number_type *type, const unsigned char *from) {
     uint64_t bits = 0;
-    double real;
     memcpy(&bits, from, (size_t)type->bytes);
-    if (type->kind == UNSIGNED) {
+    if (type->kind == UNSIGNED)
         fprintf(to, " %" PRIu64, bits);
-        return;
-    }
-    if (type->kind == SIGNED) {
-        int unused = 64 - type->bytes * 8;
-        fprintf(to, " %" PRId64, (int64_t)(bits << unused) >> unused);
-        return;
-    }
-    if (type->bytes == 8) {
-        memcpy(&real, from, 8);
-    } else if (type->bytes == 4) {
-        float single;
-        memcpy(&single, from, 4);
-        real = single;
-    } else {
-        real = type->name[0] == 'b' ? bfloat_value((uint32_t)bits) : half_value((uint32_t)bits);
-    }
-    fprintf(to, " %.*g", type->bytes == 8 ? 17 : type->bytes == 4 ? 9 : 5, real);
+    else if (type->kind == SIGNED)
+        fprintf(to, " %" PRId64, signed_value(type, bits));
+    else
+        fprintf(to, " %.*g", type->bytes == 8 ? 17 : type->bytes == 4 ? 9 : 5, floating_value(type, bits));
+}
+
+/* Whether two numbers differ by at most tolerance x max(1, |expected|); the same bytes always do, NaN too. */
+static bool is_near(const number_type *type, const unsigned char *got, const unsigned char *expected,
+                    double tolerance) {
+    uint64_t bits[2] = {0, 0};
+    double values[2];
+    if (!memcmp(got, expected, (size_t)type->bytes)) return true;
+    memcpy(&bits[0], got, (size_t)type->bytes);
+    memcpy(&bits[1], expected, (size_t)type->bytes);
+    for (int i = 0; i < 2; i++)
+        values[i] = type->kind == FLOATING ? floating_value(type, bits[i])
+                    : type->kind == SIGNED ? (double)signed_value(type, bits[i])
+                                           : (double)bits[i];
+    if (type->kind != FLOATING && tolerance == 0) return false; /* a double holds 53 bits */
+    return isfinite(values[1]) && fabs(values[0] - values[1]) <= tolerance * fmax(1, fabs(values[1]));
 }
 
 /* splitmix64: the element's value depends on the seed, the argument and the index only. */
@@ -488,6 +504,35 @@ const argument_buffer *emu_arguments_find(argument_list *list, const emu_module 
     for (int i = 0; i < list->buffer_count; i++)
         if (list->buffers[i].address == variable.address) return &list->buffers[i];
     return add_variable(list, &variable, type_of_ptx(variable.type));
+}
+
+bool emu_arguments_compare(const argument_list *list, const argument_buffer *buffer, const char *path, double tolerance,
+                           uint64_t *different, emu_error *error) {
+    size_t size = 0, step = (size_t)buffer->type->bytes;
+    const unsigned char *got = emu_host_bytes(list->device, buffer->address);
+    char *data = emu_read_file(path, (size_t)buffer->bytes + MAX_EXCESS, &size, error);
+    const unsigned char *expected = (const unsigned char *)data;
+    const bool fits = data && size == buffer->bytes;
+    uint64_t first = 0;
+    *different = 0;
+    if (data && !fits)
+        emu_fail(error, "--expect %s=%s: the file has %zu bytes, but %" PRIu64 " x %s takes %" PRIu64, buffer->label,
+                 path, size, buffer->count, buffer->type->name, buffer->bytes);
+    for (uint64_t i = 0; fits && i < buffer->count; i++) {
+        if (is_near(buffer->type, got + i * step, expected + i * step, tolerance)) continue;
+        if (!(*different)++) first = i;
+    }
+    if (*different) {
+        fprintf(stderr,
+                "--expect %s=%s: %" PRIu64 " of %" PRIu64 " elements differ; the first, element %" PRIu64 ", is",
+                buffer->label, path, *different, buffer->count, first);
+        print_number(stderr, buffer->type, got + first * step);
+        fputs(" where the file has", stderr);
+        print_number(stderr, buffer->type, expected + first * step);
+        fputc('\n', stderr);
+    }
+    free(data);
+    return fits;
 }
 
 void emu_arguments_print(FILE *to, const argument_list *list, const argument_buffer *buffer, uint64_t count) {

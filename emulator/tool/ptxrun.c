@@ -3,23 +3,25 @@
  *     ptxrun saxpy.cu --grid 4 --block 256 --arg f32:2 --arg buf:f32:1024:ramp --arg out:f32:1024 --print 2
  *
  * Arguments are given in the order of the parameters and numbered from 0, as in the PTX. Data that was asked for goes
- * to stdout, findings and errors to stderr. Exit status: that of emu_run(), and 2 for bad usage
- * and for what cannot be written.
+ * to stdout, findings and errors to stderr. Exit status: that of emu_run(), 1 for results that --expect
+ * denies, and 2 for bad usage and for what cannot be written.
  */
 #include "arguments.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { MAX_ARGS = 64, MAX_REQUESTS = 64, PRINT_DEFAULT = 64, MAX_PTX_BYTES = 1 << 28 };
 
-/* --dump and --print: an argument's buffer, and what to do with it. */
+/* --dump, --expect and --print: an argument's buffer, and what to do with it. */
 typedef struct request {
     char label[LABEL_BYTES]; /* "3", "3.1" for the second member of a struct, or a variable */
     const char *file;        /* NULL for --print */
+    bool expects;            /* --expect: the file is what the buffer should hold */
     uint64_t count;          /* elements to print */
 } request;
 
@@ -34,6 +36,7 @@ typedef struct options {
     uint32_t grid[3], block[3], cluster[3];
     uint64_t smem, schedule, threads, seed, steps, race_memory;
     int delay_warp, delay_line;
+    double tolerance;
     emu_trace trace;
     char ignore[2048];
     bool checks, counters, first, list, forms, orders, help;
@@ -93,14 +96,35 @@ static bool add_request(options *options, const char *name, const char *text, co
     return true;
 }
 
-static bool set_dump(options *options, const char *text, emu_error *error) {
+/* N=FILE of --dump and --expect. */
+static bool add_file(options *options, const char *name, const char *text, emu_error *error) {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || equals[1] == 0)
-        return emu_fail(error, "--dump %s: should be N=FILE, with N the number of the argument from 0, or a variable",
+        return emu_fail(error, "%s %s: should be N=FILE, with N the number of the argument from 0, or a variable", name,
                         text);
-    bool added = add_request(options, "--dump", text, equals, error);
+    bool added = add_request(options, name, text, equals, error);
     if (added) options->requests[options->request_count - 1].file = equals + 1;
     return added;
+}
+
+static bool set_dump(options *options, const char *text, emu_error *error) {
+    return add_file(options, "--dump", text, error);
+}
+
+/* The file is looked for before the launch, which may be long. */
+static bool set_expect(options *options, const char *text, emu_error *error) {
+    if (!add_file(options, "--expect", text, error)) return false;
+    request *request = &options->requests[options->request_count - 1];
+    request->expects = true;
+    return access(request->file, R_OK) == 0 ||
+           emu_fail(error, "--expect %s: cannot read %s: %s", text, request->file, strerror(errno));
+}
+
+static bool set_tolerance(options *options, const char *text, emu_error *error) {
+    char *end;
+    options->tolerance = strtod(text, &end);
+    return (end != text && *end == 0 && options->tolerance >= 0 && options->tolerance < HUGE_VAL) ||
+           emu_fail(error, "--tolerance %s: should be a number from 0, such as 1e-3", text);
 }
 
 static bool set_print(options *options, const char *text, emu_error *error) {
@@ -166,6 +190,10 @@ static const option option_table[] = {
     {"--arg", "SPEC", CALL, 0, 0, set_arg, "next argument, see below"},
     {"--data", "NAME=SPEC", CALL, 0, 0, set_data, "value of a __device__ or __constant__ variable, see below"},
     {"--dump", "N=FILE", CALL, 0, 0, set_dump, "write the buffer of argument N, or variable N, to a file afterwards"},
+    {"--expect", "N=FILE", CALL, 0, 0, set_expect,
+     "compare the buffer of argument N, or variable N, with the bytes of a file afterwards"},
+    {"--tolerance", "X", CALL, 0, 0, set_tolerance,
+     "of --expect: elements may differ by X times the larger of 1 and the expected magnitude (0)"},
     {"--print", "N[:COUNT]", CALL, 0, 0, set_print,
      "show the first elements (64) of the buffer of argument N, or of variable N, afterwards"},
     {"--list", NULL, FLAG, AT(list), 0, NULL, "list the entries and their parameters; run nothing"},
@@ -219,7 +247,8 @@ static void print_help(void) {
          "initial\n"
          "values. SPEC is that of an argument, or TYPE:COUNT:FILL:\n"
          "  --data scale=f32:2 --data table=f32:64:ramp --data table=f32:64:@FILE\n"
-         "\nExit status: 0 nothing found, 1 findings, 2 bad usage, PTX that is refused or a result\n"
+         "\nExit status: 0 nothing found, 1 findings or results that --expect denies, 2 bad usage, PTX that is refused "
+         "or a result\n"
          "that cannot be written, 3 fault (deadlock, livelock, step limit, trap, assert).");
 }
 
@@ -348,13 +377,18 @@ static bool flush_stdout(emu_error *error) {
     return emu_fail(error, "standard output: cannot be written: %s", strerror(errno));
 }
 
-/* Prints or writes what was asked for. */
-static bool answer(const options *options, argument_list *list, const emu_module *module, emu_error *error) {
+/* Prints, writes or compares what was asked for; *different: elements that are not as expected. */
+static bool answer(const options *options, argument_list *list, const emu_module *module, uint64_t *different,
+                   emu_error *error) {
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
         const argument_buffer *buffer = emu_arguments_find(list, module, request->label);
         if (!request->file) {
             emu_arguments_print(stdout, list, buffer, request->count);
+        } else if (request->expects) {
+            uint64_t count;
+            if (!emu_arguments_compare(list, buffer, request->file, options->tolerance, &count, error)) return false;
+            *different += count;
         } else if (!emu_write_file(request->file, emu_host_bytes(list->device, buffer->address), (size_t)buffer->bytes,
                                    error)) {
             return false;
@@ -376,7 +410,7 @@ static bool check_requests(const options *options, argument_list *list, const em
     for (int i = 0; i < options->request_count; i++) {
         const request *request = &options->requests[i];
         if (!emu_arguments_find(list, module, request->label)) {
-            const char *what = request->file ? "--dump" : "--print";
+            const char *what = request->expects ? "--expect" : request->file ? "--dump" : "--print";
             if (request->label[0] < '0' || request->label[0] > '9')
                 return emu_fail(error, "%s %s: no variable, or a part of several; --list shows them", what,
                                 request->label);
@@ -437,11 +471,13 @@ static emu_status run(const options *options, const emu_module *module, argument
         emu_fail(error, "--trace: no such instruction ran");
         return EMU_REFUSED;
     }
-    bool answered = answer(options, list, module, error);
+    uint64_t different = 0;
+    bool answered = answer(options, list, module, &different, error);
     emu_print_findings(stderr, list->device);
     char orders[600];
     if (options->orders && status == EMU_OK)
         fprintf(stderr, "orders: %s\n", emu_describe_orders(emu_counts(list->device)->orders, orders, sizeof orders));
+    if (status == EMU_OK && different) status = EMU_FINDINGS;
     return answered ? status : EMU_REFUSED;
 }
 
