@@ -299,8 +299,9 @@ static enum status check(struct session *session, struct record *record, struct 
 }
 
 /* Q, K and V with their signs changed, or as they were, on the host and the GPU: values that no launch before has seen,
- * at the same addresses. */
+ * at the same addresses. A backward problem keeps its inputs, among which are O and log-sum-exp of the forward pass. */
 static enum status change_signs(struct session *session) {
+    if (session->inputs.problem.backward) return STATUS_OK;
     inputs_negate(&session->inputs);
     return session->backend->ops->renew_inputs(session->backend, &session->inputs, &session->failure);
 }
