@@ -259,13 +259,19 @@ def loop_strips(steps: Sequence[Step], arch: str) -> Any:
     return figure
 
 
+MOST_BARS = 24  # that have room for a number of four digits above each
+
+
 def loop_mix(steps: Sequence[Step], arch: str) -> Any:
     """Instructions of the loop per HMMA by what they are for, stacked."""
     figure, axes, tops = _stacked_kinds(steps, arch, 3.6, lambda _: 1)
     if not tops:
         return figure
+    upright = len(tops) > MOST_BARS
     for place, top in enumerate(tops):
-        axes.annotate(f"{top:.2f}", (place, top), ha="center", va="bottom", fontsize=8)
+        axes.annotate(f"{top:.2f}", (place, top), ha="center", va="bottom", fontsize=8, rotation=90 if upright else 0)
+    if upright:
+        axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
     axes.set_ylabel(f"instructions / {steps_unit(steps, arch)}, {arch}")
     return figure
 
