@@ -270,17 +270,19 @@ INLINED ints8 largest_exponents(row8 sum, const factors *of, int block, int row)
 }
 
 /* A row of the accumulator plus its products, where no exponent is larger than `top`. *beyond becomes negative in
- * columns beyond the limits. A product is below 2^(PLACES + 2) units, so that eight of them are an int32_t. */
+ * columns beyond the limits. A product is below 2^(PLACES + 2) units, so that eight of them are an int32_t; beyond the
+ * limits sums may wrap, so they are unsigned. */
 INLINED row8 add_row(row8 sum, ints8 top, const factors *of, int block, int row, ints8 *beyond) {
-    ints8 places = PLACES - top, even = cut(sum, places), odd = {0};
+    ints8 places = PLACES - top;
+    words8 even = (words8)cut(sum, places), odd = {0};
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         const halves *a = &of->a[i / 4][block], *b = &of->b[i / 4];
-        even += cut(a->low[4 * row + i % 4] * row_at(b->low + 8 * (i % 4)), places);
-        odd += cut(a->high[4 * row + i % 4] * row_at(b->high + 8 * (i % 4)), places);
+        even += (words8)cut(a->low[4 * row + i % 4] * row_at(b->low + 8 * (i % 4)), places);
+        odd += (words8)cut(a->high[4 * row + i % 4] * row_at(b->high + 8 * (i % 4)), places);
     }
-    ints8 total = (ints8)((words8)even + (words8)odd), size = total ^ total >> 31;
-    *beyond |= (~(even ^ odd) & (even ^ total)) | (MOST_UNITS - size);
+    ints8 total = (ints8)(even + odd), size = total ^ total >> 31;
+    *beyond |= (~(ints8)(even ^ odd) & ((ints8)even ^ total)) | (MOST_UNITS - size);
     row8 nearest = __builtin_convertvector(total, row8);
     ints8 too_far = (__builtin_convertvector(nearest, ints8) ^ total >> 31) > size;
     row8 unit = (row8)((words8)(127 - places) << 23);
