@@ -71,9 +71,10 @@ static bool parse_vector(parser *p, const token *name, operand *out) {
                       name->begin);
     out->kind = OPERAND_VECTOR;
     out->items = &p->items[p->item_count];
-    for (; out->count < elements; out->count++) {
+    out->count = (uint8_t)elements;
+    for (int i = 0; i < elements; i++) {
         char text[64];
-        snprintf(text, sizeof text, "%.*s.%c", (int)name->length, name->begin, "xyzw"[out->count]);
+        snprintf(text, sizeof text, "%.*s.%c", (int)name->length, name->begin, "xyzw"[i]);
         const token element = {.kind = TOKEN_NAME, .line = name->line, .begin = text, .length = name->length + 2};
         p->items[p->item_count++] = (operand){
             .kind = OPERAND_REGISTER, .reg = emu_lookup_register(p, &element), .second = NO_REGISTER, .symbol = -1};
