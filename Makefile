@@ -44,7 +44,8 @@ BUILD := build$(VARIANT)
 BIN := bin$(VARIANT)
 SET := $(if $(filter-out default,$(KERNELS)),.$(shell printf '%s' '$(subst ','\'',$(KERNELS))' | cksum | cut -d' ' -f1))
 
-# A version is vNN, or vNNa, vNNb between vNN and the next one; its file is vNN_name.cu. One of the backward pass is bNN.
+# A version is vNN, or vNNa, vNNb between vNN and the next one; its file is vNN_name.cu. One of the backward pass is
+# bNN.
 version_files = $(sort $(wildcard $(foreach l,_ [a-z]_,$(1:%=kernels/%/[vb][0-9][0-9]$l*.cu))))
 versions_in = $(foreach s,$(sort $(notdir $(call version_files,$(1)))),$(firstword $(subst _, ,$s)))
 SOURCES := $(call version_files,*)

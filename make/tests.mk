@@ -82,7 +82,8 @@ check: $(VER) bin/ptxrun emu-lib
 	$(PY) -m pytest -n 2 --dist worksteal analysis/tests emulator/tests harness/tests -m "$(OF_VERSION)" \
 		-k "whole_ladder $(VER:%=or %)"
 endif
-check-long: all emu-lib $(BUILD)/tests/test_special $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
+check-long: $(BUILD)/tests/test_special
+check-long: all emu-lib $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random

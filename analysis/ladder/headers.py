@@ -362,8 +362,7 @@ def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
         found.append("any_length must be off: the kernel takes forward_args")
     for row in () if version.is_attention or version.is_backward else FIELDS.values():
         first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
-        own = getattr(version.header.config, row.name)  # v00b acts on async_copy, whose row names v01
-        if getattr(config, row.name) and not own and (not first or first > version.version):
+        if getattr(config, row.name) and (not first or first > version.version):
             who = f"{first} is the first version with {line} that" if first else f"no version with {line}"
             found.append(f"{row.name} must be {'off' if row.type == 'bool' else '0'}: {who} acts on it")
     return found

@@ -58,7 +58,7 @@ def predict(kernel: Kernel, machine: Machine, shape: Shape) -> Prediction:
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", nargs="?", metavar="SUBJECT", help="version (v07), cubin or executable")
-    parser.add_argument("--gpu", default=GPU, help=f"a GPU that is described: h200, h100 ({GPU})")
+    parser.add_argument("--gpu", default=GPU, metavar="NAME", help=f"a GPU that is described: h200, h100 ({GPU})")
     parser.add_argument("--config", metavar="CONFIG", help="the kernel of several, as its short form")
     parser.add_argument("--batch", type=int, metavar="N", help="by default 16, 8 at 8192, 4 beyond")
     parser.add_argument("--heads", type=int, default=HEADS, metavar="N", help=f"({HEADS})")

@@ -17,7 +17,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import configs
 
-WRITERS = ("new", "notebooks", "plot", "site")  # they make files of other kinds: a kernel, a picture, pages
+WRITERS = ("new", "notebooks", "plot", "read", "site")  # what they make is of another kind: a kernel, a picture, pages
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -81,8 +81,7 @@ static inline uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_
     return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
 }
 
-/* shadow.c: something lands that counts at an mbarrier; who waits for the phase knows the time of it. */
-uint32_t emu_engine_ticks(machine *m, mbarrier *bar);
+/* shadow.c: the clock of what lands at an mbarrier. */
 unsigned emu_landing_of(const machine *m, const mbarrier *bar);
 
 /* remote.c: the room for a cluster's clocks; false when out of memory. */

@@ -122,13 +122,14 @@ unsigned emu_landing_of(const machine *m, const mbarrier *bar) {
     return LANDED_BY + (unsigned)(bar - m->mbarriers) % LANDINGS;
 }
 
-uint32_t emu_engine_ticks(machine *m, mbarrier *bar) {
+/* Something lands that counts at an mbarrier; who waits for the phase knows the time of it. */
+static uint32_t engine_ticks(machine *m, mbarrier *bar) {
     return bar->arriving[m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY] = ++m->now;
 }
 
 unsigned emu_copies_land(machine *m, const warp *w, mbarrier *bar, const async_arrive *arrive) {
     const uint32_t clock = clock_of_copies(m, (uint32_t)w->index);
-    emu_engine_ticks(m, bar);
+    engine_ticks(m, bar);
     if (bar->arriving[clock] < arrive->stamp) bar->arriving[clock] = arrive->stamp;
     return LANDED_BY + clock - m->warp_count * LANES;
 }
@@ -139,7 +140,7 @@ void emu_copies_waited(machine *m, warp *w, uint32_t mask) {
 }
 
 void emu_engine_lands(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
-    const uint32_t now = emu_engine_ticks(m, bar);
+    const uint32_t now = engine_ticks(m, bar);
     emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, now, copy->instruction, emu_landing_of(m, bar));
 }
 

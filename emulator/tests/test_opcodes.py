@@ -118,6 +118,7 @@ ELSEWHERE = {
     "ld": "L2 eviction needs sm_100, release is no order of a load",
     "st": "hints of other architectures; param: calls",
     "cvt ftz? f64 f32|f64": "f64 to f64",
+    "mov v2|v4 b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64": "test_declarations.py",
 }
 
 

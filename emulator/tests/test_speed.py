@@ -20,9 +20,10 @@ def load(version: str, median: float) -> Row:
 
 
 def test_every_version_is_loaded() -> None:
-    """Versions that are newer than the record are measured when it is made again, on the machine of all figures."""
-    loaded = [row.version for row in record().rows if row.what == "load" and row.version != "v00"]
-    names = [version.name for version in versions() if version.name != "v00"]  # newer than the others
+    """Versions that are newer than the record are measured when it is made again, on the machine of all figures: the
+    last ones, and those before v01."""
+    loaded = [row.version for row in record().rows if row.what == "load" and not row.version.startswith("v00")]
+    names = [version.name for version in versions() if not version.name.startswith("v00")]
     assert loaded == names[: len(loaded)] and len(loaded) > 1, "run make bench-emu ARGS=--write"
 
 

@@ -506,8 +506,8 @@ const argument_buffer *emu_arguments_find(argument_list *list, const emu_module 
     return add_variable(list, &variable, type_of_ptx(variable.type));
 }
 
-bool emu_arguments_compare(const argument_list *list, const argument_buffer *buffer, const char *path, double tolerance,
-                           uint64_t *different, emu_error *error) {
+bool emu_arguments_compare(FILE *to, const argument_list *list, const argument_buffer *buffer, const char *path,
+                           double tolerance, uint64_t *different, emu_error *error) {
     size_t size = 0, step = (size_t)buffer->type->bytes;
     const unsigned char *got = emu_host_bytes(list->device, buffer->address);
     char *data = emu_read_file(path, (size_t)buffer->bytes + MAX_EXCESS, &size, error);
@@ -523,13 +523,12 @@ bool emu_arguments_compare(const argument_list *list, const argument_buffer *buf
         if (!(*different)++) first = i;
     }
     if (*different) {
-        fprintf(stderr,
-                "--expect %s=%s: %" PRIu64 " of %" PRIu64 " elements differ; the first, element %" PRIu64 ", is",
+        fprintf(to, "--expect %s=%s: %" PRIu64 " of %" PRIu64 " elements differ; the first, element %" PRIu64 ", is",
                 buffer->label, path, *different, buffer->count, first);
-        print_number(stderr, buffer->type, got + first * step);
-        fputs(" where the file has", stderr);
-        print_number(stderr, buffer->type, expected + first * step);
-        fputc('\n', stderr);
+        print_number(to, buffer->type, got + first * step);
+        fputs(" where the file has", to);
+        print_number(to, buffer->type, expected + first * step);
+        fputc('\n', to);
     }
     free(data);
     return fits;

@@ -45,9 +45,9 @@ bool emu_arguments_set(argument_list *list, const emu_module *module, const char
  * that fits one only; it is added to the list. */
 const argument_buffer *emu_arguments_find(argument_list *list, const emu_module *module, const char *label);
 /* Counts the elements that differ from those of a file by more than tolerance x max(1, |expected|), and tells of the
- * first on standard error. False where the file cannot be read or has another size. */
-bool emu_arguments_compare(const argument_list *list, const argument_buffer *buffer, const char *path, double tolerance,
-                           uint64_t *different, emu_error *error);
+ * first. False where the file cannot be read or has another size. */
+bool emu_arguments_compare(FILE *to, const argument_list *list, const argument_buffer *buffer, const char *path,
+                           double tolerance, uint64_t *different, emu_error *error);
 /* The first elements of a buffer, eight in a line. */
 void emu_arguments_print(FILE *to, const argument_list *list, const argument_buffer *buffer, uint64_t count);
 

@@ -387,7 +387,8 @@ static bool answer(const options *options, argument_list *list, const emu_module
             emu_arguments_print(stdout, list, buffer, request->count);
         } else if (request->expects) {
             uint64_t count;
-            if (!emu_arguments_compare(list, buffer, request->file, options->tolerance, &count, error)) return false;
+            if (!emu_arguments_compare(stderr, list, buffer, request->file, options->tolerance, &count, error))
+                return false;
             *different += count;
         } else if (!emu_write_file(request->file, emu_host_bytes(list->device, buffer->address), (size_t)buffer->bytes,
                                    error)) {

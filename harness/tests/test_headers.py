@@ -44,6 +44,8 @@ EXAMPLES: dict[str, str | None] = {
     "harness/about.h": "void",
     "harness/backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
     " struct kernel_code code, struct output output, struct failure failure",
+    "harness/backward.h": "struct problem problem, attention_args attention, uint64_t addresses[N_BACKWARD],"
+    " uint64_t (*allocate)(int64_t bytes)",
     "harness/bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
     " struct failure failure",
     "runtime/config.h": "KernelConfig config, struct failure failure",
@@ -55,6 +57,8 @@ EXAMPLES: dict[str, str | None] = {
     "runtime/gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
     " const struct instance *instance, struct gpu_kernel kernel, launch_shape shape, attention_args args,"
     " tensor_maps maps, CUstream stream, struct failure failure",
+    "harness/gradients.h": "struct inputs inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows, float *dQ,"
+    " double *scratch, struct output output, struct verdict verdict, struct failure failure",
     "harness/half.h": "void",
     "runtime/image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
     " struct failure failure",
@@ -84,6 +88,7 @@ EXAMPLES: dict[str, str | None] = {
     "harness/tests/element.h": "void",
     "common/tests/tap.h": "int sum",
     "emulator/emu.h": "const char *text",
+    "emulator/check/orders.h": "int gaps",
     "emulator/check/cells.h": "const machine *m, const warp *w, int lane",
     "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
     "emulator/machine/lane_loop.h": None,
@@ -251,9 +256,9 @@ def words(*paths: Path) -> Counter[str]:
 
 
 def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Path]]]) -> None:
-    """By another source, by the shared objects, by a C test of what its own source uses, or by a test of what emu.h
-    offers."""
-    called = words(*(ROOT / "library").glob("*.c"), *DRIVER.glob("*.c"))
+    """By another source, by the shared objects, by the page, by a C test of what its own source uses, or by a test of
+    what emu.h offers."""
+    called = words(*(path for folder in (ROOT / "library", DRIVER, PAGE) for path in folder.glob("*.c")))
     tests = words(*(path for room in ROOMS for path in (ROOT / room).rglob("tests/*.[ch]")))
     offered = (
         words(ROOT / "emulator/emu.h").keys()

@@ -244,7 +244,7 @@ def test_the_documents_run() -> None:
     section = (ROOT / "docs/library.md").read_text().partition("## From Python")[2].partition("\n## ")[0]
     names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         exec(block, names)
     assert names["o"].shape == (1, 100, 8, 128) and names["lse"].shape == (1, 8, 100)
