@@ -7,15 +7,15 @@
  *
  * With s = scale q k, p = exp(s - lse), dp = dO v and ds = p (dp - delta), delta = dO O, the gradients are
  *
- *     dV = sum p dO        dK = scale sum ds q        dQ = scale sum ds k
+ *   dV = sum p dO        dK = scale sum ds q        dQ = scale sum ds k
  *
  * A kernel has O, log-sum-exp, p and ds in their formats. To first order, u the unit roundoff of the type (2^-11 for
  * fp16, 2^-8 for bf16), e = 2^-24 that of fp32, t half the least number of the type, n keys or queries in a sum:
  *
  *   p     p (u + x) + t, where x = e (d_head scale |q| |k| + 8 (|s| + |lse|) + 8) is the error of an exponent:
- *         a sum of d_head products, the roundings of s and lse, and ex2.approx
+ *    a sum of d_head products, the roundings of s and lse, and ex2.approx
  *   ds    p ((u + x) |dp - delta| + a) + t |dp - delta| + u |ds| + t, where a = e d_head |dO| |v| for dp, and
- *         (u + e d_head) sum |dO O| + t sum |dO| for delta from an O that was rounded
+ *    (u + e d_head) sum |dO O| + t sum |dO| for delta from an O that was rounded
  *   sum   of errors times factors, and e 8 sqrt(n) |term| for each (Higham and Mary 2019)
  *
  * and the result is rounded once: u |ref| + t. An element passes where its error is at most 1.05 times that.

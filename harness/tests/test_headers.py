@@ -57,8 +57,9 @@ EXAMPLES: dict[str, str | None] = {
     "runtime/gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
     " const struct instance *instance, struct gpu_kernel kernel, launch_shape shape, attention_args args,"
     " tensor_maps maps, CUstream stream, struct failure failure",
-    "harness/gradients.h": "struct inputs inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows, struct gradient_row *dQ,"
-    " struct gradient_scratch *scratch, struct output output, struct verdict verdict, struct failure failure",
+    "harness/gradients.h": "struct inputs inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,"
+    " struct gradient_row *dQ, struct gradient_scratch *scratch, struct output output, struct verdict verdict,"
+    " struct failure failure",
     "harness/half.h": "void",
     "runtime/image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
     " struct failure failure",
