@@ -163,7 +163,8 @@ static struct record make_record(void) {
     static const struct kernel_code code = {.registers = 202, .code_bytes = 16000, .hash = "0123456789abcdef"};
     static const struct verdict verdict = {
         .pass = true, .rows = 256, .elements = 32768, .max_error = 0.0025, .max_over_bound = 0.35};
-    static struct sample samples[3] = {{1000000, 1.8e9}, {1100000, 1.7e9}, {1050000, 0}};
+    static struct sample samples[3] = {
+        {.ns = 1000000, .sm_clock_hz = 1.8e9}, {.ns = 1100000, .sm_clock_hz = 1.7e9}, {.ns = 1050000}};
     static struct measurement measurement = {.cold = true,
                                              .samples = samples,
                                              .count = 3,
@@ -343,7 +344,7 @@ static void interrupted_pipe(void) {
     enum { SAMPLES = 20000 };
     struct record record = make_record();
     struct sample *samples = calloc(SAMPLES, sizeof *samples);
-    for (int i = 0; i < SAMPLES; i++) samples[i] = (struct sample){1000000 + i, 1.5e9};
+    for (int i = 0; i < SAMPLES; i++) samples[i] = (struct sample){.ns = 1000000 + i, .sm_clock_hz = 1.5e9};
     struct measurement measurement = *record.measurement;
     measurement.samples = samples;
     measurement.count = SAMPLES;
