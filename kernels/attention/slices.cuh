@@ -13,6 +13,7 @@
 
 #include "common/abi.h"
 #include "common/attention_config.h"
+#include "common/debug.cuh"
 #include "common/ptx_sm80.cuh"
 
 /* Quotient of numbers that are not negative: without signs it takes fewer instructions. */
@@ -35,7 +36,8 @@ __device__ __forceinline__ head_groups groups_of(const attention_args &args) {
     constexpr int n_warps = cfg.n_warps, Q_rows = cfg.B_r / n_warps;
     const auto blocks = [&](int heads) { return (args.seq_q * heads + cfg.B_r - 1) / cfg.B_r; };
     const int size = args.heads == args.KV_heads ? 1 : divide(args.heads, args.KV_heads);
-    const int packed = blocks(size) < size * blocks(1) ? size : 1, rows = args.seq_q * packed;
+    /* Not under the debug hooks: their records are of one head. */
+    const int packed = !debug_dumps && blocks(size) < size * blocks(1) ? size : 1, rows = args.seq_q * packed;
     const int all_heads = (packed == 1 ? args.heads : args.KV_heads) * args.batch, ctas = gridDim.x;
     /* In the time of 3 KV blocks a slice reads as many as there are warps, and begins and ends in the same time again.
      * A few rows behind the last full Q block become slices, if these take less than 3/4 of a Q block's time. Q blocks

@@ -458,6 +458,7 @@ GENERAL_KERNELS = [
     ("v44", 128, "--seq 300 --heads 4 --kv-heads 2 --causal"),
     ("v45", 64, "--seq 300 --seq-k 400 --heads 2 --causal"),  # consumers swap the parts of the Q blocks that they own
     ("v46", 256, "--seq 150 --heads 2 --causal"),
+    ("attention.mma_sync", 128, "--seq 300 --heads 4 --kv-heads 2 --causal"),
     ("attention.wgmma", 128, "--seq 300 --heads 4 --kv-heads 2 --causal"),
 ]
 
