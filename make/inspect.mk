@@ -48,7 +48,7 @@ check-tools:  ##+ what the parsers recognise in any log, listing, cubin or execu
 	@$(RUN) -m analysis $@ $(FILES)
 
 ##@ A new version
-.PHONY: new adopt accept
+.PHONY: new adopt accept gate
 new:  ## starts the file of the next version: PARENT= NAME=
 	$(if $(PARENT),,$(error new needs PARENT=, one of: $(VERSIONS)))$(call known,$(PARENT))
 	$(if $(NAME),,$(error new needs NAME=, the idea in a word or two: make new PARENT=$(PARENT) NAME=wide_loads))
@@ -72,6 +72,8 @@ accept: bin/ptxrun  ##+ accepts the figures of a version, in regs/baseline.csv: 
 	$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'
+gate: cubins  ##+ is the machine code as it was accepted? status 1 if not: [VER=]
+	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --exit-code
 reason = $(if $(WHY),,$(error $@ needs WHY="the reason"))
 unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildcard kernels/*/$v_*.cu))),\
 	$(error $f: write what its header block says "FILL IN:" for, then run this again))
