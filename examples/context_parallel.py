@@ -1,66 +1,149 @@
-"""Causal attention of one long sequence on several GPUs: every rank holds a part of it, K and V go round in a ring.
+"""Causal attention of one long sequence on several GPUs: every rank holds an early and a late part of it.
 
     torchrun --nproc-per-node 4 examples/context_parallel.py --seq 65536 --record context_parallel.jsonl
 
-The engine is torch.distributed: point-to-point messages over NCCL between GPUs, over gloo without them (then the kernel
-runs on the emulator, so take a small --seq). In each of N steps a rank computes attention of its queries to the keys
-that it holds, while the keys of the next step are on their way. zigzag.py says who holds which rows and how two partial
-results become one. Only the forward pass exists. The result is compared with attention on one GPU.
+Four methods get K and V to the queries that see them, or all to the heads that a rank computes:
+
+    gather   K and V of a few heads come from all ranks while those of the heads before are computed; no partial results
+    ring     K and V of one rank after the other; two partial results become one by their log-sum-exp
+    heads    all rows of heads / ranks heads come to a rank, and O goes back (all-to-all); nothing overlaps
+    torch    PyTorch's own context_parallel over flashladder.torch.register(): on GPUs only
+
+In the first two all messages are queued before the first kernel. The engine is torch.distributed: point-to-point
+messages over NCCL between GPUs, over gloo without them (then the kernels run on the emulator, so take a small --seq).
+zigzag.py says who holds and who needs which rows. Only the forward pass exists. The result is compared with attention
+on one GPU. NCCL's own settings come from the environment (NCCL_MAX_CTAS=8) and are recorded.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import record
 import torch
 import torch.distributed as dist
-from zigzag import combine, rows_of, visible
+from torch.distributed.tensor.experimental import context_parallel
+from zigzag import combine, needed, rows_of, visible
 
-from flashladder.torch import attention
+import flashladder
+from flashladder.torch import attention, register
+
+HEADS_AT_A_TIME = 2  # KV heads of a message of `gather`: few, so that the first kernel begins early
 
 
-class Exchange:
-    """K and V on their way: to the next rank of the ring, and from the one before."""
+class Messages:
+    """Messages between this rank and others, queued at once. A tensor is contiguous, and received where it lies."""
 
-    def __init__(self, held: Any, rank: int, ranks: int) -> None:
-        self.received = torch.empty_like(held)
+    def __init__(self, sent: Sequence[tuple[Any, int]], received: Sequence[tuple[Any, int]]) -> None:
         # As bytes, because not every back end of torch.distributed knows 16-bit floats.
-        send, receive = (tensor.view(torch.uint8) for tensor in (held, self.received))
-        there, here = (rank + 1) % ranks, (rank - 1) % ranks
-        self.requests = dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, send, there), dist.P2POp(dist.irecv, receive, here)]
-        )
+        both = ((dist.isend, sent), (dist.irecv, received))
+        queued = [dist.P2POp(way, tensor.view(torch.uint8), other) for way, some in both for tensor, other in some]
+        self.requests = dist.batch_isend_irecv(queued) if queued else []
 
-    def wait(self) -> Any:
-        """[2, batch, rows, KV heads, d_head]. With NCCL it is the stream that waits, not this thread."""
-        for request in self.requests:
-            request.wait()
-        return self.received
+    def wait(self) -> None:
+        """With NCCL it is the stream that waits, not this thread, and NCCL's watchdog that ends the process."""
+        try:
+            for request in self.requests:
+                request.wait()
+        except RuntimeError as error:
+            sys.exit(f"rank {dist.get_rank()}: no message from another rank: it has ended, or hangs: {error}")
 
 
-def ring_attention(q: Any, k: Any, v: Any, rank: int, ranks: int) -> tuple[Any, Any]:
-    """Causal attention of a rank's rows [batch, 2 chunks, heads, d_head] to the whole sequence: O in fp32, and LSE."""
-    held = torch.stack([k, v])
-    out = lse = None
-    for step in range(ranks):
-        coming = Exchange(held, rank, ranks) if step + 1 < ranks else None
-        if step == 0:
-            out, lse = attention(q, k, v, causal=True, return_lse=True)
-            out = out.float()
-        else:
-            rows, keys = visible(rank, (rank - step) % ranks, q.shape[1])
-            part, part_lse = attention(q[:, rows], held[0][:, keys], held[1][:, keys], return_lse=True)
-            combine(torch, out[:, rows], lse[:, :, rows], part, part_lse)
-        if coming:
-            held = coming.wait()
-    return out, lse
+def others(rank: int, ranks: int) -> list[tuple[int, int]]:
+    """Whom to send to and whom to receive from, one pair a step: in a step each rank sends once and receives once."""
+    return [((rank + step) % ranks, (rank - step) % ranks) for step in range(1, ranks)]
+
+
+def gather(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
+    """Causal attention of a rank's rows [1, 2 chunks, heads, d_head] to the whole sequence, some KV heads at a time."""
+    seq, kv_heads, shared = q.shape[1] * ranks, k.shape[2], q.shape[2] // k.shape[2]
+    mine, out = rows_of(0, 1, q.shape[1]), torch.empty_like(q)
+    coming = []
+    for first in range(0, kv_heads, HEADS_AT_A_TIME):
+        heads = slice(first, min(first + HEADS_AT_A_TIME, kv_heads))
+        whole = k.new_empty((seq, 2, heads.stop - heads.start, k.shape[3]))  # what no row here sees stays undefined
+        for here, rows in zip(mine, rows_of(rank, ranks, seq), strict=True):
+            whole[rows, 0], whole[rows, 1] = k[0, here, heads], v[0, here, heads]
+        sent, received = [], []
+        for there, source in others(rank, ranks):
+            sent += [(whole[rows], there) for rows in needed(there, rank, ranks, seq)]
+            received += [(whole[rows], source) for rows in needed(rank, source, ranks, seq)]
+        coming.append((heads, whole, Messages(sent, received)))
+    for heads, whole, messages in coming:
+        messages.wait()
+        of_q = slice(heads.start * shared, heads.stop * shared)
+        for here, rows in zip(mine, rows_of(rank, ranks, seq), strict=True):
+            keys, values = whole[None, : rows.stop, 0], whole[None, : rows.stop, 1]
+            flashladder.attention(q[:, here, of_q], keys, values, causal=True, out=out[:, here, of_q])
+    return out
+
+
+def ring(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
+    """The same, one rank's keys after the other."""
+    rows = q.shape[1]
+    held = torch.stack([k[0], v[0]], dim=1)
+    coming = []
+    for there, source in others(rank, ranks):
+        keys = torch.empty_like(held[visible(rank, source, rows)[1]])
+        coming.append((source, keys, Messages([(held[visible(there, rank, rows)[1]], there)], [(keys, source)])))
+    out, lse = attention(q, k, v, causal=True, return_lse=True)
+    out = out.float()
+    for source, keys, messages in coming:
+        messages.wait()
+        here = visible(rank, source, rows)[0]
+        part, part_lse = attention(q[:, here], keys[None, :, 0], keys[None, :, 1], return_lse=True)
+        combine(torch, out[:, here], lse[:, :, here], part, part_lse)
+    return out.to(q.dtype)
+
+
+def by_heads(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
+    """The same: each rank computes whole sequences of its share of the heads."""
+    seq, n, n_kv = q.shape[1] * ranks, q.shape[2] // ranks, k.shape[2] // ranks
+    mine, places = rows_of(0, 1, q.shape[1]), [rows_of(one, ranks, seq) for one in range(ranks)]
+
+    def share(one: int) -> Any:
+        parts = (q[0, :, one * n : one * n + n], k[0, :, one * n_kv : one * n_kv + n_kv])
+        return torch.cat([*parts, v[0, :, one * n_kv : one * n_kv + n_kv]], dim=1)
+
+    whole = q.new_empty((seq, n + 2 * n_kv, q.shape[3]))
+    sent, received = [], []
+    for here, rows in zip(mine, places[rank], strict=True):
+        whole[rows] = share(rank)[here]
+    for there, source in others(rank, ranks):
+        shared = share(there)
+        sent += [(shared[here], there) for here in mine]
+        received += [(whole[rows], source) for rows in places[source]]
+    Messages(sent, received).wait()
+    of_q, of_k, of_v = whole[None].split([n, n_kv, n_kv], dim=2)
+    full = attention(of_q, of_k, of_v, causal=True)[0]
+
+    parts = [torch.empty_like(q[0, :, :n]) for _ in range(ranks)]
+    parts[rank] = torch.cat([full[rows] for rows in places[rank]])
+    sent = [(full[rows], there) for there, _ in others(rank, ranks) for rows in places[there]]
+    received = [(parts[source][here], source) for _, source in others(rank, ranks) for here in mine]
+    Messages(sent, received).wait()
+    return torch.cat(parts, dim=1)[None]
+
+
+def by_torch(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
+    """The same by PyTorch, whose load balancing gives the ranks the same chunks."""
+    mesh = dist.device_mesh.init_device_mesh("cuda", (ranks,))
+    there = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+    positions = torch.arange(q.shape[1] * ranks, device=q.device)  # it wants something that it can share out itself
+    with context_parallel(mesh, buffers=[positions], buffer_seq_dims=[0]):
+        out = torch.nn.functional.scaled_dot_product_attention(*there, is_causal=True, enable_gqa=True)
+    return out.transpose(1, 2)
+
+
+METHODS: dict[str, Callable[..., Any]] = {"gather": gather, "ring": ring, "heads": by_heads, "torch": by_torch}
 
 
 def take(whole: Any, rank: int, ranks: int) -> Any:
@@ -68,19 +151,16 @@ def take(whole: Any, rank: int, ranks: int) -> Any:
     return torch.cat([whole[:, rows] for rows in rows_of(rank, ranks, whole.shape[1])], dim=1)
 
 
-def check(out: Any, lse: Any, inputs: list[Any], rank: int, ranks: int) -> float:
+def check(out: Any, inputs: list[Any], rank: int, ranks: int) -> float:
     """The largest error against attention on one GPU, in units of what is allowed. NaN is an error, too.
 
     Each partial result and the whole one are rounded to 16 bits, so an element may differ by a few of these roundings
     of the largest element in its row.
     """
-    whole, whole_lse = attention(*inputs, causal=True, return_lse=True)
-    expected = take(whole, rank, ranks).float()
-    allowed = 4 * torch.finfo(whole.dtype).eps * expected.abs().amax(dim=-1, keepdim=True)
-    errors = [((out - expected).abs() / allowed).max()]
-    rows = torch.cat([whole_lse[:, :, rows] for rows in rows_of(rank, ranks, whole_lse.shape[2])], dim=2)
-    errors.append((lse - rows).abs().max() / 1e-3)
-    return max(float("inf") if error.isnan() else error.item() for error in errors)
+    expected = take(attention(*inputs, causal=True), rank, ranks).float()
+    allowed = 4 * torch.finfo(out.dtype).eps * expected.abs().amax(dim=-1, keepdim=True)
+    error = ((out - expected).abs() / allowed).max()
+    return float("inf") if error.isnan() else float(error)
 
 
 def seconds(call: Callable[[], Any], cuda: bool, repeat: int) -> float:
@@ -98,6 +178,87 @@ def seconds(call: Callable[[], Any], cuda: bool, repeat: int) -> float:
     return statistics.median(times[1:])  # the first one loads machine code
 
 
+def save_trace(call: Callable[[], Any], path: Path) -> None:
+    """Copies and kernels of one call on a time line, for Perfetto."""
+    with torch.profiler.profile() as profile:
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    profile.export_chrome_trace(str(path))
+
+
+def start(rank: int, seconds_to_wait: int) -> Any:
+    """Join the other ranks: a message that does not come in time is an error on all. Returns the device of this one."""
+    limit = datetime.timedelta(seconds=seconds_to_wait)
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo", timeout=limit)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
+    torch.cuda.set_device(device)
+    # Messages go before kernels that are ready at the same time: these fill the GPU until they end.
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    dist.init_process_group("nccl", device_id=device, pg_options=options, timeout=limit)
+    return device
+
+
+def measure(method: str, inputs: list[Any], rank: int, ranks: int, arguments: argparse.Namespace) -> tuple[float, ...]:
+    """Error in units of the tolerance, seconds of the method, seconds of one GPU: each of the slowest rank."""
+    cuda, device = inputs[0].is_cuda, inputs[0].device
+    mine = [take(tensor, rank, ranks) for tensor in inputs]
+
+    def call() -> Any:
+        return METHODS[method](*mine, rank, ranks)
+
+    result = torch.zeros(3, dtype=torch.float64, device=device)
+    result[0] = check(call(), inputs, rank, ranks)
+    if arguments.repeat:
+        result[1] = seconds(call, cuda, arguments.repeat)
+        result[2] = seconds(lambda: attention(*inputs, causal=True), cuda, arguments.repeat)
+    if arguments.trace and rank == 0:
+        save_trace(call, arguments.trace.with_suffix(f".{method}.json"))
+    elif arguments.trace:
+        call()
+    dist.all_reduce(result, dist.ReduceOp.MAX)
+    return tuple(result.tolist())
+
+
+def tell(method: str, ranks: int, figures: tuple[float, ...], arguments: argparse.Namespace) -> None:
+    error, parallel, one = figures
+    verdict = "right" if error <= 1.0 else "WRONG"
+    print(f"{method}: {ranks} ranks, {arguments.seq} rows: error {error:.0%} of the tolerance: {verdict}")
+    if not parallel:
+        return
+    efficiency = one / (ranks * parallel)
+    print(f"one GPU {one * 1e3:.2f} ms, {method} {parallel * 1e3:.2f} ms, efficiency {efficiency:.3f}", flush=True)
+    if arguments.record:
+        problem = {name: getattr(arguments, name) for name in ("seq", "heads", "kv_heads", "d_head", "dtype")}
+        record.append(
+            arguments.record,
+            "context_parallel",
+            method=method,
+            ranks=ranks,
+            problem={**problem, "batch": 1, "causal": True},
+            ms_one_gpu=one * 1e3,
+            ms_parallel=parallel * 1e3,
+            efficiency=efficiency,
+            error_of_tolerance=error,
+            rounds=arguments.repeat,
+            nccl={name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
+        )
+
+
+def refuse(parser: argparse.ArgumentParser, arguments: argparse.Namespace, ranks: int) -> None:
+    """Ends the program where the arguments do not fit each other or the ranks."""
+    if arguments.seq % (2 * ranks):
+        parser.error(f"--seq {arguments.seq} is no multiple of 2 x {ranks} ranks")
+    if arguments.heads % arguments.kv_heads:
+        parser.error(f"--heads {arguments.heads} is no multiple of --kv-heads {arguments.kv_heads}")
+    if "heads" in arguments.method and arguments.kv_heads % ranks:
+        parser.error(f"--method heads: --kv-heads {arguments.kv_heads} is no multiple of {ranks} ranks")
+    if "torch" in arguments.method and not torch.cuda.is_available():
+        parser.error("--method torch: PyTorch's context_parallel takes flash attention's place on a GPU only")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seq", type=int, default=65536, help="a multiple of 2 x ranks")
@@ -105,58 +266,32 @@ def main() -> int:
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--d-head", type=int, default=128)
     parser.add_argument("--dtype", choices=["fp16", "bf16"], default="bf16")
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=["gather"], help="one after the other")
     parser.add_argument("--repeat", type=int, default=5, help="timed calls; 0: only check")
-    parser.add_argument("--record", type=record.file, help="append one line of JSON to this file")
+    parser.add_argument("--timeout", type=int, default=60, help="seconds after which a missing message is an error")
+    parser.add_argument("--record", type=record.file, help="append a line of JSON for each method to this file")
+    parser.add_argument("--trace", type=Path, help="copies and kernels of rank 0 for Perfetto: TRACE.METHOD.json")
     arguments = parser.parse_args()
-    cuda = torch.cuda.is_available()
     if "RANK" not in os.environ:
         parser.error("RANK is not set: start it by torchrun --nproc-per-node GPUS examples/context_parallel.py")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if arguments.seq % (2 * ranks):
-        parser.error(f"--seq {arguments.seq} is no multiple of 2 x {ranks} ranks")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-        # Messages go before kernels that are ready at the same time: these fill the GPU until they end.
-        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-        dist.init_process_group("nccl", device_id=device, pg_options=options)
-    else:
-        dist.init_process_group("gloo")
-
+    refuse(parser, arguments, ranks)
+    device = start(rank, arguments.timeout)
+    if "torch" in arguments.method:
+        register()
+        torch.nn.attention.activate_flash_attention_impl("flashladder")
     generator = torch.Generator(device).manual_seed(0)  # the same whole sequence on every rank
     dtype = torch.bfloat16 if arguments.dtype == "bf16" else torch.float16
     inputs = [
         torch.randn((1, arguments.seq, heads, arguments.d_head), device=device, dtype=dtype, generator=generator)
         for heads in (arguments.heads, arguments.kv_heads, arguments.kv_heads)
     ]
-    mine = [take(tensor, rank, ranks) for tensor in inputs]
-    out, lse = ring_attention(*mine, rank, ranks)
-    result = torch.tensor([check(out, lse, inputs, rank, ranks), 0.0, 0.0], dtype=torch.float64, device=device)
-    if arguments.repeat:
-        result[1] = seconds(lambda: ring_attention(*mine, rank, ranks), cuda, arguments.repeat)
-        result[2] = seconds(lambda: attention(*inputs, causal=True), cuda, arguments.repeat)
-    dist.all_reduce(result, dist.ReduceOp.MAX)  # the slowest rank's
-    error, ring, one = result.tolist()
-    right = error <= 1.0
-    if rank == 0:
-        verdict = "right" if right else "WRONG"
-        print(f"{ranks} ranks, {arguments.seq} rows: error {error:.0%} of the tolerance: {verdict}")
-        if ring:
-            efficiency = one / (ranks * ring)
-            print(f"one GPU {one * 1e3:.2f} ms, ring {ring * 1e3:.2f} ms, efficiency {efficiency:.3f}")
-            if arguments.record:
-                problem = {name: getattr(arguments, name) for name in ("seq", "heads", "kv_heads", "d_head", "dtype")}
-                record.append(
-                    arguments.record,
-                    "context_parallel",
-                    ranks=ranks,
-                    problem={**problem, "batch": 1, "causal": True},
-                    ms_one_gpu=one * 1e3,
-                    ms_ring=ring * 1e3,
-                    efficiency=efficiency,
-                    error_of_tolerance=error,
-                    rounds=arguments.repeat,
-                )
+    right = True
+    for method in arguments.method:
+        figures = measure(method, inputs, rank, ranks, arguments)
+        right = right and figures[0] <= 1.0
+        if rank == 0:
+            tell(method, ranks, figures, arguments)
     dist.destroy_process_group()
     return 0 if right else 1
 

@@ -28,6 +28,12 @@ def visible(rank: int, source: int, rows: int) -> tuple[slice, slice]:
     return (ALL, slice(0, half)) if source < rank else (slice(half, rows), ALL)
 
 
+def needed(rank: int, source: int, ranks: int, seq: int) -> tuple[slice, ...]:
+    """The chunks of another rank, `source`, that some row of a rank sees, as rows of the whole sequence."""
+    early, late = rows_of(source, ranks, seq)
+    return (early, late) if source > rank else (early,)
+
+
 def combine(xp: Any, out: Any, lse: Any, part: Any, part_lse: Any) -> None:
     """Adds attention to more keys, `part` and `part_lse`, to `out` and `lse`, in place. `xp` is numpy or torch.
 

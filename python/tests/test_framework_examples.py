@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.long
 
 
-def start(*words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+def start(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
@@ -39,17 +39,65 @@ def test_a_model_of_transformers() -> None:
     assert "the logits agree" in run("examples/transformers_model.py")
 
 
-def test_the_ring_between_processes(tmp_path: Path) -> None:
+SMALL = ["--seq", "192", "--heads", "6", "--kv-heads", "3", "--d-head", "64"]
+LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+
+
+def test_a_sequence_is_shared_between_processes(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
-    small = ["--seq", "192", "--heads", "2", "--kv-heads", "1", "--d-head", "64", "--repeat", "1"]
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    out = run(*launch, "examples/context_parallel.py", *small, "--record", str(records))
-    assert "3 ranks, 192 rows" in out and "right" in out
-    record = json.loads(records.read_text())
-    assert record["ranks"] == 3 and record["efficiency"] > 0 and record["gpu"].startswith("none")
+    methods = ["gather", "ring", "heads"]
+    out = run(
+        *(*LAUNCH, "examples/context_parallel.py", *SMALL, "--repeat", "1", "--method", *methods),
+        *("--record", str(records), "--trace", str(tmp_path / "trace")),
+    )
+    for method in methods:
+        assert f"{method}: 3 ranks, 192 rows" in out and (tmp_path / f"trace.{method}.json").stat().st_size
+    assert out.count(": right") == len(methods)
+    found = [json.loads(line) for line in records.read_text().splitlines()]
+    assert [record["method"] for record in found] == methods
+    assert all(record["ranks"] == 3 and record["efficiency"] > 0 for record in found)
+    assert all(record["gpu"].startswith("none") for record in found)
 
 
-def test_the_ring_says_how_it_is_started() -> None:
+FAULTY = """
+import os, sys, time
+sys.path.insert(0, "examples")
+import context_parallel
+whole = context_parallel.gather
+def faulty(q, k, v, rank, ranks):
+    if rank == 1:
+        FAULT
+    return whole(q, k, v, rank, ranks)
+context_parallel.METHODS["gather"] = faulty
+sys.exit(context_parallel.main())
+"""
+
+
+@pytest.mark.parametrize("fault", ["os._exit(7)", "time.sleep(10**6)"], ids=["dies", "hangs"])
+def test_a_rank_that_fails_ends_all(tmp_path: Path, fault: str) -> None:
+    """Without an end this test would hang."""
+    program = tmp_path / "faulty.py"
+    program.write_text(FAULTY.replace("FAULT", fault))
+    done = start(*LAUNCH, str(program), *SMALL, "--repeat", "0", "--timeout", "5")
+    assert done.returncode != 0 and "right" not in done.stdout
+    assert "no message from another rank: it has ended, or hangs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seq", "190"], "--seq 190 is no multiple of 2 x 3 ranks"),
+        (["--kv-heads", "4"], "--heads 6 is no multiple of --kv-heads 4"),
+        (["--kv-heads", "2", "--method", "heads"], "--kv-heads 2 is no multiple of 3 ranks"),
+        (["--method", "rings"], "invalid choice: 'rings'"),
+    ],
+)
+def test_what_cannot_be_shared_is_said(words: list[str], message: str) -> None:
+    done = start("examples/context_parallel.py", *SMALL, *words, RANK="0", WORLD_SIZE="3")
+    assert done.returncode == 2 and message in done.stderr
+
+
+def test_the_example_says_how_it_is_started() -> None:
     done = start("examples/context_parallel.py", "--seq", "192")
     assert done.returncode == 2 and "RANK is not set: start it by torchrun" in done.stderr
 

@@ -11,7 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
-from zigzag import combine, rows_of, visible  # noqa: E402
+from zigzag import combine, needed, rows_of, visible  # noqa: E402
 
 Array = npt.NDArray[np.float64]
 
@@ -48,6 +48,27 @@ def test_the_ring_is_one_causal_attention(ranks: int) -> None:
             combine(np, out[:, here], lse[:, :, here], part, part_lse)
         np.testing.assert_allclose(out, take(whole, rank, ranks, 1), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(lse, take(whole_lse, rank, ranks, 2), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_the_chunks_that_a_rank_gathers_are_all_that_its_rows_see(ranks: int) -> None:
+    """Two calls, one a chunk of queries, each causal to the keys up to the chunk's end."""
+    random = np.random.default_rng(ranks)
+    seq = 2 * ranks * 3
+    q, k, v = (random.standard_normal((2, seq, 2, 8)) for _ in range(3))
+    whole, _ = attend(q, k, v, np.tri(seq, dtype=bool))
+    for rank in range(ranks):
+        there = np.zeros(seq, dtype=bool)
+        for source in range(ranks):
+            chunks = needed(rank, source, ranks, seq) if source != rank else rows_of(rank, ranks, seq)
+            for rows in chunks:
+                there[rows] = True
+        for rows in rows_of(rank, ranks, seq):
+            assert there[: rows.stop].all()
+            seen = np.tri(seq, dtype=bool)[rows, : rows.stop]
+            out, _ = attend(q[:, rows], k[:, : rows.stop], v[:, : rows.stop], seen)
+            np.testing.assert_allclose(out, whole[:, rows], rtol=1e-12, atol=1e-12)
+        assert not there[rows_of(rank, ranks, seq)[1].stop :].any()
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

@@ -33,6 +33,8 @@ RING: dict[str, Any] = {
     "versions": {},
     "command": "examples/context_parallel.py",
 }
+GATHER = {**RING, "ranks": 2, "method": "gather", "ms_parallel": 25.0}
+del GATHER["ms_ring"]
 CHECK: dict[str, Any] = {
     "figure": "check",
     "gpu": "NVIDIA H200",
@@ -50,13 +52,23 @@ def write(folder: Path, *lines: str) -> None:
 
 
 def test_each_kind_of_figure_has_its_table(tmp_path: Path) -> None:
-    write(tmp_path, *(json.dumps(figure) for figure in (RING, PREFILL, CHECK)))
+    write(tmp_path, *(json.dumps(figure) for figure in (RING, GATHER, PREFILL, CHECK)))
     text = frameworks_text(tmp_path)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert ["NVIDIA H200", "2 layers", "512", "10.00", "12.50 (flash attention)", "1.250", "3"] in rows
-    assert ["NVIDIA H200", "4", "4096", "8 on 2, d_head 64, fp16", "40.00", "12.50", "0.800"] in rows
+    assert [
+        "NVIDIA H200",
+        "4",
+        "4096",
+        "8 on 2, d_head 64, fp16",
+        "ring, a step ahead",
+        "40.00",
+        "12.50",
+        "0.800",
+    ] in rows
+    assert ["NVIDIA H200", "2", "4096", "8 on 2, d_head 64, fp16", "gather", "40.00", "25.00", "0.800"] in rows
     assert ["NVIDIA H200", "torch", "FAILED", "1 failed in 2 s"] in rows
-    assert len(rows) == 3 * len(PARTS)
+    assert len(rows) == 3 * len(PARTS) + 1
 
 
 def test_without_records_the_page_says_so(tmp_path: Path) -> None:
