@@ -45,17 +45,18 @@ BIN := bin$(VARIANT)
 SET := $(if $(filter-out default,$(KERNELS)),.$(shell printf '%s' '$(subst ','\'',$(KERNELS))' | cksum | cut -d' ' -f1))
 
 # A version is vNN, or vNNa, vNNb between vNN and the next one; its file is vNN_name.cu. One of the backward pass is
-# bNN.
-version_files = $(sort $(wildcard $(foreach l,_ [a-z]_,$(1:%=kernels/%/[vb][0-9][0-9]$l*.cu))))
+# bNN, one of fp8 is fNN.
+version_files = $(sort $(wildcard $(foreach l,_ [a-z]_,$(1:%=kernels/%/[vbf][0-9][0-9]$l*.cu))))
 versions_in = $(foreach s,$(sort $(notdir $(call version_files,$(1)))),$(firstword $(subst _, ,$s)))
 SOURCES := $(call version_files,*)
 # The kernels of kernels/attention/ are built as versions are; here and in names of files theirs is attention.wgmma.
 ATTENTION := $(patsubst kernels/attention/%.cu,attention.%,$(sort $(wildcard kernels/attention/*.cu)))
 BACKWARD := $(call versions_in,backward)
-VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION) $(BACKWARD)
+FP8 := $(call versions_in,fp8)
+VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION) $(BACKWARD) $(FP8)
 # A version in kernels/wgmma/ has one cubin, for sm_90a, where ARCHS has 90 or 90a. One in kernels/mma_sync/ has a cubin
 # for each of ARCHS. LEFT_OUT: the versions that have none.
-HOPPER := $(call versions_in,wgmma) $(filter %.decode %.wgmma,$(ATTENTION)) $(filter-out b01 b02 b03,$(BACKWARD))
+HOPPER := $(call versions_in,wgmma) $(filter %.decode %.wgmma,$(ATTENTION)) $(filter-out b01 b02 b03,$(BACKWARD)) $(FP8)
 LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
 archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))

@@ -3,6 +3,7 @@
 #include "harness/backend.h"
 #include "harness/backward.h"
 #include "harness/device/stamp.h"
+#include "harness/e4m3.h"
 #include "harness/peer.h"
 #include "harness/serving.h"
 #include "harness/stats.h"
@@ -246,7 +247,7 @@ static enum status upload(const struct gpu *gpu, enum tensor tensor, const uint1
     const struct cuda_driver *cuda = &gpu->cuda;
     const int64_t bytes = problem_device_bytes(&gpu->problem, tensor);
     uint16_t *memory = NULL;
-    if (!tensor_is_contiguous(&gpu->problem)) {
+    if (!tensor_is_contiguous(&gpu->problem) || gpu->problem.e4m3) {
         if (!(memory = malloc((size_t)bytes))) return fail_memory(failure, (uint64_t)bytes, "a tensor's layout");
         tensor_spread(&gpu->problem, tensor, contiguous, memory);
     }
@@ -392,6 +393,7 @@ static union kernel_args arguments_of(const struct gpu *gpu) {
         for (int i = 0; i < N_BACKWARD; i++) addresses[i] = gpu->backward[i];
         return (union kernel_args){.backward = backward_args_of(args, addresses)};
     }
+    if (gpu->problem.e4m3) return (union kernel_args){.fp8 = e4m3_args(&gpu->problem, args)};
     return (union kernel_args){.serving = serving_args_of(&gpu->problem, args, gpu->serving)};
 }
 

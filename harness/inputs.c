@@ -1,5 +1,6 @@
 #include "harness/inputs.h"
 
+#include "harness/e4m3.h"
 #include "harness/half.h"
 #include "harness/parallel.h"
 
@@ -93,7 +94,10 @@ static void fill_chunk(int64_t i, void *context) {
     for (int64_t index = first; index < end; index += 4) { /* elements is a multiple of d_head, and so of 4 */
         float values[4];
         input_block(problem->dist, problem->seed, fill->tensor, (uint64_t)index / 4, values);
-        for (int k = 0; k < 4; k++) fill->out[index + k] = half_from_float(values[k], problem->dtype);
+        for (int k = 0; k < 4; k++) {
+            const float value = problem->e4m3 ? e4m3_to_float(e4m3_from_float(values[k])) : values[k];
+            fill->out[index + k] = half_from_float(value, problem->dtype);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 #include "harness/options.h"
+#include "common/fp8.h"
 #include "emulator/emu.h"
 #include "runtime/launch.h"
 
@@ -44,6 +45,12 @@ const struct option fl_options[] = {
      .help = "each query sees the keys up to its own, where the last query has the last key"},
     {"--scale", .kind = OPTION_NUMBER, .argument = "X", AT(scale), .least = 1e-6, .most = 1e6, .unit = "",
      .help = "what scores are multiplied by (1 / sqrt(d_head))"},
+    {"--descale-q", .kind = OPTION_NUMBER, .argument = "X", AT(descale_Q), .least = 1e-30, .most = 1e30, .unit = "",
+     .initial = "1", .help = "fp8: an element of Q stands for its value times X"},
+    {"--descale-k", .kind = OPTION_NUMBER, .argument = "X", AT(descale_K), .least = 1e-30, .most = 1e30, .unit = "",
+     .initial = "1", .help = "the same of K"},
+    {"--descale-v", .kind = OPTION_NUMBER, .argument = "X", AT(descale_V), .least = 1e-30, .most = 1e30, .unit = "",
+     .initial = "1", .help = "the same of V"},
     {"--lse", .kind = OPTION_TRUE, AT(lse), .help = "compute and check log-sum-exp too"},
     {"--layout", .kind = OPTION_CHOICE, .choices = LAYOUTS, AT(layout), .initial = "bshd",
      .help = "order in memory: batch, seq, heads, d_head; heads outside seq; the first with gaps, others in each "
@@ -440,6 +447,17 @@ static void set_served(const struct options *options, struct problem *problem) {
     problem->page_rows = options->page_rows, problem->split_keys = options->split_keys;
 }
 
+/* What an fp8_config says of the inputs and of the errors. */
+static void set_e4m3(const struct options *options, const KernelConfig *config, struct problem *problem) {
+    problem->e4m3 = config_is_fp8(config);
+    problem->descale[TENSOR_Q] = options->descale_Q;
+    problem->descale[TENSOR_K] = options->descale_K;
+    problem->descale[TENSOR_V] = options->descale_V;
+    problem->transposed_V = problem->e4m3 && config->V_transposed;
+    problem->rounded_sums_of_P = problem->e4m3 && config->rounded_sums;
+    problem->summed_keys = problem->e4m3 ? config->flush_blocks * config->B_c : 0;
+}
+
 void options_problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,
                         struct problem *problem) {
     const int64_t batch = take_value(&options->batch, &i, 0), heads = take_value(&options->heads, &i, gpu ? 16 : 2);
@@ -464,4 +482,5 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
     problem->scale = options->scale;
     problem->layout = options->layout;
     set_served(options, problem);
+    set_e4m3(options, config, problem);
 }

@@ -35,6 +35,7 @@ struct options {
     int64_t d_head;                       /* 0: that of the configuration */
     bool causal, lse;
     double scale; /* of the scores; 0: 1 / sqrt(d_head) */
+    double descale_Q, descale_K, descale_V;
     enum layout layout;
     struct number_list Q_lengths, KV_lengths; /* of the sequences; count 0: all have one length */
     struct window window;

@@ -32,7 +32,8 @@ struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
                             .seq_k = seq,
                             .d_head = 128,
                             .dtype = FP16,
-                            .seed = 1};
+                            .seed = 1,
+                            .descale = {1, 1, 1}};
 }
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
@@ -42,7 +43,9 @@ bool problem_equal(const struct problem *a, const struct problem *b) {
            a->scale == b->scale && a->layout == b->layout && a->Q_lengths == b->Q_lengths &&
            a->KV_lengths == b->KV_lengths && a->windowed == b->windowed && a->window_left == b->window_left &&
            a->window_right == b->window_right && a->softcap == b->softcap && a->sinks == b->sinks &&
-           a->page_rows == b->page_rows && a->split_keys == b->split_keys;
+           a->page_rows == b->page_rows && a->split_keys == b->split_keys && a->e4m3 == b->e4m3 &&
+           !memcmp(a->descale, b->descale, sizeof a->descale) && a->transposed_V == b->transposed_V &&
+           a->rounded_sums_of_P == b->rounded_sums_of_P && a->summed_keys == b->summed_keys;
 }
 
 static bool of_keys(enum tensor tensor) {
@@ -145,6 +148,7 @@ tensor_strides problem_strides(const struct problem *problem, enum tensor tensor
 }
 
 int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) {
+    if (problem->e4m3 && tensor != TENSOR_O) return problem_elements(problem, tensor);
     const tensor_strides strides = problem_strides(problem, tensor);
     if (problem->layout == LAYOUT_PACKED)
         return 2 * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
@@ -378,12 +382,55 @@ static enum status check_backward(const struct problem *problem, const KernelCon
         problem->seq_q, block, config_format(config, text), below ? below : block, below ? below + block : 2 * block);
 }
 
+/* Query rows or keys that are no whole blocks. */
+static enum status check_whole_blocks(const KernelConfig *config, const char *option, int64_t rows, int block,
+                                      struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    const int64_t below = rows / block * block;
+    if (rows == below || config->any_length) return STATUS_OK;
+    return fail(failure, STATUS_USAGE,
+                "%s %" PRId64 ": must be a multiple of %d, a block of %s; the nearest are %" PRId64 " and %" PRId64,
+                option, rows, block, config_format(config, text), below ? below : block,
+                below ? below + block : 2 * block);
+}
+
+/* What the kernels of kernels/fp8/ lack. */
+static enum status check_fp8(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+    const char *const served = served_option(problem);
+    char text[CONFIG_TEXT_SIZE];
+    const struct {
+        bool asked;
+        const char *sentence;
+    } rules[] = {{problem->layout != LAYOUT_BSHD, "--layout: fp8 kernels take contiguous tensors (bshd)"},
+                 {problem->KV_heads != problem->heads, "--kv-heads: fp8 kernels have as many KV heads as heads"},
+                 {problem->causal && !config->causal, "--causal: take a config with the word causal"}};
+    if (served) return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not take it", served);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].asked)
+            return fail(failure, STATUS_USAGE, "%s; %s of %s cannot", rules[i].sentence, config_format(config, text),
+                        about_version());
+    const char *const of_rows = problem->seq_q == problem->seq_k ? "--seq" : "--seq-q";
+    const enum status status = check_whole_blocks(config, of_rows, problem->seq_q, config->B_r, failure);
+    return status ? status : check_whole_blocks(config, "--seq-k", problem->seq_k, config->B_c, failure);
+}
+
+static enum status check_no_descale(const struct problem *problem, struct failure *failure) {
+    static const char *const options[N_INPUTS] = {"--descale-q", "--descale-k", "--descale-v"};
+    for (int t = 0; t < N_INPUTS; t++)
+        if (problem->descale[t] != 1)
+            return fail(failure, STATUS_USAGE, "%s %g: %s takes no e4m3; the versions of kernels/fp8/ do", options[t],
+                        problem->descale[t], about_version());
+    return STATUS_OK;
+}
+
 enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
     enum status status;
     if (problem->d_head != config->d_head)
         return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,
                     config->d_head);
     if ((status = check_sizes(problem, failure))) return status;
+    if (problem->e4m3) return check_fp8(problem, config, failure);
+    if ((status = check_no_descale(problem, failure))) return status;
     if (problem->backward) return check_backward(problem, config, failure);
     if ((status = check_abilities(problem, config, failure)) || (status = check_served(problem, config, failure)))
         return status;

@@ -50,6 +50,13 @@ struct problem {
     bool sinks;                        /* each head has one: problem_sink() */
     int64_t page_rows;                 /* K and V lie in pages of so many rows; 0: they do not */
     int64_t split_keys;                /* keys of a part; 0: parts have no size */
+
+    /* What takes fp8_args (harness/e4m3.h). */
+    bool e4m3;                /* of Q, K and V; O is of dtype */
+    double descale[N_INPUTS]; /* what an element of Q, K or V is multiplied by; 1 where nothing else is asked for */
+    bool transposed_V;        /* on the device: [batch, heads, d_head, seq_k] */
+    bool rounded_sums_of_P;   /* l sums P as it was rounded */
+    int64_t summed_keys;      /* after which O is added up in fp32; 0: never */
 };
 
 /* As many keys as queries and as many KV heads as heads, fp16, d_head 128, inputs of seed 1. */

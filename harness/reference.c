@@ -1,5 +1,6 @@
 #include "harness/reference.h"
 
+#include "harness/e4m3.h"
 #include "harness/half.h"
 
 #include <math.h>
@@ -112,13 +113,14 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
     const int64_t seq_k = problem->seq_k, stride = problem->KV_heads * d_head;
     const int64_t start = problem_row_offset(problem, TENSOR_K, batch, head / (problem->heads / problem->KV_heads), 0);
     const uint16_t *K = inputs->tensors[TENSOR_K] + start, *V = inputs->tensors[TENSOR_V] + start;
+    const double of_scores = (float)problem->descale[TENSOR_Q] * (double)(float)problem->descale[TENSOR_K];
     struct key_span seen[MAX_REFERENCE_ROWS];
     int64_t end = 0, begin = INT64_MAX;
     memset(results, 0, (size_t)n_rows * sizeof *results);
     for (int i = 0; i < n_rows; i++) {
         const int64_t at = problem_row_offset(problem, TENSOR_Q, batch, head, rows[i]);
         widen_row(inputs->tensors[TENSOR_Q] + at, d_head, problem->dtype, scratch->query[i]);
-        for (int c = 0; c < d_head; c++) scratch->query[i][c] *= problem_scale(problem);
+        for (int c = 0; c < d_head; c++) scratch->query[i][c] *= problem_scale(problem) * of_scores;
         seen[i] = problem_seen_keys(problem, batch, rows[i]);
         if (seen[i].end > end) end = seen[i].end;
         if (seen[i].first < begin) begin = seen[i].first;
@@ -144,11 +146,19 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
                 scratch->lengths + seen[i].first, length_of(scratch->query[i], d_head), &results[i]);
     for (int64_t first = begin; first < end; first += KEYS) {
         const int n = before_in_block(end, first);
-        for (int j = 0; j < n; j++) widen_row(V + (first + j) * stride, d_head, problem->dtype, scratch->values[j]);
+        for (int j = 0; j < n; j++) {
+            widen_row(V + (first + j) * stride, d_head, problem->dtype, scratch->values[j]);
+            for (int c = 0; c < d_head && problem->e4m3; c++)
+                scratch->values[j][c] *= (float)problem->descale[TENSOR_V];
+        }
         for (int i = 0; i < n_rows; i++) {
             const int skipped = before_in_block(seen[i].first, first);
-            weigh_block(scratch->scores + i * seq_k + first + skipped, before_in_block(seen[i].end, first) - skipped,
-                        d_head, scratch->values + skipped, results[i].output, results[i].weight);
+            const int keys = before_in_block(seen[i].end, first) - skipped;
+            const double *const p = scratch->scores + i * seq_k + first + skipped;
+            double weight_before[MAX_D_HEAD];
+            memcpy(weight_before, results[i].weight, sizeof weight_before);
+            weigh_block(p, keys, d_head, scratch->values + skipped, results[i].output, results[i].weight);
+            if (problem->e4m3) e4m3_add_block(&results[i], p, keys, d_head, scratch->values + skipped, weight_before);
         }
     }
 }

@@ -24,6 +24,14 @@ struct reference_row {
     double largest;            /* |score_j| of all keys that the row sees */
     double products; /* |q| * scale * sum_j p_j |k_j|, with the lengths of the vectors: no less than the mean of
                         the scores' sums of |products| */
+
+    /* Of an e4m3 problem (harness/e4m3.h), else 0. Sums of outputs over the keys up to a multiple of 32. */
+    double p_squares;                 /* sum_j p_j² */
+    double term_squares[MAX_D_HEAD];  /* sum_j (p_j v_j)² */
+    double V_squares[MAX_D_HEAD];     /* sum_j v_j² */
+    double signs[MAX_D_HEAD];         /* positive less negative v_j */
+    double largest_sum[MAX_D_HEAD];   /* |sum of p_j v_j up to there| */
+    double largest_terms[MAX_D_HEAD]; /* sum of p_j |v_j| of 32 keys */
 };
 
 struct reference_scratch; /* work space of one thread */

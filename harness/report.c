@@ -109,6 +109,14 @@ static void add_served(struct json *json, const struct problem *problem) {
     json_int(json, "split_keys", problem->split_keys);
 }
 
+/* What only kernels with fp8_args compute. */
+static void add_e4m3(struct json *json, const struct problem *problem) {
+    json_string(json, "output_dtype", dtype_name(problem->dtype));
+    json_number(json, "descale_q", problem->descale[TENSOR_Q], 9);
+    json_number(json, "descale_k", problem->descale[TENSOR_K], 9);
+    json_number(json, "descale_v", problem->descale[TENSOR_V], 9);
+}
+
 static void add_problem(struct json *json, const struct problem *problem) {
     json_open(json, "problem", '{');
     json_int(json, "batch", problem->batch);
@@ -117,7 +125,8 @@ static void add_problem(struct json *json, const struct problem *problem) {
     json_int(json, "seq", problem->seq_q);
     json_int(json, "seq_k", problem->seq_k);
     json_int(json, "d_head", problem->d_head);
-    json_string(json, "dtype", dtype_name(problem->dtype));
+    json_string(json, "dtype", problem->e4m3 ? "e4m3" : dtype_name(problem->dtype));
+    if (problem->e4m3) add_e4m3(json, problem);
     json_string(json, "dist", distribution_name(problem->dist));
     json_int(json, "seed", (int64_t)problem->seed);
     if (problem->backward) json_string(json, "pass", "backward");
@@ -390,9 +399,10 @@ static enum status write_csv(struct report *report, const struct record *record,
     report->csv_header_done = true;
     printf("%s,\"%s\",%s,\"%s\",%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%d,%s,%.9g,%s,%s",
            about_version(), form_of(record, text), record->backend->ops->name, record->backend->device.name,
-           dtype_name(problem->dtype), distribution_name(problem->dist), problem->batch, problem->heads,
-           problem->KV_heads, problem->seq_q, problem->seq_k, problem->d_head, problem->causal ? "yes" : "no",
-           problem_scale(problem), problem->lse ? "yes" : "no", layout_name(problem->layout));
+           problem->e4m3 ? "e4m3" : dtype_name(problem->dtype), distribution_name(problem->dist), problem->batch,
+           problem->heads, problem->KV_heads, problem->seq_q, problem->seq_k, problem->d_head,
+           problem->causal ? "yes" : "no", problem_scale(problem), problem->lse ? "yes" : "no",
+           layout_name(problem->layout));
     if (m && m->count)
         printf(",%s,%zu,%zu,%s,%.1f,%.1f,%.1f,%.1f,%.0f,%.3f,", m->cold ? "cold" : "hot", m->count, m->discarded,
                stop_reason_name(m->stop_reason), m->time.median, m->time.q1, m->time.q3, m->time.least,
@@ -484,7 +494,7 @@ static void print_problem(FILE *out, const struct problem *problem) {
     fprintf(out, " seq %" PRId64, problem->seq_q);
     if (problem->seq_k != problem->seq_q) fprintf(out, " on %" PRId64, problem->seq_k);
     if (problem->d_head != 128) fprintf(out, " d_head %d", problem->d_head);
-    fprintf(out, " %s", dtype_name(problem->dtype));
+    fprintf(out, problem->e4m3 ? " e4m3 to %s" : " %s", dtype_name(problem->dtype));
     if (problem->dist != DIST_NORMAL) fprintf(out, " %s", distribution_name(problem->dist));
     if (problem->backward) fprintf(out, " backward");
     if (problem->causal) fprintf(out, " causal");

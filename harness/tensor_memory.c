@@ -1,6 +1,7 @@
 #include "harness/tensor_memory.h"
 
 #include "harness/backend.h"
+#include "harness/e4m3.h"
 
 #include <string.h>
 
@@ -46,6 +47,10 @@ static int64_t row_at(const struct rows *rows, int64_t i) {
 void tensor_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint16_t *memory) {
     const struct rows rows = rows_of(problem, tensor);
     const int64_t d_head = problem->d_head;
+    if (problem->e4m3) {
+        e4m3_spread(problem, tensor, contiguous, (uint8_t *)memory);
+        return;
+    }
     if (tensor_is_contiguous(problem)) {
         memcpy(memory, contiguous, (size_t)problem_bytes(problem, tensor));
         return;

@@ -1,5 +1,6 @@
 #include "harness/verify.h"
 
+#include "harness/e4m3.h"
 #include "harness/half.h"
 #include "harness/options.h"
 #include "harness/parallel.h"
@@ -91,7 +92,7 @@ double lse_bound(const struct problem *problem, const struct reference_row *refe
     const double of_cap = 8 * problem->softcap;
     const double roundings =
         problem->d_head * reference->products + 8 * sqrt(keys) + 15 * most + 6 * (lse + most) + 9 + of_cap;
-    return 1.05 * 0x1p-24 * roundings;
+    return 1.05 * 0x1p-24 * roundings + (problem->e4m3 ? e4m3_lse_bound(problem, reference) : 0);
 }
 
 /* How many times the errors of fp32 arithmetic are larger than those with a scale of 1 / sqrt(d_head). */
@@ -108,7 +109,8 @@ static void compare_row(const struct check *check, int64_t batch, int64_t head, 
     part->rows++;
     for (int column = 0; column < problem->d_head; column++) {
         const double expected = reference->output[column];
-        const double bound = roundoff * (reference->weight[column] + fabs(expected)) * share + 1e-6;
+        const double bound = problem->e4m3 ? e4m3_O_bound(problem, reference, column)
+                                           : roundoff * (reference->weight[column] + fabs(expected)) * share + 1e-6;
         const struct wrong_element element = {
             NULL, batch, row, head, column, half_to_float(got[column], problem->dtype), expected, bound};
         verdict_compare(&element, &part->max_error, &part->max_over_bound, part);

@@ -12,7 +12,7 @@
 GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py table.py \
 	$(addprefix ladder/,__init__.py c_source.py checks.py claims.py config.py fields.py headers.py instances.py)) \
 	$(addprefix common/,config_fields.h attention_fields.h decode_fields.h decode_config.h) \
-	$(addprefix common/,backward_fields.h backward.h)
+	$(addprefix common/,backward_fields.h backward.h fp8_fields.h fp8.h)
 
 # The default instances of the pinned toolkit are those that regs/ and sass/ record. What other sets, variants and
 # toolkits yield stays below build/, so that no set overwrites another.

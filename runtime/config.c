@@ -1,6 +1,7 @@
 #include "runtime/config.h"
 
 #include "common/backward.h"
+#include "common/fp8.h"
 #include "runtime/launch.h"
 
 #include <ctype.h>
@@ -18,11 +19,11 @@ struct field {
     size_t offset;
 };
 #define TYPE_OF(name)                                                                                                  \
-    _Generic(((KernelConfig *)0)->name,                                                                                \
-        bool: TYPE_BOOL,                                                                                               \
-        int: TYPE_INT,                                                                                                 \
-        enum dtype: TYPE_DTYPE,                                                                                        \
-        enum instruction: TYPE_INSTRUCTION)
+    _Generic(((KernelConfig *)0)->name, bool                                                                           \
+             : TYPE_BOOL, int                                                                                          \
+             : TYPE_INT, enum dtype                                                                                    \
+             : TYPE_DTYPE, enum instruction                                                                            \
+             : TYPE_INSTRUCTION)
 #define ROW(name, word, mma_sync, wgmma) {#name, word, mma_sync, wgmma, TYPE_OF(name), offsetof(KernelConfig, name)},
 
 static const struct field LADDER_FIELDS[] = {
@@ -42,12 +43,17 @@ static const struct field BACKWARD_FIELDS[] = {
 #define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
 #include "common/backward_fields.h"
 };
+static const struct field FP8_FIELDS[] = {
+#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
+#include "common/fp8_fields.h"
+};
+static_assert(sizeof FP8_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 static_assert(sizeof BACKWARD_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 static_assert(sizeof ATTENTION_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 static_assert(sizeof DECODE_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 
-/* The fields that a configuration is written with: those of the ladder, of an attention_config, a decode_config
- * or a backward_config. */
+/* The fields that a configuration is written with: those of the ladder, of an attention_config, a decode_config,
+ * a backward_config or an fp8_config. */
 struct list {
     const char *start; /* of a kernel's symbol */
     const struct field *fields;
@@ -63,8 +69,12 @@ static const struct list DECODE = {"_Z13flash_forwardIXtl13decode_config", DECOD
 static const struct list BACKWARD = {"_Z14flash_backwardIXtl15backward_config", BACKWARD_FIELDS,
                                      sizeof BACKWARD_FIELDS / sizeof *BACKWARD_FIELDS};
 
+static const struct list FP8 = {"_Z13flash_forwardIXtl10fp8_config", FP8_FIELDS,
+                                sizeof FP8_FIELDS / sizeof *FP8_FIELDS};
+
 static const struct list *list_of(const KernelConfig *config) {
     return !config->instruction         ? &LADDER
+           : config_is_fp8(config)      ? &FP8
            : config_is_backward(config) ? &BACKWARD
            : config_shares_keys(config) ? &DECODE
                                         : &ATTENTION;
@@ -87,6 +97,10 @@ static void add_words(const struct list *list, KernelConfig *config) {
     if (list == &DECODE) {
 #include "common/decode_fields.h"
     }
+#define FOLLOWS(name, value) config->name = (value);
+    if (list == &FP8) {
+#include "common/fp8_fields.h"
+    }
 }
 
 static const struct {
@@ -96,7 +110,8 @@ static const struct {
 
 /* The word for an instruction in the short forms of a list. */
 static const char *instruction_name(const struct list *list, enum instruction instruction) {
-    static const char *const forward[] = {[MMA_SYNC] = "mma_sync", [WGMMA] = "wgmma", [FMA] = "fma"};
+    static const char *const forward[] = {
+        [MMA_SYNC] = "mma_sync", [WGMMA] = "wgmma", [FMA] = "fma", [FP8_WGMMA] = "fp8_wgmma"};
     static const char *const backward[] = {
         [MMA_SYNC] = "backward_mma_sync", [WGMMA] = "backward_wgmma", [FMA] = "backward_fma"};
     return (list == &BACKWARD ? backward : forward)[instruction];
@@ -265,9 +280,11 @@ static int before_numbers(const char *word) {
 }
 
 /* The instruction that an item names in the short forms of a list, else 0. Plain multiply-adds are those of a
- * backward_config alone. */
+ * backward_config alone, wgmma of e4m3 those of an fp8_config. */
 static enum instruction read_instruction(const struct list *list, struct span item) {
-    for (int one = MMA_SYNC; one <= (list == &BACKWARD ? (int)FMA : (int)WGMMA); one++) {
+    const int first = list == &FP8 ? (int)FP8_WGMMA : (int)MMA_SYNC;
+    const int last = list == &FP8 ? first : list == &BACKWARD ? (int)FMA : (int)WGMMA;
+    for (int one = first; one <= last; one++) {
         const char *const name = instruction_name(list, (enum instruction)one);
         if (strlen(name) == (size_t)item.length && !memcmp(name, item.start, strlen(name)))
             return (enum instruction)one;
@@ -339,6 +356,7 @@ static const struct list *list_of_features(struct span features) {
     bool tensor = false, mma_sync = false, any = false;
     for (struct span item; next_item(&features, &item);) {
         if (read_instruction(&BACKWARD, item)) return &BACKWARD;
+        if (read_instruction(&FP8, item)) return &FP8;
         any = any || read_instruction(&ATTENTION, item);
         mma_sync = mma_sync || read_instruction(&ATTENTION, item) == MMA_SYNC;
         tensor = tensor || (item.length == 6 && !memcmp(item.start, "tensor", 6));
@@ -412,6 +430,12 @@ static enum status check(const struct list *list, const KernelConfig *config, co
     }
 #define RULE(name, holds, sentence)                                                                                    \
     if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
+    if (list == &FP8) {
+#include "common/fp8_fields.h"
+        return STATUS_OK;
+    }
+#define RULE(name, holds, sentence)                                                                                    \
+    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
 #include "common/config_fields.h"
     return STATUS_OK;
 }
@@ -473,7 +497,7 @@ static bool symbol_value(const char **at, const char *end, enum type type, int *
     const char *const stop = memchr(p, 'E', (size_t)(end - p));
     if (!stop || (*value = span_number((struct span){p, (int)(stop - p)})) < 0) return false;
     if (type == TYPE_DTYPE && *value != FP16 && *value != BF16) return false;
-    if (type == TYPE_INSTRUCTION && (*value < MMA_SYNC || *value > (int)FMA)) return false;
+    if (type == TYPE_INSTRUCTION && (*value < MMA_SYNC || *value > (int)FP8_WGMMA)) return false;
     if (type == TYPE_BOOL && *value > 1) return false;
     *at = stop + 1;
     return true;
@@ -524,9 +548,18 @@ enum kernel_part config_part_from_symbol(const char *symbol, size_t length, Kern
     return config_from_symbol(symbol, length, config) ? PART_MAIN : PART_NONE;
 }
 
+static bool fp8_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
+    if (!cut_ending(symbol, &length, "EEEv8fp8_args") || !starts_with(symbol, length, FP8.start)) return false;
+    *config = (KernelConfig){.dtype = FP16};
+    if (!symbol_values(symbol + strlen(FP8.start), symbol + length, &FP8, config)) return false;
+    add_words(&FP8, config);
+    return config_is_fp8(config);
+}
+
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
     const bool maps = cut_ending(symbol, &length, "11tensor_maps"); /* the parameter behind the first */
     if (backward_from_symbol(symbol, length, "_Z14flash_backward", config)) return config->tensor_copies == maps;
+    if (maps && fp8_from_symbol(symbol, length, config)) return true;
     const bool serves = cut_ending(symbol, &length, "EEEv12serving_args");
     const bool general = serves || cut_ending(symbol, &length, "EEEv14attention_args");
     if (!general && !cut_ending(symbol, &length, "EEEv12forward_args")) return false;
@@ -536,7 +569,7 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
     if (!starts_with(symbol, length, list->start)) return false;
     *config = (KernelConfig){.dtype = FP16};
     if (!symbol_values(symbol + strlen(list->start), symbol + length, list, config)) return false;
-    if (config->instruction == FMA) return false;
+    if (config->instruction > WGMMA) return false;
     add_words(list, config);
     if (list != list_of(config)) return false;
     return config->any_length == general && config->serves == serves;

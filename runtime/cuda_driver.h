@@ -56,6 +56,7 @@ enum {
     CU_STREAM_PER_THREAD = 2, /* in place of a handle: the default stream of the calling thread; 0 and 1: of all */
     CU_EVENT_DEFAULT = 0,
 
+    CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0,
     CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
     CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9,
     CU_TENSOR_MAP_INTERLEAVE_NONE = 0,

@@ -2,6 +2,7 @@
 
 #include "common/backward.h"
 #include "common/decode_config.h"
+#include "common/fp8.h"
 #include "common/serving.h"
 
 bool config_shares_keys(const KernelConfig *config) {
@@ -9,22 +10,29 @@ bool config_shares_keys(const KernelConfig *config) {
 }
 
 bool config_is_backward(const KernelConfig *config) {
-    return config->instruction && !config->any_length;
+    return config->instruction && !config->any_length && !config_is_fp8(config);
+}
+
+bool config_is_fp8(const KernelConfig *config) {
+    return config->instruction == FP8_WGMMA;
 }
 
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
     if (config_is_backward(config)) return backward_launch_shape(config, args);
+    if (config_is_fp8(config)) return fp8_launch_shape(config, args);
     return config_shares_keys(config) ? decode_launch_shape(config, args, multiprocessors)
                                       : config_launch_shape(config, args, multiprocessors);
 }
 
 int launch_threads(const KernelConfig *config) {
     if (config_is_backward(config)) return backward_threads(config);
+    if (config_is_fp8(config)) return fp8_threads(config);
     return config_shares_keys(config) ? decode_threads(config) : config_threads(config);
 }
 
 int launch_smem_bytes(const KernelConfig *config) {
     if (config_is_backward(config)) return backward_smem_bytes(config);
+    if (config_is_fp8(config)) return fp8_smem_bytes(config);
     return config_shares_keys(config) ? decode_smem_bytes(config) : config_smem_bytes(config);
 }
 

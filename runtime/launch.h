@@ -18,6 +18,9 @@ bool config_shares_keys(const KernelConfig *config);
 /* Whether the configuration is a backward_config: it names its instruction and takes no attention_args alone. */
 bool config_is_backward(const KernelConfig *config);
 
+/* Whether the configuration is an fp8_config. */
+bool config_is_fp8(const KernelConfig *config);
+
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 
 /* Memory of attention_args.tickets where it is two tickets. */

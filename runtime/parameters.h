@@ -4,8 +4,8 @@
  *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size
  *
  * A kernel takes attention_args, the first part of them or, if it serves, serving_args; behind them the tensor maps if
- * it has tensor copies. A kernel of a backward pass takes backward_args. Functions here that take attention_args take
- * those at the front of serving_args or backward_args where the configuration is for these.
+ * it has tensor copies. A kernel of a backward pass takes backward_args, one of fp8 fp8_args. Functions here that take
+ * attention_args take those at the front of the other ones where the configuration is for these.
  */
 #ifndef FL_PARAMETERS_H
 #define FL_PARAMETERS_H
@@ -13,6 +13,7 @@
 #include "common/abi.h"
 #include "common/backward.h"
 #include "common/config.h"
+#include "common/fp8.h"
 #include "common/serving.h"
 #include "runtime/status.h"
 
@@ -31,6 +32,7 @@ union kernel_args {
     attention_args attention;
     serving_args serving;
     backward_args backward;
+    fp8_args fp8;
 };
 
 /* Bytes of all parameters of a kernel, with what lies between them. */

@@ -2,6 +2,7 @@
 
 #include "common/backward.h"
 #include "common/decode_config.h"
+#include "common/fp8.h"
 #include "common/serving.h"
 #include "emulator/emu.h"
 #include "runtime/launch.h"
@@ -33,8 +34,52 @@ static uint64_t address_in(const void *pointer) {
     return address;
 }
 
+enum { WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
+
+/* V as [batch, heads, d_head, seq], contiguous: a box has the keys of a block of all columns. */
+static void transpose_layout(struct tensor_layout *V, const attention_args *args, const KernelConfig *config) {
+    const uint64_t keys = (uint64_t)args->seq_k, d_head = (uint64_t)config->d_head;
+    V->sizes[0] = keys;
+    V->sizes[1] = d_head;
+    V->strides[0] = keys;
+    V->strides[2] = keys * d_head;
+    V->strides[3] = keys * d_head * (uint64_t)args->KV_heads;
+    V->box[0] = (uint32_t)config->B_c;
+    V->box[1] = (uint32_t)config->d_head;
+}
+
+/* K with the rows of each 16 keys in another order; heads and samples count rows of 16 keys. */
+static void permute_layout(struct tensor_layout *K, const attention_args *args, const KernelConfig *config) {
+    const uint64_t row = (uint64_t)args->K_strides.seq;
+    const uint32_t d_head = (uint32_t)config->d_head;
+    const struct tensor_layout permuted = {
+        .address = K->address,
+        .sizes = {d_head * (uint64_t)args->KV_heads, 2, 4, 2, (uint64_t)args->batch * (uint64_t)args->seq_k / 16},
+        .strides = {row, 4 * row, 2 * row, 16 * row},
+        .box = {d_head, 2, 4, 2, (uint32_t)config->B_c / 16},
+        .element_bytes = 1,
+        .L2_promotion = K->L2_promotion};
+    *K = permuted;
+}
+
+/* Q, K and V are bytes. */
+static void fp8_layouts(const attention_args *args, const KernelConfig *config,
+                        struct tensor_layout layouts[N_TENSORS]) {
+    enum { SPAN_BYTES = 128 };
+    for (int t = TENSOR_Q; t <= TENSOR_V; t++) {
+        struct tensor_layout *const layout = &layouts[t];
+        layout->element_bytes = 1;
+        layout->sizes[0] = layout->box[0] = SPAN_BYTES;
+        layout->sizes[2] = layout->box[2] = (uint32_t)config->d_head / SPAN_BYTES;
+        for (int i = 0; i < TENSOR_RANK - 1; i++)
+            if (i != 1) layout->strides[i] /= 2;
+    }
+    if (config->V_transposed) transpose_layout(&layouts[TENSOR_V], args, config);
+    if (config->K_permuted) permute_layout(&layouts[TENSOR_K], args, config);
+}
+
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
-    enum { ELEMENT_BYTES = 2, WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
+    enum { ELEMENT_BYTES = 2 };
     const bool shares = config_shares_keys(config), backward = config_is_backward(config);
     const uint32_t queries = backward ? (uint32_t)config->B_r : shares ? 1 : WARPGROUP_ROWS;
     const struct extent of_Q = extent_of(args, config, false), of_KV = extent_of(args, config, true);
@@ -62,8 +107,10 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
             .strides = {ELEMENT_BYTES * (uint64_t)strides.seq, ELEMENT_BYTES * SPAN,
                         ELEMENT_BYTES * (uint64_t)strides.head, ELEMENT_BYTES * (uint64_t)strides.batch},
             .box = {SPAN, tensors[t].box_rows, spans, 1, 1},
+            .element_bytes = ELEMENT_BYTES,
             .L2_promotion = shares ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     }
+    if (config_is_fp8(config)) fp8_layouts(args, config, layouts);
 }
 
 static tensor_map *map_of(tensor_maps *maps, int tensor) {
@@ -75,11 +122,12 @@ enum status tensor_maps_of_driver(const struct cuda_driver *cuda, enum dtype dty
                                   const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
                                   struct failure *failure) {
     static const uint32_t element_strides[TENSOR_RANK] = {1, 1, 1, 1, 1};
+    const int of_halves = dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     for (int t = 0; t < N_TENSORS; t++) {
         const struct tensor_layout *layout = &layouts[t];
         const CUresult result = cuda->cuTensorMapEncodeTiled(
-            map_of(maps, t), dtype == BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            TENSOR_RANK, layout->address, layout->sizes, layout->strides, layout->box, element_strides,
+            map_of(maps, t), layout->element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : of_halves, TENSOR_RANK,
+            layout->address, layout->sizes, layout->strides, layout->box, element_strides,
             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, layout->L2_promotion,
             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         const enum status status = cuda_check(cuda, result, failure, "cuTensorMapEncodeTiled of %s", NAMES[t]);
@@ -92,8 +140,10 @@ enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS
                                     struct failure *failure) {
     for (int t = 0; t < N_TENSORS; t++) {
         const struct tensor_layout *layout = &layouts[t];
-        emu_tensor_info info = {
-            .address = layout->address, .rank = TENSOR_RANK, .element_bytes = 2, .swizzle = EMU_SWIZZLE_128B};
+        emu_tensor_info info = {.address = layout->address,
+                                .rank = TENSOR_RANK,
+                                .element_bytes = layout->element_bytes,
+                                .swizzle = EMU_SWIZZLE_128B};
         for (int i = 0; i < TENSOR_RANK; i++) {
             info.sizes[i] = (uint32_t)layout->sizes[i];
             info.box[i] = layout->box[i];

@@ -9,6 +9,10 @@
  * by the row number (128B swizzle). Rows of a box: 64 of Q, those of a warpgroup; B_c of K and V; 16 of O, those of a
  * warp. Where CTAs share out the keys of a KV head: one of Q; of K and V the keys of a warp, or 16
  * where a page may have no more, whose rows are too far apart for a miss to bring the next.
+ *
+ * Of e4m3 a row of 128 bytes has 128 elements. V that the caller transposed has the keys in dimension 0 and d_head in
+ * dimension 1. K with permuted rows is {heads * d_head, 2, 4, 2, batch * seq / 16}: of 16 keys, key 4q + 2t + e lies in
+ * row 8t + 2q + e of a block.
  */
 #ifndef FL_TENSOR_MAPS_H
 #define FL_TENSOR_MAPS_H
@@ -29,6 +33,7 @@ struct tensor_layout {
     uint64_t sizes[TENSOR_RANK];       /* elements */
     uint64_t strides[TENSOR_RANK - 1]; /* bytes from an element to the next of dimension 1, 2, ... */
     uint32_t box[TENSOR_RANK];         /* elements that one copy moves */
+    int element_bytes;                 /* 2, or 1 of e4m3 */
     int L2_promotion;                  /* bytes that a miss in the L2 cache brings, as the driver numbers them */
 };
 

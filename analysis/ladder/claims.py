@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from analysis.errors import AnalysisError
 
-RUNG = r"[vb][0-9]{2}[a-z]?"  # v07; v00a and v00b lie between v00 and v01; b07 is one of the backward pass
+# v07; v00a and v00b lie between v00 and v01; b07 is one of the backward pass, f03 one of fp8
+RUNG = r"[vbf][0-9]{2}[a-z]?"
 CODE = {
     "loop": "loop instructions",
     "loop_change": "loop instructions, change",

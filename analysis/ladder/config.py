@@ -26,6 +26,8 @@ from analysis.ladder.fields import (
     DECODE,
     DECODE_LIST,
     FIELDS,
+    FP8,
+    FP8_LIST,
     LADDER,
     LIVING,
     PARENTHESIS,
@@ -48,11 +50,12 @@ class Dtype(IntEnum):
 
 
 class Instruction(IntEnum):
-    """What a kernel of kernels/attention/ or kernels/backward/ gives the tensor cores, as numbers of kernel symbols."""
+    """What a kernel outside the ladder gives the tensor cores, as numbers of kernel symbols."""
 
     MMA_SYNC = 1
     WGMMA = 2
     FMA = 3  # of a backward_config alone: none of the tensor cores'
+    FP8_WGMMA = 4  # of an fp8_config alone
 
 
 # Of the lists, and of the values.
@@ -306,6 +309,41 @@ class BackwardConfig(AttentionConfig):
         return isinstance(other, BackwardConfig) and self.values() == other.values()
 
 
+# The functions of common/fp8.h, by name.
+FP8_LAUNCH = functions(
+    read_text(root() / "common/fp8.h"),
+    "FL_CONFIG_FN",
+    "common/fp8.h",
+    {"config": (*FIELDS, *LIVING, "instruction"), "args": ("seq_q", "seq_k", "heads", "batch")},
+)
+
+
+class Fp8Config(AttentionConfig):
+    """One instance of a version in kernels/fp8/, an fp8_config."""
+
+    LIST = FP8
+    STRUCT = "fp8_config"
+
+    @property
+    def instruction(self) -> Instruction:
+        return Instruction.FP8_WGMMA
+
+    def parameter_types(self) -> list[str]:
+        return ["fp8_args", "tensor_maps"]
+
+    def threads(self) -> int:
+        return FP8_LAUNCH["fp8_threads"](self)
+
+    def smem_bytes(self) -> int:
+        return FP8_LAUNCH["fp8_smem_bytes"](self)
+
+    def grid(
+        self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
+    ) -> tuple[int, int, int]:
+        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, batch=batch)
+        return FP8_LAUNCH["fp8_grid_x"](self, args), heads, batch
+
+
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).
 SMEM_MOST = {
     "8.0": 163 << 10,
@@ -335,11 +373,16 @@ NAMES = Names(
 )
 _PREDICATES = {
     kind: [(rule, predicate(rule.holds, rule.where, NAMES)) for rule in kind.LIST.rules]
-    for kind in (KernelConfig, AttentionConfig, DecodeConfig, BackwardConfig)
+    for kind in (KernelConfig, AttentionConfig, DecodeConfig, BackwardConfig, Fp8Config)
 }
 _FOLLOWS = {
     kind: {name: predicate(value, where, NAMES) for name, value in kind.LIST.follows.items()}
-    for kind, where in ((AttentionConfig, ATTENTION_LIST), (DecodeConfig, DECODE_LIST), (BackwardConfig, ""))
+    for kind, where in (
+        (AttentionConfig, ATTENTION_LIST),
+        (DecodeConfig, DECODE_LIST),
+        (BackwardConfig, ""),
+        (Fp8Config, FP8_LIST),
+    )
 }
 
 
@@ -408,6 +451,8 @@ def _with_features(shape: dict[str, int], feature_text: str, text: str) -> Kerne
         kind = DecodeConfig
     if {f"backward_{each.name.lower()}" for each in Instruction} & set(words):
         kind = BackwardConfig
+    if "fp8_wgmma" in words:
+        kind = Fp8Config
     return _checked(shape | _parse_features(words, kind.LIST, text), text, kind)
 
 
@@ -494,7 +539,7 @@ def parse_symbol(symbol: str) -> KernelConfig:
         + rf"[0-9]+({'|'.join(STRUCTS)})"
         + r"((?:L(?:5dtype|11instruction|i|b)n?[0-9]+E)+)"
         + SYMBOL_END
-        + r"(1[2-4]\w+_args)(11tensor_maps)?",
+        + r"([0-9]+\w+?_args)(11tensor_maps)?",
         symbol,
     )
     if not match:
@@ -512,7 +557,7 @@ def parse_symbol(symbol: str) -> KernelConfig:
 
 
 STRUCTS: Mapping[str, type[KernelConfig]] = {
-    kind.STRUCT: kind for kind in (KernelConfig, AttentionConfig, DecodeConfig, BackwardConfig)
+    kind.STRUCT: kind for kind in (KernelConfig, AttentionConfig, DecodeConfig, BackwardConfig, Fp8Config)
 }
 
 

@@ -4,6 +4,7 @@
     ATTENTION.items[0].word     # "mma_sync|wgmma": the rows of common/attention_fields.h
     DECODE.items[1].word        # "tensor": the rows of common/decode_fields.h
     BACKWARD.items[1].word      # "dq_sums": the rows of common/backward_fields.h
+    FP8.items[0].word           # "fp8_wgmma": the rows of common/fp8_fields.h
 
 The header says what each column means. Nothing is compiled: a row is a call with string literals in it.
 """
@@ -22,6 +23,7 @@ LIST = "common/config_fields.h"
 ATTENTION_LIST = "common/attention_fields.h"
 DECODE_LIST = "common/decode_fields.h"
 BACKWARD_LIST = "common/backward_fields.h"
+FP8_LIST = "common/fp8_fields.h"
 PARENTHESIS = "()"  # the word of the fields in the parenthesis of a short form
 TYPES = ("enum dtype", "enum instruction", "int", "bool")
 
@@ -152,11 +154,12 @@ LADDER = _read(LIST, versions=True)
 ATTENTION = _read(ATTENTION_LIST, versions=False)
 DECODE = _read(DECODE_LIST, versions=False)
 BACKWARD = _read(BACKWARD_LIST, versions=False)
+FP8 = _read(FP8_LIST, versions=False)
 FIELDS, RULES = LADDER.fields, LADDER.rules
 SHAPE = LADDER.shape
-# Fields of the kernels of kernels/attention/ and kernels/backward/ that the ladder lacks.
+# Fields of the kernels of kernels/attention/, kernels/backward/ and kernels/fp8/ that the ladder lacks.
 LIVING = {
     name: row
-    for name, row in (ATTENTION.fields | DECODE.fields | BACKWARD.fields).items()
+    for name, row in (ATTENTION.fields | DECODE.fields | BACKWARD.fields | FP8.fields).items()
     if name not in FIELDS and row.type != "enum instruction"
 }

@@ -4,7 +4,8 @@
     version.idea, version.config, version.parent
 
 Header blocks are data; docs/adding-a-version.md lists their keys. A new version is one new file: nothing is registered.
-The backward pass has a ladder of its own, kernels/backward/bNN_name.cu: load_backward() has it, load_all() does not.
+The backward pass and fp8 have ladders of their own, kernels/backward/bNN_name.cu and kernels/fp8/fNN_name.cu:
+load_backward() and load_fp8() have them, load_all() does not.
 The kernels of kernels/attention/ are read too: they have no parent, and what was changed last is in git.
 """
 
@@ -24,6 +25,7 @@ from analysis.ladder.config import (
     AttentionConfig,
     BackwardConfig,
     ConfigError,
+    Fp8Config,
     KernelConfig,
     parse_short_form,
 )
@@ -35,6 +37,7 @@ KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
 ATTENTION = "attention"  # the folder of the kernels that are changed by commits
 BACKWARD = "backward"  # the folder of the versions of the backward pass
+FP8 = "fp8"  # the folder of the versions that take e4m3
 FOLDERS = ("mma_sync", WGMMA)
 TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
 
@@ -113,6 +116,16 @@ class Version:
         return self.version.startswith("b")
 
     @property
+    def is_fp8(self) -> bool:
+        """Whether it is a version that takes e4m3."""
+        return self.version.startswith("f")
+
+    @property
+    def is_of_ladder(self) -> bool:
+        """Whether it is a version of the ladder: vNN."""
+        return self.version.startswith("v")
+
+    @property
     def is_attention(self) -> bool:
         """Whether it is a kernel of kernels/attention/, not a version of the ladder."""
         return self.version.startswith(f"{ATTENTION}/")
@@ -157,7 +170,8 @@ def parse_header(source: str, name: str) -> Header:
             )
     if not end:
         raise AnalysisError(f"{name}: the header block is not closed by a line ' */'")
-    missing = [key for key in (REQUIRED_KEYS if first[1][0] in "vb" else KEYS_OF_ATTENTION) if key not in values]
+    required = REQUIRED_KEYS if re.fullmatch(RUNG, first[1]) else KEYS_OF_ATTENTION
+    missing = [key for key in required if key not in values]
     if missing:
         raise AnalysisError(f"{name}: the header block lacks {', '.join(missing)}")
     return _checked_header(first[1], first[2], values, keys, end, name)
@@ -285,12 +299,19 @@ def backward_files(root: Path) -> dict[str, Path]:
     return {path.name[:3]: path for path in sorted((root / "kernels" / BACKWARD).glob("b[0-9][0-9]_*.cu"))}
 
 
+def fp8_files(root: Path) -> dict[str, Path]:
+    """Version to file of every kernels/fp8/fNN_name.cu, in order."""
+    return {path.name[:3]: path for path in sorted((root / "kernels" / FP8).glob("f[0-9][0-9]_*.cu"))}
+
+
 def read_ladder_version(path: Path) -> Version:
     """Read one kernel file of a checkout, whose parent must be there too."""
     if path.parent.name == ATTENTION:
         return _read_attention(path)
     if path.parent.name == BACKWARD:
         return _with_parent(read_version(path), backward_files(path.parents[2]))
+    if path.parent.name == FP8:
+        return _with_parent(read_version(path), fp8_files(path.parents[2]))
     return _with_parent(read_version(path), kernel_files(path.parents[2]))
 
 
@@ -303,7 +324,7 @@ def _with_parent(version: Version, there: Collection[str]) -> Version:
 
 def load(root: Path, version: str) -> Version:
     """One version by its number, such as "v10", or a kernel by its name, "attention/wgmma" or "attention.wgmma"."""
-    files = kernel_files(root) | attention_files(root) | backward_files(root)
+    files = kernel_files(root) | attention_files(root) | backward_files(root) | fp8_files(root)
     version = name_of_stem(version)
     if version not in files:
         raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
@@ -326,9 +347,14 @@ def load_backward(root: Path) -> dict[str, Version]:
     return {version: read_ladder_version(path) for version, path in backward_files(root).items()}
 
 
+def load_fp8(root: Path) -> dict[str, Version]:
+    """Every version that takes e4m3 in order."""
+    return {version: read_ladder_version(path) for version, path in fp8_files(root).items()}
+
+
 def load_beside(root: Path) -> dict[str, Version]:
-    """All that is built as versions are and is none of the ladder: kernels/attention/ and the backward pass."""
-    return load_attention(root) | load_backward(root)
+    """All that is built as versions are and is none of the ladder: kernels/attention/, the backward pass and fp8."""
+    return load_attention(root) | load_backward(root) | load_fp8(root)
 
 
 def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
@@ -350,6 +376,9 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
     elif version.is_backward:
         if not isinstance(config, BackwardConfig):
             return [f"{config.short_form()} is no configuration of the backward pass"]
+    elif version.is_fp8:
+        if not isinstance(config, Fp8Config):
+            return [f"{config.short_form()} is no configuration of fp8"]
     elif isinstance(config, AttentionConfig):
         return [f"configurations that name {config.instruction.name.lower()} are those of kernels/{ATTENTION}/"]
     own = [check.sentence for check in version.checks if not check.holds(config)]
@@ -358,9 +387,11 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
 
 def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
     found: list[str] = []
+    if not version.is_of_ladder:
+        return found
     if config.any_length and "attention_args" not in version.source:  # a late number with an early parent
         found.append("any_length must be off: the kernel takes forward_args")
-    for row in () if version.is_attention or version.is_backward else FIELDS.values():
+    for row in FIELDS.values():
         first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
         if getattr(config, row.name) and (not first or first > version.version):
             who = f"{first} is the first version with {line} that" if first else f"no version with {line}"

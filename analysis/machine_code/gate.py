@@ -126,9 +126,9 @@ def figures_hash(row: Row) -> str:
 def source_hash(version: Version) -> str:
     """A hash of the source below the header block, whose predictions and records may change freely.
 
-    Of a kernel of kernels/attention/ or kernels/backward/ it is of the headers beside it, too.
+    Of a kernel of kernels/attention/, kernels/backward/ or kernels/fp8/ it is of the headers beside it, too.
     """
-    beside = version.is_attention or version.is_backward
+    beside = not version.is_of_ladder
     headers = sorted(version.path.parent.glob("*.cuh")) if beside else []
     texts = ["\n".join(version.body()), *map(read_text, headers)]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]

@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.c_source import struct_members
-from analysis.ladder.config import BackwardConfig, Dtype, KernelConfig
+from analysis.ladder.config import BackwardConfig, Dtype, Fp8Config, KernelConfig
 from analysis.machine_code.maps import source_map
 from analysis.machine_code.notes import note
 from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, pipe_of
@@ -328,8 +328,8 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
     lines = {row.instruction.address: row.ptx_line for row in rows}
     graph = Graph(listing)
     # Of a kernel without matrix instructions no loop has a name: there is nothing to count. A backward pass has one
-    # loop whose every pass is alike.
-    counted = named_loops(graph) and not isinstance(config, BackwardConfig)
+    # loop whose every pass is alike, and so has a kernel of fp8.
+    counted = named_loops(graph) and not isinstance(config, BackwardConfig | Fp8Config)
     by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS) if counted else []
     by_structure = roles_of(graph)
     found = []

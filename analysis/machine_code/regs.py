@@ -25,7 +25,15 @@ from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import in_checkout, read_text, root, write_atomically, write_if_changed
 from analysis.ladder.claims import RUNG
 from analysis.ladder.config import ConfigError, parse_short_form
-from analysis.ladder.headers import attention_files, backward_files, kernel_files, load_all, name_of_stem, stem_of
+from analysis.ladder.headers import (
+    attention_files,
+    backward_files,
+    fp8_files,
+    kernel_files,
+    load_all,
+    name_of_stem,
+    stem_of,
+)
 from analysis.machine_code.contents import CodeSummary, changed_facts, code_summary
 from analysis.machine_code.images import is_binary
 from analysis.machine_code.library import named, pair_kernels, read_contents
@@ -251,7 +259,8 @@ def merge_registers(folder: Path, builds: Sequence[tuple[str, list[Row]]]) -> li
         replaced = {(version, row.arch) for version, rows in builds for row in rows}
         kept = [(name, [row for row in rows if (name, row.arch) not in replaced]) for name, rows in before.items()]
         after = _by_version([*kept, *builds])
-        there = kernel_files(folder).keys() | attention_files(folder).keys() | backward_files(folder).keys()
+        files = kernel_files(folder) | attention_files(folder) | backward_files(folder) | fp8_files(folder)
+        there = files.keys()
         after = {version: rows for version, rows in after.items() if version in there}
         write_if_changed(path, registers_text(after))
     finally:

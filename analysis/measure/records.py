@@ -88,6 +88,8 @@ class Problem:
     layout: str = "bshd"
     served: Served = Served()
     backward: bool = False  # the gradients
+    output_dtype: str = ""  # where inputs are e4m3
+    descale: tuple[float, float, float] = (1.0, 1.0, 1.0)  # likewise: what Q, K and V are multiplied by
 
     def pairs(self) -> int:
         """Pairs of a query and a key that it sees, of one head. The last query sees every key."""
@@ -109,6 +111,10 @@ class Problem:
     def case(self) -> str:
         """What sets it apart from plain attention with rows of 128; "" where nothing does."""
         words = ["backward"] if self.backward else []
+        words += [f"O in {self.output_dtype}"] if self.output_dtype else []
+        words += (
+            ["descaled by " + ", ".join(f"{factor:g}" for factor in self.descale)] if set(self.descale) != {1} else []
+        )
         words += ["causal"] if self.causal else []
         words += [f"d_head {self.d_head}"] if self.d_head != 128 and self.kind == "attention" else []
         words += [f"{self.kv_heads} KV heads"] if self.kv_heads else []
@@ -218,6 +224,8 @@ def _problem(raw: dict[str, Any]) -> Problem:
         layout=raw.get("layout") or "bshd",
         served=_served(raw),
         backward=raw.get("pass") == "backward",
+        output_dtype=raw.get("output_dtype") or "",
+        descale=(raw.get("descale_q") or 1.0, raw.get("descale_k") or 1.0, raw.get("descale_v") or 1.0),
         **numbers,
     )
 

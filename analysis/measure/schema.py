@@ -59,7 +59,7 @@ CLOCK = Kind(
 )
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 VERSION = Kind("1", lambda value: type(value) is int and value == SCHEMA)
-DTYPE = Kind("fp16 or bf16", lambda value: value in ("fp16", "bf16"))
+DTYPE = Kind("fp16, bf16 or e4m3", lambda value: value in ("fp16", "bf16", "e4m3"))
 LAYOUT = Kind("bshd, bhsd, padded or packed", lambda value: value in ("bshd", "bhsd", "padded", "packed"))
 PASS = Kind("backward", lambda value: value == "backward")
 PROBLEM_KIND = Kind("attention or matmul", lambda value: value in ("attention", "matmul"))
@@ -116,7 +116,11 @@ FIELDS = (
     Field("problem.pass", PASS, "backward: the gradients dQ, dK and dV, 2.5 times the operations; forward without it"),
     Field("problem.causal", FLAG, "query i sees keys up to i + seq_k - seq; false without it"),
     Field("problem.d_head", SIZE, "elements of a head", needed=True),
-    Field("problem.dtype", DTYPE, "element type", needed=True),
+    Field("problem.dtype", DTYPE, "element type; e4m3: of Q, K and V", needed=True),
+    Field("problem.output_dtype", DTYPE, "element type of O where inputs are e4m3"),
+    Field("problem.descale_q", POSITIVE, "e4m3: what an element of Q is multiplied by; 1 without it"),
+    Field("problem.descale_k", POSITIVE, "the same of K"),
+    Field("problem.descale_v", POSITIVE, "the same of V"),
     Field("problem.dist", TEXT, "distribution of the inputs, normal without it"),
     Field("problem.seed", INTEGER, "seed of the inputs"),
     Field("problem.scale", POSITIVE, "of the scores; 1 / sqrt(d_head) without it"),

@@ -409,7 +409,6 @@ def with_part(text: str, made: str, name: str, part: str = "ladder") -> str:
 def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.publish import (
-        backward,
         cases,
         drawing,
         energy,
@@ -422,6 +421,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         plot,
         prediction_page,
         ranking,
+        side_ladders,
         space,
         story,
         trust,
@@ -451,7 +451,8 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "steps": lambda: jumps.jumps_table(steps, "../kernels/").markdown(),
             **{step.name: partial(jumps.block, folder, step) for step in jumps.story_steps(steps)},
         },
-        "kernels/backward/README.md": {"versions": lambda: backward.versions_table(folder).markdown()},
+        "kernels/backward/README.md": {"versions": lambda: side_ladders.backward_table(folder).markdown()},
+        "kernels/fp8/README.md": {"versions": lambda: side_ladders.fp8_table(folder).markdown()},
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
         "docs/configurations.md": {
             "ladder": lambda: space.other_winners(folder).markdown(),

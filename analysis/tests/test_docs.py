@@ -14,7 +14,7 @@ from analysis.__main__ import COMMANDS, _parser, main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.claims import RUNG
-from analysis.ladder.headers import backward_files, kernel_files
+from analysis.ladder.headers import backward_files, fp8_files, kernel_files
 from analysis.publish import drawing, readme
 from analysis.publish.overview import Step, read_steps
 from analysis.tests.support.copies import environment
@@ -38,7 +38,7 @@ GPU_PAGES = (
 )
 EXAMPLE = "v99"  # of docs/adding-a-version.md, which test_walk.py runs
 VERSION_GOAL = re.compile(RUNG)
-VERSIONS = kernel_files(root()) | backward_files(root())
+VERSIONS = kernel_files(root()) | backward_files(root()) | fp8_files(root())
 LONGEST = 512  # seq that the emulator is asked to run here
 
 

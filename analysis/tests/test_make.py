@@ -672,7 +672,7 @@ def test_help_lists_every_goal(tree: Path) -> None:
     database = make(tree, "-pn", "help")
     (goals,) = re.findall(r"^\.PHONY: (.*)$", database, re.MULTILINE)
     not_for_users = {"FORCE", "cubins", "v01"} | {f"attention.{path.stem}" for path in ATTENTION}
-    not_for_users |= {path.name[:3] for path in (ROOT / "kernels/backward").glob("b*.cu")}
+    not_for_users |= {path.name[:3] for path in (ROOT / "kernels").glob("*/[bf][0-9][0-9]_*.cu")}
     assert {"check", "sass-diff", "regs", "gpu-check"} < set(goals.split())
     short, whole = (
         {goal for line in make(tree, name).splitlines() for goal in line[2:25].split()} for name in ("help", "help-all")
@@ -701,8 +701,15 @@ def test_lines_of_makefiles_and_c_fit_a_window() -> None:
     assert [place for place, line in lines if len(line.replace("\t", " " * 8)) > 120] == []
 
 
-FIELD_LISTS = ("config_fields.h", "attention_fields.h", "decode_fields.h", "decode_config.h", "backward_fields.h")
-HEADERS = {f"common/{name}" for name in (*FIELD_LISTS, "backward.h")}
+FIELD_LISTS = (
+    "config_fields.h",
+    "attention_fields.h",
+    "decode_fields.h",
+    "decode_config.h",
+    "backward_fields.h",
+    "fp8_fields.h",
+)
+HEADERS = {f"common/{name}" for name in (*FIELD_LISTS, "backward.h", "fp8.h")}
 
 
 def test_instances_are_remade_where_a_part_of_their_generator_changes() -> None:

@@ -24,6 +24,7 @@ from analysis.ladder.fields import (
     BACKWARD,
     DECODE,
     FIELDS,
+    FP8,
     LADDER,
     LIST,
     FieldList,
@@ -33,7 +34,7 @@ from analysis.ladder.fields import (
 )
 from analysis.ladder.headers import Version, load_all, refusals
 
-LISTS = {"ladder": LADDER, "attention": ATTENTION, "decode": DECODE, "backward": BACKWARD}
+LISTS = {"ladder": LADDER, "attention": ATTENTION, "decode": DECODE, "backward": BACKWARD, "fp8": FP8}
 C_FILES = ("tests/config_lines.c", "config.c", "json.c", "launch.c", "status.c")
 CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FORMS, SEED = 2000, 15
@@ -70,6 +71,9 @@ def good_form(rng: random.Random, rows: FieldList) -> tuple[list[str], list[str]
         if rows is DECODE:
             B_r = rng.choice([rows for rows in (16, 32, 64) if rows <= 16 * n_warps])
             sizes = (64 * rng.randint(1, 2), B_r, 256 * n_warps // B_r * rng.randint(1, 4), n_warps)
+        if rows is FP8:
+            n_warps = rng.choice((8, 12))
+            sizes = (128, 16 * n_warps, 32 * rng.randint(1, 4), n_warps)
         values = [rng.choice(("FP16", "BF16", "bf16", "5", "15")), *map(str, sizes)]
         items = {
             item.fields[0].name: item_text(item, rng)
@@ -78,6 +82,8 @@ def good_form(rng: random.Random, rows: FieldList) -> tuple[list[str], list[str]
         }
         if rows is DECODE:  # by these two it is known
             items |= {"instruction": "mma_sync", "tensor_copies": "tensor"}
+        if rows is FP8:
+            items |= {"instruction": "fp8_wgmma", "stages": "stages_2"}
         while True:
             said = said_by_python(f"({','.join(values)}): {'+'.join(items.values())}")
             if said[0] == "ok":
@@ -192,7 +198,7 @@ def comparable(said: list[str]) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "rows", [LADDER, ATTENTION, DECODE, BACKWARD], ids=["ladder", "attention", "decode", "backward"]
+    "rows", [LADDER, ATTENTION, DECODE, BACKWARD, FP8], ids=["ladder", "attention", "decode", "backward", "fp8"]
 )
 def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: FieldList) -> None:
     texts = list(forms(FORMS, SEED, rows))
@@ -222,7 +228,7 @@ def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: Fiel
 
 
 @pytest.mark.parametrize(
-    "rows", [LADDER, ATTENTION, DECODE, BACKWARD], ids=["ladder", "attention", "decode", "backward"]
+    "rows", [LADDER, ATTENTION, DECODE, BACKWARD, FP8], ids=["ladder", "attention", "decode", "backward", "fp8"]
 )
 def test_c_decodes_the_symbols_that_python_writes(program: Path, rows: FieldList) -> None:
     said_of = map(said_by_python, forms(200, SEED + 1, rows))

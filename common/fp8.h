@@ -1,0 +1,91 @@
+/* fp8.h - the kernels of kernels/fp8/: their configuration, parameters and launch.
+ *
+ *     flash_forward<fp8_config{FP16, 128, 128, 128, 8, FP8_WGMMA, 2, true}>
+ *     fp8_args args = {.attention = attention, .Q_descale = 1, .K_descale = 1, .V_descale = 1};
+ *
+ * Q, K and V are e4m3, a byte each: a sign, 4 bits of exponent with bias 7, 3 of fraction; 0x7f and 0xff are NaN, there
+ * is no infinity, and the largest is 448. An element stands for its value times the descale factor of its tensor:
+ *
+ *     O = V_descale * softmax(softmax_scale * Q_descale * K_descale * Q Kᵀ) V
+ *
+ * O has 16 bits. The second parameter are the tensor maps. Where the caller transposes V, it lies as [batch, heads,
+ * d_head, seq_k]; V_strides are those of V before.
+ *
+ * Each field of the configuration is a row of common/fp8_fields.h. analysis reads the functions as those of
+ * common/config.h.
+ */
+#ifndef FL_FP8_H
+#define FL_FP8_H
+
+#include "common/config.h"
+
+/* The fourth value of enum instruction, after FMA of common/backward.h. */
+#ifdef __cplusplus
+constexpr instruction FP8_WGMMA = (instruction)4;
+#else
+#define FP8_WGMMA ((enum instruction)4)
+/* In C a configuration is a KernelConfig, which every version includes and which has no places of these names: they
+ * take those of fields that no fp8_config has. */
+#define V_transposed eager_load_blocks
+#define K_permuted swizzled
+#define flush_blocks slack
+#define rounded_sums optimized_softmax
+#endif
+
+typedef struct fp8_config {
+#define FIELD(type, name, word, help) type name;
+#include "common/fp8_fields.h"
+} fp8_config;
+
+#ifdef __cplusplus
+typedef struct fp8_args : attention_args {
+#else
+typedef struct fp8_args {
+    attention_args attention;
+#endif
+    float Q_descale; /* positive and finite, as the two others are */
+    float K_descale;
+    float V_descale;
+    int32_t padding[13]; /* up to 256 bytes, where tensor maps begin */
+} fp8_args;
+
+static_assert(sizeof(fp8_args) == 256, "tensor maps begin behind it without padding");
+
+/* What the functions below take: on the host a configuration is a KernelConfig. */
+#ifdef __cplusplus
+typedef fp8_config fp8_shape;
+#else
+typedef KernelConfig fp8_shape;
+#endif
+
+/* Threads of a CTA: a warpgroup at the front brings the blocks. */
+FL_CONFIG_FN int fp8_threads(const fp8_shape *config) {
+    return 32 * (config->n_warps + 4);
+}
+
+/* Bytes of rows of d_head bytes in shared memory: Q, in each stage K and V, and V transposed there, whose rows have 128
+ * bytes for up to 128 keys. */
+FL_CONFIG_FN int fp8_rows_bytes(const fp8_shape *config) {
+    const int V_rows = config->V_transposed ? 0 : config->B_c;
+    return (config->B_r + config->stages * (config->B_c + V_rows + 128)) * config->d_head;
+}
+
+/* Bytes of dynamic shared memory: those rows, O in 16 bits, with flush_blocks O in fp32. Blocks begin at multiples of
+ * 1024 bytes, and 1024 bytes hold all mbarriers. */
+FL_CONFIG_FN int fp8_smem_bytes(const fp8_shape *config) {
+    const int O_bytes = config->B_r * config->d_head * (config->flush_blocks ? 6 : 2);
+    return 1024 + fp8_rows_bytes(config) + O_bytes + 1024;
+}
+
+FL_CONFIG_FN int64_t fp8_grid_x(const fp8_shape *config, const attention_args *args) {
+    return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
+}
+
+/* Grid (Q blocks, heads, batch). */
+FL_CONFIG_FN launch_shape fp8_launch_shape(const fp8_shape *config, const attention_args *args) {
+    const launch_shape shape = {(uint32_t)fp8_grid_x(config, args), (uint32_t)args->heads, (uint32_t)args->batch,
+                                (uint32_t)fp8_threads(config), (uint32_t)fp8_smem_bytes(config)};
+    return shape;
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* fp8_fields.h - the fields of an fp8_config, the rules between them and the words of the ladder that follow from them:
+ * the one list that C and Python read.
+ *
+ *     #define FIELD(type, name, word, help) type name;
+ *     #include "common/fp8_fields.h"
+ *
+ * To be included as common/attention_fields.h is, whose columns it has. A short form whose instruction is `fp8_wgmma`
+ * is one of these.
+ */
+#ifndef FIELD
+#define FIELD(type, name, word, help)
+#endif
+#ifndef RULE
+#define RULE(name, holds, sentence)
+#endif
+#ifndef FOLLOWS
+#define FOLLOWS(name, value)
+#endif
+
+/* clang-format off */
+FIELD(enum dtype, dtype, "()", "element type of O; Q, K and V are e4m3")
+FIELD(int, d_head, "()", "elements of a head's row")
+FIELD(int, B_r, "()", "query rows of a CTA")
+FIELD(int, B_c, "()", "keys and values of a KV block")
+FIELD(int, n_warps, "()", "warps that compute, each with 16 query rows; 4 more bring the blocks")
+FIELD(enum instruction, instruction, "fp8_wgmma", "what the tensor cores are given: wgmma of e4m3")
+FIELD(int, stages, "stages_N", "blocks in the rings of K and of V")
+FIELD(bool, V_transposed, "v_transposed", "the caller gives V transposed, contiguous [batch, heads, d_head, seq]")
+FIELD(bool, K_permuted, "k_permuted", "the tensor map of K permutes its rows, so that P stays in its lanes")
+FIELD(int, flush_blocks, "flush_N", "KV blocks after which O is added up in fp32 in shared memory; 0 is never")
+FIELD(bool, rounded_sums, "rounded_l", "l sums P as it was rounded to e4m3")
+FIELD(bool, any_length, "any_length", "any number of queries and keys: keys behind the last are masked")
+FIELD(bool, causal, "causal", "a launch may ask for the causal mask: KV blocks that no row sees are skipped")
+
+RULE(d_head, cfg.d_head == 128, "must be 128: there is no fp8 kernel for another head size")
+RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12, "must be 8 or 12: two or three warpgroups")
+RULE(B_r, cfg.B_r == 16 * cfg.n_warps, "must be 16 rows for each warp")
+RULE(B_c, cfg.B_c >= 32 && cfg.B_c <= 128 && cfg.B_c % 32 == 0, "must be a multiple of 32 up to 128")
+RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
+RULE(K_permuted, !cfg.K_permuted || cfg.V_transposed, "must be off where V is transposed in the kernel: that permutes, too")
+RULE(any_length, !cfg.any_length || !cfg.V_transposed, "must be off with v_transposed: a row of V has all keys")
+RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length, which has the mask")
+
+FOLLOWS(tensor_copies, true)
+/* clang-format on */
+
+#undef FIELD
+#undef RULE
+#undef FOLLOWS

@@ -1,0 +1,232 @@
+"""The versions of kernels/fp8/ on the emulator: right in any order of warps, races found where a barrier is gone.
+
+Also what the cut sums of wgmma cost.
+
+A launch with a finding raises. The reference is NumPy's float64 of the same e4m3 inputs (fp8.py), not the harness's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import emu
+import numpy as np
+import pytest
+
+from analysis.ladder.config import Dtype, Fp8Config
+from analysis.ladder.headers import load_fp8
+from analysis.measure.schema import fault_of
+from harness.tests.fp8 import Problem, error, gain, run
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = load_fp8(ROOT)
+
+
+def own_config(version: str) -> Fp8Config:
+    config = VERSIONS[version].header.config
+    assert isinstance(config, Fp8Config)
+    return config
+
+
+CASES = [
+    pytest.param(name, own_config(name).replace(dtype=dtype), id=f"{name}-{dtype.name}")
+    for name in VERSIONS
+    for dtype in Dtype
+]
+ACCURATE = [name for name in VERSIONS if own_config(name).flush_blocks]
+FAST = [name for name in VERSIONS if not own_config(name).flush_blocks]
+
+
+def ptx_of(version: str) -> Path:
+    path = ROOT / f"build/{version}/{version}.ptx"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not built: make {version}")
+    return path
+
+
+@cache
+def module_of(version: str) -> emu.Module:
+    return emu.Module(ptx_of(version))
+
+
+def assert_right(version: str, config: Fp8Config, problem: Problem, schedule: int = 0) -> None:
+    """A rounding of P is off by up to 2^-4; of many, with signs of their own, far less is left."""
+    got, LSE = run(module_of(version), config, problem, schedule=schedule)
+    right, right_LSE = problem.exact
+    assert error(got, right) < 0.05
+    assert np.abs(LSE - right_LSE).max() < (0.05 if config.rounded_sums else 0.01)
+
+
+def shapes(config: Fp8Config) -> Iterator[Problem]:
+    """A block alone and several; where any length goes, some that fill no block."""
+    yield Problem(config.B_r, config.B_c, seed=1)
+    yield Problem(config.B_r, 3 * config.B_c, descale=(0.5, 4.0, 3.0), seed=2)
+    if config.any_length:
+        yield Problem(70, 131, seed=3)
+    if config.causal:
+        yield Problem(150, 200, causal=True, seed=4)
+
+
+@pytest.mark.parametrize(("version", "config"), CASES)
+def test_every_shape_is_right(version: str, config: Fp8Config) -> None:
+    for problem in shapes(config):
+        assert_right(version, config, problem, schedule=7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("version", "config"), CASES)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_problems_are_right_in_any_order_of_warps(version: str, config: Fp8Config, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    queries, keys = config.B_r * int(rng.integers(1, 3)), config.B_c * int(rng.integers(1, 6))
+    if config.any_length:
+        queries, keys = int(rng.integers(1, queries + 1)), int(rng.integers(1, keys + 1))
+    causal = bool(config.causal and rng.integers(2))
+    problem = Problem(queries, max(keys, queries) if causal else keys, float(rng.choice([0.5, 1, 2])), causal=causal)
+    for schedule in (0, seed + 1):
+        assert_right(version, config, problem, schedule)
+
+
+def test_the_same_bits_in_every_order() -> None:
+    for version in VERSIONS:
+        config = own_config(version)
+        problem = Problem(config.B_r, 3 * config.B_c, seed=3)
+        first, second = (run(module_of(version), config, problem, schedule=seed)[0] for seed in (0, 5))
+        assert (first == second).all(), version
+
+
+# ---- the cut sums (docs/emulator.md) ---------------------------------------------------------------------------------
+
+
+def gain_of(version: str, keys: int) -> float:
+    config = own_config(version)
+    problem = (
+        Problem(16, -(-keys // config.B_c) * config.B_c, V_mean=1)
+        if config.any_length
+        else Problem(config.B_r, keys, V_mean=1)
+    )
+    return gain(run(module_of(version), config, problem)[0], problem.exact[0])
+
+
+def test_a_mean_of_V_shrinks_with_the_keys() -> None:
+    """FlashAttention-3 and cuDNN lost 5.0 % at 4096 keys and 18.4 % at 16384 on an H200."""
+    few, many = (gain_of("f01", keys) for keys in (128, 512))
+    assert many < 2 * few < 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", FAST)
+def test_without_a_flush_the_loss_grows(version: str) -> None:
+    few, many = (gain_of(version, keys) for keys in (512, 2048))
+    assert many < 2 * few < 0 and many < -0.015
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ACCURATE)
+def test_with_a_flush_it_stays(version: str) -> None:
+    few, many = (gain_of(version, keys) for keys in (512, 2048))
+    assert abs(few) < 0.005 and abs(many) < 0.005
+
+
+# ---- planted mistakes ------------------------------------------------------------------------------------------------
+
+BARRIERS = r"\n\tbar(?:rier)?\.sync[^\n;]*;|\n\tfence\.proxy\.async[^\n;]*;"
+WAITS = r"mbarrier\.try_wait\.parity\.shared\.b64 p,[^;]*;"
+
+
+def broken(text: str, symbol: str) -> Iterator[str]:
+    """The PTX without one barrier or fence of a kernel, and with one wait that is over at once."""
+    start = text.index(f".entry {symbol}(")
+    end = text.find(".entry ", start + 1)
+    body = text[start : end if end >= 0 else len(text)]
+    for pattern, instead in ((BARRIERS, ""), (WAITS, "setp.eq.u32 p, 0, 0;")):
+        for found in re.finditer(pattern, body):
+            yield text[: start + found.start()] + instead + text[start + found.end() :]
+
+
+def findings_of(text: str, config: Fp8Config, schedules: tuple[int, ...]) -> set[str]:
+    """Classes of what the emulator reports."""
+    problem = Problem(config.B_r, 4 * config.B_c)
+    found: set[str] = set()
+    for schedule in schedules:
+        try:
+            run(emu.Module(text), config, problem, schedule=schedule, first_finding_only=True)
+        except emu.FindingsError as raised:
+            found |= {finding.kind for finding in raised.findings}
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_missing_barrier_is_reported(version: str) -> None:
+    config = own_config(version)
+    (text, *_) = broken(ptx_of(version).read_text(), config.symbol())
+    assert findings_of(text, config, (1,))
+
+
+# Waits whose end follows from others: the first copy into each stage finds it empty.
+IMPLIED: dict[str, int] = {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_barrier_and_every_wait_is_missed(version: str) -> None:
+    config = own_config(version)
+    found = [findings_of(text, config, (0, 1, 2, 3)) for text in broken(ptx_of(version).read_text(), config.symbol())]
+    assert found.count(set()) == IMPLIED.get(version, 0), found
+
+
+# ---- the executable --------------------------------------------------------------------------------------------------
+
+
+def executable(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = ROOT / f"bin/{version}"
+    if not path.exists():
+        pytest.skip(f"bin/{version} is not built: make {version}")
+    command = [str(path), "--backend", "emu", "--heads", "1", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+# Warp instructions, wgmma and wavefronts of 128 queries on 256 keys, as for the versions of the ladder: a change is
+# either meant or a mistake.
+GOLDEN = {
+    "f01": (11608, 128, 256, 256),
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_record_says_what_was_computed(version: str) -> None:
+    rows = str(own_config(version).B_r)
+    done = executable(version, "--seq-q", rows, "--seq-k", "256", "--lse", "--descale-v", "2", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert not fault_of(record)
+    problem, total = record["problem"], record["counters"]["total"]
+    assert (problem["dtype"], problem["output_dtype"], problem["descale_v"]) == ("e4m3", "fp16", 2)
+    assert record["check"]["pass"] and record["counters"]["findings"] == 0
+    assert (total["executed"], total["wgmma"], total["wavefronts"], total["ideal"]) == GOLDEN[version]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--descale-q", "0"), "--descale-q '0': must be from 1e-30 to 1e+30"),
+        (("--descale-k", "-1"), "--descale-k '-1': must be from"),
+        (("--descale-v", "nan"), "--descale-v 'nan': must be a number"),
+        (("--descale-v", "inf"), "--descale-v 'inf': must be a number"),
+        (("--d-head", "64"), "--d-head 64: f01 is for 128"),
+        (("--causal",), "--causal: take a config with the word causal"),
+        (("--seq", "100"), "--seq 100: must be a multiple of 128"),
+        (("--seq-q", "128", "--seq-k", "100"), "--seq-k 100: must be a multiple of 128"),
+        (("--window", "3,0"), "--window: fp8 kernels do not take it"),
+        (("--layout", "bhsd"), "--layout: fp8 kernels take contiguous tensors"),
+        (("--kv-heads", "1", "--heads", "2"), "--kv-heads: fp8 kernels have as many KV heads as heads"),
+    ],
+)
+def test_what_a_version_cannot_is_refused(arguments: tuple[str, ...], sentence: str) -> None:
+    done = executable("f01", *arguments)
+    assert done.returncode == 2 and sentence in done.stderr
