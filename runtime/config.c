@@ -19,11 +19,11 @@ struct field {
     size_t offset;
 };
 #define TYPE_OF(name)                                                                                                  \
-    _Generic(((KernelConfig *)0)->name, bool                                                                           \
-             : TYPE_BOOL, int                                                                                          \
-             : TYPE_INT, enum dtype                                                                                    \
-             : TYPE_DTYPE, enum instruction                                                                            \
-             : TYPE_INSTRUCTION)
+    _Generic(((KernelConfig *)0)->name,                                                                                \
+        bool: TYPE_BOOL,                                                                                               \
+        int: TYPE_INT,                                                                                                 \
+        enum dtype: TYPE_DTYPE,                                                                                        \
+        enum instruction: TYPE_INSTRUCTION)
 #define ROW(name, word, mma_sync, wgmma) {#name, word, mma_sync, wgmma, TYPE_OF(name), offsetof(KernelConfig, name)},
 
 static const struct field LADDER_FIELDS[] = {
