@@ -3,14 +3,13 @@
  * Time is a counter of the CTA that ticks at every synchronisation. An access carries the stamp its warp has then.
  * "Ordered before a thread" means one of:
  *   - stamp <= m->base: every thread has passed a barrier of the whole CTA since;
- *   - the same thread made it, or the same warp did and stamp <= warp.synced: a bar.warp.sync lies between;
- *   - the thread's own clock says so: vector clocks per thread, kept only for entries with mbarriers, flags or
- *     barriers of a part of the CTA (entry.needs_clocks), where m->clocks[thread][other] is the last stamp of other
+ *   - the same thread made it, or the same warp did and stamp <= warp.synced: a bar.warp.sync of all lanes lies
+ * between;
+ *   - the thread's own clock says so: vector clocks per thread, kept only for entries with mbarriers, flags, barriers
+ *     of a part of the CTA or of a warp (entry.needs_clocks), where m->clocks[thread][other] is the last stamp of other
  *     that thread knows
  *   - for the target of a bulk copy, the thread's own clock says so of the engine of its mbarrier: it has waited for
  *     the phase that the copy belongs to, or knows of a wait
- * A bar.warp.sync of some lanes is taken to order all lanes of the warp: that can hide a race, never invent one.
- *
  * A cell covers the narrowest access of the entry to shared memory. It remembers the last write and the last read;
  * reads by several lanes or warps that are not ordered are kept as "many", which is enough to find a later unordered
  * write. With vector clocks it remembers for each warp which lanes read last.
@@ -174,15 +173,26 @@ void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clock
     }
 }
 
+/* Lanes tell each other what they know; those outside of the mask learn nothing, and nobody learns of them. */
+static void sync_some(machine *m, warp *w, uint32_t mask) {
+    uint32_t all[MOST_CLOCKS] = {0};
+    emu_clock_publish(m, w, mask, all);
+    emu_clock_acquire(m, w, mask, all);
+    emu_clock_tick(m, w);
+}
+
 void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
+    if (m->clocks && live_lanes(w) & ~mask) {
+        sync_some(m, w, mask);
+        return;
+    }
     w->synced = w->clock;
     if (m->clocks && !w->together) {
         uint32_t all[MOST_CLOCKS] = {0};
         for (uint32_t rest = mask; rest; rest &= rest - 1)
             take_later(all, row_of(m, w, first_lane(rest)), m->clock_width);
-        w->together = !(live_lanes(w) & ~mask);
-        if (w->together) memcpy(row_of(m, w, 0), all, m->clock_width * sizeof *all);
-        if (!w->together) emu_clock_acquire(m, w, mask, all);
+        w->together = true;
+        memcpy(row_of(m, w, 0), all, m->clock_width * sizeof *all);
     }
     emu_clock_tick(m, w);
 }

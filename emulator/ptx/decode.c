@@ -104,6 +104,13 @@ static void note_flags(const entry *code, op *o) {
     if (code->has_fence && access && o->flags & FLAG_MAY_ORDER) o->flags |= FLAG_ORDERS;
 }
 
+/* A bar.warp.sync that may leave lanes out. */
+static bool orders_some_lanes(const entry *code, const op *o) {
+    if (o->kind != OP_WARP_BARRIER) return false;
+    const virtual_register *mask = &code->registers[o->r[0]];
+    return mask->kind != REGISTER_CONSTANT || (uint32_t)mask->value != ALL_LANES;
+}
+
 static void note_shared_use(entry *code, const op *o) {
     bool shared = o->space == SPACE_SHARED || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER;
     if ((o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) && shared &&
@@ -124,6 +131,7 @@ static void note_shared_use(entry *code, const op *o) {
         code->uses_cluster = code->needs_clocks = true;
     if (o->flags & FLAG_ORDERS && (o->kind == OP_STORE || o->kind == OP_ATOMIC) && shared) code->needs_clocks = true;
     if (o->kind == OP_BARRIER && (o->sources > 1 || o->detail == BARRIER_ARRIVE)) code->needs_clocks = true;
+    if (orders_some_lanes(code, o)) code->needs_clocks = true;
 }
 
 decoder *emu_decode_begin(loader *load, entry *code) {
@@ -277,13 +285,15 @@ static void size_stack(decoder *dec) {
     code->local_bytes = (uint32_t)bytes;
 }
 
-/* Waits at mbarriers whose answer no op reads. */
+/* Waits at mbarriers whose answer no op reads, but for branches that lead on either way. */
 static void note_unheeded(decoder *dec) {
     entry *code = dec->code;
     bool *read = emu_load_alloc(dec->load, (size_t)code->predicate_count + 1);
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
-        const uint16_t reads[] = {o->guard, o->kind == OP_COMPARE ? NO_PREDICATE : o->p[1], o->p[2]};
+        const bool leads_on = o->kind == OP_BRANCH && (size_t)o->target == i + 1;
+        const uint16_t reads[] = {leads_on ? NO_PREDICATE : o->guard, o->kind == OP_COMPARE ? NO_PREDICATE : o->p[1],
+                                  o->p[2]};
         for (int k = 0; k < 3; k++)
             if (reads[k] != NO_PREDICATE) read[reads[k]] = true;
     }

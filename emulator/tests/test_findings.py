@@ -181,6 +181,30 @@ bar.warp.sync -1;
 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%y}, ROW;"""
 )
 
+# Each lane stores a word, and reads that of the lane OTHER away: SYNC lies between.
+BY_HALVES = (
+    START
+    + """.reg .b32 %o, %m;
+.reg .pred %low;
+mov.u32 %o, smem;
+xor.b32 %m, %t, OTHER;
+mad.lo.s32 %o, %m, 4, %o;
+setp.lt.u32 %low, %t, 16;
+selp.b32 %m, 0xffff, 0xffff0000, %low;
+.loc 1 11 0
+st.shared.u32 [%s], %t;
+SYNC
+.loc 1 12 0
+ld.shared.u32 %x, [%o];"""
+)
+ITS_HALF = "bar.warp.sync %m;"
+APART = "@%low bra.uni low;\nbar.warp.sync 0xffff0000;\nbra.uni on;\nlow:\nbar.warp.sync 0xffff;\non:"
+
+
+def by_halves(other: int, sync: str) -> str:
+    return BY_HALVES.replace("OTHER", str(other)).replace("SYNC", sync)
+
+
 DEFECTS = [
     Defect(
         "race",
@@ -190,6 +214,34 @@ DEFECTS = [
         START + ".loc 1 11 0\nst.shared.u32 [%s], %t;\nbar.sync 0;\nxor.b32 %x, %s, 128;\n.loc 1 13 0\n"
         "ld.shared.u32 %y, [%x];",
         ["lesson.cu:11", "lesson.cu:13", "CTA (0, 0, 0)", "warp 0", "warp 1", "lane"],
+    ),
+    Defect(
+        "race",
+        "lanes that the mask of a __syncwarp leaves out",
+        by_halves(16, ITS_HALF),
+        by_halves(15, ITS_HALF),
+        ["in shared memory", "lesson.cu:11", "lesson.cu:12", "__syncwarp"],
+        block=32,
+    ),
+    Defect(
+        "race",
+        "a __syncwarp of each half, at two places",
+        by_halves(16, APART),
+        by_halves(16, APART + "\nbar.warp.sync -1;"),
+        ["in shared memory", "lesson.cu:11", "lesson.cu:12"],
+        block=32,
+    ),
+    Defect(
+        "race",
+        "lanes outside of a __syncwarp write what those in it have read",
+        by_halves(15, ITS_HALF + "\n.loc 1 13 0\n@%low st.shared.u32 [%s+64], 0;").replace(
+            "ld.shared.u32", "@!%low ld.shared.u32"
+        ),
+        by_halves(15, "bar.warp.sync -1;\n.loc 1 13 0\n@%low st.shared.u32 [%s+64], 0;\nbar.warp.sync -1;").replace(
+            "ld.shared.u32", "@!%low ld.shared.u32"
+        ),
+        ["in shared memory", "lesson.cu:11", "lesson.cu:13"],
+        block=32,
     ),
     Defect(
         "race",

@@ -171,6 +171,8 @@ def fetched(fence: str = "", behind: str = "") -> str:
     return FETCHED.replace("FENCE", fence).replace("BEHIND", behind)
 
 
+HALVES = ".reg .b32 %m;\n.reg .pred %low;\nand.b32 %m, %t, 31;\nsetp.lt.u32 %low, %m, 16;\n"
+HALVES += "selp.b32 %m, 0xffff, 0xffff0000, %low;\nbar.warp.sync %m;"
 ASYNC = "mad.lo.u32 %s, %t, 4, %s;\ncp.async.ca.shared.global [%s], [%o], 4;\ncp.async.wait_all;"
 BETWEEN_CTAS = ["in global memory", "of buffer 'argument 0'", "Only the end of the kernel orders CTAs"]
 
@@ -186,6 +188,10 @@ GLOBAL = [
     Defect("race", "a word of another lane, without __syncwarp",
            after_store("").replace("xor.b32 %i, %i, 32", "xor.b32 %i, %i, 1"),
            after_store("bar.warp.sync -1;").replace("xor.b32 %i, %i, 32", "xor.b32 %i, %i, 1"),
+           ["in global memory", "__syncwarp"], **BUFFERS),
+    Defect("race", "a word of a lane that the mask of a __syncwarp leaves out",
+           after_store(HALVES).replace("xor.b32 %i, %i, 32", "xor.b32 %i, %i, 16"),
+           after_store(HALVES).replace("xor.b32 %i, %i, 32", "xor.b32 %i, %i, 15"),
            ["in global memory", "__syncwarp"], **BUFFERS),
     Defect("race", "cp.async from a word that another warp has stored",
            START + "st.global.u32 [%p], %t;\n.loc 1 14 0\n" + ASYNC,
