@@ -107,24 +107,25 @@ typedef struct emu_trace {
 } emu_trace;
 
 typedef struct emu_launch {
-    int entry;               /* index, 0 <= entry < emu_entry_count() */
-    uint32_t grid[3];        /* CTAs */
-    uint32_t block[3];       /* threads; at most 1024 in all, and 64 in z */
-    uint32_t cluster[3];     /* CTAs, at most 8 in all, which divide the grid; all 0: as the entry says, or none */
-    uint32_t dynamic_shared; /* bytes */
-    const void *params;      /* the parameter block, borrowed; NULL where the entry has no parameters */
-    size_t param_bytes;      /* must equal that of the entry */
-    bool checks;             /* races, uninitialised data, data in flight, outputs; bounds are always checked */
-    uint64_t schedule;       /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
-    int delay_warp;          /* of each CTA: it waits before an instruction until nothing else can happen */
-    int delay_line;          /* PTX line of that; 0 for none */
-    uint64_t race_memory;    /* bytes that the search for races in global memory may take; 0 for 1 GiB */
-    int threads;             /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
-    uint64_t step_limit;     /* warp instructions of one CTA; 0 for the default of 4e9 */
-    bool first_finding_only; /* a finding ends the run, like a fault */
-    const char *ignore;      /* findings not to report: "race@12,misaligned", CLASS or CLASS@LINE; NULL for none */
-    FILE *output;            /* what device printf writes, CTA by CTA; borrowed, NULL drops it */
-    emu_trace trace;         /* tracing runs the CTAs in order on one thread */
+    int entry;                /* index, 0 <= entry < emu_entry_count() */
+    uint32_t grid[3];         /* CTAs */
+    uint32_t block[3];        /* threads; at most 1024 in all, and 64 in z */
+    uint32_t cluster[3];      /* CTAs, at most 8 in all, which divide the grid; all 0: as the entry says, or none */
+    uint32_t dynamic_shared;  /* bytes */
+    const void *params;       /* the parameter block, borrowed; NULL where the entry has no parameters */
+    size_t param_bytes;       /* must equal that of the entry */
+    bool checks;              /* races, uninitialised data, data in flight, outputs; bounds are always checked */
+    uint64_t schedule;        /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
+    int delay_warp;           /* of each CTA: it waits before an instruction until nothing else can happen */
+    int delay_line;           /* PTX line of that; 0 for none */
+    bool wgmma_wait_per_warp; /* a wgmma.wait_group says nothing of the other three warps' reads of shared memory */
+    uint64_t race_memory;     /* bytes that the search for races in global memory may take; 0 for 1 GiB */
+    int threads;              /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
+    uint64_t step_limit;      /* warp instructions of one CTA; 0 for the default of 4e9 */
+    bool first_finding_only;  /* a finding ends the run, like a fault */
+    const char *ignore;       /* findings not to report: "race@12,misaligned", CLASS or CLASS@LINE; NULL for none */
+    FILE *output;             /* what device printf writes, CTA by CTA; borrowed, NULL drops it */
+    emu_trace trace;          /* tracing runs the CTAs in order on one thread */
 } emu_launch;
 
 /* Classes of findings. The names that emu_class_name() gives are part of the interface. */

@@ -110,14 +110,15 @@ enum status gpu_open(struct backend **backend, int device, bool timed, struct fa
 
 /* How the emulator runs a launch. */
 struct emulation {
-    bool checks;        /* look for races and uninitialised data */
-    bool tables;        /* struct counts has them by instruction */
-    bool progress;      /* say on standard error how far a launch has come */
-    int threads;        /* 0: one per core */
-    uint64_t schedule;  /* seed of the order of warps; 0 runs each warp until it must wait */
-    const char *trace;  /* as emu_parse_trace() reads it, borrowed; NULL: none */
-    FILE *trace_to;     /* borrowed */
-    const char *events; /* file for the events of a launch, borrowed; NULL: none */
+    bool checks;              /* look for races and uninitialised data */
+    bool wgmma_wait_per_warp; /* as in emu_launch */
+    bool tables;              /* struct counts has them by instruction */
+    bool progress;            /* say on standard error how far a launch has come */
+    int threads;              /* 0: one per core */
+    uint64_t schedule;        /* seed of the order of warps; 0 runs each warp until it must wait */
+    const char *trace;        /* as emu_parse_trace() reads it, borrowed; NULL: none */
+    FILE *trace_to;           /* borrowed */
+    const char *events;       /* file for the events of a launch, borrowed; NULL: none */
 };
 
 /* Open the emulator on the embedded PTX. STATUS_USAGE where a trace is asked for and is none. */

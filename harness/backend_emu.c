@@ -174,6 +174,7 @@ static emu_launch make_launch(const struct emu *emu, const struct problem *probl
                         .block = {shape.threads, 1, 1},
                         .dynamic_shared = shape.smem_bytes,
                         .checks = emu->how.checks,
+                        .wgmma_wait_per_warp = emu->how.wgmma_wait_per_warp,
                         .schedule = emu->how.schedule,
                         .threads = emu->how.threads,
                         .output = stderr,

@@ -94,6 +94,7 @@ static enum status choose_instances(struct session *session) {
 static enum status open_emulator(struct session *session) {
     const struct options *options = &session->options;
     const struct emulation how = {.checks = options->checks,
+                                  .wgmma_wait_per_warp = options->wgmma_wait_per_warp,
                                   .tables = options->counters,
                                   .progress = !options->quiet,
                                   .threads = (int)options->threads,

@@ -66,7 +66,7 @@ struct options {
     const char *trace;        /* as emu_parse_trace() reads it, or NULL */
     const char *trace_events; /* file, or NULL */
     int64_t schedule;
-    bool checks;
+    bool checks, wgmma_wait_per_warp;
     int64_t threads;    /* 0: one per core */
     const char *output; /* file for O, or NULL */
     const char *dump;   /* file, or NULL */

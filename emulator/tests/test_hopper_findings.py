@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,8 @@ def test_defect_is_reported(defect: Defect, tmp_path: Path) -> None:
 @pytest.mark.parametrize("defect", HOPPER, ids=str)
 def test_legal_twin_is_silent(defect: Defect, tmp_path: Path) -> None:
     check_silent(defect, tmp_path)
+
+
+@pytest.mark.parametrize("defect", [each for each in HOPPER if each.options == ["--wgmma-wait-per-warp"]], ids=str)
+def test_a_wgmma_wait_is_one_of_the_warpgroup_unless_asked(defect: Defect, tmp_path: Path) -> None:
+    check_silent(replace(defect, good=defect.bad, options=[]), tmp_path)

@@ -39,7 +39,7 @@ typedef struct options {
     double tolerance;
     emu_trace trace;
     char ignore[2048];
-    bool checks, counters, first, list, forms, orders, help;
+    bool checks, wgmma_wait_per_warp, counters, first, list, forms, orders, help;
 } options;
 
 /* ---- options ---- */
@@ -205,6 +205,8 @@ static const option option_table[] = {
     {"--delay", "WARP@LINE", CALL, 0, 0, set_delay,
      "let a warp of each CTA wait before a line of the PTX until nothing else can happen"},
     {"--checks", "on|off", CALL, 0, 0, set_checks, "look for races, uninitialised data and the like (on)"},
+    {"--wgmma-wait-per-warp", NULL, FLAG, AT(wgmma_wait_per_warp), 0, NULL,
+     "a wgmma.wait_group of one warp does not say that the other three of its warpgroup have read"},
     {"--threads", "N", NUMBER, AT(threads), 1024, NULL,
      "host threads, 0 for one a core (0); results do not depend on it"},
     {"--seed", "N", NUMBER, AT(seed), UINT64_MAX, NULL, "of buffers filled with rand (1)"},
@@ -459,6 +461,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .threads = (int)options->threads,
                          .output = stdout,
                          .step_limit = options->steps,
+                         .wgmma_wait_per_warp = options->wgmma_wait_per_warp,
                          .race_memory = options->race_memory,
                          .first_finding_only = options->first,
                          .ignore = options->ignore,

@@ -239,6 +239,10 @@ st.shared.u32 [%a+64], %t;
 mbarrier.arrive.shared.b64 %state, [%s];
 end:"""
 )
+ASKED_ONCE = WAITED_ONCE.replace("try_wait", "test_wait")
+# Warps 0 to 3 wait for their products, then the four, or warp 0 alone, tell warps 4 to 7.
+TOLD_BY = AFTER_THE_READERS.replace("HEAR", "bar.sync 1, HEARD;")
+TOLD_BY_ONE = TOLD_BY.replace("TELL", "setp.lt.u32 %q, %t, 32;\n@%q bar.arrive 1, 160;").replace("HEARD", "160")
 # Thread 0 copies 64 bytes twice, by two mbarriers: warp 1 waits for the first copy, warp 0 for what WAITS says.
 TWO_COPIES = (
     MBARRIER
@@ -292,6 +296,40 @@ HOPPER = [
         WAITED_ONCE.replace("CHECK", "selp.u32 %ok, 1, 0, %done;\nsetp.eq.u32 %q, %ok, 0;\n@%q bra wait;"),
         ["in shared memory", "lesson.cu:72", "lesson.cu:73"],
         options=["--schedule", "2"],  # in which the answer is no
+    ),
+    Defect(
+        "barrier-misuse",
+        "a test_wait whose answer nothing looks at",
+        ASKED_ONCE.replace("CHECK", ""),
+        ASKED_ONCE.replace("CHECK", "@!%done bra wait;"),
+        ["Nothing looks at the answer of this mbarrier.test_wait", "it does not wait", "lesson.cu:70"],
+    ),
+    Defect(
+        "barrier-misuse",
+        "a test_wait whose branch leads on either way",
+        ASKED_ONCE.replace("CHECK", "@%done bra ready;\nready:"),
+        ASKED_ONCE.replace("CHECK", "@%done bra ready;\nbra.uni wait;\nready:"),
+        ["Nothing looks at the answer of this mbarrier.test_wait", "lesson.cu:70"],
+    ),
+    Defect(
+        "race",
+        "a test_wait that is no loop",
+        ASKED_ONCE.replace("CHECK", "selp.u32 %ok, 1, 0, %done;"),
+        ASKED_ONCE.replace("CHECK", "selp.u32 %ok, 1, 0, %done;\nsetp.eq.u32 %q, %ok, 0;\n@%q bra wait;"),
+        ["in shared memory", "lesson.cu:72", "lesson.cu:73"],
+        options=["--schedule", "2"],  # in which the answer is no
+    ),
+    Defect(
+        "race",
+        "one warp's wgmma.wait_group taken for its warpgroup",
+        TOLD_BY_ONE,
+        TOLD_BY.replace("TELL", "bar.arrive 1, 256;").replace("HEARD", "256"),
+        ["what another thread read", "The other thread: warp 1", "lesson.cu:30", "lesson.cu:33"],
+        block=256,
+        directives=WGMMA_SHARED,
+        params=".param .u64 data",
+        args=["buf:u32:1"],
+        options=["--wgmma-wait-per-warp"],
     ),
     Defect(
         "async-in-flight",
