@@ -41,6 +41,11 @@ class Interval:
     def __str__(self) -> str:
         return f"{self.mid:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
+    def plus_minus(self) -> str:
+        """For tables: the estimate ± half the width of the interval."""
+        half = (self.high - self.low) / 2
+        return f"{self.mid:.3f} ± {half:.3f}" if half >= 0.0005 else f"{self.mid:.3f} ± < 0.0005"
+
 
 @dataclass(frozen=True)
 class Round:

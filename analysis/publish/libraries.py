@@ -71,7 +71,7 @@ def fastest(steps: Sequence[Step]) -> Step:
 def libraries_table(folder: Path, steps: Sequence[Step]) -> Table:
     """One row per subject and type, one column per length: TFLOP/s, and in brackets speed / FlashAttention-2's."""
     records, best = records_of(folder), fastest(steps)
-    versions = {best.name: best.version}
+    versions = {step.name: step.version for step in steps}
     rows: list[Sequence[Cell]] = []
     for dtype in ("fp16", "bf16"):
         problems = [problem_at(seq, dtype) for seq in LENGTHS]
@@ -96,6 +96,7 @@ def lead_table(folder: Path, steps: Sequence[Step]) -> Table:
     A problem of both sizes, such as 16 sequences of 1024, does not make a row of the second one alone.
     """
     records, best = records_of(folder), fastest(steps)
+    versions = {step.name: step.version for step in steps}
     rows: list[Sequence[Cell]] = []
     for peer in COMPARED:
         for dtype in ("fp16", "bf16"):
@@ -103,7 +104,7 @@ def lead_table(folder: Path, steps: Sequence[Step]) -> Table:
             for size, problem in SIZES.items():
                 problems = [problem(seq, dtype) for seq in LENGTHS]
                 mine = of_one_run(records, [best.name, peer], problems)
-                at = [own_records(mine, one, {best.name: best.version}) for one in problems]
+                at = [own_records(mine, one, versions) for one in problems]
                 ratios = [newest_ratio(each, best.name, peer) for each in at]
                 if any(ratio and one not in seen for ratio, one in zip(ratios, problems, strict=True)):
                     rows.append((f"{best.name} / {NAMES[peer]}", dtype, size, *map(_interval, ratios)))
@@ -112,7 +113,7 @@ def lead_table(folder: Path, steps: Sequence[Step]) -> Table:
 
 
 def _interval(ratio: Interval | None) -> str:
-    return f"{ratio.mid:.3f} ± {(ratio.high - ratio.low) / 2:.3f}" if ratio else NOT_MEASURED
+    return ratio.plus_minus() if ratio else NOT_MEASURED
 
 
 def _shown(row: Row | None) -> str:

@@ -197,7 +197,8 @@ def newest_rows(
 ) -> dict[str, Measured]:
     """Each subject's row in the newest run that holds it and FlashAttention-2; one that no such run holds is left out.
 
-    A version counts in its own configuration alone, with the problem's type.
+    A version counts in its own configuration alone, with the problem's type. Give all versions, also those that are not
+    asked for: the scatter of all that a run holds makes the width of each interval.
     """
     mine = own_records(records, problem, versions)
     found: dict[str, Measured] = {}
@@ -247,7 +248,10 @@ def of_one_run(records: Sequence[Record], subjects: Sequence[str], problems: Seq
 
 
 def newest_ratio(records: Sequence[Record], subject: str, reference: str) -> Interval | None:
-    """Speed of one subject divided by another's, in the newest run of both; `records` are of one problem."""
+    """Speed of one subject divided by another's, in the newest run of both.
+
+    `records` are all of one problem, those of other subjects too: the run's scatter makes the width of the interval.
+    """
     try:
         run = latest_run(records, [subject, reference])
     except RecordError:
@@ -259,7 +263,11 @@ def newest_ratio(records: Sequence[Record], subject: str, reference: str) -> Int
 def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str, Version]) -> dict[str, Speed]:
     """The speed of every version that was measured at the problem beside FlashAttention-2."""
     rows = newest_rows(records, problem, versions, list(versions))
-    return {name: Speed(records[0].device, row.tflops, row.ratio, row.sm_ghz) for name, row in rows.items()}
+    return {name: speed_of(records, row) for name, row in rows.items()}
+
+
+def speed_of(records: Sequence[Record], row: Measured) -> Speed:
+    return Speed(records[0].device, row.tflops, row.ratio, row.sm_ghz)
 
 
 def lengths_in(records: Sequence[Record], versions: Mapping[str, Version]) -> dict[int, dict[str, Speed]]:
@@ -275,7 +283,8 @@ def lengths_in(records: Sequence[Record], versions: Mapping[str, Version]) -> di
     for run, mine in by_run.items():
         there = [record for record in own if run in (None, record.run_id)]
         for seq, problem in zip(LENGTHS, problems, strict=True):
-            found[seq] |= speeds_at(there, problem, mine)
+            rows = newest_rows(there, problem, versions, list(mine))
+            found[seq] |= {name: speed_of(there, row) for name, row in rows.items()}
     return found
 
 

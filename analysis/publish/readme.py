@@ -116,10 +116,7 @@ def wavefronts(step: Step) -> str:
 
 def ratio(speed: Speed | None) -> str:
     """Speed divided by FlashAttention-2's, ± the half-width of the 95 % interval."""
-    if speed is None or speed.ratio is None:
-        return NOT_MEASURED
-    half = (speed.ratio.high - speed.ratio.low) / 2
-    return f"{speed.ratio.mid:.3f} ± {half:.3f}" if half >= 0.0005 else f"{speed.ratio.mid:.3f} ± < 0.0005"
+    return speed.ratio.plus_minus() if speed and speed.ratio else NOT_MEASURED
 
 
 def speed_cells(step: Step, gpus: Sequence[str]) -> list[Cell]:

@@ -123,6 +123,7 @@ def record(
     config: str = "",
     dtype: str = HEADLINE.dtype,
     problem: Problem = HEADLINE,
+    at: int = 0,
     **more: Any,
 ) -> Record:
     raw: dict[str, Any] = {
@@ -138,7 +139,7 @@ def record(
         },
         "timing": {"samples_ns": [ns, ns * 1.01, ns * 0.99]},
         "check": {"pass": passed},
-        "run": {"id": run, "round": 0},
+        "run": {"id": run, "round": at},
         "version" if subject.startswith("v") else "peer": subject,
         "library": "PyTorch 9",
         "config": config,
@@ -228,6 +229,29 @@ def test_libraries_stand_beside_the_last_version(checkout: Path) -> None:
     first, second = ladder_table(steps, archs=["sm_80"]).rows
     assert list(first[2:5]) == ["not measured", readme.MISSING, "not measured"]
     assert list(second[2:4]) == ["400", "40"]
+
+
+def test_every_table_prints_one_interval_of_a_comparison(checkout: Path) -> None:
+    """Each interval has the scatter of the whole run, whichever of its subjects a table is about."""
+    own = {name: str(load(root(), name).header.config) for name in ("v01", "v02")}
+    times = {
+        "v01": (100.0, 101.0, 99.0),
+        "v02": (50.0, 50.5, 53.0),
+        "fa2": (80.0, 79.0, 83.0),
+        "fa3": (60.0, 61.0, 60.0),
+    }
+    made = [
+        record(subject, ns, run, config=own.get(subject, ""), problem=problem_at(seq), at=at)
+        for run, subjects in {"r": times.keys(), "s": ("v01", "fa2")}.items()
+        for seq in LENGTHS
+        for subject in subjects
+        for at, ns in enumerate(times[subject])
+    ]
+    steps = bench(checkout, *made)
+    row = next(row for row in lead_table(checkout, steps).rows if row[0] == "v02 / FlashAttention-2")
+    in_ladder = steps[1].speeds["h200"]
+    assert in_ladder.ratio and row[3:] == (readme.ratio(in_ladder),) * len(LENGTHS)
+    assert {speed.ratio for speed in steps[1].lengths["h200"].values()} == {in_ladder.ratio}
 
 
 def test_a_library_built_from_its_source_is_named_with_its_version(checkout: Path) -> None:
