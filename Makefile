@@ -85,7 +85,7 @@ $(1): FORCE
 	@$$(parts) printf '%s\n' '$$(call quoted,$(2))' >$$(part); $$(update)
 endef
 
-PARTS := arguments toolkit harness libcuda version library wasm inspect measure peers learn tests
+PARTS := arguments toolkit harness libcuda version library hosts wasm inspect measure peers learn tests
 # `make clean all`: jobs run side by side, and clean must end before others begin. So each goal has a make of its own.
 ifneq ($(and $(filter clean distclean,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)
 include make/arguments.mk

@@ -1,12 +1,11 @@
 """The package flashladder with libflashladder.so in it, as a wheel for any Python 3: `make wheel`, or `pip install .`.
 
-`make lib` builds the library. The wheel's tag says the oldest glibc that has every symbol which the library imports.
-The same sources make the same wheel, byte for byte.
+`make lib` builds the library; with FOR=aarch64 it is for that processor. The tag says the oldest glibc that has
+every symbol which the library imports. The same sources make the same wheel, byte for byte.
 """
 
 import hashlib
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -17,7 +16,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-LIBRARY = ROOT / "lib/libflashladder.so"
+LIBRARY = ROOT / "lib" / os.environ.get("FOR", "") / "libflashladder.so"
+MACHINES = {62: "x86_64", 183: "aarch64"}  # by e_machine of its ELF header
 BUILD = ROOT / "build/wheel"  # of setuptools, which would take build/ itself
 
 
@@ -37,8 +37,9 @@ def version() -> str:
     return f"{release()}+sha{packed.hexdigest()[:12]}"
 
 
-def platform_tag(library: bytes, machine: str) -> str:
+def platform_tag(library: bytes) -> str:
     """manylinux_2_X_MACHINE, 2.X the newest glibc version among the symbols that a shared library imports."""
+    machine = MACHINES[int.from_bytes(library[18:20], "little")]
     versions = [(int(major), int(minor)) for major, minor in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library)]
     if not versions:
         raise SystemExit(f"{LIBRARY.name} names no version of glibc: it is no library for Linux")
@@ -74,7 +75,7 @@ class WheelForAnyPython(bdist_wheel):
     """The machine code knows nothing of Python: one wheel per platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", platform_tag(LIBRARY.read_bytes(), platform.machine())
+        return "py3", "none", platform_tag(LIBRARY.read_bytes())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ the records that they read, and the emulator. The same sources make the same whe
 
 import hashlib
 import os
-import platform
 import runpy
 import shutil
 from pathlib import Path
@@ -70,7 +69,7 @@ class WheelForAnyPython(bdist_wheel):
     """The machine code knows nothing of Python: one wheel per platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", WHEEL["platform_tag"](programs(), platform.machine())
+        return "py3", "none", WHEEL["platform_tag"](programs())
 
 
 if __name__ == "__main__":

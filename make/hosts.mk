@@ -1,0 +1,34 @@
+# The library for another processor: the same kernels, and C that zig compiles.
+#
+#     library/, runtime/, emulator/ ─────────┐
+#     build/vNN/library.ptx + build/vNN/cubins ┴─ zig cc ─► lib/FOR/libflashladder.so ─ make wheel FOR=… ─► dist/
+#
+# zig brings headers and libc of each target; 2.17 is the oldest glibc of aarch64. Without -ffp-contract=off its clang
+# fuses a * b + c where a processor can, and the emulator's sums would have other bits.
+
+TARGET_aarch64 := aarch64-linux-gnu.2.17
+ifneq ($(FOR),)
+$(if $(TARGET_$(FOR)),,$(error FOR=$(FOR): one of: aarch64; without FOR= it is for this machine))
+FOR_BUILD := $(BUILD)/for/$(FOR)
+FOR_CC := ZIG_LOCAL_CACHE_DIR=$(FOR_BUILD)/cache ZIG_GLOBAL_CACHE_DIR=$(FOR_BUILD)/cache \
+	$(SITE)/bin/python -m ziglang cc -target $(TARGET_$(FOR)) -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -g0 -fPIC \
+	-fvisibility=hidden -pthread -I. -I$(BUILD) -Wall -Wextra -Wno-psabi -Wno-unknown-pragmas -Werror
+$(eval $(call stamp,$(FOR_BUILD)/flags,$$(FOR_CC) $$(EMBEDDED)))
+FOR_VERSIONS := $(foreach v,$(EMBEDDED),$(addprefix $(FOR_BUILD)/$(call identifier,$v),.o .code.o))
+$(FOR_VERSIONS): $(FOR_BUILD)/flags | $(SITE)/site.installed
+define of_version  # $(1) folder of its PTX and cubins, $(2) its identifier, $(3) its architectures
+$(FOR_BUILD)/$(2).o: library/version.c $(1)/about.h $(BUILD)/toolkit.h
+	$$(call say,CC,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
+		-DENTRY=fl_$(2)_entry -I$(1) -c -o $$(part) $$<; $$(whole)
+$(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library.ptx $(3:%=$(1)/sm_%.cubin)
+	$$(call say,EMBED,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
+		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1) -c -o $$(part) $$<; $$(whole)
+endef
+$(foreach v,$(EMBEDDED),$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))
+lib/$(FOR)/libflashladder.so: $(filter-out library/version.c,$(wildcard library/*.c runtime/*.c)) $(HEADERS) \
+		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check))) $(BUILD)/library/versions.c \
+		$(FOR_VERSIONS) $(BUILD)/revision.h library/exports.map
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(parts) $(FOR_CC) -shared -o $(part) $(filter %.c %.o,$^) -ldl -lm \
+		-Wl,-soname,$(SONAME),--version-script=library/exports.map; $(whole)
+endif
