@@ -7,6 +7,7 @@ What is not recorded yet is left out, and where nothing is left the picture says
 """
 
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -80,15 +81,20 @@ def _name_versions(axes: Any, steps: Sequence[Step]) -> None:
     axes.set_xticks(range(len(steps)), names, rotation=90 if many else 0, fontsize=small)
 
 
-def bars(values: Sequence[tuple[str, float, str]], mark: float | None = None) -> Any:
-    """Horizontal bars from zero: label, value, and the value as text right of all bars, clear of the line at `mark`."""
-    figure, axes = new_figure(WIDE, 0.6 + 0.22 * len(values))
+def bars(values: Sequence[tuple[str, float, str]], unit: str, mark: float, of_mark: str) -> Any:
+    """Horizontal bars from zero: label, value, and the value as text right of all bars, clear of the line at `mark`.
+
+    `unit` stands below the axis, `of_mark` above the line.
+    """
+    figure, axes = new_figure(WIDE, 0.9 + 0.22 * len(values))
     axes.barh([label for label, _, _ in values], [value for _, value, _ in values], 0.7, color=BLUE)
-    most = max([value for _, value, _ in values] + ([] if mark is None else [mark]))
+    most = max([value for _, value, _ in values] + [mark])
     for place, (_, _, text) in enumerate(values):
         axes.annotate(text, (1.04 * most, place), va="center", fontsize=8)
-    if mark is not None:
-        axes.axvline(mark, color=BLACK, linewidth=0.8, linestyle="--")
+    axes.axvline(mark, color=BLACK, linewidth=0.8, linestyle="--")
+    above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "xytext": (0, 4), "textcoords": "offset points"}
+    axes.annotate(of_mark, (mark, 1), ha="center", fontsize=8, **above)
+    axes.set_xlabel(unit)
     axes.set_xlim(0, 1.14 * most)
     axes.invert_yaxis()
     return figure
@@ -339,7 +345,7 @@ def region_sizes(steps: Sequence[Step], arch: str) -> Any:
 
 def bank_maps() -> Any:
     """Which group of banks holds each chunk of eight rows, as kept plainly and swizzled; one column is outlined."""
-    figure, axes = new_figure(WIDE, 3.2, ncols=2, sharey=True)
+    figure, axes = new_figure(WIDE, 3.6, ncols=2, sharey=True)
     rectangle = importlib.import_module("matplotlib.patches").Rectangle
     colors = [BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY]
     for one, swizzled in zip(axes, (False, True), strict=True):
@@ -356,9 +362,13 @@ def bank_maps() -> Any:
         one.set_title(f"{name}\nchunk 3 of eight rows: {ways} wavefront{'s' if ways > 1 else ''}", fontsize=9)
         one.set_xlim(0, banks.CHUNKS_IN_ROW)
         one.set_ylim(8, 0)
-        one.set_xticks([0, 8, 16], ["0", "128", "256 B"])
+        one.set_xticks([0, 8, 16], ["0", "128", "256"])
+        one.set_xlabel("place in the row, bytes")
         one.set_yticks([row + 0.5 for row in range(8)], [str(row) for row in range(8)])
     axes[0].set_ylabel("row")
+    names = [f"banks {4 * group}–{4 * group + 3}" for group in range(len(colors))]
+    handles = [rectangle((0, 0), 1, 1, facecolor=c, alpha=0.85, label=n) for c, n in zip(colors, names, strict=True)]
+    figure.legend(handles=handles, frameon=False, ncols=8, loc="outside lower center", fontsize=7, columnspacing=1)
     return figure
 
 
@@ -375,17 +385,13 @@ def wavefronts_by_line(lines: Mapping[str, Sequence[Line]], sources: Mapping[str
     )
     for one, (version, found) in zip(axes[:, 0], lines.items(), strict=True):
         busy = [line for line in found if line.wavefronts]
-        names = [" ".join(sources[version][line.line - 1].split())[:44] for line in busy]
-        one.barh(
-            [p - 0.2 for p in range(len(busy))], [line.wavefronts for line in busy], 0.4, color=RED, label="modelled"
-        )
-        one.barh(
-            [p + 0.2 for p in range(len(busy))],
-            [line.ideal for line in busy],
-            0.4,
-            color=SKY,
-            label="the same accesses without conflicts",
-        )
+        names = [_shortened(sources[version][line.line - 1]) for line in busy]
+        for shift, counts, color, label in (
+            (-0.2, [line.wavefronts for line in busy], RED, "counted by the emulator"),
+            (0.2, [line.ideal for line in busy], SKY, "the same accesses without conflicts"),
+        ):
+            drawn = one.barh([p + shift for p in range(len(busy))], counts, 0.4, color=color, label=label)
+            one.bar_label(drawn, [f"{count:,}" for count in counts], padding=3, fontsize=7)
         one.set_yticks(
             range(len(busy)),
             [f"{line.line}: {name}" for line, name in zip(busy, names, strict=True)],
@@ -395,9 +401,15 @@ def wavefronts_by_line(lines: Mapping[str, Sequence[Line]], sources: Mapping[str
         one.invert_yaxis()
         one.set_xscale("log")
         one.set_title(version, loc="left", fontsize=10)
-    axes[-1, 0].set_xlabel("shared-memory wavefronts of the emulator's default problem")
+    axes[-1, 0].set_xlabel("shared-memory wavefronts of the emulator's default problem, logarithmic")
     axes[0, 0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0), fontsize=8)
     return figure
+
+
+def _shortened(line: str, most: int = 44) -> str:
+    """A line of source without the loop that it begins with, and with an ellipsis where it is cut."""
+    text = re.sub(r"^for \(.*?\+\+\) ", "", " ".join(line.split()))
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class Span(NamedTuple):
@@ -440,7 +452,7 @@ def schedules(pictures: Mapping[str, Sequence[Span]], unit: str) -> Any:
 WORK = {
     "K": (GREY, "copy of K, Q"),
     "V": (PINK, "copy of V"),
-    "O": (BLACK, "copy of O"),
+    "O": (YELLOW, "copy of O"),
     "QK": (BLUE, "S = Q Kᵀ"),
     "PV": (SKY, "O += P V"),
     "max": (RED, "largest scores"),
@@ -471,7 +483,7 @@ def pipelines(versions: Mapping[str, Sequence[Work]]) -> Any:
             one.broken_barh(
                 [(each.step, 1)], (bottom, height), facecolor=color, alpha=pale, edgecolor="white", linewidth=0.8
             )
-            ink = BLACK if pale < 1 or color in (SKY, ORANGE, PINK) else "white"
+            ink = BLACK if pale < 1 or color in (SKY, ORANGE, PINK, YELLOW) else "white"
             place = (each.step + 0.5, bottom + height / 2)
             one.text(*place, str(each.block), ha="center", va="center", fontsize=6 if stages == 1 else 4.5, color=ink)
         one.set_yticks(range(len(lanes[version])), lanes[version], fontsize=7)
@@ -483,7 +495,10 @@ def pipelines(versions: Mapping[str, Sequence[Work]]) -> Any:
     axes[-1, 0].set_xlabel("step: begins when all that the work waits for is done")
     patch = importlib.import_module("matplotlib.patches").Patch
     handles = [patch(color=color, label=label) for color, label in WORK.values()]
-    figure.legend(handles=handles, frameon=False, ncols=len(handles) // 2, loc="outside upper center", fontsize=8)
+    if any(each.Q_block % 2 for work in versions.values() for each in work):
+        handles.append(patch(color=BLUE, alpha=0.45, label="paler: next Q block"))
+    columns = (len(handles) + 1) // 2
+    figure.legend(handles=handles, frameon=False, ncols=columns, loc="outside upper center", fontsize=8)
     return figure
 
 
@@ -550,7 +565,7 @@ def config_space(classes: Sequence[tuple[str, Sequence[KernelConfig]]], winner: 
     """Configurations as dots by tile and options; those joined by a colour are one machine code."""
     if not classes:
         return _nothing("no machine code of a search is recorded yet")
-    figure, axes = new_figure(WIDE, 3.4)
+    figure, axes = new_figure(WIDE, 3.8)
     tiles = sorted({(config.B_r, config.B_c) for _, members in classes for config in members})
     options = sorted({_options(config) for _, members in classes for config in members})
     palette = [BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY]
@@ -558,20 +573,26 @@ def config_space(classes: Sequence[tuple[str, Sequence[KernelConfig]]], winner: 
         color = palette[number % len(palette)] if len(members) > 1 else "white"
         for config in members:
             place = (options.index(_options(config)), tiles.index((config.B_r, config.B_c)))
-            axes.scatter(*place, s=90, color=color, edgecolor=BLACK, linewidth=0.6, zorder=2)
+            axes.scatter(*place, s=110, color=color, edgecolor=BLACK, linewidth=0.6, zorder=2)
             if config == winner:
-                axes.scatter(*place, s=260, marker="*", color=BLACK, zorder=3)
+                axes.scatter(*place, s=45, marker="*", color=BLACK, zorder=3, label="the fastest")
     axes.set_xticks(range(len(options)), options, rotation=60, ha="right", fontsize=7)
     axes.set_yticks(range(len(tiles)), [f"{a} × {b}" for a, b in tiles])
     axes.set_ylabel("B_r × B_c")
-    axes.margins(0.08, 0.3)
+    axes.set_xlabel("slices of Q, K and V that are read at a time (0: the whole block), flags")
+    line = importlib.import_module("matplotlib.lines").Line2D
+    for color, label in ((BLUE, "one colour in a row: the same machine code"), ("white", "machine code of its own")):
+        dot = line([], [], linestyle="", marker="o", markersize=9, color=color, markeredgecolor=BLACK, label=label)
+        axes.add_line(dot)
+    _legend(axes, 3)
+    axes.margins(0.04, 0.3)
     return figure
 
 
 def _options(config: KernelConfig) -> str:
     text = f"{config.Q_mma_load_K_tiles}_{config.K_mma_load_K_tiles}_{config.V_mma_load_K_tiles}"
     text += "+buffer" if config.mma_double_buffer_loads else ""
-    return text + ("+opt" if config.optimized_softmax else "")
+    return text + ("+opt_softmax" if config.optimized_softmax else "")
 
 
 def predicted_and_measured(claims: Sequence[predictions.Judged]) -> Any:

@@ -121,7 +121,7 @@ def speed_charts(steps: Sequence[Step]) -> list[Block]:
         ]
         title = f"Speed / FA2, {gpu.upper()}, {HEADLINE_TEXT}"
         alt = f"{title}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
-        charts.append(Picture(f"speed-{gpu}", title, alt, pictures.bars(bars, mark=1.0)))
+        charts.append(Picture(f"speed-{gpu}", title, alt, pictures.bars(bars, "speed / FA2", 1.0, "FlashAttention-2")))
     return charts
 
 

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.path import Path as MplPath
 from matplotlib.text import Text
 
-from analysis.emulate.lines import read_lines
+from analysis.emulate.lines import Line, read_lines
 from analysis.emulate.pipeline import read_pipeline
 from analysis.emulate.ring import read_ring
 from analysis.files import root
@@ -160,12 +160,15 @@ def test_a_picture_of_the_loop_shows_the_figure_of_the_tables() -> None:
 
 def test_bars_are_to_scale_and_their_values_clear_of_the_mark() -> None:
     values = [(f"v{number:02}", value, f"{value:.3f}") for number, value in enumerate((0.2, 0.9, 0.97, 1.0, 1.3))]
-    figure = pictures.bars(values, mark=1.0)
+    figure = pictures.bars(values, "time, ms", 1.0, "goal")
     (axes,) = figure.axes
     assert [bar.get_width() for bar in axes.patches] == [value for _, value, _ in values]
     assert axes.get_xlim()[0] == 0
-    assert [text.get_text() for text in axes.texts] == [text for _, _, text in values]
-    assert {text.xy[0] > 1.3 for text in axes.texts} == {True}
+    assert axes.get_xlabel() == "time, ms"
+    *written, of_mark = axes.texts
+    assert [text.get_text() for text in written] == [text for _, _, text in values]
+    assert {text.xy[0] > 1.3 for text in written} == {True}
+    assert (of_mark.get_text(), of_mark.xy[0]) == ("goal", 1.0)
     assert crossed(figure) == []
 
 
@@ -229,6 +232,27 @@ def test_pictures_of_nothing_say_so() -> None:
     assert "lines.csv" in said(pictures.wavefronts_by_line({}, {}))
     assert "pipeline.csv" in said(pictures.pipelines({}))
     assert "ring.csv" in said(pictures.rings({}))
+
+
+def test_colours_are_told_in_a_legend_and_cut_lines_end_in_an_ellipsis() -> None:
+    def legend(figure: Any) -> list[str]:
+        drawn = figure.legends or [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+        plt.close(figure)
+        return [text.get_text() for one in drawn for text in one.get_texts()]
+
+    assert legend(pictures.bank_maps()) == [f"banks {first}–{first + 3}" for first in range(0, 32, 4)]
+    assert "paler: next Q block" in legend(pictures.pipelines({"v36": read_pipeline(root())["v36"]}))
+    one = load(root(), "v07").header.config
+    two = one.replace(B_c=32)
+    assert legend(pictures.config_space([("a", [one]), ("b", [two])], two))[0] == "the fastest"
+    source = ["  for (int i = 0; i < rows; i++) ldmatrix_x4(Q[i], Q_addr.at(16 * i, 16 * k), and + more);", "short();"]
+    figure = pictures.wavefronts_by_line(
+        {"v01": [Line("v01", 1, 2, 64, 8, 0), Line("v01", 2, 2, 8, 8, 0)]}, {"v01": source}
+    )
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["1: ldmatrix_x4(Q[i], Q_addr.at(16 * i, 16 * k)…", "2: short();"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["64", "8", "8", "8"]
+    plt.close(figure)
 
 
 def test_a_pipeline_has_a_box_for_each_work_at_its_step() -> None:

@@ -18,7 +18,7 @@ BARS = [("v01", 0.5, "0.500"), ("v02", 1.2, "1.200")]
 PAGE = [
     Section("First <one>", "Text & more.", [
         Table(("name", "a|b"), [("<script>", 1), ("x", 2.5), ("y", None)]),
-        Picture("bars", "Bars", 'what "it" shows: v01 0.5, v02 1.2', pictures.bars(BARS, mark=1.0)),
+        Picture("bars", "Bars", 'what "it" shows: v01 0.5, v02 1.2', pictures.bars(BARS, "unit", 1.0, "goal")),
     ]),
     Section("Second", "Nothing there.", [Table(("name",), [])]),
 ]  # fmt: skip
