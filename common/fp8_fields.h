@@ -37,7 +37,8 @@ RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12, "must be 8 or 12: two or th
 RULE(B_r, cfg.B_r == 16 * cfg.n_warps, "must be 16 rows for each warp")
 RULE(B_c, cfg.B_c >= 32 && cfg.B_c <= 128 && cfg.B_c % 32 == 0, "must be a multiple of 32 up to 128")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
-RULE(K_permuted, !cfg.K_permuted || cfg.V_transposed, "must be off where V is transposed in the kernel: that permutes, too")
+RULE(K_permuted, !cfg.K_permuted || cfg.V_transposed,
+     "must be off where V is transposed in the kernel: that permutes, too")
 RULE(any_length, !cfg.any_length || !cfg.V_transposed, "must be off with v_transposed: a row of V has all keys")
 RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length, which has the mask")
 

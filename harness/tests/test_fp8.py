@@ -63,7 +63,10 @@ def assert_right(version: str, config: Fp8Config, problem: Problem, schedule: in
 
 
 def small(config: Fp8Config) -> Problem:
-    """Two blocks and, with a flush, one behind it; where any length goes, queries and keys that fill no block, and the mask where there is one."""
+    """Two blocks, and with a flush one behind it.
+
+    Where any length goes, queries and keys that fill no block, with the mask where there is one.
+    """
     descale = (0.5, 4.0, 3.0)
     if not config.any_length:
         return Problem(config.B_r, max(2, config.flush_blocks + 1) * config.B_c, descale=descale)
