@@ -486,7 +486,7 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
     """What `ladder --part NAME` prints: tables that a page links to and does not show."""
     from analysis.measure import schema
     from analysis.mutation import results
-    from analysis.publish import abi, energy, general, story
+    from analysis.publish import abi, energy, general, prediction_page, story
 
     return {
         "abi": lambda: abi.abi_text(folder),
@@ -501,6 +501,7 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "lead": lambda: lead_table(folder, steps).markdown(),
         "loops": lambda: loops_table(steps).markdown(),
         "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
+        "prediction-errors": lambda: prediction_page.errors_text(folder),
         "record": lambda: schema.table().markdown(),
         "story": lambda: story.story_table(folder, steps).markdown(),
     }
@@ -529,7 +530,7 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 PARTS = (
     "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-predictions", "general-targets",
-    "general-tried", "lead", "loops", "mutants", "record", "story",
+    "general-tried", "lead", "loops", "mutants", "prediction-errors", "record", "story",
 )  # fmt: skip
 
 
