@@ -89,7 +89,7 @@ PASSING = "v4[5689]|v52|attention/wgmma"  # of these the ones whose consumers pa
 SAME = (
     Listed(f"v2[89]|v3[0-7]|{GENERAL}", "registers taken", "", "a limit for ptxas, not for the program"),
     Listed("v26", "copies commit", "", "its copies join the next group, which is waited for before they are read"),
-    Listed(f"v3[0-2]|v42|{PASSING}", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
+    Listed(f"v3[0-2]|{PASSING}", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
     Listed(
         f"v2[7-9]|v3[0-2]|{PASSING}",
         "barrier",
@@ -133,14 +133,8 @@ SAME = (
     Listed(
         "attention/decode",
         "warp barrier",
-        r"no byte comes before|^__syncwarp\(\); < copier",
+        r"no byte comes before|^__syncwarp\(\); < (if .*)?copier",
         "bytes may come first: a phase is not complete before the one arrival, which says how many they are",
-    ),
-    Listed(
-        "attention/decode",
-        "barrier",
-        r"arrive_last",
-        "other warps' parts may then come behind the count, for other CTAs: no order that is tried shows it",
     ),
 )
 # Stores whose place only their own reader knows: the result is wrong.
