@@ -323,6 +323,21 @@ bool emu_check_trace(const emu_launch *launch, emu_error *error);
 /* Run one launch to its end. Fills the findings and counters of the device; *error on EMU_REFUSED. */
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error);
 
+/* What emu_run_orders() has seen. Two runs are of one class where each access to a flag or a counter comes behind the
+ * same others. */
+typedef struct emu_exploration {
+    uint64_t classes, runs; /* that ran to their end; those that others stand for included */
+    uint64_t left;          /* orders that are known and have not run */
+    char difference[400];   /* outputs that are not those of the first run; "" where all have the same bits */
+} emu_exploration;
+
+/* Run one launch in every order of its accesses to flags and counters that can matter, up to a number of runs. It ends
+ * at the first run with findings, and at the first difference: the status is EMU_FINDINGS then. What the device holds
+ * is of the last run, which is the first one again where nothing was found. Each run begins with the memory that the
+ * device has now. */
+emu_status emu_run_orders(emu_device *device, const emu_module *module, const emu_launch *launch, uint64_t most_runs,
+                          emu_exploration *seen, emu_error *error);
+
 /* CTAs that the emu_run() at work has ended, of grid[0] * grid[1] * grid[2]: any thread may ask meanwhile. */
 uint64_t emu_ctas_done(const emu_device *device);
 
@@ -360,6 +375,8 @@ emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, s
 /* What a launch without findings says of other orders of its warps and copies: "no race, no deadlock in any order", or
  * what keeps it from saying so. Returns out. */
 const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes);
+/* The same behind emu_run_orders(): "1 class", "N classes, all run" or "N run, M left". Returns out. */
+const char *emu_describe_classes(const emu_exploration *seen, uint32_t orders, char *out, size_t bytes);
 /* Tables by source line, by region, by group and, where there is any, by engine, and the total. False when out of
  * memory. */
 bool emu_print_counters(FILE *to, const emu_counters *counters);

@@ -79,12 +79,14 @@ static bool commutes(const op *o) {
     return o->kind == OP_ATOMIC && !o->asks && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
 }
 
-unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool clusters, bool races_unseen) {
-    unsigned gaps = (checks ? 0 : GAP_UNCHECKED) | (in_turns ? GAP_MEMORY : 0) |
+unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool explored, bool clusters,
+                            bool races_unseen) {
+    unsigned gaps = (checks ? 0 : GAP_UNCHECKED) | (in_turns && !explored ? GAP_MEMORY : 0) |
                     (clusters || code->uses_cluster ? GAP_CLUSTERS : 0) | (races_unseen ? GAP_RACES : 0);
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
-        if (o->asks || (o->kind == OP_ATOMIC && !commutes(o))) gaps |= GAP_MEMORY;
+        if (!explored && (o->asks || (o->kind == OP_ATOMIC && !commutes(o)))) gaps |= GAP_MEMORY;
+        if (explored && o->kind == OP_BULK && o->detail & BULK_REDUCES) gaps |= GAP_MEMORY;
         if (o->kind == OP_CLOCK) gaps |= GAP_TIME;
         if (o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE)) gaps |= GAP_HEAP;
         if (o->kind == OP_BULK && o->detail & BULK_VALUES) gaps |= GAP_COPIES;
@@ -275,19 +277,15 @@ static bool leads_back(const machine *m, warp *w, int32_t to, register_step *ste
     return false;
 }
 
-static bool same_registers(const machine *m, const warp *a, const warp *b) {
-    return a->pc == b->pc && a->active == b->active &&
-           !memcmp(a->file, b->file, (size_t)m->code->slot_count * LANES * sizeof *a->file) &&
-           !memcmp(a->predicates, b->predicates, (m->code->predicate_count + 1) * sizeof *a->predicates);
+static bool same_state(const machine *m, const warp *a, const warp *b) {
+    return a->pc == b->pc && a->active == b->active && same_registers(m->code, a, b);
 }
 
 static warp copy_warp(const machine *m, const warp *w, uint32_t *file) {
-    const size_t slots = (size_t)m->code->slot_count * LANES;
     warp copy = *w;
     copy.file = file;
-    copy.predicates = file + slots;
-    memcpy(copy.file, w->file, slots * sizeof *file);
-    memcpy(copy.predicates, w->predicates, (m->code->predicate_count + 1) * sizeof *file);
+    copy.predicates = file + (size_t)m->code->slot_count * LANES;
+    copy_registers(m->code, w, &copy);
     return copy;
 }
 
@@ -306,14 +304,14 @@ static bool only_asks_again(const machine *m, const warp *w, const op *o, uint32
     warp twice = copy_warp(m, &once, files[1]);
     twice.pc++;
     answer(&twice, o, mask, false);
-    if (!leads_back(m, &twice, at, step) || !same_registers(m, &once, &twice)) return false;
+    if (!leads_back(m, &twice, at, step) || !same_state(m, &once, &twice)) return false;
     warp first = copy_warp(m, w, files[2]), second = copy_warp(m, &twice, files[3]);
     second.pc++;
     answer(&first, o, mask, true);
     answer(&second, o, mask, true);
     for (int i = 0; i < MOST_STEPS && first.pc != at; i++)
         if (!step(m, &first) || !step(m, &second)) break;
-    return same_registers(m, &first, &second);
+    return same_state(m, &first, &second);
 }
 
 void emu_orders_ask(machine *m, const warp *w, const op *o, uint32_t mask, register_step *step) {
@@ -321,10 +319,9 @@ void emu_orders_ask(machine *m, const warp *w, const op *o, uint32_t mask, regis
     if (w->split) m->orders->gaps |= GAP_PARTED;
     if (w->split || m->orders->asked[index]) return;
     m->orders->asked[index] = 1;
-    const size_t words = (size_t)m->code->slot_count * LANES + m->code->predicate_count + 1;
-    uint32_t *room = aligned_alloc(64, (4 * words * sizeof *room + 63 + 4 * 64) / 64 * 64), *files[4];
-    const size_t stride = (words + 15) / 16 * 16;
-    for (int i = 0; room && i < 4; i++) files[i] = room + i * stride;
+    const size_t words = register_words(m->code);
+    uint32_t *room = aligned_alloc(64, 4 * words * sizeof *room), *files[4];
+    for (int i = 0; room && i < 4; i++) files[i] = room + i * words;
     if (!room || !only_asks_again(m, w, o, mask, files, step)) m->orders->gaps |= GAP_POLLS;
     free(room);
 }

@@ -152,7 +152,8 @@ void emu_write_counters(FILE *to, const emu_counters *counters) {
     }
 }
 
-const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes) {
+/* What is not covered, behind what stands there. */
+static void add_gaps(uint32_t orders, char *out, size_t bytes) {
     static const struct {
         unsigned gap;
         const char *text;
@@ -170,14 +171,29 @@ const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes) {
         {GAP_HEAP, "malloc"},
         {GAP_RACES, "races that were not looked for"},
     };
-    size_t used = (size_t)snprintf(out, bytes, "%s",
-                                   orders ? "one order seen; not covered:" : "no race, no deadlock in any order");
-    const char *separator = " ";
+    size_t used = strlen(out);
+    const char *separator = "; not covered: ";
     for (size_t i = 0; i < sizeof gaps / sizeof gaps[0]; i++) {
         if (!(orders & gaps[i].gap) || used >= bytes) continue;
         used += (size_t)snprintf(out + used, bytes - used, "%s%s", separator, gaps[i].text);
         separator = "; ";
     }
+}
+
+const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes) {
+    snprintf(out, bytes, "%s", orders ? "one order seen" : "no race, no deadlock in any order");
+    add_gaps(orders, out, bytes);
+    return out;
+}
+
+const char *emu_describe_classes(const emu_exploration *seen, uint32_t orders, char *out, size_t bytes) {
+    if (seen->left)
+        snprintf(out, bytes, "%" PRIu64 " run, %" PRIu64 " left", seen->classes, seen->left);
+    else if (seen->classes == 1)
+        snprintf(out, bytes, "1 class");
+    else
+        snprintf(out, bytes, "%" PRIu64 " classes, all run", seen->classes);
+    add_gaps(orders, out, bytes);
     return out;
 }
 

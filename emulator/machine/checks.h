@@ -136,7 +136,8 @@ bool emu_orders_create(machine *m);
 void emu_orders_start_cta(machine *m);
 void emu_orders_free(machine *m);
 /* What keeps it from doing so, by bit: in the program and its launch, and in what a machine ran. */
-unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool clusters, bool races_unseen);
+unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool explored, bool clusters,
+                            bool races_unseen);
 unsigned emu_orders_gaps(const machine *m);
 /* An mbarrier begins. */
 void emu_orders_init(machine *m, const mbarrier *bar);

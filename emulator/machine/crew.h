@@ -15,6 +15,7 @@ typedef struct crew {
     char **outputs;                             /* of each CTA that printed */
     ignored_list ignored;
     struct races *races;  /* NULL without checks */
+    explorer *explorer;   /* NULL for a run in one order */
     bool is_explicit;     /* the launch or the entry names clusters */
     bool polls, in_turns; /* the program polls memory; its CTAs tell each other, and run in turns */
 } crew;
@@ -25,6 +26,10 @@ typedef struct worker {
     bool runs;          /* a cluster that is resident, where clusters run in turns */
     uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can continue */
 } worker;
+
+/* launch.c: emu_run() in an order that an explorer chooses, NULL for none */
+emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_launch *launch, explorer *explorer,
+                        emu_error *error);
 
 /* device.c; false when out of memory */
 void emu_free_findings(emu_device *device);

@@ -2,6 +2,7 @@
 #include "../ptx/errors.h"
 #include "calls.h"
 #include "crew.h"
+#include "explore.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -323,6 +324,7 @@ static bool hire(crew *c, worker *self) {
         m->cluster = own;
         m->rank = i;
         m->watches = c->polls;
+        m->explores = c->explorer != NULL;
         m->ignored = &c->ignored;
         complete = machine_create(m);
     }
@@ -494,6 +496,27 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
         complete = !is_out_of_memory(&self->cluster);
     }
     if (faulted) atomic_store(&c->first_fault, c->cluster_total - 1); /* what the others found counts too */
+    return complete;
+}
+
+/* All CTAs are resident; whoever tells another waits for its turn. */
+static bool run_explored(crew *c, worker *workers, int count) {
+    machine **all = malloc((size_t)count * sizeof(machine *));
+    bool complete = all != NULL;
+    for (int i = 0; complete && i < count; i++) {
+        complete = hire(c, &workers[i]);
+        if (!complete) break;
+        start_cluster(&workers[i].cluster, c->next_cluster++);
+        all[i] = workers[i].cluster.ctas;
+    }
+    if (complete) complete = emu_explorer_run(c->explorer, all, (size_t)count);
+    free(all);
+    if (!complete || !emu_explorer_ended(c->explorer)) return complete;
+    for (int i = 0; i < count; i++) {
+        end_cluster(c, &workers[i].cluster);
+        if (has_faulted(&workers[i].cluster)) atomic_store(&c->first_fault, c->cluster_total - 1);
+        complete &= !is_out_of_memory(&workers[i].cluster);
+    }
     return complete;
 }
 
@@ -681,13 +704,19 @@ static void print_outputs(crew *c) {
 
 /* What keeps the run from standing for all orders: see check/orders.h. */
 static unsigned order_gaps(const crew *c, const worker *workers, int count) {
-    unsigned gaps = emu_orders_gaps_of(c->code, c->launch->checks, c->in_turns, c->cluster_total != c->cta_total,
-                                       emu_races_spent(c->races));
+    unsigned gaps = emu_orders_gaps_of(c->code, c->launch->checks, c->in_turns, c->explorer != NULL,
+                                       c->cluster_total != c->cta_total, emu_races_spent(c->races));
     for (int i = 0; i < count; i++) gaps |= emu_orders_gaps(workers[i].cluster.ctas);
     return gaps;
 }
 
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error) {
+    return emu_run_with(device, module, launch, NULL, error);
+}
+
+/* Without an explorer: see emu_run(). */
+emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_launch *launch, explorer *explorer,
+                        emu_error *error) {
     *error = (emu_error){0};
     device->counters = (emu_counters){0};
     emu_free_findings(device); /* of an earlier launch: this one may be refused */
@@ -696,19 +725,28 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
     const entry *code = &module->entries[launch->entry];
     crew c = {.device = device, .module = module, .code = code, .launch = launch};
     if (!find_clusters(code, launch, &c, error)) return EMU_REFUSED;
+    c.explorer = c.cta_total == c.cluster_total ? explorer : NULL; /* CTAs of a cluster are not explored */
     if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
     bool complete = find_communication(&c);
-    int count = c.in_turns ? resident_clusters(&c) : worker_count(&c);
+    int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
+    if (c.explorer && (uint64_t)count < c.cluster_total)
+        return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",
+                        c.cta_total, count),
+               EMU_REFUSED;
     worker *workers = calloc((size_t)count, sizeof *workers);
     complete &= workers && prepare_device(device, module, code, launch->checks);
     if (complete && launch->checks) complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
-    if (complete) complete = c.in_turns ? run_in_turns(&c, workers, count) : run_workers(&c, workers, count);
+    if (complete)
+        complete = c.explorer   ? run_explored(&c, workers, count)
+                   : c.in_turns ? run_in_turns(&c, workers, count)
+                                : run_workers(&c, workers, count);
+    const bool ended = !c.explorer || emu_explorer_ended(c.explorer);
     while (count > 1 && workers && !workers[count - 1].cluster.ctas) count--; /* those that had no CTA */
-    if (complete && c.races && atomic_load(&c.first_fault) == UINT64_MAX)
+    if (complete && ended && c.races && atomic_load(&c.first_fault) == UINT64_MAX)
         emu_report_grid_races(c.races, workers[0].cluster.ctas);
-    if (complete) {
+    if (complete && ended) {
         complete = emu_merge_findings(&c, workers, count) && emu_finish_outputs(&c);
         emu_merge_counts(&c, workers, count);
     }

@@ -13,11 +13,13 @@
 #include "tensor_map.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 struct races;
 struct race_table;
 struct cta_order;
 struct orders;
+typedef struct explorer explorer;
 
 typedef enum path_state {
     PATH_RUNS,
@@ -56,6 +58,7 @@ typedef enum warp_state {
     WARP_AT_WGMMA,     /* until the other warps of its warpgroup have issued what it waits for */
     WARP_AT_REGISTERS, /* in a setmaxnreg.inc: until other warps give registers back */
     WARP_AT_CLUSTER,   /* in a barrier.cluster.wait: until all threads of the cluster have arrived */
+    WARP_HELD,         /* before an access that waits for its turn: see explore.c */
     WARP_POLLING,      /* before a test_wait that would fail: likewise, or until no other warp can run */
     WARP_DONE,
     WARP_FAULT
@@ -148,6 +151,8 @@ typedef struct warp {
     uint32_t barrier_result;
     bool poll_failed;  /* a test_wait just failed, or memory was polled in vain: let others go first */
     bool poll_answers; /* the next test_wait answers, even if the answer is no */
+    bool granted;      /* a turn: see explore.c */
+    uint32_t held;     /* lanes of the access that waits for one */
     uint32_t mbarrier_address;
     struct seen_phase *seen; /* by mbarrier; NULL without checks */
     /* of memory that is polled: see order.c */
@@ -386,6 +391,7 @@ typedef struct machine {
     op_counts *counts; /* by instruction */
     uint64_t steps, steps_total, traced;
     uint32_t vain_polls; /* that failed as no warp could run, since a barrier last freed one */
+    bool explores;       /* accesses that threads tell each other by wait for their turn: see explore.c */
     bool watches;        /* whether a store changes memory: the program polls */
     uint64_t changes, polls;
     int last_warp;
@@ -407,6 +413,18 @@ static inline uint32_t *slot32(const warp *w, unsigned slot) {
 }
 static inline uint64_t *slot64(const warp *w, unsigned slot) {
     return (uint64_t *)(void *)slot32(w, slot);
+}
+/* Words of a warp's registers and predicates, a multiple of 64 bytes. */
+static inline size_t register_words(const entry *code) {
+    return ((size_t)code->slot_count * LANES + code->predicate_count + 1 + 15) / 16 * 16;
+}
+static inline void copy_registers(const entry *code, const warp *from, warp *to) {
+    memcpy(to->file, from->file, (size_t)code->slot_count * LANES * sizeof *to->file);
+    memcpy(to->predicates, from->predicates, (code->predicate_count + 1) * sizeof *to->predicates);
+}
+static inline bool same_registers(const entry *code, const warp *a, const warp *b) {
+    return !memcmp(a->file, b->file, (size_t)code->slot_count * LANES * sizeof *a->file) &&
+           !memcmp(a->predicates, b->predicates, (code->predicate_count + 1) * sizeof *a->predicates);
 }
 static inline int first_lane(uint32_t mask) {
     return __builtin_ctz(mask);
@@ -441,11 +459,14 @@ int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within);
 
 /* warp.c: run until the warp must wait, is done, or budget instructions have run. */
 void emu_warp_run(machine *m, warp *w, uint64_t budget);
+/* The next op of a copy of a warp, if it works on registers alone and keeps the lanes together; else false. */
+bool emu_step_registers(const machine *m, warp *w);
 
 /* order.c: who runs next. */
 typedef enum cta_turn {
     TURN_ENDED,  /* the CTA, or at fault: machine.faulted */
     TURN_PAUSED, /* it could continue */
+    TURN_HELD,   /* its warps wait for turns, or for those that do */
     TURN_WAITS,  /* for other CTAs of the cluster */
     TURN_POLLS   /* whatever could run polls memory, in vain until another CTA changes it */
 } cta_turn;
@@ -453,7 +474,8 @@ typedef enum cta_turn {
 cta_turn emu_run_turn(cluster *c, bool may_pause);
 /* Whether whatever can run in these CTAs runs in loops that change nothing. */
 bool emu_all_run_in_circles(machine *const *resident, size_t count);
-/* The machines of all resident CTAs, whose warps wait or poll; waiting: CTAs that are not resident yet. */
+/* The machines of all resident CTAs, whose warps wait or poll; steps: for how long, 0 for ever in this order; waiting:
+ * CTAs that are not resident yet. */
 void emu_report_livelock(machine *const *resident, size_t count, uint64_t steps, uint64_t waiting);
 uint64_t emu_mix(uint64_t x);
 
@@ -469,6 +491,8 @@ void emu_exec_address(machine *m, warp *w, const op *o, uint32_t mask);
 uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
                        const char *verb);
 uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane);
+/* The address that a lane accesses; whether it is one of the shared memory of the CTA. */
+bool emu_touches(const warp *w, const op *o, int lane, uint64_t *address);
 const char *emu_device_string(machine *m, uint64_t generic_address);
 
 /* alu.c */

@@ -218,6 +218,26 @@ static void count_access(machine *m, const op *o, const access *a, uint32_t mask
     }
 }
 
+bool emu_touches(const warp *w, const op *o, int lane, uint64_t *address) {
+    *address = emu_lane_address(w, o, o->kind == OP_STORE ? 0 : o->dests, lane);
+    const bool shared = effective_space(o, *address) == SPACE_SHARED;
+    if (shared && o->space == SPACE_GENERIC) *address -= SHARED_WINDOW;
+    return shared;
+}
+
+/* Whether an access that threads tell each other by has to wait for its turn, as it has not come yet. */
+static bool is_held(machine *m, warp *w, const op *o, uint32_t mask) {
+    const bool tells = o->kind == OP_ATOMIC || o->asks || o->flags & (FLAG_ORDERS | FLAG_MAY_ORDER);
+    if (!tells) return false;
+    const bool granted = w->granted;
+    w->granted = false;
+    if (granted) return false;
+    emu_try_again(m, w, o, mask);
+    w->state = WARP_HELD;
+    w->held = mask;
+    return true;
+}
+
 static void resolve(machine *m, warp *w, const op *o, unsigned source, uint32_t mask, const char *verb, access *a) {
     a->size = (uint32_t)o->bytes * o->vector;
     for (int i = 0; i < LANES; i++) {
@@ -282,6 +302,7 @@ static void note_undefined_loads(machine *m, warp *w, const op *o, const access 
 
 void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
+    if (m->explores && is_held(m, w, o, mask)) return;
     resolve(m, w, o, o->dests, mask, "reads", &a);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
     uint32_t undefined[LANES] = {0}, any = 0;
@@ -345,6 +366,7 @@ static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t 
 
 void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
+    if (m->explores && is_held(m, w, o, mask)) return;
     resolve(m, w, o, 0, mask, "writes", &a);
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
@@ -494,6 +516,7 @@ static void put_element(warp *w, unsigned reg, int lane, uint32_t bytes, element
 
 void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
+    if (m->explores && is_held(m, w, o, mask)) return;
     resolve(m, w, o, o->dests, mask, "updates", &a);
     const uint16_t *values = o->r + o->dests + 1;
     for (int i = 0; i < LANES; i++) {

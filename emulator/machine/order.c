@@ -272,6 +272,12 @@ static bool all_poll_in_vain(const machine *m) {
     return true;
 }
 
+static bool any_held(const machine *m) {
+    for (uint32_t i = 0; i < m->warp_count; i++)
+        if (m->warps[i].state == WARP_HELD) return true;
+    return false;
+}
+
 /* Warps of one CTA run. In a cluster nothing lands here, as other CTAs may be able to run. */
 static cta_turn run_cta(machine *m, bool may_pause) {
     const bool seeded = m->launch->schedule != 0, alone = m->cluster->count == 1;
@@ -283,6 +289,7 @@ static cta_turn run_cta(machine *m, bool may_pause) {
             if (all_done(m)) return TURN_ENDED;
             if (!alone) return TURN_WAITS;
             if (land_any_arrive(m)) continue;
+            if (m->explores && any_held(m)) return TURN_HELD;
             chosen = m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count ? let_poll_fail(m, m->last_warp) : -1;
             if (chosen < 0) {
                 report_deadlock(m->cluster);
@@ -431,9 +438,9 @@ void emu_report_livelock(machine *const *resident, size_t count, uint64_t steps,
     for (uint32_t i = 0; i < m->warp_count && !first; i++)
         if (m->warps[i].state == WARP_READY) first = &m->warps[i];
     if (first) m->here = first->poll_instruction;
+    char last[64] = "in this order of its accesses";
+    if (steps) snprintf(last, sizeof last, "in the last %" PRIu64 " warp instructions", steps);
     emu_report(m, EMU_LIVELOCK, UINT32_MAX, first, -1, -1, first ? first->poll_address : 0,
-               "Every warp that is left waits or polls, and no store changed memory in the last %" PRIu64
-               " warp instructions.%s%s",
-               steps, more, list);
+               "Every warp that is left waits or polls, and no store changed memory %s.%s%s", last, more, list);
     m->faulted = true;
 }

@@ -215,8 +215,7 @@ static uint32_t lanes_on(const warp *w, const op *o) {
     return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
 }
 
-/* The next op of a copy of a warp, if it works on registers alone and keeps the lanes together. */
-static bool step_registers(const machine *m, warp *w) {
+bool emu_step_registers(const machine *m, warp *w) {
     const op *o = &m->code->ops[w->pc];
     const uint32_t mask = lanes_on(w, o);
     if (o->kind == OP_JOIN && (w->split || w->pc == w->join)) return false;
@@ -346,7 +345,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_mbarrier_arrive(m, w, o, mask);
         break;
     case OP_MBARRIER_WAIT:
-        if (m->orders) emu_orders_ask(m, w, o, mask, step_registers);
+        if (m->orders) emu_orders_ask(m, w, o, mask, emu_step_registers);
         emu_exec_mbarrier_wait(m, w, o, mask);
         if (w->state != WARP_READY) emu_path_sleeps(m, w);
         break;

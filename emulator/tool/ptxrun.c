@@ -34,12 +34,13 @@ typedef struct options {
     request requests[MAX_REQUESTS];
     int request_count;
     uint32_t grid[3], block[3], cluster[3];
-    uint64_t smem, schedule, threads, seed, steps, race_memory;
+    uint64_t smem, schedule, threads, seed, steps, race_memory, runs;
     int delay_warp, delay_line;
     double tolerance;
     emu_trace trace;
     char ignore[2048];
-    bool checks, wgmma_wait_per_warp, counters, first, list, forms, orders, help;
+    bool checks, wgmma_wait_per_warp, counters, first, list, forms, help;
+    bool orders, all_orders;
 } options;
 
 /* ---- options ---- */
@@ -155,6 +156,13 @@ static bool set_checks(options *options, const char *text, emu_error *error) {
     return options->checks || strcmp(text, "off") == 0 || emu_fail(error, "--checks %s: should be on or off", text);
 }
 
+static bool set_orders(options *options, const char *text, emu_error *error) {
+    options->orders = true;
+    options->all_orders = text != NULL;
+    return !text || strcmp(text, "all") == 0 ||
+           emu_fail(error, "--orders %s: should be --orders or --orders all", text);
+}
+
 static bool set_delay(options *options, const char *text, emu_error *error) {
     const char *at = strchr(text, '@');
     char warp[16];
@@ -171,7 +179,7 @@ static bool set_delay(options *options, const char *text, emu_error *error) {
 typedef enum option_kind { FLAG, TEXT, NUMBER, CALL } option_kind;
 
 typedef struct option {
-    const char *name, *value; /* value NULL: takes none */
+    const char *name, *value; /* value NULL: takes none; "[all]": the word may stand there */
     option_kind kind;
     size_t at;      /* of the member of options, except CALL */
     uint64_t limit; /* of a NUMBER */
@@ -216,8 +224,9 @@ static const option option_table[] = {
     {"--ignore", "CLASS[@LINE]", CALL, 0, 0, set_ignore,
      "do not report this class of findings, everywhere or at a line"},
     {"--first", NULL, FLAG, AT(first), 0, NULL, "end the run at the first finding, with status 3"},
-    {"--orders", NULL, FLAG, AT(orders), 0, NULL,
-     "say whether this run stands for every order of its warps and copies"},
+    {"--orders", "[all]", CALL, 0, 0, set_orders,
+     "say whether this run stands for every order of its warps and copies; all: run those that differ, too"},
+    {"--runs", "N", NUMBER, AT(runs), UINT64_MAX, NULL, "of --orders all at most (10000)"},
     {"--forms", NULL, FLAG, AT(forms), 0, NULL, "print the table of accepted PTX forms as Markdown; needs no file"},
     {"--help", NULL, FLAG, AT(help), 0, NULL, "show this text"},
 };
@@ -261,6 +270,12 @@ static const option *find_option(const char *name, size_t length) {
     return NULL;
 }
 
+/* Whether a word is the one that an option may have behind it. */
+static bool is_optional(const option *option, const char *word) {
+    return option->value && option->value[0] == '[' && word && strlen(word) + 2 == strlen(option->value) &&
+           memcmp(option->value + 1, word, strlen(word)) == 0;
+}
+
 static bool apply_option(options *options, const option *option, const char *value, emu_error *error) {
     void *member = (char *)options + option->at;
     switch (option->kind) {
@@ -299,8 +314,10 @@ static bool parse_options(options *options, int argc, char **argv, emu_error *er
         const option *option = find_option(word, length);
         if (!option) return emu_fail(error, "no option '%.*s'; --help lists them", (int)length, word);
         const char *value = word[length] == '=' ? word + length + 1 : NULL;
-        if (option->value && !value) value = ++i < argc ? argv[i] : NULL;
-        if (!option->value != !value) {
+        const bool optional = option->value && option->value[0] == '[';
+        if (optional ? !value && i + 1 < argc && is_optional(option, argv[i + 1]) : option->value && !value)
+            value = ++i < argc ? argv[i] : NULL;
+        if (!optional && !option->value != !value) {
             return option->value ? emu_fail(error, "%s needs a value: %s", option->name, option->value)
                                  : emu_fail(error, "%s takes no value", option->name);
         }
@@ -308,6 +325,9 @@ static bool parse_options(options *options, int argc, char **argv, emu_error *er
     }
     if (options->file && options->nvcc_flags && !is_cuda(options->file))
         return emu_fail(error, "%s: flags for nvcc, after --, need a CUDA file, NAME.cu", options->file);
+    if (options->all_orders && (options->schedule || options->delay_line || !options->checks || !options->runs))
+        return emu_fail(error, "--orders all needs the checks and at least one run, and chooses the order itself: "
+                               "leave out --schedule, --delay, --checks off and --runs 0");
     return options->file || options->help || options->forms ||
            emu_fail(error, "no PTX or CUDA file; --help shows the usage");
 }
@@ -425,6 +445,17 @@ static bool check_requests(const options *options, argument_list *list, const em
     return true;
 }
 
+static void print_orders(const options *options, const emu_device *device, const emu_exploration *seen,
+                         emu_status status) {
+    const uint32_t gaps = emu_counts(device)->orders;
+    char text[600];
+    if (seen->difference[0]) fprintf(stderr, "other orders give other results: %s\n", seen->difference);
+    if (options->all_orders && status != EMU_REFUSED)
+        fprintf(stderr, "orders: %s\n", emu_describe_classes(seen, gaps, text, sizeof text));
+    else if (options->orders && status == EMU_OK)
+        fprintf(stderr, "orders: %s\n", emu_describe_orders(gaps, text, sizeof text));
+}
+
 /* EMU_REFUSED with a reason in *error; else what emu_run() says, once its results were shown. */
 static emu_status run(const options *options, const emu_module *module, argument_list *list, emu_error *error) {
     emu_error reason;
@@ -469,7 +500,9 @@ static emu_status run(const options *options, const emu_module *module, argument
     memcpy(launch.grid, options->grid, sizeof launch.grid);
     memcpy(launch.block, options->block, sizeof launch.block);
     memcpy(launch.cluster, options->cluster, sizeof launch.cluster);
-    emu_status status = emu_run(list->device, module, &launch, error);
+    emu_exploration seen = {0};
+    emu_status status = options->all_orders ? emu_run_orders(list->device, module, &launch, options->runs, &seen, error)
+                                            : emu_run(list->device, module, &launch, error);
     if (status == EMU_REFUSED) return EMU_REFUSED;
     if (status == EMU_OK && launch.trace.file && !emu_counts(list->device)->traced) {
         emu_fail(error, "--trace: no such instruction ran");
@@ -478,9 +511,7 @@ static emu_status run(const options *options, const emu_module *module, argument
     uint64_t different = 0;
     bool answered = answer(options, list, module, &different, error);
     emu_print_findings(stderr, list->device);
-    char orders[600];
-    if (options->orders && status == EMU_OK)
-        fprintf(stderr, "orders: %s\n", emu_describe_orders(emu_counts(list->device)->orders, orders, sizeof orders));
+    print_orders(options, list->device, &seen, status);
     if (status == EMU_OK && different) status = EMU_FINDINGS;
     return answered ? status : EMU_REFUSED;
 }
@@ -534,7 +565,7 @@ static emu_status load_and_run(options *options, emu_error *error) {
 }
 
 int main(int argc, char **argv) {
-    options options = {.seed = 1, .checks = true, .grid = {1, 1, 1}, .block = {32, 1, 1}};
+    options options = {.seed = 1, .runs = 10000, .checks = true, .grid = {1, 1, 1}, .block = {32, 1, 1}};
     emu_error error;
     emu_status status = EMU_OK;
     if (!parse_options(&options, argc, argv, &error))

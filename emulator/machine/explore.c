@@ -1,0 +1,419 @@
+/* explore.c - every order of the accesses to flags and counters that can matter, by running a launch again and again.
+ *
+ * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). Between two turns
+ * whatever can run without one does: docs/orders.md says why the order of that does not matter. So a run is a sequence
+ * of turns. Two turns are dependent where they touch the same bytes and not both only read or both only add. Orders
+ * that differ by turns that are not dependent are one class, of which one run is enough: source sets (Abdulla,
+ * Aronsson, Jonsson, Sagonas, Optimal Dynamic Partial Order Reduction, 2014) choose which turns to exchange, sleep sets
+ * leave what was seen. A poll whose answer leads back to itself and changes nothing is a wait: it has no turn until its
+ * answer is another.
+ *
+ * Each run begins anew and repeats the turns that it has in common with the one before.
+ */
+#include "explore.h"
+#include "checks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TURNS = 20000, MOST_STEPS = 64, MOST_POLLS = 64 };
+
+typedef enum access_kind { READS, ADDS, WRITES } access_kind;
+
+/* A warp that waits for its turn, and what it touches then. */
+typedef struct candidate {
+    uint64_t cta;
+    uint32_t warp, instruction, size;
+    uint32_t since; /* turns that had been taken when it came */
+    access_kind kind;
+    int count;
+    uint64_t at[LANES];
+    bool enabled; /* no wait, or one that is over */
+    bool chosen;  /* to be tried here */
+    bool done, sleeps;
+} candidate;
+
+typedef struct turn {
+    candidate *candidates;
+    size_t count, capacity, taken;
+    uint64_t *before; /* bits: turns that come before this one in every run of the class */
+} turn;
+
+struct explorer {
+    turn *turns;
+    size_t count, capacity; /* that were taken, in the run or to be repeated */
+    size_t repeated;        /* those of the run to come */
+    size_t departed;        /* where that departs from the run before, and which was taken there */
+    size_t instead_of;
+    bool left, spent, failed;
+};
+
+explorer *emu_explorer_new(void) {
+    return calloc(1, sizeof(explorer));
+}
+
+static void forget_from(explorer *x, size_t first) {
+    for (size_t i = first; i < x->count; i++) {
+        free(x->turns[i].candidates);
+        free(x->turns[i].before);
+    }
+    if (first < x->count) x->count = first;
+}
+
+void emu_explorer_free(explorer *x) {
+    if (!x) return;
+    forget_from(x, 0);
+    free(x->turns);
+    free(x);
+}
+
+bool emu_explorer_ended(const explorer *x) {
+    return !x->left && !x->spent;
+}
+
+bool emu_explorer_spent(const explorer *x) {
+    return x->spent;
+}
+
+void emu_explorer_restart(explorer *x) {
+    forget_from(x, 0);
+    x->repeated = 0;
+}
+
+/* ---- turns ---- */
+
+static bool same_agent(const candidate *a, const candidate *b) {
+    return a->cta == b->cta && a->warp == b->warp;
+}
+
+static bool overlap(const candidate *a, const candidate *b) {
+    for (int i = 0; i < a->count; i++)
+        for (int k = 0; k < b->count; k++)
+            if (a->at[i] < b->at[k] + b->size && b->at[k] < a->at[i] + a->size) return true;
+    return false;
+}
+
+static bool dependent(const candidate *a, const candidate *b) {
+    if (same_agent(a, b)) return true;
+    return (a->kind != b->kind || a->kind == WRITES) && overlap(a, b);
+}
+
+static const candidate *taken_at(const explorer *x, size_t i) {
+    return &x->turns[i].candidates[x->turns[i].taken];
+}
+
+static bool bit(const uint64_t *bits, size_t i) {
+    return bits[i / 64] >> i % 64 & 1;
+}
+
+/* Turn i comes before, and what comes before that. */
+static void add_before(const explorer *x, uint64_t *bits, size_t i) {
+    for (size_t k = 0; k <= i / 64; k++) bits[k] |= x->turns[i].before[k];
+    bits[i / 64] |= 1ull << i % 64;
+}
+
+/* Whether the warp of a turn was there at turn i, and waited for another answer. */
+static bool waited_at(const turn *t, const candidate *c) {
+    for (size_t k = 0; k < t->count; k++)
+        if (same_agent(&t->candidates[k], c) && t->candidates[k].since == c->since) return !t->candidates[k].enabled;
+    return false;
+}
+
+/* Whether the last turn is one that turn i alone has freed: it cannot come before that. */
+static bool freed_by(const explorer *x, size_t i, size_t last) {
+    const candidate *c = taken_at(x, last);
+    bool alone = waited_at(&x->turns[i], c);
+    for (size_t k = i + 1; k < last && alone; k++) alone = bit(x->turns[k].before, i) || !dependent(taken_at(x, k), c);
+    return alone;
+}
+
+/* Let turn i be tried with something first that is behind turn i of those up to `last` in no order. */
+static void exchange(explorer *x, size_t i, size_t last) {
+    turn *at = &x->turns[i];
+    candidate *first = NULL;
+    for (size_t k = i + 1; k <= last; k++) {
+        const uint64_t *before = x->turns[k].before;
+        if (k != last && bit(before, i)) continue;
+        bool is_first = true;
+        for (size_t j = i + 1; j < k && is_first; j++) is_first = !bit(before, j) || bit(x->turns[j].before, i);
+        for (size_t c = 0; c < at->count && is_first; c++) {
+            candidate *each = &at->candidates[c];
+            if (!same_agent(each, taken_at(x, k)) || !each->enabled) continue;
+            if (each->chosen) return;
+            if (!first) first = each;
+        }
+    }
+    if (first) first->chosen = true;
+    for (size_t c = 0; c < at->count && !first; c++) at->candidates[c].chosen = true;
+}
+
+/* A turn was taken: what comes before it, and which of those could have come after it. What freed a wait comes before
+ * it, but what comes before that may have come after: who takes a lock may have been first. */
+static bool order_last(explorer *x) {
+    const size_t last = x->count - 1, words = last / 64 + 1;
+    const candidate *c = taken_at(x, last);
+    uint64_t *before = calloc(words, sizeof *before), *fixed = calloc(words, sizeof *fixed);
+    bool *races = calloc(last + 1, sizeof *races);
+    const bool complete = before && fixed && races;
+    x->turns[last].before = before;
+    if (complete && c->since) add_before(x, fixed, c->since - 1);
+    for (size_t i = last; complete && i-- > 0;) {
+        if (!dependent(taken_at(x, i), c)) continue;
+        races[i] = !bit(fixed, i);
+        add_before(x, waited_at(&x->turns[i], c) ? before : fixed, i);
+    }
+    for (size_t i = 0; complete && i < words; i++) before[i] |= fixed[i];
+    for (size_t i = 0; complete && i < last; i++)
+        if (races[i] && !same_agent(taken_at(x, i), c) && !freed_by(x, i, last)) exchange(x, i, last);
+    free(fixed);
+    free(races);
+    return complete;
+}
+
+/* ---- what a warp is about to do ---- */
+
+static access_kind kind_of(const op *o) {
+    if (o->kind == OP_LOAD) return READS;
+    const bool adds = o->kind == OP_ATOMIC && !o->asks && o->target == ATOMIC_INTEGER && o->detail == ATOMIC_ADD;
+    return adds ? ADDS : WRITES;
+}
+
+/* Whether a compare-and-swap would change nothing. */
+static bool fails_to_swap(const machine *m, const warp *w, const op *o, const candidate *c) {
+    if (o->detail != ATOMIC_CAS || o->vector > 1 || o->bytes > 8 || o->bytes < 4 || c->count != 1) return false;
+    uint64_t address, value = 0;
+    const int lane = first_lane(w->held);
+    const bool shared = emu_touches(w, o, lane, &address);
+    const uint8_t *bytes = shared ? m->shared + (address - SHARED_BASE) : emu_host_bytes(m->device, address);
+    const unsigned wanted = o->r[o->dests + 1];
+    if (!bytes || population(w->held) != 1) return false;
+    memcpy(&value, bytes, o->bytes);
+    return value != (o->bytes == 8 ? slot64(w, wanted)[lane] : slot32(w, wanted)[lane]);
+}
+
+/* What a copy of a warp asks, without a trace of it. */
+static void ask(machine *m, warp *copy, const op *o) {
+    const op_counts counts = m->counts[o->instruction];
+    const uint64_t polls = m->polls;
+    const bool checks = m->checks;
+    m->checks = false;
+    copy->granted = true;
+    copy->pc++;
+    if (o->kind == OP_LOAD)
+        emu_exec_load(m, copy, o, copy->held);
+    else
+        emu_exec_atomic(m, copy, o, copy->held);
+    m->checks = checks;
+    m->polls = polls;
+    m->counts[o->instruction] = counts;
+}
+
+/* Asks and goes on to where it asked; `branch`: as it was at the first branch behind. False where it does not. */
+static bool leads_back(machine *m, warp *copy, warp *branch, const op *o) {
+    const int32_t at = copy->pc;
+    bool branched = false;
+    ask(m, copy, o);
+    for (int i = 0; i < MOST_STEPS; i++) {
+        if (copy->pc == at) return branched && same_registers(m->code, copy, branch);
+        if (m->code->ops[copy->pc].kind == OP_BRANCH && !branched) {
+            copy_registers(m->code, copy, branch);
+            branched = true;
+        }
+        if (!emu_step_registers(m, copy)) return false;
+    }
+    return false;
+}
+
+/* Whether the answer leads back to the question, with nothing done behind the first branch: then a warp waits. */
+static bool asks_in_vain(machine *m, const warp *w, const candidate *c) {
+    const op *o = &m->code->ops[w->pc];
+    if (w->split || !o->asks || (o->kind == OP_ATOMIC && !fails_to_swap(m, w, o, c))) return false;
+    const size_t words = register_words(m->code);
+    uint32_t *room = aligned_alloc(64, 2 * words * sizeof *room);
+    if (!room) return false;
+    warp copy = *w, branch = *w;
+    copy.file = room;
+    copy.predicates = room + (size_t)m->code->slot_count * LANES;
+    branch.file = room + words;
+    branch.predicates = branch.file + (size_t)m->code->slot_count * LANES;
+    copy_registers(m->code, w, &copy);
+    const bool vain = leads_back(m, &copy, &branch, o);
+    free(room);
+    return vain;
+}
+
+static candidate describe(machine *m, const warp *w) {
+    const op *o = &m->code->ops[w->pc];
+    candidate c = {.cta = m->cta_index,
+                   .warp = (uint32_t)w->index,
+                   .instruction = o->instruction,
+                   .size = (uint32_t)o->bytes * o->vector,
+                   .kind = kind_of(o)};
+    for (uint32_t rest = w->held; rest; rest &= rest - 1) {
+        uint64_t address;
+        const bool shared = emu_touches(w, o, first_lane(rest), &address);
+        if (shared) address |= 1ull << 63 | m->cta_index << 32;
+        bool known = false;
+        for (int i = 0; i < c.count && !known; i++) known = c.at[i] == address;
+        if (!known) c.at[c.count++] = address;
+    }
+    c.enabled = !asks_in_vain(m, w, &c);
+    return c;
+}
+
+/* ---- a run ---- */
+
+/* The warps that wait for their turn now. False when out of memory. */
+static bool list_candidates(explorer *x, machine **ctas, size_t count, turn *now) {
+    *now = (turn){0};
+    for (size_t k = 0; k < count; k++) {
+        for (uint32_t i = 0; i < ctas[k]->warp_count; i++) {
+            const warp *w = &ctas[k]->warps[i];
+            if (w->state != WARP_HELD) continue;
+            candidate *more = emu_reserve(now->candidates, now->count + 1, &now->capacity, sizeof *more);
+            if (!more) return false;
+            now->candidates = more;
+            candidate *c = &more[now->count++];
+            *c = describe(ctas[k], w);
+            c->since = (uint32_t)x->count;
+        }
+    }
+    const turn *last = x->count ? &x->turns[x->count - 1] : NULL;
+    for (size_t i = 0; last && i < now->count; i++) {
+        candidate *c = &now->candidates[i];
+        for (size_t k = 0; k < last->count; k++) {
+            const candidate *was = &last->candidates[k];
+            if (k == last->taken || !same_agent(c, was)) continue;
+            c->since = was->since;
+            c->sleeps = (was->sleeps || was->done) && !dependent(was, &last->candidates[last->taken]);
+        }
+    }
+    return true;
+}
+
+/* The first that may go, of those that stand for more than was seen; count where there is none. */
+static size_t choose(const turn *now) {
+    size_t i = 0;
+    while (i < now->count && (!now->candidates[i].enabled || now->candidates[i].sleeps)) i++;
+    return i;
+}
+
+static bool any_enabled(const turn *now) {
+    for (size_t i = 0; i < now->count; i++)
+        if (now->candidates[i].enabled) return true;
+    return false;
+}
+
+static warp *warp_of(machine **ctas, size_t count, const candidate *c, machine **of) {
+    for (size_t k = 0; k < count; k++)
+        if (ctas[k]->cta_index == c->cta) *of = ctas[k];
+    return &(*of)->warps[c->warp];
+}
+
+static void grant(machine **ctas, size_t count, const candidate *c) {
+    machine *m = ctas[0];
+    warp *w = warp_of(ctas, count, c, &m);
+    w->state = WARP_READY;
+    w->granted = true;
+    w->polls = 0;
+}
+
+/* The next turn is taken; false where there is none, or an end to the run. */
+static bool take_turn(explorer *x, machine **ctas, size_t count, size_t *position) {
+    if (*position < x->repeated) {
+        grant(ctas, count, taken_at(x, (*position)++));
+        return true;
+    }
+    turn now;
+    x->failed = !list_candidates(x, ctas, count, &now);
+    turn *more = x->failed ? NULL : emu_reserve(x->turns, x->count + 1, &x->capacity, sizeof *more);
+    x->failed |= !more;
+    if (more) x->turns = more;
+    now.taken = choose(&now);
+    x->left = !x->failed && now.taken == now.count && any_enabled(&now);
+    x->spent = x->count >= MOST_TURNS;
+    if (x->failed || now.taken == now.count || x->spent) {
+        free(now.candidates);
+        return false;
+    }
+    now.candidates[now.taken].chosen = true;
+    x->turns[x->count++] = now;
+    ++*position;
+    x->failed = !order_last(x);
+    if (!x->failed) grant(ctas, count, taken_at(x, x->count - 1));
+    return !x->failed;
+}
+
+/* Whatever can run without a turn does. False where a CTA is at fault. */
+static bool run_between(machine **ctas, size_t count) {
+    for (size_t k = 0; k < count; k++) {
+        cta_turn turn = ctas[k]->ended ? TURN_ENDED : TURN_PAUSED;
+        for (int polls = 0; turn != TURN_ENDED && turn != TURN_HELD; polls += turn == TURN_POLLS) {
+            if (polls > MOST_POLLS) emu_report_livelock(&ctas[k], 1, 0, 0);
+            turn = emu_run_turn(ctas[k]->cluster, false);
+        }
+        if (ctas[k]->faulted) return false;
+        ctas[k]->ended |= turn == TURN_ENDED;
+    }
+    return true;
+}
+
+bool emu_explorer_run(explorer *x, machine **ctas, size_t count) {
+    size_t position = 0, left = 0;
+    x->left = x->spent = x->failed = false;
+    while (run_between(ctas, count) && take_turn(x, ctas, count, &position)) {
+    }
+    if (x->left || x->spent || x->failed) return !x->failed;
+    for (size_t k = 0; k < count; k++) {
+        machine *m = ctas[k];
+        if (m->faulted) return true;
+        for (uint32_t i = 0; i < m->warp_count; i++)
+            if (m->warps[i].state == WARP_HELD) m->warps[i].state = WARP_READY;
+        if (!m->ended) ctas[left++] = m;
+    }
+    if (left) emu_report_livelock(ctas, left, 0, 0);
+    return true;
+}
+
+/* ---- the next run ---- */
+
+static bool is_open(const candidate *c) {
+    return c->chosen && c->enabled && !c->done && !c->sleeps;
+}
+
+bool emu_explorer_next(explorer *x) {
+    while (x->count) {
+        turn *t = &x->turns[x->count - 1];
+        t->candidates[t->taken].done = true;
+        x->instead_of = t->taken;
+        x->departed = x->count - 1;
+        for (size_t i = 0; i < t->count; i++) {
+            if (!is_open(&t->candidates[i])) continue;
+            t->taken = i;
+            x->repeated = x->count;
+            free(t->before);
+            t->before = NULL;
+            x->failed = !order_last(x);
+            return !x->failed;
+        }
+        forget_from(x, x->count - 1);
+    }
+    return false;
+}
+
+uint64_t emu_explorer_pending(const explorer *x) {
+    uint64_t pending = 0;
+    for (size_t i = 0; i < x->count; i++)
+        for (size_t k = 0; k < x->turns[i].count; k++)
+            pending += k != x->turns[i].taken && is_open(&x->turns[i].candidates[k]);
+    return pending;
+}
+
+void emu_explorer_describe(const explorer *x, const entry *code, char *out, size_t bytes) {
+    *out = 0;
+    if (x->departed >= x->count) return;
+    const candidate *now = taken_at(x, x->departed), *was = &x->turns[x->departed].candidates[x->instead_of];
+    snprintf(out, bytes, "warp %u of CTA %llu goes first at PTX line %d, and not warp %u of CTA %llu at line %d",
+             now->warp, (unsigned long long)now->cta, emu_place_of(code, now->instruction).ptx_line, was->warp,
+             (unsigned long long)was->cta, emu_place_of(code, was->instruction).ptx_line);
+}

@@ -1,0 +1,235 @@
+"""ptxrun --orders all: how many classes of orders there are, and that all of them run."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from support.emulation import entry, ptxrun
+from support.versions import Launch, versions
+
+START = """.reg .b64 %m, %o, %p;
+.reg .b32 %t, %b, %v, %n;
+.reg .pred %q;
+ld.param.u64 %m, [memory];
+ld.param.u64 %o, [out];
+mov.u32 %t, %tid.x;
+mov.u32 %b, %ctaid.x;
+mov.u32 %n, 0;
+setp.ne.u32 %q, %t, 0;
+@%q bra end;
+"""
+TICKET = START + "atom.global.add.u32 %v, [%m], 1;\nmad.wide.u32 %p, %v, 4, %o;\nst.global.u32 [%p], WHAT;\nend:"
+# An agent is a CTA with a list of steps at words of `memory`; the results of the loads are thrown away.
+STEPS = {
+    "load": "ld.relaxed.gpu.global.u32 %v, [%m+{at}];\nadd.u32 %n, %n, %v;",
+    "store": "st.relaxed.gpu.global.u32 [%m+{at}], {value};",
+    "add": "red.relaxed.gpu.global.add.u32 [%m+{at}], {value};",
+    "draw": "atom.relaxed.gpu.global.add.u32 %v, [%m+{at}], {value};\nadd.u32 %n, %n, %v;",
+    "await": "LABEL:\nld.relaxed.gpu.global.u32 %v, [%m+{at}];\nsetp.lt.u32 %q, %v, {value};\n@%q bra LABEL;",
+}
+Step = tuple[str, int, int]  # what, at which word, the value
+Agent = list[Step]
+
+
+def program(agents: list[Agent]) -> str:
+    text = START
+    for n in range(len(agents)):
+        text += f"setp.eq.u32 %q, %b, {n};\n@%q bra agent{n};\n"
+    for n, agent in enumerate(agents):
+        text += f"bra.uni end;\nagent{n}:\n"
+        for i, (what, word, value) in enumerate(agent):
+            text += STEPS[what].format(at=4 * word, value=value).replace("LABEL", f"wait{n}_{i}") + "\n"
+    return text + "end:"
+
+
+def conflict(a: Step, b: Step) -> bool:
+    kinds = {"load" if each[0] == "await" else each[0] for each in (a, b)}
+    return a[1] == b[1] and kinds not in ({"load"}, {"add"})
+
+
+def count(agents: list[Agent]) -> tuple[int, int]:
+    """How many classes there are, by every interleaving: those that end, and those in which some wait for ever."""
+    ended: set[frozenset[object]] = set()
+    stuck: set[frozenset[object]] = set()
+    seen: set[object] = set()
+
+    def go(places: tuple[int, ...], words: tuple[int, ...], before: frozenset[object]) -> None:
+        if (places, words, before) in seen:
+            return
+        seen.add((places, words, before))
+        moved = False
+        for n, agent in enumerate(agents):
+            if places[n] == len(agent):
+                continue
+            what, word, value = step = agent[places[n]]
+            if what == "await" and words[word] < value:
+                continue
+            moved = True
+            after = list(words)
+            after[word] = {"store": value, "add": words[word] + value, "draw": words[word] + value}.get(
+                what, words[word]
+            )
+            pairs = {
+                ((k, i), (n, places[n]))
+                for k in range(len(agents))
+                for i in range(places[k])
+                if k != n and conflict(agents[k][i], step)
+            }
+            further = tuple(place + (k == n) for k, place in enumerate(places))
+            go(further, tuple(after), before | pairs)
+        if not moved:
+            (ended if all(place == len(agent) for place, agent in zip(places, agents, strict=True)) else stuck).add(
+                before
+            )
+
+    go(tuple(0 for _ in agents), (0, 0), frozenset())
+    return len(ended), len(stuck)
+
+
+def explore(body: str, ctas: int, folder: Path, *options: object, output: str = "buf:u32:8") -> tuple[int, str]:
+    path = folder / "orders.ptx"
+    path.write_text(entry(body, ".param .u64 memory, .param .u64 out"))
+    arguments = ["--arg", "buf:u32:2", "--arg", output]
+    done = ptxrun(path, "--grid", ctas, "--block", 32, *arguments, "--orders", "all", *options)
+    return done.returncode, done.stderr
+
+
+NO_OUTPUT = ["--ignore", "output-never-written"]  # what the words of `memory` hold may differ
+
+
+def answer(classes: int) -> str:
+    return "orders: 1 class\n" if classes == 1 else f"orders: {classes} classes, all run\n"
+
+
+KNOWN = {
+    "two that draw": ([[("draw", 0, 1)]] * 2, 2),
+    "three that draw": ([[("draw", 0, 1)]] * 3, 6),
+    "sums that nobody looks at": ([[("add", 0, 1)]] * 3, 1),
+    "a flag that is waited for": ([[("store", 0, 1)], [("await", 0, 1)], [("await", 0, 1)]], 1),
+    "a flag that is looked at once": ([[("store", 0, 1)], [("load", 0, 0)]], 2),
+    "a wait that either of two ends": ([[("add", 0, 1)], [("add", 0, 2)], [("await", 0, 1)]], 3),
+    "a wait that both end": ([[("add", 0, 1)], [("add", 0, 2)], [("await", 0, 3)]], 1),
+    "flags of their own": ([[("store", 0, 1)], [("store", 1, 1)]], 1),
+    "each stores one and loads the other": ([[("store", 0, 1), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]], 3),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_classes_of_known_programs(name: str, tmp_path: Path) -> None:
+    agents, classes = KNOWN[name]
+    assert count(agents) == (classes, 0)
+    seen = explore(program(agents), len(agents), tmp_path, *NO_OUTPUT, output="out:u32:1")
+    assert seen == (0, answer(classes))
+
+
+def made_up(seed: int) -> list[Agent]:
+    draw = random.Random(seed)
+    whats = ["load", "store", "add", "draw", "await"]
+    return [
+        [(draw.choice(whats), draw.randrange(2), draw.randrange(1, 3)) for _ in range(draw.randrange(1, 4))]
+        for _ in range(draw.randrange(2, 4))
+    ]
+
+
+def check_made_up(seed: int, folder: Path) -> None:
+    agents = made_up(seed)
+    ended, stuck = count(agents)
+    status, text = explore(program(agents), len(agents), folder, *NO_OUTPUT, output="out:u32:1")
+    if stuck:
+        assert status == 3 and "livelock" in text, (seed, agents, text)
+    else:
+        assert (status, text) == (0, answer(ended)), (seed, agents)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_classes_of_made_up_programs(seed: int, tmp_path: Path) -> None:
+    check_made_up(seed, tmp_path)
+
+
+@pytest.mark.long
+def test_the_classes_of_many_made_up_programs(tmp_path: Path) -> None:
+    for seed in range(8, 400):
+        check_made_up(seed, tmp_path)
+
+
+def test_results_that_differ_are_told(tmp_path: Path) -> None:
+    status, text = explore(TICKET.replace("WHAT", "%b"), 2, tmp_path)
+    assert status == 1 and re.search(r"^other orders give other results: buffer 'argument 1' is 0x", text, re.M), text
+    assert re.search(r"run 2, where warp 0 of CTA 1 goes first at PTX line \d+, and not warp 0 of CTA 0", text), text
+    assert explore(TICKET.replace("WHAT", "7"), 2, tmp_path) == (0, answer(2))
+
+
+def test_only_outputs_count_where_there_are_any(tmp_path: Path) -> None:
+    body = START + "atom.global.add.u32 %v, [%m], 1;\nst.global.u32 [%o], 1;\nmad.wide.u32 %p, %b, 0, %m;\n"
+    body += "atom.global.exch.b32 %v, [%p+4], %b;\nend:"
+    assert explore(body, 2, tmp_path, "--ignore", "output-written-twice", output="out:u32:1")[0] == 0
+    assert explore(body, 2, tmp_path)[0] == 1
+
+
+def test_a_limit_is_no_proof(tmp_path: Path) -> None:
+    status, text = explore(TICKET.replace("WHAT", "7"), 3, tmp_path, "--runs", 2)
+    assert status == 0 and re.fullmatch(r"orders: 2 run, [1-9]\d* left\n", text), text
+
+
+def test_a_finding_in_a_rare_order_ends_it(tmp_path: Path) -> None:
+    """The CTA that draws last of three ends the program with a trap if CTA 0 does: not in the first order."""
+    body = START + "atom.global.add.u32 %v, [%m], 1;\nor.b32 %v, %v, %b;\nsetp.eq.u32 %q, %v, 2;\n"
+    body += "setp.eq.and.u32 %q, %b, 0, %q;\n@%q trap;\nend:"
+    status, text = explore(body, 3, tmp_path)
+    assert status == 3 and "trap" in text and re.search(r"orders: \d run, \d left", text), text
+
+
+SPINS = "take:\natom.acquire.gpu.global.cas.b32 %v, [%m], 0, 1;\nsetp.ne.u32 %q, %v, 0;\n@%q bra take;\n"
+
+
+def test_a_lock_is_a_wait(tmp_path: Path) -> None:
+    body = START + SPINS + "ld.global.u32 %v, [%m+4];\nadd.u32 %v, %v, 1;\nst.global.u32 [%m+4], %v;\n"
+    body += "atom.release.gpu.global.exch.b32 %v, [%m], 0;\nend:"
+    assert explore(body, 2, tmp_path) == (0, answer(2))
+    assert explore(body, 3, tmp_path) == (0, answer(6))
+
+
+@pytest.mark.parametrize("option", [["--schedule", 3], ["--delay", "0@3"], ["--checks", "off"], ["--runs", 0]])
+def test_an_order_that_is_asked_for_as_well_is_refused(option: list[object], tmp_path: Path) -> None:
+    status, text = explore(START + "end:", 1, tmp_path, *option)
+    assert status == 2 and "--orders all needs the checks and at least one run" in text
+
+
+def test_more_ctas_than_fit_are_refused(tmp_path: Path) -> None:
+    status, text = explore(START + "end:", 5000, tmp_path)
+    assert status == 2 and "5000 CTAs, of which" in text and "take fewer" in text
+
+
+def test_clusters_are_said_not_to_be_covered(tmp_path: Path) -> None:
+    body = START + "end:\nbarrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;"
+    status, text = explore(body, 2, tmp_path, "--cluster", 2)
+    assert status == 0 and text == "orders: 1 class; not covered: CTAs of a cluster tell each other\n"
+
+
+DRAWN = {
+    ("v49", 256, 1, 2): 2,
+    ("v52", 256, 1, 2): 2,
+    ("v52", 512, 1, 2): 8,
+    ("v50", 512, 1, 2): 2,
+    ("v25", 256, 1, 0): 1,
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "seq", "heads", "ctas"), DRAWN, ids=str)
+def test_versions_that_draw_tickets(name: str, seq: int, heads: int, ctas: int) -> None:
+    """As many classes as there are ways to draw, and the same bits of O in each."""
+    version = next(version for version in versions() if version.name == name)
+    done = Launch(version.entry("fp16"), seq, heads=heads, ctas=ctas).run(version.ptx, "--orders", "all")
+    assert (done.returncode, done.stderr) == (0, answer(DRAWN[name, seq, heads, ctas]))
+
+
+def test_what_is_left_in_memory_is_of_the_first_run(tmp_path: Path) -> None:
+    body = TICKET.replace("WHAT", "7") + "\n@!%q st.global.u32 [%m+4], %v;"
+    path = tmp_path / "orders.ptx"
+    path.write_text(entry(body, ".param .u64 memory, .param .u64 out"))
+    call = [path, "--grid", 3, "--arg", "buf:u32:2", "--arg", "out:u32:3", "--ignore", "race", "--print", 0]
+    assert ptxrun(*call, "--orders", "all").stdout == ptxrun(*call).stdout
