@@ -26,7 +26,7 @@ from analysis.measure.records import Record, RecordError, latest_run, read
 from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
 from analysis.publish import drawing, pictures, predictions
-from analysis.publish.libraries import Standing, libraries_at, records_of
+from analysis.publish.libraries import NOT_MEASURED, Standing, libraries_at, records_of
 from analysis.publish.overview import ARCHS, HEADLINE, PEER, Step, read_steps
 from analysis.publish.readme import (
     MISSING,
@@ -292,11 +292,21 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 nav a { display: inline-block; margin-right: 1rem; padding: .25rem 0; } a { color: var(--bar); }
 p { max-width: 45rem; color: var(--soft); }
 .wide { overflow: auto; max-height: 95vh; margin: 1rem 0; }
+/* A shade at an edge behind which there is more: the first two layers scroll along, and cover it where there is not. */
+.wide, .scroll { --shade: color-mix(in srgb, var(--text) 25%, transparent); background:
+  linear-gradient(to right, var(--back) 40%, transparent) left / 2.5rem 100% no-repeat local,
+  linear-gradient(to left, var(--back) 40%, transparent) right / 2.5rem 100% no-repeat local,
+  linear-gradient(to right, var(--shade), transparent) left / .75rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), transparent) right / .75rem 100% no-repeat scroll; }
 table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { vertical-align: bottom; } td { white-space: nowrap; } td.long { white-space: normal; min-width: 14rem; }
-th.number, td.number { text-align: right; }
-@media (max-width: 40rem) { .wide { max-height: 80vh; } td.long { min-width: 5.5rem; } th, td { padding: .25rem; } }
+th, td { padding: .25rem .375rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th { vertical-align: bottom; } td { white-space: nowrap; }
+td.long { white-space: normal; min-width: 6.5rem; overflow-wrap: anywhere; }
+td.none { white-space: normal; color: var(--soft); }
+th.number, td.number { text-align: right; } th { max-width: 7rem; }
+td.long:nth-child(2) { min-width: 10rem; }
+@media (max-width: 40rem) { .wide { max-height: 80vh; }
+  td.long, td.long:nth-child(2) { min-width: 5.5rem; } th, td { padding: .25rem; } }
 @media print { .wide { max-height: none; } }
 thead th { position: sticky; top: 0; z-index: 1; background: var(--back); }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--back); } th:first-child { z-index: 2; }
@@ -309,7 +319,7 @@ svg text { fill: var(--text); }
 
 NUMBER = ' class="number"'
 # A number as cells show it: 5.20, 1,024, 1.102 ± 0.005, 367.1 (1.239), 12 %, 41/39; a dash stands for none.
-_NUMBER = re.compile(r"[+−-]?[\d.,]+( ± [\d.,]+)?( ?\([\d.,]+\))?( ?%)?(/[\d.,]+)?|[–-]|")
+_NUMBER = re.compile(rf"[+−-]?[\d.,]+( ± (< )?[\d.,]+)?( ?\([\d.,]+\))?( ?%)?(/[\d.,]+)?|[–-]||{NOT_MEASURED}")
 
 
 def to_html(page: Sequence[Section]) -> str:
@@ -384,8 +394,9 @@ def _shown(cell: Cell) -> str:
 
 def _html_cell(cell: Cell, number: bool) -> str:
     text = _shown(cell)
-    kind = NUMBER if number else ' class="long"' if len(text) > LONG else ""
-    return f"<td{kind}>{html.escape(text)}</td>"
+    long, none = len(text) > LONG and not number, text == NOT_MEASURED
+    kinds = " ".join(name for name, holds in (("number", number), ("long", long), ("none", none)) if holds)
+    return f'<td class="{kinds}">{html.escape(text)}</td>' if kinds else f"<td>{html.escape(text)}</td>"
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

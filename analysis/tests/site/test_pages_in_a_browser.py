@@ -66,6 +66,23 @@ def test_a_page_is_readable_on_a_phone_and_a_desktop(windows: dict[str, Any], pa
     assert not problems(windows, page, SCREENS)
 
 
+MORE_AT_THE_SIDE = """[...document.querySelectorAll(".wide, .scroll")].map((one) => [
+    one.scrollWidth > one.clientWidth, getComputedStyle(one).backgroundImage.split("linear-gradient").length - 1,
+    one.tabIndex, one.getBoundingClientRect().right <= innerWidth])"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_what_the_report_cuts_at_the_side_is_shaded_and_scrolls(windows: dict[str, Any], width: int) -> None:
+    tab = windows["phone.light"].new_page()
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(REPORT.as_uri())
+    boxes = tab.evaluate(MORE_AT_THE_SIDE)
+    assert any(wider for wider, *_ in boxes)
+    assert [one for one in boxes if one[1:] != [4, 0, True]] == []
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    tab.close()
+
+
 FAULTS = {
     "phone.dark: the page is 2008 px wide in a window of 390 px: div": '<div style="width: 2000px; height: 9px"></div>',
     "contrast 2.85 of": '<p style="color: #999; background: white">faint</p>',
