@@ -3,7 +3,7 @@
 #include "harness/about.h"
 #include "harness/backend.h"
 #include "harness/backward.h"
-#include "harness/e4m3.h"
+#include "harness/fp8.h"
 #include "harness/progress.h"
 #include "harness/serving.h"
 #include "harness/tensor_memory.h"

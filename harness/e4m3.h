@@ -1,58 +1,37 @@
-/* e4m3.h - problems whose Q, K and V are e4m3 (common/fp8.h): their elements, their place on the device, and how far a
- * kernel may be from the reference.
+/* e4m3.h - e4m3 numbers as their bytes: a sign, 4 bits of exponent with bias 7, 3 of fraction.
  *
  *     uint8_t byte = e4m3_from_float(0.3f); // 0x2a: 0.3125
- *     double bound = e4m3_O_bound(&problem, &reference, column);
- *
- * On the host an element is the 16 bits of its value in the type of O: fp16 and bf16 have every value of e4m3. The
- * reference takes these values, so that what is judged is the kernel and not how the inputs were rounded.
- *
- * An element of O passes where its error is at most 1.05 times the sum of
- *
- *  8 (u + x) (sqrt(sum p_j² v_j²) + |ref| sqrt(sum p_j²)), or (u + x) (sum p_j |v_j| + |ref|) where that is less
- *    u = 2^-4: P is rounded to 3 bits of fraction. Roundings are independent, so that the sum of them has a
- *    probabilistic bound (Hoeffding): 8 standard ones fail with a probability below 1e-13
- *  8 * 2^-18 sqrt(sum v_j²)
- *    the largest P is 2^8: one below 2^-6 has an error up to 2^-10
- *  2^-13 A (|sum of the signs of v_j| + 2 n + 8 sqrt(33 n)), or 2^-13 W (34 f + 8 sqrt(33 f)) where that is less
- *    the accumulator (docs/emulator.md, rule of the sums): each of the n = keys / 32 steps of wgmma cuts 33 terms
- *    and their sum towards zero, to units 2^-13 of the largest at most. A bounds the largest: what was added up so
- *    far, or one step's terms. Cuts of terms of one sign add up: where V has a mean, O becomes too small. With O
- *    added up in fp32 after f steps, the largest is that of these steps alone; together W = sum p_j |v_j| at most
- *  one rounding of O
- *
- * x = 8 sqrt(33 d_head / 32) 2^-13 S is the error of an exponent from the cuts of a score, S the largest that is added
- * up: of the scores, or 6 |q| |k| / sqrt(d_head), beyond which a partial sum of independent products seldom comes.
- * Log-sum-exp has the error x and, where l sums rounded P, 8 (u sqrt(sum p_j²) + 2^-18 sqrt(keys)).
+ *     float value = e4m3_to_float(byte);
  */
 #ifndef FL_E4M3_H
 #define FL_E4M3_H
 
-#include "common/fp8.h"
-#include "harness/inputs.h"
-#include "harness/reference.h"
-
+#include <math.h>
 #include <stdint.h>
 
-/* The value of a byte; NaN of 0x7f and 0xff. */
-float e4m3_to_float(uint8_t byte);
+enum { E4M3_BIAS = 7, E4M3_FRACTION = 3, E4M3_NAN = 0x7f, E4M3_LARGEST = 0x7e /* 448 */ };
+
+/* NaN of 0x7f and 0xff. There is no infinity. */
+static inline float e4m3_to_float(uint8_t byte) {
+    const int exponent = byte >> E4M3_FRACTION & 15, fraction = byte & 7;
+    const float size = exponent ? ldexpf((float)(8 + fraction), exponent - E4M3_BIAS - E4M3_FRACTION)
+                                : ldexpf((float)fraction, 1 - E4M3_BIAS - E4M3_FRACTION);
+    if ((byte & 0x7f) == E4M3_NAN) return NAN;
+    return byte & 0x80 ? -size : size;
+}
 
 /* Round to nearest even; what is too large becomes 448, NaN 0x7f. */
-uint8_t e4m3_from_float(float value);
-
-/* Write a tensor as the device has it: bytes, and of V the transpose where the problem says so. */
-void e4m3_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint8_t *memory);
-
-fp8_args e4m3_args(const struct problem *problem, attention_args attention);
-
-/* Add the block of 32 keys or less whose p and V have just been added to the row's output; `weight_before` is the
- * row's weight without it. */
-void e4m3_add_block(struct reference_row *row, const double *p, int keys, int d_head, double (*values)[MAX_D_HEAD],
-                    const double *weight_before);
-
-double e4m3_O_bound(const struct problem *problem, const struct reference_row *row, int column);
-
-/* What log-sum-exp may be off by more than with inputs of 16 bits. */
-double e4m3_lse_bound(const struct problem *problem, const struct reference_row *row);
+static inline uint8_t e4m3_from_float(float value) {
+    const uint8_t sign = signbit(value) ? 0x80 : 0;
+    const float size = fabsf(value);
+    int exponent;
+    if (isnan(value)) return E4M3_NAN;
+    if (size >= 448) return sign | E4M3_LARGEST;
+    frexpf(size, &exponent); /* size is below 2^exponent; of 0 that is 1 */
+    if (size == 0 || exponent < 2 - E4M3_BIAS) exponent = 2 - E4M3_BIAS;
+    /* in units of the last place; 16 of them are 8 of the next exponent, which the addition carries over */
+    const int units = (int)nearbyintf(ldexpf(size, E4M3_FRACTION + 1 - exponent));
+    return sign | (uint8_t)(units + ((exponent - 2 + E4M3_BIAS) << E4M3_FRACTION));
+}
 
 #endif

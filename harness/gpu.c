@@ -3,7 +3,7 @@
 #include "harness/backend.h"
 #include "harness/backward.h"
 #include "harness/device/stamp.h"
-#include "harness/e4m3.h"
+#include "harness/fp8.h"
 #include "harness/peer.h"
 #include "harness/serving.h"
 #include "harness/stats.h"

@@ -51,7 +51,7 @@ struct problem {
     int64_t page_rows;                 /* K and V lie in pages of so many rows; 0: they do not */
     int64_t split_keys;                /* keys of a part; 0: parts have no size */
 
-    /* What takes fp8_args (harness/e4m3.h). */
+    /* What takes fp8_args (harness/fp8.h). */
     bool e4m3;                /* of Q, K and V; O is of dtype */
     double descale[N_INPUTS]; /* what an element of Q, K or V is multiplied by; 1 where nothing else is asked for */
     bool transposed_V;        /* on the device: [batch, heads, d_head, seq_k] */

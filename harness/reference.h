@@ -25,7 +25,7 @@ struct reference_row {
     double products; /* |q| * scale * sum_j p_j |k_j|, with the lengths of the vectors: no less than the mean of
                         the scores' sums of |products| */
 
-    /* Of an e4m3 problem (harness/e4m3.h), else 0. Sums of outputs over the keys up to a multiple of 32. */
+    /* Of an e4m3 problem (harness/fp8.h), else 0. Sums of outputs over the keys up to a multiple of 32. */
     double p_squares;                 /* sum_j p_j² */
     double term_squares[MAX_D_HEAD];  /* sum_j (p_j v_j)² */
     double V_squares[MAX_D_HEAD];     /* sum_j v_j² */

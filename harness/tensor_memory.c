@@ -1,7 +1,7 @@
 #include "harness/tensor_memory.h"
 
 #include "harness/backend.h"
-#include "harness/e4m3.h"
+#include "harness/fp8.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "harness/verify.h"
 
-#include "harness/e4m3.h"
+#include "harness/fp8.h"
 #include "harness/half.h"
 #include "harness/options.h"
 #include "harness/parallel.h"

@@ -7,7 +7,7 @@
  * of the type: 2^-11 for fp16, 2^-8 for bf16. That is one rounding of P and one of O; 5 % are for the fp32 arithmetic,
  * whose errors grow with the scores: s is 1, or how many times the scale is larger than 1 / sqrt(d_head).
  *
- * Of e4m3 inputs harness/e4m3.h has the bounds.
+ * Of e4m3 inputs harness/fp8.h has the bounds.
  *
  * Log-sum-exp is fp32 throughout, e = 2^-24 its unit roundoff. A kernel computes m * scale + ln(l) with m a score that
  * it subtracts, l the sum of exp2((score - m) * scale * log2(e)). lse_bound() adds up, in units of e and to first

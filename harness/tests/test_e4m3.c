@@ -1,6 +1,7 @@
 /* test_e4m3.c - the bytes of e4m3, their place on the device, and what passes as their result. */
 #include "common/tests/tap.h"
 #include "harness/e4m3.h"
+#include "harness/fp8.h"
 #include "harness/half.h"
 #include "harness/options.h"
 #include "harness/tests/problems.h"

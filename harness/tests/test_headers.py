@@ -53,7 +53,8 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/driver/driver.h": None,
     "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
     "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
-    "harness/e4m3.h": "struct problem problem, struct reference_row reference, int column",
+    "harness/e4m3.h": "void",
+    "harness/fp8.h": "struct problem problem, attention_args attention, struct reference_row reference, int column",
     "harness/energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
     "runtime/gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
     " const struct instance *instance, struct gpu_kernel kernel, launch_shape shape, attention_args args,"

@@ -129,7 +129,7 @@ def test_another_schema_is_refused_by_number(schema: object) -> None:
         (raw(timing={"samples_ns": [1.0], "sm_clock_hz": [1e-300]}), r"sm_clock_hz\[0\] = 1e-300: must be a clock"),
         (raw(problem=raw()["problem"] | {"heads": 0}), r"problem\.heads = 0: must be a positive"),
         (raw(problem=raw()["problem"] | {"seq": 10**200}), r"problem\.seq = 10+…: must be a positive"),
-        (raw(problem=raw()["problem"] | {"dtype": "fp8"}), r"problem\.dtype = 'fp8': must be fp16 or bf16"),
+        (raw(problem=raw()["problem"] | {"dtype": "fp8"}), r"problem\.dtype = 'fp8': must be fp16, bf16 or e4m3"),
         (raw(check={"rows": 64}), r"check\.pass is missing: must be true or false"),
         (raw(run={"id": "a", "label": 3}), r"run\.label = 3: must be a text"),
         (raw(run={"id": "\ud800"}), r"run\.id = '\\ud800': must be a text"),

@@ -1,32 +1,11 @@
-#include "harness/e4m3.h"
+#include "harness/fp8.h"
 
+#include "harness/e4m3.h"
 #include "harness/half.h"
 
 #include <math.h>
-#include <string.h>
 
-enum { BIAS = 7, FRACTION = 3, E4M3_NAN = 0x7f, LARGEST = 0x7e, STEP_KEYS = 32 };
-
-float e4m3_to_float(uint8_t byte) {
-    const int exponent = byte >> FRACTION & 15, fraction = byte & 7;
-    const float size = exponent ? ldexpf((float)(8 + fraction), exponent - BIAS - FRACTION)
-                                : ldexpf((float)fraction, 1 - BIAS - FRACTION);
-    if ((byte & 0x7f) == E4M3_NAN) return NAN;
-    return byte & 0x80 ? -size : size;
-}
-
-uint8_t e4m3_from_float(float value) {
-    const uint8_t sign = signbit(value) ? 0x80 : 0;
-    const float size = fabsf(value);
-    int exponent;
-    if (isnan(value)) return E4M3_NAN;
-    if (size >= 448) return sign | LARGEST;
-    frexpf(size, &exponent); /* size is below 2^exponent; of 0 that is 1 */
-    if (size == 0 || exponent < 2 - BIAS) exponent = 2 - BIAS;
-    /* in units of the last place; 16 of them are 8 of the next exponent, which the addition carries over */
-    const int units = (int)nearbyintf(ldexpf(size, FRACTION + 1 - exponent));
-    return sign | (uint8_t)(units + ((exponent - 2 + BIAS) << FRACTION));
-}
+enum { STEP_KEYS = 32 }; /* of one wgmma */
 
 void e4m3_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint8_t *memory) {
     const int64_t rows = problem_rows(problem, tensor), heads = problem_heads(problem, tensor), d = problem->d_head;
@@ -43,24 +22,6 @@ fp8_args e4m3_args(const struct problem *problem, attention_args attention) {
                       .Q_descale = (float)problem->descale[TENSOR_Q],
                       .K_descale = (float)problem->descale[TENSOR_K],
                       .V_descale = (float)problem->descale[TENSOR_V]};
-}
-
-void e4m3_add_block(struct reference_row *row, const double *p, int keys, int d_head, double (*values)[MAX_D_HEAD],
-                    const double *weight_before) {
-    for (int j = 0; j < keys; j++) {
-        row->p_squares += p[j] * p[j];
-        for (int c = 0; c < d_head; c++) {
-            const double v = values[j][c];
-            row->term_squares[c] += p[j] * p[j] * v * v;
-            row->V_squares[c] += v * v;
-            row->signs[c] += (v > 0) - (v < 0);
-        }
-    }
-    for (int c = 0; c < d_head; c++) {
-        const double terms = row->weight[c] - weight_before[c];
-        row->largest_sum[c] = fmax(row->largest_sum[c], fabs(row->output[c]));
-        row->largest_terms[c] = fmax(row->largest_terms[c], terms);
-    }
 }
 
 /* The largest that is added up in a score, times the scale. */
