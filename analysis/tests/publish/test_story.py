@@ -238,3 +238,11 @@ def test_a_file_that_changed_is_read_again(checkout: Path) -> None:
     assert records_in(log) is before
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
     assert len(records_in(log)) == len(before) - 1
+
+
+def test_the_title_of_the_story_has_the_speeds_of_its_first_and_last_step() -> None:
+    story = (root() / "docs/story.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")] for line in story.splitlines() if line.startswith("| [v")]
+    title = f"From {rows[0][4]} to {rows[-1][4]} TFLOP/s"
+    assert story.startswith(f"# {title}\n") and rows[-1][1].startswith("[v37]")
+    assert all(f"[{title}]" in (root() / page).read_text() for page in ("README.md", "docs/index.md"))

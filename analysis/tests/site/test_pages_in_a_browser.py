@@ -83,6 +83,16 @@ def test_what_the_report_cuts_at_the_side_is_shaded_and_scrolls(windows: dict[st
     tab.close()
 
 
+def test_a_phone_shows_all_columns_of_the_story_and_an_exercise_without_scrolling(windows: dict[str, Any]) -> None:
+    tab = windows["phone.light"].new_page()
+    tab.goto((SITE / "index.html").as_uri())
+    assert tab.evaluate("(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)"
+                        "(document.querySelector('.table-wrapper'))") <= 0  # fmt: skip
+    tab.goto((SITE / "exercises/index.html").as_uri())
+    assert tab.evaluate("document.querySelector('#task').getBoundingClientRect().top < innerHeight")
+    tab.close()
+
+
 FAULTS = {
     "phone.dark: the page is 2008 px wide in a window of 390 px: div": '<div style="width: 2000px; height: 9px"></div>',
     "contrast 2.85 of": '<p style="color: #999; background: white">faint</p>',
