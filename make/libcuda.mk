@@ -2,19 +2,21 @@
 #
 #     emulator/driver/*.c ─ cc ─► build/driver/*.o ┐
 #     build/emulator/{ptx,machine,check}/*.o ──────┴─► lib/emulated/libcuda.so.1 ◄─ bin/emulated-gpu PROGRAM
+#     emulator/cudart/*.c ─ cc ─► build/cudart/*.o ──► lib/emulated/libcudart.so.13, for `nvcc -cudart shared`
 
 DRIVER_TOOL := emulator/driver/emulated_gpu.c
 DRIVER_C := $(wildcard emulator/driver/*.c)
 DRIVER := $(patsubst emulator/%.c,$(BUILD)/%.o,$(filter-out $(DRIVER_TOOL),$(DRIVER_C)))
+CUDART := $(patsubst emulator/%.c,$(BUILD)/%.o,$(wildcard emulator/cudart/*.c))
 EMULATED := lib/emulated
 # cuda.h is the toolkit's: no other one is looked for.
 CUDA_H = -isystem $(TOOLKIT)/include
 
 .PHONY: libcuda
-libcuda: $(addprefix $(EMULATED)/,libcuda.so.1 libcuda.so ptxas)
+libcuda: $(addprefix $(EMULATED)/,libcuda.so.1 libcuda.so libcudart.so.13 ptxas)
 libcuda: bin/emulated-gpu  ## runs programs that need a GPU without one: bin/emulated-gpu PROGRAM
 # Not in $(BUILD)/emulator, whose objects are linked as a whole.
-$(DRIVER) $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
+$(DRIVER) $(CUDART) $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(CUDA_H))
 $(EMULATED)/libcuda.so.1: $(DRIVER) $(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
@@ -25,6 +27,13 @@ $(EMULATED)/libcuda.so.1: $(DRIVER) $(filter-out $(BUILD)/emulator/tool/% $(BUIL
 $(BUILD)/cuda.map:
 	@mkdir -p $(@D)
 	@$(parts) echo '{ global: cu*; local: *; };' >$(part); $(whole)
+# Names are of the toolkit's version 13, and found in the emulated driver beside it.
+$(EMULATED)/libcudart.so.13: $(CUDART) $(EMULATED)/libcuda.so.1 $(BUILD)/cudart.map $(BUILD)/flags/ld
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) -Wl,-soname,$(@F),-rpath,'$$ORIGIN' \
+		-Wl,--version-script=$(BUILD)/cudart.map $(filter %.o %.so.1,$^) $(linked)
+$(BUILD)/cudart.map:
+	@mkdir -p $(@D)
+	@$(parts) echo 'libcudart.so.13 { global: cuda*; __cuda*; local: *; };' >$(part); $(whole)
 $(EMULATED)/libcuda.so: $(EMULATED)/libcuda.so.1
 	@ln -sf $(<F) $@
 $(EMULATED)/ptxas: emulator/driver/ptxas.sh
@@ -52,4 +61,4 @@ $(BUILD)/tests/test_driver $(BUILD)/tests-san/test_driver: %: %.o $(EMULATED)/li
 	$(call say,LINK,$@)$(parts) $(CC) $(if $(findstring -san,$@),$(SAN)) $(LDFLAGS) -o $(part) $^ \
 		-Wl,-rpath,$(CURDIR)/$(EMULATED) $(ALL_LDLIBS) $(linked)
 
--include $(wildcard $(BUILD)/driver/*.d)
+-include $(wildcard $(BUILD)/driver/*.d $(BUILD)/cudart/*.d)

@@ -4,6 +4,7 @@
 #include "entry_points.h"
 
 #include <ctype.h>
+#include <dlfcn.h>
 #include <string.h>
 
 typedef struct result_name {
@@ -109,4 +110,21 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
 
 CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags) {
     return cuGetProcAddress_v2(name, function, version, flags, NULL);
+}
+
+/* The toolkit's runtime asks for tables that are documented nowhere, at its first call: who brings it is told why it
+ * ends there. */
+CUresult cuGetExportTable(const void **table, const CUuuid *which) {
+    static _Atomic int said;
+    Dl_info caller;
+    (void)which;
+    if (table) *table = NULL;
+    const bool is_known = dladdr(__builtin_return_address(0), &caller) && caller.dli_fname;
+    if (!said++)
+        driver_say(
+            "%s brings NVIDIA's CUDA runtime, which cannot start here: it asks for tables of the driver that are "
+            "documented nowhere (cuGetExportTable). What nvcc links with `-cudart shared` runs, where no other "
+            "libcudart.so.13 comes first",
+            is_known ? caller.dli_fname : "the program");
+    return CUDA_ERROR_NOT_SUPPORTED;
 }

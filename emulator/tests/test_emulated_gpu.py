@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from support.emulation import ROOT
 
 TOOL = ROOT / "bin/emulated-gpu"
+EMULATED = ROOT / "lib/emulated"
+TOOLKIT = ROOT / ".venv/toolkit"
 
 # A program as Python packages call the driver: launches the entry `k` of a text of PTX.
 PROGRAM = """
@@ -120,3 +123,208 @@ def test_the_stand_in_for_ptxas_hands_ptx_through(tmp_path: Path) -> None:
     assert (tmp_path / "k.cubin").read_bytes() == RIGHT.encode() + b"\0"
     assert "release 12.9" in subprocess.run([ptxas, "--version"], capture_output=True, text=True).stdout
     assert subprocess.run([ptxas, "k.ptx"], capture_output=True).returncode == 1
+
+
+# ---- programs in C that ask for what is not there ----
+
+BEGIN = """
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+CUcontext context;
+CUdevice device;
+CUdeviceptr at;
+size_t bytes;
+CUmodule module;
+CUfunction function;
+pthread_t threads[4];
+void *result;
+int launches, status;
+void *launch(void *function) {
+    CUresult status = cuCtxSetCurrent(context);
+    for (int i = 0; i < 50 && !status; i++) status = cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0);
+    return (void *)(size_t)status;
+}
+int main(int count, char **arguments) {
+    (void)count;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 99;
+"""
+LOAD = 'if (cuModuleLoad(&module, arguments[1]) || cuModuleGetFunction(&function, module, "k")) return 98;\n'
+COUNTING = (
+    HEADER
+    + ".visible .global .u32 n = 0;\n.visible .entry k()\n{\n.reg .u64 %p;\n.reg .u32 %r;\nmov.u64 %p, n;\n"
+    + "atom.global.add.u32 %r, [%p], 1;\nret;\n}\n"
+)
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert (EMULATED / "libcudart.so.13").exists(), "lib/emulated is not complete: run `make libcuda`"
+    return tmp_path_factory.mktemp("programs")
+
+
+def run_c(body: str, folder: Path, ptx: str, *linked: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.c").write_text(body)
+    (folder / "k.ptx").write_text(ptx)
+    flags = ["-std=gnu11", "-Wall", "-Werror", "-isystem", str(TOOLKIT / "include"), "-pthread"]
+    command = ["cc", *flags, "-o", folder / "program", folder / "program.c", *linked]
+    subprocess.run(command, check=True)
+    return subprocess.run(
+        [TOOL, "--arch", "sm_80", folder / "program", folder / "k.ptx"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TMPDIR": str(folder), **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "ptx", "status", "sentence"),
+    [
+        ("return cuDeviceGet(&device, 1);", RIGHT, 101, "device 1 was asked for: there is one emulated GPU, device 0"),
+        ("return cuMemAlloc(&at, 100ull << 30) + 100;", RIGHT, 102, "107374182400 bytes of memory were asked for: the"),
+        (
+            "CUarray array; return cuArrayCreate(&array, 0) == CUDA_ERROR_NOT_SUPPORTED ? 3 : 4;",
+            RIGHT,
+            3,
+            "cuArrayCreate_v2 is not supported: it returns CUDA_ERROR_NOT_SUPPORTED",
+        ),
+        ('return cuGetProcAddress("cuDance", &result, 13000, 0, 0) == CUDA_ERROR_NOT_FOUND ? 3 : 4;', RIGHT, 3, ""),
+        ('return dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDance") ? 4 : 3;', RIGHT, 3, ""),
+        (
+            LOAD + "return launch(function) == (void *)CUDA_ERROR_LAUNCH_TIMEOUT ? 0 : 4;",
+            ENDLESS,
+            1,
+            "The CTA ran 100000 warp instructions without coming",
+        ),
+        (
+            "if (fork()) { wait(&status); return WEXITSTATUS(status); }"
+            "_exit(cuMemGetInfo(&bytes, &bytes) == CUDA_ERROR_NOT_INITIALIZED ? 3 : 4);",
+            RIGHT,
+            3,
+            "this process was forked from one that uses the GPU, and cannot use it itself, as with CUDA",
+        ),
+        (
+            LOAD + "for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, launch, function);\n"
+            "for (int i = 0; i < 4; i++) if (pthread_join(threads[i], &result) || result) return 5;\n"
+            'cuModuleGetGlobal(&at, &bytes, module, "n"); cuMemcpyDtoH(&launches, at, 4);'
+            "return launches == 4 * 50 * 32 ? 3 : 4;",
+            COUNTING,
+            3,
+            "",
+        ),
+    ],
+    ids=["second-device", "memory", "refused", "unknown-name", "unknown-symbol", "endless", "fork", "threads"],
+)
+def test_what_a_program_cannot_have(body: str, ptx: str, status: int, sentence: str, compiler: Path) -> None:
+    """Its call returns an error that the program can treat, and a sentence says why; nothing crashes or hangs."""
+    driver = EMULATED / "libcuda.so.1"
+    done = run_c(f"{BEGIN}{body}\n}}\n", compiler, ptx, str(driver), EMULATED_GPU_STEPS="100000")
+    assert done.returncode == status, done.stderr
+    assert sentence in done.stderr if sentence else done.stderr == "", done.stderr
+
+
+# ---- the runtime library ----
+
+# What nvcc makes of a kernel and a variable, by hand: a fatbin is PTX here, as image.c takes it, too.
+RUNTIME = r"""
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+void **__cudaRegisterFatBinary(void *image);
+void __cudaRegisterFatBinaryEnd(void **handle);
+void __cudaUnregisterFatBinary(void **handle);
+void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
+void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int);
+static void kernel(void) {}
+static char variable;
+static int other;
+static int failed(const char *what, cudaError_t error) {
+    if (error) printf("%s: %s: %s\n", what, cudaGetErrorName(error), cudaGetErrorString(error));
+    return error != cudaSuccess;
+}
+#define CALL(call) if (failed(#call, call)) return 1
+int main(int count, char **arguments) {
+    static char ptx[4096];
+    FILE *from = fopen(arguments[count - 1], "r");
+    if (!fread(ptx, 1, sizeof ptx - 1, from)) return 99;
+    void **handle = __cudaRegisterFatBinary(ptx);
+    __cudaRegisterFunction(handle, (const char *)kernel, 0, "k", -1, 0, 0, 0, 0, 0);
+    __cudaRegisterVar(handle, &variable, 0, "n", 0, 4, 0, 0);
+    __cudaRegisterFatBinaryEnd(handle);
+    int host[8] = {0}, launches = 5, *at, back[8];
+    const dim3 one = {1, 1, 1}, warp = {32, 1, 1}, none = {0, 1, 1};
+    struct cudaDeviceProp p;
+    CALL(cudaGetDeviceProperties(&p, 0));
+    CALL(cudaMemcpyToSymbol(&variable, &launches, 4, 0, cudaMemcpyHostToDevice));
+    CALL(cudaLaunchKernel(kernel, one, warp, 0, 0, 0));
+    CALL(cudaDeviceSynchronize());
+    CALL(cudaMemcpyFromSymbol(&launches, &variable, 4, 0, cudaMemcpyDeviceToHost));
+    printf("%d.%d n %d\n", p.major, p.minor, launches);
+    for (int i = 0; i < 8; i++) host[i] = i;
+    CALL(cudaMalloc((void **)&at, 32));
+    CALL(cudaMemset(at, 1, 32));
+    CALL(cudaMemcpy2D(at, 16, host, 16, 8, 2, cudaMemcpyHostToDevice));
+    CALL(cudaMemcpy(back, at, 32, cudaMemcpyDefault));
+    printf("%d %d %x %d %d\n", back[0], back[1], back[2], back[4], back[5]);
+    failed("configuration", cudaLaunchKernel(kernel, none, warp, 0, 0, 0));
+    failed("kernel", cudaLaunchKernel(&other, one, warp, 0, 0, 0));
+    failed("last", cudaGetLastError());
+    failed("last again", cudaGetLastError());
+    failed("symbol", cudaMemcpyToSymbol(&other, &launches, 4, 0, cudaMemcpyHostToDevice));
+    failed("part", cudaMemcpyToSymbol(&variable, &launches, 4, 1, cudaMemcpyHostToDevice));
+    failed("bytes", cudaMalloc((void **)&at, 100ull << 30));
+    failed("device", cudaSetDevice(1));
+    failed("refused", cudaMalloc3DArray(0, 0, (struct cudaExtent){1, 1, 1}, 0));
+    __cudaUnregisterFatBinary(handle);
+    return 0;
+}
+"""
+SAID_BY_RUNTIME = """8.0 n 37
+0 1 1010101 4 5
+configuration: cudaErrorInvalidConfiguration: invalid configuration argument
+kernel: cudaErrorInvalidDeviceFunction: invalid device function
+last: cudaErrorInvalidDeviceFunction: invalid device function
+symbol: cudaErrorInvalidSymbol: invalid device symbol
+part: cudaErrorInvalidValue: invalid argument
+bytes: cudaErrorMemoryAllocation: out of memory
+device: cudaErrorInvalidDevice: invalid device ordinal
+refused: cudaErrorNotSupported: not supported
+"""
+
+
+def test_a_program_that_calls_the_runtime(compiler: Path) -> None:
+    libraries = (str(EMULATED / "libcudart.so.13"), f"-Wl,-rpath-link,{EMULATED}")
+    done = run_c(RUNTIME, compiler, COUNTING, *libraries)
+    assert (done.returncode, done.stdout) == (0, SAID_BY_RUNTIME), done.stderr
+    assert "cudaMalloc3DArray is not supported: it returns cudaErrorNotSupported" in done.stderr
+
+
+def names(library: Path) -> set[str]:
+    listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r" [TW] (\w+)@", listed))
+
+
+def test_each_function_of_the_runtime_is_served_or_refused() -> None:
+    ours, theirs = names(EMULATED / "libcudart.so.13"), names(TOOLKIT / "lib/libcudart.so.13")
+    assert len(theirs) > 400 and ours == theirs
+
+
+def test_the_toolkit_s_own_runtime_is_told_why_it_cannot_start(compiler: Path) -> None:
+    body = "#include <cuda_runtime_api.h>\nint main(void) { int n; return cudaGetDeviceCount(&n) ? 3 : 4; }\n"
+    theirs = TOOLKIT.resolve() / "lib/libcudart.so.13"
+    done = run_c(body, compiler, RIGHT, str(theirs), LD_PRELOAD=str(theirs))
+    assert done.returncode == 3 and f"{theirs} brings NVIDIA's CUDA runtime, which cannot start here" in done.stderr
+
+
+@pytest.mark.long
+def test_what_nvcc_links_with_the_shared_runtime_runs(tmp_path: Path) -> None:
+    source = Path(__file__).parent / "support/kernels/saxpy.cu"
+    flags = ["-cudart", "shared", "-gencode", "arch=compute_80,code=compute_80", f"-L{TOOLKIT}/lib"]
+    subprocess.run([TOOLKIT / "bin/nvcc", *flags, "-o", tmp_path / "saxpy", source], check=True)
+    done = subprocess.run([TOOL, tmp_path / "saxpy"], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "right: 1000 elements, 1 launch\n", "")
