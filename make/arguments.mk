@@ -21,7 +21,8 @@ $(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \
 
 # To make, a colon or a space in a file's name is its own sign.
 FOLDERS := kernels/mma_sync kernels/wgmma
-$(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(FOLDERS:%=%/v%.cu) kernels/backward/b%.cu kernels/fp8/f%.cu,$s),$(error \
+NAMED := $(FOLDERS:%=%/v%.cu) kernels/backward/b%.cu kernels/fp8/f%.cu
+$(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(NAMED),$s),$(error \
 	a kernel file is vNN_name.cu in $(subst $() , or ,$(FOLDERS)), with a-z, 0-9 and _ in its name: not '$s')))
 
 # Two files of one number would give every file of that version two recipes.

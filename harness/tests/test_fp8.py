@@ -146,6 +146,12 @@ def test_without_a_flush_the_loss_grows(version: str) -> None:
 
 
 @pytest.mark.long
+def test_the_loss_is_that_of_an_H200() -> None:
+    """There FlashAttention-3 and prototypes lost 5.0 % at 4096 keys with V of N(1, 1): the same sums."""
+    assert abs(gain_of("f02", 4096) + 0.05) < 0.001
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("version", ACCURATE)
 def test_with_a_flush_it_stays(version: str) -> None:
     few, many = (gain_of(version, keys) for keys in (512, 2048))
@@ -233,6 +239,13 @@ def test_a_record_says_what_was_computed(version: str) -> None:
     assert (problem["dtype"], problem["output_dtype"], problem["descale_v"]) == ("e4m3", "fp16", 2)
     assert record["check"]["pass"] and record["counters"]["findings"] == 0
     assert (total["executed"], total["wgmma"], total["wavefronts"], total["ideal"]) == GOLDEN[version]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_run_stands_for_all_orders(version: str) -> None:
+    rows = str(own_config(version).B_r)
+    done = executable(version, "--seq-q", rows, "--seq-k", "384", "--dtype", "bf16")
+    assert done.returncode == 0 and "orders: no race, no deadlock in any order" in done.stdout
 
 
 @pytest.mark.parametrize(
