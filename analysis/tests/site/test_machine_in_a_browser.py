@@ -71,6 +71,21 @@ def test_steps_lead_on_and_back(open_page: Open) -> None:
     assert shown_ptx(tab).startswith("bar")
 
 
+def test_the_way_back_and_the_next_step_need_no_replay(open_page: Open) -> None:
+    """The worker is asked for the step ahead alone, and that before anyone presses the key."""
+    tab = open_page("v=v16&kind=mma&warp=2")
+    first = step_of(tab)
+    ahead = "[...looks.keys()].includes([step + 1, warpOf(step + 1), ''].join())"
+    tab.wait_for_function(f"{ahead} && !waiting.size")
+    asked = tab.evaluate("asked")
+    assert moved(tab, lambda: tab.keyboard.press("ArrowRight")) == first + 1
+    tab.wait_for_function(f"{ahead} && !waiting.size")
+    assert moved(tab, lambda: tab.keyboard.press("ArrowLeft")) == first
+    assert tab.evaluate("asked") == asked + 1
+    tab.evaluate("(() => { for (let at = 0; at < 2 * LOOKS; at++) look(at, 0); })()")
+    assert tab.evaluate("looks.size") == tab.evaluate("LOOKS")
+
+
 def test_a_line_is_run_to(open_page: Open) -> None:
     tab = open_page("v=v02")
     line = (root() / "kernels/mma_sync/v02_swizzle.cu").read_text().splitlines().index("    __syncthreads();") + 1

@@ -365,6 +365,26 @@ function resetBlock() {
 // ---- going to a step -------------------------------------------------------------------------------------------------
 
 let going = null; // the step to show next, while another one is being drawn
+// What the worker answered of late, by step, warp and register: it replays the launch for each, so the way back and, as
+// the page asks while nobody does, the way on need not wait for it.
+const LOOKS = 32, IDLE = 50; // ms
+let looks = new Map(), idle = 0;
+
+function look(at, of) {
+  const asking = { step: at, warp: of, register: $("register").value.trim() }, key = Object.values(asking).join();
+  const found = looks.get(key) ?? ask("look", asking);
+  looks.delete(key);
+  looks.set(key, found); // the newest is the last
+  if (looks.size > LOOKS) looks.delete(looks.keys().next().value);
+  return found;
+}
+
+function lookAhead() {
+  clearTimeout(idle);
+  const from = launch;
+  idle = setTimeout(() => { if (launch === from && step + 1 < launch.steps.length) look(step + 1, warpOf(step + 1)); }, IDLE);
+}
+
 
 async function show(to, chosen = warp) {
   if (!launch || !launch.steps.length) return;
@@ -373,7 +393,7 @@ async function show(to, chosen = warp) {
   if (going !== null) { going = step; return; }
   do {
     going = step;
-    const found = await ask("look", { step: going, warp, register: $("register").value.trim() });
+    const found = await look(going, warp);
     if (found.ended) break;
     seen = found;
   } while (going !== step);
@@ -394,6 +414,7 @@ async function show(to, chosen = warp) {
   if (turns.length) place.set("turns", turns.map((one) => one.join(".")).join());
   history.replaceState(null, "", `#${place}`);
   document.body.dataset.step = step;
+  lookAhead();
 }
 
 const go = (at, chosen) => { if (at >= 0) return show(at, chosen ?? warpOf(at)); $("where").textContent = "no such step"; };
@@ -433,6 +454,8 @@ async function run(program) {
   $("refusal").textContent = "";
   try {
     const problem = { seq: +$("seq").value, schedule: +$("schedule").value, turns };
+    clearTimeout(idle);
+    looks = new Map();
     launch = await ask("run", { program, problem });
   } catch (refused) {
     $("refusal").textContent = refused.line ? `line ${refused.line}: ${refused.text}` : refused.text;
