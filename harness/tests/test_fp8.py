@@ -18,8 +18,8 @@ import emu
 import numpy as np
 import pytest
 
-from analysis.ladder.config import Dtype, Fp8Config
-from analysis.ladder.headers import load_fp8
+from analysis.ladder.config import ConfigError, Dtype, Fp8Config
+from analysis.ladder.headers import load_fp8, refusals
 from analysis.measure.schema import fault_of
 from harness.tests.fp8 import Problem, error, gain, run
 
@@ -156,6 +156,20 @@ def test_the_loss_is_that_of_an_H200() -> None:
 def test_with_a_flush_it_stays(version: str) -> None:
     few, many = (gain_of(version, keys) for keys in (512, 2048))
     assert abs(few) < 0.005 and abs(many) < 0.005
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_flag_that_a_version_does_not_act_on_is_refused(version: str) -> None:
+    config = own_config(version)
+    for name in ("V_transposed", "K_permuted", "rounded_sums", "any_length", "causal"):
+        try:
+            flipped = config.replace(**{name: not getattr(config, name)})
+        except ConfigError:
+            continue  # a rule of common/fp8_fields.h
+        switched = "off" if getattr(config, name) is False else "on"
+        assert any(f"must be {switched}" in sentence for sentence in refusals(VERSIONS[version], flipped)), name
+    other_flush = config.replace(flush_blocks=0 if config.flush_blocks else 4)
+    assert any("flush_N must be" in sentence for sentence in refusals(VERSIONS[version], other_flush))
 
 
 # ---- planted mistakes ------------------------------------------------------------------------------------------------

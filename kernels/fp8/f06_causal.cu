@@ -298,7 +298,8 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
 }
 
 /* The warp's 16 rows: through its own place in shared memory, two tiles of 64 elements, to the tensor. Of 16 columns
- * lane 4g + q has columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles. */
+ * lane 4g + q has columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles.
+ * Stores of two rows meet in the banks: twice the least wavefronts, once in a Q block. */
 template <fp8_config cfg>
 __device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t place, const float (&O)[16][4],
                                         const float (&factor)[2], int first_row) {
