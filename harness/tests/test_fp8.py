@@ -17,6 +17,8 @@ from pathlib import Path
 import emu
 import numpy as np
 import pytest
+from made_up_gpu import made_up
+from made_up_gpu import run as run_on_made_up
 
 from analysis.ladder.config import ConfigError, Dtype, Fp8Config
 from analysis.ladder.headers import load_fp8, refusals
@@ -281,3 +283,11 @@ def test_one_run_stands_for_all_orders(version: str) -> None:
 def test_what_a_version_cannot_is_refused(arguments: tuple[str, ...], sentence: str) -> None:
     done = executable("f01", *arguments)
     assert done.returncode == 2 and sentence in done.stderr
+
+
+def test_a_gpu_without_fp8_is_refused(driver: str) -> None:
+    path = ROOT / "bin/f01"
+    if not path.exists():
+        pytest.skip("bin/f01 is not built: make f01")
+    done = run_on_made_up("--backend", "gpu", program=path, **made_up(driver, "cc=80"))
+    assert done.returncode == 77 and "f01 is for sm_90a alone: it needs a GPU of compute capability 9.0" in done.stderr
