@@ -36,6 +36,12 @@ struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
                             .descale = {1, 1, 1}};
 }
 
+static bool same_factors(const double a[N_INPUTS], const double b[N_INPUTS]) {
+    for (int t = 0; t < N_INPUTS; t++)
+        if (a[t] != b[t]) return false;
+    return true;
+}
+
 bool problem_equal(const struct problem *a, const struct problem *b) {
     return a->batch == b->batch && a->heads == b->heads && a->KV_heads == b->KV_heads && a->seq_q == b->seq_q &&
            a->seq_k == b->seq_k && a->d_head == b->d_head && a->dtype == b->dtype && a->dist == b->dist &&
@@ -44,7 +50,7 @@ bool problem_equal(const struct problem *a, const struct problem *b) {
            a->KV_lengths == b->KV_lengths && a->windowed == b->windowed && a->window_left == b->window_left &&
            a->window_right == b->window_right && a->softcap == b->softcap && a->sinks == b->sinks &&
            a->page_rows == b->page_rows && a->split_keys == b->split_keys && a->e4m3 == b->e4m3 &&
-           !memcmp(a->descale, b->descale, sizeof a->descale) && a->transposed_V == b->transposed_V &&
+           same_factors(a->descale, b->descale) && a->transposed_V == b->transposed_V &&
            a->rounded_sums_of_P == b->rounded_sums_of_P && a->summed_keys == b->summed_keys;
 }
 
