@@ -145,7 +145,7 @@ def test_a_warp_is_chosen_by_hand(open_page: Open) -> None:
     )
     assert "warp 2 at step 101" in tab.inner_text("#turns")
     assert tab.evaluate(outcome) == before and tab.evaluate(output) == result
-    assert "turns=100.2" in tab.evaluate("location.hash")
+    tab.wait_for_function("location.hash.includes('turns=100.2')")
     again = open_page(tab.evaluate("location.hash.slice(1)"))
     assert again.evaluate("warpOf(100)") == 2 and again.evaluate("step") == 100
     again.click("#no-turns")

@@ -379,10 +379,17 @@ function look(at, of) {
   return found;
 }
 
-function lookAhead() {
+// Once nobody does anything: the address names the step, which takes a browser longer than all drawing.
+function rest() {
   clearTimeout(idle);
   const from = launch;
-  idle = setTimeout(() => { if (launch === from && step + 1 < launch.steps.length) look(step + 1, warpOf(step + 1)); }, IDLE);
+  idle = setTimeout(() => {
+    if (launch !== from) return;
+    const place = new URLSearchParams({ v: version, seq: $("seq").value, order: $("schedule").value, step, warp });
+    if (turns.length) place.set("turns", turns.map((one) => one.join(".")).join());
+    history.replaceState(null, "", `#${place}`);
+    if (step + 1 < launch.steps.length) look(step + 1, warpOf(step + 1));
+  }, IDLE);
 }
 
 
@@ -410,11 +417,8 @@ async function show(to, chosen = warp) {
   drawCopies();
   drawRegister();
   drawOrder();
-  const place = new URLSearchParams({ v: version, seq: $("seq").value, order: $("schedule").value, step, warp });
-  if (turns.length) place.set("turns", turns.map((one) => one.join(".")).join());
-  history.replaceState(null, "", `#${place}`);
   document.body.dataset.step = step;
-  lookAhead();
+  rest();
 }
 
 const go = (at, chosen) => { if (at >= 0) return show(at, chosen ?? warpOf(at)); $("where").textContent = "no such step"; };
