@@ -88,10 +88,12 @@ class Firefox:
     def goto(self, address: str) -> None:
         self.call("WebDriver:Navigate", url=address)
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression: str, *arguments: Any) -> Any:
         """In the page itself, which alone sees what its scripts declare by let and const."""
+        called = f"it(...{json.dumps(arguments)})"
         inside = (
-            f"JSON.stringify((() => {{ const it = ({expression}); return typeof it === 'function' ? it() : it; }})())"
+            f"(async () => {{ const it = ({expression}); "
+            f"return JSON.stringify(await (typeof it === 'function' ? {called} : it)); }})()"
         )
         script = "return window.eval(arguments[0])"
         found = self.call("WebDriver:ExecuteScript", script=script, args=[inside])["value"]
@@ -125,6 +127,26 @@ class Firefox:
             self.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({how})")
         move = {"type": "pointerMove", "x": 0, "y": 0, "origin": {ELEMENT: element}}
         self.call("WebDriver:PerformActions", actions=[{"type": "pointer", "id": "mouse", "actions": [move]}])
+
+    def reload(self) -> None:
+        self.call("WebDriver:Refresh")
+
+    def focus(self, selector: str) -> None:
+        self.wait_for_selector(selector)
+        self.evaluate(f"void document.querySelector({json.dumps(selector)}).focus()")
+
+    def fill(self, selector: str, value: str) -> None:
+        self.focus(selector)
+        self.evaluate(f"void (document.activeElement.value = {json.dumps(value)})")
+
+    def press(self, selector: str, key: str) -> None:
+        self.focus(selector)
+        self.keyboard.press(key)
+
+    def get_attribute(self, selector: str, name: str) -> str | None:
+        self.wait_for_selector(selector)
+        found = self.evaluate(f"document.querySelector({json.dumps(selector)}).getAttribute({json.dumps(name)})")
+        return None if found is None else str(found)
 
     def select_option(self, selector: str, value: str) -> None:
         place = f"document.querySelector({json.dumps(selector)})"
