@@ -178,17 +178,20 @@ static access_kind kind_of(const op *o) {
     return adds ? ADDS : WRITES;
 }
 
-/* Whether a compare-and-swap would change nothing. */
-static bool fails_to_swap(const machine *m, const warp *w, const op *o, const candidate *c) {
-    if (o->detail != ATOMIC_CAS || o->vector > 1 || o->bytes > 8 || o->bytes < 4 || c->count != 1) return false;
+/* Whether a compare-and-swap, or an exchange, would change nothing. */
+static bool changes_nothing(const machine *m, const warp *w, const op *o, const candidate *c) {
+    if ((o->detail != ATOMIC_CAS && o->detail != ATOMIC_EXCH) || o->vector > 1 || o->bytes > 8 || o->bytes < 4 ||
+        c->count != 1)
+        return false;
     uint64_t address, value = 0;
     const int lane = first_lane(w->held);
     const bool shared = emu_touches(w, o, lane, &address);
     const uint8_t *bytes = shared ? m->shared + (address - SHARED_BASE) : emu_host_bytes(m->device, address);
-    const unsigned wanted = o->r[o->dests + 1];
+    const unsigned first = o->r[o->dests + 1]; /* what should be there, or is to be */
     if (!bytes || population(w->held) != 1) return false;
     memcpy(&value, bytes, o->bytes);
-    return value != (o->bytes == 8 ? slot64(w, wanted)[lane] : slot32(w, wanted)[lane]);
+    const bool same = value == (o->bytes == 8 ? slot64(w, first)[lane] : slot32(w, first)[lane]);
+    return same == (o->detail == ATOMIC_EXCH);
 }
 
 /* What a copy of a warp asks, without a trace of it. */
@@ -227,7 +230,7 @@ static bool leads_back(machine *m, warp *copy, warp *branch, const op *o) {
 /* Whether the answer leads back to the question, with nothing done behind the first branch: then a warp waits. */
 static bool asks_in_vain(machine *m, const warp *w, const candidate *c) {
     const op *o = &m->code->ops[w->pc];
-    if (w->split || !o->asks || (o->kind == OP_ATOMIC && !fails_to_swap(m, w, o, c))) return false;
+    if (w->split || !o->asks || (o->kind == OP_ATOMIC && !changes_nothing(m, w, o, c))) return false;
     const size_t words = register_words(m->code);
     uint32_t *room = aligned_alloc(64, 2 * words * sizeof *room);
     if (!room) return false;

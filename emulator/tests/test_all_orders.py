@@ -193,11 +193,16 @@ def test_a_finding_in_a_rare_order_ends_it(tmp_path: Path) -> None:
     assert status == 3 and "trap" in text and re.search(r"orders: \d run, \d left", text), text
 
 
-SPINS = "take:\natom.acquire.gpu.global.cas.b32 %v, [%m], 0, 1;\nsetp.ne.u32 %q, %v, 0;\n@%q bra take;\n"
+SPINS = "take:\natom.acquire.gpu.global.TAKE;\nsetp.ne.u32 %q, %v, 0;\n@%q bra take;\n"
 
 
-def test_a_lock_is_a_wait(tmp_path: Path) -> None:
-    body = START + SPINS + "ld.global.u32 %v, [%m+4];\nadd.u32 %v, %v, 1;\nst.global.u32 [%m+4], %v;\n"
+@pytest.mark.parametrize("take", ["cas.b32 %v, [%m], 0, 1", "exch.b32 %v, [%m], 1"])
+def test_a_lock_is_a_wait(take: str, tmp_path: Path) -> None:
+    body = (
+        START
+        + SPINS.replace("TAKE", take)
+        + "ld.global.u32 %v, [%m+4];\nadd.u32 %v, %v, 1;\nst.global.u32 [%m+4], %v;\n"
+    )
     body += "atom.release.gpu.global.exch.b32 %v, [%m], 0;\nend:"
     assert explore(body, 2, tmp_path) == (0, answer(2))
     assert explore(body, 3, tmp_path) == (0, answer(6))
