@@ -193,6 +193,11 @@ def test_a_finding_in_a_rare_order_ends_it(tmp_path: Path) -> None:
     assert status == 3 and "trap" in text and re.search(r"orders: \d run, \d left", text), text
 
 
+def test_a_run_with_findings_is_no_proof(tmp_path: Path) -> None:
+    status, text = explore(START + "st.global.u32 [%m], %b;\nend:", 2, tmp_path)
+    assert status == 1 and "1 finding: race" in text and "orders:" not in text
+
+
 SPINS = "take:\natom.acquire.gpu.global.TAKE;\nsetp.ne.u32 %q, %v, 0;\n@%q bra take;\n"
 
 

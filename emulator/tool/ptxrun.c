@@ -450,9 +450,10 @@ static void print_orders(const options *options, const emu_device *device, const
     const uint32_t gaps = emu_counts(device)->orders;
     char text[600];
     if (seen->difference[0]) fprintf(stderr, "other orders give other results: %s\n", seen->difference);
-    if (options->all_orders && status != EMU_REFUSED)
+    const bool counted = status == EMU_OK || seen->left || seen->difference[0]; /* a run with findings is no proof */
+    if (options->all_orders && status != EMU_REFUSED && counted)
         fprintf(stderr, "orders: %s\n", emu_describe_classes(seen, gaps, text, sizeof text));
-    else if (options->orders && status == EMU_OK)
+    else if (options->orders && !options->all_orders && status == EMU_OK)
         fprintf(stderr, "orders: %s\n", emu_describe_orders(gaps, text, sizeof text));
 }
 
