@@ -54,6 +54,11 @@ $(SUITE)/ready: emulator/suite/requirements.txt
 		echo 'make: the packages of $< cannot be reached; run make again' >&2; exit 1; }
 	@touch $@
 
+# What compute-sanitizer says of the real faults; needs a GPU.
+.PHONY: faults-on-gpu
+faults-on-gpu: $(READY)  ##+ compute-sanitizer on the kernels of docs/real-faults.md, and its column; needs a GPU
+	$(PY) emulator/suite/real_faults.py run $(NVCC) $(BUILD)/faults docs/real-faults.md
+
 # Its test links it as a program does.
 $(BUILD)/tests/test_driver.o $(BUILD)/tests-san/test_driver.o: private ALL_CFLAGS += $(CUDA_H)
 $(BUILD)/tests/test_driver.o $(BUILD)/tests-san/test_driver.o: | $(COMPILER)

@@ -7,46 +7,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
 import pytest
 from support.emulation import ROOT, ptxrun
+from support.faults import FAULTS, SOURCE, Fault
 from support.hopper import NVCC
 
-SOURCE = Path(__file__).parent / "support/kernels/real_faults.cu"
 PAGE = ROOT / "docs/real-faults.md"
 
 
-@dataclass(frozen=True)
-class Fault:
-    name: str  # of the kernels: with _faulty or _repaired behind it
-    found: str  # the class of the finding
-    says: str
-    block: int
-    args: str
-    grid: int = 1
-
-
-FAULTS = [
-    Fault("store_ring", "race", "another thread read", 128, "out:u32:512"),
-    Fault("zero_state", "missing-proxy-fence", "no fence.proxy.async lies between", 128, "out:u32:128"),
-    Fault("staged_copy", "async-in-flight", "a bulk copy may still read it", 32, "out:u32:256 buf:u32:256:ramp"),
-    Fault("polled_copy", "missing-proxy-fence", "global memory", 32, "buf:u32:32 buf:u32:32 buf:i32:1", grid=2),
-    Fault("lanes_arrive", "barrier-misuse", "more arrive than mbarrier.init said", 32, "out:u32:32 buf:u32:32:ramp"),
-    Fault("histogram_rounds", "race", "another thread", 128, "out:u32:128"),
-    Fault("maximum_scratch", "race", "another thread", 128, "out:f32:256 buf:f32:256:ramp"),
-    Fault("warp_list", "race", "within a warp", 32, "out:u32:32 buf:u32:32:ramp"),
-    Fault("scales_behind", "race", "within a warp", 32, "out:u32:18 buf:u32:16:ramp"),
-    Fault("sum_of_one", "race", "bar.sync", 128, "out:u32:128 buf:u32:128:ramp"),
-    Fault("barrier_of_some", "race", "bar.sync", 128, "out:u32:128 buf:u32:128:ramp"),
-    Fault("barrier_in_branch", "divergent-sync", "took another path", 64, "out:u32:64 buf:u32:64:ramp i32:40"),
-    Fault("hoisted_barrier", "race", "bar.sync", 64, "out:u32:64 buf:u32:64:ramp"),
-    Fault(
-        "single_buffer", "async-in-flight", "a wgmma or a bulk copy may still read it", 128, "out:f32:512 buf:u32:512"
-    ),
-    Fault("one_lane_tells", "race", "within a warp", 64, "out:u32:128"),
-]
 BY_NAME = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 
 
@@ -83,3 +54,76 @@ def test_repaired_kernel_is_silent(fault: Fault, ptx: Path) -> None:
 def test_every_fault_is_told() -> None:
     told = re.findall(r"^## .*`(\w+)`$", PAGE.read_text(), re.M)
     assert told == [fault.name for fault in FAULTS]
+
+
+# ---- the column of compute-sanitizer ----
+
+SCRIPT = ROOT / "emulator/suite/real_faults.py"
+CLEAN = {
+    "memcheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
+    "synccheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
+    "racecheck": "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n",
+}
+RACE = (
+    "========= Error: Race reported between Read access at k+0x1 and Write access at k+0x2 [4 hazards]\n"
+    "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n"
+)
+
+
+def made_up(folder: Path, kernel: str, **said: tuple[int, str]) -> None:
+    for tool, text in CLEAN.items():
+        status, words = said.get(tool, (0, text))
+        (folder / f"{kernel}.{tool}.txt").write_text(f"status {status}\n{words}")
+
+
+def written(folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, str], str]:
+    """The script's end, the column by kernel, and the table's heading."""
+    page = folder / "page.md"
+    page.write_text(PAGE.read_text())
+    done = subprocess.run([sys.executable, SCRIPT, "write", folder, page], capture_output=True, text=True)
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (.*) \|$", page.read_text(), re.M)
+    heading = re.search(r"^\| kernel .*$", page.read_text(), re.M)
+    assert heading
+    return done, dict(rows), heading[0]
+
+
+def test_the_column_is_written_from_the_sanitizer_s_outputs(tmp_path: Path) -> None:
+    (tmp_path / "machine.txt").write_text("NVIDIA H200, 2025.4.0\n")
+    made_up(tmp_path, "sum_of_one_faulty", racecheck=(99, RACE))
+    made_up(tmp_path, "sum_of_one_repaired")
+    made_up(tmp_path, "barrier_in_branch_faulty", synccheck=(99, "========= ERROR SUMMARY: 24 errors\n"))
+    (tmp_path / "barrier_in_branch_faulty.racecheck.txt").write_text("status 124\n========= COMPUTE-SANITIZER\n")
+    made_up(tmp_path, "barrier_in_branch_repaired", racecheck=(99, RACE))
+    made_up(tmp_path, "warp_list_faulty", racecheck=(99, RACE))  # its repaired kernel did not run
+    done, column, heading = written(tmp_path)
+    assert done.returncode == 0 and list(column) == [fault.name for fault in FAULTS], done.stderr
+    assert column.pop("sum_of_one") == "faulty: racecheck; repaired: silent"
+    assert column.pop("barrier_in_branch") == "faulty: synccheck, racecheck hung; repaired: racecheck"
+    assert set(column.values()) == {"not run"}
+    assert heading.endswith("compute-sanitizer on a GPU (NVIDIA H200, 2025.4.0) |")
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (1, "cuInit returned 100\n"),
+        (0, "Killed\n"),
+        (99, CLEAN["racecheck"]),
+        (0, RACE),
+    ],
+    ids=["no-gpu", "no-summary", "status-without-report", "report-without-status"],
+)
+def test_a_run_that_was_none_is_no_verdict(status: int, text: str, tmp_path: Path) -> None:
+    made_up(tmp_path, "sum_of_one_faulty", racecheck=(status, text))
+    made_up(tmp_path, "sum_of_one_repaired")
+    done, column, _ = written(tmp_path)
+    assert done.returncode == 1 and "sum_of_one_faulty.racecheck.txt is no finished run" in done.stderr
+    assert set(column.values()) == {"not run"}
+
+
+@pytest.mark.parametrize(("kernel", "status"), [("barrier_in_branch_faulty", 1), ("maximum_scratch_repaired", 0)])
+def test_the_sanitizer_s_program_launches_as_ptxrun_does(kernel: str, status: int, ptx: Path) -> None:
+    command = [ROOT / "bin/emulated-gpu", sys.executable, SCRIPT, "launch", ptx, kernel]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert ("divergent-sync" in done.stderr) == (status == 1), done.stderr

@@ -1,0 +1,39 @@
+"""The kernels of kernels/real_faults.cu: how each is launched, and what the emulator says of the faulty one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "kernels/real_faults.cu"
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str  # of the kernels: with _faulty or _repaired behind it
+    found: str  # the class of the finding
+    says: str
+    block: int
+    args: str  # as ptxrun takes them: TYPE:VALUE, out:TYPE:COUNT or buf:TYPE:COUNT[:ramp]
+    grid: int = 1
+
+
+FAULTS = [
+    Fault("store_ring", "race", "another thread read", 128, "out:u32:512"),
+    Fault("zero_state", "missing-proxy-fence", "no fence.proxy.async lies between", 128, "out:u32:128"),
+    Fault("staged_copy", "async-in-flight", "a bulk copy may still read it", 32, "out:u32:256 buf:u32:256:ramp"),
+    Fault("polled_copy", "missing-proxy-fence", "global memory", 32, "buf:u32:32 buf:u32:32 buf:i32:1", grid=2),
+    Fault("lanes_arrive", "barrier-misuse", "more arrive than mbarrier.init said", 32, "out:u32:32 buf:u32:32:ramp"),
+    Fault("histogram_rounds", "race", "another thread", 128, "out:u32:128"),
+    Fault("maximum_scratch", "race", "another thread", 128, "out:f32:256 buf:f32:256:ramp"),
+    Fault("warp_list", "race", "within a warp", 32, "out:u32:32 buf:u32:32:ramp"),
+    Fault("scales_behind", "race", "within a warp", 32, "out:u32:18 buf:u32:16:ramp"),
+    Fault("sum_of_one", "race", "bar.sync", 128, "out:u32:128 buf:u32:128:ramp"),
+    Fault("barrier_of_some", "race", "bar.sync", 128, "out:u32:128 buf:u32:128:ramp"),
+    Fault("barrier_in_branch", "divergent-sync", "took another path", 64, "out:u32:64 buf:u32:64:ramp i32:40"),
+    Fault("hoisted_barrier", "race", "bar.sync", 64, "out:u32:64 buf:u32:64:ramp"),
+    Fault(
+        "single_buffer", "async-in-flight", "a wgmma or a bulk copy may still read it", 128, "out:f32:512 buf:u32:512"
+    ),
+    Fault("one_lane_tells", "race", "within a warp", 64, "out:u32:128"),
+]
