@@ -15,6 +15,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.errors import FAILED, LEFT, REFUSED, AnalysisError
@@ -151,6 +152,13 @@ def _lacking(package: str, arguments: Sequence[str]) -> str:
     )
 
 
+def _run_where_it_is(arguments: Sequence[str]) -> None:
+    """In place of this interpreter the one of `make setup`, where that is another and has its packages."""
+    there = root() / VENV
+    if there != Path(sys.executable) and (root() / ".venv/tests.installed").exists():
+        os.execv(there, [str(there), "-m", "analysis", *arguments])
+
+
 def _word(command: Command) -> str:
     return command.name.replace("-", "_")
 
@@ -189,6 +197,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     A program that is a command takes the arguments of that command.
     """
     _open_streams()
+    typed = arguments is None and not program
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if program in INSTALLED:
         arguments.insert(0, program)
@@ -200,6 +209,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     try:
         needs = next((command.needs for command in COMMANDS if command.name == chosen), "")
         if needs and importlib.util.find_spec(needs) is None:
+            if typed:
+                _run_where_it_is(arguments)
             raise AnalysisError(_lacking(needs, arguments))
         try:
             args = _parser(chosen, program).parse_args(arguments)

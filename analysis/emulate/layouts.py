@@ -1,6 +1,6 @@
 """Who holds which element of a matrix, and where chunks lie in shared memory: regs/layouts.csv, drawn in docs/learn.
 
-    make emu-lib && .venv/bin/python -m analysis layouts --write
+    make emu-lib && python3 -m analysis layouts --write
 
 The kernels' own functions say it: analysis/emulate/probes/ calls them on the emulator with matrices whose numbers name
 their own place.

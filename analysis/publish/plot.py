@@ -1,6 +1,6 @@
 """Pictures drawn from records: the ladder, the shared-memory roofline, where the time of a loop goes.
 
-    .venv/bin/python -m analysis plot ladder --from h200 -o docs/ladder.svg
+    python3 -m analysis plot ladder --from h200 -o docs/ladder.svg
 
 A picture shows one run on one GPU and says which; the
 same data gives the same file, so that a stale picture is found by comparing. What is not known is left out of it.
