@@ -1,7 +1,7 @@
 """The package flashladder with libflashladder.so in it, as a wheel for any Python 3: `make wheel`, or `pip install .`.
 
-`make lib` builds the library; with FOR=aarch64 it is for that processor. The tag says the oldest glibc that has
-every symbol which the library imports. The same sources make the same wheel, byte for byte.
+`make lib` builds the library; FOR=aarch64 and FOR=windows ask for another machine's. The tag says the oldest glibc that
+has every symbol which the library imports. The same sources make the same wheel, byte for byte.
 """
 
 import hashlib
@@ -16,7 +16,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-LIBRARY = ROOT / "lib" / os.environ.get("FOR", "") / "libflashladder.so"
+FOR = os.environ.get("FOR", "")
+LIBRARY = ROOT / "lib" / FOR / ("flashladder.dll" if FOR == "windows" else "libflashladder.so")
 MACHINES = {62: "x86_64", 183: "aarch64"}  # by e_machine of its ELF header
 BUILD = ROOT / "build/wheel"  # of setuptools, which would take build/ itself
 
@@ -38,7 +39,9 @@ def version() -> str:
 
 
 def platform_tag(library: bytes) -> str:
-    """manylinux_2_X_MACHINE, 2.X the newest glibc version among the symbols that a shared library imports."""
+    """manylinux_2_X_MACHINE, 2.X the newest glibc version among the symbols that a library imports; or Windows."""
+    if library.startswith(b"MZ"):
+        return "win_amd64"
     machine = MACHINES[int.from_bytes(library[18:20], "little")]
     versions = [(int(major), int(minor)) for major, minor in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library)]
     if not versions:

@@ -1,4 +1,4 @@
-# The library for another processor: the same kernels, and C that zig compiles.
+# The library for other machines: the same kernels, and C that zig compiles.
 #
 #     library/, runtime/, emulator/ ─────────┐
 #     build/vNN/library.ptx + build/vNN/cubins ┴─ zig cc ─► lib/FOR/libflashladder.so ─ make wheel FOR=… ─► dist/
@@ -7,12 +7,17 @@
 # fuses a * b + c where a processor can, and the emulator's sums would have other bits.
 
 TARGET_aarch64 := aarch64-linux-gnu.2.17
+TARGET_windows := x86_64-windows-gnu
+LINK_aarch64 := -ldl -lm -Wl,-soname,$(SONAME),--version-script=library/exports.map
+LINK_windows = $(FOR_BUILD)/exports.def -s
+FLAGS_aarch64 := -fPIC -fvisibility=hidden
+FLAGS_windows := -Iruntime/windows -include runtime/windows/posix.h -Wno-unused-function
 ifneq ($(FOR),)
-$(if $(TARGET_$(FOR)),,$(error FOR=$(FOR): one of: aarch64; without FOR= it is for this machine))
+$(if $(TARGET_$(FOR)),,$(error FOR=$(FOR): one of: aarch64 windows; without FOR= it is for this machine))
 FOR_BUILD := $(BUILD)/for/$(FOR)
 FOR_CC := ZIG_LOCAL_CACHE_DIR=$(FOR_BUILD)/cache ZIG_GLOBAL_CACHE_DIR=$(FOR_BUILD)/cache \
-	$(SITE)/bin/python -m ziglang cc -target $(TARGET_$(FOR)) -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -g0 -fPIC \
-	-fvisibility=hidden -pthread -I. -I$(BUILD) -Wall -Wextra -Wno-psabi -Wno-unknown-pragmas -Werror
+	$(SITE)/bin/python -m ziglang cc -target $(TARGET_$(FOR)) -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -g0 \
+	-pthread -I. -I$(BUILD) -Wall -Wextra -Wno-psabi -Wno-unknown-pragmas -Werror $(FLAGS_$(FOR))
 $(eval $(call stamp,$(FOR_BUILD)/flags,$$(FOR_CC) $$(EMBEDDED)))
 FOR_VERSIONS := $(foreach v,$(EMBEDDED),$(addprefix $(FOR_BUILD)/$(call identifier,$v),.o .code.o))
 $(FOR_VERSIONS): $(FOR_BUILD)/flags | $(SITE)/site.installed
@@ -25,10 +30,14 @@ $(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library.ptx $(3:%=$(1)/sm_%.cubin)
 		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1) -c -o $$(part) $$<; $$(whole)
 endef
 $(foreach v,$(EMBEDDED),$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))
-lib/$(FOR)/libflashladder.so: $(filter-out library/version.c,$(wildcard library/*.c runtime/*.c)) $(HEADERS) \
-		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check))) $(BUILD)/library/versions.c \
-		$(FOR_VERSIONS) $(BUILD)/revision.h library/exports.map
+$(FOR_BUILD)/exports.def: library/exports.map
 	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(parts) $(FOR_CC) -shared -o $(part) $(filter %.c %.o,$^) -ldl -lm \
-		-Wl,-soname,$(SONAME),--version-script=library/exports.map; $(whole)
+	@$(parts) { echo EXPORTS; sed -n 's/^ *\(fl_[a-z_]*\);.*/\1/p' $<; } >$(part); $(whole)
+# Not a $(part): a DLL holds the name that the linker gives it.
+lib/$(FOR)/$(or $(NAME_$(FOR)),libflashladder.so): $(filter-out library/version.c,$(wildcard library/*.c runtime/*.c)) $(HEADERS) \
+		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check))) $(BUILD)/library/versions.c \
+		$(wildcard runtime/$(FOR)/*) $(FOR_VERSIONS) $(BUILD)/revision.h library/exports.map $(FOR_BUILD)/exports.def
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(FOR_CC) -shared -o $(FOR_BUILD)/$(@F) $(filter %.c %.o,$^) $(LINK_$(FOR)) && \
+		mv $(FOR_BUILD)/$(@F) $@
 endif

@@ -101,7 +101,7 @@ check-mutants: $(MUTATED) | $(MUTATORS)  ##+ does a test fail for 95 % of small 
 check-site: site report wasm lib  ##+ the pages in browsers, at two widths, light and dark: build/screens/; WebAssembly
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
 		$(PY) -m pytest -rs -n 2 -m site analysis/tests/site harness/tests/test_wasm.py \
-		python/tests/test_wheel_aarch64.py
+		python/tests/test_wheel_hosts.py
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
 FRAMEWORK_TESTS := $(wildcard $(patsubst %,python/tests/test_%.py,torch jax transformers framework*))

@@ -6,7 +6,11 @@
  * The table has the type of runtime/image.h: { const char *kind; const unsigned char *bytes; uint64_t size; }.
  * .incbin looks for the files in the folder given by -I. A zero byte ends the PTX, so that it is a C string too.
  */
+#ifdef _WIN32
+    .section .rdata, "dr"
+#else
     .section .rodata
+#endif
     .balign 16
 .Lptx:
     .incbin PTX
@@ -23,7 +27,11 @@
     .asciz "sm_\arch"
     .endr
 
+#ifdef _WIN32
+    .data
+#else
     .section .data.rel.ro, "aw"
+#endif
     .balign 8
     .globl IMAGES
 IMAGES:
@@ -37,4 +45,6 @@ IMAGES:
 IMAGE_COUNT:
     .quad (.Limages_end - IMAGES) / 24
 
+#ifndef _WIN32
     .section .note.GNU-stack, "", @progbits
+#endif

@@ -320,7 +320,7 @@ INLINED void transpose8(uint32_t *out, const uint32_t *words) {
     for (int t = 0; t < 4; t++) memcpy(out + 8 * t, &row[t], sizeof row[t]);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(_WIN32)
 #define MULTIPLY8 __attribute__((target("avx2")))
 static bool have_vectors(void) {
     return __builtin_cpu_supports("avx2");

@@ -20,9 +20,9 @@ HEADERS = sorted(
     for room in (*ROOMS, "common/tests")
     for path in (ROOT / room).rglob("*.h")
     if path.name not in ("forms_table.h", "functions_table.h")  # tables, for their includers only
-    and path.parent != ROOT / "emulator/wasm/include"  # in place of the C library's
+    and path.parent not in (ROOT / "emulator/wasm/include", ROOT / "runtime/windows")  # in place of the C library's
 )
-NOT_IN_VERSIONS = {"tests", "peers", "device", "wasm", "browser"}
+NOT_IN_VERSIONS = {"tests", "peers", "device", "wasm", "browser", "windows"}
 SOURCES = [
     path
     for room in ROOMS

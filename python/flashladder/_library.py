@@ -1,4 +1,4 @@
-"""libflashladder.so through ctypes: where it is, the structs of include/flashladder.h, and errors as exceptions.
+"""The library through ctypes: where it is, the structs of include/flashladder.h, and errors as exceptions.
 
     description = Description(size=ctypes.sizeof(Description))
     check(LIBRARY.fl_describe(handle(), ctypes.addressof(description)))
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 ABI = 3  # FL_ABI of the header that the structs below are written from
-NAME = "libflashladder.so"
+NAME = "flashladder.dll" if sys.platform == "win32" else "libflashladder.so"
 MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
 OK, ERROR, INVALID, UNSUPPORTED, UNAVAILABLE = range(5)
