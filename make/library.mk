@@ -56,7 +56,7 @@ $(STAND_INS): $(BUILD)/library/glibc/%: make/library.mk
 
 NAME_windows := flashladder.dll
 .PHONY: lib
-lib: lib/$(FOR:%=%/)$(or $(NAME_$(FOR)),libflashladder.so)  ## kernels/attention/, or VER="…", as a library: include/flashladder.h [FOR=]
+lib: lib/$(FOR:%=%/)$(or $(NAME_$(FOR)),libflashladder.so)  ## kernels/attention/, or VER="…", for C: include/flashladder.h [FOR=]
 lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
 		$(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
@@ -82,7 +82,7 @@ install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/us
 
 # Files that are gone would stay in the wheel, so setuptools' folder goes first. One make at a time.
 .PHONY: wheel
-wheel: lib | $(WHEEL)  ## the Python package with the library in it, for any Python 3: dist/ [VER=] [FOR=aarch64|windows]
+wheel: lib | $(WHEEL)  ## the Python package with the library in it: dist/ [VER=] [FOR=aarch64|windows]
 	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; \
 		rm -rf build/wheel dist/flashladder-*_$(or $(subst windows,amd64,$(FOR)),$(shell uname -m)).whl; \
 		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
