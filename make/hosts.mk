@@ -36,8 +36,9 @@ $(FOR_BUILD)/exports.def: library/exports.map
 # Not a $(part): a DLL holds the name that the linker gives it.
 FOR_C := $(filter-out library/version.c,$(wildcard library/*.c runtime/*.c)) \
 	$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check)))
-lib/$(FOR)/$(or $(NAME_$(FOR)),libflashladder.so): $(FOR_C) $(HEADERS) $(BUILD)/library/versions.c \
-		$(wildcard runtime/$(FOR)/*) $(FOR_VERSIONS) $(BUILD)/revision.h library/exports.map $(FOR_BUILD)/exports.def
+$(FOR_LIBRARY): $(FOR_C) $(HEADERS) $(BUILD)/library/versions.c \
+		$(wildcard runtime/$(FOR)/*) $(FOR_VERSIONS) $(BUILD)/revision.h library/exports.map \
+		$(FOR_BUILD)/exports.def
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(FOR_CC) -shared -o $(FOR_BUILD)/$(@F) $(filter %.c %.o,$^) $(LINK_$(FOR)) && \
 		mv $(FOR_BUILD)/$(@F) $@

@@ -54,9 +54,9 @@ $(STAND_INS): $(BUILD)/library/glibc/%: make/library.mk
 	@$(parts) printf 'void %s(void) {}\n' $(OLD_$*) | $(CC) -shared -fPIC -nostdlib -w -x c - -o $(part) \
 		-Wl,-soname,$*,--version-script=<(echo 'GLIBC_2.2.5 { *; };'); $(whole)
 
-NAME_windows := flashladder.dll
+FOR_LIBRARY := lib/$(FOR:%=%/)$(if $(filter windows,$(FOR)),flashladder.dll,libflashladder.so)
 .PHONY: lib
-lib: lib/$(FOR:%=%/)$(or $(NAME_$(FOR)),libflashladder.so)  ## kernels/attention/, or VER="…", for C: include/flashladder.h [FOR=]
+lib: $(FOR_LIBRARY)  ## the kernels of kernels/attention/, or VER="…", as a library: include/flashladder.h [FOR=]
 lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
 		$(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
