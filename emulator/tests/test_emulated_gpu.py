@@ -143,9 +143,11 @@ CUfunction function;
 pthread_t threads[4];
 void *result;
 int launches, status;
+pthread_barrier_t together;
 void *launch(void *function) {
     CUresult status = cuCtxSetCurrent(context);
-    for (int i = 0; i < 50 && !status; i++) status = cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0);
+    pthread_barrier_wait(&together);
+    for (int i = 0; i < 500 && !status; i++) status = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
     return (void *)(size_t)status;
 }
 int main(int count, char **arguments) {
@@ -156,7 +158,7 @@ LOAD = 'if (cuModuleLoad(&module, arguments[1]) || cuModuleGetFunction(&function
 COUNTING = (
     HEADER
     + ".visible .global .u32 n = 0;\n.visible .entry k()\n{\n.reg .u64 %p;\n.reg .u32 %r;\nmov.u64 %p, n;\n"
-    + "atom.global.add.u32 %r, [%p], 1;\nret;\n}\n"
+    + "ld.global.u32 %r, [%p];\nadd.u32 %r, %r, 1;\nst.global.u32 [%p], %r;\nret;\n}\n"
 )
 
 
@@ -208,10 +210,11 @@ def run_c(body: str, folder: Path, ptx: str, *linked: str, **environment: str) -
             "this process was forked from one that uses the GPU, and cannot use it itself, as with CUDA",
         ),
         (
-            LOAD + "for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, launch, function);\n"
+            LOAD + "pthread_barrier_init(&together, 0, 4);"
+            "for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, launch, function);\n"
             "for (int i = 0; i < 4; i++) if (pthread_join(threads[i], &result) || result) return 5;\n"
             'cuModuleGetGlobal(&at, &bytes, module, "n"); cuMemcpyDtoH(&launches, at, 4);'
-            "return launches == 4 * 50 * 32 ? 3 : 4;",
+            "return launches == 4 * 500 ? 3 : 4;",
             COUNTING,
             3,
             "",

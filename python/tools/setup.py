@@ -31,7 +31,7 @@ def packed() -> dict[str, Path]:
     """The files of the package beside its own modules: by their paths in it."""
     found = {str(path.relative_to(ROOT)): path for pattern in PACKED for path in sorted(ROOT.glob(pattern))}
     found |= {name: ROOT / "lib" / name for name in EMULATOR}
-    built = ("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/libcuda.so.1", *EMULATOR)
+    built = ("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/libcuda.so.1", "lib/emulated/libcudart.so.13", *EMULATOR)
     missing = [name for name in built if name not in found or not found[name].is_file()]
     if missing:
         raise SystemExit(f"{', '.join(missing)} not built: run `make wheel-tools`")
