@@ -158,7 +158,7 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
 }
 
 static bool is_launchable(dim3 grid, dim3 block) {
-    const unsigned long long threads = (unsigned long long)block.x * block.y * block.z;
+    const uint64_t threads = (uint64_t)block.x * block.y * block.z;
     return grid.x && grid.y && grid.z && threads && threads <= 1024;
 }
 

@@ -13,6 +13,7 @@
 #include "explore.h"
 #include "checks.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -416,7 +417,8 @@ void emu_explorer_describe(const explorer *x, const entry *code, char *out, size
     *out = 0;
     if (x->departed >= x->count) return;
     const candidate *now = taken_at(x, x->departed), *was = &x->turns[x->departed].candidates[x->instead_of];
-    snprintf(out, bytes, "warp %u of CTA %llu goes first at PTX line %d, and not warp %u of CTA %llu at line %d",
-             now->warp, (unsigned long long)now->cta, emu_place_of(code, now->instruction).ptx_line, was->warp,
-             (unsigned long long)was->cta, emu_place_of(code, was->instruction).ptx_line);
+    snprintf(out, bytes,
+             "warp %u of CTA %" PRIu64 " goes first at PTX line %d, and not warp %u of CTA %" PRIu64 " at line %d",
+             now->warp, (uint64_t)now->cta, emu_place_of(code, now->instruction).ptx_line, was->warp,
+             (uint64_t)was->cta, emu_place_of(code, was->instruction).ptx_line);
 }

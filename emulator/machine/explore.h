@@ -1,7 +1,8 @@
 /* explore.h - one launch in every order of its accesses to flags and counters that can matter (explore.c).
  *
  *     explorer *x = emu_explorer_new();
- *     do { ...restore memory...; run with x; } while (emu_explorer_next(x));
+ *     do emu_explorer_run(x, ctas, count); // from the same memory each time
+ *     while (emu_explorer_next(x));
  */
 #ifndef FL_EMU_EXPLORE_H
 #define FL_EMU_EXPLORE_H

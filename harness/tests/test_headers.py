@@ -19,10 +19,10 @@ HEADERS = sorted(
     path
     for room in (*ROOMS, "common/tests")
     for path in (ROOT / room).rglob("*.h")
-    if path.name not in ("forms_table.h", "functions_table.h")  # tables, for their includers only
+    if path.name not in ("forms_table.h", "functions_table.h", "refused_table.h")  # tables, for their includers only
     and path.parent not in (ROOT / "emulator/wasm/include", ROOT / "runtime/windows")  # in place of the C library's
 )
-NOT_IN_VERSIONS = {"tests", "peers", "device", "wasm", "browser", "windows"}
+NOT_IN_VERSIONS = {"tests", "peers", "device", "wasm", "browser", "windows", "cudart"}
 SOURCES = [
     path
     for room in ROOMS
@@ -30,6 +30,7 @@ SOURCES = [
     if not NOT_IN_VERSIONS & {*path.relative_to(ROOT).parts}
 ]
 DRIVER = ROOT / "emulator/driver"  # a shared object of its own, whose functions are those of CUDA's driver
+CUDART = ROOT / "emulator/cudart"  # likewise, those of CUDA's runtime
 PAGE = ROOT / "emulator/wasm"  # likewise, whose functions a page calls
 BUILT = {
     path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
@@ -51,6 +52,8 @@ EXAMPLES: dict[str, str | None] = {
     "runtime/config.h": "KernelConfig config, struct failure failure",
     "runtime/cuda_driver.h": "struct failure failure",
     "emulator/driver/driver.h": None,
+    "emulator/cudart/cudart.h": None,
+    "emulator/machine/explore.h": "machine **ctas, size_t count",
     "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
     "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
     "harness/e4m3.h": "void",
@@ -245,7 +248,7 @@ def test_declarations_are_read() -> None:
     assert "emu_character_classes" in declarations(ROOT / "emulator/ptx/characters.h")
 
 
-@pytest.mark.parametrize("header", [path for path in HEADERS if path.parent not in (DRIVER, PAGE)], ids=name)
+@pytest.mark.parametrize("header", [path for path in HEADERS if path.parent not in (DRIVER, CUDART, PAGE)], ids=name)
 def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
     embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them
     elsewhere = embedded | {"fa3_call"}  # fa3_call.cu, which make peer-fa3 alone compiles
@@ -261,7 +264,7 @@ def words(*paths: Path) -> Counter[str]:
 def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Path]]]) -> None:
     """By another source, by the shared objects, by the page, by a C test of what its own source uses, or by a test of
     what emu.h offers."""
-    called = words(*(path for folder in (ROOT / "library", DRIVER, PAGE) for path in folder.glob("*.c")))
+    called = words(*(path for folder in (ROOT / "library", DRIVER, CUDART, PAGE) for path in folder.glob("*.c")))
     tests = words(*(path for room in ROOMS for path in (ROOT / room).rglob("tests/*.[ch]")))
     offered = (
         words(ROOT / "emulator/emu.h").keys()

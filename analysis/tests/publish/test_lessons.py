@@ -66,5 +66,5 @@ def test_a_place_is_full_before_it_is_read_and_empty_after(version: str) -> None
 
 def test_a_pipeline_has_a_cell_for_each_piece_of_work() -> None:
     work = PIPELINES["v29"]
-    cells = lessons.pipeline({"v29": work}).count("<rect") - 1 - 7  # the back and the legend
+    cells = lessons.pipeline({"v29": work}).count("<rect") - 1 - 8  # the back and the legend
     assert cells == len({(lane_of(one), one.step) for one in work})
