@@ -197,7 +197,8 @@ def run_c(body: str, folder: Path, ptx: str, *linked: str, **environment: str) -
         ('return cuGetProcAddress("cuDance", &result, 13000, 0, 0) == CUDA_ERROR_NOT_FOUND ? 3 : 4;', RIGHT, 3, ""),
         ('return dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDance") ? 4 : 3;', RIGHT, 3, ""),
         (
-            LOAD + "return launch(function) == (void *)CUDA_ERROR_LAUNCH_TIMEOUT ? 0 : 4;",
+            LOAD + "pthread_barrier_init(&together, 0, 1);"
+            "return launch(function) == (void *)CUDA_ERROR_LAUNCH_TIMEOUT ? 0 : 4;",
             ENDLESS,
             1,
             "The CTA ran 100000 warp instructions without coming",
@@ -260,11 +261,11 @@ int main(int count, char **arguments) {
     __cudaRegisterVar(handle, &variable, 0, "n", 0, 4, 0, 0);
     __cudaRegisterFatBinaryEnd(handle);
     int host[8] = {0}, launches = 5, *at, back[8];
-    const dim3 one = {1, 1, 1}, warp = {32, 1, 1}, none = {0, 1, 1};
+    const dim3 one = {1, 1, 1}, none = {0, 1, 1};
     struct cudaDeviceProp p;
     CALL(cudaGetDeviceProperties(&p, 0));
     CALL(cudaMemcpyToSymbol(&variable, &launches, 4, 0, cudaMemcpyHostToDevice));
-    CALL(cudaLaunchKernel(kernel, one, warp, 0, 0, 0));
+    CALL(cudaLaunchKernel(kernel, one, one, 0, 0, 0));
     CALL(cudaDeviceSynchronize());
     CALL(cudaMemcpyFromSymbol(&launches, &variable, 4, 0, cudaMemcpyDeviceToHost));
     printf("%d.%d n %d\n", p.major, p.minor, launches);
@@ -274,8 +275,8 @@ int main(int count, char **arguments) {
     CALL(cudaMemcpy2D(at, 16, host, 16, 8, 2, cudaMemcpyHostToDevice));
     CALL(cudaMemcpy(back, at, 32, cudaMemcpyDefault));
     printf("%d %d %x %d %d\n", back[0], back[1], back[2], back[4], back[5]);
-    failed("configuration", cudaLaunchKernel(kernel, none, warp, 0, 0, 0));
-    failed("kernel", cudaLaunchKernel(&other, one, warp, 0, 0, 0));
+    failed("configuration", cudaLaunchKernel(kernel, none, one, 0, 0, 0));
+    failed("kernel", cudaLaunchKernel(&other, one, one, 0, 0, 0));
     failed("last", cudaGetLastError());
     failed("last again", cudaGetLastError());
     failed("symbol", cudaMemcpyToSymbol(&other, &launches, 4, 0, cudaMemcpyHostToDevice));
@@ -287,7 +288,7 @@ int main(int count, char **arguments) {
     return 0;
 }
 """
-SAID_BY_RUNTIME = """8.0 n 37
+SAID_BY_RUNTIME = """8.0 n 6
 0 1 1010101 4 5
 configuration: cudaErrorInvalidConfiguration: invalid configuration argument
 kernel: cudaErrorInvalidDeviceFunction: invalid device function
