@@ -59,6 +59,10 @@ void emu_remote_tell(const machine *m, const warp *w, const machine *at, uint32_
     if (*own < stamp) *own = stamp;
 }
 
+void emu_remote_tell_fenced(const warp *w, const machine *at, uint32_t *clocks) {
+    spread_knowledge(at, w->released, clocks);
+}
+
 void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed) {
     if (relaxed)
         take_later(m->cluster->clocks, w->released, tail_count(m));

@@ -1,14 +1,92 @@
 /* flags.c - order made by flags in shared memory: stores, loads and atomics that are .relaxed, .acquire or .release.
  *
- * They do not race with each other. Each place that one of them wrote keeps what the writers knew, and who reads it by
- * one of them learns that. .relaxed counts as .release or .acquire: a fence may stand beside it. In a program with
- * fences so do .volatile accesses and atomics without an order. That can hide a fence that is missing, never invent a
+ * They do not race with each other. Each place that one of them wrote keeps what the writers told, and who reads it by
+ * one of them hears that. A .release tells what its thread knows, an .acquire learns what it hears. A .relaxed one
+ * tells what a fence before it released, and the next fence learns what it heard; in a program with fences .volatile
+ * accesses and atomics without an order are such, too. A fence of another thread counts where a barrier stands between.
+ * In the memory of another CTA .relaxed hears as .acquire does. That can hide a fence that is missing, never invent a
  * race.
  */
 #include "cells.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- life ---- */
+
+static size_t row_count(const machine *m) {
+    return (size_t)m->warp_count * LANES;
+}
+
+bool emu_flags_create(machine *m) {
+    const size_t words = row_count(m) * m->clock_width;
+    if (!m->code->relaxed_flags) return true;
+    m->fenced = malloc(words * sizeof *m->fenced);
+    m->heard = malloc(words * sizeof *m->heard);
+    m->heard_times = malloc(row_count(m) * sizeof *m->heard_times);
+    return m->fenced && m->heard && m->heard_times;
+}
+
+static void forget(machine *m) {
+    for (size_t i = 0; i < m->flag_count; i++) free(m->flags[i].clocks);
+    m->flag_count = 0;
+}
+
+void emu_flags_start_cta(machine *m) {
+    const size_t words = row_count(m) * m->clock_width;
+    forget(m);
+    if (!m->fenced) return;
+    memset(m->fenced, 0, words * sizeof *m->fenced);
+    memset(m->heard, 0, words * sizeof *m->heard);
+    memset(m->heard_times, 0, row_count(m) * sizeof *m->heard_times);
+}
+
+void emu_flags_free(machine *m) {
+    forget(m);
+    free(m->flags);
+    free(m->fenced);
+    free(m->heard);
+    free(m->heard_times);
+}
+
+/* ---- fences ---- */
+
+/* What a thread heard, or others that it is ordered behind. */
+static void learn_heard(machine *m, warp *w, int lane) {
+    uint32_t clocks[MOST_CLOCKS] = {0};
+    bool any = false;
+    for (uint32_t t = 0; t < row_count(m); t++) {
+        if (!m->heard_times[t] || !ordered(m, w, lane, t, m->heard_times[t])) continue;
+        take_later(clocks, m->heard + t * m->clock_width, m->clock_width);
+        any = true;
+    }
+    if (any) emu_clock_acquire(m, w, 1u << lane, clocks);
+}
+
+void emu_flag_fence(machine *m, warp *w, uint32_t mask) {
+    if (!m->fenced) return;
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        uint32_t *fenced = m->fenced + (size_t)(w->index * LANES + lane) * m->clock_width;
+        learn_heard(m, w, lane);
+        emu_clock_publish(m, w, 1u << lane, fenced);
+    }
+    emu_clock_tick(m, w);
+}
+
+void emu_tell_fenced(machine *m, const warp *w, int lane, machine *at, uint32_t *clocks) {
+    if (!m->fenced) return;
+    if (at != m) {
+        emu_remote_tell_fenced(w, at, clocks);
+        return;
+    }
+    for (uint32_t t = 0; t < row_count(m); t++) {
+        const uint32_t *fenced = m->fenced + t * m->clock_width;
+        if (fenced[t] && ordered(m, w, lane, t, fenced[t])) take_later(clocks, fenced, m->clock_width);
+    }
+}
+
+/* ---- places ---- */
 
 /* What was told at a place, in the clocks of its CTA; NULL where nothing was, or when out of memory. */
 static uint32_t *told_at(machine *m, machine *at, uint32_t address, bool add) {
@@ -27,22 +105,34 @@ static uint32_t *told_at(machine *m, machine *at, uint32_t address, bool add) {
     return NULL;
 }
 
-static void learn(machine *m, warp *w, int lane, machine *at, uint32_t address) {
+static void learn(machine *m, warp *w, int lane, machine *at, uint32_t address, unsigned order) {
     const uint32_t *told = told_at(m, at, address, false);
-    if (told && at == m) emu_clock_acquire(m, w, 1u << lane, told);
-    if (told && at != m) emu_remote_acquire(m, w, 1u << lane, at, told);
+    const uint32_t thread = (uint32_t)(w->index * LANES + lane);
+    if (!told) return;
+    if (at != m) {
+        emu_remote_acquire(m, w, 1u << lane, at, told);
+    } else if (order & ORDER_ACQUIRE) {
+        emu_clock_acquire(m, w, 1u << lane, told);
+    } else if (m->heard) {
+        take_later(m->heard + thread * m->clock_width, told, m->clock_width);
+        m->heard_times[thread] = w->clock;
+    }
 }
 
-static void tell(machine *m, warp *w, int lane, machine *at, uint32_t address) {
+static void tell(machine *m, warp *w, int lane, machine *at, uint32_t address, unsigned order) {
     uint32_t *told = told_at(m, at, address, true);
     if (!told) return;
-    if (at == m)
+    if (!(order & ORDER_RELEASE))
+        emu_tell_fenced(m, w, lane, at, told);
+    else if (at == m)
         emu_clock_publish(m, w, 1u << lane, told);
     else
         emu_remote_publish(m, w, 1u << lane, at, told);
 }
 
-uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+/* ---- accesses ---- */
+
+uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order) {
     uint32_t undefined = 0;
     if (at != m) emu_remote_use(m, w, lane, at);
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
@@ -54,21 +144,21 @@ uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t addr
         else if (cell->write_time && !(cell->write_who & WHO_ATOMIC))
             emu_check_writer(m, w, lane, at, i, "reads");
     }
-    learn(m, w, lane, at, address);
+    learn(m, w, lane, at, address, order);
     return undefined;
 }
 
-void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order) {
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++)
         if (at->cells[i].write_time == TIME_NEVER) at->cells[i].write_time = 0;
-    emu_flag_atomic(m, w, lane, at, address, bytes);
+    emu_flag_atomic(m, w, lane, at, address, bytes, order);
 }
 
-void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
-    learn(m, w, lane, at, address);
+void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order) {
+    learn(m, w, lane, at, address, order);
     if (at == m)
         emu_shadow_atomic(m, w, lane, address, bytes);
     else
         emu_remote_atomic(m, w, lane, at, address, bytes);
-    tell(m, w, lane, at, address);
+    tell(m, w, lane, at, address, order);
 }

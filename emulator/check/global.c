@@ -302,11 +302,54 @@ static void write_cell(machine *m, const warp *w, int lane, uint64_t address, gl
     if (data) cell->value = hash(data, bytes);
 }
 
+/* ---- copies under way that read what is written ---- */
+
+static void report_source(machine *m, const warp *w, int lane, uint64_t address, uint32_t instruction, uint32_t thread,
+                          bool bulk) {
+    char where[160];
+    describe(m, address, where, sizeof where);
+    emu_report(m, EMU_ASYNC_IN_FLIGHT, instruction, w, lane, (int)thread, address,
+               "This thread writes global memory at %s while a %s may still read it.\n%s", where,
+               bulk ? "bulk copy" : "cp.async",
+               bulk ? "A thread must first see the phase of the copy's mbarrier complete, and tell this thread."
+                    : "Its thread must first wait for it (cp.async.wait_group or wait_all), and tell this thread.");
+}
+
+static void check_bulk_sources(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+    for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
+        machine *from = &m->cluster->ctas[rank];
+        for (size_t i = 0; i < from->bulk_count; i++) {
+            const bulk_copy *copy = &from->bulk[i];
+            if (!emu_copies_from(from, copy, address, bytes)) continue;
+            report_source(m, w, lane, address, copy->instruction, (uint32_t)(copy->warp * LANES + copy->lane), true);
+            return;
+        }
+    }
+}
+
+static void check_sources(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+    const uint8_t *begin = NULL;
+    check_bulk_sources(m, w, lane, address, bytes);
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *from = &m->warps[i];
+        if (!from->copy_count) continue;
+        if (!begin) begin = emu_host_bytes(m->device, address);
+        if (!begin || begin >= from->copies_end || begin + bytes <= from->copies_begin) continue;
+        for (size_t k = 0; k < from->copy_count; k++) {
+            const async_copy *copy = &from->copies[k];
+            if (begin >= copy->source + copy->source_bytes || begin + bytes <= copy->source) continue;
+            report_source(m, w, lane, address, copy->instruction, i * LANES + copy->lane, false);
+            return;
+        }
+    }
+}
+
 static void write_cells(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, access_note own,
                         const uint8_t *data, const uint8_t *there, bool update) {
     race_table *t = m->cluster->races;
     const uint32_t shift = t->all->shift;
     const uint64_t end = (address + bytes - 1) >> shift;
+    check_sources(m, w, lane, address, bytes);
     for (uint64_t i = address >> shift; i <= end; i++) {
         page *of = find_page(t, (i << shift) / PAGE_BYTES);
         if (!of) continue;

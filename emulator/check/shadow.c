@@ -50,9 +50,10 @@ bool emu_shadow_create(machine *m) {
     if (m->code->uses_async_proxy) {
         m->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         m->proxy_fences = malloc(2 * threads * sizeof *m->proxy_fences);
-        m->fence_knows = malloc(2 * threads * threads * sizeof *m->fence_knows);
+        m->fence_knows = malloc(2 * threads * (threads + tail) * sizeof *m->fence_knows);
         complete &= m->async_reads && m->proxy_fences && m->fence_knows;
     }
+    complete &= emu_flags_create(m);
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
         complete &= (m->mbarriers[i].arriving = malloc(width * sizeof(uint32_t))) != NULL;
@@ -61,15 +62,9 @@ bool emu_shadow_create(machine *m) {
     return complete && (!tail || emu_cluster_create(m));
 }
 
-static void forget_flags(machine *m) {
-    for (size_t i = 0; i < m->flag_count; i++) free(m->flags[i].clocks);
-    m->flag_count = 0;
-}
-
 void emu_shadow_free(machine *m) {
     emu_cluster_free(m);
-    forget_flags(m);
-    free(m->flags);
+    emu_flags_free(m);
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
@@ -100,7 +95,7 @@ void emu_shadow_start_cta(machine *m) {
         memset(m->proxy_fences, 0, 2 * threads * sizeof *m->proxy_fences);
     }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, m->clock_width * sizeof(uint32_t));
-    forget_flags(m);
+    emu_flags_start_cta(m);
     emu_cluster_start_cta(m);
 }
 
@@ -443,6 +438,12 @@ bool emu_check_async_readers(machine *m, const warp *w, int lane, const machine 
     return false;
 }
 
+/* What a thread knew at its last fence.proxy.async: of the threads of its CTA, then, in a cluster, of all warps. */
+static uint32_t *knows_at_fence(const machine *m, const warp *w, int lane, bool global) {
+    const size_t threads = (size_t)m->warp_count * LANES, thread = (size_t)(w->index * LANES + lane);
+    return m->fence_knows + (global * threads + thread) * (threads + tail_count(m));
+}
+
 /* Whether the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
  * observer, executed by the one or by the other. */
 bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
@@ -452,18 +453,44 @@ bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, 
         uint32_t fence = its->stamps[i];
         if (fence >= stamp && fence && ordered(m, w, lane, thread, fence)) return true;
     }
-    self += global * threads;
-    return m->proxy_fences[self].next && m->fence_knows[(size_t)self * threads + thread] >= stamp;
+    return m->proxy_fences[global * threads + self].next && knows_at_fence(m, w, lane, global)[thread] >= stamp;
+}
+
+/* The same of a store to shared memory by a thread of another CTA. */
+static bool proxy_sees_remote(const machine *m, const warp *w, int lane, uint32_t rank, const remote_access *store) {
+    const uint32_t thread = who_thread(store->who), self = (uint32_t)(w->index * LANES + lane);
+    const struct proxy_fences *its = &m->cluster->ctas[rank].proxy_fences[thread];
+    for (int i = 0; i < FENCES; i++) {
+        const uint32_t fence = its->stamps[i];
+        if (fence >= store->time && ordered_in_cluster(m, w, lane, rank, store->who, fence)) return true;
+    }
+    const uint32_t *tail = knows_at_fence(m, w, lane, false) + m->warp_count * LANES;
+    return m->proxy_fences[self].next && tail[rank * m->warp_count + thread / LANES] >= store->time;
+}
+
+/* Whether a store is one that the async proxy does not see, and no race: that is reported as one. */
+static bool is_unfenced(const machine *m, const warp *w, int lane, const shadow_cell *cell) {
+    const size_t index = (size_t)(cell - m->cells);
+    const uint32_t thread = who_thread(cell->write_who);
+    if (!cell->write_time || m->async_written[index]) return false;
+    if (cell->write_time != TIME_REMOTE)
+        return ordered(m, w, lane, thread, cell->write_time) &&
+               !emu_proxy_sees(m, w, lane, thread, cell->write_time, false);
+    const remote_access *store = &m->remote->writes[index];
+    const uint32_t rank = m->remote->writers[index] - 1u;
+    return ordered_in_cluster(m, w, lane, rank, store->who, store->time) && !proxy_sees_remote(m, w, lane, rank, store);
 }
 
 static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
-    uint32_t thread = who_thread(cell->write_who);
-    if (!cell->write_time || m->async_written[cell - m->cells]) return;
-    if (cell->write_time == TIME_REMOTE) return; /* its fences are those of another CTA, which are not known here */
-    if (!ordered(m, w, lane, thread, cell->write_time)) return; /* a race: reported as one */
-    if (emu_proxy_sees(m, w, lane, thread, cell->write_time, false)) return;
-    char other[64];
+    const uint32_t thread = who_thread(cell->write_who);
+    char other[112];
+    if (!is_unfenced(m, w, lane, cell)) return;
     describe(other, sizeof other, cell->write_who, false);
+    if (cell->write_time == TIME_REMOTE) {
+        const size_t used = strlen(other);
+        snprintf(other + used, sizeof other - used, " of the CTA with rank %u",
+                 m->remote->writers[cell - m->cells] - 1u);
+    }
     emu_report(
         m, EMU_MISSING_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
         "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, and "
@@ -517,8 +544,9 @@ static void note_proxy_fence(machine *m, const warp *w, int lane, bool global) {
     const uint32_t threads = m->warp_count * LANES, thread = (uint32_t)(w->index * LANES + lane);
     struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
     its->stamps[its->next++ % FENCES] = w->clock;
-    uint32_t *knows = m->fence_knows + (size_t)(global * threads + thread) * threads;
-    memcpy(knows, row_of(m, w, lane), threads * sizeof *knows);
+    uint32_t *knows = knows_at_fence(m, w, lane, global), *row = row_of(m, w, lane);
+    memcpy(knows, row, threads * sizeof *knows);
+    memcpy(knows + threads, tail_of(m, row), tail_count(m) * sizeof *knows);
     for (uint32_t t = 0; t < threads; t++) {
         bool own_warp = t / LANES == (uint32_t)w->index;
         if (knows[t] < m->base) knows[t] = m->base;

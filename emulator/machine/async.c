@@ -16,12 +16,18 @@ static const uint8_t *partial_source(machine *m, warp *w, uint64_t address, uint
     return from && emu_translate(m, w, SPACE_GLOBAL, address + taken - 1, 1, lane, "copies from") ? from : NULL;
 }
 
+static void add_source(warp *w, const uint8_t *from, uint32_t bytes) {
+    if (!w->copies_begin || from < w->copies_begin) w->copies_begin = from;
+    if (!w->copies_end || from + bytes > w->copies_end) w->copies_end = from + bytes;
+}
+
 void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
     uint64_t sources[LANES] = {0};
     uint32_t targets[LANES] = {0};
     async_copy *copies = machine_reserve(m, w->copies, w->copy_count + LANES, &w->copy_capacity, sizeof *copies);
     if (!copies) return;
     w->copies = copies;
+    if (!w->copy_count) w->copies_begin = w->copies_end = NULL;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
         uint32_t taken = o->sources > 2 ? slot32(w, o->r[2])[lane] : o->bytes;
@@ -39,6 +45,7 @@ void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!emu_translate(m, w, SPACE_SHARED, target, o->bytes, lane, "copies to") || (taken && !from)) continue;
         if (m->checks) emu_shadow_issue(m, w, lane, targets[lane], o->bytes);
         if (m->checks && taken) emu_global_read(m, w, lane, sources[lane], taken, 0);
+        if (taken) add_source(w, from, taken);
         w->copies[w->copy_count++] = (async_copy){from,           targets[lane], w->commits[lane], w->copy_serial++,
                                                   o->instruction, (uint8_t)lane, o->bytes,         (uint8_t)taken};
     }

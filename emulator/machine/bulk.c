@@ -170,16 +170,16 @@ static uint32_t bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_
     return count * info->element_bytes;
 }
 
-typedef void row_function(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared);
+typedef void row_function(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context);
 
-static void each_row(machine *m, const bulk_copy *copy, row_function *visit) {
+static void each_row(machine *m, const bulk_copy *copy, row_function *visit, void *context) {
     const emu_tensor_info *info = &copy->map.info;
     const uint32_t bytes = box_row_bytes(info);
     uint32_t step[5] = {0};
     for (uint32_t done = 0; done < copy->bytes; done += bytes) {
         int32_t at[5] = {copy->corner[0]};
         for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i];
-        visit(m, copy, at, copy->shared + done);
+        visit(m, copy, at, copy->shared + done, context);
         for (uint32_t i = 1; i < info->rank; i++) {
             if (++step[i] < info->box[i]) break;
             step[i] = 0;
@@ -200,7 +200,9 @@ static void note_run(machine *m, const bulk_copy *copy, uint64_t address, uint32
         emu_global_write_begins(m, w, copy->lane, address, bytes, copy->reduces ? NULL : data);
 }
 
-static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, bool ends) {
+/* *context: whether the copy ends. */
+static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
+    const bool *ends = context;
     uint8_t data[MAX_ROW_BYTES];
     uint64_t address = 0;
     uint32_t first = 0;
@@ -208,22 +210,48 @@ static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     const uint32_t begin = shared + first * copy->map.info.element_bytes;
     for (uint32_t i = 0; copy->is_store && i < bytes; i++)
         data[i] = m->shared[swizzled(&copy->map.info, begin + i) - SHARED_BASE];
-    if (bytes) note_run(m, copy, address, bytes, data, ends);
-}
-static void note_row_begins(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
-    note_row(m, copy, at, shared, false);
-}
-static void note_row_ends(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
-    note_row(m, copy, at, shared, true);
+    if (bytes) note_run(m, copy, address, bytes, data, *ends);
 }
 
 /* The read or the write of a copy: a read as it is issued, a write as it begins and as it ends. */
 static void note_global(machine *m, const bulk_copy *copy, bool ends) {
     if (copy->source || copy->has_values) return;
     if (copy->map.info.rank)
-        each_row(m, copy, ends ? note_row_ends : note_row_begins);
+        each_row(m, copy, note_row, &ends);
     else
         note_run(m, copy, copy->address, copy->bytes, m->shared + (copy->shared - SHARED_BASE), ends);
+}
+
+/* A write, and whether a row meets it. */
+typedef struct write_range {
+    uint64_t address;
+    uint32_t bytes;
+    bool met;
+} write_range;
+
+static bool overlaps(const write_range *write, uint64_t address, uint64_t bytes) {
+    return write->address < address + bytes && address < write->address + write->bytes;
+}
+
+static void meet_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
+    write_range *write = context;
+    uint64_t address = 0;
+    uint32_t first = 0;
+    const uint32_t bytes = bytes_inside(copy, at, &address, &first);
+    (void)m;
+    (void)shared;
+    write->met |= bytes && overlaps(write, address, bytes);
+}
+
+bool emu_copies_from(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes) {
+    write_range write = {address, bytes, false};
+    const emu_tensor_info *info = &copy->map.info;
+    if (copy->is_store || copy->source || copy->has_values) return false;
+    if (!info->rank) return overlaps(&write, copy->address, copy->bytes);
+    uint64_t size = (uint64_t)info->sizes[0] * info->element_bytes;
+    for (uint32_t i = 1; i < info->rank; i++) size += (uint64_t)(info->sizes[i] - 1) * info->strides[i - 1];
+    if (overlaps(&write, info->address, size)) each_row(m, copy, meet_row, &write);
+    return write.met;
 }
 
 /* ---- what is under way ---- */
@@ -359,7 +387,8 @@ static void reduce_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uin
     }
 }
 
-static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared) {
+static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *unused) {
+    (void)unused;
     const emu_tensor_info *info = &copy->map.info;
     const uint32_t size = info->element_bytes, bytes = box_row_bytes(info);
     const char *verb = copy->is_store ? "copies to" : "copies from";
@@ -398,7 +427,7 @@ static void move(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
     m->here = copy->instruction;
     if (copy->map.info.rank)
-        each_row(m, copy, move_row);
+        each_row(m, copy, move_row, NULL);
     else
         move_run(m, copy);
     m->here = here;

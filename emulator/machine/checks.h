@@ -98,9 +98,12 @@ void emu_cluster_acquire(machine *m, warp *w, uint32_t mask);
 void emu_cluster_fence(machine *m, warp *w);
 /* check/flags.c: accesses that order threads, to the shared memory of a CTA of the cluster, which may be the own one.
  */
-uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
-void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
-void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
+uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order);
+void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order);
+void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order);
+/* A fence of threads; and what fences before released goes to clocks of a CTA, at a relaxed arrival. */
+void emu_flag_fence(machine *m, warp *w, uint32_t mask);
+void emu_tell_fenced(machine *m, const warp *w, int lane, machine *at, uint32_t *clocks);
 
 /* check/global.c: races in global memory. For a launch, */
 bool emu_races_create(struct races **made, const entry *code, const emu_launch *launch, const uint32_t cluster[3],

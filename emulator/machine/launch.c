@@ -277,6 +277,7 @@ static void start_cluster(cluster *c, uint64_t index) {
     }
     c->index = index;
     c->phase = 0;
+    c->draws = 0;
     c->last = c->count - 1;
     c->random = emu_mix(c->ctas->launch->schedule ^ emu_mix(~index));
     for (uint32_t i = 0; i < c->count; i++) start_cta(&c->ctas[i]);
@@ -409,7 +410,10 @@ typedef struct grid_turns {
     uint64_t changes, steps, random;
 } grid_turns;
 
-enum { SEEDED_CTAS = 8 }; /* resident ones between which a seed switches, while they can continue */
+enum {
+    SEEDED_CTAS = 8, /* resident ones between which a seed switches, while they can continue */
+    DRAWING_CTAS = 2 /* those that draw tickets in turn: what two of them do one CTA need not do alone */
+};
 
 static bool has_polled(const grid_turns *g, const worker *each) {
     return each->polled_at == g->changes + 1;
@@ -430,11 +434,26 @@ static worker *start_next(grid_turns *g) {
     return self;
 }
 
+/* The next one round of those that have just drawn a ticket, where there are enough; else NULL. */
+static worker *choose_drawing(const grid_turns *g) {
+    worker *next = NULL;
+    int drawing = 0;
+    for (int k = g->used; k >= 1; k--) {
+        worker *each = &g->workers[(g->last + k) % g->used];
+        if (!each->runs || !each->cluster.drew) continue;
+        next = each;
+        drawing++;
+    }
+    return drawing >= DRAWING_CTAS ? next : NULL;
+}
+
 /* New CTAs first, then those that have not polled since memory changed, in turns; with a seed any of a few. NULL where
  * all have polled in vain, or there is no memory. */
 static worker *choose_cta(grid_turns *g, bool *complete) {
     const bool seeded = g->crew->launch->schedule != 0;
     int ready = 0, skipped = 0;
+    worker *drawing = seeded ? NULL : choose_drawing(g);
+    if (drawing) return drawing;
     for (int i = 0; i < g->used; i++) ready += g->workers[i].runs && !has_polled(g, &g->workers[i]);
     while (g->running < g->capacity && g->crew->next_cluster < g->crew->cluster_total) {
         if (seeded && ready >= SEEDED_CTAS) break;
@@ -482,6 +501,8 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
             continue;
         }
         const quiet before = progress_of(&self->cluster);
+        self->cluster.drew = false;
+        self->cluster.draws_apart = true;
         const cta_turn turn = emu_run_turn(&self->cluster, true);
         const quiet after = progress_of(&self->cluster);
         g.last = (int)(self - workers);
@@ -489,7 +510,7 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
         g.steps += after.begin - before.begin;
         self->polled_at = turn == TURN_POLLS ? g.changes + 1 : 0;
         if (turn != TURN_ENDED) continue;
-        self->runs = false;
+        self->runs = self->cluster.drew = false;
         g.running--;
         end_cluster(c, &self->cluster);
         faulted = has_faulted(&self->cluster);
@@ -607,6 +628,7 @@ static uint64_t state_bytes(const emu_launch *l, const entry *code) {
     if (l->checks) bytes += cells * sizeof(shadow_cell);
     if (l->checks && code->needs_clocks)
         bytes += 4 * threads * (threads + BARRIERS + 2 * MAX_MBARRIERS) + cells * threads / LANES * sizeof(warp_read);
+    if (l->checks && code->relaxed_flags) bytes += 8 * threads * threads;
     return bytes;
 }
 
@@ -641,22 +663,13 @@ static bool commutes(int32_t reduction) {
 }
 
 /* Integer sums and the like, whose order does not matter where nobody looks at the results. */
-static bool any_order(const entry *code, const op *o, const bool *read) {
-    bool commutes = o->kind == OP_ATOMIC && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
-    const uint16_t *names = code->names[o - code->ops];
-    for (int k = 0; k < o->dests; k++) commutes &= !read[names[k]];
-    return commutes;
+static bool any_order(const op *o) {
+    return o->kind == OP_ATOMIC && !o->asks && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
 }
 
 /* Whether a program polls memory at all, and whether what a CTA does can depend on what others did before. */
-static bool find_communication(crew *c) {
+static void find_communication(crew *c) {
     const entry *code = c->code;
-    bool *read = calloc(code->register_count + 1, sizeof *read);
-    if (!read) return false;
-    for (size_t i = 0; i < code->op_count; i++) {
-        const op *o = &code->ops[i];
-        for (int k = o->dests; k < o->dests + o->sources; k++) read[code->names[i][k]] = true;
-    }
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
         bool wide = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
@@ -664,10 +677,8 @@ static bool find_communication(crew *c) {
         c->in_turns |= o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE);
         c->in_turns |= o->kind == OP_BULK && o->detail & BULK_STORE && o->detail & BULK_REDUCES &&
                        (o->detail & BULK_TENSOR || !commutes(o->target));
-        c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(code, o, read);
+        c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(o);
     }
-    free(read);
-    return true;
 }
 
 static bool prepare_device(emu_device *device, const emu_module *module, const entry *code, bool checks) {
@@ -728,14 +739,14 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     c.explorer = c.cta_total == c.cluster_total ? explorer : NULL; /* CTAs of a cluster are not explored */
     if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
-    bool complete = find_communication(&c);
+    find_communication(&c);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
     if (c.explorer && (uint64_t)count < c.cluster_total)
         return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",
                         c.cta_total, count),
                EMU_REFUSED;
     worker *workers = calloc((size_t)count, sizeof *workers);
-    complete &= workers && prepare_device(device, module, code, launch->checks);
+    bool complete = workers && prepare_device(device, module, code, launch->checks);
     if (complete && launch->checks) complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete)

@@ -177,6 +177,7 @@ typedef struct warp {
     struct wgmma_use *wgmma_uses; /* by virtual register; NULL without checks or wgmma */
     async_copy *copies;
     size_t copy_count, copy_capacity;
+    const uint8_t *copies_begin, *copies_end; /* what those under way read lies between */
     uint32_t copy_serial;
     async_arrive *arrives;
     size_t arrive_count, arrive_capacity;
@@ -333,7 +334,10 @@ typedef struct cluster {
                           NULL where nobody asks */
     uint32_t clock_count; /* warps of all CTAs */
     uint64_t random;
-    uint32_t last;            /* CTA that had a turn */
+    uint32_t last;    /* CTA that had a turn */
+    bool draws_apart; /* others have a turn behind each ticket: see launch.c */
+    bool drew;        /* a ticket, in the turn at work */
+    uint32_t draws;
     struct race_table *races; /* see check/global.c; NULL without checks */
 } cluster;
 
@@ -368,8 +372,10 @@ typedef struct machine {
     uint32_t engines;     /* clocks of what works beside the warps, see cells.h; 0 where there are none */
     flag *flags;
     size_t flag_count, flag_capacity;
-    remote_cells *remote;  /* NULL as long as no other CTA has touched the shared memory */
-    warp_read *warp_reads; /* [cells][warps], likewise */
+    uint32_t *fenced, *heard; /* [threads][clock_width] see check/flags.c; NULL without entry.relaxed_flags */
+    uint32_t *heard_times;    /* likewise */
+    remote_cells *remote;     /* NULL as long as no other CTA has touched the shared memory */
+    warp_read *warp_reads;    /* [cells][warps], likewise */
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
@@ -443,7 +449,7 @@ static inline void *machine_reserve(machine *m, void *array, size_t wanted, size
     return reserved;
 }
 
-enum { POLLS_OF_A_TURN = 32 };
+enum { POLLS_OF_A_TURN = 32, MOST_DRAWS = 4096 };
 /* An op that asks what other threads have written: after some in a row without a change others go first. */
 static inline void note_poll(machine *m, warp *w, const op *o, uint64_t address) {
     if (w->poll_changes != m->changes) w->polls = 0;
@@ -512,6 +518,8 @@ void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_
 /* bulk.c */
 void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask);
+/* Whether a copy under way reads some of these bytes of global memory. */
+bool emu_copies_from(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes);
 /* Let a copy to shared memory land; false where there is none. */
 bool emu_land_next_bulk(machine *m);
 /* At the end of a CTA its stores land. */

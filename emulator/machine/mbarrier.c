@@ -253,6 +253,7 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                        bar->phase, bar->address);
         if (m->orders) emu_orders_arrive(m, w, lane, bar, o->detail & MBARRIER_RELAXED);
         if (m->checks && !(o->detail & MBARRIER_RELAXED)) publish(m, w, lane, owner, bar);
+        if (m->checks && o->detail & MBARRIER_RELAXED) emu_tell_fenced(m, w, lane, owner, bar->arriving);
         if (o->detail & MBARRIER_DROP) bar->expected -= count;
         if (o->sources > 2) announce(m, w, lane, bar, slot32(w, o->r[3])[lane]);
         emu_mbarrier_arrive(owner, bar, count);

@@ -157,7 +157,7 @@ static inline bool orders_threads(const machine *m, const op *o) {
 static inline uint32_t note_shared_read(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     uint32_t local;
     machine *at = owner_of(m, o, address, &local);
-    if (orders_threads(m, o)) return emu_flag_read(m, w, lane, at, local, bytes);
+    if (orders_threads(m, o)) return emu_flag_read(m, w, lane, at, local, bytes, o->order);
     return at == m ? emu_shadow_read(m, w, lane, local, bytes) : emu_remote_read(m, w, lane, at, local, bytes);
 }
 
@@ -166,7 +166,7 @@ static inline void note_shared_write(machine *m, warp *w, const op *o, int lane,
     uint32_t local;
     machine *at = owner_of(m, o, address, &local);
     if (orders_threads(m, o))
-        emu_flag_write(m, w, lane, at, local, bytes);
+        emu_flag_write(m, w, lane, at, local, bytes, o->order);
     else if (at == m)
         emu_shadow_write(m, w, lane, local, bytes, data);
     else
@@ -178,7 +178,7 @@ static void note_shared_atomic(machine *m, warp *w, const op *o, int lane, uint6
     uint32_t local;
     machine *at = owner_of(m, o, address, &local);
     if (orders_threads(m, o))
-        emu_flag_atomic(m, w, lane, at, local, bytes);
+        emu_flag_atomic(m, w, lane, at, local, bytes, o->order);
     else if (at == m)
         emu_shadow_atomic(m, w, lane, local, bytes);
     else
@@ -514,8 +514,17 @@ static void put_element(warp *w, unsigned reg, int lane, uint32_t bytes, element
     if (bytes == 16) slot64(w, reg)[LANES + lane] = value.high;
 }
 
+/* A ticket was drawn, or a place in a list: what the CTA does with it another CTA may do in another order. */
+static void note_draw(machine *m, warp *w, const op *o, bool changed) {
+    cluster *c = m->cluster;
+    const bool counts = o->detail == ATOMIC_ADD || o->detail == ATOMIC_INC || o->detail == ATOMIC_DEC;
+    if (!c->draws_apart || !changed || !o->asks || !counts || o->target != ATOMIC_INTEGER) return;
+    c->drew = w->poll_failed = c->draws++ < MOST_DRAWS;
+}
+
 void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
+    bool any_changed = false;
     if (m->explores && is_held(m, w, o, mask)) return;
     resolve(m, w, o, o->dests, mask, "updates", &a);
     const uint16_t *values = o->r + o->dests + 1;
@@ -533,9 +542,11 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
             put_element(w, o->r[k], i, o->bytes, old);
         }
         if (changed) note_change(m, o, space, a.addresses[i]);
+        any_changed |= changed && space == SPACE_GLOBAL;
     }
     if (m->checks && (orders_threads(m, o) || m->order)) emu_clock_tick(m, w);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
+    note_draw(m, w, o, any_changed);
 }
 
 /* An instruction that names memory without touching it. */

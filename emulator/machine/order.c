@@ -315,6 +315,7 @@ static cta_turn run_cta(machine *m, bool may_pause) {
                 return TURN_POLLS;
             }
         }
+        if (may_pause && m->cluster->drew) return TURN_PAUSED;
         if (may_pause && (m->polls >= MAX_POLLS || (seeded && next_random(m) % SEED_SLICES_OF_A_CTA == 0)))
             return TURN_PAUSED;
     }

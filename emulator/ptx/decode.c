@@ -111,8 +111,19 @@ static bool orders_some_lanes(const entry *code, const op *o) {
     return mask->kind != REGISTER_CONSTANT || (uint32_t)mask->value != ALL_LANES;
 }
 
+/* Whether an access that orders threads does so with a fence beside it alone. */
+static bool needs_fence(const op *o) {
+    const unsigned both = ORDER_ACQUIRE | ORDER_RELEASE;
+    const unsigned wanted = o->kind == OP_LOAD ? ORDER_ACQUIRE : o->kind == OP_STORE ? ORDER_RELEASE : both;
+    if (o->kind == OP_MBARRIER_ARRIVE) return o->detail & MBARRIER_RELAXED;
+    return o->flags & FLAG_ORDERS && (o->order & wanted) != wanted;
+}
+
 static void note_shared_use(entry *code, const op *o) {
     bool shared = o->space == SPACE_SHARED || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER;
+    const bool tells =
+        o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC || o->kind == OP_MBARRIER_ARRIVE;
+    if (tells && shared && code->has_fence) code->relaxed_flags |= needs_fence(o);
     if ((o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) && shared &&
         o->bytes * o->vector < (int)code->granule_bytes) {
         code->granule_bytes = (uint32_t)(o->bytes * o->vector);
@@ -303,11 +314,28 @@ static void note_unheeded(decoder *dec) {
     }
 }
 
+/* An atomic whose result no op reads asks nothing: compilers leave such, where a reduction would do. */
+static void note_unread_results(decoder *dec) {
+    entry *code = dec->code;
+    bool *read = emu_load_alloc(dec->load, code->register_count + 1);
+    for (size_t i = 0; i < code->op_count; i++) {
+        const op *o = &code->ops[i];
+        for (int k = o->dests; k < o->dests + o->sources; k++) read[o->r[k]] = true;
+    }
+    for (size_t i = 0; i < code->op_count; i++) {
+        op *o = &code->ops[i];
+        bool any = false;
+        for (int k = 0; k < o->dests; k++) any |= read[o->r[k]];
+        if (o->kind == OP_ATOMIC) o->asks &= any;
+    }
+}
+
 void emu_decode_end(decoder *dec) {
     entry *code = dec->code;
     if (code->routine_count > 1) size_stack(dec);
     place_dynamic(dec);
     note_unheeded(dec);
+    note_unread_results(dec);
     for (size_t i = 0; i < code->op_count; i++) {
         note_flags(code, &code->ops[i]);
         note_shared_use(code, &code->ops[i]);

@@ -411,7 +411,8 @@ typedef struct entry {
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
     bool uses_cluster;                 /* touches shared memory of other CTAs, or waits for them */
     bool has_fence;                    /* of threads: membar, fence.sc, fence.acq_rel and their like */
-    bool needs_clocks; /* has mbarriers, flags, barriers of a part of the CTA or a warp: threads have own clocks */
+    bool relaxed_flags; /* flags in shared memory, or arrivals, that order threads with the help of a fence alone */
+    bool needs_clocks;  /* has mbarriers, flags, barriers of a part of the CTA or a warp: threads have own clocks */
     emu_region *regions;
     size_t region_count;
 } entry;

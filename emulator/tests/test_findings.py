@@ -116,6 +116,15 @@ setp.eq.u32 %q, %x, 0;
 ld.shared.u32 %y, [%s+128];
 end:"""
 )
+CTA_FENCE = "fence.acq_rel.cta;\n"
+
+
+def relaxed(set_: str, look: str, tell: str = "", hear: str = "") -> str:
+    """FLAGGED with these orders of the store and the load of the flag, and with fences."""
+    text = FLAGGED.replace("@%q SET", f"{tell}@%q st.{set_}.cta.shared.u32")
+    return text.replace("ld.acquire.cta", f"ld.{look}.cta").replace(".loc 1 13 0", f"{hear}.loc 1 13 0")
+
+
 # A thread of each warp takes a lock, adds to a word and gives the lock back.
 LOCKED = (
     START
@@ -300,6 +309,22 @@ DEFECTS = [
         ANYWHERE.replace("STORE", "volatile").replace("LOAD", "volatile"),
         ANYWHERE.replace("STORE", "release.cta").replace("LOAD", "acquire.cta"),
         ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    *(
+        Defect(
+            "race",
+            f"a relaxed flag {what}",
+            relaxed(*bad),
+            relaxed(*good),
+            ["lesson.cu:11", "lesson.cu:13"],
+        )
+        for what, bad, good in (
+            ("in a program without fences", ("relaxed", "relaxed"), ("release", "acquire")),
+            ("that is acquired without a fence", ("release", "relaxed"), ("release", "relaxed", "", CTA_FENCE)),
+            ("that is released without a fence", ("relaxed", "acquire"), ("relaxed", "acquire", CTA_FENCE)),
+            ("with a fence on one side", ("relaxed", "relaxed", CTA_FENCE), ("relaxed",) * 2 + (CTA_FENCE,) * 2),
+            ("with a fence on the other", ("relaxed", "relaxed", "", CTA_FENCE), ("relaxed",) * 2 + (CTA_FENCE,) * 2),
+        )
     ),
     Defect(
         "race",

@@ -10,7 +10,7 @@ import pytest
 from order_trials import recorded, row_of
 from support.defects import Defect, check_reported, check_silent, run
 from support.emulation import ROOT
-from support.order_defects import ORDERS, arrive, init, warps
+from support.order_defects import BYTES, ORDERS, POINTER, arrive, init, warps
 from support.versions import versions
 
 
@@ -38,6 +38,13 @@ def test_a_wait_that_only_asks_again(asks: str, tmp_path: Path) -> None:
     defect = Defect("", "", "", warps([arrive(0)], [asks], start=init(1) + "\nmov.u32 %x, 0;"), options=["--orders"])
     status, _, text = run(defect, defect.good, tmp_path)
     assert status == 0 and ASKS[asks] in text, text
+
+
+@pytest.mark.parametrize(("use", "says"), [("", "no race"), ("mov.u32 %x, %x;", "flags, counters or sums")])
+def test_a_sum_that_nothing_reads_asks_nothing(use: str, says: str, tmp_path: Path) -> None:
+    body = f"{POINTER}.reg .b32 %x;\natom.global.add.u32 %x, [%p], 1;\n{use}"
+    status, _, text = run(Defect("", "", "", body, options=["--orders"], **BYTES), body, tmp_path)
+    assert status == 0 and says in text, text
 
 
 def test_clusters_are_not_covered(tmp_path: Path) -> None:

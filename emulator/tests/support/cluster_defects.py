@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from support.defects import Defect
 
 # Two CTAs of one cluster: each thread stores a word, and %f is where the same thread of the other CTA has its own.
@@ -74,7 +76,48 @@ START_AGAIN = """@%first mbarrier.init.shared.b64 [%m], 1;
 bar.sync 0;
 """
 RELAXED_READ = ".loc 1 62 0\nld.relaxed.cluster.shared::cluster.u32 %x, [%f];\n"
+# The first CTA stores to the memory of the second, which lets the copy engine bring that to global memory.
+REMOTE_STORE = """.reg .b32 %s, %f, %r, %t;
+.reg .b64 %p;
+.reg .pred %q, %first;
+ld.param.u64 %p, [to];
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+mov.u32 %r, %cluster_ctarank;
+setp.eq.u32 %q, %r, 0;
+setp.eq.u32 %first, %t, 0;
+mapa.shared::cluster.u32 %f, %s, 1;
+mad.lo.u32 %f, %t, 4, %f;
+.loc 1 70 0
+@%q st.shared::cluster.u32 [%f], %t;
+BEFOREbarrier.cluster.arrive;
+barrier.cluster.wait;
+BEHIND@%q bra end;
+@!%first bra end;
+.loc 1 72 0
+cp.async.bulk.global.shared::cta.bulk_group [%p], [%s], 128;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+end:"""
+
+
+def remote_store(before: str = "", behind: str = "") -> str:
+    return REMOTE_STORE.replace("BEFORE", before).replace("BEHIND", behind)
+
+
+TO_GLOBAL: dict[str, Any] = TWO_CTAS | {"params": ".param .u64 to", "args": ["buf:u32:32"]}
 CLUSTERS = [
+    *(
+        Defect(
+            "missing-proxy-fence",
+            f"a bulk copy of what another CTA stored, {where} a fence",
+            remote_store(),
+            remote_store(**{where: "fence.proxy.async;\n"}),
+            ["lesson.cu:70", "lesson.cu:72", "of the CTA with rank 0"],
+            **TO_GLOBAL,
+        )
+        for where in ("before", "behind")
+    ),
     Defect(
         "race",
         "a load from another CTA without a barrier of the cluster",

@@ -171,6 +171,46 @@ def fetched(fence: str = "", behind: str = "") -> str:
     return FETCHED.replace("FENCE", fence).replace("BEHIND", behind)
 
 
+# CTAs draw tickets, and store two words for each: STEP words further for the next ticket.
+TICKETS = (
+    START
+    + """@!%first bra end;
+draw:
+atom.relaxed.gpu.global.add.u32 %x, [%b], 1;
+setp.ge.u32 %q, %x, 8;
+@%q bra end;
+mad.wide.u32 %p, %x, STEP, %a;
+.loc 1 72 0
+st.global.u32 [%p], %x;
+.loc 1 73 0
+st.global.u32 [%p+4], 7;
+bra draw;
+end:"""
+)
+# A store to the source of a copy that is under way, and one behind the wait for it.
+REFILLED = fetched().replace("st.global.u32 [%p], %t;", "").replace("wait:", "BEFOREwait:", 1) + "\nAFTER"
+REFILL = ".loc 1 65 0\n@%first st.global.u32 [%a+32], 9;\n"
+OWN_REFILL = ".loc 1 65 0\nst.global.u32 [%p], 9;\n"
+
+
+def refilled(before: str, after: str) -> str:
+    return REFILLED.replace("BEFORE", before).replace("AFTER", after)
+
+
+# The same with a tensor of two rows of eight words, of which the copy brings the first four of each.
+MAPPED: dict[str, Any] = {
+    "params": ".param .u64 a, .param .u64 b, .param .align 64 .b8 map[128]",
+    "args": ["buf:u32:1024", "buf:u32:1024", "tmap:8x2:4x2:none:of:0"],
+    "directives": ".shared .align 128 .b8 smem[1024];",
+}
+
+
+def tensor_refilled(before: str, after: str) -> str:
+    text = refilled(before, after).replace("[%a], 64, [%s+512]", "[%m, {0, 0}], [%s+512]")
+    text = text.replace("bulk.shared", "bulk.tensor.2d.shared").replace("%s+512], 64;", "%s+512], 32;")
+    return text.replace(".reg .b64 %state;", ".reg .b64 %state, %m;\nmov.b64 %m, map;\ncvta.param.u64 %m, %m;")
+
+
 HALVES = ".reg .b32 %m;\n.reg .pred %low;\nand.b32 %m, %t, 31;\nsetp.lt.u32 %low, %m, 16;\n"
 HALVES += "selp.b32 %m, 0xffff, 0xffff0000, %low;\nbar.warp.sync %m;"
 ASYNC = "mad.lo.u32 %s, %t, 4, %s;\ncp.async.ca.shared.global [%s], [%o], 4;\ncp.async.wait_all;"
@@ -254,6 +294,19 @@ GLOBAL = [
            **BUFFERS),
     Defect("async-in-flight", "a bulk copy that is not waited for",
            STORED.replace("WAIT", ""), STORED.replace("WAIT", "cp.async.bulk.wait_group 0;"), **BUFFERS),
+    Defect("race", "words of two tickets overlap, which the first CTA may draw both",
+           TICKETS.replace("STEP", "4"), TICKETS.replace("STEP", "8"),
+           [*BETWEEN_CTAS, "lesson.cu:72", "lesson.cu:73"], **TWO),
+    Defect("async-in-flight", "a store to what a bulk copy still reads",
+           refilled(REFILL, ""), refilled("", REFILL),
+           ["writes global memory", "while a bulk copy may still read it", "lesson.cu:63", "lesson.cu:65"], **BUFFERS),
+    Defect("async-in-flight", "a store to what a tensor copy still reads",
+           tensor_refilled(REFILL, ""), tensor_refilled(REFILL.replace("+32", "+16"), ""),
+           ["while a bulk copy may still read it", "lesson.cu:63", "lesson.cu:65"], **MAPPED),
+    Defect("async-in-flight", "a store to what cp.async still reads",
+           START + ASYNC.replace("%o", "%p").replace("cp.async.wait_all;", OWN_REFILL) + "cp.async.wait_all;",
+           START + ASYNC.replace("%o", "%p") + "\n" + OWN_REFILL,
+           ["while a cp.async may still read it", "lesson.cu:65"], **BUFFERS),
     Defect("missing-proxy-fence", "a bulk copy of what was stored, without a fence",
            fetched(), fetched(fence="fence.proxy.async.global;"),
            ["fence.proxy.async.global", "reads global memory", "lesson.cu:60", "lesson.cu:63"],
