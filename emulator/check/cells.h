@@ -84,10 +84,6 @@ static inline uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_
 /* shadow.c: the clock of what lands at an mbarrier. */
 unsigned emu_landing_of(const machine *m, const mbarrier *bar);
 
-/* flags.c */
-bool emu_flags_create(machine *m);
-void emu_flags_start_cta(machine *m);
-void emu_flags_free(machine *m);
 /* cluster.c: what a warp knew at its last fence, to clocks of another CTA. */
 void emu_remote_tell_fenced(const warp *w, const machine *at, uint32_t *clocks);
 

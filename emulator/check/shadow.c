@@ -53,7 +53,6 @@ bool emu_shadow_create(machine *m) {
         m->fence_knows = malloc(2 * threads * (threads + tail) * sizeof *m->fence_knows);
         complete &= m->async_reads && m->proxy_fences && m->fence_knows;
     }
-    complete &= emu_flags_create(m);
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
         complete &= (m->mbarriers[i].arriving = malloc(width * sizeof(uint32_t))) != NULL;
@@ -64,7 +63,6 @@ bool emu_shadow_create(machine *m) {
 
 void emu_shadow_free(machine *m) {
     emu_cluster_free(m);
-    emu_flags_free(m);
     free(m->cells);
     free(m->clocks);
     free(m->warp_reads);
@@ -95,7 +93,6 @@ void emu_shadow_start_cta(machine *m) {
         memset(m->proxy_fences, 0, 2 * threads * sizeof *m->proxy_fences);
     }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, m->clock_width * sizeof(uint32_t));
-    emu_flags_start_cta(m);
     emu_cluster_start_cta(m);
 }
 

@@ -96,8 +96,11 @@ void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, c
 void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed);
 void emu_cluster_acquire(machine *m, warp *w, uint32_t mask);
 void emu_cluster_fence(machine *m, warp *w);
-/* check/flags.c: accesses that order threads, to the shared memory of a CTA of the cluster, which may be the own one.
- */
+/* check/flags.c: for a machine with its clocks; false when out of memory. */
+bool emu_flags_create(machine *m);
+void emu_flags_start_cta(machine *m);
+void emu_flags_free(machine *m);
+/* Accesses that order threads, to the shared memory of a CTA of the cluster, which may be the own one. */
 uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order);
 void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order);
 void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order);

@@ -16,6 +16,7 @@ enum { MAX_LOCAL_BYTES = 512 << 10 };
 
 static void machine_free(machine *m) {
     emu_shadow_free(m); /* reads the warps */
+    emu_flags_free(m);
     emu_orders_free(m);
     emu_order_free(m);
     for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
@@ -86,7 +87,7 @@ static bool machine_create(machine *m) {
         w->wgmma_uses = zeroed(code->register_count * sizeof *w->wgmma_uses);
         complete &= w->wgmma_uses != NULL;
     }
-    return complete && (!m->checks || (emu_shadow_create(m) && emu_orders_create(m)));
+    return complete && (!m->checks || (emu_shadow_create(m) && emu_flags_create(m) && emu_orders_create(m)));
 }
 
 /* ---- start of a CTA ---- */
@@ -264,6 +265,7 @@ static void start_cta(machine *m) {
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
     if (m->checks) emu_shadow_start_cta(m);
+    if (m->checks) emu_flags_start_cta(m);
     if (m->checks) emu_order_start_cta(m);
     if (m->checks) emu_orders_start_cta(m);
 }
