@@ -6,6 +6,7 @@
  * (cells.h); of clusters that tell each other known.c says it. Accesses that are .relaxed, .volatile or stronger, and
  * atomics, do not race with each other, unless the scope of one leaves out the other.
  */
+#include "../machine/boxes.h"
 #include "races.h"
 
 #include <inttypes.h>

@@ -4,6 +4,7 @@
  * seed also earlier, and in any order. Its bytes count at its mbarrier as they land. A copy to global memory lands when
  * its thread waits for its group, or as the CTA ends. Both go through the async proxy: see the checks in shadow.c.
  */
+#include "boxes.h"
 #include "checks.h"
 
 #include <inttypes.h>
@@ -135,56 +136,10 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
 
 /* ---- boxes ---- */
 
-/* Where a row of the box begins in global memory, from the tensor's column 0; *inside: the tensor has such a row. */
-static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bool *inside) {
-    uint64_t address = info->address;
-    *inside = true;
-    for (uint32_t i = 1; i < info->rank; i++) {
-        *inside &= at[i] >= 0 && (uint32_t)at[i] < info->sizes[i];
-        address += (uint64_t)(int64_t)at[i] * info->strides[i - 1];
-    }
-    return address;
-}
-
 /* Rows are chunks of 16 bytes in shared memory, whose order the swizzle changes. */
 static uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
     static const uint32_t masks[] = {0, 1, 3, 7};
     return address ^ (address >> 7 & masks[info->swizzle]) << 4;
-}
-
-/* The columns of a row of the box that the tensor has: from `first`, `count` of them. */
-static uint32_t columns_inside(const emu_tensor_info *info, int32_t corner, uint32_t *first) {
-    int64_t begin = corner < 0 ? -(int64_t)corner : 0, end = (int64_t)info->sizes[0] - corner;
-    if (end > info->box[0]) end = info->box[0];
-    *first = begin < end ? (uint32_t)begin : 0;
-    return begin < end ? (uint32_t)(end - begin) : 0;
-}
-
-/* The row of a box that begins at `at`, as far as the tensor has it. */
-static uint32_t bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *address, uint32_t *first) {
-    const emu_tensor_info *info = &copy->map.info;
-    bool inside;
-    const uint64_t row = row_address(info, at, &inside);
-    const uint32_t count = inside ? columns_inside(info, at[0], first) : 0;
-    if (count) *address = row + (uint64_t)((int64_t)at[0] + *first) * info->element_bytes;
-    return count * info->element_bytes;
-}
-
-typedef void row_function(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context);
-
-static void each_row(machine *m, const bulk_copy *copy, row_function *visit, void *context) {
-    const emu_tensor_info *info = &copy->map.info;
-    const uint32_t bytes = box_row_bytes(info);
-    uint32_t step[5] = {0};
-    for (uint32_t done = 0; done < copy->bytes; done += bytes) {
-        int32_t at[5] = {copy->corner[0]};
-        for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i];
-        visit(m, copy, at, copy->shared + done, context);
-        for (uint32_t i = 1; i < info->rank; i++) {
-            if (++step[i] < info->box[i]) break;
-            step[i] = 0;
-        }
-    }
 }
 
 /* ---- global memory, for the checks ---- */
@@ -206,7 +161,7 @@ static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     uint8_t data[MAX_ROW_BYTES];
     uint64_t address = 0;
     uint32_t first = 0;
-    const uint32_t bytes = bytes_inside(copy, at, &address, &first);
+    const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
     const uint32_t begin = shared + first * copy->map.info.element_bytes;
     for (uint32_t i = 0; copy->is_store && i < bytes; i++)
         data[i] = m->shared[swizzled(&copy->map.info, begin + i) - SHARED_BASE];
@@ -217,41 +172,9 @@ static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
 static void note_global(machine *m, const bulk_copy *copy, bool ends) {
     if (copy->source || copy->has_values) return;
     if (copy->map.info.rank)
-        each_row(m, copy, note_row, &ends);
+        emu_each_row(m, copy, note_row, &ends);
     else
         note_run(m, copy, copy->address, copy->bytes, m->shared + (copy->shared - SHARED_BASE), ends);
-}
-
-/* A write, and whether a row meets it. */
-typedef struct write_range {
-    uint64_t address;
-    uint32_t bytes;
-    bool met;
-} write_range;
-
-static bool overlaps(const write_range *write, uint64_t address, uint64_t bytes) {
-    return write->address < address + bytes && address < write->address + write->bytes;
-}
-
-static void meet_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
-    write_range *write = context;
-    uint64_t address = 0;
-    uint32_t first = 0;
-    const uint32_t bytes = bytes_inside(copy, at, &address, &first);
-    (void)m;
-    (void)shared;
-    write->met |= bytes && overlaps(write, address, bytes);
-}
-
-bool emu_copies_from(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes) {
-    write_range write = {address, bytes, false};
-    const emu_tensor_info *info = &copy->map.info;
-    if (copy->is_store || copy->source || copy->has_values) return false;
-    if (!info->rank) return overlaps(&write, copy->address, copy->bytes);
-    uint64_t size = (uint64_t)info->sizes[0] * info->element_bytes;
-    for (uint32_t i = 1; i < info->rank; i++) size += (uint64_t)(info->sizes[i] - 1) * info->strides[i - 1];
-    if (overlaps(&write, info->address, size)) each_row(m, copy, meet_row, &write);
-    return write.met;
 }
 
 /* ---- what is under way ---- */
@@ -394,7 +317,7 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     const char *verb = copy->is_store ? "copies to" : "copies from";
     uint64_t address = 0;
     uint32_t first = 0;
-    const uint32_t moved = bytes_inside(copy, at, &address, &first);
+    const uint32_t moved = emu_bytes_inside(copy, at, &address, &first);
     if (!copy->is_store && moved < info->box[0] * size) move_bytes(copy, shared, bytes, NULL);
     if (!moved) return;
     warp *w = &m->warps[copy->warp];
@@ -427,7 +350,7 @@ static void move(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
     m->here = copy->instruction;
     if (copy->map.info.rank)
-        each_row(m, copy, move_row, NULL);
+        emu_each_row(m, copy, move_row, NULL);
     else
         move_run(m, copy);
     m->here = here;

@@ -518,8 +518,6 @@ void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_
 /* bulk.c */
 void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask);
-/* Whether a copy under way reads some of these bytes of global memory. */
-bool emu_copies_from(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes);
 /* Let a copy to shared memory land; false where there is none. */
 bool emu_land_next_bulk(machine *m);
 /* At the end of a CTA its stores land. */

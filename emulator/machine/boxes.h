@@ -1,0 +1,18 @@
+/* boxes.h - where the rows of a copy of a tensor lie in global memory (boxes.c).
+ *
+ *     emu_each_row(m, copy, move_row, NULL);
+ */
+#ifndef FL_EMU_BOXES_H
+#define FL_EMU_BOXES_H
+
+#include "machine.h"
+
+/* The row of a box that begins at `at`, as far as the tensor has it: its bytes, from column *first of the box on. */
+uint32_t emu_bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *address, uint32_t *first);
+/* Each row of the box, with the place of its bytes in shared memory. */
+typedef void row_function(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context);
+void emu_each_row(machine *m, const bulk_copy *copy, row_function *visit, void *context);
+/* Whether a copy under way reads some of these bytes of global memory. */
+bool emu_copies_from(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes);
+
+#endif
