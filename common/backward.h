@@ -30,6 +30,7 @@ constexpr instruction FMA = (instruction)3;
  * take those of fields that no backward_config has. */
 #define dQ_sums lazy_rescale
 #define in_order early_release
+#define any_rows first_max
 #endif
 
 typedef struct backward_config {
@@ -37,7 +38,13 @@ typedef struct backward_config {
 #include "common/backward_fields.h"
 } backward_config;
 
-/* O and LSE of attention_args are what the forward pass left: inputs. dO lies as O does, dQ as Q, dK as K, dV as V. */
+/* O and LSE of attention_args are what the forward pass left: inputs. dO lies as O does, dQ as Q, dK as K, dV as V.
+ *
+ * With any_rows queries and keys are as many as one likes, and the causal mask is aligned to the bottom right. Tensor
+ * maps alone say where Q, K and V lie; the strides of Q, K and V are those of dQ, dK and dV. What a pass keeps of the
+ * queries has whole Q blocks: `delta` is [batch, heads, blocks, 2, B_r], log-sum-exp * log2 e and delta of each block,
+ * and `sums` [batch, heads, blocks, B_r * d_head], where a block is [d_head / 64][4 warps][8 tiles][32 lanes][4], as
+ * wgmma leaves it. row_sums sets the turns to 0. */
 #ifdef __cplusplus
 typedef struct backward_args : attention_args {
 #else
@@ -48,7 +55,7 @@ typedef struct backward_args {
     void *dQ;
     void *dK;
     void *dV;
-    float *delta;   /* [batch, heads, seq_q]: row_sums writes it */
+    float *delta;   /* [batch, heads, seq_q]: row_sums writes it, and what else there is of a query row */
     float *sums;    /* with dQ_sums: dQ / scale as fp32 [batch, heads, seq_q, d_head], which row_sums sets to 0 */
     int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it */
     int64_t unused; /* up to 256 bytes, where tensor maps begin */
@@ -119,12 +126,31 @@ FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, co
     return shape;
 }
 
+/* Query rows of a head that a pass keeps something of: with any_rows those of whole Q blocks. */
+FL_CONFIG_FN int64_t backward_kept_rows(const backward_shape *config, const attention_args *args) {
+    return config->any_rows ? ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * config->B_r : args->seq_q;
+}
+
 /* Of row_sums and of round_dQ. */
 FL_CONFIG_FN launch_shape backward_small_shape(const backward_shape *config, const attention_args *args) {
     const int rows = backward_small_rows(config);
-    const launch_shape shape = {(uint32_t)((args->seq_q + rows - 1) / rows), (uint32_t)args->heads,
+    const launch_shape shape = {(uint32_t)((backward_kept_rows(config, args) + rows - 1) / rows), (uint32_t)args->heads,
                                 (uint32_t)args->batch, BACKWARD_SMALL_THREADS, 0};
     return shape;
+}
+
+/* Bytes of delta, of the sums and of the turns, each a multiple of 16. */
+FL_CONFIG_FN int64_t backward_delta_bytes(const backward_shape *config, const attention_args *args) {
+    const int64_t rows = (int64_t)args->batch * args->heads * backward_kept_rows(config, args);
+    return (4 * rows * (config->any_rows ? 2 : 1) + 15) / 16 * 16;
+}
+FL_CONFIG_FN int64_t backward_sums_bytes(const backward_shape *config, const attention_args *args) {
+    return config->dQ_sums ? 4 * (int64_t)args->batch * args->heads * backward_kept_rows(config, args) * config->d_head
+                           : 0;
+}
+FL_CONFIG_FN int64_t backward_turns_bytes(const backward_shape *config, const attention_args *args) {
+    const int64_t blocks = ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
+    return config->in_order ? (4 * (int64_t)args->batch * args->heads * blocks + 15) / 16 * 16 : 0;
 }
 
 #endif

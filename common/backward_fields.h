@@ -31,6 +31,7 @@ FIELD(int, stages, "stages_N", "Q blocks in the ring; 0 is one, handed over by b
 FIELD(bool, tensor_copies, "tensor", "one thread has the tensor copy engine copy whole blocks")
 FIELD(bool, causal, "causal", "a launch may ask for the causal mask: Q blocks that see none of the keys are skipped")
 FIELD(bool, grouped_heads, "grouped", "several heads may share a KV head")
+FIELD(bool, any_rows, "any_length", "any number of queries and of keys, and gradients with strides of their own")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 128 && cfg.B_r % 16 == 0, "must be a multiple of 16 up to 128")
@@ -38,6 +39,8 @@ RULE(B_c, cfg.B_c >= 16 && cfg.B_c <= 128 && cfg.B_c % 16 == 0, "must be a multi
 RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 12, "must be from 1 to 12")
 RULE(in_order, !cfg.in_order || cfg.dQ_sums, "must be off without dq_sums: no two CTAs add to one dQ")
 RULE(stages, cfg.stages != 1, "must be 0 or at least 2: one block is copied while another is read")
+RULE(any_rows, !cfg.any_rows || (cfg.tensor_copies && cfg.dQ_sums),
+     "must be off without tensor and dq_sums: the copy engine fills up the last block")
 RULE(tensor_copies, !cfg.tensor_copies || cfg.instruction == WGMMA, "must be off without wgmma")
 /* clang-format on */
 

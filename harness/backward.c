@@ -7,11 +7,12 @@ const char *backward_name(enum backward_memory what) {
 }
 
 int64_t backward_bytes(const struct problem *problem, enum backward_memory what) {
-    enum { LEAST_B_R = 16 };
-    const int64_t rows = problem->batch * problem->heads * problem->seq_q, blocks = problem->seq_q / LEAST_B_R + 1;
+    enum { LEAST_B_R = 16, MOST_B_R = 128 };
+    const int64_t whole = (problem->seq_q + MOST_B_R - 1) / MOST_B_R * MOST_B_R; /* rows that any config keeps */
+    const int64_t rows = problem->batch * problem->heads * whole, blocks = whole / LEAST_B_R;
     switch (what) {
     case OF_DELTA:
-        return (int64_t)sizeof(float) * rows;
+        return 2 * (int64_t)sizeof(float) * rows;
     case OF_SUMS:
         return (int64_t)sizeof(float) * rows * problem->d_head;
     case OF_TURNS:
@@ -34,16 +35,4 @@ backward_args backward_args_of(attention_args attention, const uint64_t addresse
                            .delta = (float *)(uintptr_t)addresses[OF_DELTA],
                            .sums = (float *)(uintptr_t)addresses[OF_SUMS],
                            .turns = (int32_t *)(uintptr_t)addresses[OF_TURNS]};
-}
-
-int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]) {
-    const launch_shape small = backward_small_shape(&instance->config, args);
-    int count = 0;
-    if (instance->before.symbol)
-        steps[count++] = (struct step){instance->before.symbol, instance->before.entry, small, false};
-    steps[count++] =
-        (struct step){instance->symbol, instance->entry, backward_launch_shape(&instance->config, args), true};
-    if (instance->behind.symbol)
-        steps[count++] = (struct step){instance->behind.symbol, instance->behind.entry, small, false};
-    return count;
 }

@@ -9,7 +9,7 @@
 
 #include "common/backward.h"
 #include "harness/inputs.h"
-#include "runtime/image.h"
+#include "runtime/launch.h"
 
 #include <stdint.h>
 
@@ -24,14 +24,5 @@ bool backward_is_written(enum backward_memory what);
 
 backward_args backward_args_of(attention_args attention, const uint64_t addresses[N_BACKWARD]);
 
-/* The kernels of one pass in their order. */
-enum { MOST_STEPS = 3 };
-struct step {
-    const char *symbol;
-    int entry;
-    launch_shape shape;
-    bool main; /* the one that computes the gradients; false of the small ones */
-};
-int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]);
 
 #endif

@@ -1,5 +1,6 @@
 #include "harness/problem.h"
 
+#include "common/backward.h"
 #include "common/decode_config.h"
 #include "harness/about.h"
 #include "runtime/abilities.h"
@@ -370,7 +371,8 @@ static enum status check_backward(const struct problem *problem, const KernelCon
         {problem->lse, "--lse: log-sum-exp is an input of the backward pass"},
         {problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
          "--layout: the backward pass takes contiguous tensors (bshd)"},
-        {problem->seq_q != problem->seq_k, "--seq-q and --seq-k: the backward pass takes as many keys as queries"},
+        {problem->seq_q != problem->seq_k && !config->any_rows,
+         "--seq-q and --seq-k: take a config with the word any_length"},
         {problem->causal && !config->causal, "--causal: take a config with the word causal"},
         {problem->KV_heads != problem->heads && !config->grouped_heads,
          "--kv-heads: take a config with the word grouped"}};
@@ -381,7 +383,7 @@ static enum status check_backward(const struct problem *problem, const KernelCon
                         about_version());
     const int block = config->B_r > config->B_c ? config->B_r : config->B_c;
     const int64_t below = problem->seq_q / block * block;
-    if (problem->seq_q == below) return STATUS_OK;
+    if (problem->seq_q == below || config->any_rows) return STATUS_OK;
     return fail(
         failure, STATUS_USAGE,
         "--seq %" PRId64 ": must be a multiple of %d, the larger block of %s; the nearest are %" PRId64 " and %" PRId64,

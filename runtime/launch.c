@@ -51,3 +51,15 @@ int64_t launch_most_bytes(const KernelConfig *config, int64_t multiprocessors) {
                ? 4 * DECODE_COUNTERS + decode_part_bytes(config, 2 * multiprocessors, config->B_r)
                : TICKETS_BYTES;
 }
+
+int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]) {
+    const launch_shape small = backward_small_shape(&instance->config, args);
+    int count = 0;
+    if (instance->before.symbol)
+        steps[count++] = (struct step){instance->before.symbol, instance->before.entry, small, false};
+    steps[count++] =
+        (struct step){instance->symbol, instance->entry, backward_launch_shape(&instance->config, args), true};
+    if (instance->behind.symbol)
+        steps[count++] = (struct step){instance->behind.symbol, instance->behind.entry, small, false};
+    return count;
+}

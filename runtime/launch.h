@@ -8,6 +8,7 @@
 
 #include "common/abi.h"
 #include "common/config.h"
+#include "runtime/image.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +37,15 @@ int launch_smem_bytes(const KernelConfig *config);
 int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 int64_t launch_counter_bytes(const KernelConfig *config);
 int64_t launch_most_bytes(const KernelConfig *config, int64_t multiprocessors);
+
+/* The kernels of a backward pass in their order. */
+enum { MOST_STEPS = 3 };
+struct step {
+    const char *symbol;
+    int entry;
+    launch_shape shape;
+    bool main; /* the one that computes the gradients; false of the small ones */
+};
+int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]);
 
 #endif

@@ -6,7 +6,8 @@
 Header blocks are data; docs/adding-a-version.md lists their keys. A new version is one new file: nothing is registered.
 The backward pass and fp8 have ladders of their own, kernels/backward/bNN_name.cu and kernels/fp8/fNN_name.cu:
 load_backward() and load_fp8() have them, load_all() does not.
-The kernels of kernels/attention/ are read too: they have no parent, and what was changed last is in git.
+The kernels of kernels/attention/ are read too: they have no parent, and what was changed last is in git. The one that
+computes gradients, attention/backward, is one of load_backward().
 """
 
 import difflib
@@ -37,6 +38,7 @@ KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
 ATTENTION = "attention"  # the folder of the kernels that are changed by commits
 BACKWARD = "backward"  # the folder of the versions of the backward pass
+GRADIENTS = f"{ATTENTION}/{BACKWARD}"  # the kernel of kernels/attention/ that computes gradients
 FP8 = "fp8"  # the folder of the versions that take e4m3
 FOLDERS = ("mma_sync", WGMMA)
 TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
@@ -112,8 +114,8 @@ class Version:
 
     @property
     def is_backward(self) -> bool:
-        """Whether it is a version of the backward pass."""
-        return self.version.startswith("b")
+        """Whether it is a version of the backward pass, or attention/backward."""
+        return self.version.startswith("b") or self.version == GRADIENTS
 
     @property
     def is_fp8(self) -> bool:
@@ -127,8 +129,8 @@ class Version:
 
     @property
     def is_attention(self) -> bool:
-        """Whether it is a kernel of kernels/attention/, not a version of the ladder."""
-        return self.version.startswith(f"{ATTENTION}/")
+        """Whether it is a kernel of kernels/attention/ that computes attention, not a version of the ladder."""
+        return self.version.startswith(f"{ATTENTION}/") and not self.is_backward
 
 
 def stem_of(version: str) -> str:
@@ -267,8 +269,9 @@ def _read_attention(path: Path) -> Version:
 
 
 def attention_files(root: Path) -> dict[str, Path]:
-    """Name, such as "attention/wgmma", to file of every kernel of kernels/attention/."""
-    return {f"{ATTENTION}/{path.stem}": path for path in sorted((root / "kernels" / ATTENTION).glob("*.cu"))}
+    """Name, such as "attention/wgmma", to file of every kernel of kernels/attention/ that computes attention."""
+    files = {f"{ATTENTION}/{path.stem}": path for path in sorted((root / "kernels" / ATTENTION).glob("*.cu"))}
+    return {name: path for name, path in files.items() if name != GRADIENTS}
 
 
 # What a user calls a version or a kernel. Where there are none, every name is that of a file.
@@ -295,8 +298,10 @@ def kernel_files(root: Path) -> dict[str, Path]:
 
 
 def backward_files(root: Path) -> dict[str, Path]:
-    """Version to file of every kernels/backward/bNN_name.cu, in order."""
-    return {path.name[:3]: path for path in sorted((root / "kernels" / BACKWARD).glob("b[0-9][0-9]_*.cu"))}
+    """Version to file of every kernels/backward/bNN_name.cu, in order, and of attention/backward."""
+    files = {path.name[:3]: path for path in sorted((root / "kernels" / BACKWARD).glob("b[0-9][0-9]_*.cu"))}
+    living = root / f"kernels/{GRADIENTS}.cu"
+    return files | ({GRADIENTS: living} if living.exists() else {})
 
 
 def fp8_files(root: Path) -> dict[str, Path]:
@@ -343,7 +348,7 @@ def load_attention(root: Path) -> dict[str, Version]:
 
 
 def load_backward(root: Path) -> dict[str, Version]:
-    """Every version of the backward pass in order."""
+    """Every version of the backward pass in order, and attention/backward."""
     return {version: read_ladder_version(path) for version, path in backward_files(root).items()}
 
 
@@ -376,6 +381,8 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
     elif version.is_backward:
         if not isinstance(config, BackwardConfig):
             return [f"{config.short_form()} is no configuration of the backward pass"]
+        if config.any_rows and version.version != GRADIENTS:
+            return [f"any_rows must be off: {GRADIENTS} alone acts on it"]
     elif version.is_fp8:
         if not isinstance(config, Fp8Config):
             return [f"{config.short_form()} is no configuration of fp8"]

@@ -39,6 +39,7 @@ class Problem:
     causal: bool = False
     scale: float = 0.0  # 0: 1 / sqrt(d_head)
     seed: int = 0
+    seq_k: int = 0  # 0: as many keys as queries
 
     @property
     def group(self) -> int:
@@ -48,8 +49,13 @@ class Problem:
     def tensors(self) -> dict[str, Floats]:
         """Of head size 128: columns of it are another one's."""
         rng = np.random.default_rng(self.seed)
-        heads = {"Q": self.heads, "dO": self.heads, "K": self.heads // self.group, "V": self.heads // self.group}
-        return {name: rng.standard_normal((self.batch, self.seq, heads[name], 128)) for name in ("Q", "K", "V", "dO")}
+        of_Q, of_K = (self.seq, self.heads), (self.keys, self.heads // self.group)
+        shapes = {"Q": of_Q, "K": of_K, "V": of_K, "dO": of_Q}
+        return {name: rng.standard_normal((self.batch, *shape, 128)) for name, shape in shapes.items()}
+
+    @property
+    def keys(self) -> int:
+        return self.seq_k or self.seq
 
     def inputs(self, config: BackwardConfig) -> dict[str, Bits]:
         return {
@@ -68,6 +74,7 @@ class Exact:
     output: Floats
     LSE: Floats
     gradients: tuple[Floats, Floats, Floats]
+    of_delta: tuple[float, float, float]  # lengths of what delta changes in each by a roundoff of every element of O
 
 
 def exact(config: BackwardConfig, problem: Problem) -> Exact:
@@ -77,15 +84,20 @@ def exact(config: BackwardConfig, problem: Problem) -> Exact:
     scale = problem.scale_of(config)
     S = scale * Q @ K.transpose(0, 1, 3, 2)
     if problem.causal:
-        S = np.where(np.tri(problem.seq, dtype=bool), S, -np.inf)
+        S = np.where(np.tri(problem.seq, problem.keys, problem.keys - problem.seq, dtype=bool), S, -np.inf)
     most = S.max(axis=-1, keepdims=True)
-    LSE = most + np.log(np.exp(S - most).sum(axis=-1, keepdims=True))
-    P = np.exp(S - LSE)
+    seen = np.isfinite(most)  # rows that see a key
+    sums = np.exp(S - np.where(seen, most, 0)).sum(axis=-1, keepdims=True)
+    LSE = np.where(seen, most + np.log(np.where(seen, sums, 1)), -np.inf)
+    P = np.where(seen, np.exp(S - np.where(seen, LSE, 0)), 0)
     output = P @ V
     dS = P * (dO @ V.transpose(0, 1, 3, 2) - (dO * output).sum(axis=-1, keepdims=True))
     dK, dV = scale * dS.transpose(0, 1, 3, 2) @ Q, P.transpose(0, 1, 3, 2) @ dO
-    shape = (problem.batch, problem.heads // problem.group, problem.group, problem.seq, config.d_head)
-    return Exact(output, LSE[..., 0], (scale * dS @ K, dK.reshape(shape).sum(axis=2), dV.reshape(shape).sum(axis=2)))
+    shape = (problem.batch, problem.heads // problem.group, problem.group, problem.keys, config.d_head)
+    gradients = scale * dS @ K, dK.reshape(shape).sum(axis=2), dV.reshape(shape).sum(axis=2)
+    changed = scale * P * np.linalg.norm(dO * output, axis=-1, keepdims=True)
+    of_dK = np.linalg.norm(changed * np.linalg.norm(Q, axis=-1, keepdims=True))
+    return Exact(output, LSE[..., 0], gradients, (float(np.linalg.norm(changed @ K)), float(of_dK), 0.0))
 
 
 def run(
@@ -101,60 +113,62 @@ def run(
 
     args = BackwardArgs()
     front = args.front
-    rows = problem.batch * problem.heads * problem.seq
+    kept_rows = -(-problem.seq // config.B_r) * config.B_r if config.any_rows else problem.seq
+    rows = problem.batch * problem.heads * kept_rows
     front.Q, front.K, front.V = (on_device(name, inputs[name]) for name in "QKV")
     front.O = on_device("O", rounded(right.output.transpose(0, 2, 1, 3), Dtype(config.dtype)))
     front.LSE = on_device("LSE", right.LSE.astype(np.float32))
     args.dO = on_device("dO", inputs["dO"])
     nan = {name: np.full_like(inputs[name[1:]], 0x7FFF) for name in ("dQ", "dK", "dV")}
     args.dQ, args.dK, args.dV = (on_device(name, array) for name, array in nan.items())
-    args.delta = on_device("delta", np.full(rows, np.nan, np.float32))
+    args.delta = on_device("delta", np.full(2 * rows, np.nan, np.float32))
     args.sums = on_device("sums", np.full(rows * d, np.nan, np.float32))
-    args.turns = on_device("turns", np.zeros(rows // 16 + 1, np.int32))
-    front.seq_q = front.seq_k = problem.seq
+    args.turns = on_device("turns", np.full(rows // 16 + 1, 9 if config.any_rows else 0, np.int32))
+    front.seq_q, front.seq_k = problem.seq, problem.keys
     front.heads, front.batch, front.KV_heads = problem.heads, problem.batch, problem.heads // problem.group
     front.softmax_scale, front.causal = problem.scale_of(config), problem.causal
-    for name, heads in (("Q", problem.heads), ("K", front.KV_heads), ("V", front.KV_heads), ("O", problem.heads)):
-        strides = type(front.Q_strides)(batch=problem.seq * heads * d, seq=heads * d, head=d)
+    of_Q, of_K = (problem.seq, problem.heads), (problem.keys, front.KV_heads)
+    for name, (seq, heads) in (("Q", of_Q), ("K", of_K), ("V", of_K), ("O", of_Q)):
+        strides = type(front.Q_strides)(batch=seq * heads * d, seq=heads * d, head=d)
         setattr(front, f"{name}_strides", strides)
     heads = front.KV_heads if config.grouped_heads else problem.heads
-    grid = config.grid(problem.seq, heads, problem.batch, 0)
+    grid = config.grid(problem.seq, heads, problem.batch, 0, problem.keys)
     own = config.symbol()
     before, *behind = config.small_kernels()
-    _small(module, before, own, problem, config)(bytes(args), **settings)
+    _small(module, before, own, problem, kept_rows, config)(bytes(args), **settings)
     maps = [_maps(args, config, problem)] if config.tensor_copies else []
     module[own][grid, config.threads(), config.smem_bytes()](bytes(args), *maps, **settings)
     for name in behind:
-        _small(module, name, own, problem, config)(bytes(args), **settings)
-    assert not kept["turns"].array.any(), "turns are zero after a pass"
+        _small(module, name, own, problem, kept_rows, config)(bytes(args), **settings)
+    assert config.any_rows or not kept["turns"].array.any(), "turns are zero after a pass"
     dQ, dK, dV = (kept[name].array.copy() for name in ("dQ", "dK", "dV"))
     return dQ, dK, dV
 
 
-def _small(module: emu.Module, name: str, own: str, problem: Problem, config: BackwardConfig) -> Any:
+def _small(module: emu.Module, name: str, own: str, problem: Problem, kept_rows: int, config: BackwardConfig) -> Any:
     """row_sums or round_dQ with its launch."""
     symbol = own.replace("_Z14flash_backward", f"_Z{len(name)}{name}").removesuffix("11tensor_maps")
     rows = 8 * 128 // config.d_head
-    return module[symbol][(-(-problem.seq // rows), problem.heads, problem.batch), 128]
+    return module[symbol][(-(-kept_rows // rows), problem.heads, problem.batch), 128]
 
 
 def _maps(args: Any, config: BackwardConfig, problem: Problem) -> bytes:
     """tensor_maps, O of which is dO: whole blocks of queries or of keys."""
     front, d, made = args.front, config.d_head, b""
-    for address, heads, rows in (
-        (front.Q, problem.heads, config.B_r),
-        (front.K, front.KV_heads, config.B_c),
-        (front.V, front.KV_heads, config.B_c),
-        (args.dO, problem.heads, config.B_r),
-    ):
-        made += tensor_map(address, [problem.batch, problem.seq, heads], heads * d, d, rows)
+    of_Q, of_K = (problem.seq, problem.heads, config.B_r), (problem.keys, front.KV_heads, config.B_c)
+    for address, (seq, heads, rows) in ((front.Q, of_Q), (front.K, of_K), (front.V, of_K), (args.dO, of_Q)):
+        made += tensor_map(address, [problem.batch, seq, heads], heads * d, d, rows)
     return made
 
 
 def errors(config: BackwardConfig, problem: Problem, got: tuple[Bits, Bits, Bits]) -> float:
-    """The largest |x - ref| / |ref| of the three, with the lengths of the vectors; NaN where a NaN is in one."""
-    found = []
-    for bits, right in zip(got, exact(config, problem).gradients, strict=True):
+    """The largest |x - ref| / |ref| of the three, with the lengths of the vectors; NaN where a NaN is in one.
+
+    Where few keys are seen, dP - delta is a small difference, and the error is that of delta, from an O of 16 bits.
+    """
+    found, right = [], exact(config, problem)
+    for bits, ref, of_delta in zip(got, right.gradients, right.of_delta, strict=True):
         x = widened(bits, Dtype(config.dtype)).transpose(0, 2, 1, 3)
-        found.append(float(np.linalg.norm(x - right) / np.linalg.norm(right)))
+        length = float(np.hypot(np.linalg.norm(ref), of_delta))
+        found.append(float(np.linalg.norm(x - ref) / length) if length else float(np.abs(x).max()))
     return float(np.max(found))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from analysis.ladder.config import BackwardConfig, Dtype
-from analysis.ladder.headers import load_backward
+from analysis.ladder.headers import GRADIENTS, load_backward, stem_of
 from harness.tests.passes import ROUNDOFF, Problem, errors, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,9 +37,10 @@ CASES = [pytest.param(name, config, id=f"{name}-{config}") for name in VERSIONS 
 
 
 def ptx_of(version: str) -> Path:
-    path = ROOT / f"build/{version}/{version}.ptx"
+    stem = stem_of(version)
+    path = ROOT / f"build/{stem}/{stem}.ptx"
     if not path.exists():
-        pytest.skip(f"{path.name} is not built: make {version}")
+        pytest.skip(f"{path.name} is not built: make {stem}")
     return path
 
 
@@ -77,6 +78,39 @@ def test_random_problems_are_right_in_any_order_of_warps(version: str, config: B
     )
     for schedule in (0, seed + 1):
         assert_right(version, config, problem, schedule)
+
+
+LIVING = [case for case in CASES if case.values[0] == GRADIENTS]
+
+
+def random_problem(config: BackwardConfig, seed: int, most: int = 300) -> Problem:
+    """Lengths around the blocks and far from them, with rows that see no key where queries are more than keys."""
+    rng = np.random.default_rng(seed)
+    heads = int(rng.choice([1, 2, 3]))
+    lengths = [1, 2, 63, 64, 65, 127, 128, 129, *rng.integers(1, most, 4).tolist()]
+    return Problem(
+        seq=int(rng.choice(lengths)),
+        seq_k=int(rng.choice(lengths)),
+        heads=heads,
+        KV_heads=int(rng.choice([1, heads])),
+        batch=int(rng.integers(1, 3)),
+        causal=bool(rng.integers(2)),
+        scale=float(rng.choice([0.0, 0.2])),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(("version", "config"), LIVING)
+@pytest.mark.parametrize(("seq", "seq_k", "causal"), [(70, 130, True), (130, 65, True), (1, 129, False)])
+def test_any_length_is_right(version: str, config: BackwardConfig, seq: int, seq_k: int, causal: bool) -> None:
+    assert_right(version, config, Problem(seq, heads=2, KV_heads=1, causal=causal, seq_k=seq_k), schedule=seq)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("version", "config"), LIVING)
+@pytest.mark.parametrize("seed", range(60))
+def test_random_lengths_are_right(version: str, config: BackwardConfig, seed: int) -> None:
+    assert_right(version, config, random_problem(config, seed), seed % 3)
 
 
 def test_the_same_bits_in_every_run_where_the_order_is_fixed() -> None:
@@ -131,7 +165,7 @@ def test_a_missing_barrier_is_reported(version: str) -> None:
 
 # Waits whose end follows from others: the first copy finds an empty stage; warpgroup 0 sees dS only after K; the thread
 # that copies a block has multiplied the dS that had the stage before.
-IMPLIED = {"b05": 3, "b06": 3, "b07": 3}
+IMPLIED = {"b05": 3, "b06": 3, "b07": 3, GRADIENTS: 3}
 
 
 @pytest.mark.long
@@ -146,9 +180,9 @@ def test_every_barrier_and_every_wait_is_missed(version: str) -> None:
 
 
 def executable(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = ROOT / f"bin/{version}"
+    path = ROOT / f"bin/{stem_of(version)}"
     if not path.exists():
-        pytest.skip(f"bin/{version} is not built: make {version}")
+        pytest.skip(f"{path} is not built: make {path.name}")
     command = [str(path), "--backend", "emu", "--heads", "1", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
