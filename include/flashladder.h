@@ -1,4 +1,5 @@
-/* flashladder.h - attention forward by the kernels of flashladder: one C call on device pointers or on host memory.
+/* flashladder.h - attention and its gradients by the kernels of flashladder: one C call on device pointers or on host
+ * memory.
  *
  *     fl_library *library;
  *     if (fl_open(FL_AUTO, &library)) return puts(fl_error()), 1;
@@ -13,8 +14,8 @@
  *
  * O = softmax(scale * Q K^T) V for each sequence and each head. Head h of Q reads head h / (heads / kv_heads) of K and
  * V. With the causal mask row i of Q sees the keys up to i + seq_k - seq_q. A row that sees no key has O = 0 and a
- * log-sum-exp of -infinity. There is no backward, no dropout and no bias. Sequences of several lengths, windows, sinks,
- * soft caps and caches in pages, since FL_ABI 3, need compute capability 9.0.
+ * log-sum-exp of -infinity. fl_backward() computes the gradients. There is no dropout and no bias. Sequences of several
+ * lengths, windows, sinks, soft caps and caches in pages, since FL_ABI 3, need compute capability 9.0.
  *
  * A NaN or an infinity in a row of Q affects the results of that row alone, one in a row of K those of the rows that
  * see it. One in a row of V affects O of the rows that see it. It may also affect O of rows before them, which multiply
@@ -44,7 +45,7 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 3            /* of this header; fl_abi() tells that of the library */
+#define FL_ABI 4            /* of this header; fl_abi() tells that of the library */
 #define FL_RELEASE "0.22.0" /* of this header; fl_release() tells that of the library */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
@@ -161,6 +162,17 @@ typedef struct fl_tensors {
                                    The log-sum-exp has it in */
 } fl_tensors;
 
+/* Addresses of a backward call beside those of fl_tensors. Device memory: multiples of 16 bytes, on the GPU of the
+ * call. The results must overlap no other tensor. Since FL_ABI 4. */
+typedef struct fl_gradients {
+    size_t size;        /* sizeof(fl_gradients) */
+    const void *dout;   /* the gradient of a number by O; it lies as O does, with the strides o of the problem */
+    void *dq, *dk, *dv; /* the gradients of that number by Q, K and V */
+    fl_strides dq_strides, dk_strides, dv_strides; /* all three 0: contiguous [batch, seq, heads, d_head] */
+    int32_t deterministic; /* 1: dq has the same bits in every run, slower; 0: the order of its sums is free */
+    int32_t unused;        /* 0 */
+} fl_gradients;
+
 /* What would run a problem. */
 typedef struct fl_support {
     size_t size;                /* sizeof(fl_support), set by the caller */
@@ -247,6 +259,18 @@ fl_status fl_prepare(fl_library *library, const fl_problem *problem);
  * destroyed one the driver may stop the process. The call may be captured into a CUDA graph. The thread's current
  * context is the same after the call. Host memory: `stream` must be NULL; the call waits for O. */
 fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream);
+
+/* What would compute the gradients of the problem, and the bytes of fl_tensors.workspace that a call of fl_backward()
+ * with device memory needs. As fl_query(). Since FL_ABI 4. */
+fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support);
+
+/* Compute dq, dk and dv from dout, q, k, v and what fl_forward() left in o and lse; all of them are needed. Elements
+ * are fp16 or bf16, d_head 64 or 128; sequences have one length, without windows, sinks, soft caps and pages. Compute
+ * capability 9.0, or the emulator. Device memory: tensors.workspace is needed, of fl_query_backward() bytes with any
+ * contents, and no other launch in flight may use it; three kernels go to the stream. The rest as fl_forward(). Since
+ * FL_ABI 4. */
+fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
+                      const fl_gradients *gradients, void *stream);
 
 #pragma GCC visibility pop
 

@@ -65,30 +65,39 @@ static fl_status make_arrays(emu_device *device, const struct call *call, struct
     return FL_OK;
 }
 
-/* The launch, to its end. Only bounds are checked; a kernel that is refused, stops or leaves them is an error. */
+/* A launch, to its end. Only bounds are checked; a kernel that is refused, stops or leaves them is an error. */
+static fl_status run_launch(emu_device *device, const struct embedded *version, const emu_launch *launch,
+                            const char *symbol, struct failure *failure) {
+    emu_error error = {0};
+    size_t count = 0;
+    const emu_status ended = emu_run(device, version->module, launch, &error);
+    if (ended == EMU_OK) return FL_OK;
+    const emu_finding *const findings = emu_findings(device, &count);
+    if (ended == EMU_REFUSED)
+        return refuse(failure, FL_ERROR, "the emulator refuses %s: line %d of the PTX: %s", symbol, error.line,
+                      error.text);
+    return refuse(failure, FL_ERROR, "the emulator stopped %s: %s", symbol,
+                  count ? findings[0].message : "no reason is known");
+}
+
+static emu_launch launch_with(int entry, const launch_shape *shape, const struct parameter_block *block) {
+    return (emu_launch){.entry = entry,
+                        .grid = {shape->grid_x, shape->grid_y, shape->grid_z},
+                        .block = {shape->threads, 1, 1},
+                        .dynamic_shared = shape->smem_bytes,
+                        .params = block->bytes,
+                        .param_bytes = block->size};
+}
+
 static fl_status run(emu_device *device, const struct choice *choice, const serving_args *serving,
                      struct failure *failure) {
     const KernelConfig *const config = &choice->instance->config;
     const attention_args *const args = &serving->attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
     struct parameter_block block;
-    emu_error error = {0};
-    size_t count = 0;
     if (parameters_of_emulator(config, args, &block, failure)) return FL_ERROR;
-    const emu_launch launch = {.entry = choice->instance->entry,
-                               .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
-                               .block = {shape.threads, 1, 1},
-                               .dynamic_shared = shape.smem_bytes,
-                               .params = block.bytes,
-                               .param_bytes = block.size};
-    const emu_status ended = emu_run(device, choice->version->module, &launch, &error);
-    if (ended == EMU_OK) return FL_OK;
-    const emu_finding *const findings = emu_findings(device, &count);
-    if (ended == EMU_REFUSED)
-        return refuse(failure, FL_ERROR, "the emulator refuses %s: line %d of the PTX: %s", choice->instance->symbol,
-                      error.line, error.text);
-    return refuse(failure, FL_ERROR, "the emulator stopped %s: %s", choice->instance->symbol,
-                  count ? findings[0].message : "no reason is known");
+    const emu_launch launch = launch_with(choice->instance->entry, &shape, &block);
+    return run_launch(device, choice->version, &launch, choice->instance->symbol, failure);
 }
 
 fl_status emulator_forward(struct fl_library *library, const struct choice *choice, const struct call *call,
@@ -118,6 +127,101 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
             memcpy(call->tensors.lse, emu_host_bytes(device, made.lse),
                    sizeof(float) * (size_t)call_lse_elements(call));
     }
+    emu_device_free(device);
+    return status;
+}
+
+/* ---- gradients ---- */
+
+/* A buffer of the emulator's device; 0 and the failure where there is no memory. */
+static uint64_t make_buffer(emu_device *device, const char *name, uint64_t bytes, struct failure *failure) {
+    const uint64_t made = emu_alloc(device, name, bytes, EMU_BUFFER);
+    if (!made) refuse_memory(failure, bytes, "a tensor of the emulator");
+    return made;
+}
+
+/* Contiguous copies of all tensors; the addresses of *packed become those of the device. */
+static fl_status make_gradients(emu_device *device, const struct gradient_call *asked, struct gradient_call *packed,
+                                struct failure *failure) {
+    static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
+    const struct call *const call = &asked->call;
+    const uint64_t O_bytes = 2 * (uint64_t)call_elements(call, TENSOR_O);
+    const uint64_t lse_bytes = sizeof(float) * (uint64_t)call_lse_elements(call);
+    uint64_t tensors[N_TENSORS], gradients[N_GRADIENTS];
+    for (int t = 0; t < N_TENSORS; t++) {
+        const uint64_t bytes = 2 * (uint64_t)call_elements(call, (enum tensor)t);
+        if (!(tensors[t] = make_buffer(device, names[t], bytes, failure))) return FL_ERROR;
+        call_pack(call, (enum tensor)t, emu_host_bytes(device, tensors[t]));
+    }
+    for (int i = 0; i < N_GRADIENTS; i++) {
+        const uint64_t bytes = 2 * (uint64_t)call_elements(call, gradient_of(i));
+        if (!(gradients[i] = make_buffer(device, gradient_name(i), bytes, failure))) return FL_ERROR;
+    }
+    const uint64_t dout = make_buffer(device, "dO", O_bytes, failure);
+    const uint64_t lse = dout ? make_buffer(device, "LSE", lse_bytes, failure) : 0;
+    if (!lse) return FL_ERROR;
+    gradients_pack(asked, emu_host_bytes(device, dout));
+    memcpy(emu_host_bytes(device, lse), call->tensors.lse, lse_bytes);
+    packed->call.tensors.q = (const void *)(uintptr_t)tensors[TENSOR_Q];
+    packed->call.tensors.k = (const void *)(uintptr_t)tensors[TENSOR_K];
+    packed->call.tensors.v = (const void *)(uintptr_t)tensors[TENSOR_V];
+    packed->call.tensors.o = (void *)(uintptr_t)tensors[TENSOR_O];
+    packed->call.tensors.lse = (float *)(uintptr_t)lse;
+    packed->gradients.dout = (const void *)(uintptr_t)dout;
+    packed->gradients.dq = (void *)(uintptr_t)gradients[0];
+    packed->gradients.dk = (void *)(uintptr_t)gradients[1];
+    packed->gradients.dv = (void *)(uintptr_t)gradients[2];
+    return FL_OK;
+}
+
+/* The kernels one after the other. */
+static fl_status run_backward(emu_device *device, const struct choice *choice, const struct gradient_call *packed,
+                              struct failure *failure) {
+    const struct instance *const instance = choice->instance;
+    const uint64_t bytes = (uint64_t)gradients_workspace_bytes(&instance->config, &packed->call);
+    const uint64_t workspace = make_buffer(device, "workspace", bytes, failure);
+    if (!workspace) return FL_ERROR;
+    const backward_args args = gradients_args(packed, &instance->config, workspace);
+    struct step steps[MOST_STEPS];
+    struct parameter_block block;
+    const int count = backward_steps(instance, &args.attention, steps);
+    if (parameters_of_emulator(&instance->config, &args.attention, &block, failure)) return FL_ERROR;
+    const size_t all_bytes = block.size;
+    for (int i = 0; i < count; i++) {
+        block.size = steps[i].main ? all_bytes : sizeof args;
+        const emu_launch launch = launch_with(steps[i].entry, &steps[i].shape, &block);
+        const fl_status status = run_launch(device, choice->version, &launch, steps[i].symbol, failure);
+        if (status) return status;
+    }
+    return FL_OK;
+}
+
+/* Decode the small kernels, too. */
+static fl_status prepare_backward(struct fl_library *library, const struct choice *choice, struct failure *failure) {
+    struct choice one = *choice;
+    const struct small_kernel small[] = {choice->instance->before, choice->instance->behind};
+    fl_status status = emulator_prepare(library, choice, failure);
+    for (size_t i = 0; i < sizeof small / sizeof *small && !status; i++) {
+        struct instance kernel = *choice->instance;
+        kernel.entry = small[i].entry;
+        one.instance = &kernel;
+        status = emulator_prepare(library, &one, failure);
+    }
+    return status;
+}
+
+fl_status emulator_backward(struct fl_library *library, const struct choice *choice, const struct gradient_call *asked,
+                            struct failure *failure) {
+    struct gradient_call packed = *asked;
+    fl_status status = prepare_backward(library, choice, failure);
+    if (status) return status;
+    emu_device *const device = emu_device_new();
+    if (!device) return refuse(failure, FL_ERROR, "out of memory for the emulator");
+    status = make_gradients(device, asked, &packed, failure);
+    gradients_make_contiguous(&packed);
+    if (!status) status = run_backward(device, choice, &packed, failure);
+    for (int i = 0; i < N_GRADIENTS && !status; i++)
+        gradients_unpack(asked, i, emu_host_bytes(device, (uint64_t)(uintptr_t)gradient_address(&packed, i)));
     emu_device_free(device);
     return status;
 }

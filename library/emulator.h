@@ -7,6 +7,7 @@
 
 #include "library/call.h"
 #include "library/choice.h"
+#include "library/gradients.h"
 #include "library/opened.h"
 
 /* Read the PTX of the version and decode the entry. */
@@ -15,5 +16,9 @@ fl_status emulator_prepare(struct fl_library *library, const struct choice *choi
 /* Run to the end. */
 fl_status emulator_forward(struct fl_library *library, const struct choice *choice, const struct call *call,
                            struct failure *failure);
+
+/* All kernels of a backward pass. */
+fl_status emulator_backward(struct fl_library *library, const struct choice *choice, const struct gradient_call *asked,
+                            struct failure *failure);
 
 #endif

@@ -5,6 +5,7 @@
 #include "library/choice.h"
 #include "library/emulator.h"
 #include "library/gpu.h"
+#include "library/gradients.h"
 #include "library/opened.h"
 #include "runtime/config.h"
 
@@ -55,12 +56,16 @@ static fl_status read_own(struct embedded *version, struct failure *failure) {
 }
 
 static fl_status read_versions(struct fl_library *library, struct failure *failure) {
-    library->versions = calloc(version_count, sizeof *library->versions);
+    const size_t all = version_count + (backward_version != NULL);
+    library->versions = calloc(all, sizeof *library->versions);
     if (!library->versions) return refuse_memory(failure, sizeof *library->versions, "the versions");
-    for (size_t i = 0; i < version_count; i++) {
+    for (size_t i = 0; i < all; i++) {
         struct embedded *const version = &library->versions[i];
-        const struct version *const about = version->about = versions[i];
-        library->count++;
+        const struct version *const about = version->about = i < version_count ? versions[i] : backward_version;
+        if (i < version_count)
+            library->count++;
+        else
+            library->backward = version;
         version->code = (struct gpu_code){.images = about->images,
                                           .count = *about->image_count,
                                           .version = about->version,
@@ -72,7 +77,7 @@ static fl_status read_versions(struct fl_library *library, struct failure *failu
         if (instance_table_read(&version->table, about->images, *about->image_count, failure)) return FL_ERROR;
         const fl_status status = read_own(version, failure);
         if (status) return status;
-        library->n_kernels += version->table.count;
+        if (version != library->backward) library->n_kernels += version->table.count;
     }
     return FL_OK;
 }
@@ -111,7 +116,7 @@ fl_status fl_open(fl_backend backend, fl_library **library) {
 void fl_close(fl_library *library) {
     if (!library) return;
     if (library->gpus) gpus_close(library);
-    for (size_t i = 0; i < library->count; i++) {
+    for (size_t i = 0; library->versions && i < all_embedded(library); i++) {
         instance_table_free(&library->versions[i].table);
         if (library->versions[i].module) emu_unload(library->versions[i].module);
     }
@@ -191,17 +196,22 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
 
 /* ---- one problem ---- */
 
-static fl_status read_problem(const fl_library *library, const fl_problem *problem, struct call *call,
-                              struct failure *failure) {
-    if (!library) return refuse(failure, FL_INVALID, "library: must not be NULL");
-    const fl_status status = call_read(problem, call, failure);
-    if (status || library->backend == FL_GPU) return status;
+/* What the emulator does not take of a problem. */
+static fl_status check_emulated(const fl_library *library, const struct call *call, struct failure *failure) {
+    if (library->backend == FL_GPU) return FL_OK;
     if (call->problem.device > 0)
         return refuse(failure, FL_INVALID, "device %d: must be -1 or 0 on the emulator%s%s", call->problem.device,
                       library->why_no_gpu[0] ? ", which runs as " : "", library->why_no_gpu);
     if (call->problem.memory == FL_HOST_MEMORY) return FL_OK;
     return refuse(failure, FL_INVALID, "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator%s%s",
                   library->why_no_gpu[0] ? ", which runs as " : "", library->why_no_gpu);
+}
+
+static fl_status read_problem(const fl_library *library, const fl_problem *problem, struct call *call,
+                              struct failure *failure) {
+    if (!library) return refuse(failure, FL_INVALID, "library: must not be NULL");
+    const fl_status status = call_read(problem, call, failure);
+    return status ? status : check_emulated(library, call, failure);
 }
 
 /* Why this version, in a sentence. */
@@ -283,5 +293,60 @@ fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_te
     if (!library) return ended(refuse(&failure, FL_INVALID, "library: must not be NULL"), &failure);
     const fl_status status = library->gpus ? gpu_forward(library, problem, tensors, stream, &failure)
                                            : emulated_forward(library, problem, tensors, stream, &failure);
+    return ended(status, &failure);
+}
+
+/* ---- gradients ---- */
+
+static fl_status read_backward(const fl_library *library, const fl_problem *problem, struct call *call,
+                               struct failure *failure) {
+    if (!library) return refuse(failure, FL_INVALID, "library: must not be NULL");
+    const fl_status status = gradients_read_problem(problem, call, failure);
+    return status ? status : check_emulated(library, call, failure);
+}
+
+fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support) {
+    struct failure failure;
+    struct call call;
+    struct choice choice;
+    fl_status status = check_result(library, support, offsetof(fl_support, kernel), "support", &failure);
+    if (!status) status = read_backward(library, problem, &call, &failure);
+    if (!status)
+        status = library->gpus ? gpu_query_backward(library, &call, &choice, &failure)
+                               : gradients_choose(library, &call, false, NULL, &choice, &failure);
+    if (status) return ended(status, &failure);
+    const KernelConfig *const config = &choice.instance->config;
+    const bool device = call.problem.memory == FL_DEVICE_MEMORY;
+    fl_support made = {.workspace_bytes = device ? gradients_workspace_bytes(config, &call) : 0};
+    snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);
+    short_name(choice.version->about->version, made.version);
+    config_format(config, made.config);
+    snprintf(made.order, sizeof made.order, "%s: the only one that computes gradients", made.kernel);
+    write_struct(support, &made, sizeof made);
+    return FL_OK;
+}
+
+static fl_status emulated_backward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
+                                   const fl_gradients *gradients, const void *stream, struct failure *failure) {
+    struct gradient_call asked;
+    struct choice choice;
+    fl_status status = read_backward(library, problem, &asked.call, failure);
+    if (!status) status = gradients_read(problem, tensors, gradients, &asked, failure);
+    if (status) return status;
+    if (stream)
+        return refuse(failure, FL_INVALID, "stream %p: must be NULL on the emulator: the call waits for the gradients",
+                      stream);
+    status = gradients_choose(library, &asked.call, asked.gradients.deterministic, NULL, &choice, failure);
+    if (status) return status;
+    if (gradients_are_zero(&asked)) return gradients_clear(&asked), FL_OK;
+    return emulator_backward(library, &choice, &asked, failure);
+}
+
+fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
+                      const fl_gradients *gradients, void *stream) {
+    struct failure failure;
+    if (!library) return ended(refuse(&failure, FL_INVALID, "library: must not be NULL"), &failure);
+    const fl_status status = library->gpus ? gpu_backward(library, problem, tensors, gradients, stream, &failure)
+                                           : emulated_backward(library, problem, tensors, gradients, stream, &failure);
     return ended(status, &failure);
 }

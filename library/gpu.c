@@ -1,5 +1,6 @@
 #include "library/gpu.h"
 
+#include "library/gradients.h"
 #include "library/serving.h"
 #include "library/workspaces.h"
 #include "runtime/config.h"
@@ -29,7 +30,7 @@ struct device {
 /* What a version has in one context. */
 struct loaded {
     CUmodule module;
-    struct gpu_kernel *kernels; /* of each instance; function is NULL before its first use */
+    struct gpu_kernel (*kernels)[MOST_STEPS]; /* of each instance, in their order; no function before its first use */
 };
 
 /* A context that a call came with. It stays in the list until the library is closed. */
@@ -111,7 +112,7 @@ static fl_status read_device(struct gpus *gpus, int ordinal, struct failure *fai
 
 /* Whether any version has machine code for a GPU; else *failure says what the newest of them lacks. */
 static bool has_code(const struct fl_library *library, const struct device *device, struct failure *failure) {
-    for (size_t i = 0; i < library->count; i++)
+    for (size_t i = 0; i < all_embedded(library); i++)
         if (gpu_code_find(&library->versions[i].code, &device->target, failure)) return true;
     return false;
 }
@@ -193,7 +194,7 @@ static fl_status primary_context(struct fl_library *library, int ordinal, CUcont
 }
 
 static void context_free(struct fl_library *library, struct context *context) {
-    for (size_t i = 0; context->versions && i < library->count; i++) free(context->versions[i].kernels);
+    for (size_t i = 0; context->versions && i < all_embedded(library); i++) free(context->versions[i].kernels);
     free(context->versions);
     free(context);
 }
@@ -206,7 +207,7 @@ static fl_status make_context(struct fl_library *library, CUcontext handle, uint
     CUdevice device;
     TRY(cuda->cuCtxGetDevice(&device), "cuCtxGetDevice");
     struct context *const context = calloc(1, sizeof *context);
-    if (context) context->versions = calloc(library->count, sizeof *context->versions);
+    if (context) context->versions = calloc(all_embedded(library), sizeof *context->versions);
     if (!context || !context->versions) {
         if (context) context_free(library, context);
         return refuse_memory(failure, sizeof *context, "a context");
@@ -216,7 +217,7 @@ static fl_status make_context(struct fl_library *library, CUcontext handle, uint
     for (int i = 0; i < gpus->count; i++)
         if (gpus->devices[i].handle == device) context->device = &gpus->devices[i];
     fl_status status = context->device ? FL_OK : refuse(failure, FL_ERROR, "the driver has no GPU for the context");
-    for (size_t i = 0; i < library->count && !status; i++) {
+    for (size_t i = 0; i < all_embedded(library) && !status; i++) {
         const size_t kernels = library->versions[i].table.count;
         context->versions[i].kernels = calloc(kernels, sizeof *context->versions[i].kernels);
         if (!context->versions[i].kernels) status = refuse_memory(failure, kernels, "kernels");
@@ -242,7 +243,7 @@ static void unload_context(const struct fl_library *library, struct context *con
     struct failure ignored;
     bool pushed;
     if (enter(cuda, context->handle, &pushed, &ignored)) return;
-    for (size_t i = 0; i < library->count; i++)
+    for (size_t i = 0; i < all_embedded(library); i++)
         if (context->versions[i].module) cuda->cuModuleUnload(context->versions[i].module);
     if (context->pool) cuda->cuMemFree_v2(context->pool);
     for (int i = 0; i < context->workspaces.n_chunks; i++) cuda->cuMemFree_v2(context->workspaces.chunks[i]);
@@ -401,13 +402,29 @@ static fl_status make_workspaces(const struct cuda_driver *cuda, struct context 
     return add_chunk(cuda, &context->workspaces, 0, failure);
 }
 
+/* The kernels of an instance: one, or those of a backward pass in their order. */
+static fl_status find_kernels(const struct cuda_driver *cuda, CUmodule module, const struct instance *instance,
+                              struct gpu_kernel found[MOST_STEPS], struct failure *failure) {
+    const struct small_kernel small[] = {instance->before, instance->behind};
+    fl_status status = status_of(gpu_kernel_find(cuda, module, instance, &found[0], failure));
+    if (status) return status;
+    if (cuda->cuFuncLoad) TRY(cuda->cuFuncLoad(found[0].function), "cuFuncLoad");
+    for (int i = 0; i < 2; i++) {
+        found[1 + i] = (struct gpu_kernel){.symbol = small[i].symbol};
+        if (!small[i].symbol) continue;
+        TRY(cuda->cuModuleGetFunction(&found[1 + i].function, module, small[i].symbol), "cuModuleGetFunction");
+        if (cuda->cuFuncLoad) TRY(cuda->cuFuncLoad(found[1 + i].function), "cuFuncLoad");
+    }
+    return FL_OK;
+}
+
 static fl_status load(struct fl_library *library, struct context *context, const struct choice *choice,
-                      struct gpu_kernel *kernel, struct failure *failure) {
+                      struct gpu_kernel kernels[MOST_STEPS], struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
     const struct gpu_target *const target = &context->device->target;
     const struct embedded *const version = choice->version;
     struct loaded *const loaded = &context->versions[version - library->versions];
-    struct gpu_kernel *const known = &loaded->kernels[choice->instance - version->table.instances];
+    struct gpu_kernel *const known = loaded->kernels[choice->instance - version->table.instances];
     fl_status status;
     if (!loaded->module) {
         const struct code_image *const image = gpu_code_find(&version->code, target, failure);
@@ -415,45 +432,50 @@ static fl_status load(struct fl_library *library, struct context *context, const
         if ((status = status_of(gpu_code_load(cuda, &version->code, target, image, &loaded->module, failure))))
             return status;
     }
-    if (!known->function) {
-        struct gpu_kernel found;
-        status = status_of(gpu_kernel_find(cuda, loaded->module, choice->instance, &found, failure));
-        if (status) return status;
-        if (cuda->cuFuncLoad) TRY(cuda->cuFuncLoad(found.function), "cuFuncLoad");
-        *known = found;
+    if (!known[0].function) {
+        struct gpu_kernel found[MOST_STEPS];
+        if ((status = find_kernels(cuda, loaded->module, choice->instance, found, failure))) return status;
+        memcpy(known, found, sizeof found);
     }
-    *kernel = *known;
+    memcpy(kernels, known, sizeof *loaded->kernels);
     return make_workspaces(cuda, context, &choice->instance->config, failure);
 }
 
 /* Loading and allocating are no part of a capture, whichever thread has one at work. */
 static fl_status load_relaxed(struct fl_library *library, struct context *context, const struct choice *choice,
-                              struct gpu_kernel *kernel, struct failure *failure) {
+                              struct gpu_kernel kernels[MOST_STEPS], struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     TRY(cuda->cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
-    const fl_status status = load(library, context, choice, kernel, failure);
+    const fl_status status = load(library, context, choice, kernels, failure);
     cuda->cuThreadExchangeStreamCaptureMode(&mode);
     return status;
+}
+
+/* What the library has in the context, which is current and must be of the GPU that is asked for. Under the lock. */
+static fl_status context_for(struct fl_library *library, CUcontext handle, uint64_t id, const struct call *call,
+                             struct context **context, struct failure *failure) {
+    const fl_status status = find_context(library, handle, id, context, failure);
+    if (status) return status;
+    const struct device *const device = (*context)->device;
+    const int ordinal = (int)(device - library->gpus->devices);
+    if (call->problem.device < 0 || call->problem.device == ordinal) return FL_OK;
+    return refuse(failure, FL_INVALID, "device %d: the stream is of GPU %d, %s", call->problem.device, ordinal,
+                  device->name);
 }
 
 /* The plan of a problem in the context, which is current. */
 static fl_status make_plan(struct fl_library *library, CUcontext handle, uint64_t id, const struct call *call,
                            struct plan *plan, struct failure *failure) {
+    struct gpu_kernel kernels[MOST_STEPS];
     struct choice choice;
     pthread_mutex_lock(&library->lock);
-    fl_status status = find_context(library, handle, id, &plan->context, failure);
-    if (!status) {
-        const struct device *const device = plan->context->device;
-        const int ordinal = (int)(device - library->gpus->devices);
-        if (call->problem.device >= 0 && call->problem.device != ordinal)
-            status = refuse(failure, FL_INVALID, "device %d: the stream is of GPU %d, %s", call->problem.device,
-                            ordinal, device->name);
-    }
+    fl_status status = context_for(library, handle, id, call, &plan->context, failure);
     if (!status) status = choose(library, call, &plan->context->device->target, &choice, failure);
-    if (!status) status = load_relaxed(library, plan->context, &choice, &plan->kernel, failure);
+    if (!status) status = load_relaxed(library, plan->context, &choice, kernels, failure);
     pthread_mutex_unlock(&library->lock);
     if (status) return status;
+    plan->kernel = kernels[0];
     plan->config = &choice.instance->config;
     plan->shape = launch_of(plan->config, &call->args.attention, plan->context->device->sms);
     return FL_OK;
@@ -864,6 +886,226 @@ fl_status gpu_prepare(struct fl_library *library, const struct call *call, struc
     if (status || (status = enter(cuda, context, &pushed, failure))) return status;
     status = driver_error(cuda, cuda->cuCtxGetId(context, &id), failure, "cuCtxGetId");
     if (!status) status = make_plan(library, context, id, call, &plan, failure);
+    leave(cuda, pushed);
+    return status;
+}
+
+/* ---- gradients ---- */
+
+fl_status gpu_query_backward(struct fl_library *library, const struct call *call, struct choice *choice,
+                             struct failure *failure) {
+    int ordinal;
+    const fl_status status = device_of(library, call, &ordinal, failure);
+    if (status) return status;
+    return gradients_choose(library, call, false, &library->gpus->devices[ordinal].target, choice, failure);
+}
+
+/* The instance and its kernels in the context, which is current. */
+static fl_status plan_backward(struct fl_library *library, CUcontext handle, const struct gradient_call *asked,
+                               struct context **context, struct choice *choice, struct gpu_kernel kernels[MOST_STEPS],
+                               struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    uint64_t id;
+    TRY(cuda->cuCtxGetId(handle, &id), "cuCtxGetId");
+    pthread_mutex_lock(&library->lock);
+    fl_status status = context_for(library, handle, id, &asked->call, context, failure);
+    if (!status)
+        status = gradients_choose(library, &asked->call, asked->gradients.deterministic, &(*context)->device->target,
+                                  choice, failure);
+    if (!status) status = load_relaxed(library, *context, choice, kernels, failure);
+    pthread_mutex_unlock(&library->lock);
+    return status;
+}
+
+/* Put the kernels of a pass into the stream: tensors and workspace are device memory. */
+static fl_status launch_backward(const struct cuda_driver *cuda, const struct instance *instance,
+                                 const struct gpu_kernel kernels[MOST_STEPS], const struct gradient_call *asked,
+                                 CUdeviceptr workspace, CUstream stream, struct failure *failure) {
+    const KernelConfig *const config = &instance->config;
+    const struct gpu_kernel *const in_order[] = {&kernels[1], &kernels[0], &kernels[2]};
+    backward_args args = gradients_args(asked, config, workspace);
+    struct tensor_layout layouts[N_TENSORS];
+    struct step steps[MOST_STEPS];
+    tensor_maps maps;
+    tensor_layouts(&args.attention, config, layouts);
+    fl_status status = status_of(tensor_maps_of_driver(cuda, config->dtype, layouts, &maps, failure));
+    gradients_write_strides(asked, &args);
+    const int count = backward_steps(instance, &args.attention, steps);
+    for (int i = 0; i < count && !status; i++)
+        status =
+            status_of(gpu_kernel_launch(cuda, in_order[i], &steps[i].shape, &args.attention, &maps, stream, failure));
+    return status;
+}
+
+static fl_status check_gradient_pointers(const struct fl_library *library, const struct context *context,
+                                         const struct gradient_call *asked, struct failure *failure) {
+    const int ordinal = (int)(context->device - library->gpus->devices);
+    const fl_gradients *const gradients = &asked->gradients;
+    const struct {
+        const char *name;
+        const void *address;
+    } all[] = {{"dout", gradients->dout}, {"dq", gradients->dq}, {"dk", gradients->dk}, {"dv", gradients->dv}};
+    fl_status status = check_pointers(library, context, &asked->call, failure);
+    for (size_t i = 0; i < sizeof all / sizeof *all && !status; i++)
+        if (all[i].address)
+            status = check_pointer(&library->gpus->cuda, context, all[i].name, all[i].address, ordinal, failure);
+    return status;
+}
+
+/* No query or no key: the gradients that have elements are 0. */
+static fl_status clear_gradients(const struct cuda_driver *cuda, const struct gradient_call *asked, CUstream stream,
+                                 struct failure *failure) {
+    for (int i = 0; i < N_GRADIENTS; i++) {
+        const int64_t head = asked->call.problem.d_head, elements = call_elements(&asked->call, gradient_of(i));
+        const int64_t seq = head * call_heads(&asked->call, gradient_of(i));
+        const tensor_strides strides = gradient_strides(asked, i);
+        if (!elements) continue;
+        if (strides.head != head || strides.seq != seq ||
+            strides.batch != seq * call_rows(&asked->call, gradient_of(i)))
+            return refuse(failure, FL_UNSUPPORTED, "no query or no key: %s = 0 is written to a contiguous %s alone",
+                          gradient_name(i), gradient_name(i));
+        TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)gradient_address(asked, i), 0, 2 * (size_t)elements, stream),
+            "cuMemsetD8Async of a gradient");
+    }
+    return FL_OK;
+}
+
+/* In the context of the call, which is current. */
+static fl_status backward_here(struct fl_library *library, CUcontext handle, const struct gradient_call *asked,
+                               CUstream stream, struct failure *failure) {
+    struct gpu_kernel kernels[MOST_STEPS];
+    struct context *context;
+    struct choice choice;
+    fl_status status = plan_backward(library, handle, asked, &context, &choice, kernels, failure);
+    if (!status) status = check_gradient_pointers(library, context, asked, failure);
+    if (status) return status;
+    if (gradients_are_zero(asked)) return clear_gradients(&library->gpus->cuda, asked, stream, failure);
+    const int64_t bytes = gradients_workspace_bytes(&choice.instance->config, &asked->call);
+    if (!asked->call.tensors.workspace)
+        return refuse(failure, FL_INVALID,
+                      "workspace: must be %" PRId64 " bytes of device memory, as fl_query_backward() says", bytes);
+    return launch_backward(&library->gpus->cuda, choice.instance, kernels, asked,
+                           (CUdeviceptr)(uintptr_t)asked->call.tensors.workspace, stream, failure);
+}
+
+/* ---- gradients of host memory ---- */
+
+enum { OF_WORKSPACE, OF_LSE, OF_DOUT, OF_TENSORS, OF_GRADIENTS = OF_TENSORS + N_TENSORS };
+
+/* Device memory for one call. */
+struct gradient_copies {
+    CUdeviceptr of[OF_GRADIENTS + N_GRADIENTS];
+    CUstream stream;
+};
+
+/* Allocate, and copy from the host where there is something. */
+static fl_status make_copy(const struct cuda_driver *cuda, CUdeviceptr *made, size_t bytes, const void *from,
+                           struct failure *failure) {
+    TRY(cuda->cuMemAlloc_v2(made, bytes), "cuMemAlloc of a tensor");
+    if (from) TRY(cuda->cuMemcpyHtoD_v2(*made, from, bytes), "cuMemcpyHtoD of a tensor");
+    return FL_OK;
+}
+
+static fl_status make_gradient_copies(const struct cuda_driver *cuda, const struct gradient_call *asked,
+                                      const KernelConfig *config, struct gradient_copies *copies, uint16_t *packed,
+                                      struct failure *failure) {
+    const struct call *const call = &asked->call;
+    fl_status status =
+        make_copy(cuda, &copies->of[OF_WORKSPACE], (size_t)gradients_workspace_bytes(config, call), NULL, failure);
+    if (!status)
+        status = make_copy(cuda, &copies->of[OF_LSE], sizeof(float) * (size_t)call_lse_elements(call),
+                           call->tensors.lse, failure);
+    gradients_pack(asked, packed);
+    if (!status)
+        status = make_copy(cuda, &copies->of[OF_DOUT], 2 * (size_t)call_elements(call, TENSOR_O), packed, failure);
+    for (int t = 0; t < N_TENSORS && !status; t++) {
+        call_pack(call, (enum tensor)t, packed);
+        status = make_copy(cuda, &copies->of[OF_TENSORS + t], 2 * (size_t)call_elements(call, (enum tensor)t), packed,
+                           failure);
+    }
+    for (int i = 0; i < N_GRADIENTS && !status; i++)
+        status = make_copy(cuda, &copies->of[OF_GRADIENTS + i], 2 * (size_t)call_elements(call, gradient_of(i)), NULL,
+                           failure);
+    /* The copies may still be under way in the default stream, which this stream waits for. */
+    if (!status) TRY(cuda->cuStreamCreate(&copies->stream, CU_STREAM_DEFAULT), "cuStreamCreate");
+    return status;
+}
+
+/* The call on the copies. */
+static struct gradient_call call_of_copies(const struct gradient_call *asked, const struct gradient_copies *copies) {
+    struct gradient_call made = *asked;
+    gradients_make_contiguous(&made);
+    made.call.tensors.q = (const void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_Q];
+    made.call.tensors.k = (const void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_K];
+    made.call.tensors.v = (const void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_V];
+    made.call.tensors.o = (void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_O];
+    made.call.tensors.lse = (float *)(uintptr_t)copies->of[OF_LSE];
+    made.gradients.dout = (const void *)(uintptr_t)copies->of[OF_DOUT];
+    made.gradients.dq = (void *)(uintptr_t)copies->of[OF_GRADIENTS];
+    made.gradients.dk = (void *)(uintptr_t)copies->of[OF_GRADIENTS + 1];
+    made.gradients.dv = (void *)(uintptr_t)copies->of[OF_GRADIENTS + 2];
+    return made;
+}
+
+/* The primary context is current. `packed` holds any of the tensors. */
+static fl_status backward_copies(struct fl_library *library, CUcontext handle, const struct gradient_call *asked,
+                                 uint16_t *packed, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    struct gradient_copies copies = {0};
+    struct gpu_kernel kernels[MOST_STEPS];
+    struct context *context;
+    struct choice choice;
+    fl_status status = plan_backward(library, handle, asked, &context, &choice, kernels, failure);
+    if (status) return status;
+    if (gradients_are_zero(asked)) return gradients_clear(asked), FL_OK;
+    status = make_gradient_copies(cuda, asked, &choice.instance->config, &copies, packed, failure);
+    if (!status) {
+        const struct gradient_call made = call_of_copies(asked, &copies);
+        status =
+            launch_backward(cuda, choice.instance, kernels, &made, copies.of[OF_WORKSPACE], copies.stream, failure);
+    }
+    if (!status) status = driver_error(cuda, cuda->cuStreamSynchronize(copies.stream), failure, kernels[0].symbol);
+    for (int i = 0; i < N_GRADIENTS && !status; i++) {
+        const size_t bytes = 2 * (size_t)call_elements(&asked->call, gradient_of(i));
+        status = driver_error(cuda, cuda->cuMemcpyDtoH_v2(packed, copies.of[OF_GRADIENTS + i], bytes), failure,
+                              "cuMemcpyDtoH of a gradient");
+        if (!status) gradients_unpack(asked, i, packed);
+    }
+    for (size_t i = 0; i < sizeof copies.of / sizeof *copies.of; i++)
+        if (copies.of[i]) cuda->cuMemFree_v2(copies.of[i]);
+    if (copies.stream) cuda->cuStreamDestroy_v2(copies.stream);
+    return status;
+}
+
+static fl_status backward_host(struct fl_library *library, CUcontext handle, const struct gradient_call *asked,
+                               struct failure *failure) {
+    const int64_t of_Q = call_elements(&asked->call, TENSOR_Q), of_K = call_elements(&asked->call, TENSOR_K);
+    const size_t bytes = 2 * (size_t)(of_Q > of_K ? of_Q : of_K) + 1;
+    uint16_t *const packed = malloc(bytes);
+    if (!packed) return refuse_memory(failure, bytes, "a contiguous copy of a tensor");
+    const fl_status status = backward_copies(library, handle, asked, packed, failure);
+    free(packed);
+    return status;
+}
+
+fl_status gpu_backward(struct fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
+                       const fl_gradients *gradients, void *stream, struct failure *failure) {
+    const struct cuda_driver *const cuda = &library->gpus->cuda;
+    struct gradient_call asked;
+    CUcontext context;
+    bool pushed;
+    fl_status status = gradients_read(problem, tensors, gradients, &asked, failure);
+    if (status || (status = check_device(library, asked.call.problem.device, failure))) return status;
+    if (!asked.call.problem.batch) return FL_OK;
+    const bool host = asked.call.problem.memory == FL_HOST_MEMORY;
+    const int ordinal = asked.call.problem.device >= 0 ? asked.call.problem.device : first_usable(library->gpus);
+    const void *const any = asked.call.tensors.q ? asked.call.tensors.q : asked.call.tensors.k;
+    if (host && (status = check_host_stream(stream, failure))) return status;
+    status = host ? primary_context(library, ordinal, &context, failure)
+                  : context_of(library, &asked.call.problem, any, stream, &context, failure);
+    if (status || (status = enter(cuda, context, &pushed, failure))) return status;
+    status = host ? backward_host(library, context, &asked, failure)
+                  : backward_here(library, context, &asked, stream, failure);
     leave(cuda, pushed);
     return status;
 }

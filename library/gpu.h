@@ -33,4 +33,10 @@ fl_status gpu_prepare(struct fl_library *library, const struct call *call, struc
 fl_status gpu_forward(struct fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream,
                       struct failure *failure);
 
+/* fl_query_backward() and fl_backward(). */
+fl_status gpu_query_backward(struct fl_library *library, const struct call *call, struct choice *choice,
+                             struct failure *failure);
+fl_status gpu_backward(struct fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
+                       const fl_gradients *gradients, void *stream, struct failure *failure);
+
 #endif

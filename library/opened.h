@@ -33,11 +33,17 @@ struct fl_library {
     uint64_t id; /* of all libraries that the process opened */
     fl_backend backend;
     char why_no_gpu[FL_MAX_TEXT];
-    struct embedded *versions; /* in the order of their numbers */
-    size_t count;
+    struct embedded *versions; /* in the order of their numbers, and behind them attention/backward */
+    size_t count;              /* without that one */
+    struct embedded *backward; /* NULL where it is not embedded */
     size_t n_kernels;
     struct gpus *gpus; /* NULL on the emulator */
     pthread_mutex_t lock;
 };
+
+/* Of `versions`, with attention/backward. */
+static inline size_t all_embedded(const struct fl_library *library) {
+    return library->count + (library->backward != NULL);
+}
 
 #endif

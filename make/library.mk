@@ -7,7 +7,8 @@
 
 # Those that library/ranking.h names, unless VER names others.
 RANKED := $(subst /,.,$(shell sed -n 's/^ \* embedded: //p' library/ranking.h 2>/dev/null))
-EMBEDDED := $(or $(VER),$(filter-out $(LEFT_OUT),$(filter $(RANKED),$(VERSIONS))))
+GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward,$(or $(VER),$(VERSIONS))))
+EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(filter $(RANKED),$(VERSIONS)))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
@@ -23,15 +24,17 @@ $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags
 endef
 $(foreach v,$(VERSIONS),$(eval $(call embedded,$v,$(call folder,$v),$(call identifier,$v))))
 
-EMBEDDED_FOLDERS := $(foreach v,$(EMBEDDED),$(call folder,$v))
+EMBEDDED_FOLDERS := $(foreach v,$(EMBEDDED) $(GRADIENTS),$(call folder,$v))
 $(eval $(call stamp,$(BUILD)/flags/library,$$(EMBEDDED_FOLDERS)))
 $(BUILD)/library/versions.c: $(BUILD)/flags/library
 	@mkdir -p $(@D)
 	@$(parts) { echo '#include "library/version.h"'; \
-	   printf 'extern const struct version fl_%s_entry;\n' $(call identifier,$(EMBEDDED)); \
+	   printf 'extern const struct version fl_%s_entry;\n' $(call identifier,$(EMBEDDED) $(GRADIENTS)); \
 	   echo 'const struct version *const versions[] = {'; \
 	   printf '    &fl_%s_entry,\n' $(call identifier,$(EMBEDDED)); \
-	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; } >$(part); $(whole)
+	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; \
+	   echo 'const struct version *const backward_version = $(or $(patsubst %,&fl_%_entry,$(call identifier,$(GRADIENTS))),0);'; \
+	} >$(part); $(whole)
 LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED_FOLDERS:%=%/library.o) $(EMBEDDED_FOLDERS:%=%/library.code.o)
 $(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc
 	$(call say,CC,$@)$(call compile)

@@ -1,0 +1,240 @@
+#include "library/gradients.h"
+
+#include "library/serving.h"
+#include "runtime/config.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+static const char NAME[] = "attention/backward";
+
+/* ---- dQ, dK and dV ---- */
+
+static const struct {
+    const char *name;
+    enum tensor of;
+    size_t address, strides;
+} GRADIENTS[N_GRADIENTS] = {
+    {"dq", TENSOR_Q, offsetof(fl_gradients, dq), offsetof(fl_gradients, dq_strides)},
+    {"dk", TENSOR_K, offsetof(fl_gradients, dk), offsetof(fl_gradients, dk_strides)},
+    {"dv", TENSOR_V, offsetof(fl_gradients, dv), offsetof(fl_gradients, dv_strides)},
+};
+
+const char *gradient_name(int i) {
+    return GRADIENTS[i].name;
+}
+
+enum tensor gradient_of(int i) {
+    return GRADIENTS[i].of;
+}
+
+void *gradient_address(const struct gradient_call *asked, int i) {
+    void *address;
+    memcpy(&address, (const char *)&asked->gradients + GRADIENTS[i].address, sizeof address);
+    return address;
+}
+
+static fl_strides *strides_of(struct gradient_call *asked, int i) {
+    return (fl_strides *)((char *)&asked->gradients + GRADIENTS[i].strides);
+}
+
+tensor_strides gradient_strides(const struct gradient_call *asked, int i) {
+    const fl_strides *const strides = (const fl_strides *)((const char *)&asked->gradients + GRADIENTS[i].strides);
+    return (tensor_strides){strides->batch, strides->seq, strides->head};
+}
+
+/* ---- arguments ---- */
+
+fl_status gradients_read_problem(const fl_problem *problem, struct call *call, struct failure *failure) {
+    const fl_status status = call_read(problem, call, failure);
+    if (status) return status;
+    const char *const served = serving_asked(&call->problem), *const version = call->problem.version;
+    if (served) return refuse(failure, FL_UNSUPPORTED, "%s: fl_backward() does not take it", served);
+    if (version && strcmp(version, "best") != 0 && strcmp(version, NAME) != 0)
+        return refuse(failure, FL_UNSUPPORTED,
+                      "version '%.100s': must be NULL, \"best\" or \"%s\", which computes gradients", version, NAME);
+    if (call->problem.config)
+        return refuse(failure, FL_UNSUPPORTED, "config '%.200s': must be NULL: fl_backward() chooses it",
+                      call->problem.config);
+    return FL_OK;
+}
+
+/* Fill in the strides of a gradient; those that are not read become contiguous ones. */
+static fl_status complete_strides(struct gradient_call *asked, int i, struct failure *failure) {
+    const struct call *const call = &asked->call;
+    const enum tensor tensor = gradient_of(i);
+    const int64_t rows = call_rows(call, tensor), heads = call_heads(call, tensor), d_head = call->problem.d_head;
+    const fl_strides contiguous = {rows * heads * d_head, heads * d_head, d_head};
+    const bool host = call->problem.memory == FL_HOST_MEMORY;
+    fl_strides *const strides = strides_of(asked, i);
+    if (!strides->batch && !strides->seq && !strides->head) *strides = contiguous;
+    const struct {
+        const char *name;
+        int64_t *stride, initial, size;
+    } steps[] = {{"batch", &strides->batch, contiguous.batch, call_samples(call, tensor)},
+                 {"seq", &strides->seq, contiguous.seq, rows},
+                 {"head", &strides->head, contiguous.head, heads}};
+    for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
+        if (steps[s].size <= 1) *steps[s].stride = steps[s].initial;
+        const int64_t stride = *steps[s].stride;
+        if (stride == steps[s].initial || (host ? stride != 0 : stride > 0 && stride % 8 == 0)) continue;
+        return refuse(failure, FL_INVALID, "%s_strides.%s %" PRId64 ": must be %s", gradient_name(i), steps[s].name,
+                      stride,
+                      host ? "another number than 0: rows of a gradient must not overlap"
+                           : "a positive multiple of 8 elements, which are 16 bytes");
+    }
+    return FL_OK;
+}
+
+static fl_status check_addresses(const struct gradient_call *asked, struct failure *failure) {
+    const fl_tensors *const tensors = &asked->call.tensors;
+    const bool host = asked->call.problem.memory == FL_HOST_MEMORY;
+    const struct {
+        const char *name;
+        const void *address;
+        int64_t rows;
+        uintptr_t align;
+    } all[] = {{"lse", tensors->lse, call_rows(&asked->call, TENSOR_Q), 4},
+               {"dout", asked->gradients.dout, call_rows(&asked->call, TENSOR_Q), host ? 2 : 16},
+               {"dq", asked->gradients.dq, call_rows(&asked->call, TENSOR_Q), host ? 2 : 16},
+               {"dk", asked->gradients.dk, call_rows(&asked->call, TENSOR_K), host ? 2 : 16},
+               {"dv", asked->gradients.dv, call_rows(&asked->call, TENSOR_V), host ? 2 : 16}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i].address && all[i].rows && asked->call.problem.batch)
+            return refuse(failure, FL_INVALID, "%s: must not be NULL", all[i].name);
+        if ((uintptr_t)all[i].address % all[i].align)
+            return refuse(failure, FL_INVALID, "%s %p: must be a multiple of %d bytes", all[i].name, all[i].address,
+                          (int)all[i].align);
+    }
+    return FL_OK;
+}
+
+fl_status gradients_read(const fl_problem *problem, const fl_tensors *tensors, const fl_gradients *gradients,
+                         struct gradient_call *asked, struct failure *failure) {
+    fl_status status = gradients_read_problem(problem, &asked->call, failure);
+    if (!status) status = call_read_tensors(tensors, &asked->call, failure);
+    if (!status)
+        status = read_struct(gradients, &asked->gradients, sizeof asked->gradients, sizeof asked->gradients,
+                             "gradients", failure);
+    if (status) return status;
+    if (asked->gradients.deterministic != 0 && asked->gradients.deterministic != 1)
+        return refuse(failure, FL_INVALID, "deterministic %d: must be 0 or 1", asked->gradients.deterministic);
+    if (asked->gradients.unused) return refuse(failure, FL_INVALID, "unused %d: must be 0", asked->gradients.unused);
+    for (int i = 0; i < N_GRADIENTS; i++)
+        if ((status = complete_strides(asked, i, failure))) return status;
+    return check_addresses(asked, failure);
+}
+
+bool gradients_are_zero(const struct gradient_call *asked) {
+    const fl_problem *const problem = &asked->call.problem;
+    return !problem->batch || !problem->seq_q || !problem->seq_k;
+}
+
+/* ---- the kernel ---- */
+
+fl_status gradients_choose(const struct fl_library *library, const struct call *call, bool deterministic,
+                           const struct gpu_target *target, struct choice *choice, struct failure *failure) {
+    struct embedded *const version = library->backward;
+    *choice = (struct choice){.version = version};
+    if (!version)
+        return refuse(failure, FL_UNSUPPORTED,
+                      "this library has no %s: build it by `make lib` without VER, or with attention.backward in it",
+                      NAME);
+    for (size_t i = 0; i < version->table.count && !choice->instance; i++) {
+        const KernelConfig *const config = &version->table.instances[i].config;
+        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
+            config->in_order == deterministic)
+            choice->instance = &version->table.instances[i];
+    }
+    if (!choice->instance)
+        return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for 64, 128", call->problem.d_head, NAME);
+    if (!target) return FL_OK;
+    const struct code_image *const image = gpu_code_find(&version->code, target, failure);
+    return image ? status_of(gpu_smem_check(&version->code, image, target, choice->instance, failure)) : FL_UNAVAILABLE;
+}
+
+/* The parts of the workspace, one behind the other: delta, sums, turns. */
+static KernelConfig with_turns(const KernelConfig *config) {
+    KernelConfig ordered = *config;
+    ordered.in_order = true;
+    return ordered;
+}
+
+int64_t gradients_workspace_bytes(const KernelConfig *config, const struct call *call) {
+    const KernelConfig ordered = with_turns(config);
+    const attention_args *const args = &call->args.attention;
+    return backward_delta_bytes(&ordered, args) + backward_sums_bytes(&ordered, args) +
+           backward_turns_bytes(&ordered, args);
+}
+
+backward_args gradients_args(const struct gradient_call *asked, const KernelConfig *config, uint64_t workspace) {
+    const fl_tensors *const tensors = &asked->call.tensors;
+    const fl_gradients *const gradients = &asked->gradients;
+    backward_args args = {.attention = asked->call.args.attention,
+                          .dO = gradients->dout,
+                          .dQ = gradients->dq,
+                          .dK = gradients->dk,
+                          .dV = gradients->dv};
+    args.attention.Q = tensors->q, args.attention.K = tensors->k, args.attention.V = tensors->v;
+    args.attention.O = tensors->o, args.attention.LSE = tensors->lse;
+    const uint64_t sums = workspace + (uint64_t)backward_delta_bytes(config, &args.attention);
+    const uint64_t turns = sums + (uint64_t)backward_sums_bytes(config, &args.attention);
+    args.delta = (float *)(uintptr_t)workspace;
+    args.sums = (float *)(uintptr_t)sums;
+    args.turns = (int32_t *)(uintptr_t)turns;
+    return args;
+}
+
+void gradients_write_strides(const struct gradient_call *asked, backward_args *args) {
+    args->attention.Q_strides = gradient_strides(asked, 0);
+    args->attention.K_strides = gradient_strides(asked, 1);
+    args->attention.V_strides = gradient_strides(asked, 2);
+}
+
+/* ---- host memory ---- */
+
+/* Where row number i of the contiguous order begins, in elements. */
+static int64_t row_at(const struct call *call, enum tensor tensor, tensor_strides strides, int64_t i) {
+    const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor);
+    return i / heads / rows * strides.batch + i / heads % rows * strides.seq + i % heads * strides.head;
+}
+
+void gradients_pack(const struct gradient_call *asked, uint16_t *contiguous) {
+    const int64_t d_head = asked->call.problem.d_head, n_rows = call_elements(&asked->call, TENSOR_O) / d_head;
+    const uint16_t *const from = asked->gradients.dout;
+    const tensor_strides strides = call_strides(&asked->call, TENSOR_O);
+    for (int64_t i = 0; i < n_rows; i++)
+        memcpy(contiguous + i * d_head, from + row_at(&asked->call, TENSOR_O, strides, i), 2 * (size_t)d_head);
+}
+
+/* `contiguous` NULL: zeros. */
+static void write_rows(const struct gradient_call *asked, int i, const uint16_t *contiguous) {
+    const enum tensor tensor = gradient_of(i);
+    const int64_t d_head = asked->call.problem.d_head, n_rows = call_elements(&asked->call, tensor) / d_head;
+    const tensor_strides strides = gradient_strides(asked, i);
+    for (int64_t row = 0; row < n_rows; row++) {
+        uint16_t *const to = (uint16_t *)gradient_address(asked, i) + row_at(&asked->call, tensor, strides, row);
+        if (contiguous)
+            memcpy(to, contiguous + row * d_head, 2 * (size_t)d_head);
+        else
+            memset(to, 0, 2 * (size_t)d_head);
+    }
+}
+
+void gradients_unpack(const struct gradient_call *asked, int i, const uint16_t *contiguous) {
+    write_rows(asked, i, contiguous);
+}
+
+void gradients_clear(const struct gradient_call *asked) {
+    for (int i = 0; i < N_GRADIENTS; i++) write_rows(asked, i, NULL);
+}
+
+void gradients_make_contiguous(struct gradient_call *asked) {
+    call_make_contiguous(&asked->call);
+    for (int i = 0; i < N_GRADIENTS; i++) {
+        const enum tensor tensor = gradient_of(i);
+        const int64_t heads = call_heads(&asked->call, tensor), d_head = asked->call.problem.d_head;
+        *strides_of(asked, i) = (fl_strides){call_rows(&asked->call, tensor) * heads * d_head, heads * d_head, d_head};
+    }
+}
