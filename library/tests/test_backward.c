@@ -1,0 +1,204 @@
+/* test_backward.c - fl_backward() on the emulator: gradients against the float64 reference, and what is refused. */
+#include "common/tests/tap.h"
+#include "harness/gradients.h"
+#include "include/flashladder.h"
+#include "library/tests/attention.h"
+
+#include <math.h>
+
+/* A problem with what its forward pass left, and room for its gradients. */
+struct backward {
+    struct attention attention;
+    fl_gradients gradients;
+    struct output output;
+    struct verdict verdict;
+};
+
+static struct problem problem_of(int64_t heads, int64_t KV_heads, int64_t seq_q, int64_t seq_k, int d_head) {
+    struct problem problem = problem_square(1, heads, seq_q);
+    problem.KV_heads = KV_heads;
+    problem.seq_k = seq_k;
+    problem.d_head = d_head;
+    problem.backward = true;
+    return problem;
+}
+
+static void backward_new(struct backward *made, struct problem problem) {
+    struct failure failure;
+    *made = (struct backward){0};
+    attention_new(&made->attention, problem);
+    struct inputs *const inputs = &made->attention.inputs;
+    if (backward_inputs_generate(inputs, &failure) || output_new(&made->output, &problem, &failure)) abort();
+    tensor_spread(&problem, TENSOR_O, inputs->O, made->attention.memory[TENSOR_O]);
+    made->attention.tensors.lse = inputs->lse;
+    made->gradients = (fl_gradients){.size = sizeof made->gradients,
+                                     .dout = inputs->dO,
+                                     .dq = made->output.gradients[TENSOR_Q],
+                                     .dk = made->output.gradients[TENSOR_K],
+                                     .dv = made->output.gradients[TENSOR_V]};
+    for (int t = 0; t < N_INPUTS; t++)
+        memset(made->output.gradients[t], POISON_BYTE, (size_t)problem_bytes(&problem, (enum tensor)t));
+}
+
+static void backward_free(struct backward *made) {
+    output_free(&made->output);
+    attention_free(&made->attention);
+}
+
+static fl_status compute(fl_library *library, struct backward *made) {
+    const fl_status status =
+        fl_backward(library, &made->attention.asked, &made->attention.tensors, &made->gradients, NULL);
+    if (status) printf("# status %d: %s\n", status, fl_error());
+    return status;
+}
+
+static bool is_right(struct backward *made) {
+    struct failure failure;
+    if (verify_gradients(&made->attention.inputs, &made->output, CHECK_ALL, &made->verdict, &failure)) abort();
+    return made->verdict.pass;
+}
+
+static void right(fl_library *library, struct problem problem, int deterministic, const char *what) {
+    struct backward made;
+    backward_new(&made, problem);
+    made.gradients.deterministic = deterministic;
+    const bool correct = !compute(library, &made) && is_right(&made);
+    ok(correct, "%s: right, largest error %.2f of its bound", what, made.verdict.max_over_bound);
+    backward_free(&made);
+}
+
+static void results(fl_library *library) {
+    struct problem problem = problem_of(2, 1, 70, 33, 64);
+    right(library, problem, 0, "fp16, 2 heads on 1, 70 queries on 33 keys");
+    problem.dtype = BF16;
+    right(library, problem, 1, "bf16, in order");
+    problem = problem_of(2, 2, 20, 150, 128);
+    problem.causal = true;
+    problem.batch = 2;
+    problem.scale = 0.05;
+    right(library, problem, 0, "causal, 20 queries on 150 keys, a scale");
+    problem.seq_q = 150;
+    problem.seq_k = 20;
+    right(library, problem, 1, "queries that see no key");
+}
+
+/* ---- strides ---- */
+
+/* Rows of dQ 24 elements apart beyond their length, in another order of dimensions; what lies between them stays. */
+static void strides(fl_library *library) {
+    enum { SEQ = 30, HEADS = 2, D = 64, ROW = D + 24 };
+    static uint16_t dq[HEADS * SEQ * ROW];
+    struct problem problem = problem_of(HEADS, 1, SEQ, SEQ, D);
+    struct backward made;
+    problem.layout = LAYOUT_BHSD;
+    backward_new(&made, problem);
+    memset(dq, POISON_BYTE, sizeof dq);
+    uint16_t *const contiguous = made.gradients.dq;
+    uint16_t dout[SEQ * HEADS * D];
+    tensor_spread(&problem, TENSOR_O, made.attention.inputs.dO, dout);
+    made.gradients.dout = dout;
+    made.gradients.dq = dq;
+    made.gradients.dq_strides = (fl_strides){HEADS * SEQ * ROW, ROW, SEQ * ROW};
+    const fl_status status = compute(library, &made);
+    int64_t strays = 0;
+    for (int row = 0; row < SEQ * HEADS; row++) {
+        const uint16_t *const from = dq + row % HEADS * SEQ * ROW + row / HEADS * ROW;
+        memcpy(contiguous + row * D, from, 2 * D);
+        for (int i = D; i < ROW; i++) strays += from[i] != (uint16_t)(POISON_BYTE * 0x101);
+    }
+    made.attention.inputs.problem.layout = LAYOUT_BSHD; /* as the gradients lie now */
+    ok(!status && is_right(&made) && !strays, "inputs with heads first, dq with gaps: right, and the gaps stay");
+    backward_free(&made);
+}
+
+/* ---- nothing to compute ---- */
+
+static bool all_zero(const uint16_t *gradient, size_t count) {
+    while (count && !gradient[count - 1]) count--;
+    return !count;
+}
+
+static void zeros(fl_library *library) {
+    enum { ROWS = 3, D = 64 };
+    struct backward made;
+    backward_new(&made, problem_of(1, 1, ROWS, ROWS, D));
+    made.attention.asked.seq_k = 0;
+    made.attention.tensors.k = made.attention.tensors.v = made.gradients.dk = made.gradients.dv = NULL;
+    ok(!compute(library, &made) && all_zero(made.gradients.dq, ROWS * D), "no key: dq = 0");
+    backward_free(&made);
+    backward_new(&made, problem_of(1, 1, ROWS, ROWS, D));
+    made.attention.asked.seq_q = 0;
+    const bool done = !compute(library, &made);
+    ok(done && all_zero(made.gradients.dk, ROWS * D) && all_zero(made.gradients.dv, ROWS * D), "no query: dk = dv = 0");
+    made.attention.asked.batch = 0;
+    ok(!compute(library, &made), "no sequence: nothing is done");
+    backward_free(&made);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(fl_library *library, const struct backward *made, fl_status status, const char *sentence) {
+    const fl_status got =
+        fl_backward(library, &made->attention.asked, &made->attention.tensors, &made->gradients, NULL);
+    ok(got == status && !strcmp(fl_error(), sentence), "%d: %s", got, fl_error());
+}
+
+static void refusals(fl_library *library) {
+    struct backward right, made;
+    backward_new(&right, problem_of(2, 2, 3, 4, 64));
+    made = right, made.attention.asked.windowed = 1;
+    refused(library, &made, FL_UNSUPPORTED, "window: fl_backward() does not take it");
+    made = right, made.attention.asked.d_head = 256;
+    refused(library, &made, FL_UNSUPPORTED, "d_head 256: attention/backward is for 64, 128");
+    made = right, made.attention.asked.version = "v38";
+    refused(library, &made, FL_UNSUPPORTED,
+            "version 'v38': must be NULL, \"best\" or \"attention/backward\", which computes gradients");
+    made = right, made.attention.tensors.lse = NULL;
+    refused(library, &made, FL_INVALID, "lse: must not be NULL");
+    made = right, made.attention.tensors.o = NULL;
+    refused(library, &made, FL_INVALID, "o: must not be NULL");
+    made = right, made.gradients.dout = NULL;
+    refused(library, &made, FL_INVALID, "dout: must not be NULL");
+    made = right, made.gradients.dv = NULL;
+    refused(library, &made, FL_INVALID, "dv: must not be NULL");
+    made = right, made.gradients.deterministic = 2;
+    refused(library, &made, FL_INVALID, "deterministic 2: must be 0 or 1");
+    made = right, made.gradients.unused = 1;
+    refused(library, &made, FL_INVALID, "unused 1: must be 0");
+    made = right, made.gradients.dk_strides = (fl_strides){512, 0, 64};
+    refused(library, &made, FL_INVALID,
+            "dk_strides.seq 0: must be another number than 0: rows of a gradient must not overlap");
+    made = right, made.attention.asked.memory = FL_DEVICE_MEMORY;
+    refused(library, &made, FL_INVALID, "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator");
+    ok(fl_backward(library, &right.attention.asked, &right.attention.tensors, NULL, NULL) == FL_INVALID &&
+           !strcmp(fl_error(), "gradients: must not be NULL"),
+       "%s", fl_error());
+    ok(fl_backward(NULL, &right.attention.asked, &right.attention.tensors, &right.gradients, NULL) == FL_INVALID, "%s",
+       fl_error());
+    backward_free(&right);
+}
+
+static void query(fl_library *library) {
+    struct backward made;
+    fl_support support = {.size = sizeof support};
+    backward_new(&made, problem_of(1, 1, 5, 5, 128));
+    ok(!fl_query_backward(library, &made.attention.asked, &support) && !strcmp(support.kernel, "attention/backward") &&
+           !support.workspace_bytes,
+       "%s: %s", support.kernel, support.config);
+    made.attention.asked.version = "attention/backward";
+    ok(fl_forward(library, &made.attention.asked, &made.attention.tensors, NULL) == FL_INVALID,
+       "no kernel of the forward pass: %s", fl_error());
+    backward_free(&made);
+}
+
+int main(void) {
+    fl_library *library;
+    if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
+    results(library);
+    strides(library);
+    zeros(library);
+    refusals(library);
+    query(library);
+    fl_close(library);
+    return tap_done();
+}
