@@ -385,6 +385,19 @@ __device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &str
 
 /* ---- the roles ---- */
 
+/* P of 64 keys, rounded. The first query of the block sees the keys up to `last`, from the CTA's first on. */
+template <backward_config cfg>
+__device__ __forceinline__ void compute_P(fragments<4> &rounded, uint32_t K, uint32_t Q, uint32_t lse,
+                                          const backward_args &args, int last) {
+    tiles<8> P;
+    wgmma_fence();
+    start_scores<cfg>(P, K, Q);
+    wgmma_wait_group<0>(P);
+    take_exponentials(P, args.softmax_scale * 1.44269504f, lse);
+    if (last < cfg.B_c - 1) mask(P, last, args.causal);
+    round_scores<cfg>(rounded, P);
+}
+
 /* Warpgroup 0: copies one block ahead, dQ of the block at hand. */
 template <backward_config cfg>
 __device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, const tensor_maps &maps,
@@ -437,16 +450,7 @@ __device__ __forceinline__ void multiply_keys(const backward_args &args, const p
         const uint32_t lse = at.lse + stage * 2 * of::row_bytes, delta = lse + of::row_bytes;
         fragments<4> of_P, of_dS;
         wait_for_phase(at.full + 8 * stage, phase);
-        {
-            tiles<8> P;
-            wgmma_fence();
-            start_scores<cfg>(P, at.K + own, Q);
-            wgmma_wait_group<0>(P);
-            take_exponentials(P, args.softmax_scale * 1.44269504f, lse);
-            const int last = args.causal ? first_last + block * cfg.B_r : last_key;
-            if (last < cfg.B_c - 1) mask(P, last, args.causal);
-            round_scores<cfg>(of_P, P);
-        }
+        compute_P<cfg>(of_P, at.K + own, Q, lse, args, args.causal ? first_last + block * cfg.B_r : last_key);
         tiles<8> dS;
         wgmma_fence();
         start_scores<cfg>(dS, at.V + own, dO);

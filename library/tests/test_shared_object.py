@@ -20,13 +20,14 @@ LIBRARY = ROOT / "lib/libflashladder.so"
 HEADER = ROOT / "include/flashladder.h"
 NAMES = {
     *("fl_abi", "fl_release", "fl_error", "fl_open", "fl_close", "fl_describe", "fl_device", "fl_kernel", "fl_query"),
-    *("fl_prepare", "fl_forward"),
+    *("fl_prepare", "fl_forward", "fl_query_backward", "fl_backward"),
 }
 # Of x86-64. A struct grows at its end alone, with FL_ABI.
 SIZES = {
     "fl_strides": 24,
     "fl_problem": 216,
     "fl_tensors": 104,
+    "fl_gradients": 120,
     "fl_support": 1600,
     "fl_kernel_info": 1184,
     "fl_description": 536,
