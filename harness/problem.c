@@ -367,15 +367,14 @@ static enum status check_backward(const struct problem *problem, const KernelCon
     const struct {
         bool asked;
         const char *sentence;
-    } rules[] = {
-        {problem->lse, "--lse: log-sum-exp is an input of the backward pass"},
-        {problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
-         "--layout: the backward pass takes contiguous tensors (bshd)"},
-        {problem->seq_q != problem->seq_k && !config->any_rows,
-         "--seq-q and --seq-k: take a config with the word any_length"},
-        {problem->causal && !config->causal, "--causal: take a config with the word causal"},
-        {problem->KV_heads != problem->heads && !config->grouped_heads,
-         "--kv-heads: take a config with the word grouped"}};
+    } rules[] = {{problem->lse, "--lse: log-sum-exp is an input of the backward pass"},
+                 {problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
+                  "--layout: the backward pass takes contiguous tensors (bshd)"},
+                 {problem->seq_q != problem->seq_k && !config->any_rows,
+                  "--seq-q and --seq-k: take a config with the word any_length"},
+                 {problem->causal && !config->causal, "--causal: take a config with the word causal"},
+                 {problem->KV_heads != problem->heads && !config->grouped_heads,
+                  "--kv-heads: take a config with the word grouped"}};
     if (served) return fail(failure, STATUS_USAGE, "%s: the backward pass does not take it", served);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked)
