@@ -24,5 +24,4 @@ bool backward_is_written(enum backward_memory what);
 
 backward_args backward_args_of(attention_args attention, const uint64_t addresses[N_BACKWARD]);
 
-
 #endif
