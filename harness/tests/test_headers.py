@@ -96,6 +96,7 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/emu.h": "const char *text",
     "emulator/check/orders.h": "int gaps",
     "emulator/check/cells.h": "const machine *m, const warp *w, int lane",
+    "emulator/machine/boxes.h": "machine *m, const bulk_copy *copy, row_function *move_row",
     "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
     "emulator/machine/lane_loop.h": None,
     "emulator/machine/mma.h": "double accumulator, const double *terms",
