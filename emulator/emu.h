@@ -119,6 +119,7 @@ typedef struct emu_launch {
     int delay_warp;           /* of each CTA: it waits before an instruction until nothing else can happen */
     int delay_line;           /* PTX line of that; 0 for none */
     bool wgmma_wait_per_warp; /* a wgmma.wait_group says nothing of the other three warps' reads of shared memory */
+    bool fence_behind_reads;  /* a bulk copy needs a fence.proxy.async behind ordinary reads of what it writes, too */
     uint64_t race_memory;     /* bytes that the search for races in global memory may take; 0 for 1 GiB */
     int threads;              /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
     uint64_t step_limit;      /* warp instructions of one CTA; 0 for the default of 4e9 */

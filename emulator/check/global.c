@@ -305,6 +305,16 @@ static void write_cell(machine *m, const warp *w, int lane, uint64_t address, gl
 
 /* ---- copies under way that read what is written ---- */
 
+static void report_map(machine *m, const warp *w, int lane, uint64_t address, const bulk_copy *copy) {
+    char where[160];
+    describe(m, address, where, sizeof where);
+    emu_report(m, EMU_ASYNC_IN_FLIGHT, copy->instruction, w, lane, copy->warp * LANES + copy->lane, address,
+               "This thread changes the tensor map at %s while a bulk copy may still use it.\n"
+               "A thread must first wait for the copy (%s), and tell this thread. Or let the next tensor have a map of "
+               "its own.",
+               where, copy->is_store ? "cp.async.bulk.wait_group.read" : "the phase of its mbarrier");
+}
+
 static void report_source(machine *m, const warp *w, int lane, uint64_t address, uint32_t instruction, uint32_t thread,
                           bool bulk) {
     char where[160];
@@ -321,6 +331,10 @@ static void check_bulk_sources(machine *m, const warp *w, int lane, uint64_t add
         machine *from = &m->cluster->ctas[rank];
         for (size_t i = 0; i < from->bulk_count; i++) {
             const bulk_copy *copy = &from->bulk[i];
+            if (emu_takes_map(copy, address, bytes)) {
+                report_map(m, w, lane, address, copy);
+                return;
+            }
             if (!emu_copies_from(from, copy, address, bytes)) continue;
             report_source(m, w, lane, address, copy->instruction, (uint32_t)(copy->warp * LANES + copy->lane), true);
             return;

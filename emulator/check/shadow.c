@@ -52,6 +52,7 @@ bool emu_shadow_create(machine *m) {
         m->proxy_fences = malloc(2 * threads * sizeof *m->proxy_fences);
         m->fence_knows = malloc(2 * threads * (threads + tail) * sizeof *m->fence_knows);
         complete &= m->async_reads && m->proxy_fences && m->fence_knows;
+        if (m->launch->fence_behind_reads) complete &= (m->read_generic = malloc(m->cell_count)) != NULL;
     }
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
@@ -68,6 +69,7 @@ void emu_shadow_free(machine *m) {
     free(m->warp_reads);
     free(m->async_reads);
     free(m->async_written);
+    free(m->read_generic);
     free(m->proxy_fences);
     free(m->fence_knows);
     for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
@@ -91,6 +93,7 @@ void emu_shadow_start_cta(machine *m) {
     if (m->async_reads) {
         memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
         memset(m->proxy_fences, 0, 2 * threads * sizeof *m->proxy_fences);
+        if (m->read_generic) memset(m->read_generic, 0, m->cell_count);
     }
     for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, m->clock_width * sizeof(uint32_t));
     emu_cluster_start_cta(m);
@@ -353,6 +356,7 @@ uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, 
             note_warp_read(m, w, who, cell, i, w->clock);
         else
             note_read(m, w, who, cell);
+        if (m->read_generic) m->read_generic[i] = true;
     }
     return undefined;
 }
@@ -525,8 +529,42 @@ void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, 
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
-    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &m->cells[i], i, stamp);
+    for (uint32_t i = first; i <= last; i++) {
+        note_warp_read(m, w, who, &m->cells[i], i, stamp);
+        if (m->read_generic) m->read_generic[i] = false;
+    }
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
+}
+
+/* A thread that read a cell, and whose read the async proxy does not see, and no race: that is reported as one.
+ * ALL_ORDERED where there is none. */
+static int unfenced_reader(const machine *m, const warp *w, int lane, uint32_t index) {
+    for (uint32_t k = 0; k < m->warp_count; k++) {
+        const warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + k];
+        for (uint32_t lanes = last->lanes; lanes; lanes &= lanes - 1) {
+            const uint32_t thread = k * LANES + (uint32_t)first_lane(lanes);
+            if (ordered(m, w, lane, thread, last->time) && !emu_proxy_sees(m, w, lane, thread, last->time, false))
+                return (int)thread;
+        }
+    }
+    return ALL_ORDERED;
+}
+
+void emu_check_async_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    int reader = ALL_ORDERED;
+    if (!m->read_generic) return;
+    for (uint32_t i = first_cell(m, address); i <= last_cell(m, address, bytes); i++) {
+        if (m->read_generic[i] && reader == ALL_ORDERED && (reader = unfenced_reader(m, w, lane, i)) != ALL_ORDERED)
+            emu_report(
+                m, EMU_MISSING_PROXY_FENCE, who_instruction(m->cells[i].read_who), w, lane, reader,
+                (i << m->cell_shift) + SHARED_BASE,
+                "This bulk copy writes shared memory at 0x%x through the async proxy, but an ordinary instruction "
+                "has read it, and no fence.proxy.async lies between: the copy may come first.\n"
+                "The thread that reads executes fence.proxy.async after it, and then the barrier that tells this "
+                "warp; or this thread executes it behind that barrier.",
+                (i << m->cell_shift) + SHARED_BASE);
+        m->read_generic[i] = false;
+    }
 }
 
 /* Of the mbarriers that a thread has initialised: a fence stands behind. */

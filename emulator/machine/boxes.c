@@ -75,3 +75,8 @@ bool emu_copies_from(machine *m, const bulk_copy *copy, uint64_t address, uint32
     if (overlaps(&write, info->address, size)) emu_each_row(m, copy, meet_row, &write);
     return write.met;
 }
+
+bool emu_takes_map(const bulk_copy *copy, uint64_t address, uint32_t bytes) {
+    const write_range write = {address, bytes, false};
+    return copy->map.info.rank && overlaps(&write, copy->map_at, EMU_TENSOR_MAP_BYTES);
+}

@@ -104,6 +104,7 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
         const tensor_map *map = map_at(m, w, lane, other);
         if (!map) return false;
         copy->map = *map;
+        copy->map_at = other;
         if (copy->map.info.rank != o->vector) {
             emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, other,
                        "The tensor map has %u dimensions, the instruction names %d.", copy->map.info.rank, o->vector);
@@ -234,6 +235,8 @@ static void issue_load(machine *m, const warp *w, bulk_copy *copy) {
     if (!note_mbarrier(m, w, copy)) return;
     if (m->checks) note_global(m, copy, false);
     if (m->checks && copy->source) emu_async_read_begins(m, w, copy->lane, copy->source, copy->bytes);
+    if (m->checks && copy->to == m && !copy->has_values)
+        emu_check_async_write(m, w, copy->lane, copy->shared, copy->bytes);
     if (m->checks) mark_target(m, w, copy);
     m->counts[copy->instruction].bytes += copy->bytes;
     bulk_copy *kept = new_copy(m);

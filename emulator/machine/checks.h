@@ -71,6 +71,8 @@ void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp)
  * warp that others must know to know that it is done. */
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp);
+/* A bulk copy that a lane starts writes what ordinary instructions have read: a proxy fence must lie between. */
+void emu_check_async_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* A fence.proxy.async of a thread: the async proxy sees what the thread knows of in a fenced_memory. */
 void emu_proxy_fence(machine *m, warp *w, uint32_t mask, unsigned memory);
 /* A fence.mbarrier_init of a thread: the async proxy sees the mbarriers that it has initialised. */

@@ -76,6 +76,7 @@ typedef struct async_copy {
 /* A bulk copy under way: cp.async.bulk and cp.async.bulk.tensor. */
 typedef struct bulk_copy {
     tensor_map map;     /* as it was when the copy was issued; without rank for one of `bytes` side by side */
+    uint64_t map_at;    /* its address */
     uint8_t *memory;    /* global, without a map, */
     uint64_t address;   /* and its address */
     uint32_t source;    /* in shared memory of the CTA that copies, else 0 */
@@ -385,6 +386,7 @@ typedef struct machine {
     proxy_fences *proxy_fences; /* of shared, then of global memory, by thread, and what each knew at its last one */
     uint32_t *fence_knows;      /* likewise */
     bool copies_arrive;         /* cp.async tell mbarriers that they have landed: they have clocks of their own */
+    uint8_t *read_generic;      /* by cell: an ordinary read was the last; likewise */
     uint8_t *async_written;     /* by cell: a landing, see shadow.c, of the last write; likewise */
     async_read *async_reads;    /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
     bulk_copy *bulk;            /* under way */

@@ -121,6 +121,8 @@ void emu_exec_tensor_field(machine *m, warp *w, const op *o, uint32_t mask) {
             continue;
         }
         if (!set_field(m, w, lane, address, o, slot64(w, o->r[1])[lane], &map.info)) continue;
+        if (m->checks && o->space == SPACE_GLOBAL)
+            emu_global_write(m, w, lane, address, EMU_TENSOR_MAP_BYTES, 0, (const uint8_t *)&map, bytes);
         memcpy(bytes, &map, sizeof map);
         note_write(m, w, lane, shared, bytes);
         m->changes++;

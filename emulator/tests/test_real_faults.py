@@ -32,7 +32,7 @@ def ptx(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(fault: Fault, ptx: Path, kind: str, *options: object) -> subprocess.CompletedProcess[str]:
     args = [word for spec in fault.args.split() for word in ("--arg", spec)]
     entry = f"{fault.name}_{kind}"
-    return ptxrun(ptx, "--entry", entry, "--grid", fault.grid, "--block", fault.block, *args, *options)
+    return ptxrun(ptx, "--entry", entry, "--grid", fault.grid, "--block", fault.block, *args, *fault.options, *options)
 
 
 @BY_NAME

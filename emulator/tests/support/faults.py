@@ -16,12 +16,22 @@ class Fault:
     block: int
     args: str  # as ptxrun takes them: TYPE:VALUE, out:TYPE:COUNT or buf:TYPE:COUNT[:ramp]
     grid: int = 1
+    options: tuple[str, ...] = ()  # of ptxrun
 
 
 FAULTS = [
     Fault("store_ring", "race", "another thread read", 128, "out:u32:512"),
     Fault("zero_state", "missing-proxy-fence", "no fence.proxy.async lies between", 128, "out:u32:128"),
     Fault("staged_copy", "async-in-flight", "a bulk copy may still read it", 32, "out:u32:256 buf:u32:256:ramp"),
+    Fault(
+        "stage_read",
+        "missing-proxy-fence",
+        "an ordinary instruction has read it",
+        32,
+        "out:u32:128 buf:u32:128:ramp",
+        options=("--fence-behind-reads",),
+    ),
+    Fault("next_tensor", "async-in-flight", "changes the tensor map", 32, "out:u32:64 buf:u32:32"),
     Fault("polled_copy", "missing-proxy-fence", "global memory", 32, "buf:u32:32 buf:u32:32 buf:i32:1", grid=2),
     Fault("lanes_arrive", "barrier-misuse", "more arrive than mbarrier.init said", 32, "out:u32:32 buf:u32:32:ramp"),
     Fault("histogram_rounds", "race", "another thread", 128, "out:u32:128"),

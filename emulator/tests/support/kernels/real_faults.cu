@@ -65,6 +65,41 @@ __device__ void fence_proxy_async() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+#define MAP_FIELD(map, field, type, operands, constraint, value)                                                       \
+    asm volatile("tensormap.replace.tile." field ".shared::cta.b1024." type " [%0], " operands                         \
+                 "%1;" ::"r"(shared_address(map)),                                                                     \
+                 constraint(value)                                                                                     \
+                 : "memory")
+
+/* A tensor of 32 words in a row, as one box: all fields of 128 bytes that are zeros. */
+__device__ void make_map(uint64_t *map, const void *tensor) {
+    MAP_FIELD(map, "global_address", "b64", "", "l", tensor);
+    MAP_FIELD(map, "rank", "b32", "", "n", 0);
+    MAP_FIELD(map, "box_dim", "b32", "0, ", "r", 32);
+    MAP_FIELD(map, "global_dim", "b32", "0, ", "r", 32);
+    MAP_FIELD(map, "element_stride", "b32", "0, ", "r", 1);
+    MAP_FIELD(map, "elemtype", "b32", "", "n", 2);
+    MAP_FIELD(map, "interleave_layout", "b32", "", "n", 0);
+    MAP_FIELD(map, "swizzle_mode", "b32", "", "n", 0);
+    MAP_FIELD(map, "fill_mode", "b32", "", "n", 0);
+}
+
+/* By all lanes: the copy in global memory, and that the copy engine sees it. */
+__device__ void publish_map(uint64_t *to, const uint64_t *from) {
+    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], "
+                 "128;" ::"l"(to),
+                 "r"(shared_address(from))
+                 : "memory");
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(to) : "memory");
+}
+
+__device__ void tensor_store(const uint64_t *map, const void *from) {
+    asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {%1}], [%2];" ::"l"(map), "r"(0),
+                 "r"(shared_address(from))
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
 /* ---- copies between shared and global memory ---- */
 
 /* All threads fill a buffer, one stores it and waits for that: the others do not know when to fill it again. */
@@ -117,6 +152,53 @@ __device__ void staged_copy(uint32_t *out, const uint32_t *in) {
     bulk_wait_read<0>();
 }
 FAULT(staged_copy, (uint32_t *out, const uint32_t *in), out, in)
+
+/* Threads read a stage, and tell the one that lets the copy engine fill it again. */
+template <bool repaired>
+__device__ void stage_read(uint32_t *out, const uint32_t *in) {
+    enum { WORDS = 32, BLOCKS = 4 };
+    __shared__ alignas(128) uint32_t stage[WORDS];
+    __shared__ uint64_t full, empty;
+    if (threadIdx.x == 0) {
+        mbarrier_init(&full, 1);
+        mbarrier_init(&empty, WORDS);
+    }
+    __syncthreads();
+    for (int i = 0; i < BLOCKS; i++) {
+        if (threadIdx.x == 0) {
+            if (i) mbarrier_wait(&empty, (i - 1) % 2);
+            mbarrier_arrive_expect_tx(&full, sizeof stage);
+            bulk_load(stage, in + i * WORDS, sizeof stage, &full);
+        }
+        __syncwarp();
+        mbarrier_wait(&full, i % 2);
+        out[i * WORDS + threadIdx.x] = stage[threadIdx.x];
+        if (repaired) fence_proxy_async();
+        mbarrier_arrive(&empty);
+    }
+}
+FAULT(stage_read, (uint32_t *out, const uint32_t *in), out, in)
+
+/* A tensor map in global memory becomes that of the next tensor while a store by it may be under way. */
+template <bool repaired>
+__device__ void next_tensor(uint32_t *out, uint64_t *map) {
+    __shared__ alignas(128) uint32_t tiles[2][32];
+    __shared__ alignas(128) uint64_t built[16];
+    for (int i = 0; i < 2; i++) {
+        tiles[i][threadIdx.x] = 100 * i + threadIdx.x;
+        if (threadIdx.x < 16) built[threadIdx.x] = 0;
+        fence_proxy_async();
+        __syncwarp();
+        if (threadIdx.x == 0) make_map(built, out + 32 * i);
+        if (repaired) bulk_wait_read<0>();
+        __syncwarp();
+        publish_map(map, built);
+        if (threadIdx.x == 0) tensor_store(map, tiles[i]);
+        __syncwarp();
+    }
+    bulk_wait_read<0>();
+}
+FAULT(next_tensor, (uint32_t *out, uint64_t *map), out, map)
 
 /* One CTA writes by ordinary stores and sets a flag. The other one polls it, and the copy engine reads. */
 template <bool repaired>
