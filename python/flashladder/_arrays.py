@@ -84,7 +84,8 @@ class Torch:
         wanted = q.requires_grad or k.requires_grad or v.requires_grad or (out is not None and out.requires_grad)
         if wanted and self.torch.is_grad_enabled():
             raise NotImplementedError(
-                "there is no backward: call it under torch.no_grad() or torch.inference_mode(), or detach() the tensors"
+                "flashladder.attention has no backward: flashladder.torch.attention has one; or call it under "
+                "torch.no_grad() or torch.inference_mode(), or detach() the tensors"
             )
 
     def current_stream(self, gpu: int) -> int:

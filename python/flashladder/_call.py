@@ -153,13 +153,13 @@ def problem(
     of_q = (batch, fields.get("total_q", seq_q), heads)
     of_k = (fields.get("n_pages", batch), fields.get("page_rows", fields.get("total_k", seq_k)), kv_heads)
     for name, sizes, steps in zip("qkvo", (of_q, of_k, of_k, of_q), strides):
-        setattr(made, name, Strides(*_read_steps(name, sizes, steps, d_head)))
+        setattr(made, name, Strides(*read_steps(name, sizes, steps, d_head)))
     for name, value in more:
         setattr(made, name, value)
     return made
 
 
-def _read_steps(name: str, sizes: Steps, steps: Steps, d_head: int) -> list[int]:
+def read_steps(name: str, sizes: Steps, steps: Steps, d_head: int) -> list[int]:
     """The steps with d_head for those that are not read. Three zeros would mean a contiguous tensor to the library."""
     read = [step if size > 1 else d_head for size, step in zip(sizes, steps)]
     if not any(read) and d_head:

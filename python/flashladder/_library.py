@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ABI = 3  # FL_ABI of the header that the structs below are written from
+ABI = 4  # FL_ABI of the header that the structs below are written from
 NAME = "flashladder.dll" if sys.platform == "win32" else "libflashladder.so"
 MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
@@ -99,6 +99,21 @@ class Tensors(ctypes.Structure):
     ]
 
 
+class Gradients(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("dout", ctypes.c_void_p),
+        ("dq", ctypes.c_void_p),
+        ("dk", ctypes.c_void_p),
+        ("dv", ctypes.c_void_p),
+        ("dq_strides", Strides),
+        ("dk_strides", Strides),
+        ("dv_strides", Strides),
+        ("deterministic", ctypes.c_int32),
+        ("unused", ctypes.c_int32),
+    ]
+
+
 class Support(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -162,6 +177,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "fl_kernel": (_STATUS, [_POINTER, _INT, _POINTER]),
     "fl_query": (_STATUS, [_POINTER, _POINTER, _POINTER]),
     "fl_forward": (_STATUS, [_POINTER, _POINTER, _POINTER, _POINTER]),
+    "fl_query_backward": (_STATUS, [_POINTER, _POINTER, _POINTER]),
+    "fl_backward": (_STATUS, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER]),
 }
 
 

@@ -6,7 +6,11 @@
     out = scaled_dot_product_attention(query, key, value, is_causal=True)  # [batch, heads, seq, d_head]
 
 The operator is torch.ops.flashladder.attention. It takes CUDA tensors where they lie, on the current stream, and CPU
-tensors in host memory. There is no backward: call it under torch.no_grad() or torch.inference_mode().
+tensors in host memory. Autograd has its gradients where d_head is 64 or 128, on an H100 or H200 or in host memory:
+
+    attention(q, k, v, causal=True).sum().backward()
+
+Sequences of several lengths, windows, sinks, soft caps and caches have none: call these under torch.no_grad().
 
     flashladder.torch.register()
     torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
@@ -21,13 +25,14 @@ from typing import Any, NoReturn, Optional
 import torch
 
 import flashladder
-from flashladder import _append, _arrays, _call, _serving
+from flashladder import _append, _arrays, _autograd, _call, _serving
 from flashladder._library import ARRAYS, Unavailable
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 NO_BACKWARD = (
-    "flashladder has no backward: call it under torch.no_grad() or torch.inference_mode(), or detach() its arguments"
+    "lengths, windows, sinks, soft caps and caches have no backward: call it under torch.no_grad() or "
+    "torch.inference_mode(), or detach() its arguments"
 )
 
 
@@ -108,14 +113,10 @@ def _fake(
     return _results(q, return_lse)
 
 
-def _backward(context: Any, *gradients: Any) -> None:
-    raise NotImplementedError(NO_BACKWARD)
-
-
 # torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version) -> (out, lse); lse is empty if unwanted.
 _operator = torch.library.custom_op("flashladder::attention", _attention, mutates_args=())
 _operator.register_fake(_fake)
-_operator.register_autograd(_backward)
+_operator.register_autograd(_autograd.derive, setup_context=_autograd.keep)
 
 
 # ---- several lengths, caches, windows, sinks and soft caps -----------------------------------------------------------
@@ -167,10 +168,14 @@ def _fake_serve(
     return out, torch.empty(shape if return_lse else (0,), dtype=torch.float32, device=q.device)
 
 
+def _no_backward(context: Any, *gradients: Any) -> None:
+    raise NotImplementedError(NO_BACKWARD)
+
+
 # torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse); lse is empty if unwanted.
 _serve_operator = torch.library.custom_op("flashladder::serve", _serve, mutates_args=())
 _serve_operator.register_fake(_fake_serve)
-_serve_operator.register_autograd(_backward)
+_serve_operator.register_autograd(_no_backward)
 
 
 OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse", "version")
@@ -184,7 +189,7 @@ def _is_eager(q: Any) -> bool:
 def _operate(
     q: Tensor, k: Tensor, v: Tensor, arrays: dict[str, Any], chosen: Any, most: tuple[int, int] = (0, 0)
 ) -> Any:
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if _autograd.is_wanted(q, k, v):
         raise NotImplementedError(NO_BACKWARD)
     left, right = chosen.window or (-1, -1)
     named = [arrays.get(name) for name in ARRAYS]
@@ -335,26 +340,31 @@ def attention(
 
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
+
+    Autograd differentiates it by q, k and v; log-sum-exp has no derivative. torch.use_deterministic_algorithms(True)
+    asks for gradients with the same bits in every run. NotImplementedError: no kernel computes the gradients.
     """
     if unknown:
         known = tuple(name for name in _arrays.OPTIONS if name not in ("out", "stream"))
         _call.refuse_unknown("attention", known, unknown)
     asked = (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)
-    if _is_eager(q):
+    _check_tensors(q=q, k=k, v=v)
+    differentiated = _autograd.is_wanted(q, k, v)
+    if _is_eager(q) and not differentiated:
         more: dict[str, Any] = dict(
             zip(("window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic"), asked, strict=True)
         )
         return flashladder.attention(
             q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version, **more
         )
-    _check_tensors(q=q, k=k, v=v)
     if any(one is not None for one in asked):
         chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
         return _operate(q, k, v, {"sinks": sinks, "seqlens_k": seqlens_k, "seqlens_q": seqlens_q}, chosen)
     causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise NotImplementedError(NO_BACKWARD)
-    out, lse = torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version)
+    if differentiated and _is_eager(q):
+        _check(q, k, v)
+        _autograd.check(q, k, v, causal, scale)
+    out, lse = torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse or differentiated, version)
     return (out, lse) if return_lse else out
 
 
@@ -399,12 +409,14 @@ SDPA = "_scaled_dot_product_flash_attention"
 
 
 class _Registration:
-    """The kernels in the place of PyTorch's flash attention, until remove()."""
+    """The kernels in the place of PyTorch's flash attention and of its backward pass, until remove()."""
 
     def __init__(self) -> None:
         self.original = torch.library.get_kernel(f"aten::{SDPA}", "CUDA")
+        self.original_backward = torch.library.get_kernel(f"aten::{SDPA}_backward", "CUDA")
         self.library = torch.library.Library("aten", "IMPL", "CUDA")
         self.library.impl(SDPA, self.forward, "CUDA", with_keyset=True)
+        self.library.impl(f"{SDPA}_backward", self.backward, "CUDA", with_keyset=True)
 
     def remove(self) -> None:
         self.library = None
@@ -439,13 +451,43 @@ class _Registration:
                 return out, lse, None, None, query.shape[2], key.shape[2], seed, offset, debug_mask
         return self.original.call_boxed(keyset, query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale)
 
+    def backward(
+        self,
+        keyset: Any,
+        grad_out: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        out: Tensor,
+        logsumexp: Tensor,
+        *more: Any,
+        scale: float | None = None,
+    ) -> Any:
+        """aten::_scaled_dot_product_flash_attention_backward: `more` begins with offsets and lengths, and then has
+        dropout_p and is_causal."""
+        dropout_p, is_causal = more[4:6]
+        inputs = (query, key, value, out)
+        if dropout_p == 0.0 and logsumexp.shape == query.shape[:3] and logsumexp.is_contiguous():
+            try:
+                found = _autograd.compute(
+                    *(tensor.transpose(1, 2) for tensor in (grad_out, *inputs)),
+                    logsumexp,
+                    is_causal,
+                    scale,
+                    torch.are_deterministic_algorithms_enabled(),
+                )
+            except (NotImplementedError, ValueError, Unavailable):
+                pass  # PyTorch's own kernel takes it, or says what is wrong
+            else:
+                return tuple(gradient.transpose(1, 2) for gradient in found)
+        return self.original_backward.call_boxed(keyset, grad_out, *inputs, logsumexp, *more, scale=scale)
+
 
 def register() -> None:
     """Names the kernels "flashladder" for torch.nn.attention.activate_flash_attention_impl (PyTorch 2.11 and newer).
 
-    Once activated they compute the forward pass wherever scaled_dot_product_attention chooses flash attention for CUDA
-    tensors. The backward pass stays PyTorch's own, which reads their output and log-sum-exp. What they do not serve
-    goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has or that the GPU has too little
+    Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses flash
+    attention for CUDA tensors. What they do not serve goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has or that the GPU has too little
     shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch computes by other
     operators: masks, nested tensors, varlen_attn, CPUs.
     """
