@@ -4,8 +4,8 @@
     python3 examples/train.py                  # both losses every 20 steps; status 1 where the curves part
     python3 examples/train.py losses.json      # and all of them as a file
 
-The model is a decoder of bytes, of the Markdown files of docs/. It trains in bfloat16 with AdamW: 300 steps on a GPU. In
-host memory flashladder runs on the emulator, so model and steps are small there.
+The model is a decoder of bytes, of the Markdown files of docs/. It trains in bfloat16 with AdamW: 300 steps on a GPU.
+In host memory flashladder runs on the emulator, so model and steps are small there.
 """
 
 from __future__ import annotations

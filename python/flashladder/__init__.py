@@ -6,7 +6,7 @@
     o = flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table)
 
 On a GPU the arrays are used where they lie, on the framework's current stream. NumPy arrays are copied to the GPU and
-back; without a GPU the emulator computes them, slowly. There is no backward.
+back; without a GPU the emulator computes them, slowly. flashladder.torch.attention has gradients.
 """
 
 from flashladder._arrays import attention

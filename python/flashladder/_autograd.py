@@ -72,7 +72,7 @@ def compute(
     wanted = problem_of(q, k, v, out, causal, scale)
     cuda = q.device.type == "cuda"
     workspace = torch.empty(_gradients.workspace_bytes(wanted), dtype=torch.uint8, device=q.device)
-    made = tuple(_like(tensor) for tensor in (q, k, v))
+    made = _like(q), _like(k), _like(v)
     _gradients.backward(
         wanted,
         q=q.data_ptr(),
@@ -87,7 +87,7 @@ def compute(
         deterministic=deterministic,
         stream=torch.cuda.current_stream(q.device).cuda_stream if cuda else 0,
     )
-    return made  # type: ignore[return-value]
+    return made
 
 
 # Its annotations become the operator's schema, read by every Python.

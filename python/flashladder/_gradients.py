@@ -16,7 +16,7 @@ from flashladder._library import LIBRARY, Gradients, Problem, Strides, Support, 
 
 
 def workspace_bytes(wanted: Problem) -> int:
-    """Bytes of device memory; 0 for host memory. NotImplementedError, Unavailable: no kernel computes these gradients."""
+    """Bytes of device memory; 0 for host memory. NotImplementedError, Unavailable: no kernel computes them."""
     support = Support(size=ctypes.sizeof(Support))
     check(LIBRARY.fl_query_backward(handle(), ctypes.addressof(wanted), ctypes.addressof(support)))
     return int(support.workspace_bytes)
@@ -43,9 +43,7 @@ def backward(
     """
     tensors = Tensors(size=ctypes.sizeof(Tensors), q=q, k=k, v=v, o=o, lse=lse, workspace=workspace)
     dq, dk, dv = gradients
-    made = Gradients(
-        size=ctypes.sizeof(Gradients), dout=dout, dq=dq, dk=dk, dv=dv, deterministic=bool(deterministic)
-    )
+    made = Gradients(size=ctypes.sizeof(Gradients), dout=dout, dq=dq, dk=dk, dv=dv, deterministic=bool(deterministic))
     of_q = (wanted.batch, wanted.seq_q, wanted.heads)
     of_k = (wanted.batch, wanted.seq_k, wanted.kv_heads)
     for name, sizes, steps in zip(("dq", "dk", "dv"), (of_q, of_k, of_k), strides):

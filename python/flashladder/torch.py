@@ -469,13 +469,9 @@ class _Registration:
         inputs = (query, key, value, out)
         if dropout_p == 0.0 and logsumexp.shape == query.shape[:3] and logsumexp.is_contiguous():
             try:
-                found = _autograd.compute(
-                    *(tensor.transpose(1, 2) for tensor in (grad_out, *inputs)),
-                    logsumexp,
-                    is_causal,
-                    scale,
-                    torch.are_deterministic_algorithms_enabled(),
-                )
+                dout, q, k, v, o = (tensor.transpose(1, 2) for tensor in (grad_out, *inputs))
+                ordered = torch.are_deterministic_algorithms_enabled()
+                found = _autograd.compute(dout, q, k, v, o, logsumexp, is_causal, scale, ordered)
             except (NotImplementedError, ValueError, Unavailable):
                 pass  # PyTorch's own kernel takes it, or says what is wrong
             else:
@@ -486,10 +482,11 @@ class _Registration:
 def register() -> None:
     """Names the kernels "flashladder" for torch.nn.attention.activate_flash_attention_impl (PyTorch 2.11 and newer).
 
-    Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses flash
-    attention for CUDA tensors. What they do not serve goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has or that the GPU has too little
-    shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch computes by other
-    operators: masks, nested tensors, varlen_attn, CPUs.
+    Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses
+    flash attention for CUDA tensors. What they do not serve goes to PyTorch's own kernel as before: dropout, sizes
+    of heads that no kernel has or that the GPU has too little shared memory for, strides that are no multiples of
+    16 bytes. They have no part in what PyTorch computes by other operators: masks, nested tensors, varlen_attn,
+    CPUs.
     """
     if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
         raise RuntimeError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: 2.11 or newer is needed")

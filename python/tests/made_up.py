@@ -71,6 +71,7 @@ class Recorded:
             ]
 
         self.last: Any = Call.in_dll(self.library.LIBRARY, "fake_last")
+        self.gradients: Any = library.Gradients.in_dll(self.library.LIBRARY, "fake_gradients")
         self.status: Any = ctypes.c_int.in_dll(self.library.LIBRARY, "fake_status")
 
     @contextlib.contextmanager

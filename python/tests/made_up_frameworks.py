@@ -73,6 +73,14 @@ class Tensor:
         swap[one], swap[other] = other, one
         return self.as_strided([self.shape[i] for i in swap], [self._stride[i] for i in swap])
 
+    def copy_(self, other: Tensor) -> Tensor:
+        assert self.shape == other.shape
+        self.copied = other
+        return self
+
+    def is_contiguous(self) -> bool:
+        return self._stride == strides_of(self.shape)
+
     def as_strided(self, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
         view = Tensor(self.shape, self.dtype, str(self.device))
         view.shape, view._stride, view._address = tuple(shape), tuple(stride), self._address
@@ -111,14 +119,15 @@ class Operator:
         self.name, self.function, self.mutates_args = name, function, mutates_args
         self.fake: Any = None
         self.backward: Any = None
+        self.setup_context: Any = None
         annotated = inspect.signature(function).parameters.values()
         assert all(one.annotation is not inspect.Parameter.empty for one in annotated), "the schema is made of them"
 
     def register_fake(self, fake: Any) -> None:
         self.fake = fake
 
-    def register_autograd(self, backward: Any) -> None:
-        self.backward = backward
+    def register_autograd(self, backward: Any, *, setup_context: Any = None) -> None:
+        self.backward, self.setup_context = backward, setup_context
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return self.function(*arguments, **options)
@@ -139,11 +148,16 @@ def made_up_torch() -> Any:
     torch: Any = ModuleType("torch")
     torch.__version__ = "0.1"
     torch.Tensor, torch.grad, torch.compiling = Tensor, True, False
-    for name in ("float16", "bfloat16", "float32", "int32", "uint64"):
+    for name in ("float16", "bfloat16", "float32", "int32", "uint8", "uint64"):
         setattr(torch, name, f"torch.{name}")
     torch.is_grad_enabled = lambda: torch.grad
+    torch.ordered = False
+    torch.are_deterministic_algorithms_enabled = lambda: torch.ordered
     torch.contiguous_format = "contiguous"
     torch.empty, torch.empty_like = _empty, _empty_like
+    torch.empty_strided = lambda shape, stride, *, dtype, device: _empty(shape, dtype=dtype, device=device).as_strided(
+        shape, stride
+    )
     torch.compiler = SimpleNamespace(is_compiling=lambda: torch.compiling)
     torch.cuda = SimpleNamespace(
         current_stream=lambda gpu: SimpleNamespace(cuda_stream=Stream.current + getattr(gpu, "index", gpu)),

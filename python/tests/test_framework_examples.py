@@ -34,6 +34,13 @@ def test_two_threads_serve_requests() -> None:
     assert "requests from 2 threads: 0 differ" in run("examples/two_streams.py")
 
 
+def test_a_model_trains_as_with_pytorchs_kernels(tmp_path: Path) -> None:
+    losses = tmp_path / "losses.json"
+    assert "mean of the last" in run("examples/train.py", str(losses))
+    ours, theirs = json.loads(losses.read_text()).values()
+    assert len(ours) == len(theirs) == 6 and ours[-1] < ours[0]
+
+
 def test_a_model_of_transformers() -> None:
     pytest.importorskip("transformers", reason="transformers is not installed, and make check does without it")
     assert "the logits agree" in run("examples/transformers_model.py")

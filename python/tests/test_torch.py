@@ -90,16 +90,89 @@ def test_what_sdpa_has_beyond_the_kernels_is_refused_by_name() -> None:
         fl.scaled_dot_product_attention(query, key, value)
 
 
-def test_there_is_no_backward() -> None:
-    q, k, v = tensors()
-    q.requires_grad_()
-    with pytest.raises(NotImplementedError, match="no backward"):
-        fl.attention(q, k, v)
-    with pytest.raises(NotImplementedError, match="no backward"):
+# ---- gradients -------------------------------------------------------------------------------------------------------
+
+
+def leaves(**sizes: Any) -> Any:
+    return [tensor.requires_grad_() for tensor in tensors(**sizes)]
+
+
+def gradients(function: Any, inputs: Any) -> Any:
+    torch.manual_seed(1)
+    out = function(*inputs)
+    return torch.autograd.grad(out, inputs, torch.randn(out.shape).bfloat16().to(out.device, out.dtype))
+
+
+def near(found: Any, expected: Any) -> bool:
+    """By the lengths of the vectors: the roundings of P, dS, O and the result."""
+    pairs = zip(found, expected, strict=True)
+    return all(
+        (one.double() - other).norm() < 1.2 * torch.finfo(one.dtype).eps / 2 * other.norm() for one, other in pairs
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_are_those_of_float64(dtype: Any, causal: bool) -> None:
+    inputs = leaves(rows=70, keys=90, dtype=dtype)
+    found = gradients(lambda q, k, v: fl.attention(q, k, v, causal=causal, scale=0.2), inputs)
+    twins = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    assert near(found, gradients(lambda q, k, v: reference(q, k, v, causal, 0.2)[0], twins))
+    assert [one.stride() for one in found] == [one.stride() for one in inputs]
+
+
+def test_heads_before_rows_are_differentiated_as_they_lie() -> None:
+    inputs = [tensor.detach().transpose(1, 2).contiguous().requires_grad_() for tensor in tensors(rows=40, keys=40)]
+    found = gradients(lambda q, k, v: fl.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), inputs)
+    twins = [tensor.detach().double().requires_grad_() for tensor in inputs]
+
+    def right(*heads_first: Any) -> Any:
+        return reference(*(one.transpose(1, 2) for one in heads_first), causal=True)[0].transpose(1, 2)
+
+    assert near(found, gradients(right, twins))
+    assert [one.stride() for one in found] == [one.stride() for one in inputs]
+
+
+def test_gradients_in_order_are_the_same_bits() -> None:
+    inputs, before = leaves(rows=200, keys=300), torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, second = (gradients(fl.attention, inputs) for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_opcheck_passes_with_gradients() -> None:
+    torch.library.opcheck(OPERATOR, (*leaves(), True, None, True, "best"))
+
+
+def test_compile_and_checkpoint_differentiate() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        return fl.attention(q * 2, k, v, causal=True) + 1
+
+    def call_again(q: Any, k: Any, v: Any) -> Any:
+        return checkpoint(call, q, k, v, use_reentrant=False)
+
+    inputs = leaves()
+    expected = gradients(call, inputs)
+    for other in (torch.compile(call, fullgraph=True, backend="aot_eager"), call_again):
+        assert all(torch.equal(*pair) for pair in zip(gradients(other, inputs), expected, strict=True))
+
+
+def test_what_has_no_gradients_is_refused() -> None:
+    q, k, v = leaves()
+    with pytest.raises(NotImplementedError, match="have no backward"):
+        fl.attention(q, k, v, window=(3, 0))
+    with pytest.raises(NotImplementedError, match=r"has no backward: flashladder\.torch\.attention has one"):
+        flashladder.attention(q, k, v)
+    with pytest.raises(NotImplementedError, match="reads log-sum-exp"):
         torch.ops.flashladder.attention(q, k, v)[0].sum().backward()
-    compiled = torch.compile(lambda q: fl.attention(q, k, v), backend="aot_eager")
-    with pytest.raises(NotImplementedError, match="no backward"):
-        compiled(q)
+    wide = [torch.zeros(1, 8, 1, 256, dtype=torch.float16, device=DEVICE, requires_grad=True) for _ in range(3)]
+    with pytest.raises(NotImplementedError, match="d_head 256: attention/backward is for 64, 128"):
+        fl.attention(*wide)
     with torch.no_grad():
         fl.attention(q, k, v)
 

@@ -114,7 +114,7 @@ def test_pytorchs_attention_runs_the_kernels(registered: Any) -> None:
         assert torch.equal(compiled(query), out)
 
 
-def test_pytorchs_backward_reads_what_the_kernels_leave(registered: Any) -> None:
+def test_the_backward_pass_is_that_of_the_kernels_too(registered: Any) -> None:
     inputs = [tensor.repeat_interleave(8 // tensor.shape[2], dim=2).requires_grad_() for tensor in tensors()]
     twins = [tensor.detach().clone().requires_grad_() for tensor in inputs]
     out = registered(*(tensor.transpose(1, 2) for tensor in inputs), is_causal=True).transpose(1, 2)

@@ -115,21 +115,6 @@ def test_the_operator_changes_no_argument_and_knows_its_results_without_memory(p
     ]
 
 
-def test_there_is_no_backward(made: Any, way: str) -> None:
-    for place in range(3):
-        arrays = tensors()
-        arrays[place].requires_grad = True
-        with pytest.raises(NotImplementedError, match=r"(there is|has) no backward"):
-            made.fl.attention(*arrays)
-        made.torch.grad = False
-        try:
-            made.fl.attention(*arrays)
-        finally:
-            made.torch.grad = True
-    with pytest.raises(NotImplementedError, match=r"flashladder has no backward: call it under torch.no_grad\(\)"):
-        made.operator.backward(None, None, None)
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

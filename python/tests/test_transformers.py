@@ -156,9 +156,25 @@ def test_what_the_kernels_lack_is_refused_by_name(
         call(model, tokens)
 
 
-def test_training_is_refused(model: Any, tokens: Any) -> None:
-    with pytest.raises(NotImplementedError, match="no backward"):
-        model(tokens)
+def test_a_model_has_the_gradients_that_it_has_with_sdpa(model: Any, tokens: Any) -> None:
+    def learnt() -> list[Any]:
+        model.zero_grad()
+        model(tokens, labels=tokens).loss.backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    ours = learnt()
+    model.set_attn_implementation("sdpa")
+    theirs = learnt()
+    model.set_attn_implementation(NAME)
+    model.zero_grad()
+    assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_training_with_what_has_no_gradients_is_refused(model: Any, tokens: Any) -> None:
+    padding = torch.ones_like(tokens)
+    padding[0, -3:] = 0
+    with pytest.raises(NotImplementedError, match="have no backward"):
+        model(tokens, attention_mask=padding)
     model.config.attention_dropout = model.model.layers[0].self_attn.attention_dropout = 0.1
     try:
         with torch.no_grad(), pytest.raises(NotImplementedError, match=r"dropout of 0\.1"):

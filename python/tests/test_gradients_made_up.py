@@ -1,0 +1,168 @@
+"""flashladder.torch on made-up PyTorch: what its gradients hand to the library, and what has none.
+
+test_torch.py asks the real one for results, where it is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from made_up import Recorded
+from made_up_frameworks import Tensor, made_up_torch
+
+SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
+UNSUPPORTED = 3
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture(scope="module")
+def made(package: Recorded) -> Iterator[Any]:
+    torch = made_up_torch()
+    with package.on(torch=torch) as load:
+        yield SimpleNamespace(torch=torch, fl=load("torch"), operators=torch.ops.flashladder)
+
+
+def tensors(device: str = "cuda:1") -> list[Tensor]:
+    return [Tensor(shape, "bfloat16", device) for shape in (SHAPE, KV_SHAPE, KV_SHAPE)]
+
+
+class Context:
+    """What autograd keeps from the forward to the backward pass."""
+
+    def mark_non_differentiable(self, *marked: Tensor) -> None:
+        self.marked = marked
+
+    def save_for_backward(self, *saved: Tensor) -> None:
+        self.saved_tensors = saved
+
+
+def differentiated(made: Any, arrays: list[Tensor], *options: Any) -> tuple[Context, Tensor, Tensor, Tensor]:
+    """The operator as autograd calls it, its results and a gradient by the first."""
+    context, inputs = Context(), (*arrays, *options)
+    out, lse = made.operators.attention(*inputs)
+    made.operators.attention.setup_context(ctx=context, inputs=inputs, output=(out, lse))
+    return context, out, lse, Tensor(SHAPE, "bfloat16", str(arrays[0].device))
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("compiling", [False, True])
+def test_a_call_that_is_differentiated_keeps_log_sum_exp(
+    package: Recorded, made: Any, place: int, compiling: bool
+) -> None:
+    arrays = tensors()
+    arrays[place].requires_grad, made.torch.compiling = True, compiling
+    try:
+        out = made.fl.attention(*arrays)
+    finally:
+        made.torch.compiling = False
+    assert type(out) is Tensor and package.last.tensors.lse
+    made.torch.grad = False
+    try:
+        made.fl.attention(*arrays)
+    finally:
+        made.torch.grad = True
+    assert not package.last.tensors.lse
+
+
+def test_what_has_no_gradients_is_said_before_anything_runs(package: Recorded, made: Any) -> None:
+    arrays, calls = tensors(), package.last.calls
+    arrays[0].requires_grad = True
+    package.status.value = UNSUPPORTED
+    try:
+        with pytest.raises(NotImplementedError, match="told to fail"):
+            made.fl.attention(*arrays)
+    finally:
+        package.status.value = 0
+    assert package.last.calls == calls
+    with pytest.raises(NotImplementedError, match="lengths, windows, sinks, soft caps and caches have no backward"):
+        made.fl.attention(*arrays, window=(3, 0))
+    with pytest.raises(NotImplementedError, match="lengths, windows, sinks, soft caps and caches have no backward"):
+        made.operators.serve.backward(None, None, None)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_backward_call_hands_everything_on(package: Recorded, made: Any, ordered: bool) -> None:
+    arrays = tensors()
+    context, out, lse, dout = differentiated(made, arrays, True, 0.25, True, "best")
+    made.torch.ordered = ordered
+    try:
+        *gradients, causal, scale, return_lse, version = made.operators.attention.backward(context, dout, None)
+    finally:
+        made.torch.ordered = False
+    problem, given, asked = package.last.problem, package.last.tensors, package.gradients
+    assert (problem.causal, problem.scale, problem.heads, problem.kv_heads) == (1, 0.25, 4, 2)
+    inputs = [given.q, given.k, given.v, given.o, given.lse, asked.dout]
+    assert inputs == [one.data_ptr() for one in (*arrays, out, lse, dout)]
+    assert [asked.dq, asked.dk, asked.dv] == [one.data_ptr() for one in gradients]
+    assert [one.shape for one in gradients] == [SHAPE, KV_SHAPE, KV_SHAPE]
+    assert (asked.dk_strides.batch, asked.dk_strides.seq, asked.dk_strides.head) == (7 * 128, 128, 64)
+    assert asked.deterministic == ordered and given.workspace and package.last.stream == 0x5001
+    assert (causal, scale, return_lse, version) == (None,) * 4 and context.marked == (lse,)
+
+
+def test_host_memory_has_no_workspace(package: Recorded, made: Any) -> None:
+    context, _, _, dout = differentiated(made, tensors("cpu"), False, None, True, "best")
+    made.operators.attention.backward(context, dout, None)
+    assert package.last.tensors.workspace is None and package.last.stream is None
+
+
+def test_log_sum_exp_is_needed(made: Any) -> None:
+    context, _, _, dout = differentiated(made, tensors(), False, None, False, "best")
+    with pytest.raises(NotImplementedError, match="the backward pass reads log-sum-exp, and return_lse is False"):
+        made.operators.attention.backward(context, dout, None)
+
+
+def test_strides(package: Recorded, made: Any) -> None:
+    """A gradient lies as its tensor, where a kernel takes that; dout is copied where it lies in another way than O."""
+    q = Tensor((2, 4, 5, 64), "bfloat16", "cuda:1").transpose(1, 2)
+    k = Tensor(KV_SHAPE, "bfloat16", "cuda:1").as_strided(KV_SHAPE, (0, 128, 64, 1))
+    context, out, _, _ = differentiated(made, [q, k, tensors()[2]], False, None, True, "best")
+    dout = Tensor((2, 4, 5, 64), "bfloat16", "cuda:1").transpose(1, 2)
+    dq, dk, *_ = made.operators.attention.backward(context, dout, None)
+    assert dq.stride() == q.stride() and dk.stride() == (7 * 128, 128, 64, 1)
+    assert package.gradients.dq_strides.seq == 64 and package.gradients.dk_strides.batch == 7 * 128
+    assert package.gradients.dout != dout.data_ptr() and out.stride() == (5 * 256, 256, 64, 1)
+
+
+def test_the_operator_of_the_gradients_knows_its_results_without_memory(package: Recorded, made: Any) -> None:
+    calls, operator = package.last.calls, made.operators.attention_backward
+    arrays = tensors("meta")
+    found = operator.fake(arrays[0], *arrays, arrays[0], Tensor((2, 4, 5), "float32", "meta"), False, None, False)
+    assert [one.shape for one in found] == [SHAPE, KV_SHAPE, KV_SHAPE] and package.last.calls == calls
+    assert operator.name == "flashladder::attention_backward" and tuple(operator.mutates_args) == ()
+
+
+# ---- in the place of PyTorch's own -----------------------------------------------------------------------------------
+
+
+def test_it_takes_the_place_of_the_backward_pass_of_flash_attention(package: Recorded, made: Any) -> None:
+    made.fl.register()
+    made.torch.originals.clear()
+    registration = made.torch.implementations["flashladder"]()
+    name = "_scaled_dot_product_flash_attention_backward"
+    assert registration.library.functions[name] == (registration.backward, "CUDA", True)
+    query, key, value, out, dout = (
+        Tensor((2, heads, rows, 64), "bfloat16", "cuda:1") for heads, rows in ((4, 5), (2, 7), (2, 7), (4, 5), (4, 5))
+    )
+    lse = Tensor((2, 4, 5), "float32", "cuda:1")
+    more = (None, None, 5, 7, 0.0, True, "seed", "offset")
+    gradients = registration.backward("keys", dout, query, key, value, out, lse, *more, scale=0.5)
+    assert [one.shape for one in gradients] == [query.shape, key.shape, value.shape] and not made.torch.originals
+    problem = package.last.problem
+    assert (problem.causal, problem.scale, problem.seq_q, problem.seq_k, problem.heads) == (1, 0.5, 5, 7, 4)
+    assert package.gradients.dq_strides.head == 5 * 64
+    dropped = (None, None, 5, 7, 0.1, True, "seed", "offset")
+    assert registration.backward("keys", dout, query, key, value, out, lse, *dropped, scale=0.5) == "PyTorch's own"
+    package.status.value = UNSUPPORTED
+    try:
+        assert registration.backward("keys", dout, query, key, value, out, lse, *more) == "PyTorch's own"
+    finally:
+        package.status.value = 0
+    assert [one[0] for one in made.torch.originals] == [f"aten::{name}"] * 2
