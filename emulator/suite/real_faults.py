@@ -9,6 +9,7 @@ import ctypes
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from support.faults import FAULTS, SOURCE, Fault  # noqa: E402
 TOOLS = ("memcheck", "synccheck", "racecheck")
 KINDS = ("faulty", "repaired")
 FOUND, HUNG = 99, 124  # exit statuses: of the sanitizer when it reports, of a run that was stopped
-SECONDS = 120  # for a kernel that hangs
+SECONDS = 40  # for a kernel that hangs
+AT_ONCE = 8  # runs: most of their time is the start of a process
 MACHINE = "machine.txt"
 SUMMARY = re.compile(r"^========= (?:ERROR|RACECHECK) SUMMARY: (\d+) ", re.M)
 TYPES = {"u32": np.uint32, "i32": np.int32, "f32": np.float32}
@@ -81,15 +83,20 @@ def run(nvcc: str, results: Path) -> None:
     (results / MACHINE).write_text(f"{gpu}, {version[1] if version else 'unknown version'}\n", encoding="utf-8")
     ptx = results / "real_faults.ptx"
     subprocess.run([nvcc, "-std=c++17", "-O3", "-lineinfo", "-arch=compute_90a", "-ptx", "-o", ptx, SOURCE], check=True)
-    kernels = [f"{fault.name}_{kind}" for fault in FAULTS for kind in KINDS]
-    for number, kernel in enumerate(kernels, 1):
-        print(f"{number}/{len(kernels)} {kernel}", file=sys.stderr)
-        for tool in TOOLS:
-            watched = [sys.executable, __file__, "launch", str(ptx), kernel]
-            command = ["timeout", str(SECONDS), "compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND)]
-            done = subprocess.run([*command, *watched], capture_output=True, text=True, check=False)
-            text = f"status {done.returncode}\n{done.stdout}{done.stderr}"
-            (results / f"{kernel}.{tool}.txt").write_text(text, encoding="utf-8")
+    runs = [(f"{fault.name}_{kind}", tool) for fault in FAULTS for kind in KINDS for tool in TOOLS]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for number, done in enumerate(pool.map(lambda one: watch(ptx, *one, results), runs), 1):
+            print(f"{number}/{len(runs)} {done}", file=sys.stderr)
+
+
+def watch(ptx: Path, kernel: str, tool: str, results: Path) -> str:
+    """One kernel under one tool, written to its file; the file's name."""
+    watched = [sys.executable, __file__, "launch", str(ptx), kernel]
+    command = ["timeout", str(SECONDS), "compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND)]
+    done = subprocess.run([*command, *watched], capture_output=True, text=True, check=False)
+    path = results / f"{kernel}.{tool}.txt"
+    path.write_text(f"status {done.returncode}\n{done.stdout}{done.stderr}", encoding="utf-8")
+    return path.name
 
 
 # ---- the page ----
