@@ -21,6 +21,7 @@ from support.faults import FAULTS, SOURCE, Fault  # noqa: E402
 TOOLS = ("memcheck", "synccheck", "racecheck")
 KINDS = ("faulty", "repaired")
 FOUND, HUNG = 99, 124  # exit statuses: of the sanitizer when it reports, of a run that was stopped
+FAILED, LAUNCH_FAILED = 1, "cuCtxSynchronize returned 719"  # the GPU itself stopped the kernel
 SECONDS = 40  # for a kernel that hangs
 AT_ONCE = 8  # runs: most of their time is the start of a process
 MACHINE = "machine.txt"
@@ -103,11 +104,13 @@ def watch(ptx: Path, kernel: str, tool: str, results: Path) -> str:
 
 
 def verdict(path: Path) -> str:
-    """Reported, silent or hung; leaves with the file's name where the run was none."""
+    """Reported, silent, hung or failed; leaves with the file's name where the run was none."""
     first, _, text = path.read_text(encoding="utf-8").partition("\n")
     status, summary = int(first.removeprefix("status ")), SUMMARY.search(text)
     if status == HUNG:
         return "hung"
+    if status == FAILED and LAUNCH_FAILED in text:
+        return "launch failed"
     if not summary or status not in (0, FOUND) or (status == FOUND) != (int(summary[1]) > 0):
         raise SystemExit(f"{path} is no finished run of compute-sanitizer: status {status}, {text[-300:].strip()!r}")
     return "reported" if status == FOUND else "silent"
@@ -122,7 +125,7 @@ def cell(fault: Fault, results: Path) -> str:
     for kind, paths in files.items():
         verdicts = {tool: verdict(path) for tool, path in zip(TOOLS, paths, strict=True)}
         loud = [
-            tool if found == "reported" else f"{tool} hung" for tool, found in verdicts.items() if found != "silent"
+            tool if found == "reported" else f"{tool} {found}" for tool, found in verdicts.items() if found != "silent"
         ]
         said.append(f"{kind}: {', '.join(loud) or 'silent'}")
     return "; ".join(said)

@@ -76,15 +76,18 @@ def made_up(folder: Path, kernel: str, **said: tuple[int, str]) -> None:
         (folder / f"{kernel}.{tool}.txt").write_text(f"status {status}\n{words}")
 
 
+def column_of(page: Path) -> dict[str, str]:
+    return dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (.*) \|$", page.read_text(), re.M))
+
+
 def written(folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, str], str]:
     """The script's end, the column by kernel, and the table's heading."""
     page = folder / "page.md"
     page.write_text(PAGE.read_text())
     done = subprocess.run([sys.executable, SCRIPT, "write", folder, page], capture_output=True, text=True)
-    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (.*) \|$", page.read_text(), re.M)
     heading = re.search(r"^\| kernel .*$", page.read_text(), re.M)
     assert heading
-    return done, dict(rows), heading[0]
+    return done, column_of(page), heading[0]
 
 
 def test_the_column_is_written_from_the_sanitizer_s_outputs(tmp_path: Path) -> None:
@@ -95,10 +98,14 @@ def test_the_column_is_written_from_the_sanitizer_s_outputs(tmp_path: Path) -> N
     (tmp_path / "barrier_in_branch_faulty.racecheck.txt").write_text("status 124\n========= COMPUTE-SANITIZER\n")
     made_up(tmp_path, "barrier_in_branch_repaired", racecheck=(99, RACE))
     made_up(tmp_path, "warp_list_faulty", racecheck=(99, RACE))  # its repaired kernel did not run
+    stopped = "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\ncuCtxSynchronize returned 719\n"
+    made_up(tmp_path, "lanes_arrive_faulty", racecheck=(1, stopped))
+    made_up(tmp_path, "lanes_arrive_repaired")
     done, column, heading = written(tmp_path)
     assert done.returncode == 0 and list(column) == [fault.name for fault in FAULTS], done.stderr
     assert column.pop("sum_of_one") == "faulty: racecheck; repaired: silent"
     assert column.pop("barrier_in_branch") == "faulty: synccheck, racecheck hung; repaired: racecheck"
+    assert column.pop("lanes_arrive") == "faulty: racecheck launch failed; repaired: silent"
     assert set(column.values()) == {"not run"}
     assert heading.endswith("compute-sanitizer on a GPU (NVIDIA H200, 2025.4.0) |")
 
@@ -118,7 +125,7 @@ def test_a_run_that_was_none_is_no_verdict(status: int, text: str, tmp_path: Pat
     made_up(tmp_path, "sum_of_one_repaired")
     done, column, _ = written(tmp_path)
     assert done.returncode == 1 and "sum_of_one_faulty.racecheck.txt is no finished run" in done.stderr
-    assert set(column.values()) == {"not run"}
+    assert column == column_of(PAGE)
 
 
 @pytest.mark.parametrize(("kernel", "status"), [("barrier_in_branch_faulty", 1), ("maximum_scratch_repaired", 0)])
