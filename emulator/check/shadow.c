@@ -83,6 +83,7 @@ void emu_shadow_start_cta(machine *m) {
     for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
     m->base = m->settled = 0;
     m->undefined_cells = false;
+    m->checked = (checked_write){0};
     m->now = 1;
     if (!m->clocks) return;
     size_t threads = (size_t)m->warp_count * LANES;
@@ -508,12 +509,26 @@ static void report_unset(machine *m, const warp *w, int lane, uint32_t address) 
                address);
 }
 
+/* Whether a cell says what one did that the same lane has just found in order, as those side by side do that one copy
+ * wrote: what a lane knows it goes on to know. */
+static bool is_like_last(machine *m, const warp *w, int lane, uint32_t index) {
+    const shadow_cell *cell = &m->cells[index];
+    const checked_write own = {cell->write_time, cell->write_who, (uint32_t)(w->index * LANES + lane) + 1,
+                               m->async_written[index]};
+    if (!memcmp(&own, &m->checked, sizeof own)) return true;
+    const bool defined = own.time < TIME_REMOTE && !(own.who & WHO_UNDEFINED);
+    if (defined && (own.time <= m->base || written_before(m, w, lane, index)) && !is_unfenced(m, w, lane, cell))
+        m->checked = own;
+    return false;
+}
+
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
+        if (is_like_last(m, w, lane, i)) continue;
         if (cell->write_time > m->settled && slow_read(m, w, lane, at, 1u << m->cell_shift, i))
             report_unset(m, w, lane, at);
         if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);

@@ -265,6 +265,11 @@ typedef struct remote_cells {
     remote_access *last;   /* [CTAs of the cluster][warps]: the last access of each warp */
 } remote_cells;
 
+/* A write of shared memory that lies before what a thread does, and whose landing; thread: 1 + its number. */
+typedef struct checked_write {
+    uint32_t time, who, thread, landing;
+} checked_write;
+
 /* who: instruction (20 bits), thread (10 bits), and two flags. */
 #define WHO_MANY_LANES 0x40000000u
 #define WHO_MANY_WARPS 0x80000000u
@@ -368,6 +373,7 @@ typedef struct machine {
     uint32_t settled;     /* base, or 0 where an undefined value was stored: writes up to it need no look */
     bool undefined_cells; /* an undefined value was stored */
     undefined stored;     /* the last of them */
+    checked_write checked;
     uint32_t *clocks;     /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
     uint32_t clock_width; /* the threads, the engines and, in a cluster, the warps of all its CTAs */
     uint32_t engines;     /* clocks of what works beside the warps, see cells.h; 0 where there are none */
