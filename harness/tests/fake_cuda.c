@@ -1091,6 +1091,23 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     return 0;
 }
 
+/* A kernel of a backward pass: it is written down. */
+static CUresult keep_backward(CUfunction function, void **parameters, CUstream stream, CUcontext context) {
+    const enum dtype dtype = strstr(function->name, "L5dtype15E") ? BF16 : FP16;
+    struct fake_launch launch = {.symbol = function->name,
+                                 .stream = stream,
+                                 .device = context->device,
+                                 .captured = (uintptr_t)stream > 2 && stream->graph,
+                                 .backward = *(backward_args *)parameters[0]};
+    launch.inputs = launch.backward.attention;
+    launch.inputs.O = (void *)(uintptr_t)launch.backward.dO;
+    if (strstr(function->name, "11tensor_maps")) take_maps(&launch.inputs, parameters[1], dtype);
+    pthread_mutex_lock(&lock);
+    log_kept.launches[log_kept.n_launches++ % FAKE_LAUNCHES] = launch;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters,
                         void **extra) {
@@ -1103,6 +1120,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (context != function->context) return 400; /* CUDA_ERROR_INVALID_HANDLE */
     if (!grid_x || !grid_y || !grid_z || !block_x || block_x > 1024 || shared_bytes > (unsigned)function->shared_bytes)
         return 1; /* CUDA_ERROR_INVALID_VALUE */
+    if (strstr(function->name, "13backward_args")) return keep_backward(function, parameters, stream, context);
     if (strstr(function->name, "flash_forward")) {
         const enum dtype dtype = strstr(function->name, "L5dtype15E") ? BF16 : FP16;
         const bool maps = strstr(function->name, "11tensor_maps") != NULL;
@@ -1135,8 +1153,11 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (!result && is_general(function)) {
         pthread_mutex_lock(&lock);
         log_kept.launches[log_kept.n_launches++ % FAKE_LAUNCHES] =
-            (struct fake_launch){function->name, stream, context->device, (uintptr_t)stream > 2 && stream->graph,
-                                 op.general.attention.tickets};
+            (struct fake_launch){.symbol = function->name,
+                                 .stream = stream,
+                                 .device = context->device,
+                                 .captured = (uintptr_t)stream > 2 && stream->graph,
+                                 .tickets = op.general.attention.tickets};
         pthread_mutex_unlock(&lock);
     }
     return result;

@@ -2,17 +2,20 @@
 #ifndef FL_TESTS_FAKE_CUDA_H
 #define FL_TESTS_FAKE_CUDA_H
 
+#include "common/backward.h"
 #include "runtime/cuda_driver.h"
 
 #include <stdint.h>
 
-/* A launch of a kernel with attention_args. */
+/* A launch of a kernel with attention_args, or of one of a backward pass, which computes nothing. */
 struct fake_launch {
     const char *symbol;
     CUstream stream;
     int device;
     int captured;
     const int32_t *tickets;
+    backward_args backward; /* of a backward pass */
+    attention_args inputs;  /* of its kernel with tensor maps: the strides are those of the maps */
 };
 
 enum { FAKE_LAUNCHES = 256 };

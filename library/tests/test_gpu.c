@@ -682,6 +682,99 @@ static void failures(void) {
     cuda.cuStreamDestroy_v2(stream);
 }
 
+/* ---- gradients ---- */
+
+static fl_gradients gradients_on(const struct problem *problem, fl_tensors *tensors, int64_t workspace_bytes) {
+    const size_t of_Q = (size_t)problem_bytes(problem, TENSOR_Q), of_K = (size_t)problem_bytes(problem, TENSOR_K);
+    tensors->workspace = (void *)(uintptr_t)on_gpu(&cuda, NULL, (size_t)workspace_bytes);
+    return (fl_gradients){.size = sizeof(fl_gradients),
+                          .dout = (const void *)(uintptr_t)on_gpu(&cuda, NULL, of_Q),
+                          .dq = (void *)(uintptr_t)on_gpu(&cuda, NULL, 2 * of_Q),
+                          .dk = (void *)(uintptr_t)on_gpu(&cuda, NULL, of_K),
+                          .dv = (void *)(uintptr_t)on_gpu(&cuda, NULL, of_K)};
+}
+
+static void free_gradients(struct attention *attention, const fl_gradients *gradients) {
+    const void *const all[] = {gradients->dout, gradients->dq, gradients->dk, gradients->dv,
+                               attention->tensors.workspace};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) cuda.cuMemFree_v2((CUdeviceptr)(uintptr_t)all[i]);
+    attention->tensors.workspace = NULL;
+    free_on(attention);
+}
+
+/* What the kernels of a pass are given, each launched once and in their order. */
+static void launches_of_gradients(const struct attention *attention, const fl_gradients *gradients, CUstream stream,
+                                  int64_t workspace_bytes) {
+    static const char *const names[] = {"row_sums", "flash_backward", "round_dQ"};
+    const struct fake_log *const log = fake_log();
+    for (int i = 0; i < 3; i++) {
+        const struct fake_launch *const one = &log->launches[(log->n_launches - 3 + i) % FAKE_LAUNCHES];
+        ok(strstr(one->symbol, names[i]) && one->stream == stream, "launch %d is %s, in the stream", i, one->symbol);
+        const backward_args *const args = &one->backward;
+        ok(args->dO == gradients->dout && args->dQ == gradients->dq && args->dK == gradients->dk &&
+               args->dV == gradients->dv && args->attention.LSE == attention->tensors.lse,
+           "it has the tensors");
+        const char *const workspace = attention->tensors.workspace;
+        ok((const char *)args->delta == workspace && (const char *)args->sums > workspace &&
+               (const char *)args->turns > (const char *)args->sums &&
+               (const char *)args->turns < workspace + workspace_bytes,
+           "parts of the workspace");
+        ok(args->attention.Q_strides.seq == gradients->dq_strides.seq, "the strides are those of the gradients");
+        if (i == 1) ok(one->inputs.Q_strides.seq == attention->asked.heads * attention->asked.d_head, "maps: of Q");
+    }
+}
+
+static void gradients_of_device_memory(fl_library *library) {
+    struct problem problem = small_problem();
+    problem.lse = true;
+    struct attention attention = attention_on(0, problem, NULL);
+    const CUstream stream = stream_of(0);
+    fl_support support = {.size = sizeof support};
+    ok(!fl_query_backward(library, &attention.asked, &support) && support.workspace_bytes > 0, "%d bytes: %s",
+       (int)support.workspace_bytes, support.kernel);
+    cuda.cuCtxSetCurrent(contexts[0]);
+    fl_gradients gradients = gradients_on(&problem, &attention.tensors, support.workspace_bytes);
+    cuda.cuCtxSetCurrent(NULL);
+    gradients.dq_strides = (fl_strides){.batch = 8 * 320, .seq = 320, .head = 80};
+    gradients.deterministic = 1;
+    ok(!fl_backward(library, &attention.asked, &attention.tensors, &gradients, stream) && !current(), "in a stream: %s",
+       fl_error());
+    launches_of_gradients(&attention, &gradients, stream, support.workspace_bytes);
+    const fl_tensors right = attention.tensors;
+    attention.tensors.workspace = NULL;
+    ok(fl_backward(library, &attention.asked, &attention.tensors, &gradients, stream) == FL_INVALID,
+       "no workspace: refused");
+    says(fl_error(), "workspace: must be", "what is needed");
+    attention.tensors = right;
+    void *const dq = gradients.dq;
+    gradients.dq = attention.inputs.tensors[TENSOR_Q];
+    ok(fl_backward(library, &attention.asked, &attention.tensors, &gradients, stream) == FL_INVALID,
+       "memory of the host: refused");
+    says(fl_error(), "dq ", "which");
+    gradients.dq = dq;
+    gradients.dq_strides.seq = 12;
+    ok(fl_backward(library, &attention.asked, &attention.tensors, &gradients, stream) == FL_INVALID,
+       "a stride of 24 bytes: refused");
+    says(fl_error(), "dq_strides.seq 12: must be a positive multiple of 8 elements", "which");
+    free_gradients(&attention, &gradients);
+    cuda.cuStreamDestroy_v2(stream);
+}
+
+static void gradients_of_host_memory(fl_library *library) {
+    struct problem problem = small_problem();
+    struct attention attention;
+    problem.lse = true;
+    attention_new(&attention, problem);
+    uint16_t dq[2 * 5 * 64], dk[9 * 64], dv[9 * 64];
+    fl_gradients gradients = {
+        .size = sizeof gradients, .dout = attention.memory[TENSOR_Q], .dq = dq, .dk = dk, .dv = dv};
+    const int64_t held = fake_log()->held_bytes;
+    const int launches = fake_log()->n_launches;
+    ok(!fl_backward(library, &attention.asked, &attention.tensors, &gradients, NULL), "host memory: %s", fl_error());
+    ok(fake_log()->n_launches == launches + 3 && fake_log()->held_bytes == held, "three launches, nothing is kept");
+    attention_free(&attention);
+}
+
 int main(void) {
     fl_library *library;
     fl_description description = {.size = sizeof description};
@@ -707,6 +800,8 @@ int main(void) {
     prepared(library);
     eight_threads();
     host_memory(library);
+    gradients_of_device_memory(library);
+    gradients_of_host_memory(library);
     ranked(library);
     other_gpus();
     static_shared_memory();
