@@ -176,6 +176,24 @@ def test_every_barrier_and_every_wait_is_missed(version: str) -> None:
     assert found.count(set()) == IMPLIED.get(version, 0), found
 
 
+def in_order(version: str) -> BackwardConfig:
+    return next(config for config in configs(version) if config.in_order)
+
+
+def test_a_turn_that_is_not_passed_on_is_reported() -> None:
+    text = ptx_of(GRADIENTS).read_text()
+    kept = re.sub(r"st\.release\.gpu\.global\.s32 [^;]*;", "", text)
+    assert kept != text and findings_of(kept, in_order(GRADIENTS), (1,)) == {"livelock"}
+
+
+@pytest.mark.long
+def test_every_barrier_and_every_wait_is_missed_in_order_too() -> None:
+    """But the barrier before a turn is passed on: what is added late is added all the same, in another order."""
+    config = in_order(GRADIENTS)
+    found = [findings_of(text, config, (0, 1, 2, 3)) for text in broken(ptx_of(GRADIENTS).read_text(), config.symbol())]
+    assert found.count(set()) == IMPLIED[GRADIENTS] + 1, found
+
+
 # ---- the executables -------------------------------------------------------------------------------------------------
 
 
