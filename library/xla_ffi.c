@@ -78,13 +78,9 @@ typedef struct call {
     char version[32];
 } call;
 
-static xla_error *read_tensors(const xla_frame *frame, call *call) {
-    const xla_buffer *q = tensor(&frame->arguments, 0, DIMS), *k = tensor(&frame->arguments, 1, DIMS),
-                     *v = tensor(&frame->arguments, 2, DIMS), *o = tensor(&frame->results, 0, DIMS),
-                     *lse = tensor(&frame->results, 1, DIMS - 1);
-    if (!q || !k || !v || !o || frame->arguments.count != 3 || frame->results.count != (lse ? 2 : 1))
-        return error(frame, XLA_INVALID_ARGUMENT,
-                     "flashladder takes q, k and v of 4 dimensions and gives o and, if asked, log-sum-exp of 3");
+/* From q, k, v, o and log-sum-exp, which may be NULL. */
+static xla_error *read_shapes(const xla_frame *frame, const xla_buffer *q, const xla_buffer *k, const xla_buffer *v,
+                              const xla_buffer *o, const xla_buffer *lse, call *call) {
     if ((q->type != XLA_F16 && q->type != XLA_BF16) || k->type != q->type || v->type != q->type || o->type != q->type)
         return error(frame, XLA_INVALID_ARGUMENT, "q, k, v and o must be all float16 or all bfloat16");
     if (!same_dims(k, v) || !same_dims(q, o) || q->dims[0] != k->dims[0] || q->dims[3] != k->dims[3] || !fits(q) ||
@@ -111,6 +107,39 @@ static xla_error *read_tensors(const xla_frame *frame, call *call) {
     return NULL;
 }
 
+static xla_error *read_tensors(const xla_frame *frame, call *call) {
+    const xla_buffer *q = tensor(&frame->arguments, 0, DIMS), *k = tensor(&frame->arguments, 1, DIMS),
+                     *v = tensor(&frame->arguments, 2, DIMS), *o = tensor(&frame->results, 0, DIMS),
+                     *lse = tensor(&frame->results, 1, DIMS - 1);
+    if (!q || !k || !v || !o || frame->arguments.count != 3 || frame->results.count != (lse ? 2 : 1))
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "flashladder takes q, k and v of 4 dimensions and gives o and, if asked, log-sum-exp of 3");
+    return read_shapes(frame, q, k, v, o, lse, call);
+}
+
+/* What a call of the gradients has beside the call. */
+static xla_error *read_gradients(const xla_frame *frame, call *call, fl_gradients *gradients, int64_t *workspace) {
+    const xla_buffer *in[5], *out[3], *lse = tensor(&frame->arguments, 5, DIMS - 1),
+                                      *room = tensor(&frame->results, 3, 1);
+    bool there = lse && room && room->type == XLA_F32 && frame->arguments.count == 6 && frame->results.count == 4;
+    for (int i = 0; i < 5; i++) there = (in[i] = tensor(&frame->arguments, i, DIMS)) && there;
+    for (int i = 0; i < 3; i++) there = (out[i] = tensor(&frame->results, i, DIMS)) && there;
+    if (!there)
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "flashladder takes dout, q, k, v and o of 4 dimensions and log-sum-exp of 3, and gives dq, dk, dv "
+                     "and a workspace of float32");
+    xla_error *const wrong = read_shapes(frame, in[1], in[2], in[3], in[4], lse, call);
+    if (wrong) return wrong;
+    for (int i = 0; i < 3; i++) there = same_dims(in[1 + i], out[i]) && in[1]->type == out[i]->type && there;
+    if (!there || !same_dims(in[0], in[4]) || in[0]->type != in[4]->type)
+        return error(frame, XLA_INVALID_ARGUMENT, "gradients must have the shapes and the type of q, k, v and o");
+    *gradients = (fl_gradients){
+        .size = sizeof *gradients, .dout = in[0]->data, .dq = out[0]->data, .dk = out[1]->data, .dv = out[2]->data};
+    call->tensors.workspace = room->data;
+    *workspace = (int64_t)sizeof(float) * room->dims[0];
+    return NULL;
+}
+
 static xla_error *read_attributes(const xla_frame *frame, call *call) {
     const int32_t *causal = scalar(frame, "causal", XLA_S32);
     const float *scale = scalar(frame, "scale", XLA_F32);
@@ -128,17 +157,44 @@ static xla_error *read_attributes(const xla_frame *frame, call *call) {
     return NULL;
 }
 
+/* What a call needs beside its arguments: the library, and the stream of XLA for device memory. */
+static xla_error *begin(const xla_frame *frame, fl_memory memory, xla_get_stream *stream) {
+    *stream = (xla_get_stream){.size = sizeof *stream, .context = frame->context};
+    xla_error *const wrong = memory == FL_DEVICE_MEMORY ? frame->api->get_stream(stream) : NULL;
+    if (wrong) return wrong;
+    pthread_once(&shared.once, open_shared);
+    return shared.library ? NULL : error(frame, XLA_UNAVAILABLE, "flashladder: %s", shared.why);
+}
+
 static xla_error *attend(const xla_frame *frame, fl_memory memory) {
     call call;
+    xla_get_stream stream;
     xla_error *wrong = read_tensors(frame, &call);
     if (!wrong) wrong = read_attributes(frame, &call);
+    if (!wrong) wrong = begin(frame, memory, &stream);
     if (wrong) return wrong;
     call.problem.memory = memory;
-    xla_get_stream stream = {.size = sizeof stream, .context = frame->context};
-    if (memory == FL_DEVICE_MEMORY && (wrong = frame->api->get_stream(&stream))) return wrong;
-    pthread_once(&shared.once, open_shared);
-    if (!shared.library) return error(frame, XLA_UNAVAILABLE, "flashladder: %s", shared.why);
     const fl_status status = fl_forward(shared.library, &call.problem, &call.tensors, stream.stream);
+    return status ? failed(frame, status) : NULL;
+}
+
+static xla_error *differentiate(const xla_frame *frame, fl_memory memory) {
+    call call;
+    fl_gradients gradients;
+    fl_support support = {.size = sizeof support};
+    xla_get_stream stream;
+    int64_t workspace = 0;
+    xla_error *wrong = read_gradients(frame, &call, &gradients, &workspace);
+    if (!wrong) wrong = read_attributes(frame, &call);
+    if (!wrong) wrong = begin(frame, memory, &stream);
+    if (wrong) return wrong;
+    call.problem.memory = memory;
+    call.problem.version = NULL; /* it chose what computed O */
+    fl_status status = fl_query_backward(shared.library, &call.problem, &support);
+    if (!status && workspace < support.workspace_bytes)
+        return error(frame, XLA_INVALID_ARGUMENT, "the workspace has %lld bytes: must have %lld", (long long)workspace,
+                     (long long)support.workspace_bytes);
+    if (!status) status = fl_backward(shared.library, &call.problem, &call.tensors, &gradients, stream.stream);
     return status ? failed(frame, status) : NULL;
 }
 
@@ -157,15 +213,24 @@ static bool tell_version(const xla_frame *frame) {
     return false;
 }
 
-static xla_error *handle(const xla_frame *frame, fl_memory memory) {
+static xla_error *handle(const xla_frame *frame, fl_memory memory,
+                         xla_error *(*compute)(const xla_frame *, fl_memory)) {
     if (tell_version(frame) || frame->stage != XLA_EXECUTE) return NULL;
-    return attend(frame, memory);
+    return compute(frame, memory);
 }
 
 xla_error *fl_xla_ffi_attention(xla_frame *frame) {
-    return handle(frame, FL_DEVICE_MEMORY);
+    return handle(frame, FL_DEVICE_MEMORY, attend);
 }
 
 xla_error *fl_xla_ffi_attention_host(xla_frame *frame) {
-    return handle(frame, FL_HOST_MEMORY);
+    return handle(frame, FL_HOST_MEMORY, attend);
+}
+
+xla_error *fl_xla_ffi_backward(xla_frame *frame) {
+    return handle(frame, FL_DEVICE_MEMORY, differentiate);
+}
+
+xla_error *fl_xla_ffi_backward_host(xla_frame *frame) {
+    return handle(frame, FL_HOST_MEMORY, differentiate);
 }

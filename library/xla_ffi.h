@@ -146,6 +146,11 @@ xla_error *fl_xla_ffi_attention(xla_frame *frame);
 /* The handler for arrays in host memory: it returns when O is complete. */
 xla_error *fl_xla_ffi_attention_host(xla_frame *frame);
 
+/* Likewise of the gradients: from dout, q, k, v, o and log-sum-exp to dq, dk and dv, and a workspace of float32. Since
+ * FL_ABI 4. */
+xla_error *fl_xla_ffi_backward(xla_frame *frame);
+xla_error *fl_xla_ffi_backward_host(xla_frame *frame);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

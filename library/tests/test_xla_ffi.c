@@ -136,6 +136,57 @@ static void test_result(void) {
     free(c);
 }
 
+/* The gradients of a call: what fl_backward() itself computes. */
+static void test_gradients(void) {
+    static uint16_t dout[ROWS * HEADS * D], dq[ROWS * HEADS * D], dk[KEYS * D], dv[KEYS * D];
+    static uint16_t right_dq[ROWS * HEADS * D], right_dk[KEYS * D], right_dv[KEYS * D];
+    static float room[1];
+    call *c = new_call();
+    if (fl_xla_ffi_attention_host(&c->frame)) abort();
+    for (int i = 0; i < ROWS * HEADS * D; i++) dout[i] = (uint16_t)(0x2c00 + i * 41 % 2048);
+    int64_t words = sizeof room / sizeof *room;
+    xla_buffer more[] = {c->buffers[3], c->buffers[0], c->buffers[1], c->buffers[2], c->buffers[4]};
+    void *const data[] = {dout, dq, dk, dv, room};
+    for (int i = 0; i < 5; i++) more[i].data = data[i];
+    more[4].rank = 1, more[4].dims = &words;
+    void *arguments[] = {&more[0], &c->buffers[0], &c->buffers[1], &c->buffers[2], &c->buffers[3], &c->buffers[4]};
+    void *results[] = {&more[1], &more[2], &more[3], &more[4]};
+    int kinds[6];
+    for (int i = 0; i < 6; i++) kinds[i] = XLA_BUFFER;
+    c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 6, .kinds = kinds, .values = arguments};
+    c->frame.results = (xla_values){.size = sizeof(xla_values), .count = 4, .kinds = kinds, .values = results};
+    ok(!fl_xla_ffi_backward_host(&c->frame), "gradients of a call in host memory: %s", message);
+    const fl_problem problem = {.size = sizeof problem,
+                                .memory = FL_HOST_MEMORY,
+                                .device = -1,
+                                .batch = 1,
+                                .heads = HEADS,
+                                .kv_heads = 1,
+                                .seq_q = ROWS,
+                                .seq_k = KEYS,
+                                .d_head = D,
+                                .causal = c->causal,
+                                .scale = c->scale};
+    const fl_tensors tensors = {.size = sizeof tensors, .q = c->q, .k = c->k, .v = c->v, .o = c->o, .lse = c->lse};
+    const fl_gradients gradients = {
+        .size = sizeof gradients, .dout = dout, .dq = right_dq, .dk = right_dk, .dv = right_dv};
+    fl_library *library;
+    ok(!fl_open(FL_AUTO, &library) && !fl_backward(library, &problem, &tensors, &gradients, NULL), "fl_backward: %s",
+       fl_error());
+    fl_close(library);
+    ok(!memcmp(dk, right_dk, sizeof dk) && !memcmp(dv, right_dv, sizeof dv), "they are what fl_backward computes");
+    bool any = false;
+    for (int i = 0; i < ROWS * HEADS * D; i++) any = any || dq[i];
+    ok(any && !memcmp(dq, right_dq, sizeof dq), "dq, too");
+    c->frame.results.count = 3;
+    ok(fl_xla_ffi_backward_host(&c->frame) && code == XLA_INVALID_ARGUMENT && strstr(message, "and a workspace"), "%s",
+       message);
+    c->frame.results.count = 4;
+    more[1].dims = c->k_dims;
+    ok(fl_xla_ffi_backward_host(&c->frame) && strstr(message, "gradients must have the shapes"), "%s", message);
+    free(c);
+}
+
 /* The strings of XLA have no zero byte. Nothing is called between these calls, so what the first wrote on the stack is
  * still behind the name of the second. */
 static void test_end_of_version(void) {
@@ -247,6 +298,7 @@ static void test_errors(void) {
 int main(void) {
     test_registration();
     test_result();
+    test_gradients();
     test_end_of_version();
     test_errors();
     return tap_done();

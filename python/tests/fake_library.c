@@ -110,6 +110,14 @@ void *fl_xla_ffi_attention_host(void *frame) {
     return frame;
 }
 
+void *fl_xla_ffi_backward(void *frame) {
+    return frame;
+}
+
+void *fl_xla_ffi_backward_host(void *frame) {
+    return frame;
+}
+
 fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream) {
     const size_t without_arrays = offsetof(fl_tensors, cu_seqlens_q);
     if (!library || problem->size != sizeof *problem) return FL_INVALID;

@@ -225,12 +225,12 @@ def made_up_jax() -> Any:
         jax.static["jit"] = tuple(static_argnums)
         return function
 
-    class custom_jvp:
+    class custom_vjp:
         def __init__(self, function: Any, *, nondiff_argnums: Sequence[int]) -> None:
-            self.function, jax.static["jvp"] = function, tuple(nondiff_argnums)
+            self.function, jax.static["vjp"] = function, tuple(nondiff_argnums)
 
-        def defjvp(self, derivative: Any) -> None:
-            jax.derivative = derivative
+        def defvjp(self, keep: Any, backward: Any) -> None:
+            jax.keep, jax.backward = keep, backward
 
         def __call__(self, *arguments: Any) -> Any:
             return self.function(*arguments)
@@ -239,7 +239,7 @@ def made_up_jax() -> Any:
         register_ffi_target=register_ffi_target, pycapsule=lambda function: ("capsule", function), ffi_call=ffi_call
     )
     jax.ShapeDtypeStruct = lambda shape, dtype: SimpleNamespace(shape=shape, dtype=dtype)
-    jax.jit, jax.custom_jvp = jit, custom_jvp
+    jax.jit, jax.custom_vjp = jit, custom_vjp
     return jax
 
 

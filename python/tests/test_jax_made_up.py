@@ -35,6 +35,8 @@ def test_both_back_ends_have_a_handler(package: Recorded, made: Any) -> None:
     assert made.jax.targets == {
         ("flashladder_attention", "CUDA"): ("capsule", library.fl_xla_ffi_attention),
         ("flashladder_attention", "cpu"): ("capsule", library.fl_xla_ffi_attention_host),
+        ("flashladder_backward", "CUDA"): ("capsule", library.fl_xla_ffi_backward),
+        ("flashladder_backward", "cpu"): ("capsule", library.fl_xla_ffi_backward_host),
     }
 
 
@@ -57,12 +59,19 @@ def test_what_is_not_asked_for_is_not_handed_on(made: Any) -> None:
 
 def test_what_is_no_array_is_known_to_jit(made: Any) -> None:
     """The numbers of the arguments behind q, k and v."""
-    assert made.jax.static == {"jit": (3, 4, 5, 6), "jvp": (3, 4, 5, 6)}
+    assert made.jax.static == {"jit": (3, 4, 5, 6), "vjp": (3, 4, 5, 6)}
 
 
-def test_there_is_no_derivative(made: Any) -> None:
-    with pytest.raises(NotImplementedError, match=r"flashladder has no derivative: keep it outside of jax\.grad"):
-        made.jax.derivative(1, 2)
+def test_gradients_are_asked_of_an_operation_of_their_own(made: Any) -> None:
+    shapes = (2, 70, 4, 64), (2, 90, 2, 64), (2, 90, 2, 64)
+    q, k, v = (np.zeros(shape, np.float16).view(Array) for shape in shapes)
+    outputs, kept = made.jax.keep(q, k, v, True, 0.5, False, "best")
+    assert [one.shape for one in outputs] == [q.shape]
+    gradients = made.jax.backward(True, 0.5, False, "best", kept, [q])
+    name, _, arrays, attributes = made.jax.calls[-1]
+    assert name == "flashladder_backward" and [one.shape for one in gradients] == list(shapes)
+    assert [one.shape for one in arrays] == [shapes[0], *shapes, shapes[0], (2, 4, 70)]
+    assert (attributes["causal"], attributes["scale"], attributes["version"]) == (1, 0.5, "best")
 
 
 @pytest.mark.parametrize(
