@@ -451,11 +451,13 @@ static uint32_t *knows_at_fence(const machine *m, const warp *w, int lane, bool 
 bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
     uint32_t self = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
     const struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
+    if (m->proxy_fences[global * threads + self].next && knows_at_fence(m, w, lane, global)[thread] >= stamp)
+        return true;
     for (int i = 0; i < FENCES; i++) {
         uint32_t fence = its->stamps[i];
         if (fence >= stamp && fence && ordered(m, w, lane, thread, fence)) return true;
     }
-    return m->proxy_fences[global * threads + self].next && knows_at_fence(m, w, lane, global)[thread] >= stamp;
+    return false;
 }
 
 /* The same of a store to shared memory by a thread of another CTA. */
@@ -509,17 +511,17 @@ static void report_unset(machine *m, const warp *w, int lane, uint32_t address) 
                address);
 }
 
-/* Whether a cell says what one did that the same lane has just found in order, as those side by side do that one copy
- * wrote: what a lane knows it goes on to know. */
-static bool is_like_last(machine *m, const warp *w, int lane, uint32_t index) {
+/* Whether the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
+ * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
+static bool is_in_order(machine *m, const warp *w, int lane, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     const checked_write own = {cell->write_time, cell->write_who, (uint32_t)(w->index * LANES + lane) + 1,
                                m->async_written[index]};
     if (!memcmp(&own, &m->checked, sizeof own)) return true;
-    const bool defined = own.time < TIME_REMOTE && !(own.who & WHO_UNDEFINED);
-    if (defined && (own.time <= m->base || written_before(m, w, lane, index)) && !is_unfenced(m, w, lane, cell))
-        m->checked = own;
-    return false;
+    if (own.time >= TIME_REMOTE || own.who & WHO_UNDEFINED || is_unfenced(m, w, lane, cell)) return false;
+    if (own.time > m->base && !written_before(m, w, lane, index)) return false;
+    m->checked = own;
+    return true;
 }
 
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
@@ -528,7 +530,7 @@ void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
-        if (is_like_last(m, w, lane, i)) continue;
+        if (is_in_order(m, w, lane, i)) continue;
         if (cell->write_time > m->settled && slow_read(m, w, lane, at, 1u << m->cell_shift, i))
             report_unset(m, w, lane, at);
         if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);
@@ -597,11 +599,9 @@ static void note_proxy_fence(machine *m, const warp *w, int lane, bool global) {
     uint32_t *knows = knows_at_fence(m, w, lane, global), *row = row_of(m, w, lane);
     memcpy(knows, row, threads * sizeof *knows);
     memcpy(knows + threads, tail_of(m, row), tail_count(m) * sizeof *knows);
-    for (uint32_t t = 0; t < threads; t++) {
-        bool own_warp = t / LANES == (uint32_t)w->index;
-        if (knows[t] < m->base) knows[t] = m->base;
-        if (own_warp && knows[t] < w->synced) knows[t] = w->synced;
-    }
+    for (uint32_t t = 0; t < threads; t++) knows[t] = knows[t] < m->base ? m->base : knows[t];
+    for (uint32_t t = (uint32_t)w->index * LANES; t < ((uint32_t)w->index + 1) * LANES; t++)
+        knows[t] = knows[t] < w->synced ? w->synced : knows[t];
     knows[thread] = w->clock;
 }
 
