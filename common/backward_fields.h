@@ -39,8 +39,8 @@ RULE(B_c, cfg.B_c >= 16 && cfg.B_c <= 128 && cfg.B_c % 16 == 0, "must be a multi
 RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 12, "must be from 1 to 12")
 RULE(in_order, !cfg.in_order || cfg.dQ_sums, "must be off without dq_sums: no two CTAs add to one dQ")
 RULE(stages, cfg.stages != 1, "must be 0 or at least 2: one block is copied while another is read")
-RULE(any_rows, !cfg.any_rows || (cfg.dQ_sums && cfg.tensor_copies),
-     "must be off without dq_sums and tensor: the copy engine fills up the last block")
+RULE(any_rows, !cfg.any_rows || cfg.dQ_sums, "must be off without dq_sums: dQ of a last block has room there")
+RULE(any_rows, !cfg.any_rows || cfg.tensor_copies, "must be off without tensor: the copy engine fills up a last block")
 RULE(tensor_copies, !cfg.tensor_copies || cfg.instruction == WGMMA, "must be off without wgmma")
 /* clang-format on */
 
