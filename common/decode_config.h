@@ -13,13 +13,25 @@
 
 #include "common/config.h"
 
+#ifndef __cplusplus
+/* In C a configuration is a KernelConfig, which has no place of this name: it takes that of a word of the ladder. */
+#define e4m3_cache split_tail
+#endif
+
 typedef struct decode_config {
 #define FIELD(type, name, word, help) type name;
 #include "common/decode_fields.h"
 } decode_config;
 
+/* What the functions below take: on the host a configuration is a KernelConfig. */
+#ifdef __cplusplus
+typedef decode_config decode_shape;
+#else
+typedef KernelConfig decode_shape;
+#endif
+
 /* Keys of a warp in a KV block: it has 16 of B_r rows. */
-FL_CONFIG_FN int decode_warp_keys(const KernelConfig *config) {
+FL_CONFIG_FN int decode_warp_keys(const decode_shape *config) {
     return config->B_c * config->B_r / 16 / config->n_warps;
 }
 
@@ -27,26 +39,26 @@ FL_CONFIG_FN int decode_warp_keys(const KernelConfig *config) {
 enum { DECODE_PAGE_KEYS = 16 };
 
 /* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away. */
-FL_CONFIG_FN int decode_threads(const KernelConfig *config) {
+FL_CONFIG_FN int decode_threads(const decode_shape *config) {
     return 32 * (config->n_warps + (config->n_warps == 8 ? 4 : 1));
 }
 
 /* The ring of K and V blocks, two places of Q, the warps' sums of O in rows with 8 floats of padding, their m and l,
  * and what 1024 bytes hold: mbarriers and places of pieces. Tiles begin at multiples of 1024 bytes. */
-FL_CONFIG_FN int decode_smem_bytes(const KernelConfig *config) {
-    const int KV = config->stages * 4 * config->B_c * config->d_head;
+FL_CONFIG_FN int decode_smem_bytes(const decode_shape *config) {
+    const int KV = config->stages * (config->e4m3_cache ? 2 : 4) * config->B_c * config->d_head;
     const int Q = 4 * config->B_r * config->d_head;
     const int rows = 16 * config->n_warps;
     return 1024 + KV + Q + 4 * rows * (config->d_head + 8) + 8 * rows + 1024;
 }
 
 /* Blocks of rows of each KV head. */
-FL_CONFIG_FN int64_t decode_row_blocks(const KernelConfig *config, const attention_args *args) {
+FL_CONFIG_FN int64_t decode_row_blocks(const decode_shape *config, const attention_args *args) {
     return ((int64_t)args->seq_q * (args->heads / args->KV_heads) + config->B_r - 1) / config->B_r;
 }
 
 /* KV blocks that a KV head's row blocks read, all sequences together. */
-FL_CONFIG_FN int64_t decode_KV_blocks(const KernelConfig *config, const attention_args *args) {
+FL_CONFIG_FN int64_t decode_KV_blocks(const decode_shape *config, const attention_args *args) {
     const int64_t of_rows = ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
     return args->batch * decode_row_blocks(config, args) * (of_rows > 1 ? of_rows : 1);
 }
@@ -56,27 +68,27 @@ FL_CONFIG_FN int64_t decode_KV_blocks(const KernelConfig *config, const attentio
 enum { DECODE_COUNTERS = 1024 };
 
 /* CTAs of each KV head: all that the GPU runs at a time, as long as each has a KV block. */
-FL_CONFIG_FN int64_t decode_shares(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+FL_CONFIG_FN int64_t decode_shares(const decode_shape *config, const attention_args *args, int64_t multiprocessors) {
     const int64_t at_once = multiprocessors < DECODE_COUNTERS ? multiprocessors : DECODE_COUNTERS;
     const int64_t most = at_once / args->KV_heads > 1 ? at_once / args->KV_heads : 1;
     const int64_t blocks = decode_KV_blocks(config, args);
     return blocks < most ? blocks : most;
 }
 
-FL_CONFIG_FN int64_t decode_ctas(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
+FL_CONFIG_FN int64_t decode_ctas(const decode_shape *config, const attention_args *args, int64_t multiprocessors) {
     return args->KV_heads * decode_shares(config, args, multiprocessors);
 }
 
 /* Log-sum-exp and O of the parts behind them, in so many places: two for each CTA, or one for each part of a size. Two
  * or more CTAs of a KV head are at most as many as there are words; of one CTA each there are no parts. */
-FL_CONFIG_FN int64_t decode_part_bytes(const KernelConfig *config, int64_t places, int64_t rows) {
+FL_CONFIG_FN int64_t decode_part_bytes(const decode_shape *config, int64_t places, int64_t rows) {
     return places * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
 }
-FL_CONFIG_FN int64_t decode_parts(const KernelConfig *config, const attention_args *args, int64_t split_keys) {
+FL_CONFIG_FN int64_t decode_parts(const decode_shape *config, const attention_args *args, int64_t split_keys) {
     const int64_t parts = (args->seq_k + split_keys - 1) / split_keys;
     return parts * args->KV_heads * args->batch * decode_row_blocks(config, args);
 }
-FL_CONFIG_FN int64_t decode_workspace_bytes(const KernelConfig *config, const attention_args *args,
+FL_CONFIG_FN int64_t decode_workspace_bytes(const decode_shape *config, const attention_args *args,
                                             int64_t multiprocessors, int64_t split_keys) {
     const int64_t shares = decode_shares(config, args, multiprocessors), ctas = args->KV_heads * shares;
     const int64_t rows = (int64_t)args->seq_q * (args->heads / args->KV_heads);
@@ -84,7 +96,7 @@ FL_CONFIG_FN int64_t decode_workspace_bytes(const KernelConfig *config, const at
     return 4 * DECODE_COUNTERS + decode_part_bytes(config, places, rows);
 }
 
-FL_CONFIG_FN launch_shape decode_launch_shape(const KernelConfig *config, const attention_args *args,
+FL_CONFIG_FN launch_shape decode_launch_shape(const decode_shape *config, const attention_args *args,
                                               int64_t multiprocessors) {
     const launch_shape shape = {(uint32_t)decode_ctas(config, args, multiprocessors), 1, 1,
                                 (uint32_t)decode_threads(config), (uint32_t)decode_smem_bytes(config)};

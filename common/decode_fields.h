@@ -18,7 +18,7 @@
 #endif
 
 /* clang-format off */
-FIELD(enum dtype, dtype, "()", "element type of Q, K, V and O")
+FIELD(enum dtype, dtype, "()", "element type of Q and O, and of K and V without e4m3")
 FIELD(int, d_head, "()", "elements of a head's row")
 FIELD(int, B_r, "()", "rows of a row block: the queries of all heads that share a KV head")
 FIELD(int, B_c, "()", "keys and values of a KV block")
@@ -28,6 +28,7 @@ FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores ar
 FIELD(bool, tensor_copies, "tensor", "the tensor copy engine copies the keys and values of each warp")
 FIELD(int, stages, "stages_N", "KV blocks in the ring")
 FIELD(bool, serves, "serve", "a length for each sequence, pages and parts of a size: takes serving_args")
+FIELD(bool, e4m3_cache, "e4m3", "K and V are e4m3, a byte an element, with a scale for each KV head")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
 RULE(B_r, cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64, "must be 16, 32 or 64: a warp has the rows of one mma")
@@ -36,6 +37,8 @@ RULE(n_warps, 16 * cfg.n_warps % cfg.B_r == 0, "must be a multiple of B_r / 16")
 RULE(B_c, cfg.B_c * cfg.B_r % (256 * cfg.n_warps) == 0 && cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps,
      "must be 16 to 64 keys for each of n_warps * 16 / B_r key groups, a multiple of 16")
 RULE(B_c, !cfg.serves || cfg.B_c == 64 || cfg.B_c == 128, "must be 64 or 128 with serve: a power of two, as pages are")
+RULE(e4m3_cache, !cfg.e4m3_cache || cfg.serves, "must be off without serve: serving_args have the scales")
+RULE(e4m3_cache, !cfg.e4m3_cache || cfg.d_head == 128, "must be off unless d_head is 128: a row has 128 bytes")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
 
 FOLLOWS(any_length, true)

@@ -70,6 +70,16 @@ __device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint32_t bytes) {
     return pair;
 }
 
+/* The same as bf16 numbers. */
+__device__ __forceinline__ uint32_t cvt_bf16x2_e4m3x2(uint32_t bytes) {
+    uint32_t pair;
+    asm("{ .reg .b32 halves; .reg .b16 low, high; .reg .f32 a, b; cvt.rn.f16x2.e4m3x2 halves, %1; "
+        "mov.b32 {low, high}, halves; cvt.f32.f16 a, low; cvt.f32.f16 b, high; cvt.rn.bf16x2.f32 %0, b, a; }"
+        : "=r"(pair)
+        : "h"((uint16_t)bytes));
+    return pair;
+}
+
 /* ---- the tensor copy engine, with a coordinate for each of five dimensions (9.7.9.27) ---- */
 
 __device__ __forceinline__ void copy_box_to_smem(uint32_t smem_addr, const tensor_map &map, uint32_t mbarrier, int c0,
@@ -94,6 +104,9 @@ __device__ __forceinline__ void load_floats(uint32_t smem_addr, float (&x)[4]) {
 }
 
 /* Two words, at a multiple of 8 bytes. */
+__device__ __forceinline__ void load_pair(uint32_t smem_addr, uint32_t &a, uint32_t &b) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(smem_addr) : "memory");
+}
 __device__ __forceinline__ void store_pair(uint32_t smem_addr, uint32_t a, uint32_t b) {
     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(smem_addr), "r"(a), "r"(b) : "memory");
 }

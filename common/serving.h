@@ -44,7 +44,10 @@ typedef struct serving_args {
                            row of no key has O = 0 and its sink for log-sum-exp; NULL: none */
     int32_t split_keys; /* attention/decode: the keys of a sequence are divided into parts of so many, a multiple of
                            B_c, whatever else is in the batch, for the same bits in every batch; 0: into equal shares */
-    int32_t unused[11]; /* up to 320 bytes, where tensor maps begin */
+    int32_t unused;
+    const float *K_scales, *V_scales; /* [KV_heads], with e4m3_cache: an element of K and V stands for its value times
+                                         that of its head, which is positive and finite; NULL: 1 */
+    int32_t unused_behind[6];         /* up to 320 bytes, where tensor maps begin */
 } serving_args;
 
 static_assert(sizeof(serving_args) == 320, "tensor maps begin behind it without padding");

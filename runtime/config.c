@@ -1,6 +1,7 @@
 #include "runtime/config.h"
 
 #include "common/backward.h"
+#include "common/decode_config.h"
 #include "common/fp8.h"
 #include "runtime/launch.h"
 
@@ -35,7 +36,7 @@ static const struct field ATTENTION_FIELDS[] = {
 #include "common/attention_fields.h"
 };
 static const struct field DECODE_FIELDS[] = {
-#define FIELD(type, name, word, help) ROW(name, word, "", "")
+#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
 #include "common/decode_fields.h"
 };
 enum { MAX_FIELDS = sizeof LADDER_FIELDS / sizeof *LADDER_FIELDS };

@@ -17,6 +17,10 @@ bool config_is_fp8(const KernelConfig *config) {
     return config->instruction == FP8_WGMMA;
 }
 
+bool config_has_e4m3_cache(const KernelConfig *config) {
+    return config_shares_keys(config) && config->e4m3_cache;
+}
+
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
     if (config_is_backward(config)) return backward_launch_shape(config, args);
     if (config_is_fp8(config)) return fp8_launch_shape(config, args);

@@ -22,6 +22,9 @@ bool config_is_backward(const KernelConfig *config);
 /* Whether the configuration is an fp8_config. */
 bool config_is_fp8(const KernelConfig *config);
 
+/* Whether it is a decode_config whose K and V are e4m3. */
+bool config_has_e4m3_cache(const KernelConfig *config);
+
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 
 /* Memory of attention_args.tickets where it is two tickets. */

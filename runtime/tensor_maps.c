@@ -62,11 +62,10 @@ static void permute_layout(struct tensor_layout *K, const attention_args *args, 
     *K = permuted;
 }
 
-/* Q, K and V are bytes. */
-static void fp8_layouts(const attention_args *args, const KernelConfig *config,
-                        struct tensor_layout layouts[N_TENSORS]) {
+/* K, V and, in kernels of fp8, Q are bytes. */
+static void byte_layouts(const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { SPAN_BYTES = 128 };
-    for (int t = TENSOR_Q; t <= TENSOR_V; t++) {
+    for (int t = config_is_fp8(config) ? TENSOR_Q : TENSOR_K; t <= TENSOR_V; t++) {
         struct tensor_layout *const layout = &layouts[t];
         layout->element_bytes = 1;
         layout->sizes[0] = layout->box[0] = SPAN_BYTES;
@@ -74,6 +73,11 @@ static void fp8_layouts(const attention_args *args, const KernelConfig *config,
         for (int i = 0; i < TENSOR_RANK - 1; i++)
             if (i != 1) layout->strides[i] /= 2;
     }
+}
+
+static void fp8_layouts(const attention_args *args, const KernelConfig *config,
+                        struct tensor_layout layouts[N_TENSORS]) {
+    byte_layouts(config, layouts);
     if (config->V_transposed) transpose_layout(&layouts[TENSOR_V], args, config);
     if (config->K_permuted) permute_layout(&layouts[TENSOR_K], args, config);
 }
@@ -111,6 +115,7 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
             .L2_promotion = shares ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     }
     if (config_is_fp8(config)) fp8_layouts(args, config, layouts);
+    if (config_has_e4m3_cache(config)) byte_layouts(config, layouts);
 }
 
 static tensor_map *map_of(tensor_maps *maps, int tensor) {

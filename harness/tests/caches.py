@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import load_attention
+from harness.tests.e4m3 import NAN, VALUES, bytes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = [
@@ -57,13 +58,14 @@ ServingArgs = _struct("serving_args", "serving.h", AttentionArgs)
 assert (ctypes.sizeof(AttentionArgs), ctypes.sizeof(ServingArgs)) == (192, 320)
 
 
-def tensor_map(address: int, sizes: list[int], row: int, d_head: int, box: int) -> bytes:
-    """What runtime/tensor_maps.c makes: sizes are those of samples or pages, rows and heads."""
+def tensor_map(address: int, sizes: list[int], row: int, d_head: int, box: int, element: int = 2) -> bytes:
+    """What runtime/tensor_maps.c makes: sizes are those of samples or pages, rows and heads; `element` is in bytes."""
     samples, rows, heads = sizes
-    info = emu._library.structs["emu_tensor_info"](address=address, rank=5, element_bytes=2, swizzle=SWIZZLE_128B)
-    info.sizes[:] = (64, rows, d_head // 64, heads, samples)
-    info.strides[:] = (2 * row, 128, 2 * d_head, 2 * rows * row)
-    info.box[:] = (64, box, d_head // 64, 1, 1)
+    span = 128 // element
+    info = emu._library.structs["emu_tensor_info"](address=address, rank=5, element_bytes=element, swizzle=SWIZZLE_128B)
+    info.sizes[:] = (span, rows, d_head // span, heads, samples)
+    info.strides[:] = (element * row, 128, element * d_head, element * rows * row)
+    info.box[:] = (span, box, d_head // span, 1, 1)
     text, error = ctypes.create_string_buffer(128), emu._library.error()
     make = emu._library.c.emu_make_tensor_map
     make.restype = ctypes.c_bool
@@ -92,6 +94,17 @@ def rounded(values: Floats, dtype: Dtype) -> Bits:
 def widened(bits: Bits, dtype: Dtype) -> Floats:
     narrow = bits.view(np.float16) if dtype is Dtype.FP16 else (bits.astype(np.uint32) << 16).view(np.float32)
     return narrow.astype(np.float64)
+
+
+def of_cache(config: KernelConfig, values: Floats) -> npt.NDArray[Any]:
+    """Elements of K or V."""
+    return bytes_of(values) if config.e4m3_cache else rounded(values, Dtype(config.dtype))
+
+
+def scales_of(config: KernelConfig, heads: int) -> dict[str, npt.NDArray[np.float32]]:
+    """What an element of K and of V stands for, times its value, by KV head."""
+    of_head = np.arange(heads) if config.e4m3_cache else np.zeros(heads)
+    return {"K": (1 + of_head / 4).astype(np.float32), "V": (1 - of_head / 8).astype(np.float32)}
 
 
 # ---- problems --------------------------------------------------------------------------------------------------------
@@ -163,8 +176,9 @@ def launch(
     order = list(range(len(cache.all_lengths))) if order is None else order
     d, dtype, batch = config.d_head, Dtype(config.dtype), len(order)
     lengths, used = [cache.all_lengths[i] for i in order], [cache.used[i] for i in order]
-    Q, K, V = (rounded(cache.tensors[name][order][..., :d], dtype) for name in "QKV")
-    nan = rounded(np.array([np.nan]), dtype)[0]
+    Q = rounded(cache.tensors["Q"][order][..., :d], dtype)
+    K, V = (of_cache(config, cache.tensors[name][order][..., :d]) for name in "KV")
+    nan = NAN if config.e4m3_cache else rounded(np.array([np.nan]), dtype)[0]
     for sequence, length in enumerate(used):
         K[sequence, length:] = V[sequence, length:] = nan
     heads, rows, samples = cache.KV_heads * cache.group, cache.seq_k, batch
@@ -183,6 +197,9 @@ def launch(
         args.pages = on_device(table, "pages")
     if cache.lengths is not None:
         args.KV_lengths = on_device(np.array(lengths, np.int32), "lengths")
+    if config.e4m3_cache:
+        scales = scales_of(config, cache.KV_heads)
+        args.K_scales, args.V_scales = (on_device(scales[name], f"{name} scales") for name in "KV")
     front = args.front
     front.Q, front.K, front.V = on_device(Q, "Q"), on_device(K, "K"), on_device(V, "V")
     front.O = on_device(np.zeros_like(Q), "O", output=True)
@@ -199,10 +216,10 @@ def launch(
     grid, workspace = _grid_and_workspace(config, cache, batch, split_keys, multiprocessors)
     counters = len(kept)
     front.tickets = on_device(np.zeros(workspace // 4, np.int32), "tickets")
-    boxes = config.box_rows()
+    boxes, element = config.box_rows(), K.itemsize
     maps = tensor_map(front.Q, [batch, cache.seq_q, heads], heads * d, d, boxes[0])
-    maps += tensor_map(front.K, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[1])
-    maps += tensor_map(front.V, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[2])
+    maps += tensor_map(front.K, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[1], element)
+    maps += tensor_map(front.V, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[2], element)
     maps += tensor_map(front.O, [batch, cache.seq_q, heads], heads * d, d, boxes[3])
     _kernel(config)[grid, config.threads(), config.smem_bytes()](bytes(args), maps, **settings)
     assert not kept[counters].array[: config.counter_bytes() // 4].any(), "counters are zero after a launch"
@@ -231,7 +248,7 @@ def _paged(cache: Cache, order: list[int], K: Bits, V: Bits, nan: int) -> tuple[
     numbers = np.random.default_rng(cache.seed).permutation(len(needed) + 2)
     of_sequence = -(-cache.seq_k // page)
     table = np.full((len(used), of_sequence), -(1 << 30), np.int32)
-    pools = [np.full((len(numbers), page, *K.shape[2:]), nan, np.uint16) for _ in "KV"]
+    pools = [np.full((len(numbers), page, *K.shape[2:]), nan, K.dtype) for _ in "KV"]
     for (sequence, number), place in zip(needed, numbers, strict=False):
         table[sequence, number] = cache.pages.get((order[sequence], number), place)
         for pool, tensor in zip(pools, (K, V), strict=True):
@@ -247,7 +264,12 @@ def _paged(cache: Cache, order: list[int], K: Bits, V: Bits, nan: int) -> tuple[
 def reference(config: KernelConfig, cache: Cache) -> tuple[Floats, Floats]:
     """O and log-sum-exp in float64. A row that sees no key has zeros and -inf."""
     d, dtype = config.d_head, Dtype(config.dtype)
-    Q, K, V = (widened(rounded(cache.tensors[name][..., :d], dtype), dtype) for name in "QKV")
+    Q = widened(rounded(cache.tensors["Q"][..., :d], dtype), dtype)
+    K, V = (
+        (VALUES[of_cache(config, tensor)] if config.e4m3_cache else widened(of_cache(config, tensor), dtype))
+        * scales_of(config, cache.KV_heads)[name][:, None]
+        for name, tensor in ((name, cache.tensors[name][..., :d]) for name in "KV")
+    )
     output, LSE = np.zeros(Q.shape), np.full((Q.shape[0], Q.shape[2], Q.shape[1]), -np.inf)
     for sequence, keys in enumerate(cache.used):
         for row in range(cache.seq_q):

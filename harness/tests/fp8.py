@@ -18,27 +18,12 @@ import numpy.typing as npt
 
 from analysis.ladder.config import Dtype, Fp8Config
 from harness.tests.caches import SWIZZLE_128B, AttentionArgs, _struct, tensor_map, widened
+from harness.tests.e4m3 import NAN, VALUES, bytes_of
 
 Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 Fp8Args = _struct("fp8_args", "fp8.h", AttentionArgs)
 assert ctypes.sizeof(Fp8Args) == 256
-NAN = 0x7F
-
-
-def _value(byte: int) -> float:
-    exponent, fraction = byte >> 3 & 15, byte & 7
-    size = (8 + fraction) * 2.0 ** (exponent - 10) if exponent else fraction * 2.0**-9
-    return float("nan") if byte & 0x7F == NAN else -size if byte & 0x80 else size
-
-
-VALUES = np.array([_value(byte) for byte in range(256)])
-MIDDLES = (VALUES[:0x7E] + VALUES[1:0x7F]) / 2  # between the positive values, which rise with their bytes
-
-
-def bytes_of(values: Floats) -> Bytes:
-    """The nearest e4m3 numbers of values up to 448; a middle, which no test has, would go down."""
-    return (np.searchsorted(MIDDLES, abs(values)) | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
 
 
 @dataclass(frozen=True)

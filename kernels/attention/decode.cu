@@ -7,12 +7,16 @@
  *           (FP16, 128, 64, 64, 8): mma_sync+tensor+stages_3+serve;
  *           (FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 64, 32, 128, 4): mma_sync+tensor+stages_3+serve;
- *           (FP16, 64, 64, 128, 8): mma_sync+tensor+stages_3+serve
+ *           (FP16, 64, 64, 128, 8): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3;
+ *           (FP16, 128, 32, 128, 4): mma_sync+tensor+stages_3+serve+e4m3;
+ *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3
  * arch      sm_90a
  */
 #include "common/abi.h"
 #include "common/decode_config.h"
 #include "common/ptx_cache.cuh"
+#include "common/ptx_fp8.cuh"
 #include "common/serving.h"
 #include "kernels/attention/cache.cuh"
 #include "kernels/attention/fragments.cuh"
@@ -32,6 +36,11 @@
  * each KV block the keys of one box of the copy engine, so that no two warps read the same K and V. At the end of a
  * piece they add up their O and l, scaled to the largest of their m. That is the result, or a part of it, which goes to
  * the workspace: the last CTA to store a part of a row block combines them, in the order of the keys (parts.cuh).
+ *
+ * K and V of e4m3 come as bytes and become 16 bits on their way into mma, each pair of bytes exactly: half the bytes is
+ * half the time of the memory. Of 16 columns of K a lane gets four neighbours from ldmatrix, so Q is read in that
+ * order. ldmatrix.trans moves pairs of columns of V: of 16 columns of O the even ones are a tile and the odd ones the
+ * next, a lane's four are neighbours.
  *
  * Shared memory: a ring of KV blocks, each a box of K for each warp, then a box of V for each. A box is tiles of 64
  * columns one after the other, rows of 128 bytes, their 16-byte chunks swizzled (ptx_sm90a.cuh). Then two places of Q,
@@ -59,6 +68,9 @@ __device__ constexpr void check_config() {
     static_assert(cfg.stages >= 2, "stages must be at least 2: one block is copied while another is read");
     static_assert(!cfg.serves || cfg.B_c == 64 || cfg.B_c == 128,
                   "B_c must be a power of two with serve, as pages are");
+    static_assert(
+        !cfg.e4m3_cache || (cfg.serves && cfg.d_head == 128),
+        "e4m3 must be off without serve, which has the scales, and unless d_head is 128: a row has 128 bytes");
 }
 
 /* One warp copies. Beside 8 that compute it brings three that do nothing: a warpgroup can give registers away. */
@@ -95,9 +107,9 @@ constexpr int lane_columns = cfg.d_head / 32;
 
 constexpr int tile_row_bytes = 128;
 template <decode_config cfg>
-constexpr int row_bytes = cfg.d_head * 2;
+constexpr int row_bytes = cfg.d_head * 2; /* of Q */
 template <decode_config cfg>
-constexpr int box_bytes = box_keys<cfg> * row_bytes<cfg>;
+constexpr int box_bytes = box_keys<cfg> * cfg.d_head * (cfg.e4m3_cache ? 1 : 2);
 template <decode_config cfg>
 constexpr int KV_bytes = 2 * boxes<cfg> * box_bytes<cfg>;
 template <decode_config cfg>
@@ -222,6 +234,23 @@ struct copier {
 /* m may lag behind the largest score, as long as exponentials are at most 2^8: it cancels out in O / l. */
 constexpr float most_lag = 8;
 
+/* What an element of K or V of a KV head stands for, times its value. */
+template <decode_config cfg>
+__device__ __forceinline__ float scale_of(const attention_args &args, const float *serving_args::*scales, int head) {
+    const float *const of_heads = static_cast<const serving_args &>(args).*scales;
+    return of_heads ? of_heads[head] : 1;
+}
+
+/* P, and with it V, is fp16 where V has more than enough room in it. */
+template <decode_config cfg>
+constexpr dtype P_type = cfg.e4m3_cache ? FP16 : cfg.dtype;
+
+/* The lower two bytes as 16-bit elements. */
+template <enum dtype type>
+__device__ __forceinline__ uint32_t widen_pair(uint32_t bytes) {
+    return type == FP16 ? cvt_f16x2_e4m3x2(bytes) : cvt_bf16x2_e4m3x2(bytes);
+}
+
 /* Arrays that live in registers are variables of their own, to which the struct refers (wgmma.cu). */
 template <decode_config cfg>
 struct consumer {
@@ -235,8 +264,14 @@ struct consumer {
     const int warp = threadIdx.x / 32 - copy_warps<cfg>, lane = threadIdx.x % 32;
     const int key_group = warp / row_groups<cfg>, first_row = warp % row_groups<cfg> * 16;
     const int group = heads_in_group(args), rows = args.seq_q * group;
-    const float scale = 1.44269504f * args.softmax_scale; /* exponentials have base 2: log2(e) */
+    const float scale = scale_of_scores(); /* exponentials have base 2: log2(e) */
     piece own;
+
+    __device__ __forceinline__ float scale_of_scores() const {
+        const float scale = 1.44269504f * args.softmax_scale;
+        if constexpr (cfg.e4m3_cache) return scale * scale_of<cfg>(args, &serving_args::K_scales, line.head);
+        return scale;
+    }
 
     /* ---- operands: ldmatrix names a row of 8 columns with each lane ---- */
 
@@ -247,7 +282,17 @@ struct consumer {
             ldmatrix_x4(Q[k], Q_smem + tile_row * tile_row_bytes + (chunk ^ tile_row % 8) * 16);
         }
     }
-    /* Of the boxes of a warp, the address of 8 columns, number `chunk` of the row, of a key. */
+    /* Of 16 columns the lane has four neighbours, as it has of K. */
+    __device__ __forceinline__ void load_Q_for_bytes(uint32_t Q_smem) {
+        for (int k = 0; k < d_steps<cfg>; k++)
+            for (int half = 0; half < 2; half++) {
+                const int row = first_row + lane / 4 + 8 * half, tile_row = row * (cfg.d_head / 64) + k / 4;
+                const int chunk = k % 4 * 2 + lane % 4 / 2;
+                load_pair(Q_smem + tile_row * tile_row_bytes + (chunk ^ tile_row % 8) * 16 + lane % 2 * 8, Q[k][half],
+                          Q[k][2 + half]);
+            }
+    }
+    /* Of the boxes of a warp, the address of 16 bytes, number `chunk` of the row, of a key. */
     __device__ __forceinline__ static uint32_t box_address(uint32_t first_box, int key, int chunk) {
         const uint32_t box = first_box + key / box_keys<cfg> * box_bytes<cfg>;
         return box + (chunk / 8 * box_keys<cfg> + key % box_keys<cfg>)*tile_row_bytes + (chunk % 8 ^ key % 8) * 16;
@@ -264,6 +309,17 @@ struct consumer {
                 mma<cfg.dtype>(S[2 * n + 1], Q[k], b[2], b[3]);
             }
     }
+    __device__ __forceinline__ void multiply_QK_of_bytes(S_tiles<cfg> &S, uint32_t K) const {
+        const int key = lane / 16 * 8 + lane % 8, right = lane / 8 % 2;
+        for (int k = 0; k < d_steps<cfg>; k += 2)
+            for (int n = 0; n < key_steps<cfg>; n++) {
+                uint32_t b[4]; /* keys 0-7 of columns 16k and 16k + 16, keys 8-15 of the same */
+                ldmatrix_x4(b, box_address(K, 16 * n + key, k + right));
+                for (int r = 0; r < 4; r++)
+                    mma<cfg.dtype>(S[2 * n + r / 2], Q[k + r % 2], widen_pair<cfg.dtype>(b[r]),
+                                   widen_pair<cfg.dtype>(b[r] >> 16));
+            }
+    }
     /* O += P V. A column of V is a column of the operand: ldmatrix transposes. With an end, rows of V from there on
      * become zeros: they lie behind the sequence, and a NaN stays one when it is multiplied by 0. */
     template <bool has_end>
@@ -277,6 +333,23 @@ struct consumer {
                     for (int r = 0; r < 4; r++) b[r] &= elements_before(end - (16 * k + r % 2 * 8 + lane % 4 * 2));
                 mma<cfg.dtype>(O[2 * n], P[k], b[0], b[1]);
                 mma<cfg.dtype>(O[2 * n + 1], P[k], b[2], b[3]);
+            }
+    }
+
+    template <bool has_end>
+    __device__ __forceinline__ void multiply_PV_of_bytes(const fragments<key_steps<cfg>> &P, uint32_t V, int end) {
+        const int key = lane % 16, right = lane / 16;
+        for (int k = 0; k < key_steps<cfg>; k++)
+            for (int n = 0; n < d_steps<cfg>; n += 2) {
+                uint32_t b[4]; /* pairs of columns of keys 0-7 and 8-15, of columns 16n ..., then 16n + 16 ... */
+                ldmatrix_x4_trans(b, box_address(V, 16 * k + key, n + right));
+                for (int i = 0; i < 4; i++) {
+                    const uint32_t bytes = __byte_perm(b[i / 2 * 2], b[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
+                    uint32_t v[2] = {widen_pair<FP16>(bytes), widen_pair<FP16>(bytes >> 16)};
+                    if constexpr (has_end)
+                        for (int r = 0; r < 2; r++) v[r] &= elements_before(end - (16 * k + r * 8 + lane % 4 * 2));
+                    mma<FP16>(O[2 * n + i], P[k], v[0], v[1]);
+                }
             }
     }
 
@@ -312,15 +385,19 @@ struct consumer {
         const uint32_t V = at.V_box(n, first_box);
         S_tiles<cfg> S = {};
         fragments<key_steps<cfg>> P;
-        multiply_QK(S, at.K_box(n, first_box));
+        if constexpr (cfg.e4m3_cache)
+            multiply_QK_of_bytes(S, at.K_box(n, first_box));
+        else
+            multiply_QK(S, at.K_box(n, first_box));
         if (key + warp_keys<cfg> > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
         catch_up(S);
         exponentiate<warp_keys<cfg>>(S, l, m, scale);
-        round_to_P<cfg.dtype>(P, S);
-        if (cfg.serves && key + warp_keys<cfg> > seq_k())
-            multiply_PV<true>(P, V, seq_k() - key);
+        round_to_P<P_type<cfg>>(P, S);
+        const bool has_end = cfg.serves && key + warp_keys<cfg> > seq_k();
+        if constexpr (cfg.e4m3_cache)
+            has_end ? multiply_PV_of_bytes<true>(P, V, seq_k() - key) : multiply_PV_of_bytes<false>(P, V, 0);
         else
-            multiply_PV<false>(P, V, 0);
+            has_end ? multiply_PV<true>(P, V, seq_k() - key) : multiply_PV<false>(P, V, 0);
     }
 
     /* O, m and l of `blocks` KV blocks from `first` on; the CTA has read `read` before. */
@@ -347,12 +424,17 @@ struct consumer {
         warp_sums<cfg> &sums = *at.sums;
         for (int half = 0; half < 2; half++) {
             const int row = first_row + lane / 4 + 8 * half;
-            float *const O_row = &sums.O[key_group][row][lane % 4 * 2];
+            float *const O_row = &sums.O[key_group][row][lane % 4 * (cfg.e4m3_cache ? 4 : 2)];
             float l_row = l[half];
             l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
             l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
-            for (int n = 0; n < 2 * d_steps<cfg>; n++)
-                *(float2 *)(O_row + 8 * n) = make_float2(O[n][2 * half], O[n][2 * half + 1]);
+            if constexpr (cfg.e4m3_cache)
+                for (int n = 0; n < 2 * d_steps<cfg>; n += 2)
+                    *(float4 *)(O_row + 8 * n) =
+                        make_float4(O[n][2 * half], O[n + 1][2 * half], O[n][2 * half + 1], O[n + 1][2 * half + 1]);
+            else
+                for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                    *(float2 *)(O_row + 8 * n) = make_float2(O[n][2 * half], O[n][2 * half + 1]);
             if (lane % 4 == 0) sums.m[key_group][row] = m[half], sums.l[key_group][row] = l_row;
         }
     }
@@ -369,8 +451,12 @@ struct consumer {
         }
         return sum.result(m_least);
     }
-    __device__ __forceinline__ void store_whole(int row, const row_part<lane_columns<cfg>> &whole) const {
+    __device__ __forceinline__ void store_whole(int row, row_part<lane_columns<cfg>> whole) const {
         const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
+        if constexpr (cfg.e4m3_cache) {
+            const float factor = scale_of<cfg>(args, &serving_args::V_scales, line.head);
+            for (float &element : whole.O) element *= factor;
+        }
         store_row<cfg.dtype>(args, whole, query, head, own.sample, lane);
     }
 
@@ -426,7 +512,10 @@ struct consumer {
             at.Q.wait_until_full(turn);
             own = read_piece(at.piece(turn));
             if (own.row < 0) break;
-            load_Q(at.Q.stage(turn));
+            if constexpr (cfg.e4m3_cache)
+                load_Q_for_bytes(at.Q.stage(turn));
+            else
+                load_Q(at.Q.stage(turn));
             __syncwarp(); /* all lanes have read the piece and Q */
             if (lane == 0) mbarrier_arrive(at.Q.empty(turn));
             use_piece(read);
