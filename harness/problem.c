@@ -50,8 +50,8 @@ bool problem_equal(const struct problem *a, const struct problem *b) {
            a->scale == b->scale && a->layout == b->layout && a->Q_lengths == b->Q_lengths &&
            a->KV_lengths == b->KV_lengths && a->windowed == b->windowed && a->window_left == b->window_left &&
            a->window_right == b->window_right && a->softcap == b->softcap && a->sinks == b->sinks &&
-           a->page_rows == b->page_rows && a->split_keys == b->split_keys && a->e4m3 == b->e4m3 &&
-           same_factors(a->descale, b->descale) && a->transposed_V == b->transposed_V &&
+           a->page_rows == b->page_rows && a->split_keys == b->split_keys && a->cache_e4m3 == b->cache_e4m3 &&
+           a->e4m3 == b->e4m3 && same_factors(a->descale, b->descale) && a->transposed_V == b->transposed_V &&
            a->rounded_sums_of_P == b->rounded_sums_of_P && a->summed_keys == b->summed_keys;
 }
 
@@ -144,10 +144,23 @@ static bool is_paged(const struct problem *problem, enum tensor tensor) {
     return of_keys(tensor) && problem->page_rows;
 }
 
+bool problem_is_e4m3(const struct problem *problem, enum tensor tensor) {
+    return (problem->e4m3 && tensor != TENSOR_O) || (problem->cache_e4m3 && of_keys(tensor));
+}
+
+static int64_t element_bytes(const struct problem *problem, enum tensor tensor) {
+    return problem_is_e4m3(problem, tensor) ? 1 : 2;
+}
+
+float problem_cache_scale(const struct problem *problem, enum tensor tensor, int64_t KV_head) {
+    return (float)problem->descale[tensor] * (1 + (float)(KV_head % 4) / 4);
+}
+
 tensor_strides problem_strides(const struct problem *problem, enum tensor tensor) {
     const int64_t rows = is_paged(problem, tensor) ? problem->page_rows : problem_rows(problem, tensor),
                   heads = problem_heads(problem, tensor), d_head = problem->d_head;
-    const int64_t gap = problem->layout == LAYOUT_PADDED ? 8 * (1 + (int64_t)tensor) : 0; /* 16 bytes and more */
+    const int64_t step = 16 / element_bytes(problem, tensor);
+    const int64_t gap = problem->layout == LAYOUT_PADDED ? step * (1 + (int64_t)tensor) : 0; /* 16 bytes and more */
     if (problem->layout == LAYOUT_BHSD)
         return (tensor_strides){.batch = heads * rows * d_head, .seq = d_head, .head = rows * d_head};
     const int64_t head = d_head + gap, seq = heads * head + gap;
@@ -155,16 +168,17 @@ tensor_strides problem_strides(const struct problem *problem, enum tensor tensor
 }
 
 int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) {
-    if (problem->e4m3 && tensor != TENSOR_O) return problem_elements(problem, tensor);
+    const int64_t bytes = element_bytes(problem, tensor);
+    if (problem->e4m3) return bytes * problem_elements(problem, tensor);
     const tensor_strides strides = problem_strides(problem, tensor);
     if (problem->layout == LAYOUT_PACKED)
-        return 2 * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
+        return bytes * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
                problem->d_head;
     const bool paged = is_paged(problem, tensor);
     const int64_t samples = paged ? problem_pages(problem) : problem->batch;
     const int64_t rows = paged ? problem->page_rows : problem_rows(problem, tensor);
-    return 2 * ((samples - 1) * strides.batch + (rows - 1) * strides.seq +
-                (problem_heads(problem, tensor) - 1) * strides.head + problem->d_head);
+    return bytes * ((samples - 1) * strides.batch + (rows - 1) * strides.seq +
+                    (problem_heads(problem, tensor) - 1) * strides.head + problem->d_head);
 }
 
 struct key_span problem_seen_keys(const struct problem *problem, int64_t batch, int64_t row) {
@@ -424,7 +438,7 @@ static enum status check_fp8(const struct problem *problem, const KernelConfig *
 static enum status check_no_descale(const struct problem *problem, struct failure *failure) {
     static const char *const options[N_INPUTS] = {"--descale-q", "--descale-k", "--descale-v"};
     for (int t = 0; t < N_INPUTS; t++)
-        if (problem->descale[t] != 1)
+        if (problem->descale[t] != 1 && !problem_is_e4m3(problem, (enum tensor)t))
             return fail(failure, STATUS_USAGE, "%s %g: %s takes no e4m3; the versions of kernels/fp8/ do", options[t],
                         problem->descale[t], about_version());
     return STATUS_OK;

@@ -51,6 +51,8 @@ struct problem {
     int64_t page_rows;                 /* K and V lie in pages of so many rows; 0: they do not */
     int64_t split_keys;                /* keys of a part; 0: parts have no size */
 
+    bool cache_e4m3; /* K and V are e4m3, with problem_cache_scale(); Q and O are of dtype */
+
     /* What takes fp8_args (harness/fp8.h). */
     bool e4m3;                /* of Q, K and V; O is of dtype */
     double descale[N_INPUTS]; /* what an element of Q, K or V is multiplied by; 1 where nothing else is asked for */
@@ -69,6 +71,12 @@ bool problem_equal(const struct problem *a, const struct problem *b);
 
 /* "bshd", ... */
 const char *layout_name(enum layout layout);
+
+/* Whether the elements of a tensor are e4m3: a byte each on the device. */
+bool problem_is_e4m3(const struct problem *problem, enum tensor tensor);
+
+/* With cache_e4m3, what an element of K or V of a KV head is multiplied by: descale times 1 to 1.75. */
+float problem_cache_scale(const struct problem *problem, enum tensor tensor, int64_t KV_head);
 
 /* Rows and heads of a tensor: queries and heads, or keys and KV heads. */
 int64_t problem_rows(const struct problem *problem, enum tensor tensor);

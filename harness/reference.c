@@ -125,6 +125,19 @@ static int before_in_block(int64_t end, int64_t first) {
     return end <= first ? 0 : end - first < KEYS ? (int)(end - first) : KEYS;
 }
 
+/* What the scores and the values of a KV head are multiplied by: 1 without e4m3. */
+struct factors {
+    double of_scores, of_V;
+};
+
+static struct factors factors_of(const struct problem *problem, int64_t KV_head) {
+    if (problem->cache_e4m3)
+        return (struct factors){problem_cache_scale(problem, TENSOR_K, KV_head),
+                                problem_cache_scale(problem, TENSOR_V, KV_head)};
+    return (struct factors){(float)problem->descale[TENSOR_Q] * (double)(float)problem->descale[TENSOR_K],
+                            (float)problem->descale[TENSOR_V]};
+}
+
 void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
                     struct reference_row *results, struct reference_scratch *scratch) {
     const struct problem *problem = &inputs->problem;
@@ -132,14 +145,14 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
     const int64_t seq_k = problem->seq_k, stride = problem->KV_heads * d_head;
     const int64_t start = problem_row_offset(problem, TENSOR_K, batch, head / (problem->heads / problem->KV_heads), 0);
     const uint16_t *K = inputs->tensors[TENSOR_K] + start, *V = inputs->tensors[TENSOR_V] + start;
-    const double of_scores = (float)problem->descale[TENSOR_Q] * (double)(float)problem->descale[TENSOR_K];
+    const struct factors factors = factors_of(problem, head / (problem->heads / problem->KV_heads));
     struct key_span seen[MAX_REFERENCE_ROWS];
     int64_t end = 0, begin = INT64_MAX;
     memset(results, 0, (size_t)n_rows * sizeof *results);
     for (int i = 0; i < n_rows; i++) {
         const int64_t at = problem_row_offset(problem, TENSOR_Q, batch, head, rows[i]);
         widen_row(inputs->tensors[TENSOR_Q] + at, d_head, problem->dtype, scratch->query[i]);
-        for (int c = 0; c < d_head; c++) scratch->query[i][c] *= problem_scale(problem) * of_scores;
+        for (int c = 0; c < d_head; c++) scratch->query[i][c] *= problem_scale(problem) * factors.of_scores;
         seen[i] = problem_seen_keys(problem, batch, rows[i]);
         if (seen[i].end > end) end = seen[i].end;
         if (seen[i].first < begin) begin = seen[i].first;
@@ -167,8 +180,7 @@ void reference_rows(const struct inputs *inputs, int64_t batch, int64_t head, co
         const int n = before_in_block(end, first);
         for (int j = 0; j < n; j++) {
             widen_row(V + (first + j) * stride, d_head, problem->dtype, scratch->values[j]);
-            for (int c = 0; c < d_head && problem->e4m3; c++)
-                scratch->values[j][c] *= (float)problem->descale[TENSOR_V];
+            for (int c = 0; c < d_head; c++) scratch->values[j][c] *= factors.of_V;
         }
         for (int i = 0; i < n_rows; i++) {
             const int skipped = before_in_block(seen[i].first, first);

@@ -3,13 +3,14 @@
 #include <string.h>
 
 /* Of offsets and of lengths, for Q and for K and V, and others. */
-enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, N_ARRAYS };
+enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, K_SCALES, V_SCALES, N_ARRAYS };
 
 /* The 4-byte elements before an array, or of all. */
 static int64_t elements_before(const struct problem *problem, int array) {
     const int64_t pages = problem->page_rows ? problem->batch * problem_pages_of_sequence(problem) : 0;
-    const int64_t counts[N_ARRAYS] = {problem->batch + 1, problem->batch + 1, problem->batch,
-                                      problem->batch,     problem->heads,     pages};
+    const int64_t scales = problem->cache_e4m3 ? problem->KV_heads : 0;
+    const int64_t counts[N_ARRAYS] = {
+        problem->batch + 1, problem->batch + 1, problem->batch, problem->batch, problem->heads, pages, scales, scales};
     int64_t elements = 0;
     for (int i = 0; i < array; i++) elements += counts[i];
     return elements;
@@ -46,6 +47,15 @@ void serving_fill(const struct problem *problem, void *memory) {
         const float sink = (float)problem_sink(problem, head);
         memcpy(integers + elements_before(problem, SINKS) + head, &sink, sizeof sink);
     }
+    for (int t = 0; t < 2 && problem->cache_e4m3; t++)
+        for (int64_t head = 0; head < problem->KV_heads; head++) {
+            const float scale = problem_cache_scale(problem, t ? TENSOR_V : TENSOR_K, head);
+            memcpy(integers + elements_before(problem, K_SCALES + t) + head, &scale, sizeof scale);
+        }
+}
+
+static const float *floats_at(const struct problem *problem, int array, uint64_t address) {
+    return (const float *)(uintptr_t)(address + 4 * (uint64_t)elements_before(problem, array));
 }
 
 serving_args serving_args_of(const struct problem *problem, attention_args attention, uint64_t address) {
@@ -70,7 +80,10 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
         args.pages_of_sequence = (int32_t)problem_pages_of_sequence(problem);
         args.n_pages = (int32_t)problem_pages(problem);
     }
-    if (problem->sinks)
-        args.sinks = (const float *)(uintptr_t)(address + 4 * (uint64_t)elements_before(problem, SINKS));
+    if (problem->sinks) args.sinks = floats_at(problem, SINKS, address);
+    if (problem->cache_e4m3) {
+        args.K_scales = floats_at(problem, K_SCALES, address);
+        args.V_scales = floats_at(problem, V_SCALES, address);
+    }
     return args;
 }

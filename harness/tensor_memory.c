@@ -1,7 +1,9 @@
 #include "harness/tensor_memory.h"
 
 #include "harness/backend.h"
+#include "harness/e4m3.h"
 #include "harness/fp8.h"
+#include "harness/half.h"
 
 #include <string.h>
 
@@ -44,11 +46,27 @@ static int64_t row_at(const struct rows *rows, int64_t i) {
     return sequence + row * rows->strides.seq + head * rows->strides.head;
 }
 
+/* K or V of a cache of e4m3; what no row fills is NaN. */
+static void spread_bytes(const struct rows *rows, const uint16_t *contiguous, uint8_t *memory) {
+    const struct problem *const problem = rows->problem;
+    const int64_t d_head = problem->d_head;
+    memset(memory, E4M3_NAN, (size_t)problem_device_bytes(problem, rows->tensor));
+    for (int64_t i = 0; i < rows->count; i++) {
+        const int64_t at = row_at(rows, i);
+        for (int64_t c = 0; c < d_head && at >= 0; c++)
+            memory[at + c] = e4m3_from_float(half_to_float(contiguous[i * d_head + c], problem->dtype));
+    }
+}
+
 void tensor_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint16_t *memory) {
     const struct rows rows = rows_of(problem, tensor);
     const int64_t d_head = problem->d_head;
     if (problem->e4m3) {
         e4m3_spread(problem, tensor, contiguous, (uint8_t *)memory);
+        return;
+    }
+    if (problem_is_e4m3(problem, tensor)) {
+        spread_bytes(&rows, contiguous, (uint8_t *)memory);
         return;
     }
     if (tensor_is_contiguous(problem)) {

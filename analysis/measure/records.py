@@ -89,6 +89,7 @@ class Problem:
     served: Served = Served()
     backward: bool = False  # the gradients
     output_dtype: str = ""  # where inputs are e4m3
+    cache_dtype: str = ""  # where K and V have another type than Q
     descale: tuple[float, float, float] = (1.0, 1.0, 1.0)  # likewise: what Q, K and V are multiplied by
 
     def pairs(self) -> int:
@@ -112,6 +113,7 @@ class Problem:
         """What sets it apart from plain attention with rows of 128; "" where nothing does."""
         words = ["backward"] if self.backward else []
         words += [f"O in {self.output_dtype}"] if self.output_dtype else []
+        words += [f"K and V in {self.cache_dtype}"] if self.cache_dtype else []
         words += (
             ["descaled by " + ", ".join(f"{factor:g}" for factor in self.descale)] if set(self.descale) != {1} else []
         )
@@ -225,6 +227,7 @@ def _problem(raw: dict[str, Any]) -> Problem:
         served=_served(raw),
         backward=raw.get("pass") == "backward",
         output_dtype=raw.get("output_dtype") or "",
+        cache_dtype=raw.get("cache_dtype") or "",
         descale=(raw.get("descale_q") or 1.0, raw.get("descale_k") or 1.0, raw.get("descale_v") or 1.0),
         **numbers,
     )

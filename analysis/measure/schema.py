@@ -118,6 +118,7 @@ FIELDS = (
     Field("problem.d_head", SIZE, "elements of a head", needed=True),
     Field("problem.dtype", DTYPE, "element type; e4m3: of Q, K and V", needed=True),
     Field("problem.output_dtype", DTYPE, "element type of O where inputs are e4m3"),
+    Field("problem.cache_dtype", DTYPE, "element type of K and V where it is not that of Q: e4m3"),
     Field("problem.descale_q", POSITIVE, "e4m3: what an element of Q is multiplied by; 1 without it"),
     Field("problem.descale_k", POSITIVE, "the same of K"),
     Field("problem.descale_v", POSITIVE, "the same of V"),
