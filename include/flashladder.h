@@ -45,7 +45,7 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 4            /* of this header; fl_abi() tells that of the library */
+#define FL_ABI 5            /* of this header; fl_abi() tells that of the library */
 #define FL_RELEASE "0.22.0" /* of this header; fl_release() tells that of the library */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
@@ -62,8 +62,9 @@ typedef enum fl_status {
 /* Where kernels run. FL_AUTO: on GPUs where there is one that the library has machine code for, else the emulator. */
 typedef enum fl_backend { FL_AUTO = 0, FL_GPU = 1, FL_EMULATOR = 2 } fl_backend;
 
-/* Of the elements of Q, K, V and O: IEEE binary16 or bfloat16. Sums are float. */
-typedef enum fl_dtype { FL_FP16 = 0, FL_BF16 = 1 } fl_dtype;
+/* Of the elements of Q, K, V and O: IEEE binary16 or bfloat16. Sums are float. FL_E4M3, since FL_ABI 5, is one of
+ * fl_problem.kv_dtype alone: a sign, 4 bits of exponent with bias 7, 3 of fraction; 0x7f and 0xff are NaN. */
+typedef enum fl_dtype { FL_FP16 = 0, FL_BF16 = 1, FL_E4M3 = 2 } fl_dtype;
 
 /* Where the tensors of a call lie. Host memory works on both back ends, and the call returns when O is complete; device
  * memory needs a GPU, and the call returns when the launch is in the stream. */
@@ -84,7 +85,9 @@ typedef enum fl_array {
     FL_SEQLENS_Q = 4,
     FL_SEQLENS_K = 8,
     FL_BLOCK_TABLE = 16,
-    FL_SINKS = 32
+    FL_SINKS = 32,
+    FL_K_SCALES = 64, /* since FL_ABI 5 */
+    FL_V_SCALES = 128
 } fl_array;
 
 /* What fl_open() makes. Any thread may use it. */
@@ -134,7 +137,8 @@ typedef struct fl_problem {
     int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch. Where
                                   attention/decode computes it the keys are divided into parts of so many, a multiple of
                                   128; 0: as is fastest */
-    int32_t unused_3;          /* 0 */
+    int32_t kv_dtype; /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
+                         strides and addresses are multiples of 16 bytes; 0: they are of dtype */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
@@ -160,6 +164,9 @@ typedef struct fl_tensors {
                                    Entries behind the last page in use are not read */
     const float *sinks;         /* [heads]: a score that each row of the head sees too, not scaled and without a value.
                                    The log-sum-exp has it in */
+    const float *k_scales, *v_scales; /* since FL_ABI 5, with FL_E4M3, [kv_heads]: an element of K and of V stands for
+                                         its value times that of its head, positive and finite, which is checked in host
+                                         memory alone; NULL: 1 */
 } fl_tensors;
 
 /* Addresses of a backward call beside those of fl_tensors. Device memory: multiples of 16 bytes, on the GPU of the

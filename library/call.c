@@ -67,6 +67,14 @@ int64_t call_elements(const struct call *call, enum tensor tensor) {
     return call_samples(call, tensor) * call_rows(call, tensor) * call_heads(call, tensor) * call->problem.d_head;
 }
 
+size_t call_element_bytes(const struct call *call, enum tensor tensor) {
+    return of_keys(tensor) && call->problem.kv_dtype == FL_E4M3 ? 1 : 2;
+}
+
+size_t call_bytes(const struct call *call, enum tensor tensor) {
+    return call_element_bytes(call, tensor) * (size_t)call_elements(call, tensor);
+}
+
 int64_t call_lse_elements(const struct call *call) {
     return call_samples(call, TENSOR_Q) * call->problem.heads * call_rows(call, TENSOR_Q);
 }
@@ -98,13 +106,17 @@ static fl_status check_sizes(const fl_problem *problem, struct failure *failure)
     const struct {
         const char *name;
         int64_t value, least, most;
-    } sizes[] = {
-        {"dtype", problem->dtype, FL_FP16, FL_BF16}, {"memory", problem->memory, FL_DEVICE_MEMORY, FL_HOST_MEMORY},
-        {"device", problem->device, -1, INT32_MAX},  {"batch", problem->batch, 0, 65535},
-        {"heads", problem->heads, 1, 65535},         {"kv_heads", problem->kv_heads, 1, 65535},
-        {"seq_q", problem->seq_q, 0, 1 << 30},       {"seq_k", problem->seq_k, 0, 1 << 30},
-        {"d_head", problem->d_head, 1, 65536},       {"causal", problem->causal, 0, 1},
-        {"unused", problem->unused, 0, 0},           {"unused_3", problem->unused_3, 0, 0}};
+    } sizes[] = {{"dtype", problem->dtype, FL_FP16, FL_BF16},
+                 {"memory", problem->memory, FL_DEVICE_MEMORY, FL_HOST_MEMORY},
+                 {"device", problem->device, -1, INT32_MAX},
+                 {"batch", problem->batch, 0, 65535},
+                 {"heads", problem->heads, 1, 65535},
+                 {"kv_heads", problem->kv_heads, 1, 65535},
+                 {"seq_q", problem->seq_q, 0, 1 << 30},
+                 {"seq_k", problem->seq_k, 0, 1 << 30},
+                 {"d_head", problem->d_head, 1, 65536},
+                 {"causal", problem->causal, 0, 1},
+                 {"unused", problem->unused, 0, 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
             return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be from %" PRId64 " to %" PRId64, sizes[i].name,
@@ -153,6 +165,7 @@ static fl_status complete_strides(struct call *call, enum tensor tensor, struct 
     const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor), d_head = call->problem.d_head;
     const fl_strides contiguous = {rows * heads * d_head, heads * d_head, d_head};
     const bool host = call->problem.memory == FL_HOST_MEMORY;
+    const int unit = 16 / (int)call_element_bytes(call, tensor);
     if (!strides->batch && !strides->seq && !strides->head) *strides = contiguous;
     const struct {
         const char *name;
@@ -165,10 +178,11 @@ static fl_status complete_strides(struct call *call, enum tensor tensor, struct 
         const int64_t stride = *steps[i].stride;
         if (stride == steps[i].initial) continue;
         call->strided = true;
-        if (host ? tensor == TENSOR_O && !stride : stride <= 0 || stride % 8)
+        if (host ? tensor == TENSOR_O && !stride : stride <= 0 || stride % unit)
             return refuse(failure, FL_INVALID, "%s.%s %" PRId64 ": must be %s", NAMES[tensor], steps[i].name, stride,
-                          host ? "another number than 0: rows of O must not overlap"
-                               : "a positive multiple of 8 elements, which are 16 bytes");
+                          host        ? "another number than 0: rows of O must not overlap"
+                          : unit == 8 ? "a positive multiple of 8 elements, which are 16 bytes"
+                                      : "a positive multiple of 16 elements, which are 16 bytes");
     }
     if (!host && strides->seq > INT32_MAX)
         return refuse(failure, FL_INVALID,
@@ -215,8 +229,8 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
         bool needed;
         uintptr_t align;
     } all[] = {{"q", call->tensors.q, true, host ? 2 : 16},
-               {"k", call->tensors.k, call->problem.seq_k > 0, host ? 2 : 16},
-               {"v", call->tensors.v, call->problem.seq_k > 0, host ? 2 : 16},
+               {"k", call->tensors.k, call->problem.seq_k > 0, host ? call_element_bytes(call, TENSOR_K) : 16},
+               {"v", call->tensors.v, call->problem.seq_k > 0, host ? call_element_bytes(call, TENSOR_V) : 16},
                {"o", call->tensors.o, true, host ? 2 : 16},
                {"lse", call->tensors.lse, false, 4},
                {"workspace", host ? NULL : call->tensors.workspace, false, 16}};
@@ -238,11 +252,13 @@ static int64_t row_at(const struct call *call, enum tensor tensor, int64_t i) {
     return i / heads / rows * strides.batch + i / heads % rows * strides.seq + i % heads * strides.head;
 }
 
-void call_pack(const struct call *call, enum tensor tensor, uint16_t *contiguous) {
+void call_pack(const struct call *call, enum tensor tensor, void *contiguous) {
     const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, tensor) / d_head;
-    const uint16_t *const from = call_address(call, tensor);
+    const int64_t bytes = (int64_t)call_element_bytes(call, tensor);
+    const char *const from = call_address(call, tensor);
     for (int64_t i = 0; i < n_rows; i++)
-        memcpy(contiguous + i * d_head, from + row_at(call, tensor, i), 2 * (size_t)d_head);
+        memcpy((char *)contiguous + i * bytes * d_head, from + bytes * row_at(call, tensor, i),
+               (size_t)(bytes * d_head));
 }
 
 void call_unpack(const struct call *call, const uint16_t *contiguous) {

@@ -51,10 +51,14 @@ int64_t call_samples(const struct call *call, enum tensor tensor);
 int64_t call_rows(const struct call *call, enum tensor tensor);
 int64_t call_heads(const struct call *call, enum tensor tensor);
 int64_t call_elements(const struct call *call, enum tensor tensor);
+
+/* Of a tensor without gaps; of e4m3 an element is a byte. */
+size_t call_element_bytes(const struct call *call, enum tensor tensor);
+size_t call_bytes(const struct call *call, enum tensor tensor);
 int64_t call_lse_elements(const struct call *call);
 
 /* Copy a tensor of the host into contiguous memory, and O back. */
-void call_pack(const struct call *call, enum tensor tensor, uint16_t *contiguous);
+void call_pack(const struct call *call, enum tensor tensor, void *contiguous);
 void call_unpack(const struct call *call, const uint16_t *contiguous);
 
 /* O = 0 and log-sum-exp = -infinity, in host memory. */

@@ -44,7 +44,8 @@ static const struct instance *serving_instance(const struct embedded *version, c
         const struct instance *const one = &version->table.instances[i];
         const KernelConfig *const config = &one->config;
         if (!config->serves || config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
-            config->cap != (call->problem.softcap > 0))
+            config->cap != (call->problem.softcap > 0) ||
+            config_has_e4m3_cache(config) != (call->problem.kv_dtype == FL_E4M3))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
         if (!found || (small ? !smaller : smaller && config->B_r >= rows)) found = one;

@@ -35,7 +35,7 @@ static fl_status make_tensors(emu_device *device, const KernelConfig *config, co
     const uint64_t lse_bytes = sizeof(float) * (uint64_t)call_lse_elements(call);
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;
-        const uint64_t bytes = 2 * (uint64_t)call_elements(call, tensor);
+        const uint64_t bytes = call_bytes(call, tensor);
         made->tensors[t] = emu_alloc(device, names[t], bytes, EMU_BUFFER);
         if (!made->tensors[t]) return refuse_memory(failure, bytes, "a tensor of the emulator");
         call_pack(call, tensor, emu_host_bytes(device, made->tensors[t]));

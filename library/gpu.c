@@ -710,9 +710,9 @@ struct copies {
 
 static fl_status upload(const struct cuda_driver *cuda, const struct call *call, enum tensor tensor, CUdeviceptr to,
                         struct failure *failure) {
-    const size_t bytes = 2 * (size_t)call_elements(call, tensor);
+    const size_t bytes = call_bytes(call, tensor);
     const void *from = call_address(call, tensor);
-    uint16_t *packed = NULL;
+    void *packed = NULL;
     if (call->strided) {
         if (!(packed = malloc(bytes))) return refuse_memory(failure, bytes, "a contiguous copy of a tensor");
         call_pack(call, tensor, packed);
@@ -761,8 +761,7 @@ static fl_status make_copies(const struct cuda_driver *cuda, const struct plan *
         (size_t)launch_workspace_bytes(plan->config, &call->args.attention, plan->context->device->sms);
     for (int t = 0; t < N_TENSORS; t++) {
         const enum tensor tensor = (enum tensor)t;
-        TRY(cuda->cuMemAlloc_v2(&copies->tensors[t], 2 * (size_t)call_elements(call, tensor)),
-            "cuMemAlloc of a tensor");
+        TRY(cuda->cuMemAlloc_v2(&copies->tensors[t], call_bytes(call, tensor)), "cuMemAlloc of a tensor");
         const bool written = tensor == TENSOR_O && !call->problem.arrays; /* every row */
         const fl_status status = written ? FL_OK : upload(cuda, call, tensor, copies->tensors[t], failure);
         if (status) return status;

@@ -22,6 +22,8 @@ static const struct {
     {"seqlens_k", "FL_SEQLENS_K", offsetof(fl_tensors, seqlens_k), offsetof(serving_args, KV_lengths)},
     {"block_table", "FL_BLOCK_TABLE", offsetof(fl_tensors, block_table), offsetof(serving_args, pages)},
     {"sinks", "FL_SINKS", offsetof(fl_tensors, sinks), offsetof(serving_args, sinks)},
+    {"k_scales", "FL_K_SCALES", offsetof(fl_tensors, k_scales), offsetof(serving_args, K_scales)},
+    {"v_scales", "FL_V_SCALES", offsetof(fl_tensors, v_scales), offsetof(serving_args, V_scales)},
 };
 
 const char *serving_array_name(int i) {
@@ -35,9 +37,8 @@ const void *serving_array(const fl_tensors *tensors, int i) {
 }
 
 int64_t serving_array_elements(const fl_problem *problem, int i) {
-    const int64_t batch = problem->batch;
-    const int64_t counts[N_ARRAYS] = {batch + 1,     batch + 1, batch, batch, batch * problem->pages_of_sequence,
-                                      problem->heads};
+    const int64_t batch = problem->batch, pages = batch * problem->pages_of_sequence, kv_heads = problem->kv_heads;
+    const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages, problem->heads, kv_heads, kv_heads};
     return problem->arrays >> i & 1 ? counts[i] : 0;
 }
 
@@ -54,6 +55,7 @@ void serving_pass_arrays(const fl_tensors *tensors, serving_args *args) {
 /* ---- a problem ---- */
 
 const char *serving_asked(const fl_problem *problem) {
+    if (problem->kv_dtype == FL_E4M3) return "kv_dtype";
     for (int i = 0; i < N_ARRAYS; i++)
         if (problem->arrays >> i & 1) return ARRAYS[i].name;
     return problem->windowed ? "window" : problem->softcap > 0 ? "softcap" : problem->split_keys ? "split_keys" : NULL;
@@ -104,18 +106,64 @@ static fl_status check_pages(const fl_problem *problem, struct failure *failure)
     return FL_OK;
 }
 
+static fl_status check_scales(const fl_problem *problem, struct failure *failure) {
+    if (problem->kv_dtype != 0 && problem->kv_dtype != FL_E4M3)
+        return refuse(failure, FL_INVALID, "kv_dtype %d: must be FL_E4M3, %d, or 0 where K and V are of dtype",
+                      problem->kv_dtype, FL_E4M3);
+    if (problem->arrays & (FL_K_SCALES | FL_V_SCALES) && problem->kv_dtype != FL_E4M3)
+        return refuse(failure, FL_INVALID, "%s: must not be there unless kv_dtype is FL_E4M3",
+                      problem->arrays & FL_K_SCALES ? "k_scales" : "v_scales");
+    return FL_OK;
+}
+
+/* What attention/wgmma alone takes, or attention/decode alone; NULL where the problem asks for nothing of it. */
+static const char *asked_of_wgmma(const fl_problem *problem) {
+    const uint32_t arrays = problem->arrays;
+    return arrays & FL_CU_SEQLENS_Q   ? "cu_seqlens_q"
+           : arrays & FL_CU_SEQLENS_K ? "cu_seqlens_k"
+           : arrays & FL_SEQLENS_Q    ? "seqlens_q"
+           : arrays & FL_SINKS        ? "sinks"
+           : problem->windowed        ? "window"
+           : problem->softcap > 0     ? "softcap"
+                                      : NULL;
+}
+/* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and from some rows on it is faster.
+ * Which of the two computes a problem must not depend on the batch. */
+static const char *asked_of_decode(const fl_problem *problem) {
+    enum { FEW_ROWS = 64, LARGEST = 128 };
+    const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
+    if (problem->arrays & FL_BLOCK_TABLE) return "block_table";
+    if (problem->kv_dtype == FL_E4M3) return "kv_dtype";
+    const bool few = rows <= FEW_ROWS && problem->d_head <= LARGEST && !asked_of_wgmma(problem);
+    return problem->split_keys && few ? "split_keys" : NULL;
+}
+
+/* What no kernel takes, whichever is asked for. */
+static fl_status check_together(const fl_problem *problem, struct failure *failure) {
+    const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
+    if (wgmmas && decodes)
+        return refuse(
+            failure, FL_UNSUPPORTED,
+            "%s beside %s: no kernel takes both: attention/wgmma takes the first, attention/decode the second", wgmmas,
+            decodes);
+    if (problem->kv_dtype == FL_E4M3 && problem->d_head != 128)
+        return refuse(failure, FL_UNSUPPORTED, "d_head %d: of caches in e4m3 it must be 128", problem->d_head);
+    return FL_OK;
+}
+
 fl_status serving_check(const fl_problem *problem, struct failure *failure) {
     enum { PART = 128 };
     if (problem->arrays >> N_ARRAYS)
         return refuse(failure, FL_INVALID, "arrays 0x%x: must be bits of fl_array, of which there are %d",
                       problem->arrays, N_ARRAYS);
-    const fl_status status = check_numbers(problem, failure);
-    if (status) return status;
+    fl_status status = check_numbers(problem, failure);
+    if (status || (status = check_scales(problem, failure))) return status;
     if (!(problem->softcap >= 0) || isinf(problem->softcap))
         return refuse(failure, FL_INVALID, "softcap %g: must be positive, or 0 for none", (double)problem->softcap);
     if (problem->split_keys % PART)
         return refuse(failure, FL_INVALID, "split_keys %d: must be a multiple of %d", problem->split_keys, PART);
-    return problem->arrays & FL_BLOCK_TABLE ? check_pages(problem, failure) : FL_OK;
+    status = problem->arrays & FL_BLOCK_TABLE ? check_pages(problem, failure) : FL_OK;
+    return status ? status : check_together(problem, failure);
 }
 
 serving_args serving_of_problem(const fl_problem *problem, attention_args attention) {
@@ -179,6 +227,14 @@ static fl_status check_table(const fl_problem *problem, const fl_tensors *tensor
     return FL_OK;
 }
 
+static fl_status check_scale_values(const char *name, const float *scales, int32_t heads, struct failure *failure) {
+    for (int32_t head = 0; scales && head < heads; head++)
+        if (!(scales[head] > 0) || isinf(scales[head]))
+            return refuse(failure, FL_INVALID, "%s[%d] %g: must be positive and finite", name, head,
+                          (double)scales[head]);
+    return FL_OK;
+}
+
 static fl_status check_contents(const fl_problem *problem, const fl_tensors *t, struct failure *failure) {
     const int32_t batch = problem->batch;
     fl_status status = FL_OK;
@@ -192,6 +248,8 @@ static fl_status check_contents(const fl_problem *problem, const fl_tensors *t, 
         status = check_lengths("seqlens_q", t->seqlens_q, t->cu_seqlens_q, batch, problem->seq_q, failure);
     if (!status && t->seqlens_k)
         status = check_lengths("seqlens_k", t->seqlens_k, t->cu_seqlens_k, batch, problem->seq_k, failure);
+    if (!status) status = check_scale_values("k_scales", t->k_scales, problem->kv_heads, failure);
+    if (!status) status = check_scale_values("v_scales", t->v_scales, problem->kv_heads, failure);
     return !status && t->block_table ? check_table(problem, t, failure) : status;
 }
 
@@ -210,37 +268,17 @@ fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tens
 
 /* ---- which kernel ---- */
 
-/* What attention/wgmma alone takes, or attention/decode alone; NULL where the problem asks for nothing of it. */
-static const char *asked_of_wgmma(const fl_problem *problem) {
-    const uint32_t arrays = problem->arrays;
-    return arrays & FL_CU_SEQLENS_Q   ? "cu_seqlens_q"
-           : arrays & FL_CU_SEQLENS_K ? "cu_seqlens_k"
-           : arrays & FL_SEQLENS_Q    ? "seqlens_q"
-           : arrays & FL_SINKS        ? "sinks"
-           : problem->windowed        ? "window"
-           : problem->softcap > 0     ? "softcap"
-                                      : NULL;
-}
-/* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and from some rows on it is faster.
- * Which of the two computes a problem must not depend on the batch. */
-static const char *asked_of_decode(const fl_problem *problem) {
-    enum { FEW_ROWS = 64, LARGEST = 128 };
-    const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
-    if (problem->arrays & FL_BLOCK_TABLE) return "block_table";
-    const bool few = rows <= FEW_ROWS && problem->d_head <= LARGEST && !asked_of_wgmma(problem);
-    return problem->split_keys && few ? "split_keys" : NULL;
-}
-
 fl_status serving_check_kernel(const fl_problem *problem, const char *version, const KernelConfig *config,
                                struct failure *failure) {
     const char *const asked = serving_asked(problem), *const wgmmas = asked_of_wgmma(problem),
                       *const decodes = asked_of_decode(problem);
     char text[CONFIG_TEXT_SIZE];
-    if (wgmmas && decodes)
-        return refuse(
-            failure, FL_UNSUPPORTED,
-            "%s beside %s: no kernel takes both: attention/wgmma takes the first, attention/decode the second", wgmmas,
-            decodes);
+    if (!wgmmas && (problem->kv_dtype == FL_E4M3) != config_has_e4m3_cache(config))
+        return refuse(failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s takes K and V %s; %s", problem->kv_dtype,
+                      config_format(config, text), version,
+                      config_has_e4m3_cache(config) ? "of e4m3 alone" : "of dtype alone",
+                      config_has_e4m3_cache(config) ? "pass FL_E4M3"
+                                                    : "those of e4m3 are taken by attention/decode with d_head 128");
     if (asked && !config->serves)
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s",
                       wgmmas    ? wgmmas

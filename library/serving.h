@@ -10,7 +10,7 @@
 #include "common/serving.h"
 #include "library/refuse.h"
 
-enum { N_ARRAYS = 6 }; /* those of enum fl_array, by number */
+enum { N_ARRAYS = 8 }; /* those of enum fl_array, by number */
 
 /* What of the problem only kernels with serving_args compute, as its field is called; NULL for nothing. */
 const char *serving_asked(const fl_problem *problem);

@@ -46,9 +46,12 @@ static inline void attention_serve(struct attention *attention, uint64_t served)
     tensors->cu_seqlens_q = args.Q_offsets, tensors->cu_seqlens_k = args.KV_offsets;
     tensors->seqlens_q = args.Q_lengths, tensors->seqlens_k = args.KV_lengths;
     tensors->block_table = args.pages, tensors->sinks = args.sinks;
+    tensors->k_scales = args.K_scales, tensors->v_scales = args.V_scales;
     asked->arrays = (args.Q_offsets ? FL_CU_SEQLENS_Q : 0u) | (args.KV_offsets ? FL_CU_SEQLENS_K : 0u) |
                     (args.Q_lengths ? FL_SEQLENS_Q : 0u) | (args.KV_lengths ? FL_SEQLENS_K : 0u) |
-                    (args.pages ? FL_BLOCK_TABLE : 0u) | (args.sinks ? FL_SINKS : 0u);
+                    (args.pages ? FL_BLOCK_TABLE : 0u) | (args.sinks ? FL_SINKS : 0u) |
+                    (args.K_scales ? FL_K_SCALES : 0u) | (args.V_scales ? FL_V_SCALES : 0u);
+    asked->kv_dtype = problem->cache_e4m3 ? FL_E4M3 : 0;
     asked->total_q = args.Q_rows, asked->total_k = args.KV_rows;
     asked->n_pages = args.n_pages, asked->page_rows = args.page_rows;
     asked->pages_of_sequence = args.pages_of_sequence;
@@ -96,7 +99,7 @@ static inline void attention_new(struct attention *attention, struct problem pro
                                       .v = attention->memory[TENSOR_V],
                                       .o = attention->memory[TENSOR_O],
                                       .lse = attention->lse};
-    if (!problem_is_served(&problem)) return;
+    if (!problem_is_served(&problem) && !problem.cache_e4m3) return;
     if (!(attention->served = malloc((size_t)serving_bytes(&problem)))) abort();
     serving_fill(&problem, attention->served);
     attention_serve(attention, (uintptr_t)attention->served);

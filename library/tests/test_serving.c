@@ -55,6 +55,20 @@ static void results(fl_library *library) {
     problem.page_rows = 32;
     problem.causal = true;
     right(library, problem, "attention/decode", "140 rows, pages, causal");
+    problem = problem_of(3, 2, 40, 128);
+    problem.cache_e4m3 = true;
+    problem.KV_heads = 2;
+    problem.descale[TENSOR_V] = 3;
+    right(library, problem, "attention/decode", "a cache of e4m3, scales of two KV heads");
+    problem.layout = LAYOUT_PADDED;
+    problem.dtype = BF16;
+    right(library, problem, "attention/decode", "a cache of e4m3 with gaps, of queries in bf16");
+    problem.layout = LAYOUT_BSHD;
+    problem.KV_lengths = &KEYS;
+    problem.page_rows = 16;
+    problem.split_keys = 128;
+    problem.causal = true;
+    right(library, problem, "attention/decode", "a cache of e4m3 in pages, causal");
 }
 
 /* Each instance of attention/decode by the rows of a KV head. */
@@ -118,7 +132,7 @@ static void refused(fl_library *library, const struct attention *attention, cons
 /* Contents of the arrays; one is wrong at a time. */
 static void contents(fl_library *library) {
     struct problem problem = problem_of(3, 9, 40, 64);
-    struct attention packed, paged;
+    struct attention packed, paged, bytes;
     problem.Q_lengths = &QUERIES;
     problem.KV_lengths = &KEYS;
     problem.layout = LAYOUT_PACKED;
@@ -127,6 +141,11 @@ static void contents(fl_library *library) {
     problem.KV_lengths = &KEYS;
     problem.page_rows = 16;
     attention_new(&paged, problem);
+    problem = problem_of(1, 1, 40, 128);
+    problem.cache_e4m3 = true;
+    attention_new(&bytes, problem);
+    int32_t *const k_scale = (int32_t *)(uintptr_t)bytes.tensors.k_scales, *const v_scale = (int32_t *)(uintptr_t)
+                                                                                                bytes.tensors.v_scales;
     int32_t *const q = (int32_t *)(uintptr_t)packed.tensors.cu_seqlens_q,
                    *const k = (int32_t *)(uintptr_t)packed.tensors.cu_seqlens_k,
                    *const lengths = (int32_t *)(uintptr_t)paged.tensors.seqlens_k,
@@ -142,7 +161,11 @@ static void contents(fl_library *library) {
                  {&paged, lengths, 41, "seqlens_k[0] 41: must be from 0 to 40, the rows of the sequence"},
                  {&paged, lengths + 1, -1, "seqlens_k[1] -1: must be from 0"},
                  {&paged, table + 3, -1, "block_table[1][0] -1: must be from 0 to"},
-                 {&paged, table + 2, paged.asked.n_pages, "must be from 0 to"}};
+                 {&paged, table + 2, paged.asked.n_pages, "must be from 0 to"},
+                 {&bytes, k_scale, 0, "k_scales[0] 0: must be positive and finite"},
+                 {&bytes, k_scale, 0x7fc00000, "k_scales[0] nan: must be positive and finite"},
+                 {&bytes, v_scale, 0x7f800000, "v_scales[0] inf: must be positive and finite"},
+                 {&bytes, v_scale, INT32_MIN | 0x3f800000, "v_scales[0] -1: must be positive and finite"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int32_t before = *cases[i].at;
         *cases[i].at = cases[i].value;
@@ -151,6 +174,42 @@ static void contents(fl_library *library) {
     }
     attention_free(&packed);
     attention_free(&paged);
+    attention_free(&bytes);
+}
+
+/* A cache of e4m3, of a problem that has none, for a kernel without one, and beside what no such kernel takes. */
+static void bytes_refused(fl_library *library) {
+    struct problem problem = problem_of(1, 1, 40, 128);
+    struct attention attention;
+    problem.cache_e4m3 = true;
+    attention_new(&attention, problem);
+    const fl_problem good = attention.asked;
+    fl_problem wrong[] = {good, good, good, good, good, good};
+    static const char *const words[] = {
+        "kv_dtype 1: must be FL_E4M3, 2, or 0",
+        "k_scales: must not be there unless kv_dtype is FL_E4M3",
+        "d_head 64: of caches in e4m3 it must be 128",
+        "takes K and V of dtype alone; those of e4m3 are taken by attention/decode with d_head 128",
+        "sinks beside kv_dtype: no kernel takes both",
+        "takes K and V of e4m3 alone; pass FL_E4M3"};
+    wrong[0].kv_dtype = FL_BF16;
+    wrong[1].kv_dtype = 0;
+    wrong[2].d_head = 64;
+    wrong[3].version = "attention/wgmma";
+    wrong[4].arrays |= FL_SINKS;
+    wrong[5].version = "attention/decode";
+    wrong[5].config = "(FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3";
+    wrong[5].kv_dtype = 0, wrong[5].arrays = 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        attention.tensors.sinks = wrong[i].arrays & FL_SINKS ? attention.tensors.k_scales : NULL;
+        const bool scaled = wrong[i].arrays & FL_K_SCALES;
+        fl_tensors tensors = attention.tensors;
+        if (!scaled) tensors.k_scales = tensors.v_scales = NULL;
+        const fl_status status = fl_forward(library, &wrong[i], &tensors, NULL);
+        ok(status == FL_INVALID || status == FL_UNSUPPORTED, "%s: status %d", words[i], status);
+        says(fl_error(), words[i], words[i]);
+    }
+    attention_free(&attention);
 }
 
 /* Fields of the problem; one is wrong at a time, in a problem with pages and lengths. */
@@ -162,7 +221,7 @@ static void fields(fl_library *library) {
     attention_new(&attention, problem);
     const fl_problem good = attention.asked;
     fl_problem wrong[] = {good, good, good, good, good, good, good, good, good, good, good, good, good, good, good};
-    static const char *const words[] = {"arrays 0x40: must be bits of fl_array",
+    static const char *const words[] = {"arrays 0x100: must be bits of fl_array",
                                         "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays",
                                         "n_pages 0: must be from 1",
                                         "page_rows 24: must be a power of two from 16 on",
@@ -177,7 +236,7 @@ static void fields(fl_library *library) {
                                         "window beside block_table: no kernel takes both",
                                         "seqlens_k 0x",
                                         "attention/decode does, with d_head 64 and 128"};
-    wrong[0].arrays = 64;
+    wrong[0].arrays = 256;
     wrong[1].total_q = 4;
     wrong[2].n_pages = 0;
     wrong[3].page_rows = 24;
@@ -208,7 +267,7 @@ static void older_callers(fl_library *library) {
     memset(&attention.asked.arrays, 0xff, sizeof attention.asked - offsetof(fl_problem, arrays));
     memset(&attention.tensors.cu_seqlens_q, 0xff, sizeof attention.tensors - offsetof(fl_tensors, cu_seqlens_q));
     ok(attention.asked.size == 168 && attention.tensors.size == 56, "the sizes of FL_ABI 2");
-    ok(sizeof(fl_problem) == 216 && sizeof(fl_tensors) == 104, "those of FL_ABI 3");
+    ok(sizeof(fl_problem) == 216 && offsetof(fl_tensors, k_scales) == 104, "those of FL_ABI 3");
     ok(!fl_forward(library, &attention.asked, &attention.tensors, NULL) && attention_right(&attention),
        "a caller of "
        "FL_ABI 2: %s",
@@ -224,6 +283,7 @@ int main(void) {
     bits_of_the_batch(library);
     contents(library);
     fields(library);
+    bytes_refused(library);
     older_callers(library);
     fl_close(library);
     return tap_done();

@@ -26,7 +26,7 @@ NAMES = {
 SIZES = {
     "fl_strides": 24,
     "fl_problem": 216,
-    "fl_tensors": 104,
+    "fl_tensors": 120,
     "fl_gradients": 120,
     "fl_support": 1600,
     "fl_kernel_info": 1184,
@@ -39,6 +39,7 @@ SINCE = {
     "fl_kernel_info, kernel": 1152,
     "fl_problem, arrays": 168,
     "fl_tensors, cu_seqlens_q": 56,
+    "fl_tensors, k_scales": 104,
 }
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make lib has not run")
