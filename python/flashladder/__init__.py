@@ -11,6 +11,7 @@ back; without a GPU the emulator computes them, slowly. flashladder.torch.attent
 
 from flashladder._arrays import attention
 from flashladder._library import RELEASE
+from flashladder._quantize import quantize_e4m3
 from flashladder._queries import Backend, Device, Support, Version, backend, supports, versions
 from flashladder._serving import attention_varlen, attention_with_cache
 
@@ -24,6 +25,7 @@ __all__ = [
     "attention_varlen",
     "attention_with_cache",
     "backend",
+    "quantize_e4m3",
     "supports",
     "versions",
 ]

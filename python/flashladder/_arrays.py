@@ -28,6 +28,7 @@ OPTIONS = (
 )  # fmt: skip
 AXES = "[batch, seq, heads, d_head]"
 DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+CACHE_DTYPE = "float8_e4m3fn"  # that k_cache and v_cache may have beside those
 HOST = "host memory"
 MOST_PLANS = 1024
 EMULATED = 2e9  # floating-point operations per second of the emulator on one core
@@ -387,8 +388,8 @@ def _warn(seconds: float, calls: int) -> None:
         )
 
 
-def _check(name: str, layout: Layout, q: Layout) -> None:
-    """What is wrong with one array, alone or beside q."""
+def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
+    """What is wrong with one array, alone or beside q. `dtype` is what it must have; "" is that of q."""
     if layout.place != HOST and layout.gpu is None:
         raise ValueError(f"{name} lies on {layout.place}: host memory or a CUDA GPU is needed")
     if layout.gpu is not None and _emulates():
@@ -398,9 +399,9 @@ def _check(name: str, layout: Layout, q: Layout) -> None:
         )
     if layout.place != q.place:
         raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
-    if layout.dtype not in DTYPES:
+    if layout.dtype != dtype and layout.dtype not in DTYPES:
         raise ValueError(f"{name} is {layout.dtype}: float16 or bfloat16 is needed")
-    if layout.dtype != q.dtype:
+    if layout.dtype != (dtype or q.dtype):
         raise ValueError(f"{name} is {layout.dtype} and q {q.dtype}: they must be of one type")
     if len(layout.shape) != 4:
         raise ValueError(f"{name} has the shape {layout.shape}: four dimensions are needed, {AXES}")

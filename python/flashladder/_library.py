@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ABI = 4  # FL_ABI of the header that the structs below are written from
+ABI = 5  # FL_ABI of the header that the structs below are written from
 NAME = "flashladder.dll" if sys.platform == "win32" else "libflashladder.so"
 MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
@@ -35,10 +35,11 @@ EXCEPTIONS: dict[int, type[Exception]] = {
 }
 AUTO, GPU, EMULATOR = range(3)
 DTYPES = {"fp16": 0, "bf16": 1}
+E4M3 = 2  # of Problem.kv_dtype alone
 DEVICE_MEMORY, HOST_MEMORY = range(2)
 ANY_LENGTH, CAUSAL, GROUPED, SERVING = 1, 2, 4, 8
 # Arrays that say how rows make up sequences, and sinks: bit i of Problem.arrays is that of the i-th.
-ARRAYS = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "block_table", "sinks")
+ARRAYS = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "block_table", "sinks", "k_scales", "v_scales")
 
 
 class Strides(ctypes.Structure):
@@ -77,7 +78,7 @@ class Problem(ctypes.Structure):
         ("window_right", ctypes.c_int32),
         ("softcap", ctypes.c_float),
         ("split_keys", ctypes.c_int32),
-        ("unused_3", ctypes.c_int32),
+        ("kv_dtype", ctypes.c_int32),
     ]
 
 
@@ -96,6 +97,8 @@ class Tensors(ctypes.Structure):
         ("seqlens_k", ctypes.c_void_p),
         ("block_table", ctypes.c_void_p),
         ("sinks", ctypes.c_void_p),
+        ("k_scales", ctypes.c_void_p),
+        ("v_scales", ctypes.c_void_p),
     ]
 
 

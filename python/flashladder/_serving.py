@@ -9,12 +9,13 @@ They need compute capability 9.0, or the emulator. Arrays of integers are read b
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any, NamedTuple, NoReturn
 
 from flashladder import _arrays, _call
 from flashladder._append import append
 from flashladder._arrays import Layout, Plan
-from flashladder._library import ARRAYS
+from flashladder._library import ARRAYS, E4M3
 
 SPLIT_KEYS = 1024  # of a part, where the bits of a result must not depend on the batch
 PACKED, PAGED = "[tokens, heads, d_head]", "[n_pages, page_rows, kv_heads, d_head]"
@@ -91,8 +92,9 @@ def _new_plan(
     packed, paged = "cu_seqlens_q" in arrays, "block_table" in arrays
     named = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
     layouts = {name: _unpacked(name, _arrays._layout(framework, name, array), packed) for name, array in named.items()}
+    in_bytes = layouts["k"].dtype == _arrays.CACHE_DTYPE and "cu_seqlens_k" not in arrays
     for name, layout in layouts.items():
-        _arrays._check(name, layout, layouts["q"])
+        _arrays._check(name, layout, layouts["q"], _arrays.CACHE_DTYPE if in_bytes and name in "kv" else "")
     _arrays._check_shapes(layouts, same_batch=not paged)
     samples, rows_q, heads, d_head = layouts["q"].shape
     n_pages, rows_k, kv_heads, _ = layouts["k"].shape
@@ -100,7 +102,9 @@ def _new_plan(
     batch = samples
     if packed:
         batch = extra["cu_seqlens_q"].shape[0] - 1 if len(extra["cu_seqlens_q"].shape) == 1 else 0
-    _check_arrays(extra, layouts["q"], batch, heads)
+    if not in_bytes and ("k_scales" in extra or "v_scales" in extra):
+        raise ValueError(f"k_scale and v_scale are for caches of float8_e4m3fn: k_cache is {layouts['k'].dtype}")
+    _check_arrays(extra, layouts["q"], batch, heads, kv_heads)
     more: dict[str, Any] = {"arrays": sum(1 << i for i, name in enumerate(ARRAYS) if name in arrays)}
     seq_q, seq_k = rows_q, rows_k
     if packed:
@@ -113,6 +117,8 @@ def _new_plan(
     if chosen.window is not None:
         left, right = (min(side, 1 << 30) for side in chosen.window)
         more |= {"windowed": 1, "window_left": left, "window_right": right}
+    if in_bytes:
+        more |= {"kv_dtype": E4M3}
     more |= {"softcap": chosen.softcap, "split_keys": SPLIT_KEYS if chosen.batch_invariant else 0}
     o_strides = (rows_q * heads * d_head, heads * d_head, d_head) if out is None else layouts["out"].strides[:3]
     problem = _call.problem(
@@ -142,10 +148,11 @@ def _unpacked(name: str, layout: Layout, packed: bool) -> Layout:
     return layout._replace(shape=(1, *layout.shape), strides=(0, *layout.strides))
 
 
-def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int) -> None:
+def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, kv_heads: int) -> None:
     shapes: dict[str, tuple[int, ...]] = {"cu_seqlens_q": (batch + 1,), "cu_seqlens_k": (batch + 1,), "sinks": (heads,)}
+    shapes |= {"k_scales": (kv_heads,), "v_scales": (kv_heads,)}
     for name, layout in extra.items():
-        dtype = "float32" if name == "sinks" else "int32"
+        dtype = "float32" if name in ("sinks", "k_scales", "v_scales") else "int32"
         if layout.place != q.place:
             raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
         if layout.dtype != dtype:
@@ -265,6 +272,23 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
+def scales_of(name: str, scale: Any, q: Any, cache: Any) -> Any:
+    """A number, or an array of one, as an array of all KV heads; others as they are. ValueError for a number that is
+    none of a scale."""
+    if scale is None or math.prod(getattr(scale, "shape", ())) != 1:
+        return scale
+    if not hasattr(scale, "shape"):
+        try:
+            scale = _call.scale_of(_call._number(name, scale))
+        except ValueError:
+            raise ValueError(f"{name} is {scale}: it must be a positive number that float32 can hold") from None
+    framework = _arrays.framework_of("q", q)
+    if type(framework) in (_arrays.JAX, _arrays.DLPack):
+        return scale
+    package = framework.package()
+    return package.ones(cache.shape[2:3], dtype=package.float32, **framework.beside(q)) * scale
+
+
 def attention_with_cache(
     q: Any,
     k_cache: Any,
@@ -274,6 +298,8 @@ def attention_with_cache(
     k_new: Any = None,
     v_new: Any = None,
     *,
+    k_scale: Any = None,
+    v_scale: Any = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -298,12 +324,18 @@ def attention_with_cache(
                   caller adds seq_new to seqlens_k afterwards. Rows that do not fit are refused in host memory and left
                   out on a GPU, as is the end of a length above the cache
 
+    k_scale, v_scale  of caches of float8_e4m3fn: what an element of each KV head stands for, times its value. A number,
+                  or float32 [kv_heads], positive and finite; None: 1. quantize_e4m3() makes such caches
+
     The causal mask and windows end at the last key. The other arguments are those of attention(). Pages are served with
-    d_head 64 and 128, without window, softcap and sinks.
+    d_head 64 and 128, caches of float8_e4m3fn with d_head 128; both without window, softcap and sinks.
     """
     if unknown:
-        _call.refuse_unknown("attention_with_cache", ("block_table", "k_new", "v_new", *OPTIONS), unknown)
+        known = ("block_table", "k_new", "v_new", "k_scale", "v_scale", *OPTIONS)
+        _call.refuse_unknown("attention_with_cache", known, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    if stream is not None and any(scale is not None and not hasattr(scale, "shape") for scale in (k_scale, v_scale)):
+        raise ValueError("stream is given beside a scale that is a number: pass a float32 array [kv_heads]")
     if seqlens_k is None:
         raise TypeError("seqlens_k is None: an int32 array [batch] is needed")
     if (k_new is None) != (v_new is None):
@@ -312,6 +344,12 @@ def attention_with_cache(
         if stream is not None:
             raise ValueError("stream is given beside k_new, which the framework's current stream writes: leave it out")
         seqlens_k = append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
-    arrays = present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
+    arrays = present(
+        seqlens_k=seqlens_k,
+        block_table=block_table,
+        sinks=sinks,
+        k_scales=scales_of("k_scale", k_scale, q, k_cache),
+        v_scales=scales_of("v_scale", v_scale, q, k_cache),
+    )
     made, lse = serve(q, k_cache, v_cache, arrays, chosen, out=out, stream=stream)
     return (made, lse) if return_lse else made

@@ -133,6 +133,8 @@ def _serve(
     seqlens_k: Optional[torch.Tensor] = None,  # noqa: UP045
     block_table: Optional[torch.Tensor] = None,  # noqa: UP045
     sinks: Optional[torch.Tensor] = None,  # noqa: UP045
+    k_scales: Optional[torch.Tensor] = None,  # noqa: UP045
+    v_scales: Optional[torch.Tensor] = None,  # noqa: UP045
     max_seqlen_q: int = 0,
     max_seqlen_k: int = 0,
     causal: bool = False,
@@ -153,6 +155,8 @@ def _serve(
         seqlens_k=seqlens_k,
         block_table=block_table,
         sinks=sinks,
+        k_scales=k_scales,
+        v_scales=v_scales,
     )
     out, lse = _serving.serve(q, k, v, arrays, chosen, (max_seqlen_q, max_seqlen_k))
     return out, torch.empty(0, dtype=torch.float32, device=q.device) if lse is None else lse
@@ -162,7 +166,7 @@ def _fake_serve(
     q: Tensor, k: Tensor, v: Tensor, *arrays: Any, return_lse: bool = False, **others: Any
 ) -> tuple[Tensor, Tensor]:
     # Positions are those of the schema: arrays and numbers behind q, k and v.
-    return_lse = arrays[14] if len(arrays) > 14 else return_lse
+    return_lse = arrays[16] if len(arrays) > 16 else return_lse
     shape = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     return out, torch.empty(shape if return_lse else (0,), dtype=torch.float32, device=q.device)
@@ -248,6 +252,8 @@ def attention_with_cache(
     k_new: Tensor | None = None,
     v_new: Tensor | None = None,
     *,
+    k_scale: Tensor | float | None = None,
+    v_scale: Tensor | float | None = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -261,10 +267,13 @@ def attention_with_cache(
     options = (causal, scale, window, softcap, deterministic, return_lse, version)
     if _is_eager(q):
         more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {"sinks": sinks}
+        more |= {"k_scale": k_scale, "v_scale": v_scale}
         return flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, **more)
     if k_new is not None:
         seqlens_k = _append.append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
     arrays = {"seqlens_k": seqlens_k, "block_table": block_table, "sinks": sinks}
+    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+        arrays[f"{name}s"] = _serving.scales_of(name, scale, q, k_cache)
     return _operate(q, k_cache, v_cache, arrays, _serving.options(*options))
 
 

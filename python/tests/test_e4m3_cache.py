@@ -1,0 +1,122 @@
+"""Caches of float8_e4m3fn, on a GPU or the emulator: results against float64 of the same bytes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+import flashladder  # noqa: E402
+from flashladder import torch as fl  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BATCH, HEADS, KV_HEADS, KEYS, D = 2, 4, 2, 200, 128
+LENGTHS = (KEYS, 77)
+
+
+def arrays(dtype: Any = torch.bfloat16) -> dict[str, Any]:
+    torch.manual_seed(1)
+    q = torch.randn(BATCH, 2, HEADS, D).to(DEVICE, dtype)
+    k, v = (torch.randn(BATCH, KEYS, KV_HEADS, D, device=DEVICE) * (1 + torch.arange(2.0)[:, None].to(DEVICE))
+            for _ in range(2))  # fmt: skip
+    (k_cache, k_scale), (v_cache, v_scale) = flashladder.quantize_e4m3(k), flashladder.quantize_e4m3(v + 1)
+    lengths = torch.tensor(LENGTHS, dtype=torch.int32, device=DEVICE)
+    return {
+        "q": q,
+        "k_cache": k_cache,
+        "v_cache": v_cache,
+        "seqlens_k": lengths,
+        "k_scale": k_scale,
+        "v_scale": v_scale,
+    }
+
+
+def right(given: dict[str, Any], out: Any, lse: Any) -> bool:
+    """Beside float64 of the same bytes."""
+    k, v = (given[f"{name}_cache"].double() * given[f"{name}_scale"][:, None] for name in "kv")
+    for b, length in enumerate(LENGTHS):
+        keys, values = (x[b, :length].repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", given["q"][b].double(), keys) * D**-0.5
+        expected = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values)
+        allowed = 2 * torch.finfo(out.dtype).eps * values.abs().max()
+        if (out[b].double() - expected).abs().max() > allowed:
+            return False
+        if (lse[b] - scores.logsumexp(-1)).abs().max() > 1e-4:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rows_and_pages(dtype: Any) -> None:
+    given = arrays(dtype)
+    out, lse = flashladder.attention_with_cache(**given, return_lse=True)
+    assert right(given, out, lse)
+    order = torch.randperm(BATCH * KEYS // 8 * 8 // 16 + 2)[: BATCH * 13].to(DEVICE)
+    table = order.reshape(BATCH, 13).int().contiguous()
+    paged = dict(given, block_table=table)
+    for name in ("k_cache", "v_cache"):
+        pool = torch.full((32, 16, KV_HEADS, D), float("nan"), device=DEVICE).to(torch.float8_e4m3fn)
+        rows = torch.nn.functional.pad(given[name].float(), (0, 0, 0, 0, 0, 13 * 16 - KEYS)).to(torch.float8_e4m3fn)
+        pool.view(torch.uint8)[order] = rows.reshape(-1, 16, KV_HEADS, D).view(torch.uint8)
+        paged[name] = pool
+    again, again_lse = fl.attention_with_cache(**paged, return_lse=True)
+    assert right(given, again, again_lse)
+
+
+def test_a_number_is_the_scale_of_all_heads() -> None:
+    given = arrays() | {"k_scale": None, "v_scale": None}
+    plain = flashladder.attention_with_cache(**given, scale=2 * D**-0.5)
+    scaled = flashladder.attention_with_cache(**(given | {"k_scale": 2.0, "v_scale": torch.tensor(4.0, device=DEVICE)}))
+    assert torch.equal(4 * plain, scaled)
+
+
+def test_NaN_reaches_what_sees_it_alone() -> None:
+    given = arrays()
+    given["k_cache"][1, LENGTHS[1] :] = given["v_cache"][1, LENGTHS[1] :] = float("nan")
+    whole = flashladder.attention_with_cache(**given)
+    assert torch.isfinite(whole).all()
+    given["k_cache"].view(torch.uint8)[1, 5, 1, 7] = 0xFF
+    out = flashladder.attention_with_cache(**given)
+    assert torch.isnan(out[1, :, 2:]).all()
+    assert torch.equal(out[0], whole[0]) and torch.equal(out[1, :, :2], whole[1, :, :2])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"k_scale": 0.0}, ValueError, "k_scale is 0.0: it must be a positive number"),
+        ({"v_scale": float("nan")}, ValueError, "v_scale is nan: it must be a positive number"),
+        ({"v_scale": -1}, ValueError, "v_scale is -1: it must be a positive number"),
+        ({"k_scale": "1"}, TypeError, "k_scale is '1': a number or None is needed"),
+        ({"k_scale": torch.ones(3, device=DEVICE)}, ValueError, r"k_scales has the shape \(3,\): \(2,\) is needed"),
+        ({"k_scale": torch.ones(2, device=DEVICE).half()}, ValueError, "k_scales is float16: float32 is needed"),
+        (
+            {"sinks": torch.zeros(HEADS, device=DEVICE)},
+            NotImplementedError,
+            "sinks beside kv_dtype: no kernel takes both",
+        ),
+        ({"v_cache": torch.zeros(BATCH, KEYS, KV_HEADS, D).to(DEVICE, torch.bfloat16)}, ValueError, "v is bfloat16"),
+        ({"q": torch.zeros(BATCH, 2, HEADS, D).to(DEVICE, torch.float8_e4m3fn)}, ValueError, "q is float8_e4m3fn"),
+    ],
+)
+def test_bad_input_gets_a_sentence(change: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        flashladder.attention_with_cache(**(arrays() | change))
+
+
+def test_scales_beside_a_cache_of_16_bits_are_refused() -> None:
+    given = arrays()
+    given["k_cache"], given["v_cache"] = (given[name].to(torch.bfloat16) for name in ("k_cache", "v_cache"))
+    with pytest.raises(ValueError, match="k_scale and v_scale are for caches of float8_e4m3fn: k_cache is bfloat16"):
+        flashladder.attention_with_cache(**given)
+
+
+def test_quantised_numbers_are_the_nearest() -> None:
+    x = torch.randn(1, 50, 3, 16) * torch.tensor([1e-3, 0.0, 1e4])[:, None]
+    values, scale = flashladder.quantize_e4m3(x)
+    back = values.float() * scale[:, None]
+    assert ((back - x).abs() <= x.abs() / 16 + scale[:, None] * 2**-10).all()
+    assert values.float()[:, :, 0].abs().max() == 448 and (back[:, :, 1] == 0).all()
+    same, _ = flashladder.quantize_e4m3(100 * x, scale)
+    assert torch.isfinite(same.float()).all() and same.float().abs().max() == 448
