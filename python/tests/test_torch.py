@@ -328,9 +328,7 @@ def test_new_rows_are_written_and_seen(pages: int) -> None:
 def test_opcheck_passes_with_arrays() -> None:
     serve = torch.ops.flashladder.serve.default
     q, k, v, cu_q, cu_k, *most = varlen()
-    torch.library.opcheck(
-        serve, (q, k, v, cu_q, cu_k, None, None, None, None, *most, True, None, 5, 0, 0.0, False, True)
-    )
+    torch.library.opcheck(serve, (q, k, v, cu_q, cu_k, *[None] * 6, *most, True, None, 5, 0, 0.0, False, True))
     q, k, v, lengths, table, _, _ = cache(16)
     torch.library.opcheck(serve, (q, k, v, None, None, None, lengths, table))
 
