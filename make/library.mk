@@ -10,11 +10,12 @@ RANKED := $(subst /,.,$(shell sed -n 's/^ \* embedded: //p' library/ranking.h 2>
 GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward,$(or $(VER),$(VERSIONS))))
 EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(filter $(RANKED),$(VERSIONS)))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
+GRADIENTS_ENTRY = $(patsubst %,&fl_%_entry,$(call identifier,$(GRADIENTS)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
 define embedded  # $(1) version, $(2) folder of its PTX and cubins, $(3) its identifier
 $(2)/library.ptx: $(2)/$(1).ptx make/library.mk
-	@$(parts) sed '/^\t\.loc\t/d' $$< >$$(part); $$(whole)
+	@$(parts) sed '/^\t\.loc\t/d; /^\t\.section\t/,/^\t}/d' $$< >$$(part); $$(whole)
 $(call embed,$(2)/library.code.o,$(2),library.ptx,fl_$(3)_image,$(call archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
@@ -33,7 +34,7 @@ $(BUILD)/library/versions.c: $(BUILD)/flags/library
 	   echo 'const struct version *const versions[] = {'; \
 	   printf '    &fl_%s_entry,\n' $(call identifier,$(EMBEDDED)); \
 	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; \
-	   echo 'const struct version *const backward_version = $(or $(patsubst %,&fl_%_entry,$(call identifier,$(GRADIENTS))),0);'; \
+	   echo 'const struct version *const backward_version = $(or $(GRADIENTS_ENTRY),0);'; \
 	} >$(part); $(whole)
 LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED_FOLDERS:%=%/library.o) $(EMBEDDED_FOLDERS:%=%/library.code.o)
 $(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc
