@@ -74,6 +74,14 @@ void emu_flag_fence(machine *m, warp *w, uint32_t mask) {
     emu_clock_tick(m, w);
 }
 
+void emu_hear(machine *m, const warp *w, uint32_t mask, const uint32_t *clocks) {
+    for (; m->heard && mask; mask &= mask - 1) {
+        const size_t thread = (size_t)(w->index * LANES + first_lane(mask));
+        take_later(m->heard + thread * m->clock_width, clocks, m->clock_width);
+        m->heard_times[thread] = w->clock;
+    }
+}
+
 void emu_tell_fenced(machine *m, const warp *w, int lane, machine *at, uint32_t *clocks) {
     if (!m->fenced) return;
     if (at != m) {
@@ -107,15 +115,13 @@ static uint32_t *told_at(machine *m, machine *at, uint32_t address, bool add) {
 
 static void learn(machine *m, warp *w, int lane, machine *at, uint32_t address, unsigned order) {
     const uint32_t *told = told_at(m, at, address, false);
-    const uint32_t thread = (uint32_t)(w->index * LANES + lane);
     if (!told) return;
     if (at != m) {
         emu_remote_acquire(m, w, 1u << lane, at, told);
     } else if (order & ORDER_ACQUIRE) {
         emu_clock_acquire(m, w, 1u << lane, told);
-    } else if (m->heard) {
-        take_later(m->heard + thread * m->clock_width, told, m->clock_width);
-        m->heard_times[thread] = w->clock;
+    } else {
+        emu_hear(m, w, 1u << lane, told);
     }
 }
 

@@ -109,6 +109,8 @@ void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t addres
 /* A fence of threads; and what fences before released goes to clocks of a CTA, at a relaxed arrival. */
 void emu_flag_fence(machine *m, warp *w, uint32_t mask);
 void emu_tell_fenced(machine *m, const warp *w, int lane, machine *at, uint32_t *clocks);
+/* Lanes that waited .relaxed: they learn what stands in clocks at their next fence. */
+void emu_hear(machine *m, const warp *w, uint32_t mask, const uint32_t *clocks);
 
 /* check/global.c: races in global memory. For a launch, */
 bool emu_races_create(struct races **made, const entry *code, const emu_launch *launch, const uint32_t cluster[3],

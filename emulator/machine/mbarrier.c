@@ -269,13 +269,14 @@ static bool poll_fails(const machine *m) {
 }
 
 /* Lanes learn what those know that arrived: together where it is one mbarrier. */
-static void learn_from(machine *m, warp *w, uint32_t lanes, mbarrier *const bars[LANES]) {
+static void learn_from(machine *m, warp *w, uint32_t lanes, mbarrier *const bars[LANES], bool relaxed) {
     while (lanes) {
         const mbarrier *bar = bars[first_lane(lanes)];
         uint32_t same = 0;
         for (uint32_t rest = lanes; rest; rest &= rest - 1)
             if (bars[first_lane(rest)] == bar) same |= 1u << first_lane(rest);
-        if (bar) emu_clock_acquire(m, w, same, bar->completed);
+        if (bar && relaxed) emu_hear(m, w, same, bar->completed);
+        if (bar && !relaxed) emu_clock_acquire(m, w, same, bar->completed);
         lanes &= ~same;
     }
 }
@@ -325,7 +326,7 @@ void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!complete) last = bar;
     }
     if (m->orders) note_orders(m, w, done, bars);
-    if (m->checks) learn_from(m, w, done, bars);
+    if (m->checks) learn_from(m, w, done, bars, o->detail & MBARRIER_HEARS);
     if (w->seen && done) note_seen(m, w, bars[first_lane(done)]);
     /* where some lanes may continue, the answer is given: what they saw complete need not be so later */
     const bool sleeps = blocking ? !poll_fails(m) : !(done || answers || poll_fails(m));

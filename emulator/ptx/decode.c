@@ -116,13 +116,14 @@ static bool needs_fence(const op *o) {
     const unsigned both = ORDER_ACQUIRE | ORDER_RELEASE;
     const unsigned wanted = o->kind == OP_LOAD ? ORDER_ACQUIRE : o->kind == OP_STORE ? ORDER_RELEASE : both;
     if (o->kind == OP_MBARRIER_ARRIVE) return o->detail & MBARRIER_RELAXED;
+    if (o->kind == OP_MBARRIER_WAIT) return o->detail & MBARRIER_HEARS;
     return o->flags & FLAG_ORDERS && (o->order & wanted) != wanted;
 }
 
 static void note_shared_use(entry *code, const op *o) {
     bool shared = o->space == SPACE_SHARED || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER;
-    const bool tells =
-        o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC || o->kind == OP_MBARRIER_ARRIVE;
+    const bool tells = o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC ||
+                       o->kind == OP_MBARRIER_ARRIVE || o->kind == OP_MBARRIER_WAIT;
     if (tells && shared && code->has_fence) code->relaxed_flags |= needs_fence(o);
     if ((o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) && shared &&
         o->bytes * o->vector < (int)code->granule_bytes) {

@@ -506,7 +506,8 @@ void emu_decode_mbarrier_wait(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 3, blocking ? 4 : 3);
     uint16_t phase = emu_source(dec, operand_at(dec, 2), parity ? 32 : 64, EXACT);
     op *o = emu_emit(dec, OP_MBARRIER_WAIT);
-    o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0));
+    o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0) |
+                          (emu_chose(match, "relaxed") ? MBARRIER_HEARS : 0));
     o->p[0] = emu_predicate(dec, operand_at(dec, 0));
     emu_add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, phase);

@@ -317,7 +317,7 @@ enum shuffle_mode { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
 enum match_mode { MATCH_ANY, MATCH_ALL };
 enum barrier_mode { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_RED_AND, BARRIER_RED_OR, BARRIER_RED_POPC };
-enum mbarrier_detail { MBARRIER_STATE, MBARRIER_PARITY, MBARRIER_BLOCKING = 2 };
+enum mbarrier_detail { MBARRIER_STATE, MBARRIER_PARITY, MBARRIER_BLOCKING = 2, MBARRIER_HEARS = 4 /* .relaxed */ };
 enum mbarrier_arrival { MBARRIER_DROP = 1, MBARRIER_RELAXED = 2, MBARRIER_NO_COMPLETE = 4 };
 /* A state of an mbarrier is the number of its phase, and from this bit on its pending arrivals. */
 enum { MBARRIER_PENDING_SHIFT = 40 };

@@ -119,6 +119,16 @@ end:"""
 CTA_FENCE = "fence.acq_rel.cta;\n"
 
 
+def relaxed_wait(fence: str) -> str:
+    text = TOLD.replace("BEFORE", STORE).replace("AFTER", "").replace(".loc 1 13 0", f"{fence}.loc 1 13 0")
+    return text.replace("try_wait.parity.shared", "try_wait.parity.relaxed.cta.shared::cta")
+
+
+def relaxed_arrival(fence: str) -> str:
+    text = TOLD.replace("BEFORE", f"{STORE}\n{fence}").replace("AFTER", "")
+    return text.replace("arrive.shared", "arrive.relaxed.cta.shared::cta")
+
+
 def relaxed(set_: str, look: str, tell: str = "", hear: str = "") -> str:
     """FLAGGED with these orders of the store and the load of the flag, and with fences."""
     text = FLAGGED.replace("@%q SET", f"{tell}@%q st.{set_}.cta.shared.u32")
@@ -325,6 +335,20 @@ DEFECTS = [
             ("with a fence on one side", ("relaxed", "relaxed", CTA_FENCE), ("relaxed",) * 2 + (CTA_FENCE,) * 2),
             ("with a fence on the other", ("relaxed", "relaxed", "", CTA_FENCE), ("relaxed",) * 2 + (CTA_FENCE,) * 2),
         )
+    ),
+    Defect(
+        "race",
+        "a relaxed wait at an mbarrier, without a fence",
+        relaxed_wait(""),
+        relaxed_wait(CTA_FENCE),
+        ["lesson.cu:11", "lesson.cu:13"],
+    ),
+    Defect(
+        "race",
+        "a relaxed arrival at an mbarrier, without a fence",
+        relaxed_arrival(""),
+        relaxed_arrival(CTA_FENCE),
+        ["lesson.cu:11", "lesson.cu:13"],
     ),
     Defect(
         "race",

@@ -86,18 +86,34 @@ class Program:
         for lane in [*lanes, *(told or [])]:
             self.tick(lane)
 
+    def same_cta(self, lane: Lane, other: Lane) -> bool:
+        return lane[0] // self.warps == other[0] // self.warps
+
     def fence(self, lane: Lane) -> None:
-        for other, (time, clock) in self.heard.items():
-            if self.before(lane, other, time):
-                join(self.knows[lane], clock)
+        """It learns what threads of the CTA heard that it is behind: the emulator lets a fence do that for them."""
+        before: Clock = {}
+        while before != self.knows[lane]:
+            before = dict(self.knows[lane])
+            for other, (time, clock) in self.heard.items():
+                if self.same_cta(lane, other) and self.before(lane, other, time):
+                    join(self.knows[lane], clock)
         self.fenced[lane] = dict(self.knows[lane])
         self.tick(lane)
 
+    def learn(self, lane: Lane, told: Clock, acquires: bool) -> None:
+        """At once, or at the next fence."""
+        if acquires:
+            join(self.knows[lane], told)
+            return
+        heard = dict(self.heard.get(lane, (0, {}))[1])
+        join(heard, told)
+        self.heard[lane] = (self.knows[lane][lane], heard)
+
     def released(self, lane: Lane) -> Clock:
-        """What a relaxed store tells: what fences released that it is behind."""
+        """What a relaxed store tells: what fences of the CTA released that it is behind."""
         told: Clock = {}
         for other, clock in self.fenced.items():
-            if self.before(lane, other, clock[other]):
+            if self.same_cta(lane, other) and self.before(lane, other, clock[other]):
                 join(told, clock)
         return told
 
@@ -144,16 +160,27 @@ class Program:
             self.put(warp, f"bar.sync {number}, {threads};")
         self.meet([(w, i) for w in warps for i in range(LANES)], [(w, i) for w in arrive for i in range(LANES)])
 
-    def mbarrier(self, number: int, warp: int, lane: int, waits: list[int]) -> None:
-        at = f"[%s+{MBARRIERS + 8 * number}]"
-        self.put(warp, f"setp.eq.u32 %q, %l, {lane};\n@%q mbarrier.arrive.shared.b64 %state, {at};")
-        told = dict(self.knows[warp, lane])
+    def mbarrier(self, number: int, warp: int, lane: int, waits: list[int], how: str) -> None:
+        """One lane arrives, for which others wait; how: which of the two is relaxed, with a fence or without."""
+        at, order = f"[%s+{MBARRIERS + 8 * number}]", "relaxed" if how in ("fence", "relaxed") else "release"
+        self.put(warp, f"setp.eq.u32 %q, %l, {lane};")
+        if how == "fence":
+            self.put(warp, "@%q fence.acq_rel.cta;")
+            self.fence((warp, lane))
+        self.put(warp, f"@%q mbarrier.arrive.{order}.cta.shared::cta.b64 %state, {at};")
+        told = dict(self.knows[warp, lane]) if order == "release" else self.released((warp, lane))
         self.tick((warp, lane))
+        look = "relaxed" if how in ("hear", "deaf") else "acquire"
         for other in waits:
             again = self.label()
-            self.put(other, f"{again}:\nmbarrier.try_wait.parity.shared.b64 %done, {at}, 0;\n@!%done bra {again};")
+            wait = f"mbarrier.try_wait.parity.{look}.cta.shared::cta.b64 %done, {at}, 0;"
+            self.put(
+                other, f"{again}:\n{wait}\n@!%done bra {again};" + ("\nfence.acq_rel.cta;" if how == "hear" else "")
+            )
             for i in range(LANES):
-                join(self.knows[other, i], told)
+                self.learn((other, i), told, look == "acquire")
+            for i in range(LANES if how == "hear" else 0):
+                self.fence((other, i))
 
     def flag(self, number: int, warp: int, lane: int, waits: list[int], how: str) -> None:
         """One lane sets a flag, for which others wait: how it is set and looked at, and which fences stand beside."""
@@ -174,12 +201,7 @@ class Program:
             self.put(other, f"{again}:\nld.{look}.{scope}.{space}.u32 %x, {at};\nsetp.eq.u32 %done, %x, 0;")
             self.put(other, f"@%done bra {again};" + (f"\n{fence}" if hears else ""))
             for i in range(LANES):
-                if acquire:
-                    join(self.knows[other, i], told)
-                else:
-                    heard = dict(self.heard.get((other, i), (0, {}))[1])
-                    join(heard, told)
-                    self.heard[other, i] = (self.knows[other, i][other, i], heard)
+                self.learn((other, i), told, acquire)
             for i in range(LANES if hears else 0):
                 self.fence((other, i))
 
@@ -225,7 +247,9 @@ def link(program: Program, draw: random.Random, numbers: Iterator[int], holder: 
         if what == "barrier":
             program.barrier(0, own, [])
         elif what == "mbarrier":
-            program.mbarrier(number, warp, lane, waits)
+            program.mbarrier(
+                number, warp, lane, waits, draw.choice(["release", "release", "fence", "relaxed", "hear", "deaf"])
+            )
         elif draw.random() < 0.2:
             program.barrier(number, waits, [])  # without the one that should come
         else:
