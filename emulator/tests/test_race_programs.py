@@ -23,20 +23,26 @@ def reported(seed: int, folder: Path) -> list[bool]:
     return found
 
 
-def check(seeds: range, folder: Path) -> int:
-    """That verdicts agree; how many programs have a race."""
-    racy = 0
+def check(seeds: range, folder: Path) -> tuple[int, int]:
+    """That verdicts agree; how many programs have a race, and how many only where fences count for their thread alone.
+
+    Of the latter, the emulator may report a race or not: docs/emulator.md.
+    """
+    races, unclear = 0, 0
     for seed in seeds:
-        program, found = made_up(seed), reported(seed, folder)
-        assert any(found) == program.racy, f"seed {seed}: {found}, and the oracle says {program.racy}"
-        racy += program.racy
-    return racy
+        strict, certain, found = made_up(seed).racy, made_up(seed, lenient=True).racy, any(reported(seed, folder))
+        assert certain <= found <= strict, f"seed {seed}: {found}, and the oracle says {certain} to {strict}"
+        races += certain
+        unclear += strict > certain
+    return races, unclear
 
 
 def test_races_of_a_few_programs(tmp_path: Path) -> None:
-    assert 2 <= check(range(8), tmp_path) <= 6
+    races, unclear = check(range(8), tmp_path)
+    assert 2 <= races <= 6 and unclear <= 1
 
 
 @pytest.mark.long
 def test_races_of_many_programs(tmp_path: Path) -> None:
-    assert 400 <= check(range(8, 1508), tmp_path) <= 800
+    races, unclear = check(range(8, 1508), tmp_path)
+    assert 400 <= races <= 800 and unclear < 20, (races, unclear)

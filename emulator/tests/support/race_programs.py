@@ -2,6 +2,7 @@
 
 program = made_up(seed)
 program.racy           # by happens-before over every pair of accesses, from what the program says alone
+made_up(seed, lenient=True).racy    # the same where a fence counts for threads that are ordered before or behind it
 ptxrun(..., *program.options(program.text()))
 """
 
@@ -51,6 +52,7 @@ class Program:
     ctas: int
     warps: int  # of a CTA
     shared: bool  # the words lie in shared memory
+    lenient: bool = False  # fences count for other threads of the CTA, too
     code: list[list[str]] = field(default_factory=list)
     knows: dict[Lane, Clock] = field(default_factory=dict)
     fenced: dict[Lane, Clock] = field(default_factory=dict)
@@ -86,16 +88,16 @@ class Program:
         for lane in [*lanes, *(told or [])]:
             self.tick(lane)
 
-    def same_cta(self, lane: Lane, other: Lane) -> bool:
-        return lane[0] // self.warps == other[0] // self.warps
+    def helps(self, lane: Lane, other: Lane) -> bool:
+        """Whether a fence of the one may count for the other."""
+        return lane == other or (self.lenient and lane[0] // self.warps == other[0] // self.warps)
 
     def fence(self, lane: Lane) -> None:
-        """It learns what threads of the CTA heard that it is behind: the emulator lets a fence do that for them."""
         before: Clock = {}
         while before != self.knows[lane]:
             before = dict(self.knows[lane])
             for other, (time, clock) in self.heard.items():
-                if self.same_cta(lane, other) and self.before(lane, other, time):
+                if self.helps(lane, other) and self.before(lane, other, time):
                     join(self.knows[lane], clock)
         self.fenced[lane] = dict(self.knows[lane])
         self.tick(lane)
@@ -110,10 +112,10 @@ class Program:
         self.heard[lane] = (self.knows[lane][lane], heard)
 
     def released(self, lane: Lane) -> Clock:
-        """What a relaxed store tells: what fences of the CTA released that it is behind."""
+        """What a relaxed store tells: what fences released that it is behind."""
         told: Clock = {}
         for other, clock in self.fenced.items():
-            if self.same_cta(lane, other) and self.before(lane, other, clock[other]):
+            if self.helps(lane, other) and self.before(lane, other, clock[other]):
                 join(told, clock)
         return told
 
@@ -258,11 +260,11 @@ def link(program: Program, draw: random.Random, numbers: Iterator[int], holder: 
     return warp, next_lane
 
 
-def made_up(seed: int) -> Program:
+def made_up(seed: int, lenient: bool = False) -> Program:
     """Chains: a lane touches a word, links lead to another lane, and that touches the word; others look on."""
     draw = random.Random(seed)
     ctas = draw.choice([1, 1, 2])
-    program = Program(ctas, draw.choice([2, 3]) if ctas == 1 else 2, ctas == 1 and draw.random() < 0.7)
+    program = Program(ctas, draw.choice([2, 3]) if ctas == 1 else 2, ctas == 1 and draw.random() < 0.7, lenient)
     numbers = iter(range(1, 16))
     for word in range(draw.choice([1, 1, 2])):
         holder = draw.randrange(len(program.code)), draw.randrange(LANES)
