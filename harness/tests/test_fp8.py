@@ -25,6 +25,7 @@ from analysis.ladder.config import ConfigError, Dtype, Fp8Config
 from analysis.ladder.headers import load_fp8, refusals
 from analysis.measure.schema import fault_of
 from harness.tests.fp8 import Problem, error, gain, run
+from harness.tests.fp8_errors import KINDS, measured
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = load_fp8(ROOT)
@@ -159,6 +160,16 @@ def test_the_loss_is_that_of_an_H200() -> None:
 def test_with_a_flush_it_stays(version: str) -> None:
     few, many = (gain_of(version, keys) for keys in (512, 2048))
     assert abs(few) < 0.005 and abs(many) < 0.005
+
+
+@pytest.mark.long
+def test_the_page_has_the_errors_of_512_keys() -> None:
+    """The first column of docs/fp8-accuracy.md; the others take a minute, by the command that stands there."""
+    rows = re.findall(r"^\| (.*?) \| (f\d+) \| (.*?) \|", (ROOT / "docs/fp8-accuracy.md").read_text(), re.MULTILINE)
+    assert {name for name, _, _ in rows} == set(KINDS)
+    for name, version, figure in rows:
+        ptx_of(version)
+        assert measured(version, 512, **KINDS[name]) == figure
 
 
 @pytest.mark.parametrize("version", VERSIONS)
