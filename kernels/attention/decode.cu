@@ -9,7 +9,6 @@
  *           (FP16, 64, 32, 128, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 64, 64, 128, 8): mma_sync+tensor+stages_3+serve;
  *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3;
- *           (FP16, 128, 32, 128, 4): mma_sync+tensor+stages_3+serve+e4m3;
  *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3
  * arch      sm_90a
  */
