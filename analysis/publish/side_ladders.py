@@ -12,7 +12,8 @@ from analysis.ladder.headers import Version, load_backward, load_fp8
 from analysis.machine_code.regs import Row, read_registers
 from analysis.measure.records import Problem, Record
 from analysis.measure.stats import median
-from analysis.publish.libraries import GPU, records_in
+from analysis.publish.libraries import GPU
+from analysis.publish.overview import records_in
 from analysis.table import Cell, Table
 
 NOT_MEASURED = "not measured"
