@@ -439,8 +439,8 @@ static enum status check_no_descale(const struct problem *problem, struct failur
     static const char *const options[N_INPUTS] = {"--descale-q", "--descale-k", "--descale-v"};
     for (int t = 0; t < N_INPUTS; t++)
         if (problem->descale[t] != 1 && !problem_is_e4m3(problem, (enum tensor)t))
-            return fail(failure, STATUS_USAGE, "%s %g: %s takes no e4m3; the versions of kernels/fp8/ do", options[t],
-                        problem->descale[t], about_version());
+            return fail(failure, STATUS_USAGE, "%s %g: %s takes no e4m3%s", options[t], problem->descale[t],
+                        about_version(), problem->cache_e4m3 ? " of Q" : "; the versions of kernels/fp8/ do");
     return STATUS_OK;
 }
 

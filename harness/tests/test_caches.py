@@ -24,6 +24,9 @@ IN_CHECK = [
 ]
 
 
+BYTES = "(FP16,128,16,128,4):mma_sync+tensor+stages_3+serve+e4m3"
+
+
 def random_cache(rng: random.Random, config: KernelConfig) -> Cache:
     page = rng.choice((0, 16, 32, 64, 128, 256))
     seq_k, batch = rng.choice((16, 40, 200, 500)), rng.choice((1, 2, 5))
@@ -139,6 +142,8 @@ def _built() -> None:
         "--seq-q 2 --seqlens-k 200,3 --heads 4 --page-rows 64 --layout bhsd --dtype bf16",
         "--seq-q 1 --seq-k 300 --batch 2 --heads 4 --split-keys 128 --d-head 64",
         "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,8):mma_sync+tensor+stages_3+serve",
+        f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 --config {BYTES}",
+        f"--seq-k 90 --heads 4 --kv-heads 2 --layout padded --split-keys 128 --descale-k 0.3 --config {BYTES}",
     ],
 )
 def test_the_executable_places_pages(arguments: str) -> None:
@@ -164,6 +169,8 @@ def test_the_executable_places_pages(arguments: str) -> None:
         ("--sinks", "--sinks: attention/decode does not take it: attention/wgmma does"),
         ("--layout packed", "--layout packed: attention/decode does not take it: attention/wgmma does"),
         ("--split-keys 0", "--split-keys '0': must be from 1 to 1073741824"),
+        ("--descale-k 2", "--descale-k 2: attention/decode takes no e4m3; the versions of kernels/fp8/ do"),
+        (f"--descale-q 2 --config {BYTES}", "--descale-q 2: attention/decode takes no e4m3 of Q"),
     ],
 )
 def test_bad_input_gets_a_sentence(arguments: str, sentence: str) -> None:
