@@ -63,11 +63,12 @@ FL_CONFIG_FN int fp8_threads(const fp8_shape *config) {
     return 32 * (config->n_warps + 4);
 }
 
-/* Bytes of rows of d_head bytes in shared memory: Q, in each stage K and V, and V transposed there, whose rows have 128
- * bytes for up to 128 keys. */
+/* Bytes of rows of d_head bytes in shared memory: Q, with `persistent` that of the next block too, in each stage K and
+ * V, and V transposed there, whose rows have 128 bytes for up to 128 keys. */
 FL_CONFIG_FN int fp8_rows_bytes(const fp8_shape *config) {
+    const int Q_rows = config->persistent ? 2 * config->B_r : config->B_r;
     const int V_rows = config->V_transposed ? 0 : config->B_c;
-    return (config->B_r + config->stages * (config->B_c + V_rows + 128)) * config->d_head;
+    return (Q_rows + config->stages * (config->B_c + V_rows + 128)) * config->d_head;
 }
 
 /* Bytes of dynamic shared memory: those rows, O in 16 bits, with flush_blocks O in fp32. Blocks begin at multiples of
@@ -77,14 +78,36 @@ FL_CONFIG_FN int fp8_smem_bytes(const fp8_shape *config) {
     return 1024 + fp8_rows_bytes(config) + O_bytes + 1024;
 }
 
-FL_CONFIG_FN int64_t fp8_grid_x(const fp8_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t fp8_Q_blocks(const fp8_shape *config, const attention_args *args) {
     return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
 }
 
-/* Grid (Q blocks, heads, batch). */
-FL_CONFIG_FN launch_shape fp8_launch_shape(const fp8_shape *config, const attention_args *args) {
-    const launch_shape shape = {(uint32_t)fp8_grid_x(config, args), (uint32_t)args->heads, (uint32_t)args->batch,
-                                (uint32_t)fp8_threads(config), (uint32_t)fp8_smem_bytes(config)};
+/* CTAs that stay: one per multiprocessor, and more where one would have more than 32 Q blocks. */
+FL_CONFIG_FN int64_t fp8_staying(int64_t Q_blocks, int64_t multiprocessors) {
+    return Q_blocks < multiprocessors        ? Q_blocks
+           : Q_blocks > 32 * multiprocessors ? (Q_blocks + 31) / 32
+                                             : multiprocessors;
+}
+
+FL_CONFIG_FN int64_t fp8_grid_x(const fp8_shape *config, const attention_args *args, int64_t multiprocessors) {
+    return config->persistent ? fp8_staying(fp8_Q_blocks(config, args) * args->heads * args->batch, multiprocessors)
+                              : fp8_Q_blocks(config, args);
+}
+
+FL_CONFIG_FN int64_t fp8_grid_y(const fp8_shape *config, const attention_args *args) {
+    return config->persistent ? 1 : args->heads;
+}
+
+FL_CONFIG_FN int64_t fp8_grid_z(const fp8_shape *config, const attention_args *args) {
+    return config->persistent ? 1 : args->batch;
+}
+
+/* Grid (Q blocks, heads, batch), or with `persistent` a row of CTAs. */
+FL_CONFIG_FN launch_shape fp8_launch_shape(const fp8_shape *config, const attention_args *args,
+                                           int64_t multiprocessors) {
+    const launch_shape shape = {(uint32_t)fp8_grid_x(config, args, multiprocessors), (uint32_t)fp8_grid_y(config, args),
+                                (uint32_t)fp8_grid_z(config, args), (uint32_t)fp8_threads(config),
+                                (uint32_t)fp8_smem_bytes(config)};
     return shape;
 }
 

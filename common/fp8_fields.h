@@ -31,6 +31,7 @@ FIELD(int, flush_blocks, "flush_N", "KV blocks after which O is added up in fp32
 FIELD(bool, rounded_sums, "rounded_l", "l sums P as it was rounded to e4m3")
 FIELD(bool, any_length, "any_length", "any number of queries and keys: keys behind the last are masked")
 FIELD(bool, causal, "causal", "a launch may ask for the causal mask: KV blocks that no row sees are skipped")
+FIELD(bool, persistent, "persistent", "one CTA per multiprocessor takes one Q block after another")
 
 RULE(d_head, cfg.d_head == 128, "must be 128: there is no fp8 kernel for another head size")
 RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12, "must be 8 or 12: two or three warpgroups")

@@ -23,7 +23,7 @@ bool config_has_e4m3_cache(const KernelConfig *config) {
 
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
     if (config_is_backward(config)) return backward_launch_shape(config, args);
-    if (config_is_fp8(config)) return fp8_launch_shape(config, args);
+    if (config_is_fp8(config)) return fp8_launch_shape(config, args, multiprocessors);
     return config_shares_keys(config) ? decode_launch_shape(config, args, multiprocessors)
                                       : config_launch_shape(config, args, multiprocessors);
 }

@@ -341,7 +341,8 @@ class Fp8Config(AttentionConfig):
         self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
     ) -> tuple[int, int, int]:
         args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, batch=batch)
-        return FP8_LAUNCH["fp8_grid_x"](self, args), heads, batch
+        x = FP8_LAUNCH["fp8_grid_x"](self, args, multiprocessors)
+        return x, FP8_LAUNCH["fp8_grid_y"](self, args), FP8_LAUNCH["fp8_grid_z"](self, args)
 
 
 # Shared memory that one CTA may have, in bytes, by compute capability (CUDA C++ Programming Guide, table of limits).

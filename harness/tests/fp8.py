@@ -78,7 +78,7 @@ def run(module: emu.Module, config: Fp8Config, problem: Problem, **settings: Any
     args.Q_descale, args.K_descale, args.V_descale = problem.descale
     for name, rows in (("Q", problem.seq_q), ("K", problem.seq_k), ("V", problem.seq_k), ("O", problem.seq_q)):
         setattr(front, f"{name}_strides", type(front.Q_strides)(batch=rows * 128, seq=128, head=128))
-    grid = config.grid(problem.seq_q, 1, 1, 0, problem.seq_k)
+    grid = config.grid(problem.seq_q, 1, 1, 1, problem.seq_k)
     maps = _maps(front, config, problem)
     module[config.symbol()][grid, config.threads(), config.smem_bytes()](bytes(args), maps, **settings)
     return widened(kept[3].array.copy(), Dtype(config.dtype)), kept[4].array.astype(np.float64)

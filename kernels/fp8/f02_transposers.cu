@@ -43,6 +43,7 @@ __device__ constexpr void check_config() {
     static_assert(!cfg.rounded_sums, "rounded_l must be off: l sums P before it is rounded");
     static_assert(!cfg.any_length, "any_length must be off: blocks are whole");
     static_assert(!cfg.causal, "causal must be off: every query sees every key");
+    static_assert(!cfg.persistent, "persistent must be off: a CTA has one Q block");
 }
 
 enum { WARPGROUP = 128, GROUP_ROWS = 64, TILE_ROW = 128 /* bytes */, TRANSPOSERS = 3 /* warps */ };
