@@ -98,7 +98,7 @@ bool problem_is_ragged(const struct problem *problem) {
 
 bool problem_is_served(const struct problem *problem) {
     return problem_is_ragged(problem) || problem->layout == LAYOUT_PACKED || problem->windowed ||
-           problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys;
+           problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys || problem->cache_e4m3;
 }
 
 int64_t problem_lse_bytes(const struct problem *problem) {

@@ -50,6 +50,7 @@
 #include "common/serving.h"
 #include "harness/device/stamp.h"
 #include "harness/device/wgmma_peak.h"
+#include "harness/e4m3.h"
 #include "harness/half.h"
 #include "harness/inputs.h"
 #include "runtime/cuda_driver.h"
@@ -536,19 +537,24 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsign
 enum { MADE_HERE = 0xfa4e };
 struct map_layout {
     uint64_t made_here, address, strides[4];
-    uint32_t sizes[5], dtype;
+    uint32_t sizes[5], dtype, element_bytes;
 };
 
-/* Takes 16-bit elements in five dimensions alone. */
+/* Takes elements of 16 bits and bytes, in five dimensions alone. */
 CUresult cuTensorMapEncodeTiled(void *map, int data_type, uint32_t rank, CUdeviceptr address, const uint64_t *sizes,
                                 const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
                                 int interleave, int swizzle, int l2_promotion, int fill) {
     TRY(cuTensorMapEncodeTiled);
     struct map_layout layout = {.made_here = MADE_HERE, .address = address};
-    const bool known = data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || data_type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    layout.dtype = data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? FP16 : BF16;
+    const bool bytes = data_type == CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    const bool known =
+        bytes || data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || data_type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    layout.dtype = data_type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? BF16 : FP16;
+    layout.element_bytes = bytes ? 1 : 2;
     if ((uintptr_t)map % 64 || address % 16 || rank != 5 || !known) return 1;
-    if (interleave || swizzle != CU_TENSOR_MAP_SWIZZLE_128B || l2_promotion > 3 || fill || box[0] * 2 > 128) return 1;
+    if (interleave || swizzle != CU_TENSOR_MAP_SWIZZLE_128B || l2_promotion > 3 || fill ||
+        box[0] * layout.element_bytes > 128)
+        return 1;
     for (int i = 0; i < 5; i++) {
         if (!sizes[i] || !box[i] || box[i] > 256 || element_strides[i] != 1 || (i && strides[i - 1] % 16)) return 1;
         layout.sizes[i] = (uint32_t)sizes[i];
@@ -596,13 +602,13 @@ static void take_maps(attention_args *args, const tensor_maps *maps, enum dtype 
     struct map_layout layouts[4];
     for (int t = 0; t < 4; t++) {
         memcpy(&layouts[t], all[t], sizeof *layouts);
-        if (layouts[t].made_here != MADE_HERE || layouts[t].dtype != dtype) {
+        if (layouts[t].made_here != MADE_HERE || (layouts[t].element_bytes == 2 && layouts[t].dtype != dtype)) {
             fprintf(stderr, "tensor map %d is not one of this problem\n", t);
             abort();
         }
-        strides[t]->seq = (int64_t)layouts[t].strides[0] / 2;
-        strides[t]->head = (int64_t)layouts[t].strides[2] / 2;
-        strides[t]->batch = (int64_t)layouts[t].strides[3] / 2;
+        strides[t]->seq = (int64_t)layouts[t].strides[0] / layouts[t].element_bytes;
+        strides[t]->head = (int64_t)layouts[t].strides[2] / layouts[t].element_bytes;
+        strides[t]->batch = (int64_t)layouts[t].strides[3] / layouts[t].element_bytes;
     }
     args->Q = (const void *)(uintptr_t)layouts[TENSOR_Q].address;
     args->K = (const void *)(uintptr_t)layouts[TENSOR_K].address;
@@ -687,15 +693,21 @@ static struct sequence sequence_of(const serving_args *args, int batch) {
     return seq;
 }
 
-/* Where row `key` of a sequence of K or V is. */
-static const uint16_t *key_at(const serving_args *args, const void *tensor, tensor_strides strides,
-                              const struct sequence *seq, int batch, int key) {
+/* Element c of row `key` of a sequence of K or V: bytes of e4m3 where KV heads have scales. */
+static double element(const serving_args *args, const struct sequence *seq, bool of_V, int batch, int KV_head, int key,
+                      int c, enum dtype dtype) {
+    const attention_args *const attention = &args->attention;
+    const tensor_strides strides = of_V ? attention->V_strides : attention->K_strides;
+    const void *const tensor = of_V ? attention->V : attention->K;
+    const float *const scales = of_V ? args->V_scales : args->K_scales;
     int64_t sample = seq->kv_sample, row = seq->first_k + key;
     if (args->pages) {
         sample = args->pages[(int64_t)batch * args->pages_of_sequence + key / args->page_rows];
         row = key % args->page_rows;
     }
-    return (const uint16_t *)tensor + sample * strides.batch + row * strides.seq;
+    const int64_t at = sample * strides.batch + row * strides.seq + KV_head * strides.head + c;
+    if (scales) return scales[KV_head] * e4m3_to_float(((const uint8_t *)tensor)[at]);
+    return half_to_float(((const uint16_t *)tensor)[at], dtype);
 }
 
 /* One row of general attention, O and log-sum-exp; zeros and -infinity or the sink where it sees no key. */
@@ -703,8 +715,9 @@ static void attend_row(const serving_args *serving, enum dtype dtype, int d_head
                        double *p) {
     const attention_args *const args = &serving->attention;
     const struct sequence seq = sequence_of(serving, batch);
-    const tensor_strides q = args->Q_strides, k = args->K_strides, v = args->V_strides, o = args->O_strides;
-    const int64_t KV_head = head / (args->heads / args->KV_heads), at = seq.first_q + row;
+    const tensor_strides q = args->Q_strides, o = args->O_strides;
+    const int KV_head = head / (args->heads / args->KV_heads);
+    const int64_t at = seq.first_q + row;
     const uint16_t *Q = (const uint16_t *)args->Q + seq.q_sample * q.batch + head * q.head + at * q.seq;
     uint16_t *O = (uint16_t *)args->O + seq.q_sample * o.batch + head * o.head + at * o.seq;
     const int last = row + seq.seq_k - seq.seq_q, left = serving->window_left, right = serving->window_right;
@@ -713,9 +726,9 @@ static void attend_row(const serving_args *serving, enum dtype dtype, int d_head
     if (right >= 0 && last + right + 1 < end) end = last + right + 1;
     double most = serving->sinks ? serving->sinks[head] : -INFINITY, sum = serving->sinks ? 1 : 0;
     for (int j = first; j < end; j++) {
-        const uint16_t *const K = key_at(serving, args->K, k, &seq, batch, j) + KV_head * k.head;
         p[j] = 0;
-        for (int c = 0; c < d_head; c++) p[j] += half_to_float(Q[c], dtype) * half_to_float(K[c], dtype);
+        for (int c = 0; c < d_head; c++)
+            p[j] += half_to_float(Q[c], dtype) * element(serving, &seq, false, batch, KV_head, j, c, dtype);
         p[j] *= args->softmax_scale;
         if (serving->softcap > 0) p[j] = serving->softcap * tanh(p[j] / serving->softcap);
         if (p[j] > most) sum *= exp(most - p[j]), most = p[j];
@@ -724,8 +737,7 @@ static void attend_row(const serving_args *serving, enum dtype dtype, int d_head
     for (int c = 0; c < d_head; c++) {
         double value = 0;
         for (int j = first; j < end; j++)
-            value +=
-                p[j] / sum * half_to_float(key_at(serving, args->V, v, &seq, batch, j)[KV_head * v.head + c], dtype);
+            value += p[j] / sum * element(serving, &seq, true, batch, KV_head, j, c, dtype);
         O[c] = half_from_float((float)value, dtype);
     }
     const int64_t rows = serving->Q_offsets ? serving->Q_rows : args->seq_q;

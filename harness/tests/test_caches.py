@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from caches import CONFIGS, Cache, Result, assert_right, launch
-from made_up_gpu import ROOT, run
+from made_up_gpu import ROOT, made_up, run
 
 from analysis.ladder.config import KernelConfig
 
@@ -133,19 +133,20 @@ def _built() -> None:
         pytest.skip("bin/attention.decode is not built: make attention")
 
 
+SMALL_CACHES = [
+    "--seq-q 1 --seqlens-k 70,0,33,128 --heads 8 --kv-heads 2 --page-rows 16 --split-keys 64",
+    "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
+    "--seq-q 2 --seqlens-k 200,3 --heads 4 --page-rows 64 --layout bhsd --dtype bf16",
+    "--seq-q 1 --seq-k 300 --batch 2 --heads 4 --split-keys 128 --d-head 64",
+    "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,8):mma_sync+tensor+stages_3+serve",
+    f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 --config {BYTES}",
+    f"--seq-k 90 --heads 4 --kv-heads 2 --layout padded --split-keys 128 --descale-k 0.3 --config {BYTES}",
+    f"--seq-q 2 --seq-k 130 --heads 4 --kv-heads 2 --descale-k 0.3 --descale-v 2 --config {BYTES}",
+]
+
+
 @pytest.mark.usefixtures("_built")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "--seq-q 1 --seqlens-k 70,0,33,128 --heads 8 --kv-heads 2 --page-rows 16 --split-keys 64",
-        "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
-        "--seq-q 2 --seqlens-k 200,3 --heads 4 --page-rows 64 --layout bhsd --dtype bf16",
-        "--seq-q 1 --seq-k 300 --batch 2 --heads 4 --split-keys 128 --d-head 64",
-        "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,8):mma_sync+tensor+stages_3+serve",
-        f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 --config {BYTES}",
-        f"--seq-k 90 --heads 4 --kv-heads 2 --layout padded --split-keys 128 --descale-k 0.3 --config {BYTES}",
-    ],
-)
+@pytest.mark.parametrize("arguments", SMALL_CACHES)
 def test_the_executable_places_pages(arguments: str) -> None:
     done = run(
         *["--backend", "emu", "--check", "all", "--lse", "--quiet", "--json", "-"], *arguments.split(), program=PROGRAM
@@ -156,6 +157,14 @@ def test_the_executable_places_pages(arguments: str) -> None:
     asked = dict(pairwise(arguments.split()))
     for name in ("page_rows", "split_keys"):
         assert record["problem"][name] == int(asked.get(f"--{name.replace('_', '-')}", 0))
+
+
+@pytest.mark.usefixtures("_built")
+@pytest.mark.parametrize("arguments", SMALL_CACHES)
+def test_a_gpu_has_the_lengths_pages_and_scales(driver: str, arguments: str) -> None:
+    """On the made-up GPU, which reads what was uploaded for the kernel."""
+    done = run("--lse", "--runs", "1", *arguments.split(), program=PROGRAM, **made_up(driver, ""))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.usefixtures("_built")

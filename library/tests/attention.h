@@ -99,7 +99,7 @@ static inline void attention_new(struct attention *attention, struct problem pro
                                       .v = attention->memory[TENSOR_V],
                                       .o = attention->memory[TENSOR_O],
                                       .lse = attention->lse};
-    if (!problem_is_served(&problem) && !problem.cache_e4m3) return;
+    if (!problem_is_served(&problem)) return;
     if (!(attention->served = malloc((size_t)serving_bytes(&problem)))) abort();
     serving_fill(&problem, attention->served);
     attention_serve(attention, (uintptr_t)attention->served);
