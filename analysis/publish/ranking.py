@@ -7,7 +7,8 @@ one GPU alone, as the clock differs from run to run. Each run and problem has a 
 fitted to the logarithms of all times (least squares), and libraries that were measured beside the kernels tie runs
 together. A kernel's score is its speed divided by the fastest one's, and 0 where no chain of runs leads to the others.
 What was measured with a kernel's machine code counts for it, whatever the name: v52's records are those of
-attention/wgmma as long as their code hashes are equal.
+attention/wgmma as long as their code hashes are equal. Only forward passes of one type and of whole sequences count:
+what is measured of caches or tensors in e4m3, of lengths and of gradients says nothing of them.
 
 The library embeds the kernels of kernels/attention/, each version that is faster than they are in some case, and one
 for the emulator, which runs CTAs that draw tickets on one core: the first one of any length that draws none.
@@ -27,7 +28,7 @@ import numpy as np
 from analysis.ladder.config import Dtype
 from analysis.ladder.headers import ATTENTION, Version
 from analysis.machine_code.regs import read_registers
-from analysis.measure.records import Record
+from analysis.measure.records import Problem, Record
 from analysis.publish.overview import records_in
 
 FOLDERS = ("logs/bench", "logs/general")
@@ -87,7 +88,7 @@ def measured(records: Iterable[Record], kernels: Mapping[str, Version], held: He
     forms = _forms(kernels)
     found: list[Record] = []
     for record in records:
-        if not record.samples_ns or record.passed is False:
+        if not record.samples_ns or record.passed is False or not _is_plain(record.problem):
             continue
         if record.is_peer:
             found.append(record)
@@ -96,6 +97,10 @@ def measured(records: Iterable[Record], kernels: Mapping[str, Version], held: He
             same = (name for name, hashes in held.items() if code in hashes and name != record.subject)
             found += [record, *(replace(record, subject=name) for name in same)]
     return found
+
+
+def _is_plain(problem: Problem) -> bool:
+    return not (problem.served or problem.backward or problem.output_dtype or problem.cache_dtype)
 
 
 Times = Mapping[str, float]  # of one run, problem and GPU: subject to nanoseconds

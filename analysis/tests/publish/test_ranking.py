@@ -1,12 +1,13 @@
 """library/ranking.h: the order that records say, and a file that the compiler takes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from analysis.files import read_text, root
 from analysis.ladder.headers import load_all, load_attention
-from analysis.measure.records import Record
+from analysis.measure.records import Record, Served
 from analysis.publish.overview import records_in
 from analysis.publish.ranking import FILE, embedded, held_code, measured, ranked, ranking_text, scores
 
@@ -56,6 +57,16 @@ def test_wrong_results_and_other_configurations_do_not_count(one: Record) -> Non
     assert measured(wrong, KERNELS, {}) == []
     peer = replace(one, subject="fa3", is_peer=True)
     assert measured([peer, replace(peer, passed=False)], KERNELS, {}) == [peer]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"cache_dtype": "e4m3"}, {"output_dtype": "bf16"}, {"backward": True}, {"served": Served(seqlens_k=(5, 7))}],
+)
+def test_another_kind_of_problem_does_not_count(one: Record, other: Any) -> None:
+    """A cache in e4m3 is read in half the time: beside the same peer it would make its kernel the fastest."""
+    peer = replace(of(one, "fa3", 100, **other), is_peer=True)
+    assert measured([of(one, "v46", 50, **other), peer], KERNELS, {}) == []
 
 
 def test_a_record_counts_for_each_kernel_with_its_machine_code(one: Record) -> None:
