@@ -18,8 +18,8 @@ FOR_BUILD := $(BUILD)/for/$(FOR)
 FOR_CC := ZIG_LOCAL_CACHE_DIR=$(FOR_BUILD)/cache ZIG_GLOBAL_CACHE_DIR=$(FOR_BUILD)/cache \
 	$(SITE)/bin/python -m ziglang cc -target $(TARGET_$(FOR)) -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off -g0 \
 	-pthread -I. -I$(BUILD) -Wall -Wextra -Wno-psabi -Wno-unknown-pragmas -Werror $(FLAGS_$(FOR))
-$(eval $(call stamp,$(FOR_BUILD)/flags,$$(FOR_CC) $$(EMBEDDED)))
-FOR_VERSIONS := $(foreach v,$(EMBEDDED),$(addprefix $(FOR_BUILD)/$(call identifier,$v),.o .code.o))
+$(eval $(call stamp,$(FOR_BUILD)/flags,$$(FOR_CC) $$(EMBEDDED) $$(GRADIENTS)))
+FOR_VERSIONS := $(foreach v,$(EMBEDDED) $(GRADIENTS),$(addprefix $(FOR_BUILD)/$(call identifier,$v),.o .code.o))
 $(FOR_VERSIONS): $(FOR_BUILD)/flags | $(SITE)/site.installed
 define of_version  # $(1) folder of its PTX and cubins, $(2) its identifier, $(3) its architectures
 $(FOR_BUILD)/$(2).o: library/version.c $(1)/about.h $(BUILD)/toolkit.h
@@ -29,7 +29,7 @@ $(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library.ptx $(3:%=$(1)/sm_%.cubin)
 	$$(call say,EMBED,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
 		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1) -c -o $$(part) $$<; $$(whole)
 endef
-$(foreach v,$(EMBEDDED),$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))
+$(foreach v,$(EMBEDDED) $(GRADIENTS),$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))
 $(FOR_BUILD)/exports.def: library/exports.map
 	@mkdir -p $(@D)
 	@$(parts) { echo EXPORTS; sed -n 's/^ *\(fl_[a-z_]*\);.*/\1/p' $<; } >$(part); $(whole)
