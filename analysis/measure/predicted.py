@@ -15,6 +15,7 @@ from analysis.files import root, write_if_changed
 from analysis.ladder.headers import VERSION, load
 from analysis.machine_code.subjects import Subject, resolve
 from analysis.measure.executables import standard_batch
+from analysis.predict.clock import activity_of, clock_of
 from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
 from analysis.predict.kernels import GPU_ARCH, kernel_of
 from analysis.predict.launch import Kernel, Shape, launch_cycles, residents_of, tile_of
@@ -27,7 +28,7 @@ HEADS, SEQ = 16, 4096
 
 @dataclass(frozen=True)
 class Prediction:
-    """A launch: its cycles, and its time at the clock that such kernels were measured at."""
+    """A launch: its cycles, and its time at the clock that the limit of power leaves."""
 
     cycles: float
     hz: float
@@ -42,16 +43,13 @@ class Prediction:
         return self.flop / self.cycles * self.hz / 1e12
 
 
-def clock_of(kernel: Kernel, machine: Machine) -> float:
-    wgmma = kernel.config.tensor_copies or any(each.kind.name == "WGMMA" for each in kernel.path.loop)
-    return machine.clock_wgmma if wgmma else machine.clock_mma_sync
-
-
 def predict(kernel: Kernel, machine: Machine, shape: Shape) -> Prediction:
     """The launch of a kernel. AnalysisError where the model does not know its code."""
-    config, path, hz = kernel.config, kernel.path, clock_of(kernel, machine)
+    config, path = kernel.config, kernel.path
     tiles = {ctas: tile_of(path, machine, residents_of(config, ctas)) for ctas in sorted({1, kernel.ctas})}
-    cycles = launch_cycles(config, path.peeled, kernel.ctas, tiles, shape, machine, hz)
+    launch = config, path.peeled, kernel.ctas, tiles
+    hz = clock_of(*launch, activity_of(path.loop), shape, machine)
+    cycles = launch_cycles(*launch, shape, machine, hz)
     pairs = shape.seq * (shape.seq + 1) / 2 if shape.causal else shape.seq**2
     return Prediction(cycles, hz, 4 * shape.batch * shape.heads * pairs * config.d_head)
 

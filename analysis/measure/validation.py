@@ -1,27 +1,31 @@
 """How far predictions are from what was measured, and the numbers that are fitted to it.
 
     cases = cases_of(root(), "h200", read_tiles(root()))
-    fit(cases, machine)         # the machine with the numbers that fit best
-    errors(cases, machine)      # predicted / measured - 1 of each case
+    found = leave_one_out(of_fit(cases), read_machine("h200"))
+    found.cycles, found.time    # predicted / measured - 1 of each case, with numbers that the other versions chose
 
 Measured cycles are the median over records of the median of time times SM clock of a sample, in fp16 with heads of 128.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from math import inf
 from pathlib import Path
 
+import numpy as np
+
 from analysis.measure.records import Record, read
 from analysis.measure.stats import median
-from analysis.predict.launch import Shape, launch_cycles
+from analysis.predict.clock import ENERGIES, REFERENCE, clock_of, work
+from analysis.predict.launch import Shape, launch_cycles, passes_in
 from analysis.predict.machine import Machine
 from analysis.predict.tiles import FITTED_BY, SIMULATED, Tiles
 
 FOLDERS = ("bench", "general")  # below logs/
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+BELOW_LIMIT = 0.99  # of the highest clock: a case whose clock is lower is bound by power
 DIFFERENT = 0.01  # versions whose cycles differ by less have no order
 FITTED: Mapping[str, Sequence[float]] = {
     **SIMULATED,
@@ -44,11 +48,30 @@ class Case:
     def version(self) -> str:
         return self.tiles.version
 
-    def error(self, machine: Machine, hz: float | None = None) -> float:
-        """Of cycles at the measured clock; of time where a clock is given."""
-        tiles, clock = self.tiles, hz or self.hz
-        found = launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.at(machine), self.shape, machine, clock)
-        return found / clock / (self.cycles / self.hz) - 1
+    def predicted(self, machine: Machine, hz: float) -> float:
+        """Cycles at a clock."""
+        tiles = self.tiles
+        return launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.at(machine), self.shape, machine, hz)
+
+    def error(self, machine: Machine) -> float:
+        """Of cycles, at the measured clock."""
+        return self.predicted(machine, self.hz) / self.cycles - 1
+
+    def clock(self, machine: Machine) -> float:
+        tiles = self.tiles
+        of_tiles = tiles.config, tiles.peeled, tiles.ctas, tiles.at(machine), tiles.activity
+        return clock_of(*of_tiles, self.shape, machine)
+
+    def error_of_time(self, machine: Machine) -> float:
+        """Of time, at the clock that the machine gives."""
+        hz = self.clock(machine)
+        return self.predicted(machine, hz) / hz / (self.cycles / self.hz) - 1
+
+    def work(self, machine: Machine) -> list[float]:
+        """What each of ENERGIES is multiplied by, at the measured clock."""
+        cycles, config = self.predicted(machine, self.hz), self.tiles.config
+        passes = passes_in(config, self.shape) * config.n_warps / machine.multiprocessors
+        return work(self.tiles.activity, cycles, 1e6 * cycles / self.hz, passes, machine)
 
 
 def cases_of(folder: Path, gpu: str, known: Mapping[str, Tiles]) -> list[Case]:
@@ -98,9 +121,10 @@ class Fit:
     def __init__(self, cases: Sequence[Case], machine: Machine) -> None:
         self.cases, self.machine = cases, machine
         self.known: dict[tuple[int, tuple[float, ...]], float] = {}
+        self.works: dict[tuple[int, tuple[float, ...]], list[float]] = {}
 
     def error(self, number: int, machine: Machine) -> float:
-        key = number, tuple(getattr(machine, name) for name in FITTED)
+        key = number, _choice(machine)
         if key not in self.known:
             case = self.cases[number]
             self.known[key] = abs(case.error(machine)) if case.tiles.knows(machine) else inf
@@ -115,20 +139,50 @@ class Fit:
             for name, values in FITTED.items():
                 tried = [machine.with_values(**{name: value}) for value in values]
                 machine = min(tried, key=lambda one: sum(self.error(number, one) for number in chosen))
-        return machine
+        return self.with_energies(machine, chosen)
+
+    def with_energies(self, machine: Machine, chosen: Sequence[int]) -> Machine:
+        """The energies by which those cases draw the limit of power at their clocks: least squares."""
+        bound = [number for number in chosen if self.cases[number].hz < BELOW_LIMIT * machine.clock_limit]
+        if len(bound) < len(ENERGIES):
+            return machine
+        rows = []
+        for number in bound:
+            key = number, _choice(machine)
+            if key not in self.works:
+                self.works[key] = self.cases[number].work(machine)
+            budget = 1e9 * machine.power * REFERENCE / machine.multiprocessors / self.cases[number].hz ** 2
+            rows.append([amount / budget for amount in self.works[key]])
+        found = np.linalg.lstsq(np.array(rows), np.ones(len(rows)), rcond=None)[0]
+        return replace(machine, energies=dict(zip(ENERGIES, map(float, found), strict=True)))
 
 
-def leave_one_out(cases: Sequence[Case], machine: Machine) -> tuple[dict[Case, float], dict[str, set[float]]]:
+def _choice(machine: Machine) -> tuple[float, ...]:
+    return tuple(getattr(machine, name) for name in FITTED)
+
+
+@dataclass(frozen=True)
+class LeftOut:
     """Errors of each version with numbers that the others chose, and what was chosen for each number."""
+
+    cycles: dict[Case, float]
+    time: dict[Case, float]
+    chosen: dict[str, set[float]]
+
+
+def leave_one_out(cases: Sequence[Case], machine: Machine) -> LeftOut:
     fit = Fit(cases, machine)
-    found: dict[Case, float] = {}
-    chosen: dict[str, set[float]] = {name: set() for name in FITTED}
+    found = LeftOut({}, {}, {name: set() for name in (*FITTED, *ENERGIES)})
     for version in sorted({case.version for case in cases}):
         own = fit.best(without=version)
         for name in FITTED:
-            chosen[name].add(getattr(own, name))
-        found |= {case: case.error(own) for case in cases if case.version == version}
-    return found, chosen
+            found.chosen[name].add(getattr(own, name))
+        for name in ENERGIES:
+            found.chosen[name].add(own.energies[name])
+        mine = [case for case in cases if case.version == version]
+        found.cycles.update({case: case.error(own) for case in mine})
+        found.time.update({case: case.error_of_time(own) for case in mine})
+    return found
 
 
 def order(errors: Mapping[Case, float]) -> tuple[int, int]:

@@ -84,6 +84,11 @@ def passes_of(config: KernelConfig, shape: Shape, row_block: int) -> int:
     return ceil(min(seen, shape.seq) / config.B_c)
 
 
+def passes_in(config: KernelConfig, shape: Shape) -> int:
+    """KV blocks that all Q blocks of a launch see together."""
+    return sum(_blocks(config, shape, peeled=False))
+
+
 def launch_cycles(
     config: KernelConfig, peeled: bool, ctas: int, tiles: Mapping[int, Tile], shape: Shape, machine: Machine, hz: float
 ) -> float:

@@ -28,8 +28,9 @@ class Machine:
     gpu: str
     multiprocessors: float
     dram_bytes: float  # a second
-    clock_mma_sync: float  # Hz, while kernels of mma.sync run
-    clock_wgmma: float
+    clock_limit: float  # Hz, of kernels that multiply matrices
+    power: float  # W, at which the clock falls
+    pause_us: float  # between timed launches
     hmma: float  # cycles of the tensor pipe for an HMMA.16816
     hmma_dispatch: float  # cycles until the scheduler issues again
     wgmma_columns: float  # columns of m64nNk16 per cycle
@@ -55,6 +56,7 @@ class Machine:
     stagger: float  # cycles between the starts of warps
     excess: float  # cycles in which the busiest pipe is idle, real ones divided by modelled ones
     launch_us: float
+    energies: Mapping[str, float]  # nJ, by what takes them (clock.py)
     latencies: Mapping[str, float]  # by opcode, from issue or the end of service to the result
 
     def latency(self, base: str) -> float:
@@ -105,10 +107,13 @@ def read_machine(gpu: str) -> Machine:
     if gpu not in gpus:
         raise AnalysisError(f"--gpu {gpu}: no description of it in {machines_path().name}; there are {', '.join(gpus)}")
     values = {row.name: row.of[gpu] for row in rows}
-    latencies = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("latency.")}
-    plain = {name: value for name, value in values.items() if not name.startswith("latency.")}
-    wanted = {field.name for field in fields(Machine)} - {"gpu", "latencies"}
+    latencies, energies = (
+        {name.partition(".")[2]: value for name, value in values.items() if name.startswith(kind)}
+        for kind in ("latency.", "energy.")
+    )
+    plain = {name: value for name, value in values.items() if "." not in name}
+    wanted = {field.name for field in fields(Machine)} - {"gpu", "latencies", "energies"}
     if wanted != plain.keys() or OTHER not in latencies:
         odd = sorted(wanted ^ plain.keys()) or [f"latency.{OTHER}"]
         raise AnalysisError(f"{machines_path()}: missing or unknown: {', '.join(odd)}")
-    return Machine(gpu=gpu, latencies=latencies, **plain)
+    return Machine(gpu=gpu, energies=energies, latencies=latencies, **plain)

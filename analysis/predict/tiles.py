@@ -8,7 +8,7 @@ for each choice, so that docs/predict.md can leave one version out; the others h
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import load_all, load_attention
+from analysis.predict.clock import Activity, activity_of
 from analysis.predict.kernels import committed
 from analysis.predict.launch import Kernel, Tile, residents_of, tile_of
 from analysis.predict.machine import Machine, read_machine
@@ -30,7 +31,8 @@ FITTED_BY = tuple(f"v{number:02d}" for number in range(1, 38))
 DECODE = "attention/decode"  # a launch of it is divided by keys
 GPU = "h200"  # whose description the tiles are of; another GPU differs in what a launch adds
 NUMBERS = ("per_pass", "beside", "first", "busiest")
-COLUMNS = ("version", "config", "peeled", "ctas", *SIMULATED, *NUMBERS)
+COUNTS = ("mma_sync", "wgmma", "wavefront")  # of a warp in a pass: what takes energy
+COLUMNS = ("version", "config", "peeled", "ctas", *COUNTS, *SIMULATED, *NUMBERS)
 Choice = tuple[float, ...]  # values of SIMULATED; 0: it plays no part
 
 
@@ -42,6 +44,7 @@ class Tiles:
     config: KernelConfig
     peeled: bool
     ctas: int
+    activity: Activity
     of: dict[Choice, dict[int, Tile]]
 
     def _choice(self, machine: Machine) -> Choice:
@@ -93,7 +96,7 @@ def simulate_version(version: str, machine: Machine, every: bool) -> Tiles:
         of[choice] = {
             ctas: tile_of(kernel.path, other, residents_of(kernel.config, ctas)) for ctas in sorted({1, kernel.ctas})
         }
-    return Tiles(version, kernel.config, kernel.path.peeled, kernel.ctas, of)
+    return Tiles(version, kernel.config, kernel.path.peeled, kernel.ctas, activity_of(kernel.path.loop), of)
 
 
 def all_names() -> list[str]:
@@ -105,8 +108,13 @@ def all_names() -> list[str]:
 def rows_of(tiles: Tiles) -> Iterator[list[str | float | int]]:
     for choice, by_ctas in sorted(tiles.of.items()):
         for ctas, tile in sorted(by_ctas.items()):
-            numbers = [float(f"{getattr(tile, name):.6g}") for name in NUMBERS]
-            yield [tiles.version, str(tiles.config), int(tiles.peeled), ctas, *choice, *numbers]
+            counts = [_rounded(getattr(tiles.activity, name)) for name in COUNTS]
+            numbers = [_rounded(getattr(tile, name)) for name in NUMBERS]
+            yield [tiles.version, str(tiles.config), int(tiles.peeled), ctas, *counts, *choice, *numbers]
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.6g}")
 
 
 def tiles_text(every: Iterable[Tiles]) -> str:
@@ -121,12 +129,15 @@ def parse_tiles(text: str, name: str) -> dict[str, Tiles]:
         try:
             choice = tuple(float(row[column]) for column in SIMULATED)
             tile = Tile(*(float(row[column]) for column in NUMBERS))
+            activity = Activity(*(float(row[column]) for column in COUNTS))
         except ValueError as error:
             raise AnalysisError(f"{where}: {error}") from None
         version, ctas = row["version"], int(row["ctas"])
-        old = found.get(version) or Tiles(version, parse_short_form(row["config"]), row["peeled"] == "1", ctas, {})
+        old = found.get(version) or Tiles(
+            version, parse_short_form(row["config"]), row["peeled"] == "1", ctas, activity, {}
+        )
         old.of.setdefault(choice, {})[ctas] = tile
-        found[version] = Tiles(version, old.config, old.peeled, max(old.ctas, ctas), old.of)
+        found[version] = replace(old, ctas=max(old.ctas, ctas))
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from analysis.ladder.headers import load_all, load_attention
 from analysis.measure.executables import standard_batch
 from analysis.measure.validation import FITTED, Case, cases_of, leave_one_out, mean_error, of_fit, order
+from analysis.predict.clock import ENERGIES
 from analysis.predict.machine import read_machine, read_values
 from analysis.predict.tiles import FITTED_BY, read_tiles
 from analysis.publish.overview import LENGTHS
@@ -28,26 +29,21 @@ class Validation:
     chosen: dict[str, set[float]]
     fitted: dict[str, dict[Case, float]]  # by GPU, with the numbers of the description
     others: dict[str, dict[Case, float]]
-    of_time: dict[str, dict[Case, float]]  # with one clock for mma.sync and one for wgmma
+    of_time: dict[str, dict[Case, float]]  # H200: leaving one out
 
 
 @cache
 def validation(folder: Path) -> Validation:
     known = read_tiles(folder)
     cases = {gpu: cases_of(folder, gpu, known) for gpu in GPUS}
-    left_out, chosen = leave_one_out(of_fit(cases["h200"]), read_machine("h200"))
+    left_out = leave_one_out(of_fit(cases["h200"]), read_machine("h200"))
     fitted, others, of_time = {}, {}, {}
     for gpu, found in cases.items():
         machine, own = read_machine(gpu), set(of_fit(found))
         fitted[gpu] = {case: case.error(machine) for case in found if case in own}
         others[gpu] = {case: case.error(machine) for case in found if case not in own}
-        of_time[gpu] = {case: case.error(machine, clock(case, gpu)) for case in own}
-    return Validation(left_out, chosen, fitted, others, of_time)
-
-
-def clock(case: Case, gpu: str) -> float:
-    machine = read_machine(gpu)
-    return machine.clock_wgmma if case.version >= "v26" else machine.clock_mma_sync
+        of_time[gpu] = {case: case.error_of_time(machine) for case in own}
+    return Validation(left_out.cycles, left_out.chosen, fitted, others, of_time | {"h200": left_out.time})
 
 
 def percent(error: float) -> str:
@@ -76,9 +72,9 @@ def headline(folder: Path) -> str:
         f"On the H100, nothing fitted to it: mean {percent(mean_error(h100.values()))}, largest "
         f"{percent(abs(h100[largest(h100)]))}, {len(h100)} figures. Of the {pairs} pairs of versions at one problem "
         f"whose cycles differ by more than 1 %, {100 * right / pairs:.1f} % are in the right order.\n\n"
-        f"These are cycles. Time needs the clock, which power decides; with one clock for `mma.sync` and one for "
-        f"`wgmma` the mean error of time is {percent(mean_error(found.of_time['h200'].values()))} on the H200 and "
-        f"{percent(mean_error(found.of_time['h100'].values()))} on the H100.\n"
+        f"Of time, at the clock that the model gives: mean {percent(mean_error(found.of_time['h200'].values()))}, "
+        f"largest {percent(abs(found.of_time['h200'][largest(found.of_time['h200'])]))}, on the H100 mean "
+        f"{percent(mean_error(found.of_time['h100'].values()))}.\n"
     )
 
 
@@ -130,6 +126,10 @@ def fitted_table(folder: Path) -> Table:
             [f"`{name}`", f"{value.of['h200']:g}", value.unit, _numbers(tried), _numbers(sorted(found.chosen[name])),
              value.source]
         )  # fmt: skip
+    for name in ENERGIES:
+        value, chosen = values[f"energy.{name}"], found.chosen[name]
+        between = f"{min(chosen):.2f} … {max(chosen):.2f}"
+        rows.append([f"`{value.name}`", f"{value.of['h200']:g}", value.unit, "least squares", between, value.source])
     return Table(("number", "value", "unit", "tried", "chosen when a version is left out", "stands for"), rows)
 
 

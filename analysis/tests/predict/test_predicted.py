@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.measure import predicted
-from analysis.measure.validation import Case, Fit, leave_one_out, mean_error, order
+from analysis.measure.validation import Case, Fit, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict import machine as machines
+from analysis.predict.clock import ENERGIES, Activity, hz_of, wgmma_wavefronts, work
 from analysis.predict.launch import Shape, Tile, launch_cycles
 from analysis.predict.machine import read_machine
 from analysis.predict.tiles import Tiles, parse_tiles, read_tiles, tiles_text
 
 CONFIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
 SHAPE = Shape(16, 16, 4096)
+ACTIVITY = Activity(768.0, 0.0, 300.0)
 
 
 def cubin(version: str, arch: str) -> Path:
@@ -170,7 +173,7 @@ def made(per_pass: float, version: str = "v16") -> Tiles:
         (slots, 0.0): {1: Tile(per_pass, 500.0, 0.0, 0.0), 2: Tile(per_pass * slots / 5, 500.0, 0.0, per_pass / 2)}
         for slots in (3.0, 4.0, 5.0, 6.0)
     }
-    return Tiles(version, CONFIG, False, 2, of)
+    return Tiles(version, CONFIG, False, 2, ACTIVITY, of)
 
 
 def measured(tiles: Tiles, seq: float = 4096, **truth: float) -> Case:
@@ -180,12 +183,61 @@ def measured(tiles: Tiles, seq: float = 4096, **truth: float) -> Case:
     return Case(tiles, shape, cycles, 1.5e9)
 
 
+def test_the_clock_falls_as_energy_grows() -> None:
+    """Power is energy per cycle times the clock, and energy per cycle grows with the clock."""
+    machine = replace(read_machine("h200"), power=132.0, multiprocessors=132.0, clock_limit=1.8e9)
+    plain = replace(machine, energies=dict.fromkeys(ENERGIES, 0.0) | {"cycle": 1.0, "mma_sync": 0.5})
+    assert hz_of([0, 0, 0, 1, 0], plain) == pytest.approx(1.5e9 * (1 / 1.5) ** 0.5)
+    assert hz_of([2, 0, 0, 1, 0], plain) == pytest.approx(1.5e9 * (1 / 3) ** 0.5)
+    assert hz_of([0, 0, 0, 0.1, 0], plain) == 1.8e9, "the limit of the clock"
+
+
+def test_work_is_that_of_a_launch_and_the_pause_after_it() -> None:
+    machine = read_machine("h200").with_values(pause_us=100.0)
+    assert work(Activity(8, 4, 2), cycles=1000, us=300, passes=50, machine=machine) == pytest.approx(
+        [0.3, 0.15, 0.075, 0.75, 0.25]
+    )
+
+
+def test_wgmma_reads_one_operand_or_two_from_shared_memory() -> None:
+    assert wgmma_wavefronts("HGMMA.64x128x16.F32", "R24, gdesc[UR4], RZ, !UPT") == 12
+    assert wgmma_wavefronts("HGMMA.64x128x16.F32", "R24, R180, gdesc[UR12], R24") == 8
+
+
+def test_energies_that_made_the_clocks_are_found() -> None:
+    truth = replace(
+        read_machine("h200"),
+        energies={"mma_sync": 0.4, "wgmma": 0.0, "wavefront": 0.9, "cycle": 1.5, "pause": 2.0},
+    )
+    cases = []
+    for number in range(2, 9):
+        tiles = replace(made(1000.0 * number), activity=Activity(400.0 + 90 * number, 0.0, 30.0 * number**2))
+        for seq in (512, 4096):
+            case = measured(tiles, seq)
+            hz = case.hz
+            for _ in range(40):
+                hz = hz_of(replace(case, hz=hz, cycles=case.predicted(truth, hz)).work(truth), truth)
+            cases.append(replace(case, hz=hz, cycles=case.predicted(truth, hz)))
+    found = Fit(cases, read_machine("h200")).with_energies(read_machine("h200"), range(len(cases)))
+    assert found.energies == pytest.approx(truth.energies, abs=1e-6)
+
+
+def test_the_energies_of_the_description_are_those_of_the_records() -> None:
+    cases = of_fit(cases_of(root(), "h200", read_tiles(root())))
+    machine = read_machine("h200")
+    found = Fit(cases, machine).with_energies(machine, range(len(cases)))
+    assert found.energies == pytest.approx(machine.energies, rel=0.01)
+
+
 def test_an_error_is_of_cycles_or_of_time() -> None:
     case = measured(made(2000.0))
     machine = read_machine("h200")
     assert case.error(machine) == pytest.approx(0)
     assert Case(case.tiles, case.shape, case.cycles / 1.1, case.hz).error(machine) == pytest.approx(0.1)
-    assert case.error(machine, hz=3e9) == pytest.approx(-0.5, abs=0.01), "at twice the clock"
+    hz = case.clock(machine)
+    cycles = case.predicted(machine, hz)
+    assert Case(case.tiles, case.shape, cycles, hz).error_of_time(machine) == pytest.approx(0)
+    assert Case(case.tiles, case.shape, cycles, hz / 2).error_of_time(machine) == pytest.approx(-0.5)
 
 
 def test_the_fit_finds_the_numbers_that_made_the_times() -> None:
@@ -201,10 +253,10 @@ def test_a_version_that_is_left_out_has_no_part_in_its_numbers() -> None:
     truth = {"hmma_dispatch": 4.0}
     right = [measured(made(1000.0 * n, f"v{n:02d}"), 4096, **truth) for n in (2, 3)]
     odd = measured(made(7000.0, "v07"), hmma_dispatch=6.0)
-    errors, chosen = leave_one_out([*right, odd], read_machine("h200"))
+    found = leave_one_out([*right, odd], read_machine("h200"))
     others = read_machine("h200").with_values(**truth)
-    assert errors[odd] == pytest.approx(odd.error(others)) and abs(errors[odd]) > 0.1
-    assert 4.0 in chosen["hmma_dispatch"]
+    assert found.cycles[odd] == pytest.approx(odd.error(others)) and abs(found.cycles[odd]) > 0.1
+    assert 4.0 in found.chosen["hmma_dispatch"]
 
 
 def test_pairs_in_the_right_order_are_counted() -> None:
