@@ -1,7 +1,7 @@
 #include "harness/options.h"
 #include "common/fp8.h"
 #include "emulator/emu.h"
-#include "runtime/launch.h"
+#include "runtime/config.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -5,7 +5,6 @@
 #include "harness/about.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
-#include "runtime/launch.h"
 
 #include <inttypes.h>
 #include <math.h>

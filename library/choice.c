@@ -4,7 +4,6 @@
 #include "library/serving.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
-#include "runtime/launch.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -2,7 +2,6 @@
 
 #include "common/decode_config.h"
 #include "runtime/config.h"
-#include "runtime/launch.h"
 
 #include <inttypes.h>
 #include <math.h>

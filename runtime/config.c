@@ -3,7 +3,6 @@
 #include "common/backward.h"
 #include "common/decode_config.h"
 #include "common/fp8.h"
-#include "runtime/launch.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -574,6 +573,22 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
     add_words(list, config);
     if (list != list_of(config)) return false;
     return config->any_length == general && config->serves == serves;
+}
+
+bool config_shares_keys(const KernelConfig *config) {
+    return config->instruction == MMA_SYNC && config->tensor_copies;
+}
+
+bool config_is_backward(const KernelConfig *config) {
+    return config->instruction && !config->any_length && !config_is_fp8(config);
+}
+
+bool config_is_fp8(const KernelConfig *config) {
+    return config->instruction == FP8_WGMMA;
+}
+
+bool config_has_e4m3_cache(const KernelConfig *config) {
+    return config_shares_keys(config) && config->e4m3_cache;
 }
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b) {

@@ -45,6 +45,18 @@ enum kernel_part config_part_from_symbol(const char *symbol, size_t length, Kern
 /* Add an object with every field under its name, for a reader that does not want to parse short forms. */
 void config_json(struct json *json, const char *name, const KernelConfig *config);
 
+/* Whether CTAs share out the keys of a KV head: the configuration is a decode_config. */
+bool config_shares_keys(const KernelConfig *config);
+
+/* Whether the configuration is a backward_config: it names its instruction and takes no attention_args alone. */
+bool config_is_backward(const KernelConfig *config);
+
+/* Whether the configuration is an fp8_config. */
+bool config_is_fp8(const KernelConfig *config);
+
+/* Whether it is a decode_config whose K and V are e4m3. */
+bool config_has_e4m3_cache(const KernelConfig *config);
+
 bool config_equal(const KernelConfig *a, const KernelConfig *b);
 
 /* The first version that acts on a field, "v38": of those for one architecture alone, or of the others. "" where none

@@ -1,7 +1,6 @@
 #include "runtime/image.h"
 
 #include "runtime/config.h"
-#include "runtime/launch.h"
 #include "runtime/sha256.h"
 
 #include <elf.h>

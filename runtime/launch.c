@@ -4,22 +4,7 @@
 #include "common/decode_config.h"
 #include "common/fp8.h"
 #include "common/serving.h"
-
-bool config_shares_keys(const KernelConfig *config) {
-    return config->instruction == MMA_SYNC && config->tensor_copies;
-}
-
-bool config_is_backward(const KernelConfig *config) {
-    return config->instruction && !config->any_length && !config_is_fp8(config);
-}
-
-bool config_is_fp8(const KernelConfig *config) {
-    return config->instruction == FP8_WGMMA;
-}
-
-bool config_has_e4m3_cache(const KernelConfig *config) {
-    return config_shares_keys(config) && config->e4m3_cache;
-}
+#include "runtime/config.h"
 
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
     if (config_is_backward(config)) return backward_launch_shape(config, args);

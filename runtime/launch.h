@@ -13,18 +13,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether CTAs share out the keys of a KV head: the configuration is a decode_config. */
-bool config_shares_keys(const KernelConfig *config);
-
-/* Whether the configuration is a backward_config: it names its instruction and takes no attention_args alone. */
-bool config_is_backward(const KernelConfig *config);
-
-/* Whether the configuration is an fp8_config. */
-bool config_is_fp8(const KernelConfig *config);
-
-/* Whether it is a decode_config whose K and V are e4m3. */
-bool config_has_e4m3_cache(const KernelConfig *config);
-
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 
 /* Memory of attention_args.tickets where it is two tickets. */

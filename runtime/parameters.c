@@ -1,6 +1,6 @@
 #include "runtime/parameters.h"
 
-#include "runtime/launch.h"
+#include "runtime/config.h"
 #include "runtime/tensor_maps.h"
 
 #include <string.h>

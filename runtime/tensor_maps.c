@@ -5,7 +5,7 @@
 #include "common/fp8.h"
 #include "common/serving.h"
 #include "emulator/emu.h"
-#include "runtime/launch.h"
+#include "runtime/config.h"
 
 #include <string.h>
 

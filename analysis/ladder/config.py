@@ -166,6 +166,10 @@ class KernelConfig(_Fields):
         """Rows that one tensor copy of Q, K, V and O moves (runtime/tensor_maps.h)."""
         return (64, self.B_c, self.B_c, 16)
 
+    def element_bytes(self) -> tuple[int, int, int, int]:
+        """Of an element of Q, K, V and O."""
+        return (2, 2, 2, 2)
+
     def tickets_bytes(self, ctas: int) -> int:
         """Memory of attention_args.tickets for so many CTAs, at most."""
         return self.counter_bytes()
@@ -250,6 +254,9 @@ class DecodeConfig(AttentionConfig):
     def box_rows(self) -> tuple[int, int, int, int]:
         keys = DECODE_PAGE_KEYS if self.serves else DECODE_LAUNCH["decode_warp_keys"](self)
         return (1, keys, keys, 16)
+
+    def element_bytes(self) -> tuple[int, int, int, int]:
+        return (2, 1, 1, 2) if self.e4m3_cache else (2, 2, 2, 2)
 
     def tickets_bytes(self, ctas: int) -> int:
         return self.counter_bytes() + DECODE_LAUNCH["decode_part_bytes"](self, 2 * ctas, self.B_r)

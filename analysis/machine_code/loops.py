@@ -230,11 +230,14 @@ def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int 
 
     runtime/tensor_maps.h describes them. A row in memory has row_heads heads, or `heads` where that is 0.
     """
-    d = config.d_head
-    row = (row_heads or heads) * d
-    shape = f"64x{seq}x{d // 64}x{heads}x{batch}/{2 * row}x128x{2 * d}x{2 * seq * row}"
-    boxes = [f"64x{rows}x{d // 64}x1x1" for rows in config.box_rows()]
-    return f"struct:[{','.join(f'tmap:{shape}:{box}:128B:of:0.{i}' for i, box in enumerate(boxes))}]"
+    row = (row_heads or heads) * config.d_head
+    maps = []
+    for tensor, (rows, size) in enumerate(zip(config.box_rows(), config.element_bytes(), strict=True)):
+        span = 128 // size
+        spans = config.d_head // span
+        strides = f"{size * row}x128x{size * config.d_head}x{size * seq * row}"
+        maps.append(f"tmap:{span}x{seq}x{spans}x{heads}x{batch}/{strides}:{span}x{rows}x{spans}x1x1:128B:of:0.{tensor}")
+    return f"struct:[{','.join(maps)}]"
 
 
 MOST_CTAS = 132  # of a launch of a persistent kernel
