@@ -5,9 +5,9 @@
 
 Importing this module registers it. It serves prefill, prefill in pieces and decoding, causal or bidirectional, with
 grouped heads, in fp16 or bf16; and on compute capability 9.0 padding on either side, sliding windows, packed sequences,
-static caches, soft-capped scores and attention sinks. Padding before the first key costs a copy of K and V in each
-layer. What the kernels lack is refused with NotImplementedError, never ignored: masks of the model's own, masks with
-gaps, dropout, attention weights as a result, a paged cache. A model trains where flashladder.torch.attention has
+static caches, continuous batching, soft-capped scores and attention sinks. Padding before the first key costs a copy of
+K and V in each layer. What the kernels lack is refused with NotImplementedError, never ignored: masks of the model's
+own, masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch.attention has
 gradients: without padding, packed sequences, windows, sinks and soft caps.
 """
 
@@ -25,8 +25,7 @@ NAME = "flashladder"
 UNSERVED = {
     "position_bias": "a bias of the scores",
     "head_mask": "a mask of heads",
-    "block_table": "a paged cache",
-    "cache": "a paged cache",  # of continuous batching; other caches hand their keys on
+    "block_table": "a table of pages",
 }
 
 
@@ -44,6 +43,7 @@ def attention_forward(
     dropout: float = 0.0,
     is_causal: bool | None = None,
     sliding_window: int | None = None,
+    cache: Any = None,
     **kwargs: Any,
 ) -> tuple[Any, None]:
     """What transformers calls in each layer: [batch, heads, seq, d_head] in, [batch, seq, heads, d_head] out."""
@@ -66,6 +66,8 @@ def attention_forward(
         options["softcap"] = float(kwargs["softcap"])
     if kwargs.get("s_aux") is not None:
         options["sinks"] = kwargs["s_aux"].to(torch.float32)
+    if cache is not None:
+        key, value = _continued(cache, key, value, module, kwargs)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
     offsets, most = _offsets(attention_mask, q.shape[1], kwargs)
     if offsets is not None:
@@ -78,18 +80,29 @@ def attention_forward(
     return _attend_lengths(q, k, v, attention_mask, options), None
 
 
+def _continued(cache: Any, key: Any, value: Any, module: Any, kwargs: dict[str, Any]) -> Any:
+    """Keys and values of all sequences of continuous batching, whose cache takes the new ones and says in `kwargs`
+    where each sequence begins. Other caches hand their keys on before a layer attends."""
+    if not hasattr(cache, "cache_allocators"):
+        _refuse(f"cache={type(cache).__name__}")
+    return cache.update(key, value, module.layer_idx, kwargs)
+
+
 def _offsets(mask: Any, longest: int, kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Where packed sequences begin, in q and in k, and their most rows; None where there are none."""
-    if mask is not None and mask.shape[2] > 1:
-        starts = mask.reshape(-1)
-        return (starts, starts), (longest, longest)
+    """Where packed sequences begin, in q and in k, and their most rows; None where there are none. What the caller
+    says comes first: the mask has no keys of a cache."""
     names = (("cu_seq_lens_q", "max_length_q"), ("cu_seq_lens_k", "max_length_k"))
-    if kwargs.get("cu_seq_lens_q") is None or kwargs.get("cu_seq_lens_k") is None:
+    if kwargs.get("cu_seq_lens_q") is not None and kwargs.get("cu_seq_lens_k") is not None:
+        return (
+            tuple(kwargs[name].to(torch.int32) for name, _ in names),
+            tuple(int(kwargs[most]) if kwargs.get(most) is not None else longest for _, most in names),
+        )
+    if mask is None or mask.shape[2] == 1:
         return None, (0, 0)
-    return (
-        tuple(kwargs[name].to(torch.int32) for name, _ in names),
-        tuple(int(kwargs[most]) if kwargs.get(most) is not None else longest for _, most in names),
-    )
+    starts = mask.reshape(-1)
+    if not starts.numel():
+        _refuse("finding packed sequences while a CUDA graph is captured", "pass cu_seq_lens_q and cu_seq_lens_k")
+    return (starts, starts), (longest, longest)
 
 
 def _attend_lengths(q: Any, k: Any, v: Any, mask: Any, options: dict[str, Any]) -> Any:
@@ -142,7 +155,9 @@ def _packed(function: Any) -> Any:
 
 
 def _starts(numbers: Any) -> Any:
-    """cu_seqlens of sequences with these numbers, row after row."""
+    """cu_seqlens of sequences with these numbers, row after row; none during a capture, which cannot wait for them."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return numbers.new_empty((0,), dtype=torch.int32)
     begins = torch.ones_like(numbers, dtype=torch.bool)
     begins[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
     starts = begins.reshape(-1).nonzero().reshape(-1)

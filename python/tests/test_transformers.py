@@ -120,7 +120,8 @@ def test_generating_gives_the_tokens_of_sdpa(model: Any, tokens: Any, cache: str
 def tiny(kind: str, **more: Any) -> Any:
     sizes = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "pad_token_id": 0}
-    config = getattr(transformers, f"{kind}Config")(**sizes, sliding_window=6, **more)
+    sizes |= {} if kind == "Llama" else {"sliding_window": 6}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **more)
     torch.manual_seed(2)
     return getattr(transformers, f"{kind}ForCausalLM")(config).eval().to(DEVICE, torch.bfloat16)
 
@@ -138,6 +139,66 @@ def test_caps_sinks_and_windows_agree_with_eager(tokens: Any, kind: str, more: d
     mask = mask_of(tokens, 4, 0)
     ours, theirs = (logits(model, name, tokens, attention_mask=mask) for name in (NAME, "eager"))
     assert close(ours[mask.bool()], theirs[mask.bool()])
+
+
+def are_sdpas(model: Any, prompt: list[int], generated: list[int], other: str = "sdpa") -> bool:
+    """Whether each token is the one that the other implementation finds most likely, or as likely but for rounding."""
+    whole = torch.tensor([prompt + generated], device=DEVICE)
+    found = logits(model, other, whole)[0, len(prompt) - 1 : -1].float()
+    chosen = found.gather(1, torch.tensor(generated, device=DEVICE)[:, None])[:, 0]
+    return bool((found.max(dim=1).values - chosen <= 0.02 * found.abs().max()).all())
+
+
+@pytest.mark.parametrize("left", [0, 5])
+@pytest.mark.parametrize("kind", ["Llama", "Mistral"])
+@torch.no_grad()
+def test_compiled_generating_is_one_graph_and_gives_the_tokens_of_sdpa(tokens: Any, kind: str, left: int) -> None:
+    """A static cache, on the way beyond the window; without it a graph has one reason less to be made again."""
+    model, counters = tiny(kind), torch._dynamo.utils.counters
+    model.set_attn_implementation(NAME)
+    compiled = transformers.CompileConfig(backend="aot_eager", mode=None)
+    compiled._compile_all_devices = True
+    generate = {"attention_mask": mask_of(tokens, left, 0), "do_sample": False, "max_new_tokens": 8}
+    generate |= {"cache_implementation": "static", "eos_token_id": None}
+    torch._dynamo.reset()
+    counters.clear()
+    ours = model.generate(tokens, **generate, compile_config=compiled)[:, 20:].tolist()
+    assert not counters["graph_break"] and 1 <= counters["stats"]["unique_graphs"] <= 2
+    assert all(are_sdpas(model, row[left * (b == 0) :].tolist(), ours[b]) for b, row in enumerate(tokens))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [("Llama", {}), ("Mistral", {}), ("GptOss", {"num_local_experts": 2, "num_experts_per_tok": 1})]
+)
+@torch.no_grad()
+def test_continuous_batching_gives_the_tokens_of_others(kind: str, more: dict[str, Any]) -> None:
+    """Prompts in pieces, beside sequences that are decoded; windows and sinks."""
+    model = tiny(kind, **more)
+    model.set_attn_implementation(NAME)
+    prompts = [torch.randint(1, 64, (rows,)).tolist() for rows in (5, 17, 9)]
+    asked = transformers.GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=-1, pad_token_id=0)
+    room = transformers.ContinuousBatchingConfig(page_size=16, num_blocks=32, max_batch_tokens=24)
+    found = model.generate_batch(prompts, generation_config=asked, continuous_batching_config=room, progress_bar=False)
+    assert len(found) == len(prompts)
+    for one in found.values():
+        assert len(one.generated_tokens) == 6
+        assert are_sdpas(model, one.prompt_ids, one.generated_tokens, "eager")
+
+
+@torch.no_grad()
+def test_packed_sequences_may_be_named_by_the_caller(model: Any, tokens: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As DataCollatorWithFlattening does; while a graph is captured nothing else says where they begin."""
+    row = tokens[:1]
+    options = {"position_ids": torch.cat([torch.arange(n, device=DEVICE) for n in (9, 11)])[None], "use_cache": False}
+    starts = torch.tensor([0, 9, 20], dtype=torch.int32, device=DEVICE)
+    named = {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 11, "max_length_k": 11}
+    expected = logits(model, "sdpa", row, **options)
+    assert close(logits(model, NAME, row, **options), expected)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert close(logits(model, NAME, row, **options, **named), expected)
+    with pytest.raises(NotImplementedError, match=r"while a CUDA graph is captured .*pass cu_seq_lens_q"):
+        logits(model, NAME, row, **options)
 
 
 @pytest.mark.parametrize(

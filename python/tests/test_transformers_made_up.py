@@ -75,8 +75,8 @@ def test_whether_a_layer_is_causal(package: Recorded, made: Any, module: Any, as
         ({"output_attentions": True}, 'output_attentions=True is not served; attn_implementation="eager" serves it'),
         ({"position_bias": 1}, r"position_bias \(a bias of the scores\)"),
         ({"head_mask": 1}, r"head_mask \(a mask of heads\)"),
-        ({"block_table": 1}, r"block_table \(a paged cache\)"),
-        ({"cache": 1}, r"cache \(a paged cache\)"),
+        ({"block_table": 1}, r"block_table \(a table of pages\)"),
+        ({"cache": 1}, "cache=int is not served"),
     ],
 )
 def test_a_layer_refuses_by_name(package: Recorded, made: Any, options: Any, message: str) -> None:
