@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ def test_the_notebook_runs_breaks_and_repairs_its_kernel(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     assert "race at" in done.stdout and done.stdout.rstrip().endswith("nothing found")
+
+
+def test_the_notebook_finds_the_programs_that_it_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jupyter may run a kernel of an environment whose folder of programs is not on the PATH."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: None)
+    exec(code_cells()[0], {})
+    assert os.environ["PATH"] == os.pathsep.join([sysconfig.get_path("scripts"), "/nowhere"])
 
 
 def test_the_notebook_holds_no_outputs_and_parses() -> None:

@@ -109,7 +109,7 @@ def test_arm_computes_the_same_bits(tmp_path: Path) -> None:
 def test_windows_computes_the_same_bits(tmp_path: Path) -> None:
     wine = shutil.which("wine64") or shutil.which("wine")
     if not wine:
-        pytest.skip("apt-get install wine64: then this test runs the library")
+        pytest.skip("apt-get install wine: then this test runs the library")
     expected = here(tmp_path)
     run("make", "lib", "FOR=windows")
     library = tmp_path / "flashladder.dll"
