@@ -28,11 +28,12 @@ static inline uint32_t *row_of(const machine *m, const warp *w, int lane) {
 
 /* A row continues with what the lane knows of the engines: of bulk copies that have landed, by mbarrier; of cp.async
  * that have, by warp; and how far each warp has come, which says nothing of its data. In a cluster it continues with
- * each warp of each CTA. */
+ * each warp of each CTA, then with the engines of each. */
 enum {
     LANDINGS = 32,
     MOST_ENGINES = LANDINGS + 2 * MAX_WARPS,
-    MOST_CLOCKS = MAX_WARPS * (LANES + MAX_CLUSTER) + MOST_ENGINES
+    MOST_TAIL = MAX_CLUSTER * (MAX_WARPS + MOST_ENGINES),
+    MOST_CLOCKS = MAX_WARPS * LANES + MOST_ENGINES + MOST_TAIL
 };
 static inline uint32_t clock_of_copies(const machine *m, uint32_t warp) {
     return m->warp_count * LANES + LANDINGS + warp;
@@ -46,6 +47,17 @@ static inline uint32_t *tail_of(const machine *m, uint32_t *row) {
 
 static inline uint32_t tail_count(const machine *m) {
     return m->clock_width - m->warp_count * LANES - m->engines;
+}
+
+/* In a tail, the engines of the CTA of some rank. */
+static inline uint32_t *engines_of(const machine *m, uint32_t *tail, uint32_t rank) {
+    return tail + m->cluster->count * m->warp_count + rank * m->engines;
+}
+
+/* What a lane knows of the engines of a CTA of the cluster. */
+static inline const uint32_t *known_engines(const machine *m, const warp *w, int lane, const machine *at) {
+    uint32_t *row = row_of(m, w, lane);
+    return at == m ? row + m->warp_count * LANES : engines_of(m, tail_of(m, row), at->rank);
 }
 
 /* Whether an access of a thread of this CTA lies before what an observer does now. */
@@ -81,8 +93,9 @@ static inline uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_
     return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
 }
 
-/* shadow.c: the clock of what lands at an mbarrier. */
+/* shadow.c: the clock of what lands at an mbarrier, and its time now: who waits for the phase knows it. */
 unsigned emu_landing_of(const machine *m, const mbarrier *bar);
+uint32_t emu_engine_ticks(machine *m, mbarrier *bar);
 
 /* cluster.c: what a warp knew at its last fence, to clocks of another CTA. */
 void emu_remote_tell_fenced(const warp *w, const machine *at, uint32_t *clocks);

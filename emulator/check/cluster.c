@@ -1,9 +1,9 @@
 /* cluster.c - accesses to the shared memory of another CTA of the cluster, and how knowledge goes from CTA to CTA.
  *
  * Each CTA has a time of its own. A thread knows of its own CTA thread by thread (shadow.c), and of the others warp by
- * warp: the row of its clock continues with a stamp for each warp of each CTA. That can hide a race between lanes of
- * one warp of another CTA, never invent one. Knowledge goes from CTA to CTA by an arrival at an mbarrier of another
- * CTA, by a copy that lands there, and by the barrier of the cluster.
+ * warp: the row of its clock continues with a stamp for each warp of each CTA, and for the engines of each. That can
+ * hide a race between lanes of one warp of another CTA, never invent one. Knowledge goes from CTA to CTA by an arrival
+ * at an mbarrier of another CTA, by a copy that lands there, and by the barrier of the cluster.
  *
  * A cell that a thread of another CTA wrote last says TIME_REMOTE, and what that was stands in remote_cells.
  */
@@ -20,6 +20,7 @@ static void gather_knowledge(const machine *m, const warp *w, uint32_t mask, uin
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         uint32_t *row = row_of(m, w, first_lane(rest));
         take_later(to, tail_of(m, row), tail_count(m));
+        take_later(engines_of(m, to, m->rank), row + m->warp_count * LANES, m->engines);
         for (uint32_t t = 0; t < m->warp_count * LANES; t++)
             if (own[t / LANES] < row[t]) own[t / LANES] = row[t];
         if (w->together) break;
@@ -35,21 +36,23 @@ static void spread_knowledge(const machine *at, const uint32_t *from, uint32_t *
     for (uint32_t t = 0; t < at->warp_count * LANES; t++)
         if (clocks[t] < own[t / LANES]) clocks[t] = own[t / LANES];
     take_later(tail_of(at, clocks), from, tail_count(at));
+    take_later(clocks + at->warp_count * LANES, engines_of(at, tail_of(at, clocks), at->rank), at->engines);
 }
 
 void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, uint32_t *clocks) {
-    uint32_t known[MAX_CLUSTER * MAX_WARPS] = {0};
+    uint32_t known[MOST_TAIL] = {0};
     gather_knowledge(m, w, mask, known);
     spread_knowledge(at, known, clocks);
 }
 
 void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, const uint32_t *clocks) {
-    uint32_t known[MAX_CLUSTER * MAX_WARPS] = {0}, own[MOST_CLOCKS] = {0};
+    uint32_t known[MOST_TAIL] = {0}, own[MOST_CLOCKS] = {0};
     for (uint32_t t = 0; t < at->warp_count * LANES; t++) {
         uint32_t *of_warp = &known[at->rank * at->warp_count + t / LANES];
         if (*of_warp < clocks[t]) *of_warp = clocks[t];
     }
     take_later(known, clocks + (at->clock_width - tail_count(at)), tail_count(at));
+    take_later(engines_of(at, known, at->rank), clocks + at->warp_count * LANES, at->engines);
     spread_knowledge(m, known, own);
     emu_clock_acquire(m, w, mask, own);
 }
@@ -63,11 +66,25 @@ void emu_remote_tell_fenced(const warp *w, const machine *at, uint32_t *clocks) 
     spread_knowledge(at, w->released, clocks);
 }
 
+/* How far warps have come, without what they did: that is what a relaxed arrival tells. */
+static void tell_progress(const machine *m, const warp *w, uint32_t mask, uint32_t *to) {
+    uint32_t known[MOST_TAIL] = {0};
+    const uint32_t first = LANDINGS + m->warp_count;
+    if (!m->engines) return;
+    gather_knowledge(m, w, mask, known);
+    for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
+        take_later(engines_of(m, to, rank) + first, engines_of(m, known, rank) + first, m->warp_count);
+        take_later(engines_of(m, to, rank) + first, known + rank * m->warp_count, m->warp_count);
+    }
+}
+
 void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed) {
-    if (relaxed)
+    if (relaxed) {
         take_later(m->cluster->clocks, w->released, tail_count(m));
-    else
+        tell_progress(m, w, mask, m->cluster->clocks);
+    } else {
         gather_knowledge(m, w, mask, m->cluster->clocks);
+    }
     emu_clock_tick(m, w);
 }
 
@@ -120,7 +137,7 @@ uint32_t emu_remote_read(machine *m, const warp *w, int lane, machine *at, uint3
         } else if (cell->write_time == TIME_IN_FLIGHT) {
             emu_report_in_flight(m, w, lane, at, i, "reads");
         } else {
-            emu_check_remote_writer(m, w, lane, at, i, "reads");
+            emu_check_writer(m, w, lane, at, i, "reads");
         }
     }
     note_last(m, w, at, who, w->clock);
@@ -139,7 +156,7 @@ static void write_cells(machine *m, const warp *w, int lane, machine *at, uint32
         if (cell->write_time == TIME_IN_FLIGHT) {
             emu_report_in_flight(m, w, lane, at, i, time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
         } else if (cell->write_time && cell->write_time != TIME_NEVER && !both_atomic) {
-            emu_check_remote_writer(m, w, lane, at, i, "writes");
+            emu_check_writer(m, w, lane, at, i, "writes");
         }
         check_own_readers(m, w, lane, at, i);
         emu_check_remote_readers(m, w, lane, at, i);
@@ -172,19 +189,23 @@ void emu_remote_issue(machine *m, const warp *w, int lane, machine *at, uint32_t
     write_cells(m, w, lane, at, address, bytes, TIME_IN_FLIGHT, false);
 }
 
-void emu_remote_land(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, uint32_t stamp,
-                     uint32_t instruction) {
+void emu_remote_land(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
+    machine *at = copy->to;
+    const uint32_t address = copy->shared, bytes = copy->bytes, instruction = copy->instruction;
+    const int lane = copy->lane;
     const uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane)
                                                                       << WHO_THREAD_SHIFT;
     if (!emu_make_remote_cells(m, at)) return;
+    const bool counts = bar && !copy->has_values;
+    const uint32_t stamp = counts ? emu_engine_ticks(at, bar) : copy->stamp;
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         at->cells[i].write_time = TIME_REMOTE;
         at->cells[i].write_who = who;
         at->remote->writers[i] = (uint8_t)(m->rank + 1);
         at->remote->writes[i] = (remote_access){stamp, who};
-        if (at->async_written) at->async_written[i] = LANDED;
+        if (at->async_written) at->async_written[i] = (uint8_t)(counts ? emu_landing_of(at, bar) : LANDED);
     }
-    note_last(m, w, at, who, stamp);
+    note_last(m, w, at, who, copy->stamp);
 }
 
 void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint32_t address) {

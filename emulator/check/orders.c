@@ -1,7 +1,8 @@
 /* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/orders.md has the argument.
  *
  * An event is known to a warp if it lies before what the warp does now, by the clocks of shadow.c. Lanes of a warp
- * count as one. For each mbarrier the events of three phases are kept: the one at work and the two before it.
+ * count as one; an agent is a warp of any CTA of the cluster. For each mbarrier the events of three phases are kept:
+ * the one at work and the two before it.
  *   - what counts in phase n knows all that counted in phase n - 1, else it may count there;
  *   - who waits for phase n - 1 knows all that counted in phase n - 2, else the wait may return too early;
  *   - and something that counts in phase n knows that wait, else the phase may complete and the wait misses its parity;
@@ -22,17 +23,14 @@ typedef struct order_event {
     bool known; /* to something that the phase waits for */
 } order_event;
 
-typedef struct order_phase {
-    order_event arrivals[MAX_WARPS];
-    order_event landing; /* the last: its stamp is of the engine */
-    int landing_warp;
-} order_phase;
+/* The last copy that landed in a phase: its stamp is of the engine. */
+typedef struct order_landing {
+    order_event event;
+    uint32_t agent;
+} order_landing;
 
-typedef struct order_barrier {
-    order_phase phases[3];        /* phase n at n % 3 */
-    order_event waits[MAX_WARPS]; /* for phase n - 1 */
-    order_event expects[MAX_WARPS];
-} order_barrier;
+/* What is kept of each agent at an mbarrier: arrivals in phase n at n % 3, its wait for phase n - 1, its expect_tx. */
+enum { WAITS = 3, EXPECTS, KINDS };
 
 typedef struct named_order {
     order_event now[MAX_WARPS], before[MAX_WARPS];
@@ -46,7 +44,9 @@ typedef struct product_issue {
 
 struct orders {
     product_issue products[MAX_WARPS][PRODUCTS];
-    order_barrier mbarriers[MAX_MBARRIERS];
+    order_event *events;                      /* [mbarriers][KINDS][agents] */
+    order_landing landings[MAX_MBARRIERS][3]; /* phase n at n % 3 */
+    uint32_t agents;
     named_order barriers[BARRIERS];
     order_event taken[MAX_WARPS]; /* registers, by setmaxnreg.inc */
     unsigned gaps;
@@ -56,10 +56,13 @@ struct orders {
 /* ---- life ---- */
 
 bool emu_orders_create(machine *m) {
-    if (!m->engines || m->code->uses_cluster) return true;
+    if (!m->engines) return true;
     m->orders = calloc(1, sizeof *m->orders);
-    if (m->orders) m->orders->asked = calloc(m->code->op_count + 1, 1);
-    return m->orders && m->orders->asked;
+    if (!m->orders) return false;
+    m->orders->agents = m->cluster->count * m->warp_count;
+    m->orders->events = calloc((size_t)MAX_MBARRIERS * KINDS * m->orders->agents, sizeof *m->orders->events);
+    m->orders->asked = calloc(m->code->op_count + 1, 1);
+    return m->orders->events && m->orders->asked;
 }
 
 void emu_orders_start_cta(machine *m) {
@@ -70,6 +73,7 @@ void emu_orders_start_cta(machine *m) {
 
 void emu_orders_free(machine *m) {
     if (m->orders) free(m->orders->asked);
+    if (m->orders) free(m->orders->events);
     free(m->orders);
     m->orders = NULL;
 }
@@ -79,10 +83,9 @@ static bool commutes(const op *o) {
     return o->kind == OP_ATOMIC && !o->asks && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
 }
 
-unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool explored, bool clusters,
-                            bool races_unseen) {
-    unsigned gaps = (checks ? 0 : GAP_UNCHECKED) | (in_turns && !explored ? GAP_MEMORY : 0) |
-                    (clusters || code->uses_cluster ? GAP_CLUSTERS : 0) | (races_unseen ? GAP_RACES : 0);
+unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool explored, bool races_unseen) {
+    unsigned gaps =
+        (checks ? 0 : GAP_UNCHECKED) | (in_turns && !explored ? GAP_MEMORY : 0) | (races_unseen ? GAP_RACES : 0);
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
         if (!explored && (o->asks || (o->kind == OP_ATOMIC && !commutes(o)))) gaps |= GAP_MEMORY;
@@ -98,16 +101,26 @@ unsigned emu_orders_gaps(const machine *m) {
     return m->orders ? m->orders->gaps : 0;
 }
 
-static order_barrier *barrier_of(const machine *m, const mbarrier *bar) {
-    return &m->orders->mbarriers[bar - m->mbarriers];
+/* By agent: the events of a kind at an mbarrier of m. */
+static order_event *events_of(const machine *m, const mbarrier *bar, uint64_t kind) {
+    return m->orders->events + ((size_t)(bar - m->mbarriers) * KINDS + kind) * m->orders->agents;
 }
 
-static order_phase *phase_of(const machine *m, const mbarrier *bar, uint64_t phase) {
-    return &barrier_of(m, bar)->phases[phase % 3];
+static order_landing *landing_of(const machine *m, const mbarrier *bar, uint64_t phase) {
+    return &m->orders->landings[bar - m->mbarriers][phase % 3];
+}
+
+static void forget(const machine *m, const mbarrier *bar, uint64_t kind) {
+    memset(events_of(m, bar, kind), 0, m->orders->agents * sizeof(order_event));
+}
+
+static uint32_t agent_of(const machine *m, const warp *w) {
+    return m->rank * m->warp_count + (uint32_t)w->index;
 }
 
 void emu_orders_init(machine *m, const mbarrier *bar) {
-    memset(barrier_of(m, bar), 0, sizeof(order_barrier));
+    for (uint64_t kind = 0; kind < KINDS; kind++) forget(m, bar, kind);
+    memset(m->orders->landings[bar - m->mbarriers], 0, sizeof m->orders->landings[0]);
 }
 
 /* ---- order ---- */
@@ -123,23 +136,50 @@ static bool knows(const machine *m, const warp *w, uint32_t other, const order_e
     return false;
 }
 
-static bool knows_landing(const machine *m, const warp *w, const mbarrier *bar, uint32_t stamp) {
-    const uint32_t engine = m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY;
-    for (int lane = 0; lane < (w->together ? 1 : LANES); lane++)
-        if (row_of(m, w, lane)[engine] >= stamp) return true;
+/* The same of an agent of any CTA. */
+static bool knows_agent(const machine *m, const warp *w, uint32_t agent, const order_event *e) {
+    const uint32_t rank = agent / m->warp_count, other = agent % m->warp_count;
+    if (rank == m->rank) return knows(m, w, other, e);
+    for (int lane = 0; lane < (w->together ? 1 : LANES); lane++) {
+        uint32_t *tail = tail_of(m, row_of(m, w, lane));
+        if (tail[agent] >= e->stamp || engines_of(m, tail, rank)[LANDINGS + m->warp_count + other] >= e->stamp)
+            return true;
+    }
     return false;
 }
 
-/* What counted in a phase and is not known to a warp; NULL where all is. */
-static const order_event *unknown_to(const machine *m, const warp *w, const mbarrier *bar, uint64_t phase, int *whose) {
-    const order_phase *p = phase_of(m, bar, phase);
-    for (uint32_t i = 0; i < m->warp_count; i++) {
-        if (!p->arrivals[i].stamp || knows(m, w, i, &p->arrivals[i])) continue;
-        *whose = (int)i;
-        return &p->arrivals[i];
+static bool knows_landing(const machine *m, const warp *w, const machine *at, const mbarrier *bar, uint32_t stamp) {
+    for (int lane = 0; lane < (w->together ? 1 : LANES); lane++)
+        if (known_engines(m, w, lane, at)[emu_landing_of(at, bar) - LANDED_BY] >= stamp) return true;
+    return false;
+}
+
+/* What counted in a phase of an mbarrier of `at` and is not known to a warp; NULL where all is. */
+static const order_event *unknown_to(const machine *m, const warp *w, const machine *at, const mbarrier *bar,
+                                     uint64_t phase, uint32_t *whose) {
+    const order_event *arrivals = events_of(at, bar, phase % 3);
+    const order_landing *landing = landing_of(at, bar, phase);
+    for (uint32_t i = 0; i < at->orders->agents; i++) {
+        if (!arrivals[i].stamp || knows_agent(m, w, i, &arrivals[i])) continue;
+        *whose = i;
+        return &arrivals[i];
     }
-    *whose = p->landing_warp;
-    return p->landing.stamp && !knows_landing(m, w, bar, p->landing.stamp) ? &p->landing : NULL;
+    *whose = landing->agent;
+    return landing->event.stamp && !knows_landing(m, w, at, bar, landing->event.stamp) ? &landing->event : NULL;
+}
+
+typedef struct agent_name {
+    char text[48];
+} agent_name;
+
+/* As a warp of `m` calls it. */
+static agent_name name_of(const machine *m, uint32_t agent) {
+    const uint32_t rank = agent / m->warp_count;
+    agent_name name;
+    snprintf(name.text, sizeof name.text, "warp %u", agent % m->warp_count);
+    if (rank != m->rank)
+        snprintf(name.text, sizeof name.text, "warp %u of the CTA with rank %u", agent % m->warp_count, rank);
+    return name;
 }
 
 static int line_of(const machine *m, uint32_t instruction) {
@@ -152,61 +192,55 @@ static order_event event_of(const machine *m, const warp *w, int lane) {
 
 /* ---- mbarriers ---- */
 
-static void check_phase_before(machine *m, const warp *w, int lane, const mbarrier *bar, const char *what) {
-    int whose;
-    const order_event *missed = bar->phase ? unknown_to(m, w, bar, bar->phase - 1, &whose) : NULL;
+static void check_phase_before(machine *m, const warp *w, int lane, const machine *at, const mbarrier *bar,
+                               const char *what) {
+    uint32_t whose;
+    const order_event *missed = bar->phase ? unknown_to(m, w, at, bar, bar->phase - 1, &whose) : NULL;
     if (!missed) return;
-    emu_report(m, EMU_PHASE_OVERRUN, missed->instruction, w, lane, whose * LANES + missed->lane, bar->address,
+    const uint32_t warp = whose % m->warp_count;
+    const agent_name name = name_of(m, whose);
+    emu_report(m, EMU_PHASE_OVERRUN, missed->instruction, w, lane, (int)warp * LANES + missed->lane, bar->address,
                "This %s counts in phase %" PRIu64
                " of the mbarrier at 0x%x. In another order it counts in phase %" PRIu64
-               ": nothing makes this warp wait for what warp %d brings to that one.\n"
-               "It is seen where warp %d is delayed before the other instruction: ptxrun --delay %d@%d.\n"
+               ": nothing makes this warp wait for what %s brings to that one.\n"
+               "It is seen where %s is delayed before the other instruction: ptxrun --delay %u@%d.\n"
                "Let this warp wait for phase %" PRIu64 " first.",
-               what, bar->phase, bar->address, bar->phase - 1, whose, whose, whose, line_of(m, missed->instruction),
-               bar->phase - 1);
+               what, bar->phase, bar->address, bar->phase - 1, name.text, name.text, warp,
+               line_of(m, missed->instruction), bar->phase - 1);
 }
 
-/* The waits of the phase at work that a warp knows cannot be overrun. */
-static void mark_waits(machine *m, const warp *w, const mbarrier *bar) {
-    order_event *waits = barrier_of(m, bar)->waits;
-    for (uint32_t i = 0; i < m->warp_count; i++)
-        if (waits[i].stamp && !waits[i].known) waits[i].known = knows(m, w, i, &waits[i]);
+/* The waits of the phase at work that a warp knows cannot be overrun, or the expect_tx before an arrival of it. */
+static void mark(machine *m, const warp *w, const machine *at, const mbarrier *bar, uint64_t kind) {
+    order_event *events = events_of(at, bar, kind);
+    for (uint32_t i = 0; i < at->orders->agents; i++)
+        if (events[i].stamp && !events[i].known) events[i].known = knows_agent(m, w, i, &events[i]);
 }
 
-static void mark_expects(machine *m, const warp *w, const mbarrier *bar) {
-    order_event *expects = barrier_of(m, bar)->expects;
-    for (uint32_t i = 0; i < m->warp_count; i++)
-        if (expects[i].stamp && !expects[i].known) expects[i].known = knows(m, w, i, &expects[i]);
-}
-
-void emu_orders_arrive(machine *m, const warp *w, int lane, const mbarrier *bar, bool relaxed) {
-    order_event *last = &phase_of(m, bar, bar->phase)->arrivals[w->index];
+void emu_orders_arrive(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, bool relaxed) {
+    order_event *last = &events_of(at, bar, bar->phase % 3)[agent_of(m, w)];
     if (relaxed) m->orders->gaps |= GAP_RELAXED;
     if (last->stamp == w->clock && last->instruction == m->here) return; /* another lane */
-    if (!relaxed) check_phase_before(m, w, lane, bar, "arrival");
-    mark_waits(m, w, bar);
-    mark_expects(m, w, bar);
+    if (!relaxed) check_phase_before(m, w, lane, at, bar, "arrival");
+    mark(m, w, at, bar, WAITS);
+    mark(m, w, at, bar, EXPECTS);
     *last = event_of(m, w, lane);
 }
 
-void emu_orders_expect(machine *m, const warp *w, int lane, const mbarrier *bar, bool arrives) {
-    if (arrives) return; /* it counts as that does */
-    check_phase_before(m, w, lane, bar, "expect_tx");
-    barrier_of(m, bar)->expects[w->index] = event_of(m, w, lane);
+void emu_orders_expect(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar) {
+    check_phase_before(m, w, lane, at, bar, "expect_tx");
+    events_of(at, bar, EXPECTS)[agent_of(m, w)] = event_of(m, w, lane);
 }
 
-void emu_orders_issue(machine *m, const warp *w, int lane, const mbarrier *bar, bool arrives) {
-    check_phase_before(m, w, lane, bar, arrives ? "arrival behind copies" : "copy");
-    mark_waits(m, w, bar);
-    if (arrives) mark_expects(m, w, bar);
-    if (bar - m->mbarriers >= LANDINGS) m->orders->gaps |= GAP_MBARRIERS;
+void emu_orders_issue(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, bool arrives) {
+    check_phase_before(m, w, lane, at, bar, arrives ? "arrival behind copies" : "copy");
+    mark(m, w, at, bar, WAITS);
+    if (arrives) mark(m, w, at, bar, EXPECTS);
+    if (bar - at->mbarriers >= LANDINGS) m->orders->gaps |= GAP_MBARRIERS;
 }
 
-void emu_orders_land(machine *m, const mbarrier *bar, uint32_t instruction, int warp, int lane) {
-    order_phase *p = phase_of(m, bar, bar->phase);
-    const uint32_t stamp = bar->arriving[m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY];
-    p->landing = (order_event){stamp, instruction, lane, false};
-    p->landing_warp = warp;
+void emu_orders_land(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, uint32_t instruction) {
+    const uint32_t stamp = bar->arriving[at->warp_count * LANES + emu_landing_of(at, bar) - LANDED_BY];
+    *landing_of(at, bar, bar->phase) = (order_landing){{stamp, instruction, lane, false}, agent_of(m, w)};
 }
 
 static void report_overrun(machine *m, const mbarrier *bar, uint32_t warp, const order_event *wait) {
@@ -224,10 +258,11 @@ static void report_overrun(machine *m, const mbarrier *bar, uint32_t warp, const
     m->here = last;
 }
 
-static void report_late_expect(machine *m, const mbarrier *bar, uint32_t warp, const order_event *expect) {
-    const uint32_t last = m->here;
+static void report_late_expect(machine *at, const mbarrier *bar, uint32_t agent, const order_event *expect) {
+    machine *m = &at->cluster->ctas[agent / at->warp_count];
+    const uint32_t last = m->here, warp = agent % m->warp_count;
     m->here = expect->instruction;
-    emu_report(m, EMU_ORDER_DEPENDENT, last, &m->warps[warp], expect->lane, -1, bar->address,
+    emu_report(m, EMU_ORDER_DEPENDENT, at->here, &m->warps[warp], expect->lane, -1, bar->address,
                "This expect_tx announces bytes of phase %" PRIu64
                " of the mbarrier at 0x%x. In another order that phase "
                "completes before it, without them: no arrival of the phase comes behind it.\n"
@@ -238,29 +273,31 @@ static void report_late_expect(machine *m, const mbarrier *bar, uint32_t warp, c
 }
 
 void emu_orders_complete(machine *m, const mbarrier *bar) {
-    order_barrier *its = barrier_of(m, bar);
-    for (uint32_t i = 0; i < m->warp_count; i++) {
-        if (its->waits[i].stamp && !its->waits[i].known) report_overrun(m, bar, i, &its->waits[i]);
-        if (its->expects[i].stamp && !its->expects[i].known) report_late_expect(m, bar, i, &its->expects[i]);
+    const order_event *waits = events_of(m, bar, WAITS), *expects = events_of(m, bar, EXPECTS);
+    for (uint32_t i = 0; i < m->orders->agents; i++) {
+        if (waits[i].stamp && !waits[i].known) report_overrun(m, bar, i % m->warp_count, &waits[i]);
+        if (expects[i].stamp && !expects[i].known) report_late_expect(m, bar, i, &expects[i]);
     }
-    memset(its->waits, 0, sizeof its->waits);
-    memset(its->expects, 0, sizeof its->expects);
-    memset(phase_of(m, bar, bar->phase + 1), 0, sizeof(order_phase));
+    forget(m, bar, WAITS);
+    forget(m, bar, EXPECTS);
+    forget(m, bar, (bar->phase + 1) % 3);
+    *landing_of(m, bar, bar->phase + 1) = (order_landing){0};
 }
 
 void emu_orders_wait(machine *m, const warp *w, int lane, const mbarrier *bar) {
-    int whose;
-    const order_event *missed = bar->phase > 1 ? unknown_to(m, w, bar, bar->phase - 2, &whose) : NULL;
-    barrier_of(m, bar)->waits[w->index] = event_of(m, w, lane);
+    uint32_t whose;
+    const order_event *missed = bar->phase > 1 ? unknown_to(m, w, m, bar, bar->phase - 2, &whose) : NULL;
+    events_of(m, bar, WAITS)[agent_of(m, w)] = event_of(m, w, lane);
     if (!missed) return;
-    emu_report(m, EMU_PHASE_OVERRUN, missed->instruction, w, lane, whose * LANES + missed->lane, bar->address,
-               "This wait is for phase %" PRIu64
-               " of the mbarrier at 0x%x. In another order it returns before that phase "
-               "is complete: phase %" PRIu64 " need not be complete as the wait begins, and then the parity is that of "
-               "the phase before.\n"
-               "It is seen where warp %d is delayed before the other instruction: ptxrun --delay %d@%d.\n"
-               "Let this warp wait for each phase in turn.",
-               bar->phase - 1, bar->address, bar->phase - 2, whose, whose, line_of(m, missed->instruction));
+    const uint32_t warp = whose % m->warp_count;
+    emu_report(
+        m, EMU_PHASE_OVERRUN, missed->instruction, w, lane, (int)warp * LANES + missed->lane, bar->address,
+        "This wait is for phase %" PRIu64 " of the mbarrier at 0x%x. In another order it returns before that phase "
+        "is complete: phase %" PRIu64 " need not be complete as the wait begins, and then the parity is that of "
+        "the phase before.\n"
+        "It is seen where %s is delayed before the other instruction: ptxrun --delay %u@%d.\n"
+        "Let this warp wait for each phase in turn.",
+        bar->phase - 1, bar->address, bar->phase - 2, name_of(m, whose).text, warp, line_of(m, missed->instruction));
 }
 
 /* ---- what an answer "no" does ---- */
@@ -314,10 +351,17 @@ static bool only_asks_again(const machine *m, const warp *w, const op *o, uint32
     return same_state(m, &first, &second);
 }
 
+/* Of a warp whose lanes have parted: whether any but those at work do more than wait for the rest. */
+static bool others_run(const warp *w) {
+    for (int i = 0; w->split && i < w->depth; i++)
+        if (w->stack[i].state != PATH_WAITS && w->stack[i].mask & live_lanes(w)) return true;
+    return false;
+}
+
 void emu_orders_ask(machine *m, const warp *w, const op *o, uint32_t mask, register_step *step) {
     const size_t index = (size_t)(o - m->code->ops);
-    if (w->split) m->orders->gaps |= GAP_PARTED;
-    if (w->split || m->orders->asked[index]) return;
+    if (others_run(w)) m->orders->gaps |= GAP_PARTED;
+    if (others_run(w) || m->orders->asked[index]) return;
     m->orders->asked[index] = 1;
     const size_t words = register_words(m->code);
     uint32_t *room = aligned_alloc(64, 4 * words * sizeof *room), *files[4];

@@ -159,7 +159,6 @@ static void add_gaps(uint32_t orders, char *out, size_t bytes) {
         const char *text;
     } gaps[] = {
         {GAP_UNCHECKED, "the checks were off"},
-        {GAP_CLUSTERS, "CTAs of a cluster tell each other"},
         {GAP_MEMORY, "flags, counters or sums in memory"},
         {GAP_POLLS, "a wait whose answer no does more than ask again"},
         {GAP_PARTED, "lanes of a warp that wait apart"},

@@ -59,7 +59,7 @@ bool emu_make_remote_cells(machine *m, machine *at) {
 }
 
 void emu_join_tails(machine *m) {
-    uint32_t all[MOST_ENGINES + MAX_CLUSTER * MAX_WARPS] = {0};
+    uint32_t all[MOST_ENGINES + MOST_TAIL] = {0};
     const uint32_t threads = m->warp_count * LANES, count = m->clock_width - threads;
     for (int write = 0; write < 2; write++) {
         for (uint32_t i = 0; i < m->warp_count; i++) {

@@ -35,8 +35,9 @@ bool emu_shadow_create(machine *m) {
     m->cell_count = (m->shared_bytes >> m->cell_shift) + 1;
     m->cells = malloc(m->cell_count * sizeof *m->cells);
     if (!m->cells) return false;
-    const uint32_t tail = m->code->uses_cluster || m->cluster->count > 1 ? m->cluster->count * m->warp_count : 0;
-    m->engines = m->code->needs_clocks && m->cluster->count == 1 ? LANDINGS + 2 * m->warp_count : 0;
+    const bool in_cluster = m->code->uses_cluster || m->cluster->count > 1;
+    m->engines = m->code->needs_clocks ? LANDINGS + 2 * m->warp_count : 0;
+    const uint32_t tail = in_cluster ? m->cluster->count * (m->warp_count + m->engines) : 0;
     m->copies_arrive = m->engines && has_arrivals(m->code);
     m->clock_width = m->warp_count * LANES + m->engines + tail;
     if (!m->code->needs_clocks && !tail) return true;
@@ -117,14 +118,13 @@ unsigned emu_landing_of(const machine *m, const mbarrier *bar) {
     return LANDED_BY + (unsigned)(bar - m->mbarriers) % LANDINGS;
 }
 
-/* Something lands that counts at an mbarrier; who waits for the phase knows the time of it. */
-static uint32_t engine_ticks(machine *m, mbarrier *bar) {
+uint32_t emu_engine_ticks(machine *m, mbarrier *bar) {
     return bar->arriving[m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY] = ++m->now;
 }
 
 unsigned emu_copies_land(machine *m, const warp *w, mbarrier *bar, const async_arrive *arrive) {
     const uint32_t clock = clock_of_copies(m, (uint32_t)w->index);
-    engine_ticks(m, bar);
+    emu_engine_ticks(m, bar);
     if (bar->arriving[clock] < arrive->stamp) bar->arriving[clock] = arrive->stamp;
     return LANDED_BY + clock - m->warp_count * LANES;
 }
@@ -135,7 +135,7 @@ void emu_copies_waited(machine *m, warp *w, uint32_t mask) {
 }
 
 void emu_engine_lands(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
-    const uint32_t now = engine_ticks(m, bar);
+    const uint32_t now = emu_engine_ticks(m, bar);
     emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, now, copy->instruction, emu_landing_of(m, bar));
 }
 
@@ -171,7 +171,8 @@ void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clock
 
 /* Lanes tell each other what they know; those outside of the mask learn nothing, and nobody learns of them. */
 static void sync_some(machine *m, warp *w, uint32_t mask) {
-    uint32_t all[MOST_CLOCKS] = {0};
+    uint32_t all[MOST_CLOCKS];
+    memset(all, 0, m->clock_width * sizeof *all);
     emu_clock_publish(m, w, mask, all);
     emu_clock_acquire(m, w, mask, all);
     emu_clock_tick(m, w);
@@ -184,7 +185,8 @@ void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
     }
     w->synced = w->clock;
     if (m->clocks && !w->together) {
-        uint32_t all[MOST_CLOCKS] = {0};
+        uint32_t all[MOST_CLOCKS];
+        memset(all, 0, m->clock_width * sizeof *all);
         for (uint32_t rest = mask; rest; rest &= rest - 1)
             take_later(all, row_of(m, w, first_lane(rest)), m->clock_width);
         w->together = true;
@@ -293,11 +295,16 @@ static void report_writer(machine *m, const warp *w, int lane, uint32_t index, c
 }
 
 void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb) {
-    const shadow_cell *cell = &at->cells[index];
-    if (at != m || cell->write_time == TIME_REMOTE)
+    const bool remote = at->cells[index].write_time == TIME_REMOTE;
+    const uint32_t stamp = remote ? at->remote->writes[index].time : at->cells[index].write_time;
+    const unsigned landing = at->async_written ? at->async_written[index] : LANDED_NOTHING;
+    if (at == m && !remote) {
+        if (!written_before(m, w, lane, index)) report_writer(m, w, lane, index, verb);
+    } else if (landing < LANDED_BY) {
         emu_check_remote_writer(m, w, lane, at, index, verb);
-    else if (!written_before(m, w, lane, index))
-        report_writer(m, w, lane, index, verb);
+    } else if (known_engines(m, w, lane, at)[landing - LANDED_BY] < stamp) {
+        emu_report_in_flight(m, w, lane, at, index, verb);
+    }
 }
 
 /* ---- reads ---- */
@@ -312,7 +319,7 @@ static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address,
         return 0;
     }
     if (cell->write_time == TIME_REMOTE)
-        emu_check_remote_writer(m, w, lane, m, index, "reads");
+        emu_check_writer(m, w, lane, m, index, "reads");
     else if (cell->write_time > m->base && !written_before(m, w, lane, index))
         report_writer(m, w, lane, index, "reads");
     return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
@@ -656,7 +663,7 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
             if (cell->write_time == TIME_IN_FLIGHT) {
                 emu_report_in_flight(m, w, lane, m, i, time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
             } else if (cell->write_time == TIME_REMOTE) {
-                emu_check_remote_writer(m, w, lane, m, i, "writes");
+                emu_check_writer(m, w, lane, m, i, "writes");
             } else if (!written_before(m, w, lane, i) && !same_value(m, cell, address, at, bytes, data)) {
                 report_writer(m, w, lane, i, "writes");
             }

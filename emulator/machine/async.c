@@ -111,7 +111,7 @@ void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
         if (!arrives) return;
         w->arrives = arrives;
         if (o->detail) bar->pending++;
-        if (m->orders) emu_orders_issue(m, w, lane, bar, true);
+        if (m->orders) emu_orders_issue(m, w, lane, m, bar, true);
         w->arrives[w->arrive_count++] =
             (async_arrive){(uint32_t)address, o->instruction, w->copy_serial, w->clock, (uint8_t)lane, o->detail};
     }
@@ -135,7 +135,7 @@ bool emu_land_next_arrive(machine *m, warp *w) {
     w->copy_count = kept;
     if (!bar) return true;
     m->here = arrive.instruction;
-    if (m->orders) emu_orders_land(m, bar, arrive.instruction, w->index, arrive.lane);
+    if (m->orders) emu_orders_land(m, w, arrive.lane, m, bar, arrive.instruction);
     if (m->clocks) {
         /* the arrive tells of the copies, not of what the thread did after it */
         uint32_t thread = (uint32_t)(w->index * LANES + arrive.lane);

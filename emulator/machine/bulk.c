@@ -192,7 +192,7 @@ static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
         return false;
     }
     copy->phase = bar->phase;
-    if (m->orders) emu_orders_issue(m, w, lane, bar, false);
+    if (m->orders) emu_orders_issue(m, w, lane, copy->to, bar, false);
     if (m->checks && own) emu_check_init_fence(m, w, lane, bar);
     if (m->checks && !own) emu_remote_mbarrier(m, w, lane, copy->to, copy->mbarrier);
     return true;
@@ -382,7 +382,7 @@ static void land_cells(machine *m, const warp *w, const bulk_copy *copy, mbarrie
         emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, copy->stamp, copy->instruction,
                         copy->has_values ? LANDED_NOTHING : LANDED);
     else
-        emu_remote_land(m, w, copy->lane, copy->to, copy->shared, copy->bytes, copy->stamp, copy->instruction);
+        emu_remote_land(m, w, copy, bar);
 }
 
 static void land_load(machine *m, size_t index) {
@@ -396,7 +396,7 @@ static void land_load(machine *m, size_t index) {
     if (m->checks && !copy.reduces) land_cells(m, w, &copy, bar);
     if (!bar) return;
     if (m->checks) check_phase(m, &copy, bar);
-    if (m->orders) emu_orders_land(m, bar, copy.instruction, copy.warp, copy.lane);
+    if (m->orders) emu_orders_land(m, w, copy.lane, at, bar, copy.instruction);
     uint32_t thread = (uint32_t)(copy.warp * LANES + copy.lane);
     if (at == m && m->clocks && bar->arriving[thread] < copy.stamp) bar->arriving[thread] = copy.stamp;
     if (at != m && m->checks) emu_remote_tell(m, w, at, bar->arriving, copy.stamp);

@@ -85,8 +85,8 @@ uint32_t emu_remote_read(machine *m, const warp *w, int lane, machine *at, uint3
 void emu_remote_write(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
 void emu_remote_atomic(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
 void emu_remote_issue(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes);
-void emu_remote_land(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, uint32_t stamp,
-                     uint32_t instruction);
+/* A copy has landed that counts at an mbarrier there. */
+void emu_remote_land(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar);
 /* A use of an mbarrier there: its init must be visible. */
 void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint32_t address);
 /* Lanes tell what they know to clocks of another CTA; a copy of a thread tells of its stamp alone. */
@@ -146,18 +146,17 @@ bool emu_orders_create(machine *m);
 void emu_orders_start_cta(machine *m);
 void emu_orders_free(machine *m);
 /* What keeps it from doing so, by bit: in the program and its launch, and in what a machine ran. */
-unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool explored, bool clusters,
-                            bool races_unseen);
+unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool explored, bool races_unseen);
 unsigned emu_orders_gaps(const machine *m);
 /* An mbarrier begins. */
 void emu_orders_init(machine *m, const mbarrier *bar);
-/* An arrival, or complete_tx. */
-void emu_orders_arrive(machine *m, const warp *w, int lane, const mbarrier *bar, bool relaxed);
-/* An expect_tx, before the arrival that comes with it, if any does. */
-void emu_orders_expect(machine *m, const warp *w, int lane, const mbarrier *bar, bool arrives);
-/* A copy is issued that counts at the mbarrier, or an arrival that comes behind copies; and it lands. */
-void emu_orders_issue(machine *m, const warp *w, int lane, const mbarrier *bar, bool arrives);
-void emu_orders_land(machine *m, const mbarrier *bar, uint32_t instruction, int warp, int lane);
+/* An arrival, or complete_tx, at an mbarrier of a CTA of the cluster. */
+void emu_orders_arrive(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, bool relaxed);
+/* An expect_tx, without an arrival that comes with it. */
+void emu_orders_expect(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar);
+/* A copy is issued that counts at the mbarrier, or an arrival that comes behind copies; and it lands, in `at`. */
+void emu_orders_issue(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, bool arrives);
+void emu_orders_land(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, uint32_t instruction);
 /* A phase is complete, and the next one has not begun. */
 void emu_orders_complete(machine *m, const mbarrier *bar);
 /* A wait that is about to return, and one that may be answered no: what the program does then is tried on copies of the

@@ -180,14 +180,17 @@ static access_kind kind_of(const op *o) {
 }
 
 /* Whether a compare-and-swap, or an exchange, would change nothing. */
-static bool changes_nothing(const machine *m, const warp *w, const op *o, const candidate *c) {
+static bool changes_nothing(machine *m, const warp *w, const op *o, const candidate *c) {
     if ((o->detail != ATOMIC_CAS && o->detail != ATOMIC_EXCH) || o->vector > 1 || o->bytes > 8 || o->bytes < 4 ||
         c->count != 1)
         return false;
     uint64_t address, value = 0;
     const int lane = first_lane(w->held);
+    uint32_t local;
     const bool shared = emu_touches(w, o, lane, &address);
-    const uint8_t *bytes = shared ? m->shared + (address - SHARED_BASE) : emu_host_bytes(m->device, address);
+    const machine *at = shared ? emu_owner(m, address, &local) : m;
+    if (!at) return false;
+    const uint8_t *bytes = shared ? at->shared + (local - SHARED_BASE) : emu_host_bytes(m->device, address);
     const unsigned first = o->r[o->dests + 1]; /* what should be there, or is to be */
     if (!bytes || population(w->held) != 1) return false;
     memcpy(&value, bytes, o->bytes);
@@ -255,8 +258,10 @@ static candidate describe(machine *m, const warp *w) {
                    .kind = kind_of(o)};
     for (uint32_t rest = w->held; rest; rest &= rest - 1) {
         uint64_t address;
+        uint32_t local;
         const bool shared = emu_touches(w, o, first_lane(rest), &address);
-        if (shared) address |= 1ull << 63 | m->cta_index << 32;
+        const machine *at = shared ? emu_owner(m, address, &local) : NULL;
+        if (at) address = 1ull << 63 | at->cta_index << 32 | local;
         bool known = false;
         for (int i = 0; i < c.count && !known; i++) known = c.at[i] == address;
         if (!known) c.at[c.count++] = address;
@@ -320,6 +325,7 @@ static void grant(machine **ctas, size_t count, const candidate *c) {
     w->state = WARP_READY;
     w->granted = true;
     w->polls = 0;
+    m->polled_at = 0;
 }
 
 /* The next turn is taken; false where there is none, or an end to the run. */
@@ -348,16 +354,23 @@ static bool take_turn(explorer *x, machine **ctas, size_t count, size_t *positio
     return !x->failed;
 }
 
-/* Whatever can run without a turn does. False where a CTA is at fault. */
+static bool has_faulted(const cluster *c) {
+    bool faulted = false;
+    for (uint32_t i = 0; i < c->count; i++) faulted |= c->ctas[i].faulted;
+    return faulted;
+}
+
+/* Whatever can run without a turn does: the CTAs of a cluster stand side by side. False where one is at fault. */
 static bool run_between(machine **ctas, size_t count) {
-    for (size_t k = 0; k < count; k++) {
-        cta_turn turn = ctas[k]->ended ? TURN_ENDED : TURN_PAUSED;
+    for (size_t k = 0; k < count; k += ctas[k]->cluster->count) {
+        cluster *c = ctas[k]->cluster;
+        cta_turn turn = c->count == 1 && c->ctas->ended ? TURN_ENDED : TURN_PAUSED;
         for (int polls = 0; turn != TURN_ENDED && turn != TURN_HELD; polls += turn == TURN_POLLS) {
-            if (polls > MOST_POLLS) emu_report_livelock(&ctas[k], 1, 0, 0);
-            turn = emu_run_turn(ctas[k]->cluster, false);
+            if (polls > MOST_POLLS) emu_report_livelock(&ctas[k], c->count, 0, 0);
+            turn = emu_run_turn(c, false);
         }
-        if (ctas[k]->faulted) return false;
-        ctas[k]->ended |= turn == TURN_ENDED;
+        if (has_faulted(c)) return false;
+        for (uint32_t i = 0; i < c->count; i++) c->ctas[i].ended |= turn == TURN_ENDED;
     }
     return true;
 }

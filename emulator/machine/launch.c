@@ -524,15 +524,17 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
 
 /* All CTAs are resident; whoever tells another waits for its turn. */
 static bool run_explored(crew *c, worker *workers, int count) {
-    machine **all = malloc((size_t)count * sizeof(machine *));
+    machine **all = malloc((size_t)c->cta_total * sizeof(machine *));
+    size_t ctas = 0;
     bool complete = all != NULL;
     for (int i = 0; complete && i < count; i++) {
+        cluster *own = &workers[i].cluster;
         complete = hire(c, &workers[i]);
         if (!complete) break;
-        start_cluster(&workers[i].cluster, c->next_cluster++);
-        all[i] = workers[i].cluster.ctas;
+        start_cluster(own, c->next_cluster++);
+        for (uint32_t k = 0; k < own->count; k++) all[ctas++] = &own->ctas[k];
     }
-    if (complete) complete = emu_explorer_run(c->explorer, all, (size_t)count);
+    if (complete) complete = emu_explorer_run(c->explorer, all, ctas);
     free(all);
     if (!complete || !emu_explorer_ended(c->explorer)) return complete;
     for (int i = 0; i < count; i++) {
@@ -717,9 +719,10 @@ static void print_outputs(crew *c) {
 
 /* What keeps the run from standing for all orders: see check/orders.h. */
 static unsigned order_gaps(const crew *c, const worker *workers, int count) {
-    unsigned gaps = emu_orders_gaps_of(c->code, c->launch->checks, c->in_turns, c->explorer != NULL,
-                                       c->cluster_total != c->cta_total, emu_races_spent(c->races));
-    for (int i = 0; i < count; i++) gaps |= emu_orders_gaps(workers[i].cluster.ctas);
+    unsigned gaps =
+        emu_orders_gaps_of(c->code, c->launch->checks, c->in_turns, c->explorer != NULL, emu_races_spent(c->races));
+    for (int i = 0; i < count; i++)
+        for (uint32_t k = 0; k < workers[i].cluster.count; k++) gaps |= emu_orders_gaps(&workers[i].cluster.ctas[k]);
     return gaps;
 }
 
@@ -738,14 +741,14 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     const entry *code = &module->entries[launch->entry];
     crew c = {.device = device, .module = module, .code = code, .launch = launch};
     if (!find_clusters(code, launch, &c, error)) return EMU_REFUSED;
-    c.explorer = c.cta_total == c.cluster_total ? explorer : NULL; /* CTAs of a cluster are not explored */
+    c.explorer = explorer;
     if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
     find_communication(&c);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
     if (c.explorer && (uint64_t)count < c.cluster_total)
         return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",
-                        c.cta_total, count),
+                        c.cta_total, (int)(count * (c.cta_total / c.cluster_total))),
                EMU_REFUSED;
     worker *workers = calloc((size_t)count, sizeof *workers);
     bool complete = workers && prepare_device(device, module, code, launch->checks);

@@ -167,6 +167,16 @@ static void complete_phase(machine *m, mbarrier *bar) {
     }
 }
 
+/* An instruction of a CTA of the cluster counts at an mbarrier of `owner`, which may complete a phase. */
+static void count_at(const machine *m, machine *owner, mbarrier *bar, uint32_t arrivals, int64_t bytes) {
+    const uint32_t here = owner->here;
+    owner->here = m->here;
+    bar->pending -= arrivals;
+    bar->bytes += bytes;
+    complete_phase(owner, bar);
+    owner->here = here;
+}
+
 void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
     bar->pending -= count;
     complete_phase(m, bar);
@@ -216,10 +226,10 @@ void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
         mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         const uint32_t bytes = slot32(w, o->r[1])[lane];
         if (!bar) continue;
-        if (m->orders && o->detail) emu_orders_arrive(m, w, lane, bar, false);
-        if (m->orders && !o->detail) emu_orders_expect(m, w, lane, bar, false);
+        if (m->orders && o->detail) emu_orders_arrive(m, w, lane, owner, bar, false);
+        if (m->orders && !o->detail) emu_orders_expect(m, w, lane, owner, bar);
         if (!o->detail) announce(m, w, lane, bar, bytes);
-        emu_mbarrier_bytes(owner, bar, o->detail ? -(int64_t)bytes : 0);
+        count_at(m, owner, bar, 0, o->detail ? -(int64_t)bytes : 0);
     }
     if (m->checks) emu_clock_tick(m, w);
 }
@@ -251,12 +261,12 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                        "This arrival completes phase %" PRIu64 " of the mbarrier at 0x%x, and .noComplete says that it "
                        "does not.",
                        bar->phase, bar->address);
-        if (m->orders) emu_orders_arrive(m, w, lane, bar, o->detail & MBARRIER_RELAXED);
+        if (m->orders) emu_orders_arrive(m, w, lane, owner, bar, o->detail & MBARRIER_RELAXED);
         if (m->checks && !(o->detail & MBARRIER_RELAXED)) publish(m, w, lane, owner, bar);
         if (m->checks && o->detail & MBARRIER_RELAXED) emu_tell_fenced(m, w, lane, owner, bar->arriving);
         if (o->detail & MBARRIER_DROP) bar->expected -= count;
         if (o->sources > 2) announce(m, w, lane, bar, slot32(w, o->r[3])[lane]);
-        emu_mbarrier_arrive(owner, bar, count);
+        count_at(m, owner, bar, count, 0);
     }
     if (m->checks) emu_clock_tick(m, w);
 }

@@ -281,6 +281,7 @@ static bool any_held(const machine *m) {
 /* Warps of one CTA run. In a cluster nothing lands here, as other CTAs may be able to run. */
 static cta_turn run_cta(machine *m, bool may_pause) {
     const bool seeded = m->launch->schedule != 0, alone = m->cluster->count == 1;
+    bool ran = false;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].vain_at = 0;
     m->polls = 0;
     while (!m->faulted) {
@@ -296,6 +297,8 @@ static cta_turn run_cta(machine *m, bool may_pause) {
                 break;
             }
         }
+        if (!alone && ran && waits_for_all(m, (uint32_t)chosen)) return TURN_WAITS;
+        ran = true;
         warp *w = &m->warps[chosen];
         const uint64_t begin = m->steps;
         const uint64_t slice = is_delayed(m, (uint32_t)chosen) ? 1
@@ -330,9 +333,10 @@ static uint64_t changes_of(const cluster *c) {
     return sum;
 }
 
-static bool has_ready_warp(const machine *m) {
+/* late: or one that is delayed. */
+static bool has_ready_warp(const machine *m, bool late) {
     for (uint32_t i = 0; i < m->warp_count; i++)
-        if (m->warps[i].state == WARP_READY) return true;
+        if (m->warps[i].state == WARP_READY && (late || !waits_for_all(m, i))) return true;
     return false;
 }
 
@@ -341,9 +345,12 @@ static machine *choose_cta(cluster *c) {
     const uint64_t polled = changes_of(c) + 1;
     uint32_t offset = c->last + 1;
     if (c->ctas->launch->schedule) offset = (uint32_t)((c->random = emu_mix(c->random)) % c->count);
-    for (uint32_t k = 0; k < c->count; k++) {
-        machine *m = &c->ctas[(offset + k) % c->count];
-        if (!m->ended && m->polled_at != polled && (has_ready_warp(m) || all_done(m))) return m;
+    for (int late = 0; late < 2; late++) {
+        for (uint32_t k = 0; k < c->count; k++) {
+            machine *m = &c->ctas[(offset + k) % c->count];
+            if (!m->ended && m->polled_at != polled && (has_ready_warp(m, late) || all_done(m))) return m;
+        }
+        if (!late && c->ctas->launch->delay_line && land_any_of_cluster(c)) late = -1; /* it may have freed a warp */
     }
     return NULL;
 }
@@ -359,13 +366,15 @@ static bool let_any_poll_fail(cluster *c) {
 
 /* No CTA can continue by itself. TURN_PAUSED where one can now. */
 static cta_turn wait_together(cluster *c) {
-    bool ended = true, polls = false;
+    bool ended = true, polls = false, held = false;
     for (uint32_t i = 0; i < c->count; i++) {
         ended &= c->ctas[i].ended;
-        polls |= has_ready_warp(&c->ctas[i]);
+        polls |= has_ready_warp(&c->ctas[i], true);
+        held |= any_held(&c->ctas[i]);
     }
     if (ended) return TURN_ENDED;
     if (land_any_of_cluster(c)) return TURN_PAUSED;
+    if (held && !polls) return TURN_HELD;
     const bool freed = let_any_poll_fail(c);
     for (uint32_t i = 0; i < c->count; i++) c->ctas[i].polled_at = 0;
     if (polls) return TURN_POLLS;

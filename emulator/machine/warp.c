@@ -218,7 +218,7 @@ static uint32_t lanes_on(const warp *w, const op *o) {
 bool emu_step_registers(const machine *m, warp *w) {
     const op *o = &m->code->ops[w->pc];
     const uint32_t mask = lanes_on(w, o);
-    if (o->kind == OP_JOIN && (w->split || w->pc == w->join)) return false;
+    if (o->kind == OP_JOIN && w->pc == w->join) return false;
     if (o->kind == OP_BRANCH && mask && mask != w->active) return false;
     w->pc++;
     if (o->kind == OP_BRANCH && mask) w->pc = o->target;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from pathlib import Path
@@ -224,10 +225,22 @@ def test_more_ctas_than_fit_are_refused(tmp_path: Path) -> None:
     assert status == 2 and "5000 CTAs, of which" in text and "take fewer" in text
 
 
-def test_clusters_are_said_not_to_be_covered(tmp_path: Path) -> None:
-    body = START + "end:\nbarrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;"
-    status, text = explore(body, 2, tmp_path, "--cluster", 2)
-    assert status == 0 and text == "orders: 1 class; not covered: CTAs of a cluster tell each other\n"
+# One warp of a CTA draws from a counter that lies in the first CTA of its cluster, or in global memory.
+MEET = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+COUNTS = ".shared .align 4 .b8 counter[4];\n.reg .b32 %c, %z;\nmov.u32 %z, 0;\nmov.u32 %c, counter;\n"
+COUNTS += "st.shared.u32 [%c], 0;\nmapa.shared::cluster.u32 %c, %c, %z;\n" + MEET
+DRAWS = {"atom.relaxed.cluster.shared::cluster.add.u32 %v, [%c], 1;": 2, "atom.global.add.u32 %v, [%m], 1;": 1}
+
+
+@pytest.mark.parametrize(("draw", "counters"), DRAWS.items())
+@pytest.mark.parametrize("ctas", [2, 4])
+def test_ctas_of_clusters_draw(draw: str, counters: int, ctas: int, tmp_path: Path) -> None:
+    """As many classes as orders in which the CTAs draw: those of one counter, or of one in each cluster of two."""
+    start, _ = START.split("mov.u32 %t")
+    body = f"{start}{COUNTS}{draw}\nadd.u32 %v, %v, 1;\n{MEET}"
+    classes = math.factorial(ctas) if counters == 1 else 2 ** (ctas // 2)
+    status, text = explore(body, ctas, tmp_path, "--block", 1, "--cluster", 2, *NO_OUTPUT, output="out:u32:1")
+    assert (status, text) == (0, answer(classes))
 
 
 DRAWN = {

@@ -47,10 +47,14 @@ def test_a_sum_that_nothing_reads_asks_nothing(use: str, says: str, tmp_path: Pa
     assert status == 0 and says in text, text
 
 
-def test_clusters_are_not_covered(tmp_path: Path) -> None:
-    body = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;"
-    status, _, text = run(Defect("", "", "", body, options=["--orders"]), body, tmp_path)
-    assert status == 0 and "not covered: CTAs of a cluster" in text
+CLUSTERS = [defect for defect in ORDERS if "--cluster" in defect.options]
+
+
+@pytest.mark.parametrize("defect", CLUSTERS, ids=str)
+def test_one_run_of_a_cluster_stands_for_all(defect: Defect, tmp_path: Path) -> None:
+    for more, says in ([], "no race, no deadlock in any order"), (["all"], "1 class"):
+        asks = replace(defect, options=[*defect.options, "--orders", *more])
+        assert run(asks, asks.good, tmp_path)[2] == f"orders: {says}\n"
 
 
 DEADLOCKS = [defect for defect in ORDERS if "looks on" in defect.label or "another pair" in defect.label]
@@ -60,7 +64,7 @@ DEADLOCKS = [defect for defect in ORDERS if "looks on" in defect.label or "anoth
 def test_the_delay_that_a_finding_names_shows_the_fault(defect: Defect, tmp_path: Path) -> None:
     delay = re.search(r"ptxrun (--delay) (\d+@\d+)", run(defect, defect.bad, tmp_path)[2])
     assert delay
-    late = replace(defect, options=list(delay.groups()))
+    late = replace(defect, options=[*defect.options, *delay.groups()])
     status, _, text = run(late, late.bad, tmp_path)
     assert status == 3 and "1 finding: deadlock" in text, text
     check_silent(late, tmp_path)

@@ -114,3 +114,100 @@ ORDERS = [
         **BYTES,
     ),
 ]
+
+# Two CTAs of a cluster with two warps each, warp 0 of the second being 2: %f is the memory of the other CTA.
+MEET = "barrier.cluster.arrive;\nbarrier.cluster.wait;"
+MASK = ".reg .b16 %mask, %first;\nmov.u16 %mask, 2;\nmov.u16 %first, 1;\n"
+
+
+def pair(*roles: Sequence[str], counts: Sequence[int], start: str = "") -> str:
+    ranks = ".reg .b32 %f;\nmov.u32 %x, %cluster_ctarank;\nmad.lo.u32 %warp, %x, 2, %warp;\nxor.b32 %x, %x, 1;\n"
+    ranks += "mapa.shared::cluster.u32 %f, %s, %x;\n"
+    return warps(*roles, start=start + ranks + init(*counts).replace("bar.sync 0;", MEET)) + "\n" + MEET
+
+
+def arrive_there(index: int) -> str:
+    return f"{ELECT}\n@%is mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%f+{512 + 8 * index}];"
+
+
+def expect(index: int) -> str:
+    return f"{ELECT}\n@%is mbarrier.arrive.expect_tx.shared.b64 _, [%s+{512 + 8 * index}], 64;"
+
+
+def copy_there(index: int, to: int) -> str:
+    """To the second CTA alone."""
+    form = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+    return f"{ELECT}\n@%is {form} [%s+{to}], [%p], 64, [%s+{512 + 8 * index}], %mask;"
+
+
+IN_PAIRS = {"options": ["--grid", "2", "--cluster", "2"]}
+FILLS_THERE = [line for i in range(4) for line in ([wait(1, i - 1)] if i else []) + [arrive_there(0)]]
+EMPTIES_HERE = [line for i in range(4) for line in (wait(0, i), arrive_there(1))]
+BOTH_KNOW = [line for i in range(2) for line in (arrive(0), arrive_there(0), wait(0, i))]
+ANNOUNCES_THERE = f"{ELECT}\n@%is mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%f+512], 64;"
+ARRIVES_THERE = f"{ELECT}\n@%is mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%f+512], 64;"
+COPY_BACK = copy_there(0, 0).replace("%mask;", "%first;")
+READ_BOTH = "ld.shared.u32 %x, [%s];\nld.shared.u32 %x, [%s+64];"
+SENDS = [copy_there(0, 0), copy_there(1, 64)]
+
+
+def again(waits: Sequence[str]) -> list[Sequence[str]]:
+    """The first CTA copies twice to places of the second that count at one mbarrier; in between that says go on."""
+    there = [[expect(0), wait(0, 0), expect(0), wait(0, 1)], [expect(1), *waits, wait(1, 0), arrive_there(2)]]
+    return [[*SENDS, wait(2, 0), copy_there(0, 128)], [], *there]
+
+
+ORDERS += [
+    Defect(
+        "phase-overrun",
+        "a warp looks on at what another CTA fills, and is not waited for",
+        pair(EMPTIES_HERE, LOOKS_ON, FILLS_THERE, counts=[1, 1]),
+        pair(EMPTIES_HERE, EMPTIES_HERE, FILLS_THERE, counts=[1, 2]),
+        ["This wait is for phase 0 of the mbarrier", "phase 1 completes before it", "where warp 1 is delayed"],
+        **IN_PAIRS,
+    ),
+    Defect(
+        "phase-overrun",
+        "warps of two CTAs arrive twice without a wait between",
+        pair(2 * [arrive(0)], [], 2 * [arrive_there(0)], counts=[2]),
+        pair(BOTH_KNOW, [], BOTH_KNOW, counts=[2]),
+        ["This arrival counts in phase 1", "of the CTA with rank", "In another order it counts in phase 0"],
+        **IN_PAIRS,
+    ),
+    Defect(
+        "phase-overrun",
+        "a copy to another CTA that does not wait for the one before",
+        pair(*again([]), counts=[1, 1, 1], start=POINTER + MASK),
+        pair(*again([wait(0, 0)]), counts=[1, 1, 1], start=POINTER + MASK),
+        ["This copy counts in phase 1", "In another order it counts in phase 0"],
+        **BYTES,
+        **IN_PAIRS,
+    ),
+    Defect(
+        "order-dependent",
+        "bytes are announced to another CTA by a thread that does not arrive",
+        pair([arrive(0), wait(0, 0)], [], [ANNOUNCES_THERE, COPY_BACK], counts=[1], start=POINTER + MASK),
+        pair([arrive(0), wait(0, 0)], [], [ARRIVES_THERE, COPY_BACK], counts=[2], start=POINTER + MASK),
+        ["This expect_tx announces bytes of phase 0", "where warp 0 is delayed"],
+        **BYTES,
+        **IN_PAIRS,
+    ),
+    Defect(
+        "async-in-flight",
+        "who knows that a copy from another CTA was issued does not know that it landed",
+        pair(
+            SENDS, [], [expect(0), wait(0, 0)], [expect(1), wait(1, 0), READ_BOTH], counts=[1, 1], start=POINTER + MASK
+        ),
+        pair(
+            SENDS,
+            [],
+            [expect(0), wait(0, 0)],
+            [expect(1), wait(1, 0), wait(0, 0), READ_BOTH],
+            counts=[1, 1],
+            start=POINTER + MASK,
+        ),
+        ["a bulk copy is still in flight", "of the CTA with rank 0"],
+        **BYTES,
+        **IN_PAIRS,
+    ),
+]
