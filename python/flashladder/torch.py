@@ -299,30 +299,46 @@ def varlen_attn(
     window_size (-1, 0) is the causal mask, aligned to the bottom right as there. num_splits=1 gives a sequence the same
     bits in every batch; other numbers are refused, and so are pages with queries of several lengths.
     """
-    if block_table is not None or cu_seq_k is None:
-        raise NotImplementedError(
-            "block_table: attention_with_cache takes pages, with as many queries in each sequence"
-        )
-    if num_splits not in (None, 0, 1):
-        raise NotImplementedError(f"num_splits={num_splits}: only 1, for bits that do not depend on the batch, or None")
     if query.shape[-2] != key.shape[-2] and not enable_gqa:
         raise ValueError(f"query has {query.shape[-2]} heads and key has {key.shape[-2]}: set enable_gqa=True")
-    left, right = window_size
-    return attention_varlen(
-        query,
-        key,
-        value,
-        cu_seq_q,
-        cu_seq_k,
-        max_q,
-        max_k,
-        seqlens_k=seqused_k,
-        causal=right == 0,
-        scale=scale,
-        window=(left, -1 if right == 0 else right),
-        deterministic="batch" if num_splits == 1 else None,
-        return_lse=bool(return_aux is not None and return_aux.lse),
-    )
+    lse = bool(return_aux is not None and return_aux.lse)
+    options = _varlen_options(False, scale, window_size, num_splits) | {"return_lse": lse}
+    if block_table is None and cu_seq_k is None:
+        raise ValueError("cu_seq_k is None: an int32 tensor [batch + 1] is needed, or block_table")
+    if block_table is None:
+        return attention_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, seqlens_k=seqused_k, **options)
+    q = _of_one_length(query, cu_seq_q, max_q)
+    found = attention_with_cache(q, key, value, seqused_k, block_table, **options)
+    return (found[0].view(query.shape), _packed_lse(found[1])) if lse else found.view(query.shape)
+
+
+def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: int | None) -> dict[str, Any]:
+    """Ours for those of PyTorch. A window that ends at the query itself is the causal mask."""
+    if num_splits not in (None, 0, 1):
+        raise NotImplementedError(f"num_splits={num_splits}: only 1, for bits that do not depend on the batch, or None")
+    left, right = (-1 if side is None else side for side in window)
+    return {
+        "causal": causal or right == 0,
+        "scale": scale,
+        "window": (left, -1 if right == 0 else right),
+        "deterministic": "batch" if num_splits == 1 else None,
+    }
+
+
+def _of_one_length(query: Tensor, cu_seq_q: Tensor, max_q: int) -> Tensor:
+    """[batch, max_q, heads, d_head] of packed sequences that all have the most queries, which their sum says."""
+    batch = cu_seq_q.shape[0] - 1
+    if query.shape[0] != batch * max_q:
+        raise NotImplementedError(
+            f"block_table beside {query.shape[0]} queries in {batch} sequences of at most {max_q}: pages are served "
+            "with as many queries in each sequence"
+        )
+    return query.unflatten(0, (batch, max_q))
+
+
+def _packed_lse(lse: Tensor) -> Tensor:
+    """[heads, tokens] of [batch, heads, seq_q]."""
+    return lse.transpose(0, 1).flatten(1)
 
 
 # ---- whole sequences -------------------------------------------------------------------------------------------------
@@ -415,6 +431,33 @@ def scaled_dot_product_attention(
 # ---- PyTorch's own scaled_dot_product_attention ----------------------------------------------------------------------
 
 SDPA = "_scaled_dot_product_flash_attention"
+VARLEN = "_flash_attention_forward"  # what torch.nn.attention.varlen calls, and PyTorch's own kernel behind SDPA
+VARLEN_INTO = f"{VARLEN}_no_dropout_inplace"
+
+
+def _varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor | None,
+    most: tuple[int, int],
+    options: dict[str, Any],
+    seqused_k: Tensor | None,
+    block_table: Tensor | None,
+    out: Tensor,
+) -> Tensor:
+    """Log-sum-exp [heads, tokens]; O into `out`, which lies as q does. Gradients are PyTorch's own."""
+    chosen = _serving.options(**options, return_lse=True, softcap=None, version="best")
+    with torch.no_grad():
+        if block_table is None:
+            arrays = _serving.present(cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, seqlens_k=seqused_k)
+            if cu_seq_k is None:
+                raise NotImplementedError("keys without offsets")
+            return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
+        arrays = _serving.present(seqlens_k=seqused_k, block_table=block_table)
+        one, into = (_of_one_length(tensor, cu_seq_q, most[0]) for tensor in (q, out))
+        return _packed_lse(_serving.serve(one, k, v, arrays, chosen, out=into)[1])
 
 
 class _Registration:
@@ -426,6 +469,11 @@ class _Registration:
         self.library = torch.library.Library("aten", "IMPL", "CUDA")
         self.library.impl(SDPA, self.forward, "CUDA", with_keyset=True)
         self.library.impl(f"{SDPA}_backward", self.backward, "CUDA", with_keyset=True)
+        self.original_varlen = torch.library.get_kernel(f"aten::{VARLEN}", "CUDA")
+        self.library.impl(VARLEN, self.varlen, "CUDA", with_keyset=True)
+        if hasattr(torch.ops.aten, VARLEN_INTO):  # newer than 2.11
+            self.original_varlen_into = torch.library.get_kernel(f"aten::{VARLEN_INTO}", "CUDA")
+            self.library.impl(VARLEN_INTO, self.varlen_into, "CUDA", with_keyset=True)
 
     def remove(self) -> None:
         self.library = None
@@ -487,15 +535,44 @@ class _Registration:
                 return tuple(gradient.transpose(1, 2) for gradient in found)
         return self.original_backward.call_boxed(keyset, grad_out, *inputs, logsumexp, *more, scale=scale)
 
+    def varlen(self, keyset: Any, query: Tensor, *arguments: Any, **options: Any) -> Any:
+        """aten::_flash_attention_forward."""
+        out = torch.empty_like(query)
+        lse = self._try_varlen(out, query, arguments, options)
+        if lse is None:
+            return self.original_varlen.call_boxed(keyset, query, *arguments, **options)
+        seed, offset = (torch.empty(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ()))
+        return out, lse, seed, offset, torch.empty(0, dtype=query.dtype, device=query.device)
+
+    def varlen_into(self, keyset: Any, out: Tensor, query: Tensor, *arguments: Any, **options: Any) -> Any:
+        """aten::_flash_attention_forward_no_dropout_inplace: log-sum-exp."""
+        lse = self._try_varlen(out, query, arguments, options)
+        if lse is None:
+            return self.original_varlen_into.call_boxed(keyset, out, query, *arguments, **options)
+        return lse
+
+    def _try_varlen(self, out: Tensor, query: Tensor, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Log-sum-exp, None where PyTorch's own kernel takes the call. `arguments` are those behind query."""
+        key, value, cu_seq_q, cu_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask = arguments
+        if cu_seq_q is None or dropout_p != 0.0 or return_debug_mask or options.get("alibi_slopes") is not None:
+            return None
+        window = (options.get("window_size_left"), options.get("window_size_right"))
+        try:
+            ours = _varlen_options(is_causal, options.get("scale"), window, options.get("num_splits"))
+            used, table = options.get("seqused_k"), options.get("block_table")
+            return _varlen(query, key, value, cu_seq_q, cu_seq_k, (max_q, max_k), ours, used, table, out)
+        except (NotImplementedError, ValueError, Unavailable):
+            return None  # PyTorch's own kernel takes it, or says what is wrong
+
 
 def register() -> None:
     """Names the kernels "flashladder" for torch.nn.attention.activate_flash_attention_impl (PyTorch 2.11 and newer).
 
     Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses
-    flash attention for CUDA tensors. What they do not serve goes to PyTorch's own kernel as before: dropout, sizes
-    of heads that no kernel has or that the GPU has too little shared memory for, strides that are no multiples of
-    16 bytes. They have no part in what PyTorch computes by other operators: masks, nested tensors, varlen_attn,
-    CPUs.
+    flash attention for CUDA tensors, and on compute capability 9.0 the forward pass of torch.nn.attention.varlen. What
+    they do not serve goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has or that the
+    GPU has too little shared memory for, strides that are no multiples of 16 bytes, pages with queries of several
+    lengths. They have no part in what PyTorch computes by other operators: masks, nested tensors, cuDNN, CPUs.
     """
     if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
         raise RuntimeError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: 2.11 or newer is needed")

@@ -164,7 +164,7 @@ def made_up_torch() -> Any:
         stream=lambda stream: stream,
         ExternalStream=lambda handle, device: Stream(handle),
     )
-    torch.ops = SimpleNamespace()
+    torch.ops = SimpleNamespace(aten=SimpleNamespace(_flash_attention_forward_no_dropout_inplace=None))
 
     def custom_op(name: str, function: Any, *, mutates_args: Sequence[str]) -> Operator:
         namespace, _, own = name.partition("::")

@@ -347,6 +347,61 @@ def test_varlen_attn_has_pytorchs_arguments(window: Any, options: dict[str, Any]
             fl.varlen_attn(*given, enable_gqa=True, **wrong)
     with pytest.raises(ValueError, match="enable_gqa=True"):
         fl.varlen_attn(*given)
+    with pytest.raises(ValueError, match="cu_seq_k is None"):
+        fl.varlen_attn(*given[:4], None, *most, enable_gqa=True)
     names = list(inspect.signature(fl.varlen_attn).parameters)
     theirs = pytest.importorskip("torch.nn.attention.varlen").varlen_attn
     assert names == list(inspect.signature(theirs).parameters)
+
+
+def paged() -> tuple[Any, dict[str, Any]]:
+    """As varlen_attn takes them: 3 sequences of 1 query, over pages; and what attention_with_cache says."""
+    q, k, v, _, table, _, _ = cache(16)
+    used = torch.tensor([5, 7, 33], dtype=torch.int32, device=DEVICE)
+    k, v = k.nan_to_num(), v.nan_to_num()
+    starts = torch.arange(4, dtype=torch.int32, device=DEVICE)
+    expected = fl.attention_with_cache(q, k, v, used, table, causal=True, return_lse=True)
+    return (q[:, 0], k, v, starts, None, 1, 48), {"seqused_k": used, "block_table": table, "expected": expected}
+
+
+def test_varlen_attn_takes_pages() -> None:
+    given, options = paged()
+    expected, expected_lse = options.pop("expected")
+    out, lse = fl.varlen_attn(*given, **options, window_size=(-1, 0), enable_gqa=True, return_aux=Mock(lse=True))
+    assert torch.equal(out, expected[:, 0]) and torch.equal(lse, expected_lse[:, :, 0].T)
+
+
+def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> None:
+    """What activate_flash_attention_impl puts in the place of two CUDA kernels, called by hand."""
+    original = Mock(call_boxed=Mock(return_value="PyTorch's own"))
+    fl.register()
+    registration = fl._Registration()
+    try:
+        registration.original_varlen = registration.original_varlen_into = original
+        q, k, v, *more = varlen()
+        q.requires_grad_()
+        plain, window = (0.0, False, False), {"window_size_left": 5, "window_size_right": 0, "scale": 0.2}
+        with torch.no_grad():
+            expected = fl.attention_varlen(q, k, v, *more, causal=True, window=(5, -1), scale=0.2, return_lse=True)
+        out, lse, seed, offset, mask = registration.varlen(None, q, k, v, *more, *plain, **window)
+        assert torch.equal(out, expected[0]) and torch.equal(lse, expected[1]) and not out.requires_grad
+        assert (seed.shape, offset.shape, mask.shape) == ((2,), (), (0,))
+        into = torch.zeros_like(q, requires_grad=False)
+        assert torch.equal(registration.varlen_into(None, into, q, k, v, *more, *plain, **window), lse)
+        assert torch.equal(into, out)
+        given, options = paged()
+        expected = options.pop("expected")
+        out, lse, *_ = registration.varlen(None, *given, 0.0, True, False, **options)
+        assert torch.equal(out, expected[0][:, 0]) and torch.equal(lse, expected[1][:, :, 0].T)
+        assert not original.call_boxed.called
+        for arguments, kept in (
+            ((q, k, v, *more, 0.1, False, False), {}),
+            ((q, k, v, *more, *plain), {"alibi_slopes": lse}),
+            ((q, k, v, *more, *plain), {"num_splits": 4}),
+            ((q, k, v, None, None, *more[2:], *plain), {}),
+            ((given[0][:2], *given[1:], *plain), options),
+        ):
+            assert registration.varlen(None, *arguments, **kept) == "PyTorch's own"
+            original.call_boxed.assert_called_with(None, *arguments, **kept)
+    finally:
+        registration.remove()

@@ -136,6 +136,16 @@ def test_pytorch_keeps_what_the_kernels_lack(registered: Any) -> None:
         assert not torch.equal(dropped, registered(q, k, v, dropout_p=0.5))
 
 
+def test_pytorchs_varlen_runs_the_kernels(registered: Any) -> None:
+    theirs = pytest.importorskip("torch.nn.attention.varlen").varlen_attn
+    q, k, v = (tensor.flatten(0, 1) for tensor in tensors())
+    starts = [torch.tensor([0, x.shape[0] // 3, x.shape[0]], dtype=torch.int32, device="cuda") for x in (q, k)]
+    most = [int(x.diff().max()) for x in starts]
+    with torch.no_grad():
+        out = theirs(q, k, v, *starts, *most, window_size=(-1, 0), enable_gqa=True)
+        assert torch.equal(out, fl.attention_varlen(q, k, v, *starts, *most, causal=True))
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
 def test_tensors_of_another_gpu_than_the_current_one() -> None:
     first, second = tensors(device="cuda:0"), tensors(device="cuda:1")
