@@ -1,5 +1,6 @@
 #include "library/xla_ffi.h"
 #include "include/flashladder.h"
+#include "library/serving.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -157,6 +158,109 @@ static xla_error *read_attributes(const xla_frame *frame, call *call) {
     return NULL;
 }
 
+/* ---- several lengths, pages, windows, sinks and soft caps ---- */
+
+/* The arrays behind q, k and v, which the attribute `arrays` names. */
+static xla_error *read_arrays(const xla_frame *frame, call *call) {
+    int64_t next = 3;
+    for (int i = 0; i < N_ARRAYS; i++) {
+        const int64_t elements = serving_array_elements(&call->problem, i);
+        if (!(call->problem.arrays >> i & 1)) continue;
+        const bool table = 1 << i == FL_BLOCK_TABLE, sinks = 1 << i == FL_SINKS;
+        const xla_buffer *const array = tensor(&frame->arguments, next++, table ? 2 : 1);
+        if (!array || array->type != (sinks ? XLA_F32 : XLA_S32) ||
+            array->dims[0] * (table ? array->dims[1] : 1) != elements)
+            return error(frame, XLA_INVALID_ARGUMENT, "%s must be %s, %s%lld elements", serving_array_name(i),
+                         sinks ? "float32" : "int32", table ? "[batch, pages of a sequence], " : "",
+                         (long long)elements);
+        serving_set_array(&call->tensors, i, (uint64_t)(uintptr_t)array->data);
+    }
+    if (next == frame->arguments.count) return NULL;
+    return error(frame, XLA_INVALID_ARGUMENT, "there are %lld arguments: must be %lld, q, k, v and what arrays names",
+                 (long long)frame->arguments.count, (long long)next);
+}
+
+/* The numbers of a call that are attributes of its own. */
+static xla_error *read_numbers(const xla_frame *frame, call *call) {
+    fl_problem *const problem = &call->problem;
+    const struct {
+        const char *name;
+        int32_t *value;
+    } numbers[] = {{"seq_q", &problem->seq_q},
+                   {"seq_k", &problem->seq_k},
+                   {"windowed", &problem->windowed},
+                   {"window_left", &problem->window_left},
+                   {"window_right", &problem->window_right},
+                   {"split_keys", &problem->split_keys}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const int32_t *const given = scalar(frame, numbers[i].name, XLA_S32);
+        if (!given) return error(frame, XLA_INVALID_ARGUMENT, "the attribute %s (int32) is missing", numbers[i].name);
+        *numbers[i].value = *given;
+    }
+    const int32_t *const arrays = scalar(frame, "arrays", XLA_S32);
+    const float *const softcap = scalar(frame, "softcap", XLA_F32);
+    if (!arrays || !softcap || *arrays & (FL_K_SCALES | FL_V_SCALES))
+        return error(frame, XLA_INVALID_ARGUMENT, "the attributes arrays (int32, no scales) and softcap (float32)");
+    problem->arrays = (uint32_t)*arrays;
+    problem->softcap = *softcap;
+    return NULL;
+}
+
+/* From tensors of 4 dimensions, or of 3 where sequences lie one behind the other: seq_q and seq_k are given then. */
+static xla_error *read_served(const xla_frame *frame, call *call) {
+    *call = (struct call){.problem = {.size = sizeof call->problem, .device = -1},
+                          .tensors = {.size = sizeof call->tensors}};
+    xla_error *const wrong = read_numbers(frame, call);
+    if (wrong) return wrong;
+    fl_problem *const problem = &call->problem;
+    const bool packed = problem->arrays & FL_CU_SEQLENS_Q, paged = problem->arrays & FL_BLOCK_TABLE;
+    const int64_t rank = packed ? DIMS - 1 : DIMS;
+    const xla_buffer *q = tensor(&frame->arguments, 0, rank), *k = tensor(&frame->arguments, 1, rank),
+                     *v = tensor(&frame->arguments, 2, rank), *o = tensor(&frame->results, 0, rank),
+                     *lse = tensor(&frame->results, 1, rank - 1), *first = tensor(&frame->arguments, 3, 1),
+                     *table = tensor(&frame->arguments, frame->arguments.count - 1, 2);
+    if (paged && problem->arrays & FL_SINKS) table = tensor(&frame->arguments, frame->arguments.count - 2, 2);
+    if (!q || !k || !v || !o || !lse || (packed && !(first && fits(first))) || (paged && !(table && fits(table))) ||
+        !fits(q) || !fits(k))
+        return error(frame, XLA_INVALID_ARGUMENT, "q, k, v, o and log-sum-exp must have %d dimensions, and %d",
+                     (int)rank, (int)rank - 1);
+    const int64_t *const sizes = q->dims + (rank - 3), *const of_keys = k->dims + (rank - 3); /* rows, heads, d_head */
+    const int64_t bytes = rank * (int64_t)sizeof *q->dims;
+    if (memcmp(k->dims, v->dims, (size_t)bytes) || memcmp(q->dims, o->dims, (size_t)bytes) || of_keys[2] != sizes[2] ||
+        k->type != q->type || v->type != q->type || o->type != q->type || (q->type != XLA_F16 && q->type != XLA_BF16) ||
+        (!packed && !paged && k->dims[0] != q->dims[0]))
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "the shapes and types of q, k, v and o do not belong together: all float16 or all bfloat16");
+    if (lse->type != XLA_F32 || lse->dims[rank - 3] != sizes[1] || lse->dims[rank - 2] != sizes[0] ||
+        (!packed && lse->dims[0] != q->dims[0]))
+        return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");
+    problem->dtype = q->type == XLA_F16 ? FL_FP16 : FL_BF16;
+    problem->batch = (int32_t)(packed ? first->dims[0] - 1 : q->dims[0]);
+    problem->heads = (int32_t)sizes[1];
+    problem->kv_heads = (int32_t)of_keys[1];
+    problem->d_head = (int32_t)sizes[2];
+    if (packed) {
+        problem->total_q = (int32_t)sizes[0];
+        problem->total_k = (int32_t)of_keys[0];
+    } else {
+        problem->seq_q = (int32_t)sizes[0];
+        problem->seq_k = (int32_t)of_keys[0];
+    }
+    if (paged) {
+        problem->n_pages = (int32_t)k->dims[0];
+        problem->page_rows = (int32_t)k->dims[1];
+        problem->pages_of_sequence = (int32_t)table->dims[1];
+        const int64_t keys = (int64_t)problem->page_rows * problem->pages_of_sequence;
+        problem->seq_k = keys < INT32_MAX ? (int32_t)keys : INT32_MAX;
+    }
+    call->tensors.q = q->data;
+    call->tensors.k = k->data;
+    call->tensors.v = v->data;
+    call->tensors.o = o->data;
+    call->tensors.lse = lse->data;
+    return read_arrays(frame, call);
+}
+
 /* What a call needs beside its arguments: the library, and the stream of XLA for device memory. */
 static xla_error *begin(const xla_frame *frame, fl_memory memory, xla_get_stream *stream) {
     *stream = (xla_get_stream){.size = sizeof *stream, .context = frame->context};
@@ -166,16 +270,25 @@ static xla_error *begin(const xla_frame *frame, fl_memory memory, xla_get_stream
     return shared.library ? NULL : error(frame, XLA_UNAVAILABLE, "flashladder: %s", shared.why);
 }
 
-static xla_error *attend(const xla_frame *frame, fl_memory memory) {
+static xla_error *attend_with(const xla_frame *frame, fl_memory memory,
+                              xla_error *(*read)(const xla_frame *, struct call *)) {
     call call;
     xla_get_stream stream;
-    xla_error *wrong = read_tensors(frame, &call);
+    xla_error *wrong = read(frame, &call);
     if (!wrong) wrong = read_attributes(frame, &call);
     if (!wrong) wrong = begin(frame, memory, &stream);
     if (wrong) return wrong;
     call.problem.memory = memory;
     const fl_status status = fl_forward(shared.library, &call.problem, &call.tensors, stream.stream);
     return status ? failed(frame, status) : NULL;
+}
+
+static xla_error *attend(const xla_frame *frame, fl_memory memory) {
+    return attend_with(frame, memory, read_tensors);
+}
+
+static xla_error *serve(const xla_frame *frame, fl_memory memory) {
+    return attend_with(frame, memory, read_served);
 }
 
 static xla_error *differentiate(const xla_frame *frame, fl_memory memory) {
@@ -233,4 +346,12 @@ xla_error *fl_xla_ffi_backward(xla_frame *frame) {
 
 xla_error *fl_xla_ffi_backward_host(xla_frame *frame) {
     return handle(frame, FL_HOST_MEMORY, differentiate);
+}
+
+xla_error *fl_xla_ffi_serve(xla_frame *frame) {
+    return handle(frame, FL_DEVICE_MEMORY, serve);
+}
+
+xla_error *fl_xla_ffi_serve_host(xla_frame *frame) {
+    return handle(frame, FL_HOST_MEMORY, serve);
 }

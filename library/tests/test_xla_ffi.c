@@ -187,6 +187,81 @@ static void test_gradients(void) {
     free(c);
 }
 
+/* A call with used keys and a window, as attributes and arguments of their own. */
+static void test_serving(void) {
+    enum { NUMBERS = 7, ATTRIBUTES = NUMBERS + 4 };
+    static const char *const names[ATTRIBUTES] = {"arrays",      "seq_q",        "seq_k",      "windowed",
+                                                  "window_left", "window_right", "split_keys", "softcap",
+                                                  "causal",      "scale",        "version"};
+    static uint16_t o[ROWS * HEADS * D];
+    static float lse[HEADS * ROWS];
+    int32_t numbers[NUMBERS] = {FL_SEQLENS_K, 0, 0, 1, 5, -1, 0}, keys = 50;
+    float softcap = 0;
+    int64_t one = 1;
+    call *c = new_call();
+    xla_scalar scalars[ATTRIBUTES];
+    xla_bytes all_names[ATTRIBUTES], *name_list[ATTRIBUTES];
+    int kinds[ATTRIBUTES];
+    void *values[ATTRIBUTES];
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        void *const value = i < NUMBERS        ? (void *)&numbers[i]
+                            : i == NUMBERS     ? (void *)&softcap
+                            : i == NUMBERS + 1 ? (void *)&c->causal
+                                               : (void *)&c->scale;
+        scalars[i] = (xla_scalar){.type = i < NUMBERS || i == NUMBERS + 1 ? XLA_S32 : XLA_F32, .value = value};
+        all_names[i] = bytes_of(names[i]);
+        name_list[i] = &all_names[i];
+        kinds[i] = i < ATTRIBUTES - 1 ? XLA_SCALAR : XLA_STRING;
+        values[i] = i < ATTRIBUTES - 1 ? (void *)&scalars[i] : (void *)&c->version;
+    }
+    c->frame.attributes = (xla_attributes){
+        .size = sizeof(xla_attributes), .count = ATTRIBUTES, .kinds = kinds, .names = name_list, .values = values};
+    xla_buffer used = {.size = sizeof used, .type = XLA_S32, .data = &keys, .rank = 1, .dims = &one};
+    void *arguments[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2], &used};
+    int buffers[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
+    c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 4, .kinds = buffers, .values = arguments};
+    ok(!fl_xla_ffi_serve_host(&c->frame), "a call with used keys and a window: %s", message);
+    const fl_problem problem = {.size = sizeof problem,
+                                .memory = FL_HOST_MEMORY,
+                                .device = -1,
+                                .batch = 1,
+                                .heads = HEADS,
+                                .kv_heads = 1,
+                                .seq_q = ROWS,
+                                .seq_k = KEYS,
+                                .d_head = D,
+                                .causal = 1,
+                                .scale = c->scale,
+                                .arrays = FL_SEQLENS_K,
+                                .windowed = 1,
+                                .window_left = 5,
+                                .window_right = -1};
+    const fl_tensors tensors = {
+        .size = sizeof tensors, .q = c->q, .k = c->k, .v = c->v, .o = o, .lse = lse, .seqlens_k = &keys};
+    fl_library *library;
+    ok(!fl_open(FL_AUTO, &library) && !fl_forward(library, &problem, &tensors, NULL), "fl_forward: %s", fl_error());
+    fl_close(library);
+    bool same = !memcmp(o, c->o, sizeof o);
+    for (int i = 0; i < HEADS * ROWS; i++) same = same && lse[i] == c->lse[i];
+    ok(same, "both results are what fl_forward computes");
+    used.type = XLA_F32;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "seqlens_k must be int32, 1 elements"), "%s", message);
+    used.type = XLA_S32;
+    c->frame.arguments.count = 3;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "seqlens_k must be int32"), "%s", message);
+    c->frame.arguments.count = 4;
+    numbers[0] = 0;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "there are 4 arguments: must be 3"), "%s", message);
+    numbers[0] = FL_K_SCALES;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "no scales"), "%s", message);
+    numbers[0] = FL_CU_SEQLENS_Q;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "must have 3 dimensions, and 2"), "%s", message);
+    numbers[0] = FL_SEQLENS_K;
+    all_names[2] = bytes_of("keys");
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "attribute seq_k (int32) is missing"), "%s", message);
+    free(c);
+}
+
 /* The strings of XLA have no zero byte. Nothing is called between these calls, so what the first wrote on the stack is
  * still behind the name of the second. */
 static void test_end_of_version(void) {
@@ -299,6 +374,7 @@ int main(void) {
     test_registration();
     test_result();
     test_gradients();
+    test_serving();
     test_end_of_version();
     test_errors();
     return tap_done();

@@ -187,8 +187,8 @@ def serve(
     framework = _arrays._common(q, k, v, out)
     if type(framework) in (_arrays.JAX, _arrays.DLPack):
         raise NotImplementedError(
-            "lengths, pages, windows, sinks and soft caps are served for PyTorch, CuPy and NumPy arrays: "
-            f"{_arrays._a(q)} has whole sequences alone"
+            "lengths, pages, windows, sinks and soft caps are served for PyTorch, CuPy and NumPy arrays, and by "
+            f"flashladder.jax: {_arrays._a(q)} has whole sequences alone"
         )
     for name, array in arrays.items():
         if _arrays.framework_of(name, array) is not framework:

@@ -7,7 +7,11 @@
 On a GPU the launch goes into XLA's stream, on the CPU the arrays are taken where they lie. No compiler of ours runs and
 nothing is copied. jax.vmap calls the kernel once for each element.
 
-jax.grad and jax.vjp differentiate it by q, k and v where d_head is 64 or 128, on an H100 or H200 or the CPU.
+attention_varlen and attention_with_cache have the arguments of the package's, but out, stream and k_new: arrays of JAX
+do not change, so new rows are written with .at[].set() before. On a GPU these and windows, lengths, sinks and soft caps
+need compute capability 9.0, and have no gradients.
+
+jax.grad and jax.vjp differentiate attention by q, k and v where d_head is 64 or 128, on an H100 or H200 or the CPU.
 Log-sum-exp has no derivative, and there is no forward mode.
 """
 
@@ -19,13 +23,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flashladder import _call
-from flashladder._library import LIBRARY
+from flashladder import _call, _serving
+from flashladder._library import ARRAYS, LIBRARY
 
-TARGET, BACKWARD = "flashladder_attention", "flashladder_backward"
+TARGET, BACKWARD, SERVE = "flashladder_attention", "flashladder_backward", "flashladder_serve"
 HANDLERS = {
     (TARGET, "CUDA"): LIBRARY.fl_xla_ffi_attention,
     (TARGET, "cpu"): LIBRARY.fl_xla_ffi_attention_host,
+    (SERVE, "CUDA"): LIBRARY.fl_xla_ffi_serve,
+    (SERVE, "cpu"): LIBRARY.fl_xla_ffi_serve_host,
     (BACKWARD, "CUDA"): LIBRARY.fl_xla_ffi_backward,
     (BACKWARD, "cpu"): LIBRARY.fl_xla_ffi_backward_host,
 }
@@ -66,6 +72,113 @@ def _backward(causal: bool, scale: float, return_lse: bool, version: str, kept: 
     return tuple(call(*arguments, causal=np.int32(causal), scale=np.float32(scale), version=version)[:3])
 
 
+# ---- several lengths, caches, windows, sinks and soft caps -----------------------------------------------------------
+
+
+def _served(q: Any, k: Any, v: Any, arrays: dict[str, Any], chosen: _serving.Options, most: tuple[int, int]) -> Any:
+    """O and log-sum-exp. Rows behind the used ones are not written: they become 0 and -infinity."""
+    names = [name for name in ARRAYS if name in arrays]
+    rows, heads = q.shape[-3:-1]
+    results = [
+        jax.ShapeDtypeStruct(q.shape, q.dtype),
+        jax.ShapeDtypeStruct((*q.shape[:-3], heads, rows), jnp.float32),
+    ]
+    left, right = (min(side, 1 << 30) for side in chosen.window or (-1, -1))
+    numbers = {
+        "causal": chosen.causal,
+        "arrays": sum(1 << ARRAYS.index(name) for name in names),
+        "seq_q": most[0],
+        "seq_k": most[1],
+        "windowed": chosen.window is not None,
+        "window_left": left if chosen.window else 0,
+        "window_right": right if chosen.window else 0,
+        "split_keys": _serving.SPLIT_KEYS if chosen.batch_invariant else 0,
+    }
+    call = jax.ffi.ffi_call(SERVE, results, vmap_method="sequential")
+    out, lse = call(
+        q,
+        k,
+        v,
+        *(arrays[name] for name in names),
+        **{name: np.int32(number) for name, number in numbers.items()},
+        scale=np.float32(_call.scale_of(chosen.scale)),
+        softcap=np.float32(chosen.softcap),
+        version=chosen.version,
+    )
+    if "seqlens_q" not in arrays or "cu_seqlens_q" in arrays:
+        return out, lse
+    used = jnp.arange(rows) < arrays["seqlens_q"][:, None]
+    return jnp.where(used[:, :, None, None], out, 0), jnp.where(used[:, None], lse, -jnp.inf)
+
+
+_compiled_served = jax.jit(_served, static_argnums=(4, 5))
+
+
+def _serve(
+    q: Any, k: Any, v: Any, arrays: dict[str, Any], chosen: _serving.Options, most: tuple[int, int] = (0, 0)
+) -> Any:
+    for name, array in arrays.items():
+        dtype = jnp.float32 if name == "sinks" else jnp.int32
+        if array.dtype != dtype:
+            raise ValueError(f"{name} is {array.dtype}: {np.dtype(dtype)} is needed")
+    out, lse = _compiled_served(q, k, v, arrays, chosen, most)
+    return (out, lse) if chosen.return_lse else out
+
+
+def attention_varlen(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    seqlens_k: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    deterministic: Any = None,
+    return_lse: bool = False,
+    version: str = "best",
+) -> Any:
+    """flashladder.attention_varlen: [tokens, heads, d_head]. Rows of q that belong to no sequence are not written."""
+    chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
+    if any(array.ndim != 3 for array in (q, k, v)):
+        raise ValueError(f"q, k and v must have three dimensions, {_serving.PACKED}")
+    offsets = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    most = _serving._size("max_seqlen_q", max_seqlen_q), _serving._size("max_seqlen_k", max_seqlen_k)
+    return _serve(q, k, v, offsets | _serving.present(seqlens_k=seqlens_k, sinks=sinks), chosen, most)
+
+
+def attention_with_cache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    seqlens_k: Any,
+    block_table: Any = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    deterministic: Any = None,
+    return_lse: bool = False,
+    version: str = "best",
+) -> Any:
+    """flashladder.attention_with_cache of 16-bit caches that hold the new rows already."""
+    chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
+    if any(array.ndim != 4 for array in (q, k_cache, v_cache)):
+        raise ValueError("q, k_cache and v_cache must have four dimensions")
+    arrays = _serving.present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
+    return _serve(q, k_cache, v_cache, arrays, chosen)
+
+
+# ---- whole sequences -------------------------------------------------------------------------------------------------
+
 _differentiable = jax.custom_vjp(_forward, nondiff_argnums=(3, 4, 5, 6))
 _differentiable.defvjp(_keep, _backward)
 _compiled = jax.jit(_differentiable, static_argnums=(3, 4, 5, 6))
@@ -78,6 +191,12 @@ def attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    seqlens_k: Any = None,
+    seqlens_q: Any = None,
+    deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
     **unknown: NoReturn,
@@ -88,8 +207,11 @@ def attention(
     keys up to i + seq_k - seq_q. What no kernel computes is refused when the call runs: jax.errors.JaxRuntimeError.
     """
     if unknown:
-        _call.refuse_unknown("attention", ("causal", "scale", "return_lse", "version"), unknown)
-    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
+        _call.refuse_unknown("attention", _serving.OPTIONS, unknown)
     _call.check_arrays(q, k, v, DTYPES)
+    if any(one is not None for one in (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)):
+        chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
+        return _serve(q, k, v, _serving.present(seqlens_k=seqlens_k, seqlens_q=seqlens_q, sinks=sinks), chosen)
+    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
     out, *lse = _compiled(q, k, v, causal, _call.scale_of(scale), return_lse, version)
     return (out, lse[0]) if return_lse else out

@@ -110,6 +110,14 @@ void *fl_xla_ffi_attention_host(void *frame) {
     return frame;
 }
 
+void *fl_xla_ffi_serve(void *frame) {
+    return frame;
+}
+
+void *fl_xla_ffi_serve_host(void *frame) {
+    return frame;
+}
+
 void *fl_xla_ffi_backward(void *frame) {
     return frame;
 }

@@ -11,7 +11,7 @@ import flashladder
 
 jax: Any = pytest.importorskip("jax", reason="JAX is not installed, and make check does without it")
 jnp: Any = jax.numpy
-from flashladder.jax import attention  # noqa: E402
+from flashladder.jax import attention, attention_varlen, attention_with_cache  # noqa: E402
 
 
 def arrays(dtype: Any = None) -> Any:
@@ -110,3 +110,83 @@ def test_errors_say_what_is_wrong() -> None:
         jax.block_until_ready(attention(*(array[..., :40] for array in (q, k, v))))
     with pytest.raises(RuntimeError, match="v99"):
         jax.block_until_ready(attention(q, k, v, version="v99"))
+
+
+# ---- several lengths, caches, windows, sinks and soft caps: as the package computes them of NumPy arrays -------------
+
+
+def served() -> tuple[list[Any], Any]:
+    """q, k and v [2, 24 and 40, heads, 64] in fp16, NaN behind the keys in use; and their numbers."""
+    random, keys = np.random.default_rng(2), np.array([33, 7], np.int32)
+    q, k, v = (
+        random.standard_normal((2, rows, heads, 64)).astype(np.float16) for rows, heads in ((24, 2), *[(40, 1)] * 2)
+    )
+    for rows in (k, v):
+        rows[np.arange(40)[None] >= keys[:, None]] = np.nan
+    return [q, k, v], keys
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    return all((np.asarray(one) == other).all() for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True},
+        {"window": (5, 0), "deterministic": "batch", "scale": 0.2},
+        {"softcap": 2.0, "sinks": np.array([0.5, -1], np.float32), "seqlens_q": np.array([24, 3], np.int32)},
+    ],
+)
+def test_lengths_windows_sinks_and_caps(options: dict[str, Any]) -> None:
+    tensors, keys = served()
+    options = options | {"seqlens_k": keys, "return_lse": True}
+    expected = flashladder.attention(*tensors, **options)
+    options = {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+    assert same(attention(*map(jnp.asarray, tensors), **options), expected)
+    compiled = jax.jit(lambda q, k, v, used: attention(q, k, v, **(options | {"seqlens_k": used})))
+    assert same(compiled(*map(jnp.asarray, tensors), keys), expected)
+
+
+@pytest.mark.parametrize("page_rows", [0, 16])
+def test_caches_and_pages(page_rows: int) -> None:
+    (q, k, v), keys = served()
+    q, table = q[:, :2], None
+    if page_rows:
+        k, v = (np.pad(x, ((0, 0), (0, 8), (0, 0), (0, 0))).reshape(6, 16, 1, 64)[::-1].copy() for x in (k, v))
+        table = np.arange(6, dtype=np.int32)[::-1].reshape(2, 3).copy()
+    expected = flashladder.attention_with_cache(q, k, v, keys, table, causal=True, return_lse=True)
+    given = [None if x is None else jnp.asarray(x) for x in (q, k, v, keys, table)]
+    assert same(attention_with_cache(*given, causal=True, return_lse=True), expected)
+
+
+def test_packed_sequences() -> None:
+    (q, k, v), _ = served()
+    rows, cu_q, cu_k = (q[0], k[0, :33], v[0, :33]), np.array([0, 9, 24], np.int32), np.array([0, 13, 33], np.int32)
+    expected = flashladder.attention_varlen(*rows, cu_q, cu_k, 15, 20, causal=True, return_lse=True)
+    given = [jnp.asarray(x) for x in (*rows, cu_q, cu_k)]
+    assert same(attention_varlen(*given, 15, 20, causal=True, return_lse=True), expected)
+    for wrong, words in (
+        (jnp.asarray([0, 30, 24], jnp.int32), "must be at least 30"),
+        (jnp.asarray([[0, 9, 24]], jnp.int32), "must have 3 dimensions"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            jax.block_until_ready(attention_varlen(*given[:3], wrong, given[4], 30, 20))
+
+
+def test_wrong_arrays_are_named() -> None:
+    tensors, keys = served()
+    q, k, v = map(jnp.asarray, tensors)
+    for used, error, words in (
+        (jnp.asarray([33, 41], jnp.int32), RuntimeError, r"seqlens_k\[1\] 41: must be from 0 to 40"),
+        (jnp.asarray([33], jnp.int32), RuntimeError, "seqlens_k must be int32, 2 elements"),
+        (jnp.asarray(keys, jnp.int16), ValueError, "seqlens_k is int16: int32 is needed"),
+    ):
+        with pytest.raises(error, match=words):
+            jax.block_until_ready(attention(q, k, v, seqlens_k=used))
+    with pytest.raises(RuntimeError, match="window beside block_table"):
+        table = jnp.zeros((2, 3), jnp.int32)
+        pages = k.reshape(5, 16, 1, 64)
+        jax.block_until_ready(attention_with_cache(q, pages, pages, jnp.asarray(keys), table, window=(3, 0)))
+    with pytest.raises(ValueError, match="four dimensions"):
+        attention_with_cache(q[0], k, v, jnp.asarray(keys))

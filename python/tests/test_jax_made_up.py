@@ -35,6 +35,8 @@ def test_both_back_ends_have_a_handler(package: Recorded, made: Any) -> None:
     assert made.jax.targets == {
         ("flashladder_attention", "CUDA"): ("capsule", library.fl_xla_ffi_attention),
         ("flashladder_attention", "cpu"): ("capsule", library.fl_xla_ffi_attention_host),
+        ("flashladder_serve", "CUDA"): ("capsule", library.fl_xla_ffi_serve),
+        ("flashladder_serve", "cpu"): ("capsule", library.fl_xla_ffi_serve_host),
         ("flashladder_backward", "CUDA"): ("capsule", library.fl_xla_ffi_backward),
         ("flashladder_backward", "cpu"): ("capsule", library.fl_xla_ffi_backward_host),
     }
@@ -72,6 +74,23 @@ def test_gradients_are_asked_of_an_operation_of_their_own(made: Any) -> None:
     assert name == "flashladder_backward" and [one.shape for one in gradients] == list(shapes)
     assert [one.shape for one in arrays] == [shapes[0], *shapes, shapes[0], (2, 4, 70)]
     assert (attributes["causal"], attributes["scale"], attributes["version"]) == (1, 0.5, "best")
+
+
+def test_lengths_and_windows_are_handed_on_in_the_order_of_their_bits(made: Any) -> None:
+    given, sinks = arrays(), np.zeros(4, np.float32).view(Array)
+    lengths = np.array([5, 7], np.int32).view(Array)
+    out, lse = made.attention(
+        *given, sinks=sinks, seqlens_k=lengths, window=(3, -1), deterministic="batch", scale=0.5, return_lse=True
+    )
+    ((name, _, inputs, attributes),) = made.jax.calls
+    assert name == "flashladder_serve" and inputs[3] is lengths and inputs[4] is sinks and len(inputs) == 5
+    windowed = {"windowed": 1, "window_left": 3, "window_right": -1}
+    numbers = {"causal": 0, "arrays": 8 | 32, "seq_q": 0, "seq_k": 0, "split_keys": 1024} | windowed
+    assert attributes == numbers | {"scale": 0.5, "softcap": 0.0, "version": "best"}
+    assert all(type(attributes[number]) is np.int32 for number in numbers)
+    assert (out.shape, lse.shape) == (SHAPE, (2, 4, 5))
+    with pytest.raises(ValueError, match="seqlens_k is int64: int32 is needed"):
+        made.attention(*given, seqlens_k=lengths.astype(np.int64))
 
 
 @pytest.mark.parametrize(
