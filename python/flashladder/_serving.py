@@ -101,7 +101,8 @@ def _new_plan(
     extra = {name: _arrays._layout(framework, name, array) for name, array in arrays.items()}
     batch = samples
     if packed:
-        batch = extra["cu_seqlens_q"].shape[0] - 1 if len(extra["cu_seqlens_q"].shape) == 1 else 0
+        starts = extra["cu_seqlens_q"].shape
+        batch = max(0, starts[0] - 1) if len(starts) == 1 else 0
     if not in_bytes and ("k_scales" in extra or "v_scales" in extra):
         raise ValueError(f"k_scale and v_scale are for caches of float8_e4m3fn: k_cache is {layouts['k'].dtype}")
     _check_arrays(extra, layouts["q"], batch, heads, kv_heads)

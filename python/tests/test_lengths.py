@@ -306,6 +306,7 @@ def test_wrong_offsets_are_named() -> None:
         (np.array([0, 3, 9], np.int32), 9, r"cu_seqlens_q\[2\] 9: must be at most 4"),
         (good, 2, "sequence 1 has 3 rows: must have at most seq_q, 2"),
         (good[:, None], 4, "cu_seqlens_q has the shape"),
+        (good[:0], 4, r"cu_seqlens_q has the shape \(0,\): \(1,\) is needed"),
     ]:
         with pytest.raises(ValueError, match=words):
             flashladder.attention_varlen(q, k, k, cu_q, np.array([0, 2, 6], np.int32), most, 4)
@@ -320,7 +321,20 @@ def test_an_empty_batch_and_no_rows_give_what_they_should() -> None:
     k = np.zeros((6, 1, 64), HALF)
     cu = np.array([0, 0, 0], np.int32)
     assert flashladder.attention_varlen(none, k, k, cu, cu, 4, 4).shape == (0, 1, 64)
+    assert flashladder.attention_varlen(none, k, k, cu[:1], cu[:1], 4, 4).shape == (0, 1, 64)
     given = arrays()
+    for table in (None, np.zeros((0, 1), np.int32)):
+        cache = given["k_cache"][: None if table is not None else 0]
+        assert flashladder.attention_with_cache(given["q"][:0], cache, cache, cu[:0], table).shape == (0, 1, 2, 64)
+    for wrong, words in (
+        ({"seqlens_k": np.array([-1, 5], np.int32)}, r"seqlens_k\[0\] -1: must be from 0 to 32"),
+        ({"block_table": np.full((2, 1), -1, np.int32)}, r"block_table\[0\]\[0\] -1: must be from 0 to 1"),
+        ({name: given[name][:, :24] for name in ("k_cache", "v_cache")}, "page_rows 24: must be a power of two"),
+        ({name: given[name][:0] for name in ("k_cache", "v_cache")}, "n_pages 0: must be from 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            table = {} if "seqlens_k" in wrong else {"block_table": np.zeros((2, 2), np.int32)}
+            flashladder.attention_with_cache(**(given | table | wrong))
     given["seqlens_k"][:] = 0
     o, lse = flashladder.attention_with_cache(**given, return_lse=True)
     assert not o.any() and (lse == -np.inf).all()
