@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import emu
+import numpy as np
 import pytest
+from caches import ServingArgs, tensor_map
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_findings import is_the_ring_of_Q
 from made_up_gpu import ROOT, run
+
+from analysis.ladder.headers import load_attention
 
 PROGRAM = ROOT / "bin/attention.wgmma"
 SEEDS = st.integers(0, 2**62)
@@ -146,3 +151,53 @@ def test_a_sequence_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
 def test_bad_input_gets_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
     done = run("--backend", "emu", *arguments, program=PROGRAM)
     assert (done.returncode, done.stderr) == (2, f"attention/wgmma: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("Q_offsets", "KV_offsets", "lengths", "rows", "keys"),
+    [
+        ((4, 2, -7, 2**31 - 1, -(2**30)), (0, 0, 30, 2**31 - 1, 5), 2**31 - 1, (0, 12), (30, 40)),
+        ((12, 9, 2, 5, 3), (40, -1, -9, 7, 0), -1, (2, 5), (0, 0)),
+        ((12, 12, 12, 99, 12), (0, 50, 9, 1, 50), 5, (0, 0), (0, 0)),
+    ],
+)
+def test_arrays_that_do_not_fit_the_tensors_are_cut(
+    Q_offsets: tuple[int, ...], KV_offsets: tuple[int, ...], lengths: int, rows: tuple[int, int], keys: tuple[int, int]
+) -> None:
+    """As a GPU reads them: decreasing, negative, behind the end. Nothing outside of a tensor is read or written, and of
+    four sequences at most the third has rows, those that are left of it."""
+    heads, d, all_rows, all_keys = 2, 64, 12, 40
+    (config,) = (
+        each
+        for each in load_attention(ROOT)["attention/wgmma"].header.serving
+        if each.d_head == d and not each.cap and "FP16" in str(each)
+    )
+    module = emu.Module(ROOT / "build/attention.wgmma/attention.wgmma.ptx")
+    rng = np.random.default_rng(1)
+    Q, K, V = (rng.standard_normal((n, heads, d)).astype(np.float16) for n in (all_rows, all_keys, all_keys))
+    given = {"Q": Q, "K": K, "V": V, "O": np.full_like(Q, 7), "LSE": np.full((heads, all_rows), 7, np.float32)}
+    given |= {"tickets": np.zeros(64, np.int32)}
+    on_device = {name: module.buffer(array, name, False) for name, array in given.items()}
+    args = ServingArgs(window_left=-1, window_right=-1, Q_rows=all_rows, KV_rows=all_keys)
+    arrays = {"Q_offsets": Q_offsets, "KV_offsets": KV_offsets, "KV_lengths": (lengths,) * 4}
+    buffers = {name: module.buffer(np.array(array, np.int32), name, False) for name, array in arrays.items()}
+    for name, buffer in buffers.items():
+        setattr(args, name, buffer.address)
+    front, maps = args.front, b""
+    front.seq_q, front.heads, front.batch, front.seq_k, front.KV_heads = all_rows, heads, 4, all_keys, heads
+    front.softmax_scale = d**-0.5
+    for name, buffer in on_device.items():
+        setattr(front, name, buffer.address)
+    for name, size, box in zip("QKVO", (all_rows, all_keys, all_keys, all_rows), config.box_rows(), strict=True):
+        setattr(front, f"{name}_strides", type(front.Q_strides)(batch=size * heads * d, seq=heads * d, head=d))
+        maps += tensor_map(on_device[name].address, [1, size, heads], heads * d, d, box)
+    module[config.symbol()][3, config.threads(), config.smem_bytes()](bytes(args), maps)
+    wanted, LSE = given["O"].astype(float), given["LSE"].astype(float)
+    wanted[slice(*rows)], LSE[:, slice(*rows)] = 0, -np.inf
+    for row in range(*rows) if keys[0] < keys[1] else ():
+        for head in range(heads):
+            scores = K[slice(*keys), head].astype(float) @ Q[row, head].astype(float) * d**-0.5
+            wanted[row, head] = np.exp(scores) @ V[slice(*keys), head].astype(float) / np.exp(scores).sum()
+            LSE[head, row] = np.log(np.exp(scores).sum())
+    assert np.abs(on_device["O"].array - wanted).max() < 2e-3
+    np.testing.assert_allclose(on_device["LSE"].array, LSE, atol=1e-3)
