@@ -18,6 +18,7 @@ from analysis.predict.machine import Machine
 from analysis.predict.operations import ARITHMETIC, QUEUED, Kind, Operation
 
 SCHEDULERS = 4
+PLAIN = Kind.PLAIN
 DECODE = 4  # cycles from the issue of a memory instruction to its service
 ARRIVAL = 20.0  # cycles until an arrival at an mbarrier is seen
 SHARED_LINE = 512  # bytes that a warp copies with one cp.async of 16 bytes for each lane
@@ -53,6 +54,7 @@ class Warp:
     seen: list[int] = field(default_factory=lambda: [0] * 3)  # blocks of K, V, Q waited for
     freed: list[int] = field(default_factory=lambda: [0] * 3)
     turns: int = 0
+    chance: tuple[float, str] = (0.0, "")  # when it can issue next, and what it waits for
 
 
 @dataclass(slots=True, eq=False)
@@ -135,8 +137,7 @@ class Multiprocessor:
         for board in operation.waits:
             if warp.boards[board] > time:
                 time, reason = warp.boards[board], "scoreboard"
-        kind = operation.kind
-        if kind is Kind.PLAIN:
+        if operation.kind is PLAIN:
             free = warp.scheduler.pipes[operation.pipe]
             return (free, operation.pipe) if free > time else (time, reason)
         until, why = self._until(warp, operation)
@@ -184,7 +185,8 @@ class Multiprocessor:
         if scheduler.choice is None:
             best, at, last, now = None, inf, scheduler.last, scheduler.now
             for warp in scheduler.warps:
-                time = self.earliest(warp)[0]
+                warp.chance = self.earliest(warp)
+                time = warp.chance[0]
                 if time < now:
                     time = now
                 if time < at or (time == at and time < inf and warp is last):
@@ -213,7 +215,7 @@ class Multiprocessor:
             self.run.cycles = max(self.run.cycles, time)
 
     def _count(self, warp: Warp, operation: Operation, time: float) -> None:
-        ready, reason = self.earliest(warp)
+        ready, reason = warp.chance
         stalls = self.run.stalls
         stalls["wait"] += warp.ready - warp.issued - 1  # type: ignore[assignment]
         stalls[reason] += ready - warp.ready  # type: ignore[assignment]
@@ -336,7 +338,11 @@ def simulate(code: list[Operation], machine: Machine, residents: Residents, obse
     state = Multiprocessor(code, machine, residents, observed)
     active = [scheduler for scheduler in state.schedulers if scheduler.warps]
     while active:
-        time, warp = min((state.choose(scheduler) for scheduler in active), key=lambda choice: choice[0])
+        time, warp = inf, None
+        for scheduler in active:
+            at, first = scheduler.choice or state.choose(scheduler)
+            if at < time:
+                time, warp = at, first
         if warp is None:
             stuck = {_text(code[one.at]) for scheduler in active for one in scheduler.warps}
             raise AnalysisError(f"the model has warps that wait for each other: at {'; '.join(sorted(stuck))}")
