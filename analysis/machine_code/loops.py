@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import cache, lru_cache
+from math import ceil
 from pathlib import Path
 from statistics import median
 from weakref import WeakKeyDictionary
@@ -127,7 +128,7 @@ class Part:
     part: str  # the number of the loop in address order, from 1, or REST
     role: str  # of ROLES, CONSUMER or PRODUCER with a number where there are several; "" for the rest
     first: str  # address of the loop's header
-    passes: int  # of warps through the loop in BENCHMARK
+    passes: int  # of warps through the loop in BENCHMARK; of the rest: warps times Q blocks in NOTHING_LEFT
     shares: str  # "0d320=0.984": of the passes, of blocks and predicated instructions that not every pass executes
     figures: Figures
 
@@ -338,7 +339,9 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
     found = []
     for number, (loop, figures) in enumerate(parts_with_figures(graph), start=1):
         if loop is None:
-            found.append(Part(version, subject.arch, str(config), REST, "", "", 0, "", figures))
+            tiles = config.n_warps * ceil(PROBLEMS[1].seq / config.B_r) if counted else 0
+            text = shares_text(rest_shares(graph, lines, by_problem[1], tiles)) if tiles else ""
+            found.append(Part(version, subject.arch, str(config), REST, "", "", tiles, text, figures))
             continue
         code = graph.instructions(loop.blocks)
         if not counted:
@@ -351,9 +354,29 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
             own = by_structure[loop.header]
             role = own if role == ROLES[True, True, True] else f"{own}, {role}"
         shares = shares_of(graph, loop, lines, by_problem[0], passes[0]) if passes[0] else {}
-        text = " ".join(f"{at:04x}={share:.4f}" for at, share in sorted(shares.items()))
-        first = f"{loop.header:04x}"
+        text, first = shares_text(shares), f"{loop.header:04x}"
         found.append(Part(version, subject.arch, str(config), str(number), role, first, passes[0], text, figures))
+    return found
+
+
+def shares_text(shares: Mapping[int, float]) -> str:
+    return " ".join(f"{at:04x}={share:.4f}" for at, share in sorted(shares.items()))
+
+
+def rest_shares(
+    graph: Graph, lines: Mapping[int, int | None], executed: Mapping[int, int], tiles: int
+) -> dict[int, float]:
+    """Of the Q blocks, the share that executes each block outside the named loops, where that is less than 1.
+
+    What a CTA executes once has the share of CTAs per Q block. A block has the share of most of its instructions.
+    """
+    inside: set[int] = set().union(*(loop.blocks for loop in named_loops(graph)))
+    found: dict[int, float] = {}
+    for first in graph.blocks.keys() - inside:
+        at_lines = [lines.get(at.address) for at in graph.blocks[first].instructions if not at.predicate]
+        known = [min(1.0, executed[line] / tiles) for line in at_lines if line is not None and line in executed]
+        if known and median(known) < 1:
+            found[first] = median(known)
     return found
 
 
@@ -436,7 +459,12 @@ class KvLoop:
 
 
 def recorded_loops(graph: Graph, folder: Path) -> list[Part]:
-    """The record of a kernel's loops, found by architecture, config and the loops; empty where there is none.
+    """The record of a kernel's loops; empty where there is none."""
+    return [part for part in recorded_parts(graph, folder) if part.part != REST]
+
+
+def recorded_parts(graph: Graph, folder: Path) -> list[Part]:
+    """The record of a kernel, found by architecture, config and the loops; empty where there is none.
 
     The two types have one record, as they differ in the opcodes of a few instructions.
     """
@@ -449,8 +477,18 @@ def recorded_loops(graph: Graph, folder: Path) -> list[Part]:
         loops = [part for part in parts if part.part != REST]
         recorded = [(part.first, part.figures.instructions) for part in loops]
         if (arch, recorded) == (listing.arch, there) and config in (part.config for part in loops):
-            return loops
+            return parts
     return []
+
+
+def shares_outside(graph: Graph) -> dict[int, float]:
+    """Of the Q blocks, the share that executes a block outside the named loops, where recorded and less than 1."""
+    return {
+        at: share
+        for part in recorded_parts(graph, root())
+        if part.part == REST
+        for at, share in read_shares(part.shares).items()
+    }
 
 
 def _read_once(path: Path) -> dict[tuple[str, str], list[Part]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
 from analysis.measure.records import Record, read
 from analysis.measure.stats import median
 from analysis.predict.clock import ENERGIES, REFERENCE, clock_of, work
@@ -23,7 +24,7 @@ from analysis.predict.launch import Shape, launch_cycles, passes_in
 from analysis.predict.machine import Machine
 from analysis.predict.tiles import FITTED_BY, SIMULATED, Tiles
 
-FOLDERS = ("bench", "general")  # below logs/
+FOLDERS = ("bench", "general", "fp8")  # below logs/
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 BELOW_LIMIT = 0.99  # of the highest clock: a case whose clock is lower is bound by power
 DIFFERENT = 0.01  # versions whose cycles differ by less have no order
@@ -81,7 +82,7 @@ def cases_of(folder: Path, gpu: str, known: Mapping[str, Tiles]) -> list[Case]:
         path = folder / f"logs/{name}/{gpu}.jsonl"
         for record in _records(path, path.stat().st_mtime_ns) if path.exists() else ():
             tiles = known.get(record.subject)
-            if tiles and _fits(record, str(tiles.config)):
+            if tiles and _fits(record, tiles.config):
                 problem = record.problem
                 shape = Shape(problem.batch, problem.heads, problem.seq, problem.causal)
                 pairs = list(zip(record.samples_ns, record.sm_clock_hz, strict=True))
@@ -98,11 +99,14 @@ def _records(path: Path, _: int) -> tuple[Record, ...]:
     return read(path).records
 
 
-def _fits(record: Record, config: str) -> bool:
+def _fits(record: Record, config: KernelConfig) -> bool:
     problem = record.problem
-    plain = problem.case() in ("", "causal") and problem.dist == "normal" and problem.heads == 16
+    fp8 = isinstance(config, Fp8Config)
+    plain = set(problem.case().split(", ")) <= {"", "causal", "O in bf16"} and problem.dist == "normal"
     timed = bool(record.sm_clock_hz) and record.passed is not False and not record.raw.get("energy")
-    return plain and timed and problem.dtype == "fp16" and problem.seq in LENGTHS and record.config == config
+    of_type = problem.dtype == ("e4m3" if fp8 else "fp16") and problem.heads == 16
+    recorded = config.replace(dtype=Dtype.BF16) if fp8 else config
+    return plain and timed and of_type and problem.seq in LENGTHS and record.config == str(recorded)
 
 
 def of_fit(cases: Iterable[Case]) -> list[Case]:

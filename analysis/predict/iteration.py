@@ -55,7 +55,7 @@ def iteration_of(kernel: Kernel, machine: Machine) -> Iteration:
     busy["issue"] = issued / SCHEDULERS / cycles
     stalls = {why: (many.stalls[why] - few.stalls[why]) / passes / issued for why in many.stalls}
     length = len(kernel.path.loop)
-    first = 1 + len(kernel.path.start) + SHOWN * length
+    first = 1 + len(kernel.path.begin) + len(kernel.path.start) + SHOWN * length
     return Iteration(cycles, issued / SCHEDULERS, busy, stalls, code, first, length, many)
 
 

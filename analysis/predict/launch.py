@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import KernelConfig
+from analysis.ladder.config import Fp8Config, KernelConfig
 from analysis.predict.machine import Machine
 from analysis.predict.multiprocessor import SCHEDULERS, Residents, Run, simulate
-from analysis.predict.path import Path
+from analysis.predict.path import Path, has_producer
 
 SHORT, LONG = 4, 12  # passes of the runs whose difference is that of a pass
 SLICE_PASSES = 3  # the fixed cost of a slice, in passes (common/config.h)
@@ -53,10 +53,15 @@ class Kernel:
     ctas: int  # that a multiprocessor holds
 
 
+def element_bytes(config: KernelConfig) -> int:
+    """Of Q, K and V; O has two."""
+    return 1 if isinstance(config, Fp8Config) else 2
+
+
 def residents_of(config: KernelConfig, ctas: int) -> Residents:
     stages = max(1, config.stages) if config.tensor_copies else 0
-    bytes_of_block = config.B_c * config.d_head * 2
-    groups = 2 if config.producer else 1
+    bytes_of_block = config.B_c * config.d_head * element_bytes(config)
+    groups = config.n_warps // 4 if has_producer(config) else 1
     return Residents(ctas, config.n_warps, groups, stages, bytes_of_block, bool(config.double_buffer_Q))
 
 
@@ -97,8 +102,9 @@ def launch_cycles(
         raise AnalysisError(f"batch {shape.batch}, heads {shape.heads}, seq {shape.seq}: each must be positive")
     work = _persistent if config.persistent or config.split_tail else _waves
     cycles = work(config, peeled, ctas, tiles, shape, machine) + tiles[ctas].first
-    kv_heads_bytes = 4 * shape.batch * shape.heads * shape.seq * config.d_head * 2
-    return max(cycles, kv_heads_bytes / machine.dram_bytes * hz) + machine.launch_us * hz / 1e6
+    elements = shape.batch * shape.heads * shape.seq * config.d_head
+    tensor_bytes = elements * (3 * element_bytes(config) + 2)
+    return max(cycles, tensor_bytes / machine.dram_bytes * hz) + machine.launch_us * hz / 1e6
 
 
 def _blocks(config: KernelConfig, shape: Shape, peeled: bool) -> list[int]:
@@ -128,6 +134,8 @@ def _persistent(
     full, left = divmod(len(blocks), places)
     mean = sum(blocks) / len(blocks)
     whole = tile.cycles(mean, machine.excess)
+    if shape.causal and has_producer(config) and not config.tickets:
+        return _fixed_order(config, peeled, tile, shape, places, machine)
     if not left:
         return full * whole
     waves = slice_waves(config, left, blocks[0], shape.causal, places)
@@ -135,6 +143,16 @@ def _persistent(
         fills = shape.causal or (config.tickets and config.split_tail)
         return (full + (left / places if fills else 1)) * whole
     return full * whole + waves * _slice(config, tile, mean, min(left * config.n_warps, places), machine)
+
+
+def _fixed_order(config: KernelConfig, peeled: bool, tile: Tile, shape: Shape, ctas: int, machine: Machine) -> float:
+    """Q blocks, a head's from its last rows to its first, are dealt out in turn: the CTA with the most work ends last.
+
+    With 128 Q blocks a head and 132 CTAs some CTAs get the long blocks of every head.
+    """
+    of_head = [passes_of(config, shape, row) - peeled for row in reversed(range(ceil(shape.seq / config.B_r)))]
+    blocks = of_head * (shape.batch * shape.heads)
+    return max(sum(tile.cycles(passes, machine.excess) for passes in blocks[cta::ctas]) for cta in range(ctas))
 
 
 def slice_waves(config: KernelConfig, left: int, passes: int, causal: bool, places: int) -> int:

@@ -30,7 +30,7 @@ class Residents:
 
     ctas: int
     warps: int  # of a CTA, that execute the code; a producer's are not simulated
-    groups: int = 1  # 2: warp groups that may take turns
+    groups: int = 1  # warp groups that go their own ways; two may take turns
     stages: int = 0  # of the ring that tensor copies fill; 0: no tensor copies
     stage_bytes: int = 0
     queries_ready: bool = False  # Q of the next tile is copied early
@@ -120,7 +120,7 @@ class Multiprocessor:
 
     def _warp(self, cta: int, number: int) -> Warp:
         scheduler = self.schedulers[number % SCHEDULERS]
-        group = number // 4 if self.residents.groups == 2 else 0
+        group = number // 4 if self.residents.groups > 1 else 0
         start = self.machine.stagger * (number + cta * self.residents.warps)
         warp = Warp(cta, group, scheduler, start, start)
         scheduler.warps.append(warp)
@@ -302,7 +302,7 @@ class Multiprocessor:
         here = self.met.setdefault((warp.cta, warp.group if operation.of_group else None), [])
         here.append(warp)
         warp.blocked = True
-        if len(here) == self.residents.warps // (2 if operation.of_group else 1):
+        if len(here) == self.residents.warps // (self.residents.groups if operation.of_group else 1):
             for one in here:
                 freed = max(one.ready, time + self.machine.barrier)
                 self.run.stalls["barrier"] += freed - one.ready  # type: ignore[assignment]
@@ -313,7 +313,13 @@ class Multiprocessor:
         return done
 
     def tile(self, warp: Warp, operation: Operation, time: float) -> float:
+        """Another CTA, or the next tile of this one: no stage is held any longer."""
         self.born[warp.cta] = time  # type: ignore[assignment]
+        for block in range(2):
+            for number in range(warp.freed[block], warp.seen[block]):
+                self.frees.setdefault((warp.cta, block, number), []).append(time)
+            warp.freed[block] = max(warp.freed[block], warp.seen[block])
+        self.changed()
         return time + operation.latency
 
 

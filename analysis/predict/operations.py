@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from analysis.machine_code.opcodes import pipe_of
+from analysis.machine_code.opcodes import WARP_GROUP, pipe_of
 from analysis.machine_code.sass import NO_BARRIER, Control, Instruction
 from analysis.predict.machine import Machine
 
@@ -157,7 +157,7 @@ def _last_number(at: Instruction) -> int:
 
 _SPECIAL = {
     "HMMA": _hmma,
-    "HGMMA": _wgmma,
+    **dict.fromkeys(WARP_GROUP, _wgmma),
     "WARPGROUP": _warpgroup,
     "DEPBAR": _depbar,
     "BAR": _bar,

@@ -7,7 +7,9 @@ code = path.repeated(passes=12, tiles=1)
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analysis.ladder.config import KernelConfig
+from analysis.errors import AnalysisError
+from analysis.ladder.config import Fp8Config, KernelConfig
+from analysis.machine_code.loops import named_loops, shares_outside
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.sass import Instruction
 from analysis.predict.machine import Machine
@@ -24,42 +26,73 @@ from analysis.predict.operations import (
 
 MOSTLY = 0.5  # a block that fewer passes execute is left out
 SOMETIMES = 0.2  # the same of a predicated instruction
+ONCE = 0.1  # the same of a block outside the loop, of the Q blocks: one CTA computes 4 or 8 in the recorded problem
 
 
 @dataclass(frozen=True)
 class Path:
-    """Operations of a warp. `once`: the start belongs to the first tile of a CTA alone."""
+    """Operations of a warp: of a CTA before its first tile, of each tile, of a CTA after its last tile."""
 
+    begin: list[Operation]
     start: list[Operation]
     loop: list[Operation]
     end: list[Operation]
+    last: list[Operation]
     peeled: bool  # the first KV block has code of its own, before the loop
-    once: bool
 
     def repeated(self, passes: int, tiles: int) -> list[Operation]:
         """The code of several tiles of one CTA."""
-        tile = self.loop * passes + self.end
-        if self.once:
-            return [tile_start(), *self.start, *(tile * tiles)]
-        return [tile_start(), *self.start, *tile] * tiles
+        opening = [] if self.start else [tile_start()]
+        tile = [*([tile_start()] if self.start else []), *self.start, *(self.loop * passes), *self.end]
+        return [*opening, *self.begin, *(tile * tiles), *self.last]
+
+
+def has_producer(config: KernelConfig) -> bool:
+    """Whether a warp group brings the blocks and the others multiply them."""
+    return bool(config.producer) or isinstance(config, Fp8Config)
 
 
 def path_of(parts: Parts, config: KernelConfig | None, machine: Machine, conflicts: float = 1.0) -> Path:
     """The path through a kernel, by the regions around its KV loop and the recorded shares of its blocks."""
-    producer = bool(config and config.producer)
+    producer = bool(config and has_producer(config))
 
     def made(code: Iterable[Instruction]) -> list[Operation]:
         operations = [operation_of(at, machine, conflicts) for at in code if at.base != "NOP"]
-        kept = [each for each in operations if not _first_turn(each)]
-        _name_blocks(kept, producer)
-        return kept
+        return [each for each in operations if not _first_turn(each)]
 
-    start = made(_regions(parts, "prologue", "peeled block"))
+    before, after = _regions(parts, "prologue", "peeled block"), _regions(parts, "remainder block", "epilogue")
+    begin, start = _by_how_often(parts, before)
+    last, end = _by_how_often(parts, after)
+    if config and config.double_buffer_Q:
+        begin, start = [*begin, *start], []
     loop = made(pass_of(parts))
-    end = made(_regions(parts, "remainder block", "epilogue"))
+    around = made(begin), made(start), made(end), made(last)
+    stages = config.stages if config else 0
+    for code in (*around, loop[:]):
+        _name_blocks(code, *(_rings(loop, stages) if producer else ({}, {})), producer)
     if config and config.tensor_copies and not producer:
         loop = _with_releases(loop)
-    return Path(start, loop, _last_tile(end), "peeled block" in parts.regions, bool(config and config.double_buffer_Q))
+    return Path(around[0], around[1], loop, _last_tile(around[2]), around[3], "peeled block" in parts.regions)
+
+
+def _by_how_often(parts: Parts, code: Sequence[Instruction]) -> tuple[list[Instruction], list[Instruction]]:
+    """What a CTA executes once, and what every tile does; the rest is left out. All is of every tile if not recorded.
+
+    The tiles of the recorded problem are few, so what a CTA executes once has a share that is not small. Another KV
+    loop, such as that of slices, is left out whole.
+    """
+    once: list[Instruction] = []
+    always: list[Instruction] = []
+    graph = parts.graph
+    shares = shares_outside(graph) | {first: 0.0 for loop in named_loops(graph) for first in loop.blocks}
+    of_block = {at.address: first for first in graph.blocks for at in graph.blocks[first].instructions}
+    for at in code:
+        share = shares.get(of_block.get(at.address, 0), 1.0)
+        if share >= MOSTLY:
+            always.append(at)
+        elif share >= ONCE:
+            once.append(at)
+    return once, always
 
 
 def _regions(parts: Parts, *names: str) -> list[Instruction]:
@@ -72,6 +105,8 @@ def pass_of(parts: Parts) -> list[Instruction]:
     An inner loop waits at an mbarrier, and only repeats a try that failed.
     """
     shares, blocks = parts.shares or {}, parts.graph.blocks
+    if parts.shares is None and len(parts.every_pass) < MOSTLY * len(parts.loop):
+        raise AnalysisError(f"{parts.graph.listing.label}: which blocks of its loop run is not recorded")
     retries = {
         first
         for child in parts.kv.children
@@ -94,14 +129,25 @@ def _first_turn(operation: Operation) -> bool:
     return operation.kind is Kind.ARRIVE and at is not None and bool(at.predicate)
 
 
-def _name_blocks(operations: Sequence[Operation], producer: bool) -> None:
-    """The number of an mbarrier becomes the block that it stands for, by where the versions place them."""
+def _rings(loop: Sequence[Operation], stages: int) -> tuple[dict[int, int], dict[int, int]]:
+    """The blocks whose mbarriers a pass waits at, and those that it releases, by offset: K comes before V."""
+    found: list[dict[int, int]] = []
+    for kind in (Kind.PHASE_WAIT, Kind.RELEASE):
+        first = list(dict.fromkeys(each.argument for each in loop if each.kind is kind))
+        found.append({at + 8 * n: block for block, at in enumerate(first[:2]) for n in range(max(1, stages))})
+    return found[0], found[1]
+
+
+def _name_blocks(
+    operations: Sequence[Operation], waits: dict[int, int], releases: dict[int, int], producer: bool
+) -> None:
+    """The offset of an mbarrier becomes the block that it stands for."""
     for each in operations:
         if each.kind is Kind.PHASE_WAIT:
-            number = each.argument >> 4 if producer else {0: 0, 8: 1, 16: 2}.get(each.argument & 0xFF, 2)
-            each.argument = {0: K_BLOCK, 1: V_BLOCK}.get(number & 0xF, Q_BLOCK)
+            known = waits if producer else {0: K_BLOCK, 8: V_BLOCK}
+            each.argument = known.get(each.argument if producer else each.argument & 0xFF, Q_BLOCK)
         elif each.kind is Kind.RELEASE:
-            each.argument = {2: K_BLOCK, 3: V_BLOCK}.get(each.argument >> 4 & 0xF, Q_BLOCK)
+            each.argument = releases.get(each.argument, Q_BLOCK)
 
 
 def _with_releases(loop: Sequence[Operation]) -> list[Operation]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.config import KernelConfig, parse_short_form
-from analysis.ladder.headers import load_all, load_attention
+from analysis.ladder.headers import GRADIENTS, load_all, load_attention, load_fp8
 from analysis.predict.clock import Activity, activity_of
 from analysis.predict.kernels import committed
 from analysis.predict.launch import Kernel, Tile, residents_of, tile_of
@@ -70,7 +70,7 @@ def tiles_path(folder: Path) -> Path:
 
 def plays(kernel: Kernel) -> dict[str, bool]:
     """Which of SIMULATED matter for a kernel."""
-    code = kernel.path.start + kernel.path.loop
+    code = kernel.path.begin + kernel.path.start + kernel.path.loop
     kinds = {each.kind for each in code}
     hmma = any(each.instruction is not None and each.instruction.base == "HMMA" for each in code)
     return {"hmma_dispatch": hmma, "wgmma_dispatch": Kind.WGMMA in kinds}
@@ -92,7 +92,6 @@ def simulate_version(version: str, machine: Machine, every: bool) -> Tiles:
     for choice in choices(kernel, machine, every):
         changed = {name: value for name, value in zip(SIMULATED, choice, strict=True) if value}
         other = machine.with_values(**changed)
-        kernel = committed(version, other)
         of[choice] = {
             ctas: tile_of(kernel.path, other, residents_of(kernel.config, ctas)) for ctas in sorted({1, kernel.ctas})
         }
@@ -100,9 +99,9 @@ def simulate_version(version: str, machine: Machine, every: bool) -> Tiles:
 
 
 def all_names() -> list[str]:
-    """Versions and living kernels that the model may know."""
-    living = [name for name in load_attention(root()) if name != DECODE]
-    return [name for name in load_all(root()) if name >= FITTED_BY[0]] + living
+    """Kernels of the forward pass that the model may know."""
+    living = [name for name in load_attention(root()) if name not in (DECODE, GRADIENTS)]
+    return [name for name in load_all(root()) if name >= FITTED_BY[0]] + living + list(load_fp8(root()))
 
 
 def rows_of(tiles: Tiles) -> Iterator[list[str | float | int]]:

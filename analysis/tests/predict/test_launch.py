@@ -3,8 +3,11 @@
 import pytest
 
 from analysis.errors import AnalysisError
+from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_short_form
-from analysis.machine_code.sass import Instruction
+from analysis.ladder.headers import load
+from analysis.machine_code.loops import parts_of
+from analysis.machine_code.sass import Instruction, Listing, parse_listing
 from analysis.predict.iteration import without
 from analysis.predict.kernels import committed
 from analysis.predict.launch import Shape, Tile, launch_cycles, residents_of, slice_waves, tile_of
@@ -25,6 +28,11 @@ def alu(stall: int) -> Operation:
     return made
 
 
+def listing(version: str) -> Listing:
+    path = root() / f"sass/{version}.sm_90.sass"
+    return parse_listing(path.read_text(), str(path))[0]
+
+
 def cycles(config: KernelConfig, shape: Shape, ctas: int = 1, **values: float) -> float:
     tiles = {1: TILE, ctas: Tile(2000.0, 1000.0, 30.0, 2000.0) if ctas > 1 else TILE}
     return launch_cycles(config, False, ctas, tiles, shape, H200.with_values(dram_bytes=1e18, **values), 1e9)
@@ -32,12 +40,46 @@ def cycles(config: KernelConfig, shape: Shape, ctas: int = 1, **values: float) -
 
 def test_a_tile_is_split_into_passes_and_the_rest() -> None:
     """Four warps, one on each scheduler: 10 cycles a pass, 7 around them."""
-    path = Path([alu(3)], [alu(6), alu(4)], [alu(4)], peeled=False, once=False)
+    path = Path([], [alu(3)], [alu(6), alu(4)], [alu(4)], [], peeled=False)
     tile = tile_of(path, H200.with_values(stagger=0), residents_of(PLAIN, 1))
     assert (tile.per_pass, tile.beside) == (10.0, 8.0), "1 for the start of a tile, 3 and 4 around the passes"
     assert tile.first == -4.0, "nothing waits for the last stall of the last tile"
     assert tile.busiest == 4.0, "two instructions on a pipe that takes 2 cycles"
     assert tile.cycles(3, excess=1.25) == 8 + 3 * (4 + 1.25 * 6)
+
+
+def test_what_a_cta_executes_once_is_of_no_tile() -> None:
+    begin, start, each_pass, end, last = (alu(1) for _ in range(5))
+    path = Path([begin], [start], [each_pass], [end], [last], peeled=False)
+    stalls = [each for each in path.repeated(2, 2) if each.kind is Kind.PLAIN]
+    assert stalls == [begin, *[start, each_pass, each_pass, end] * 2, last]
+    assert [each.kind for each in path.repeated(1, 2)].count(Kind.TILE) == 2
+    without_start = Path([begin], [], [each_pass], [end], [], peeled=True)
+    assert [each.kind for each in without_start.repeated(1, 2)].count(Kind.TILE) == 1
+
+
+def test_mbarriers_are_named_by_the_order_of_a_pass() -> None:
+    """f01 has its own places for mbarriers: a pass waits for K, then for V, and releases K first."""
+    path = committed("f01", read_machine("h200")).path
+    kinds = Kind.PHASE_WAIT, Kind.RELEASE
+    named = {kind: [each.argument for each in path.loop if each.kind is kind] for kind in kinds}
+    assert named == {Kind.PHASE_WAIT: [0, 1], Kind.RELEASE: [0, 1]}
+    assert [each.argument for each in path.start if each.kind is Kind.PHASE_WAIT] == [2, 0], "Q, then the first K"
+
+
+def test_a_loop_of_rare_blocks_needs_a_record() -> None:
+    """f08's loop holds a copy for masked blocks, and nobody counted its passes."""
+    with pytest.raises(AnalysisError, match="which blocks of its loop run is not recorded"):
+        committed("f08", read_machine("h200"))
+
+
+def test_blocks_that_no_tile_executes_are_left_out() -> None:
+    """v50 has code for any length and head size before its loop: most of it serves other problems."""
+    path = committed("v50", read_machine("h200")).path
+    parts = parts_of(listing("v50"))
+    before = len(parts.regions["prologue"]) + len(parts.regions["peeled block"])
+    assert before > 3000 and len(path.begin) + len(path.start) < 0.2 * before
+    assert any(each.kind is Kind.COPY for each in path.begin + path.start), "Q is copied"
 
 
 def test_a_launch_of_full_waves_and_a_part() -> None:
@@ -83,6 +125,15 @@ def test_the_causal_mask_halves_the_passes() -> None:
     causal, full = (cycles(V25, Shape(33, 4, 4096, mask)) for mask in (True, False))
     passes = sum(4 * (row + 1) for row in range(16)) / 16
     assert (causal - 30) / (full - 30) == pytest.approx((500 + passes * 1000) / (500 + 64 * 1000))
+
+
+def test_a_fixed_order_gives_some_ctas_the_long_blocks() -> None:
+    """One head of 264 Q blocks on 132 CTAs: the first gets the last and the 133rd from the end."""
+    config = load(root(), "v43").header.config
+    shape = Shape(1, 1, 264 * 128, causal=True)
+    assert cycles(config, shape) == (500 + 264 * 1000) + (500 + 132 * 1000) + 30
+    drawn = config.replace(tickets=True)
+    assert cycles(drawn, shape) == pytest.approx(2 * (500 + 132.5 * 1000) + 30)
 
 
 @pytest.mark.parametrize("shape", [Shape(0, 16, 512), Shape(1, 0, 512), Shape(1, 16, 0)])

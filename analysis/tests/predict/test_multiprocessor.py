@@ -111,6 +111,28 @@ def test_a_ring_of_tensor_copies() -> None:
     assert run(blocks, warps=1, stages=3, stage_bytes=64000).cycles == 3 * 1000 + 600 + 1
 
 
+def test_another_tile_finds_its_stages_free() -> None:
+    """The last block of a tile is released by nobody: its CTA ends, and the next one has a ring of its own."""
+    wait = operation("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R0")
+    wait.argument = 0
+    assert run([tile_start(), wait] * 2, warps=1, stages=1).cycles > 2 * 600
+    with pytest.raises(AnalysisError, match="wait for each other"):
+        run([tile_start(), wait, wait], warps=1, stages=1)
+
+
+def test_a_barrier_of_a_warp_group_waits_for_four_warps() -> None:
+    """Of three groups the first has the most to do before it: the others do not wait for it."""
+    code = [operation("BAR.SYNC 0x1, 0x80"), operation("FADD R0, R0, R0")]
+    issues = simulate(code, machine().with_values(stagger=10), Residents(1, 12, 3), observed=True).issues
+    ends = {issue.warp // 4: issue.cycle for issue in issues if issue.at == 1}
+    assert ends[0] < ends[1] < ends[2] and ends[0] < 60
+
+
+def test_wgmma_of_one_byte_multiplies_twice_the_depth_in_the_same_time() -> None:
+    fp16, fp8 = (operation(f"{name} R24, gdesc[UR4], RZ, !UPT") for name in ("HGMMA.64x128x16.F32", "QGMMA.64x128x32"))
+    assert fp8.kind is Kind.WGMMA and fp8.cycles == fp16.cycles == 64
+
+
 def test_two_warp_groups_take_turns() -> None:
     """The second may multiply when the first has given it its turn."""
     code = [operation("BAR.SYNC R1, 0x100"), operation("FADD R0, R0, R0", stall=15), operation("BAR.ARV R2, 0x100")]
