@@ -87,6 +87,11 @@ static inline uint32_t first_cell(const machine *m, uint32_t address) {
 static inline uint32_t last_cell(const machine *m, uint32_t address, uint32_t bytes) {
     return (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
 }
+/* Of the last read of a cell by a warp, where the machine has clocks. */
+static inline warp_read *read_by(const machine *m, uint32_t warp, uint32_t index) {
+    return &m->warp_reads[(size_t)warp * m->cell_count + index];
+}
+
 /* The bytes of an access that lie in a cell, by bit. */
 static inline uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
     uint32_t of_cell = (1u << (1u << m->cell_shift)) - 1, whole = (1u << bytes) - 1;

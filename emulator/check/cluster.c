@@ -107,7 +107,7 @@ void emu_cluster_fence(machine *m, warp *w) {
 static void check_own_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index) {
     const uint32_t who = at->cells[index].read_who & (WHO_INSTRUCTIONS - 1);
     for (uint32_t k = 0; k < at->warp_count; k++) {
-        warp_read *last = &at->warp_reads[(size_t)index * at->warp_count + k];
+        warp_read *last = read_by(at, k, index);
         if (!last->lanes) continue;
         const uint32_t thread = k * LANES + (uint32_t)first_lane(last->lanes);
         if (ordered_in_cluster(m, w, lane, at->rank, thread << WHO_THREAD_SHIFT, last->time)) continue;

@@ -328,7 +328,7 @@ static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address,
 /* With clocks every warp has a note of its own, and the cell says only who was the last. */
 static inline void note_warp_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index,
                                   uint32_t stamp) {
-    warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + (uint32_t)w->index];
+    warp_read *last = read_by(m, (uint32_t)w->index, index);
     const uint32_t self = 1u << who_thread(who) % LANES;
     last->lanes = last->time == stamp ? last->lanes | self : self;
     last->time = stamp;
@@ -394,7 +394,7 @@ static int unordered_reader(const machine *m, const warp *w, int lane, const sha
     }
     /* of each warp the lanes that read last: what earlier readers did goes unseen */
     for (uint32_t other = 0; other < m->warp_count; other++) {
-        const warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + other];
+        const warp_read *last = read_by(m, other, index);
         for (uint32_t lanes = last->time > m->base ? last->lanes : 0; lanes; lanes &= lanes - 1) {
             thread = other * LANES + (uint32_t)first_lane(lanes);
             if (!ordered(m, w, lane, thread, last->time)) return (int)thread;
@@ -549,7 +549,8 @@ void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address
     }
 }
 
-void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
+void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
+                         uint32_t reads) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane);
@@ -557,14 +558,15 @@ void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, 
         note_warp_read(m, w, who, &m->cells[i], i, stamp);
         if (m->read_generic) m->read_generic[i] = false;
     }
-    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT)
+        m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count -= reads;
 }
 
 /* A thread that read a cell, and whose read the async proxy does not see, and no race: that is reported as one.
  * ALL_ORDERED where there is none. */
 static int unfenced_reader(const machine *m, const warp *w, int lane, uint32_t index) {
     for (uint32_t k = 0; k < m->warp_count; k++) {
-        const warp_read *last = &m->warp_reads[(size_t)index * m->warp_count + k];
+        const warp_read *last = read_by(m, k, index);
         for (uint32_t lanes = last->lanes; lanes; lanes &= lanes - 1) {
             const uint32_t thread = k * LANES + (uint32_t)first_lane(lanes);
             if (ordered(m, w, lane, thread, last->time) && !emu_proxy_sees(m, w, lane, thread, last->time, false))

@@ -382,7 +382,7 @@ typedef struct machine {
     uint32_t *fenced, *heard; /* [threads][clock_width] see check/flags.c; NULL without entry.relaxed_flags */
     uint32_t *heard_times;    /* likewise */
     remote_cells *remote;     /* NULL as long as no other CTA has touched the shared memory */
-    warp_read *warp_reads;    /* [cells][warps], likewise */
+    warp_read *warp_reads;    /* [warps][cells], likewise: a warp reads cells side by side */
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;

@@ -177,7 +177,12 @@ static void begin_read(machine *m, const warp *w, uint32_t address) {
 }
 
 static void end_read(machine *m, const warp *w, uint32_t address) {
-    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK, w->clock);
+    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK, w->clock, 1);
+}
+
+/* Of the four warps at once. */
+static void end_reads(machine *m, const warp *w, uint32_t address) {
+    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK, w->clock, WARPGROUP);
 }
 
 /* ---- registers ---- */
@@ -444,10 +449,10 @@ static void compute(machine *m, warp *observer, uint32_t wanted) {
     for (; *done != wanted; ++*done) {
         const wgmma *leader = &first->wgmmas[*done - first->wgmma_landed];
         m->here = leader->o->instruction;
-        if (m->checks) check_agreement(m, first, *done);
+        const bool same = !m->checks || check_agreement(m, first, *done);
         for (int i = 0; i < WARPGROUP; i++) multiply(m, &first[i], &first[i].wgmmas[*done - first[i].wgmma_landed]);
-        for (int i = 0; waits_for_group(m) && i < WARPGROUP; i++)
-            visit_chunks(m, observer, &first[i].wgmmas[*done - first[i].wgmma_landed], end_read);
+        for (int i = 0; waits_for_group(m) && i < (same ? 1 : WARPGROUP); i++)
+            visit_chunks(m, observer, &first[i].wgmmas[*done - first[i].wgmma_landed], same ? end_reads : end_read);
     }
     m->here = here;
 }
