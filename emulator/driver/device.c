@@ -1,6 +1,7 @@
 /* device.c - the one device: cuInit(), what it is called and what it can do. */
 #include "driver.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,8 +104,19 @@ static CUresult start(void) {
     return CUDA_SUCCESS;
 }
 
+/* JAX asks for the number of devices and no more: it would take the CPU in silence. */
+static void tell_jax(const void *caller) {
+    static _Atomic int said;
+    Dl_info from;
+    if (!dladdr(caller, &from) || !from.dli_fname || !strstr(from.dli_fname, "/jax_cuda") || said++) return;
+    driver_say("%s is of JAX, which cannot run here: it looks for /dev/nvidia0, and XLA makes machine code, not PTX. "
+               "JAX takes the CPU",
+               from.dli_fname);
+}
+
 CUresult cuInit(unsigned flags) {
     CUresult status = driver_enter();
+    tell_jax(__builtin_return_address(0));
     if (forked) return driver_leave(status);
     if (flags) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (status == CUDA_ERROR_NOT_INITIALIZED) status = start();

@@ -2,6 +2,8 @@
  * successors alone, and gives those the old names by macros. */
 #include "driver.h"
 
+#undef cuCtxPopCurrent
+#undef cuCtxPushCurrent
 #undef cuDeviceGetUuid
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
@@ -17,6 +19,8 @@
 #undef cuStreamGetCaptureInfo
 
 #pragma GCC visibility push(default)
+CUresult cuCtxPopCurrent(CUcontext *context);
+CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease(CUdevice device);
 CUresult cuDevicePrimaryCtxReset(CUdevice device);
@@ -35,6 +39,14 @@ CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *capture,
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *capture, cuuint64_t *id, CUgraph *graph,
                                    const CUgraphNode **last, size_t *count);
 #pragma GCC visibility pop
+
+CUresult cuCtxPopCurrent(CUcontext *context) {
+    return cuCtxPopCurrent_v2(context);
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+    return cuCtxPushCurrent_v2(context);
+}
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     return cuDeviceGetUuid_v2(uuid, device);

@@ -325,6 +325,17 @@ def test_the_toolkit_s_own_runtime_is_told_why_it_cannot_start(compiler: Path) -
     assert done.returncode == 3 and f"{theirs} brings NVIDIA's CUDA runtime, which cannot start here" in done.stderr
 
 
+def test_jax_is_told_why_it_takes_the_cpu(tmp_path: Path) -> None:
+    plugin = tmp_path / "jax_cuda12_plugin/_versions.so"
+    plugin.parent.mkdir()
+    (tmp_path / "asks.c").write_text("int cuInit(unsigned); int asks(void) { return cuInit(0) + cuInit(0); }")
+    library = EMULATED / "libcuda.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", plugin, tmp_path / "asks.c", library], check=True)
+    asks = f"import ctypes; raise SystemExit(ctypes.CDLL({str(plugin)!r}).asks())"
+    done = subprocess.run([TOOL, sys.executable, "-c", asks], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr.count(f"{plugin} is of JAX, which cannot run here") == 1, done.stderr
+
+
 @pytest.mark.long
 def test_what_nvcc_links_with_the_shared_runtime_runs(tmp_path: Path) -> None:
     source = Path(__file__).parent / "support/kernels/saxpy.cu"
