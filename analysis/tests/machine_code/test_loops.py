@@ -14,7 +14,17 @@ from analysis.files import root
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import Version, load, load_all, load_attention
 from analysis.machine_code import loops
-from analysis.machine_code.loops import BENCHMARK, REST, Part, Problem, find, loops_of, parts_of, read_loops
+from analysis.machine_code.loops import (
+    BENCHMARK,
+    REST,
+    Part,
+    Problem,
+    find,
+    loops_of,
+    parts_of,
+    read_loops,
+    shares_outside,
+)
 from analysis.machine_code.regions import OTHER_COPIES, Graph, split
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.subjects import resolve, start
@@ -242,11 +252,25 @@ def test_the_emulator_tells_the_copies_of_a_kernel_apart(monkeypatch: pytest.Mon
     assert [(part.role, part.first, part.passes) for part in found] == [
         ("any stride", recorded("v16")["any stride"].first, 0),
         ("16 heads", recorded("v16")["16 heads"].first, passes),
-        ("", "", 0),
+        ("", "", config.n_warps),  # of one Q block
     ]
     # K of the next block is copied in all passes but the last.
     (share,) = loops.read_shares(found[1].shares).values()
     assert share == pytest.approx(1 - 1 / (256 // config.B_c - 1), abs=1e-4)
+
+
+def test_blocks_outside_the_loops_have_the_share_of_q_blocks(static_stride: Listing) -> None:
+    """v16's CTAs have one Q block each: a block serves it, as the loop for 16 heads does, or another stride."""
+    parts = parts_of(static_stride)
+    shares = shares_outside(parts.graph)
+    assert set(shares.values()) == {0.0}
+    of_other = {at.address for at in parts.regions[OTHER_COPIES]}
+    assert any(first in of_other for first in shares)
+    kept = {first for first in parts.graph.blocks if first not in shares}
+    assert any(at.base == "EXIT" and not at.predicate for at in parts.graph.instructions(kept))
+    persistent = shares_outside(parts_of(committed("v25")).graph)
+    assert 0.25 in persistent.values(), "once for a CTA of four Q blocks"
+    assert not shares_outside(parts_of(committed("v00")).graph), "not counted"
 
 
 @pytest.mark.long
