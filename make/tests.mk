@@ -82,10 +82,11 @@ check: $(VER) bin/ptxrun emu-lib
 	$(PY) -m pytest -n 2 --dist worksteal analysis/tests emulator/tests harness/tests -m "$(OF_VERSION)" \
 		-k "whole_ladder $(VER:%=or %)"
 endif
-check-long: $(BUILD)/tests/test_special
+check-long: $(BUILD)/tests/test_special $(BUILD)/tests-san/test_fuzz
 check-long: all emu-lib $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01
+	SECONDS_TO_FUZZ=60 $(BUILD)/tests-san/test_fuzz
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 # With the C programs run again. make's own lines say with which seed.
 check-anywhere: all emu-lib $(TAPS) $(MUTATORS)  ##+ check as on other machines: BUSY= loops beside it, order of SEED=
