@@ -15,7 +15,6 @@ import pytest
 from caches import ServingArgs, tensor_map
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_findings import is_the_ring_of_Q
 from made_up_gpu import ROOT, run
 
 from analysis.ladder.headers import load_attention
@@ -66,10 +65,9 @@ def cases(draw: st.DrawFn) -> list[str]:
 
 def assert_right(arguments: list[str]) -> None:
     done = run("--backend", "emu", "--check", "all", "--quiet", "--json", "-", *arguments, program=PROGRAM)
-    known = is_the_ring_of_Q(done, arguments)
-    assert done.returncode == known, f"{' '.join(arguments)}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout}{done.stderr}"
     (record,) = (json.loads(line) for line in done.stdout.splitlines())
-    assert record["check"]["pass"] and record["check"]["strays"] == 0 and record["counters"]["findings"] == known
+    assert record["check"]["pass"] and record["check"]["strays"] == 0 and record["counters"]["findings"] == 0
     assert "serve" in record["config"] and "window_left" in record["problem"]
 
 
@@ -96,6 +94,11 @@ def instructions_of(*arguments: str) -> int:
     done = run("--backend", "emu", "--no-check", "--json", "-", *arguments, program=PROGRAM)
     executed: int = json.loads(done.stdout)["counters"]["total"]["wgmma"]
     return executed
+
+
+def test_consumers_do_not_overrun_a_ring_of_parts_of_Q() -> None:
+    """With one key nothing else makes one of them wait for the other."""
+    assert_right(["--d-head=256", "--seq-q=129", "--seq-k=1", "--heads=40", "--window=5,5", "--causal"])
 
 
 def test_blocks_outside_a_window_are_skipped() -> None:

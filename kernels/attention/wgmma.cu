@@ -100,6 +100,8 @@ template <attention_config cfg>
 constexpr int Q_copies = consumers<cfg> / parts_at_once<cfg>; /* of a Q block */
 template <attention_config cfg>
 constexpr int Q_stages = Q_parts<cfg> ? consumers<cfg> + 1 : 2;
+template <attention_config cfg>
+constexpr int Q_fulls = Q_parts<cfg> ? 2 * consumers<cfg> : 2; /* full mbarriers: two for each consumer of parts */
 
 /* ---- shared memory ---- */
 
@@ -113,7 +115,7 @@ constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
 /* Addresses of what lies there. */
 template <attention_config cfg>
 struct smem_places {
-    ring<Q_stages<cfg>, parts_at_once<cfg> * Q_bytes<cfg>> Q;
+    ring<Q_stages<cfg>, parts_at_once<cfg> * Q_bytes<cfg>, Q_fulls<cfg>> Q;
     ring<cfg.stages, KV_bytes<cfg>> K, V;
     place_ring<cfg> places;
     uint32_t last_Q, O, draw, first_landed;
@@ -152,8 +154,8 @@ __device__ __forceinline__ smem_places<cfg> find_places() {
     at.K.first_empty = at.V.first_full + 8 * cfg.stages;
     at.V.first_empty = at.K.first_empty + 8 * cfg.stages;
     at.Q.first_full = at.V.first_empty + 8 * cfg.stages;
-    at.Q.first_empty = at.Q.first_full + 8 * Q_stages<cfg>;
-    at.places.first_full = at.Q.first_empty + 8 * Q_stages<cfg>;
+    at.Q.first_empty = at.Q.first_full + 8 * Q_fulls<cfg>;
+    at.places.first_full = at.Q.first_empty + 8 * Q_fulls<cfg>; /* a multiple of 16 */
     at.places.first_empty = at.places.first_full + 8 * place_slots;
     at.draw = at.places.first_empty + 8 * place_slots;
     at.places.first_stage = at.draw + 16;
@@ -166,7 +168,7 @@ __device__ __forceinline__ smem_places<cfg> find_places() {
 template <attention_config cfg>
 __device__ __forceinline__ void init_mbarriers(const smem_places<cfg> &at) {
     if (threadIdx.x == 0) {
-        for (int stage = 0; stage < Q_stages<cfg>; stage++) at.Q.init(stage, Q_parts<cfg> ? 1 : cfg.n_warps);
+        for (int n = 0; n < Q_fulls<cfg>; n++) at.Q.init(n, Q_parts<cfg> ? 1 : cfg.n_warps);
         mbarrier_init(at.draw, 1);
         for (int slot = 0; slot < place_slots; slot++) at.places.init(slot, cfg.n_warps + (cfg.serves ? 2 : 1));
         for (int stage = 0; stage < cfg.stages; stage++) {
