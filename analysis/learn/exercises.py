@@ -167,9 +167,10 @@ def run_exercise(args: argparse.Namespace) -> int:
         print(f"  {'ok' if line.ok else 'no':4}  {line.text}")
     if verdict.solved:
         write_atomically(_mark(exercise), _fingerprint(read_text(path)) + "\n")
-        following = next((each for each in EXERCISES if each.number > exercise.number and not state_of(each)), None)
+        later, earlier = EXERCISES[exercise.number :], EXERCISES[: exercise.number]
+        following = next((each for each in (*later, *earlier) if state_of(each) != "solved"), None)
         print(f"Solved. A solution with its reasons: exercises/solutions/{exercise.slug}.md")
-        print(f"Next: make exercise N={following.number}" if following else "That was the last one.")
+        print(f"Next: make exercise N={following.number}" if following else "All are solved.")
         return DONE
     print(f"Not solved yet. Change {mine} and run this again; the task and a hint: {task}")
     return DIFFERENT

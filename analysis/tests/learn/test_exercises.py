@@ -210,6 +210,20 @@ def test_an_exercise_from_its_first_call_to_its_last(apart: Path, capsys: pytest
     assert exercises.state_of(exercises.find("6")) == "begun", "the file has changed since"
 
 
+def test_what_comes_next_is_what_is_not_solved(
+    apart: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later one before an earlier one."""
+    (apart / "21_predict_pipeline/work").mkdir()
+    (apart / "21_predict_pipeline/work" / ANSWERS).write_text(solution_text(exercises.find("21")))
+    states = dict.fromkeys(range(1, len(EXERCISES) + 1), "solved") | {3: "begun", 23: "begun"}
+    monkeypatch.setattr(exercises, "state_of", lambda each: states[each.number])
+    for number, said in ((23, "Next: make exercise N=23\n"), (3, "Next: make exercise N=3\n"), (21, "All are solved.\n")):
+        assert main(["exercise", "21"]) == 0
+        assert capsys.readouterr().out.endswith(said)
+        states[number] = "solved"
+
+
 @pytest.mark.parametrize("number", ["99", "0", "abc", "-1", "4x", ""])
 def test_a_number_that_is_none_is_named(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exercise", "--", number]) == 2
