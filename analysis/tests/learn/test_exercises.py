@@ -153,6 +153,18 @@ def test_every_exercise_has_its_files_and_no_other_is_there() -> None:
     assert sorted(linked, key=lambda link: int(link[0])) == [(str(each.number), each.slug) for each in EXERCISES]
 
 
+def test_a_chapter_names_its_exercises() -> None:
+    page = read_text(root() / "docs/learn/exercises.md")
+    rows = re.findall(r"^\| \[.*?\]\((\d-[\w-]+\.md)\) \|(.*)\|$", page, re.MULTILINE)
+    assert len(rows) == 9
+    for chapter, cell in rows:
+        said = re.search(r"\[Exercises? ([^\]]*)\]\(exercises\.md\)", read_text(root() / "docs/learn" / chapter))
+        assert said, chapter
+        spans = [[int(number) for number in part.split(" to ")] for part in said[1].split(" and ")]
+        named = {number for span in spans for number in range(span[0], span[-1] + 1)}
+        assert named == {int(number) for number in re.findall(r"\[(\d+)\]", cell)}, chapter
+
+
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.slug)
 def test_a_task_says_everything_and_its_links_lead_somewhere(exercise: Exercise) -> None:
     task = folder_of(exercise) / "task.md"
@@ -218,7 +230,11 @@ def test_what_comes_next_is_what_is_not_solved(
     (apart / "21_predict_pipeline/work" / ANSWERS).write_text(solution_text(exercises.find("21")))
     states = dict.fromkeys(range(1, len(EXERCISES) + 1), "solved") | {3: "begun", 23: "begun"}
     monkeypatch.setattr(exercises, "state_of", lambda each: states[each.number])
-    for number, said in ((23, "Next: make exercise N=23\n"), (3, "Next: make exercise N=3\n"), (21, "All are solved.\n")):
+    for number, said in (
+        (23, "Next: make exercise N=23\n"),
+        (3, "Next: make exercise N=3\n"),
+        (21, "All are solved.\n"),
+    ):
         assert main(["exercise", "21"]) == 0
         assert capsys.readouterr().out.endswith(said)
         states[number] = "solved"
