@@ -83,9 +83,11 @@ def inputs_of(case: Case, d_head: int) -> tuple[Array, Array, Array]:
     q, k, v = (numbers.standard_normal(shape).astype(np.float16).astype(np.float64) for _ in range(3))
     if case.inputs == "large":
         q *= 32
-    if case.inputs == "falling":  # column 0 alone makes the score: 45 / sqrt(128) is a factor of 2^5.7
+    if case.inputs == "falling":  # a factor of 2^5.3333 for each 64 keys: three of them just fail to fit fp16
         q[:], k[:] = 0, 0
-        q[..., 0], k[..., 0] = 1, -45 * (np.arange(case.seq) // 64)
+        q[..., 0], q[..., 1] = 41.8125, 1
+        k[..., 0], k[..., 1] = -(np.arange(case.seq) // 64), -0.0116 * (np.arange(case.seq) // 64)
+        k = k.astype(np.float16).astype(np.float64)
     return q, k, v
 
 
