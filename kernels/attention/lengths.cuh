@@ -40,7 +40,7 @@ __device__ __forceinline__ rows_of_tensor find_rows(const int32_t *offsets, cons
     rows_of_tensor found = {0, most, sample};
     if (offsets) {
         found.first = min(max(offsets[sample], 0), all), found.sample = 0;
-        found.rows = min(max(min(offsets[sample + 1], all) - found.first, 0), most);
+        found.rows = min(max(min(offsets[sample + 1], all), found.first) - found.first, most);
     }
     if (lengths) found.rows = min(max(lengths[sample], 0), found.rows);
     return found;
