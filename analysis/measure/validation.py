@@ -14,8 +14,6 @@ from itertools import combinations
 from math import inf
 from pathlib import Path
 
-import numpy as np
-
 from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
 from analysis.measure.records import Record, read
 from analysis.measure.stats import median
@@ -147,6 +145,8 @@ class Fit:
 
     def with_energies(self, machine: Machine, chosen: Sequence[int]) -> Machine:
         """The energies by which those cases draw the limit of power at their clocks: least squares."""
+        import numpy as np  # not at the top: a GPU machine may lack it
+
         bound = [number for number in chosen if self.cases[number].hz < BELOW_LIMIT * machine.clock_limit]
         if len(bound) < len(ENERGIES):
             return machine
