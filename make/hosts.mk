@@ -29,7 +29,8 @@ $(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library.ptx $(3:%=$(1)/sm_%.cubin)
 	$$(call say,EMBED,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
 		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1) -c -o $$(part) $$<; $$(whole)
 endef
-$(foreach v,$(EMBEDDED) $(GRADIENTS),$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))
+$(foreach v,$(EMBEDDED) $(GRADIENTS),\
+	$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))
 $(FOR_BUILD)/exports.def: library/exports.map
 	@mkdir -p $(@D)
 	@$(parts) { echo EXPORTS; sed -n 's/^ *\(fl_[a-z_]*\);.*/\1/p' $<; } >$(part); $(whole)
