@@ -30,7 +30,8 @@ LEFT_OUT = ('#include "common/debug.cuh"\n', '#include "instances.cuh"\n')
 def folded(version: Version) -> str:
     """The source of a version with its configuration folded in, in the house style, below what the version is."""
     if version.is_attention:
-        raise AnalysisError(f"{version.version} has several files: read kernels/attention/{version.path.name}, then the headers it includes")
+        file = f"kernels/attention/{version.path.name}"
+        raise AnalysisError(f"{version.version} has several files: read {file}, then the headers it includes")
     header = version.header
     words = f"{version.version} - {header.title}, for {header.config}. {header.idea[0].upper()}{header.idea[1:]} */"
     return "\n * ".join(wrap(f"/* {words}", 117)) + "\n" + folded_body(version)
