@@ -260,9 +260,9 @@ static void report_overrun(machine *m, const mbarrier *bar, uint32_t warp, const
 
 static void report_late_expect(machine *at, const mbarrier *bar, uint32_t agent, const order_event *expect) {
     machine *m = &at->cluster->ctas[agent / at->warp_count];
-    const uint32_t last = m->here, warp = agent % m->warp_count;
+    const uint32_t last = m->here, completes = at->here, warp = agent % m->warp_count;
     m->here = expect->instruction;
-    emu_report(m, EMU_ORDER_DEPENDENT, at->here, &m->warps[warp], expect->lane, -1, bar->address,
+    emu_report(m, EMU_ORDER_DEPENDENT, completes, &m->warps[warp], expect->lane, -1, bar->address,
                "This expect_tx announces bytes of phase %" PRIu64
                " of the mbarrier at 0x%x. In another order that phase "
                "completes before it, without them: no arrival of the phase comes behind it.\n"

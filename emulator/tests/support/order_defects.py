@@ -82,7 +82,7 @@ ORDERS = [
         "bytes are announced by a thread that does not arrive",
         warps([arrive(0)], [f"{ELECT}\n@%is {EXPECT}", f"@%is {COPY}", wait(0, 0)], start=POINTER + init(1)),
         warps([arrive(0)], [f"{ELECT}\n@%is {EXPECT}", f"@%is {COPY}", arrive(0), wait(0, 0)], start=POINTER + init(2)),
-        ["This expect_tx announces bytes of phase 0", "where warp 1 is delayed"],
+        ["announces bytes of phase 0", "where warp 1 is delayed", "other instruction is at lesson.cu:21"],
         **BYTES,
     ),
     Defect(
