@@ -338,7 +338,7 @@ typedef struct cluster {
     uint64_t phase;    /* of its barrier */
     uint32_t *clocks;  /* [2][clock_count] what those know that have arrived, and what those of the phase before knew;
                           NULL where nobody asks */
-    uint32_t clock_count; /* warps of all CTAs */
+    uint32_t clock_count; /* warps and engines of all CTAs */
     uint64_t random;
     uint32_t last;    /* CTA that had a turn */
     bool draws_apart; /* others have a turn behind each ticket: see launch.c */

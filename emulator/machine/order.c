@@ -342,10 +342,10 @@ static bool has_ready_warp(const machine *m, bool late) {
 
 /* The next CTA round that can continue, or with a seed any; NULL where all wait, or have polled in vain. */
 static machine *choose_cta(cluster *c) {
-    const uint64_t polled = changes_of(c) + 1;
     uint32_t offset = c->last + 1;
     if (c->ctas->launch->schedule) offset = (uint32_t)((c->random = emu_mix(c->random)) % c->count);
     for (int late = 0; late < 2; late++) {
+        const uint64_t polled = changes_of(c) + 1;
         for (uint32_t k = 0; k < c->count; k++) {
             machine *m = &c->ctas[(offset + k) % c->count];
             if (!m->ended && m->polled_at != polled && (has_ready_warp(m, late) || all_done(m))) return m;
