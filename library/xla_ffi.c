@@ -58,7 +58,7 @@ static void *scalar(const xla_frame *frame, const char *name, xla_type type) {
 
 /* Tensor i of a list, NULL unless it is an array of `rank` dimensions. */
 static const xla_buffer *tensor(const xla_values *list, int64_t i, int64_t rank) {
-    const xla_buffer *buffer = i < list->count && list->kinds[i] == XLA_BUFFER ? list->values[i] : NULL;
+    const xla_buffer *buffer = i >= 0 && i < list->count && list->kinds[i] == XLA_BUFFER ? list->values[i] : NULL;
     return buffer && buffer->rank == rank ? buffer : NULL;
 }
 

@@ -249,6 +249,8 @@ static void test_serving(void) {
     used.type = XLA_S32;
     c->frame.arguments.count = 3;
     ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "seqlens_k must be int32"), "%s", message);
+    c->frame.arguments.count = 0;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "must have 4 dimensions, and 3"), "%s", message);
     c->frame.arguments.count = 4;
     numbers[0] = 0;
     ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "there are 4 arguments: must be 3"), "%s", message);
