@@ -7,9 +7,9 @@
 On a GPU the launch goes into XLA's stream, on the CPU the arrays are taken where they lie. No compiler of ours runs and
 nothing is copied. jax.vmap calls the kernel once for each element.
 
-attention_varlen and attention_with_cache have the arguments of the package's, but out, stream and k_new: arrays of JAX
-do not change, so new rows are written with .at[].set() before. On a GPU these and windows, lengths, sinks and soft caps
-need compute capability 9.0, and have no gradients.
+attention_varlen and attention_with_cache have the arguments of the package's, but seqlens_q, out, stream, scales of
+e4m3 and new rows: arrays of JAX do not change, so those are written with .at[].set() before. On a GPU these and
+windows, lengths, sinks and soft caps need compute capability 9.0, and have no gradients.
 
 jax.grad and jax.vjp differentiate attention by q, k and v where d_head is 64 or 128, on an H100 or H200 or the CPU.
 Log-sum-exp has no derivative, and there is no forward mode.
@@ -105,7 +105,7 @@ def _served(q: Any, k: Any, v: Any, arrays: dict[str, Any], chosen: _serving.Opt
         softcap=np.float32(chosen.softcap),
         version=chosen.version,
     )
-    if "seqlens_q" not in arrays or "cu_seqlens_q" in arrays:
+    if "seqlens_q" not in arrays:
         return out, lse
     used = jnp.arange(rows) < arrays["seqlens_q"][:, None]
     return jnp.where(used[:, :, None, None], out, 0), jnp.where(used[:, None], lse, -jnp.inf)
