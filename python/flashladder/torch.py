@@ -455,6 +455,8 @@ def _varlen(
             if cu_seq_k is None:
                 raise NotImplementedError("keys without offsets")
             return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
+        if seqused_k is None:
+            raise NotImplementedError("pages whose used keys are in cu_seq_k")
         arrays = _serving.present(seqlens_k=seqused_k, block_table=block_table)
         one, into = (_of_one_length(tensor, cu_seq_q, most[0]) for tensor in (q, out))
         return _packed_lse(_serving.serve(one, k, v, arrays, chosen, out=into)[1])

@@ -400,6 +400,7 @@ def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> N
             ((q, k, v, *more, *plain), {"num_splits": 4}),
             ((q, k, v, None, None, *more[2:], *plain), {}),
             ((given[0][:2], *given[1:], *plain), options),
+            ((*given[:4], given[3], *given[5:], *plain), {"block_table": options["block_table"]}),
         ):
             assert registration.varlen(None, *arguments, **kept) == "PyTorch's own"
             original.call_boxed.assert_called_with(None, *arguments, **kept)
