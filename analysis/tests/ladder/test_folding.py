@@ -39,7 +39,7 @@ def test_what_a_configuration_decides_is_decided() -> None:
 
 
 def test_a_kernel_of_several_files_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(AnalysisError, match="has several files: read kernels/attention/wgmma.cu"):
+    with pytest.raises(AnalysisError, match=r"has several files: read kernels/attention/wgmma\.cu"):
         folded(load(root(), "attention/wgmma"))
     assert main(["read", "v99"]) == 2 and "no version 'v99'" in capsys.readouterr().err
 
