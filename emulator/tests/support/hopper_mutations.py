@@ -18,6 +18,7 @@ UNSEEN = RACES | {"uninitialised-shared", "missing-proxy-fence", "missing-init-f
 STUCK = frozenset({"deadlock", "livelock"})
 COUNTS = STUCK | RACES | {"barrier-misuse"}  # of arrivals or bytes
 ELSEWHERE = UNSEEN | {"out-of-bounds", "wgmma-misuse"}
+EARLY = UNSEEN | COUNTS | {"phase-overrun"}  # a wait for the phase before
 UNFINISHED = frozenset({"register-in-flight", "async-in-flight", "race"})
 
 
@@ -104,7 +105,7 @@ RULES = {
     "copies commit": Rule(r"\tcp\.async\.commit_group.*", nothing, UNSEEN),
     "mbarrier wait": Rule(r".*" + WAIT + r".*; selp\.u32 (?P<flag>%\w+), 1, 0, p;.*", always, UNSEEN | COUNTS),
     "mbarrier wait in PTX": Rule(r"\s*" + WAIT + r"(?P<flag>\w+) *,[^;]*;", true_predicate, UNSEEN | COUNTS),
-    "parity": Rule(r".*" + WAIT + r"[^;]*\], *(?P<count>%\w+|\d+);.*", other_parity, UNSEEN | COUNTS),
+    "parity": Rule(r".*" + WAIT + r"[^;]*\], *(?P<count>%\w+|\d+);.*", other_parity, EARLY),
     "arrival": Rule(r"(?!.*(?:_wait|expect_tx)).*\bmbarrier\.arrive.*", nothing, STUCK),
     "second arrival": Rule(r"(?!.*(?:_wait|expect_tx)).*\bmbarrier\.arrive.*", twice, COUNTS | UNSEEN),
     "announcement": Rule(r".*\bmbarrier\.arrive\.expect_tx.*", nothing, COUNTS),
