@@ -1,4 +1,4 @@
-"""The pictures of docs/learn: layouts as the kernels' own functions give them, and a pipeline as traced.
+"""Pictures of docs/learn: layouts as the kernels' own functions give them, and a pipeline as traced.
 
 Each is a function from regs/layouts.csv or regs/pipeline.csv to SVG text; `lessons(root())` has them by name. Most of
 them are hundreds of small cells, which Canvas writes in a tenth of the space that matplotlib needs.
@@ -40,6 +40,10 @@ class Canvas:
     def outline(self, x: float, y: float, width: float, height: float) -> None:
         place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
         self.parts.append(f'<rect {place} fill="none" stroke="{BLACK}" stroke-width="2"/>')
+
+    def upright(self, x: float, top: float, bottom: float, color: str) -> None:
+        """A vertical line."""
+        self.parts.append(f'<line x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom:g}" stroke="{color}"/>')
 
     def words(self, x: float, y: float, text: str, size: float = 12, anchor: str = "middle") -> None:
         """Text whose baseline is at y and whose middle, start or end is at x."""

@@ -407,6 +407,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     """Every generated document by its file. One with parts between markers is left out where its file is missing."""
     from analysis.publish import (
         cases,
+        chapters,
         drawing,
         energy,
         fits,
@@ -431,7 +432,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     if run := plot.headline_run(folder):
         for picture in ("roofline", "time"):
             made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
-    for name, text in lessons.lessons(folder).items():
+    for name, text in (lessons.lessons(folder) | chapters.chapter_pictures(steps)).items():
         made[folder / f"docs/learn/{name}.svg"] = text
     if (folder / "docs/story.md").exists():
         made |= jumps.story_pictures(folder, steps)

@@ -1,5 +1,7 @@
 """What the notebooks draw: bank maps against the emulator's counts, lines, spaces, scores, and pictures of nothing."""
 
+import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -16,13 +18,15 @@ from analysis.emulate.lines import Line, read_lines
 from analysis.emulate.pipeline import read_pipeline
 from analysis.emulate.ring import read_ring
 from analysis.files import root
+from analysis.ladder.claims import parse_claims
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load
 from analysis.machine_code.opcodes import KNOWN, MATRIX
 from analysis.machine_code.sass import Instruction
 from analysis.measure.stats import Interval, Round
-from analysis.publish import banks, overview, pictures, plot, predictions, space
+from analysis.publish import banks, chapters, drawing, overview, pictures, plot, predictions, space
 from analysis.publish.overview import HEADLINE, Speed, Step, read_steps
+from analysis.publish.predictions import Judged
 from analysis.publish.published import number_of, speeds
 from analysis.tests.support.kept import raws, write
 
@@ -331,3 +335,54 @@ def test_names_with_a_letter_do_not_lie_on_each_other() -> None:
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+# ---- pictures of chapters --------------------------------------------------------------------------------------------
+
+
+def words(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_every_chapter_with_versions_shows_a_picture() -> None:
+    chapters_of = {page.name: page.read_text(encoding="utf-8") for page in (root() / "docs/learn").glob("[1-8]-*.md")}
+    assert len(chapters_of) == 8 and all(re.search(r"!\[.+\]\(\S+\.svg\)", text) for text in chapters_of.values())
+    made = chapters.chapter_pictures(steps())
+    assert set(made) == {"small_steps", "mask", "diagonal", "outcomes"}
+    for name, svg in made.items():
+        assert any(f"]({name}.svg)" in text for text in chapters_of.values()) and words(svg)
+
+
+def test_a_mask_leaves_the_products_that_the_emulator_counts() -> None:
+    drawn = words(chapters.mask(steps_by_name()["v39"]))
+    assert "72 of 128 computed," in drawn and "16 of them masked" in drawn
+    chapter = (root() / "docs/learn/7-general-attention.md").read_text(encoding="utf-8")
+    counted = [int(count) for count in re.findall(r"of them mma +(\d+)", chapter)[:2]]
+    assert counted[1] * 128 == counted[0] * 72
+
+
+def test_a_warp_sees_no_key_behind_its_last_row() -> None:
+    for first in range(0, 256, 32):
+        whole, seen = chapters.keys_seen(first, 32, 64)
+        assert whole == sum(64 * block + 63 <= first for block in range(8))
+        assert seen == sum(64 * block <= first + 31 for block in range(8))
+
+
+def test_the_diagonal_is_shared_equally_once_rows_are_folded() -> None:
+    by_name = steps_by_name()
+    assert [sum(own) for own in chapters.shares(by_name["v47"], False)] == [4, 4, 6, 6]
+    assert [sum(own) for own in chapters.shares(by_name["v51"], True)] == [5, 5, 5, 5]
+    assert "(warp < 4 ? warp : cfg.n_warps + 3 - warp)" in by_name["v51"].version.source
+
+
+def test_outcomes_have_a_mark_in_the_colour_of_its_score() -> None:
+    claims = [Judged("v02", claim, measured) for claim, measured in zip(
+        parse_claims("speedup@4096=1.10..1.20 speedup@4096=1.10..1.20 speedup@512=1.1..1.2 speedup@4096=3.6..4.4"),
+        (1.15, 0.80, 1.15, 5.0), strict=True)]  # fmt: skip
+    svg = chapters.outcomes(claims)
+    marks = [svg.count(f'fill="{color}" fill-opacity="1"') for color in (drawing.GREEN, drawing.RED)]
+    assert marks == [1, 1] and "predicted 3.6 to 4.4 times, measured 5.0 →" in words(svg)
+
+
+def test_chapters_have_no_picture_of_what_is_not_recorded() -> None:
+    assert chapters.chapter_pictures([replace(steps_by_name()["v10"], speeds={}, gains={})]) == {}
