@@ -6,6 +6,7 @@
 A speed beside its parent's is that of the newest run that holds both, so that no two runs are compared.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,8 @@ def code_of(step: Step) -> tuple[str, list[str]]:
     """The language of the lines, and the lines: of the difference to the parent, or of the loop."""
     pieces = STEPS[step.name].pieces
     if step.parent is None or not pieces:
-        return "cpp", [line for line in part_of(step.version, KV_LOOP)[1] if line.strip() and not is_left_out(line)]
+        lines = part_of(step.version, KV_LOOP)[1]
+        return "cpp", [plain(line) for line in lines if line.strip() and not is_left_out(line)]
     lines = [line for line in source_diff(step.parent, step.version)[2:] if not is_left_out(line)]
     found: list[str] = []
     at = 0
@@ -127,8 +129,14 @@ def code_of(step: Step) -> tuple[str, list[str]]:
         at = begin + count
         piece = lines[begin:at]
         indent = min(len(line) - 1 - len(line[1:].lstrip()) for line in piece if line[1:].strip())
-        found += [(line[0] + line[1 + indent :]).rstrip() for line in piece]
+        found += [plain(line[0] + line[1 + indent :]).rstrip() for line in piece]
     return "diff", found
+
+
+def plain(line: str) -> str:
+    """A line as `make read` prints it: without the configuration, of which every version has one."""
+    line = re.sub(r"if constexpr \(cfg\.[^()]*\) ", "", line)
+    return re.sub(r"<cfg>|\bcfg\.|(?<=<)cfg, ", "", line)
 
 
 def is_left_out(line: str) -> bool:

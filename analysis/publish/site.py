@@ -213,7 +213,9 @@ def stage(folder: Path, out: Path) -> None:
     steps = importlib.import_module("analysis.publish.overview").read_steps(folder)
     read_linked = importlib.import_module("analysis.publish.linked_code").read_linked
     built = {step.name: found for step in steps if (found := read_linked(folder, step.version))}
-    made |= pages_of_versions.version_pages(folder, steps, built)
+    folded_body = importlib.import_module("analysis.ladder.folding").folded_body
+    bodies = {step.name: folded_body(step.version) for step in steps} if folder == root() else {}
+    made |= pages_of_versions.version_pages(folder, steps, built, bodies)
     of_versions = [*made]
     for page, place in site.pages.items():
         text = read_text(folder / page)

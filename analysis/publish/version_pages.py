@@ -3,6 +3,7 @@
     for name, text in version_pages(root(), steps).items(): ...     # "versions/v02.md": Markdown
 
 Everything comes from header blocks, sources, regs/, sass/ and logs/, so that the pages can be made without a GPU.
+The difference is that of the kernels as `make read` prints them.
 """
 
 import difflib
@@ -50,11 +51,18 @@ def below_header(source: str) -> tuple[int, list[str]]:
     return 1 + (header + end).count("\n"), body.splitlines()
 
 
-def side_by_side(parent: Version, version: Version) -> str:
+def difference(parent: Version, version: Version, bodies: Mapping[str, str]) -> list[Sides]:
+    """The groups of what `make read` prints of both; of the sources where `bodies` lacks one."""
+    if {parent.version, version.version} <= bodies.keys():
+        return sides(bodies[parent.version].splitlines(), bodies[version.version].splitlines())
+    (first, old), (first_new, new) = below_header(parent.source), below_header(version.source)
+    return sides(old, new, (first, first_new))
+
+
+def side_by_side(parent: str, version: str, groups: Iterable[Sides]) -> str:
     """The difference as an HTML table; a changed line is marked on its side."""
     rows = []
-    (first, old), (first_new, new) = below_header(parent.source), below_header(version.source)
-    for group in sides(old, new, (first, first_new)):
+    for group in groups:
         rows.append('<tr><td colspan="4">⋯</td></tr>')
         for a, left, b, right in group:
             same = a is not None and b is not None and left == right
@@ -63,12 +71,18 @@ def side_by_side(parent: Version, version: Version) -> str:
                 f"<tr><td>{a or ''}</td><td{gone}><code>{html.escape(left)}</code></td>"
                 f"<td>{b or ''}</td><td{come}><code>{html.escape(right)}</code></td></tr>"
             )
-    head = f'<tr><th colspan="2">{parent.version}</th><th colspan="2">{version.version}</th></tr>'
+    head = f'<tr><th colspan="2">{parent}</th><th colspan="2">{version}</th></tr>'
     return f'<div class="sides" tabindex="0"><table>{COLUMNS}{head}{"".join(rows)}</table></div>\n'
 
 
 def folded(title: str, body: str) -> str:
     return f"<details><summary>{html.escape(title)}</summary>\n\n{body}\n</details>\n"
+
+
+def kernel(step: Step, body: str) -> str:
+    """The kernel as its configuration leaves it, folded."""
+    title = f"The kernel as its configuration leaves it: {body.count(chr(10))} lines (make read VER={step.name})"
+    return folded(title, f"```{{code-block}} cuda\n:linenos:\n:force:\n\n{body}```\n") + "\n"
 
 
 def loop_listing(step: Step) -> str:
@@ -109,8 +123,9 @@ def page(
     claims: Sequence[Judged],
     lines: Sequence[Line],
     linked: Linked | None,
+    bodies: Mapping[str, str],
 ) -> str:
-    """The page of one version."""
+    """The page of one version; `bodies` are kernels as `make read` prints them."""
     step = steps[place]
     version, header = step.version, step.version.header
     beside = [f"[{one.name}]({one.name}.md)" for one in steps[max(0, place - 1) : place + 2] if one is not step]
@@ -139,12 +154,20 @@ def page(
     if lines:
         text += "## By line, on the emulator\n\n" + counted_table(lines, version.source.splitlines()).markdown() + "\n"
     if step.parent is not None:
-        text += f"## Beside {step.parent.version}\n\n" + side_by_side(step.parent, version) + "\n"
+        groups = difference(step.parent, version, bodies)
+        text += f"## Beside {step.parent.version}\n\n" + side_by_side(step.parent.version, step.name, groups) + "\n"
+    if step.name in bodies:
+        text += "## The kernel\n\n" + kernel(step, bodies[step.name])
     return text + machine_code(step, linked)
 
 
-def version_pages(folder: Path, steps: Sequence[Step], linked: Mapping[str, Linked] | None = None) -> dict[str, str]:
-    """Every page by its name; `linked` holds the versions that are built."""
+def version_pages(
+    folder: Path,
+    steps: Sequence[Step],
+    linked: Mapping[str, Linked] | None = None,
+    bodies: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Every page by its name; `linked` holds the versions that are built, `bodies` what `make read` prints."""
     claims, lines = judge(steps), read_lines(folder)
     return {
         f"versions/{step.name}.md": page(
@@ -154,6 +177,7 @@ def version_pages(folder: Path, steps: Sequence[Step], linked: Mapping[str, Link
             [one for one in claims if one.version == step.name],
             lines.get(step.name, []),
             (linked or {}).get(step.name),
+            bodies or {},
         )
         for place, step in enumerate(steps)
     }

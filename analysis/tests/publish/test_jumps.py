@@ -7,6 +7,7 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.files import root
+from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import source_diff
 from analysis.publish import cases, jumps, story
 from analysis.publish.overview import HEADLINE, Step, read_steps
@@ -31,9 +32,17 @@ def test_lines_shown_are_those_of_the_difference(name: str) -> None:
     language, lines = jumps.code_of(BY_NAME[name])
     parent = BY_NAME[name].parent
     assert language == "diff" and parent and 1 <= len(lines) <= 13
-    whole = {line[0] + line[1:].strip() for line in source_diff(parent, BY_NAME[name].version) if line}
+    whole = {jumps.plain(line[0] + line[1:].strip()) for line in source_diff(parent, BY_NAME[name].version) if line}
     assert {line[0] + line[1:].strip() for line in lines} <= whole
     assert any(line[0] in "+-" for line in lines)
+
+
+@pytest.mark.parametrize("name", ["v02", "v29", "v37"])
+def test_lines_are_those_that_make_read_prints(name: str) -> None:
+    _, lines = jumps.code_of(BY_NAME[name])
+    printed = {" ".join(line.split()) for line in folded_body(BY_NAME[name].version).splitlines()}
+    assert {" ".join(line[1:].split()) for line in lines if line[0] == "+"} <= printed
+    assert not any("cfg" in line for line in lines)
 
 
 def test_a_line_that_no_difference_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

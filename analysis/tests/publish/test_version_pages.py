@@ -5,9 +5,17 @@ import re
 from dataclasses import replace
 
 from analysis.files import root
+from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import changed_lines
 from analysis.publish.overview import read_steps
-from analysis.publish.version_pages import below_header, loop_listing, side_by_side, sides, version_pages
+from analysis.publish.version_pages import (
+    below_header,
+    difference,
+    loop_listing,
+    side_by_side,
+    sides,
+    version_pages,
+)
 
 STEPS = read_steps(root())
 PAGES = version_pages(root(), STEPS)
@@ -32,12 +40,22 @@ def test_the_difference_holds_what_changed() -> None:
     for name in ("v02", "v09", "v29"):
         step = BY_NAME[name]
         assert step.parent
-        table = side_by_side(step.parent, step.version)
+        table = side_by_side(step.parent.version, step.name, difference(step.parent, step.version, {}))
         marked = re.findall(r'class="(gone|come)"><code>(.*?)</code>', table)
         lines = {"gone": step.parent.source.splitlines(), "come": step.version.source.splitlines()}
         assert all(html.unescape(text) in lines[side] for side, text in marked)
         count = changed_lines(step.parent, step.version)
         assert len([text for _, text in marked if text.strip()]) >= 0.9 * count
+
+
+def test_a_page_shows_what_make_read_prints() -> None:
+    bodies = {name: folded_body(BY_NAME[name].version) for name in ("v01", "v02")}
+    page = version_pages(root(), [BY_NAME[name] for name in bodies], None, bodies)
+    beside = page["versions/v02.md"].partition("## Beside v01")[2].partition("##")[0]
+    assert "chunk ^= row % 8;" in beside and "static_assert" not in beside
+    assert "static_assert" in PAGES["versions/v02.md"]
+    assert all(f"\n{body}```\n" in page[f"versions/{name}.md"] for name, body in bodies.items())
+    assert "## The kernel" not in PAGES["versions/v02.md"]
 
 
 def test_every_version_has_a_page_that_leads_on() -> None:
