@@ -266,16 +266,47 @@ LONG = 14  # characters of a cell that gets a column of some width, on a phone t
 
 
 def to_markdown(page: Sequence[Section]) -> str:
-    """The page as Markdown. Bars are left out: their figures stand in the tables."""
+    """The page as Markdown: the first section open, what the others hold folded."""
     parts = [f"# {TITLE}\n"]
-    for section in page:
+    for index, section in enumerate(page):
         parts.append(f"## {section.title}\n\n{section.text}\n")
-        for block in section.blocks:
-            if isinstance(block, Picture):
-                parts.append(f"![{block.alt}](report/{block.name}.svg)\n")
-        tables = [block for block in section.blocks if isinstance(block, Table)]
-        parts += [table.markdown() for table in tables if table.rows] or ([f"{NOTHING}\n"] if tables else [])
+        seen, folded = _markdown_blocks(section, index > 0)
+        parts += seen
+        if folded:
+            parts += [
+                f'<details class="more"><summary>{_many(section, index > 0)}</summary>\n',
+                *folded,
+                "</details>\n",
+            ]
     return "\n".join(parts)
+
+
+def _markdown_blocks(section: Section, later: bool) -> tuple[list[str], list[str]]:
+    """What is seen at once, and what is folded."""
+    seen: list[str] = []
+    folded: list[str] = []
+    for block in section.blocks:
+        if isinstance(block, Picture):
+            text = f"![{block.alt}](report/{block.name}.svg)\n"
+        else:
+            text = block.markdown() if block.rows else ""
+        if text:
+            (folded if is_folded(block, later) else seen).append(text)
+    tables = [block for block in section.blocks if isinstance(block, Table)]
+    return (seen if any(table.rows for table in tables) or not tables else [*seen, f"{NOTHING}\n"]), folded
+
+
+def is_folded(block: Block, later: bool) -> bool:
+    """All of the sections after the first, and of the first the long charts, whose figures stand in its tables."""
+    return later or (isinstance(block, Picture) and block.name.startswith("speed-"))
+
+
+def _many(section: Section, later: bool) -> str:
+    """What is folded of a section: "2 charts, 1 table"."""
+    blocks = [block for block in section.blocks if is_folded(block, later)]
+    counts = (("chart", sum(isinstance(one, Picture) for one in blocks)),
+              ("table", sum(isinstance(one, Table) and bool(one.rows) for one in blocks)))  # fmt: skip
+    return ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts if count)
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------
@@ -311,6 +342,7 @@ td.long:nth-child(2) { min-width: 10rem; }
 thead th { position: sticky; top: 0; z-index: 1; background: var(--back); }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--back); } th:first-child { z-index: 2; }
 tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
+summary { cursor: pointer; padding: .25rem 0; color: var(--bar); }
 figure { margin: 1rem 0; } figcaption { font-weight: 600; } .scroll { overflow-x: auto; }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; min-width: 44rem; max-width: 60rem;
   color: var(--text); }
@@ -353,10 +385,13 @@ def _html_section(index: int, section: Section) -> str:
         f"<h2>{html.escape(section.title)}</h2>",
         f"<p>{html.escape(section.text)}</p>",
     ]
-    blocks = [text for block in section.blocks if (text := _html_block(block))]
+    blocks = [(is_folded(block, index > 0), text) for block in section.blocks if (text := _html_block(block))]
     if section.blocks and not blocks:
         parts.append(f"<p>{NOTHING}</p>")
-    return "\n".join([*parts, *blocks, "</section>"])
+    parts += [text for folded, text in blocks if not folded]
+    if more := [text for folded, text in blocks if folded]:
+        parts += [f'<details class="more"><summary>{_many(section, index > 0)}</summary>', *more, "</details>"]
+    return "\n".join([*parts, "</section>"])
 
 
 def _html_block(block: Block) -> str:

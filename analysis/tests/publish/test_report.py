@@ -74,6 +74,16 @@ def test_html_suits_phones_darkness_and_readers_without_pictures() -> None:
     assert report.NOTHING in text
 
 
+def test_the_answer_is_open_and_the_rest_is_folded() -> None:
+    page = [PAGE[0], Section("Third", "More.", PAGE[0].blocks), PAGE[1]]
+    for text, table in ((to_html(page), "<table>"), (to_markdown(page), "| name")):
+        opened, folded = text.split('<details class="more"><summary>1 chart, 1 table</summary>')
+        assert opened.count(table) == folded.count(table) == 1 and "</details>" in folded
+        assert folded.index("</details>") < folded.index("Second") < folded.index(report.NOTHING)
+    long = Picture("speed-h200", "Long", "bars", pictures.bars(BARS, "unit", 1.0, "goal"))
+    assert "<summary>1 chart</summary>" in to_html([Section("First", "Text.", [PAGE[0].blocks[0], long])])
+
+
 def test_columns_of_numbers_are_aligned_right_with_their_heads() -> None:
     rows = [("v01", "1.102 ± 0.005", "367.1 (1.239)", "5 %", "12 HMMA"), ("v02", "–", "286.6", "41/39", "3")]
     text = to_html([Section("One", "Text.", [Table(("version", "ratio", "speed", "share", "mixed"), rows)])])

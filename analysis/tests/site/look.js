@@ -2,6 +2,7 @@
 // Returns a list of sentences. `least` is the contrast ratio that text needs, `smallest` its size in px.
 ({ least, smallest }) => {
   const found = new Set();
+  for (const one of document.querySelectorAll("details.more")) one.open = true;
   const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const known = new Map();
   const rgba = (color) => {
