@@ -70,6 +70,8 @@ check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 check-long: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
 check-long check-anywhere: lib libcuda | $(WHEEL)
 check-long check-anywhere check-mutants mutate: | $(READY)
+# WebAssembly is compared with the native emulator where its compiler is installed: it takes 100 MB.
+check check-anywhere: $(if $(wildcard $(SITE)/site.installed),wasm)
 ifeq ($(VER),)
 check: libcuda | $(WHEEL)
 check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
@@ -101,8 +103,7 @@ check-mutants: $(MUTATED) | $(MUTATORS)  ##+ does a test fail for 95 % of small 
 	$(PY) -m analysis mutate --exit-code
 check-site: site report wasm lib  ##+ the pages in browsers, at two widths, light and dark: build/screens/; WebAssembly
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
-		$(PY) -m pytest -rs -n 2 -m site analysis/tests/site harness/tests/test_wasm.py \
-		python/tests/test_wheel_hosts.py
+		$(PY) -m pytest -rs -n 2 analysis/tests/site harness/tests/test_wasm.py python/tests/test_wheel_hosts.py
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
 FRAMEWORK_TESTS := $(wildcard $(patsubst %,python/tests/test_%.py,torch jax transformers framework*))
