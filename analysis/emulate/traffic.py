@@ -12,7 +12,7 @@ import json
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root, write_if_changed
 from analysis.ladder.config import KernelConfig
-from analysis.ladder.headers import Version, load_all, load_chosen
+from analysis.ladder.headers import Version, load_all, load_beside, load_chosen
 from analysis.machine_code.subjects import Subject, resolve
 from analysis.machine_code.traffic import COLUMNS, HEADS, SEQ, TRAFFIC, Traffic, read_traffic, traffic_path
 from analysis.measure import executables
@@ -67,10 +67,13 @@ def add_traffic_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_traffic(args: argparse.Namespace) -> int:
-    recorded = read_traffic(root())
-    fresh = {name: emulate(version) for name, version in load_chosen(root(), args.version).items()}
+    recorded, beside = read_traffic(root()), load_beside(root())
+    chosen = load_chosen(root(), args.version)
+    if not args.version:
+        chosen |= {name: version for name, version in beside.items() if name in recorded}
+    fresh = {name: emulate(version) for name, version in chosen.items()}
     if args.write:
-        there = load_all(root())
+        there = load_all(root()) | beside
         kept = {name: line for name, line in recorded.items() if name in there}
         write_if_changed(traffic_path(root()), to_csv(list((kept | fresh).values())))
     else:
