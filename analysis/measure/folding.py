@@ -6,8 +6,9 @@
 
 A header line is {"header": ID, "same": {field: value}}; one of them also has {"columns": [field, …]}, the fields that
 differ. A record line is {"of": [ID, …], "values": [value of each column, …]}. Fields are named with the object that
-they lie in: "timing.samples_ns". A line of another form is a whole record: executables write those. IDs are hashes of
-what a header says, so files can be joined with cat, and a header that was cut out is noticed.
+they lie in: "timing.samples_ns"; values of a column "timing.sm_clock_hz*100000" are in that unit. A line of another
+form is a whole record: executables write those. IDs are hashes of what a header says, so files can be joined with cat,
+and a header that was cut out is noticed.
 """
 
 import hashlib
@@ -27,19 +28,21 @@ _VERDICT = ("check.rows", "check.mismatches", "check.lse_max_error", "check.lse_
             "timing.converged", "timing.kept_every", "check", "timing", "energy", "derived", "counters")  # fmt: skip
 _GROUPS = (_RUN, _KERNEL, ("argv",), ("problem",), _VERDICT)
 _APART = ("check", "timing", "energy", "derived", "run")  # objects of which every field is one of its own
+_UNITS = {"timing.samples_ns": 32, "timing.sm_clock_hz": 100_000}  # lists that are written so where all are multiples
 
 
 def fold(raws: Iterable[dict[str, Any]], known: Headers) -> list[dict[str, Any]]:
     """The lines of these records, each behind the headers that it names and `known` lacks; those are added to it.
 
-    A record that the form cannot hold stays whole: one with a dot in a field's name, or with names of this form.
+    A record that the form cannot hold stays whole: one with a dot or a star in a field's name, or with this form's
+    names.
     """
     lines: list[dict[str, Any]] = []
     for raw in raws:
         if not _fits(raw):
             lines.append(raw)
             continue
-        fields = _fields(raw)
+        fields = dict(_in_units(name, value) for name, value in _fields(raw).items())
         shares = [{name: fields.pop(name) for name in group if name in fields} for group in _GROUPS]
         headers = [_header({"same": share}, known) for share in shares[:-1] if share]
         headers.append(_header({"same": shares[-1], "columns": list(fields)}, known))
@@ -70,7 +73,24 @@ def unfold(line: Any, known: Headers, where: str) -> Any:
     columns = [column for each in names for column in known[each].get("columns", [])]
     if len(columns) != len(values):
         raise AnalysisError(f"{where}: {len(values)} values, but the headers name {len(columns)} columns")
-    return _record(fields | dict(zip(columns, values, strict=True)), where)
+    columns_of = [_in_ones(*each, where) for each in zip(columns, values, strict=True)]
+    return _record(fields | dict(columns_of), where)
+
+
+def _in_units(name: str, value: Any) -> tuple[str, Any]:
+    unit = _UNITS.get(name)
+    if not unit or not isinstance(value, list) or not all(type(each) is int and each % unit == 0 for each in value):
+        return name, value
+    return f"{name}*{unit}", [each // unit for each in value]
+
+
+def _in_ones(column: str, value: Any, where: str) -> tuple[str, Any]:
+    name, star, unit = column.partition("*")
+    if not star or name not in _UNITS:
+        return column, value
+    if not unit.isdecimal() or not isinstance(value, list) or not all(type(each) is int for each in value):
+        raise AnalysisError(f"{where}: {column} needs a list of whole numbers")
+    return name, [each * int(unit) for each in value]
 
 
 def _are_texts(value: Any) -> bool:
@@ -86,7 +106,7 @@ def _header(body: dict[str, Any], known: Headers) -> dict[str, Any]:
 
 def _fits(raw: dict[str, Any]) -> bool:
     inner = (name for apart in _APART if isinstance(raw.get(apart), dict) for name in raw[apart])
-    return not {"header", "of"} & raw.keys() and not any("." in name for name in (*raw, *inner))
+    return not {"header", "of"} & raw.keys() and not any({".", "*"} & set(name) for name in (*raw, *inner))
 
 
 def _fields(raw: dict[str, Any]) -> dict[str, Any]:

@@ -349,6 +349,14 @@ def test_a_single_round_keeps_more_samples(fake: FakeBin, tmp_path: Path) -> Non
         assert len(records.read(tmp_path / "out.jsonl").records[-1].samples_ns) == most
 
 
+def test_records_hold_no_digits_that_no_clock_has() -> None:
+    timing = {"samples_ns": [64000.0029, 31999.998], "sm_clock_hz": [1_654_349_999, 1_654_350_001], "noise": 0.0012345}
+    kept = bench.kept({"timing": timing | {"median": 47999.5, "min": 31999.998}}, 16)["timing"]
+    assert kept["samples_ns"] == [64000, 32000] and kept["sm_clock_hz"] == [1_654_300_000, 1_654_400_000]
+    assert (kept["median"], kept["min"], kept["noise"]) == (48000, 32000, 0.0012345) and "q1" not in kept
+    assert bench.kept({"timing": {"samples_ns": [1.6]}}, 16)["timing"] == {"samples_ns": [2]}
+
+
 def test_records_hold_no_folder_of_the_machine(tmp_path: Path) -> None:
     assert bench.kept({"argv": [str(tmp_path / "bin/v07"), "--seq", "512"]}, 16)["argv"][0] == "bin/v07"
     assert bench.kept({"peer": "fa2"}, 16) == {"peer": "fa2"}

@@ -14,7 +14,9 @@ from analysis.measure import records
 from analysis.measure.folding import Headers, fold, unfold
 from analysis.tests.measure.test_records import raw
 
-SPECIAL = "schema version argv problem check timing run energy of header same a.b run.id"
+SPECIAL = (
+    "schema version argv problem check timing run energy of header same a.b run.id samples_ns sm_clock_hz samples_ns*32"
+)
 NAMES = st.sampled_from(SPECIAL.split()) | st.text(max_size=3)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
@@ -43,6 +45,24 @@ def test_what_is_the_same_stands_once() -> None:
     text = json.dumps(lines)
     assert text.count("NVIDIA H200") == 1 and text.count("samples_ns") == 1 and there_and_back(raws) == raws
     assert fold([raws[0]], known) == [line for line in lines if "of" in line][:1], "no header is written again"
+
+
+@pytest.mark.parametrize(
+    ("times", "clocks", "columns", "written"),
+    [
+        ([64, 320], [1_700_000_000, 0], ["samples_ns*32", "sm_clock_hz*100000"], [[2, 10], [17000, 0]]),
+        ([64, 321], [], ["samples_ns", "sm_clock_hz*100000"], [[64, 321], []]),
+        ([64.0, 32.0], [1_700_050_000], ["samples_ns", "sm_clock_hz"], [[64.0, 32.0], [1_700_050_000]]),
+        ([True], None, ["samples_ns"], [[True]]),
+    ],
+)
+def test_multiples_of_a_unit_are_written_in_it(times: Any, clocks: Any, columns: list[str], written: list[Any]) -> None:
+    one = raw(timing={"samples_ns": times} | ({} if clocks is None else {"sm_clock_hz": clocks}))
+    *headers, record = fold([one], {})
+    named = headers[-1]["columns"]
+    values = dict(zip(named, record["values"], strict=True))
+    assert [values[f"timing.{name}"] for name in columns] == written
+    assert json.dumps(there_and_back([one]), sort_keys=True) == json.dumps([one], sort_keys=True)
 
 
 def test_names_grow_where_another_header_has_them() -> None:
@@ -79,6 +99,16 @@ def good() -> list[dict[str, Any]]:
         (
             lambda lines: [{"header": "a", "same": {"run": 1, "run.id": 2}}, {"of": ["a"], "values": []}],
             "f:2: run.id cannot be a field of run",
+        ),
+        *(
+            (
+                lambda _, unit=unit, value=value: [
+                    {"header": "a", "same": {}, "columns": [f"timing.samples_ns*{unit}"]},
+                    {"of": ["a"], "values": [value]},
+                ],
+                rf"f:2: timing.samples_ns\*{unit} needs a list of whole numbers",
+            )
+            for unit, value in (("x", [1]), ("32", 1), ("32", [1.5]))
         ),
     ],
 )
