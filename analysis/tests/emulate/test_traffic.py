@@ -11,7 +11,7 @@ from analysis.emulate import traffic
 from analysis.emulate.traffic import traffic_of
 from analysis.files import root
 from analysis.ladder.headers import Version
-from analysis.machine_code.traffic import Traffic
+from analysis.machine_code.traffic import Traffic, read_traffic
 
 
 def test_traffic_of_a_record() -> None:
@@ -33,8 +33,8 @@ def test_rows_of_other_ladders_stay_and_those_of_no_kernel_go(tmp_path: Path, mo
     monkeypatch.setattr(traffic, "root", lambda: tmp_path)
     monkeypatch.setattr(traffic, "emulate", emulated)
     assert main(["traffic", "--version", "v01", "--write"]) == 0
-    read = {name: line.executed for name, line in traffic.read_traffic(tmp_path).items()}
+    read = {name: line.executed for name, line in read_traffic(tmp_path).items()}
     assert read == {"f01": 1, "v01": 2}
     assert main(["traffic", "--write"]) == 0
-    read = {name: line.executed for name, line in traffic.read_traffic(tmp_path).items()}
+    read = {name: line.executed for name, line in read_traffic(tmp_path).items()}
     assert read["f01"] == read["v52"] == 2 and not {"f02", "v99"} & read.keys()
