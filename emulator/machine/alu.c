@@ -352,16 +352,11 @@ typedef struct sum_with_carry {
     bool carry;
 } sum_with_carry;
 
-/* x + y + carry or x - y - borrow, of `bits` bits. */
+/* x + y + carry, of `bits` bits. */
 static sum_with_carry add_carry(uint64_t x, uint64_t y, bool carry, int bits) {
     uint64_t sum = x + y, whole = sum + carry;
     if (bits == 64) return (sum_with_carry){whole, sum < x || whole < sum};
     return (sum_with_carry){whole & ((1ull << bits) - 1), whole >> bits & 1};
-}
-
-static sum_with_carry sub_borrow(uint64_t x, uint64_t y, bool borrow, int bits) {
-    uint64_t mask = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
-    return (sum_with_carry){(x - y - borrow) & mask, x < y || (x == y && borrow)};
 }
 
 static uint64_t half_of_product(uint64_t x, uint64_t y, bool high, bool is_signed, int bits) {
@@ -375,21 +370,23 @@ static uint64_t lane_value(const warp *w, unsigned slot, int bits, int lane) {
     return bits == 64 ? slot64(w, slot)[lane] : slot32(w, slot)[lane] & (bits == 16 ? 0xffffu : 0xffffffffu);
 }
 
+/* A subtraction adds the complement of y, as devices do: its carry is 1 where it borrows nothing, also for an addc. */
 void emu_exec_carry(warp *w, const op *o, uint32_t mask) {
     int bits = 8 * o->bytes;
     uint64_t keep = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
-    uint32_t carries = o->p[2] == NO_PREDICATE ? 0 : w->predicates[o->p[2]], result = 0;
+    const bool sub = o->detail == CARRY_SUB;
+    uint32_t carries = o->p[2] == NO_PREDICATE ? -(uint32_t)sub : w->predicates[o->p[2]], result = 0;
     for (int lane = 0; lane < LANES; lane++) {
         if (!(mask >> lane & 1)) continue;
-        bool carry = carries >> lane & 1, sub = o->detail == CARRY_SUB;
+        const bool carry = carries >> lane & 1;
         uint64_t x = lane_value(w, o->r[1], bits, lane), y = lane_value(w, o->r[2], bits, lane);
         if (o->sources == 3) {
             x = half_of_product(x, y, o->detail == CARRY_MAD_HI, o->flags & FLAG_SIGNED, bits) & keep;
             y = lane_value(w, o->r[3], bits, lane);
         }
-        sum_with_carry sum = sub ? sub_borrow(x, y, carry, bits) : add_carry(x, y, carry, bits);
+        sum_with_carry sum = add_carry(x, sub ? ~y & keep : y, carry, bits);
         if (o->immediate)
-            sum.value = clamped_s32(sub ? (int64_t)S32(x) - S32(y) - carry : (int64_t)S32(x) + S32(y) + carry);
+            sum.value = clamped_s32(sub ? (int64_t)S32(x) - S32(y) - !carry : (int64_t)S32(x) + S32(y) + carry);
         if (bits == 64)
             slot64(w, o->r[0])[lane] = sum.value;
         else
