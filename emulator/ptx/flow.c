@@ -11,8 +11,8 @@
 #include <string.h>
 
 static bool ends_block(const op *o) {
-    bool ends = o->kind == OP_EXIT || o->kind == OP_RETURN;
-    return o->kind == OP_BRANCH || (ends && o->guard == NO_PREDICATE) || o->kind == OP_TRAP;
+    bool ends = o->kind == OP_EXIT || o->kind == OP_RETURN || o->kind == OP_TRAP;
+    return o->kind == OP_BRANCH || (ends && o->guard == NO_PREDICATE);
 }
 
 static void find_blocks(flow *f) {

@@ -56,6 +56,13 @@ def half(values: Array) -> Array:
 
 RIGHT = [
     Right(
+        "a trap that no lane takes, in a loop",
+        START + "mov.u32 %n, 0;\nmov.u32 %x, 0;\nagain:\nadd.u32 %n, %n, 1;\nsetp.gt.u32 %p, %n, 4;\n@%p bra end;\n"
+        "setp.eq.u32 %q, %n, 9;\n@%q trap;\nmul.lo.u32 %y, %n, 2;\nmul.lo.u32 %r, %t, 5;\nadd.u32 %y, %y, %r;\n"
+        "add.u32 %x, %x, %y;\nbra again;\nend:\nst.global.u32 [%own], %x;",
+        20 + 20 * LANES,
+    ),
+    Right(
         "ballot by halves",
         HALVES
         + "and.b32 %x, %t, 1;\nsetp.ne.u32 %q, %x, 0;\nvote.sync.ballot.b32 %x, %q, %m;\nst.global.u32 [%own], %x;",
