@@ -121,7 +121,7 @@ typedef struct emu_launch {
     bool wgmma_wait_per_warp; /* a wgmma.wait_group says nothing of the other three warps' reads of shared memory */
     bool fence_behind_reads;  /* a bulk copy needs a fence.proxy.async behind ordinary reads of what it writes, too */
     uint64_t race_memory;     /* bytes that the search for races in global memory may take; 0 for 1 GiB */
-    int threads;              /* of the host; 0 for one per core; at most one runs a grid whose CTAs tell each other */
+    int threads;              /* of the host; 0 for one per core; one where CTAs tell each other more than tickets */
     uint64_t step_limit;      /* warp instructions of one CTA; 0 for the default of 4e9 */
     bool first_finding_only;  /* a finding ends the run, like a fault */
     const char *ignore;       /* findings not to report: "race@12,misaligned", CLASS or CLASS@LINE; NULL for none */

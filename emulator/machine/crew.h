@@ -18,12 +18,21 @@ typedef struct crew {
     explorer *explorer;   /* NULL for a run in one order */
     bool is_explicit;     /* the launch or the entry names clusters */
     bool polls, in_turns; /* the program polls memory; its CTAs tell each other, and run in turns */
+    bool only_draws;      /* by tickets alone, behind which nothing is ordered */
+    struct ahead *ahead;  /* then, on more than one thread of the host */
 } crew;
+
+/* Rounds in which whatever can run polls, and no store changes memory. */
+typedef struct quiet {
+    uint64_t changes, begin, checked; /* changes of memory before, and warp instructions */
+} quiet;
 
 typedef struct worker {
     crew *crew;
     cluster cluster;
     bool runs;          /* a cluster that is resident, where clusters run in turns */
+    bool drew;          /* a ticket, in its last turn */
+    quiet before;       /* its last turn that has begun */
     uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can continue */
 } worker;
 

@@ -1,5 +1,6 @@
-/* launch.c - launches: CTAs over host threads, or in turns on one where they tell each other. */
+/* launch.c - launches: CTAs over host threads, or in turns where they tell each other. */
 #include "../ptx/errors.h"
+#include "ahead.h"
 #include "calls.h"
 #include "crew.h"
 #include "explore.h"
@@ -287,6 +288,16 @@ static void start_cluster(cluster *c, uint64_t index) {
 
 /* ---- threads of the host ---- */
 
+static uint64_t smaller_of(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* As many as the launch asks for, or the host has. */
+static long host_threads(const emu_launch *l) {
+    const long wanted = l->threads > 0 ? l->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    return l->trace.file || l->trace.events || wanted < 1 ? 1 : wanted;
+}
+
 static void keep_output(crew *c, machine *m) {
     if (!m->output_length || !c->outputs) return;
     char *text = malloc(m->output_length + 1);
@@ -295,11 +306,6 @@ static void keep_output(crew *c, machine *m) {
     text[m->output_length] = 0;
     c->outputs[m->cta_index] = text; /* each CTA has its own place */
 }
-
-/* Rounds in which whatever can run polls, and no store changes memory. */
-typedef struct quiet {
-    uint64_t changes, begin, checked; /* changes of memory before, and warp instructions */
-} quiet;
 
 /* Whether they last for too long: their loops change nothing at all, or only registers, such as a number of polls after
  * which a loop ends. */
@@ -414,7 +420,7 @@ typedef struct grid_turns {
 
 enum {
     SEEDED_CTAS = 8, /* resident ones between which a seed switches, while they can continue */
-    DRAWING_CTAS = 2 /* those that draw tickets in turn: what two of them do one CTA need not do alone */
+    DRAWING_CTAS = 8 /* those that draw tickets in turn, each on a thread of the host if there are as many */
 };
 
 static bool has_polled(const grid_turns *g, const worker *each) {
@@ -442,7 +448,7 @@ static worker *choose_drawing(const grid_turns *g) {
     int drawing = 0;
     for (int k = g->used; k >= 1; k--) {
         worker *each = &g->workers[(g->last + k) % g->used];
-        if (!each->runs || !each->cluster.drew) continue;
+        if (!each->runs || !each->drew) continue;
         next = each;
         drawing++;
     }
@@ -489,11 +495,21 @@ static bool ends_in_livelock(grid_turns *g, quiet *q) {
     return ends;
 }
 
+static void begin_turn(worker *self) {
+    self->before = progress_of(&self->cluster);
+    self->cluster.drew = false;
+    self->cluster.draws_apart = true;
+}
+
 static bool run_in_turns(crew *c, worker *workers, int capacity) {
     grid_turns g = {
         .crew = c, .workers = workers, .capacity = capacity, .last = -1, .random = emu_mix(c->launch->schedule)};
     quiet q = {.changes = UINT64_MAX};
     bool complete = true, faulted = false;
+    if (c->only_draws) {
+        const uint64_t threads = smaller_of((uint64_t)host_threads(c->launch), DRAWING_CTAS);
+        complete = (c->ahead = emu_ahead_new(threads > 1 ? (int)threads : 0, emu_run_turn)) != NULL;
+    }
     while (complete && !faulted && (g.running || c->next_cluster < c->cluster_total)) {
         worker *self = choose_cta(&g, &complete);
         if (!complete) break;
@@ -502,22 +518,27 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
             faulted = ends_in_livelock(&g, &q);
             continue;
         }
-        const quiet before = progress_of(&self->cluster);
-        self->cluster.drew = false;
-        self->cluster.draws_apart = true;
-        const cta_turn turn = emu_run_turn(&self->cluster, true);
+        const bool begun = c->ahead && self->drew;
+        if (!begun) begin_turn(self);
+        const cta_turn turn = c->ahead ? emu_ahead_turn(c->ahead, &self->cluster) : emu_run_turn(&self->cluster, true);
         const quiet after = progress_of(&self->cluster);
         g.last = (int)(self - workers);
-        g.changes += after.changes - before.changes + (turn == TURN_ENDED);
-        g.steps += after.begin - before.begin;
+        g.changes += after.changes - self->before.changes + (turn == TURN_ENDED);
+        g.steps += after.begin - self->before.begin;
         self->polled_at = turn == TURN_POLLS ? g.changes + 1 : 0;
+        self->drew = turn == TURN_PAUSED && self->cluster.drew;
+        if (c->ahead && self->drew) {
+            begin_turn(self);
+            emu_ahead_begin(c->ahead, &self->cluster);
+        }
         if (turn != TURN_ENDED) continue;
-        self->runs = self->cluster.drew = false;
+        self->runs = false;
         g.running--;
         end_cluster(c, &self->cluster);
         faulted = has_faulted(&self->cluster);
         complete = !is_out_of_memory(&self->cluster);
     }
+    emu_ahead_free(c->ahead);
     if (faulted) atomic_store(&c->first_fault, c->cluster_total - 1); /* what the others found counts too */
     return complete;
 }
@@ -620,10 +641,6 @@ static bool check_launch(const emu_module *module, const emu_launch *l, emu_erro
 enum { MAX_THREADS = 256 };
 #define MAX_STATE_BYTES (4ull << 30) /* of the CTAs at work together */
 
-static uint64_t smaller_of(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
 /* What a CTA at work needs, at most: local memory takes only what was touched. */
 static uint64_t state_bytes(const emu_launch *l, const entry *code) {
     uint64_t threads = ((uint64_t)l->block[0] * l->block[1] * l->block[2] + LANES - 1) / LANES * LANES;
@@ -639,11 +656,9 @@ static uint64_t state_bytes(const emu_launch *l, const entry *code) {
 /* Threads of the host: each runs a cluster at a time. */
 static int worker_count(const crew *c) {
     const emu_launch *l = c->launch;
-    long wanted = l->threads > 0 ? l->threads : sysconf(_SC_NPROCESSORS_ONLN);
-    if (l->trace.file || l->trace.events || wanted < 1) wanted = 1;
     const uint64_t state = state_bytes(l, c->code) * (c->cta_total / c->cluster_total);
     uint64_t most = smaller_of(MAX_STATE_BYTES / state + 1, smaller_of(c->cluster_total, MAX_THREADS));
-    return (int)smaller_of((uint64_t)wanted, most);
+    return (int)smaller_of((uint64_t)host_threads(l), most);
 }
 
 /* Clusters that are resident together, on as many multiprocessors as an A100 has, of which a program cannot have more
@@ -683,6 +698,23 @@ static void find_communication(crew *c) {
                        (o->detail & BULK_TENSOR || !commutes(o->target));
         c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(o);
     }
+}
+
+/* Whether CTAs tell each other nothing but tickets: relaxed atomics in global memory, which order nothing. What one of
+ * them does between two atomics is then its own affair, in any order, and stores between them are as in a program
+ * without tickets. */
+static bool only_draws(const entry *code, const emu_launch *l) {
+    if (l->schedule || l->first_finding_only) return false;
+    for (size_t i = 0; i < code->op_count; i++) {
+        const op *o = &code->ops[i];
+        const bool wide = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
+        if (o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE)) return false;
+        if (o->kind == OP_BULK && o->detail & BULK_STORE && o->detail & BULK_REDUCES) return false;
+        if (o->kind == OP_FENCE && !(o->order & ORDER_CTA)) return false;
+        if (wide && (o->kind == OP_LOAD || o->kind == OP_STORE) && (o->asks || o->order)) return false;
+        if (wide && o->kind == OP_ATOMIC && o->order & (ORDER_ACQUIRE | ORDER_RELEASE | ORDER_CTA)) return false;
+    }
+    return true;
 }
 
 static bool prepare_device(emu_device *device, const emu_module *module, const entry *code, bool checks) {
@@ -745,6 +777,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
     find_communication(&c);
+    c.only_draws = c.in_turns && !explorer && only_draws(code, launch);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
     if (c.explorer && (uint64_t)count < c.cluster_total)
         return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",
@@ -752,7 +785,8 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
                EMU_REFUSED;
     worker *workers = calloc((size_t)count, sizeof *workers);
     bool complete = workers && prepare_device(device, module, code, launch->checks);
-    if (complete && launch->checks) complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns);
+    if (complete && launch->checks)
+        complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns && !c.only_draws);
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete)
         complete = c.explorer   ? run_explored(&c, workers, count)

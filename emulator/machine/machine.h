@@ -327,6 +327,14 @@ typedef struct op_counts {
     uint64_t executed, lanes, wavefronts, ideal, sectors, requests, bytes;
 } op_counts;
 
+typedef enum cta_turn {
+    TURN_ENDED,  /* the CTA, or at fault: machine.faulted */
+    TURN_PAUSED, /* it could continue */
+    TURN_HELD,   /* its warps wait for turns, or for those that do */
+    TURN_WAITS,  /* for other CTAs of the cluster */
+    TURN_POLLS   /* whatever could run polls memory, in vain until another CTA changes it */
+} cta_turn;
+
 /* CTAs that are at work together, of which each can touch the shared memory of all; one CTA where a launch has no
  * clusters. */
 typedef struct cluster {
@@ -344,6 +352,11 @@ typedef struct cluster {
     bool draws_apart; /* others have a turn behind each ticket: see launch.c */
     bool drew;        /* a ticket, in the turn at work */
     uint32_t draws;
+    struct ahead *ahead; /* its threads; NULL where the turns run one after the other. See ahead.h */
+    struct cluster *next_ahead;
+    enum { AHEAD_NOT, AHEAD_BEGINS, AHEAD_RUNS, AHEAD_DONE } ahead_state;
+    cta_turn turn_ahead;
+    bool has_turn;
     struct race_table *races; /* see check/global.c; NULL without checks */
 } cluster;
 
@@ -477,13 +490,6 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget);
 bool emu_step_registers(const machine *m, warp *w);
 
 /* order.c: who runs next. */
-typedef enum cta_turn {
-    TURN_ENDED,  /* the CTA, or at fault: machine.faulted */
-    TURN_PAUSED, /* it could continue */
-    TURN_HELD,   /* its warps wait for turns, or for those that do */
-    TURN_WAITS,  /* for other CTAs of the cluster */
-    TURN_POLLS   /* whatever could run polls memory, in vain until another CTA changes it */
-} cta_turn;
 /* Warps of a cluster run until one of these is the case; may_pause: let other clusters run between. */
 cta_turn emu_run_turn(cluster *c, bool may_pause);
 /* Whether whatever can run in these CTAs runs in loops that change nothing. */

@@ -3,6 +3,7 @@
  * A device address is (buffer number << 36) + BUFFER_START + offset; number 0 holds the variables of the module. Bounds
  * and alignment are always checked: a load from a bad address gives zeros, a store to one is dropped.
  */
+#include "ahead.h"
 #include "checks.h"
 #include "lane_loop.h"
 
@@ -526,6 +527,10 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     bool any_changed = false;
     if (m->explores && is_held(m, w, o, mask)) return;
+    if (m->cluster->ahead && o->space != SPACE_SHARED && !emu_ahead_waits(m->cluster)) {
+        m->faulted = true; /* as another CTA is */
+        return;
+    }
     resolve(m, w, o, o->dests, mask, "updates", &a);
     const uint16_t *values = o->r + o->dests + 1;
     for (int i = 0; i < LANES; i++) {

@@ -7,6 +7,7 @@
 
 typedef int pthread_t;
 typedef int pthread_mutex_t;
+typedef int pthread_cond_t;
 
 static inline int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes) {
     (void)attributes;
@@ -23,6 +24,23 @@ static inline int pthread_mutex_lock(pthread_mutex_t *mutex) {
 }
 static inline int pthread_mutex_unlock(pthread_mutex_t *mutex) {
     (void)mutex;
+    return 0;
+}
+static inline int pthread_cond_init(pthread_cond_t *condition, const void *attributes) {
+    (void)attributes;
+    *condition = 0;
+    return 0;
+}
+static inline int pthread_cond_destroy(pthread_cond_t *condition) {
+    (void)condition;
+    return 0;
+}
+static inline int pthread_cond_broadcast(pthread_cond_t *condition) {
+    (void)condition;
+    return 0;
+}
+static inline int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
+    (void)condition, (void)mutex;
     return 0;
 }
 static inline int pthread_create(pthread_t *thread, const void *attributes, void *(*body)(void *), void *argument) {

@@ -1,0 +1,27 @@
+/* ahead.h - CTAs that draw tickets, and tell each other nothing else, on all threads of the host.
+ *
+ * launch.c gives them turns, each up to a ticket. Between two tickets a cluster touches nothing that another one could
+ * see without a race. So it runs ahead of its turn on a thread of the host as far as its next atomic, where it waits
+ * for the turn: tickets are drawn in the order that one thread gives, and all that is found is the same.
+ */
+#ifndef FL_EMU_AHEAD_H
+#define FL_EMU_AHEAD_H
+
+#include "machine.h"
+
+/* What runs a turn: emu_run_turn(). */
+typedef cta_turn run_turn(cluster *c, bool may_pause);
+
+/* threads: to run ahead on; with none, or where none can be started, each turn runs when it has come, and the results
+ * are the same. NULL when out of memory. */
+struct ahead *emu_ahead_new(int threads, run_turn *run);
+/* Lets a cluster begin its next turn. */
+void emu_ahead_begin(struct ahead *a, cluster *c);
+/* Its turn has come: runs it, or what is left of it. */
+cta_turn emu_ahead_turn(struct ahead *a, cluster *c);
+/* An atomic of a cluster waits for the turn; false where the launch has ended at a fault, and it shall stop. */
+bool emu_ahead_waits(cluster *c);
+/* Each cluster that has begun comes to its next atomic or to its end. May be called with NULL. */
+void emu_ahead_free(struct ahead *a);
+
+#endif

@@ -1,0 +1,99 @@
+"""CTAs that draw tickets work on all threads of the host, and what is printed is the same on any number of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.emulation import entry, ptxrun
+
+CTAS = 20
+# Lane 0 draws; all lanes of two warps work, and store which CTA had the ticket; ticket %stop ends the program.
+BODY = """.shared .align 4 .b32 ticket;
+.reg .u64 %o, %c, %a;
+.reg .u32 %t, %n, %x, %s, %i, %stop, %none;
+.reg .pred %first, %q, %z;
+ld.param.u64 %o, [out];
+ld.param.u64 %c, [counter];
+ld.param.u32 %n, [total];
+ld.param.u32 %stop, [stop];
+mov.u32 %x, %tid.x;
+setp.eq.u32 %first, %x, 0;
+again:
+@!%first bra meet;
+DRAW
+st.shared.u32 [ticket], %t;
+meet:
+bar.sync 0;
+ld.shared.u32 %t, [ticket];
+bar.sync 0;
+setp.ge.u32 %q, %t, %n;
+@%q ret;
+setp.eq.u32 %z, %t, %stop;
+@%z trap;
+mov.u32 %i, 0;
+work:
+add.u32 %i, %i, 1;
+setp.lt.u32 %q, %i, 100;
+@%q bra work;
+mad.lo.u32 %i, %t, 64, %x;
+mad.wide.u32 %a, %i, 4, %o;
+mov.u32 %s, %ctaid.x;
+STORE
+bra again;"""
+PARAMS = ".param .u64 out, .param .u64 counter, .param .u32 total, .param .u32 stop"
+DRAW, STORE = "atom.global.add.u32 %t, [%c], 1;", "st.global.u32 [%a], %s;"
+NEIGHBOUR = STORE + "\nst.global.u32 [%o], %s;"  # all store to the first word, too
+FENCED = "fence.acq_rel.gpu;\n" + DRAW
+NEVER = 99
+
+
+def printed(tmp_path: Path, threads: int, draw: str = DRAW, store: str = STORE, stop: int = NEVER) -> tuple[int, str]:
+    path = tmp_path / "tickets.ptx"
+    path.write_text(entry(BODY.replace("DRAW", draw).replace("STORE", store), PARAMS))
+    arguments = [f"buf:u32:{64 * CTAS}:poison", "buf:u32:1", f"u32:{CTAS}", f"u32:{stop}"]
+    done = ptxrun(path, "--grid", CTAS, "--block", 64, "--threads", threads, "--print", f"0:{64 * CTAS}",
+                  *(word for each in arguments for word in ("--arg", each)))  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "finding"),
+    [
+        ({}, 0, ""),
+        ({"store": NEIGHBOUR}, 1, "race"),
+        ({"stop": 11}, 3, "trap"),
+        ({"draw": FENCED}, 0, ""),
+        ({"draw": FENCED, "stop": 11}, 3, "trap"),
+    ],
+    ids=["right", "race", "trap", "fences", "trap and fences"],
+)
+def test_the_number_of_threads_changes_nothing(
+    options: dict[str, str | int], status: int, finding: str, tmp_path: Path
+) -> None:
+    texts = {printed(tmp_path, threads, **options) for threads in (1, 2, 3, 8, 8)}  # type: ignore[arg-type]
+    if finding == "race":  # who stores last is seen in the buffer alone
+        texts = {(status, text[text.index("race at") :]) for status, text in texts}
+    assert len(texts) == 1, texts
+    found, text = texts.pop()
+    assert found == status and finding in text, text
+
+
+def test_eight_ctas_draw_in_turn(tmp_path: Path) -> None:
+    """Tickets 0 to 7 are those of CTAs 0 to 7, and so is each eight behind them."""
+    lines = printed(tmp_path, 2)[1].splitlines()[1:]
+    owners = [line.split()[1] for line in lines[::8]]
+    assert owners == [str(ticket % 8) for ticket in range(CTAS)]
+
+
+def untouched(tmp_path: Path, draw: str) -> int:
+    """Words that a program leaves alone which ends at ticket 8."""
+    text = printed(tmp_path, 2, draw=draw, stop=8)[1]
+    values = [word for line in text.splitlines() if ": " in line[:12] for word in line.split()[1:]]
+    return len(values) - sum(value in {str(cta) for cta in range(8)} for value in values)
+
+
+def test_only_tickets_let_ctas_run_ahead(tmp_path: Path) -> None:
+    """At the end of the program CTAs 1 to 7 have stored what they drew, ahead of their turns; behind a fence, which
+    may tell what other CTAs have done, they wait for these."""
+    assert untouched(tmp_path, DRAW) < untouched(tmp_path, FENCED)
