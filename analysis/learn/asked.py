@@ -6,6 +6,7 @@ A check of a kernel is a function of its runs; one of an answer compares a numbe
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,8 @@ def results() -> Check:
 
 
 def _cut(line: str) -> str:
+    """The line without the folder of the file that it names, which is the reader's own."""
+    line = re.sub(r"(?<= at )/\S*/(?=[^/\s]+:\d)", "", line)
     return line if len(line) <= WIDTH else line[: WIDTH - 2] + " …"
 
 

@@ -13,9 +13,9 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.headers import load
 from analysis.learn import exercises
-from analysis.learn.asked import Line, Question, at_least, barriers, results
+from analysis.learn.asked import Line, Question, at_least, barriers, findings, results
 from analysis.learn.exercises import ANSWERS, Verdict, file_name, folder_of, grade, start_text
-from analysis.learn.kernel_run import SILENT, Case, Run, inputs_of, reference
+from analysis.learn.kernel_run import FINDINGS, SILENT, Case, Run, inputs_of, reference
 from analysis.learn.patches import apply
 from analysis.learn.tasks import EXERCISES, Exercise
 from analysis.machine_code.loops import PTXRUN
@@ -115,6 +115,12 @@ def test_what_is_asked_is_said_with_its_limit() -> None:
     assert least([made_up()]).text.endswith(": 65, must be at least 66")
     enough = least([made_up(passed=66)])
     assert enough.ok and enough.text.endswith(": 66")
+
+
+def test_a_finding_names_a_file_without_its_folder() -> None:
+    said = "race at /a/b/exercises/04_lost_barrier/work/v00_plain.cu:63, PTX line 594: st.shared [%r1];\n  CTA 0\n"
+    (line,) = [check([Run(Case(128), FINDINGS, said, 0.5, [])]) for check in (findings(),)]
+    assert line.text.splitlines()[1].strip() == "race at v00_plain.cu:63, PTX line 594: st.shared [%r1];"
 
 
 def test_an_answer_is_told_the_figure_that_it_misses() -> None:
