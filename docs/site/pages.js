@@ -5,6 +5,10 @@ addEventListener("DOMContentLoaded", () => {
   for (const [name, label] of [["sidebar", "All pages"], ["toc", "This page"]])
     document.querySelector(`aside.${name}-drawer`)?.setAttribute("aria-label", label);
 
+  // A column of words is not as narrow as the numbers beside it leave it: the table scrolls in any case.
+  for (const one of document.querySelectorAll("table.docutils td:nth-child(-n+2)"))
+    if (one.textContent.length > 14) one.classList.add("words");
+
   // What scrolls can be reached: how wide it is changes with the window and as pictures come.
   const wide = document.querySelectorAll("pre, .table-wrapper, .cell_output, .sides, article p:has(> img)");
   const look = (one) => {
