@@ -78,6 +78,13 @@ static void tell_progress(const machine *m, const warp *w, uint32_t mask, uint32
     }
 }
 
+void emu_remote_tell_progress(const machine *m, const warp *w, int lane, const machine *at, uint32_t *clocks) {
+    uint32_t known[MOST_TAIL] = {0};
+    tell_progress(m, w, 1u << lane, known);
+    take_later(tail_of(at, clocks), known, tail_count(at));
+    take_later(clocks + at->warp_count * LANES, engines_of(at, known, at->rank), at->engines);
+}
+
 void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed) {
     if (relaxed) {
         take_later(m->cluster->clocks, w->released, tail_count(m));

@@ -193,6 +193,7 @@ static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
     }
     copy->phase = bar->phase;
     if (m->orders) emu_orders_issue(m, w, lane, copy->to, bar, false);
+    if (m->orders && !own) emu_remote_tell_progress(m, w, lane, copy->to, bar->arriving);
     if (m->checks && own) emu_check_init_fence(m, w, lane, bar);
     if (m->checks && !own) emu_remote_mbarrier(m, w, lane, copy->to, copy->mbarrier);
     return true;

@@ -93,6 +93,9 @@ void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint3
 /* Lanes tell what they know to clocks of another CTA; a copy of a thread tells of its stamp alone. */
 void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, uint32_t *clocks);
 void emu_remote_tell(const machine *m, const warp *w, const machine *at, uint32_t *clocks, uint32_t stamp);
+/* How far warps had come that the thread of a copy knew as it issued it: the mbarrier there completes its phase behind
+ * them, though the copy tells nothing of what they did. */
+void emu_remote_tell_progress(const machine *m, const warp *w, int lane, const machine *at, uint32_t *clocks);
 /* Lanes learn what stands in clocks of another CTA. */
 void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, const uint32_t *clocks);
 /* The barrier of the cluster: an arrival, which if relaxed tells what the last fence released, and a wait. */

@@ -157,7 +157,20 @@ def again(waits: Sequence[str]) -> list[Sequence[str]]:
     return [[*SENDS, wait(2, 0), copy_there(0, 128)], [], *there]
 
 
+# The first CTA copies to the second, and waits for its two warps: one of them arrives behind the other by these copies.
+COPIES_THERE = [line for i in range(4) for line in ([wait(1, i - 1)] if i else []) + [copy_there(0, 0)]]
+ANNOUNCES = [line for i in range(4) for line in (expect(0), wait(0, i), arrive_there(1))]
+
 ORDERS += [
+    Defect(
+        "phase-overrun",
+        "a warp looks on at what another CTA copies, and is not waited for",
+        pair(COPIES_THERE, [], ANNOUNCES, LOOKS_ON, counts=[1, 1], start=POINTER + MASK),
+        pair(COPIES_THERE, [], ANNOUNCES, EMPTIES_HERE, counts=[1, 2], start=POINTER + MASK),
+        ["This wait is for phase 0 of the mbarrier", "phase 1 completes before it", "where warp 1 is delayed"],
+        **BYTES,
+        **IN_PAIRS,
+    ),
     Defect(
         "phase-overrun",
         "a warp looks on at what another CTA fills, and is not waited for",
