@@ -309,3 +309,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, 
                                                                    size_t shared, unsigned flags) {
     RUN_KERNEL(kernel, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, flags));
 }
+
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *kernel, int blocks, int threads) {
+    RUN_KERNEL(kernel, cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, threads));
+}

@@ -194,20 +194,47 @@ cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 bloc
 /* The attributes of both APIs are laid out alike, and have the same numbers. */
 static_assert(sizeof(cudaLaunchAttribute) == sizeof(CUlaunchAttribute), "attributes of launches");
 
+static CUlaunchConfig driver_config(const cudaLaunchConfig_t *c) {
+    return (CUlaunchConfig){.gridDimX = c->gridDim.x,
+                            .gridDimY = c->gridDim.y,
+                            .gridDimZ = c->gridDim.z,
+                            .blockDimX = c->blockDim.x,
+                            .blockDimY = c->blockDim.y,
+                            .blockDimZ = c->blockDim.z,
+                            .sharedMemBytes = (unsigned)c->dynamicSmemBytes,
+                            .hStream = c->stream,
+                            .attrs = (CUlaunchAttribute *)(void *)c->attrs,
+                            .numAttrs = c->numAttrs};
+}
+
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *kernel, void **arguments) {
     CUfunction function;
     if (!c) return runtime_failed(cudaErrorInvalidValue);
     const cudaError_t wrong = prepare(kernel, c->gridDim, c->blockDim, &function);
     if (wrong) return wrong;
-    const CUlaunchConfig config = {.gridDimX = c->gridDim.x,
-                                   .gridDimY = c->gridDim.y,
-                                   .gridDimZ = c->gridDim.z,
-                                   .blockDimX = c->blockDim.x,
-                                   .blockDimY = c->blockDim.y,
-                                   .blockDimZ = c->blockDim.z,
-                                   .sharedMemBytes = (unsigned)c->dynamicSmemBytes,
-                                   .hStream = c->stream,
-                                   .attrs = (CUlaunchAttribute *)(void *)c->attrs,
-                                   .numAttrs = c->numAttrs};
+    const CUlaunchConfig config = driver_config(c);
     return runtime_leave(cuLaunchKernelEx(&config, function, arguments, NULL));
+}
+
+/* CUTLASS asks how many clusters of a kernel are resident together, and refuses to launch it without an answer. */
+typedef CUresult occupancy_of_clusters(int *found, CUfunction function, const CUlaunchConfig *config);
+
+static cudaError_t ask_of_clusters(occupancy_of_clusters *ask, int *found, const void *kernel,
+                                   const cudaLaunchConfig_t *c) {
+    CUfunction function = NULL;
+    CUresult status = runtime_enter();
+    if (status == CUDA_SUCCESS && !c) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) status = find_kernel(kernel, &function);
+    if (status == CUDA_ERROR_NOT_FOUND) return runtime_failed(cudaErrorInvalidDeviceFunction);
+    if (status != CUDA_SUCCESS) return runtime_leave(status);
+    const CUlaunchConfig config = driver_config(c);
+    return runtime_leave(ask(found, function, &config));
+}
+
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config) {
+    return ask_of_clusters(cuOccupancyMaxActiveClusters, clusters, kernel, config);
+}
+
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int *size, const void *kernel, const cudaLaunchConfig_t *config) {
+    return ask_of_clusters(cuOccupancyMaxPotentialClusterSize, size, kernel, config);
 }

@@ -37,7 +37,7 @@ CUresult cuProfilerStop(void);
 
 /* ---- the one device, and the lock around all ---- */
 
-enum { DRIVER_VERSION = 13020, MULTIPROCESSORS = 4 };
+enum { DRIVER_VERSION = 13020, MULTIPROCESSORS = 8 };
 #define DEVICE_MEMORY (16ull << 30) /* bytes: the most that one buffer of the emulator may have */
 
 /* What an architecture has, in bytes of shared memory; CUDA C++ Programming Guide, "Technical Specifications". */

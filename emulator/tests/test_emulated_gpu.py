@@ -275,6 +275,15 @@ int main(int count, char **arguments) {
     CALL(cudaMemcpy2D(at, 16, host, 16, 8, 2, cudaMemcpyHostToDevice));
     CALL(cudaMemcpy(back, at, 32, cudaMemcpyDefault));
     printf("%d %d %x %d %d\n", back[0], back[1], back[2], back[4], back[5]);
+    cudaLaunchAttribute two = {.id = cudaLaunchAttributeClusterDimension, .val.clusterDim = {2, 1, 1}};
+    const cudaLaunchConfig_t pairs = {{2, 1, 1}, {1024, 1, 1}, 0, 0, &two, 1};
+    int clusters = 0, size = 0;
+    size_t bytes = 0;
+    CALL(cudaOccupancyMaxActiveClusters(&clusters, kernel, &pairs));
+    CALL(cudaOccupancyMaxPotentialClusterSize(&size, kernel, &pairs));
+    CALL(cudaOccupancyAvailableDynamicSMemPerBlock(&bytes, kernel, 2, 1024));
+    printf("%d clusters of at most %d, %zu bytes\n", clusters, size, bytes);
+    failed("no kernel", cudaOccupancyMaxActiveClusters(&clusters, &other, &pairs));
     failed("configuration", cudaLaunchKernel(kernel, none, one, 0, 0, 0));
     failed("kernel", cudaLaunchKernel(&other, one, one, 0, 0, 0));
     failed("last", cudaGetLastError());
@@ -290,6 +299,8 @@ int main(int count, char **arguments) {
 """
 SAID_BY_RUNTIME = """8.0 n 6
 0 1 1010101 4 5
+8 clusters of at most 8, 82944 bytes
+no kernel: cudaErrorInvalidDeviceFunction: invalid device function
 configuration: cudaErrorInvalidConfiguration: invalid configuration argument
 kernel: cudaErrorInvalidDeviceFunction: invalid device function
 last: cudaErrorInvalidDeviceFunction: invalid device function
