@@ -46,7 +46,11 @@ typedef struct fp8_args {
     float Q_descale; /* positive and finite, as the two others are */
     float K_descale;
     float V_descale;
-    int32_t padding[13]; /* up to 256 bytes, where tensor maps begin */
+    int32_t unused;
+    const float *Q_scales; /* with grouped_heads: factors of each head, [heads], beside those above; NULL: 1 */
+    const float *K_scales; /* [KV_heads] */
+    const float *V_scales;
+    int32_t padding[6]; /* up to 256 bytes, where tensor maps begin */
 } fp8_args;
 
 static_assert(sizeof(fp8_args) == 256, "tensor maps begin behind it without padding");
@@ -57,6 +61,11 @@ typedef fp8_config fp8_shape;
 #else
 typedef KernelConfig fp8_shape;
 #endif
+
+/* By this name in C and in C++, for those who include other fields too. */
+FL_CONFIG_FN int fp8_flush_blocks(const fp8_shape *config) {
+    return config->flush_blocks;
+}
 
 /* Threads of a CTA: a warpgroup at the front brings the blocks. */
 FL_CONFIG_FN int fp8_threads(const fp8_shape *config) {
@@ -71,11 +80,15 @@ FL_CONFIG_FN int fp8_rows_bytes(const fp8_shape *config) {
     return (Q_rows + config->stages * (config->B_c + V_rows + 128)) * config->d_head;
 }
 
-/* Bytes of dynamic shared memory: those rows, O in 16 bits, with flush_blocks O in fp32. Blocks begin at multiples of
- * 1024 bytes, and 1024 bytes hold all mbarriers. */
+/* Of O: in 16 bits, with flush_blocks in fp32 beside it. With tickets, too, the 16 bits lie where fp32 was. */
+FL_CONFIG_FN int fp8_O_bytes(const fp8_shape *config) {
+    const int rounded_bytes = config->flush_blocks && config->tickets ? 0 : 2;
+    return config->B_r * config->d_head * (config->flush_blocks ? rounded_bytes + 4 : 2);
+}
+
+/* Bytes of dynamic shared memory. Blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. */
 FL_CONFIG_FN int fp8_smem_bytes(const fp8_shape *config) {
-    const int O_bytes = config->B_r * config->d_head * (config->flush_blocks ? 6 : 2);
-    return 1024 + fp8_rows_bytes(config) + O_bytes + 1024;
+    return 1024 + fp8_rows_bytes(config) + fp8_O_bytes(config) + 1024;
 }
 
 FL_CONFIG_FN int64_t fp8_Q_blocks(const fp8_shape *config, const attention_args *args) {

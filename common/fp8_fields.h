@@ -32,8 +32,10 @@ FIELD(bool, rounded_sums, "rounded_l", "l sums P as it was rounded to e4m3")
 FIELD(bool, any_length, "any_length", "any number of queries and keys: keys behind the last are masked")
 FIELD(bool, causal, "causal", "a launch may ask for the causal mask: KV blocks that no row sees are skipped")
 FIELD(bool, persistent, "persistent", "one CTA per multiprocessor takes one Q block after another")
+FIELD(bool, tickets, "tickets", "CTAs draw their Q blocks from a counter, the longest first")
+FIELD(bool, grouped_heads, "grouped", "heads may share K and V, and each head has descale factors of its own")
 
-RULE(d_head, cfg.d_head == 128, "must be 128: there is no fp8 kernel for another head size")
+RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128: there is no fp8 kernel for another head size")
 RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12, "must be 8 or 12: two or three warpgroups")
 RULE(B_r, cfg.B_r == 16 * cfg.n_warps, "must be 16 rows for each warp")
 RULE(B_c, cfg.B_c >= 32 && cfg.B_c <= 128 && cfg.B_c % 32 == 0, "must be a multiple of 32 up to 128")
@@ -41,6 +43,7 @@ RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while ano
 RULE(K_permuted, !cfg.K_permuted || cfg.V_transposed,
      "must be off where V is transposed in the kernel: that permutes, too")
 RULE(any_length, !cfg.any_length || !cfg.V_transposed, "must be off with v_transposed: a row of V has all keys")
+RULE(tickets, !cfg.tickets || cfg.persistent, "must be off without persistent: other CTAs have one Q block")
 RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length, which has the mask")
 
 FOLLOWS(tensor_copies, true)

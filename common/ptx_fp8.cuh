@@ -46,9 +46,27 @@ __device__ __forceinline__ void wgmma_m64n128k32_e4m3(float (&d)[16][4], const u
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
 
+__device__ __forceinline__ void wgmma_m64n64k32_e4m3(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b,
+                                                     int accumulate) {
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" FL_NAMES_8
+                 "}, {%32, %33, %34, %35}, %36, p, 1, 1; }"
+                 : FL_TILES_8(d)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
 template <int pending>
 __device__ __forceinline__ void wgmma_wait_group(float (&d)[12][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %48;" : FL_TILES_12(d) : "n"(pending) : "memory");
+}
+
+/* The same product of a warp by mma.sync (9.7.14.5.10): d[16x8] += a[16x32] * b[32x8], a as above. With g = lane / 4
+ * and q = lane % 4 a lane holds column g of b: b0 its rows 4q ... 4q + 3, b1 16 + 4q ... */
+__device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* ---- e4m3 (9.7.9.22 cvt) ---- */
@@ -68,6 +86,13 @@ __device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint32_t bytes) {
     uint32_t pair;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)bytes));
     return pair;
+}
+
+/* Sums of two pairs of fp16 numbers. */
+__device__ __forceinline__ uint32_t add_f16x2(uint32_t a, uint32_t b) {
+    uint32_t sum;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
 }
 
 /* The same as bf16 numbers. */

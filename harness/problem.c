@@ -414,7 +414,7 @@ static enum status check_whole_blocks(const KernelConfig *config, const char *op
                 below ? below + block : 2 * block);
 }
 
-/* What the kernels of kernels/fp8/ lack. */
+/* What attention/fp8 and the kernels of kernels/fp8/ lack. */
 static enum status check_fp8(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
     const char *const served = served_option(problem);
     char text[CONFIG_TEXT_SIZE];
@@ -422,7 +422,8 @@ static enum status check_fp8(const struct problem *problem, const KernelConfig *
         bool asked;
         const char *sentence;
     } rules[] = {{problem->layout != LAYOUT_BSHD, "--layout: fp8 kernels take contiguous tensors (bshd)"},
-                 {problem->KV_heads != problem->heads, "--kv-heads: fp8 kernels have as many KV heads as heads"},
+                 {problem->KV_heads != problem->heads && !config->grouped_heads,
+                  "--kv-heads: take a config with the word grouped"},
                  {problem->causal && !config->causal, "--causal: take a config with the word causal"}};
     if (served) return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not take it", served);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -439,7 +440,8 @@ static enum status check_no_descale(const struct problem *problem, struct failur
     for (int t = 0; t < N_INPUTS; t++)
         if (problem->descale[t] != 1 && !problem_is_e4m3(problem, (enum tensor)t))
             return fail(failure, STATUS_USAGE, "%s %g: %s takes no e4m3%s", options[t], problem->descale[t],
-                        about_version(), problem->cache_e4m3 ? " of Q" : "; the versions of kernels/fp8/ do");
+                        about_version(),
+                        problem->cache_e4m3 ? " of Q" : "; attention/fp8 and the versions of kernels/fp8/ do");
     return STATUS_OK;
 }
 

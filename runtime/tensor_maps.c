@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { SPAN = 64 }; /* elements of 128 bytes, which the swizzle permutes */
+enum { ROW_BYTES = 128, SPAN = 64 }; /* of a tile's row, and its elements of 2 bytes */
 
 static const char *const NAMES[N_TENSORS] = {"Q", "K", "V", "O"};
 
@@ -58,18 +58,20 @@ static void permute_layout(struct tensor_layout *K, const attention_args *args, 
         .strides = {row, 4 * row, 2 * row, 16 * row},
         .box = {d_head, 2, 4, 2, (uint32_t)config->B_c / 16},
         .element_bytes = 1,
+        .row_bytes = ROW_BYTES,
         .L2_promotion = K->L2_promotion};
     *K = permuted;
 }
 
 /* K, V and, in kernels of fp8, Q are bytes. */
 static void byte_layouts(const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
-    enum { SPAN_BYTES = 128 };
+    const int row_bytes = config->d_head < ROW_BYTES ? config->d_head : ROW_BYTES;
     for (int t = config_is_fp8(config) ? TENSOR_Q : TENSOR_K; t <= TENSOR_V; t++) {
         struct tensor_layout *const layout = &layouts[t];
         layout->element_bytes = 1;
-        layout->sizes[0] = layout->box[0] = SPAN_BYTES;
-        layout->sizes[2] = layout->box[2] = (uint32_t)config->d_head / SPAN_BYTES;
+        layout->row_bytes = row_bytes;
+        layout->sizes[0] = layout->box[0] = (uint32_t)row_bytes;
+        layout->sizes[2] = layout->box[2] = (uint32_t)(config->d_head / row_bytes);
         for (int i = 0; i < TENSOR_RANK - 1; i++)
             if (i != 1) layout->strides[i] /= 2;
     }
@@ -112,6 +114,7 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
                         ELEMENT_BYTES * (uint64_t)strides.head, ELEMENT_BYTES * (uint64_t)strides.batch},
             .box = {SPAN, tensors[t].box_rows, spans, 1, 1},
             .element_bytes = ELEMENT_BYTES,
+            .row_bytes = ROW_BYTES,
             .L2_promotion = shares ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     }
     if (config_is_fp8(config)) fp8_layouts(args, config, layouts);
@@ -133,8 +136,9 @@ enum status tensor_maps_of_driver(const struct cuda_driver *cuda, enum dtype dty
         const CUresult result = cuda->cuTensorMapEncodeTiled(
             map_of(maps, t), layout->element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : of_halves, TENSOR_RANK,
             layout->address, layout->sizes, layout->strides, layout->box, element_strides,
-            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, layout->L2_promotion,
-            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+            CU_TENSOR_MAP_INTERLEAVE_NONE,
+            layout->row_bytes == ROW_BYTES ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+            layout->L2_promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         const enum status status = cuda_check(cuda, result, failure, "cuTensorMapEncodeTiled of %s", NAMES[t]);
         if (status) return status;
     }
@@ -148,7 +152,7 @@ enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS
         emu_tensor_info info = {.address = layout->address,
                                 .rank = TENSOR_RANK,
                                 .element_bytes = layout->element_bytes,
-                                .swizzle = EMU_SWIZZLE_128B};
+                                .swizzle = layout->row_bytes == ROW_BYTES ? EMU_SWIZZLE_128B : EMU_SWIZZLE_64B};
         for (int i = 0; i < TENSOR_RANK; i++) {
             info.sizes[i] = (uint32_t)layout->sizes[i];
             info.box[i] = layout->box[i];

@@ -10,9 +10,9 @@
  * warp. Where CTAs share out the keys of a KV head: one of Q; of K and V the keys of a warp, or 16
  * where a page may have no more, whose rows are too far apart for a miss to bring the next.
  *
- * Of e4m3 a row of 128 bytes has 128 elements. V that the caller transposed has the keys in dimension 0 and d_head in
- * dimension 1. K with permuted rows is {heads * d_head, 2, 4, 2, batch * seq / 16}: of 16 keys, key 4q + 2t + e lies in
- * row 8t + 2q + e of a block.
+ * Of e4m3 a row of 128 bytes has 128 elements; with d_head 64 rows have 64 bytes (64B swizzle). V that the caller
+ * transposed has the keys in dimension 0 and d_head in dimension 1. K with permuted rows is {heads * d_head, 2, 4, 2,
+ * batch * seq / 16}: of 16 keys, key 4q + 2t + e lies in row 8t + 2q + e of a block.
  */
 #ifndef FL_TENSOR_MAPS_H
 #define FL_TENSOR_MAPS_H
@@ -34,6 +34,7 @@ struct tensor_layout {
     uint64_t strides[TENSOR_RANK - 1]; /* bytes from an element to the next of dimension 1, 2, ... */
     uint32_t box[TENSOR_RANK];         /* elements that one copy moves */
     int element_bytes;                 /* 2, or 1 of e4m3 */
+    int row_bytes;                     /* of a tile in shared memory, which the swizzle permutes: 128, or 64 */
     int L2_promotion;                  /* bytes that a miss in the L2 cache brings, as the driver numbers them */
 };
 

@@ -326,10 +326,14 @@ FP8_LAUNCH = functions(
 
 
 class Fp8Config(AttentionConfig):
-    """One instance of a version in kernels/fp8/, an fp8_config."""
+    """One instance of attention/fp8 or of a version in kernels/fp8/, an fp8_config."""
 
     LIST = FP8
     STRUCT = "fp8_config"
+
+    @property
+    def kernel(self) -> str:
+        return "fp8"
 
     @property
     def instruction(self) -> Instruction:

@@ -33,7 +33,7 @@ from analysis.ladder.config import (
 from analysis.ladder.fields import FIELDS
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
-OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller", "serving", "ordered")
+OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller", "serving", "ordered", "accurate")
 KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
 ATTENTION = "attention"  # the folder of the kernels that are changed by commits
@@ -63,11 +63,12 @@ class Header:
     serving: tuple[KernelConfig, ...] = ()  # configs that take serving_args
 
     ordered: tuple[KernelConfig, ...] = ()  # of a backward pass, configs with in_order
+    accurate: tuple[KernelConfig, ...] = ()  # of fp8, configs with flush_N
 
     @property
     def beside(self) -> tuple[KernelConfig, ...]:
         """What is built by default beside `config`."""
-        return (*self.others, *self.smaller, *self.serving, *self.ordered)
+        return (*self.others, *self.smaller, *self.serving, *self.ordered, *self.accurate)
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,9 @@ def _checked_header(
     if not re.fullmatch(r"sm_[0-9]+[af]?", values["arch"]):
         raise AnalysisError(f"{name}:{keys['arch']}: arch must be of the form sm_80, found {values['arch']!r}")
     config = _config_of(values["config"], keys["config"], name)
-    others, smaller, serving, ordered = (
+    others, smaller, serving, ordered, accurate = (
         [_config_of(form, keys[key], name) for form in values.get(key, "").split(";") if form.strip()]
-        for key in ("others", "smaller", "serving", "ordered")
+        for key in ("others", "smaller", "serving", "ordered", "accurate")
     )
     sizes = [each.d_head for each in (config, *others)]
     if len(set(sizes)) < len(sizes):
@@ -214,6 +215,8 @@ def _checked_header(
         raise AnalysisError(f"{name}: configs with serve stand under the key serving, found {misplaced[0]}")
     if not all(each.in_order for each in ordered):
         raise AnalysisError(f"{name}:{keys['ordered']}: must be configs with in_order, found {ordered[0]}")
+    if not all(each.flush_blocks for each in accurate):
+        raise AnalysisError(f"{name}:{keys['accurate']}: must be configs with flush_N, found {accurate[0]}")
     to_fill_in = tuple(key for key, value in values.items() if value.startswith(TO_FILL_IN))
     try:
         claims = parse_claims("" if "claims" in to_fill_in else values.get("claims", ""))
@@ -234,6 +237,7 @@ def _checked_header(
         tuple(smaller),
         tuple(serving),
         tuple(ordered),
+        tuple(accurate),
     )
 
 

@@ -75,6 +75,8 @@ def run(module: emu.Module, config: Fp8Config, problem: Problem, **settings: Any
     front.seq_q, front.seq_k, front.causal = problem.seq_q, problem.seq_k, problem.causal
     front.heads = front.batch = front.KV_heads = 1
     front.softmax_scale = 128**-0.5
+    if config.tickets:
+        front.tickets = on_device("tickets", np.zeros(2, np.int32))
     args.Q_descale, args.K_descale, args.V_descale = problem.descale
     for name, rows in (("Q", problem.seq_q), ("K", problem.seq_k), ("V", problem.seq_k), ("O", problem.seq_q)):
         setattr(front, f"{name}_strides", type(front.Q_strides)(batch=rows * 128, seq=128, head=128))

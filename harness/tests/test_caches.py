@@ -178,7 +178,10 @@ def test_a_gpu_has_the_lengths_pages_and_scales(driver: str, arguments: str) -> 
         ("--sinks", "--sinks: attention/decode does not take it: attention/wgmma does"),
         ("--layout packed", "--layout packed: attention/decode does not take it: attention/wgmma does"),
         ("--split-keys 0", "--split-keys '0': must be from 1 to 1073741824"),
-        ("--descale-k 2", "--descale-k 2: attention/decode takes no e4m3; the versions of kernels/fp8/ do"),
+        (
+            "--descale-k 2",
+            "--descale-k 2: attention/decode takes no e4m3; attention/fp8 and the versions of kernels/fp8/ do",
+        ),
         (f"--descale-q 2 --config {BYTES}", "--descale-q 2: attention/decode takes no e4m3 of Q"),
     ],
 )

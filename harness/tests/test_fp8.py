@@ -310,7 +310,7 @@ def test_one_run_stands_for_all_orders(version: str) -> None:
         (("--seq-q", "128", "--seq-k", "100"), "--seq-k 100: must be a multiple of 128"),
         (("--window", "3,0"), "--window: fp8 kernels do not take it"),
         (("--layout", "bhsd"), "--layout: fp8 kernels take contiguous tensors"),
-        (("--kv-heads", "1", "--heads", "2"), "--kv-heads: fp8 kernels have as many KV heads as heads"),
+        (("--kv-heads", "1", "--heads", "2"), "--kv-heads: take a config with the word grouped"),
     ],
 )
 def test_what_a_version_cannot_is_refused(arguments: tuple[str, ...], sentence: str) -> None:

@@ -32,7 +32,7 @@ struct served_place : Q_place {
 
 /* Places of Q blocks: of the consumers, of the producer and the next, and one more for a power of two. */
 constexpr int place_slots = 4;
-template <attention_config cfg>
+template <auto cfg>
 using place_ring = ring<place_slots, cfg.serves ? 64 : 32>;
 
 /* KV blocks of a Q block that are not yet copied when the CTA draws its next Q block. More would assign Q blocks before
@@ -40,7 +40,7 @@ using place_ring = ring<place_slots, cfg.serves ? 64 : 32>;
 constexpr int blocks_ahead = 4;
 
 /* Q blocks along seq_q; the last may be partly filled. */
-template <attention_config cfg>
+template <auto cfg>
 __device__ __forceinline__ int rows_of_Q_blocks(int seq_q) {
     return (seq_q + cfg.B_r - 1) / cfg.B_r;
 }
@@ -48,7 +48,7 @@ __device__ __forceinline__ int rows_of_Q_blocks(int seq_q) {
 /* Sections of heads, with the mask. All CTAs together should read the K and V of few heads at a time, some 32 MB: only
  * the first reader of a block then waits for memory, the others find it in the L2 cache. A section has several Q blocks
  * for every CTA: its last ones, which see few keys, let all CTAs end at the same time. */
-template <attention_config cfg>
+template <auto cfg>
 __device__ __forceinline__ int count_sections(int rows, int seq_k, int KV_heads, int group) {
     constexpr int wanted_bytes = 32 << 20;
     const int of_KV_head = min(rows, 4) * group;
@@ -66,7 +66,7 @@ struct numbered_block {
  * time. With the mask neighbours of a head see different numbers of KV blocks. Then Q blocks are numbered along the
  * heads of a section, then from the last rows to the first, which see fewer keys, then along the sections. KV heads are
  * shared out evenly among the sections. `rows` are the Q blocks of a head. */
-template <attention_config cfg>
+template <auto cfg>
 __device__ __forceinline__ numbered_block find_numbered(int number, int rows, int seq_k, int KV_heads, int group,
                                                         bool by_sections) {
     int head = number / rows, behind = number % rows;
@@ -83,7 +83,7 @@ __device__ __forceinline__ numbered_block find_numbered(int number, int rows, in
     return {head, behind};
 }
 
-template <attention_config cfg>
+template <auto cfg>
 __device__ __forceinline__ Q_place find_Q_block(const attention_args &args, int number) {
     const int rows = rows_of_Q_blocks<cfg>(args.seq_q), group = heads_in_group(args);
     const auto [head, behind] =
@@ -119,7 +119,7 @@ __device__ __forceinline__ Q_place read_place(const ring<place_slots, bytes> &pl
 }
 
 /* Post the places of this CTA's Q blocks. A number is drawn each time that the producer arrives at `draw`. */
-template <attention_config cfg>
+template <auto cfg>
 __device__ __forceinline__ void schedule(const attention_args &args, const place_ring<cfg> &places, uint32_t draw) {
     const int Q_blocks = rows_of_Q_blocks<cfg>(args.seq_q) * args.heads * args.batch;
     for (int turn = 0;; turn++) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ served_place read_served_place(const ring<place_slots
 
 /* Q blocks are numbered along the sequences. The numbers that a CTA draws ascend: a warp goes through the sequences
  * once, one for each lane at a time. */
-template <attention_config cfg>
+template <auto cfg>
 struct sequence_walk {
     const serving_args &args;
     const int lane = threadIdx.x % 32;
@@ -189,7 +189,7 @@ struct sequence_walk {
     __device__ __forceinline__ int all_blocks() const { return __shfl_sync(0xffffffff, end, 31); }
 };
 
-template <attention_config cfg>
+template <auto cfg>
 __device__ __forceinline__ served_place find_Q_block(const serving_args &args, int sample, int number) {
     const sequence seq = find_sequence(args, sample);
     const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
@@ -201,7 +201,7 @@ __device__ __forceinline__ served_place find_Q_block(const serving_args &args, i
 }
 
 /* As above. As many numbers are drawn as all sequences have Q blocks; who draws the last has gone through them all. */
-template <attention_config cfg>
+template <auto cfg>
 __device__ __forceinline__ void schedule_sequences(const serving_args &args, const place_ring<cfg> &places,
                                                    uint32_t draw) {
     sequence_walk<cfg> walk{args};

@@ -1,0 +1,741 @@
+/* attention/fp8 - attention of e4m3 on Hopper
+ *
+ * config    (FP16, 128, 192, 96, 12): fp8_wgmma+stages_2+any_length+causal+persistent+tickets+grouped
+ * others    (FP16, 64, 192, 128, 12): fp8_wgmma+stages_3+any_length+causal+persistent+tickets+grouped
+ * accurate  (FP16, 128, 192, 96, 12):
+ *           fp8_wgmma+stages_2+flush_5+rounded_l+any_length+causal+persistent+tickets+grouped;
+ *           (FP16, 64, 192, 128, 12):
+ *           fp8_wgmma+stages_3+flush_4+rounded_l+any_length+causal+persistent+tickets+grouped
+ * arch      sm_90a
+ */
+#include "common/fp8.h"
+#include "common/ptx_fp8.cuh"
+#include "kernels/attention/schedule.cuh"
+
+/* A CTA per multiprocessor takes Q blocks of 192 queries, each of its three computing warpgroups 64 of them. In a
+ * fourth warpgroup the first thread draws Q blocks and has the copy engine bring Q and, block by block from the last
+ * one on, 96 keys and values (with d_head 64 128) into rings; its other three warps transpose the values into a ring of
+ * their own, whose rows have room for 128 keys.
+ *
+ *     S = Q Kᵀ    both in shared memory
+ *     O += P V    P in registers, V from shared memory as Vᵀ: its rows are columns of V and their elements are keys
+ *
+ * The products go on from one Q block to the next: S of a KV block, or of the first one of the next Q block, is started
+ * before O of the KV block before. So the tensor cores have work while a warpgroup computes exponentials, and while it
+ * stores O.
+ *
+ * What P costs: e4m3 has 3 bits of fraction and ends at 448; nothing below 2^-9 is left. P = 2^(s - m), and m is such
+ * that P begins at 8. Since l has the same factor, O / l does not show it. m is the maximum of the first block that a
+ * row sees as a whole; it rises where a P has become too large. Blocks that a row of the warpgroup may not see as a
+ * whole take a running maximum.
+ *
+ * What the accumulator costs: wgmma of e4m3 keeps 13 bits of fraction and cuts (docs/emulator.md). With flush_blocks O
+ * is added up in fp32 in shared memory each so many blocks, between the start of S and that of O. With rounded_sums l
+ * is the sum of P as it was rounded to e4m3: where one weight is nearly all, its rounding cancels out.
+ *
+ * Who holds what: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
+ * order of the keys in Vᵀ. Of 16 columns of O the even ones come first: the lane's pairs of two tiles are four
+ * neighbours of a row.
+ *
+ * The transposition: ldmatrix.trans of 8 keys x 16 columns moves pairs of columns: with c = lane / 4 and q = lane % 4 a
+ * lane gets columns 2c and 2c + 1 of keys 2q and 2q + 1. From two of them, of keys 0-7 and 8-15, PRMT takes column 2c
+ * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes side by side.
+ *
+ * Lengths: rows behind the last query are zeros that the copy engine makes up, and it writes none of them back. Keys
+ * behind the last are zeros, too; their scores become -infinity. A row that sees no key has a m of -infinity; its l and
+ * O are 0. */
+
+/* Refuse what this kernel can't run, and every flag that it would not act on. */
+template <fp8_config cfg>
+__device__ constexpr void check_config() {
+    static_assert(cfg.B_c == (cfg.d_head == 64 ? 128 : 96),
+                  "B_c must be 96, with d_head 64 128: S, P and O of more need more than 160 registers");
+    static_assert(cfg.n_warps == 12, "n_warps must be 12: three warpgroups of 64 queries");
+    static_assert(!cfg.V_transposed, "v_transposed must be off: the kernel transposes");
+    static_assert(!cfg.K_permuted, "k_permuted must be off: the keys of V are permuted");
+    static_assert(cfg.any_length && cfg.causal, "any_length and causal must be on: the kernel has the mask");
+    static_assert(cfg.persistent && cfg.tickets, "persistent and tickets must be on: CTAs draw their Q blocks");
+    static_assert(cfg.grouped_heads, "grouped must be on: heads may share K and V");
+}
+
+enum { WARPGROUP = 128, GROUP_ROWS = 64, TRANSPOSERS = 3 /* warps */, TILE_ROW = 128 /* bytes */ };
+
+/* ---- shared memory ---- */
+
+/* Where everything is: rings, and what of O belongs to each computing warp. */
+template <fp8_config cfg>
+struct places {
+    static constexpr uint32_t Q_bytes = cfg.B_r * cfg.d_head, KV_bytes = cfg.B_c * cfg.d_head;
+    static constexpr uint32_t Vt_bytes = cfg.d_head * TILE_ROW;
+    static constexpr uint32_t O_bytes = 16 * cfg.d_head * (cfg.flush_blocks ? 4 : 2); /* of a warp */
+    ring<2, Q_bytes> Q;
+    ring<cfg.stages, KV_bytes> K, V;
+    ring<cfg.stages, Vt_bytes> Vt; /* V transposed */
+    ring<place_slots, 32> Q_blocks;
+    uint32_t O;
+
+    __device__ __forceinline__ places(uint32_t smem) {
+        Q.first_stage = (smem + 1023) / 1024 * 1024;
+        K.first_stage = Q.first_stage + 2 * Q_bytes;
+        V.first_stage = K.first_stage + cfg.stages * KV_bytes;
+        Vt.first_stage = V.first_stage + cfg.stages * KV_bytes;
+        O = Vt.first_stage + cfg.stages * Vt_bytes;
+        Q_blocks.first_stage = O + cfg.n_warps * O_bytes;
+        Q.first_full = Q_blocks.first_stage + place_slots * 32;
+        Q.first_empty = Q.first_full + 8 * 2;
+        K.first_full = Q.first_empty + 8 * 2;
+        K.first_empty = K.first_full + 8 * cfg.stages;
+        V.first_full = K.first_empty + 8 * cfg.stages;
+        V.first_empty = V.first_full + 8 * cfg.stages;
+        Vt.first_full = V.first_empty + 8 * cfg.stages;
+        Vt.first_empty = Vt.first_full + 8 * cfg.stages;
+        Q_blocks.first_full = Vt.first_empty + 8 * cfg.stages;
+        Q_blocks.first_empty = Q_blocks.first_full + 8 * place_slots;
+    }
+};
+
+/* One thread sets up the mbarriers. */
+template <fp8_config cfg>
+__device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
+    if (threadIdx.x == 0) {
+        for (int n = 0; n < 2; n++) at.Q.init(n, cfg.n_warps);
+        for (int n = 0; n < cfg.stages; n++) {
+            at.K.init(n, cfg.n_warps / 4);
+            at.V.init(n, TRANSPOSERS);
+            mbarrier_init(at.Vt.full(n), TRANSPOSERS);
+            mbarrier_init(at.Vt.empty(n), cfg.n_warps / 4);
+        }
+        for (int n = 0; n < place_slots; n++) at.Q_blocks.init(n, cfg.n_warps + TRANSPOSERS);
+        fence_mbarrier_init();
+    }
+    __syncthreads(); /* they are set up */
+}
+
+/* Arrive once for the warp, when all of its lanes are here. */
+__device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(mbarrier);
+}
+
+/* The Q block of a turn, for a warp. */
+template <fp8_config cfg>
+__device__ __forceinline__ Q_place take_Q_block(const places<cfg> &at, int turn) {
+    at.Q_blocks.wait_until_full(turn);
+    const Q_place here = read_place(at.Q_blocks, turn);
+    arrive_as_warp(at.Q_blocks.empty(turn));
+    return here;
+}
+
+/* ---- copies: one thread ---- */
+
+template <fp8_config cfg>
+__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at, int turn, const Q_place &here) {
+    at.Q.wait_until_empty(turn);
+    mbarrier_arrive_expect_tx(at.Q.full(turn), places<cfg>::Q_bytes);
+    for (int group = 0; group < cfg.n_warps / 4; group++)
+        copy_tensor_to_smem(at.Q.stage(turn) + group * GROUP_ROWS * cfg.d_head, maps.Q, at.Q.full(turn),
+                            here.row + group * GROUP_ROWS, here.head, here.sample);
+}
+
+template <int stages, int bytes>
+__device__ __forceinline__ void copy_block(const ring<stages, bytes> &to, const tensor_map &map, int n, int key,
+                                           const Q_place &here) {
+    to.wait_until_empty(n);
+    mbarrier_arrive_expect_tx(to.full(n), bytes);
+    copy_tensor_to_smem(to.stage(n), map, to.full(n), key, here.KV_head, here.sample);
+}
+
+/* A CTA's first Q block has the number of the CTA; it draws the others. */
+template <fp8_config cfg>
+__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at) {
+    const int Q_blocks = rows_of_Q_blocks<cfg>(args.seq_q) * args.heads * args.batch;
+    int number = blockIdx.x, n = 0;
+#pragma unroll 1
+    for (int turn = 0;; turn++) {
+        const Q_place here = number < Q_blocks ? find_Q_block<cfg>(args, number) : Q_place{-1, 0, 0, 0, 0};
+        post_place(at.Q_blocks, turn, here);
+        if (here.row < 0) break;
+        copy_Q<cfg>(maps, at, turn, here);
+        const int draw = max(0, here.KV_blocks - blocks_ahead);
+#pragma unroll 1
+        for (int i = 0; i < here.KV_blocks; i++, n++) {
+            if (i == draw) number = draw_number(args, Q_blocks);
+            const int key = (here.KV_blocks - 1 - i) * cfg.B_c;
+            copy_block(at.K, maps.K, n, key, here);
+            copy_block(at.V, maps.V, n, key, here);
+        }
+    }
+}
+
+/* Where 16 bytes of a row of Q, K or V are. */
+template <fp8_config cfg>
+__device__ __forceinline__ int chunk_of(int row, int chunk) {
+    return row * cfg.d_head + (chunk ^ (cfg.d_head == 64 ? row / 2 % 4 : row % 8)) * 16;
+}
+
+/* ---- transposition: three warps ---- */
+
+/* 16 keys and 32 columns. Lanes give the addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16;
+ * then those of 32 rows of V transposed, 16 bytes of each. */
+template <fp8_config cfg>
+__device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns) {
+    const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
+    uint32_t from[4], to[4];
+    ldmatrix_x4_trans(from, V + chunk_of<cfg>(key, 2 * columns + lane / 16));
+    for (int i = 0; i < 4; i++) to[i] = __byte_perm(from[i / 2 * 2], from[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
+    stmatrix_x4(Vt + row * TILE_ROW + (keys ^ row % 8) * 16, to);
+}
+
+template <fp8_config cfg>
+__device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
+    constexpr int column_units = cfg.d_head / 32;
+    int n = 0;
+#pragma unroll 1
+    for (int turn = 0;; turn++) {
+        const Q_place here = take_Q_block(at, turn);
+        if (here.row < 0) break;
+        const int end = n + here.KV_blocks;
+#pragma unroll 1
+        for (; n < end; n++) {
+            const uint32_t V = at.V.stage(n), Vt = at.Vt.stage(n);
+            at.V.wait_until_full(n);
+            at.Vt.wait_until_empty(n);
+#pragma unroll 4
+            for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
+                transpose_unit<cfg>(V, Vt, unit / column_units, unit % column_units);
+            fence_proxy_async(); /* wgmma sees what this thread has stored */
+            arrive_as_warp(at.Vt.full(n));
+            arrive_as_warp(at.V.empty(n));
+        }
+    }
+}
+
+/* ---- products: each is started and closed as a group ---- */
+
+template <fp8_config cfg>
+using scores = float[cfg.B_c / 8][4];
+template <fp8_config cfg>
+using weights = uint32_t[cfg.B_c / 32][4]; /* P in e4m3, as the first operand of wgmma */
+template <fp8_config cfg>
+using sums_of_V = float[cfg.d_head / 8][4];
+
+/* Of rows of Q or K. With 64 bytes 8 rows are 512 bytes, and bits 62 and 63 say 2: the swizzle of 64-byte rows. */
+template <fp8_config cfg>
+__device__ __forceinline__ uint64_t rows_descriptor(uint32_t smem_addr) {
+    return cfg.d_head == 64 ? (uint64_t)2 << 62 | (uint64_t)(512 / 16) << 32 | smem_addr / 16
+                            : wgmma_descriptor(smem_addr, 0);
+}
+
+template <fp8_config cfg>
+__device__ __forceinline__ void start_S(scores<cfg> &S, uint32_t Q, uint32_t K) {
+    const uint64_t a = rows_descriptor<cfg>(Q), b = rows_descriptor<cfg>(K);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < cfg.d_head / 32; k++)
+        if constexpr (cfg.B_c == 96)
+            wgmma_m64n96k32_e4m3(S, a + 2 * k, b + 2 * k, k > 0);
+        else
+            wgmma_m64n128k32_e4m3(S, a + 2 * k, b + 2 * k, k > 0);
+    wgmma_commit_group();
+}
+
+template <fp8_config cfg>
+__device__ __forceinline__ void start_O(sums_of_V<cfg> &O, const weights<cfg> &P, uint32_t Vt, bool accumulate) {
+    const uint64_t b = wgmma_descriptor(Vt, 0);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < cfg.B_c / 32; k++)
+        if constexpr (cfg.d_head == 64)
+            wgmma_m64n64k32_e4m3(O, P[k], b + 2 * k, k > 0 || accumulate);
+        else
+            wgmma_m64n128k32_e4m3(O, P[k], b + 2 * k, k > 0 || accumulate);
+    wgmma_commit_group();
+}
+
+/* ---- the softmax; of a lane's two rows, g and g + 8, elements 0 and 1 of a tile are of the first ---- */
+
+/* m: logarithm to base 2 of what stands for 1 in P, 2^3 times less than the maximum that it was taken from; l: the
+ * lane's part of the sum. */
+struct row_state {
+    float m[2], l[2];
+};
+
+enum { P_BITS = 3, P_LARGEST = 448 }; /* P begins at 2^3 */
+
+/* Of the block that begins at a key, what the warp's 16 rows don't see. */
+template <int tiles>
+__device__ __forceinline__ void mask_keys(const fp8_args &args, float (&S)[tiles][4], int first_key, int first_row) {
+    if (first_key + 8 * tiles <= seen_keys(args, first_row + 1)) return;
+    const int lane = threadIdx.x % 32, own = lane % 4 * 2;
+    for (int half = 0; half < 2; half++) {
+        const int end = seen_keys(args, first_row + lane / 4 + 8 * half + 1) - first_key - own;
+        for (int tile = 0; tile < tiles; tile++)
+            for (int i = 0; i < 2; i++)
+                if (8 * tile + i >= end) S[tile][2 * half + i] = -INFINITY;
+    }
+}
+
+/* The largest score of each row; all four lanes of it get it. */
+template <int tiles>
+__device__ __forceinline__ void find_maxima(float (&most)[2], const float (&S)[tiles][4]) {
+    for (int half = 0; half < 2; half++) {
+        most[half] = -INFINITY;
+        for (int tile = 0; tile < tiles; tile++)
+            most[half] = fmaxf(most[half], fmaxf(S[tile][2 * half], S[tile][2 * half + 1]));
+        most[half] = fmaxf(most[half], __shfl_xor_sync(0xffffffff, most[half], 1));
+        most[half] = fmaxf(most[half], __shfl_xor_sync(0xffffffff, most[half], 2));
+    }
+}
+
+/* S to P, in place, and the lane's sums: a span of exponentials is on its way while the one before is added up. */
+template <int tiles>
+__device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], float (&sum)[2], const float (&m)[2],
+                                                  float exponent_scale) {
+    constexpr int span = 4;
+    sum[0] = sum[1] = 0;
+#pragma unroll
+    for (int first = 0; first <= tiles; first += span) {
+#pragma unroll
+        for (int tile = first; tile < min(tiles, first + span); tile++)
+            for (int i = 0; i < 4; i++) S[tile][i] = ex2_approx(S[tile][i] * exponent_scale - m[i / 2]);
+#pragma unroll
+        for (int tile = max(0, first - span); tile < first; tile += 2)
+            for (int half = 0; half < 2; half++)
+                sum[half] +=
+                    S[tile][2 * half] + S[tile][2 * half + 1] + (S[tile + 1][2 * half] + S[tile + 1][2 * half + 1]);
+    }
+}
+
+/* The same with the maximum of all blocks up to this one. `factor` is what is left of l and O, which have the one of
+ * the blocks before. A row that has seen no key has no maximum, and its scores of -infinity become 0 with any. */
+template <int tiles>
+__device__ __forceinline__ void raise_m(float (&S)[tiles][4], float (&sum)[2], float (&m)[2], float (&factor)[2],
+                                        float exponent_scale) {
+    float most[2], finite[2];
+    find_maxima(most, S);
+    for (int half = 0; half < 2; half++) {
+        const float before = m[half];
+        m[half] = fmaxf(before, most[half] * exponent_scale - P_BITS);
+        finite[half] = m[half] == -INFINITY ? 0 : m[half];
+        factor[half] = ex2_approx(before - finite[half]);
+    }
+    take_exponentials(S, sum, finite, exponent_scale);
+}
+
+/* Whether a P of the warp may be more than e4m3 has, for then a sum is: all lanes get the same. Sums of numbers up to
+ * 2^3 are less. */
+__device__ __forceinline__ bool may_be_too_large(const float (&sum)[2]) {
+    return __any_sync(0xffffffff, !(sum[0] < P_LARGEST && sum[1] < P_LARGEST)); /* NaN is not */
+}
+
+/* S of the warp's 16 rows once more, after its exponentials have overflowed: by mma.sync, with K from global memory.
+ * `Q` is the place of these rows. */
+template <fp8_config cfg>
+__device__ __forceinline__ void compute_S_again(const fp8_args &args, scores<cfg> &S, uint32_t Q, int first_key,
+                                                const Q_place &here) {
+    const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    const uint8_t *const K = (const uint8_t *)args.K + here.sample * args.K_strides.batch +
+                             here.KV_head * args.K_strides.head + (first_key + g) * args.K_strides.seq + 4 * q;
+    for (int k = 0; k < cfg.d_head / 32; k++) {
+        uint32_t a[4];
+        for (int i = 0; i < 4; i++) /* rows g and g + 8, then the next 16 bytes of them */
+            a[i] = load_shared(Q + chunk_of<cfg>(g + i % 2 * 8, 2 * k + i / 2) + 4 * q);
+        for (int tile = 0; tile < cfg.B_c / 8; tile++) {
+            const uint32_t *const b = (const uint32_t *)(K + 8 * tile * args.K_strides.seq + 32 * k);
+            if (k == 0)
+                for (int i = 0; i < 4; i++) S[tile][i] = 0;
+            mma_m16n8k32_e4m3(S[tile], a, b[0], b[4]);
+        }
+    }
+}
+
+/* P so that its largest is at most 2^3 again; `factor` is for l and O. A NaN stays one. */
+template <fp8_config cfg>
+__device__ __forceinline__ void lower_P(const fp8_args &args, scores<cfg> &P, float (&sum)[2], float (&m)[2],
+                                        float (&factor)[2], float exponent_scale, uint32_t Q, int first_key,
+                                        const Q_place &here) {
+    float most[2];
+    find_maxima(most, P);
+    if (__any_sync(0xffffffff, most[0] == INFINITY || most[1] == INFINITY)) {
+        compute_S_again<cfg>(args, P, Q, first_key, here);
+        raise_m(P, sum, m, factor, exponent_scale);
+        return;
+    }
+    for (int half = 0; half < 2; half++) {
+        const float rise = fmaxf(lg2_approx(most[half]) - P_BITS, 0);
+        factor[half] = ex2_approx(-rise);
+        m[half] += rise;
+        sum[half] *= factor[half];
+        for (int tile = 0; tile < cfg.B_c / 8; tile++)
+            for (int i = 2 * half; i < 2 * half + 2; i++) P[tile][i] *= factor[half];
+    }
+}
+
+/* The lane's pairs of two tiles of 8 keys are its four bytes of 16 keys. */
+template <fp8_config cfg>
+__device__ __forceinline__ void round_P(weights<cfg> &P, const scores<cfg> &S) {
+    for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
+        for (int half = 0; half < 2; half++) {
+            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            P[chunk / 2][chunk % 2 * 2 + half] =
+                cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
+        }
+}
+
+/* The lane's sums of rounded P: pairs in fp16, of up to 32 numbers up to 448. */
+template <fp8_config cfg>
+__device__ __forceinline__ void sum_rounded(float (&sum)[2], const weights<cfg> &P) {
+    for (int half = 0; half < 2; half++) {
+        uint32_t pair = 0;
+        for (int chunk = 0; chunk < cfg.B_c / 16; chunk++) {
+            const uint32_t four = P[chunk / 2][chunk % 2 * 2 + half];
+            const uint32_t two = add_f16x2(cvt_f16x2_e4m3x2(four), cvt_f16x2_e4m3x2(four >> 16));
+            pair = chunk ? add_f16x2(pair, two) : two;
+        }
+        sum[half] = cvt_f32_f16((uint16_t)pair) + cvt_f32_f16((uint16_t)(pair >> 16));
+    }
+}
+
+template <fp8_config cfg>
+__device__ __forceinline__ void scale_O(sums_of_V<cfg> &O, const float (&factor)[2]) {
+    for (int tile = 0; tile < cfg.d_head / 8; tile++)
+        for (int i = 0; i < 4; i++) O[tile][i] *= factor[i / 2];
+}
+
+/* ---- O in fp32: 16 bytes of each lane behind one another ---- */
+
+/* What the warp has there, plus O; the first time, O. */
+template <fp8_config cfg>
+__device__ __forceinline__ void flush_O(uint32_t O_place, const sums_of_V<cfg> &O, bool first) {
+    const uint32_t own = O_place + threadIdx.x % 32 * 16;
+#pragma unroll
+    for (int tile = 0; tile < cfg.d_head / 8; tile++) {
+        float kept[4] = {};
+        if (!first) load_floats(own + 512 * tile, kept);
+        for (int i = 0; i < 4; i++) kept[i] += O[tile][i];
+        store_floats(own + 512 * tile, kept);
+    }
+}
+
+template <fp8_config cfg>
+__device__ __forceinline__ void scale_flushed(uint32_t O_place, const float (&factor)[2]) {
+    const uint32_t own = O_place + threadIdx.x % 32 * 16;
+#pragma unroll 1
+    for (int tile = 0; tile < cfg.d_head / 8; tile++) {
+        float kept[4];
+        load_floats(own + 512 * tile, kept);
+        for (int i = 0; i < 4; i++) kept[i] *= factor[i / 2];
+        store_floats(own + 512 * tile, kept);
+    }
+}
+
+template <fp8_config cfg>
+__device__ __forceinline__ void add_flushed(sums_of_V<cfg> &O, uint32_t O_place) {
+    const uint32_t own = O_place + threadIdx.x % 32 * 16;
+#pragma unroll
+    for (int tile = 0; tile < cfg.d_head / 8; tile++) {
+        float kept[4];
+        load_floats(own + 512 * tile, kept);
+        for (int i = 0; i < 4; i++) O[tile][i] += kept[i];
+    }
+}
+
+/* ---- results ---- */
+
+template <fp8_config cfg>
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+    return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
+}
+
+/* The copy engine has read what the warp stored before. */
+__device__ __forceinline__ void wait_for_store() {
+    if (threadIdx.x % 32 == 0) bulk_wait_group_read<0>();
+    __syncwarp();
+}
+
+/* The warp's 16 rows: through its own place in shared memory, tiles of 64 elements, to the tensor. Of 16 columns lane
+ * 4g + q has columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles. Stores of two rows
+ * meet in the banks: twice the least wavefronts, once in a Q block. */
+template <fp8_config cfg>
+__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_place, const sums_of_V<cfg> &O,
+                                        const float (&factor)[2], int first_row, const Q_place &here) {
+    const int lane = threadIdx.x % 32, q = lane % 4;
+    for (int u = 0; u < cfg.d_head / 16; u++)
+        for (int half = 0; half < 2; half++) {
+            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const int row = lane / 4 + 8 * half, chunk = 2 * u + q / 2;
+            const uint32_t tile_row = O_place + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
+            store_pair(tile_row + (chunk % 8 ^ row % 8) * 16 + q % 2 * 8,
+                       round_pair<cfg>(even[2 * half] * factor[half], odd[2 * half] * factor[half]),
+                       round_pair<cfg>(even[2 * half + 1] * factor[half], odd[2 * half + 1] * factor[half]));
+        }
+    fence_proxy_async(); /* the copy engine sees what this thread has stored */
+    __syncwarp();        /* all lanes have stored */
+    if (lane == 0) {
+        copy_smem_to_tensor(maps.O, O_place, first_row, here.head, here.sample);
+        bulk_commit_group();
+    }
+}
+
+__device__ __forceinline__ void store_LSE(const fp8_args &args, const row_state &row, int first_row,
+                                          const Q_place &here) {
+    const int lane = threadIdx.x % 32;
+    float *const LSE = args.LSE + ((int64_t)here.sample * args.heads + here.head) * args.seq_q + first_row + lane / 4;
+    if (lane % 4 == 0)
+        for (int half = 0; half < 2; half++)
+            if (first_row + lane / 4 + 8 * half < args.seq_q)
+                LSE[8 * half] = 0.69314718f * (row.m[half] + lg2_approx(row.l[half]));
+}
+
+/* ---- a computing warpgroup: 64 queries of each Q block ---- */
+
+__device__ __forceinline__ float factor_of(const float *factors, int head) {
+    return factors ? factors[head] : 1;
+}
+
+/* Of scores, to exponents to base 2. */
+__device__ __forceinline__ float find_exponent_scale(const fp8_args &args, const Q_place &here) {
+    return args.softmax_scale * args.Q_descale * args.K_descale * 1.44269504f * factor_of(args.Q_scales, here.head) *
+           factor_of(args.K_scales, here.KV_head);
+}
+
+/* Blocks from the first one on of which no row of the warpgroup sees a key, if it sees others: they are skipped. */
+template <fp8_config cfg>
+__device__ __forceinline__ int count_skipped(const fp8_args &args, const Q_place &here, int group) {
+    const int end = seen_keys(args, here.row + GROUP_ROWS * (group + 1));
+    return max(0, here.KV_blocks - count_blocks<cfg.B_c>(end));
+}
+
+/* Blocks from the first one on that take a running maximum: those that a row of the warpgroup does not see as a whole,
+ * and the next. */
+template <fp8_config cfg>
+__device__ __forceinline__ int count_running(const fp8_args &args, int blocks, int first_row) {
+    const int seen = (max(seen_keys(args, first_row + 1), 0) + cfg.B_c - 1) / cfg.B_c; /* by the first row */
+    return min(blocks, blocks - seen + 1);
+}
+
+/* The first block of a Q block: S to P, m and l. */
+template <fp8_config cfg>
+__device__ __forceinline__ void begin_rows(const fp8_args &args, scores<cfg> &S, row_state &row, int first_row,
+                                           int first_key, float exponent_scale) {
+    float factor[2];
+    row.m[0] = row.m[1] = -INFINITY;
+    mask_keys(args, S, first_key, first_row);
+    raise_m(S, row.l, row.m, factor, exponent_scale);
+}
+
+template <fp8_config cfg>
+__device__ __forceinline__ void finish_rows(const fp8_args &args, const tensor_maps &maps, uint32_t O_place,
+                                            sums_of_V<cfg> &O, row_state &row, int first_row, const Q_place &here,
+                                            bool flushed) {
+    float factor[2];
+    const float V_descale = args.V_descale * factor_of(args.V_scales, here.KV_head);
+    if (flushed) {
+        add_flushed<cfg>(O, O_place);
+        __syncwarp(); /* all lanes have read */
+    } else {
+        wait_for_store();
+    }
+    for (int half = 0; half < 2; half++) {
+        row.l[half] += __shfl_xor_sync(0xffffffff, row.l[half], 1);
+        row.l[half] += __shfl_xor_sync(0xffffffff, row.l[half], 2);
+        factor[half] = row.l[half] == 0 ? 0 : V_descale / row.l[half];
+    }
+    store_O<cfg>(maps, O_place, O, factor, first_row, here);
+    if (args.LSE) store_LSE(args, row, first_row, here);
+}
+
+/* Blocks that the warpgroup has no use for: once all of its warps have seen that one is there, it may go. */
+template <int stages, int bytes>
+__device__ __forceinline__ void skip_blocks(const ring<stages, bytes> &blocks, int n, int skipped) {
+    for (int end = n + skipped; n < end; n++) {
+        blocks.wait_until_full(n);
+        bar_sync(threadIdx.x / WARPGROUP, WARPGROUP);
+        if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(blocks.empty(n));
+    }
+}
+
+/* S, P and O are variables of the kernel's, so that they stay in registers. */
+template <fp8_config cfg>
+struct consumer {
+    const fp8_args &args;
+    const tensor_maps &maps;
+    const places<cfg> &at;
+    scores<cfg> &S;
+    weights<cfg> &P;
+    sums_of_V<cfg> &O;
+    row_state &row, &next_row;
+    Q_place &here;
+    const int group = warp_uniform(threadIdx.x / WARPGROUP) - 1, warp = threadIdx.x / 32 - 4;
+    const bool lead = threadIdx.x % WARPGROUP == 0;
+    const uint32_t O_place = at.O + warp * places<cfg>::O_bytes;
+    float exponent_scale;
+    int n = 0;            /* number of the block whose S is computed */
+    int turn = 0;         /* number of the Q block */
+    int skipped = 0;      /* blocks of it that the warpgroup does not see */
+    int added = 0;        /* blocks in O since it was 0 */
+    bool flushed = false; /* O was added up in shared memory */
+
+    __device__ __forceinline__ uint32_t Q_rows(int turn) const {
+        return at.Q.stage(turn) + group * GROUP_ROWS * cfg.d_head;
+    }
+
+    __device__ __forceinline__ void start_next_S(int turn, int n) const {
+        at.K.wait_until_full(n);
+        start_S<cfg>(S, Q_rows(turn), at.K.stage(n));
+    }
+    __device__ __forceinline__ void release_K(int n) const {
+        if (lead) mbarrier_arrive(at.K.empty(n));
+    }
+
+    /* O of a block, while S of another one is on its way. */
+    __device__ __forceinline__ void start_next_O(int n) {
+        if (cfg.flush_blocks > 0 && added == cfg.flush_blocks) {
+            if (!flushed) wait_for_store();
+            flush_O<cfg>(O_place, O, !flushed);
+            flushed = true, added = 0;
+        }
+        at.Vt.wait_until_full(n);
+        start_O<cfg>(O, P, at.Vt.stage(n), added > 0);
+        added++;
+    }
+    __device__ __forceinline__ void finish_O(int n) const {
+        wgmma_wait_group<0>(O);
+        if (lead) mbarrier_arrive(at.Vt.empty(n));
+    }
+
+    __device__ __forceinline__ void round(float (&sum)[2]) const {
+        round_P<cfg>(P, S);
+        if constexpr (cfg.rounded_sums) sum_rounded<cfg>(sum, P);
+    }
+
+    /* The first block of all. */
+    __device__ __forceinline__ void begin() {
+        exponent_scale = find_exponent_scale(args, here);
+        n = skipped = count_skipped<cfg>(args, here, group);
+        at.Q.wait_until_full(0);
+        skip_blocks(at.K, 0, skipped);
+        start_next_S(0, n);
+        wgmma_wait_group<0>(S);
+        release_K(n);
+        skip_blocks(at.Vt, 0, skipped);
+        begin_rows<cfg>(args, S, row, here.row + 16 * warp, (here.KV_blocks - 1 - skipped) * cfg.B_c, exponent_scale);
+        round(row.l);
+    }
+
+    /* Block number i of a Q block, the first `running` of which take a running maximum. */
+    __device__ __forceinline__ void step(int i, int running) {
+        const int first_key = (here.KV_blocks - 1 - i) * cfg.B_c;
+        float sum[2], factor[2];
+        bool lowered = false;
+        n++;
+        start_next_S(turn, n);
+        start_next_O(n - 1);
+        wgmma_wait_group<1>(S);
+        release_K(n);
+        if (i < running) {
+            mask_keys(args, S, first_key, here.row + 16 * warp);
+            raise_m(S, sum, row.m, factor, exponent_scale);
+        } else {
+            take_exponentials(S, sum, row.m, exponent_scale);
+            if (!cfg.rounded_sums) lowered = may_be_too_large(sum);
+        }
+        finish_O(n - 1);
+        if constexpr (cfg.rounded_sums) {
+            round(sum);
+            if (i >= running) lowered = may_be_too_large(sum);
+        }
+        if (lowered)
+            lower_P<cfg>(args, S, sum, row.m, factor, exponent_scale, Q_rows(turn) + warp % 4 * 16 * cfg.d_head,
+                         first_key, here);
+        if (lowered || i < running) scale_sums(factor);
+        if (!cfg.rounded_sums || lowered) round(sum);
+        for (int half = 0; half < 2; half++) row.l[half] += sum[half];
+    }
+
+    __device__ __forceinline__ void scale_sums(const float (&factor)[2]) {
+        for (int half = 0; half < 2; half++) row.l[half] *= factor[half];
+        scale_O<cfg>(O, factor);
+        if (flushed) scale_flushed<cfg>(O_place, factor);
+    }
+
+    __device__ __forceinline__ void take_steps() {
+        const int running = count_running<cfg>(args, here.KV_blocks, here.row + GROUP_ROWS * group);
+        added = 0, flushed = false;
+#pragma unroll 1
+        for (int i = skipped + 1; i < here.KV_blocks; i++) step(i, running);
+        arrive_as_warp(at.Q.empty(turn));
+    }
+
+    /* The end of a Q block, and the first block of the next, where there is one. */
+    __device__ __forceinline__ void step_across(const Q_place &next) {
+        if (next.row >= 0) {
+            skipped = count_skipped<cfg>(args, next, group);
+            exponent_scale = find_exponent_scale(args, next);
+            at.Q.wait_until_full(turn + 1);
+            skip_blocks(at.K, n + 1, skipped);
+            start_next_S(turn + 1, n + 1 + skipped);
+            start_next_O(n);
+            wgmma_wait_group<1>(S);
+            release_K(n + 1 + skipped);
+            begin_rows<cfg>(args, S, next_row, next.row + 16 * warp, (next.KV_blocks - 1 - skipped) * cfg.B_c,
+                            exponent_scale);
+            finish_O(n);
+            skip_blocks(at.Vt, n + 1, skipped);
+        } else {
+            start_next_O(n);
+            finish_O(n);
+        }
+        finish_rows<cfg>(args, maps, O_place, O, row, here.row + 16 * warp, here, flushed);
+    }
+
+    __device__ __forceinline__ void take_next(const Q_place &next) {
+        row = next_row, here = next, n += 1 + skipped, turn++;
+        round(row.l);
+    }
+};
+
+template <fp8_config cfg>
+__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at) {
+    float S[cfg.B_c / 8][4], O[cfg.d_head / 8][4] = {};
+    uint32_t P[cfg.B_c / 32][4];
+    row_state row, next_row;
+    Q_place here = take_Q_block(at, 0);
+    if (here.row < 0) return;
+    consumer<cfg> share{args, maps, at, S, P, O, row, next_row, here};
+    share.begin();
+#pragma unroll 1
+    for (;;) {
+        share.take_steps();
+        const Q_place next = take_Q_block(at, share.turn + 1);
+        share.step_across(next);
+        if (next.row < 0) break;
+        share.take_next(next);
+    }
+    if (threadIdx.x % 32 == 0) bulk_wait_group_read<0>(); /* shared memory lives as long as it is read */
+}
+
+/* ---- the kernel: a row of CTAs, of 32 * (n_warps + 4) threads ---- */
+
+template <fp8_config cfg>
+__global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
+    flash_forward(const __grid_constant__ fp8_args args, const __grid_constant__ tensor_maps maps) {
+    check_config<cfg>();
+    extern __shared__ char smem_bytes[];
+    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    init_mbarriers<cfg>(at);
+    const int group = warp_uniform(threadIdx.x / WARPGROUP);
+    if (group == 0) { /* 128 registers a thread at the start: 4 * 128 are 32 and three times 160 */
+        setmaxnreg_dec<32>();
+        const int warp = warp_uniform(threadIdx.x / 32);
+        if (warp > 0)
+            transpose<cfg>(at, warp - 1);
+        else if (threadIdx.x == 0)
+            produce<cfg>(args, maps, at);
+    } else {
+        setmaxnreg_inc<160>();
+        attend<cfg>(args, maps, at);
+    }
+}
+
+#include "instances.cuh"
