@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 
+enum { MAX_VECTOR_NAME = 64 };
+
 /* ---- names ---- */
 
 static uint32_t hash_name(const char *name, uint32_t length) {
@@ -197,14 +199,22 @@ int emu_declare_register(parser *p, const char *name, uint32_t length, uint8_t b
 }
 
 /* ".reg .v2 .f32 v": the registers v.x and v.y, and v for both. */
-static void declare_elements(parser *p, const token *name, int elements, const type_info *type) {
-    declare(p, name->begin, name->length, DECLARED_VECTOR)->count = (uint32_t)elements;
+static void declare_elements(parser *p, const char *name, uint32_t length, int elements, const type_info *type) {
+    declare(p, name, length, DECLARED_VECTOR)->count = (uint32_t)elements;
     for (int i = 0; i < elements; i++) {
-        char text[64];
-        if (name->length > sizeof text - 3) emu_load_fail(p->load, name->line, "the name of a vector is too long");
-        snprintf(text, sizeof text, "%.*s.%c", (int)name->length, name->begin, "xyzw"[i]);
-        const char *element = emu_load_text(p->load, text, name->length + 2);
-        emu_declare_register(p, element, name->length + 2, (uint8_t)type->bits);
+        char text[MAX_VECTOR_NAME];
+        snprintf(text, sizeof text, "%.*s.%c", (int)length, name, "xyzw"[i]);
+        const char *element = emu_load_text(p->load, text, length + 2);
+        emu_declare_register(p, element, length + 2, (uint8_t)type->bits);
+    }
+}
+
+/* ".reg .v2 .f32 v<3>": the vectors v0, v1 and v2. */
+static void declare_vectors(parser *p, const token *name, uint32_t count, int elements, const type_info *type) {
+    for (uint32_t i = 0; i < count; i++) {
+        char text[MAX_VECTOR_NAME];
+        const int length = snprintf(text, sizeof text, "%.*s%u", (int)name->length, name->begin, i);
+        declare_elements(p, emu_load_text(p->load, text, (uint32_t)length), (uint32_t)length, elements, type);
     }
 }
 
@@ -216,17 +226,20 @@ void emu_parse_reg(parser *p) {
     do {
         token name = emu_expect_name(p, "a register name");
         uint32_t count = elements ? (uint32_t)elements : 1;
-        bool range = !elements && accept(p, "<");
+        const bool range = accept(p, "<");
         if (range) {
-            count = emu_expect_small(p, 60000, "the number of registers");
+            count *= emu_expect_small(p, 60000, "the number of registers");
             emu_expect(p, ">");
         }
         p->declared_registers += count;
         if (p->declared_registers > 60000) emu_load_fail(p->load, name.line, "more than 60000 registers in one entry");
-        if (elements) {
-            declare_elements(p, &name, elements, type);
-            continue;
-        }
+        if (elements && name.length > MAX_VECTOR_NAME - 9)
+            emu_load_fail(p->load, name.line, "the name of a vector is too long");
+        if (elements && range)
+            declare_vectors(p, &name, count / (uint32_t)elements, elements, type);
+        else if (elements)
+            declare_elements(p, name.begin, name.length, elements, type);
+        if (elements) continue;
         declaration *d = declare(p, name.begin, name.length, range ? DECLARED_RANGE : DECLARED_REGISTER);
         d->count = count;
         d->bits = type->bits < 16 && type->bits > 1 ? 16 : type->bits;

@@ -94,6 +94,24 @@ def test_elements_of_vectors_of_registers(tmp_path: Path) -> None:
         assert ptxrun(tmp_path / "k.ptx", "--arg", "out:u32:2").returncode == 2
 
 
+def test_ranges_of_vectors_of_registers(tmp_path: Path) -> None:
+    body = """.reg .v2.b32 %v<3>, w<2>;
+    .reg .b64 %p;
+    mov.v2.b32 %v2, {3, 4};
+    mov.v2.b32 %v0, {1, 2};
+    mov.v2.b32 w1, {%v2.y, %v0.x};
+    ld.param.u64 %p, [out];
+    st.global.v2.u32 [%p], w1;"""
+    (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 out"))
+    done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u32:2", "--print", "0")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.split()[-2:] == ["4", "1"]
+    for wrong in ("%v3, {3", "w2, {3"):
+        (tmp_path / "k.ptx").write_text(entry(body.replace("%v2, {3", wrong), ".param .u64 out"))
+        assert ptxrun(tmp_path / "k.ptx", "--arg", "out:u32:2").returncode == 2
+    (tmp_path / "k.ptx").write_text(entry(body.replace("w<2>", f"{'w' * 80}<2>"), ".param .u64 out"))
+    assert "the name of a vector is too long" in ptxrun(tmp_path / "k.ptx", "--arg", "out:u32:2").stderr
+
+
 WHOLE = """.reg .v4 .b32 q, t;
     .reg .v2 .b32 w;
     .reg .b32 %r<3>;
