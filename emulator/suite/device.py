@@ -51,7 +51,7 @@ class DeviceArray:
 
 def check(status):
     if status:
-        raise RuntimeError(f"the driver returned {status}")
+        raise RuntimeError(f"the driver returned [{status}]")
 
 
 def start():
