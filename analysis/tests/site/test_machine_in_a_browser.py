@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.files import root
+from analysis.publish.machine_page import MACHINE_LINK, PLACES
 from analysis.tests.site.browsers import SITE, browser_tab
 from analysis.tests.site.figures import compressed, first_page
 
@@ -53,6 +54,17 @@ def test_a_link_leads_to_its_instruction(open_page: Open) -> None:
     assert "ldmatrix_x4" in tab.inner_text("#source .here")
     assert "ldmatrix" in tab.inner_text("#warps tr.here")
     assert tab.evaluate("document.querySelectorAll('#banks .banks span').length") > 32
+
+
+def test_every_link_of_story_and_chapters_leads_to_its_instruction(open_page: Open) -> None:
+    """Also in v25 and v39, where slices share the one Q block and CTA 0 has nothing to do."""
+    pages = [*(root() / "docs/learn").glob("*.md"), *(root() / "notebooks").glob("*.ipynb")]
+    linked = {found for page in pages for found in MACHINE_LINK.findall(page.read_text(encoding="utf-8"))}
+    places = linked | {(version, kind, str(warp)) for version, (kind, warp) in PLACES.items()}
+    assert {"v00", "v25", "v37", "v39"} <= {version for version, _, _ in places}
+    for version, kind, warp in sorted(places):
+        tab = open_page(f"v={version}&kind={kind}&warp={warp}")
+        assert tab.evaluate(f"KINDS['{kind}'](instructionOf(step), step) && warpOf(step) === {warp}"), (version, kind)
 
 
 def test_steps_lead_on_and_back(open_page: Open) -> None:

@@ -487,14 +487,18 @@ function data(name) {
   return loaded.get(name);
 }
 
-// Where the address bar says: a step, or the n-th instruction of a kind or of a line, of a warp.
+// Where the address bar says: a step, or the n-th instruction of a kind or of a line, of a warp. It is of the first CTA
+// that has one: where slices share a Q block, CTA 0 has no work.
 function placeOf(wanted) {
   if (wanted.has("step")) return [+wanted.get("step"), +(wanted.get("warp") ?? 0)];
   [step, warp] = [0, +(wanted.get("warp") ?? 0)];
   const own = wanted.has("warp") || !wanted.has("line") ? warp : -1, kind = KINDS[wanted.get("kind")], line = +(wanted.get("line") ?? 0);
+  const there = (one) => (own < 0 || warpOf(one) === own) &&
+    (kind ? kind(instructionOf(one), one) : instructionOf(one).line === line);
+  const first = kind || line ? seek(0, 1, there) : 0;
   let left = +(wanted.get("n") ?? 1);
-  const at = kind || line ? seek(0, 1, (one) => ctaOf(one) === 0 && (own < 0 || warpOf(one) === own) &&
-    (kind ? kind(instructionOf(one), one) : instructionOf(one).line === line) && --left === 0) : 0;
+  const at = left === 1 || first < 0 ? first
+    : seek(first, 1, (one) => ctaOf(one) === ctaOf(first) && there(one) && --left === 0);
   return [Math.max(0, at), own < 0 ? warpOf(Math.max(0, at)) : own];
 }
 
