@@ -1,5 +1,6 @@
 #include "harness/peer.h"
 
+#include "common/fp8.h"
 #include "harness/about.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@ enum status peer_instances(struct instance_table *table, int d_head, struct fail
         /* Which problems it has a kernel for, the library says. */
         table->instances[i].config = (KernelConfig){.dtype = types[i],
                                                     .d_head = d_head,
+                                                    .instruction = about_peer()->e4m3 ? FP8_WGMMA : MMA_SYNC,
                                                     .B_r = 1,
                                                     .B_c = 1,
                                                     .any_length = true,

@@ -25,6 +25,7 @@ struct peer_launch {
 
 struct peer {
     const char *library; /* name and version, for records */
+    bool e4m3;           /* it takes Q, K and V of e4m3, and no others */
     int major, minor;    /* the one compute capability that its machine code is for */
     /* GPU memory that it needs beside the tensors. */
     int64_t (*scratch_bytes)(const struct problem *problem);

@@ -5,7 +5,8 @@
 #     NAME.o + fa3_call.o + harness/peers/fa3.c + build/harness/*.o ─ cc ─► bin/peers/fa3
 
 # TYPE_dSIZE_MASK_xCLUSTER. Those with clusters of 1 are for lengths with an odd number of Q blocks; FlashAttention-3
-# has no clusters of 2 for d64 and for causal kernels. Each takes a core for a minute and 4 GB of memory.
+# has no clusters of 2 for d64 and for causal kernels. Each takes a core for a minute and 4 GB of memory. With
+# e4m3_d128_full_x1 e4m3_d128_causal_x1, and no others, the executable takes e4m3 and gives bf16.
 FA3_KERNELS ?= $(foreach form,d128_full_x2 d128_full_x1 d128_causal_x1 d64_full_x1 d64_causal_x1 d256_full_x2 \
 	d256_full_x1 d256_causal_x1,$(addsuffix _$(form),fp16 bf16))
 CUTLASS ?= $(FA3)/csrc/cutlass
@@ -36,13 +37,18 @@ $(if $(wildcard $(if $(CUDA),$(CCCL)/cuda/std/utility,.)),,$(error CUDA=$(CUDA) 
 $(eval $(call stamp,$(BUILD)/flags/fa3,$$(NVCC) $$(ALL_FA3FLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/fa3.list,$$(FA3_KERNELS) $$(FA3_LIBRARY)))
 -include $(wildcard $(FA3_BUILD)/*.d)
+$(if $(filter e4m3_%,$(FA3_KERNELS)),$(if $(filter-out e4m3_%,$(FA3_KERNELS)),$(error FA3_KERNELS: kernels of e4m3 \
+	must not be beside others)))
 endif
 peer-fa3: bin/peers/fa3  ##+ FlashAttention-3 as bin/peers/fa3: FA3=its checkout [CUTLASS=] [FA3_KERNELS=]
 
 ELEMENT_fp16 := cutlass::half_t
 ELEMENT_bf16 := cutlass::bfloat16_t
+ELEMENT_e4m3 := cutlass::float_e4m3_t
+OUTPUT_e4m3 := cutlass::bfloat16_t
 DTYPE_fp16 := FP16
 DTYPE_bf16 := BF16
+DTYPE_e4m3 := BF16
 CAUSAL_full := false
 CAUSAL_causal := true
 word_of = $(word $(2),$(subst _, ,$(1)))
@@ -51,11 +57,12 @@ cluster_of = $(patsubst x%,%,$(call word_of,$(1),4))
 define fa3_kernel  # $(1) a word of FA3_KERNELS
 $(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(filter 64 96 128 192 256,$(call \
 	size_of,$(1))),$(filter 1 2,$(call cluster_of,$(1)))),,$(error FA3_KERNELS: '$(1)' is no kernel; expected \
-	words such as fp16_d128_full_x2: fp16 or bf16, the head size, full or causal, clusters of 1 or 2))
+	words such as fp16_d128_full_x2: fp16, bf16 or e4m3, the head size, full or causal, clusters of 1 or 2))
 $(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
 		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
+		-DFA3_OUTPUT=$(or $(OUTPUT_$(call word_of,$(1),1)),$(ELEMENT_$(call word_of,$(1),1))) \
 		-DFA3_CLUSTER=$(call cluster_of,$(1)) -MD -MP -MF $$(@:.o=.d) -MT $$@ -c -o $$(part) $$<; $$(whole)
 endef
 $(foreach k,$(FA3_KERNELS),$(eval $(call fa3_kernel,$k)))
@@ -65,6 +72,7 @@ fa3_row = KERNEL(fa3_$(1), $(DTYPE_$(call word_of,$(1),1)), $(call size_of,$(1))
 $(FA3_BUILD)/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
 	@mkdir -p $(@D)
 	@$(parts) { echo '#define FA3_LIBRARY "$(strip $(FA3_LIBRARY))"'; \
+	   echo '#define FA3_E4M3 $(if $(filter e4m3_%,$(FA3_KERNELS)),1,0)'; \
 	   echo '#define FA3_KERNELS $(foreach k,$(FA3_KERNELS),$(call fa3_row,$k))'; } >$(part); $(whole)
 $(FA3_BUILD)/about.h: make/peers.mk
 	@mkdir -p $(@D)

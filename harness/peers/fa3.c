@@ -29,12 +29,12 @@ static const struct row {
 
 /* What FlashAttention-3's own dispatch takes for a problem, without packing of heads and without splits. A mask that
  * hides nothing from one query is none. CTAs share K and V in pairs where the number of Q blocks is even and the kernel
- * is neither causal nor for short heads. */
+ * is neither causal nor for short heads nor of e4m3. */
 static struct row wanted(const struct problem *problem) {
     enum { B_R = 128 };
     const int64_t Q_blocks = (problem->seq_q + B_R - 1) / B_R;
     const bool causal = problem->causal && problem->seq_q > 1;
-    const bool pairs = problem->d_head >= 128 && !causal && Q_blocks % 2 == 0;
+    const bool pairs = problem->d_head >= 128 && !causal && !problem->e4m3 && Q_blocks % 2 == 0;
     return (struct row){problem->dtype, problem->d_head, causal, pairs ? 2 : 1, NULL};
 }
 
@@ -64,11 +64,14 @@ static enum status fa3_enqueue(const struct peer_launch *launch, struct failure 
         return fail(failure, STATUS_USAGE,
                     "FlashAttention-3's kernel %s_d%d_%s_x%d is not built: name it in FA3_KERNELS of make/peers.mk; "
                     "seq_q %" PRId64 " needs it",
-                    row.dtype == FP16 ? "fp16" : "bf16", row.d_head, row.causal ? "causal" : "full", row.cluster,
-                    problem->seq_q);
+                    FA3_E4M3            ? "e4m3"
+                    : row.dtype == FP16 ? "fp16"
+                                        : "bf16",
+                    row.d_head, row.causal ? "causal" : "full", row.cluster, problem->seq_q);
     fa3_launch call = {.args = problem_args(problem),
                        .d_head = problem->d_head,
-                       .bf16 = problem->dtype == BF16,
+                       .bf16 = problem->dtype == BF16 && !problem->e4m3,
+                       .e4m3 = problem->e4m3,
                        .semaphore = launch->scratch,
                        .sms = launch->sms,
                        .stream = launch->stream};
@@ -84,6 +87,7 @@ static enum status fa3_enqueue(const struct peer_launch *launch, struct failure 
 
 extern const struct peer fl_fa3;
 const struct peer fl_fa3 = {.library = FA3_LIBRARY,
+                            .e4m3 = FA3_E4M3,
                             .major = 9,
                             .minor = 0,
                             .scratch_bytes = fa3_scratch,

@@ -23,7 +23,7 @@ typedef const char *(*fa3_kernel)(struct Flash_fwd_params *params, struct CUstre
 typedef struct {
     attention_args args; /* with LSE, which the kernel always writes */
     int d_head;
-    bool bf16;
+    bool bf16, e4m3; /* neither: fp16; of e4m3 O is bf16 */
     int *semaphore; /* one zero: what a causal kernel's CTAs draw their tiles from */
     int sms;
     void *stream; /* CUstream */

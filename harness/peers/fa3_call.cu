@@ -39,6 +39,7 @@ const char *fa3_call(fa3_kernel kernel, const fa3_launch *launch) {
     params.d = params.d_rounded = params.dv = params.dv_rounded = launch->d_head;
     params.scale_softmax = args.softmax_scale;
     params.is_bf16 = launch->bf16;
+    params.is_e4m3 = launch->e4m3;
     params.is_causal = args.causal != 0;
     params.window_size_left = args.seq_k - 1;
     params.window_size_right = args.causal ? 0 : args.seq_q - 1;

@@ -1,7 +1,7 @@
 /* fa3_kernel.cu - one instantiation of FlashAttention-3's forward kernel behind a C function.
  *
- *     nvcc -DFA3_NAME=fa3_fp16_d128_full_x2 -DFA3_ELEMENT=cutlass::half_t -DFA3_D_HEAD=128 -DFA3_CAUSAL=false \
- *         -DFA3_CLUSTER=2 -I FA3/hopper -I CUTLASS/include ...
+ *     nvcc -DFA3_NAME=fa3_fp16_d128_full_x2 -DFA3_ELEMENT=cutlass::half_t -DFA3_OUTPUT=cutlass::half_t \
+ *         -DFA3_D_HEAD=128 -DFA3_CAUSAL=false -DFA3_CLUSTER=2 -I FA3/hopper -I CUTLASS/include ...
  *
  * make compiles this file once for each word of its list (make/peers.mk), which takes minutes. What a call passes to
  * the kernel is therefore chosen elsewhere (fa3_call.cu).
@@ -29,7 +29,7 @@ extern "C" const char *FA3_NAME(Flash_fwd_params *params, cudaStream_t stream) {
     constexpr bool is_local = false, softcap = false, varlen = false, paged = false, append = false, has_qv = false,
                    pack_gqa = false, split = false, V_column_major = false;
     try {
-        run_flash_fwd<90, FA3_D_HEAD, FA3_D_HEAD, FA3_CLUSTER, FA3_ELEMENT, FA3_ELEMENT, FA3_CAUSAL, is_local, softcap,
+        run_flash_fwd<90, FA3_D_HEAD, FA3_D_HEAD, FA3_CLUSTER, FA3_ELEMENT, FA3_OUTPUT, FA3_CAUSAL, is_local, softcap,
                       varlen, paged, append, has_qv, pack_gqa, split, V_column_major>(*params, stream);
     } catch (const char *reason) {
         return reason;
