@@ -47,7 +47,8 @@ typedef struct serving_args {
     int32_t unused;
     const float *K_scales, *V_scales; /* [KV_heads], with e4m3_cache: an element of K and V stands for its value times
                                          that of its head, which is positive and finite; NULL: 1 */
-    int32_t unused_behind[6];         /* up to 320 bytes, where tensor maps begin */
+    const float *Q_scales;            /* [heads], likewise of Q: the library passes it on in an fp8_args */
+    int32_t unused_behind[4];         /* up to 320 bytes, where tensor maps begin */
 } serving_args;
 
 static_assert(sizeof(serving_args) == 320, "tensor maps begin behind it without padding");

@@ -68,7 +68,8 @@ int64_t call_elements(const struct call *call, enum tensor tensor) {
 }
 
 size_t call_element_bytes(const struct call *call, enum tensor tensor) {
-    return of_keys(tensor) && call->problem.kv_dtype == FL_E4M3 ? 1 : 2;
+    if (tensor == TENSOR_O) return 2;
+    return (of_keys(tensor) ? call->problem.kv_dtype : call->problem.q_dtype) == FL_E4M3 ? 1 : 2;
 }
 
 size_t call_bytes(const struct call *call, enum tensor tensor) {
@@ -228,7 +229,7 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
         const void *address;
         bool needed;
         uintptr_t align;
-    } all[] = {{"q", call->tensors.q, true, host ? 2 : 16},
+    } all[] = {{"q", call->tensors.q, true, host ? call_element_bytes(call, TENSOR_Q) : 16},
                {"k", call->tensors.k, call->problem.seq_k > 0, host ? call_element_bytes(call, TENSOR_K) : 16},
                {"v", call->tensors.v, call->problem.seq_k > 0, host ? call_element_bytes(call, TENSOR_V) : 16},
                {"o", call->tensors.o, true, host ? 2 : 16},

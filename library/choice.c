@@ -1,5 +1,6 @@
 #include "library/choice.h"
 
+#include "common/fp8.h"
 #include "library/ranking.h"
 #include "library/serving.h"
 #include "runtime/abilities.h"
@@ -18,6 +19,21 @@ const struct instance *own_instance(const struct embedded *version, enum dtype d
         KernelConfig config = version->own[i];
         config.dtype = dtype;
         if (config.d_head == d_head) return instance_find(&version->table, &config);
+    }
+    return NULL;
+}
+
+static bool is_fp8(const struct embedded *version) {
+    return version->n_own && config_is_fp8(&version->own[0]);
+}
+
+/* Of a kernel that takes e4m3: whose sums are as the problem asks. */
+static const struct instance *fp8_instance(const struct embedded *version, const struct call *call) {
+    for (size_t i = 0; i < version->table.count; i++) {
+        const KernelConfig *const config = &version->table.instances[i].config;
+        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
+            (fp8_flush_blocks(config) > 0) == (call->problem.sums == FL_SUMS_ACCURATE))
+            return &version->table.instances[i];
     }
     return NULL;
 }
@@ -54,6 +70,7 @@ static const struct instance *serving_instance(const struct embedded *version, c
 
 /* The version's own for the problem, or for the head size where it has none that serves. */
 static const struct instance *instance_for(const struct embedded *version, const struct call *call) {
+    if (is_fp8(version) && serving_all_e4m3(&call->problem)) return fp8_instance(version, call);
     const struct instance *const serving = serving_asked(&call->problem) ? serving_instance(version, call) : NULL;
     return serving ? serving : own_instance(version, call_dtype(call), call->problem.d_head);
 }
@@ -261,9 +278,17 @@ static size_t ordered(const struct fl_library *library, const struct ranking *ro
 static fl_status fail_size(const struct fl_library *library, const struct call *call, struct failure *failure) {
     char sizes[200] = "";
     size_t used = 0;
+    bool there = false;
+    for (size_t i = 0; i < library->count; i++)
+        there = there || is_fp8(&library->versions[i]) == serving_all_e4m3(&call->problem);
+    if (!there)
+        return refuse(failure, FL_UNSUPPORTED,
+                      "q_dtype %d: this library has no kernel for it: build it by `make lib` without VER",
+                      call->problem.q_dtype);
     for (int size = 16; size <= MAX_D_HEAD && used < sizeof sizes; size += 16)
         for (size_t i = 0; i < library->count; i++)
-            if (own_instance(&library->versions[i], call_dtype(call), size)) {
+            if (is_fp8(&library->versions[i]) == serving_all_e4m3(&call->problem) &&
+                own_instance(&library->versions[i], call_dtype(call), size)) {
                 used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%d", used ? ", " : "", size);
                 break;
             }
@@ -282,6 +307,7 @@ static fl_status choose_best(const struct fl_library *library, const struct call
     fl_status kept = FL_OK;
     int kept_weight = 0;
     for (size_t i = 0; i < count; i++) {
+        if (is_fp8(order[i]) != serving_all_e4m3(&call->problem)) continue;
         const fl_status status = try_version(order[i], call, target, choice, &one);
         if (!status) {
             choice->best = true;

@@ -92,7 +92,8 @@ static emu_launch launch_with(int entry, const launch_shape *shape, const struct
 static fl_status run(emu_device *device, const struct choice *choice, const serving_args *serving,
                      struct failure *failure) {
     const KernelConfig *const config = &choice->instance->config;
-    const attention_args *const args = &serving->attention;
+    const union kernel_args first = serving_kernel_args(config, serving);
+    const attention_args *const args = &first.attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
     struct parameter_block block;
     if (parameters_of_emulator(config, args, &block, failure)) return FL_ERROR;

@@ -638,7 +638,8 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
         const enum status status = tensor_maps_of_driver(cuda, plan->config->dtype, layouts, &maps, failure);
         if (status) return status_of(status);
     }
-    return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, args, &maps, stream, failure));
+    const union kernel_args first = serving_kernel_args(plan->config, &serving);
+    return status_of(gpu_kernel_launch(cuda, &plan->kernel, &plan->shape, &first.attention, &maps, stream, failure));
 }
 
 /* No key: O = 0 and log-sum-exp = -infinity. */

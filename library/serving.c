@@ -23,6 +23,7 @@ static const struct {
     {"sinks", "FL_SINKS", offsetof(fl_tensors, sinks), offsetof(serving_args, sinks)},
     {"k_scales", "FL_K_SCALES", offsetof(fl_tensors, k_scales), offsetof(serving_args, K_scales)},
     {"v_scales", "FL_V_SCALES", offsetof(fl_tensors, v_scales), offsetof(serving_args, V_scales)},
+    {"q_scales", "FL_Q_SCALES", offsetof(fl_tensors, q_scales), offsetof(serving_args, Q_scales)},
 };
 
 const char *serving_array_name(int i) {
@@ -36,8 +37,10 @@ const void *serving_array(const fl_tensors *tensors, int i) {
 }
 
 int64_t serving_array_elements(const fl_problem *problem, int i) {
-    const int64_t batch = problem->batch, pages = batch * problem->pages_of_sequence, kv_heads = problem->kv_heads;
-    const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages, problem->heads, kv_heads, kv_heads};
+    const int64_t batch = problem->batch, pages = batch * problem->pages_of_sequence, kv_heads = problem->kv_heads,
+                  heads = problem->heads;
+    const int64_t counts[N_ARRAYS] = {batch + 1,      batch + 1, batch,    batch, pages,
+                                      problem->heads, kv_heads,  kv_heads, heads};
     return problem->arrays >> i & 1 ? counts[i] : 0;
 }
 
@@ -53,10 +56,17 @@ void serving_pass_arrays(const fl_tensors *tensors, serving_args *args) {
 
 /* ---- a problem ---- */
 
+bool serving_all_e4m3(const fl_problem *problem) {
+    return problem->q_dtype == FL_E4M3;
+}
+
+/* What e4m3 has beside values. */
+enum { SCALES = FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES };
+
 const char *serving_asked(const fl_problem *problem) {
-    if (problem->kv_dtype == FL_E4M3) return "kv_dtype";
+    if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem)) return "kv_dtype";
     for (int i = 0; i < N_ARRAYS; i++)
-        if (problem->arrays >> i & 1) return ARRAYS[i].name;
+        if (problem->arrays & ~(uint32_t)SCALES & 1u << i) return ARRAYS[i].name;
     return problem->windowed ? "window" : problem->softcap > 0 ? "softcap" : problem->split_keys ? "split_keys" : NULL;
 }
 
@@ -78,7 +88,8 @@ static fl_status check_numbers(const fl_problem *problem, struct failure *failur
                    {"window_left", "windowed", problem->windowed, problem->window_left, -1, 1 << 30},
                    {"window_right", "windowed", problem->windowed, problem->window_right, -1, 1 << 30},
                    {"split_keys", "", true, problem->split_keys, 0, 1 << 30},
-                   {"seq_k", "", arrays != 0, problem->seq_k, 1, 1 << 30}};
+                   {"sums", "q_dtype FL_E4M3", serving_all_e4m3(problem), problem->sums, 0, FL_SUMS_ACCURATE},
+                   {"seq_k", "", (arrays & ~(uint32_t)SCALES) != 0, problem->seq_k, 1, 1 << 30}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (!numbers[i].read && numbers[i].value && *numbers[i].with)
             return refuse(failure, FL_INVALID, "%s %" PRId64 ": must be 0 without %s", numbers[i].name,
@@ -112,6 +123,11 @@ static fl_status check_scales(const fl_problem *problem, struct failure *failure
     if (problem->arrays & (FL_K_SCALES | FL_V_SCALES) && problem->kv_dtype != FL_E4M3)
         return refuse(failure, FL_INVALID, "%s: must not be there unless kv_dtype is FL_E4M3",
                       problem->arrays & FL_K_SCALES ? "k_scales" : "v_scales");
+    if (problem->q_dtype != 0 && (problem->q_dtype != FL_E4M3 || problem->kv_dtype != FL_E4M3))
+        return refuse(failure, FL_INVALID, "q_dtype %d: must be FL_E4M3, %d, as kv_dtype is, or 0 where Q is of dtype",
+                      problem->q_dtype, FL_E4M3);
+    if (problem->arrays & FL_Q_SCALES && !problem->q_dtype)
+        return refuse(failure, FL_INVALID, "q_scales: must not be there unless q_dtype is FL_E4M3");
     return FL_OK;
 }
 
@@ -132,7 +148,7 @@ static const char *asked_of_decode(const fl_problem *problem) {
     enum { FEW_ROWS = 64, LARGEST = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
     if (problem->arrays & FL_BLOCK_TABLE) return "block_table";
-    if (problem->kv_dtype == FL_E4M3) return "kv_dtype";
+    if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem)) return "kv_dtype";
     const bool few = rows <= FEW_ROWS && problem->d_head <= LARGEST && !asked_of_wgmma(problem);
     return problem->split_keys && few ? "split_keys" : NULL;
 }
@@ -140,12 +156,16 @@ static const char *asked_of_decode(const fl_problem *problem) {
 /* What no kernel takes, whichever is asked for. */
 static fl_status check_together(const fl_problem *problem, struct failure *failure) {
     const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
+    if (serving_all_e4m3(problem) && serving_asked(problem))
+        return refuse(failure, FL_UNSUPPORTED,
+                      "%s beside q_dtype: no kernel takes both: attention/fp8 takes scales alone",
+                      serving_asked(problem));
     if (wgmmas && decodes)
         return refuse(
             failure, FL_UNSUPPORTED,
             "%s beside %s: no kernel takes both: attention/wgmma takes the first, attention/decode the second", wgmmas,
             decodes);
-    if (problem->kv_dtype == FL_E4M3 && problem->d_head != 128)
+    if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem) && problem->d_head != 128)
         return refuse(failure, FL_UNSUPPORTED, "d_head %d: of caches in e4m3 it must be 128", problem->d_head);
     return FL_OK;
 }
@@ -249,6 +269,7 @@ static fl_status check_contents(const fl_problem *problem, const fl_tensors *t, 
         status = check_lengths("seqlens_k", t->seqlens_k, t->cu_seqlens_k, batch, problem->seq_k, failure);
     if (!status) status = check_scale_values("k_scales", t->k_scales, problem->kv_heads, failure);
     if (!status) status = check_scale_values("v_scales", t->v_scales, problem->kv_heads, failure);
+    if (!status) status = check_scale_values("q_scales", t->q_scales, problem->heads, failure);
     return !status && t->block_table ? check_table(problem, t, failure) : status;
 }
 
@@ -272,6 +293,11 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     const char *const asked = serving_asked(problem), *const wgmmas = asked_of_wgmma(problem),
                       *const decodes = asked_of_decode(problem);
     char text[CONFIG_TEXT_SIZE];
+    if (serving_all_e4m3(problem) != config_is_fp8(config))
+        return refuse(failure, FL_UNSUPPORTED, "q_dtype %d: %s takes Q %s", problem->q_dtype, version,
+                      config_is_fp8(config) ? "of e4m3 alone: pass FL_E4M3"
+                                            : "of dtype alone: attention/fp8 takes e4m3");
+    if (config_is_fp8(config)) return FL_OK;
     if (!wgmmas && (problem->kv_dtype == FL_E4M3) != config_has_e4m3_cache(config))
         return refuse(failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s takes K and V %s; %s", problem->kv_dtype,
                       config_format(config, text), version,
@@ -297,4 +323,17 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
         return refuse(failure, FL_UNSUPPORTED, "softcap %g: config %s %s", (double)problem->softcap,
                       config_format(config, text), config->cap ? "needs one" : "has none: one with the word cap has");
     return FL_OK;
+}
+
+/* ---- the first parameter ---- */
+
+union kernel_args serving_kernel_args(const KernelConfig *config, const serving_args *args) {
+    if (!config_is_fp8(config)) return (union kernel_args){.serving = *args};
+    return (union kernel_args){.fp8 = {.attention = args->attention,
+                                       .Q_descale = 1,
+                                       .K_descale = 1,
+                                       .V_descale = 1,
+                                       .Q_scales = args->Q_scales,
+                                       .K_scales = args->K_scales,
+                                       .V_scales = args->V_scales}};
 }

@@ -9,11 +9,15 @@
 #include "common/config.h"
 #include "common/serving.h"
 #include "library/refuse.h"
+#include "runtime/parameters.h"
 
-enum { N_ARRAYS = 8 }; /* those of enum fl_array, by number */
+enum { N_ARRAYS = 9 }; /* those of enum fl_array, by number */
 
 /* What of the problem only kernels with serving_args compute, as its field is called; NULL for nothing. */
 const char *serving_asked(const fl_problem *problem);
+
+/* Whether Q, K and V are of e4m3, which kernels with fp8_args take. */
+bool serving_all_e4m3(const fl_problem *problem);
 
 /* The fields since FL_ABI 3. FL_INVALID where they are wrong, alone or together. */
 fl_status serving_check(const fl_problem *problem, struct failure *failure);
@@ -36,5 +40,8 @@ void serving_set_array(fl_tensors *tensors, int i, uint64_t address);
 
 /* Tell the kernel where the arrays are. */
 void serving_pass_arrays(const fl_tensors *tensors, serving_args *args);
+
+/* What a kernel of that configuration takes for its first parameter. */
+union kernel_args serving_kernel_args(const KernelConfig *config, const serving_args *args);
 
 #endif

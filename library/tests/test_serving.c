@@ -221,7 +221,7 @@ static void fields(fl_library *library) {
     attention_new(&attention, problem);
     const fl_problem good = attention.asked;
     fl_problem wrong[] = {good, good, good, good, good, good, good, good, good, good, good, good, good, good, good};
-    static const char *const words[] = {"arrays 0x100: must be bits of fl_array",
+    static const char *const words[] = {"arrays 0x200: must be bits of fl_array",
                                         "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays",
                                         "n_pages 0: must be from 1",
                                         "page_rows 24: must be a power of two from 16 on",
@@ -236,7 +236,7 @@ static void fields(fl_library *library) {
                                         "window beside block_table: no kernel takes both",
                                         "seqlens_k 0x",
                                         "attention/decode does, with d_head 64 and 128"};
-    wrong[0].arrays = 256;
+    wrong[0].arrays = 512;
     wrong[1].total_q = 4;
     wrong[2].n_pages = 0;
     wrong[3].page_rows = 24;
@@ -258,6 +258,32 @@ static void fields(fl_library *library) {
     attention_free(&attention);
 }
 
+/* What q_dtype, sums and scales of Q say alone and beside others. */
+static void all_e4m3_refused(fl_library *library) {
+    struct attention attention;
+    attention_new(&attention, problem_of(1, 3, 5, 64));
+    static const char *const words[] = {"q_dtype 2: must be FL_E4M3, 2, as kv_dtype is, or 0",
+                                        "q_scales: must not be there unless q_dtype is FL_E4M3",
+                                        "sums 1: must be 0 without q_dtype FL_E4M3",
+                                        "sums 2: must be from 0 to 1",
+                                        "window beside q_dtype: no kernel takes both",
+                                        "d_head 32: the versions of this library are for 64, 128"};
+    fl_problem wrong[6];
+    for (size_t i = 0; i < 6; i++) {
+        wrong[i] = attention.asked;
+        wrong[i].arrays = 0;
+        wrong[i].kv_dtype = wrong[i].q_dtype = FL_E4M3;
+    }
+    wrong[0].kv_dtype = 0;
+    wrong[1].kv_dtype = wrong[1].q_dtype = 0, wrong[1].arrays = FL_Q_SCALES;
+    wrong[2].kv_dtype = wrong[2].q_dtype = 0, wrong[2].sums = FL_SUMS_ACCURATE;
+    wrong[3].sums = 2;
+    wrong[4].windowed = 1;
+    wrong[5].d_head = 32;
+    for (size_t i = 0; i < 6; i++) refused(library, &attention, &wrong[i], words[i]);
+    attention_free(&attention);
+}
+
 /* Callers of FL_ABI 2 have shorter structs. What lies behind these is not read. */
 static void older_callers(fl_library *library) {
     struct attention attention;
@@ -267,7 +293,7 @@ static void older_callers(fl_library *library) {
     memset(&attention.asked.arrays, 0xff, sizeof attention.asked - offsetof(fl_problem, arrays));
     memset(&attention.tensors.cu_seqlens_q, 0xff, sizeof attention.tensors - offsetof(fl_tensors, cu_seqlens_q));
     ok(attention.asked.size == 168 && attention.tensors.size == 56, "the sizes of FL_ABI 2");
-    ok(sizeof(fl_problem) == 216 && offsetof(fl_tensors, k_scales) == 104, "those of FL_ABI 3");
+    ok(offsetof(fl_problem, q_dtype) == 216 && offsetof(fl_tensors, k_scales) == 104, "those of FL_ABI 3");
     ok(!fl_forward(library, &attention.asked, &attention.tensors, NULL) && attention_right(&attention),
        "a caller of "
        "FL_ABI 2: %s",
@@ -284,6 +310,7 @@ int main(void) {
     contents(library);
     fields(library);
     bytes_refused(library);
+    all_e4m3_refused(library);
     older_callers(library);
     fl_close(library);
     return tap_done();

@@ -4,12 +4,14 @@
     o = flashladder.attention(q, k, v, causal=True)      # q: [batch, seq, heads, d_head]
     o = flashladder.attention_varlen(q, k, v, cu_seqlens, cu_seqlens, longest, longest)     # q: [tokens, heads, d_head]
     o = flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table)
+    o = flashladder.attention_e4m3(q, k, v, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)      # float8_e4m3fn
 
 On a GPU the arrays are used where they lie, on the framework's current stream. NumPy arrays are copied to the GPU and
 back; without a GPU the emulator computes them, slowly. flashladder.torch.attention has gradients.
 """
 
 from flashladder._arrays import attention
+from flashladder._fp8 import attention_e4m3
 from flashladder._library import RELEASE
 from flashladder._quantize import quantize_e4m3
 from flashladder._queries import Backend, Device, Support, Version, backend, supports, versions
@@ -22,6 +24,7 @@ __all__ = [
     "Support",
     "Version",
     "attention",
+    "attention_e4m3",
     "attention_varlen",
     "attention_with_cache",
     "backend",

@@ -151,9 +151,9 @@ def _unpacked(name: str, layout: Layout, packed: bool) -> Layout:
 
 def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, kv_heads: int) -> None:
     shapes: dict[str, tuple[int, ...]] = {"cu_seqlens_q": (batch + 1,), "cu_seqlens_k": (batch + 1,), "sinks": (heads,)}
-    shapes |= {"k_scales": (kv_heads,), "v_scales": (kv_heads,)}
+    shapes |= {"k_scales": (kv_heads,), "v_scales": (kv_heads,), "q_scales": (heads,)}
     for name, layout in extra.items():
-        dtype = "float32" if name in ("sinks", "k_scales", "v_scales") else "int32"
+        dtype = "float32" if name in ("sinks", "q_scales", "k_scales", "v_scales") else "int32"
         if layout.place != q.place:
             raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
         if layout.dtype != dtype:

@@ -196,7 +196,7 @@ def _operate(
     if _autograd.is_wanted(q, k, v):
         raise NotImplementedError(NO_BACKWARD)
     left, right = chosen.window or (-1, -1)
-    named = [arrays.get(name) for name in ARRAYS]
+    named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
     out, lse = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
         chosen.return_lse, chosen.version,
