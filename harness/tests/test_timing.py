@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from made_up_gpu import NEEDS_V01, NOISY, ROOT, SLOW, on_fake, records, timing
+from made_up_gpu import NEEDS_V01, NOISY, ROOT, SLOW, made_up, on_fake, records, run, timing
 
 pytestmark = NEEDS_V01
 COLD, HOT = 20e6, 16e6  # ns
@@ -60,6 +60,22 @@ def test_the_grid_covers_the_problem(driver: str) -> None:
     lines = on_fake(driver, "log,sms=7", "--runs", "1").stderr.splitlines()
     assert "flash_forward 2 x 2 x 1, 128" in lines and "stamp_clocks 14 x 1 x 1, 1024" in lines
     assert on_fake(driver, "", "--batch", "3", "--check", "all").returncode == 0
+
+
+@pytest.mark.skipif(not (ROOT / "bin/v25").exists(), reason="bin/v25 is not built: make v25")
+def test_a_build_that_dumps_launches_no_split_tail(driver: str, tmp_path: Path) -> None:
+    """v25 with seven Q blocks on four SMs: an eighth CTA would share the last one out, and dump none of it."""
+    objects = [path for folder in ("harness", "runtime", "emulator/*") for path in ROOT.glob(f"build/{folder}/*.o")]
+    parts = ["harness/about.c", "build/v25/code.o", "build/device/code.o", *map(str, objects)]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-DFA_DEBUG", "-I.", "-Ibuild", "-Ibuild/v25", "-pthread"]
+    dumps = tmp_path / "v25"
+    command = ["cc", *flags, "-o", str(dumps), *(part for part in parts if "ptxrun" not in part), "-ldl", "-lm"]
+    subprocess.run(command, check=True, cwd=ROOT, timeout=600)
+    for program, grid in ((ROOT / "bin/v25", 4), (dumps, 1)):
+        done = run(
+            "--batch", "1", "--heads", "7", "--seq", "256", "--profile", program=program, **made_up(driver, "log")
+        )
+        assert done.stderr.splitlines()[-1] == f"flash_forward {grid} x 1 x 1, 256"
 
 
 def test_a_profiled_launch_is_alone_and_its_fault_is_seen(driver: str) -> None:
