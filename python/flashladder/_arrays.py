@@ -498,7 +498,7 @@ def attention(
     stream: Any = None,
     **unknown: NoReturn,
 ) -> Any:
-    """softmax(scale · q kᵀ) v, forward only.
+    """softmax(scale · q kᵀ) v, without gradients: those are in flashladder.torch and flashladder.jax.
 
     q is [batch, seq_q, heads, d_head]; k and v are [batch, seq_k, kv_heads, d_head]. All are float16 or bfloat16, on
     one GPU or in host memory; kv_heads divides heads. Strides may be any multiples of 8 elements with the elements of
