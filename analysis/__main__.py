@@ -89,6 +89,7 @@ COMMANDS = (
     Command("images", "machine_code.images", "list or extract kernels of an executable, library, fatbinary or cubin"),
     Command("records", "measure.summary", "show, list, check or merge files of records"),
     Command("peak", "measure.peak", "measure how fast wgmma runs, which bounds of sm_90a code are made of, on a GPU"),
+    Command("pipes", "measure.pipes", "measure what single instructions, copies and launches cost, on a GPU"),
     Command("bench", "measure.bench", "measure versions and peers in rounds, on a GPU"),
     Command(
         "compare", "measure.compare", "say whether one of two sides is faster, from times that were measured in rounds"

@@ -45,7 +45,7 @@ $(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v% b0%,$(MA
 
 # What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n). Not so profile
 # of saved files; autotune and compare have an answer without a GPU.
-ON_GPU := bench gpu-check peak peers $(if $(filter-out -%,$(filter %.csv,$(ARGS))),,profile)
+ON_GPU := bench gpu-check peak pipes peers $(if $(filter-out -%,$(filter %.csv,$(ARGS))),,profile)
 ON_GPU := $(firstword $(filter $(ON_GPU),$(MAKECMDGOALS)))
 ifeq ($(MAKELEVEL)$(LAUNCH)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
 NO_GPU := $(if $(ON_GPU),$(shell $(PYTHON) -m analysis.measure.driver))

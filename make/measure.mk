@@ -1,7 +1,7 @@
 # Running versions: on a GPU to time them, on either back end to check them.
 
 ##@ Measuring
-.PHONY: bench profile gpu-check peak peers compare autotune race sanitize debug bench-emu corpus
+.PHONY: bench profile gpu-check peak pipes peers compare autotune race sanitize debug bench-emu corpus
 measured = $(PYTHON) -m analysis $@ $(call option,SEQS,seqs) $(call option,BUDGET,budget) $(ARGS)
 bench: $(CHOSEN)  ## times versions, on a GPU: VER= [SEQS=] [BUDGET=] [ARGS=]
 profile: $(CHOSEN)  ##+ measures versions with ncu, on a GPU: VER= [SEQS=] [BUDGET=] [ARGS=]
@@ -10,6 +10,8 @@ bench profile:
 gpu-check: $(CHOSEN)  ## the tests that need a GPU; builds every version first: VER= [SEQS=] [BUDGET=] [ARGS=]
 	@$(measured) --versions "$(CHOSEN)"
 peak: bin/peak  ##+ how fast wgmma runs, on a GPU of 90: logs/bench/wgmma.GPU.json
+	@$(PYTHON) -m analysis $@
+pipes: bin/pipes  ##+ what instructions, copies and launches cost, on a GPU of 90: logs/bench/pipes.GPU.json
 	@$(PYTHON) -m analysis $@
 peers: $(CHOSEN)  ##+ PyTorch's attention and cuBLAS beside ours, on a GPU that has PyTorch: [SEQS=] [BUDGET=] [ARGS=]
 	@$(measured)

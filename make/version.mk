@@ -118,21 +118,25 @@ $(eval $(call device,$(BUILD)/device,80,$(ARCHS)))
 $(eval $(call device,$(BUILD)/device/90a,90a,90a))
 -include $(wildcard $(BUILD)/device/*.d $(BUILD)/device/90a/*.d)
 
-# The microbenchmark of wgmma: a program of its own, as it is built for sm_90a alone and no version needs it.
-$(BUILD)/peak/peak.ptx: harness/device/wgmma_peak.cu $(BUILD)/flags/nvcc | $(COMPILER)
-	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(call compile_cuda,-arch=compute_90a); $(whole_ptx)
-$(eval $(call ptxas,$(BUILD)/peak,peak.ptx,90a,$(BUILD)/peak/sm_90a.log))
-$(eval $(call embed,$(BUILD)/peak/code.o,$(BUILD)/peak,peak.ptx,fl_peak_image,90a))
-$(BUILD)/peak/peak.o: harness/device/peak.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
-	@mkdir -p $(@D)
-	$(call say,CC,$@)$(call compile,-I$(BUILD))
-bin/peak: $(BUILD)/peak/peak.o $(BUILD)/peak/code.o \
+# Microbenchmarks of wgmma and of single instructions: programs of their own, built for sm_90a alone; no version needs them.
+define microbenchmark  # $(1) the program, $(2) its device code
+$(BUILD)/$(1)/$(1).ptx: harness/device/$(2).cu $(BUILD)/flags/nvcc | $(COMPILER)
+	@mkdir -p $$(@D)
+	$$(call say,NVCC,$$@)$$(call compile_cuda,-arch=compute_90a); $$(whole_ptx)
+$(call ptxas,$(BUILD)/$(1),$(1).ptx,90a,$(BUILD)/$(1)/sm_90a.log)
+$(call embed,$(BUILD)/$(1)/code.o,$(BUILD)/$(1),$(1).ptx,fl_$(1)_image,90a)
+$(BUILD)/$(1)/$(1).o: harness/device/$(1).c $(BUILD)/toolkit.h $(BUILD)/flags/cc
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$@)$$(call compile,-I$(BUILD))
+bin/$(1): $(BUILD)/$(1)/$(1).o $(BUILD)/$(1)/code.o \
 		$(BUILD)/harness/stats.o $(BUILD)/flags/ld \
 		$(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o launch.o sha256.o json.o status.o)
-	@mkdir -p $(@D)
-	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
--include $(wildcard $(BUILD)/peak/*.d)
+	@mkdir -p $$(@D)
+	$$(call say,LINK,$$@)$$(parts) $$(CC) $$(LDFLAGS) -o $$(part) $$(filter %.o,$$^) $$(ALL_LDLIBS) $$(linked)
+-include $$(wildcard $(BUILD)/$(1)/*.d)
+endef
+$(eval $(call microbenchmark,peak,wgmma_peak))
+$(eval $(call microbenchmark,pipes,pipes))
 
 .PHONY: all cubins attention $(VERSIONS)
 all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## every version and ptxrun

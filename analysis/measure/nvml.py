@@ -44,11 +44,20 @@ class EnergyCounter:
     @classmethod
     def of(cls, uuid: str) -> "EnergyCounter | None":
         """None where NVML is absent or does not know the GPU."""
+        return cls._opened("nvmlDeviceGetHandleByUUID", uuid)
+
+    @classmethod
+    def at(cls, bus_id: str) -> "EnergyCounter | None":
+        """The same by the address on the PCI bus, as the driver writes it: 0000:18:00.0."""
+        return cls._opened("nvmlDeviceGetHandleByPciBusId_v2", bus_id)
+
+    @classmethod
+    def _opened(cls, entry: str, name: str) -> "EnergyCounter | None":
         device = ctypes.c_void_p()
         with contextlib.suppress(OSError, AttributeError):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if library.nvmlInit_v2() == 0:
-                if library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)) == 0:
+                if getattr(library, entry)(name.encode(), ctypes.byref(device)) == 0:
                     return cls(library, device)
                 library.nvmlShutdown()
         return None

@@ -247,6 +247,7 @@ def with_gpus(folder: Path, count: int) -> dict[str, str]:
         (["all", "bench"], 0, 2),
         (["peers"], 0, 2),
         (["peak"], 0, 2),
+        (["pipes"], 0, 2),
         (["profile", "ARGS=--transpose"], 0, 2),
         (["profile", "ARGS=--most=2 saved.csv"], 0, 1),
         (["bench", "LAUNCH=srun"], 0, 1),

@@ -54,6 +54,7 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/driver/driver.h": None,
     "emulator/cudart/cudart.h": None,
     "emulator/machine/explore.h": "machine **ctas, size_t count",
+    "harness/device/pipes.h": "pipe_result result",
     "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
     "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
     "harness/e4m3.h": "void",

@@ -1,0 +1,105 @@
+"""bin/pipes on a made-up GPU: the record of what instructions, copies and launches cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from made_up_gpu import ROOT, made_up, run
+
+from analysis.measure.pipes import TOLD, power_of, record_text
+
+PARTS = ("cuda_driver", "image", "config", "launch", "sha256", "json", "status")
+OBJECTS = [*(ROOT / f"build/runtime/{name}.o" for name in PARTS), ROOT / "build/harness/stats.o"]
+IMAGES = """
+#include "runtime/image.h"
+extern const struct code_image fl_pipes_images[];
+extern const uint64_t fl_pipes_image_count;
+const struct code_image fl_pipes_images[] = {{"sm_90a", (const unsigned char *)"made up", 7}};
+const uint64_t fl_pipes_image_count = 1;
+"""
+
+pytestmark = pytest.mark.skipif(not OBJECTS[0].exists(), reason="the harness is not built: make v01")
+
+
+@pytest.fixture(scope="module")
+def pipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program without machine code, which the made-up driver does not look at."""
+    folder = tmp_path_factory.mktemp("pipes")
+    (folder / "images.c").write_text(IMAGES)
+    flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", f"-I{ROOT / 'build'}", "-o", str(folder / "pipes")]
+    sources = [str(ROOT / "harness/device/pipes.c"), str(folder / "images.c")]
+    subprocess.run(["cc", *flags, *sources, *map(str, OBJECTS), "-ldl", "-lm"], check=True, timeout=600)
+    return folder / "pipes"
+
+
+def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
+    done = run(program=pipes, **made_up(driver, "left"))
+    assert done.returncode == 0
+    assert done.stderr == "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes\n"
+    record = json.loads(done.stdout)
+    assert (record["schema"], record["device"]["cc"]) == (1, "9.0")
+    rows = record["pipes"]
+    alone = [row for row in rows if row.get("beside") == ""]
+    assert {row["cycles"] for row in alone} == {2} and {row["beside_cycles"] for row in alone} == {None}
+    assert {row["warps"] for row in alone if row["operation"] == "HMMA"} == {1, 4, 8, 16}
+    assert {row["sms"] for row in alone if row["operation"] == "LDGSTS.128"} == {1, 4}
+    assert set(TOLD) <= {row["operation"] for row in alone}
+    beside = [row for row in rows if row.get("beside")]
+    assert {row["beside_cycles"] for row in beside} == {9}
+    assert {(row["warps"], row["beside_warps"]) for row in beside if row["operation"] == "HGMMA.64x128x16"} == {
+        (4, 4), (4, 8), (8, 4), (8, 8)
+    }  # fmt: skip
+    assert {(row["ahead"], row["sms"], row["cycles"]) for row in rows if "copy" in row} == {
+        (1, 1, 1000), (4, 1, 1000), (1, 4, 1000), (4, 4, 1000)
+    }  # fmt: skip
+    assert [row["load"] for row in rows if "load" in row] == ["L2", "DRAM"]
+    assert len([row for row in rows if "launch" in row]) == 2
+    assert json.loads(record_text(record)) == record
+
+
+def test_an_operation_can_be_held(driver: str, pipes: Path) -> None:
+    done = run("HMMA", "0.01", program=pipes, **made_up(driver, ""))
+    assert done.returncode == 0 and json.loads(done.stdout)["cycles"] == 2
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(("HMMA",), 2), (("HMMA", "0"), 2), (("none", "1"), 2)])
+def test_what_cannot_be_held_is_refused(driver: str, pipes: Path, arguments: tuple[str, ...], status: int) -> None:
+    done = run(*arguments, program=pipes, **made_up(driver, ""))
+    assert done.returncode == status and done.stderr.startswith("pipes: ") and not done.stdout
+
+
+def test_another_gpu_is_77(driver: str, pipes: Path) -> None:
+    done = run(program=pipes, **made_up(driver, "cc=80"))
+    assert done.returncode == 77 and "Fake GPU has 8.0" in done.stderr and not done.stdout
+
+
+class Counter:
+    """Moves by 20 J every 0.05 s: 400 W."""
+
+    def __init__(self) -> None:
+        self.begin = time.monotonic()
+
+    def millijoules(self) -> int:
+        return int((time.monotonic() - self.begin) / 0.05) * 20000
+
+    def celsius(self) -> int:
+        return 50
+
+
+def test_watts_are_between_two_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading off a move, by up to a step of 20 J in 0.4 s, would be 50 W wrong; a busy machine reads a move late."""
+    program = tmp_path / "pipes"
+    program.write_text('#!/bin/sh\nsleep 2\necho \'{"warps": 8, "cycles": 2.0, "sm_clock_hz": 1.5e9}\'\n')
+    program.chmod(0o755)
+    monkeypatch.setattr("analysis.measure.pipes.START_SECONDS", 0.1)
+    monkeypatch.setattr("analysis.measure.pipes.LEAST_SECONDS", 0.4)
+    row = power_of(program, "HMMA", Counter())  # type: ignore[arg-type]
+    assert row is not None and row["operation"] == "HMMA" and row["celsius"] == 50
+    assert row["watts"] > 0
+    program.write_text("#!/bin/sh\nexit 0\n")
+    with pytest.raises(Exception, match="exit status 0"):
+        power_of(program, "HMMA", Counter())  # type: ignore[arg-type]
