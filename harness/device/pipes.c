@@ -37,7 +37,7 @@ struct gpu {
     CUdevice device;
     CUcontext context;
     CUmodule module;
-    CUdeviceptr results, sums, memory;
+    CUdeviceptr results, sums, memory, flushed;
     CUevent events[2];
     char name[128], bus[32];
     int major, minor, sms, driver;
@@ -81,6 +81,7 @@ static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
     CHECK(cuda->cuMemAlloc_v2(&gpu->results, (size_t)gpu->sms * sizeof(pipe_result)), "cuMemAlloc");
     CHECK(cuda->cuMemAlloc_v2(&gpu->sums, (size_t)gpu->sms * 32 * PIPE_MOST_WARPS * sizeof(float)), "cuMemAlloc");
     CHECK(cuda->cuMemAlloc_v2(&gpu->memory, MEMORY), "cuMemAlloc");
+    CHECK(cuda->cuMemAlloc_v2(&gpu->flushed, MEMORY), "cuMemAlloc");
     for (int i = 0; i < 2; i++) CHECK(cuda->cuEventCreate(&gpu->events[i], CU_EVENT_DEFAULT), "cuEventCreate");
     return STATUS_OK;
 }
@@ -101,6 +102,13 @@ static enum status launch(const struct gpu *gpu, const char *name, unsigned ctas
 static enum status zero_memory(const struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     CHECK(cuda->cuMemsetD8Async(gpu->memory, 0, MEMORY, NULL), "cuMemsetD8Async");
+    return STATUS_OK;
+}
+
+/* Write more than L2 holds beside `memory`. */
+static enum status flush(const struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    CHECK(cuda->cuMemsetD8Async(gpu->flushed, 0, MEMORY, NULL), "cuMemsetD8Async");
     return STATUS_OK;
 }
 
@@ -154,7 +162,7 @@ static enum status add_run(struct json *json, const struct gpu *gpu, const struc
 }
 
 static bool is_wgmma(enum pipe_operation operation) {
-    return operation == PIPE_WGMMA || operation == PIPE_WGMMA_REGISTERS;
+    return operation == PIPE_WGMMA || operation == PIPE_WGMMA_REGISTERS || operation == PIPE_WGMMA_CHAIN;
 }
 
 /* Each operation alone: on one scheduler and on four, one to four warps on each. Copies also from one SM alone. */
@@ -166,7 +174,10 @@ static enum status run_alone(struct json *json, const struct gpu *gpu, struct fa
         for (size_t i = 0; i < (once ? 1 : sizeof WARPS / sizeof *WARPS) && !status; i++) {
             struct run run = {.operation = (enum pipe_operation)operation, .warps = WARPS[i], .sms = gpu->sms};
             if (operation == PIPE_ATOMIC_CHAIN) run.sms = 1;
-            if (is_wgmma(run.operation) && run.warps < 4) continue;
+            if (is_wgmma(run.operation) && run.warps < 4) {
+                if (!once) continue;
+                run.warps = 4;
+            }
             status = add_run(json, gpu, &run, failure);
             if (operation != PIPE_COPY || status) continue;
             run.sms = 1;
@@ -242,8 +253,8 @@ static enum status run_loads(struct json *json, const struct gpu *gpu, struct fa
         int loads = LOADS;
         void *of_link[] = {&memory, &stride, &nodes}, *of_chase[] = {&to, &memory, &loads};
         status = launch(gpu, "pipes_link", (unsigned)(nodes + 127) / 128, 128, 0, of_link, failure);
+        if (!status) status = beyond ? flush(gpu, failure) : launch(gpu, "pipes_chase", 1, 1, 0, of_chase, failure);
         if (!status) status = launch(gpu, "pipes_chase", 1, 1, 0, of_chase, failure);
-        if (!status && !beyond) status = launch(gpu, "pipes_chase", 1, 1, 0, of_chase, failure);
         if (status || (status = read_results(gpu, 1, &result, failure))) return status;
         json_open(json, NULL, '{');
         json_string(json, "load", beyond ? "DRAM" : "L2");
@@ -345,6 +356,7 @@ static void close_gpu(struct gpu *gpu) {
     if (gpu->results) cuda->cuMemFree_v2(gpu->results);
     if (gpu->sums) cuda->cuMemFree_v2(gpu->sums);
     if (gpu->memory) cuda->cuMemFree_v2(gpu->memory);
+    if (gpu->flushed) cuda->cuMemFree_v2(gpu->flushed);
     if (gpu->module) cuda->cuModuleUnload(gpu->module);
     if (gpu->context) cuda->cuDevicePrimaryCtxRelease_v2(gpu->device);
     cuda_driver_close(&gpu->cuda);

@@ -44,7 +44,7 @@ __device__ uint32_t smem_address(const void *pointer) {
 /* What a warp works on. */
 struct state {
     float x[8], c, d[16][4];
-    uint32_t r[8], row[8], a[8][4], b[8][2], address, threads, mbarrier, phase;
+    uint32_t r[8], row[8], a[8][4], b[8][2], address, word, threads, mbarrier, phase;
     uint64_t a_matrix, b_matrix, memory;
     uint32_t copies;
 };
@@ -88,7 +88,7 @@ __device__ __forceinline__ void execute(state &s) {
     if constexpr (operation == PIPE_LDSM_TRANS) ON_ROW(i % 8, ".trans");
     if constexpr (operation == PIPE_LDSM_CHAIN) ON_ROW(0, "");
     if constexpr (operation == PIPE_LDS)
-        TIMES(1, asm volatile("ld.volatile.shared.b32 %0, [%1];" : "=r"(s.r[i % 8]) : "r"(s.address) : "memory"));
+        TIMES(1, asm volatile("ld.volatile.shared.b32 %0, [%1];" : "=r"(s.r[i % 8]) : "r"(s.word) : "memory"));
     if constexpr (operation == PIPE_LDS_CHAIN)
         TIMES(1, asm volatile("ld.volatile.shared.b32 %0, [%0];" : "+r"(s.row[0])::"memory"));
     if constexpr (operation == PIPE_STS)
@@ -121,6 +121,20 @@ __device__ __forceinline__ void execute(state &s) {
             cp_async_commit_group();
             cp_async_wait_group<3>();
         }
+    if constexpr (operation == PIPE_COPY_CHAIN)
+        TIMES(1, {
+            cp_async_16(s.address, (const void *)(s.memory + s.copies % PIPE_WINDOW));
+            s.copies += 512 * PIPE_MOST_WARPS;
+            cp_async_commit_group();
+            cp_async_wait_group<0>();
+        });
+    if constexpr (operation == PIPE_WGMMA_CHAIN)
+        TIMES(1, {
+            wgmma_fence();
+            wgmma_m64n128k16_f16(s.d, s.a_matrix, s.b_matrix, 1);
+            wgmma_commit_group();
+            wgmma_wait_group<0>(s.d);
+        });
     if constexpr (operation == PIPE_BARRIER) TIMES(1, bar_sync(1, (int)s.threads));
     if constexpr (operation == PIPE_MBARRIER)
         TIMES(1, {
@@ -152,6 +166,7 @@ __device__ void begin(state &s, operands &smem, const pipe_job &job, bool beside
     s.c = 0.999f;
     s.address = smem_address(smem.copied[warp]) + lane * 16;
     for (int i = 0; i < 8; i++) s.row[i] = smem_address(turned ? (void *)smem.turned : (void *)smem.rows) + lane * 16;
+    s.word = smem_address(smem.copied[warp]) + lane * 4;
     s.threads = (uint32_t)job.warps * 32;
     s.mbarrier = smem_address(&smem.mbarriers[warp]);
     s.phase = 0;

@@ -40,6 +40,8 @@
     X(EX2_CHAIN, "MUFU.EX2, chain")                                                                                    \
     X(SHFL_CHAIN, "SHFL, chain")                                                                                       \
     X(LDSM_CHAIN, "LDSM.x4, chain")                                                                                    \
+    X(COPY_CHAIN, "LDGSTS.128 and the wait for it")                                                                    \
+    X(WGMMA_CHAIN, "HGMMA.64x128x16 and the wait for it")                                                              \
     X(LDS_CHAIN, "LDS.32, chain")                                                                                      \
     X(HMMA_CHAIN, "HMMA, chain")                                                                                       \
     X(ATOMIC_CHAIN, "ATOMG, chain")
