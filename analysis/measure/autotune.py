@@ -17,13 +17,15 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import inf
+from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import DONE, AnalysisError
-from analysis.files import root
-from analysis.ladder.config import SMEM_MOST, Dtype, KernelConfig, config_set, parse_config
+from analysis.files import read_text, root, write_if_changed
+from analysis.ladder.config import SMEM_MOST, Dtype, KernelConfig, config_set, parse_config, parse_short_form
 from analysis.ladder.headers import load
 from analysis.machine_code.cubin import Cubin, Kernel
 from analysis.machine_code.images import read_images
@@ -45,11 +47,13 @@ from analysis.predict.kernels import kernel_of
 from analysis.predict.launch import Shape
 from analysis.predict.machine import read_machine
 from analysis.predict.tiles import GPU
-from analysis.table import Cell, Table, add_table_arguments, print_table
+from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
 
 STACK_MOST = 128  # bytes per thread; a kernel that spills more has never won
 REACH = 0.03  # a kernel this near to the best stays in the next stage
 FINALISTS = 4
+PREDICTED = "logs/autotune/predicted.csv"
+PREDICTED_COLUMNS = ("version", "dtype", "seq", "config", "ms")
 WARM_SECONDS = 3.0  # of launches before the first stage, whose times would else begin at the clock of an idle GPU
 
 
@@ -362,18 +366,23 @@ class Unmeasured:
         return ms, self.counts.get("executed", 0), self.counts.get("wavefronts", 0)
 
 
-def dry_run(version: str, found: Sequence[Group], problem: Problem, quiet: bool) -> Table:
-    """Groups ranked by the prediction of their launches, on the GPU that tiles are recorded for."""
-    ranked = []
-    for done, group in enumerate(found, start=1):
-        predicted = predicted_launch(version, group, problem)
-        ranked.append(Unmeasured(group, predicted, {} if predicted else counted(version, group)))
-        if not quiet:
-            print(f"{version} · {done} of {len(found)}", file=sys.stderr, flush=True)
+def ranked(version: str, found: Sequence[Group], problem: Problem, quiet: bool) -> list[Unmeasured]:
+    """Groups in the order of the prediction of their launches, on the GPU that tiles are recorded for."""
+    places = []
+    with Pool() as pool:
+        launches = pool.imap(partial(_predicted, version, problem), found)
+        for done, (group, predicted) in enumerate(zip(found, launches, strict=True), start=1):
+            places.append(Unmeasured(group, predicted, {} if predicted else counted(version, group)))
+            if not quiet:
+                print(f"{version} · {done} of {len(found)}", file=sys.stderr, flush=True)
+    return sorted(places, key=Unmeasured.order)
+
+
+def dry_run(version: str, places: Sequence[Unmeasured], problem: Problem) -> Table:
     columns = ("version", "dtype", "seq", "place", "config", "same code", f"predicted TFLOP/s, {GPU.upper()}",
                "predicted ms", "PTX instructions", "modelled wavefronts", "registers", "stack")  # fmt: skip
     rows: list[Sequence[Cell]] = []
-    for place, one in enumerate(sorted(ranked, key=Unmeasured.order), start=1):
+    for place, one in enumerate(places, start=1):
         group, ms = one.group, one.predicted
         rows.append(
             (version, problem.dtype, problem.seq, place, group.config.short_form(), len(group.members),
@@ -381,6 +390,35 @@ def dry_run(version: str, found: Sequence[Group], problem: Problem, quiet: bool)
              one.counts.get("wavefronts"), group.registers, group.stack)
         )  # fmt: skip
     return Table(columns, rows)
+
+
+def keep_predicted(path: Path, version: str, problem: Problem, places: Sequence[Unmeasured]) -> None:
+    """Puts the predicted times in the place of those that the file has of this version and problem."""
+    old = read_predicted(path) if path.exists() else {}
+    key = version, problem.dtype, problem.seq
+    old[key] = {one.group.config: one.predicted.ms for one in places if one.predicted}
+    rows = [
+        (*which, config.short_form(), f"{ms:.4f}")
+        for which, times in sorted(old.items())
+        for config, ms in times.items()
+    ]
+    write_if_changed(path, Table(PREDICTED_COLUMNS, rows).csv())
+
+
+def read_predicted(path: Path) -> dict[tuple[str, str, int], dict[KernelConfig, float]]:
+    """Predicted milliseconds by version, type and length, then by configuration: of the groups of a dry run."""
+    found: dict[tuple[str, str, int], dict[KernelConfig, float]] = {}
+    for where, row in read_columns(read_text(path), PREDICTED_COLUMNS, str(path)):
+        try:
+            key = row["version"], row["dtype"], int(row["seq"])
+            found.setdefault(key, {})[parse_short_form(row["config"])] = float(row["ms"])
+        except ValueError as error:
+            raise AnalysisError(f"{where}: {error}") from None
+    return found
+
+
+def _predicted(version: str, problem: Problem, group: Group) -> Prediction | None:
+    return predicted_launch(version, group, problem)
 
 
 def predicted_launch(version: str, group: Group, problem: Problem) -> Prediction | None:
@@ -413,6 +451,7 @@ def add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exhaustive", action="store_true", help="measure every distinct kernel in every round")
     parser.add_argument("--resume", action="store_true", help="continue the newest run of the same plan")
     parser.add_argument("--classes", action="store_true", help="only list the configurations that are one machine code")
+    parser.add_argument("--keep", action="store_true", help=f"of a dry run: record predicted times in {PREDICTED}")
     add_measuring_arguments(parser, rounds=5)
     add_table_arguments(parser)
 
@@ -439,11 +478,13 @@ def run_autotune(args: argparse.Namespace) -> int:
         tables = search_all(found, problems, device, capability, args)
     else:
         print("no GPU: a dry run that ranks by predicted times; these are no measured times", file=sys.stderr)
-        tables = [
-            dry_run(version, of_dtype(mine, problem.dtype), problem, args.quiet)
-            for version, mine in found.items()
-            for problem in problems
-        ]
+        tables = []
+        for version, mine in found.items():
+            for problem in problems:
+                places = ranked(version, of_dtype(mine, problem.dtype), problem, args.quiet)
+                tables.append(dry_run(version, places, problem))
+                if args.keep:
+                    keep_predicted(root() / PREDICTED, version, problem, places)
     print_table(Table(tables[0].columns, [row for one in tables for row in one.rows]), args)
     return DONE
 

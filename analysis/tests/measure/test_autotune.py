@@ -291,6 +291,23 @@ def test_a_dry_run_ranks_by_predicted_times(
     assert sum("--backend emu" in call for call in made.calls()) == 1
 
 
+def test_predicted_times_are_kept_by_version_and_problem(
+    fake: Callable[..., FakeBin], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer dry run takes the place of those of its version and length alone."""
+    fake({SHAPES[0]: 1100.0, SHAPES[1]: 1000.0}, gpu=False)
+    path = tmp_path / "predicted.csv"
+    monkeypatch.setattr(autotune, "PREDICTED", str(path))
+    old = [("v09", 4096, SHAPES[0]), ("v16", 512, SHAPES[2]), ("v16", 4096, SHAPES[2])]
+    lines = [f'{version},fp16,{seq},"{config}",7.0' for version, seq, config in old]
+    path.write_text("\n".join(["version,dtype,seq,config,ms", *lines, ""]))
+    monkeypatch.setattr(autotune, "predicted_launch", lambda *_: Prediction(2e6, 1e9, 1.0))
+    assert tune(tmp_path, "--csv", "--keep") == 0
+    found = autotune.read_predicted(path)
+    times = {(version, seq): list(of.values()) for (version, _, seq), of in found.items()}
+    assert times == {("v09", 4096): [7.0], ("v16", 512): [2.0, 2.0], ("v16", 4096): [7.0]}
+
+
 def test_results_are_checked_unless_they_shall_not_be(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
     made = fake({SHAPES[0]: 1000.0})
     assert tune(tmp_path, "--check", "17") == 0
