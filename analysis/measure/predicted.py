@@ -6,6 +6,7 @@ The model is analysis/predict; docs/predict.md says how far it is from what was 
 """
 
 import argparse
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ from analysis.machine_code.subjects import Subject, resolve
 from analysis.measure.executables import standard_batch
 from analysis.predict.clock import activity_of, clock_of
 from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
-from analysis.predict.kernels import GPU_ARCH, kernel_of
-from analysis.predict.launch import Kernel, Shape, launch_cycles, residents_of, tile_of
+from analysis.predict.kernels import GPU_ARCH, foreign_kernel, kernel_of
+from analysis.predict.launch import Foreign, Kernel, Shape, launch_cycles, residents_of, tile_of
 from analysis.predict.machine import Machine, read_machine
 from analysis.predict.tiles import GPU, Tiles, all_names, simulated_all, tiles_path, tiles_text
 from analysis.table import add_output_arguments, emit, json_text
@@ -51,13 +52,20 @@ def predict(kernel: Kernel, machine: Machine, shape: Shape) -> Prediction:
     hz = clock_of(*launch, activity_of(path.loop), shape, machine)
     cycles = launch_cycles(*launch, shape, machine, hz)
     pairs = shape.seq * (shape.seq + 1) / 2 if shape.causal else shape.seq**2
-    return Prediction(cycles, hz, 4 * shape.batch * shape.heads * pairs * config.d_head)
+    flop = 0.0 if isinstance(config, Foreign) else 4 * shape.batch * shape.heads * pairs * config.d_head
+    return Prediction(cycles, hz, flop)
 
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", nargs="?", metavar="SUBJECT", help="version (v07), cubin or executable")
     parser.add_argument("--gpu", default=GPU, metavar="NAME", help=f"a GPU that is described: h200, h100 ({GPU})")
     parser.add_argument("--config", metavar="CONFIG", help="the kernel of several, as its short form")
+    parser.add_argument(
+        "--launch",
+        metavar="CTAS,WARPS,FIT,PASSES",
+        help="of a kernel that is not ours: CTAs, warps of each, CTAs that fit on a multiprocessor, passes of its loop",
+    )
+    parser.add_argument("--loop", metavar="LOOP", help="with --launch: the loop, as a number or an address in it")
     parser.add_argument("--batch", type=int, metavar="N", help="by default 16, 8 at 8192, 4 beyond")
     parser.add_argument("--heads", type=int, default=HEADS, metavar="N", help=f"({HEADS})")
     parser.add_argument("--seq", type=int, default=SEQ, metavar="N", help=f"queries and keys ({SEQ})")
@@ -74,6 +82,8 @@ def run_predict(args: argparse.Namespace) -> int:
         raise AnalysisError("what to predict is missing: version (v07), cubin or executable")
     shape = shape_of(args)
     subject = subject_named(args.subject, args.config)
+    if args.launch:
+        return run_foreign(args, subject, machine, shape)
     if shape.causal and not (subject.config and subject.config.causal):
         raise AnalysisError(f"--causal: {subject.name} has no causal mask")
     kernel = kernel_of(subject, machine)
@@ -83,6 +93,29 @@ def run_predict(args: argparse.Namespace) -> int:
     else:
         emit(sheet(subject, kernel, machine, shape, iteration, launch, ideas), args.output)
     return DONE
+
+
+def run_foreign(args: argparse.Namespace, subject: Subject, machine: Machine, shape: Shape) -> int:
+    launch, fit = foreign_launch(args.launch)
+    kernel = foreign_kernel(subject, launch, fit, args.loop, machine)
+    found = predict(kernel, machine, shape)
+    iteration = iteration_of(kernel, machine)
+    lines = [
+        f"{subject.name} on {machine.gpu}, predicted, not measured: {subject.label}",
+        f"launch      {found.cycles:.0f} cycles; at {found.hz / 1e9:.2f} GHz {found.ms:.3f} ms",
+        *iteration_lines(kernel, iteration),
+    ]
+    emit("\n".join(lines) + "\n", args.output)
+    return DONE
+
+
+def foreign_launch(text: str) -> tuple[Foreign, int]:
+    """Of CTAS,WARPS,FIT,PASSES: the launch, and how many CTAs fit on a multiprocessor."""
+    numbers = text.split(",")
+    if len(numbers) != 4 or not all(re.fullmatch("[1-9][0-9]{0,8}", each) for each in numbers):
+        raise AnalysisError(f"--launch {text}: expected four positive numbers, CTAS,WARPS,FIT,PASSES")
+    ctas, warps, fit, passes = map(int, numbers)
+    return Foreign(ctas, warps, passes), fit
 
 
 def shape_of(args: argparse.Namespace) -> Shape:
@@ -107,7 +140,7 @@ def subject_named(name: str, config: str | None) -> Subject:
 
 
 def write_tiles() -> int:
-    """Simulates all versions, which takes minutes; progress goes to standard error."""
+    """Simulates all versions; progress goes to standard error."""
     found: list[Tiles] = []
     names = all_names()
     for done, tiles in enumerate(simulated_all(names), start=1):
@@ -134,22 +167,14 @@ def sheet(
     launch: Prediction,
     ideas: dict[str, float],
 ) -> str:
-    config = kernel.config
     mask = ", causal" if shape.causal else ""
-    pipes = sorted(iteration.busy.items(), key=lambda item: -item[1])
-    waits = sorted(iteration.stalls.items(), key=lambda item: -item[1])
     lines = [
-        f"{subject.name} on {machine.gpu}, predicted, not measured: {config}",
+        f"{subject.name} on {machine.gpu}, predicted, not measured: {kernel.config}",
         f"batch {shape.batch}, heads {shape.heads}, seq {shape.seq}{mask}",
         "",
         f"launch      {launch.cycles:.0f} cycles; at {launch.hz / 1e9:.2f} GHz {launch.ms:.3f} ms, "
         f"{launch.tflops:.0f} TFLOP/s",
-        f"iteration   {iteration.cycles:.0f} cycles for {kernel.ctas} CTA{'s' * (kernel.ctas > 1)} of "
-        f"{config.n_warps} warps and {config.B_c} keys; {iteration.issued:.0f} instructions per scheduler",
-        "busy        " + ", ".join(f"{pipe} {100 * share:.0f} %" for pipe, share in pipes if share >= 0.05),
-        "stalls      " + ", ".join(f"{why} {share:.2f}" for why, share in waits if share >= 0.05),
-        f"binds       {iteration.busiest}, busy {100 * iteration.busy[iteration.busiest]:.0f} %; "
-        f"warps wait most for: {iteration.longest_stall}",
+        *iteration_lines(kernel, iteration),
         "",
         "One iteration (a pipe: # always busy, 1 to 9 tenths; a warp of the first scheduler:",
         f"{LEGEND}):",
@@ -161,6 +186,22 @@ def sheet(
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def iteration_lines(kernel: Kernel, iteration: Iteration) -> list[str]:
+    """A pass of the loop: cycles, busy pipes, stalls, what binds."""
+    config = kernel.config
+    keys = "" if isinstance(config, Foreign) else f" and {config.B_c} keys"
+    pipes = sorted(iteration.busy.items(), key=lambda item: -item[1])
+    waits = sorted(iteration.stalls.items(), key=lambda item: -item[1])
+    return [
+        f"iteration   {iteration.cycles:.0f} cycles for {kernel.ctas} CTA{'s' * (kernel.ctas > 1)} of "
+        f"{config.n_warps} warps{keys}; {iteration.issued:.0f} instructions per scheduler",
+        "busy        " + ", ".join(f"{pipe} {100 * share:.0f} %" for pipe, share in pipes if share >= 0.05),
+        "stalls      " + ", ".join(f"{why} {share:.2f}" for why, share in waits if share >= 0.05),
+        f"binds       {iteration.busiest}, busy {100 * iteration.busy[iteration.busiest]:.0f} %; "
+        f"warps wait most for: {iteration.longest_stall}",
+    ]
 
 
 def as_json(

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from math import inf
 from pathlib import Path
 
 from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
@@ -20,16 +19,15 @@ from analysis.measure.stats import median
 from analysis.predict.clock import ENERGIES, REFERENCE, clock_of, work
 from analysis.predict.launch import Shape, launch_cycles, passes_in
 from analysis.predict.machine import Machine
-from analysis.predict.tiles import FITTED_BY, SIMULATED, Tiles
+from analysis.predict.tiles import FITTED_BY, Tiles
 
 FOLDERS = ("bench", "general", "fp8")  # below logs/
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 BELOW_LIMIT = 0.99  # of the highest clock: a case whose clock is lower is bound by power
 DIFFERENT = 0.01  # versions whose cycles differ by less have no order
 FITTED: Mapping[str, Sequence[float]] = {
-    **SIMULATED,
     "excess": (1.0, 1.1, 1.25, 1.4, 1.6),
-    "launch_us": (12.5, 15.0, 17.5, 20.0),
+    "launch_us": (12.5, 15.0, 17.5, 20.0, 22.5),
     "crowd_bytes": (20.0, 24.0, 27.0, 30.0, 38.0, 64.0),
 }
 
@@ -50,7 +48,7 @@ class Case:
     def predicted(self, machine: Machine, hz: float) -> float:
         """Cycles at a clock."""
         tiles = self.tiles
-        return launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.at(machine), self.shape, machine, hz)
+        return launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.of, self.shape, machine, hz)
 
     def error(self, machine: Machine) -> float:
         """Of cycles, at the measured clock."""
@@ -58,7 +56,7 @@ class Case:
 
     def clock(self, machine: Machine) -> float:
         tiles = self.tiles
-        of_tiles = tiles.config, tiles.peeled, tiles.ctas, tiles.at(machine), tiles.activity
+        of_tiles = tiles.config, tiles.peeled, tiles.ctas, tiles.of, tiles.activity
         return clock_of(*of_tiles, self.shape, machine)
 
     def error_of_time(self, machine: Machine) -> float:
@@ -129,7 +127,7 @@ class Fit:
         key = number, _choice(machine)
         if key not in self.known:
             case = self.cases[number]
-            self.known[key] = abs(case.error(machine)) if case.tiles.knows(machine) else inf
+            self.known[key] = abs(case.error(machine))
         return self.known[key]
 
     def best(self, without: str = "") -> Machine:

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 from math import sqrt
 
 from analysis.ladder.config import KernelConfig
-from analysis.predict.launch import Shape, Tile, launch_cycles, passes_in
+from analysis.predict.launch import Foreign, Shape, Tile, launch_cycles, passes_in
 from analysis.predict.machine import Machine
 from analysis.predict.operations import Kind, Operation
 
@@ -68,7 +68,7 @@ def hz_of(amounts: Sequence[float], machine: Machine) -> float:
 
 
 def clock_of(
-    config: KernelConfig,
+    config: KernelConfig | Foreign,
     peeled: bool,
     ctas: int,
     tiles: Mapping[int, Tile],

@@ -17,7 +17,7 @@ from analysis.machine_code.regs import read_registers
 from analysis.machine_code.sass import Instruction, parse_listing
 from analysis.machine_code.subjects import Subject, start
 from analysis.machine_code.traffic import conflicts_of
-from analysis.predict.launch import Kernel
+from analysis.predict.launch import Foreign, Kernel
 from analysis.predict.machine import Machine
 from analysis.predict.operations import SHARED, wavefronts
 from analysis.predict.path import pass_of, path_of
@@ -51,6 +51,13 @@ def committed(version: str, machine: Machine, config: KernelConfig | None = None
     if not listings or not rows:
         raise AnalysisError(f"{version}: {path.name} or regs/registers.csv has no {wanted}")
     return made(parts_of(listings[0]), wanted, arch, rows[0].registers, machine)
+
+
+def foreign_kernel(subject: Subject, launch: Foreign, ctas: int, loop: str | None, machine: Machine) -> Kernel:
+    """A kernel that is not ours, of which `ctas` fit on a multiprocessor: the loop that `loop` names, else the one with
+    the most matrix instructions; all other code runs once per CTA."""
+    parts = parts_of(start(subject).listing(), loop, subject)
+    return Kernel(launch, path_of(parts, None, machine), ctas)
 
 
 def kernel_of(subject: Subject, machine: Machine) -> Kernel:

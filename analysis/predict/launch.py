@@ -11,7 +11,7 @@ from math import ceil
 from analysis.errors import AnalysisError
 from analysis.ladder.config import Fp8Config, KernelConfig
 from analysis.predict.machine import Machine
-from analysis.predict.multiprocessor import SCHEDULERS, Residents, Run, simulate
+from analysis.predict.multiprocessor import SCHEDULERS, STALLS, Residents, Run, simulate, stall_kind
 from analysis.predict.path import Path, has_producer
 
 SHORT, LONG = 4, 12  # passes of the runs whose difference is that of a pass
@@ -29,6 +29,15 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Foreign:
+    """What is told of a kernel that is not ours, in place of a config: every CTA goes through its loop so often."""
+
+    launched: int  # CTAs
+    n_warps: int
+    passes: int
+
+
+@dataclass(frozen=True)
 class Tile:
     """Cycles of the resident CTAs together: of a pass, of a Q block beside its passes, what the first one takes more.
 
@@ -39,6 +48,7 @@ class Tile:
     beside: float
     first: float
     busiest: float
+    stalls: tuple[float, ...] = ()  # warps that wait for each issued instruction of a pass, by kind: STALLS
 
     def cycles(self, passes: float, excess: float) -> float:
         return self.beside + passes * (self.busiest + excess * (self.per_pass - self.busiest))
@@ -48,7 +58,7 @@ class Tile:
 class Kernel:
     """What is predicted: how a launch divides the problem, and the path of a warp."""
 
-    config: KernelConfig
+    config: KernelConfig | Foreign
     path: Path
     ctas: int  # that a multiprocessor holds
 
@@ -58,7 +68,9 @@ def element_bytes(config: KernelConfig) -> int:
     return 1 if isinstance(config, Fp8Config) else 2
 
 
-def residents_of(config: KernelConfig, ctas: int) -> Residents:
+def residents_of(config: KernelConfig | Foreign, ctas: int) -> Residents:
+    if isinstance(config, Foreign):
+        return Residents(ctas, config.n_warps)
     stages = max(1, config.stages) if config.tensor_copies else 0
     bytes_of_block = config.B_c * config.d_head * element_bytes(config)
     groups = config.n_warps // 4 if has_producer(config) else 1
@@ -80,7 +92,11 @@ def tile_of(path: Path, machine: Machine, residents: Residents) -> Tile:
         (more.busy[pipe] - short.busy[pipe]) / (LONG - SHORT) / (1 if pipe == "lsu" else SCHEDULERS)
         for pipe in more.busy
     )
-    return Tile(per_pass, beside, short.cycles - SHORT * per_pass - beside, busiest)
+    waited = dict.fromkeys(STALLS, 0.0)
+    for reason in more.stalls:
+        waited[stall_kind(reason)] += more.stalls[reason] - short.stalls[reason]
+    stalls = tuple(cycles / (more.issued - short.issued) for cycles in waited.values())
+    return Tile(per_pass, beside, short.cycles - SHORT * per_pass - beside, busiest, stalls)
 
 
 def passes_of(config: KernelConfig, shape: Shape, row_block: int) -> int:
@@ -89,15 +105,24 @@ def passes_of(config: KernelConfig, shape: Shape, row_block: int) -> int:
     return ceil(min(seen, shape.seq) / config.B_c)
 
 
-def passes_in(config: KernelConfig, shape: Shape) -> int:
+def passes_in(config: KernelConfig | Foreign, shape: Shape) -> int:
     """KV blocks that all Q blocks of a launch see together."""
     return sum(_blocks(config, shape, peeled=False))
 
 
 def launch_cycles(
-    config: KernelConfig, peeled: bool, ctas: int, tiles: Mapping[int, Tile], shape: Shape, machine: Machine, hz: float
+    config: KernelConfig | Foreign,
+    peeled: bool,
+    ctas: int,
+    tiles: Mapping[int, Tile],
+    shape: Shape,
+    machine: Machine,
+    hz: float,
 ) -> float:
-    """Cycles of a launch. `tiles` has the tile for `ctas` resident CTAs, and for one."""
+    """Cycles of a launch. `tiles` has the tile for `ctas` resident CTAs, and for one. A foreign one has no shape."""
+    if isinstance(config, Foreign):
+        cycles = _waves(config, peeled, ctas, tiles, shape, machine) + tiles[ctas].first
+        return cycles + machine.launch_us * hz / 1e6
     if shape.seq < 1 or shape.batch < 1 or shape.heads < 1:
         raise AnalysisError(f"batch {shape.batch}, heads {shape.heads}, seq {shape.seq}: each must be positive")
     work = _persistent if config.persistent or config.split_tail else _waves
@@ -107,14 +132,21 @@ def launch_cycles(
     return max(cycles, tensor_bytes / machine.dram_bytes * hz) + machine.launch_us * hz / 1e6
 
 
-def _blocks(config: KernelConfig, shape: Shape, peeled: bool) -> list[int]:
+def _blocks(config: KernelConfig | Foreign, shape: Shape, peeled: bool) -> list[int]:
     """Passes of each Q block, the longest first with the causal mask."""
+    if isinstance(config, Foreign):
+        return [config.passes - peeled] * config.launched
     of_head = [passes_of(config, shape, row) - peeled for row in range(ceil(shape.seq / config.B_r))]
     return sorted(of_head * (shape.batch * shape.heads), reverse=True)
 
 
 def _waves(
-    config: KernelConfig, peeled: bool, ctas: int, tiles: Mapping[int, Tile], shape: Shape, machine: Machine
+    config: KernelConfig | Foreign,
+    peeled: bool,
+    ctas: int,
+    tiles: Mapping[int, Tile],
+    shape: Shape,
+    machine: Machine,
 ) -> float:
     """A CTA for each Q block: full waves, and a last one, which runs alone where one CTA per multiprocessor is left."""
     blocks, places = _blocks(config, shape, peeled), int(machine.multiprocessors) * ctas

@@ -34,7 +34,8 @@ class Machine:
     hmma: float  # cycles of the tensor pipe for an HMMA.16816
     hmma_dispatch: float  # cycles until the scheduler issues again
     wgmma_columns: float  # columns of m64nNk16 per cycle
-    wgmma_dispatch: float  # more cycles until the scheduler issues again, for arithmetic while wgmma runs
+    operand_ports: float  # registers that a sub-partition reads in a cycle
+    wgmma_port: float
     wgmma_queue: float  # of a warp, issued and not begun
     wgmma_end: float  # from the end of the last one to the end of a wait for it
     fma: float
@@ -48,6 +49,7 @@ class Machine:
     queue: float  # memory instructions of a sub-partition that wait before issue stalls
     operands_read: float  # from service to the scoreboard of a read
     barrier: float  # from the last arrival to the release
+    barrier_warp: float  # between the arrivals of two warps
     copy_wavefronts: float  # of shared memory, for a cp.async of 16 bytes a lane
     copy_latency: float  # cp.async, from L2
     copy_bytes: float  # a cycle: what one multiprocessor takes from L2 alone
@@ -57,6 +59,7 @@ class Machine:
     excess: float  # cycles in which the busiest pipe is idle, real ones divided by modelled ones
     launch_us: float
     energies: Mapping[str, float]  # nJ, by what takes them (clock.py)
+    wgmma_beside: Mapping[str, float]  # cycles of arithmetic while wgmma runs, by pipe; "imad" for IMAD
     latencies: Mapping[str, float]  # by opcode, from issue or the end of service to the result
 
     def latency(self, base: str) -> float:
@@ -107,13 +110,13 @@ def read_machine(gpu: str) -> Machine:
     if gpu not in gpus:
         raise AnalysisError(f"--gpu {gpu}: no description of it in {machines_path().name}; there are {', '.join(gpus)}")
     values = {row.name: row.of[gpu] for row in rows}
-    latencies, energies = (
+    latencies, energies, beside = (
         {name.partition(".")[2]: value for name, value in values.items() if name.startswith(kind)}
-        for kind in ("latency.", "energy.")
+        for kind in ("latency.", "energy.", "wgmma_beside.")
     )
     plain = {name: value for name, value in values.items() if "." not in name}
-    wanted = {field.name for field in fields(Machine)} - {"gpu", "latencies", "energies"}
+    wanted = {field.name for field in fields(Machine)} - {"gpu", "latencies", "energies", "wgmma_beside"}
     if wanted != plain.keys() or OTHER not in latencies:
         odd = sorted(wanted ^ plain.keys()) or [f"latency.{OTHER}"]
         raise AnalysisError(f"{machines_path()}: missing or unknown: {', '.join(odd)}")
-    return Machine(gpu=gpu, energies=energies, latencies=latencies, **plain)
+    return Machine(gpu=gpu, energies=energies, latencies=latencies, wgmma_beside=beside, **plain)

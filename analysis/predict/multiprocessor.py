@@ -15,12 +15,14 @@ from math import inf
 from analysis.errors import AnalysisError
 from analysis.machine_code.sass import NO_BARRIER
 from analysis.predict.machine import Machine
-from analysis.predict.operations import ARITHMETIC, QUEUED, Kind, Operation
+from analysis.predict.operations import QUEUED, Kind, Operation
 
 SCHEDULERS = 4
 PLAIN = Kind.PLAIN
 DECODE = 4  # cycles from the issue of a memory instruction to its service
-ARRIVAL = 20.0  # cycles until an arrival at an mbarrier is seen
+STALLS = ("issue", "pipe", "wait", "barrier", "queue", "data")  # kinds of reasons, as ncu can be summed up, too
+_KINDS = {"not selected": "issue", "wait": "wait", "barrier": "barrier", "turn": "barrier", "memory queue": "queue"}
+_DATA = ("scoreboard", "copies", "tensor copy", "wgmma", "wgmma queue")
 SHARED_LINE = 512  # bytes that a warp copies with one cp.async of 16 bytes for each lane
 
 
@@ -100,6 +102,11 @@ class Run:
     work: list[Work] = field(default_factory=list)
 
 
+def stall_kind(reason: str) -> str:
+    """One of STALLS; a reason that is none of the others is a pipe."""
+    return "data" if reason in _DATA else _KINDS.get(reason, "pipe")
+
+
 class Multiprocessor:
     """The state of a simulation; simulate() drives it."""
 
@@ -109,7 +116,7 @@ class Multiprocessor:
         self.schedulers = [Scheduler(number) for number in range(SCHEDULERS)]
         self.warps = [self._warp(cta, n) for cta in range(residents.ctas) for n in range(residents.warps)]
         self.run = Run()
-        self.shared = self.channel = 0.0  # ends of service: shared memory, copies from L2
+        self.shared = self.channel = self.barriers = 0.0  # ends of service: shared memory, copies from L2, arrivals
         self.met: dict[tuple[int, int | None], list[Warp]] = {}
         first_turn = residents.warps // residents.groups
         self.turns = {(cta, group): first_turn * (group == 0) for cta in range(residents.ctas) for group in (0, 1)}
@@ -202,9 +209,9 @@ class Multiprocessor:
         warp.issued = time
         scheduler.choice = None
         scheduler.last = None if operation.yields else warp
-        scheduler.now = time + 1
-        if scheduler.tensor > time and operation.pipe in ARITHMETIC:
-            scheduler.now += self.machine.wgmma_dispatch
+        scheduler.now = time + operation.port
+        if operation.beside and scheduler.tensor > time:
+            scheduler.now += self.machine.wgmma_port
         warp.ready = max(warp.ready, time + operation.stall)
         done = _ISSUE[operation.kind](self, warp, operation, time)
         if operation.write != NO_BARRIER and done > warp.boards[operation.write]:
@@ -235,8 +242,9 @@ class Multiprocessor:
             scheduler.choice = None
 
     def plain(self, warp: Warp, operation: Operation, time: float) -> float:
-        warp.scheduler.pipes[operation.pipe] = time + operation.cycles
-        self._busy(operation.pipe, warp.scheduler, time, operation.cycles)
+        cycles = operation.beside if operation.beside and warp.scheduler.tensor > time else operation.cycles
+        warp.scheduler.pipes[operation.pipe] = time + cycles
+        self._busy(operation.pipe, warp.scheduler, time, cycles)
         if operation.instruction is not None and operation.instruction.base == "HMMA":
             warp.scheduler.now = time + self.machine.hmma_dispatch
         return time + operation.cycles + operation.latency
@@ -279,7 +287,7 @@ class Multiprocessor:
 
     def release(self, warp: Warp, operation: Operation, time: float) -> float:
         block = operation.argument
-        self.frees.setdefault((warp.cta, block, warp.freed[block]), []).append(time + ARRIVAL)
+        self.frees.setdefault((warp.cta, block, warp.freed[block]), []).append(time + self.machine.latency("SYNCS"))
         warp.freed[block] += 1
         self.changed()
         return time + operation.latency
@@ -302,9 +310,10 @@ class Multiprocessor:
         here = self.met.setdefault((warp.cta, warp.group if operation.of_group else None), [])
         here.append(warp)
         warp.blocked = True
+        self.barriers = max(self.barriers, time) + self.machine.barrier_warp
         if len(here) == self.residents.warps // (self.residents.groups if operation.of_group else 1):
             for one in here:
-                freed = max(one.ready, time + self.machine.barrier)
+                freed = max(one.ready, self.barriers + self.machine.barrier)
                 self.run.stalls["barrier"] += freed - one.ready  # type: ignore[assignment]
                 one.issued += freed - one.ready
                 one.blocked, one.ready = False, freed

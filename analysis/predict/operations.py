@@ -35,7 +35,6 @@ K_BLOCK, V_BLOCK, Q_BLOCK = 0, 1, 2
 QUEUED = frozenset({Kind.MEMORY, Kind.COPY, Kind.PHASE_WAIT, Kind.RELEASE})
 SHARED = frozenset({"LDS", "LDSM", "STS", "STSM"})
 MEMORY = SHARED | {"SHFL", "STG", "LDG", "LD", "ST", "LDL", "STL"}
-ARITHMETIC = frozenset({"fma", "alu", "xu"})
 UNSCHEDULED = Control(1, False, NO_BARRIER, NO_BARRIER, 0, 0)
 
 
@@ -53,6 +52,8 @@ class Operation:
     argument: int = 0  # groups that may be under way (waits), block (PHASE_WAIT, RELEASE), 1: last of its group (WGMMA)
     turn: bool = False  # a BARRIER at which two warp groups take turns
     of_group: bool = False  # a BARRIER of one warp group
+    beside: float = 0.0  # cycles of its pipe while wgmma runs; 0: as without
+    port: float = 1.0  # cycles until the scheduler issues again
     instruction: Instruction | None = None
 
 
@@ -84,7 +85,14 @@ def operation_of(at: Instruction, machine: Machine, conflicts: float = 1.0) -> O
         made.pipe, made.cycles = "address", machine.address
     else:
         made.cycles = interval(at.base, made.pipe, machine)
+        made.port = max(1.0, len(sources(at)) / machine.operand_ports)
+        made.beside = machine.wgmma_beside.get("imad" if at.base == "IMAD" else made.pipe, 0.0)
     return made
+
+
+def sources(at: Instruction) -> set[str]:
+    """Registers that an arithmetic instruction reads."""
+    return set(re.findall(r"\bR\d+\b", at.operands.partition(",")[2]))
 
 
 def interval(base: str, pipe: str, machine: Machine) -> float:

@@ -1,15 +1,15 @@
 """The tiles of the versions as the model has them: regs/tiles.csv, from sass/ and regs/ as they are committed.
 
-    python3 -m analysis predict --write          # minutes: every version, every choice of the numbers that are fitted
+    python3 -m analysis predict --write          # every version, on all processors
 
-A tile depends on two numbers that no microbenchmark gave yet. Versions that the choice of these is made by have a row
-for each choice, so that docs/predict.md can leave one version out; the others have the chosen ones alone.
+Nothing that a tile depends on is fitted to times: what is plays a part in the launch alone (launch.py, clock.py).
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing import Pool
 from pathlib import Path
 
 from analysis.errors import AnalysisError
@@ -18,84 +18,42 @@ from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import GRADIENTS, load_all, load_attention, load_fp8
 from analysis.predict.clock import Activity, activity_of
 from analysis.predict.kernels import committed
-from analysis.predict.launch import Kernel, Tile, residents_of, tile_of
+from analysis.predict.launch import Foreign, Tile, residents_of, tile_of
 from analysis.predict.machine import Machine, read_machine
-from analysis.predict.operations import Kind
+from analysis.predict.multiprocessor import STALLS
 from analysis.table import Table, read_columns
 
-SIMULATED = {
-    "hmma_dispatch": (3.0, 4.0, 5.0, 6.0),
-    "wgmma_dispatch": (1.0, 1.5, 2.0),
-}
 FITTED_BY = tuple(f"v{number:02d}" for number in range(1, 38))
 DECODE = "attention/decode"  # a launch of it is divided by keys
 GPU = "h200"  # whose description the tiles are of; another GPU differs in what a launch adds
 NUMBERS = ("per_pass", "beside", "first", "busiest")
 COUNTS = ("mma_sync", "wgmma", "wavefront")  # of a warp in a pass: what takes energy
-COLUMNS = ("version", "config", "peeled", "ctas", *COUNTS, *SIMULATED, *NUMBERS)
-Choice = tuple[float, ...]  # values of SIMULATED; 0: it plays no part
+STALL_COLUMNS = tuple(f"stall_{kind}" for kind in STALLS)
+COLUMNS = ("version", "config", "peeled", "ctas", *COUNTS, *NUMBERS, *STALL_COLUMNS)
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """A version's kernel: its tiles by choice and by resident CTAs, which are `ctas` or one."""
+    """A version's kernel: its tiles by resident CTAs, which are `ctas` or one."""
 
     version: str
     config: KernelConfig
     peeled: bool
     ctas: int
     activity: Activity
-    of: dict[Choice, dict[int, Tile]]
-
-    def _choice(self, machine: Machine) -> Choice:
-        some = next(iter(self.of))
-        return tuple(getattr(machine, name) if value else 0.0 for name, value in zip(SIMULATED, some, strict=True))
-
-    def knows(self, machine: Machine) -> bool:
-        """Whether the fitted numbers of a machine were simulated."""
-        return self._choice(machine) in self.of
-
-    def at(self, machine: Machine) -> dict[int, Tile]:
-        """The tiles for the fitted numbers of a machine."""
-        if not self.knows(machine):
-            raise AnalysisError(
-                f"regs/tiles.csv: no row of {self.version} for {self._choice(machine)}: run `predict --write`"
-            )
-        return self.of[self._choice(machine)]
+    of: dict[int, Tile]
 
 
 def tiles_path(folder: Path) -> Path:
     return folder / "regs/tiles.csv"
 
 
-def plays(kernel: Kernel) -> dict[str, bool]:
-    """Which of SIMULATED matter for a kernel."""
-    code = kernel.path.begin + kernel.path.start + kernel.path.loop
-    kinds = {each.kind for each in code}
-    hmma = any(each.instruction is not None and each.instruction.base == "HMMA" for each in code)
-    return {"hmma_dispatch": hmma, "wgmma_dispatch": Kind.WGMMA in kinds}
-
-
-def choices(kernel: Kernel, machine: Machine, every: bool) -> Iterator[Choice]:
-    """The machine's values, and with `every` each other value of one number that matters, beside the machine's."""
-    matters = plays(kernel)
-    own = tuple(getattr(machine, name) if matters[name] else 0.0 for name in SIMULATED)
-    yield own
-    for place, (name, values) in enumerate(SIMULATED.items()):
-        if every and matters[name]:
-            yield from ((*own[:place], value, *own[place + 1 :]) for value in values if value != own[place])
-
-
-def simulate_version(version: str, machine: Machine, every: bool) -> Tiles:
-    of: dict[Choice, dict[int, Tile]] = {}
+def simulate_version(version: str, machine: Machine) -> Tiles:
     kernel = committed(version, machine)
-    for choice in choices(kernel, machine, every):
-        changed = {name: value for name, value in zip(SIMULATED, choice, strict=True) if value}
-        other = machine.with_values(**changed)
-        of[choice] = {
-            ctas: tile_of(kernel.path, other, residents_of(kernel.config, ctas)) for ctas in sorted({1, kernel.ctas})
-        }
-    return Tiles(version, kernel.config, kernel.path.peeled, kernel.ctas, activity_of(kernel.path.loop), of)
+    config = kernel.config
+    assert not isinstance(config, Foreign), "a version has a config"
+    of = {ctas: tile_of(kernel.path, machine, residents_of(config, ctas)) for ctas in sorted({1, kernel.ctas})}
+    return Tiles(version, config, kernel.path.peeled, kernel.ctas, activity_of(kernel.path.loop), of)
 
 
 def all_names() -> list[str]:
@@ -105,11 +63,11 @@ def all_names() -> list[str]:
 
 
 def rows_of(tiles: Tiles) -> Iterator[list[str | float | int]]:
-    for choice, by_ctas in sorted(tiles.of.items()):
-        for ctas, tile in sorted(by_ctas.items()):
-            counts = [_rounded(getattr(tiles.activity, name)) for name in COUNTS]
-            numbers = [_rounded(getattr(tile, name)) for name in NUMBERS]
-            yield [tiles.version, str(tiles.config), int(tiles.peeled), ctas, *counts, *choice, *numbers]
+    for ctas, tile in sorted(tiles.of.items()):
+        counts = [_rounded(getattr(tiles.activity, name)) for name in COUNTS]
+        numbers = [_rounded(getattr(tile, name)) for name in NUMBERS]
+        stalls = [f"{stall:.3f}" for stall in tile.stalls or [0.0] * len(STALLS)]
+        yield [tiles.version, str(tiles.config), int(tiles.peeled), ctas, *counts, *numbers, *stalls]
 
 
 def _rounded(number: float) -> float:
@@ -126,8 +84,9 @@ def parse_tiles(text: str, name: str) -> dict[str, Tiles]:
         if not re.fullmatch("[0-9]{1,3}", row["ctas"]) or row["peeled"] not in ("0", "1"):
             raise AnalysisError(f"{where}: ctas = {row['ctas']!r}, peeled = {row['peeled']!r}: not understood")
         try:
-            choice = tuple(float(row[column]) for column in SIMULATED)
-            tile = Tile(*(float(row[column]) for column in NUMBERS))
+            stalls = tuple(float(row[column]) for column in STALL_COLUMNS)
+            per_pass, beside, first, busiest = (float(row[column]) for column in NUMBERS)
+            tile = Tile(per_pass, beside, first, busiest, stalls)
             activity = Activity(*(float(row[column]) for column in COUNTS))
         except ValueError as error:
             raise AnalysisError(f"{where}: {error}") from None
@@ -135,7 +94,7 @@ def parse_tiles(text: str, name: str) -> dict[str, Tiles]:
         old = found.get(version) or Tiles(
             version, parse_short_form(row["config"]), row["peeled"] == "1", ctas, activity, {}
         )
-        old.of.setdefault(choice, {})[ctas] = tile
+        old.of[ctas] = tile
         found[version] = replace(old, ctas=max(old.ctas, ctas))
     return found
 
@@ -152,10 +111,13 @@ def _read_once(path: Path, _: int) -> dict[str, Tiles]:
 
 
 def simulated_all(names: Iterable[str]) -> Iterator[Tiles | str]:
-    """The tiles of each, or a sentence that says why the model does not know it."""
-    machine = read_machine(GPU)
-    for name in names:
-        try:
-            yield simulate_version(name, machine, name in FITTED_BY)
-        except AnalysisError as error:
-            yield f"{name}: {error}"
+    """The tiles of each, or a sentence that says why the model does not know it; on all processors."""
+    with Pool() as pool:
+        yield from pool.imap(_simulated, names)
+
+
+def _simulated(name: str) -> Tiles | str:
+    try:
+        return simulate_version(name, read_machine(GPU))
+    except AnalysisError as error:
+        return f"{name}: {error}"

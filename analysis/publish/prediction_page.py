@@ -9,16 +9,36 @@ from functools import cache
 from pathlib import Path
 
 from analysis.ladder.headers import load_all, load_attention
+from analysis.measure.autotune import PREDICTED, read_predicted
 from analysis.measure.executables import standard_batch
+from analysis.measure.profile import kept
 from analysis.measure.validation import FITTED, Case, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict.clock import ENERGIES
 from analysis.predict.machine import read_machine, read_values
+from analysis.predict.multiprocessor import STALLS
 from analysis.predict.tiles import FITTED_BY, read_tiles
 from analysis.publish.overview import LENGTHS
+from analysis.publish.space import searched
 from analysis.table import Cell, Table
 
 GPUS = ("h200", "h100")
 NONE = "–"
+OF_NCU = {
+    "issue": ("not_selected", "dispatch_stall"),
+    "pipe": ("math_pipe_throttle",),
+    "wait": ("wait",),
+    "barrier": ("barrier",),
+    "queue": ("mio_throttle", "lg_throttle"),
+    "data": ("short_scoreboard", "long_scoreboard", "gmma"),
+}
+TITLES = {
+    "issue": "not selected, dispatch",
+    "pipe": "math pipe throttle",
+    "wait": "wait",
+    "barrier": "barrier",
+    "queue": "MIO throttle",
+    "data": "scoreboards",
+}
 
 
 @dataclass(frozen=True)
@@ -153,6 +173,56 @@ def unknown_text(folder: Path) -> str:
     return f"Not modelled: {', '.join(name for name in names if name not in known) or 'none'}.\n"
 
 
+def winners_table(folder: Path) -> Table:
+    """For each committed search in fp16: the place that the prediction gives the configuration that won it."""
+    rows: list[list[Cell]] = []
+    for (version, dtype, seq), times in sorted(read_predicted(folder / PREDICTED).items()):
+        for space in searched(folder, version):
+            if (space.problem.dtype, space.problem.seq) == (dtype, seq) and space.winner in times:
+                order = sorted((config for config in times if config in space.stages), key=lambda config: times[config])
+                place = order.index(space.winner) + 1
+                lost = NONE if place == 1 else str(space.slower(order[0]) or NONE)
+                rows.append([version, seq, len(order), place, lost])
+    return Table(("version", "length", "kernels", "place of the fastest", "time of the first / of the fastest"), rows)
+
+
+def winners_text(folder: Path) -> str:
+    """How often the fastest of a search is among the first three, then the table."""
+    table = winners_table(folder)
+    among = sum(int(str(row[3])) <= 3 for row in table.rows)
+    first = sum(row[3] == 1 for row in table.rows)
+    return (
+        f"Of {len(table.rows)} searches the prediction has the measured winner in the first place in {first}, among "
+        f"its first three in {among}.\n\n{table.markdown()}"
+    )
+
+
+def stalls_table(folder: Path) -> Table:
+    """Warps that wait for each issued instruction, by the model / by ncu: versions that multiply with mma.sync."""
+    known, profiles = read_tiles(folder), kept(folder)
+    rows: list[list[Cell]] = []
+    for version, launch in sorted(profiles.items()):
+        tiles = known.get(version)
+        if tiles is None or not tiles.activity.mma_sync:
+            continue
+        own = dict(zip(STALLS, tiles.of[tiles.ctas].stalls, strict=True))
+        theirs = {kind: sum(launch.stalls.get(name, 0.0) for name in names) for kind, names in OF_NCU.items()}
+        rows.append([version, *(f"{own[kind]:.2f} / {theirs[kind]:.2f}" for kind in STALLS)])
+    return Table(("", *(TITLES[kind] for kind in STALLS)), rows)
+
+
+def stalls_text(folder: Path) -> str:
+    """How near the kinds of stalls are to ncu's, then the table."""
+    table = stalls_table(folder)
+    pairs = [tuple(map(float, str(cell).split(" / "))) for row in table.rows for cell in row[1:]]
+    gaps = [abs(own - ncu) for own, ncu in pairs]
+    near = sum(gap <= 0.2 for gap in gaps) / len(gaps)
+    return (
+        f"Of {len(gaps)} figures {100 * near:.0f} % are within 0.2 of ncu's; the mean "
+        f"difference is {sum(gaps) / len(gaps):.2f}, the largest {max(gaps):.2f}.\n\n{table.markdown()}"
+    )
+
+
 def errors_text(folder: Path) -> str:
     """Every version's error at every length: on the H200 fitted without it, on the H100 nothing fitted."""
     found = validation(folder)
@@ -179,4 +249,6 @@ def page_parts(folder: Path) -> dict[str, Callable[[], str]]:
         "others": others,
         "fitted": lambda: fitted_table(folder).markdown(),
         "sources": lambda: sources_table().markdown(),
+        "stalls": lambda: stalls_text(folder),
+        "winners": lambda: winners_text(folder),
     }

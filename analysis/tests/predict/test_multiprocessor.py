@@ -1,19 +1,30 @@
 """The issue model on short synthetic code whose cycles are known."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.errors import AnalysisError
 from analysis.machine_code.sass import Control, Instruction
 from analysis.predict.machine import Machine, read_machine
-from analysis.predict.multiprocessor import Residents, Run, simulate
+from analysis.predict.multiprocessor import Residents, Run, simulate, stall_kind
 from analysis.predict.operations import Kind, Operation, operation_of, stage_release, tile_start, wavefronts
 
 NO = 7
 
 
+LATENCIES = {"MUFU": 22.0, "LDS": 20.0, "LDSM": 20.0, "SHFL": 20.0, "SYNCS": 20.0, "other": 20.0}
+BESIDE = {"fma": 1.0, "alu": 2.0, "imad": 2.0, "xu": 8.0}
+ROUND: dict[str, float] = {
+    **{"stagger": 0, "hmma": 6, "barrier": 20, "barrier_warp": 0, "operand_ports": 2, "wgmma_port": 0, "wgmma_end": 30},
+    **{"copy_bytes": 64, "copy_latency": 270, "tensor_copy_latency": 600},
+}
+
+
 def machine(**values: float) -> Machine:
-    """The H200, whose warps start together."""
-    return read_machine("h200").with_values(stagger=0, **values)
+    """A GPU of round numbers, whose warps start together."""
+    made = replace(read_machine("h200"), latencies=LATENCIES, wgmma_beside=BESIDE)
+    return made.with_values(**(ROUND | values))
 
 
 def operation(
@@ -93,12 +104,36 @@ def test_copies_are_waited_for_by_group() -> None:
 
 
 def test_wgmma_runs_beside_its_warp() -> None:
-    """Two m64n128k16 of 64 cycles, and 30 until a wait for them ends; arithmetic beside them costs 1.5 cycles more."""
+    """Two m64n128k16 of 64 cycles, and 30 until a wait for them ends."""
     products = [operation("HGMMA.64x128x16.F32 R0, gdesc"), operation("HGMMA.64x128x16.F32 R0, gdesc, gsb0")]
     wait = operation("WARPGROUP.DEPBAR.LE gsb0, 0x0")
     assert run([*products, wait], warps=4).cycles == 128 + 30
-    beside = [*products, *[operation("FADD R0, R0, R0")] * 11]
-    assert run(beside, warps=4, of=machine(wgmma_dispatch=1.5)).cycles == 2 + 10 * 2.5
+
+
+@pytest.mark.parametrize(("text", "pipe", "cycles"), [("FADD", "fma", 1.9), ("FMNMX", "alu", 4.5), ("MUFU", "xu", 11)])
+def test_arithmetic_takes_longer_while_wgmma_runs(text: str, pipe: str, cycles: float) -> None:
+    """Its pipe is taken for longer, and the scheduler by each of it, whatever its pipe."""
+    product = operation("HGMMA.64x128x16.F32 R0, gdesc, gsb0")
+    arithmetic = [operation(f"{text} R{n}, R{n}, R0") for n in range(6)]
+    for each in arithmetic:
+        each.beside = cycles
+    assert run([product, *arithmetic], warps=4).cycles == pytest.approx(1 + 5 * cycles)
+    assert run(arithmetic, warps=4).cycles == 5 * operation(f"{text} R0, R0, R0").cycles
+    others = [operation("FADD R9, R9, R9"), operation("FMNMX R8, R8, R8"), operation("FADD R7, R7, R7")]
+    assert run([product, *others], warps=4, of=machine(wgmma_port=4)).cycles == 1 + 2 * 5
+    assert operation(f"{text} R0, R0").pipe == pipe
+
+
+def test_three_registers_take_the_ports_for_longer_than_two() -> None:
+    """Of four warps on a scheduler each issues one: the last one waits for those before it."""
+    assert run([operation("FFMA R0, R1, R2, R3")], warps=16).cycles == pytest.approx(3 * 1.5)
+    assert run([operation("FFMA R0, R1, R2, R2")], warps=16).cycles == 3
+
+
+def test_arrivals_at_a_barrier_come_one_after_the_other() -> None:
+    """Eight warps arrive in the cycles 0 and 1; the last one's arrival ends in cycle 16."""
+    code = [operation("BAR.SYNC 0x0"), operation("EXIT")]
+    assert run(code, warps=8, of=machine(barrier_warp=2)).cycles - run(code, warps=8).cycles == 16 - 1
 
 
 def test_a_ring_of_tensor_copies() -> None:
@@ -162,3 +197,13 @@ def test_the_last_warp_goes_on_unless_it_yields() -> None:
 def test_what_is_never_executed_takes_no_pipe() -> None:
     dummy = operation_of(Instruction(0, "@!PT", "LDS", "RZ, [RZ]"), machine())
     assert dummy.kind is Kind.PLAIN and dummy.pipe == "control"
+
+
+def test_reasons_to_wait_are_summed_up_as_ncu_has_them() -> None:
+    """Two warps of a scheduler that multiply: one waits for the pipe; a load's result is data."""
+    found = run([operation("HMMA.16816.F32 R0")] * 4, warps=8)
+    assert {stall_kind(reason) for reason, cycles in found.stalls.items() if cycles > 0} <= {"pipe", "issue", "wait"}
+    assert sum(found.stalls[reason] for reason in found.stalls if stall_kind(reason) == "pipe") > 0
+    waits = [operation("LDS R0, [R1]", write=0), operation("FADD R2, R0, R0", wait=1)]
+    assert max(run(waits).stalls, key=lambda reason: run(waits).stalls[reason]) == "scoreboard"
+    assert stall_kind("scoreboard") == "data" and stall_kind("turn") == "barrier" and stall_kind("alu") == "pipe"
