@@ -2,7 +2,7 @@
  *
  * Made by `python3 -m analysis ladder --write` from logs/general/, logs/bench/ and the code hashes in regs/; edits here
  * are lost. make embeds these, unless VER names others:
- * embedded: attention/decode attention/mma_sync attention/wgmma v38 v42
+ * embedded: attention/decode attention/fp8 attention/mma_sync attention/wgmma v38 v42
  */
 #ifndef FL_LIBRARY_RANKING_H
 #define FL_LIBRARY_RANKING_H

@@ -8,7 +8,7 @@
 # Those that library/ranking.h names, unless VER names others.
 RANKED := $(subst /,.,$(shell sed -n 's/^ \* embedded: //p' library/ranking.h 2>/dev/null))
 GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward,$(or $(VER),$(VERSIONS))))
-EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(filter $(RANKED) attention.fp8,$(VERSIONS)))))
+EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(filter $(RANKED),$(VERSIONS)))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
 GRADIENTS_ENTRY = $(patsubst %,&fl_%_entry,$(call identifier,$(GRADIENTS)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
