@@ -173,7 +173,7 @@ def carry_cases() -> None:
         want = {"d": np.array([rest % top for rest in rests], unsigned(bits)),
                 "e": np.array([(top - 1) * (rest < 0) for rest in rests], unsigned(bits))}  # fmt: skip
         CASES.append(Case(f"sub.cc.{t} and its chain", code, {"a": a, "b": b, "c": c, "h": h}, want))
-        # there is one carry, and a subtraction adds the complement: ZLUDA's test subc_cc_s32 expects it of a GPU
+        # there is one carry, and a subtraction adds the complement, as an H200 does
         code = f".reg .b{bits} %x;\nsub.cc.{t} %x, %a, %b;\naddc.cc.{t} %d, %c, %h;\nsubc.{t} %e, 0, 0;"
         digits = [z + w + (x >= y) for x, y, z, w in rows]
         want = {"d": np.array([z % top for z in digits], unsigned(bits)),
