@@ -9,7 +9,8 @@
  *     dV = Pᵀ dO    dP = dO Vᵀ    dS = P ∘ (dP - delta)    dQ = scale dS K    dK = scale dSᵀ Q
  *
  * where delta has the sum of dO ∘ O for each query row. Up to three kernels make one pass: row_sums computes delta,
- * flash_backward the gradients, and with `dQ_sums` round_dQ rounds dQ to 16 bits.
+ * flash_backward the gradients, and with `dQ_sums` round_dQ rounds dQ to 16 bits, unless `any_rows` and `in_order`
+ * hold.
  *
  * A kernel with tensor copies has the tensor maps as its second parameter; O there is dO.
  *
@@ -44,7 +45,8 @@ typedef struct backward_config {
  * maps alone say where Q, K and V lie; the strides of Q, K and V are those of dQ, dK and dV. What a pass keeps of the
  * queries has whole Q blocks: `delta` is [batch, heads, blocks, 2, B_r], log-sum-exp * log2 e and delta of each block,
  * and `sums` [batch, heads, blocks, B_r * d_head], where a block is [d_head / 64][4 warps][8 tiles][32 lanes][4], as
- * wgmma leaves it. row_sums sets the turns to 0. */
+ * wgmma leaves it. row_sums sets the turns and the words before them to 0. With in_order it leaves the sums alone: the
+ * first CTA in order stores its part, and the last rounds dQ. */
 #ifdef __cplusplus
 typedef struct backward_args : attention_args {
 #else
@@ -57,7 +59,8 @@ typedef struct backward_args {
     void *dV;
     float *delta;   /* [batch, heads, seq_q]: row_sums writes it, and what else there is of a query row */
     float *sums;    /* with dQ_sums: dQ / scale as fp32 [batch, heads, seq_q, d_head], which row_sums sets to 0 */
-    int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it */
+    int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it; with any_rows behind
+                       BACKWARD_COUNTERS words */
     int64_t unused; /* up to 256 bytes, where tensor maps begin */
 } backward_args;
 
@@ -72,6 +75,9 @@ typedef KernelConfig backward_shape;
 
 /* One warp has 32 chunks of 16 bytes, of one row or of several; CTAs of both small kernels have so many warps. */
 enum { BACKWARD_SMALL_THREADS = 128 };
+
+/* Words before the turns with any_rows: the first counts the KV blocks that CTAs have drawn. */
+enum { BACKWARD_COUNTERS = 4 };
 
 /* Rows of a CTA of the small kernels. */
 FL_CONFIG_FN int backward_small_rows(const backward_shape *config) {
@@ -101,7 +107,8 @@ FL_CONFIG_FN int backward_smem_bytes(const backward_shape *config) {
     const int rows = backward_smem_rows(config) * backward_row_bytes(config);
     const int Q_blocks = config->stages ? config->stages : 1, statistics = 8 * config->B_r * Q_blocks;
     const int dS = config->dQ_sums ? config->B_c * (2 * config->B_r + backward_padding(config)) : 0;
-    return rows + statistics + dS * Q_blocks + (config->instruction == 2 ? 1024 : 0) +
+    const int P = config->d_head == 256 ? dS : 0;
+    return rows + statistics + (dS + P) * Q_blocks + (config->instruction == 2 ? 1024 : 0) +
            (config->tensor_copies ? 1024 : 0);
 }
 
@@ -109,20 +116,33 @@ FL_CONFIG_FN int backward_threads(const backward_shape *config) {
     return 32 * config->n_warps;
 }
 
-/* CTAs of a KV head, each of which has a KV block, or of a head; without dQ_sums also the Q block of the same number.
- */
-FL_CONFIG_FN int64_t backward_grid_x(const backward_shape *config, const attention_args *args) {
+/* KV blocks of a KV head, or of a head. */
+FL_CONFIG_FN int64_t backward_KV_blocks(const backward_shape *config, const attention_args *args) {
     return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
 }
 
-FL_CONFIG_FN int64_t backward_grid_y(const backward_shape *config, const attention_args *args) {
-    return config->grouped_heads ? args->KV_heads : args->heads;
+/* CTAs have a KV block each, and without dQ_sums also the Q block of the same number. With any_rows they draw KV
+ * blocks: there are as many as multiprocessors. */
+FL_CONFIG_FN int64_t backward_grid_x(const backward_shape *config, const attention_args *args,
+                                     int64_t multiprocessors) {
+    const int64_t blocks = backward_KV_blocks(config, args), all = blocks * args->KV_heads * args->batch;
+    const int64_t drawing = all < multiprocessors ? all : multiprocessors;
+    return config->any_rows ? drawing : blocks;
 }
 
-FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, const attention_args *args) {
-    const launch_shape shape = {(uint32_t)backward_grid_x(config, args), (uint32_t)backward_grid_y(config, args),
-                                (uint32_t)args->batch, (uint32_t)backward_threads(config),
-                                (uint32_t)backward_smem_bytes(config)};
+FL_CONFIG_FN int64_t backward_grid_y(const backward_shape *config, const attention_args *args) {
+    return config->any_rows ? 1 : config->grouped_heads ? args->KV_heads : args->heads;
+}
+
+FL_CONFIG_FN int64_t backward_grid_z(const backward_shape *config, const attention_args *args) {
+    return config->any_rows ? 1 : args->batch;
+}
+
+FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, const attention_args *args,
+                                                int64_t multiprocessors) {
+    const launch_shape shape = {(uint32_t)backward_grid_x(config, args, multiprocessors),
+                                (uint32_t)backward_grid_y(config, args), (uint32_t)backward_grid_z(config, args),
+                                (uint32_t)backward_threads(config), (uint32_t)backward_smem_bytes(config)};
     return shape;
 }
 
@@ -150,7 +170,8 @@ FL_CONFIG_FN int64_t backward_sums_bytes(const backward_shape *config, const att
 }
 FL_CONFIG_FN int64_t backward_turns_bytes(const backward_shape *config, const attention_args *args) {
     const int64_t blocks = ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
-    return config->in_order ? (4 * (int64_t)args->batch * args->heads * blocks + 15) / 16 * 16 : 0;
+    const int64_t turns = config->in_order ? (4 * (int64_t)args->batch * args->heads * blocks + 15) / 16 * 16 : 0;
+    return turns + (config->any_rows ? 4 * BACKWARD_COUNTERS : 0);
 }
 
 #endif

@@ -33,7 +33,7 @@ FIELD(bool, causal, "causal", "a launch may ask for the causal mask: Q blocks th
 FIELD(bool, grouped_heads, "grouped", "several heads may share a KV head")
 FIELD(bool, any_rows, "any_length", "any number of queries and of keys, and gradients with strides of their own")
 
-RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
+RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "must be 64, 128 or 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 128 && cfg.B_r % 16 == 0, "must be a multiple of 16 up to 128")
 RULE(B_c, cfg.B_c >= 16 && cfg.B_c <= 128 && cfg.B_c % 16 == 0, "must be a multiple of 16 up to 128")
 RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 12, "must be from 1 to 12")

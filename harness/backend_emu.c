@@ -317,7 +317,7 @@ static enum status run_kernel(struct emu *emu, emu_launch *launch, bool small, s
 static enum status run_backward(struct emu *emu, emu_launch launch, const attention_args *args,
                                 struct failure *failure) {
     struct step steps[MOST_STEPS];
-    const int count = backward_steps(emu->instance, args, steps);
+    const int count = backward_steps(emu->instance, args, multiprocessors(), steps);
     const uint32_t all_bytes = launch.param_bytes;
     for (int i = 0; i < count && !emu->findings; i++) {
         const launch_shape shape = steps[i].shape;

@@ -16,7 +16,7 @@ int64_t backward_bytes(const struct problem *problem, enum backward_memory what)
     case OF_SUMS:
         return (int64_t)sizeof(float) * rows * problem->d_head;
     case OF_TURNS:
-        return (int64_t)sizeof(int32_t) * problem->batch * problem->heads * blocks;
+        return (int64_t)sizeof(int32_t) * (BACKWARD_COUNTERS + problem->batch * problem->heads * blocks);
     default:
         return problem_bytes(problem, what == OF_DK || what == OF_DV ? TENSOR_K : TENSOR_Q);
     }

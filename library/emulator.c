@@ -185,7 +185,7 @@ static fl_status run_backward(emu_device *device, const struct choice *choice, c
     const backward_args args = gradients_args(packed, &instance->config, workspace);
     struct step steps[MOST_STEPS];
     struct parameter_block block;
-    const int count = backward_steps(instance, &args.attention, steps);
+    const int count = backward_steps(instance, &args.attention, MULTIPROCESSORS, steps);
     if (parameters_of_emulator(&instance->config, &args.attention, &block, failure)) return FL_ERROR;
     const size_t all_bytes = block.size;
     for (int i = 0; i < count; i++) {

@@ -918,7 +918,7 @@ static fl_status plan_backward(struct fl_library *library, CUcontext handle, con
 }
 
 /* Put the kernels of a pass into the stream: tensors and workspace are device memory. */
-static fl_status launch_backward(const struct cuda_driver *cuda, const struct instance *instance,
+static fl_status launch_backward(const struct cuda_driver *cuda, const struct instance *instance, int sms,
                                  const struct gpu_kernel kernels[MOST_STEPS], const struct gradient_call *asked,
                                  CUdeviceptr workspace, CUstream stream, struct failure *failure) {
     const KernelConfig *const config = &instance->config;
@@ -930,7 +930,7 @@ static fl_status launch_backward(const struct cuda_driver *cuda, const struct in
     tensor_layouts(&args.attention, config, layouts);
     fl_status status = status_of(tensor_maps_of_driver(cuda, config->dtype, layouts, &maps, failure));
     gradients_write_strides(asked, &args);
-    const int count = backward_steps(instance, &args.attention, steps);
+    const int count = backward_steps(instance, &args.attention, sms, steps);
     for (int i = 0; i < count && !status; i++)
         status =
             status_of(gpu_kernel_launch(cuda, in_order[i], &steps[i].shape, &args.attention, &maps, stream, failure));
@@ -984,7 +984,7 @@ static fl_status backward_here(struct fl_library *library, CUcontext handle, con
     if (!asked->call.tensors.workspace)
         return refuse(failure, FL_INVALID,
                       "workspace: must be %" PRId64 " bytes of device memory, as fl_query_backward() says", bytes);
-    return launch_backward(&library->gpus->cuda, choice.instance, kernels, asked,
+    return launch_backward(&library->gpus->cuda, choice.instance, context->device->sms, kernels, asked,
                            (CUdeviceptr)(uintptr_t)asked->call.tensors.workspace, stream, failure);
 }
 
@@ -1061,8 +1061,8 @@ static fl_status backward_copies(struct fl_library *library, CUcontext handle, c
     status = make_gradient_copies(cuda, asked, &choice.instance->config, &copies, packed, failure);
     if (!status) {
         const struct gradient_call made = call_of_copies(asked, &copies);
-        status =
-            launch_backward(cuda, choice.instance, kernels, &made, copies.of[OF_WORKSPACE], copies.stream, failure);
+        status = launch_backward(cuda, choice.instance, context->device->sms, kernels, &made, copies.of[OF_WORKSPACE],
+                                 copies.stream, failure);
     }
     if (!status) status = driver_error(cuda, cuda->cuStreamSynchronize(copies.stream), failure, kernels[0].symbol);
     for (int i = 0; i < N_GRADIENTS && !status; i++) {

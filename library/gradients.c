@@ -148,7 +148,7 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
             choice->instance = &version->table.instances[i];
     }
     if (!choice->instance)
-        return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for 64, 128", call->problem.d_head, NAME);
+        return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for 64, 128, 256", call->problem.d_head, NAME);
     if (!target) return FL_OK;
     const struct code_image *const image = gpu_code_find(&version->code, target, failure);
     return image ? status_of(gpu_smem_check(&version->code, image, target, choice->instance, failure)) : FL_UNAVAILABLE;

@@ -7,7 +7,7 @@
 #include "runtime/config.h"
 
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
-    if (config_is_backward(config)) return backward_launch_shape(config, args);
+    if (config_is_backward(config)) return backward_launch_shape(config, args, multiprocessors);
     if (config_is_fp8(config)) return fp8_launch_shape(config, args, multiprocessors);
     return config_shares_keys(config) ? decode_launch_shape(config, args, multiprocessors)
                                       : config_launch_shape(config, args, multiprocessors);
@@ -41,13 +41,14 @@ int64_t launch_most_bytes(const KernelConfig *config, int64_t multiprocessors) {
                : TICKETS_BYTES;
 }
 
-int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]) {
+int backward_steps(const struct instance *instance, const attention_args *args, int64_t multiprocessors,
+                   struct step steps[MOST_STEPS]) {
     const launch_shape small = backward_small_shape(&instance->config, args);
     int count = 0;
     if (instance->before.symbol)
         steps[count++] = (struct step){instance->before.symbol, instance->before.entry, small, false};
-    steps[count++] =
-        (struct step){instance->symbol, instance->entry, backward_launch_shape(&instance->config, args), true};
+    steps[count++] = (struct step){instance->symbol, instance->entry,
+                                   backward_launch_shape(&instance->config, args, multiprocessors), true};
     if (instance->behind.symbol)
         steps[count++] = (struct step){instance->behind.symbol, instance->behind.entry, small, false};
     return count;

@@ -37,6 +37,7 @@ struct step {
     launch_shape shape;
     bool main; /* the one that computes the gradients; false of the small ones */
 };
-int backward_steps(const struct instance *instance, const attention_args *args, struct step steps[MOST_STEPS]);
+int backward_steps(const struct instance *instance, const attention_args *args, int64_t multiprocessors,
+                   struct step steps[MOST_STEPS]);
 
 #endif

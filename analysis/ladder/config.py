@@ -268,8 +268,11 @@ class DecodeConfig(AttentionConfig):
 # The functions of common/backward.h, by name.
 BACKWARD_SOURCE = read_text(root() / "common/backward.h")
 BACKWARD_SMALL_THREADS = int(BACKWARD_SOURCE.partition("BACKWARD_SMALL_THREADS = ")[2].partition(" ")[0])
+BACKWARD_COUNTERS = int(BACKWARD_SOURCE.partition("BACKWARD_COUNTERS = ")[2].partition(" ")[0])
 BACKWARD_LAUNCH = functions(
-    BACKWARD_SOURCE.replace("BACKWARD_SMALL_THREADS", str(BACKWARD_SMALL_THREADS)),
+    BACKWARD_SOURCE.replace("BACKWARD_SMALL_THREADS", str(BACKWARD_SMALL_THREADS)).replace(
+        "BACKWARD_COUNTERS", str(BACKWARD_COUNTERS)
+    ),
     "FL_CONFIG_FN",
     "common/backward.h",
     {"config": (*FIELDS, *LIVING, "instruction"), "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
@@ -302,12 +305,16 @@ class BackwardConfig(AttentionConfig):
     def grid(
         self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
     ) -> tuple[int, int, int]:
-        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, batch=batch)
-        return BACKWARD_LAUNCH["backward_grid_x"](self, args), heads, batch
+        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, KV_heads=heads, batch=batch)
+        return (
+            BACKWARD_LAUNCH["backward_grid_x"](self, args, multiprocessors),
+            BACKWARD_LAUNCH["backward_grid_y"](self, args),
+            BACKWARD_LAUNCH["backward_grid_z"](self, args),
+        )
 
     def small_kernels(self) -> list[str]:
         """The kernels of a pass beside flash_backward (kernels/backward/rows.cuh)."""
-        return ["row_sums", *(["round_dQ"] * self.dQ_sums)]
+        return ["row_sums", *(["round_dQ"] * (self.dQ_sums and not (self.any_rows and self.in_order)))]
 
     def __hash__(self) -> int:
         return hash(self.values())

@@ -17,12 +17,13 @@ import emu
 import numpy as np
 import numpy.typing as npt
 
-from analysis.ladder.config import BackwardConfig, Dtype
+from analysis.ladder.config import BACKWARD_COUNTERS, BackwardConfig, Dtype
 from harness.tests.caches import AttentionArgs, _struct, rounded, tensor_map, widened
 
 ROOT = Path(__file__).resolve().parents[2]
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint16]
+MULTIPROCESSORS = 3  # fewer CTAs than KV blocks: some draw several
 ROUNDOFF = {Dtype.FP16: 2.0**-11, Dtype.BF16: 2.0**-8}
 BackwardArgs = _struct("backward_args", "backward.h", AttentionArgs)
 assert ctypes.sizeof(BackwardArgs) == 256
@@ -47,11 +48,14 @@ class Problem:
 
     @cached_property
     def tensors(self) -> dict[str, Floats]:
-        """Of head size 128: columns of it are another one's."""
+        """Of head size 256: columns of it are another one's."""
         rng = np.random.default_rng(self.seed)
         of_Q, of_K = (self.seq, self.heads), (self.keys, self.heads // self.group)
         shapes = {"Q": of_Q, "K": of_K, "V": of_K, "dO": of_Q}
-        return {name: rng.standard_normal((self.batch, *shape, 128)) for name, shape in shapes.items()}
+        halves = [
+            {name: rng.standard_normal((self.batch, *shape, 128)) for name, shape in shapes.items()} for _ in "12"
+        ]
+        return {name: np.concatenate([half[name] for half in halves], axis=-1) for name in shapes}
 
     @property
     def keys(self) -> int:
@@ -123,7 +127,7 @@ def run(
     args.dQ, args.dK, args.dV = (on_device(name, array) for name, array in nan.items())
     args.delta = on_device("delta", np.full(2 * rows, np.nan, np.float32))
     args.sums = on_device("sums", np.full(rows * d, np.nan, np.float32))
-    args.turns = on_device("turns", np.full(rows // 16 + 1, 9 if config.any_rows else 0, np.int32))
+    args.turns = on_device("turns", np.full(BACKWARD_COUNTERS + rows // 16, 9 if config.any_rows else 0, np.int32))
     front.seq_q, front.seq_k = problem.seq, problem.keys
     front.heads, front.batch, front.KV_heads = problem.heads, problem.batch, problem.heads // problem.group
     front.softmax_scale, front.causal = problem.scale_of(config), problem.causal
@@ -132,7 +136,7 @@ def run(
         strides = type(front.Q_strides)(batch=seq * heads * d, seq=heads * d, head=d)
         setattr(front, f"{name}_strides", strides)
     heads = front.KV_heads if config.grouped_heads else problem.heads
-    grid = config.grid(problem.seq, heads, problem.batch, 0, problem.keys)
+    grid = config.grid(problem.seq, heads, problem.batch, MULTIPROCESSORS, problem.keys)
     own = config.symbol()
     before, *behind = config.small_kernels()
     _small(module, before, own, problem, kept_rows, config)(bytes(args), **settings)

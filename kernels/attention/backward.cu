@@ -1,9 +1,11 @@
 /* attention/backward - the gradients of attention on Hopper
  *
- * config    (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
- * others    (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
- * ordered   (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length;
- *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length
+ * config    (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_3+tensor+causal+grouped+any_length
+ * others    (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_3+tensor+causal+grouped+any_length;
+ *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
+ * ordered   (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
+ *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
+ *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length
  * arch      sm_90a
  */
 #include "common/backward.h"
@@ -13,13 +15,17 @@
 /* Three kernels make a pass: row_sums computes what each query row has of the forward pass, flash_backward the
  * gradients by K and V and the sums of dQ, and round_dQ rounds these.
  *
- * A CTA of flash_backward owns 128 keys of a KV head. dK and dV are sums over the queries of all heads that share the
- * keys: the CTA goes through the Q blocks of one head after the other, from the first that sees one of the keys, and
- * adds to each head's dQ. Warpgroups 1 and 2 have 64 keys each, and never wait for each other. For a block of 64
- * queries
+ * A tile is a KV block of a KV head: 128 keys, with d_head 256 64. CTAs draw tiles from a counter, which is behind what
+ * a CTA waits for: whoever has a smaller number has drawn it. dK and dV are sums over the queries of all heads that
+ * share the keys: the CTA goes through the Q blocks of one head after the other, from the first that sees one of the
+ * keys, and adds to each head's dQ. CTAs of a head begin at blocks of their own where there is no mask.
  *
- *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q; dSᵀ goes to shared memory
+ *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q, of 64 keys each; dSᵀ goes to shared memory,
+ *                        where dK reads it too. Exponentials run beside dV, dS beside dK of the block before
  *     warpgroup 0        dQ = dS K, 64 columns at a time, added to the sums; its first thread starts all copies
+ *
+ * With d_head 256 warpgroups 1 and 2 have the same keys, half of the queries of S and dP, half of the columns of dK,
+ * dV.
  *
  * Who waits for whom, at mbarriers, each of a stage of the ring:
  *
@@ -28,27 +34,31 @@
  *     dS_full    the 8 warps have stored dS                                   warpgroup 0 waits
  *     dS_empty   warpgroup 0 has multiplied it                                8 warps wait
  *
- * With in_order each Q block has a turn, the number of the CTA that may add to it: the sums get the same bits in every
- * run. CTAs start in the order of their numbers, and whoever waits waits for a smaller one.
+ * and KV_full and KV_empty of a tile's K and V, which the last product of each side frees.
+ *
+ * With in_order each Q block has a turn, the number of the KV block whose CTA may add to it: the sums get the same bits
+ * in every run. The first stores its part, so that nothing sets the sums to 0; the last adds its own to them and rounds
+ * dQ, so that there is no third kernel. A turn is passed on beside the next product, when what was added has arrived.
  *
  * Any number of rows: the copy engine fills up blocks with zeros. A query behind the last has a log-sum-exp of
  * infinity, so that P and dS are 0, and so has one that sees no key. P of keys behind the last is set to 0 as that of
  * masked ones.
  *
  * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
- * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh). P
- * is kept in 16 bits alone once S is gone, twice: wgmma reads one of them for dV, while the other becomes dS. */
+ * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh).
+ * Accumulators and what wgmma reads of them must fit 192 registers at any time: P is kept in 16 bits alone, and dS not
+ * at all. */
 
 /* Refuse what this kernel can't run, and every flag that it would not act on. */
 template <backward_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.instruction == WGMMA, "instruction must be backward_wgmma");
-    static_assert(cfg.d_head == 64 || cfg.d_head == 128,
-                  "d_head must be 64 or 128: a thread has no registers for dK and dV of more columns");
-    static_assert(cfg.B_r == 64 && cfg.B_c == 128 && cfg.n_warps == 12,
-                  "B_r, B_c and n_warps must be 64, 128 and 12: two warpgroups of 64 keys, one for dQ");
+    static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "d_head must be 64, 128 or 256");
+    static_assert(cfg.B_r == 64 && cfg.B_c == (cfg.d_head == 256 ? 64 : 128) && cfg.n_warps == 12,
+                  "B_r, B_c and n_warps must be 64, 128, with d_head 256 64, and 12: two warpgroups for dK and dV");
     static_assert(cfg.dQ_sums, "dQ_sums must be on: every CTA adds its part of dQ");
-    static_assert(cfg.stages == 2, "stages must be 2: one block is copied while another is read");
+    static_assert(cfg.stages == (cfg.d_head == 256 ? 2 : 3),
+                  "stages must be 3, with d_head 256 2: what shared memory has room for");
     static_assert(cfg.tensor_copies, "tensor_copies must be on: the copy engine copies blocks");
     static_assert(cfg.causal, "causal must be on: a launch decides whether there is a mask");
     static_assert(cfg.grouped_heads, "grouped_heads must be on: a CTA goes through all heads of a KV head");
@@ -59,7 +69,7 @@ enum { WARPGROUP = 128, KEY_WARPS = 8, TILE_ROW = 128 /* bytes */, SPAN = 64 /* 
 
 /* dK or dV of a warp's 16 keys. */
 template <backward_config cfg>
-using key_sums = tiles<cfg.d_head / 8>;
+using key_sums = tiles<cfg.d_head == 64 ? 8 : 16>;
 
 /* ---- rows: the kernels before and behind ---- */
 
@@ -72,8 +82,22 @@ __device__ __forceinline__ void widen_pair(uint32_t pair, float &low, float &hig
 
 /* Where the first of a head's Q blocks is among those of all heads. */
 template <backward_config cfg>
-__device__ __forceinline__ int64_t first_block_of(const backward_args &args, int head) {
-    return ((int64_t)blockIdx.z * args.heads + head) * ((args.seq_q + cfg.B_r - 1) / cfg.B_r);
+__device__ __forceinline__ int64_t first_block_of(const backward_args &args, int sample, int head) {
+    return ((int64_t)sample * args.heads + head) * ((args.seq_q + cfg.B_r - 1) / cfg.B_r);
+}
+
+/* The first Q block with a query that sees one of the keys of a KV block. */
+template <backward_config cfg>
+__device__ __forceinline__ int first_seeing(const backward_args &args, int KV_block) {
+    const int unseen = KV_block * cfg.B_c - (args.seq_k - args.seq_q); /* queries before any that sees them */
+    return args.causal && unseen > 0 ? unseen / cfg.B_r : 0;
+}
+
+/* The last KV block with a key that a query of a Q block sees. */
+template <backward_config cfg>
+__device__ __forceinline__ int last_seen(const backward_args &args, int Q_block) {
+    const int last = (args.seq_k - 1) / cfg.B_c;
+    return args.causal ? min(last, ((Q_block + 1) * cfg.B_r - 1 + args.seq_k - args.seq_q) / cfg.B_c) : last;
 }
 
 /* 16 bytes of O and dO for each thread, a row for d_head / 8 lanes. Rows behind the last get what makes P and dS 0. */
@@ -97,17 +121,24 @@ __global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) row_sums(const __grid_
         }
     }
     for (int distance = lanes / 2; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
-    const int64_t block = first_block_of<cfg>(args, blockIdx.y) + row / cfg.B_r;
+    const int64_t block = first_block_of<cfg>(args, blockIdx.z, blockIdx.y) + row / cfg.B_r;
     const uint32_t zeros[4] = {};
-    float *const sums = args.sums + (block * cfg.B_r + row % cfg.B_r) * cfg.d_head;
-    for (int half = 0; half < 2; half++) st_global_v4(sums + (half * lanes + chunk) * 4, zeros);
+    if constexpr (!cfg.in_order) {
+        float *const sums = args.sums + (block * cfg.B_r + row % cfg.B_r) * cfg.d_head;
+        for (int half = 0; half < 2; half++) st_global_v4(sums + (half * lanes + chunk) * 4, zeros);
+    } else if (there && row / cfg.B_r < first_seeing<cfg>(args, 0)) {
+        const tensor_strides &strides = args.Q_strides;
+        const int64_t at = blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+        st_global_v4((uint16_t *)args.dQ + at, zeros);
+    }
     if (chunk) return;
     const int64_t number = ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + row;
     const float lse = there ? args.LSE[number] : -INFINITY;
     float *const kept = args.delta + block * 2 * cfg.B_r + row % cfg.B_r;
     kept[0] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
     kept[cfg.B_r] = sum;
-    if (cfg.in_order && row % cfg.B_r == 0) args.turns[block] = 0;
+    if (cfg.in_order && row % cfg.B_r == 0) args.turns[BACKWARD_COUNTERS + block] = 0;
+    if (block == 0 && row == 0) args.turns[0] = 0;
 }
 
 /* 8 columns of dQ for each thread: a half warp has those of 16 rows, 512 bytes of sums that lie one behind the other.
@@ -118,7 +149,7 @@ __global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) round_dQ(const __grid_
     const int number = blockIdx.x * BACKWARD_SMALL_THREADS + threadIdx.x;
     const int row = number / 16 / chunks * 16 + number % 16, chunk = number / 16 % chunks;
     if (row >= args.seq_q) return;
-    const int64_t block = first_block_of<cfg>(args, blockIdx.y) + row / cfg.B_r;
+    const int64_t block = first_block_of<cfg>(args, blockIdx.z, blockIdx.y) + row / cfg.B_r;
     const int tile = (chunk / 8 * (cfg.B_r / 16) + row % cfg.B_r / 16) * 8 + chunk % 8;
     const float *const sums = args.sums + block * (cfg.B_r * cfg.d_head) + tile * 128 + row % 8 * 16 + row % 16 / 8 * 2;
     uint32_t pairs[4];
@@ -139,34 +170,109 @@ struct places {
     static constexpr uint32_t KV_tile = cfg.B_c * TILE_ROW, Q_tile = cfg.B_r * TILE_ROW;
     static constexpr uint32_t KV_bytes = cfg.d_head / SPAN * KV_tile, Q_bytes = cfg.d_head / SPAN * Q_tile;
     static constexpr uint32_t dS_bytes = cfg.B_c * TILE_ROW, row_bytes = cfg.B_r * sizeof(float);
-    uint32_t K, V, Q, dO, dS, lse; /* dS: the B_c keys are the rows of one tile, queries their elements; delta is behind
-                                      log-sum-exp */
-    uint32_t KV_full, full, empty, dS_full, dS_empty;
+    static constexpr uint32_t P_bytes = cfg.d_head == 256 ? dS_bytes : 0;
+    uint32_t K, V, Q, dO, dS, P, lse; /* dS: the B_c keys are the rows of one tile, queries their elements; delta is
+                                      behind log-sum-exp */
+    uint32_t KV_full, KV_empty, full, empty, dS_full, dS_empty, tile;
 
     __device__ __forceinline__ places(uint32_t smem)
         : K((smem + 1023) / 1024 * 1024), V(K + KV_bytes), Q(V + KV_bytes), dO(Q + cfg.stages * Q_bytes),
-          dS(dO + cfg.stages * Q_bytes), lse(dS + cfg.stages * dS_bytes), KV_full(lse + cfg.stages * 2 * row_bytes),
-          full(KV_full + 8), empty(full + 8 * cfg.stages), dS_full(empty + 8 * cfg.stages),
-          dS_empty(dS_full + 8 * cfg.stages) {}
+          dS(dO + cfg.stages * Q_bytes), P(dS + cfg.stages * dS_bytes), lse(P + cfg.stages * P_bytes),
+          KV_full(lse + cfg.stages * 2 * row_bytes), KV_empty(KV_full + 8), full(KV_empty + 8),
+          empty(full + 8 * cfg.stages), dS_full(empty + 8 * cfg.stages), dS_empty(dS_full + 8 * cfg.stages),
+          tile((dS_empty + 8 * cfg.stages + 15) / 16 * 16) {}
+
+    /* What is posted of the CTA's tile number `turn`: of the one at hand and the next. */
+    __device__ __forceinline__ uint32_t posted(int turn) const { return tile + turn % 2 * 32; }
 };
 
 /* ---- what a CTA computes ---- */
 
-/* Its heads, and of each the Q blocks that see its keys. Steps number them, one head behind the other. */
+/* KV blocks of all heads: what the CTAs share out. */
 template <backward_config cfg>
-struct work {
-    int heads, first_head, first_block, blocks;
+__device__ __forceinline__ int count_tiles(const backward_args &args) {
+    return (args.seq_k + cfg.B_c - 1) / cfg.B_c * args.KV_heads * args.batch;
+}
 
-    __device__ __forceinline__ work(const backward_args &args)
-        : heads(args.heads / args.KV_heads), first_head(blockIdx.y * heads) {
-        const int unseen =
-            (int)blockIdx.x * cfg.B_c - (args.seq_k - args.seq_q); /* queries before any that sees them */
-        first_block = args.causal && unseen > 0 ? unseen / cfg.B_r : 0;
-        blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first_block;
+/* The number of a CTA's next tile, -1 behind the last. Whoever waits for the CTA of a tile waits for one that has drawn
+ * it. */
+template <backward_config cfg>
+__device__ __forceinline__ int draw_tile(const backward_args &args) {
+    const int drawn = atomicAdd(args.turns, 1);
+    return drawn < count_tiles<cfg>(args) ? drawn : -1;
+}
+
+/* A KV block, and the Q blocks of all heads that see its keys. Tiles are numbered along a head, then along the heads.
+ * With the mask, the first of a head sees the most: then along the KV heads of a section, whose tensors stay in the L2
+ * cache, from the first KV block to the last. */
+struct work {
+    int KV_block, KV_head, sample; /* KV_block -1: there is none */
+    int first_block, blocks, start;
+};
+
+template <backward_config cfg>
+__device__ __forceinline__ work find_work(const backward_args &args, int tile) {
+    const int KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
+    int pair = tile / KV_blocks, KV_block = tile - pair * KV_blocks; /* pair: of a KV head and a sample */
+    if (tile < 0) return {-1};
+    if (args.causal) {
+        constexpr int wanted_bytes = 32 << 20;
+        const int pairs = args.KV_heads * args.batch,
+                  bytes_of_row = cfg.d_head * (4 + 8 * (args.heads / args.KV_heads));
+        const int fitting = max(1, wanted_bytes / bytes_of_row / max(args.seq_q, args.seq_k));
+        const int sections = (pairs + fitting - 1) / fitting, most = (pairs + sections - 1) / sections;
+        const int section = tile / (most * KV_blocks), in_section = tile - section * most * KV_blocks;
+        const int size = min(most, pairs - section * most);
+        KV_block = in_section / size;
+        pair = section * most + in_section - KV_block * size;
     }
-    __device__ __forceinline__ int steps() const { return heads * blocks; }
-    __device__ __forceinline__ int head(int step) const { return first_head + step / blocks; }
-    __device__ __forceinline__ int block(int step) const { return first_block + step % blocks; }
+    const int first = first_seeing<cfg>(args, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    return {KV_block,
+            pair % args.KV_heads,
+            pair / args.KV_heads,
+            first,
+            blocks,
+            cfg.in_order || args.causal ? 0 : (int)((unsigned)KV_block * blocks / KV_blocks)};
+}
+
+/* The thread that draws leaves it in shared memory. */
+__device__ __forceinline__ void post_work(uint32_t smem, const work &of) {
+    store_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
+    store_shared_v4(smem + 16, of.blocks, of.start, 0, 0);
+}
+__device__ __forceinline__ work read_work(uint32_t smem) {
+    work of;
+    int unused[2];
+    load_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
+    load_shared_v4(smem + 16, of.blocks, of.start, unused[0], unused[1]);
+    return of;
+}
+
+/* One of the steps of a tile: a Q block of a head. CTAs of a head begin at blocks of their own, so that they don't add
+ * to the same rows. In order they go through them in the same order, with the mask from the last to the first: at any
+ * time no CTA is then before one that it has to wait for. */
+template <backward_config cfg>
+struct place {
+    int head = 0, number = 0;
+
+    __device__ __forceinline__ int block(const work &of, bool causal) const {
+        if (cfg.in_order && causal) return of.first_block + of.blocks - 1 - number;
+        const int from_first = of.start + number;
+        return of.first_block + (from_first < of.blocks ? from_first : from_first - of.blocks);
+    }
+    __device__ __forceinline__ bool is_in(const work &of, int heads) const { return head < heads && of.blocks > 0; }
+    __device__ __forceinline__ void advance(const work &of) {
+        if (++number == of.blocks) number = 0, head++;
+    }
+};
+
+/* A stage of a ring and the number of its phase. */
+template <int stages>
+struct ring_place {
+    int stage = 0, phase = 0;
+    __device__ __forceinline__ void advance() {
+        if (++stage == stages) stage = 0, phase++;
+    }
 };
 
 /* ---- mbarriers ---- */
@@ -176,6 +282,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.KV_full, 1);
+        mbarrier_init(at.KV_empty, KEY_WARPS);
         for (int stage = 0; stage < cfg.stages; stage++) {
             mbarrier_init(at.full + 8 * stage, 1);
             mbarrier_init(at.empty + 8 * stage, KEY_WARPS);
@@ -202,27 +309,73 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
 
 /* ---- copies: one thread ---- */
 
+/* It draws tiles, and copies K and V of one when those before are read, Q blocks as far ahead as there are stages, into
+ * the next tile. */
 template <backward_config cfg>
-__device__ __forceinline__ void copy_KV(const tensor_maps &maps, const places<cfg> &at) {
-    mbarrier_arrive_expect_tx(at.KV_full, 2 * places<cfg>::KV_bytes);
-    copy_tensor_to_smem(at.K, maps.K, at.KV_full, blockIdx.x * cfg.B_c, blockIdx.y, blockIdx.z);
-    copy_tensor_to_smem(at.V, maps.V, at.KV_full, blockIdx.x * cfg.B_c, blockIdx.y, blockIdx.z);
-}
-
-/* The Q block of a step and the statistics of its queries, once the block that had the stage before is read. */
-template <backward_config cfg>
-__device__ __forceinline__ void copy_queries(const backward_args &args, const tensor_maps &maps, const places<cfg> &at,
-                                             const work<cfg> &all, int step) {
+struct copier {
     using of = places<cfg>;
-    const int stage = step % cfg.stages, row = all.block(step) * cfg.B_r, head = all.head(step);
-    const float *const kept = args.delta + (first_block_of<cfg>(args, head) + all.block(step)) * 2 * cfg.B_r;
-    const uint32_t full = at.full + 8 * stage;
-    wait_for_phase(at.empty + 8 * stage, step / cfg.stages - 1);
-    mbarrier_arrive_expect_tx(full, 2 * (of::Q_bytes + of::row_bytes));
-    copy_tensor_to_smem(at.Q + stage * of::Q_bytes, maps.Q, full, row, head, blockIdx.z);
-    copy_bytes_to_smem(at.lse + stage * 2 * of::row_bytes, kept, 2 * of::row_bytes, full);
-    copy_tensor_to_smem(at.dO + stage * of::Q_bytes, maps.O, full, row, head, blockIdx.z);
-}
+    const backward_args &args;
+    const tensor_maps &maps;
+    const places<cfg> &at;
+    int turn = 0; /* number of the tile that the next Q block belongs to */
+    place<cfg> ahead;
+    int count = 0; /* of Q blocks copied */
+
+    __device__ __forceinline__ void draw(int number) {
+        post_work(at.posted(number), find_work<cfg>(args, draw_tile<cfg>(args)));
+    }
+
+    /* K and V of a tile, once those of the one before are read; without a tile, that it is known. */
+    __device__ __forceinline__ void copy_KV(int number) {
+        const work all = read_work(at.posted(number));
+        wait_for_phase(at.KV_empty, number - 1);
+        if (all.KV_block < 0) {
+            mbarrier_arrive(at.KV_full);
+            return;
+        }
+        mbarrier_arrive_expect_tx(at.KV_full, 2 * of::KV_bytes);
+        copy_tensor_to_smem(at.K, maps.K, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
+        copy_tensor_to_smem(at.V, maps.V, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
+    }
+
+    __device__ __forceinline__ void copy_queries(const work &all) {
+        const int head = all.KV_head * (args.heads / args.KV_heads) + ahead.head, block = ahead.block(all, args.causal);
+        const float *const kept = args.delta + (first_block_of<cfg>(args, all.sample, head) + block) * 2 * cfg.B_r;
+        const int stage = count % cfg.stages;
+        const uint32_t full = at.full + 8 * stage;
+        wait_for_phase(at.empty + 8 * stage, count / cfg.stages - 1);
+        mbarrier_arrive_expect_tx(full, 2 * (of::Q_bytes + of::row_bytes));
+        copy_tensor_to_smem(at.Q + stage * of::Q_bytes, maps.Q, full, block * cfg.B_r, head, all.sample);
+        copy_bytes_to_smem(at.lse + stage * 2 * of::row_bytes, kept, 2 * of::row_bytes, full);
+        copy_tensor_to_smem(at.dO + stage * of::Q_bytes, maps.O, full, block * cfg.B_r, head, all.sample);
+        count++;
+    }
+
+    /* Copy Q blocks until so many are copied, as far as the tile behind number `now`. */
+    __device__ __forceinline__ void copy_ahead(int until, int now) {
+        while (count < until) {
+            const work all = read_work(at.posted(turn));
+            if (all.KV_block < 0) return;
+            if (ahead.is_in(all, args.heads / args.KV_heads)) {
+                copy_queries(all);
+                ahead.advance(all);
+                continue;
+            }
+            if (turn > now) return;
+            draw(++turn);
+            ahead = place<cfg>();
+        }
+    }
+
+    /* Tile number `now` is done. */
+    __device__ __forceinline__ void begin_next(int now) {
+        if (turn == now) {
+            draw(++turn);
+            ahead = place<cfg>();
+        }
+        copy_KV(now + 1);
+    }
+};
 
 /* ---- products: each is started and closed as a group ---- */
 
@@ -256,6 +409,24 @@ __device__ __forceinline__ void start_sums(key_sums<cfg> &sums, const fragments<
             wgmma_m64n128k16_f16_trans(sums, coefficients[k], b + 128 * k, 1);
         if constexpr (cfg.d_head == 128 && cfg.dtype == BF16)
             wgmma_m64n128k16_bf16_trans(sums, coefficients[k], b + 128 * k, 1);
+    }
+    wgmma_commit_group();
+}
+
+/* sums += coefficients, 64 keys by B_r queries in shared memory, times the rows of Q. */
+template <backward_config cfg>
+__device__ __forceinline__ void start_dK(key_sums<cfg> &sums, uint32_t coefficients, uint32_t other) {
+    const uint64_t a = wgmma_descriptor(coefficients, 0), b = wgmma_descriptor(other, places<cfg>::Q_tile);
+#pragma unroll
+    for (int k = 0; k < cfg.B_r / 16; k++) {
+        if constexpr (cfg.d_head == 64 && cfg.dtype == FP16)
+            wgmma_m64n64k16_f16_b_trans(sums, a + 2 * k, b + 128 * k, 1);
+        if constexpr (cfg.d_head == 64 && cfg.dtype == BF16)
+            wgmma_m64n64k16_bf16_b_trans(sums, a + 2 * k, b + 128 * k, 1);
+        if constexpr (cfg.d_head != 64 && cfg.dtype == FP16)
+            wgmma_m64n128k16_f16_b_trans(sums, a + 2 * k, b + 128 * k, 1);
+        if constexpr (cfg.d_head != 64 && cfg.dtype == BF16)
+            wgmma_m64n128k16_bf16_b_trans(sums, a + 2 * k, b + 128 * k, 1);
     }
     wgmma_commit_group();
 }
@@ -346,6 +517,35 @@ __device__ __forceinline__ void add_dQ(float *sums, const tiles<8> &dQ) {
     for (int tile = 0; tile < 8; tile++) red_add_v4(sums + ((warp * 8 + tile) * 32 + lane) * 4, dQ[tile]);
 }
 
+/* The first in order leaves its part as the sums, the last takes them up. */
+__device__ __forceinline__ void store_sums(float *sums, const tiles<8> &dQ) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int tile = 0; tile < 8; tile++)
+        *(float4 *)(sums + ((warp * 8 + tile) * 32 + lane) * 4) =
+            make_float4(dQ[tile][0], dQ[tile][1], dQ[tile][2], dQ[tile][3]);
+}
+__device__ __forceinline__ void take_sums(tiles<8> &dQ, const float *sums) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int tile = 0; tile < 8; tile++) {
+        const float4 sum = *(const float4 *)(sums + ((warp * 8 + tile) * 32 + lane) * 4);
+        dQ[tile][0] += sum.x, dQ[tile][1] += sum.y, dQ[tile][2] += sum.z, dQ[tile][3] += sum.w;
+    }
+}
+
+/* Write 64 columns of dQ, of the queries from `row` on. */
+template <backward_config cfg>
+__device__ __forceinline__ void store_dQ(const backward_args &args, int sample, int head, int row, int column,
+                                         const tiles<8> &dQ) {
+    const tensor_strides &strides = args.Q_strides;
+    const int lane = threadIdx.x % 32, own = row + threadIdx.x / 32 * 16 + lane / 4;
+    uint16_t *const first =
+        (uint16_t *)args.dQ + sample * strides.batch + head * strides.head + own * strides.seq + column + lane % 4 * 2;
+    for (int half = 0; half < 2; half++)
+        for (int tile = 0; tile < 8 && own + 8 * half < args.seq_q; tile++)
+            *(uint32_t *)(first + 8 * half * strides.seq + 8 * tile) = round_pair<cfg.dtype>(
+                args.softmax_scale * dQ[tile][2 * half], args.softmax_scale * dQ[tile][2 * half + 1]);
+}
+
 /* Acquire and release: what a CTA added before it passed the turn is there for the one that sees it (8.9). */
 __device__ __forceinline__ int ld_acquire(const int *gmem) {
     int value;
@@ -356,125 +556,357 @@ __device__ __forceinline__ void st_release(int *gmem, int value) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(gmem), "r"(value) : "memory");
 }
 
-/* One thread of warpgroup 0 waits for the CTA's turn, and the barrier gives it to the others. */
-__device__ __forceinline__ void wait_for_turn(const int *turn) {
-    if (threadIdx.x == 0)
-        while (ld_acquire(turn) != (int)blockIdx.x) {
-        }
-    bar_sync(1, WARPGROUP);
+/* One thread of warpgroup 0 waits for the turn of a KV block. */
+__device__ __forceinline__ void wait_for_turn(const int *turn, int KV_block) {
+    while (ld_acquire(turn) != KV_block) {
+    }
 }
 
 /* The barrier lets all threads add before one passes the turn on. */
-__device__ __forceinline__ void pass_turn(int *turn) {
+__device__ __forceinline__ void pass_turn(int *turn, int KV_block) {
     bar_sync(1, WARPGROUP);
-    if (threadIdx.x == 0) st_release(turn, blockIdx.x + 1);
+    if (threadIdx.x == 0) st_release(turn, KV_block + 1);
 }
 
-/* Write the warp's 16 keys of a gradient, times a factor. */
+/* Write the warp's 16 keys of a gradient, times a factor: all columns, or with d_head 256 half of them. */
 template <backward_config cfg>
-__device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &strides, int seq_k,
+__device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &strides, int seq_k, const work &of,
                                            const key_sums<cfg> &sums, float factor) {
-    const int lane = threadIdx.x % 32;
-    const int row = blockIdx.x * cfg.B_c + (threadIdx.x - WARPGROUP) / 32 * 16 + lane / 4;
-    const int64_t first = blockIdx.z * strides.batch + blockIdx.y * strides.head + row * strides.seq;
+    const int lane = threadIdx.x % 32, warp = (threadIdx.x - WARPGROUP) / 32;
+    const int row = of.KV_block * cfg.B_c + warp % (cfg.B_c / 16) * 16 + lane / 4;
+    const int column = (cfg.d_head == 256 ? warp / 4 * 128 : 0) + lane % 4 * 2;
+    const int64_t first = of.sample * strides.batch + of.KV_head * strides.head + row * strides.seq + column;
     for (int half = 0; half < 2; half++)
-        for (int tile = 0; tile < cfg.d_head / 8 && row + 8 * half < seq_k; tile++)
-            *(uint32_t *)((uint16_t *)gmem + first + 8 * half * strides.seq + 8 * tile + lane % 4 * 2) =
+        for (int tile = 0; tile < (int)(sizeof sums / sizeof *sums) && row + 8 * half < seq_k; tile++)
+            *(uint32_t *)((uint16_t *)gmem + first + 8 * half * strides.seq + 8 * tile) =
                 round_pair<cfg.dtype>(factor * sums[tile][2 * half], factor * sums[tile][2 * half + 1]);
 }
 
 /* ---- the roles ---- */
 
-/* P of 64 keys, rounded. The first query of the block sees the keys up to `last`, from the CTA's first on. */
+/* Where a head's block of dQ is, and with in_order who adds to it last. */
 template <backward_config cfg>
-__device__ __forceinline__ void compute_P(fragments<4> &rounded, uint32_t K, uint32_t Q, uint32_t lse,
-                                          const backward_args &args, int last) {
-    tiles<8> P;
-    wgmma_fence();
-    start_scores<cfg>(P, K, Q);
-    wgmma_wait_group<0>(P);
-    take_exponentials(P, args.softmax_scale * 1.44269504f, lse);
-    if (last < cfg.B_c - 1) mask(P, last, args.causal);
-    round_scores<cfg>(rounded, P);
+struct block_of_dQ {
+    int sample, head, Q_block, KV_block, last;
+    int64_t number;
+
+    __device__ __forceinline__ block_of_dQ(const backward_args &args, const work &all, const place<cfg> &here)
+        : sample(all.sample), head(all.KV_head * (args.heads / args.KV_heads) + here.head),
+          Q_block(here.block(all, args.causal)), KV_block(all.KV_block),
+          last(cfg.in_order ? last_seen<cfg>(args, Q_block) : 0),
+          number(first_block_of<cfg>(args, sample, head) + Q_block) {}
+    __device__ __forceinline__ int *turn(const backward_args &args) const {
+        return args.turns + BACKWARD_COUNTERS + number;
+    }
+    __device__ __forceinline__ float *sums(const backward_args &args) const {
+        return args.sums + number * (cfg.B_r * cfg.d_head);
+    }
+};
+
+/* dQ of a block, from dS in a stage. With in_order the first thread has waited for the turn. The turn of the block
+ * before is passed on beside the first product, when what was added has arrived: to `passing`. */
+template <backward_config cfg>
+__device__ __forceinline__ void multiply_dQ(const backward_args &args, const places<cfg> &at,
+                                            const block_of_dQ<cfg> &block, int stage, int *&passing) {
+    constexpr int spans = cfg.d_head / SPAN;
+    float *sums = block.sums(args);
+#pragma unroll 1
+    for (int span = 0; span < spans; span++, sums += cfg.B_r * SPAN) {
+        tiles<8> dQ;
+        wgmma_fence();
+        start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
+        if (cfg.in_order && span == 0) {
+            if (passing)
+                pass_turn(passing, block.KV_block);
+            else
+                bar_sync(1, WARPGROUP); /* the first thread has seen the turn */
+        }
+        wgmma_wait_group<0>(dQ);
+        if (span == spans - 1) arrive_as_warp(at.dS_empty + 8 * stage);
+        if constexpr (!cfg.in_order) {
+            add_dQ(sums, dQ);
+        } else if (block.KV_block == block.last) {
+            if (block.last > 0) take_sums(dQ, sums);
+            store_dQ<cfg>(args, block.sample, block.head, block.Q_block * cfg.B_r, span * SPAN, dQ);
+        } else if (block.KV_block == 0) {
+            store_sums(sums, dQ);
+        } else {
+            add_dQ(sums, dQ);
+        }
+    }
+    passing = cfg.in_order && block.KV_block < block.last ? block.turn(args) : nullptr;
 }
 
-/* Warpgroup 0: copies one block ahead, dQ of the block at hand. */
+/* Warpgroup 0: copies, and dQ of the block at hand. */
 template <backward_config cfg>
 __device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, const tensor_maps &maps,
                                                      const places<cfg> &at) {
-    constexpr int spans = cfg.d_head / SPAN;
-    const work<cfg> all(args);
     const bool copies = threadIdx.x == 0;
+    copier<cfg> copier{args, maps, at};
+    int step = 0;
     if (copies) {
-        copy_KV<cfg>(maps, at);
-        copy_queries<cfg>(args, maps, at, all, 0);
+        copier.draw(0);
+        copier.copy_KV(0);
     }
-    __syncwarp();
-    wait_for_phase(at.KV_full, 0);
-    for (int step = 0; step < all.steps(); step++) {
-        const int stage = step % cfg.stages;
-        if (copies && step + 1 < all.steps()) copy_queries<cfg>(args, maps, at, all, step + 1);
+    for (int turn = 0;; turn++) {
         __syncwarp();
-        wait_for_phase(at.dS_full + 8 * stage, step / cfg.stages);
-        const int64_t block = first_block_of<cfg>(args, all.head(step)) + all.block(step);
-#pragma unroll 1
-        for (int span = 0; span < spans; span++) {
-            tiles<8> dQ;
-            wgmma_fence();
-            start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
-            wgmma_wait_group<0>(dQ);
-            if (span == spans - 1) arrive_as_warp(at.dS_empty + 8 * stage);
-            if (cfg.in_order && span == 0) wait_for_turn(args.turns + block);
-            add_dQ(args.sums + (block * spans + span) * (cfg.B_r * SPAN), dQ);
+        wait_for_phase(at.KV_full, turn);
+        const int KV_block = read_work(at.posted(turn)).KV_block;
+        int *passing = nullptr;
+        if (KV_block < 0) break;
+        for (place<cfg> here; here.is_in(read_work(at.posted(turn)), args.heads / args.KV_heads); step++) {
+            const int stage = step % cfg.stages;
+            if (copies) copier.copy_ahead(step + cfg.stages, turn);
+            const work all = read_work(at.posted(turn));
+            const block_of_dQ<cfg> block(args, all, here);
+            if (cfg.in_order && copies) wait_for_turn(block.turn(args), KV_block);
+            __syncwarp();
+            wait_for_phase(at.dS_full + 8 * stage, step / cfg.stages);
+            multiply_dQ<cfg>(args, at, block, stage, passing);
+            here.advance(all);
         }
-        if (cfg.in_order) pass_turn(args.turns + block);
+        if (passing) pass_turn(passing, KV_block);
+        bar_sync(1, WARPGROUP); /* all have multiplied with K */
+        if (copies) copier.begin_next(turn);
     }
 }
 
-/* Warpgroups 1 and 2: dK and dV of 64 keys. */
+/* Warpgroups 1 and 2: dK and dV of 64 keys. P of a Q block is computed beside dK of the one before. */
+template <backward_config cfg>
+struct keys {
+    using of = places<cfg>;
+    const backward_args &args;
+    const places<cfg> &at;
+    const uint32_t own; /* the warpgroup's keys within a tile */
+    fragments<4> &P;
+    key_sums<cfg> &dK, &dV;
+    ring_place<cfg.stages> now, before;
+
+    __device__ __forceinline__ uint32_t Q(int stage) const { return at.Q + stage * of::Q_bytes; }
+    __device__ __forceinline__ uint32_t dO(int stage) const { return at.dO + stage * of::Q_bytes; }
+    __device__ __forceinline__ uint32_t lse(int stage) const { return at.lse + stage * 2 * of::row_bytes; }
+
+    /* P of the block in a stage from its scores. */
+    __device__ __forceinline__ void finish_P(tiles<8> &scores, int stage, const work &all, int Q_block) {
+        const int last_key = args.seq_k - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
+        const int last = args.causal ? last_key - (args.seq_q - 1) + Q_block * cfg.B_r : last_key;
+        take_exponentials(scores, args.softmax_scale * 1.44269504f, lse(stage));
+        if (last < cfg.B_c - 1) mask(scores, last, args.causal);
+    }
+
+    __device__ __forceinline__ void first_P(const work &all, int Q_block) {
+        tiles<8> scores;
+        wait_for_phase(at.full + 8 * now.stage, now.phase);
+        wgmma_fence();
+        start_scores<cfg>(scores, at.K + own, Q(now.stage));
+        wgmma_wait_group<0>(scores);
+        finish_P(scores, now.stage, all, Q_block);
+        round_scores<cfg>(P, scores);
+    }
+
+    /* dS of the block at hand, and dK of the one before beside it. */
+    template <bool first>
+    __device__ __forceinline__ void compute_dS() {
+        tiles<8> dP;
+        if constexpr (!first) bar_sync(2 + own / (64 * TILE_ROW), WARPGROUP); /* dS of the block before is there */
+        wgmma_fence();
+        start_scores<cfg>(dP, at.V + own, dO(now.stage));
+        if constexpr (!first) start_dK<cfg>(dK, at.dS + before.stage * of::dS_bytes + own, Q(before.stage));
+        wgmma_wait_group<first ? 0 : 1>(dP);
+        differentiate<cfg>(dP, P, lse(now.stage) + of::row_bytes);
+        fragments<4> dS;
+        round_scores<cfg>(dS, dP);
+        wait_for_phase(at.dS_empty + 8 * now.stage, now.phase - 1);
+        store_dS(at.dS + now.stage * of::dS_bytes, dS);
+        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        arrive_as_warp(at.dS_full + 8 * now.stage);
+        if constexpr (!first) {
+            wgmma_wait_group<0>(dK);
+            arrive_as_warp(at.empty + 8 * before.stage);
+        }
+    }
+
+    /* dV, and P of the next block beside it. */
+    __device__ __forceinline__ void compute_P(const work &all, int next_block) {
+        before = now;
+        now.advance();
+        wait_for_phase(at.full + 8 * now.stage, now.phase);
+        tiles<8> scores;
+        wgmma_fence();
+        start_scores<cfg>(scores, at.K + own, Q(now.stage));
+        start_sums<cfg>(dV, P, dO(before.stage));
+        wgmma_wait_group<1>(scores);
+        finish_P(scores, now.stage, all, next_block);
+        wgmma_wait_group<0>(dV);
+        round_scores<cfg>(P, scores);
+    }
+
+    __device__ __forceinline__ void finish() {
+        bar_sync(2 + own / (64 * TILE_ROW), WARPGROUP);
+        wgmma_fence();
+        start_sums<cfg>(dV, P, dO(now.stage));
+        start_dK<cfg>(dK, at.dS + now.stage * of::dS_bytes + own, Q(now.stage));
+        arrive_as_warp(at.KV_empty);
+        wgmma_wait_group<0>(dV);
+        wgmma_wait_group<0>(dK);
+        arrive_as_warp(at.empty + 8 * now.stage);
+        now.advance();
+    }
+};
+
 template <backward_config cfg>
 __device__ __forceinline__ void multiply_keys(const backward_args &args, const places<cfg> &at) {
-    using of = places<cfg>;
-    const work<cfg> all(args);
-    const int steps = all.steps();
-    const uint32_t own =
-        (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW; /* the warpgroup's keys within a tile */
-    key_sums<cfg> dK = {}, dV = {};
-    const int last_key = args.seq_k - 1 - (int)blockIdx.x * cfg.B_c; /* of the last query, from the CTA's first */
-    const int first_last = args.causal ? last_key - (args.seq_q - 1) + all.first_block * cfg.B_r : last_key;
-    wait_for_phase(at.KV_full, 0);
+    key_sums<cfg> dK, dV;
+    fragments<4> P;
+    const uint32_t first = (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW;
+    keys<cfg> own{args, at, first, P, dK, dV};
+    for (int turn = 0;; turn++) {
+        wait_for_phase(at.KV_full, turn);
+        const work all = read_work(at.posted(turn));
+        if (all.KV_block < 0) break;
+        for (int i = 0; i < cfg.d_head / 8; i++)
+            for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
+        place<cfg> here;
+        own.first_P(all, here.block(all, args.causal));
+        own.template compute_dS<true>();
 #pragma unroll 1
-    for (int step = 0, block = 0; step < steps; step++) {
-        const int stage = step % cfg.stages, phase = step / cfg.stages;
-        const uint32_t Q = at.Q + stage * of::Q_bytes, dO = at.dO + stage * of::Q_bytes;
-        const uint32_t lse = at.lse + stage * 2 * of::row_bytes, delta = lse + of::row_bytes;
-        fragments<4> of_P, of_dS;
-        wait_for_phase(at.full + 8 * stage, phase);
-        compute_P<cfg>(of_P, at.K + own, Q, lse, args, args.causal ? first_last + block * cfg.B_r : last_key);
-        tiles<8> dS;
-        wgmma_fence();
-        start_scores<cfg>(dS, at.V + own, dO);
-        copy_registers(of_dS, of_P);
-        start_sums<cfg>(dV, of_P, dO);
-        wgmma_wait_group<1>(dS);
-        differentiate<cfg>(dS, of_dS, delta);
-        round_scores<cfg>(of_dS, dS);
-        wait_for_phase(at.dS_empty + 8 * stage, phase - 1);
-        store_dS(at.dS + stage * of::dS_bytes, of_dS);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
-        arrive_as_warp(at.dS_full + 8 * stage);
-        wgmma_fence();
-        start_sums<cfg>(dK, of_dS, Q);
-        wgmma_wait_group<0>(dK);
-        wgmma_wait_group<0>(dV);
-        arrive_as_warp(at.empty + 8 * stage);
-        block = block + 1 < all.blocks ? block + 1 : 0;
+        for (int left = args.heads / args.KV_heads * all.blocks - 1; left; left--) {
+            here.advance(all);
+            own.compute_P(all, here.block(all, args.causal));
+            own.template compute_dS<false>();
+        }
+        own.finish();
+        store_rows<cfg>(args.dK, args.K_strides, args.seq_k, all, dK, args.softmax_scale);
+        store_rows<cfg>(args.dV, args.V_strides, args.seq_k, all, dV, 1);
     }
-    store_rows<cfg>(args.dK, args.K_strides, args.seq_k, dK, args.softmax_scale);
-    store_rows<cfg>(args.dV, args.V_strides, args.seq_k, dV, 1);
 }
 
-/* ---- the kernel: grid (KV blocks, KV heads, batch), 32 * n_warps threads ---- */
+/* With d_head 256 dK and dV of 64 keys and of 128 columns are what a thread has registers for. Each warpgroup computes
+ * P and dS of 32 of the queries and leaves them in shared memory, then both read all of them: dV += Pᵀ dO, dK += dSᵀ Q
+ * for half of the columns. */
+template <backward_config cfg>
+struct columns {
+    using of = places<cfg>;
+    const backward_args &args;
+    const places<cfg> &at;
+    const int half; /* 0 or 1 */
+    tiles<4> &S, &dP;
+    key_sums<cfg> &dK, &dV;
+    ring_place<cfg.stages> now;
+
+    /* d = 64 keys times 32 queries. */
+    __device__ __forceinline__ void start_half(tiles<4> &d, uint32_t keys, uint32_t queries) const {
+        const uint64_t a = wgmma_descriptor(keys, 0), b = wgmma_descriptor(queries + half * 32 * TILE_ROW, 0);
+#pragma unroll
+        for (int k = 0; k < cfg.d_head / 16; k++) {
+            const uint64_t of_a = a + k / 4 * (of::KV_tile / 16) + k % 4 * 2;
+            const uint64_t of_b = b + k / 4 * (of::Q_tile / 16) + k % 4 * 2;
+            if constexpr (cfg.dtype == FP16)
+                wgmma_m64n32k16_f16(d, of_a, of_b, k > 0);
+            else
+                wgmma_m64n32k16_bf16(d, of_a, of_b, k > 0);
+        }
+        wgmma_commit_group();
+    }
+
+    /* sums += coefficients (64 keys by B_r queries, in shared memory) times 128 columns of the rows of Q or dO. */
+    __device__ __forceinline__ void start_columns(key_sums<cfg> &sums, uint32_t coefficients, uint32_t other) const {
+        const uint64_t a = wgmma_descriptor(coefficients, 0);
+        const uint64_t b = wgmma_descriptor(other + half * 2 * of::Q_tile, of::Q_tile);
+#pragma unroll
+        for (int k = 0; k < cfg.B_r / 16; k++)
+            if constexpr (cfg.dtype == FP16)
+                wgmma_m64n128k16_f16_b_trans(sums, a + 2 * k, b + 128 * k, 1);
+            else
+                wgmma_m64n128k16_bf16_b_trans(sums, a + 2 * k, b + 128 * k, 1);
+        wgmma_commit_group();
+    }
+
+    /* Put 64 keys by 32 queries into a tile of 64 by 64 in shared memory. */
+    __device__ __forceinline__ void store_half(uint32_t smem, const uint32_t (&a)[2][4]) const {
+        const int lane = threadIdx.x % 32, key = threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;
+        for (int k = 0; k < 2; k++)
+            stmatrix_x4(smem + key * TILE_ROW + ((4 * half + 2 * k + lane / 16) ^ key % 8) * 16, a[k]);
+    }
+
+    /* P and dS of the warpgroup's queries from S and dP. */
+    __device__ __forceinline__ void round_half(uint32_t (&of_P)[2][4], uint32_t (&of_dS)[2][4], uint32_t lse,
+                                               const work &all, int Q_block) const {
+        const int lane = threadIdx.x % 32;
+        const int last_key = args.seq_k - 1 - all.KV_block * cfg.B_c - (threadIdx.x % WARPGROUP / 32 * 16 + lane / 4);
+        const int of_first = args.causal ? last_key - (args.seq_q - 1) + Q_block * cfg.B_r + half * 32 : last_key;
+        for (int tile = 0; tile < 4; tile++) {
+            const float2 of_row = load_pair(lse, tile), delta = load_pair(lse + of::row_bytes, tile);
+            float P[4];
+            for (int i = 0; i < 4; i++) {
+                const int behind = args.causal ? 8 * tile + lane % 4 * 2 + i % 2 : 0;
+                P[i] = ex2_approx(S[tile][i] * (args.softmax_scale * 1.44269504f) - (i % 2 ? of_row.y : of_row.x));
+                if (i / 2 * 8 > of_first + behind) P[i] = 0;
+            }
+            for (int i = 0; i < 2; i++) {
+                uint32_t &pair = of_P[tile / 2][tile % 2 * 2 + i];
+                float p[2];
+                pair = round_pair<cfg.dtype>(P[2 * i], P[2 * i + 1]);
+                widen_pair<cfg>(pair, p[0], p[1]);
+                of_dS[tile / 2][tile % 2 * 2 + i] =
+                    round_pair<cfg.dtype>(p[0] * (dP[tile][2 * i] - delta.x), p[1] * (dP[tile][2 * i + 1] - delta.y));
+            }
+        }
+    }
+
+    /* The stage holds a Q block: P and dS of the warpgroup's queries, then its columns of dV and dK. */
+    __device__ __forceinline__ void step(const work &all, int Q_block, bool last) {
+        const int stage = now.stage;
+        const uint32_t lse = at.lse + stage * 2 * of::row_bytes + half * 32 * sizeof(float);
+        const uint32_t Q = at.Q + stage * of::Q_bytes, dO = at.dO + stage * of::Q_bytes;
+        uint32_t of_P[2][4], of_dS[2][4];
+        wait_for_phase(at.full + 8 * stage, now.phase);
+        wgmma_fence();
+        start_half(S, at.K, Q);
+        start_half(dP, at.V, dO);
+        wgmma_wait_group<0>(S);
+        wgmma_wait_group<0>(dP);
+        if (last) arrive_as_warp(at.KV_empty);
+        round_half(of_P, of_dS, lse, all, Q_block);
+        wait_for_phase(at.dS_empty + 8 * stage, now.phase - 1);
+        store_half(at.P + stage * of::P_bytes, of_P);
+        store_half(at.dS + stage * of::dS_bytes, of_dS);
+        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        arrive_as_warp(at.dS_full + 8 * stage);
+        bar_sync(2, 2 * WARPGROUP); /* the other half is there, and what both read of the block before is read */
+        wgmma_fence();
+        start_columns(dV, at.P + stage * of::P_bytes, dO);
+        start_columns(dK, at.dS + stage * of::dS_bytes, Q);
+        wgmma_wait_group<0>(dV);
+        wgmma_wait_group<0>(dK);
+        arrive_as_warp(at.empty + 8 * stage);
+        now.advance();
+    }
+};
+
+template <backward_config cfg>
+__device__ __forceinline__ void multiply_columns(const backward_args &args, const places<cfg> &at) {
+    key_sums<cfg> dK, dV;
+    tiles<4> S, dP;
+    columns<cfg> own{args, at, warp_uniform(threadIdx.x / WARPGROUP) - 1, S, dP, dK, dV};
+    for (int turn = 0;; turn++) {
+        wait_for_phase(at.KV_full, turn);
+        const work all = read_work(at.posted(turn));
+        if (all.KV_block < 0) break;
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
+        place<cfg> here;
+#pragma unroll 1
+        for (int left = args.heads / args.KV_heads * all.blocks; left; left--) {
+            own.step(all, here.block(all, args.causal), left == 1);
+            here.advance(all);
+        }
+        store_rows<cfg>(args.dK, args.K_strides, args.seq_k, all, dK, args.softmax_scale);
+        store_rows<cfg>(args.dV, args.V_strides, args.seq_k, all, dV, 1);
+    }
+}
+
+/* ---- the kernel: grid (CTAs that draw tiles), 32 * n_warps threads ---- */
 
 template <backward_config cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps, 1)
@@ -484,11 +916,14 @@ __global__ void __launch_bounds__(32 * cfg.n_warps, 1)
     const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     if (warp_uniform(threadIdx.x / WARPGROUP) == 0) {
-        setmaxnreg_dec<72>();
+        setmaxnreg_dec<88>();
         copy_and_multiply_dQ<cfg>(args, maps, at);
     } else {
-        setmaxnreg_inc<216>();
-        multiply_keys<cfg>(args, at);
+        setmaxnreg_inc<208>();
+        if constexpr (cfg.d_head == 256)
+            multiply_columns<cfg>(args, at);
+        else
+            multiply_keys<cfg>(args, at);
     }
 }
 

@@ -148,8 +148,8 @@ static void refusals(fl_library *library) {
     backward_new(&right, problem_of(2, 2, 3, 4, 64));
     made = right, made.attention.asked.windowed = 1;
     refused(library, &made, FL_UNSUPPORTED, "window: fl_backward() does not take it");
-    made = right, made.attention.asked.d_head = 256;
-    refused(library, &made, FL_UNSUPPORTED, "d_head 256: attention/backward is for 64, 128");
+    made = right, made.attention.asked.d_head = 96;
+    refused(library, &made, FL_UNSUPPORTED, "d_head 96: attention/backward is for 64, 128, 256");
     made = right, made.attention.asked.version = "v38";
     refused(library, &made, FL_UNSUPPORTED,
             "version 'v38': must be NULL, \"best\" or \"attention/backward\", which computes gradients");

@@ -11,7 +11,7 @@ attention_varlen and attention_with_cache have the arguments of the package's, b
 e4m3 and new rows: arrays of JAX do not change, so those are written with .at[].set() before. On a GPU these and
 windows, lengths, sinks and soft caps need compute capability 9.0, and have no gradients.
 
-jax.grad and jax.vjp differentiate attention by q, k and v where d_head is 64 or 128, on an H100 or H200 or the CPU.
+jax.grad and jax.vjp differentiate attention by q, k and v with d_head 64, 128 and 256, on an H100 or H200 or a CPU.
 Log-sum-exp has no derivative, and there is no forward mode.
 """
 
