@@ -38,17 +38,19 @@ FL_CONFIG_FN int decode_warp_keys(const decode_shape *config) {
 /* Keys of the smallest page, and of one tensor copy where there may be pages. */
 enum { DECODE_PAGE_KEYS = 16 };
 
-/* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away. */
+/* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away, and so beside
+ * warpgroups of wgmma. */
 FL_CONFIG_FN int decode_threads(const decode_shape *config) {
-    return 32 * (config->n_warps + (config->n_warps == 8 ? 4 : 1));
+    return 32 * (config->n_warps + (config->n_warps == 8 || config->instruction == WGMMA ? 4 : 1));
 }
 
-/* The ring of K and V blocks, two places of Q, the warps' sums of O in rows with 8 floats of padding, their m and l,
- * and what 1024 bytes hold: mbarriers and places of pieces. Tiles begin at multiples of 1024 bytes. */
+/* The ring of K and V blocks, two places of Q, the warps' sums of O in rows with 8 floats of padding, their m and l, if
+ * there is more than one key group, and what 1024 bytes hold: mbarriers and places of pieces. Tiles begin at multiples
+ * of 1024 bytes. */
 FL_CONFIG_FN int decode_smem_bytes(const decode_shape *config) {
     const int KV = config->stages * (config->e4m3_cache ? 2 : 4) * config->B_c * config->d_head;
     const int Q = 4 * config->B_r * config->d_head;
-    const int rows = 16 * config->n_warps;
+    const int rows = config->instruction == WGMMA ? 0 : 16 * config->n_warps;
     return 1024 + KV + Q + 4 * rows * (config->d_head + 8) + 8 * rows + 1024;
 }
 

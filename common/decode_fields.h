@@ -23,18 +23,25 @@ FIELD(int, d_head, "()", "elements of a head's row")
 FIELD(int, B_r, "()", "rows of a row block: the queries of all heads that share a KV head")
 FIELD(int, B_c, "()", "keys and values of a KV block")
 FIELD(int, n_warps, "()",
-      "warps that compute, each with 16 rows and the keys of a key group: n_warps * 16 / B_r groups")
-FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores are given")
+      "warps that compute, each with 16 rows and the keys of a key group: n_warps * 16 / B_r groups, with wgmma one")
+FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores are given: wgmma from 64 rows on")
 FIELD(bool, tensor_copies, "tensor", "the tensor copy engine copies the keys and values of each warp")
 FIELD(int, stages, "stages_N", "KV blocks in the ring")
 FIELD(bool, serves, "serve", "a length for each sequence, pages and parts of a size: takes serving_args")
 FIELD(bool, e4m3_cache, "e4m3", "K and V are e4m3, a byte an element, with a scale for each KV head")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
-RULE(B_r, cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64, "must be 16, 32 or 64: a warp has the rows of one mma")
+RULE(B_r, cfg.instruction == WGMMA || cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64,
+     "must be 16, 32 or 64: a warp has the rows of one mma")
+RULE(B_r, cfg.instruction != WGMMA || ((cfg.B_r == 64 || cfg.B_r == 128) && cfg.B_r == 16 * cfg.n_warps),
+     "must be 64 or 128 with wgmma, and 16 * n_warps")
 RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 8, "must be from 1 to 8")
 RULE(n_warps, 16 * cfg.n_warps % cfg.B_r == 0, "must be a multiple of B_r / 16")
-RULE(B_c, cfg.B_c * cfg.B_r % (256 * cfg.n_warps) == 0 && cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps,
+RULE(B_c, cfg.instruction != WGMMA || cfg.B_c * cfg.d_head == 8192, "must be 8192 / d_head with wgmma")
+RULE(serves, cfg.instruction != WGMMA || cfg.serves, "must be on with wgmma")
+RULE(e4m3_cache, cfg.instruction != WGMMA || !cfg.e4m3_cache, "must be off with wgmma, which has 16-bit elements")
+RULE(B_c, cfg.instruction == WGMMA ||
+              (cfg.B_c * cfg.B_r % (256 * cfg.n_warps) == 0 && cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps),
      "must be 16 to 64 keys for each of n_warps * 16 / B_r key groups, a multiple of 16")
 RULE(B_c, !cfg.serves || cfg.B_c == 64 || cfg.B_c == 128, "must be 64 or 128 with serve: a power of two, as pages are")
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.serves, "must be off without serve: serving_args have the scales")

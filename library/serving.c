@@ -145,7 +145,7 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
 /* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and from some rows on it is faster.
  * Which of the two computes a problem must not depend on the batch. */
 static const char *asked_of_decode(const fl_problem *problem) {
-    enum { FEW_ROWS = 64, LARGEST = 128 };
+    enum { FEW_ROWS = 128, LARGEST = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
     if (problem->arrays & FL_BLOCK_TABLE) return "block_table";
     if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem)) return "kv_dtype";

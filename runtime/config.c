@@ -351,17 +351,16 @@ static bool next_item(struct span *left, struct span *item) {
 }
 
 /* A living kernel's configuration names its instruction, and so does a backward_config; one of the ladder has no such
- * item. With mma_sync, tensor copies are those of a decode_config. */
+ * item. Tensor copies in words are those of a decode_config. */
 static const struct list *list_of_features(struct span features) {
-    bool tensor = false, mma_sync = false, any = false;
+    bool tensor = false, any = false;
     for (struct span item; next_item(&features, &item);) {
         if (read_instruction(&BACKWARD, item)) return &BACKWARD;
         if (read_instruction(&FP8, item)) return &FP8;
         any = any || read_instruction(&ATTENTION, item);
-        mma_sync = mma_sync || read_instruction(&ATTENTION, item) == MMA_SYNC;
         tensor = tensor || (item.length == 6 && !memcmp(item.start, "tensor", 6));
     }
-    return !any ? &LADDER : mma_sync && tensor ? &DECODE : &ATTENTION;
+    return !any ? &LADDER : tensor ? &DECODE : &ATTENTION;
 }
 
 static enum status parse_features(struct span features, const char *text, const struct list *list, KernelConfig *config,
@@ -576,7 +575,7 @@ bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config)
 }
 
 bool config_shares_keys(const KernelConfig *config) {
-    return config->instruction == MMA_SYNC && config->tensor_copies;
+    return config->instruction && config->packed_heads && config->tensor_copies;
 }
 
 bool config_is_backward(const KernelConfig *config) {

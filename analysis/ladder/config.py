@@ -218,10 +218,10 @@ DECODE_SOURCE = read_text(root() / "common/decode_config.h")
 DECODE_COUNTERS = int(DECODE_SOURCE.partition("DECODE_COUNTERS = ")[2].partition(" ")[0])
 DECODE_PAGE_KEYS = int(DECODE_SOURCE.partition("DECODE_PAGE_KEYS = ")[2].partition(" ")[0])
 DECODE_LAUNCH = functions(
-    DECODE_SOURCE.replace("DECODE_COUNTERS", str(DECODE_COUNTERS)),
+    DECODE_SOURCE.replace("DECODE_COUNTERS", str(DECODE_COUNTERS)).replace("WGMMA", str(int(Instruction.WGMMA))),
     "FL_CONFIG_FN",
     "common/decode_config.h",
-    {"config": (*FIELDS, *LIVING), "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
+    {"config": (*FIELDS, *LIVING, "instruction"), "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
 )
 
 
@@ -230,14 +230,21 @@ class DecodeConfig(AttentionConfig):
 
     LIST = DECODE
     STRUCT = "decode_config"
+    instruction = Instruction.MMA_SYNC  # of the class; __init__ gives each config its own
+
+    def __init__(self, **values: int) -> None:
+        object.__setattr__(self, "instruction", values["instruction"])
+        super().__init__(**values)
+
+    def __hash__(self) -> int:
+        return hash(self.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DecodeConfig) and self.values() == other.values()
 
     @property
     def kernel(self) -> str:
         return "decode"
-
-    @property
-    def instruction(self) -> Instruction:
-        return Instruction.MMA_SYNC
 
     def threads(self) -> int:
         return DECODE_LAUNCH["decode_threads"](self)
@@ -462,11 +469,11 @@ def parse_short_form(text: str, base: KernelConfig | None = None) -> KernelConfi
 def _with_features(shape: dict[str, int], feature_text: str, text: str) -> KernelConfig:
     """A configuration of kernels/attention/ names its instruction, one of the ladder has no such item.
 
-    With mma_sync, tensor copies are those of a decode_config.
+    Tensor copies in words are those of a decode_config.
     """
     words = [part.strip(BLANKS) for part in feature_text.split("+")]
     kind = AttentionConfig if {"mma_sync", "wgmma"} & set(words) else KernelConfig
-    if {"mma_sync", "tensor"} <= set(words):
+    if kind is AttentionConfig and "tensor" in words:
         kind = DecodeConfig
     if {f"backward_{each.name.lower()}" for each in Instruction} & set(words):
         kind = BackwardConfig

@@ -38,7 +38,7 @@ def random_cache(rng: random.Random, config: KernelConfig) -> Cache:
         batch=batch,
         KV_heads=rng.randint(1, 3),
         group=rng.choice((1, 2, 4)),
-        seq_q=rng.choice((1, 2, 5) if config.B_r == 16 else (3, 9, 17)),
+        seq_q=rng.choice((1, 2, 5) if config.B_r == 16 else (3, 9, 17) if config.B_r < 128 else (9, 33, 70)),
         causal=rng.random() < 0.5,
         seed=rng.randrange(1 << 30),
     )
@@ -138,7 +138,9 @@ SMALL_CACHES = [
     "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
     "--seq-q 2 --seqlens-k 200,3 --heads 4 --page-rows 64 --layout bhsd --dtype bf16",
     "--seq-q 1 --seq-k 300 --batch 2 --heads 4 --split-keys 128 --d-head 64",
-    "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,8):mma_sync+tensor+stages_3+serve",
+    "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,4):wgmma+tensor+stages_4+serve",
+    "--seq-q 17 --seqlens-k 90,41,0 --heads 8 --kv-heads 1 --causal --page-rows 16 --dtype bf16 "
+    "--config (BF16,128,128,64,8):wgmma+tensor+stages_5+serve",
     f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 --config {BYTES}",
     f"--seq-k 90 --heads 4 --kv-heads 2 --layout padded --split-keys 128 --descale-k 0.3 --config {BYTES}",
     f"--seq-q 2 --seq-k 130 --heads 4 --kv-heads 2 --descale-k 0.3 --descale-v 2 --config {BYTES}",

@@ -4,10 +4,12 @@
  * others    (FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3
  * serving   (FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 128, 32, 64, 4): mma_sync+tensor+stages_3+serve;
- *           (FP16, 128, 64, 64, 8): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 128, 64, 64, 4): wgmma+tensor+stages_4+serve;
+ *           (FP16, 128, 128, 64, 8): wgmma+tensor+stages_5+serve;
  *           (FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 64, 32, 128, 4): mma_sync+tensor+stages_3+serve;
- *           (FP16, 64, 64, 128, 8): mma_sync+tensor+stages_3+serve;
+ *           (FP16, 64, 64, 128, 4): wgmma+tensor+stages_6+serve;
+ *           (FP16, 64, 128, 128, 8): wgmma+tensor+stages_6+serve;
  *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3;
  *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3
  * arch      sm_90a
@@ -16,6 +18,7 @@
 #include "common/decode_config.h"
 #include "common/ptx_cache.cuh"
 #include "common/ptx_fp8.cuh"
+#include "common/ptx_wgmma_boxes.cuh"
 #include "common/serving.h"
 #include "kernels/attention/cache.cuh"
 #include "kernels/attention/fragments.cuh"
@@ -36,6 +39,11 @@
  * piece they add up their O and l, scaled to the largest of their m. That is the result, or a part of it, which goes to
  * the workspace: the last CTA to store a part of a row block combines them, in the order of the keys (parts.cuh).
  *
+ * From 64 rows on mma.sync would be slower than the memory: a warpgroup has 64 rows of all keys then and multiplies
+ * them by wgmma, which reads K and V from shared memory itself. There is nothing to add up at the end of a piece. A
+ * matrix of wgmma has its groups of 8 rows at equal distances, and boxes have two in 2 KB or 4 KB: one S is of the
+ * first eight keys of all boxes, another of the others (ptx_wgmma_boxes.cuh).
+ *
  * K and V of e4m3 come as bytes and become 16 bits on their way into mma, each pair of bytes exactly: half the bytes is
  * half the time of the memory. Of 16 columns of K a lane gets four neighbours from ldmatrix, so Q is read in that
  * order. ldmatrix.trans moves pairs of columns of V: of 16 columns of O the even ones are a tile and the odd ones the
@@ -48,6 +56,9 @@
 
 /* ---- shape ---- */
 
+template <decode_config cfg>
+constexpr bool by_wgmma = cfg.instruction == WGMMA;
+
 /* Warps with the same 16 rows of the row block share out its keys; warps with the same keys have other rows. */
 template <decode_config cfg>
 constexpr int row_groups = cfg.B_r / 16;
@@ -57,12 +68,18 @@ constexpr int key_groups = cfg.n_warps / row_groups<cfg>;
 template <decode_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.d_head == 64 || cfg.d_head == 128, "d_head must be 64 or 128");
-    static_assert(cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64,
+    static_assert(cfg.instruction == WGMMA || cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64,
                   "B_r must be 16, 32 or 64: a warp has one mma's rows");
+    static_assert(cfg.instruction != WGMMA || ((cfg.B_r == 64 || cfg.B_r == 128) && cfg.B_r == 16 * cfg.n_warps),
+                  "B_r must be 64 or 128 with wgmma, and 16 * n_warps: a warpgroup has 64 rows of all keys");
+    static_assert(cfg.instruction != WGMMA || cfg.B_c * cfg.d_head == 8192,
+                  "B_c must be 8192 / d_head with wgmma: the numbers of keys that ptx_wgmma_boxes.cuh has");
+    static_assert(cfg.instruction != WGMMA || (cfg.serves && !cfg.e4m3_cache),
+                  "serve must be on and e4m3 off with wgmma: boxes of 16 keys of 16 bits");
     static_assert(cfg.n_warps >= 1 && cfg.n_warps <= 8, "n_warps must be from 1 to 8");
     static_assert(16 * cfg.n_warps % cfg.B_r == 0, "n_warps must be a multiple of B_r / 16: all rows of all keys");
     static_assert(cfg.B_c * cfg.B_r % (256 * cfg.n_warps) == 0, "B_c must be a multiple of 16 keys for each key group");
-    static_assert(cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps,
+    static_assert(cfg.instruction == WGMMA || cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps,
                   "B_c must be at most 64 keys for each warp: S is in registers");
     static_assert(cfg.stages >= 2, "stages must be at least 2: one block is copied while another is read");
     static_assert(!cfg.serves || cfg.B_c == 64 || cfg.B_c == 128,
@@ -72,9 +89,12 @@ __device__ constexpr void check_config() {
         "e4m3 must be off without serve, which has the scales, and unless d_head is 128: a row has 128 bytes");
 }
 
-/* One warp copies. Beside 8 that compute it brings three that do nothing: a warpgroup can give registers away. */
+/* One warp copies. Beside 8 that compute it brings three that do nothing: a warpgroup can give registers away. So it
+ * does beside warpgroups of wgmma, which begin at multiples of four warps. */
 template <decode_config cfg>
-constexpr int copy_warps = cfg.n_warps == 8 ? 4 : 1;
+constexpr bool gives_registers = cfg.n_warps == 8;
+template <decode_config cfg>
+constexpr int copy_warps = gives_registers<cfg> || by_wgmma<cfg> ? 4 : 1;
 
 /* Keys of a warp in a KV block, and numbers of 16x16 operand blocks along them and along d_head. */
 template <decode_config cfg>
@@ -118,7 +138,7 @@ constexpr int Q_bytes = cfg.B_r * row_bytes<cfg>;
 template <decode_config cfg>
 constexpr int sum_row = cfg.d_head + 8;
 
-/* What the key groups add up at the end of a piece. */
+/* What the key groups add up at the end of a piece: nothing where there is one. */
 template <decode_config cfg>
 struct warp_sums {
     float O[key_groups<cfg>][cfg.B_r][sum_row<cfg>];
@@ -141,11 +161,12 @@ template <decode_config cfg>
 __device__ __forceinline__ smem_places<cfg> find_places() {
     extern __shared__ __align__(1024) unsigned char smem[];
     constexpr int sums = cfg.stages * KV_bytes<cfg> + 2 * Q_bytes<cfg>;
+    constexpr int sum_bytes = by_wgmma<cfg> ? 0 : sizeof(warp_sums<cfg>);
     smem_places<cfg> at;
     at.KV.first_stage = __cvta_generic_to_shared(smem);
     at.Q.first_stage = at.KV.first_stage + cfg.stages * KV_bytes<cfg>;
     at.sums = (warp_sums<cfg> *)(smem + sums);
-    at.pieces = at.KV.first_stage + sums + sizeof(warp_sums<cfg>);
+    at.pieces = at.KV.first_stage + sums + sum_bytes;
     at.KV.first_full = at.pieces + 2 * piece_bytes;
     at.KV.first_empty = at.KV.first_full + 8 * cfg.stages;
     at.Q.first_full = at.KV.first_empty + 8 * cfg.stages;
@@ -352,6 +373,42 @@ struct consumer {
             }
     }
 
+    /* ---- the same by wgmma: of all keys of a block, and the rows of a warpgroup ---- */
+
+    __device__ __forceinline__ void multiply_QK_by_wgmma(S_tiles<cfg> &S, uint32_t K) const {
+        float first[key_steps<cfg>][4], others[key_steps<cfg>][4]; /* tiles of 8 keys of each box */
+        const uint64_t boxes = box_descriptor(K, box_bytes<cfg>);
+        wgmma_fence();
+        for (int k = 0; k < d_steps<cfg>; k++) {
+            const uint64_t from = boxes + box_columns(k);
+            wgmma_of_boxes<cfg.dtype>(first, Q[k], from, k != 0);
+            wgmma_of_boxes<cfg.dtype>(others, Q[k], from + box_keys_8, k != 0);
+        }
+        wgmma_commit_group();
+        wgmma_wait_group<0>(first);
+        wgmma_wait_group<0>(others);
+        for (int n = 0; n < key_steps<cfg>; n++)
+            for (int e = 0; e < 4; e++) S[2 * n][e] = first[n][e], S[2 * n + 1][e] = others[n][e];
+    }
+    /* V is the first box of V. */
+    __device__ __forceinline__ void multiply_PV_by_wgmma(const fragments<key_steps<cfg>> &P, uint32_t V) {
+        constexpr int tile_bytes = DECODE_PAGE_KEYS * tile_row_bytes;
+        wgmma_fence();
+        for (int k = 0; k < key_steps<cfg>; k++)
+            wgmma_of_rows<cfg.dtype>(O, P[k], wgmma_descriptor(V + k * box_bytes<cfg>, tile_bytes));
+        wgmma_commit_group();
+        wgmma_wait_group<0>(O);
+    }
+    /* Zeros for the rows of V from `end` on, up to the end of their box: others of the block came as zeros. */
+    __device__ __forceinline__ void clear_rows(uint32_t V, int end) const {
+        constexpr int chunks = cfg.d_head / 8; /* of a row, 16 bytes */
+        const int rows = -end & box_keys<cfg> - 1;
+        for (int i = 32 * warp + lane; i < rows * chunks; i += 32 * cfg.n_warps)
+            store_shared_v4(box_address(V, end + i / chunks, i % chunks), 0, 0, 0, 0);
+        fence_proxy_async(); /* wgmma reads by the async proxy */
+        meet();
+    }
+
     /* A mask of the first `count` of two elements. */
     __device__ __forceinline__ static uint32_t elements_before(int count) {
         return count >= 2 ? 0xffffffff : count == 1 ? 0xffff : 0;
@@ -384,7 +441,9 @@ struct consumer {
         const uint32_t V = at.V_box(n, first_box);
         S_tiles<cfg> S = {};
         fragments<key_steps<cfg>> P;
-        if constexpr (cfg.e4m3_cache)
+        if constexpr (by_wgmma<cfg>)
+            multiply_QK_by_wgmma(S, at.K_box(n, first_box));
+        else if constexpr (cfg.e4m3_cache)
             multiply_QK_of_bytes(S, at.K_box(n, first_box));
         else
             multiply_QK(S, at.K_box(n, first_box));
@@ -393,7 +452,10 @@ struct consumer {
         exponentiate<warp_keys<cfg>>(S, l, m, scale);
         round_to_P<P_type<cfg>>(P, S);
         const bool has_end = cfg.serves && key + warp_keys<cfg> > seq_k();
-        if constexpr (cfg.e4m3_cache)
+        if constexpr (by_wgmma<cfg>) {
+            if (has_end) clear_rows(V, seq_k() - key);
+            multiply_PV_by_wgmma(P, V);
+        } else if constexpr (cfg.e4m3_cache)
             has_end ? multiply_PV_of_bytes<true>(P, V, seq_k() - key) : multiply_PV_of_bytes<false>(P, V, 0);
         else
             has_end ? multiply_PV<true>(P, V, seq_k() - key) : multiply_PV<false>(P, V, 0);
@@ -459,6 +521,32 @@ struct consumer {
         store_row<cfg.dtype>(args, whole, query, head, own.sample, lane);
     }
 
+    /* A row that lies in a quad of lanes, two columns of each tile in a lane. */
+    __device__ __forceinline__ void store_in_quads(const part_slots &slots, int64_t slot, int last_row) const {
+        for (int half = 0; half < 2; half++) {
+            const int row = first_row + lane / 4 + 8 * half;
+            float l_row = l[half];
+            l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
+            l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
+            if (row >= last_row) continue;
+            const float inverse = l_row == 0 ? 0 : 1 / l_row, lse = lg2_approx(l_row) - m[half];
+            if (own.parts == 1) {
+                const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
+                uint16_t *const O_row = find_O_row(args, query, head, own.sample);
+                for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                    *(uint32_t *)(O_row + 8 * n + lane % 4 * 2) =
+                        round_pair<cfg.dtype>(O[n][2 * half] * inverse, O[n][2 * half + 1] * inverse);
+                if (lane % 4 == 0) store_lse(args, lse, query, head, own.sample);
+            } else {
+                const int64_t at = slot * slots.rows + row;
+                for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                    *(float2 *)(slots.O + at * cfg.d_head + 8 * n + lane % 4 * 2) =
+                        make_float2(O[n][2 * half] * inverse, O[n][2 * half + 1] * inverse);
+                if (lane % 4 == 0) slots.lse[at] = lse;
+            }
+        }
+    }
+
     /* Add up what the key groups have of the row block, or of a part of it. Warps take turns with the rows. */
     __device__ __forceinline__ void finish_part(const part_slots &slots, int64_t slot, int last_row) const {
         store_sums();
@@ -495,9 +583,13 @@ struct consumer {
         const part_slots slots = find_slots<cfg>(args, line.slots(), rows);
         int first = 0, stored = 0;
         do {
-            if (stored) meet(); /* the sums are read: they may be written again */
+            if (!by_wgmma<cfg> && stored) meet(); /* the sums are read: they may be written again */
             use_blocks(read + first, own.block + first, min(most, own.blocks - first));
-            finish_part(slots, line.slot(own, own.block + first), last_row);
+            const int64_t slot = line.slot(own, own.block + first);
+            if constexpr (by_wgmma<cfg>)
+                store_in_quads(slots, slot, last_row);
+            else
+                finish_part(slots, slot, last_row);
             first += most, stored++;
         } while (cfg.serves && first < own.blocks);
         if (own.parts > 1 && arrive_last(slots, stored))
@@ -531,10 +623,10 @@ __device__ __forceinline__ void attend(const auto &args, const tensor_maps &maps
     auto line = find_line<cfg>(args);
     init_mbarriers<cfg>(at);
     if (threadIdx.x < 32 * copy_warps<cfg>) {
-        if constexpr (copy_warps<cfg> == 4) setmaxnreg_dec<56>();
+        if constexpr (gives_registers<cfg>) setmaxnreg_dec<56>();
         if (threadIdx.x < 32) copier<cfg>{args, maps, at, line}.copy_all();
     } else {
-        if constexpr (copy_warps<cfg> == 4) setmaxnreg_inc<224>();
+        if constexpr (gives_registers<cfg>) setmaxnreg_inc<224>();
         Q_fragments<cfg> Q;
         O_tiles<cfg> O;
         row_values m, l;

@@ -100,6 +100,14 @@ __device__ __forceinline__ row_part<n> combine_parts(const part_slots &slots, co
     return sum.result(m);
 }
 
+/* Where a row of O lies; its log-sum-exp, stored where it is wanted. */
+__device__ __forceinline__ uint16_t *find_O_row(const attention_args &args, int query, int head, int sample) {
+    return (uint16_t *)args.O + sample * args.O_strides.batch + head * args.O_strides.head + query * args.O_strides.seq;
+}
+__device__ __forceinline__ void store_lse(const attention_args &args, float lse, int query, int head, int sample) {
+    if (args.LSE) args.LSE[((int64_t)sample * args.heads + head) * args.seq_q + query] = 0.69314718f * lse;
+}
+
 /* Round O and store a whole row, and its log-sum-exp where it is wanted. */
 template <enum dtype type, int n>
 __device__ __forceinline__ void store_row(const attention_args &args, const row_part<n> &whole, int query, int head,

@@ -71,6 +71,9 @@ def good_form(rng: random.Random, rows: FieldList) -> tuple[list[str], list[str]
         if rows is DECODE:
             B_r = rng.choice([rows for rows in (16, 32, 64) if rows <= 16 * n_warps])
             sizes = (64 * rng.randint(1, 2), B_r, 256 * n_warps // B_r * rng.randint(1, 4), n_warps)
+            by_wgmma = rng.random() < 0.4
+            if by_wgmma:
+                sizes = (sizes[0], 64 * (n_warps // 8 + 1), 8192 // sizes[0], 4 * (n_warps // 8 + 1))
         if rows is FP8:
             n_warps = rng.choice((8, 12))
             sizes = (128, 16 * n_warps, 32 * rng.randint(1, 4), n_warps)
@@ -80,8 +83,8 @@ def good_form(rng: random.Random, rows: FieldList) -> tuple[list[str], list[str]
             for item in rows.items
             if item.fields[0].name in always or rng.random() < 0.6
         }
-        if rows is DECODE:  # by these two it is known
-            items |= {"instruction": "mma_sync", "tensor_copies": "tensor"}
+        if rows is DECODE:  # by tensor it is known
+            items |= {"instruction": "wgmma" if by_wgmma else "mma_sync", "tensor_copies": "tensor"}
         if rows is FP8:
             items |= {"instruction": "fp8_wgmma", "stages": "stages_2"}
         while True:
