@@ -17,7 +17,7 @@ from flashladder._append import append
 from flashladder._arrays import Layout, Plan
 from flashladder._library import ARRAYS, E4M3
 
-SPLIT_KEYS = 1024  # of a part, where the bits of a result must not depend on the batch
+SPLIT_KEYS = 2048  # of a part, where the bits of a result must not depend on the batch
 PACKED, PAGED = "[tokens, heads, d_head]", "[n_pages, page_rows, kv_heads, d_head]"
 OPTIONS = tuple(name for name in _arrays.OPTIONS if not name.startswith("seqlens"))
 

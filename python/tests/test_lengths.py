@@ -230,11 +230,11 @@ def decoded(q: Any, k: Any, v: Any, keys: Any, page_rows: int) -> tuple[Any, Any
 
 @pytest.mark.parametrize(("seq_q", "page_rows"), [(1, 0), (3, 16), (70, 0)])
 def test_bits_do_not_depend_on_the_batch(seq_q: int, page_rows: int) -> None:
-    """Sizes and orders of the batch, and whether the others are long; more than one part of 1024 keys."""
+    """Sizes and orders of the batch, and whether the others are long; more than one part of 2048 keys."""
     rng = RNG(3)
-    keys = np.array([1100, 0, 37, 1600], np.int32)
+    keys = np.array([2100, 0, 37, 2304], np.int32)
     q = rng.standard_normal((4, seq_q, 2, 64)).astype(HALF)
-    k, v = (rng.standard_normal((4, 1600, 1, 64)).astype(HALF) for _ in range(2))
+    k, v = (rng.standard_normal((4, 2304, 1, 64)).astype(HALF) for _ in range(2))
     whole, whole_lse = decoded(q, k, v, keys, page_rows)
     for order in ([0], [1], [2], [3, 0], [2, 1, 0], [0, 0, 0, 0, 0]):
         o, lse = decoded(q[order], k[order], v[order], keys[order], page_rows)
