@@ -140,7 +140,7 @@ SMALL_CACHES = [
     "--seq-q 1 --seq-k 300 --batch 2 --heads 4 --split-keys 128 --d-head 64",
     "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,4):wgmma+tensor+stages_4+serve",
     "--seq-q 17 --seqlens-k 90,41,0 --heads 8 --kv-heads 1 --causal --page-rows 16 --dtype bf16 "
-    "--config (BF16,128,128,64,8):wgmma+tensor+stages_5+serve",
+    "--config (BF16,128,128,64,8):wgmma+tensor+stages_4+serve",
     f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 --config {BYTES}",
     f"--seq-k 90 --heads 4 --kv-heads 2 --layout padded --split-keys 128 --descale-k 0.3 --config {BYTES}",
     f"--seq-q 2 --seq-k 130 --heads 4 --kv-heads 2 --descale-k 0.3 --descale-v 2 --config {BYTES}",

@@ -5,7 +5,7 @@
  * serving   (FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 128, 32, 64, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 128, 64, 64, 4): wgmma+tensor+stages_4+serve;
- *           (FP16, 128, 128, 64, 8): wgmma+tensor+stages_5+serve;
+ *           (FP16, 128, 128, 64, 8): wgmma+tensor+stages_4+serve;
  *           (FP16, 64, 16, 128, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 64, 32, 128, 4): mma_sync+tensor+stages_3+serve;
  *           (FP16, 64, 64, 128, 4): wgmma+tensor+stages_6+serve;
@@ -40,9 +40,10 @@
  * the workspace: the last CTA to store a part of a row block combines them, in the order of the keys (parts.cuh).
  *
  * From 64 rows on mma.sync would be slower than the memory: a warpgroup has 64 rows of all keys then and multiplies
- * them by wgmma, which reads K and V from shared memory itself. There is nothing to add up at the end of a piece. A
- * matrix of wgmma has its groups of 8 rows at equal distances, and boxes have two in 2 KB or 4 KB: one S is of the
- * first eight keys of all boxes, another of the others (ptx_wgmma_boxes.cuh).
+ * them by wgmma, which reads K and V from shared memory itself: S of a block while O of the block before is computed,
+ * as attention/wgmma does. There is nothing to add up at the end of a piece. A matrix of wgmma has its groups of 8 rows
+ * at equal distances, and boxes have two in 2 KB or 4 KB: one S is of the first eight keys of all boxes, another of the
+ * others (ptx_wgmma_boxes.cuh).
  *
  * K and V of e4m3 come as bytes and become 16 bits on their way into mma, each pair of bytes exactly: half the bytes is
  * half the time of the memory. Of 16 columns of K a lane gets four neighbours from ldmatrix, so Q is read in that
@@ -375,9 +376,11 @@ struct consumer {
 
     /* ---- the same by wgmma: of all keys of a block, and the rows of a warpgroup ---- */
 
-    __device__ __forceinline__ void multiply_QK_by_wgmma(S_tiles<cfg> &S, uint32_t K) const {
-        float first[key_steps<cfg>][4], others[key_steps<cfg>][4]; /* tiles of 8 keys of each box */
-        const uint64_t boxes = box_descriptor(K, box_bytes<cfg>);
+    /* Tiles of S for the first eight keys of each box, and for the others. */
+    using half_S = float[key_steps<cfg>][4];
+
+    __device__ __forceinline__ void start_S(half_S &first, half_S &others, int n) const {
+        const uint64_t boxes = box_descriptor(at.K_box(n, 0), box_bytes<cfg>);
         wgmma_fence();
         for (int k = 0; k < d_steps<cfg>; k++) {
             const uint64_t from = boxes + box_columns(k);
@@ -385,26 +388,34 @@ struct consumer {
             wgmma_of_boxes<cfg.dtype>(others, Q[k], from + box_keys_8, k != 0);
         }
         wgmma_commit_group();
-        wgmma_wait_group<0>(first);
-        wgmma_wait_group<0>(others);
+    }
+    /* Wait for S, but for `pending` groups behind it. */
+    template <int pending>
+    __device__ __forceinline__ static void take_S(S_tiles<cfg> &S, half_S &first, half_S &others) {
+        wgmma_wait_group<pending>(first);
+        wgmma_wait_group<pending>(others);
         for (int n = 0; n < key_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) S[2 * n][e] = first[n][e], S[2 * n + 1][e] = others[n][e];
     }
-    /* V is the first box of V. */
-    __device__ __forceinline__ void multiply_PV_by_wgmma(const fragments<key_steps<cfg>> &P, uint32_t V) {
-        constexpr int tile_bytes = DECODE_PAGE_KEYS * tile_row_bytes;
+    __device__ __forceinline__ void start_O(const fragments<key_steps<cfg>> &P, int n) {
         wgmma_fence();
         for (int k = 0; k < key_steps<cfg>; k++)
-            wgmma_of_rows<cfg.dtype>(O, P[k], wgmma_descriptor(V + k * box_bytes<cfg>, tile_bytes));
+            wgmma_of_rows<cfg.dtype>(O, P[k], wgmma_descriptor(at.V_box(n, k), DECODE_PAGE_KEYS * tile_row_bytes));
         wgmma_commit_group();
-        wgmma_wait_group<0>(O);
     }
+    /* O is computed, and block n read by all lanes. */
+    __device__ __forceinline__ void finish_O(int n) {
+        wgmma_wait_group<0>(O);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(at.KV.empty(n));
+    }
+
     /* Zeros for the rows of V from `end` on, up to the end of their box: others of the block came as zeros. */
-    __device__ __forceinline__ void clear_rows(uint32_t V, int end) const {
+    __device__ __forceinline__ void clear_rows(int n, int end) const {
         constexpr int chunks = cfg.d_head / 8; /* of a row, 16 bytes */
         const int rows = -end & box_keys<cfg> - 1;
         for (int i = 32 * warp + lane; i < rows * chunks; i += 32 * cfg.n_warps)
-            store_shared_v4(box_address(V, end + i / chunks, i % chunks), 0, 0, 0, 0);
+            store_shared_v4(box_address(at.V_box(n, 0), end + i / chunks, i % chunks), 0, 0, 0, 0);
         fence_proxy_async(); /* wgmma reads by the async proxy */
         meet();
     }
@@ -434,6 +445,15 @@ struct consumer {
         update_m(m, l, factor, lane_max, scale);
         rescale(O, factor);
     }
+    /* The same while O is being computed: whether it has to be multiplied by `factor` then. */
+    __device__ __forceinline__ bool lags(const S_tiles<cfg> &S, row_values &factor) {
+        row_values lane_max;
+        find_lane_max(lane_max, S);
+        const float lag = fmaxf(fmaf(lane_max[0], scale, m[0]), fmaf(lane_max[1], scale, m[1]));
+        if (!__any_sync(0xffffffff, !(lag <= most_lag))) return false;
+        update_m(m, l, factor, lane_max, scale);
+        return true;
+    }
 
     /* The warp's keys of KV block number n of the CTA, from `key` on. */
     __device__ __forceinline__ void use_keys(int n, int key) {
@@ -441,9 +461,7 @@ struct consumer {
         const uint32_t V = at.V_box(n, first_box);
         S_tiles<cfg> S = {};
         fragments<key_steps<cfg>> P;
-        if constexpr (by_wgmma<cfg>)
-            multiply_QK_by_wgmma(S, at.K_box(n, first_box));
-        else if constexpr (cfg.e4m3_cache)
+        if constexpr (cfg.e4m3_cache)
             multiply_QK_of_bytes(S, at.K_box(n, first_box));
         else
             multiply_QK(S, at.K_box(n, first_box));
@@ -452,20 +470,63 @@ struct consumer {
         exponentiate<warp_keys<cfg>>(S, l, m, scale);
         round_to_P<P_type<cfg>>(P, S);
         const bool has_end = cfg.serves && key + warp_keys<cfg> > seq_k();
-        if constexpr (by_wgmma<cfg>) {
-            if (has_end) clear_rows(V, seq_k() - key);
-            multiply_PV_by_wgmma(P, V);
-        } else if constexpr (cfg.e4m3_cache)
+        if constexpr (cfg.e4m3_cache)
             has_end ? multiply_PV_of_bytes<true>(P, V, seq_k() - key) : multiply_PV_of_bytes<false>(P, V, 0);
         else
             has_end ? multiply_PV<true>(P, V, seq_k() - key) : multiply_PV<false>(P, V, 0);
     }
 
-    /* O, m and l of `blocks` KV blocks from `first` on; the CTA has read `read` before. */
-    __device__ __forceinline__ void use_blocks(int read, int first, int blocks) {
+    /* S of a block becomes P, while O of the block before is computed, which then has to be multiplied by `factor`. */
+    __device__ __forceinline__ bool turn_to_P(S_tiles<cfg> &S, row_values &factor, int key) {
+        if (key + cfg.B_c > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
+        const bool outgrown = lags(S, factor);
+        exponentiate<cfg.B_c / 2>(S, l, m, scale);
+        return outgrown;
+    }
+
+    __device__ __forceinline__ void clear_sums() {
         for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0;
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
+    }
+
+    /* The same as below for all keys of the blocks: S of each beside O of the one before. */
+    __device__ __forceinline__ void use_blocks_by_wgmma(int read, int first_block, int blocks) {
+        clear_sums();
+        half_S first, others;
+        S_tiles<cfg> S;
+        fragments<key_steps<cfg>> P;
+        row_values factor;
+        const int first_key = first_block * cfg.B_c;
+        at.KV.wait_until_full(read);
+        if (first_key >= seq_k()) { /* a sequence without keys has a block */
+            if (lane == 0) mbarrier_arrive(at.KV.empty(read));
+            return;
+        }
+        start_S(first, others, read);
+        take_S<0>(S, first, others);
+        turn_to_P(S, factor, first_key);
+        round_to_P<cfg.dtype>(P, S);
+#pragma unroll 1
+        for (int i = 1; i < blocks; i++) {
+            at.KV.wait_until_full(read + i);
+            start_S(first, others, read + i);
+            start_O(P, read + i - 1);
+            take_S<1>(S, first, others);
+            const bool outgrown = turn_to_P(S, factor, first_key + i * cfg.B_c);
+            finish_O(read + i - 1);
+            if (outgrown) rescale(O, factor);
+            round_to_P<cfg.dtype>(P, S);
+        }
+        const int last = blocks - 1, end = seq_k() - first_key - last * cfg.B_c;
+        if (end < cfg.B_c) clear_rows(read + last, end);
+        start_O(P, read + last);
+        finish_O(read + last);
+    }
+
+    /* O, m and l of `blocks` KV blocks from `first` on; the CTA has read `read` before. */
+    __device__ __forceinline__ void use_blocks(int read, int first, int blocks) {
+        clear_sums();
 #pragma unroll 1
         for (int i = 0; i < blocks; i++) {
             const int key = (first + i) * cfg.B_c + key_group * warp_keys<cfg>;
@@ -584,7 +645,11 @@ struct consumer {
         int first = 0, stored = 0;
         do {
             if (!by_wgmma<cfg> && stored) meet(); /* the sums are read: they may be written again */
-            use_blocks(read + first, own.block + first, min(most, own.blocks - first));
+            const int part_blocks = min(most, own.blocks - first);
+            if constexpr (by_wgmma<cfg>)
+                use_blocks_by_wgmma(read + first, own.block + first, part_blocks);
+            else
+                use_blocks(read + first, own.block + first, part_blocks);
             const int64_t slot = line.slot(own, own.block + first);
             if constexpr (by_wgmma<cfg>)
                 store_in_quads(slots, slot, last_row);

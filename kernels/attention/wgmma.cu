@@ -103,6 +103,10 @@ constexpr int Q_stages = Q_parts<cfg> ? consumers<cfg> + 1 : 2;
 template <attention_config cfg>
 constexpr int Q_fulls = Q_parts<cfg> ? 2 * consumers<cfg> : 2; /* full mbarriers: two for each consumer of parts */
 
+/* Whether the copy engine stores O. Four consumers that serve have no registers for both ways. */
+template <attention_config cfg>
+constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64);
+
 /* ---- shared memory ---- */
 
 /* Bytes of a row of a tile, of the rows of Q of a consumer and of a K or V block. */
@@ -675,10 +679,11 @@ struct consumer {
         else
             divide_by_l(O, l);
         if (args.LSE) store_LSE(args, m, l, seq, row + lane / 4, first.head, sample, lane);
-        if constexpr (Q_parts<cfg> || cfg.serves) /* a copy writes 16 rows, and the next may be another sequence's */
+        /* A copy writes 16 rows, and those behind the end may be another sequence's. */
+        if (!copies_O<cfg> || (cfg.serves && row + 16 > seq.seq_q))
             store_O_to_gmem<cfg.dtype>(args, O, seq, row + lane / 4, first.head, sample, lane);
         else
-            copy_O(row, first.head, sample);
+            copy_O(row + first_row_of(seq), first.head, sample);
     }
 
     /* With one length for all, what has seq_q are the arguments: a copy would be read too early. */
