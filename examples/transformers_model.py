@@ -2,6 +2,7 @@
 
     python examples/transformers_model.py                                    # on a GPU, or small on the emulator
     python examples/transformers_model.py --bench --record transformers.jsonl    # 8192 tokens, on a GPU
+    python examples/transformers_model.py --generate --cache static              # 16 x 4096 tokens, then 256 more
 
 The model is Llama's architecture with random weights: 8 layers, 32 heads on 8, d_head 128. Prefill and decoding, token
 by token, are compared with the same model in fp32. flashladder's logits may differ from it by as much as those of
@@ -14,6 +15,7 @@ import argparse
 import copy
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,8 +87,8 @@ def bench(model: Any, arguments: argparse.Namespace) -> None:
     config = model.config
     tokens = torch.randint(config.vocab_size, (1, arguments.bench_seq), device="cuda")
     times: dict[str, list[float]] = {OURS: [], THEIRS: []}
-    for implementation, time in prefill_times(model, tokens, arguments.rounds):
-        times[implementation].append(time)
+    for implementation, ms in prefill_times(model, tokens, arguments.rounds):
+        times[implementation].append(ms)
     medians = {name: statistics.median(values) for name, values in times.items()}
     shapes = [(1, heads, arguments.bench_seq, arguments.d_head) for heads in (arguments.heads, arguments.kv_heads)]
     q, k = (torch.empty(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
@@ -109,6 +111,32 @@ def bench(model: Any, arguments: argparse.Namespace) -> None:
         )
 
 
+def generate_times(model: Any, tokens: Any, new: int, cache: str, rounds: int) -> Iterator[tuple[str, float]]:
+    """Milliseconds of `new` tokens behind `tokens`, in turns; the first round warms up and is left out."""
+    for i in range(rounds + 1):
+        for implementation in (OURS, THEIRS) if i % 2 else (THEIRS, OURS):
+            model.set_attn_implementation(implementation)
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            model.generate(tokens, max_new_tokens=new, min_new_tokens=new, do_sample=False, cache_implementation=cache)
+            torch.cuda.synchronize()
+            if i:
+                yield implementation, 1e3 * (time.perf_counter() - begin)
+
+
+def bench_generate(model: Any, arguments: argparse.Namespace) -> None:
+    config = model.config
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
+    tokens = torch.randint(config.vocab_size, (arguments.batch, arguments.generate_seq), device="cuda")
+    times: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    for implementation, ms in generate_times(model, tokens, arguments.new, arguments.cache, arguments.rounds):
+        times[implementation].append(ms)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    ratio = medians[THEIRS] / medians[OURS]
+    print(f"batch {arguments.batch}, {arguments.generate_seq} + {arguments.new} tokens, {arguments.cache} cache:")
+    print(f"{OURS} {medians[OURS]:.1f} ms, {THEIRS} {medians[THEIRS]:.1f} ms: {ratio:.3f} times as fast, {times}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cuda = torch.cuda.is_available()
@@ -119,6 +147,11 @@ def main() -> int:
     parser.add_argument("--seq", type=int, default=1000 if cuda else 40, help="tokens whose logits are checked")
     parser.add_argument("--bench", action="store_true", help="then time prefills; needs a GPU")
     parser.add_argument("--bench-seq", type=int, default=8192)
+    parser.add_argument("--generate", action="store_true", help="then time generate(); needs a GPU")
+    parser.add_argument("--generate-seq", type=int, default=4096)
+    parser.add_argument("--new", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--cache", choices=("dynamic", "static"), default="dynamic")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--record", type=record.file, help="append what --bench measures to a file, as a line of JSON")
     arguments = parser.parse_args()
@@ -131,6 +164,8 @@ def main() -> int:
         print("the logits agree" if right else "the logits are WRONG")
         if right and arguments.bench:
             bench(model, arguments)
+        if right and arguments.generate:
+            bench_generate(model, arguments)
     return 0 if right else 1
 
 
