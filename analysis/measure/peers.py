@@ -10,7 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from analysis.errors import AnalysisError
@@ -28,6 +28,12 @@ PEERS = {
 }
 BUILT = ("fa3",)  # executables that `make peer-NAME` builds
 YARDSTICK_SIZE = 8192
+
+
+def differing(problem: Problem) -> dict[str, Any]:
+    """What a problem says that is not the default, as JSON has it: all that the PyTorch process has to know."""
+    values = ((field, getattr(problem, field.name)) for field in fields(problem))
+    return {field.name: value for field, value in values if value != field.default}
 
 
 class Peers:
@@ -65,7 +71,7 @@ class Peers:
         assert self.process.stdin is not None
         request = {
             "peer": peer,
-            "problem": {name: value for name, value in asdict(problem).items() if value},
+            "problem": differing(problem),
             "seed": seed,
             "timing": asdict(timing),
             "check_rows": check_rows,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.measure import inputs, peers_worker
+from analysis.measure import inputs, peers, peers_worker
+from analysis.measure.records import Problem
 from analysis.tests.support.fake_nvml import FakeNvml
 from analysis.tests.support.numpy_torch import NumpyTorch, Tensor
 
@@ -130,6 +131,14 @@ def test_a_mask_and_shared_kv_heads(worker: peers_worker.Worker, case: dict[str,
         *views, **{key: value for key, value in words.items() if key != "is_causal"}
     )
     assert worker.measure(request(problem=asked))["check"]["pass"] is not case.get("causal", False)
+
+
+def test_a_problem_as_bench_asks_for_it(worker: peers_worker.Worker) -> None:
+    """It crosses a pipe as JSON, and only what is not the default does."""
+    problem = Problem("attention", "fp16", 2, 4, 32, 16, "normal", causal=True, kv_heads=2)
+    asked = json.loads(json.dumps(peers.differing(problem)))
+    assert asked == PROBLEM | {"heads": 4, "causal": True, "kv_heads": 2}
+    assert worker.measure(request(problem=asked))["problem"] == asked | {"seed": 3}
 
 
 def test_warm_up_launches_are_not_samples(worker: peers_worker.Worker) -> None:
