@@ -2,17 +2,18 @@
 
     torchrun --nproc-per-node 4 examples/context_parallel.py --seq 65536 --record context_parallel.jsonl
 
-Four methods get K and V to the queries that see them, or all to the heads that a rank computes:
+These methods get K and V to the queries that see them, or all to the heads that a rank computes:
 
     gather   K and V of a few heads come from all ranks while those of the heads before are computed; no partial results
     ring     K and V of one rank after the other; two partial results become one by their log-sum-exp
     heads    all rows of heads / ranks heads come to a rank, and O goes back (all-to-all); nothing overlaps
     torch    PyTorch's own context_parallel over flashladder.torch.register(): on GPUs only
+    training gather with the gradients, whose parts for other ranks' rows go back while the next heads are computed
 
-In the first two all messages are queued before the first kernel. The engine is torch.distributed: point-to-point
-messages over NCCL between GPUs, over gloo without them (then the kernels run on the emulator, so take a small --seq).
-zigzag.py says who holds and who needs which rows. Only the forward pass exists. The result is compared with attention
-on one GPU. NCCL's own settings come from the environment (NCCL_MAX_CTAS=8) and are recorded.
+All messages with K and V are queued before the first kernel, but for those of `heads` and `torch`. The engine is
+torch.distributed: point-to-point messages over NCCL between GPUs, over gloo without them (then the kernels run on the
+emulator, so take a small --seq). zigzag.py says who holds and who needs which rows. All results are compared with those
+of one GPU. NCCL's own settings come from the environment (NCCL_MAX_CTAS=8) and are recorded.
 """
 
 from __future__ import annotations
@@ -62,11 +63,10 @@ def others(rank: int, ranks: int) -> list[tuple[int, int]]:
     return [((rank + step) % ranks, (rank - step) % ranks) for step in range(1, ranks)]
 
 
-def gather(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
-    """Causal attention of a rank's rows [1, 2 chunks, heads, d_head] to the whole sequence, some KV heads at a time."""
-    seq, kv_heads, shared = q.shape[1] * ranks, k.shape[2], q.shape[2] // k.shape[2]
-    mine, out = rows_of(0, 1, q.shape[1]), torch.empty_like(q)
-    coming = []
+def gathered(k: Any, v: Any, rank: int, ranks: int) -> list[tuple[slice, Any, Messages]]:
+    """Some KV heads at a time: K and V of all rows that a rank sees, [seq, 2, heads, d_head], and what still comes."""
+    seq, kv_heads = k.shape[1] * ranks, k.shape[2]
+    mine, coming = rows_of(0, 1, k.shape[1]), []
     for first in range(0, kv_heads, HEADS_AT_A_TIME):
         heads = slice(first, min(first + HEADS_AT_A_TIME, kv_heads))
         whole = k.new_empty((seq, 2, heads.stop - heads.start, k.shape[3]))  # what no row here sees stays undefined
@@ -77,13 +77,56 @@ def gather(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
             sent += [(whole[rows], there) for rows in needed(there, rank, ranks, seq)]
             received += [(whole[rows], source) for rows in needed(rank, source, ranks, seq)]
         coming.append((heads, whole, Messages(sent, received)))
-    for heads, whole, messages in coming:
+    return coming
+
+
+def gather(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
+    """Causal attention of a rank's rows [1, 2 chunks, heads, d_head] to the whole sequence, some KV heads at a time."""
+    seq, shared = q.shape[1] * ranks, q.shape[2] // k.shape[2]
+    mine, out = rows_of(0, 1, q.shape[1]), torch.empty_like(q)
+    for heads, whole, messages in gathered(k, v, rank, ranks):
         messages.wait()
         of_q = slice(heads.start * shared, heads.stop * shared)
         for here, rows in zip(mine, rows_of(rank, ranks, seq), strict=True):
             keys, values = whole[None, : rows.stop, 0], whole[None, : rows.stop, 1]
             flashladder.attention(q[:, here, of_q], keys, values, causal=True, out=out[:, here, of_q])
     return out
+
+
+def training(q: Any, k: Any, v: Any, dout: Any, rank: int, ranks: int) -> tuple[Any, ...]:
+    """The same with the gradients by q, k and v: out, dq, dk, dv of a rank's rows.
+
+    What a rank's queries add to dk and dv of other ranks' rows goes back to these, 16 bits an element, and is added up
+    in fp32.
+    """
+    seq, shared = q.shape[1] * ranks, q.shape[2] // k.shape[2]
+    mine, places = rows_of(0, 1, q.shape[1]), rows_of(rank, ranks, seq)
+    out, dq, going = torch.empty_like(q), torch.empty_like(q), []
+    for heads, whole, messages in gathered(k, v, rank, ranks):
+        messages.wait()
+        of_q, added = slice(heads.start * shared, heads.stop * shared), torch.zeros_like(whole)
+        for here, rows in zip(mine, places, strict=True):
+            seen = (q[:, here, of_q], whole[None, : rows.stop, 0], whole[None, : rows.stop, 1])
+            leaves = [tensor.detach().requires_grad_() for tensor in seen]
+            part = attention(*leaves, causal=True)
+            out[:, here, of_q] = part.detach()
+            dq[:, here, of_q], dk, dv = torch.autograd.grad(part, leaves, dout[:, here, of_q])
+            added[: rows.stop, 0] += dk[0]
+            added[: rows.stop, 1] += dv[0]
+        sent, received = [], []
+        parts = [(here, added[rows]) for here, rows in zip(mine, places, strict=True)]
+        for there, source in others(rank, ranks):
+            sent += [(added[rows], source) for rows in needed(rank, source, ranks, seq)]
+            for here, _ in zip(mine, needed(there, rank, ranks, seq), strict=False):  # the early chunk, or both
+                parts.append((here, torch.empty_like(added[: q.shape[1] // 2])))
+                received.append((parts[-1][1], there))
+        going.append((heads, parts, Messages(sent, received)))
+    total = k.new_zeros((2, *k.shape[1:]), dtype=torch.float32)
+    for heads, parts, messages in going:
+        messages.wait()
+        for here, part in parts:
+            total[:, here, heads] += part.transpose(0, 1)
+    return out, dq, *total.to(k.dtype).unsqueeze(1)
 
 
 def ring(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
@@ -143,7 +186,13 @@ def by_torch(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
     return out.transpose(1, 2)
 
 
-METHODS: dict[str, Callable[..., Any]] = {"gather": gather, "ring": ring, "heads": by_heads, "torch": by_torch}
+METHODS: dict[str, Callable[..., Any]] = {
+    "gather": gather,
+    "ring": ring,
+    "heads": by_heads,
+    "torch": by_torch,
+    "training": training,
+}
 
 
 def take(whole: Any, rank: int, ranks: int) -> Any:
@@ -151,16 +200,24 @@ def take(whole: Any, rank: int, ranks: int) -> Any:
     return torch.cat([whole[:, rows] for rows in rows_of(rank, ranks, whole.shape[1])], dim=1)
 
 
-def check(out: Any, inputs: list[Any], rank: int, ranks: int) -> float:
-    """The largest error against attention on one GPU, in units of what is allowed. NaN is an error, too.
+def check(out: Any, whole: Any, rank: int, ranks: int) -> float:
+    """The largest error against `whole`, of one GPU, in units of what is allowed. NaN is an error, too.
 
     Each partial result and the whole one are rounded to 16 bits, so an element may differ by a few of these roundings
-    of the largest element in its row.
+    of the largest element in its row. Or of a mean element: dq of the first row is 0, as its only weight stays 1.
     """
-    expected = take(attention(*inputs, causal=True), rank, ranks).float()
-    allowed = 4 * torch.finfo(out.dtype).eps * expected.abs().amax(dim=-1, keepdim=True)
+    expected = take(whole, rank, ranks).float()
+    largest = expected.abs().amax(dim=-1, keepdim=True).clamp(min=float(expected.abs().mean()))
+    allowed = 4 * torch.finfo(out.dtype).eps * largest
     error = ((out - expected).abs() / allowed).max()
     return float("inf") if error.isnan() else float(error)
+
+
+def train(q: Any, k: Any, v: Any, dout: Any) -> tuple[Any, ...]:
+    """out, dq, dk, dv on one GPU."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+    out = attention(*leaves, causal=True)
+    return out.detach(), *torch.autograd.grad(out, leaves, dout)
 
 
 def seconds(call: Callable[[], Any], cuda: bool, repeat: int) -> float:
@@ -204,16 +261,21 @@ def start(rank: int, seconds_to_wait: int) -> Any:
 def measure(method: str, inputs: list[Any], rank: int, ranks: int, arguments: argparse.Namespace) -> tuple[float, ...]:
     """Error in units of the tolerance, seconds of the method, seconds of one GPU: each of the slowest rank."""
     cuda, device = inputs[0].is_cuda, inputs[0].device
-    mine = [take(tensor, rank, ranks) for tensor in inputs]
+    taken = inputs if method == "training" else inputs[:3]
+    mine = [take(tensor, rank, ranks) for tensor in taken]
 
     def call() -> Any:
         return METHODS[method](*mine, rank, ranks)
 
+    def alone() -> Any:
+        return train(*taken) if method == "training" else attention(*taken, causal=True)
+
     result = torch.zeros(3, dtype=torch.float64, device=device)
-    result[0] = check(call(), inputs, rank, ranks)
+    both = (call(), alone()) if method == "training" else ((call(),), (alone(),))
+    result[0] = max(check(out, whole, rank, ranks) for out, whole in zip(*both, strict=True))
     if arguments.repeat:
         result[1] = seconds(call, cuda, arguments.repeat)
-        result[2] = seconds(lambda: attention(*inputs, causal=True), cuda, arguments.repeat)
+        result[2] = seconds(alone, cuda, arguments.repeat)
     if arguments.trace and rank == 0:
         save_trace(call, arguments.trace.with_suffix(f".{method}.json"))
     elif arguments.trace:
@@ -284,7 +346,7 @@ def main() -> int:
     dtype = torch.bfloat16 if arguments.dtype == "bf16" else torch.float16
     inputs = [
         torch.randn((1, arguments.seq, heads, arguments.d_head), device=device, dtype=dtype, generator=generator)
-        for heads in (arguments.heads, arguments.kv_heads, arguments.kv_heads)
+        for heads in (arguments.heads, arguments.kv_heads, arguments.kv_heads, arguments.heads)  # q, k, v, dout
     ]
     right = True
     for method in arguments.method:

@@ -52,7 +52,7 @@ LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"
 
 def test_a_sequence_is_shared_between_processes(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
-    methods = ["gather", "ring", "heads"]
+    methods = ["gather", "ring", "heads", "training"]
     out = run(
         *(*LAUNCH, "examples/context_parallel.py", *SMALL, "--repeat", "1", "--method", *methods),
         *("--record", str(records), "--trace", str(tmp_path / "trace")),
