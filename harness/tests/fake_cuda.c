@@ -779,11 +779,8 @@ struct operation {
         struct {
             uint64_t out;
             int iterations, beside;
-        } peak;
-        struct {
-            uint64_t out;
             pipe_job job;
-        } pipe;
+        } peak;           /* of harness/device/ */
     } parameters;         /* as they were at the launch */
     serving_args general; /* of a kernel with attention_args, with those alone */
 };
@@ -899,13 +896,13 @@ static void compute(const struct operation *op) {
 /* Two cycles for each operation, nine for those beside it, 1000 for each copy and load; no time for the rest. */
 static void pipes(const struct operation *op) {
     if (strstr(op->function->name, "link") || strstr(op->function->name, "empty")) return;
-    const pipe_job job = op->parameters.pipe.job;
+    const pipe_job job = op->parameters.peak.job;
     const bool alone = strstr(op->function->name, "_") != NULL;
     const uint64_t count = alone ? 100 : (uint64_t)job.rounds * PIPE_ROUND;
     pipe_result result = {.cycles = {count * (alone ? 1000 : 2)}, .count = {count}};
     result.ns = result.cycles[0] * 2 / 3;
     if (!alone && job.beside) result.count[1] = 1000, result.cycles[1] = 9000;
-    for (unsigned i = 0; i < op->grid[0]; i++) ((pipe_result *)(uintptr_t)op->parameters.pipe.out)[i] = result;
+    for (unsigned i = 0; i < op->grid[0]; i++) ((pipe_result *)(uintptr_t)op->parameters.peak.out)[i] = result;
     pass_time((double)result.ns);
 }
 
@@ -1177,8 +1174,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
         op.parameters.peak.out = *(uint64_t *)parameters[0];
         op.parameters.peak.iterations = *(int *)parameters[1];
     } else if (strstr(function->name, "pipes")) {
-        if (!strstr(function->name, "empty")) op.parameters.pipe.out = *(uint64_t *)parameters[0];
-        if (!strcmp(function->name, "pipes")) op.parameters.pipe.job = *(pipe_job *)parameters[2];
+        if (!strstr(function->name, "empty")) op.parameters.peak.out = *(uint64_t *)parameters[0];
+        if (!strcmp(function->name, "pipes")) op.parameters.peak.job = *(pipe_job *)parameters[2];
     } else {
         op.parameters.words[0] = *(uint64_t *)parameters[0];
         op.parameters.words[1] = *(uint64_t *)parameters[1];
