@@ -47,6 +47,7 @@ _KIND_OF = {
     "control": "BRA CALL RET EXIT WARPSYNC NOP BSSY BSYNC S2R S2UR VOTE VOTEU R2UR",
 }
 MOST_LEVEL = 30  # names of versions that stand beside each other along the width of a picture
+MOST_UPRIGHT = 55  # and so many upright in the usual size
 _KIND = {opcode: kind for kind, opcodes in _KIND_OF.items() for opcode in opcodes.split()}
 
 
@@ -78,6 +79,8 @@ def _name_versions(axes: Any, steps: Sequence[Step]) -> None:
     many = len(steps) > MOST_LEVEL
     names = [step.name for step in steps]
     small = 7.5 if not many and max(map(len, names), default=0) > len("v01") else None
+    if len(steps) > MOST_UPRIGHT:
+        small = 7.5 * MOST_UPRIGHT / len(steps)
     axes.set_xticks(range(len(steps)), names, rotation=90 if many else 0, fontsize=small)
 
 
