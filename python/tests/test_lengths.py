@@ -215,6 +215,28 @@ def test_many_caches(case: Case, page_rows: int, new: int, deterministic: Any) -
     check_cache(case, RNG(2), page_rows, new, deterministic=deterministic)
 
 
+# ---- the sizes that FlashAttention-3's test_flash_attn.py tries --------------------------------------------------------
+
+PACKED_SIZES = [(1, 1), (1, 3), (2, 1), (511, 1), (3, 513), (64, 128), (113, 203), (128, 217), (108, 256), (799, 3)]
+CACHE_SIZES = [(1, 128), (1, 339), (3, 1024), (64, 800), (64, 256), (3, 799), (128, 128)]
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (37, 20)}], ids=["full", "causal", "window"])
+def test_packed_sequences_of_all_sizes(options: dict[str, Any]) -> None:
+    """In one call, so that short and long ones, with more queries than keys or fewer, are neighbours."""
+    rng = RNG(5)
+    q, k, v = ([sequence(rng, size[i], 2 - (i > 0), 64) for size in PACKED_SIZES] for i in (0, 1, 1))
+    check_varlen(Case(q, k, v, options))
+
+
+@pytest.mark.parametrize(("rows", "keys"), CACHE_SIZES)
+@pytest.mark.parametrize("page_rows", [0, 16])
+def test_caches_of_these_sizes(rows: int, keys: int, page_rows: int) -> None:
+    rng = RNG(6)
+    q, k, v = ([sequence(rng, n, heads, 64) for n in (size, size)] for size, heads in ((rows, 2), (keys, 1), (keys, 1)))
+    check_cache(Case(q, k, v, {"causal": True}), rng, page_rows, 0)
+
+
 # ---- the bits of a sequence ------------------------------------------------------------------------------------------
 
 
