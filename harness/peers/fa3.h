@@ -24,7 +24,7 @@ typedef struct {
     attention_args args; /* with LSE, which the kernel always writes */
     int d_head;
     bool bf16, e4m3; /* neither: fp16; of e4m3 O is bf16 */
-    int *semaphore; /* one zero: what a causal kernel's CTAs draw their tiles from */
+    int *semaphore;  /* one zero: what a causal kernel's CTAs draw their tiles from */
     int sms;
     void *stream; /* CUstream */
 } fa3_launch;
