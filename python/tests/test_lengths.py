@@ -215,7 +215,7 @@ def test_many_caches(case: Case, page_rows: int, new: int, deterministic: Any) -
     check_cache(case, RNG(2), page_rows, new, deterministic=deterministic)
 
 
-# ---- the sizes that FlashAttention-3's test_flash_attn.py tries --------------------------------------------------------
+# ---- the sizes that FlashAttention-3's test_flash_attn.py tries ------------------------------------------------------
 
 PACKED_SIZES = [(1, 1), (1, 3), (2, 1), (511, 1), (3, 513), (64, 128), (113, 203), (128, 217), (108, 256), (799, 3)]
 CACHE_SIZES = [(1, 128), (1, 339), (3, 1024), (64, 800), (64, 256), (3, 799), (128, 128)]
