@@ -217,7 +217,7 @@ def test_many_caches(case: Case, page_rows: int, new: int, deterministic: Any) -
 
 # ---- the sizes that FlashAttention-3's test_flash_attn.py tries ------------------------------------------------------
 
-PACKED_SIZES = [(1, 1), (1, 3), (2, 1), (511, 1), (3, 513), (64, 128), (113, 203), (128, 217), (108, 256), (799, 3)]
+PACKED = [(1, 1), (1, 3), (2, 1), (511, 1), (3, 513), (64, 128), (113, 203), (128, 217), (108, 256), (799, 3)]
 CACHE_SIZES = [(1, 128), (1, 339), (3, 1024), (64, 800), (64, 256), (3, 799), (128, 128)]
 
 
@@ -225,7 +225,7 @@ CACHE_SIZES = [(1, 128), (1, 339), (3, 1024), (64, 800), (64, 256), (3, 799), (1
 def test_packed_sequences_of_all_sizes(options: dict[str, Any]) -> None:
     """In one call, so that short and long ones, with more queries than keys or fewer, are neighbours."""
     rng = RNG(5)
-    q, k, v = ([sequence(rng, size[i], 2 - (i > 0), 64) for size in PACKED_SIZES] for i in (0, 1, 1))
+    q, k, v = ([sequence(rng, size[i], 2 - (i > 0), 64) for size in PACKED] for i in (0, 1, 1))
     check_varlen(Case(q, k, v, options))
 
 
