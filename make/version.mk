@@ -118,7 +118,9 @@ $(eval $(call device,$(BUILD)/device,80,$(ARCHS)))
 $(eval $(call device,$(BUILD)/device/90a,90a,90a))
 -include $(wildcard $(BUILD)/device/*.d $(BUILD)/device/90a/*.d)
 
-# Microbenchmarks of wgmma and of single instructions: programs of their own, built for sm_90a alone; no version needs them.
+# Microbenchmarks of wgmma and of single instructions: programs of their own, for sm_90a alone; no version needs them.
+bin/peak bin/pipes: $(BUILD)/harness/stats.o $(BUILD)/flags/ld \
+		$(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o launch.o sha256.o json.o status.o)
 define microbenchmark  # $(1) the program, $(2) its device code
 $(BUILD)/$(1)/$(1).ptx: harness/device/$(2).cu $(BUILD)/flags/nvcc | $(COMPILER)
 	@mkdir -p $$(@D)
@@ -128,9 +130,7 @@ $(call embed,$(BUILD)/$(1)/code.o,$(BUILD)/$(1),$(1).ptx,fl_$(1)_image,90a)
 $(BUILD)/$(1)/$(1).o: harness/device/$(1).c $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)$$(call compile,-I$(BUILD))
-bin/$(1): $(BUILD)/$(1)/$(1).o $(BUILD)/$(1)/code.o \
-		$(BUILD)/harness/stats.o $(BUILD)/flags/ld \
-		$(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o launch.o sha256.o json.o status.o)
+bin/$(1): $(BUILD)/$(1)/$(1).o $(BUILD)/$(1)/code.o
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)$$(parts) $$(CC) $$(LDFLAGS) -o $$(part) $$(filter %.o,$$^) $$(ALL_LDLIBS) $$(linked)
 -include $$(wildcard $(BUILD)/$(1)/*.d)
