@@ -103,7 +103,7 @@ def versions() -> list[Version]:
 
 
 def kernels() -> list[Version]:
-    """The versions, and the kernels of kernels/attention/ but that of e4m3: test_fp8.py has that one."""
+    """The versions, and the kernels of kernels/attention/ but that of e4m3: test_attention_fp8.py has that one."""
     living = {name: of for name, of in load_attention(ROOT).items() if not isinstance(of.header.config, Fp8Config)}
     return [*versions(), *(Version(name, ROOT / f"build/{of.stem}/{of.stem}.ptx") for name, of in living.items())]
 
