@@ -36,7 +36,7 @@ def fa3(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for dtype, d_head, causal, cluster in KERNELS
     ]
     (folder / "kernels.h").write_text(
-        f'#define FA3_LIBRARY "FlashAttention-3 3.1"\n#define FA3_KERNELS {" ".join(names)}\n'
+        f'#define FA3_E4M3 0\n#define FA3_LIBRARY "FlashAttention-3 3.1"\n#define FA3_KERNELS {" ".join(names)}\n'
     )
     lines = [f'#define FL_{name} "{value}"\n' for name, value in ABOUT.items()]
     (folder / "about.h").write_text("".join(lines) + "#define FL_PEER fl_fa3\n")

@@ -249,6 +249,7 @@ static void own_names(fl_library *library, const fl_kernel_info *info) {
     fl_support support = {.size = sizeof support};
     problem.batch = problem.heads = problem.kv_heads = problem.seq_q = problem.seq_k = 1;
     problem.dtype = info->dtype, problem.d_head = info->d_head;
+    if (!strcmp(info->kernel, "attention/fp8")) problem.q_dtype = problem.kv_dtype = FL_E4M3;
     for (int i = 0; i < 2; i++) {
         problem.version = names[i];
         ok(!fl_query(library, &problem, &support) && !strcmp(support.kernel, info->kernel) &&

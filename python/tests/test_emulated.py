@@ -62,7 +62,8 @@ def test_the_mask_is_aligned_to_the_bottom_right() -> None:
     right(o, case, lse=lse)
 
 
-MASKED = [version.name for version in flashladder.versions() if version.causal]
+OF_16_BITS = [version for version in flashladder.versions() if version.name != "attention/fp8"]
+MASKED = [version.name for version in OF_16_BITS if version.causal]
 
 
 @pytest.mark.parametrize("version", MASKED)
@@ -179,7 +180,7 @@ def test_a_read_only_input_is_read() -> None:
 
 def test_every_version_that_is_embedded() -> None:
     """Each says what it is for: all compute a causal problem of its own d_head, or say what they lack."""
-    for version in flashladder.versions():
+    for version in OF_16_BITS:
         case = problem(
             d_head=version.d_heads[0], causal=version.causal, seq=5, heads=2, kv_heads=1 + (not version.grouped)
         )
