@@ -4,9 +4,9 @@
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends \
     ca-certificates g++ gcc git libc6-dev make python3 python3-venv && rm -rf /var/lib/apt/lists/*
-RUN useradd -m user
+RUN useradd -m user && install -d -o user -g user flashladder
 USER user
-WORKDIR /home/user/flashladder
+WORKDIR flashladder
 COPY --chown=user:user . .
 RUN make v07 && ./bin/v07
 CMD ["bash"]

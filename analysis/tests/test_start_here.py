@@ -63,5 +63,7 @@ def test_the_containers_have_what_the_quick_start_names() -> None:
         re.findall(r"make (v\d\d)", container["postCreateCommand"])
     )
     assert list((root() / "kernels").glob(f"*/{built}_*.cu"))
-    assert re.search(rf"^USER {container['remoteUser']}$", docker, re.MULTILINE)
-    assert container["workspaceFolder"] == re.findall(r"^WORKDIR (\S+)$", docker, re.MULTILINE)[-1]
+    user = container["remoteUser"]
+    assert re.search(rf"^USER {user}$", docker, re.MULTILINE)
+    (folder,) = re.findall(r"^WORKDIR (\S+)$", docker, re.MULTILINE)
+    assert re.search(rf"install -d -o {user} .* {folder}$", docker, re.MULTILINE), "make writes there"
