@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -77,29 +76,41 @@ def test_another_gpu_is_77(driver: str, pipes: Path) -> None:
     assert done.returncode == 77 and "Fake GPU has 8.0" in done.stderr and not done.stdout
 
 
-class Counter:
-    """Moves by 20 J every 0.05 s: 400 W."""
+class MadeUpTime:
+    """A clock that readings of the counter move, by 1 ms each. The counter moves by 20 J every 50 ms: 400 W."""
 
-    def __init__(self) -> None:
-        self.begin = time.monotonic()
+    def __init__(self, ended: Path) -> None:
+        self.now, self.ended = 0.0, ended
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
     def millijoules(self) -> int:
-        return int((time.monotonic() - self.begin) / 0.05) * 20000
+        self.now += 0.001
+        return int(self.now / 0.05) * 20000
 
     def celsius(self) -> int:
+        """Read behind both moves: the operation may end now."""
+        self.ended.touch()
         return 50
 
 
 def test_watts_are_between_two_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading off a move, by up to a step of 20 J in 0.4 s, would be 50 W wrong; a busy machine reads a move late."""
-    program = tmp_path / "pipes"
-    program.write_text('#!/bin/sh\nsleep 2\necho \'{"warps": 8, "cycles": 2.0, "sm_clock_hz": 1.5e9}\'\n')
+    """Read between moves, 0.413 s apart, they would be up to a step of 20 J wrong: 48 W."""
+    program, ended = tmp_path / "pipes", tmp_path / "ended"
+    told = '{"warps": 8, "cycles": 2.0, "sm_clock_hz": 1.5e9}'
+    program.write_text(f"#!/bin/sh\nuntil [ -e '{ended}' ]; do sleep 0.01; done\necho '{told}'\n")
     program.chmod(0o755)
-    monkeypatch.setattr("analysis.measure.pipes.START_SECONDS", 0.1)
-    monkeypatch.setattr("analysis.measure.pipes.LEAST_SECONDS", 0.4)
-    row = power_of(program, "HMMA", Counter())  # type: ignore[arg-type]
+    made_up_time = MadeUpTime(ended)
+    monkeypatch.setattr("analysis.measure.pipes.time", made_up_time)
+    monkeypatch.setattr("analysis.measure.pipes.START_SECONDS", 0.113)
+    monkeypatch.setattr("analysis.measure.pipes.LEAST_SECONDS", 0.413)
+    row = power_of(program, "HMMA", made_up_time)  # type: ignore[arg-type]
     assert row is not None and row["operation"] == "HMMA" and row["celsius"] == 50
-    assert row["watts"] > 0
+    assert row["watts"] == pytest.approx(400, abs=2)  # a reading is up to 1 ms behind a move
     program.write_text("#!/bin/sh\nexit 0\n")
     with pytest.raises(Exception, match="exit status 0"):
-        power_of(program, "HMMA", Counter())  # type: ignore[arg-type]
+        power_of(program, "HMMA", made_up_time)  # type: ignore[arg-type]
