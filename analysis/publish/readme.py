@@ -420,6 +420,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         prediction_page,
         ranking,
         side_ladders,
+        side_peers,
         space,
         story,
         trust,
@@ -449,8 +450,14 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "steps": lambda: jumps.jumps_table(steps, "../kernels/").markdown(),
             **{step.name: partial(jumps.block, folder, step) for step in jumps.story_steps(steps)},
         },
-        "kernels/backward/README.md": {"versions": lambda: side_ladders.backward_table(folder).markdown()},
-        "kernels/fp8/README.md": {"versions": lambda: side_ladders.fp8_table(folder).markdown()},
+        "kernels/backward/README.md": {
+            "versions": lambda: side_ladders.backward_table(folder).markdown(),
+            "peers": lambda: side_peers.backward_peers(folder).markdown(),
+        },
+        "kernels/fp8/README.md": {
+            "versions": lambda: side_ladders.fp8_table(folder).markdown(),
+            "peers": lambda: side_peers.fp8_peers(folder).markdown(),
+        },
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
         "docs/configurations.md": {
             "ladder": lambda: space.other_winners(folder).markdown(),

@@ -1,0 +1,104 @@
+"""attention/backward and attention/fp8 beside libraries: tables of the pages of the two ladders.
+
+print(backward_peers(root()).markdown())
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.files import read_text
+from analysis.measure.records import Record
+from analysis.measure.stats import median
+from analysis.publish.libraries import GPU
+from analysis.publish.overview import records_in
+from analysis.publish.side_ladders import FP8, ROWS
+from analysis.table import Cell, Table
+
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+Speeds = Mapping[int, float]  # TFLOP/s by length
+
+# A row of a record that a table shows, and the row whose speed is divided by its own.
+BACKWARD = {
+    "attention/backward": "",
+    "FlashAttention-3": "attention/backward",
+    "cuDNN 9.19": "attention/backward",
+    "attention/backward, in_order": "",
+    "FlashAttention-3, deterministic": "attention/backward, in_order",
+}
+MASKS = ("", ", causal")
+FA3 = "FlashAttention-3"
+FAST, ACCURATE = "attention/fp8", "attention/fp8, accurate sums"
+CUDNN, BACK_TO_BACK = "cuDNN", "cuDNN, back to back"
+
+
+def row(name: str, speeds: Speeds, ours: Speeds) -> list[Cell]:
+    """Speeds, and in brackets ours divided by them."""
+    cells: list[Cell] = [name]
+    for seq in LENGTHS:
+        ratio = f" ({ours[seq] / speeds[seq]:.2f})" if seq in ours and seq in speeds else ""
+        cells.append(f"{speeds[seq]:.0f}{ratio}" if seq in speeds else "")
+    return cells
+
+
+def backward_peers(folder: Path) -> Table:
+    """Of the two runs of FlashAttention-3 the faster counts at each length."""
+    record = json.loads(read_text(folder / f"logs/backward/compared.{GPU}.json"))["TFLOP/s"]
+    rows: list[list[Cell]] = []
+    for case, subjects in record.items():
+        d_head, mask = case.removeprefix("d").split()
+        for name, divided in BACKWARD.items():
+            if name not in subjects:
+                continue
+            runs = [_by_length(subjects[each]) for each in (name, f"{name}, again") if each in subjects]
+            speeds = {seq: max(run[seq] for run in runs) for seq in runs[0]}
+            ours = _by_length(subjects.get(divided, {}))
+            rows.append([int(d_head), "causal" if mask == "causal" else "", *row(name, speeds, ours)])
+    return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
+
+
+def fp8_peers(folder: Path) -> Table:
+    """A run beside FlashAttention-3, and one beside cuDNN."""
+    records = records_in(folder / f"logs/fp8/{GPU}.jsonl")
+    newest = max(record.run_id for record in records if record.subject == "fa3")
+    run = [record for record in records if record.run_id == newest]
+    beside_fa3 = {}
+    for mask in MASKS:
+        beside_fa3[FAST + mask] = _measured(run, FAST, bool(mask), accurate=False)
+        beside_fa3[FA3 + mask] = _measured(run, "fa3", bool(mask), accurate=False)
+        beside_fa3[ACCURATE + mask] = _measured(run, FAST, bool(mask), accurate=True)
+    other = json.loads(read_text(folder / f"logs/fp8/cudnn.{GPU}.json"))
+    beside_cudnn = {name: _by_length(speeds) for name, speeds in other["TFLOP/s"].items()}
+    back_to_back = other["TFLOP/s of cuDNN, back to back for 60 ms"]
+    beside_cudnn |= {BACK_TO_BACK + mask: _by_length(back_to_back[CUDNN + mask]) for mask in MASKS}
+    rows: list[list[Cell]] = []
+    for title, speeds, peers in (("1", beside_fa3, (FA3,)), ("2", beside_cudnn, (CUDNN, BACK_TO_BACK))):
+        for mask in MASKS:
+            ours = speeds[FAST + mask]
+            rows.append([title, *row(FAST + mask, ours, {})])
+            rows += [[title, *row(peer + mask, speeds[peer + mask], ours)] for peer in peers]
+            if speeds.get(ACCURATE + mask):
+                rows.append([title, *row(ACCURATE + mask, speeds[ACCURATE + mask], ours)])
+    return Table(("run", "TFLOP/s", *map(str, LENGTHS)), rows)
+
+
+def _by_length(speeds: Mapping[str, float]) -> Speeds:
+    return {int(seq): speed for seq, speed in speeds.items()}
+
+
+def _measured(run: Sequence[Record], subject: str, causal: bool, accurate: bool) -> Speeds:
+    """Of the config with accurate sums, or of that without and of peers."""
+    speeds = {}
+    for seq in LENGTHS:
+        problem = replace(FP8, batch=ROWS // seq, seq=seq, causal=causal)
+        found = [
+            ns
+            for record in run
+            if record.subject == subject and record.problem == problem and record.passed
+            if ("rounded_l" in record.config) == accurate
+            for ns in record.samples_ns
+        ]
+        if found:
+            speeds[seq] = problem.flop() / median(found) / 1e3
+    return speeds
