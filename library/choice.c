@@ -68,10 +68,18 @@ static const struct instance *serving_instance(const struct embedded *version, c
     return found;
 }
 
-/* The version's own for the problem, or for the head size where it has none that serves. */
+/* Whether its CTAs share out keys: for few rows it is the first, and for others the last. */
+static bool shares_keys(const struct embedded *version) {
+    return version->n_own && config_shares_keys(&version->own[0]);
+}
+
+/* The version's own for the problem, or for the head size where it has none that serves. Where keys are shared out,
+ * instances that serve have the larger blocks of rows. */
 static const struct instance *instance_for(const struct embedded *version, const struct call *call) {
     if (is_fp8(version) && serving_all_e4m3(&call->problem)) return fp8_instance(version, call);
-    const struct instance *const serving = serving_asked(&call->problem) ? serving_instance(version, call) : NULL;
+    const bool serves =
+        serving_asked(&call->problem) || (shares_keys(version) && rows_of(&call->problem) > version->own[0].B_r);
+    const struct instance *const serving = serves ? serving_instance(version, call) : NULL;
     return serving ? serving : own_instance(version, call_dtype(call), call->problem.d_head);
 }
 
@@ -232,22 +240,21 @@ static int lateness(const struct embedded *version) {
     return (version->n_own && version->own[0].tickets ? 2 : 0) + (version->code.exact != NULL);
 }
 
-/* Whether its CTAs share out keys: for few rows it is the first, and for others the last. */
-static bool shares_keys(const struct embedded *version) {
-    return version->n_own && config_shares_keys(&version->own[0]);
-}
-
 /* Whether such a kernel is the fastest: where one row block has the queries of all heads that share a KV head, and
  * where others have too few CTAs. Each row block reads its keys anew, with all CTAs and as fast as memory gives them; a
- * CTA of attention/wgmma takes as long for its keys as 79 row blocks together, on an H200. */
+ * CTA of attention/wgmma takes as long for its keys as 79 row blocks together, on an H200. With the larger row blocks
+ * of instances that serve there must be many keys, and heads that share them, which attention/wgmma reads for each. */
 static bool has_few_rows(const struct embedded *version, const struct call *call) {
     enum { FEW_BLOCKS = 64, MANY_KEYS = 1024 };
     const fl_problem *const problem = &call->problem;
-    const struct instance *const serving = serving_asked(problem) ? serving_instance(version, call) : NULL;
-    const int64_t rows = rows_of(problem), B_r = serving ? serving->config.B_r : version->own[0].B_r;
+    const struct instance *const serving = serving_instance(version, call);
+    const int64_t rows = rows_of(problem), most = serving ? serving->config.B_r : 0;
+    const int64_t B_r = serving && serving_asked(problem) ? most : version->own[0].B_r;
     const int64_t blocks = (rows + B_r - 1) / B_r;
-    return blocks <= 1 || (problem->seq_k >= MANY_KEYS &&
-                           blocks * problem->kv_heads <= FEW_BLOCKS / (problem->batch ? problem->batch : 1));
+    if (blocks <= 1) return true;
+    if (problem->seq_k < MANY_KEYS) return false;
+    return (rows <= most && problem->heads > problem->kv_heads) ||
+           blocks * problem->kv_heads <= FEW_BLOCKS / (problem->batch ? problem->batch : 1);
 }
 
 static int place_for(const struct ranking *row, const struct embedded *version, const struct call *call) {

@@ -329,6 +329,28 @@ static void few_rows(void) {
     chosen(&made, &many, &H200, "attention/decode", decode, "many rows, where there is no other");
 }
 
+/* The larger row blocks of instances that serve: for heads that share many keys. */
+static void rows_of_groups(void) {
+    static const char serving[] = "(FP16, 128, 64, 64, 4): wgmma+tensor+stages_4+serve";
+    static const struct {
+        int32_t seq_q, heads, seq_k;
+        bool few;
+    } cases[] = {{16, 12, 1024, true}, {16, 12, 1023, false}, {17, 12, 4096, false}, {32, 3, 4096, false}};
+    struct made_up made;
+    make(&made);
+    add(&made, "attention/decode", "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3", serving, "sm_90a");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct call call = call_of(NULL);
+        call.problem.batch = 30;
+        call.problem.kv_heads = 3;
+        call.problem.seq_q = cases[i].seq_q;
+        call.problem.heads = cases[i].heads;
+        call.problem.seq_k = cases[i].seq_k;
+        chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "v46", cases[i].few ? serving : HOPPER,
+               "rows of a group");
+    }
+}
+
 /* Structs of callers that know more fields, or fewer. */
 static void sizes_of_structs(void) {
     static const unsigned char zeros[64];
@@ -388,6 +410,7 @@ int main(void) {
     not_measured();
     short_names();
     few_rows();
+    rows_of_groups();
     sizes_of_structs();
     scales();
     return tap_done();

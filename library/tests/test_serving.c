@@ -18,10 +18,13 @@ static struct problem problem_of(int64_t batch, int64_t seq_q, int64_t seq_k, in
 
 /* ---- results ---- */
 
-static void right(fl_library *library, struct problem problem, const char *kernel, const char *what) {
+/* version: asked for by name, or NULL. */
+static void right_by(fl_library *library, struct problem problem, const char *version, const char *kernel,
+                     const char *what) {
     struct attention attention;
     fl_support support = {.size = sizeof support};
     attention_new(&attention, problem);
+    attention.asked.version = version;
     const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
     if (status) printf("# status %d: %s\n", status, fl_error());
     const bool correct = !status && attention_right(&attention);
@@ -29,6 +32,10 @@ static void right(fl_library *library, struct problem problem, const char *kerne
     ok(!fl_query(library, &attention.asked, &support) && !strcmp(support.kernel, kernel), "%s: by %s", what,
        support.kernel);
     attention_free(&attention);
+}
+
+static void right(fl_library *library, struct problem problem, const char *kernel, const char *what) {
+    right_by(library, problem, NULL, kernel, what);
 }
 
 static void results(fl_library *library) {
@@ -55,6 +62,8 @@ static void results(fl_library *library) {
     problem.page_rows = 32;
     problem.causal = true;
     right(library, problem, "attention/decode", "140 rows, pages, causal");
+    problem.page_rows = 0;
+    right_by(library, problem, "attention/decode", "attention/decode", "140 rows, causal, of a plain problem");
     problem = problem_of(3, 2, 40, 128);
     problem.cache_e4m3 = true;
     problem.KV_heads = 2;
@@ -90,6 +99,12 @@ static void configs(fl_library *library) {
         ok(!fl_query(library, &attention.asked, &support) && strstr(support.config, cases[i].config) &&
                strstr(support.config, "+serve"),
            "%d queries of 2 heads: %s", cases[i].seq_q, support.config);
+        attention.asked.split_keys = 0;
+        attention.asked.version = "attention/decode";
+        ok(!fl_query(library, &attention.asked, &support) && strstr(support.config, cases[i].config) &&
+               !strstr(support.config, "+serve") == (i == 0),
+           "the same of a plain problem: %s", support.config);
+        attention.asked.version = NULL;
     }
     attention_free(&attention);
 }
