@@ -119,7 +119,10 @@ $(eval $(call device,$(BUILD)/device/90a,90a,90a))
 -include $(wildcard $(BUILD)/device/*.d $(BUILD)/device/90a/*.d)
 
 # Microbenchmarks of wgmma and of single instructions: programs of their own, for sm_90a alone; no version needs them.
-bin/peak bin/pipes: $(BUILD)/harness/stats.o $(BUILD)/flags/ld \
+$(BUILD)/peak/microbenchmark.o: harness/device/microbenchmark.c $(BUILD)/toolkit.h $(BUILD)/flags/cc
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(call compile,-I$(BUILD))
+bin/peak bin/pipes: $(BUILD)/peak/microbenchmark.o $(BUILD)/harness/stats.o $(BUILD)/flags/ld \
 		$(addprefix $(BUILD)/runtime/,cuda_driver.o image.o config.o launch.o sha256.o json.o status.o)
 define microbenchmark  # $(1) the program, $(2) its device code
 $(BUILD)/$(1)/$(1).ptx: harness/device/$(2).cu $(BUILD)/flags/nvcc | $(COMPILER)
@@ -127,9 +130,9 @@ $(BUILD)/$(1)/$(1).ptx: harness/device/$(2).cu $(BUILD)/flags/nvcc | $(COMPILER)
 	$$(call say,NVCC,$$@)$$(call compile_cuda,-arch=compute_90a); $$(whole_ptx)
 $(call ptxas,$(BUILD)/$(1),$(1).ptx,90a,$(BUILD)/$(1)/sm_90a.log)
 $(call embed,$(BUILD)/$(1)/code.o,$(BUILD)/$(1),$(1).ptx,fl_$(1)_image,90a)
-$(BUILD)/$(1)/$(1).o: harness/device/$(1).c $(BUILD)/toolkit.h $(BUILD)/flags/cc
+$(BUILD)/$(1)/$(1).o: harness/device/$(1).c $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
-	$$(call say,CC,$$@)$$(call compile,-I$(BUILD))
+	$$(call say,CC,$$@)$$(call compile)
 bin/$(1): $(BUILD)/$(1)/$(1).o $(BUILD)/$(1)/code.o
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)$$(parts) $$(CC) $$(LDFLAGS) -o $$(part) $$(filter %.o,$$^) $$(ALL_LDLIBS) $$(linked)

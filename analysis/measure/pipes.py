@@ -7,7 +7,6 @@ between two moves of NVML's energy counter, a second apart.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import DONE, AnalysisError
-from analysis.files import root, write_if_changed
-from analysis.measure import executables, records
-from analysis.measure.executables import CANNOT_RUN
+from analysis.files import root
+from analysis.measure import microbenchmarks
+from analysis.measure.executables import CANNOT_RUN, NoGpu
+from analysis.measure.microbenchmarks import SECONDS
 from analysis.measure.nvml import EnergyCounter
 
-SECONDS = 120  # at most, for one run of bin/pipes
 START_SECONDS, LEAST_SECONDS, HELD_SECONDS = 1.0, 1.0, 2.5  # of heating, of what is measured, of an operation
 TOLD = (
     *("FFMA", "FADD", "FMUL", "FMNMX", "IMAD", "LOP3", "F2FP", "MUFU.EX2", "SHFL", "LDSM.x4", "LDS.32", "STS.128"),
@@ -29,42 +28,24 @@ TOLD = (
 )
 
 
-def record_text(record: dict[str, Any]) -> str:
-    """JSON with a line for each measurement."""
-    lists = {name: value for name, value in record.items() if isinstance(value, list)}
-    rest = {name: value for name, value in record.items() if name not in lists}
-    parts = [
-        f'"{name}": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]" for name, rows in lists.items()
-    ]
-    return f"{json.dumps(rest)[:-1]}, {', '.join(parts)}}}\n"
-
-
 def add_pipes_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the record and keep nothing")
     parser.add_argument("--no-power", action="store_true", help="leave out the power of single operations")
 
 
 def run_pipes(args: argparse.Namespace) -> int:
-    path = root() / "bin/pipes"
-    if not os.access(path, os.X_OK):
-        raise AnalysisError(f"{path} is not there: `make pipes` builds it")
     try:
-        found = executables.checked(executables.run(path, [], SECONDS)).records
-    except executables.NoGpu as error:
-        print(f"pipes measures on a GPU of compute capability 9.0: {error}", file=sys.stderr)
+        record = microbenchmarks.measured("pipes")
+    except NoGpu as error:
+        print(error, file=sys.stderr)
         return CANNOT_RUN
-    if len(found) != 1:
-        raise AnalysisError(f"{path}: printed {len(found)} records: expected one")
-    record = found[0]
     if not args.no_power:
-        record["power"] = power_of_all(path, record["device"]["bus"])
-    text = record_text(record)
+        record["power"] = power_of_all(root() / "bin/pipes", record["device"]["bus"])
     if args.json:
-        print(text, end="")
+        print(microbenchmarks.record_text(record), end="")
         return DONE
-    kept = root() / "logs/bench" / f"pipes.{records.gpu_slug(records.device_name(record))}.json"
-    write_if_changed(kept, text)
-    print(f"{kept.relative_to(root())}: {len(record['pipes'])} measurements, {len(record.get('power', ()))} of power")
+    kept, power = microbenchmarks.keep("pipes", record), len(record.get("power", ()))
+    print(f"{kept}: {len(record['pipes'])} measurements, {power} of power")
     return DONE
 
 

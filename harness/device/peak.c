@@ -6,21 +6,18 @@
  * SM. beside_cycles are those of one warp instruction of the kind `beside`, of which another warpgroup executes as many
  * as it can. Medians over all SMs. Exit status 77 without a GPU of compute capability 9.0.
  */
+#include "harness/device/microbenchmark.h"
 #include "harness/device/wgmma_peak.h"
 #include "harness/stats.h"
-#include "runtime/cuda_driver.h"
-#include "runtime/image.h"
-#include "runtime/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <toolkit.h>
 
 extern const struct code_image fl_peak_images[];
 extern const uint64_t fl_peak_image_count;
 
-enum { MAX_SMS = 512, WGMMAS = 160000 /* of all warpgroups of an SM */ };
+enum { WGMMAS = 160000 /* of all warpgroups of an SM */ };
 
 static const int SHAPES[] = {64, 128, 256};
 static const char *const TYPES[] = {"fp16", "bf16"}, *const PLACES[] = {"smem", "registers"};
@@ -28,13 +25,8 @@ static const char *const OTHERS[N_BESIDES] = {[BESIDE_NOTHING] = "", [BESIDE_EX2
                                               [BESIDE_ADD] = "FADD", [BESIDE_MAX] = "FMNMX",    [BESIDE_PACK] = "F2FP"};
 
 struct gpu {
-    struct cuda_driver cuda;
-    CUdevice device;
-    CUcontext context;
-    CUmodule module;
+    struct bench_gpu on;
     CUdeviceptr results, sums;
-    char name[128];
-    int major, minor, sms, driver;
 };
 
 /* One row of the record. */
@@ -44,43 +36,20 @@ struct run {
     enum wgmma_beside beside;
 };
 
-#define CHECK(call, ...)                                                                                               \
-    do {                                                                                                               \
-        const enum status check_status = cuda_check(cuda, (call), failure, __VA_ARGS__);                               \
-        if (check_status) return check_status;                                                                         \
-    } while (0)
-
 static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    int count = 0;
-    enum status status = cuda_driver_open(&gpu->cuda, failure);
-    if (status || (status = cuda_driver_start(cuda, &count, failure))) return status;
-    CHECK(cuda->cuDeviceGet(&gpu->device, 0), "cuDeviceGet");
-    CHECK(cuda->cuDeviceGetName(gpu->name, sizeof gpu->name, gpu->device), "cuDeviceGetName");
-    CHECK(cuda->cuDeviceGetAttribute(&gpu->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, gpu->device),
-          "cuDeviceGetAttribute");
-    CHECK(cuda->cuDeviceGetAttribute(&gpu->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, gpu->device),
-          "cuDeviceGetAttribute");
-    CHECK(cuda->cuDeviceGetAttribute(&gpu->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu->device),
-          "cuDeviceGetAttribute");
-    CHECK(cuda->cuDriverGetVersion(&gpu->driver), "cuDriverGetVersion");
-    const struct code_image *code = image_for_gpu(fl_peak_images, fl_peak_image_count, gpu->major, gpu->minor);
-    if (!code || gpu->sms > MAX_SMS)
-        return fail(failure, STATUS_CANNOT_RUN,
-                    "wgmma needs a GPU of compute capability 9.0, such as H100 or H200: %s has %d.%d", gpu->name,
-                    gpu->major, gpu->minor);
-    CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
-    CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
-    CHECK(cuda->cuModuleLoadData(&gpu->module, code->bytes), "cuModuleLoadData of the %s code", code->kind);
-    CHECK(cuda->cuMemAlloc_v2(&gpu->results, (size_t)gpu->sms * sizeof(wgmma_result)), "cuMemAlloc");
-    CHECK(cuda->cuMemAlloc_v2(&gpu->sums, (size_t)gpu->sms * WGMMA_MOST_THREADS * sizeof(float)), "cuMemAlloc");
+    const struct cuda_driver *cuda = &gpu->on.cuda;
+    const enum status status = bench_gpu_open(&gpu->on, fl_peak_images, fl_peak_image_count, "peak", failure);
+    if (status) return status;
+    BENCH_CHECK(cuda->cuMemAlloc_v2(&gpu->results, (size_t)gpu->on.sms * sizeof(wgmma_result)), "cuMemAlloc");
+    BENCH_CHECK(cuda->cuMemAlloc_v2(&gpu->sums, (size_t)gpu->on.sms * WGMMA_MOST_THREADS * sizeof(float)),
+                "cuMemAlloc");
     return STATUS_OK;
 }
 
 /* Launch twice, the first time to warm up, and read what every SM measured the second time. */
-static enum status measure(const struct gpu *gpu, const struct run *run, wgmma_result results[MAX_SMS],
+static enum status measure(const struct gpu *gpu, const struct run *run, wgmma_result results[BENCH_MAX_SMS],
                            struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct cuda_driver *cuda = &gpu->on.cuda;
     const unsigned threads = 128 * (unsigned)(run->warpgroups + (run->beside != BESIDE_NOTHING));
     CUdeviceptr to = gpu->results, sums = gpu->sums;
     int iterations = WGMMAS / WGMMA_PER_ITERATION / run->warpgroups, beside = (int)run->beside;
@@ -88,27 +57,28 @@ static enum status measure(const struct gpu *gpu, const struct run *run, wgmma_r
     CUfunction function;
     char name[64];
     snprintf(name, sizeof name, "wgmma_peak_%s_n%d_%s", run->type, run->n, run->place);
-    CHECK(cuda->cuModuleGetFunction(&function, gpu->module, name), "cuModuleGetFunction of %s", name);
+    BENCH_CHECK(cuda->cuModuleGetFunction(&function, gpu->on.module, name), "cuModuleGetFunction of %s", name);
     for (int i = 0; i < 2; i++) {
-        CHECK(cuda->cuLaunchKernel(function, (unsigned)gpu->sms, 1, 1, threads, 1, 1, 0, NULL, parameters, NULL),
-              "cuLaunchKernel of %s", name);
-        CHECK(cuda->cuStreamSynchronize(NULL), "%s", name);
+        BENCH_CHECK(
+            cuda->cuLaunchKernel(function, (unsigned)gpu->on.sms, 1, 1, threads, 1, 1, 0, NULL, parameters, NULL),
+            "cuLaunchKernel of %s", name);
+        BENCH_CHECK(cuda->cuStreamSynchronize(NULL), "%s", name);
     }
-    CHECK(cuda->cuMemcpyDtoH_v2(results, gpu->results, (size_t)gpu->sms * sizeof *results), "cuMemcpyDtoH");
+    BENCH_CHECK(cuda->cuMemcpyDtoH_v2(results, gpu->results, (size_t)gpu->on.sms * sizeof *results), "cuMemcpyDtoH");
     return STATUS_OK;
 }
 
 /* Medians over the SMs. */
 static void add_row(struct json *json, const struct gpu *gpu, const struct run *run,
-                    const wgmma_result results[MAX_SMS]) {
-    double cycles[MAX_SMS], seconds[MAX_SMS], own[MAX_SMS];
-    for (int i = 0; i < gpu->sms; i++) {
+                    const wgmma_result results[BENCH_MAX_SMS]) {
+    double cycles[BENCH_MAX_SMS], seconds[BENCH_MAX_SMS], own[BENCH_MAX_SMS];
+    for (int i = 0; i < gpu->on.sms; i++) {
         const wgmma_result *result = &results[i];
         cycles[i] = (double)result->cycles / (double)result->wgmma / run->warpgroups;
         seconds[i] = (double)result->ns / 1e9 / (double)result->wgmma / run->warpgroups;
         own[i] = result->others ? (double)result->own_cycles / (double)result->others : 0;
     }
-    const size_t count = (size_t)gpu->sms;
+    const size_t count = (size_t)gpu->on.sms;
     const double each = median(cycles, count), time = median(seconds, count);
     json_open(json, NULL, '{');
     json_int(json, "n", run->n);
@@ -122,13 +92,13 @@ static void add_row(struct json *json, const struct gpu *gpu, const struct run *
         json_number(json, "beside_cycles", median(own, count), 6);
     else
         json_null(json, "beside_cycles");
-    json_number(json, "tflops", 2.0 * 64 * run->n * 16 * gpu->sms / time / 1e12, 5);
+    json_number(json, "tflops", 2.0 * 64 * run->n * 16 * gpu->on.sms / time / 1e12, 5);
     json_number(json, "sm_clock_hz", each / time, 6);
     json_close(json, '}');
 }
 
 static enum status run_one(struct json *json, const struct gpu *gpu, const struct run *run, struct failure *failure) {
-    wgmma_result results[MAX_SMS];
+    wgmma_result results[BENCH_MAX_SMS];
     const enum status status = measure(gpu, run, results, failure);
     if (!status) add_row(json, gpu, run, results);
     return status;
@@ -151,46 +121,29 @@ static enum status run_all(struct json *json, const struct gpu *gpu, struct fail
 }
 
 static enum status write_record(struct gpu *gpu, struct json *json, struct failure *failure) {
-    char text[32];
     enum status status = open_gpu(gpu, failure);
     if (status) return status;
     json_open(json, NULL, '{');
-    json_int(json, "schema", 1);
-    json_string(json, "toolkit", FL_TOOLKIT);
-    json_open(json, "device", '{');
-    json_string(json, "name", gpu->name);
-    snprintf(text, sizeof text, "%d.%d", gpu->major, gpu->minor);
-    json_string(json, "cc", text);
-    json_int(json, "sms", gpu->sms);
-    snprintf(text, sizeof text, "CUDA %d.%d", gpu->driver / 1000, gpu->driver % 1000 / 10);
-    json_string(json, "driver", text);
-    json_close(json, '}');
+    bench_add_device(json, &gpu->on);
     json_open(json, "wgmma", '[');
     status = run_all(json, gpu, failure);
     json_close(json, ']');
     json_close(json, '}');
-    if (!status && json->failed) status = fail(failure, STATUS_ERROR, "out of memory for the record");
     return status;
 }
 
 static void close_gpu(struct gpu *gpu) {
-    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct cuda_driver *cuda = &gpu->on.cuda;
     if (gpu->results) cuda->cuMemFree_v2(gpu->results);
     if (gpu->sums) cuda->cuMemFree_v2(gpu->sums);
-    if (gpu->module) cuda->cuModuleUnload(gpu->module);
-    if (gpu->context) cuda->cuDevicePrimaryCtxRelease_v2(gpu->device);
-    cuda_driver_close(&gpu->cuda);
+    bench_gpu_close(&gpu->on);
 }
 
 int main(void) {
     struct gpu gpu = {0};
     struct json json = {0};
     struct failure failure;
-    enum status status = write_record(&gpu, &json, &failure);
-    if (!status && (puts(json.text) == EOF || fflush(stdout)))
-        status = fail(&failure, STATUS_ERROR, "standard output cannot be written");
-    if (status) fprintf(stderr, "peak: %s\n", failure.text);
-    json_free(&json);
+    const enum status status = write_record(&gpu, &json, &failure);
     close_gpu(&gpu);
-    return (int)status;
+    return bench_finish("peak", status, &json, &failure);
 }

@@ -10,21 +10,18 @@
  */
 #include "harness/device/pipes.h"
 #include "common/abi.h"
+#include "harness/device/microbenchmark.h"
 #include "harness/stats.h"
-#include "runtime/cuda_driver.h"
-#include "runtime/image.h"
-#include "runtime/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <toolkit.h>
 
 extern const struct code_image fl_pipes_images[];
 extern const uint64_t fl_pipes_image_count;
 
-enum { MAX_SMS = 512, ROUNDS = 40, HOLD_ROUNDS = 2000, HOLD_WARPS = 8, COPIES = 400, LOADS = 4000, LAUNCHES = 21 };
+enum { ROUNDS = 40, HOLD_ROUNDS = 2000, HOLD_WARPS = 8, COPIES = 400, LOADS = 4000, LAUNCHES = 21 };
 static const size_t MEMORY = (size_t)256 << 20; /* more than L2 holds */
 static const uint64_t NEAR = 4096, NEAR_NODES = 256, FAR_NODES = 65536;
 
@@ -33,14 +30,9 @@ static const char *const NAMES[] = {FL_PIPE_OPERATIONS(NAME_OF)};
 #undef NAME_OF
 
 struct gpu {
-    struct cuda_driver cuda;
-    CUdevice device;
-    CUcontext context;
-    CUmodule module;
+    struct bench_gpu on;
     CUdeviceptr results, sums, memory, flushed;
     CUevent events[2];
-    char name[128], bus[32];
-    int major, minor, sms, driver;
 };
 
 /* A row of the record. */
@@ -49,84 +41,61 @@ struct run {
     int warps, beside_warps, sms;
 };
 
-#define CHECK(call, ...)                                                                                               \
-    do {                                                                                                               \
-        const enum status check_status = cuda_check(cuda, (call), failure, __VA_ARGS__);                               \
-        if (check_status) return check_status;                                                                         \
-    } while (0)
-
 static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    int count = 0;
-    enum status status = cuda_driver_open(&gpu->cuda, failure);
-    if (status || (status = cuda_driver_start(cuda, &count, failure))) return status;
-    CHECK(cuda->cuDeviceGet(&gpu->device, 0), "cuDeviceGet");
-    CHECK(cuda->cuDeviceGetName(gpu->name, sizeof gpu->name, gpu->device), "cuDeviceGetName");
-    CHECK(cuda->cuDeviceGetPCIBusId(gpu->bus, sizeof gpu->bus, gpu->device), "cuDeviceGetPCIBusId");
-    CHECK(cuda->cuDeviceGetAttribute(&gpu->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, gpu->device),
-          "cuDeviceGetAttribute");
-    CHECK(cuda->cuDeviceGetAttribute(&gpu->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, gpu->device),
-          "cuDeviceGetAttribute");
-    CHECK(cuda->cuDeviceGetAttribute(&gpu->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu->device),
-          "cuDeviceGetAttribute");
-    CHECK(cuda->cuDriverGetVersion(&gpu->driver), "cuDriverGetVersion");
-    const struct code_image *code = image_for_gpu(fl_pipes_images, fl_pipes_image_count, gpu->major, gpu->minor);
-    if (!code || gpu->sms > MAX_SMS)
-        return fail(failure, STATUS_CANNOT_RUN,
-                    "pipes needs a GPU of compute capability 9.0, such as H100 or H200: %s has %d.%d", gpu->name,
-                    gpu->major, gpu->minor);
-    CHECK(cuda->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain");
-    CHECK(cuda->cuCtxSetCurrent(gpu->context), "cuCtxSetCurrent");
-    CHECK(cuda->cuModuleLoadData(&gpu->module, code->bytes), "cuModuleLoadData of the %s code", code->kind);
-    CHECK(cuda->cuMemAlloc_v2(&gpu->results, (size_t)gpu->sms * sizeof(pipe_result)), "cuMemAlloc");
-    CHECK(cuda->cuMemAlloc_v2(&gpu->sums, (size_t)gpu->sms * 32 * PIPE_MOST_WARPS * sizeof(float)), "cuMemAlloc");
-    CHECK(cuda->cuMemAlloc_v2(&gpu->memory, MEMORY), "cuMemAlloc");
-    CHECK(cuda->cuMemAlloc_v2(&gpu->flushed, MEMORY), "cuMemAlloc");
-    for (int i = 0; i < 2; i++) CHECK(cuda->cuEventCreate(&gpu->events[i], CU_EVENT_DEFAULT), "cuEventCreate");
+    const struct cuda_driver *cuda = &gpu->on.cuda;
+    const enum status status = bench_gpu_open(&gpu->on, fl_pipes_images, fl_pipes_image_count, "pipes", failure);
+    if (status) return status;
+    BENCH_CHECK(cuda->cuMemAlloc_v2(&gpu->results, (size_t)gpu->on.sms * sizeof(pipe_result)), "cuMemAlloc");
+    BENCH_CHECK(cuda->cuMemAlloc_v2(&gpu->sums, (size_t)gpu->on.sms * 32 * PIPE_MOST_WARPS * sizeof(float)),
+                "cuMemAlloc");
+    BENCH_CHECK(cuda->cuMemAlloc_v2(&gpu->memory, MEMORY), "cuMemAlloc");
+    BENCH_CHECK(cuda->cuMemAlloc_v2(&gpu->flushed, MEMORY), "cuMemAlloc");
+    for (int i = 0; i < 2; i++) BENCH_CHECK(cuda->cuEventCreate(&gpu->events[i], CU_EVENT_DEFAULT), "cuEventCreate");
     return STATUS_OK;
 }
 
 static enum status launch(const struct gpu *gpu, const char *name, unsigned ctas, unsigned threads,
                           unsigned shared_bytes, void **parameters, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct cuda_driver *cuda = &gpu->on.cuda;
     CUfunction function;
-    CHECK(cuda->cuModuleGetFunction(&function, gpu->module, name), "cuModuleGetFunction of %s", name);
+    BENCH_CHECK(cuda->cuModuleGetFunction(&function, gpu->on.module, name), "cuModuleGetFunction of %s", name);
     if (shared_bytes)
-        CHECK(cuda->cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared_bytes),
-              "cuFuncSetAttribute of %s", name);
-    CHECK(cuda->cuLaunchKernel(function, ctas, 1, 1, threads, 1, 1, shared_bytes, NULL, parameters, NULL),
-          "cuLaunchKernel of %s", name);
+        BENCH_CHECK(
+            cuda->cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared_bytes),
+            "cuFuncSetAttribute of %s", name);
+    BENCH_CHECK(cuda->cuLaunchKernel(function, ctas, 1, 1, threads, 1, 1, shared_bytes, NULL, parameters, NULL),
+                "cuLaunchKernel of %s", name);
     return STATUS_OK;
 }
 
 static enum status zero_memory(const struct gpu *gpu, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuMemsetD8Async(gpu->memory, 0, MEMORY, NULL), "cuMemsetD8Async");
+    const struct cuda_driver *cuda = &gpu->on.cuda;
+    BENCH_CHECK(cuda->cuMemsetD8Async(gpu->memory, 0, MEMORY, NULL), "cuMemsetD8Async");
     return STATUS_OK;
 }
 
 /* Write more than L2 holds beside `memory`. */
 static enum status flush(const struct gpu *gpu, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuMemsetD8Async(gpu->flushed, 0, MEMORY, NULL), "cuMemsetD8Async");
+    const struct cuda_driver *cuda = &gpu->on.cuda;
+    BENCH_CHECK(cuda->cuMemsetD8Async(gpu->flushed, 0, MEMORY, NULL), "cuMemsetD8Async");
     return STATUS_OK;
 }
 
 static enum status read_results(const struct gpu *gpu, int ctas, pipe_result *results, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    CHECK(cuda->cuStreamSynchronize(NULL), "cuStreamSynchronize");
-    CHECK(cuda->cuMemcpyDtoH_v2(results, gpu->results, (size_t)ctas * sizeof *results), "cuMemcpyDtoH");
+    const struct cuda_driver *cuda = &gpu->on.cuda;
+    BENCH_CHECK(cuda->cuStreamSynchronize(NULL), "cuStreamSynchronize");
+    BENCH_CHECK(cuda->cuMemcpyDtoH_v2(results, gpu->results, (size_t)ctas * sizeof *results), "cuMemcpyDtoH");
     return STATUS_OK;
 }
 
 /* Cycles from one operation to the next, median over the CTAs, and the SM clock meanwhile. */
 static double cycles_of(const pipe_result *results, int ctas, int kind) {
-    double cycles[MAX_SMS];
+    double cycles[BENCH_MAX_SMS];
     for (int i = 0; i < ctas; i++) cycles[i] = (double)results[i].cycles[kind] / (double)results[i].count[kind];
     return median(cycles, (size_t)ctas);
 }
 static void add_cycles(struct json *json, const pipe_result *results, int ctas) {
-    double hz[MAX_SMS];
+    double hz[BENCH_MAX_SMS];
     for (int i = 0; i < ctas; i++) hz[i] = 1e9 * (double)results[i].cycles[0] / (double)results[i].ns;
     json_number(json, "cycles", cycles_of(results, ctas, 0), 6);
     json_number(json, "sm_clock_hz", median(hz, (size_t)ctas), 4);
@@ -141,7 +110,7 @@ static enum status launch_run(const struct gpu *gpu, const struct run *run, int 
 }
 
 static enum status add_run(struct json *json, const struct gpu *gpu, const struct run *run, struct failure *failure) {
-    pipe_result results[MAX_SMS];
+    pipe_result results[BENCH_MAX_SMS];
     enum status status = STATUS_OK;
     for (int i = 0; i < 2 && !status; i++) status = launch_run(gpu, run, ROUNDS, failure);
     if (!status) status = read_results(gpu, run->sms, results, failure);
@@ -172,7 +141,7 @@ static enum status run_alone(struct json *json, const struct gpu *gpu, struct fa
     for (int operation = PIPE_NOTHING + 1; operation < N_PIPES; operation++) {
         const bool once = operation >= PIPE_FFMA_CHAIN;
         for (size_t i = 0; i < (once ? 1 : sizeof WARPS / sizeof *WARPS) && !status; i++) {
-            struct run run = {.operation = (enum pipe_operation)operation, .warps = WARPS[i], .sms = gpu->sms};
+            struct run run = {.operation = (enum pipe_operation)operation, .warps = WARPS[i], .sms = gpu->on.sms};
             if (operation == PIPE_ATOMIC_CHAIN) run.sms = 1;
             if (is_wgmma(run.operation) && run.warps < 4) {
                 if (!once) continue;
@@ -198,7 +167,7 @@ static enum status run_beside(struct json *json, const struct gpu *gpu, struct f
             if (tensor || (beside == PIPE_COPY && FIRST[i] != PIPE_LDSM) || beside == (int)FIRST[i]) continue;
             for (int warps = 4; warps <= (FIRST[i] == PIPE_LDSM ? 4 : 8) && !status; warps += 4)
                 for (int others = 4; others <= 8 && !status; others += 4) {
-                    const struct run run = {FIRST[i], (enum pipe_operation)beside, warps, others, gpu->sms};
+                    const struct run run = {FIRST[i], (enum pipe_operation)beside, warps, others, gpu->on.sms};
                     status = add_run(json, gpu, &run, failure);
                 }
         }
@@ -206,25 +175,25 @@ static enum status run_beside(struct json *json, const struct gpu *gpu, struct f
 }
 
 static enum status encode_map(const struct gpu *gpu, tensor_map *map, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct cuda_driver *cuda = &gpu->on.cuda;
     static const uint32_t box[] = {64, PIPE_BOX_ROWS, 2, 1, 1}, steps[] = {1, 1, 1, 1, 1};
-    const uint64_t bytes = (uint64_t)gpu->sms * PIPE_WINDOW;
+    const uint64_t bytes = (uint64_t)gpu->on.sms * PIPE_WINDOW;
     const uint64_t sizes[] = {64, bytes / 256, 2, 1, 1}, strides[] = {256, 128, bytes, bytes};
-    CHECK(cuda->cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 5, gpu->memory, sizes, strides, box, steps,
-                                       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-          "cuTensorMapEncodeTiled");
+    BENCH_CHECK(cuda->cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 5, gpu->memory, sizes, strides, box,
+                                             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                "cuTensorMapEncodeTiled");
     return STATUS_OK;
 }
 
 /* Boxes of 32 KB by the copy engine, one or four under way, from one SM and from all; all data are in L2. */
 static enum status run_copies(struct json *json, const struct gpu *gpu, struct failure *failure) {
-    pipe_result results[MAX_SMS];
+    pipe_result results[BENCH_MAX_SMS];
     tensor_map map;
     enum status status = encode_map(gpu, &map, failure);
     for (int all = 0; all < 2; all++)
         for (int ahead = 1; ahead <= PIPE_STAGES && !status; ahead += PIPE_STAGES - 1) {
-            const int ctas = all ? gpu->sms : 1;
+            const int ctas = all ? gpu->on.sms : 1;
             CUdeviceptr to = gpu->results;
             int copies = COPIES;
             void *parameters[] = {&to, &map, &copies, &ahead};
@@ -266,19 +235,19 @@ static enum status run_loads(struct json *json, const struct gpu *gpu, struct fa
 
 /* Time between two events around a kernel without instructions, behind a write of all of L2 or behind a kernel. */
 static enum status run_empty(struct json *json, const struct gpu *gpu, struct failure *failure) {
-    const struct cuda_driver *cuda = &gpu->cuda;
-    const struct run before = {.operation = PIPE_FFMA, .warps = 4, .sms = gpu->sms};
+    const struct cuda_driver *cuda = &gpu->on.cuda;
+    const struct run before = {.operation = PIPE_FFMA, .warps = 4, .sms = gpu->on.sms};
     double us[LAUNCHES];
     for (int cold = 0; cold < 2; cold++) {
         for (int i = 0; i < LAUNCHES; i++) {
             float ms = 0;
             enum status status = cold ? zero_memory(gpu, failure) : launch_run(gpu, &before, ROUNDS, failure);
             if (status) return status;
-            CHECK(cuda->cuEventRecord(gpu->events[0], NULL), "cuEventRecord");
-            if ((status = launch(gpu, "pipes_empty", (unsigned)gpu->sms, 384, 0, NULL, failure))) return status;
-            CHECK(cuda->cuEventRecord(gpu->events[1], NULL), "cuEventRecord");
-            CHECK(cuda->cuStreamSynchronize(NULL), "pipes_empty");
-            CHECK(cuda->cuEventElapsedTime(&ms, gpu->events[0], gpu->events[1]), "cuEventElapsedTime");
+            BENCH_CHECK(cuda->cuEventRecord(gpu->events[0], NULL), "cuEventRecord");
+            if ((status = launch(gpu, "pipes_empty", (unsigned)gpu->on.sms, 384, 0, NULL, failure))) return status;
+            BENCH_CHECK(cuda->cuEventRecord(gpu->events[1], NULL), "cuEventRecord");
+            BENCH_CHECK(cuda->cuStreamSynchronize(NULL), "pipes_empty");
+            BENCH_CHECK(cuda->cuEventElapsedTime(&ms, gpu->events[0], gpu->events[1]), "cuEventElapsedTime");
             us[i] = 1e3 * (double)ms;
         }
         json_open(json, NULL, '{');
@@ -289,25 +258,10 @@ static enum status run_empty(struct json *json, const struct gpu *gpu, struct fa
     return STATUS_OK;
 }
 
-static void add_device(struct json *json, const struct gpu *gpu) {
-    char text[32];
-    json_int(json, "schema", 1);
-    json_string(json, "toolkit", FL_TOOLKIT);
-    json_open(json, "device", '{');
-    json_string(json, "name", gpu->name);
-    snprintf(text, sizeof text, "%d.%d", gpu->major, gpu->minor);
-    json_string(json, "cc", text);
-    json_int(json, "sms", gpu->sms);
-    snprintf(text, sizeof text, "CUDA %d.%d", gpu->driver / 1000, gpu->driver % 1000 / 10);
-    json_string(json, "driver", text);
-    json_string(json, "bus", gpu->bus);
-    json_close(json, '}');
-}
-
 static enum status measure_all(struct json *json, const struct gpu *gpu, struct failure *failure) {
     enum status status = zero_memory(gpu, failure);
     json_open(json, NULL, '{');
-    add_device(json, gpu);
+    bench_add_device(json, &gpu->on);
     json_open(json, "pipes", '[');
     if (!status) status = run_alone(json, gpu, failure);
     if (!status) status = run_beside(json, gpu, failure);
@@ -328,8 +282,8 @@ static double now_s(void) {
 /* One operation for so many seconds, launch behind launch; the row is that of the last one. */
 static enum status hold(struct json *json, const struct gpu *gpu, const char *name, double seconds,
                         struct failure *failure) {
-    pipe_result results[MAX_SMS];
-    struct run run = {.warps = HOLD_WARPS, .sms = gpu->sms};
+    pipe_result results[BENCH_MAX_SMS];
+    struct run run = {.warps = HOLD_WARPS, .sms = gpu->on.sms};
     for (int i = PIPE_NOTHING + 1; i < N_PIPES; i++)
         if (!strcmp(NAMES[i], name)) run.operation = (enum pipe_operation)i;
     if (!run.operation) return fail(failure, STATUS_USAGE, "%s is no operation of pipes.h", name);
@@ -341,7 +295,7 @@ static enum status hold(struct json *json, const struct gpu *gpu, const char *na
     }
     if (status) return status;
     json_open(json, NULL, '{');
-    add_device(json, gpu);
+    bench_add_device(json, &gpu->on);
     json_string(json, "operation", name);
     json_int(json, "warps", run.warps);
     add_cycles(json, results, run.sms);
@@ -350,16 +304,14 @@ static enum status hold(struct json *json, const struct gpu *gpu, const char *na
 }
 
 static void close_gpu(struct gpu *gpu) {
-    const struct cuda_driver *cuda = &gpu->cuda;
+    const struct cuda_driver *cuda = &gpu->on.cuda;
     for (int i = 0; i < 2; i++)
         if (gpu->events[i]) cuda->cuEventDestroy_v2(gpu->events[i]);
     if (gpu->results) cuda->cuMemFree_v2(gpu->results);
     if (gpu->sums) cuda->cuMemFree_v2(gpu->sums);
     if (gpu->memory) cuda->cuMemFree_v2(gpu->memory);
     if (gpu->flushed) cuda->cuMemFree_v2(gpu->flushed);
-    if (gpu->module) cuda->cuModuleUnload(gpu->module);
-    if (gpu->context) cuda->cuDevicePrimaryCtxRelease_v2(gpu->device);
-    cuda_driver_close(&gpu->cuda);
+    bench_gpu_close(&gpu->on);
 }
 
 int main(int count, char **arguments) {
@@ -373,11 +325,6 @@ int main(int count, char **arguments) {
     if (!status) status = open_gpu(&gpu, &failure);
     if (!status)
         status = count == 1 ? measure_all(&json, &gpu, &failure) : hold(&json, &gpu, arguments[1], seconds, &failure);
-    if (!status && json.failed) status = fail(&failure, STATUS_ERROR, "out of memory for the record");
-    if (!status && (puts(json.text) == EOF || fflush(stdout)))
-        status = fail(&failure, STATUS_ERROR, "standard output cannot be written");
-    if (status) fprintf(stderr, "pipes: %s\n", failure.text);
-    json_free(&json);
     close_gpu(&gpu);
-    return (int)status;
+    return bench_finish("pipes", status, &json, &failure);
 }

@@ -32,6 +32,7 @@ SOURCES = [
 DRIVER = ROOT / "emulator/driver"  # a shared object of its own, whose functions are those of CUDA's driver
 CUDART = ROOT / "emulator/cudart"  # likewise, those of CUDA's runtime
 PAGE = ROOT / "emulator/wasm"  # likewise, whose functions a page calls
+DEVICE = ROOT / "harness/device"  # programs that measure a GPU: test_peak.py and test_pipes.py link them
 BUILT = {
     path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
     for path in SOURCES
@@ -54,6 +55,8 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/driver/driver.h": None,
     "emulator/cudart/cudart.h": None,
     "emulator/machine/explore.h": "machine **ctas, size_t count",
+    "harness/device/microbenchmark.h": "enum status status, const struct code_image *images, uint64_t count,"
+    " struct failure failure",
     "harness/device/pipes.h": "pipe_result result",
     "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
     "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
@@ -250,7 +253,9 @@ def test_declarations_are_read() -> None:
     assert "emu_character_classes" in declarations(ROOT / "emulator/ptx/characters.h")
 
 
-@pytest.mark.parametrize("header", [path for path in HEADERS if path.parent not in (DRIVER, CUDART, PAGE)], ids=name)
+@pytest.mark.parametrize(
+    "header", [path for path in HEADERS if path.parent not in (DRIVER, CUDART, PAGE, DEVICE)], ids=name
+)
 def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
     embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them
     elsewhere = embedded | {"fa3_call"}  # fa3_call.cu, which make peer-fa3 alone compiles

@@ -10,7 +10,7 @@ import pytest
 from made_up_gpu import ROOT, made_up, run
 
 from analysis.machine_code.wgmma_rates import Rates, parse_rates
-from analysis.measure.peak import record_text
+from analysis.measure.microbenchmarks import record_text
 
 PARTS = ("cuda_driver", "image", "config", "launch", "sha256", "json", "status")
 OBJECTS = [*(ROOT / f"build/runtime/{name}.o" for name in PARTS), ROOT / "build/harness/stats.o"]
@@ -31,7 +31,10 @@ def peak(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("peak")
     (folder / "images.c").write_text(IMAGES)
     flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", f"-I{ROOT / 'build'}", "-o", str(folder / "peak")]
-    sources = [str(ROOT / "harness/device/peak.c"), str(folder / "images.c")]
+    sources = [
+        *(str(ROOT / f"harness/device/{name}.c") for name in ("peak", "microbenchmark")),
+        str(folder / "images.c"),
+    ]
     subprocess.run(["cc", *flags, *sources, *map(str, OBJECTS), "-ldl", "-lm"], check=True, timeout=600)
     return folder / "peak"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from made_up_gpu import ROOT, made_up, run
 
-from analysis.measure.pipes import TOLD, power_of, record_text
+from analysis.measure.microbenchmarks import record_text
+from analysis.measure.pipes import TOLD, power_of
 
 PARTS = ("cuda_driver", "image", "config", "launch", "sha256", "json", "status")
 OBJECTS = [*(ROOT / f"build/runtime/{name}.o" for name in PARTS), ROOT / "build/harness/stats.o"]
@@ -30,7 +31,10 @@ def pipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipes")
     (folder / "images.c").write_text(IMAGES)
     flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", f"-I{ROOT / 'build'}", "-o", str(folder / "pipes")]
-    sources = [str(ROOT / "harness/device/pipes.c"), str(folder / "images.c")]
+    sources = [
+        *(str(ROOT / f"harness/device/{name}.c") for name in ("pipes", "microbenchmark")),
+        str(folder / "images.c"),
+    ]
     subprocess.run(["cc", *flags, *sources, *map(str, OBJECTS), "-ldl", "-lm"], check=True, timeout=600)
     return folder / "pipes"
 
