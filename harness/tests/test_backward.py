@@ -164,7 +164,9 @@ def test_a_missing_barrier_is_reported(version: str) -> None:
 
 
 # Waits whose end follows from others: the first copy finds an empty stage; warpgroup 0 sees dS only after K; the thread
-# that copies a block has multiplied the dS that had the stage before.
+# that copies a block has multiplied the dS that had the stage before. Of attention/backward these are the two waits for
+# a stage of dS, those for K and V before the first copy and before others, and the barrier behind the last dQ: a wait
+# for a product counts for all four warps, but for --wgmma-wait-per-warp.
 IMPLIED = {"b05": 3, "b06": 3, "b07": 3, GRADIENTS: 5}
 
 
