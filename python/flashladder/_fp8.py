@@ -45,6 +45,7 @@ def attention_e4m3(
     if unknown:
         _call.refuse_unknown("attention_e4m3", NAMES, unknown)
     causal, scale, return_lse, version = _call.options(causal, scale, return_lse, "best")
+    accurate = _call._flag("accurate", accurate)
     if dtype not in _arrays.DTYPES:
         raise ValueError(f"dtype is {dtype!r}: bfloat16 or float16 is needed")
     framework = _arrays._common(q, k, v, None)
@@ -69,7 +70,7 @@ def attention_e4m3(
     extra = {name: _arrays._layout(framework, name, array) for name, array in scales.items()}
     _serving._check_arrays(extra, layouts["q"], batch, heads, kv_heads)
     more = {"arrays": sum(1 << i for i, name in enumerate(ARRAYS) if name in scales)}
-    more |= {"kv_dtype": E4M3, "q_dtype": E4M3, "sums": int(bool(accurate))}
+    more |= {"kv_dtype": E4M3, "q_dtype": E4M3, "sums": int(accurate)}
     problem = _call.problem(
         _arrays.DTYPES[dtype],
         gpu,

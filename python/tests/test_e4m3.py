@@ -63,6 +63,7 @@ def test_a_number_is_the_scale_of_all_heads() -> None:
         ),
         ({"q_scale": np.ones(3, np.float32)}, ValueError, r"q_scales has the shape \(3,\): \(4,\) is needed"),
         ({"dtype": "float32"}, ValueError, "bfloat16 or float16 is needed"),
+        ({"accurate": "no"}, TypeError, "accurate is 'no': True or False is needed"),
         ({"window": (3, 0)}, TypeError, "window"),
     ],
 )
