@@ -273,6 +273,32 @@ static void fields(fl_library *library) {
     attention_free(&attention);
 }
 
+/* The instance of attention/fp8 for a type of O, a head size and sums. */
+static void all_e4m3_instances(fl_library *library) {
+    static const struct {
+        int32_t dtype, d_head, sums;
+        const char *begins;
+    } cases[] = {{FL_FP16, 128, FL_SUMS_FAST, "(FP16, 128, "},
+                 {FL_BF16, 128, FL_SUMS_ACCURATE, "(BF16, 128, "},
+                 {FL_FP16, 64, FL_SUMS_ACCURATE, "(FP16, 64, "},
+                 {FL_BF16, 64, FL_SUMS_FAST, "(BF16, 64, "}};
+    struct attention attention;
+    fl_support support = {.size = sizeof support};
+    attention_new(&attention, problem_of(1, 3, 5, 64));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_problem asked = attention.asked;
+        asked.kv_dtype = asked.q_dtype = FL_E4M3, asked.arrays = 0;
+        asked.dtype = cases[i].dtype, asked.d_head = cases[i].d_head, asked.sums = cases[i].sums;
+        asked.q = asked.k = asked.v = asked.o = (fl_strides){0};
+        const bool accurate = cases[i].sums == FL_SUMS_ACCURATE;
+        ok(!fl_query(library, &asked, &support) && !strcmp(support.kernel, "attention/fp8") &&
+               strstr(support.config, cases[i].begins) == support.config &&
+               (strstr(support.config, "rounded_l") != NULL) == accurate,
+           "%s sums: %s", accurate ? "accurate" : "fast", support.config);
+    }
+    attention_free(&attention);
+}
+
 /* What q_dtype, sums and scales of Q say alone and beside others. */
 static void all_e4m3_refused(fl_library *library) {
     struct attention attention;
@@ -325,6 +351,7 @@ int main(void) {
     contents(library);
     fields(library);
     bytes_refused(library);
+    all_e4m3_instances(library);
     all_e4m3_refused(library);
     older_callers(library);
     fl_close(library);
