@@ -196,6 +196,7 @@ FIELDS = (
     Field("run.plan", TEXT, "hash of what was to be measured; `--resume` continues a run of the same"),
     Field("run.round", COUNT, "records of one round were measured within seconds"),
     Field("run.stage", COUNT, "of `autotune`"),
+    Field("run.refused", ROWS, "what was to be measured and cannot be, such as a peer that is not there"),
     Field("run.label", TEXT, "tells two series of one version apart"),
 )  # fmt: skip
 
