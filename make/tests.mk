@@ -70,10 +70,9 @@ check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 check-long: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
 check-long check-anywhere: lib libcuda | $(WHEEL)
 check-long check-anywhere check-mutants mutate: | $(READY)
-# WebAssembly is compared with the native emulator where its compiler is installed: it takes 100 MB.
-check check-anywhere: $(if $(wildcard $(SITE)/site.installed),wasm)
+check-anywhere: wasm
 ifeq ($(VER),)
-check: libcuda | $(WHEEL)
+check: libcuda wasm | $(WHEEL)
 check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"

@@ -3,6 +3,8 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 SITE := $(VENV)/site
+ZIG := $(VENV)/wasm
+ZIG_CC := $(ZIG)/ziglang/zig cc
 # A file for each group of pyproject.toml that is installed: its part of requirements.lock.
 COMPILER := $(if $(CUDA),,$(VENV)/compiler.installed)
 READY := $(VENV)/tests.installed
@@ -31,7 +33,7 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(COMPILER)
 ##@ Building
 .PHONY: setup
 setup: $(COMPILER) $(WHEEL)
-setup: $(READY) $(MUTATORS)  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
+setup: $(READY) $(MUTATORS) $(ZIG)/wasm.installed  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
 
 # One make installs at a time; another one waits, and finds the group installed.
 define group  # $(1) NAME.installed, $(2) what it is, $(3) environment, $(4) folder if not its own, $(5) last command
@@ -61,4 +63,5 @@ $(eval $(call group,$(VENV)/compiler.installed,pinned CUDA toolkit (125 MB to fe
 $(eval $(call group,$(WHEEL),setuptools,$(VENV)))
 $(eval $(call group,$(READY),Python packages of the analysis and the tests,$(VENV)))
 $(eval $(call group,$(MUTATORS),mutators and coverage.py,$(VENV),$(VENV)/mutators))
+$(eval $(call group,$(ZIG)/wasm.installed,zig and wasmtime (100 MB to fetch),$(VENV),$(ZIG)))
 $(eval $(call group,$(SITE)/site.installed,Sphinx and playwright,$(SITE)))

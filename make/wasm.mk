@@ -26,9 +26,9 @@ $(WASM_COMMON): $(WASM)/include/%: % make/wasm.mk
 wasm: $(WASM)/emulator.wasm $(WASM)/page.so  ##+ the emulator in WebAssembly, for pages: build/wasm/emulator.wasm
 WASM_H := $(wildcard emulator/*.h $(addsuffix /*.h,$(addprefix emulator/,ptx machine check wasm wasm/include)) \
 	runtime/*.h harness/*.h)
-$(WASM)/emulator.wasm: $(WASM_C) $(WASM_H) $(WASM_COMMON) $(WASM)/flags | $(SITE)/site.installed
+$(WASM)/emulator.wasm: $(WASM_C) $(WASM_H) $(WASM_COMMON) $(WASM)/flags | $(ZIG)/wasm.installed
 	$(call say,WASM,$@)$(parts) ZIG_LOCAL_CACHE_DIR=$(WASM)/cache ZIG_GLOBAL_CACHE_DIR=$(WASM)/cache \
-		$(SITE)/bin/python -m ziglang cc $(WASM_FLAGS) -Iemulator/wasm/include -I$(WASM)/include -I. \
+		$(ZIG_CC) $(WASM_FLAGS) -Iemulator/wasm/include -I$(WASM)/include -I. \
 		$(WASM_LINK) \
 		$(filter %.c,$^) -o $(part); $(whole)
 

@@ -1,7 +1,6 @@
 """The emulator in WebAssembly is the native one: results, findings, counters and the order of steps, bit by bit.
 
-It takes `make wasm`, and wasmtime of the environment that the pages are made in: `make check` runs this where that
-environment is installed, `make check-site` always.
+It takes `make wasm`, and the wasmtime that is installed beside its compiler.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from analysis.ladder.headers import kernel_files
 WASM, TWIN = root() / "build/wasm/emulator.wasm", root() / "build/wasm/page.so"
 if not WASM.exists() or not TWIN.exists():
     pytest.skip("run `make wasm`", allow_module_level=True)
-# Last, so that of what both environments have the tests' own counts.
-sys.path += map(str, (root() / ".venv/site").glob("lib/python3*/site-packages"))
-pytest.importorskip("wasmtime", reason="run `make check-site`")
+sys.path.append(str(root() / ".venv/wasm"))
+pytest.importorskip("wasmtime", reason="run `make wasm`")
 STOPPED, REFUSED = 0, 1
 NEVER = 0xFFFFFFFF
 STEPS = 20  # bits of a step that are its instruction

@@ -80,7 +80,7 @@ def test_the_wheel_says_its_machine(host: str, tag: str, name: str, begin: bytes
 def built(target: str, library: Path, folder: Path) -> Path:
     """The program for another machine, beside a library."""
     cache = {f"ZIG_{kind}_CACHE_DIR": str(folder) for kind in ("LOCAL", "GLOBAL")}
-    zig = [ROOT / ".venv/site/bin/python", "-m", "ziglang", "cc", "-target", target, "-w"]
+    zig = [ROOT / ".venv/wasm/ziglang/zig", "cc", "-target", target, "-w"]
     run(*zig, "-Iinclude", folder / "program.c", library, "-o", folder / "there.exe", **cache)
     return folder / "there.exe"
 
