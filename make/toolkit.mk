@@ -32,8 +32,8 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(COMPILER)
 
 ##@ Building
 .PHONY: setup
-setup: $(COMPILER) $(WHEEL)
-setup: $(READY) $(MUTATORS) $(ZIG)/wasm.installed  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
+setup: $(COMPILER) $(WHEEL) $(MUTATORS) $(ZIG)/wasm.installed
+setup: $(READY)  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
 
 # One make installs at a time; another one waits, and finds the group installed.
 define group  # $(1) NAME.installed, $(2) what it is, $(3) environment, $(4) folder if not its own, $(5) last command
