@@ -98,7 +98,7 @@ def message(folder: Path) -> str:
 
 def generate(page: str, folder: Path) -> str:
     """The page with its generated parts as the emulator has them now."""
-    page = fill(page, "tried", tried.table())
+    page = fill(page, "tried", tried.summary())
     page = fill(page, "outputs", comparison())
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 
@@ -108,6 +108,7 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     "ncu": ncu.table,
     "ncu-hopper": ncu.hopper_table,
     "speed": lambda _: speed.recorded_table(),
+    "tried": lambda _: tried.table(),
     "tried-hopper": lambda _: tried.hopper_table(),
 }
 

@@ -9,6 +9,8 @@ hopper_runs.csv has, by hand too, each kernel for sm_90a that ran, and its large
 from __future__ import annotations
 
 import csv
+import re
+import textwrap
 from pathlib import Path
 
 RECORDS = Path(__file__).resolve().parent / "records"
@@ -35,6 +37,21 @@ def table() -> str:
     whole = tried["all"]
     lines.append(f"| {' | '.join(['all', whole['entries'], whole['accepted'], whole['refused'], *sums, ''])} |")
     return "\n".join(lines)
+
+
+def summary() -> str:
+    """The sums of the table, and its projects, in three sentences."""
+    runs, whole = rows("corpus_runs.csv"), rows("corpus.csv")["all"]
+    launched, right, findings = (
+        sum(int(run[name]) for run in runs.values()) for name in ("launched", "right", "findings")
+    )
+    projects = [re.split(r"[ ,:]", run["project"])[0] for run in runs.values()]
+    text = (
+        f"{int(whole['entries']):,} entries of {', '.join(projects[:-1])} and {projects[-1]}: "
+        f"{int(whole['accepted']):,} are accepted (refused: {whole['refused']}). "
+        f"{launched} ran with real inputs: {right} gave the right result, and {findings} had findings."
+    )
+    return textwrap.fill(text, 120)
 
 
 HOPPER = "| project | kernel | problem | what it uses | largest error | of | findings |"
