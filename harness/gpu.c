@@ -603,6 +603,17 @@ static double time_between(const struct stamps *stamps, uint64_t epoch) {
     return count ? median(times, count) : 0;
 }
 
+/* A flush does not reach lines of the L2 that a launch or its library made persisting, nor the part that is set aside
+ * for them: no line persists any longer, and no part is set aside. A GPU that cannot do so has none. */
+static enum status end_persistence(const struct gpu *gpu, struct failure *failure) {
+    const struct cuda_driver *cuda = &gpu->cuda;
+    const CUresult limited = cuda->cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0);
+    if (limited != CUDA_ERROR_UNSUPPORTED_LIMIT) CHECK(limited, "cuCtxSetLimit of lines that persist in the L2");
+    const CUresult reset = cuda->cuCtxResetPersistingL2Cache();
+    if (reset != CUDA_ERROR_NOT_SUPPORTED) CHECK(reset, "cuCtxResetPersistingL2Cache");
+    return STATUS_OK;
+}
+
 /* Queue everything while the stream is held, so that the launch, its events and its stamps follow each other without
  * waiting for the host; then let it run. */
 static enum status gpu_sample(struct backend *backend, bool cold, struct sample *sample, struct failure *failure) {
@@ -610,8 +621,8 @@ static enum status gpu_sample(struct backend *backend, bool cold, struct sample 
     const struct cuda_driver *cuda = &gpu->cuda;
     float milliseconds;
     gpu->epoch++;
-    enum status status = enqueue_hold(gpu, failure);
-    if (status) return status;
+    enum status status = end_persistence(gpu, failure);
+    if (status || (status = enqueue_hold(gpu, failure))) return status;
     if (cold)
         CHECK(cuda->cuMemsetD8Async(gpu->flush, (unsigned char)gpu->epoch, (size_t)gpu->flush_bytes, gpu->stream),
               "cuMemsetD8Async of the buffer that flushes the L2");

@@ -30,7 +30,9 @@ enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NO_DEVICE = 100,
+    CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
     CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
 
     CU_DEVICE_ATTRIBUTE_CLOCK_RATE = 13, /* kHz, the peak */
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
@@ -38,6 +40,8 @@ enum {
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
     CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+
+    CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6,
 
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
 
@@ -88,6 +92,8 @@ struct cuda_driver {
     CUresult (*cuCtxPopCurrent_v2)(CUcontext *context);
     CUresult (*cuCtxGetDevice)(CUdevice *device);
     CUresult (*cuCtxGetId)(CUcontext context, uint64_t *id);
+    CUresult (*cuCtxSetLimit)(int limit, size_t value);
+    CUresult (*cuCtxResetPersistingL2Cache)(void); /* of all lines of the L2 */
     CUresult (*cuModuleLoadData)(CUmodule *module, const void *image);
     CUresult (*cuModuleUnload)(CUmodule module);
     CUresult (*cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name);

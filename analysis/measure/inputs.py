@@ -13,9 +13,12 @@ LOW = 0xFFFFFFFF
 Words = tuple[Any, Any, Any, Any]
 
 
-def philox(block: Any, tensor: int, seed: int) -> Words:
-    """Four random 32-bit words for each number in `block` (int64): Philox 4×32 with 10 rounds (Salmon et al., 2011)."""
-    c0, c1, c2, c3 = block & LOW, (block >> 32) & LOW, block * 0 + tensor, block * 0
+def philox(block: Any, tensor: int, seed: int, last: int = 0) -> Words:
+    """Four random 32-bit words for each number in `block` (int64): Philox 4×32 with 10 rounds (Salmon et al., 2011).
+
+    `last` is the fourth word of the counter, 1 where rows are chosen.
+    """
+    c0, c1, c2, c3 = block & LOW, (block >> 32) & LOW, block * 0 + tensor, block * 0 + last
     k0, k1 = seed & LOW, seed >> 32 & LOW
     for _ in range(10):
         a, b = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # wrap around; the high half is taken from the bits

@@ -7,8 +7,9 @@ Its first line says what is here. A request is {"peer", "problem", "seed", "timi
 a record (records.py) or {"error": sentence}. Inputs are the executables' own, value for value (inputs.py); each library
 reads them in place, as strided views.
 
-Each sample: overwrite a buffer larger than L2, record an event, run the peer, record an event. The overwrite also keeps
-the GPU busy while the launch is queued, so the time between the events holds no time of the host.
+Each sample: let no line of the L2 persist, overwrite a buffer larger than it, record an event, run the peer, record an
+event. The overwrite also keeps the GPU busy while the launch is queued, so the time between the events holds no time of
+the host.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from analysis.measure.records import Problem
 SDPA = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 FLUSH_BYTES = 256 << 20
 CHUNK = 1 << 24  # elements drawn at once; a multiple of 4
+LIMIT_OF_PERSISTING, UNSUPPORTED = 6, (215, 801)  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE; what a GPU without it answers
 UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 
 
@@ -38,6 +40,11 @@ def driver_version() -> str:
         if library.nvmlInit_v2() == 0 and library.nvmlSystemGetDriverVersion(text, 96) == 0:
             return text.value.decode()
     return ""
+
+
+def open_driver() -> Any:
+    """The driver that PyTorch has opened, too."""
+    return ctypes.CDLL("libcuda.so.1")
 
 
 class Bursts:
@@ -77,6 +84,7 @@ class Worker:
             raise RuntimeError("PyTorch finds no GPU")
         self.properties = self.torch.cuda.get_device_properties(0)
         self.driver = driver_version()
+        self.cuda = open_driver()
         l2 = int(getattr(self.properties, "L2_cache_size", 0))
         self.flush = self.torch.empty(max(FLUSH_BYTES, 2 * l2), dtype=self.torch.uint8, device="cuda")
         self.key: tuple[Any, ...] = ()
@@ -162,6 +170,16 @@ class Worker:
             "derived": {"tflops": Problem(**problem).flop() / timing["median"] / 1e3},
         }
 
+    def end_persistence(self) -> None:
+        """Let no line persist in the L2, whoever asked for it, and set no part of it aside: a flush reaches neither."""
+        for name, arguments in (
+            ("cuCtxSetLimit", (LIMIT_OF_PERSISTING, ctypes.c_size_t(0))),
+            ("cuCtxResetPersistingL2Cache", ()),
+        ):
+            status = getattr(self.cuda, name)(*arguments)
+            if status and status not in UNSUPPORTED:
+                raise RuntimeError(f"{name} fails with status {status}")
+
     def time(self, launch: Callable[[], Any], rule: dict[str, Any]) -> dict[str, Any]:
         """Samples until the median is known well enough, with the stopping rule of the executables."""
         torch = self.torch
@@ -172,6 +190,7 @@ class Worker:
         reason, look = "", 0.0
         while not reason:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self.end_persistence()
             self.flush.zero_()
             start.record()
             launch()

@@ -34,6 +34,10 @@
  *     coarse         P has three bits of mantissa, as in e4m3
  *     aliased        O is written over Q
  *     clobbers       Q is overwritten with O behind the launch
+ *     stale          memory holds a right output from before, and a launch writes only if nobody has filled O since
+ *     rows=LIST      all other rows of O are zeros; row 0 is the first of the first head, and seq that of the next head
+ *     persists       the tensors are made lines that persist in the L2, in a part that is set aside for them
+ *     no_persisting  the GPU has no such lines
  *     times=LIST     ms of flash_forward (default 20); a fifth less where the L2 holds its tensors
  *     tires          flash_forward takes a quarter longer when 60 ms have passed since the GPU last rested for half a
  * second clocks=LIST    MHz of the SMs (default 1500)       uneven=P   each SM is slower than the one before by P
@@ -98,11 +102,13 @@ struct CUevent_st {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t used_bytes;
 static double now_ns = 1000, now_cycles = 1000;
-#define MOST_WORK 2e10 /* that one flash_forward computes, in multiplications */
-static int launches;   /* of flash_forward, that have run */
-static int faulted;    /* every later call fails too */
-static int uploads;    /* copies to the device so far */
-static int cached;     /* the tensors are in the L2 */
+#define MOST_WORK 2e10            /* that one flash_forward computes, in multiplications */
+static int launches;              /* of flash_forward, that have run */
+static int faulted;               /* every later call fails too */
+static int uploads;               /* copies to the device so far */
+static int cached;                /* the tensors are in the L2 */
+static int persisting, set_aside; /* they persist, and they have a part of the L2 */
+static const void *last_filled;   /* what the last memset wrote */
 struct operation;
 static struct operation *escaped; /* a launch that has ended and not yet computed anything */
 static double escaped_until_ns;
@@ -334,6 +340,20 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 CUresult cuCtxGetId(CUcontext context, uint64_t *id) {
     TRY(cuCtxGetId);
     return *id = context->id, 0;
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+    TRY(cuCtxSetLimit);
+    if (mode("no_persisting")) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (limit != CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return 1; /* CUDA_ERROR_INVALID_VALUE */
+    if (mode("log")) fprintf(stderr, "set_aside %zu\n", value);
+    return set_aside = value > 0, 0;
+}
+CUresult cuCtxResetPersistingL2Cache(void) {
+    TRY(cuCtxResetPersistingL2Cache);
+    if (mode("no_persisting")) return CUDA_ERROR_NOT_SUPPORTED;
+    if (mode("log")) fprintf(stderr, "reset_persisting\n");
+    return persisting = 0;
 }
 
 /* ---- captures ---- */
@@ -658,6 +678,20 @@ static void spoil(uint16_t *element, double error, enum dtype dtype) {
     *element = half_from_float((float)(half_to_float(*element, dtype) + error), dtype);
 }
 
+/* Zeros in all rows but those of FAKE_CUDA's rows=LIST, of one sample. */
+static void leave_rows_out(const forward_args *args, unsigned heads) {
+    const char *const text = getenv("FAKE_CUDA"), *const list = text ? strstr(text, "rows=") : NULL;
+    for (int i = 0; list && i < (int)heads * args->seq; i++) {
+        char *end = (char *)(uintptr_t)list + strlen("rows=") - 1;
+        bool kept = false;
+        do kept |= strtol(end + 1, &end, 10) == i;
+        while (*end == ':');
+        uint16_t *const row =
+            (uint16_t *)args->O + i / args->seq * args->head_stride + i % args->seq * args->seq_stride;
+        if (!kept) memset(row, 0, 128 * sizeof *row);
+    }
+}
+
 /* The same launch again writes the same bits: they are computed once for each grid and each upload. */
 static void forward_again(const forward_args *args, enum dtype dtype, int B_r, const unsigned *grid) {
     static unsigned done_grid[3];
@@ -675,6 +709,7 @@ static void forward_again(const forward_args *args, enum dtype dtype, int B_r, c
     } else {
         memcpy(args->O, bits, 2 * elements);
     }
+    leave_rows_out(args, grid[1]);
     if (mode("off") || (mode("early") && launches == 1)) spoil((uint16_t *)args->O + 5, 0.01, dtype);
     for (size_t i = 0; i < elements && mode("decay") && launches > 2; i++) spoil((uint16_t *)args->O + i, 1, dtype);
 }
@@ -865,6 +900,7 @@ static void flash_forward(const struct operation *op) {
     const bool escapes = mode("escapes") || mode("lazy") || (mode("escapes_later") && launches > 0);
     pass_time(!escapes ? ns : mode("lazy") ? 0 : 1e3);
     cached = 1;
+    if (mode("persists")) persisting = set_aside = 1;
     launches++;
     faulted = mode("fault");
     if (escapes) {
@@ -879,6 +915,7 @@ static void flash_forward(const struct operation *op) {
 
 static void compute(const struct operation *op) {
     if (mode("idle") || (mode("late") && launches > 1)) return;
+    if (mode("stale") && op->parameters.forward.O == last_filled) return;
     if (is_general(op->function)) {
         serving_args args = op->general;
         if (mode("lse_late") && launches > 1) args.attention.LSE = NULL;
@@ -919,9 +956,9 @@ static void run_operation(const struct operation *op) {
     finish_escaped(false);
     if (op->kind == MEMSET) {
         if (mode("log")) fprintf(stderr, "memset %zu of 0x%02x\n", op->bytes, op->value & 0xffu);
-        memset((void *)(uintptr_t)op->address, op->value, op->bytes);
+        last_filled = memset((void *)(uintptr_t)op->address, op->value, op->bytes);
         pass_time((double)op->bytes / 16);
-        if (op->bytes >= 2 * (size_t)setting("l2=", 1 << 20)) cached = 0;
+        if (op->bytes >= 2 * (size_t)setting("l2=", 1 << 20) && !persisting && !set_aside) cached = 0;
     } else if (op->kind == RECORD) {
         if (mode("log")) fprintf(stderr, "record\n");
         *op->event = (struct CUevent_st){(uint64_t)now_ns, 0};

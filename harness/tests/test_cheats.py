@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
-from made_up_gpu import NEEDS_V01, on_fake, records
+from made_up_gpu import NEEDS_V01, on_fake, records, timing
+
+from analysis.measure.inputs import philox
 
 pytestmark = NEEDS_V01
 HONEST, WRONG, IMPOSSIBLE = 0, 1, 3
@@ -26,6 +29,7 @@ def test_an_honest_kernel_passes(driver: str) -> None:
     ("cheat", "when"),
     [
         ("idle", "pass"),  # no work at all
+        ("stale", "pass"),  # ... and a right output lies in the memory already
         ("part", "pass"),  # half of the CTAs is left out
         ("coarse", "pass"),  # P in fewer bits than the type has
         ("aliased", "pass"),  # the output lies over an input
@@ -79,3 +83,26 @@ def test_a_shortcut_for_known_data_is_seen(driver: str) -> None:
     again = on_fake(driver, "", "--runs", "1", "--config", "all", "--check", "all", "--json", "-")
     checks = [json.loads(line)["check"] for line in again.stdout.splitlines()]
     assert [(check["pass"], check["pass_after"]) for check in checks] == [(True, True)] * 2
+
+
+def rows_of_the_first_check(wanted: int, total: int, seed: int = 1) -> list[int]:
+    """Those that harness/verify.c compares: of as many even pieces of all rows, one each."""
+    size = total // wanted
+    high, low, *_ = philox(np.arange(wanted), 0xC0FFEE, seed, last=1)
+    words = [int(a) << 32 | int(b) for a, b in zip(high, low, strict=True)]
+    return [i * size + (word >> 1) % size for i, word in enumerate(words)]
+
+
+def test_rows_that_are_right_because_they_are_compared(driver: str) -> None:
+    """The second check takes others, by a seed that nobody knows."""
+    known = ":".join(map(str, rows_of_the_first_check(8, 2 * 128)))
+    done = on_fake(driver, f"rows={known}", "--runs", "3", "--check", "8", "--json", "-")
+    (record,) = records(done)
+    assert done.returncode == WRONG and (record["check"]["pass"], record["check"]["pass_after"]) == (True, False)
+
+
+def test_what_persists_in_the_l2_is_flushed_all_the_same(driver: str) -> None:
+    """A launch that keeps its tensors in a part of the L2 takes as long as one that does not: each sample ends that."""
+    assert timing(driver, "", *SHORT, "--hot")["samples_ns"] == [16e6] * 3
+    for how in ("", "persists", "persists,no_persisting"):
+        assert timing(driver, how, *SHORT, "--cold")["samples_ns"] == ([16e6] * 3 if "no" in how else [20e6] * 3)

@@ -677,6 +677,8 @@ def test_all_that_the_driver_gave_is_given_back(driver: str, arguments: tuple[st
         ("cuMemsetD8Async", 0, "cuMemsetD8Async"),
         *(("cuMemsetD8Async", i, "cuMemsetD8Async of the output") for i in (1, 2)),
         *(("cuMemsetD8Async", i, "cuMemsetD8Async of the buffer that flushes the L2") for i in (3, 4)),
+        *(("cuCtxSetLimit", i, "cuCtxSetLimit of lines that persist in the L2") for i in range(3)),
+        *(("cuCtxResetPersistingL2Cache", i, "cuCtxResetPersistingL2Cache") for i in range(3)),
         ("cuStreamCreate", 0, "cuStreamCreate"),
         ("cuStreamSynchronize", 0, "the first launch of the helper kernels"),
         ("cuStreamSynchronize", 1, "filling the output with NaN"),

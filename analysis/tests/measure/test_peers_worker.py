@@ -26,6 +26,20 @@ def request(peer: str = "fa2", problem: dict[str, Any] = PROBLEM, **changed: Any
     return {"peer": peer, "problem": problem, "seed": 3, "timing": RULE, "check_rows": 40, "energy": False} | changed
 
 
+def driver_of(log: list[str], limited: int, reset: int) -> Any:
+    """A driver that writes down its calls, and answers with these statuses."""
+
+    def limit(which: int, size: Any) -> int:
+        log.append(f"limit {which} of {size.value}")
+        return limited
+
+    def forget() -> int:
+        log.append("reset")
+        return reset
+
+    return SimpleNamespace(cuCtxSetLimit=limit, cuCtxResetPersistingL2Cache=forget)
+
+
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> NumpyTorch:
     made = NumpyTorch()
@@ -33,6 +47,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> NumpyTorch:
     monkeypatch.setitem(sys.modules, "torch.nn.attention", made.attention_module)
     monkeypatch.setattr(peers_worker, "FLUSH_BYTES", 1 << 10)
     monkeypatch.setattr(peers_worker, "CHUNK", 1 << 8)
+    monkeypatch.setattr(peers_worker, "open_driver", lambda: driver_of([], 0, 0))
     return made
 
 
@@ -145,6 +160,29 @@ def test_warm_up_launches_are_not_samples(worker: peers_worker.Worker) -> None:
     worker.measure(request(check_rows=0))
     assert worker.torch.launches == 1 + 2 + 5
     assert worker.measure(request(check_rows=0))["check"] is None
+
+
+@pytest.mark.parametrize("statuses", [(0, 0), (215, 801)])
+def test_nothing_persists_in_the_l2_when_it_is_flushed(worker: peers_worker.Worker, statuses: tuple[int, int]) -> None:
+    """Not what this subject left, nor the one before it; a GPU that has no such lines may say so."""
+    log: list[str] = []
+    worker.cuda = driver_of(log, *statuses)
+    worker.flush = SimpleNamespace(zero_=lambda: log.append("flush"))
+
+    def launch() -> None:
+        log.append("launch")
+        Tensor.clock += 1
+
+    worker.time(launch, RULE)
+    assert log == ["launch"] * 2 + ["limit 6 of 0", "reset", "flush", "launch"] * 5
+
+
+@pytest.mark.parametrize(("statuses", "call"), [((1, 0), "cuCtxSetLimit"), ((0, 1), "cuCtxResetPersistingL2Cache")])
+def test_a_driver_that_lets_lines_persist_is_an_error(
+    worker: peers_worker.Worker, statuses: tuple[int, int], call: str
+) -> None:
+    worker.cuda = driver_of([], *statuses)
+    assert peers_worker.answer(worker, request()) == {"error": f"{call} fails with status 1"}
 
 
 def test_quartiles_and_least(worker: peers_worker.Worker) -> None:
