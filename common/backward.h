@@ -121,13 +121,19 @@ FL_CONFIG_FN int64_t backward_KV_blocks(const backward_shape *config, const atte
     return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
 }
 
-/* CTAs have a KV block each, and without dQ_sums also the Q block of the same number. With any_rows they draw KV
- * blocks: there are as many as multiprocessors. */
+/* With any_rows: whether CTAs draw KV blocks. CTAs of in_order wait for those that have drawn before, and with d_head
+ * 256 K and V of the next block are copied beside the last product. */
+FL_CONFIG_FN int backward_draws(const backward_shape *config) {
+    return config->in_order || config->d_head == 256;
+}
+
+/* CTAs have a KV block each, and without dQ_sums also the Q block of the same number. With any_rows the first dimension
+ * has those of all heads; where CTAs draw, there are as many as multiprocessors. */
 FL_CONFIG_FN int64_t backward_grid_x(const backward_shape *config, const attention_args *args,
                                      int64_t multiprocessors) {
     const int64_t blocks = backward_KV_blocks(config, args), all = blocks * args->KV_heads * args->batch;
     const int64_t drawing = all < multiprocessors ? all : multiprocessors;
-    return config->any_rows ? drawing : blocks;
+    return !config->any_rows ? blocks : backward_draws(config) ? drawing : all;
 }
 
 FL_CONFIG_FN int64_t backward_grid_y(const backward_shape *config, const attention_args *args) {

@@ -1,7 +1,7 @@
 /* attention/backward - the gradients of attention on Hopper
  *
- * config    (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_3+tensor+causal+grouped+any_length
- * others    (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_3+tensor+causal+grouped+any_length;
+ * config    (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
+ * others    (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length;
  *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
  * ordered   (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
  *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
@@ -15,17 +15,18 @@
 /* Three kernels make a pass: row_sums computes what each query row has of the forward pass, flash_backward the
  * gradients by K and V and the sums of dQ, and round_dQ rounds these.
  *
- * A tile is a KV block of a KV head: 128 keys, with d_head 256 64. CTAs draw tiles from a counter, which is behind what
- * a CTA waits for: whoever has a smaller number has drawn it. dK and dV are sums over the queries of all heads that
- * share the keys: the CTA goes through the Q blocks of one head after the other, from the first that sees one of the
+ * A tile is a KV block of a KV head: 128 keys, with d_head 256 64. dK and dV are sums over the queries of all heads
+ * that share the keys: a CTA goes through the Q blocks of one head after the other, from the first that sees one of the
  * keys, and adds to each head's dQ. CTAs of a head begin at blocks of their own where there is no mask.
  *
- *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q, of 64 keys each; dSᵀ goes to shared memory,
- *                        where dK reads it too. Exponentials run beside dV, dS beside dK of the block before
+ *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q, of 64 keys each; dSᵀ goes to shared memory.
+ *                        dS is computed beside dV
  *     warpgroup 0        dQ = dS K, 64 columns at a time, added to the sums; its first thread starts all copies
  *
- * With d_head 256 warpgroups 1 and 2 have the same keys, half of the queries of S and dP, half of the columns of dK,
- * dV.
+ * A CTA has one tile. With in_order or d_head 256 CTAs draw tiles from a counter, which is behind what a CTA waits for:
+ * whoever has a smaller number has drawn it. With in_order exponentials run beside dV, and dS beside dK of the block
+ * before, which reads dS from shared memory. With d_head 256 warpgroups 1 and 2 have the same keys, half of the queries
+ * of S and dP, half of the columns of dK, dV.
  *
  * Who waits for whom, at mbarriers, each of a stage of the ring:
  *
@@ -34,7 +35,7 @@
  *     dS_full    the 8 warps have stored dS                                   warpgroup 0 waits
  *     dS_empty   warpgroup 0 has multiplied it                                8 warps wait
  *
- * and KV_full and KV_empty of a tile's K and V, which the last product of each side frees.
+ * KV_full of a tile's K and V; where CTAs draw, KV_empty, for which the last product of each side arrives.
  *
  * With in_order each Q block has a turn, the number of the KV block whose CTA may add to it: the sums get the same bits
  * in every run. The first stores its part, so that nothing sets the sums to 0; the last adds its own to them and rounds
@@ -46,8 +47,8 @@
  *
  * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh).
- * Accumulators and what wgmma reads of them must fit 192 registers at any time: P is kept in 16 bits alone, and dS not
- * at all. */
+ * Accumulators and what wgmma reads of them must fit 192 registers at any time: P is kept in 16 bits alone, where dS is
+ * computed beside dV twice: wgmma reads one of them while the other becomes dS. */
 
 /* Refuse what this kernel can't run, and every flag that it would not act on. */
 template <backward_config cfg>
@@ -57,13 +58,17 @@ __device__ constexpr void check_config() {
     static_assert(cfg.B_r == 64 && cfg.B_c == (cfg.d_head == 256 ? 64 : 128) && cfg.n_warps == 12,
                   "B_r, B_c and n_warps must be 64, 128, with d_head 256 64, and 12: two warpgroups for dK and dV");
     static_assert(cfg.dQ_sums, "dQ_sums must be on: every CTA adds its part of dQ");
-    static_assert(cfg.stages == (cfg.d_head == 256 ? 2 : 3),
-                  "stages must be 3, with d_head 256 2: what shared memory has room for");
+    static_assert(cfg.stages == (cfg.d_head < 256 && cfg.in_order ? 3 : 2),
+                  "stages must be 2, with in_order 3 where shared memory has room, with d_head 64 and 128");
     static_assert(cfg.tensor_copies, "tensor_copies must be on: the copy engine copies blocks");
     static_assert(cfg.causal, "causal must be on: a launch decides whether there is a mask");
     static_assert(cfg.grouped_heads, "grouped_heads must be on: a CTA goes through all heads of a KV head");
     static_assert(cfg.any_rows, "any_rows must be on: blocks may have fewer rows");
 }
+
+/* Whether CTAs draw tiles; else each has one. */
+template <backward_config cfg>
+constexpr bool draws = backward_draws(&cfg);
 
 enum { WARPGROUP = 128, KEY_WARPS = 8, TILE_ROW = 128 /* bytes */, SPAN = 64 /* elements of a row of a tile */ };
 
@@ -282,7 +287,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.KV_full, 1);
-        mbarrier_init(at.KV_empty, KEY_WARPS);
+        if (draws<cfg>) mbarrier_init(at.KV_empty, KEY_WARPS);
         for (int stage = 0; stage < cfg.stages; stage++) {
             mbarrier_init(at.full + 8 * stage, 1);
             mbarrier_init(at.empty + 8 * stage, KEY_WARPS);
@@ -906,7 +911,151 @@ __device__ __forceinline__ void multiply_columns(const backward_args &args, cons
     }
 }
 
-/* ---- the kernel: grid (CTAs that draw tiles), 32 * n_warps threads ---- */
+/* ---- one tile a CTA: heads of 64 and 128, in any order ---- */
+
+/* The KV block of the CTA, and the steps to go: the Q blocks of one head behind those of the other. */
+template <backward_config cfg>
+struct own_work {
+    int KV_block, KV_head, sample, heads, first_block, blocks, start;
+
+    __device__ __forceinline__ own_work(const backward_args &args) : heads(args.heads / args.KV_heads) {
+        const unsigned KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
+        KV_block = blockIdx.x % KV_blocks;
+        KV_head = blockIdx.x / KV_blocks % (unsigned)args.KV_heads;
+        sample = blockIdx.x / KV_blocks / (unsigned)args.KV_heads;
+        first_block = first_seeing<cfg>(args, KV_block);
+        blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first_block;
+        start = args.causal ? 0 : (unsigned)KV_block * blocks / KV_blocks;
+    }
+    __device__ __forceinline__ int steps() const { return heads * blocks; }
+    __device__ __forceinline__ int head(int step) const { return KV_head * heads + step / blocks; }
+    __device__ __forceinline__ int block(int step) const {
+        const int from_first = step % blocks + start;
+        return first_block + (from_first < blocks ? from_first : from_first - blocks);
+    }
+};
+
+/* The Q block of a step and the statistics of its queries, once the block that had the stage before is read. */
+template <backward_config cfg>
+__device__ __forceinline__ void copy_step(const backward_args &args, const tensor_maps &maps, const places<cfg> &at,
+                                          const own_work<cfg> &all, int step) {
+    using of = places<cfg>;
+    const int stage = step % cfg.stages, row = all.block(step) * cfg.B_r, head = all.head(step);
+    const float *const kept =
+        args.delta + (first_block_of<cfg>(args, all.sample, head) + all.block(step)) * 2 * cfg.B_r;
+    const uint32_t full = at.full + 8 * stage;
+    wait_for_phase(at.empty + 8 * stage, step / cfg.stages - 1);
+    mbarrier_arrive_expect_tx(full, 2 * (of::Q_bytes + of::row_bytes));
+    copy_tensor_to_smem(at.Q + stage * of::Q_bytes, maps.Q, full, row, head, all.sample);
+    copy_bytes_to_smem(at.lse + stage * 2 * of::row_bytes, kept, 2 * of::row_bytes, full);
+    copy_tensor_to_smem(at.dO + stage * of::Q_bytes, maps.O, full, row, head, all.sample);
+}
+
+/* K and V, and the Q block of the first step. */
+template <backward_config cfg>
+__device__ __forceinline__ void copy_first(const backward_args &args, const tensor_maps &maps, const places<cfg> &at,
+                                           const own_work<cfg> &all) {
+    mbarrier_arrive_expect_tx(at.KV_full, 2 * places<cfg>::KV_bytes);
+    copy_tensor_to_smem(at.K, maps.K, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
+    copy_tensor_to_smem(at.V, maps.V, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
+    copy_step<cfg>(args, maps, at, all, 0);
+}
+
+/* Warpgroup 0: copies one block ahead, dQ of the block at hand. */
+template <backward_config cfg>
+__device__ __forceinline__ void multiply_dQ_of_tile(const backward_args &args, const tensor_maps &maps,
+                                                    const places<cfg> &at) {
+    constexpr int spans = cfg.d_head / SPAN;
+    const own_work<cfg> all(args);
+    const bool copies = threadIdx.x == 0;
+    if (copies) copy_first<cfg>(args, maps, at, all);
+    __syncwarp();
+    wait_for_phase(at.KV_full, 0);
+    for (int step = 0; step < all.steps(); step++) {
+        const int stage = step % cfg.stages;
+        if (copies && step + 1 < all.steps()) copy_step<cfg>(args, maps, at, all, step + 1);
+        __syncwarp();
+        wait_for_phase(at.dS_full + 8 * stage, step / cfg.stages);
+        const int64_t block = first_block_of<cfg>(args, all.sample, all.head(step)) + all.block(step);
+#pragma unroll 1
+        for (int span = 0; span < spans; span++) {
+            tiles<8> dQ;
+            wgmma_fence();
+            start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
+            wgmma_wait_group<0>(dQ);
+            if (span == spans - 1) arrive_as_warp(at.dS_empty + 8 * stage);
+            add_dQ(args.sums + (block * spans + span) * (cfg.B_r * SPAN), dQ);
+        }
+    }
+}
+
+/* Warpgroups 1 and 2: dK and dV of 64 keys. */
+template <backward_config cfg>
+struct own_keys {
+    using of = places<cfg>;
+    const backward_args &args;
+    const places<cfg> &at;
+    const uint32_t own; /* the warpgroup's keys within a tile */
+    key_sums<cfg> &dK, &dV;
+
+    /* P of a block, rounded. `last`: the last key that its first query sees, from the CTA's first. */
+    __device__ __forceinline__ void compute_P(fragments<4> &rounded, uint32_t Q, uint32_t lse, int last) const {
+        tiles<8> P;
+        wgmma_fence();
+        start_scores<cfg>(P, at.K + own, Q);
+        wgmma_wait_group<0>(P);
+        take_exponentials(P, args.softmax_scale * 1.44269504f, lse);
+        if (last < cfg.B_c - 1) mask(P, last, args.causal);
+        round_scores<cfg>(rounded, P);
+    }
+
+    /* dV beside dS, then dK. */
+    __device__ __forceinline__ void step(int stage, int phase, int last) const {
+        const uint32_t Q = at.Q + stage * of::Q_bytes, dO = at.dO + stage * of::Q_bytes;
+        const uint32_t lse = at.lse + stage * 2 * of::row_bytes, delta = lse + of::row_bytes;
+        fragments<4> of_P, of_dS;
+        wait_for_phase(at.full + 8 * stage, phase);
+        compute_P(of_P, Q, lse, last);
+        tiles<8> dS;
+        wgmma_fence();
+        start_scores<cfg>(dS, at.V + own, dO);
+        copy_registers(of_dS, of_P);
+        start_sums<cfg>(dV, of_P, dO);
+        wgmma_wait_group<1>(dS);
+        differentiate<cfg>(dS, of_dS, delta);
+        round_scores<cfg>(of_dS, dS);
+        wait_for_phase(at.dS_empty + 8 * stage, phase - 1);
+        store_dS(at.dS + stage * of::dS_bytes, of_dS);
+        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        arrive_as_warp(at.dS_full + 8 * stage);
+        wgmma_fence();
+        start_sums<cfg>(dK, of_dS, Q);
+        wgmma_wait_group<0>(dK);
+        wgmma_wait_group<0>(dV);
+        arrive_as_warp(at.empty + 8 * stage);
+    }
+};
+
+template <backward_config cfg>
+__device__ __forceinline__ void multiply_keys_of_tile(const backward_args &args, const places<cfg> &at) {
+    const own_work<cfg> all(args);
+    key_sums<cfg> dK = {}, dV = {};
+    const uint32_t first = (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW;
+    const own_keys<cfg> own{args, at, first, dK, dV};
+    const int last_key = args.seq_k - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
+    const int first_last = args.causal ? last_key - (args.seq_q - 1) + all.first_block * cfg.B_r : last_key;
+    wait_for_phase(at.KV_full, 0);
+#pragma unroll 1
+    for (int step = 0, block = 0; step < all.steps(); step++) {
+        own.step(step % cfg.stages, step / cfg.stages, args.causal ? first_last + block * cfg.B_r : last_key);
+        block = block + 1 < all.blocks ? block + 1 : 0;
+    }
+    const work of = {all.KV_block, all.KV_head, all.sample};
+    store_rows<cfg>(args.dK, args.K_strides, args.seq_k, of, dK, args.softmax_scale);
+    store_rows<cfg>(args.dV, args.V_strides, args.seq_k, of, dV, 1);
+}
+
+/* ---- the kernel: grid (CTAs with a tile each, or that draw tiles), 32 * n_warps threads ---- */
 
 template <backward_config cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps, 1)
@@ -916,14 +1065,19 @@ __global__ void __launch_bounds__(32 * cfg.n_warps, 1)
     const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     if (warp_uniform(threadIdx.x / WARPGROUP) == 0) {
-        setmaxnreg_dec<88>();
-        copy_and_multiply_dQ<cfg>(args, maps, at);
+        setmaxnreg_dec<draws<cfg> ? 88 : 72>();
+        if constexpr (draws<cfg>)
+            copy_and_multiply_dQ<cfg>(args, maps, at);
+        else
+            multiply_dQ_of_tile<cfg>(args, maps, at);
     } else {
-        setmaxnreg_inc<208>();
+        setmaxnreg_inc<draws<cfg> ? 208 : 216>();
         if constexpr (cfg.d_head == 256)
             multiply_columns<cfg>(args, at);
-        else
+        else if constexpr (cfg.in_order)
             multiply_keys<cfg>(args, at);
+        else
+            multiply_keys_of_tile<cfg>(args, at);
     }
 }
 
