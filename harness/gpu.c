@@ -351,19 +351,6 @@ static enum status set_peer(struct gpu *gpu, const struct peer *peer, struct fai
                  : STATUS_OK;
 }
 
-static enum status enqueue_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
-    const struct peer_launch launch = {.problem = &gpu->problem,
-                                       .Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q],
-                                       .K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K],
-                                       .V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V],
-                                       .O = (void *)(uintptr_t)gpu->tensors[TENSOR_O],
-                                       .scratch = (void *)(uintptr_t)gpu->scratch,
-                                       .lse = (float *)(uintptr_t)gpu->lse,
-                                       .sms = gpu->backend.device.sms,
-                                       .stream = gpu->stream};
-    return peer->enqueue(&launch, failure);
-}
-
 /* ---- one instance ---- */
 
 /* What CTAs share: counters, which a kernel leaves at zero, and behind them what it does not read before it writes. */
@@ -395,6 +382,21 @@ static union kernel_args arguments_of(const struct gpu *gpu) {
     }
     if (gpu->problem.e4m3) return (union kernel_args){.fp8 = e4m3_args(&gpu->problem, args)};
     return (union kernel_args){.serving = serving_args_of(&gpu->problem, args, gpu->serving)};
+}
+
+static enum status enqueue_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
+    const backward_args backward = arguments_of(gpu).backward;
+    const struct peer_launch launch = {.problem = &gpu->problem,
+                                       .Q = (const void *)(uintptr_t)gpu->tensors[TENSOR_Q],
+                                       .K = (const void *)(uintptr_t)gpu->tensors[TENSOR_K],
+                                       .V = (const void *)(uintptr_t)gpu->tensors[TENSOR_V],
+                                       .O = (void *)(uintptr_t)gpu->tensors[TENSOR_O],
+                                       .scratch = (void *)(uintptr_t)gpu->scratch,
+                                       .lse = (float *)(uintptr_t)gpu->lse,
+                                       .backward = gpu->problem.backward ? &backward : NULL,
+                                       .sms = gpu->backend.device.sms,
+                                       .stream = gpu->stream};
+    return peer->enqueue(&launch, failure);
 }
 
 /* The small kernels of a backward pass. */

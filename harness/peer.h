@@ -7,6 +7,7 @@
 #ifndef FL_PEER_H
 #define FL_PEER_H
 
+#include "common/backward.h"
 #include "harness/problem.h"
 #include "runtime/image.h"
 #include "runtime/status.h"
@@ -18,7 +19,8 @@ struct peer_launch {
     const struct problem *problem;
     const void *Q, *K, *V;
     void *O, *scratch;
-    float *lse; /* NULL: not wanted */
+    float *lse;                    /* NULL: not wanted */
+    const backward_args *backward; /* of a backward pass: all of its tensors; else NULL */
     int sms;
     void *stream; /* CUstream */
 };
@@ -26,6 +28,7 @@ struct peer_launch {
 struct peer {
     const char *library; /* name and version, for records */
     bool e4m3;           /* it takes Q, K and V of e4m3, and no others */
+    bool backward;       /* it computes gradients */
     int major, minor;    /* the one compute capability that its machine code is for */
     /* GPU memory that it needs beside the tensors. */
     int64_t (*scratch_bytes)(const struct problem *problem);

@@ -3,12 +3,17 @@
 #     FA3/hopper + harness/peers/fa3_kernel.cu ─ nvcc ─► build/peers/fa3/NAME.o, one for each word of FA3_KERNELS
 #     FA3/hopper + harness/peers/fa3_call.cu ─ nvcc ─► build/peers/fa3/fa3_call.o
 #     NAME.o + fa3_call.o + harness/peers/fa3.c + build/harness/*.o ─ cc ─► bin/peers/fa3
+#
+# and of its backward pass by the files fa3_backward* the peers fa3_backward and fa3_ordered, its deterministic kernel.
 
 # TYPE_dSIZE_MASK_xCLUSTER. Those with clusters of 1 are for lengths with an odd number of Q blocks; FlashAttention-3
 # has no clusters of 2 for d64 and for causal kernels. Each takes a core for a minute and 4 GB of memory. With
 # e4m3_d128_full_x1 e4m3_d128_causal_x1, and no others, the executable takes e4m3 and gives bf16.
 FA3_KERNELS ?= $(foreach form,d128_full_x2 d128_full_x1 d128_causal_x1 d64_full_x1 d64_causal_x1 d256_full_x2 \
 	d256_full_x1 d256_causal_x1,$(addsuffix _$(form),fp16 bf16))
+# TYPE_dSIZE_MASK_ORDER, of the backward pass: the sums in any order or in one.
+FA3_BACKWARD_KERNELS ?= $(foreach form,d128_full_any d128_causal_any d64_full_any d64_causal_any d128_full_ordered \
+	d128_causal_ordered,bf16_$(form))
 CUTLASS ?= $(FA3)/csrc/cutlass
 PEER_HEADERS := $(if $(CUDA),,$(VENV)/peers/peers.installed)
 CCCL = $(if $(CUDA),$(CUDA)/include/cccl,$(VENV)/peers/nvidia/cu13/include/cccl)
@@ -24,8 +29,8 @@ FA3_LIBRARY = FlashAttention-3 $(strip $(shell sed -n 's/^__version__ = "\(.*\)"
 	awk '/^\#define CUTLASS_(MAJOR|MINOR|PATCH)/ { v = v (v == "" ? "" : ".") $$3 } END { print v }' \
 		$(CUTLASS)/include/cutlass/version.h 2>/dev/null))
 
-.PHONY: peer-fa3
-ifneq ($(filter peer-fa3,$(MAKECMDGOALS)),)
+.PHONY: peer-fa3 peer-fa3-backward
+ifneq ($(filter peer-fa3 peer-fa3-backward,$(MAKECMDGOALS)),)
 $(if $(FA3),,$(error peer-fa3 needs FA3=, a checkout of flash-attention: make peer-fa3 FA3=../flash-attention))
 $(if $(wildcard $(FA3)/hopper/flash_fwd_launch_template.h),,$(error FA3=$(FA3) holds no \
 	hopper/flash_fwd_launch_template.h: it must be a checkout of flash-attention that has FlashAttention-3))
@@ -35,12 +40,13 @@ $(if $(wildcard $(CUTLASS)/include/cutlass/cutlass.h),,$(error CUTLASS=$(CUTLASS
 $(if $(wildcard $(if $(CUDA),$(CCCL)/cuda/std/utility,.)),,$(error CUDA=$(CUDA) holds no include/cccl: \
 	it must be a toolkit of CUDA 13 or later))
 $(eval $(call stamp,$(BUILD)/flags/fa3,$$(NVCC) $$(ALL_FA3FLAGS)))
-$(eval $(call stamp,$(BUILD)/flags/fa3.list,$$(FA3_KERNELS) $$(FA3_LIBRARY)))
+$(eval $(call stamp,$(BUILD)/flags/fa3.list,$$(FA3_KERNELS) $$(FA3_BACKWARD_KERNELS) $$(FA3_LIBRARY)))
 -include $(wildcard $(FA3_BUILD)/*.d)
 $(if $(filter e4m3_%,$(FA3_KERNELS)),$(if $(filter-out e4m3_%,$(FA3_KERNELS)),$(error FA3_KERNELS: kernels of e4m3 \
 	must not be beside others)))
 endif
 peer-fa3: bin/peers/fa3  ##+ FlashAttention-3 as bin/peers/fa3: FA3=its checkout [CUTLASS=] [FA3_KERNELS=]
+peer-fa3-backward: $(addprefix bin/peers/fa3_,backward ordered)  ##+ gradients: FA3= [CUTLASS=] [FA3_BACKWARD_KERNELS=]
 
 ELEMENT_fp16 := cutlass::half_t
 ELEMENT_bf16 := cutlass::bfloat16_t
@@ -92,5 +98,51 @@ bin/peers/fa3: $(FA3_BUILD)/fa3.o $(FA3_BUILD)/fa3_call.o $(FA3_BUILD)/about.o $
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(firstword $(wildcard \
 		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) \
 		-static-libgcc -l:libstdc++.a -lrt $(ALL_LDLIBS) $(linked)
+
+# ---- its backward pass ----
+
+ORDERED_any := false
+ORDERED_ordered := true
+define fa3_backward_kernel  # $(1) a word of FA3_BACKWARD_KERNELS
+$(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(filter 64 128 256,$(call \
+	size_of,$(1))),$(ORDERED_$(call word_of,$(1),4))),,$(error FA3_BACKWARD_KERNELS: '$(1)' is no kernel; expected \
+	words such as bf16_d128_full_any: fp16 or bf16, the head size, full or causal, any or ordered))
+$(FA3_BUILD)/$(1).o: harness/peers/fa3_backward_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+	@mkdir -p $$(@D)
+	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
+		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
+		-DFA3_IN_ORDER=$(ORDERED_$(call word_of,$(1),4)) -MD -MP -MF $$(@:.o=.d) -MT $$@ -c -o $$(part) $$<; $$(whole)
+endef
+$(foreach k,$(FA3_BACKWARD_KERNELS),$(eval $(call fa3_backward_kernel,$k)))
+
+fa3_backward_row = KERNEL(fa3_$(1), $(DTYPE_$(call word_of,$(1),1)), $(call size_of,$(1)), $(CAUSAL_$(call \
+	word_of,$(1),3)), $(ORDERED_$(call word_of,$(1),4)))
+$(FA3_BUILD)/backward/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
+	@mkdir -p $(@D)
+	@$(parts) { echo '#define FA3_LIBRARY "$(strip $(FA3_LIBRARY))"'; echo '#define FA3_KERNELS $(foreach \
+		k,$(FA3_BACKWARD_KERNELS),$(call fa3_backward_row,$k))'; } >$(part); $(whole)
+$(FA3_BUILD)/fa3_backward.o: harness/peers/fa3_backward.c $(FA3_BUILD)/backward/kernels.h $(BUILD)/flags/cc
+	$(call say,CC,$@)$(call compile,-I$(FA3_BUILD)/backward)
+$(FA3_BUILD)/fa3_backward_call.o: harness/peers/fa3_backward_call.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)$(parts) $(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $(part) $<; $(whole)
+define fa3_backward_peer  # $(1) its name
+$(FA3_BUILD)/$(1)/about.h: make/peers.mk
+	@mkdir -p $$(@D)
+	@$$(parts) for pair in VERSION=$(1) NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= \
+		SERVING= ARCH=sm_90a; do echo "#define FL_$$$${pair%%=*} \"$$$${pair#*=}\""; done >$$(part); \
+		echo '#define FL_PEER fl_$(1)' >>$$(part); $$(whole)
+$(FA3_BUILD)/$(1)/about.o: harness/about.c $(FA3_BUILD)/$(1)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h \
+		$(BUILD)/flags/cc
+	$$(call say,CC,$$@)$$(call compile,-I$(FA3_BUILD)/$(1) -I$(BUILD))
+bin/peers/$(1): $(FA3_BUILD)/fa3_backward.o $(FA3_BUILD)/fa3_backward_call.o $(FA3_BUILD)/$(1)/about.o \
+		$(FA3_BACKWARD_KERNELS:%=$(FA3_BUILD)/%.o) $(BUILD)/device/90a/code.o $(BUILD)/harness/main.o $(OBJECTS) \
+		$(BUILD)/flags/ld
+	@mkdir -p $$(@D)
+	$$(call say,LINK,$$@)$$(parts) $$(CC) $$(LDFLAGS) -o $$(part) $$(filter %.o,$$^) $$(firstword $$(wildcard \
+		$(TOOLKIT)/lib64/libcudart_static.a $(TOOLKIT)/lib/libcudart_static.a)) \
+		-static-libgcc -l:libstdc++.a -lrt $$(ALL_LDLIBS) $$(linked)
+endef
+$(foreach name,fa3_backward fa3_ordered,$(eval $(call fa3_backward_peer,$(name))))
 
 $(eval $(call group,$(VENV)/peers/peers.installed,headers of the CUDA C++ libraries,$(VENV),$(VENV)/peers))

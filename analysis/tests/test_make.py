@@ -295,6 +295,12 @@ def test_peer_fa3_says_what_a_checkout_lacks_and_compiles_what_is_listed(tree: P
     sizes = ["d128_full_x2", "d128_full_x1", "d128_causal_x1", "d64_full_x1", "d64_causal_x1"]
     sizes += ["d256_full_x2", "d256_full_x1", "d256_causal_x1"]
     assert every == [f"{dtype}_{size}" for size in sizes for dtype in ("fp16", "bf16")]
+    goal[0] = "peer-fa3-backward"
+    wrong = run_make(tree, *goal, "FA3_BACKWARD_KERNELS=bf16_d96_full_any")
+    assert wrong.returncode == 2 and "'bf16_d96_full_any' is no kernel" in wrong.stderr
+    said = make(tree, *goal, "FA3_BACKWARD_KERNELS=fp16_d64_causal_ordered")
+    assert "KERNEL(fa3_fp16_d64_causal_ordered, FP16, 64, true, true)" in said
+    assert said.count("fa3_backward_kernel.cu") == 1 and "-DFA3_IN_ORDER=true" in said
 
 
 @pytest.mark.long

@@ -6,21 +6,7 @@
  * make compiles this file once for each word of its list (make/peers.mk), which takes minutes. What a call passes to
  * the kernel is therefore chosen elsewhere (fa3_call.cu).
  */
-
-/* FlashAttention-3 ends the process where a call fails. Its macros are replaced before anything of it uses them. */
-#include "cuda_check.h"
-#undef CHECK_CUDA
-#undef CHECK_CUTLASS
-#define CHECK_CUDA(call)                                                                                               \
-    do {                                                                                                               \
-        const cudaError_t check_status = (call);                                                                       \
-        if (check_status != cudaSuccess) throw cudaGetErrorString(check_status);                                       \
-    } while (0)
-#define CHECK_CUTLASS(call)                                                                                            \
-    do {                                                                                                               \
-        const cutlass::Status check_status = (call);                                                                   \
-        if (check_status != cutlass::Status::kSuccess) throw cutlass::cutlassGetStatusString(check_status);            \
-    } while (0)
+#include "harness/peers/fa3_checks.cuh"
 
 #include "flash_fwd_launch_template.h"
 

@@ -26,29 +26,43 @@ ONE = ("--batch", "1", "--heads", "2")
 SMALL = (*ONE, "--seq", "256", "--runs", "2")
 
 
+def link(folder: Path, name: str, kernels: list[str], *sources: str) -> Path:
+    """A peer's executable as make links it, except the kernels."""
+    (folder / "kernels.h").write_text(
+        f'#define FA3_E4M3 0\n#define FA3_LIBRARY "FlashAttention-3 3.1"\n#define FA3_KERNELS {" ".join(kernels)}\n'
+    )
+    lines = [f'#define FL_{key} "{value}"\n' for key, value in (ABOUT | {"VERSION": name}).items()]
+    (folder / "about.h").write_text("".join(lines) + f"#define FL_PEER fl_{name}\n")
+    build = ROOT / "build"
+    objects = (*build.glob("harness/*.o"), *build.glob("runtime/*.o"), *build.glob("emulator/*/*.o"))
+    harness = [str(path) for path in objects if path.stem != "ptxrun"]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I.", f"-I{folder}", "-Ibuild", "-pthread"]
+    program = folder / name
+    built = ["harness/about.c", *sources, *harness, "build/device/code.o"]
+    subprocess.run(["cc", *flags, "-o", str(program), *built, "-ldl", "-lm"], check=True, cwd=ROOT, timeout=600)
+    return program
+
+
 @pytest.fixture(scope="module")
 def fa3(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The executable that make peer-fa3 links, except the kernels."""
-    folder = tmp_path_factory.mktemp("peer")
     names = [
         f"KERNEL(fa3_{dtype.lower()}_d{d_head}_{'causal' if causal else 'full'}_x{cluster}, "
         f"{dtype}, {d_head}, {str(causal).lower()}, {cluster})"
         for dtype, d_head, causal, cluster in KERNELS
     ]
-    (folder / "kernels.h").write_text(
-        f'#define FA3_E4M3 0\n#define FA3_LIBRARY "FlashAttention-3 3.1"\n#define FA3_KERNELS {" ".join(names)}\n'
-    )
-    lines = [f'#define FL_{name} "{value}"\n' for name, value in ABOUT.items()]
-    (folder / "about.h").write_text("".join(lines) + "#define FL_PEER fl_fa3\n")
-    build = ROOT / "build"
-    objects = (*build.glob("harness/*.o"), *build.glob("runtime/*.o"), *build.glob("emulator/*/*.o"))
-    harness = [str(path) for path in objects if path.stem != "ptxrun"]
-    sources = ["harness/peers/fa3.c", "harness/tests/fake_fa3.c", "harness/about.c"]
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I.", f"-I{folder}", "-Ibuild", "-pthread"]
-    program = folder / "fa3"
-    command = ["cc", *flags, "-o", str(program), *sources, *harness, "build/device/code.o", "-ldl", "-lm"]
-    subprocess.run(command, check=True, cwd=ROOT, timeout=600)
-    return program
+    folder = tmp_path_factory.mktemp("peer")
+    return link(folder, "fa3", names, "harness/peers/fa3.c", "harness/tests/fake_fa3.c")
+
+
+BACKWARD = ["d128_full_any, BF16, 128, false, false", "d128_causal_any, BF16, 128, true, false"]
+ORDERED = "d128_full_ordered, BF16, 128, false, true"
+
+
+@pytest.fixture(scope="module", params=["fa3_backward", "fa3_ordered"])
+def backward(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    names = [f"KERNEL(fa3_bf16_{each})" for each in (*BACKWARD, ORDERED)]
+    sources = ("harness/peers/fa3_backward.c", "harness/tests/fake_fa3_backward.c")
+    return link(tmp_path_factory.mktemp(request.param), request.param, names, *sources)
 
 
 def run(fa3: Path, driver: str, *arguments: str, how: str = "", **more: str) -> subprocess.CompletedProcess[str]:
@@ -147,3 +161,39 @@ def test_nothing_is_left_on_the_gpu(fa3: Path, driver: str) -> None:
     done = run(fa3, driver, *SMALL, "--seq", "256,128", how="left")
     assert done.returncode == 0
     assert "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes" in done.stderr
+
+
+# ---- the backward pass -----------------------------------------------------------------------------------------------
+
+BF16 = (*ONE, "--dtype", "bf16")
+
+
+def test_a_backward_pass_gets_all_tensors_and_the_kernel_of_its_mask(backward: Path, driver: str) -> None:
+    done = run(backward, driver, *BF16, "--seq-q", "200", "--seq-k", "300", "--profile")
+    order, in_order = ("ordered", " in order") if backward.name == "fa3_ordered" else ("any", "")
+    said = f"fa3_bf16_d128_full_{order} on 4 SMs, 200 x 300 x 128, B_r 80 bf16{in_order}\n"
+    assert done.stderr == said
+    causal = run(backward, driver, *BF16, "--seq", "128", "--causal", "--profile")
+    if in_order:
+        assert causal.returncode == 2 and "bf16, d_head 128, causal, deterministic is not built" in causal.stderr
+    else:
+        assert causal.stderr == "fa3_bf16_d128_causal_any on 4 SMs, 128 x 128 x 128, B_r 64 bf16\n"
+
+
+def test_gradients_of_a_peer_are_compared_and_its_record_says_the_pass(backward: Path, driver: str) -> None:
+    """The made-up kernels leave the NaN that gradients are filled with."""
+    (record,) = records(run(backward, driver, *BF16, "--seq", "128", "--runs", "2", "--json", "-"))
+    assert record["peer"] == backward.name and record["problem"]["pass"] == "backward"
+    assert record["check"]["nan"] > 0 and record["check"]["pass"] is False
+
+
+@pytest.mark.parametrize("arguments", [("--dtype", "fp16"), ("--kv-heads", "1"), ("--d-head", "64")])
+def test_a_backward_kernel_that_was_not_built_is_named(backward: Path, driver: str, arguments: tuple[str, ...]) -> None:
+    missing = run(backward, driver, *BF16, "--seq", "128", *arguments)
+    assert missing.returncode == 2 and "backward kernel for" in missing.stderr
+    assert "FA3_BACKWARD_KERNELS of make/peers.mk" in missing.stderr
+
+
+def test_a_backward_pass_that_fails_ends_with_3(backward: Path, driver: str) -> None:
+    done = run(backward, driver, *BF16, "--seq", "128", FAKE_FA3="fails")
+    assert done.returncode == 3 and done.stderr == f"{backward.name}: FlashAttention-3: made up\n"
