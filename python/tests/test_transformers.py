@@ -9,6 +9,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
 transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
+from flashladder.torch import register  # noqa: E402
 from flashladder.transformers import NAME  # noqa: E402
 
 WINDOW = 24
@@ -217,17 +218,56 @@ def test_what_the_kernels_lack_is_refused_by_name(
         call(model, tokens)
 
 
-def test_a_model_has_the_gradients_that_it_has_with_sdpa(model: Any, tokens: Any) -> None:
-    def learnt() -> list[Any]:
-        model.zero_grad()
-        model(tokens, labels=tokens).loss.backward()
-        return [parameter.grad.clone() for parameter in model.parameters()]
-
-    ours = learnt()
-    model.set_attn_implementation("sdpa")
-    theirs = learnt()
-    model.set_attn_implementation(NAME)
+def learnt(model: Any, tokens: Any, call: Any = None) -> list[Any]:
+    """The gradients of one step."""
     model.zero_grad()
+    (model if call is None else call)(tokens, labels=tokens).loss.backward()
+    found = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    return found
+
+
+def test_a_model_has_the_gradients_that_it_has_with_sdpa(model: Any, tokens: Any) -> None:
+    ours = learnt(model, tokens)
+    model.set_attn_implementation("sdpa")
+    theirs = learnt(model, tokens)
+    model.set_attn_implementation(NAME)
+    assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_model_that_keeps_no_activations_has_the_same_gradients(model: Any, tokens: Any, reentrant: bool) -> None:
+    expected = learnt(model, tokens)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    try:
+        again = learnt(model.train(), tokens)
+    finally:
+        model.eval().gradient_checkpointing_disable()
+    assert all(close(one, other) for one, other in zip(again, expected, strict=True))
+
+
+def test_a_compiled_model_has_the_same_gradients(model: Any, tokens: Any) -> None:
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    found = learnt(model, tokens, compiled)
+    assert all(close(one, other) for one, other in zip(found, learnt(model, tokens), strict=True))
+
+
+def test_sdpa_of_a_model_trains_on_the_kernels(model: Any, tokens: Any) -> None:
+    """flashladder.torch.register() puts them behind PyTorch's flash operator, on a GPU alone."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU: PyTorch has a flash operator for GPUs alone")
+    expected = learnt(model, tokens)
+    model.set_attn_implementation("sdpa")
+    try:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            theirs = learnt(model, tokens)
+            register()
+            torch.nn.attention.activate_flash_attention_impl(NAME)
+            ours = learnt(model, tokens)
+    finally:
+        torch.nn.attention.restore_flash_attention_impl()
+        model.set_attn_implementation(NAME)
+    assert all(close(one, other) for one, other in zip(ours, expected, strict=True))
     assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
