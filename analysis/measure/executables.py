@@ -142,7 +142,8 @@ def find_peer(name: str) -> Path:
     """The executable of a peer that is built from its own source."""
     path = peer_folder() / name
     if not os.access(path, os.X_OK):
-        raise AnalysisError(f"{path} is not there: `make peer-{name}` builds it from its source (docs/peers.md)")
+        goal = name if name == "fa3" else "fa3-backward"
+        raise AnalysisError(f"{path} is not there: `make peer-{goal}` builds it from its source (docs/peers.md)")
     return path
 
 

@@ -25,8 +25,11 @@ PEERS = {
     "efficient": "PyTorch's memory-efficient back end",
     "fa3": "FlashAttention-3, bin/peers/fa3",
     "cublas": "cuBLAS matmul 8192³, a yardstick",
+    "fa3_backward": "FlashAttention-3's backward pass, bin/peers/fa3_backward",
+    "fa3_ordered": "the deterministic one, bin/peers/fa3_ordered",
 }
-BUILT = ("fa3",)  # executables that `make peer-NAME` builds
+BACKWARD = ("fa3_backward", "fa3_ordered")  # beside versions of the backward pass, by name alone
+BUILT = ("fa3", *BACKWARD)  # executables that make builds
 YARDSTICK_SIZE = 8192
 
 
@@ -117,9 +120,10 @@ def yardstick(dtype: str) -> Problem:
 
 
 def chosen(text: str) -> list[str]:
-    """Peers from a list with commas, each once; "all" is every one."""
+    """Peers from a list with commas, each once; "all" is every one of the forward pass."""
     listed = (name.strip() for name in text.split(","))
-    names = list(PEERS) if text == "all" else list(dict.fromkeys(name for name in listed if name))
+    forward = [name for name in PEERS if name not in BACKWARD]
+    names = forward if text == "all" else list(dict.fromkeys(name for name in listed if name))
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         raise AnalysisError(f"unknown peer {unknown[0]!r}: there are {', '.join(PEERS)}")

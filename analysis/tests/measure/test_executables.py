@@ -126,8 +126,9 @@ def test_a_peer_is_where_make_builds_it(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("BIN", str(tmp_path))
     monkeypatch.setattr(executables, "root", lambda: tmp_path / "checkout")
     program = tmp_path / "checkout/bin/peers/fa3"
-    with pytest.raises(AnalysisError, match="make peer-fa3"):
-        executables.find_peer("fa3")
+    for name, goal in (("fa3", "peer-fa3"), ("fa3_ordered", "peer-fa3-backward")):
+        with pytest.raises(AnalysisError, match=f"`make {goal}` builds it"):
+            executables.find_peer(name)
     program.parent.mkdir(parents=True)
     program.touch(0o755)
     assert executables.find_peer("fa3") == program

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,6 +187,7 @@ def fake_worker(step: float) -> Any:
 
     worker.torch = type("Torch", (), {"cuda": Cuda})
     worker.flush = type("Flush", (), {"zero_": lambda self: None})()
+    worker.cuda = SimpleNamespace(cuCtxSetLimit=lambda *_: 0, cuCtxResetPersistingL2Cache=lambda: 0)
     return worker
 
 
@@ -213,3 +215,8 @@ def test_sampling_stops_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> No
 
     ticking(monkeypatch, peers_worker)
     assert fake_worker(1.0).time(launch, rule)["stop_reason"] == "timeout" and calls == 5
+
+
+def test_those_of_the_backward_pass_are_taken_by_name_alone() -> None:
+    assert not {"fa3_backward", "fa3_ordered"} & set(peers.chosen("all"))
+    assert peers.chosen("fa3_ordered,fa3") == ["fa3_ordered", "fa3"]
