@@ -8,7 +8,7 @@ import argparse
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,11 @@ class Table:
         numeric = all(isinstance(row[index], (int, float)) for row in known)
         known.sort(key=lambda row: row[index] if numeric else str(row[index]), reverse=order.startswith("-"))  # type: ignore[arg-type,return-value]
         return Table(self.columns, known + [row for row in self.rows if row[index] is None])
+
+    def without(self, names: Collection[str]) -> "Table":
+        """Without these columns; names of others are ignored."""
+        kept = [i for i, name in enumerate(self.columns) if name not in names]
+        return Table([self.columns[i] for i in kept], [[row[i] for i in kept] for row in self.rows])
 
     def text(self) -> str:
         """Aligned columns, numbers to the right."""

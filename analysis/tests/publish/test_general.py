@@ -392,7 +392,7 @@ def test_the_prose_on_what_falls_short_holds() -> None:
         assert all(float(str(row_of(odd, text, dtype)["4095"]).strip("*")) > last for text, last in lasts.items())
 
 
-def test_the_page_shows_the_targets_that_are_missed() -> None:
+def test_the_short_table_has_the_targets_that_are_missed() -> None:
     whole, shown = targets_text(root()).partition("Shared heads")[0], missed_text(root())
     of_each = [re.findall(r"^\| *(\w.*?) +\| at least .*\n(.*\n.*\n)", text, re.MULTILINE) for text in (whole, shown)]
     missed = [name for name, measured in of_each[0] if "**" in measured]
