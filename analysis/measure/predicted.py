@@ -18,7 +18,7 @@ from analysis.machine_code.subjects import Subject, resolve
 from analysis.measure.executables import standard_batch
 from analysis.predict.clock import activity_of, clock_of
 from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
-from analysis.predict.kernels import GPU_ARCH, foreign_kernel, kernel_of
+from analysis.predict.kernels import GPU_ARCH, alone, foreign_kernel, kernel_of
 from analysis.predict.launch import Foreign, Kernel, Shape, launch_cycles, residents_of, tile_of
 from analysis.predict.machine import Machine, read_machine
 from analysis.predict.tiles import GPU, Tiles, all_names, simulated_all, tiles_path, tiles_text
@@ -63,7 +63,8 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launch",
         metavar="CTAS,WARPS,FIT,PASSES",
-        help="of a kernel that is not ours: CTAs, warps of each, CTAs that fit on a multiprocessor, passes of its loop",
+        help="of a kernel that is not ours: CTAs, or tiles where CTAs stay; warps of each that execute the loop; CTAs "
+        "that fit on a multiprocessor; passes of the loop",
     )
     parser.add_argument("--loop", metavar="LOOP", help="with --launch: the loop, as a number or an address in it")
     parser.add_argument("--batch", type=int, metavar="N", help="by default 16, 8 at 8192, 4 beyond")
@@ -97,6 +98,7 @@ def run_predict(args: argparse.Namespace) -> int:
 
 def run_foreign(args: argparse.Namespace, subject: Subject, machine: Machine, shape: Shape) -> int:
     launch, fit = foreign_launch(args.launch)
+    machine = alone(machine)
     kernel = foreign_kernel(subject, launch, fit, args.loop, machine)
     found = predict(kernel, machine, shape)
     iteration = iteration_of(kernel, machine)

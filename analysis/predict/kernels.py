@@ -5,6 +5,7 @@ kernel = kernel_of(subject, machine)    # a built version or a cubin
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
@@ -19,7 +20,8 @@ from analysis.machine_code.subjects import Subject, start
 from analysis.machine_code.traffic import conflicts_of
 from analysis.predict.launch import Foreign, Kernel
 from analysis.predict.machine import Machine
-from analysis.predict.operations import SHARED, wavefronts
+from analysis.predict.multiprocessor import SHARED_LINE
+from analysis.predict.operations import SHARED, Kind, wavefronts
 from analysis.predict.path import pass_of, path_of
 
 GPU_ARCH = "sm_90"  # of all GPUs that are described
@@ -56,8 +58,15 @@ def committed(version: str, machine: Machine, config: KernelConfig | None = None
 def foreign_kernel(subject: Subject, launch: Foreign, ctas: int, loop: str | None, machine: Machine) -> Kernel:
     """A kernel that is not ours, of which `ctas` fit on a multiprocessor: the loop that `loop` names, else the one with
     the most matrix instructions; all other code runs once per CTA."""
-    parts = parts_of(start(subject).listing(), loop, subject)
-    return Kernel(launch, path_of(parts, None, machine), ctas)
+    path = path_of(parts_of(start(subject).listing(), loop, subject), None, machine)
+    turns = any(each.kind is Kind.ARRIVE and each.turn for each in path.loop)
+    copied = launch.n_warps * SHARED_LINE * sum(each.kind is Kind.COPY for each in path.loop)
+    return Kernel(replace(launch, groups=2 if turns else 1, pass_bytes=copied), path, ctas)
+
+
+def alone(machine: Machine) -> Machine:
+    """The machine for a kernel that is not ours: who else reads what it copies is not known, so it comes from DRAM."""
+    return machine.with_values(copy_latency=machine.dram_latency)
 
 
 def kernel_of(subject: Subject, machine: Machine) -> Kernel:

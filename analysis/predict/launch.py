@@ -33,8 +33,10 @@ class Foreign:
     """What is told of a kernel that is not ours, in place of a config: every CTA goes through its loop so often."""
 
     launched: int  # CTAs
-    n_warps: int
+    n_warps: int  # that execute the loop: without those of a producer
     passes: int
+    groups: int = 1  # warp groups, two where they take turns
+    pass_bytes: int = 0  # that a CTA copies in a pass of the loop with cp.async
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def element_bytes(config: KernelConfig) -> int:
 
 def residents_of(config: KernelConfig | Foreign, ctas: int) -> Residents:
     if isinstance(config, Foreign):
-        return Residents(ctas, config.n_warps)
+        return Residents(ctas, config.n_warps, config.groups)
     stages = max(1, config.stages) if config.tensor_copies else 0
     bytes_of_block = config.B_c * config.d_head * element_bytes(config)
     groups = config.n_warps // 4 if has_producer(config) else 1
@@ -122,7 +124,8 @@ def launch_cycles(
     """Cycles of a launch. `tiles` has the tile for `ctas` resident CTAs, and for one. A foreign one has no shape."""
     if isinstance(config, Foreign):
         cycles = _waves(config, peeled, ctas, tiles, shape, machine) + tiles[ctas].first
-        return cycles + machine.launch_us * hz / 1e6
+        copied = config.launched * config.passes * config.pass_bytes
+        return max(cycles, copied / machine.l2_bytes * hz) + machine.launch_us * hz / 1e6
     if shape.seq < 1 or shape.batch < 1 or shape.heads < 1:
         raise AnalysisError(f"batch {shape.batch}, heads {shape.heads}, seq {shape.seq}: each must be positive")
     work = _persistent if config.persistent or config.split_tail else _waves

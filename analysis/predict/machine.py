@@ -28,6 +28,7 @@ class Machine:
     gpu: str
     multiprocessors: float
     dram_bytes: float  # a second
+    l2_bytes: float  # a second, that all multiprocessors get together
     clock_limit: float  # Hz, of kernels that multiply matrices
     power: float  # W, at which the clock falls
     pause_us: float  # between timed launches
@@ -52,6 +53,7 @@ class Machine:
     barrier_warp: float  # between the arrivals of two warps
     copy_wavefronts: float  # of shared memory, for a cp.async of 16 bytes a lane
     copy_latency: float  # cp.async, from L2
+    dram_latency: float  # the same where the bytes are not in L2
     copy_bytes: float  # a cycle: what one multiprocessor takes from L2 alone
     crowd_bytes: float  # a cycle: what each takes when all do
     tensor_copy_latency: float

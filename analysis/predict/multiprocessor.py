@@ -33,7 +33,7 @@ class Residents:
     ctas: int
     warps: int  # of a CTA, that execute the code; a producer's are not simulated
     groups: int = 1  # warp groups that go their own ways; two may take turns
-    stages: int = 0  # of the ring that tensor copies fill; 0: no tensor copies
+    stages: int = 0  # of the ring that tensor copies fill; 0: no tensor copies, or they are there at once
     stage_bytes: int = 0
     queries_ready: bool = False  # Q of the next tile is copied early
 
@@ -282,7 +282,7 @@ class Multiprocessor:
 
     def phase_wait(self, warp: Warp, operation: Operation, time: float) -> float:
         warp.seen[operation.argument] += 1
-        late = operation.argument == 2 and not self.residents.queries_ready
+        late = operation.argument == 2 and self.residents.stages and not self.residents.queries_ready
         return max(time + operation.latency, time + self.machine.tensor_copy_latency if late else 0.0)
 
     def release(self, warp: Warp, operation: Operation, time: float) -> float:

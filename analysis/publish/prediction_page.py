@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from analysis.errors import AnalysisError
+from analysis.files import read_text
 from analysis.ladder.headers import load_all, load_attention
 from analysis.measure.autotune import PREDICTED, read_predicted
 from analysis.measure.executables import standard_batch
@@ -19,7 +21,7 @@ from analysis.predict.multiprocessor import STALLS
 from analysis.predict.tiles import FITTED_BY, read_tiles
 from analysis.publish.overview import LENGTHS
 from analysis.publish.space import searched
-from analysis.table import Cell, Table
+from analysis.table import Cell, Table, read_columns
 
 GPUS = ("h200", "h100")
 NONE = "–"
@@ -237,6 +239,61 @@ def errors_text(folder: Path) -> str:
     return "\n".join(f"{title}, {which}:\n\n{table.markdown()}" for which, table in tables.items())
 
 
+FOREIGN = "logs/bench/foreign.h200.csv"
+FOREIGN_COLUMNS = (
+    "kernel",
+    "problem",
+    "ctas",
+    "warps",
+    "fit",
+    "passes",
+    "loop",
+    "ms",
+    "sm_clock_mhz",
+    "predicted_cycles",
+)
+NEAR = 0.1  # of cycles: what is wanted of kernels that are not ours
+
+
+def foreign_errors(folder: Path) -> list[tuple[str, str, str, float]]:
+    """Of each recorded launch: kernel, problem, launch as the command takes it, error."""
+    found = []
+    for where, row in read_columns(read_text(folder / FOREIGN), FOREIGN_COLUMNS, FOREIGN):
+        try:
+            measured = 1e3 * float(row["ms"]) * float(row["sm_clock_mhz"])
+            error = float(row["predicted_cycles"]) / measured - 1
+        except (ValueError, ZeroDivisionError) as problem:
+            raise AnalysisError(f"{where}: {problem}") from None
+        loop = f" --loop {row['loop']}" if row["loop"] else ""
+        launch = ",".join(row[name] for name in ("ctas", "warps", "fit", "passes")) + loop
+        found.append((row["kernel"], row["problem"], launch, error))
+    return found
+
+
+def foreign_table(folder: Path) -> Table:
+    rows: list[list[Cell]] = [
+        [kernel, problem, launch, f"{100 * error:+.1f}"] for kernel, problem, launch, error in foreign_errors(folder)
+    ]
+    return Table(("kernel", "problem", "--launch", "error, %"), rows)
+
+
+def foreign_text(folder: Path) -> str:
+    """How far kernels that are not ours are off: how many are near, and the span of each."""
+    errors: dict[str, list[float]] = {}
+    for kernel, _, _, error in foreign_errors(folder):
+        errors.setdefault(kernel, []).append(error)
+    near = sum(max(map(abs, each)) <= NEAR for each in errors.values())
+    every = [error for each in errors.values() for error in each]
+    rows: list[list[Cell]] = [
+        [kernel, len(found), f"{100 * min(found):+.1f} … {100 * max(found):+.1f}"] for kernel, found in errors.items()
+    ]
+    return (
+        f"Of {len(errors)} kernels {near} are within 10 % in all of their launches; mean error "
+        f"{percent(mean_error(every))} over {len(every)} launches.\n\n"
+        + Table(("kernel", "launches", "error of cycles, %"), rows).markdown()
+    )
+
+
 def page_parts(folder: Path) -> dict[str, Callable[[], str]]:
     """The generated parts of docs/predict.md."""
 
@@ -256,5 +313,6 @@ def page_parts(folder: Path) -> dict[str, Callable[[], str]]:
         "fitted": lambda: fitted_table(folder).markdown(),
         "sources": lambda: sources_table().markdown(),
         "stalls": lambda: stalls_text(folder),
+        "foreign": lambda: foreign_text(folder),
         "winners": lambda: winners_text(folder),
     }

@@ -513,6 +513,7 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "loops": lambda: loops_table(steps).markdown(),
         "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
         "prediction-errors": lambda: prediction_page.errors_text(folder),
+        "prediction-foreign": lambda: prediction_page.foreign_table(folder).markdown(),
         "prediction-ranks": lambda: prediction_page.winners_table(folder).markdown(),
         "prediction-stalls": lambda: prediction_page.stalls_table(folder).markdown(),
         "record": lambda: schema.table().markdown(),
@@ -543,7 +544,8 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 PARTS = (
     "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-missed", "general-predictions",
-    "general-targets", "general-tried", "lead", "loops", "mutants", "prediction-errors", "prediction-ranks",
+    "general-targets", "general-tried", "lead", "loops", "mutants", "prediction-errors", "prediction-foreign",
+    "prediction-ranks",
     "prediction-stalls", "record", "story",
 )  # fmt: skip
 

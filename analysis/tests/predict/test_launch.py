@@ -8,9 +8,10 @@ from analysis.ladder.config import KernelConfig, parse_short_form
 from analysis.ladder.headers import load
 from analysis.machine_code.loops import parts_of
 from analysis.machine_code.sass import Instruction, Listing, parse_listing
+from analysis.machine_code.subjects import resolve
 from analysis.predict.iteration import without
-from analysis.predict.kernels import committed
-from analysis.predict.launch import Shape, Tile, launch_cycles, residents_of, slice_waves, tile_of
+from analysis.predict.kernels import alone, committed, foreign_kernel
+from analysis.predict.launch import Foreign, Shape, Tile, launch_cycles, residents_of, slice_waves, tile_of
 from analysis.predict.machine import read_machine
 from analysis.predict.operations import Kind, Operation, operation_of
 from analysis.predict.path import Path
@@ -168,3 +169,33 @@ def test_bank_conflicts_are_those_of_the_emulator() -> None:
 
     assert loads("v02") == {4.0}
     assert all(cycles > 28 for cycles in loads("v01"))
+
+
+# ---- kernels that are not ours ---------------------------------------------------------------------------------------
+
+
+def foreign(version: str, arch: str, launch: Foreign) -> Foreign:
+    """What is known of a version's launch when it is taken for another's kernel."""
+    if not (root() / f"build/{version}/{arch}.cubin").exists():
+        pytest.skip(f"{version} is not built: make {version}")
+    found = foreign_kernel(resolve(version, arch), launch, 1, None, H200).config
+    assert isinstance(found, Foreign)
+    return found
+
+
+def test_what_the_loop_of_a_kernel_that_is_not_ours_says_of_its_launch() -> None:
+    """v16 copies K and V, 64 rows of 256 bytes each, with four warps; the warp groups of v30 take turns."""
+    assert foreign("v16", "sm_90", Foreign(8192, 4, 64)) == Foreign(8192, 4, 64, groups=1, pass_bytes=2 * 64 * 256)
+    assert foreign("v30", "sm_90a", Foreign(8192, 8, 32)) == Foreign(8192, 8, 32, groups=2, pass_bytes=0)
+
+
+def test_a_launch_is_no_faster_than_l2_gives_its_copies() -> None:
+    """132 CTAs of ten passes: 500 and 10 x 1000 cycles and the first 30, or 132 x 10 x 1 MB at 66 TB/s and 1 GHz."""
+    for bytes_of_pass, expected in ((0, 10530), (500_000, 10530), (1_000_000, 20000)):
+        launch = Foreign(132, 4, 10, pass_bytes=bytes_of_pass)
+        machine = H200.with_values(l2_bytes=66e12)
+        assert launch_cycles(launch, False, 1, {1: TILE}, Shape(1, 1, 1), machine, 1e9) == pytest.approx(expected)
+
+
+def test_nobody_else_reads_what_a_kernel_that_is_not_ours_copies() -> None:
+    assert alone(H200).copy_latency == H200.dram_latency > 2 * H200.copy_latency

@@ -51,6 +51,15 @@ def test_one_warp_issues_by_its_stall_counts() -> None:
     assert run([operation("IADD3 R0, R0, R0, RZ", stall=4)] * 10).cycles == 36
 
 
+@pytest.mark.parametrize(("stages", "late"), [(0, 0), (2, 600)])
+def test_a_wait_for_queries_is_late_where_tensor_copies_are_known(stages: int, late: int) -> None:
+    """Of a kernel that is not ours they are not: its producer is not simulated, and its blocks are there."""
+    wait = operation("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2", write=0)
+    wait.argument = 2
+    code = [tile_start(), wait, operation("IADD3 R0, R0, R0, RZ", wait=1)]
+    assert run(code, warps=1, stages=stages, stage_bytes=64).cycles == max(late, 20) + 1
+
+
 @pytest.mark.parametrize(
     ("text", "cycles"), [("IADD3", 2), ("FFMA", 1), ("IMAD", 2), ("MUFU.EX2", 8), ("HMMA.16816.F32", 6)]
 )
