@@ -142,7 +142,7 @@ $(eval $(call microbenchmark,peak,wgmma_peak))
 $(eval $(call microbenchmark,pipes,pipes))
 
 .PHONY: all cubins attention $(VERSIONS)
-all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## every version and ptxrun
+all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## every version and ptxrun; one version by its name: v07
 # make v07 builds bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
 $(VERSIONS): %: $(BIN)/%
 attention: $(BIN)/attention $(filter-out $(LEFT_OUT),$(ATTENTION))  ## the kernels of kernels/attention/

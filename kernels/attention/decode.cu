@@ -147,7 +147,7 @@ struct warp_sums {
 };
 
 template <decode_config cfg>
-struct smem_places {
+struct smem_layout {
     ring<cfg.stages, KV_bytes<cfg>> KV;
     ring<2, Q_bytes<cfg>> Q;
     uint32_t pieces, arrived;
@@ -159,11 +159,11 @@ struct smem_places {
 };
 
 template <decode_config cfg>
-__device__ __forceinline__ smem_places<cfg> find_places() {
+__device__ __forceinline__ smem_layout<cfg> find_layout() {
     extern __shared__ __align__(1024) unsigned char smem[];
     constexpr int sums = cfg.stages * KV_bytes<cfg> + 2 * Q_bytes<cfg>;
     constexpr int sum_bytes = by_wgmma<cfg> ? 0 : sizeof(warp_sums<cfg>);
-    smem_places<cfg> at;
+    smem_layout<cfg> at;
     at.KV.first_stage = __cvta_generic_to_shared(smem);
     at.Q.first_stage = at.KV.first_stage + cfg.stages * KV_bytes<cfg>;
     at.sums = (warp_sums<cfg> *)(smem + sums);
@@ -178,7 +178,7 @@ __device__ __forceinline__ smem_places<cfg> find_places() {
 
 /* One lane of the copying warp arrives at the full mbarriers, each of the other warps at the empty ones. */
 template <decode_config cfg>
-__device__ __forceinline__ void init_mbarriers(const smem_places<cfg> &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < cfg.stages; stage++) at.KV.init(stage, cfg.n_warps);
         for (int place = 0; place < 2; place++) at.Q.init(place, cfg.n_warps);
@@ -193,7 +193,7 @@ template <decode_config cfg>
 struct copier {
     const attention_args &args;
     const tensor_maps &maps;
-    const smem_places<cfg> &at;
+    const smem_layout<cfg> &at;
     line_of<cfg> &line;
     const int lane = threadIdx.x % 32;
     const uint64_t policy = evict_first();
@@ -276,7 +276,7 @@ __device__ __forceinline__ uint32_t widen_pair(uint32_t bytes) {
 template <decode_config cfg>
 struct consumer {
     const attention_args &args;
-    const smem_places<cfg> &at;
+    const smem_layout<cfg> &at;
     const line_of<cfg> &line;
     Q_fragments<cfg> &Q;
     O_tiles<cfg> &O;
@@ -684,7 +684,7 @@ struct consumer {
 template <decode_config cfg>
 __device__ __forceinline__ void attend(const auto &args, const tensor_maps &maps) {
     check_config<cfg>();
-    const smem_places<cfg> at = find_places<cfg>();
+    const smem_layout<cfg> at = find_layout<cfg>();
     auto line = find_line<cfg>(args);
     init_mbarriers<cfg>(at);
     if (threadIdx.x < 32 * copy_warps<cfg>) {

@@ -18,8 +18,8 @@
 #include "kernels/attention/mask.cuh"
 #include "kernels/attention/ring.cuh"
 
-/* Where a Q block begins, the head of K and V that its head attends to, and the number of KV blocks that its rows see.
- * Behind the last Q block `row` is -1. */
+/* The place of a Q block: where it begins (`first` where it is used), the head of K and V that its head attends to, and
+ * the number of KV blocks that its rows see. Behind the last Q block `row` is -1. */
 struct Q_place {
     int row, head, sample, KV_blocks, KV_head;
 };

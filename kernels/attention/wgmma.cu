@@ -30,14 +30,15 @@
  * pipeline: who holds what, and who waits for whom.
  *
  * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies; one thread of another
- * of its warps is the scheduler. The other warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its
- * rows 16w to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, and so does Q where there are
- * registers left. wgmma reads K, V and else Q from shared memory, P from registers.
+ * of its warps is the scheduler (of kernels that serve a whole warp, and a third is the sweeper). The other warpgroups,
+ * the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w to 16w + 15 of Q, S, P and O, all columns.
+ * S, P and O stay in registers, and so does Q where there are registers left. wgmma reads K, V and else Q from shared
+ * memory, P from registers. What the words of the configs above mean: common/attention_fields.h.
  *
  * Shared memory: two Q blocks, each in a part for each consumer, then rings of K and V blocks, then O in parts of 16
- * rows for each warp. With d_head = 256 there is no place for O, and Q is a ring of parts: one Q block and, in static
+ * rows for each warp. With d_head = 256 there is no room for O, and Q is a ring of parts: one Q block and, in static
  * shared memory, one part more. A block is tiles of 64 columns one after the other, rows of 128 bytes, their 16-byte
- * chunks swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and the places of Q blocks.
+ * chunks swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and what the scheduler posts of Q blocks.
  *
  * S of a KV block is started before O of the block behind it: a consumer turns S to exponentials while O is computed.
  * The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of all
@@ -116,9 +117,9 @@ constexpr int Q_bytes = group_rows * cfg.d_head * 2;
 template <attention_config cfg>
 constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
 
-/* Addresses of what lies there. */
+/* Addresses of what lies there: `at` in all that follows. */
 template <attention_config cfg>
-struct smem_places {
+struct smem_layout {
     ring<Q_stages<cfg>, parts_at_once<cfg> * Q_bytes<cfg>, Q_fulls<cfg>> Q;
     ring<cfg.stages, KV_bytes<cfg>> K, V;
     place_ring<cfg> places;
@@ -142,14 +143,14 @@ struct smem_places {
 };
 
 template <attention_config cfg>
-__device__ __forceinline__ smem_places<cfg> find_places() {
+__device__ __forceinline__ smem_layout<cfg> find_layout() {
     extern __shared__ __align__(1024) unsigned char smem[];
-    smem_places<cfg> at;
+    smem_layout<cfg> at;
     at.Q.first_stage = __cvta_generic_to_shared(smem);
     at.K.first_stage = at.Q.first_stage + (Q_parts<cfg> ? 1 : Q_stages<cfg>)*consumers<cfg> * Q_bytes<cfg>;
     if constexpr (Q_parts<cfg>) {
-        __shared__ __align__(1024) unsigned char last_place[Q_bytes<cfg>];
-        at.last_Q = __cvta_generic_to_shared(last_place);
+        __shared__ __align__(1024) unsigned char last_part[Q_bytes<cfg>];
+        at.last_Q = __cvta_generic_to_shared(last_part);
     }
     at.V.first_stage = at.K.first_stage + cfg.stages * KV_bytes<cfg>;
     at.O = at.V.first_stage + cfg.stages * KV_bytes<cfg>;
@@ -170,7 +171,7 @@ __device__ __forceinline__ smem_places<cfg> find_places() {
 /* One thread arrives at the full mbarriers, each consumer at the empty ones of K, V and the parts of Q, each warp at
  * those of whole Q blocks and, with the producer and the sweeper, of places. */
 template <attention_config cfg>
-__device__ __forceinline__ void init_mbarriers(const smem_places<cfg> &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         for (int n = 0; n < Q_fulls<cfg>; n++) at.Q.init(n, Q_parts<cfg> ? 1 : cfg.n_warps);
         mbarrier_init(at.draw, 1);
@@ -264,7 +265,7 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const uint16_t
     }
 }
 
-/* ---- turns, with ping_pong: named barriers, at which the one consumer waits and the other only arrives ---- */
+/* ---- ping_pong: consumers take turns by named barriers, at which one waits and the other only arrives ---- */
 
 template <attention_config cfg>
 __device__ __forceinline__ void wait_for_turn(int group) {
@@ -278,7 +279,7 @@ __device__ __forceinline__ void pass_turn(int group) {
 /* ---- sequences of several lengths ---- */
 
 template <attention_config cfg>
-__device__ __forceinline__ auto read_whole_place(const smem_places<cfg> &at, int turn) {
+__device__ __forceinline__ auto read_whole_place(const smem_layout<cfg> &at, int turn) {
     if constexpr (cfg.serves)
         return read_served_place(at.places, turn);
     else
@@ -304,7 +305,7 @@ __device__ __forceinline__ void clear_rows(uint32_t block, int row, int lane) {
 }
 
 template <attention_config cfg>
-__device__ __forceinline__ void sweep(const smem_places<cfg> &at) {
+__device__ __forceinline__ void sweep(const smem_layout<cfg> &at) {
     const int lane = threadIdx.x % 32;
     int copied = 0, swept = 0; /* blocks, for all Q blocks */
     for (int turn = 0;; turn++) {
@@ -332,7 +333,7 @@ template <attention_config cfg>
 struct producer {
     const args_of<cfg> &args;
     const tensor_maps &maps;
-    const smem_places<cfg> &at;
+    const smem_layout<cfg> &at;
 
     /* Block number n of the CTA. It may be copied once all consumers have read the block before it in the stage. */
     __device__ __forceinline__ void copy_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
@@ -404,7 +405,7 @@ struct producer {
         for (int turn = 0;; turn++) {
             const Q_place first = take_place(turn);
             if (first.row < 0) break;
-            copy_Q(turn * Q_copies<cfg>, 0, first); /* its place is free while the consumers read the Q block before */
+            copy_Q(turn * Q_copies<cfg>, 0, first); /* its stage is free while the consumers read the Q block before */
 #pragma unroll 1
             for (int block = first.KV_blocks - 1; block >= 0; block--, copied++) {
                 if (block == min(blocks_ahead, first.KV_blocks) - 1) mbarrier_arrive(at.draw);
@@ -445,7 +446,7 @@ template <attention_config cfg>
 struct consumer {
     const args_of<cfg> &args;
     const tensor_maps &maps;
-    const smem_places<cfg> &at;
+    const smem_layout<cfg> &at;
     const int group;
     S_tiles<cfg> &S;
     Q_fragments<cfg> &Q;
@@ -602,7 +603,7 @@ struct consumer {
         return find_row(args.K, args.K_strides, from.sample, first.KV_head, from.row + key);
     }
 
-    /* The exponentials do not fit: m is found again, from the scores whose place they have taken. */
+    /* The exponentials do not fit: m is found again, from the scores whose registers they have taken. */
     __device__ __forceinline__ void use_S_again(row_values &sum) {
         const auto first = read_whole_place<cfg>(at, turn);
         const int64_t Q_row = share.row + 16 * warp;
@@ -656,7 +657,7 @@ struct consumer {
 
     /* ---- O ---- */
 
-    /* A warp's rows of O, tiles of 16 rows, take a place of their own, once the engine has read the previous ones. */
+    /* A warp's rows of O, tiles of 16 rows, go through memory of its own, once the engine has read those before. */
     __device__ __forceinline__ void copy_O(int row, int head, int sample) {
         const uint32_t smem = at.O + (4 * group + warp) * (Q_bytes<cfg> / 4);
         if (lane == 0) bulk_wait_group_read<0>();
@@ -806,7 +807,7 @@ struct consumer {
 
 template <attention_config cfg>
 __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const tensor_maps &maps,
-                                             const smem_places<cfg> &at) {
+                                             const smem_layout<cfg> &at) {
     setmaxnreg_dec<producer_registers>(); /* the producer gives back what it can */
     if constexpr (cfg.serves) {
         const int warp = warp_uniform(threadIdx.x / 32);
@@ -822,7 +823,7 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
 /* The body of both kernels below. It is no function: what lives in registers must be variables of the kernel. */
 #define FL_ATTEND(cfg, args, maps)                                                                                     \
     check_config<cfg>();                                                                                               \
-    const smem_places<cfg> at = find_places<cfg>();                                                                    \
+    const smem_layout<cfg> at = find_layout<cfg>();                                                                    \
     init_mbarriers<cfg>(at);                                                                                           \
     const int group = warp_uniform(threadIdx.x / group_threads);                                                       \
     if (group == 0) {                                                                                                  \
