@@ -15,7 +15,7 @@ def fields_table() -> Table:
     """One row a field of the list: where it stands in a short form, its meaning and its first versions."""
     rows: list[list[Cell]] = []
     for place, row in enumerate(FIELDS.values(), start=1):
-        item = f"value {place} of the parenthesis" if row.word == PARENTHESIS else f"`{row.word}`"
+        item = f"value {place}" if row.word == PARENTHESIS else f"`{row.word}`"
         rows.append([item, row.name, row.help, row.mma_sync, row.wgmma])
     return Table(("item", "field", "meaning", "mma.sync", "wgmma"), rows)
 

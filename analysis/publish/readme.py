@@ -41,8 +41,9 @@ from analysis.table import Cell, Table, add_output_arguments, emit, json_text
 
 MISSING = "–"
 MOST_DIFFERENCES = 6
+OF_PEAK = "% of peak, H200"
 LEFT_TO_THE_COMMAND = {  # columns that `ladder` prints and kernels/README.md does not show
-    *("% of peak, H100", "% of peak, H200", "speed / FA2, H100", "× parent, H100", "lines changed"),
+    *("% of peak, H100", OF_PEAK, "speed / FA2, H100", "× parent, H100", "lines changed"),
     *("loop / HMMA sm_90", "executed / HMMA sm_90"),
 }
 SPEED_COLUMNS = ("TFLOP/s", "% of peak", "speed / FA2")
@@ -371,7 +372,7 @@ def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
         row: list[Cell] = [f"[{step.name}](../../kernels/{step.version.file})", step.version.header.title]
         row += [*speed_cells(step, gpus), shown(per_matrix, 2), registers(step, arch)]
         rows.append(row if hopper else [*row, wavefronts(step)])
-    return Table(columns if hopper else (*columns, "wavefronts / ideal"), rows)
+    return Table(columns if hopper else (*columns, "wavefronts / ideal"), rows).without({OF_PEAK})
 
 
 def loops_table(steps: Sequence[Step], arch: str = "sm_80") -> Table:
@@ -467,7 +468,6 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "docs/testing.md": {"trust": lambda: trust.trust_text(folder)},
         "docs/general-attention.md": {
             "speeds": lambda: general.newest_table(folder, ["fp16"]).markdown(),
-            "checked": lambda: general.checked_sums(folder).markdown(),
             "decode": lambda: serving_tables.decode_table(folder).markdown(),
             "whole": lambda: serving_tables.whole_table(folder).markdown(),
         },
@@ -504,6 +504,7 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "equivalents": lambda: results.equivalents_table(folder).markdown(),
         "gains": lambda: story.gains_table(folder, steps).markdown(),
         "general": lambda: general.general_text(folder),
+        "general-checked": lambda: general.checked_sums(folder).markdown(),
         "general-missed": lambda: general.missed_text(folder),
         "general-checks": lambda: general.checked_table(folder).markdown(),
         "general-predictions": lambda: general.predictions_text(folder),
@@ -543,10 +544,9 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 
 PARTS = (
-    "abi", "energy", "equivalents", "gains", "general", "general-checks", "general-missed", "general-predictions",
-    "general-targets", "general-tried", "lead", "loops", "mutants", "prediction-errors", "prediction-foreign",
-    "prediction-ranks",
-    "prediction-stalls", "record", "story",
+    "abi", "energy", "equivalents", "gains", "general", "general-checked", "general-checks", "general-missed",
+    "general-predictions", "general-targets", "general-tried", "lead", "loops", "mutants", "prediction-errors",
+    "prediction-foreign", "prediction-ranks", "prediction-stalls", "record", "story",
 )  # fmt: skip
 
 
