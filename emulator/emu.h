@@ -294,6 +294,44 @@ void *emu_host_bytes(emu_device *device, uint64_t address);
  * that ran last; otherwise variables keep what launches and the host wrote, as on a GPU. False when out of memory. */
 bool emu_reset_variables(emu_device *device, const emu_module *module);
 
+/* ---- textures and surfaces ---- */
+
+/* What a texture or surface object reads: as cuTexObjectCreate and cuSurfObjectCreate take it. Coordinate 0 is the one
+ * whose texels lie side by side. */
+typedef enum emu_texel {
+    EMU_TEXEL_U8,
+    EMU_TEXEL_U16,
+    EMU_TEXEL_U32,
+    EMU_TEXEL_S8,
+    EMU_TEXEL_S16,
+    EMU_TEXEL_S32,
+    EMU_TEXEL_F16,
+    EMU_TEXEL_F32
+} emu_texel;
+typedef enum emu_texture_edge { EMU_EDGE_WRAP, EMU_EDGE_CLAMP, EMU_EDGE_MIRROR, EMU_EDGE_BORDER } emu_texture_edge;
+typedef struct emu_texture_info {
+    uint64_t address;         /* of the device: the first texel */
+    uint64_t pitch;           /* bytes from a row to the next */
+    uint32_t sizes[3];        /* texels, 0 for a dimension that it has not */
+    uint32_t layers;          /* each of all sizes; 0 where it has none, six in a cube */
+    uint32_t channels;        /* 1, 2 or 4 numbers in a texel, side by side */
+    emu_texel texel;          /* what they are */
+    emu_texture_edge edge[3]; /* beyond an edge; wrap and mirror of normalised coordinates alone, else clamp */
+    float border[4];
+    bool linear;     /* memory for integer coordinates alone, and zeros beyond its end */
+    bool cube;       /* six layers are its faces */
+    bool surface;    /* bytes are read and written: what follows means nothing */
+    bool filtered;   /* between texels, of texels that are read as floats */
+    bool normalised; /* coordinates from 0 to 1 */
+    bool as_integer; /* integers stay, else those of 8 and 16 bits become floats from 0 or -1 to 1 */
+} emu_texture_info;
+/* What a kernel takes as a texture or surface object; 0 when out of memory. The memory is borrowed. */
+uint64_t emu_make_texture(emu_device *device, const emu_texture_info *info);
+/* NULL where that is none, or no more. Borrowed until the next emu_make_texture(). */
+const emu_texture_info *emu_find_texture(const emu_device *device, uint64_t object);
+/* False where that is none. */
+bool emu_free_texture(emu_device *device, uint64_t object);
+
 /* ---- launches ---- */
 
 /* What a tensor map describes, as cuTensorMapEncodeTiled takes it (elements side by side, no interleave, zeros beyond

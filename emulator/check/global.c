@@ -85,9 +85,10 @@ static uint32_t narrowest_access(const entry *code) {
     uint32_t bytes = 16;
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
-        const bool global = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
+        const bool global = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC; /* as of a surface */
         uint32_t own = 16;
         if (o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC) own = (uint32_t)o->bytes * o->vector;
+        if (o->kind == OP_SURFACE) own = o->bytes * (uint32_t)o->immediate;
         if (o->kind == OP_WMMA_LOAD || o->kind == OP_WMMA_STORE || o->kind == OP_COPY_ASYNC) own = o->bytes;
         if (global && own && own < bytes) bytes = own;
     }

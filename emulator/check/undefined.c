@@ -259,12 +259,14 @@ static role role_of(op_kind kind) {
     case OP_COMPARE:
     case OP_SELECT:
     case OP_PREDICATE:
+    case OP_TEXTURE:
         return PASSES;
     case OP_LOAD:
     case OP_LDMATRIX:
         return ADDRESS_FIRST;
     case OP_COPY_ASYNC:
     case OP_ADDRESS:
+    case OP_SURFACE:
         return ADDRESSES;
     case OP_STORE:
         return STORES;

@@ -10,6 +10,7 @@
  * functions of the driver alone, so it runs over the emulated one; programs linked with `nvcc -cudart shared` load it.
  *
  *   registered.c   what the code that nvcc adds to a program registers: fatbins, kernels, variables; launches
+ *   texture.c      arrays, textures and surfaces
  *   memory.c       memory and copies                calls.c   device, streams, events, graphs, functions, the last
  * error errors.c       results by name                  refused.c every other function, refused by name
  */

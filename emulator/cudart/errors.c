@@ -15,6 +15,7 @@ static const error_name errors[] = {
     NAMED(cudaErrorInitializationError, "initialization error"), NAMED(cudaErrorCudartUnloading, NULL),
     NAMED(cudaErrorInvalidConfiguration, "invalid configuration argument"),
     NAMED(cudaErrorInvalidPitchValue, "invalid pitch argument"), NAMED(cudaErrorInvalidSymbol, "invalid device symbol"),
+    NAMED(cudaErrorInvalidChannelDescriptor, "invalid channel descriptor"),
     NAMED(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
     NAMED(cudaErrorMissingConfiguration, "__global__ function call is not configured"),
     NAMED(cudaErrorInvalidDeviceFunction, "invalid device function"), NAMED(cudaErrorNoDevice, NULL),

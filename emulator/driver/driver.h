@@ -16,6 +16,7 @@
  *   context.c          contexts                                 stream.c   streams, events, capture
  *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs
  *   operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
+ *   texture.c          arrays, textures, surfaces
  *   earlier.c          functions under their old names
  */
 #ifndef FL_EMU_DRIVER_H
@@ -107,6 +108,11 @@ CUresult prepare_function(CUfunction function);
 void *device_bytes(CUdeviceptr address, size_t bytes);
 /* The same for an address that may be the host's, as with unified addressing. */
 void *any_bytes(CUdeviceptr address, size_t bytes);
+/* cuMemAlloc and cuMemFree, between driver_enter() and driver_leave(). */
+CUresult allocate_memory(CUdeviceptr *address, size_t bytes);
+CUresult release_memory(CUdeviceptr address);
+/* Where the rows of an array lie, and how many a plane has; false for NULL. */
+bool array_memory(CUarray array, uint64_t *address, size_t *pitch, size_t *rows);
 
 /* ---- operations ---- */
 

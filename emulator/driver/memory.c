@@ -75,7 +75,7 @@ static void note_allocation(allocation_kind kind, CUdeviceptr address, size_t by
     if (kind == DEVICE) the_driver()->used += bytes;
 }
 
-static CUresult allocate(CUdeviceptr *address, size_t bytes) {
+CUresult allocate_memory(CUdeviceptr *address, size_t bytes) {
     CUresult status = address ? check_size(bytes) : CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return status;
     *address = emu_alloc(the_driver()->device, "cuMemAlloc", bytes, EMU_BUFFER);
@@ -122,7 +122,7 @@ static CUresult release(allocation *a) {
     return CUDA_SUCCESS;
 }
 
-static CUresult release_device(CUdeviceptr address) {
+CUresult release_memory(CUdeviceptr address) {
     if (!address) return CUDA_SUCCESS;
     allocation *a = find(address);
     const bool whole = a && a->address == address && (a->kind == DEVICE || a->kind == MANAGED);
@@ -131,7 +131,7 @@ static CUresult release_device(CUdeviceptr address) {
 
 CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     CUresult status = driver_enter();
-    return driver_leave(status == CUDA_SUCCESS ? allocate(address, bytes) : status);
+    return driver_leave(status == CUDA_SUCCESS ? allocate_memory(address, bytes) : status);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
@@ -141,15 +141,15 @@ CUresult cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size
         status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) {
         *pitch = (width + PITCH - 1) / PITCH * PITCH;
-        status =
-            height && *pitch > DEVICE_MEMORY / height ? CUDA_ERROR_OUT_OF_MEMORY : allocate(address, *pitch * height);
+        status = height && *pitch > DEVICE_MEMORY / height ? CUDA_ERROR_OUT_OF_MEMORY
+                                                           : allocate_memory(address, *pitch * height);
     }
     return driver_leave(status);
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
     CUresult status = driver_enter();
-    return driver_leave(status == CUDA_SUCCESS ? release_device(address) : status);
+    return driver_leave(status == CUDA_SUCCESS ? release_memory(address) : status);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {

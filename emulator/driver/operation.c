@@ -24,27 +24,31 @@ static uint8_t *bytes_of(const side *s, size_t width, size_t rows, size_t planes
     return s->type == CU_MEMORYTYPE_UNIFIED ? any_bytes(first, span) : NULL;
 }
 
+/* The side of an array: its memory. */
+static bool enter_array(side *s, CUarray array) {
+    if (s->type != CU_MEMORYTYPE_ARRAY) return true;
+    s->type = CU_MEMORYTYPE_DEVICE;
+    return array_memory(array, &s->address, &s->pitch, &s->height);
+}
+
 static CUresult run_copy(const CUDA_MEMCPY3D *c) {
     if (!c->WidthInBytes || !c->Height || !c->Depth) return CUDA_SUCCESS;
-    if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
-        driver_say("a copy from or to an array is not supported");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
     const bool from_host = c->srcMemoryType == CU_MEMORYTYPE_HOST, to_host = c->dstMemoryType == CU_MEMORYTYPE_HOST;
-    const side source = {.type = c->srcMemoryType,
-                         .address = from_host ? (uintptr_t)c->srcHost : c->srcDevice,
-                         .x = c->srcXInBytes,
-                         .y = c->srcY,
-                         .z = c->srcZ,
-                         .pitch = c->srcPitch,
-                         .height = c->srcHeight};
-    const side target = {.type = c->dstMemoryType,
-                         .address = to_host ? (uintptr_t)c->dstHost : c->dstDevice,
-                         .x = c->dstXInBytes,
-                         .y = c->dstY,
-                         .z = c->dstZ,
-                         .pitch = c->dstPitch,
-                         .height = c->dstHeight};
+    side source = {.type = c->srcMemoryType,
+                   .address = from_host ? (uintptr_t)c->srcHost : c->srcDevice,
+                   .x = c->srcXInBytes,
+                   .y = c->srcY,
+                   .z = c->srcZ,
+                   .pitch = c->srcPitch,
+                   .height = c->srcHeight};
+    side target = {.type = c->dstMemoryType,
+                   .address = to_host ? (uintptr_t)c->dstHost : c->dstDevice,
+                   .x = c->dstXInBytes,
+                   .y = c->dstY,
+                   .z = c->dstZ,
+                   .pitch = c->dstPitch,
+                   .height = c->dstHeight};
+    if (!enter_array(&source, c->srcArray) || !enter_array(&target, c->dstArray)) return CUDA_ERROR_INVALID_HANDLE;
     const uint8_t *from = bytes_of(&source, c->WidthInBytes, c->Height, c->Depth);
     uint8_t *to = bytes_of(&target, c->WidthInBytes, c->Height, c->Depth);
     if (!from || !to) {

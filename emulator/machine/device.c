@@ -33,6 +33,7 @@ void emu_device_free(emu_device *device) {
     free(device->buffers);
     free(device->variables);
     free(device->rows);
+    free(device->textures);
     free(device);
 }
 

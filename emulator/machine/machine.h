@@ -214,6 +214,8 @@ struct emu_device {
     size_t finding_count;
     emu_counter *rows;
     emu_counters counters;
+    struct texture *textures; /* see texture.c */
+    size_t texture_count, texture_capacity;
     atomic_flag wide_atomics;   /* taken while an atomic of 16 bytes is at work */
     _Atomic uint64_t ctas_done; /* of the launch at work, or of the last */
 };
@@ -571,6 +573,10 @@ void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask);
 /* Let the copies land that an arrive of this warp waits for, and do the oldest arrive; false when there is none. */
 bool emu_land_next_arrive(machine *m, warp *w);
+
+/* texture.c */
+void emu_exec_texture(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_surface(machine *m, warp *w, const op *o, uint32_t mask);
 
 /* sync.c */
 void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask);

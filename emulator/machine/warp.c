@@ -276,6 +276,12 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     case OP_ADDRESS:
         emu_exec_address(m, w, o, mask);
         break;
+    case OP_TEXTURE:
+        emu_exec_texture(m, w, o, mask);
+        break;
+    case OP_SURFACE:
+        emu_exec_surface(m, w, o, mask);
+        break;
     case OP_CLOCK:
         run_clock(m, w, o, mask);
         break;

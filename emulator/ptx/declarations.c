@@ -350,7 +350,7 @@ void emu_parse_variable(parser *p, state_space space, bool external) {
     if (accept(p, ".attribute")) emu_load_fail(p->load, now(p)->line, "variable attributes are not supported");
     if (accept(p, ".align")) alignment = emu_expect_alignment(p);
     if (accept(p, ".texref") || accept(p, ".surfref") || accept(p, ".samplerref")) {
-        /* of no use but to instructions on textures, which are refused where they stand */
+        p->references = true; /* of no use: instructions take objects alone */
         while (now(p)->kind != TOKEN_END && !token_is(now(p), ";")) next(p);
         emu_expect(p, ";");
         return;

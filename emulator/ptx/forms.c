@@ -162,9 +162,9 @@ void emu_check_opcode(loader *load, const opcode *in, int line) {
     static const struct {
         const char *opcode, *subject;
     } refused[] = {
-        {"tex", "textures"},     {"tld4", "textures"}, {"txq", "textures"},
-        {"istypep", "textures"}, {"suld", "surfaces"}, {"sust", "surfaces"},
-        {"sured", "surfaces"},   {"suq", "surfaces"},  {"tcgen05", "instructions of sm_100"},
+        {"tld4", "gathers of textures"},     {"txq", "questions about textures"},
+        {"suq", "questions about surfaces"}, {"istypep", "questions about objects"},
+        {"sured", "reductions in surfaces"}, {"tcgen05", "instructions of sm_100"},
     };
     const char *name = in->pieces[0];
     char whole[128];

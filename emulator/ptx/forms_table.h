@@ -588,6 +588,15 @@ ROW("fence", "fence", "proxy tensormap::generic acquire cta|cluster|gpu|sys", "[
     "does nothing: tensor maps are seen at once")
 ROW("fence", "fence", "proxy tensormap::generic release cta|cluster|gpu|sys", "", emu_decode_tensor_map_fence,
     "likewise")
+/* textures and surfaces */
+ROW("texture", "tex", "level? 1d|2d|3d|a1d|a2d v4 f32|u32|s32 f32|s32", "{d}, [object, {coordinates}], level",
+    emu_decode_texture, "a layer comes first; no mipmaps: level is ignored; linear filters are exact to 8 bits")
+ROW("texture", "tex", "level? cube v4 f32|u32|s32 f32", "{d}, [object, {x, y, z}], level", emu_decode_texture,
+    "likewise")
+#define SURFACE "b 1d|2d|3d|a1d|a2d v2|v4? b8|b16|b32|b64 trap|clamp|zero"
+ROW("texture", "suld", SURFACE, "{d}, [object, {coordinates}]", emu_decode_surface_load, "x counts bytes")
+ROW("texture", "sust", SURFACE, "[object, {coordinates}], {a}", emu_decode_surface_store, "likewise")
+#undef SURFACE
 /* warps of sm_90 */
 ROW("warp", "elect", "sync", "d|p, mask", emu_decode_elect, "the lowest lane of the mask; d may be _")
 ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", emu_decode_max_registers,

@@ -162,7 +162,8 @@ static void parse_address(parser *p, operand *out, int depth) {
         next(p);
         if (out->reg == NO_REGISTER) out->symbol = emu_lookup_symbol(p, &name);
         if (out->reg == NO_REGISTER && out->symbol < 0) {
-            emu_load_fail(p->load, name.line, "unknown name '%.*s' in an address", shown_length(&name), name.begin);
+            emu_load_fail(p->load, name.line, "unknown name '%.*s' in an address%s", shown_length(&name), name.begin,
+                          p->references ? ": textures and surfaces by name are not supported, objects are" : "");
         }
         out->value = parse_offset(p);
     } else {

@@ -208,6 +208,8 @@ typedef enum op_kind {
     OP_CTA_RANK,        /* getctarank: r[0] = the rank of the CTA of r[1] */
     OP_FENCE,           /* of threads */
     OP_ADDRESS,         /* an address that must be good, and nothing else */
+    OP_TEXTURE,         /* r[0 .. 4) = the texel of object r[4] at the coordinates behind it, in the form `vector` */
+    OP_SURFACE,         /* likewise, `bytes` of each element, a surface_detail; a store has its values at the end */
     OP_NOTHING
 } op_kind;
 
@@ -260,6 +262,10 @@ enum bulk_detail {
     BULK_VALUES = 16,      /* st.async and red.async: `vector` registers behind the mbarrier */
     BULK_REDUCES = 32      /* elements of `bytes`, by the atomic_numbers and atomic_operation in target */
 };
+enum texture_form { TEXTURE_1D, TEXTURE_2D, TEXTURE_3D, TEXTURE_A1D, TEXTURE_A2D, TEXTURE_CUBE };
+enum texture_detail { TEXTURE_INDEXED = 1 /* coordinates are integers */ };
+/* Beyond an edge: an error, the element at the edge, or zeros and no store. */
+enum surface_detail { SURFACE_TRAPS, SURFACE_CLAMPS, SURFACE_ZEROS, SURFACE_STORES = 4 };
 enum tensor_field {
     FIELD_ADDRESS,
     FIELD_RANK,

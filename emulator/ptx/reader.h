@@ -78,6 +78,7 @@ typedef struct parser {
     size_t entry_capacity, function_capacity, symbol_capacity, location_capacity, label_capacity, scope_capacity,
         variable_capacity, place_capacity;
     uint32_t declared_registers; /* of the entry */
+    bool references;             /* .texref or .surfref stands in the module */
     const char *files[MAX_FILES];
     source_place *places;
     size_t place_count;

@@ -127,11 +127,10 @@ static void test_entry_points(void) {
     cuGetProcAddress_v2("cuTensorMapEncodeTiled", &address, 11000, 0, &result);
     ok(!address && result == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, "no tensor maps in release 11.0");
     is(cuGetProcAddress_v2("cuDance", &address, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND, "a name that no driver has");
-    CUarray array;
     said();
-    is(cuArrayCreate(&array, NULL), CUDA_ERROR_NOT_SUPPORTED, "cuArrayCreate");
-    says(said(), "cuArrayCreate_v2 is not supported: it returns CUDA_ERROR_NOT_SUPPORTED", "refusal");
-    cuArrayCreate(&array, NULL);
+    is(cuMipmappedArrayDestroy(NULL), CUDA_ERROR_NOT_SUPPORTED, "cuMipmappedArrayDestroy");
+    says(said(), "cuMipmappedArrayDestroy is not supported: it returns CUDA_ERROR_NOT_SUPPORTED", "refusal");
+    cuMipmappedArrayDestroy(NULL);
     ok(!*said(), "a refusal is said once");
     const char *text;
     works(cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text), "cuGetErrorString");

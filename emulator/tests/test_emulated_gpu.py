@@ -189,10 +189,10 @@ def run_c(body: str, folder: Path, ptx: str, *linked: str, **environment: str) -
         ("return cuDeviceGet(&device, 1);", RIGHT, 101, "device 1 was asked for: there is one emulated GPU, device 0"),
         ("return cuMemAlloc(&at, 100ull << 30) + 100;", RIGHT, 102, "107374182400 bytes of memory were asked for: the"),
         (
-            "CUarray array; return cuArrayCreate(&array, 0) == CUDA_ERROR_NOT_SUPPORTED ? 3 : 4;",
+            "return cuMipmappedArrayDestroy(0) == CUDA_ERROR_NOT_SUPPORTED ? 3 : 4;",
             RIGHT,
             3,
-            "cuArrayCreate_v2 is not supported: it returns CUDA_ERROR_NOT_SUPPORTED",
+            "cuMipmappedArrayDestroy is not supported: it returns CUDA_ERROR_NOT_SUPPORTED",
         ),
         ('return cuGetProcAddress("cuDance", &result, 13000, 0, 0) == CUDA_ERROR_NOT_FOUND ? 3 : 4;', RIGHT, 3, ""),
         ('return dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDance") ? 4 : 3;', RIGHT, 3, ""),
@@ -283,6 +283,24 @@ int main(int count, char **arguments) {
     CALL(cudaOccupancyMaxPotentialClusterSize(&size, kernel, &pairs));
     CALL(cudaOccupancyAvailableDynamicSMemPerBlock(&bytes, kernel, 2, 1024));
     printf("%d clusters of at most %d, %zu bytes\n", clusters, size, bytes);
+    const struct cudaChannelFormatDesc ints = cudaCreateChannelDesc(32, 0, 0, 0, cudaChannelFormatKindSigned);
+    const struct cudaChannelFormatDesc odd = cudaCreateChannelDesc(32, 16, 0, 0, cudaChannelFormatKindSigned);
+    struct cudaChannelFormatDesc got;
+    struct cudaResourceDesc over = {.resType = cudaResourceTypeArray};
+    const struct cudaTextureDesc form = {.readMode = cudaReadModeElementType};
+    struct cudaMemcpy3DParms out = {.extent = {3, 2, 1}, .dstPtr = {back, 16, 12, 2}};
+    cudaTextureObject_t texture;
+    CALL(cudaMallocArray(&over.res.array.array, &ints, 4, 2, 0));
+    CALL(cudaMemcpy2DToArray(over.res.array.array, 4, 0, host, 16, 12, 2, cudaMemcpyHostToDevice));
+    CALL(cudaGetChannelDesc(&got, over.res.array.array));
+    out.srcArray = over.res.array.array, out.srcPos.x = 1;
+    CALL(cudaMemcpy3D(&out));
+    printf("%d bits: %d %d %d, %d %d %d\n", got.x + got.y, back[0], back[1], back[2], back[4], back[5], back[6]);
+    CALL(cudaCreateTextureObject(&texture, &over, &form, 0));
+    CALL(cudaDestroyTextureObject(texture));
+    CALL(cudaFreeArray(over.res.array.array));
+    failed("texture", cudaDestroyTextureObject(texture));
+    failed("channels", cudaMallocArray(&over.res.array.array, &odd, 4, 2, 0));
     failed("no kernel", cudaOccupancyMaxActiveClusters(&clusters, &other, &pairs));
     failed("configuration", cudaLaunchKernel(kernel, none, one, 0, 0, 0));
     failed("kernel", cudaLaunchKernel(&other, one, one, 0, 0, 0));
@@ -292,7 +310,7 @@ int main(int count, char **arguments) {
     failed("part", cudaMemcpyToSymbol(&variable, &launches, 4, 1, cudaMemcpyHostToDevice));
     failed("bytes", cudaMalloc((void **)&at, 100ull << 30));
     failed("device", cudaSetDevice(1));
-    failed("refused", cudaMalloc3DArray(0, 0, (struct cudaExtent){1, 1, 1}, 0));
+    failed("refused", cudaFreeMipmappedArray(0));
     __cudaUnregisterFatBinary(handle);
     return 0;
 }
@@ -300,6 +318,9 @@ int main(int count, char **arguments) {
 SAID_BY_RUNTIME = """8.0 n 6
 0 1 1010101 4 5
 8 clusters of at most 8, 82944 bytes
+32 bits: 0 1 2, 4 5 6
+texture: cudaErrorInvalidValue: invalid argument
+channels: cudaErrorInvalidChannelDescriptor: invalid channel descriptor
 no kernel: cudaErrorInvalidDeviceFunction: invalid device function
 configuration: cudaErrorInvalidConfiguration: invalid configuration argument
 kernel: cudaErrorInvalidDeviceFunction: invalid device function
@@ -316,7 +337,7 @@ def test_a_program_that_calls_the_runtime(compiler: Path) -> None:
     libraries = (str(EMULATED / "libcudart.so.13"), f"-Wl,-rpath-link,{EMULATED}")
     done = run_c(RUNTIME, compiler, COUNTING, *libraries)
     assert (done.returncode, done.stdout) == (0, SAID_BY_RUNTIME), done.stderr
-    assert "cudaMalloc3DArray is not supported: it returns cudaErrorNotSupported" in done.stderr
+    assert "cudaFreeMipmappedArray is not supported: it returns cudaErrorNotSupported" in done.stderr
 
 
 def names(library: Path) -> set[str]:
