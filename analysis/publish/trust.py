@@ -11,14 +11,10 @@ from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text
-from analysis.mutation.results import GROUPS, RESULTS, percent, read_results, reviewed, share
 from analysis.table import Cell, Table
 
 TRIED = """How much was tried. Inputs that are drawn at random are counted as `make check-long` draws them; a figure
 stands in the file beside it.
-"""
-NOTICED = """Changes of the code that a test noticed, in a sample of its lines ([what counts](#mutants)).
-`make check-mutants` fails where the share is less than promised.
 """
 
 
@@ -172,19 +168,6 @@ def tried_table(folder: Path) -> Table:
     return Table(("what", "how many", "file"), rows)
 
 
-def noticed_table(folder: Path) -> Table:
-    """One row for each group of files."""
-    rows: list[list[Cell]] = []
-    results, known = read_results(folder / RESULTS), reviewed(folder)
-    for group in GROUPS:
-        one = share(results, known, group.matches(folder))
-        files = ", ".join(f"`{pattern}`" for pattern in group.files)
-        promised = f"{100 * group.promised:.0f} %"
-        rows.append([files, one.mutants, one.killed, one.equivalent, percent(one), promised])
-    return Table(("files", "changes", "noticed", "change nothing", "share", "promised"), rows)
-
-
 def trust_text(folder: Path) -> str:
-    """Its three tables."""
-    parts = [promises_table().markdown(), TRIED, tried_table(folder).markdown(), NOTICED]
-    return "\n".join([*parts, noticed_table(folder).markdown()])
+    """Its two tables."""
+    return "\n".join([promises_table().markdown(), TRIED, tried_table(folder).markdown()])
