@@ -55,7 +55,8 @@ def _like(tensor: Tensor) -> Tensor:
     return made if lies_well(made) else torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
-def compute(
+def compute_into(
+    made: tuple[Tensor, Tensor, Tensor],
     dout: Tensor,
     q: Tensor,
     k: Tensor,
@@ -65,14 +66,13 @@ def compute(
     causal: bool,
     scale: float | None,
     deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk and dv of tensors [batch, seq, heads, d_head], in the current stream."""
+) -> None:
+    """dq, dk and dv of tensors [batch, seq, heads, d_head] into `made`, in the current stream."""
     if dout.stride() != out.stride():
         dout = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(dout)
     wanted = problem_of(q, k, v, out, causal, scale)
     cuda = q.device.type == "cuda"
     workspace = torch.empty(_gradients.workspace_bytes(wanted), dtype=torch.uint8, device=q.device)
-    made = _like(q), _like(k), _like(v)
     _gradients.backward(
         wanted,
         q=q.data_ptr(),
@@ -87,6 +87,22 @@ def compute(
         deterministic=deterministic,
         stream=torch.cuda.current_stream(q.device).cuda_stream if cuda else 0,
     )
+
+
+def compute(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool,
+    scale: float | None,
+    deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv, which lie as q, k and v do."""
+    made = _like(q), _like(k), _like(v)
+    compute_into(made, dout, q, k, v, out, lse, causal, scale, deterministic)
     return made
 
 

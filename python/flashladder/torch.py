@@ -10,7 +10,7 @@ tensors in host memory. Autograd has its gradients where d_head is 64, 128 or 25
 
     attention(q, k, v, causal=True).sum().backward()
 
-Sequences of several lengths, windows, sinks, soft caps and caches have none: call these under torch.no_grad().
+So has attention_varlen. Used lengths, windows, sinks, soft caps and caches have none: call these under torch.no_grad().
 
     flashladder.torch.register()
     torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
@@ -25,15 +25,11 @@ from typing import Any, NoReturn, Optional
 import torch
 
 import flashladder
-from flashladder import _append, _arrays, _autograd, _call, _serving
+from flashladder import _append, _arrays, _autograd, _call, _packed, _serving
 from flashladder._library import ARRAYS, Unavailable
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-NO_BACKWARD = (
-    "lengths, windows, sinks, soft caps and caches have no backward: call it under torch.no_grad() or "
-    "torch.inference_mode(), or detach() its arguments"
-)
 
 
 def _check_tensors(**tensors: Any) -> None:
@@ -172,14 +168,10 @@ def _fake_serve(
     return out, torch.empty(shape if return_lse else (0,), dtype=torch.float32, device=q.device)
 
 
-def _no_backward(context: Any, *gradients: Any) -> None:
-    raise NotImplementedError(NO_BACKWARD)
-
-
 # torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse); lse is empty if unwanted.
 _serve_operator = torch.library.custom_op("flashladder::serve", _serve, mutates_args=())
 _serve_operator.register_fake(_fake_serve)
-_serve_operator.register_autograd(_no_backward)
+_serve_operator.register_autograd(_packed.derive, setup_context=_packed.keep)
 
 
 OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse", "version")
@@ -193,13 +185,16 @@ def _is_eager(q: Any) -> bool:
 def _operate(
     q: Tensor, k: Tensor, v: Tensor, arrays: dict[str, Any], chosen: Any, most: tuple[int, int] = (0, 0)
 ) -> Any:
-    if _autograd.is_wanted(q, k, v):
-        raise NotImplementedError(NO_BACKWARD)
+    differentiated = _autograd.is_wanted(q, k, v)
+    if differentiated and not _packed.is_plain(arrays, chosen):
+        raise NotImplementedError(_packed.NO_BACKWARD)
+    if differentiated and _is_eager(q):
+        _packed.check(q, k, v, chosen)
     left, right = chosen.window or (-1, -1)
     named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
     out, lse = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
-        chosen.return_lse, chosen.version,
+        chosen.return_lse or differentiated, chosen.version,
     )  # fmt: skip
     return (out, lse) if chosen.return_lse else out
 
@@ -224,9 +219,13 @@ def attention_varlen(
     return_lse: bool = False,
     version: str = "best",
 ) -> Any:
-    """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces."""
+    """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces.
+
+    Autograd differentiates it by q, k and v without used lengths, windows, sinks and soft caps; the backward pass reads
+    the offsets on the host. deterministic="batch" gives gradients the same bits in every batch, too.
+    """
     options = (causal, scale, window, softcap, deterministic, return_lse, version)
-    if _is_eager(q):
+    if _is_eager(q) and not _autograd.is_wanted(q, k, v):
         more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {
             "sinks": sinks,
             "seqlens_q": seqlens_q,
@@ -294,7 +293,7 @@ def varlen_attn(
     block_table: Tensor | None = None,
     num_splits: int | None = None,
 ) -> Any:
-    """torch.nn.attention.varlen.varlen_attn, with its arguments: its result, or an error. There is no backward.
+    """torch.nn.attention.varlen.varlen_attn, with its arguments: its result, or an error.
 
     window_size (-1, 0) is the causal mask, aligned to the bottom right as there. num_splits=1 gives a sequence the same
     bits in every batch; other numbers are refused, and so are pages with queries of several lengths.

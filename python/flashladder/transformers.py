@@ -7,8 +7,8 @@ Importing this module registers it. It serves prefill, prefill in pieces and dec
 grouped heads, in fp16 or bf16; and on compute capability 9.0 padding on either side, sliding windows, packed sequences,
 static caches, continuous batching, soft-capped scores and attention sinks. Padding before the first key costs a copy of
 K and V in each layer. What the kernels lack is refused with NotImplementedError, never ignored: masks of the model's
-own, masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch.attention has
-gradients: without padding, packed sequences, windows, sinks and soft caps.
+own, masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has gradients:
+without padding, windows, sinks and soft caps.
 """
 
 from __future__ import annotations

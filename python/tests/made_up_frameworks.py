@@ -47,6 +47,7 @@ class Tensor:
         kind, _, index = device.partition(":")
         self.device = _Device(kind, int(index) if index else None)
         self.requires_grad = False
+        self.values: list[int] = []
         self.allocated_in = Stream.current
         self._address = Tensor.next_address
         Tensor.next_address += 1 << 20
@@ -80,6 +81,25 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         return self._stride == strides_of(self.shape)
+
+    def contiguous(self) -> Tensor:
+        return self if self.is_contiguous() else Tensor(self.shape, self.dtype, str(self.device))
+
+    def tolist(self) -> list[int]:
+        return self.values
+
+    def __getitem__(self, places: Any) -> Tensor:
+        """Slices of elements of 16 bits, and None for a new dimension."""
+        shape, stride, address, axis = [], [], self._address, 0
+        for place in places if isinstance(places, tuple) else (places,):
+            first, end, _ = (place or slice(None)).indices(self.shape[axis])
+            shape.append(1 if place is None else max(end - first, 0))
+            stride.append(self._stride[axis] * (self.shape[axis] if place is None else 1))
+            if place is not None:
+                address, axis = address + 2 * first * self._stride[axis], axis + 1
+        view = self.as_strided([*shape, *self.shape[axis:]], [*stride, *self._stride[axis:]])
+        view._address = address
+        return view
 
     def as_strided(self, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
         view = Tensor(self.shape, self.dtype, str(self.device))
@@ -115,6 +135,8 @@ def _empty_like(like: Tensor, *, memory_format: str = "as it is") -> Tensor:
 class Operator:
     """What torch.library.custom_op() returns; as torch.ops.flashladder.attention it calls the function."""
 
+    running = 0
+
     def __init__(self, name: str, function: Callable[..., Any], mutates_args: Sequence[str]) -> None:
         self.name, self.function, self.mutates_args = name, function, mutates_args
         self.fake: Any = None
@@ -130,7 +152,11 @@ class Operator:
         self.backward, self.setup_context = backward, setup_context
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self.function(*arguments, **options)
+        Operator.running += 1  # autograd is over
+        try:
+            return self.function(*arguments, **options)
+        finally:
+            Operator.running -= 1
 
 
 class _Library:
@@ -150,11 +176,11 @@ def made_up_torch() -> Any:
     torch.Tensor, torch.grad, torch.compiling = Tensor, True, False
     for name in ("float16", "bfloat16", "float32", "int32", "uint8", "uint64"):
         setattr(torch, name, f"torch.{name}")
-    torch.is_grad_enabled = lambda: torch.grad
+    torch.is_grad_enabled = lambda: torch.grad and not Operator.running
     torch.ordered = False
     torch.are_deterministic_algorithms_enabled = lambda: torch.ordered
     torch.contiguous_format = "contiguous"
-    torch.empty, torch.empty_like = _empty, _empty_like
+    torch.empty, torch.empty_like, torch.zeros = _empty, _empty_like, _empty
     torch.empty_strided = lambda shape, stride, *, dtype, device: _empty(shape, dtype=dtype, device=device).as_strided(
         shape, stride
     )

@@ -84,7 +84,17 @@ def test_what_has_no_gradients_is_said_before_anything_runs(package: Recorded, m
     with pytest.raises(NotImplementedError, match="lengths, windows, sinks, soft caps and caches have no backward"):
         made.fl.attention(*arrays, window=(3, 0))
     with pytest.raises(NotImplementedError, match="lengths, windows, sinks, soft caps and caches have no backward"):
-        made.operators.serve.backward(None, None, None)
+        made.operators.serve.backward(served(made, tensors(), 5)[0], None, None)
+
+
+def served(made: Any, arrays: list[Tensor], left: int = -1) -> tuple[Context, Tensor]:
+    """The operator of packed sequences as autograd calls it, and O."""
+    starts = [Tensor((3,), "int32", str(arrays[0].device)) for _ in "qk"]
+    starts[0].values, starts[1].values = [-1, 2, 5], [0, 0, 70]
+    inputs = (*arrays, *starts, *[None] * 6, 3, 6, True, 0.25, left, -1, 0.0, False, True, "best")
+    context, output = Context(), (arrays[0], Tensor((4, 5), "float32", str(arrays[0].device)))
+    made.operators.serve.setup_context(ctx=context, inputs=inputs, output=output)
+    return context, output[0]
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -105,6 +115,50 @@ def test_a_backward_call_hands_everything_on(package: Recorded, made: Any, order
     assert (asked.dk_strides.batch, asked.dk_strides.seq, asked.dk_strides.head) == (7 * 128, 128, 64)
     assert asked.deterministic == ordered and given.workspace and package.last.stream == 0x5001
     assert (causal, scale, return_lse, version) == (None,) * 4 and context.marked == (lse,)
+
+
+PACKED = (5, 4, 64), (7, 2, 64), (7, 2, 64)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_each_packed_sequence_is_a_call(package: Recorded, made: Any, ordered: bool) -> None:
+    """The first has no key; of the second's 7 keys 6 count, as in the forward pass."""
+    arrays = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED]
+    context, out = served(made, arrays)
+    calls, dout = package.last.calls, Tensor(PACKED[0], "bfloat16", "cuda:1")
+    made.torch.ordered = ordered
+    try:
+        dq, dk, dv, *rest = made.operators.serve.backward(context, dout, None)
+    finally:
+        made.torch.ordered = False
+    problem, given, asked = package.last.problem, package.last.tensors, package.gradients
+    assert package.last.calls == calls + 1 and rest == [None] * 18
+    assert (problem.batch, problem.seq_q, problem.seq_k, problem.causal, problem.scale) == (1, 3, 6, 1, 0.25)
+    second = [one.data_ptr() + 2 * 2 * 256 for one in (arrays[0], out, dout, dq)]
+    assert [given.q, given.o, asked.dout, asked.dq] == second
+    assert [given.k, given.v, asked.dk, asked.dv] == [one.data_ptr() for one in (*arrays[1:], dk, dv)]
+    assert asked.deterministic == ordered and [one.shape for one in (dq, dk, dv)] == list(PACKED)
+
+
+def test_a_call_on_packed_sequences_is_checked_and_keeps_log_sum_exp(package: Recorded, made: Any) -> None:
+    arrays = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED]
+    starts = [Tensor((3,), "int32", "cuda:1") for _ in "qk"]
+    arrays[1].requires_grad = True
+    made.fl.attention_varlen(*arrays, *starts, 3, 7)
+    assert package.last.tensors.lse
+    calls, package.status.value = package.last.calls, UNSUPPORTED
+    try:
+        with pytest.raises(NotImplementedError, match="told to fail"):
+            made.fl.attention_varlen(*arrays, *starts, 3, 7)
+    finally:
+        package.status.value = 0
+    assert package.last.calls == calls
+    with pytest.raises(NotImplementedError, match="have no backward"):
+        made.fl.attention_varlen(*arrays, *starts, 3, 7, window=(3, 0))
+    context, _ = served(made, arrays)
+    context.refused = "reads log-sum-exp"
+    with pytest.raises(NotImplementedError, match="reads log-sum-exp"):
+        made.operators.serve.backward(context, None, None)
 
 
 def test_host_memory_has_no_workspace(package: Recorded, made: Any) -> None:

@@ -325,6 +325,71 @@ def test_new_rows_are_written_and_seen(pages: int) -> None:
     assert torch.equal(compiled_k.nan_to_num(), k.nan_to_num()) and torch.equal(compiled_v.nan_to_num(), v.nan_to_num())
 
 
+def alone(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, causal: bool) -> Any:
+    """The packed sequences one after the other in float64; q, k and v as attention_varlen takes them."""
+    outs = []
+    for b in range(len(cu_q) - 1):
+        of_q, of_k = slice(int(cu_q[b]), int(cu_q[b + 1])), slice(int(cu_k[b]), int(cu_k[b + 1]))
+        outs.append(reference(q[None, of_q], k[None, of_k], v[None, of_k], causal)[0][0])
+    return torch.cat(outs)
+
+
+def packed(behind: int = 0) -> Any:
+    """Leaves of varlen(), with NaN in so many rows that belong to no sequence."""
+    *rows, cu_q, cu_k, most_q, most_k = varlen()
+    nan = [torch.full((behind, *one.shape[1:]), float("nan"), dtype=one.dtype, device=DEVICE) for one in rows]
+    return [torch.cat(pair).requires_grad_() for pair in zip(rows, nan, strict=True)], (cu_q, cu_k, most_q, most_k)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("deterministic", [None, "batch"])
+def test_packed_sequences_have_the_gradients_of_float64(causal: bool, deterministic: str | None) -> None:
+    inputs, (cu_q, cu_k, *most) = packed(behind=3)
+    dout = torch.randn(39, 2, 64, device=DEVICE).to(torch.bfloat16)
+    given = {"causal": causal, "deterministic": deterministic}
+    out = fl.attention_varlen(*inputs, cu_q, cu_k, *most, **given)
+    found = torch.autograd.grad(out[:39], inputs, dout)
+    exact = [one.detach()[: 39 if i == 0 else 67].double().requires_grad_() for i, one in enumerate(inputs)]
+    expected = torch.autograd.grad(alone(*exact, cu_q, cu_k, causal), exact, dout.double())
+    assert near([one[: len(other)] for one, other in zip(found, expected, strict=True)], expected)
+    assert not any(one[len(other) :].any() for one, other in zip(found, expected, strict=True))
+    if deterministic:  # the same bits alone
+        rows = slice(9, 39), slice(27, 67), slice(27, 67)
+        last = [one.detach()[part].requires_grad_() for one, part in zip(inputs, rows, strict=True)]
+        starts = [torch.tensor([0, length], dtype=torch.int32, device=DEVICE) for length in (30, 40)]
+        again = torch.autograd.grad(fl.attention_varlen(*last, *starts, 30, 40, **given), last, dout[9:])
+        assert all(torch.equal(one[part], other) for one, part, other in zip(found, rows, again, strict=True))
+
+
+def test_packed_gradients_pass_opcheck_and_compile() -> None:
+    inputs, (cu_q, cu_k, *most) = packed()
+    serve = torch.ops.flashladder.serve.default
+    torch.library.opcheck(serve, (*inputs, cu_q, cu_k, *[None] * 6, *most, True, None, -1, -1, 0.0, False, True))
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        return fl.attention_varlen(q * 2, k, v, cu_q, cu_k, *most, causal=True) + 1
+
+    expected = torch.autograd.grad(call(*inputs).sum(), inputs)
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(*inputs).sum(), inputs)
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("more", [{"window": (3, 0)}, {"softcap": 2.0}, {"seqlens_k": True}])
+def test_packed_sequences_with_more_have_no_gradients(more: dict[str, Any]) -> None:
+    inputs, (cu_q, cu_k, *most) = packed()
+    if "seqlens_k" in more:
+        more = {"seqlens_k": torch.tensor([20, 7, 40], dtype=torch.int32, device=DEVICE)}
+    with pytest.raises(NotImplementedError, match="have no backward"):
+        fl.attention_varlen(*inputs, cu_q, cu_k, *most, **more)
+    with pytest.raises(NotImplementedError, match="log-sum-exp is an input of the backward pass"):
+        torch.ops.flashladder.serve(*inputs, cu_q, cu_k, *[None] * 6, *most)[0].sum().backward()
+    wide = [torch.zeros(8, 1, 96, dtype=torch.float16, device=DEVICE, requires_grad=True) for _ in range(3)]
+    starts = torch.tensor([0, 8], dtype=torch.int32, device=DEVICE)
+    with pytest.raises(NotImplementedError, match="d_head 96: attention/backward is for 64, 128, 256"):
+        fl.attention_varlen(*wide, starts, starts, 8, 8)
+
+
 def test_opcheck_passes_with_arrays() -> None:
     serve = torch.ops.flashladder.serve.default
     q, k, v, cu_q, cu_k, *most = varlen()

@@ -235,6 +235,20 @@ def test_a_model_has_the_gradients_that_it_has_with_sdpa(model: Any, tokens: Any
     assert all(close(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
+def test_packed_sequences_have_the_gradients_of_each_alone(model: Any, tokens: Any) -> None:
+    def learn(*calls: Any) -> list[Any]:
+        model.zero_grad()
+        outs = [model(row[None], use_cache=False, **options).logits[0] for row, options in calls]
+        (torch.cat(outs).float() * weights).sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    weights = torch.randn(20, 64, device=DEVICE)
+    positions = torch.cat([torch.arange(n, device=DEVICE) for n in (9, 11)])[None]
+    found = learn((tokens[0], {"position_ids": positions}))
+    expected = learn((tokens[0, :9], {}), (tokens[0, 9:], {}))
+    assert all(close(one, other) for one, other in zip(found, expected, strict=True))
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_model_that_keeps_no_activations_has_the_same_gradients(model: Any, tokens: Any, reentrant: bool) -> None:
     expected = learnt(model, tokens)
