@@ -85,3 +85,9 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> No
     with pytest.raises(OSError) as error:
         write_atomically(path, "text")
     assert error.value.filename == str(path)
+
+
+def test_columns_can_be_left_out() -> None:
+    table = Table(("a", "b", "c"), [(1, 2, 3), (4, 5, 6)])
+    assert table.without({"b", "none"}) == Table(["a", "c"], [[1, 3], [4, 6]])
+    assert table.without(()).markdown() == table.markdown()
