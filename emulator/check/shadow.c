@@ -85,6 +85,7 @@ void emu_shadow_start_cta(machine *m) {
     m->base = m->settled = 0;
     m->undefined_cells = false;
     m->checked = (checked_write){0};
+    memset(m->last_reads, 0, sizeof m->last_reads);
     m->now = 1;
     if (!m->clocks) return;
     size_t threads = (size_t)m->warp_count * LANES;
@@ -329,6 +330,7 @@ static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address,
 static inline void note_warp_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index,
                                   uint32_t stamp) {
     warp_read *last = read_by(m, (uint32_t)w->index, index);
+    if (m->last_reads[w->index] < stamp) m->last_reads[w->index] = stamp;
     const uint32_t self = 1u << who_thread(who) % LANES;
     last->lanes = last->time == stamp ? last->lanes | self : self;
     last->time = stamp;
@@ -520,20 +522,24 @@ static void report_unset(machine *m, const warp *w, int lane, uint32_t address) 
 
 /* Whether the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
  * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
+static inline bool is_as_checked(const machine *m, uint32_t index) {
+    const shadow_cell *cell = &m->cells[index];
+    return cell->write_time == m->checked.time && cell->write_who == m->checked.who &&
+           m->async_written[index] == m->checked.landing;
+}
+
 static bool is_in_order(machine *m, const warp *w, int lane, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     const checked_write own = {cell->write_time, cell->write_who, (uint32_t)(w->index * LANES + lane) + 1,
                                m->async_written[index]};
-    if (!memcmp(&own, &m->checked, sizeof own)) return true;
+    if (m->checked.thread == own.thread && is_as_checked(m, index)) return true;
     if (own.time >= TIME_REMOTE || own.who & WHO_UNDEFINED || is_unfenced(m, w, lane, cell)) return false;
     if (own.time > m->base && !written_before(m, w, lane, index)) return false;
     m->checked = own;
     return true;
 }
 
-void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
-             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+static void check_async_read(machine *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
@@ -542,24 +548,45 @@ void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address
             report_unset(m, w, lane, at);
         if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);
     }
-    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) {
-        async_read *read = &m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT];
-        read->count++;
-        read->instruction = m->here;
+}
+
+static void count_async_read(const machine *m, uint32_t address) {
+    async_read *read = &m->async_reads[(address - SHARED_BASE) / ASYNC_UNIT];
+    read->count++;
+    read->instruction = m->here;
+}
+
+void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    check_async_read(m, w, lane, first_cell(m, address), last_cell(m, address, bytes));
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) count_async_read(m, address + i);
+}
+
+void emu_product_reads_begin(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t first = first_cell(m, addresses[i]), last = last_cell(m, addresses[i], ASYNC_UNIT);
+        bool known = m->checked.thread == (uint32_t)(w->index * LANES) + 1;
+        for (uint32_t k = first; k <= last && known; k++) known = is_as_checked(m, k);
+        if (!known) check_async_read(m, w, 0, first, last);
+        count_async_read(m, addresses[i]);
     }
 }
 
-void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                         uint32_t reads) {
-    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
-             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
-    uint32_t who = pack_who(m, w, lane);
-    for (uint32_t i = first; i <= last; i++) {
-        note_warp_read(m, w, who, &m->cells[i], i, stamp);
-        if (m->read_generic) m->read_generic[i] = false;
+static void note_async_read(machine *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
+    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &m->cells[i], i, stamp);
+    for (uint32_t i = first; m->read_generic && i <= last; i++) m->read_generic[i] = false;
+}
+
+void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
+    note_async_read(m, w, pack_who(m, w, lane), first_cell(m, address), last_cell(m, address, bytes), stamp);
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
+}
+
+void emu_product_reads_end(machine *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
+    const uint32_t who = pack_who(m, w, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        note_async_read(m, w, who, first_cell(m, addresses[i]), last_cell(m, addresses[i], ASYNC_UNIT), w->clock);
+        m->async_reads[(addresses[i] - SHARED_BASE) / ASYNC_UNIT].count -= reads;
     }
-    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT)
-        m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count -= reads;
 }
 
 /* A thread that read a cell, and whose read the async proxy does not see, and no race: that is reported as one.
@@ -649,28 +676,59 @@ void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp)
     }
 }
 
+/* Whether all reads of many cells lie before what a lane does. Where they are few, or a lane that read is less known
+ * than others of its warp, it takes a closer look to say so. */
+static bool reads_are_known(const machine *m, const warp *w, int lane, uint32_t first, uint32_t last) {
+    enum { MANY = 64 };
+    if (!m->clocks || last - first < MANY) return false;
+    for (uint32_t k = 0; k < m->warp_count; k++) {
+        if (m->last_reads[k] <= m->base) continue;
+        const warp_read *reads = read_by(m, k, first);
+        uint32_t latest = 0, lanes = 0;
+        for (uint32_t i = 0; i <= last - first; i++) {
+            latest = latest > reads[i].time ? latest : reads[i].time;
+            lanes |= reads[i].lanes;
+        }
+        for (; lanes && latest > m->base; lanes &= lanes - 1)
+            if (!ordered(m, w, lane, k * LANES + (uint32_t)first_lane(lanes), latest)) return false;
+    }
+    return true;
+}
+
+/* before: a write of a cell that lies before; such cells stand side by side. */
+static void check_written(machine *m, const warp *w, int lane, uint32_t i, uint32_t address, uint32_t bytes,
+                          const uint8_t *data, bool copies, checked_write *before) {
+    const shadow_cell *cell = &m->cells[i];
+    const checked_write last = {cell->write_time, cell->write_who, before->thread,
+                                m->async_written ? m->async_written[i] : LANDED_NOTHING};
+    if (cell->write_time == TIME_IN_FLIGHT)
+        emu_report_in_flight(m, w, lane, m, i, copies ? "starts another copy to" : "writes");
+    else if (cell->write_time == TIME_REMOTE)
+        emu_check_writer(m, w, lane, m, i, "writes");
+    else if (last.time == before->time && last.who == before->who && last.landing == before->landing)
+        return;
+    else if (written_before(m, w, lane, i))
+        *before = last;
+    else if (!same_value(m, cell, address, (i << m->cell_shift) + SHARED_BASE, bytes, data))
+        report_writer(m, w, lane, i, "writes");
+}
+
 static void write_cells(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
                         uint32_t time, bool atomic) {
-    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
-             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t first = first_cell(m, address), last = last_cell(m, address, bytes);
     uint32_t who = pack_who(m, w, lane);
     if (m->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, m, address, bytes);
     /* once is enough: other warps of the warpgroup, which read later, have no race with it */
     if (m->async_reads && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE) time = 0;
+    const bool known = reads_are_known(m, w, lane, first, last);
+    checked_write before = {0};
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
         bool both_atomic = atomic && cell->write_who & WHO_ATOMIC && cell->write_time != TIME_IN_FLIGHT;
-        if (cell->write_time > m->base && cell->write_time != TIME_NEVER && !both_atomic) {
-            if (cell->write_time == TIME_IN_FLIGHT) {
-                emu_report_in_flight(m, w, lane, m, i, time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
-            } else if (cell->write_time == TIME_REMOTE) {
-                emu_check_writer(m, w, lane, m, i, "writes");
-            } else if (!written_before(m, w, lane, i) && !same_value(m, cell, address, at, bytes, data)) {
-                report_writer(m, w, lane, i, "writes");
-            }
-        }
-        int reader = cell->read_time > m->base ? unordered_reader(m, w, lane, cell, i) : ALL_ORDERED;
+        if (cell->write_time > m->base && cell->write_time != TIME_NEVER && !both_atomic)
+            check_written(m, w, lane, i, address, bytes, data, time == TIME_IN_FLIGHT, &before);
+        int reader = cell->read_time > m->base && !known ? unordered_reader(m, w, lane, cell, i) : ALL_ORDERED;
         if (reader != ALL_ORDERED) {
             report_race(m, w, lane, at, who_instruction(cell->read_who) | (uint32_t)reader << WHO_THREAD_SHIFT,
                         cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes", "read");

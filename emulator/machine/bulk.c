@@ -392,7 +392,7 @@ static void land_load(machine *m, size_t index) {
     machine *at = copy.to;
     remove_copy(m, index);
     move(m, &copy);
-    if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp, 1);
+    if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp);
     mbarrier *bar = emu_find_mbarrier(at, copy.mbarrier);
     if (m->checks && !copy.reduces) land_cells(m, w, &copy, bar);
     if (!bar) return;
@@ -451,7 +451,7 @@ static void land_store(machine *m, size_t index) {
     }
     remove_copy(m, index);
     move(m, &copy);
-    if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes, w->clock, 1);
+    if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes, w->clock);
 }
 
 static bool may_land(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {

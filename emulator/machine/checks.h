@@ -67,11 +67,13 @@ void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clock
 uint32_t emu_clock_tick(machine *m, warp *w);
 /* All lanes of a warp know what a thread did up to a stamp. */
 void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp);
-/* A read by the async proxy, on behalf of a lane: it may happen any time between the two calls, of which the second
- * may be for several. stamp: the clock of the warp that others must know to know that it is done. */
+/* A read by the async proxy, on behalf of a lane: it may happen any time between the two calls. stamp: the clock of the
+ * warp that others must know to know that it is done. */
 void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
-                         uint32_t reads);
+void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp);
+/* Likewise of pieces of 16 bytes, on behalf of lane 0; the end is that of several reads. */
+void emu_product_reads_begin(machine *m, const warp *w, const uint32_t *addresses, uint32_t count);
+void emu_product_reads_end(machine *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads);
 /* A bulk copy that a lane starts writes what ordinary instructions have read: a proxy fence must lie between. */
 void emu_check_async_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* A fence.proxy.async of a thread: the async proxy sees what the thread knows of in a fenced_memory. */

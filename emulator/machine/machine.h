@@ -394,10 +394,11 @@ typedef struct machine {
     uint32_t engines;     /* clocks of what works beside the warps, see cells.h; 0 where there are none */
     flag *flags;
     size_t flag_count, flag_capacity;
-    uint32_t *fenced, *heard; /* [threads][clock_width] see check/flags.c; NULL without entry.relaxed_flags */
-    uint32_t *heard_times;    /* likewise */
-    remote_cells *remote;     /* NULL as long as no other CTA has touched the shared memory */
-    warp_read *warp_reads;    /* [warps][cells], likewise: a warp reads cells side by side */
+    uint32_t *fenced, *heard;       /* [threads][clock_width] see check/flags.c; NULL without entry.relaxed_flags */
+    uint32_t *heard_times;          /* likewise */
+    remote_cells *remote;           /* NULL as long as no other CTA has touched the shared memory */
+    warp_read *warp_reads;          /* [warps][cells], likewise: a warp reads cells side by side */
+    uint32_t last_reads[MAX_WARPS]; /* likewise: the last stamp of each warp there */
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
@@ -521,8 +522,6 @@ const char *emu_device_string(machine *m, uint64_t generic_address);
 void emu_exec_carry(warp *w, const op *o, uint32_t mask);
 
 /* mma.c */
-/* d += a * b of m16n8k16, with the registers of the fragments. */
-void emu_mma_m16n8k16(uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES], bool bfloat);
 void emu_exec_mma(warp *w, const op *o, uint32_t mask);
 
 /* memory.c: elements side by side are added to others and the like, as an OP_BULK says. */

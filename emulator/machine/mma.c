@@ -25,25 +25,11 @@ enum { PLACES = 25, BITS = 24, BYTE_PLACES = 13, BYTE_BITS = 14 };
 /* Sums of exponents with OF_ZERO are below LEAST, with OF_INFINITY above MOST. */
 enum { LEAST = -2048, MOST = 2048 };
 
-/* The registers of an mma. A step is 8 values of k, of which m16n8k8 has zeros in the second; a block is 8 rows of A,
- * of C and of D. */
-typedef struct fragments {
-    const uint32_t *a[2][2], *b[2];   /* [step][block], [step] */
-    const uint32_t *even[2], *odd[2]; /* of C, [block] */
-    bool bfloat;
-} fragments;
-
-/* Values of a register of two halves, the lower halves of all lanes and then the upper ones, and the exponents of both
- * halves of each lane. */
-typedef struct halves {
-    float low[LANES], high[LANES];
-    int16_t exponent[LANES][2];
-} halves;
-
-/* What an mma multiplies. */
+/* What an mma multiplies. A step is 8 values of k, of which m16n8k8 has zeros in the second; a block is 8 rows of A, of
+ * C and of D. */
 typedef struct factors {
-    halves a[2][2]; /* [step][block]: lane 4*row + t */
-    halves b[2];    /* [step]: 8*t + n */
+    const halves (*a)[2]; /* [step][block]: lane 4*row + t */
+    const halves *b;      /* [step]: 8*t + n */
 } factors;
 
 /* The exponent of a 16-bit number with `bits` bits of mantissa and its largest exponent field. */
@@ -147,15 +133,20 @@ static void transpose(uint32_t *out, const uint32_t *words) {
     }
 }
 
-static void multiply(float out[2][8][8], const fragments *in) {
-    factors of;
+static void widen_a(mma_a *out, const uint32_t *const a[4], bool bfloat) {
+    for (int i = 0; i < 4; i++) widen(&out->of[i / 2][i % 2], a[i], bfloat);
+}
+
+static void widen_b(mma_b *out, const uint32_t *const b[2], bool bfloat) {
     uint32_t rows[LANES];
     for (int step = 0; step < 2; step++) {
-        transpose(rows, in->b[step]);
-        widen(&of.b[step], rows, in->bfloat);
-        for (int block = 0; block < 2; block++) widen(&of.a[step][block], in->a[step][block], in->bfloat);
+        transpose(rows, b[step]);
+        widen(&out->of[step], rows, bfloat);
     }
-    for (int block = 0; block < 2; block++) add_block(out[block], in->even[block], in->odd[block], &of, block);
+}
+
+static void multiply(float out[2][8][8], const uint32_t *const c[4], const factors *of) {
+    for (int block = 0; block < 2; block++) add_block(out[block], c[2 * block], c[2 * block + 1], of, block);
 }
 
 #if defined(__has_builtin)
@@ -171,7 +162,7 @@ typedef int32_t ints8 __attribute__((vector_size(32)));
 typedef uint32_t words8 __attribute__((vector_size(32)));
 typedef int16_t pairs8 __attribute__((vector_size(32)));
 
-/* Into multiply8(), also without optimisation: a function of its own passes vectors another way than that one, which is
+/* Also without optimisation: a function of its own passes vectors another way than multiply8() and its like, which are
  * compiled for other instructions. */
 #define INLINED static inline __attribute__((always_inline))
 
@@ -332,36 +323,42 @@ static bool have_vectors(void) {
 }
 #endif
 
-MULTIPLY8 static void multiply8(float out[2][8][8], const fragments *in) {
-    factors of;
+MULTIPLY8 static void widen_a8(mma_a *out, const uint32_t *const a[4], bool bfloat) {
+    for (int i = 0; i < 4; i++) widen8(&out->of[i / 2][i % 2], a[i], bfloat);
+}
+
+MULTIPLY8 static void widen_b8(mma_b *out, const uint32_t *const b[2], bool bfloat) {
     uint32_t rows[LANES];
     for (int step = 0; step < 2; step++) {
-        transpose8(rows, in->b[step]);
-        widen8(&of.b[step], rows, in->bfloat);
-        for (int block = 0; block < 2; block++) widen8(&of.a[step][block], in->a[step][block], in->bfloat);
+        transpose8(rows, b[step]);
+        widen8(&out->of[step], rows, bfloat);
     }
-    for (int block = 0; block < 2; block++) add_block8(out[block], in->even[block], in->odd[block], &of, block);
+}
+
+MULTIPLY8 static void multiply8(float out[2][8][8], const uint32_t *const c[4], const factors *of) {
+    for (int block = 0; block < 2; block++) add_block8(out[block], c[2 * block], c[2 * block + 1], of, block);
 }
 #else
-static void multiply8(float out[2][8][8], const fragments *in) {
-    multiply(out, in);
-}
+#define widen_a8 widen_a
+#define widen_b8 widen_b
+#define multiply8 multiply
 static bool have_vectors(void) {
     return false;
 }
 #endif
 
-void emu_mma_m16n8k16(uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES], bool bfloat) {
-    fragments in = {.a = {{a[0], a[1]}, {a[2], a[3]}}, .b = {b[0], b[1]}, .bfloat = bfloat};
+void emu_widen_a(mma_a *out, const uint32_t *const a[4], bool bfloat) {
+    (have_vectors() ? widen_a8 : widen_a)(out, a, bfloat);
+}
+
+void emu_widen_b(mma_b *out, const uint32_t *const b[2], bool bfloat) {
+    (have_vectors() ? widen_b8 : widen_b)(out, b, bfloat);
+}
+
+void emu_add_products(uint32_t *const d[4], const uint32_t *const c[4], const mma_a *a, const mma_b *b) {
+    const factors of = {a->of, b->of};
     float out[2][8][8];
-    for (int block = 0; block < 2; block++) {
-        in.even[block] = d[2 * block];
-        in.odd[block] = d[2 * block + 1];
-    }
-    if (have_vectors())
-        multiply8(out, &in);
-    else
-        multiply(out, &in);
+    (have_vectors() ? multiply8 : multiply)(out, c, &of);
     for (int i = 0; i < 4; i++) {
         for (int row = 0; row < 8; row++) memcpy(d[i] + 4 * row, out[i / 2][row] + 4 * (i % 2), 4 * sizeof *d[i]);
     }
@@ -370,26 +367,21 @@ void emu_mma_m16n8k16(uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][
 void emu_exec_mma(warp *w, const op *o, uint32_t mask) {
     static const uint32_t zeros[LANES];
     (void)mask; /* all lanes, or emu_check_all_lanes() has said so */
-    int steps = o->vector;
+    const int steps = o->vector;
+    const bool bfloat = o->detail == MMA_BF16;
     const uint16_t *a = o->r + 4, *b = a + 2 * steps, *c = b + steps;
-    fragments in = {.bfloat = o->detail == MMA_BF16};
-    float out[2][8][8];
-    for (int i = 0; i < 2; i++) {
-        for (int block = 0; block < 2; block++) in.a[i][block] = i < steps ? slot32(w, a[2 * i + block]) : zeros;
-        in.b[i] = i < steps ? slot32(w, b[i]) : zeros;
-        in.even[i] = slot32(w, c[2 * i]);
-        in.odd[i] = slot32(w, c[2 * i + 1]);
+    const uint32_t *a_words[4], *b_words[2], *c_words[4];
+    uint32_t *d_words[4];
+    mma_a wide_a;
+    mma_b wide_b;
+    for (int i = 0; i < 4; i++) {
+        a_words[i] = i < 2 * steps ? slot32(w, a[i]) : zeros;
+        c_words[i] = slot32(w, c[i]);
+        d_words[i] = slot32(w, o->r[i]);
     }
-    if (have_vectors())
-        multiply8(out, &in);
-    else
-        multiply(out, &in);
-    /* all sources were read before the first destination is written: they may share slots */
-    for (int block = 0; block < 2; block++) {
-        uint32_t *even = slot32(w, o->r[2 * block]), *odd = slot32(w, o->r[2 * block + 1]);
-        for (int row = 0; row < 8; row++) {
-            memcpy(even + 4 * row, out[block][row], 4 * sizeof *even);
-            memcpy(odd + 4 * row, out[block][row] + 4, 4 * sizeof *odd);
-        }
-    }
+    for (int i = 0; i < 2; i++) b_words[i] = i < steps ? slot32(w, b[i]) : zeros;
+    emu_widen_a(&wide_a, a_words, bfloat);
+    emu_widen_b(&wide_b, b_words, bfloat);
+    /* all sources are read before the first destination is written: they may share slots */
+    emu_add_products(d_words, c_words, &wide_a, &wide_b);
 }

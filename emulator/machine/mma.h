@@ -1,7 +1,9 @@
-/* mma.h - sums as tensor cores form them: what mma.c has and matrix.c uses too.
+/* mma.h - sums as tensor cores form them: what mma.c has and matrix.c and wgmma.c use too.
  *
  *     int top = emu_exponent(accumulator, -126);           // the largest exponent among the terms
  *     float sum = emu_sum_terms(terms, 17, top);
+ *     emu_widen_a(&a, a_words, false), emu_widen_b(&b, b_words, false);
+ *     emu_add_products(d_words, c_words, &a, &b);
  */
 #ifndef FL_EMU_MMA_H
 #define FL_EMU_MMA_H
@@ -21,6 +23,26 @@ float emu_sum_terms_to_odd(const double *terms, int count, int top);
 /* The sums of wgmma of e4m3 and e5m2: units of 13 places, and an f32 keeps 14 bits of the sum. */
 float emu_sum_byte_terms(const double *terms, int count, int top);
 float emu_sum_byte_terms_to_odd(const double *terms, int count, int top);
+
+/* Values of a register of two halves, the lower halves of all lanes and then the upper ones, and the exponents of both
+ * halves of each lane. */
+typedef struct halves {
+    float low[LANES], high[LANES];
+    int16_t exponent[LANES][2];
+} halves;
+
+/* A and B of an m16n8k16 of f16 or bf16, ready to be multiplied: once for all products that take them. */
+typedef struct mma_a {
+    halves of[2][2]; /* [step of 8 values of k][block of 8 rows] */
+} mma_a;
+typedef struct mma_b {
+    halves of[2];
+} mma_b;
+
+void emu_widen_a(mma_a *out, const uint32_t *const a[4], bool bfloat);
+void emu_widen_b(mma_b *out, const uint32_t *const b[2], bool bfloat);
+/* d = a * b + c, by registers of f32; those of d may be those of c, or what a and b were made of. */
+void emu_add_products(uint32_t *const d[4], const uint32_t *const c[4], const mma_a *a, const mma_b *b);
 
 /* D = A * B + C. */
 typedef struct matrix_product {

@@ -51,11 +51,29 @@ static uint32_t chunk_address(const operand_layout *at, uint32_t block, uint32_t
     return address ^ (((address >> 7) - at->base) & at->swizzle) << 4;
 }
 
+enum { CHUNKS = 16 /* of two core matrices side by side along K */ };
+
+static void chunk_addresses(const operand_layout *at, uint32_t block, uint32_t out[CHUNKS]) {
+    for (uint32_t half = 0; half < 2; half++)
+        for (uint32_t row = 0; row < 8; row++) out[8 * half + row] = chunk_address(at, block, half, row);
+}
+
 /* ---- one product of a warp ---- */
 
 static bool inside(const machine *m, uint32_t address) {
     uint32_t offset = address - SHARED_BASE;
     return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK;
+}
+
+/* Whether all chunks of an operand are inside, but for some where a closer look would tell. */
+static bool all_inside(const machine *m, const operand_layout *at, uint32_t blocks) {
+    uint32_t offset = 7 * at->row;
+    if (at->along_k || !at->swizzle)
+        offset += (blocks - 1) * at->stride + (at->swizzle ? CHUNK : at->leading);
+    else
+        offset += at->row + blocks * CHUNK / at->row * at->leading + at->stride;
+    const uint32_t least = at->start & ~127u, most = (at->start + offset) | 127u;
+    return least >= SHARED_BASE && most - SHARED_BASE < m->shared_bytes;
 }
 
 /* A chunk outside of shared memory is zeros; where checks are on, its product was reported. */
@@ -98,10 +116,6 @@ static uint32_t sign_of(const op *o, enum wgmma_detail which) {
 /* Eight columns: d += a * b. */
 static void multiply_columns(const op *o, uint32_t *const d[4], uint32_t a[4][LANES], uint32_t b[2][LANES]) {
     const enum matrix_numbers first = first_numbers(o), second = (enum matrix_numbers)(o->bytes >> 4);
-    if (o->dests == 4 && (first == MATRIX_F16 || first == MATRIX_BF16)) {
-        emu_mma_m16n8k16(d, a, b, first == MATRIX_BF16);
-        return;
-    }
     const bool integers = first == MATRIX_S8 || first == MATRIX_U8,
                bytes = integers || first == MATRIX_E4M3 || first == MATRIX_E5M2;
     const enum matrix_numbers sums = integers ? MATRIX_S32 : o->dests == 4 ? MATRIX_F32 : MATRIX_F16;
@@ -122,67 +136,113 @@ static void multiply_columns(const op *o, uint32_t *const d[4], uint32_t a[4][LA
     emu_multiply_matrices(&product, a_words, b_words, d_words, d_words);
 }
 
+/* A of the rows of warp w. */
+static void take_a(const machine *m, const warp *w, const wgmma *each, uint32_t a[4][LANES]) {
+    const op *o = each->o;
+    const uint32_t negated = sign_of(o, WGMMA_NEGATE_A), block = 2 * ((uint32_t)w->index % WARPGROUP);
+    if (o->detail & WGMMA_A_REGISTERS) {
+        for (int i = 0; i < 4 * LANES; i++) a[i / LANES][i % LANES] = each->fragment[i / LANES][i % LANES] ^ negated;
+        return;
+    }
+    operand_layout layout = layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A);
+    for (uint32_t i = 0; i < 4; i++) gather(m, &layout, block + i % 2, i / 2, negated, a[i]);
+}
+
+/* B of eight columns. */
+static void take_b(const machine *m, const wgmma *each, uint32_t columns, uint32_t b[2][LANES]) {
+    operand_layout layout = layout_of(each->b, each->o->detail & WGMMA_TRANSPOSE_B);
+    for (uint32_t half = 0; half < 2; half++)
+        gather(m, &layout, columns, half, sign_of(each->o, WGMMA_NEGATE_B), b[half]);
+}
+
+/* Their accumulators, which are zeros where the product does not add to them. */
+static void take_d(warp *w, const wgmma *each, uint32_t columns, uint32_t *d[4]) {
+    const op *o = each->o;
+    for (int i = 0; i < o->dests; i++) {
+        d[i] = slot32(w, o[columns].r[i]);
+        if (!each->adds) memset(d[i], 0, LANES * sizeof *d[i]);
+    }
+}
+
 /* The rows of warp w. */
 static void multiply(const machine *m, warp *w, const wgmma *each) {
-    const op *o = each->o;
-    uint32_t a[4][LANES], b[2][LANES];
-    operand_layout b_layout = layout_of(each->b, o->detail & WGMMA_TRANSPOSE_B);
-    if (o->detail & WGMMA_A_REGISTERS) {
-        memcpy(a, each->fragment, sizeof a);
-        for (int i = 0; i < 4 * LANES; i++) a[i / LANES][i % LANES] ^= sign_of(o, WGMMA_NEGATE_A);
-    } else {
-        operand_layout a_layout = layout_of(each->a, o->detail & WGMMA_TRANSPOSE_A);
-        uint32_t block = 2 * ((uint32_t)w->index % WARPGROUP);
-        for (uint32_t i = 0; i < 4; i++) gather(m, &a_layout, block + i % 2, i / 2, sign_of(o, WGMMA_NEGATE_A), a[i]);
+    uint32_t a[4][LANES], b[2][LANES], *d[4] = {NULL};
+    take_a(m, w, each, a);
+    for (uint32_t j = 0; j < each->o->vector; j++) {
+        take_b(m, each, j, b);
+        take_d(w, each, j, d);
+        multiply_columns(each->o, d, a, b);
     }
-    for (uint32_t j = 0; j < o->vector; j++) {
-        uint32_t *d[4] = {NULL};
-        for (int i = 0; i < o->dests; i++) {
-            d[i] = slot32(w, o[j].r[i]);
-            if (!each->adds) memset(d[i], 0, LANES * sizeof *d[i]);
+}
+
+/* The rows of four warps that issued one product, of f16 or bf16 with sums of f32. */
+static void multiply_together(const machine *m, warp *first, uint32_t serial) {
+    const wgmma *leader = &first->wgmmas[serial - first->wgmma_landed];
+    const bool bfloat = first_numbers(leader->o) == MATRIX_BF16;
+    uint32_t words[4][LANES], *d[4];
+    const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
+    mma_a a[WARPGROUP];
+    mma_b b;
+    for (int i = 0; i < WARPGROUP; i++) {
+        take_a(m, &first[i], &first[i].wgmmas[serial - first[i].wgmma_landed], words);
+        emu_widen_a(&a[i], registers, bfloat);
+    }
+    for (uint32_t j = 0; j < leader->o->vector; j++) {
+        take_b(m, leader, j, words);
+        emu_widen_b(&b, registers, bfloat);
+        for (int i = 0; i < WARPGROUP; i++) {
+            take_d(&first[i], leader, j, d);
+            emu_add_products(d, (const uint32_t *const *)d, &a[i], &b);
         }
-        for (uint32_t half = 0; half < 2; half++) gather(m, &b_layout, j, half, sign_of(o, WGMMA_NEGATE_B), b[half]);
-        multiply_columns(o, d, a, b);
     }
 }
 
 /* ---- what a product reads ---- */
 
-typedef void chunk_function(machine *m, const warp *w, uint32_t address);
+typedef void chunks_function(machine *m, const warp *w, const uint32_t *addresses, uint32_t count);
 
-static void visit_operand(machine *m, const warp *w, const operand_layout *at, uint32_t first, uint32_t blocks,
-                          chunk_function *visit) {
-    for (uint32_t block = first; block < first + blocks; block++) {
-        for (uint32_t i = 0; i < 16; i++) visit(m, w, chunk_address(at, block, i / 8, i % 8));
+/* Those inside of shared memory. */
+static void visit_operand(machine *m, const warp *w, const operand_layout *at, uint32_t blocks,
+                          chunks_function *visit) {
+    const bool all = all_inside(m, at, blocks);
+    for (uint32_t block = 0; block < blocks; block++) {
+        uint32_t addresses[CHUNKS], count = all ? CHUNKS : 0;
+        chunk_addresses(at, block, addresses);
+        for (uint32_t i = 0; i < CHUNKS && !all; i++) {
+            addresses[count] = addresses[i];
+            count += inside(m, addresses[i]);
+        }
+        visit(m, w, addresses, count);
     }
 }
 
 void emu_wgmma_chunks(const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets) {
     const operand_layout at = layout_of(descriptor, o->detail & (of_a ? WGMMA_TRANSPOSE_A : WGMMA_TRANSPOSE_B));
     const uint32_t blocks = of_a ? 2 * WARPGROUP : o->vector;
-    for (uint32_t i = 0; i < 16 * blocks; i++) offsets[i] = chunk_address(&at, i / 16, i % 16 / 8, i % 8) - SHARED_BASE;
+    for (uint32_t block = 0; block < blocks; block++) chunk_addresses(&at, block, offsets + CHUNKS * block);
+    for (uint32_t i = 0; i < CHUNKS * blocks; i++) offsets[i] -= SHARED_BASE;
 }
 
 /* Every chunk of shared memory that a product of the whole warpgroup reads. */
-static void visit_chunks(machine *m, const warp *w, const wgmma *each, chunk_function *visit) {
+static void visit_chunks(machine *m, const warp *w, const wgmma *each, chunks_function *visit) {
     operand_layout layout = layout_of(each->b, each->o->detail & WGMMA_TRANSPOSE_B);
-    visit_operand(m, w, &layout, 0, each->o->vector, visit);
+    visit_operand(m, w, &layout, each->o->vector, visit);
     if (each->o->detail & WGMMA_A_REGISTERS) return;
     layout = layout_of(each->a, each->o->detail & WGMMA_TRANSPOSE_A);
-    visit_operand(m, w, &layout, 0, 2 * WARPGROUP, visit);
+    visit_operand(m, w, &layout, 2 * WARPGROUP, visit);
 }
 
-static void begin_read(machine *m, const warp *w, uint32_t address) {
-    if (inside(m, address)) emu_async_read_begins(m, w, 0, address, CHUNK);
+static void begin_reads(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+    emu_product_reads_begin(m, w, addresses, count);
 }
 
-static void end_read(machine *m, const warp *w, uint32_t address) {
-    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK, w->clock, 1);
+static void end_reads(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+    emu_product_reads_end(m, w, addresses, count, 1);
 }
 
 /* Of the four warps at once. */
-static void end_reads(machine *m, const warp *w, uint32_t address) {
-    if (inside(m, address)) emu_async_read_ends(m, w, 0, address, CHUNK, w->clock, WARPGROUP);
+static void end_all_reads(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+    emu_product_reads_end(m, w, addresses, count, WARPGROUP);
 }
 
 /* ---- registers ---- */
@@ -321,9 +381,11 @@ static void wake_group(machine *m, const warp *w) {
 }
 
 static void check_descriptor(machine *m, const warp *w, const char *name, const operand_layout *at, uint32_t blocks) {
-    for (uint32_t block = 0; block < blocks; block++) {
-        for (uint32_t i = 0; i < 16; i++) {
-            uint32_t address = chunk_address(at, block, i / 8, i % 8);
+    for (uint32_t block = 0; block < blocks && !all_inside(m, at, blocks); block++) {
+        uint32_t addresses[CHUNKS];
+        chunk_addresses(at, block, addresses);
+        for (uint32_t i = 0; i < CHUNKS; i++) {
+            const uint32_t address = addresses[i];
             if (inside(m, address)) continue;
             emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, 0, -1, address,
                        "The descriptor of %s reaches 0x%x, outside of the %u bytes of shared memory of the CTA.\n"
@@ -404,7 +466,7 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
         check_product(m, w, each);
         check_product_registers(m, w, o);
         note_use(m, w, o, 1);
-        visit_chunks(m, w, each, begin_read); /* for its part of the warpgroup's product */
+        visit_chunks(m, w, each, begin_reads); /* for its part of the warpgroup's product */
     }
     if (m->orders) emu_orders_product(m, w);
     w->wgmma_count++;
@@ -414,25 +476,33 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- landing ---- */
 
-/* Whether the four warps have issued the same product; they all have issued one. */
-static bool check_agreement(machine *m, const warp *first, uint32_t serial) {
+/* The warp of the four that has not issued the same product as the first; they all have issued one. */
+static const warp *who_disagrees(const warp *first, uint32_t serial) {
     const wgmma *each = &first->wgmmas[serial - first->wgmma_landed];
     for (int i = 1; i < WARPGROUP; i++) {
-        const warp *other = &first[i];
-        const wgmma *its = &other->wgmmas[serial - other->wgmma_landed];
-        bool same_a = each->o->detail & WGMMA_A_REGISTERS || each->a == its->a;
-        if (its->o == each->o && same_a && its->b == each->b && its->adds == each->adds) continue;
-        emu_report(m, EMU_WGMMA_MISUSE, its->o->instruction, first, -1, other->index * LANES, 0,
-                   "The warps of a warpgroup disagree: warps %d and %d issue different wgmma instructions or give %s.\n"
-                   "All four must execute the same wgmma with the same descriptors.",
-                   first->index, other->index,
-                   its->o != each->o   ? "different operands"
-                   : its->b != each->b ? "different descriptors of B"
-                   : !same_a           ? "different descriptors of A"
-                                       : "different values of scale-d");
-        return false;
+        const wgmma *its = &first[i].wgmmas[serial - first[i].wgmma_landed];
+        const bool same_a = each->o->detail & WGMMA_A_REGISTERS || each->a == its->a;
+        if (its->o != each->o || !same_a || its->b != each->b || its->adds != each->adds) return &first[i];
     }
-    return true;
+    return NULL;
+}
+
+static void report_disagreement(machine *m, const warp *first, const warp *other, uint32_t serial) {
+    const wgmma *each = &first->wgmmas[serial - first->wgmma_landed];
+    const wgmma *its = &other->wgmmas[serial - other->wgmma_landed];
+    const bool same_a = each->o->detail & WGMMA_A_REGISTERS || each->a == its->a;
+    emu_report(m, EMU_WGMMA_MISUSE, its->o->instruction, first, -1, other->index * LANES, 0,
+               "The warps of a warpgroup disagree: warps %d and %d issue different wgmma instructions or give %s.\n"
+               "All four must execute the same wgmma with the same descriptors.",
+               first->index, other->index,
+               its->o != each->o   ? "different operands"
+               : its->b != each->b ? "different descriptors of B"
+               : !same_a           ? "different descriptors of A"
+                                   : "different values of scale-d");
+}
+
+static bool sums_16_bits(const op *o) {
+    return o->dests == 4 && (first_numbers(o) == MATRIX_F16 || first_numbers(o) == MATRIX_BF16);
 }
 
 /* A product is one of the warpgroup: who has waited for its part knows that the others have read, too. CUTLASS relies
@@ -449,10 +519,16 @@ static void compute(machine *m, warp *observer, uint32_t wanted) {
     for (; *done != wanted; ++*done) {
         const wgmma *leader = &first->wgmmas[*done - first->wgmma_landed];
         m->here = leader->o->instruction;
-        const bool same = !m->checks || check_agreement(m, first, *done);
-        for (int i = 0; i < WARPGROUP; i++) multiply(m, &first[i], &first[i].wgmmas[*done - first[i].wgmma_landed]);
-        for (int i = 0; waits_for_group(m) && i < (same ? 1 : WARPGROUP); i++)
-            visit_chunks(m, observer, &first[i].wgmmas[*done - first[i].wgmma_landed], same ? end_reads : end_read);
+        const warp *other = who_disagrees(first, *done);
+        if (other && m->checks) report_disagreement(m, first, other, *done);
+        if (!other && sums_16_bits(leader->o)) {
+            multiply_together(m, first, *done);
+        } else {
+            for (int i = 0; i < WARPGROUP; i++) multiply(m, &first[i], &first[i].wgmmas[*done - first[i].wgmma_landed]);
+        }
+        for (int i = 0; waits_for_group(m) && i < (other ? WARPGROUP : 1); i++)
+            visit_chunks(m, observer, &first[i].wgmmas[*done - first[i].wgmma_landed],
+                         other ? end_reads : end_all_reads);
     }
     m->here = here;
 }
@@ -463,7 +539,7 @@ static void end_own_reads(machine *m, warp *w, uint32_t count) {
     const uint32_t here = m->here;
     for (uint32_t i = 0; i < count; i++) {
         m->here = w->wgmmas[i].o->instruction;
-        visit_chunks(m, w, &w->wgmmas[i], end_read);
+        visit_chunks(m, w, &w->wgmmas[i], end_reads);
     }
     m->here = here;
 }
