@@ -47,7 +47,8 @@ static page *make_page(race_table *t, uint64_t number) {
         if (!made) return NULL;
         t->bytes += bytes;
     }
-    memset(made->cells, 0, bytes - sizeof(page));
+    memset(made->cells, 0, (PAGE_BYTES >> COARSE_SHIFT) * sizeof(global_cell));
+    made->shift = COARSE_SHIFT;
     made->number = number;
     made->next = t->touched;
     t->touched = made;
@@ -63,6 +64,21 @@ static page *find_page(race_table *t, uint64_t number) {
     if (slot && *slot) return *recent = *slot;
     atomic_store(&t->all->spent, true);
     return NULL;
+}
+
+void emu_split_cells(const races *r, void *cells, size_t bytes) {
+    const uint32_t times = COARSE >> r->shift;
+    for (uint32_t i = r->cells; i-- > 0;)
+        memmove((char *)cells + i * bytes, (const char *)cells + i / times * bytes, bytes);
+}
+
+/* The cell of the launch at an address; NULL likewise. */
+static global_cell *find_cell(race_table *t, uint64_t address) {
+    page *of = find_page(t, address / PAGE_BYTES);
+    if (!of) return NULL;
+    if (of->shift != t->all->shift) emu_split_cells(t->all, of->cells, sizeof *of->cells);
+    of->shift = t->all->shift;
+    return &of->cells[address % PAGE_BYTES >> of->shift];
 }
 
 static void free_pages(page *each) {
@@ -258,16 +274,26 @@ static inline access_note own_note(const machine *m, const warp *w, int lane, un
     return (access_note){w->clock, pack_who(m, w, lane) | strength, (uint32_t)m->cluster->index};
 }
 
+/* A read of whole pieces of pages that nothing else was done to: how many of the bytes are such pieces. */
+static uint32_t read_pieces(race_table *t, uint64_t address, uint32_t bytes, access_note own, uint32_t rank) {
+    uint32_t read = 0;
+    for (; !(address % COARSE) && bytes - read >= COARSE; read += COARSE, address += COARSE) {
+        page *of = find_page(t, address / PAGE_BYTES);
+        if (!of || of->shift != COARSE_SHIFT) break;
+        note_read(&of->cells[address % PAGE_BYTES >> COARSE_SHIFT], own, rank);
+    }
+    return read;
+}
+
 void emu_global_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
     race_table *t = m->cluster->races;
     if (!t) return;
     const uint32_t shift = t->all->shift;
     const access_note own = own_note(m, w, lane, order);
     const uint64_t end = (address + bytes - 1) >> shift;
-    for (uint64_t i = address >> shift; i <= end; i++) {
-        page *of = find_page(t, (i << shift) / PAGE_BYTES);
-        if (!of) continue;
-        global_cell *cell = &of->cells[i & (t->all->cells - 1)];
+    for (uint64_t i = (address + read_pieces(t, address, bytes, own, m->rank)) >> shift; i <= end; i++) {
+        global_cell *cell = find_cell(t, i << shift);
+        if (!cell) continue;
         if (cell->write.time && !both_strong(m, own.who, &cell->write, cell->write_rank))
             check(m, w, lane, i << shift, &cell->write, cell->write_rank, "reads", "wrote");
         note_read(cell, own, m->rank);
@@ -367,13 +393,13 @@ static void write_cells(machine *m, const warp *w, int lane, uint64_t address, u
     const uint64_t end = (address + bytes - 1) >> shift;
     check_sources(m, w, lane, address, bytes);
     for (uint64_t i = address >> shift; i <= end; i++) {
-        page *of = find_page(t, (i << shift) / PAGE_BYTES);
-        if (!of) continue;
+        global_cell *cell = find_cell(t, i << shift);
+        if (!cell) continue;
         const uint64_t begin = i << shift < address ? address : i << shift;
         const uint64_t stop = (i + 1) << shift > address + bytes ? address + bytes : (i + 1) << shift;
         const uint64_t skipped = begin - address;
-        write_cell(m, w, lane, begin, &of->cells[i & (t->all->cells - 1)], own, data ? data + skipped : NULL,
-                   there ? there + skipped : NULL, (uint32_t)(stop - begin), update);
+        write_cell(m, w, lane, begin, cell, own, data ? data + skipped : NULL, there ? there + skipped : NULL,
+                   (uint32_t)(stop - begin), update);
     }
 }
 
@@ -416,11 +442,12 @@ static void check_proxy(machine *m, const warp *w, int lane, uint64_t address, c
 void emu_global_copy_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
     race_table *t = m->cluster->races;
     if (!t || !whole_cells(t, &address, &bytes)) return;
-    const uint32_t shift = t->all->shift;
-    for (uint64_t i = address >> shift; i < (address + bytes) >> shift; i++) {
-        page *of = find_page(t, (i << shift) / PAGE_BYTES);
-        const global_cell *cell = of ? &of->cells[i & (t->all->cells - 1)] : NULL;
-        if (cell && cell->write.time) check_proxy(m, w, lane, i << shift, cell);
+    for (uint64_t at = address; at < address + bytes;) {
+        const page *of = find_page(t, at / PAGE_BYTES);
+        const uint32_t shift = of ? of->shift : COARSE_SHIFT;
+        const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
+        if (cell && cell->write.time) check_proxy(m, w, lane, at, cell);
+        at = ((at >> shift) + 1) << shift;
     }
     emu_global_read(m, w, lane, address, bytes, 0);
 }
@@ -442,8 +469,7 @@ void emu_global_write_ends(machine *m, const warp *w, int lane, uint64_t address
     const uint32_t shift = t->all->shift;
     const access_note own = own_note(m, w, lane, 0);
     for (uint64_t i = address >> shift; i < (address + bytes) >> shift; i++) {
-        page *of = find_page(t, (i << shift) / PAGE_BYTES);
-        global_cell *cell = of ? &of->cells[i & (t->all->cells - 1)] : NULL;
+        global_cell *cell = find_cell(t, i << shift);
         if (!cell || cell->write.time != TIME_UNTIL_WAIT || cell->write.cluster != own.cluster) continue;
         if (cell->write_rank != m->rank || who_thread(cell->write.who) != who_thread(own.who)) continue;
         cell->write.time = w->clock;

@@ -41,14 +41,22 @@ static void add_cell(grid_cell *to, const global_cell *cell) {
     add(&to->writes, &cell->write, cell->write_rank);
 }
 
-static grid_page *find_page(races *r, uint64_t number) {
+/* shift: of the cells that come to it. */
+static grid_page *find_page(races *r, uint64_t number, uint32_t shift) {
     const size_t bytes = sizeof(grid_page) + r->cells * sizeof(grid_cell);
     grid_page **slot = (grid_page **)emu_page_slot(&r->grid, number);
-    if (!slot || *slot) return slot ? *slot : NULL;
-    if (r->grid_bytes + bytes > r->most_bytes || !(*slot = calloc(1, bytes))) return NULL;
-    (*slot)->number = number;
-    r->grid.count++;
-    r->grid_bytes += bytes;
+    if (!slot) return NULL;
+    if (!*slot) {
+        if (r->grid_bytes + bytes > r->most_bytes || !(*slot = malloc(bytes))) return NULL;
+        **slot = (grid_page){number, COARSE_SHIFT};
+        memset((*slot)->cells, 0, (PAGE_BYTES >> COARSE_SHIFT) * sizeof(grid_cell));
+        r->grid.count++;
+        r->grid_bytes += bytes;
+    }
+    if (shift < (*slot)->shift) {
+        emu_split_cells(r, (*slot)->cells, sizeof(grid_cell));
+        (*slot)->shift = shift;
+    }
     return *slot;
 }
 
@@ -57,9 +65,11 @@ void emu_races_end_cluster(struct race_table *t) {
     if (r->in_turns) return;
     pthread_mutex_lock(&r->lock);
     for (const page *each = t->touched; each; each = each->next) {
-        grid_page *to = find_page(r, each->number);
-        for (uint32_t i = 0; to && i < r->cells; i++)
-            if (each->cells[i].history) add_cell(&to->cells[i], &each->cells[i]);
+        grid_page *to = find_page(r, each->number, each->shift);
+        for (uint32_t i = 0; to && i < (uint32_t)PAGE_BYTES >> to->shift; i++) {
+            const global_cell *cell = &each->cells[i >> (each->shift - to->shift)];
+            if (cell->history) add_cell(&to->cells[i], cell);
+        }
         if (!to) atomic_store(&r->spent, true);
     }
     pthread_mutex_unlock(&r->lock);
@@ -130,9 +140,9 @@ void emu_report_grid_races(struct races *r, machine *m) {
     if (count) qsort(map->slots, count, sizeof *map->slots, by_number);
     for (size_t i = 0; i < count; i++) {
         const grid_page *each = map->slots[i];
-        for (uint32_t k = 0; k < r->cells; k++)
+        for (uint32_t k = 0; k < (uint32_t)PAGE_BYTES >> each->shift; k++)
             if (each->cells[k].writes.least || each->cells[k].updates.least)
-                check_cell(r, m, each->number * PAGE_BYTES + ((uint64_t)k << r->shift), &each->cells[k]);
+                check_cell(r, m, each->number * PAGE_BYTES + ((uint64_t)k << each->shift), &each->cells[k]);
     }
     for (size_t i = count; map->slots && i <= map->mask; i++) map->slots[i] = NULL;
     finding_record *const found = m->findings;

@@ -26,9 +26,13 @@ typedef struct global_cell {
     uint8_t write_rank, read_rank, older_rank, history;
 } global_cell;
 
+/* A page of which only whole pieces of COARSE bytes were read, and nothing was written, has a cell for each of these.
+ */
+enum { COARSE_SHIFT = 7, COARSE = 1 << COARSE_SHIFT };
 typedef struct page {
     uint64_t number;
     struct page *next;
+    uint32_t shift; /* of a cell: COARSE_SHIFT, or that of the launch */
     global_cell cells[];
 } page;
 
@@ -60,6 +64,7 @@ typedef struct grid_cell {
 
 typedef struct grid_page {
     uint64_t number;
+    uint32_t shift; /* likewise */
     grid_cell cells[];
 } grid_page;
 
@@ -104,6 +109,8 @@ void **emu_page_slot(page_map *map, uint64_t number);
 /* global.c: a race with an access by a thread of any CTA. */
 void emu_report_global_race(machine *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
                             uint64_t cluster, uint32_t rank, const char *now, const char *then);
+/* global.c: a page's cells, each of `bytes`, as those of the launch. */
+void emu_split_cells(const races *r, void *cells, size_t bytes);
 /* The coordinates of a CTA. */
 void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
 /* known.c: whether a thread knows of an access by another cluster. */
