@@ -684,8 +684,9 @@ static bool reads_are_known(const machine *m, const warp *w, int lane, uint32_t 
     for (uint32_t k = 0; k < m->warp_count; k++) {
         if (m->last_reads[k] <= m->base) continue;
         const warp_read *reads = read_by(m, k, first);
+        const bool alike = !memcmp(reads, reads + 1, (last - first) * sizeof *reads);
         uint32_t latest = 0, lanes = 0;
-        for (uint32_t i = 0; i <= last - first; i++) {
+        for (uint32_t i = 0; i <= (alike ? 0 : last - first); i++) {
             latest = latest > reads[i].time ? latest : reads[i].time;
             lanes |= reads[i].lanes;
         }

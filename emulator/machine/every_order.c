@@ -56,57 +56,91 @@ static void compare(const emu_device *device, const snapshot *first, const char 
     }
 }
 
-/* Runs until there is a finding, a difference, or nothing left. */
-static emu_status run_all(emu_device *device, const emu_module *module, emu_launch launch, uint64_t most_runs,
-                          explorer *x, snapshot kept[2], emu_exploration *seen, emu_error *error) {
+/* What one exploration is about. */
+typedef struct every_order {
+    emu_device *device;
+    const emu_module *module;
+    emu_launch launch;
+    uint64_t most_runs;
+    explorer *x;
+    snapshot before, first; /* what the device held, and what the first run left */
+    uint32_t gaps;          /* of any run */
+} every_order;
+
+static emu_status run_once(every_order *e, emu_error *error) {
+    copy_memory(e->device, &e->before, false);
+    const emu_status status = emu_run_with(e->device, e->module, &e->launch, e->x, error);
+    e->launch.output = NULL; /* once is enough */
+    e->launch.trace = (emu_trace){0};
+    e->gaps |= e->device->counters.orders;
+    return status;
+}
+
+/* What a run says, to what was seen. Whether no other is wanted. */
+static bool judge_run(every_order *e, emu_status status, emu_exploration *seen) {
     char order[200];
-    uint32_t gaps = 0;
-    for (;;) {
-        const emu_status status = emu_run_with(device, module, &launch, x, error);
-        gaps = device->counters.orders |= gaps; /* of any run */
-        if (status == EMU_REFUSED) return status;
-        seen->runs++;
-        seen->classes += emu_explorer_ended(x);
-        seen->left = emu_explorer_pending(x) + emu_explorer_spent(x);
-        if (status != EMU_OK) return status;
-        emu_explorer_describe(x, &module->entries[launch.entry], order, sizeof order);
-        if (seen->runs == 1)
-            copy_memory(device, &kept[1], true);
-        else if (emu_explorer_ended(x))
-            compare(device, &kept[1], order, seen);
-        if (seen->difference[0]) return EMU_FINDINGS;
-        if (emu_explorer_spent(x) || seen->runs == most_runs || !emu_explorer_next(x)) return EMU_OK;
-        launch.output = NULL; /* once is enough */
-        launch.trace = (emu_trace){0};
-        copy_memory(device, &kept[0], false);
-    }
+    seen->runs++;
+    seen->classes += emu_explorer_ended(e->x);
+    seen->left = emu_explorer_pending(e->x) + emu_explorer_spent(e->x);
+    if (status != EMU_OK) return true;
+    emu_explorer_describe(e->x, &e->module->entries[e->launch.entry], order, sizeof order);
+    if (seen->runs == 1)
+        copy_memory(e->device, &e->first, true);
+    else if (emu_explorer_ended(e->x))
+        compare(e->device, &e->first, order, seen);
+    return seen->difference[0] || emu_explorer_spent(e->x) || seen->runs == e->most_runs;
+}
+
+/* Runs until there is a finding, a difference, or nothing left; false where copies have failed. */
+static bool run_all(every_order *e, bool copies, emu_exploration *seen, emu_status *status, emu_error *error) {
+    *seen = (emu_exploration){0};
+    do {
+        *status = run_once(e, error);
+        if (emu_explorer_explored(e->x)) {
+            bool all = emu_explorer_leave_copies(e->x, seen, &e->gaps);
+            if (all) *status = run_once(e, error); /* what has stopped the copies, for its findings */
+            return all;
+        }
+        emu_exploration *shared = emu_explorer_shared(e->x);
+        const bool refused = *status == EMU_REFUSED, stops = refused || judge_run(e, *status, shared ? shared : seen);
+        if (emu_explorer_is_copy(e->x)) emu_explorer_end_copy(e->x, stops, refused, e->gaps);
+        if (shared) *seen = *shared;
+        if (stops) break;
+        if (copies && !shared) emu_explorer_use_copies(e->x, seen);
+    } while (emu_explorer_next(e->x));
+    if (!emu_explorer_failed(e->x)) return true;
+    emu_fail(error, "out of memory");
+    *status = EMU_REFUSED;
+    return true;
 }
 
 emu_status emu_run_orders(emu_device *device, const emu_module *module, const emu_launch *launch, uint64_t most_runs,
                           emu_exploration *seen, emu_error *error) {
     const size_t size = memory_bytes(device);
-    snapshot kept[2] = {{malloc(size + 1), size}, {malloc(size + 1), size}};
-    explorer *x = emu_explorer_new();
+    every_order e = {.device = device,
+                     .module = module,
+                     .launch = *launch,
+                     .most_runs = most_runs,
+                     .x = emu_explorer_new(),
+                     .before = {malloc(size + 1), size},
+                     .first = {malloc(size + 1), size}};
     emu_status status = EMU_REFUSED;
     *seen = (emu_exploration){0};
-    if (kept[0].bytes && kept[1].bytes && x) {
-        copy_memory(device, &kept[0], true);
-        status = run_all(device, module, *launch, most_runs, x, kept, seen, error);
-        if (status == EMU_OK && seen->runs > 1) {
-            emu_launch quiet = *launch;
-            quiet.output = NULL;
-            quiet.trace = (emu_trace){0};
-            const uint32_t gaps = device->counters.orders;
-            copy_memory(device, &kept[0], false);
-            emu_explorer_restart(x);
-            status = emu_run_with(device, module, &quiet, x, error);
-            device->counters.orders |= gaps;
+    if (e.before.bytes && e.first.bytes && e.x) {
+        copy_memory(device, &e.before, true);
+        if (!run_all(&e, true, seen, &status, error)) run_all(&e, false, seen, &status, error);
+        if (status == EMU_OK && seen->difference[0]) {
+            status = EMU_FINDINGS;
+        } else if (status == EMU_OK && seen->runs > 1) {
+            emu_explorer_restart(e.x);
+            status = run_once(&e, error);
         }
+        device->counters.orders |= e.gaps;
     } else {
         emu_fail(error, "out of memory");
     }
-    emu_explorer_free(x);
-    free(kept[0].bytes);
-    free(kept[1].bytes);
+    emu_explorer_free(e.x);
+    free(e.before.bytes);
+    free(e.first.bytes);
     return status;
 }

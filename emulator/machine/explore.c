@@ -8,10 +8,13 @@
  * leave what was seen. A poll whose answer leads back to itself and changes nothing is a wait: it has no turn until its
  * answer is another.
  *
- * Each run begins anew and repeats the turns that it has in common with the one before.
+ * A run that departs from the one before begins anew and repeats the turns that the two have in common. Or, where the
+ * system has copies of a process, the process waits at each turn that could be another, while a copy of it goes on;
+ * when that has ended, the next copy takes another turn there.
  */
 #include "explore.h"
 #include "checks.h"
+#include "copies.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,7 +33,6 @@ typedef struct candidate {
     int count;
     uint64_t at[LANES];
     bool enabled; /* no wait, or one that is over */
-    bool chosen;  /* to be tried here */
     bool done, sleeps;
 } candidate;
 
@@ -38,7 +40,25 @@ typedef struct turn {
     candidate *candidates;
     size_t count, capacity, taken;
     uint64_t *before; /* bits: turns that come before this one in every run of the class */
+    bool *chosen;     /* by candidate: to be tried here */
+    bool is_shared;   /* by copies: chosen is theirs */
 } turn;
+
+/* What the copies of a process share. Those of one depth come one after the other. */
+enum { MOST_DEPTH = 256, MOST_SHARED = 256 };
+typedef struct place {
+    uint64_t cta;
+    uint32_t warp;
+} place;
+struct shared_orders {
+    emu_exploration seen;
+    uint32_t gaps;
+    bool stops;  /* no other run is wanted */
+    bool failed; /* there was no memory, no process, or no room for so many turns or candidates */
+    size_t count;
+    place order[MOST_TURNS]; /* of the run that stopped the others */
+    bool chosen[MOST_DEPTH][MOST_SHARED];
+};
 
 struct explorer {
     turn *turns;
@@ -47,6 +67,9 @@ struct explorer {
     size_t departed;        /* where that departs from the run before, and which was taken there */
     size_t instead_of;
     bool left, spent, failed;
+    struct shared_orders *shared; /* NULL where each run begins anew */
+    size_t depth;                 /* processes that wait for this one */
+    bool explored;                /* copies have run what there was */
 };
 
 explorer *emu_explorer_new(void) {
@@ -57,6 +80,7 @@ static void forget_from(explorer *x, size_t first) {
     for (size_t i = first; i < x->count; i++) {
         free(x->turns[i].candidates);
         free(x->turns[i].before);
+        if (!x->turns[i].is_shared) free(x->turns[i].chosen);
     }
     if (first < x->count) x->count = first;
 }
@@ -65,6 +89,7 @@ void emu_explorer_free(explorer *x) {
     if (!x) return;
     forget_from(x, 0);
     free(x->turns);
+    emu_free_shared(x->shared, sizeof *x->shared);
     free(x);
 }
 
@@ -76,9 +101,16 @@ bool emu_explorer_spent(const explorer *x) {
     return x->spent;
 }
 
+bool emu_explorer_failed(const explorer *x) {
+    return x->failed;
+}
+
 void emu_explorer_restart(explorer *x) {
     forget_from(x, 0);
     x->repeated = 0;
+    emu_free_shared(x->shared, sizeof *x->shared);
+    x->shared = NULL;
+    x->explored = false;
 }
 
 /* ---- turns ---- */
@@ -131,21 +163,21 @@ static bool freed_by(const explorer *x, size_t i, size_t last) {
 /* Let turn i be tried with something first that is behind turn i of those up to `last` in no order. */
 static void exchange(explorer *x, size_t i, size_t last) {
     turn *at = &x->turns[i];
-    candidate *first = NULL;
+    bool *first = NULL;
     for (size_t k = i + 1; k <= last; k++) {
         const uint64_t *before = x->turns[k].before;
         if (k != last && bit(before, i)) continue;
         bool is_first = true;
         for (size_t j = i + 1; j < k && is_first; j++) is_first = !bit(before, j) || bit(x->turns[j].before, i);
         for (size_t c = 0; c < at->count && is_first; c++) {
-            candidate *each = &at->candidates[c];
+            const candidate *each = &at->candidates[c];
             if (!same_agent(each, taken_at(x, k)) || !each->enabled) continue;
-            if (each->chosen) return;
-            if (!first) first = each;
+            if (at->chosen[c]) return;
+            if (!first) first = &at->chosen[c];
         }
     }
-    if (first) first->chosen = true;
-    for (size_t c = 0; c < at->count && !first; c++) at->candidates[c].chosen = true;
+    if (first) *first = true;
+    for (size_t c = 0; c < at->count && !first; c++) at->chosen[c] = true;
 }
 
 /* A turn was taken: what comes before it, and which of those could have come after it. What freed a wait comes before
@@ -328,30 +360,99 @@ static void grant(machine **ctas, size_t count, const candidate *c) {
     m->polled_at = 0;
 }
 
+static bool is_open(const turn *t, size_t i) {
+    const candidate *c = &t->candidates[i];
+    return t->chosen[i] && c->enabled && !c->done && !c->sleeps;
+}
+
+/* Takes another turn in place of the last one; false where none is wanted. */
+static bool take_other(explorer *x) {
+    turn *t = &x->turns[x->count - 1];
+    t->candidates[t->taken].done = true;
+    x->instead_of = t->taken;
+    x->departed = x->count - 1;
+    for (size_t i = 0; i < t->count; i++) {
+        if (!is_open(t, i)) continue;
+        t->taken = i;
+        x->repeated = x->count;
+        free(t->before);
+        t->before = NULL;
+        x->failed = !order_last(x);
+        return !x->failed;
+    }
+    return false;
+}
+
+/* ---- copies ---- */
+
+/* What a turn is to be tried with from now on copies of this process may say. */
+static bool share_turn(explorer *x, turn *t) {
+    struct shared_orders *shared = x->shared;
+    if (x->depth == MOST_DEPTH || t->count > MOST_SHARED) {
+        shared->stops = shared->failed = true;
+        return false;
+    }
+    bool *chosen = shared->chosen[x->depth];
+    memcpy(chosen, t->chosen, t->count * sizeof *chosen);
+    free(t->chosen);
+    t->chosen = chosen;
+    return t->is_shared = true;
+}
+
+/* Goes on in a copy of this process and, when that has ended, in others that take other turns here. False in the
+ * process itself, when none is left; then it has nothing more to do, and if it is a copy it ends. */
+static bool go_on_in_copies(explorer *x, size_t at) {
+    turn *t = &x->turns[at];
+    size_t open = 0;
+    for (size_t i = 0; i < t->count; i++)
+        open += t->candidates[i].enabled && !t->candidates[i].done && !t->candidates[i].sleeps;
+    if (open < 2) return true;
+    for (bool more = share_turn(x, t); more; more = !x->shared->stops && take_other(x)) {
+        const copy_result copy = emu_run_copy();
+        if (copy == COPY_ITSELF) {
+            x->depth++;
+            return true;
+        }
+        if (copy == COPY_FAILED) x->shared->stops = x->shared->failed = true;
+        forget_from(x, at + 1);
+        t = &x->turns[at];
+    }
+    if (x->failed) x->shared->stops = x->shared->failed = true;
+    x->left = x->explored = true;
+    if (x->depth) emu_end_copy();
+    return false;
+}
+
+/* ---- turns of a run ---- */
+
 /* The next turn is taken; false where there is none, or an end to the run. */
 static bool take_turn(explorer *x, machine **ctas, size_t count, size_t *position) {
     if (*position < x->repeated) {
+        if (x->shared && !go_on_in_copies(x, *position)) return false;
         grant(ctas, count, taken_at(x, (*position)++));
         return true;
     }
     turn now;
     x->failed = !list_candidates(x, ctas, count, &now);
     turn *more = x->failed ? NULL : emu_reserve(x->turns, x->count + 1, &x->capacity, sizeof *more);
-    x->failed |= !more;
+    now.chosen = calloc(now.count + 1, sizeof *now.chosen);
+    x->failed |= !more || !now.chosen;
     if (more) x->turns = more;
     now.taken = choose(&now);
     x->left = !x->failed && now.taken == now.count && any_enabled(&now);
     x->spent = x->count >= MOST_TURNS;
     if (x->failed || now.taken == now.count || x->spent) {
         free(now.candidates);
+        free(now.chosen);
         return false;
     }
-    now.candidates[now.taken].chosen = true;
+    now.chosen[now.taken] = true;
     x->turns[x->count++] = now;
     ++*position;
     x->failed = !order_last(x);
-    if (!x->failed) grant(ctas, count, taken_at(x, x->count - 1));
-    return !x->failed;
+    if (x->failed || (x->shared && !go_on_in_copies(x, x->count - 1))) return false;
+    grant(ctas, count, taken_at(x, x->count - 1));
+    return true;
 }
 
 static bool has_faulted(const cluster *c) {
@@ -394,25 +495,10 @@ bool emu_explorer_run(explorer *x, machine **ctas, size_t count) {
 
 /* ---- the next run ---- */
 
-static bool is_open(const candidate *c) {
-    return c->chosen && c->enabled && !c->done && !c->sleeps;
-}
-
 bool emu_explorer_next(explorer *x) {
     while (x->count) {
-        turn *t = &x->turns[x->count - 1];
-        t->candidates[t->taken].done = true;
-        x->instead_of = t->taken;
-        x->departed = x->count - 1;
-        for (size_t i = 0; i < t->count; i++) {
-            if (!is_open(&t->candidates[i])) continue;
-            t->taken = i;
-            x->repeated = x->count;
-            free(t->before);
-            t->before = NULL;
-            x->failed = !order_last(x);
-            return !x->failed;
-        }
+        if (take_other(x)) return true;
+        if (x->failed) return false;
         forget_from(x, x->count - 1);
     }
     return false;
@@ -421,9 +507,64 @@ bool emu_explorer_next(explorer *x) {
 uint64_t emu_explorer_pending(const explorer *x) {
     uint64_t pending = 0;
     for (size_t i = 0; i < x->count; i++)
-        for (size_t k = 0; k < x->turns[i].count; k++)
-            pending += k != x->turns[i].taken && is_open(&x->turns[i].candidates[k]);
+        for (size_t k = 0; k < x->turns[i].count; k++) pending += k != x->turns[i].taken && is_open(&x->turns[i], k);
     return pending;
+}
+
+void emu_explorer_use_copies(explorer *x, const emu_exploration *seen) {
+    x->shared = emu_shared_memory(sizeof *x->shared);
+    if (x->shared) x->shared->seen = *seen;
+}
+
+bool emu_explorer_is_copy(const explorer *x) {
+    return x->depth > 0;
+}
+
+bool emu_explorer_explored(const explorer *x) {
+    return x->explored;
+}
+
+emu_exploration *emu_explorer_shared(const explorer *x) {
+    return x->shared ? &x->shared->seen : NULL;
+}
+
+void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps) {
+    struct shared_orders *shared = x->shared;
+    shared->stops |= stops;
+    shared->failed |= failed || x->failed;
+    shared->gaps |= gaps;
+    shared->count = stops ? x->count : 0;
+    for (size_t i = 0; i < shared->count; i++) shared->order[i] = (place){taken_at(x, i)->cta, taken_at(x, i)->warp};
+    emu_end_copy();
+}
+
+/* The turns of the run that stopped the others are those of the next. */
+static bool repeat(explorer *x, const struct shared_orders *shared) {
+    for (size_t i = 0; i < shared->count; i++) {
+        turn *more = emu_reserve(x->turns, x->count + 1, &x->capacity, sizeof *more);
+        candidate *taken = calloc(1, sizeof *taken);
+        if (more) x->turns = more;
+        if (!more || !taken) {
+            free(taken);
+            return false;
+        }
+        *taken = (candidate){.cta = shared->order[i].cta, .warp = shared->order[i].warp};
+        x->turns[x->count++] = (turn){.candidates = taken, .count = 1};
+        x->repeated = x->count;
+    }
+    return true;
+}
+
+bool emu_explorer_leave_copies(explorer *x, emu_exploration *seen, uint32_t *gaps) {
+    struct shared_orders *shared = x->shared;
+    x->shared = NULL;
+    emu_explorer_restart(x);
+    *seen = shared->seen;
+    *gaps |= shared->gaps;
+    const bool complete = !shared->failed && repeat(x, shared);
+    if (!complete) emu_explorer_restart(x);
+    emu_free_shared(shared, sizeof *shared);
+    return complete;
 }
 
 void emu_explorer_describe(const explorer *x, const entry *code, char *out, size_t bytes) {

@@ -17,12 +17,25 @@ bool emu_explorer_run(explorer *x, machine **ctas, size_t count);
 /* What became of that run: it was left as another one stands for it; it had more accesses than are followed. */
 bool emu_explorer_ended(const explorer *x); /* neither of the two */
 bool emu_explorer_spent(const explorer *x);
-/* Choose the order of the next run; false where there is none left. */
+/* Choose the order of the next run; false where there is none left, or no memory. */
 bool emu_explorer_next(explorer *x);
+bool emu_explorer_failed(const explorer *x);
 /* Orders that are known and have not run. */
 uint64_t emu_explorer_pending(const explorer *x);
 /* The next run is the first one again. */
 void emu_explorer_restart(explorer *x);
+/* From the next run on copies of the process run what departs from it (copies.h), where the system has them. What was
+ * seen goes on in memory that they share; NULL where there are none. */
+void emu_explorer_use_copies(explorer *x, const emu_exploration *seen);
+emu_exploration *emu_explorer_shared(const explorer *x);
+/* Whether this is a copy, whose run has ended: it ends by the next call. stops: no other run is wanted. gaps: of any
+ * run so far. */
+bool emu_explorer_is_copy(const explorer *x);
+void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps);
+/* Whether copies have run what was left. Then their memory is given back, and the next run is the one that stopped the
+ * others, or the first. False where a copy could not be made: what was seen is not all. */
+bool emu_explorer_explored(const explorer *x);
+bool emu_explorer_leave_copies(explorer *x, emu_exploration *seen, uint32_t *gaps);
 /* What the last run did otherwise than the one before: the access that went first, and in whose place. */
 void emu_explorer_describe(const explorer *x, const entry *code, char *out, size_t bytes);
 

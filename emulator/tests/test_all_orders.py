@@ -174,6 +174,41 @@ def test_results_that_differ_are_told(tmp_path: Path) -> None:
     assert explore(TICKET.replace("WHAT", "7"), 2, tmp_path) == (0, answer(2))
 
 
+# CTAs draw until there is nothing left, and ticket %v is done by writing WHAT to its word of `out`.
+DRAWS_ALL = (
+    START
+    + "again:\natom.global.add.u32 %v, [%m], 1;\nsetp.ge.u32 %q, %v, TICKETS;\n@%q bra end;\nWORK"
+    + "mad.wide.u32 %p, %v, 4, %o;\nst.global.u32 [%p], WHAT;\nbra again;\nend:"
+)
+
+
+def draws_all(tickets: int, work: str, what: str) -> str:
+    return DRAWS_ALL.replace("TICKETS", str(tickets)).replace("WORK", work).replace("WHAT", what)
+
+
+@pytest.mark.parametrize("tickets", [1, 4, 8])
+def test_two_ctas_draw_tickets_in_every_way(tickets: int, tmp_path: Path) -> None:
+    """Each ticket, and which CTA is first to find nothing left."""
+    body = draws_all(tickets, "", "%v")
+    assert explore(body, 2, tmp_path, output=f"out:u32:{tickets}") == (0, answer(2 ** (tickets + 1)))
+
+
+def test_a_result_of_one_way_to_draw_is_found(tmp_path: Path) -> None:
+    """%n has a bit for each ticket of the CTA. A CTA that drew tickets 1, 2, 5 and 6 before 7, and no other, does 7
+    wrong: in one way to draw the first seven of 128. The run is told, and no finding of another run."""
+    work = "shl.b32 %b, 1, %v;\nor.b32 %n, %n, %b;\nsetp.eq.u32 %q, %n, 230;\nselp.u32 %b, 9, 7, %q;\n"
+    body = draws_all(8, work, "%b")
+    status, text = explore(body, 2, tmp_path, output="out:u32:8")
+    assert status == 1 and "other orders give other results: buffer 'argument 1' is 0x07 at byte 28" in text, text
+    assert explore(body.replace("230", "256"), 2, tmp_path, output="out:u32:8") == (0, answer(512))
+
+
+def test_more_turns_than_there_are_copies_for(tmp_path: Path) -> None:
+    """Each run begins anew then: as many are run, and as many known to be left, as the limit says."""
+    status, text = explore(draws_all(400, "", "%v"), 2, tmp_path, "--runs", 20, output="out:u32:400")
+    assert status == 0 and re.fullmatch(r"orders: 20 run, [1-9]\d* left\n", text), text
+
+
 def test_only_outputs_count_where_there_are_any(tmp_path: Path) -> None:
     body = START + "atom.global.add.u32 %v, [%m], 1;\nst.global.u32 [%o], 1;\nmad.wide.u32 %p, %b, 0, %m;\n"
     body += "atom.global.exch.b32 %v, [%p+4], %b;\nend:"
@@ -247,6 +282,7 @@ DRAWN = {
     ("v49", 256, 1, 2): 2,
     ("v52", 256, 1, 2): 2,
     ("v52", 512, 1, 2): 8,
+    ("v52", 128, 8, 2): 128,
     ("v50", 512, 1, 2): 2,
     ("v25", 256, 1, 0): 1,
 }

@@ -193,6 +193,8 @@ def test_only_ptxrun_prints_and_exits() -> None:
     }
     for path, at in OBJECTS.items():
         used = {name for kind, name in symbols(at) if kind == "U"} & own
+        if path.name == "copies.c":  # a copy of the process ends there
+            used -= {"_exit"}
         assert not used or path.name == "ptxrun.c", path
 
 
