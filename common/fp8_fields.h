@@ -34,6 +34,7 @@ FIELD(bool, causal, "causal", "a launch may ask for the causal mask: KV blocks t
 FIELD(bool, persistent, "persistent", "one CTA per multiprocessor takes one Q block after another")
 FIELD(bool, tickets, "tickets", "CTAs draw their Q blocks from a counter, the longest first")
 FIELD(bool, grouped_heads, "grouped", "heads may share K and V, and each head has descale factors of its own")
+FIELD(bool, serves, "serve", "a length for each sequence, factors of keys, O in e4m3 too: takes serving_args")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128: there is no fp8 kernel for another head size")
 RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12, "must be 8 or 12: two or three warpgroups")
@@ -44,6 +45,7 @@ RULE(K_permuted, !cfg.K_permuted || cfg.V_transposed,
      "must be off where V is transposed in the kernel: that permutes, too")
 RULE(any_length, !cfg.any_length || !cfg.V_transposed, "must be off with v_transposed: a row of V has all keys")
 RULE(tickets, !cfg.tickets || cfg.persistent, "must be off without persistent: other CTAs have one Q block")
+RULE(serves, !cfg.serves || cfg.tickets, "must be off without tickets: only attention/fp8 serves")
 RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length, which has the mask")
 
 FOLLOWS(tensor_copies, true)

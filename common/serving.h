@@ -44,11 +44,14 @@ typedef struct serving_args {
                            row of no key has O = 0 and its sink for log-sum-exp; NULL: none */
     int32_t split_keys; /* attention/decode: the keys of a sequence are divided into parts of so many, a multiple of
                            B_c, whatever else is in the batch, for the same bits in every batch; 0: into equal shares */
-    int32_t unused;
-    const float *K_scales, *V_scales; /* [KV_heads], with e4m3_cache: an element of K and V stands for its value times
-                                         that of its head, which is positive and finite; NULL: 1 */
-    const float *Q_scales;            /* [heads], likewise of Q: the library passes it on in an fp8_args */
-    int32_t unused_behind[4];         /* up to 320 bytes, where tensor maps begin */
+    int32_t scale_keys; /* attention/fp8: each so many keys of a sequence, a power of two from 32 on, have a factor of
+                           their own: K_scales and V_scales are [batch, KV_heads, ceil(seq_k / scale_keys)]; 0: none */
+    const float *K_scales, *V_scales; /* [KV_heads], of e4m3: an element of K and V stands for its value times that of
+                                         its head, which is positive and finite; NULL: 1 */
+    const float *Q_scales;            /* [heads], likewise of Q where it is e4m3 */
+    const float *O_scales;            /* [heads], of O with O_e4m3: an element stands for its value times it */
+    int32_t O_e4m3; /* attention/fp8: O is e4m3, strides count bytes; 0: of the configuration's dtype */
+    int32_t unused; /* up to 320 bytes, where tensor maps begin */
 } serving_args;
 
 static_assert(sizeof(serving_args) == 320, "tensor maps begin behind it without padding");

@@ -131,8 +131,8 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
         return fail(
             failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol, entry->param_bytes,
             config_is_backward(&instance->config) ? "backward_args"
-            : config_is_fp8(&instance->config)    ? "fp8_args"
             : instance->config.serves             ? "serving_args"
+            : config_is_fp8(&instance->config)    ? "fp8_args"
             : instance->config.any_length         ? "attention_args"
                                                   : "forward_args",
             instance->config.tensor_copies ? " and tensor_maps have" : " has", parameters_bytes(&instance->config));
@@ -223,7 +223,8 @@ static union kernel_args arguments_of(const struct emu *emu) {
     args.LSE = (float *)(uintptr_t)emu->lse;
     args.tickets = emu->instance->config.tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
     if (emu->problem.backward) return (union kernel_args){.backward = backward_args_of(args, emu->backward)};
-    if (emu->problem.e4m3) return (union kernel_args){.fp8 = e4m3_args(&emu->problem, args)};
+    if (emu->problem.e4m3 && !emu->problem.e4m3_serves)
+        return (union kernel_args){.fp8 = e4m3_args(&emu->problem, args)};
     return (union kernel_args){.serving = serving_args_of(&emu->problem, args, emu->serving)};
 }
 

@@ -380,7 +380,8 @@ static union kernel_args arguments_of(const struct gpu *gpu) {
         for (int i = 0; i < N_BACKWARD; i++) addresses[i] = gpu->backward[i];
         return (union kernel_args){.backward = backward_args_of(args, addresses)};
     }
-    if (gpu->problem.e4m3) return (union kernel_args){.fp8 = e4m3_args(&gpu->problem, args)};
+    if (gpu->problem.e4m3 && !gpu->problem.e4m3_serves)
+        return (union kernel_args){.fp8 = e4m3_args(&gpu->problem, args)};
     return (union kernel_args){.serving = serving_args_of(&gpu->problem, args, gpu->serving)};
 }
 

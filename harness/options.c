@@ -453,6 +453,7 @@ static void set_served(const struct options *options, struct problem *problem) {
 /* What an fp8_config says of the inputs and of the errors. */
 static void set_e4m3(const struct options *options, const KernelConfig *config, struct problem *problem) {
     problem->e4m3 = config_is_fp8(config);
+    problem->e4m3_serves = problem->e4m3 && config->serves;
     problem->cache_e4m3 = config_has_e4m3_cache(config);
     problem->descale[TENSOR_Q] = options->descale_Q;
     problem->descale[TENSOR_K] = options->descale_K;

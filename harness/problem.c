@@ -50,8 +50,9 @@ bool problem_equal(const struct problem *a, const struct problem *b) {
            a->KV_lengths == b->KV_lengths && a->windowed == b->windowed && a->window_left == b->window_left &&
            a->window_right == b->window_right && a->softcap == b->softcap && a->sinks == b->sinks &&
            a->page_rows == b->page_rows && a->split_keys == b->split_keys && a->cache_e4m3 == b->cache_e4m3 &&
-           a->e4m3 == b->e4m3 && same_factors(a->descale, b->descale) && a->transposed_V == b->transposed_V &&
-           a->rounded_sums_of_P == b->rounded_sums_of_P && a->summed_keys == b->summed_keys;
+           a->e4m3 == b->e4m3 && a->e4m3_serves == b->e4m3_serves && same_factors(a->descale, b->descale) &&
+           a->transposed_V == b->transposed_V && a->rounded_sums_of_P == b->rounded_sums_of_P &&
+           a->summed_keys == b->summed_keys;
 }
 
 static bool of_keys(enum tensor tensor) {
@@ -97,7 +98,8 @@ bool problem_is_ragged(const struct problem *problem) {
 
 bool problem_is_served(const struct problem *problem) {
     return problem_is_ragged(problem) || problem->layout == LAYOUT_PACKED || problem->windowed ||
-           problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys || problem->cache_e4m3;
+           problem->softcap > 0 || problem->sinks || problem->page_rows || problem->split_keys || problem->cache_e4m3 ||
+           problem->e4m3_serves;
 }
 
 int64_t problem_lse_bytes(const struct problem *problem) {
@@ -168,7 +170,7 @@ tensor_strides problem_strides(const struct problem *problem, enum tensor tensor
 
 int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) {
     const int64_t bytes = element_bytes(problem, tensor);
-    if (problem->e4m3) return bytes * problem_elements(problem, tensor);
+    if (problem->e4m3 && problem->layout != LAYOUT_PACKED) return bytes * problem_elements(problem, tensor);
     const tensor_strides strides = problem_strides(problem, tensor);
     if (problem->layout == LAYOUT_PACKED)
         return bytes * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
@@ -251,16 +253,20 @@ attention_args problem_args(const struct problem *problem) {
 }
 
 /* What of the problem takes serving_args, as the command line says it; NULL for nothing. */
+static const char *beside_lengths(const struct problem *problem) {
+    return problem->windowed      ? "--window"
+           : problem->softcap > 0 ? "--softcap"
+           : problem->sinks       ? "--sinks"
+           : problem->page_rows   ? "--page-rows"
+           : problem->split_keys  ? "--split-keys"
+                                  : NULL;
+}
+
 static const char *served_option(const struct problem *problem) {
     return problem->Q_lengths                 ? "--seqlens-q"
            : problem->KV_lengths              ? "--seqlens-k"
            : problem->layout == LAYOUT_PACKED ? "--layout packed"
-           : problem->windowed                ? "--window"
-           : problem->softcap > 0             ? "--softcap"
-           : problem->sinks                   ? "--sinks"
-           : problem->page_rows               ? "--page-rows"
-           : problem->split_keys              ? "--split-keys"
-                                              : NULL;
+                                              : beside_lengths(problem);
 }
 
 /* attention/decode: lengths of keys, pages and parts of a size, and nothing else of serving_args. */
@@ -288,6 +294,20 @@ static enum status check_no_cache(const struct problem *problem, struct failure 
                 problem->page_rows ? "--page-rows" : "--split-keys", about_version());
 }
 
+static enum status check_lengths(const struct problem *problem, struct failure *failure) {
+    const struct number_list *const lists[] = {problem->Q_lengths, problem->KV_lengths};
+    for (int i = 0; i < 2; i++)
+        if (lists[i] && lists[i]->count != problem->batch)
+            return fail(failure, STATUS_USAGE, "%s: %d lengths for %" PRId64 " sequences: must be as many",
+                        i ? "--seqlens-k" : "--seqlens-q", lists[i]->count, problem->batch);
+    if (problem->layout == LAYOUT_PACKED)
+        for (int t = 0; t <= TENSOR_K; t++)
+            if (!problem_rows_before(problem, (enum tensor)t, problem->batch))
+                return fail(failure, STATUS_USAGE, "%s: no sequence has a row: one must have",
+                            t == TENSOR_K && problem->KV_lengths != problem->Q_lengths ? "--seqlens-k" : "--seqlens-q");
+    return STATUS_OK;
+}
+
 static enum status check_served(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
     const char *const option = served_option(problem);
     char text[CONFIG_TEXT_SIZE];
@@ -304,17 +324,7 @@ static enum status check_served(const struct problem *problem, const KernelConfi
     const enum status of_kernel = config->serves && config_shares_keys(config) ? check_cache(problem, config, failure)
                                                                                : check_no_cache(problem, failure);
     if (of_kernel) return of_kernel;
-    const struct number_list *const lists[] = {problem->Q_lengths, problem->KV_lengths};
-    for (int i = 0; i < 2; i++)
-        if (lists[i] && lists[i]->count != problem->batch)
-            return fail(failure, STATUS_USAGE, "%s: %d lengths for %" PRId64 " sequences: must be as many",
-                        i ? "--seqlens-k" : "--seqlens-q", lists[i]->count, problem->batch);
-    if (problem->layout == LAYOUT_PACKED)
-        for (int t = 0; t <= TENSOR_K; t++)
-            if (!problem_rows_before(problem, (enum tensor)t, problem->batch))
-                return fail(failure, STATUS_USAGE, "%s: no sequence has a row: one must have",
-                            t == TENSOR_K && problem->KV_lengths != problem->Q_lengths ? "--seqlens-k" : "--seqlens-q");
-    return STATUS_OK;
+    return check_lengths(problem, failure);
 }
 
 static enum status check_sizes(const struct problem *problem, struct failure *failure) {
@@ -421,17 +431,23 @@ static enum status check_fp8(const struct problem *problem, const KernelConfig *
     const struct {
         bool asked;
         const char *sentence;
-    } rules[] = {{problem->layout != LAYOUT_BSHD, "--layout: fp8 kernels take contiguous tensors (bshd)"},
+    } rules[] = {{problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
+                  "--layout: fp8 kernels take contiguous tensors (bshd)"},
                  {problem->KV_heads != problem->heads && !config->grouped_heads,
                   "--kv-heads: take a config with the word grouped"},
                  {problem->causal && !config->causal, "--causal: take a config with the word causal"}};
-    if (served) return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not take it", served);
+    if (beside_lengths(problem))
+        return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not take it", beside_lengths(problem));
+    if (served && !config->serves)
+        return fail(failure, STATUS_USAGE, "%s: take a config of attention/fp8 with the word serve; %s of %s cannot",
+                    served, config_format(config, text), about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked)
             return fail(failure, STATUS_USAGE, "%s; %s of %s cannot", rules[i].sentence, config_format(config, text),
                         about_version());
     const char *const of_rows = problem->seq_q == problem->seq_k ? "--seq" : "--seq-q";
-    const enum status status = check_whole_blocks(config, of_rows, problem->seq_q, config->B_r, failure);
+    enum status status = check_whole_blocks(config, of_rows, problem->seq_q, config->B_r, failure);
+    if (!status) status = check_lengths(problem, failure);
     return status ? status : check_whole_blocks(config, "--seq-k", problem->seq_k, config->B_c, failure);
 }
 

@@ -3,14 +3,21 @@
 #include <string.h>
 
 /* Of offsets and of lengths, for Q and for K and V, and others. */
-enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, K_SCALES, V_SCALES, N_ARRAYS };
+enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, K_SCALES, V_SCALES, Q_SCALES, N_ARRAYS };
 
 /* The 4-byte elements before an array, or of all. */
 static int64_t elements_before(const struct problem *problem, int array) {
     const int64_t pages = problem->page_rows ? problem->batch * problem_pages_of_sequence(problem) : 0;
-    const int64_t scales = problem->cache_e4m3 ? problem->KV_heads : 0;
-    const int64_t counts[N_ARRAYS] = {
-        problem->batch + 1, problem->batch + 1, problem->batch, problem->batch, problem->heads, pages, scales, scales};
+    const int64_t scales = problem->cache_e4m3 || problem->e4m3_serves ? problem->KV_heads : 0;
+    const int64_t counts[N_ARRAYS] = {problem->batch + 1,
+                                      problem->batch + 1,
+                                      problem->batch,
+                                      problem->batch,
+                                      problem->heads,
+                                      pages,
+                                      scales,
+                                      scales,
+                                      problem->e4m3_serves ? problem->heads : 0};
     int64_t elements = 0;
     for (int i = 0; i < array; i++) elements += counts[i];
     return elements;
@@ -27,6 +34,16 @@ static void fill_pages(const struct problem *problem, int32_t *pages) {
         const int64_t used = (problem_length(problem, TENSOR_K, batch) + page_rows - 1) / page_rows;
         for (int64_t number = 0; number < of_sequence; number++)
             *pages++ = number < used ? (int32_t)problem_page(problem, batch, number) : INT32_MAX;
+    }
+}
+
+/* All heads of a tensor have the same. */
+static void fill_descale(const struct problem *problem, int32_t *integers) {
+    static const int arrays[N_INPUTS] = {Q_SCALES, K_SCALES, V_SCALES};
+    for (int t = 0; t < N_INPUTS; t++) {
+        const float scale = (float)problem->descale[t];
+        for (int64_t head = 0; head < problem_heads(problem, (enum tensor)t); head++)
+            memcpy(integers + elements_before(problem, arrays[t]) + head, &scale, sizeof scale);
     }
 }
 
@@ -52,6 +69,7 @@ void serving_fill(const struct problem *problem, void *memory) {
             const float scale = problem_cache_scale(problem, t ? TENSOR_V : TENSOR_K, head);
             memcpy(integers + elements_before(problem, K_SCALES + t) + head, &scale, sizeof scale);
         }
+    if (problem->e4m3_serves) fill_descale(problem, integers);
 }
 
 static const float *floats_at(const struct problem *problem, int array, uint64_t address) {
@@ -81,7 +99,8 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
         args.n_pages = (int32_t)problem_pages(problem);
     }
     if (problem->sinks) args.sinks = floats_at(problem, SINKS, address);
-    if (problem->cache_e4m3) {
+    if (problem->e4m3_serves) args.Q_scales = floats_at(problem, Q_SCALES, address);
+    if (problem->cache_e4m3 || problem->e4m3_serves) {
         args.K_scales = floats_at(problem, K_SCALES, address);
         args.V_scales = floats_at(problem, V_SCALES, address);
     }

@@ -46,7 +46,7 @@ static int64_t row_at(const struct rows *rows, int64_t i) {
     return sequence + row * rows->strides.seq + head * rows->strides.head;
 }
 
-/* K or V of a cache of e4m3; what no row fills is NaN. */
+/* A tensor of e4m3 for serving_args; what no row fills is NaN. */
 static void spread_bytes(const struct rows *rows, const uint16_t *contiguous, uint8_t *memory) {
     const struct problem *const problem = rows->problem;
     const int64_t d_head = problem->d_head;
@@ -61,7 +61,7 @@ static void spread_bytes(const struct rows *rows, const uint16_t *contiguous, ui
 void tensor_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint16_t *memory) {
     const struct rows rows = rows_of(problem, tensor);
     const int64_t d_head = problem->d_head;
-    if (problem->e4m3) {
+    if (problem->e4m3 && !problem->e4m3_serves) {
         e4m3_spread(problem, tensor, contiguous, (uint8_t *)memory);
         return;
     }

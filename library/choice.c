@@ -29,9 +29,10 @@ static bool is_fp8(const struct embedded *version) {
 
 /* Of a kernel that takes e4m3: whose sums are as the problem asks. */
 static const struct instance *fp8_instance(const struct embedded *version, const struct call *call) {
+    const bool serves = serving_asked(&call->problem) != NULL;
     for (size_t i = 0; i < version->table.count; i++) {
         const KernelConfig *const config = &version->table.instances[i].config;
-        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
+        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head && config->serves == serves &&
             (fp8_flush_blocks(config) > 0) == (call->problem.sums == FL_SUMS_ACCURATE))
             return &version->table.instances[i];
     }

@@ -548,11 +548,13 @@ enum kernel_part config_part_from_symbol(const char *symbol, size_t length, Kern
 }
 
 static bool fp8_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
-    if (!cut_ending(symbol, &length, "EEEv8fp8_args") || !starts_with(symbol, length, FP8.start)) return false;
+    const bool serves = cut_ending(symbol, &length, "EEEv12serving_args");
+    if (!serves && !cut_ending(symbol, &length, "EEEv8fp8_args")) return false;
+    if (!starts_with(symbol, length, FP8.start)) return false;
     *config = (KernelConfig){.dtype = FP16};
     if (!symbol_values(symbol + strlen(FP8.start), symbol + length, &FP8, config)) return false;
     add_words(&FP8, config);
-    return config_is_fp8(config);
+    return config_is_fp8(config) && config->serves == serves;
 }
 
 bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {

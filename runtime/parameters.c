@@ -8,7 +8,7 @@
 /* Of the first parameter: forward_args, attention_args, serving_args, backward_args or fp8_args. */
 static size_t args_bytes(const KernelConfig *config) {
     if (config_is_backward(config)) return sizeof(backward_args);
-    if (config_is_fp8(config)) return sizeof(fp8_args);
+    if (config_is_fp8(config) && !config->serves) return sizeof(fp8_args);
     return config->serves ? sizeof(serving_args) : config->any_length ? sizeof(attention_args) : sizeof(forward_args);
 }
 

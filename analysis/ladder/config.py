@@ -354,7 +354,7 @@ class Fp8Config(AttentionConfig):
         return Instruction.FP8_WGMMA
 
     def parameter_types(self) -> list[str]:
-        return ["fp8_args", "tensor_maps"]
+        return ["serving_args" if self.serves else "fp8_args", "tensor_maps"]
 
     def threads(self) -> int:
         return FP8_LAUNCH["fp8_threads"](self)

@@ -21,9 +21,11 @@ from harness.tests.fp8 import Problem, error, gain, run
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = load(ROOT, "attention/fp8")
 CONFIGS = [each for each in (KERNEL.header.config, *KERNEL.header.beside) if isinstance(each, Fp8Config)]
-ACCURATE = {each.d_head: each for each in CONFIGS if each.flush_blocks}
-FAST = {each.d_head: each for each in CONFIGS if not each.flush_blocks}
-NAMES = [f"{'accurate' if each.flush_blocks else 'fast'}-{each.d_head}" for each in CONFIGS]
+ACCURATE = {each.d_head: each for each in CONFIGS if each.flush_blocks and not each.serves}
+FAST = {each.d_head: each for each in CONFIGS if not each.flush_blocks and not each.serves}
+NAMES = [
+    f"{'accurate' if each.flush_blocks else 'fast'}-{each.d_head}{'-serve' if each.serves else ''}" for each in CONFIGS
+]
 
 
 def executable(config: Fp8Config | None, *arguments: str) -> subprocess.CompletedProcess[str]:

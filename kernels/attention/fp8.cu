@@ -6,10 +6,20 @@
  *           fp8_wgmma+stages_2+flush_5+rounded_l+any_length+causal+persistent+tickets+grouped;
  *           (FP16, 64, 192, 128, 12):
  *           fp8_wgmma+stages_3+flush_4+rounded_l+any_length+causal+persistent+tickets+grouped
+ * serving   (FP16, 128, 192, 96, 12):
+ *           fp8_wgmma+stages_2+any_length+causal+persistent+tickets+grouped+serve;
+ *           (FP16, 64, 192, 128, 12):
+ *           fp8_wgmma+stages_3+any_length+causal+persistent+tickets+grouped+serve;
+ *           (FP16, 128, 192, 96, 12):
+ *           fp8_wgmma+stages_2+flush_5+rounded_l+any_length+causal+persistent+tickets+grouped+serve;
+ *           (FP16, 64, 192, 128, 12):
+ *           fp8_wgmma+stages_3+flush_4+rounded_l+any_length+causal+persistent+tickets+grouped+serve
  * arch      sm_90a
  */
 #include "common/fp8.h"
 #include "common/ptx_fp8.cuh"
+#include "common/serving.h"
+#include "kernels/attention/kv.cuh"
 #include "kernels/attention/schedule.cuh"
 
 /* A CTA per multiprocessor takes Q blocks of 192 queries, each of its three computing warpgroups 64 of them. In a
@@ -43,7 +53,12 @@
  *
  * Lengths: rows behind the last query are zeros that the copy engine makes up, and it writes none of them back. Keys
  * behind the last are zeros, too; their scores become -infinity. A row that sees no key has a m of -infinity; its l and
- * O are 0. */
+ * O are 0.
+ *
+ * Instances that serve take serving_args: sequences of several lengths, factors for each so many keys, O in e4m3. Rows
+ * around those of a sequence are others' or NaN. So the transposing warps make values behind the last key zeros, rows
+ * behind the last query have no say in whether P is lowered, and of 16 rows of which some are others' each lane writes
+ * its own. A factor f of keys of V comes with the exponent: P = 2^(s + log2 f - m), of which l sums P / f. */
 
 /* Refuse what this kernel can't run, and every flag that it would not act on. */
 template <fp8_config cfg>
@@ -56,6 +71,35 @@ __device__ constexpr void check_config() {
     static_assert(cfg.any_length && cfg.causal, "any_length and causal must be on: the kernel has the mask");
     static_assert(cfg.persistent && cfg.tickets, "persistent and tickets must be on: CTAs draw their Q blocks");
     static_assert(cfg.grouped_heads, "grouped must be on: heads may share K and V");
+}
+
+/* The first parameter, the place of a Q block, and what a warpgroup keeps of it: where there are several lengths, it
+ * reads the rest again. */
+struct served_rows {
+    int row, KV_blocks, seq_q, seq_k, aligned; /* row i sees keys before i + 1 + aligned */
+};
+
+template <bool serves>
+struct types_of {
+    using args = fp8_args;
+    using place = Q_place;
+    using kept = Q_place;
+};
+template <>
+struct types_of<true> {
+    using args = serving_args;
+    using place = served_place;
+    using kept = served_rows;
+};
+template <fp8_config cfg>
+using args_for = typename types_of<cfg.serves>::args;
+template <fp8_config cfg>
+using place_for = typename types_of<cfg.serves>::place;
+template <fp8_config cfg>
+using kept_for = typename types_of<cfg.serves>::kept;
+
+__device__ __forceinline__ int seen_keys(const served_rows &rows, int end) {
+    return min(rows.seq_k, end + rows.aligned);
 }
 
 enum { WARPGROUP = 128, GROUP_ROWS = 64, TRANSPOSERS = 3 /* warps */, TILE_ROW = 128 /* bytes */ };
@@ -71,7 +115,7 @@ struct places {
     ring<2, Q_bytes> Q;
     ring<cfg.stages, KV_bytes> K, V;
     ring<cfg.stages, Vt_bytes> Vt; /* V transposed */
-    ring<place_slots, 32> Q_blocks;
+    place_ring<cfg> Q_blocks;
     uint32_t O;
 
     __device__ __forceinline__ places(uint32_t smem) {
@@ -81,7 +125,7 @@ struct places {
         Vt.first_stage = V.first_stage + cfg.stages * KV_bytes;
         O = Vt.first_stage + cfg.stages * Vt_bytes;
         Q_blocks.first_stage = O + cfg.n_warps * O_bytes;
-        Q.first_full = Q_blocks.first_stage + place_slots * 32;
+        Q.first_full = Q_blocks.first_stage + place_slots * (cfg.serves ? 64 : 32);
         Q.first_empty = Q.first_full + 8 * 2;
         K.first_full = Q.first_empty + 8 * 2;
         K.first_empty = K.first_full + 8 * cfg.stages;
@@ -117,32 +161,54 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(mbarrier);
 }
 
+template <fp8_config cfg>
+__device__ __forceinline__ place_for<cfg> read_Q_block(const places<cfg> &at, int turn) {
+    if constexpr (cfg.serves)
+        return read_served_place(at.Q_blocks, turn);
+    else
+        return read_place(at.Q_blocks, turn);
+}
+
 /* The Q block of a turn, for a warp. */
 template <fp8_config cfg>
-__device__ __forceinline__ Q_place take_Q_block(const places<cfg> &at, int turn) {
+__device__ __forceinline__ place_for<cfg> take_Q_block(const places<cfg> &at, int turn) {
     at.Q_blocks.wait_until_full(turn);
-    const Q_place here = read_place(at.Q_blocks, turn);
+    const place_for<cfg> here = read_Q_block(at, turn);
     arrive_as_warp(at.Q_blocks.empty(turn));
     return here;
+}
+
+/* The same for a computing warp. Where there are several lengths the place is its own until it is done with it. */
+template <fp8_config cfg>
+__device__ __forceinline__ kept_for<cfg> keep_Q_block(const args_for<cfg> &args, const places<cfg> &at, int turn) {
+    if constexpr (cfg.serves) {
+        at.Q_blocks.wait_until_full(turn);
+        const served_place here = read_Q_block(at, turn);
+        const int seq_q = here.seq.seq_q, seq_k = here.seq.seq_k;
+        return {here.row, here.KV_blocks, seq_q, seq_k, args.causal ? seq_k - seq_q : 1 << 30};
+    } else
+        return take_Q_block(at, turn);
 }
 
 /* ---- copies: one thread ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at, int turn, const Q_place &here) {
+__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at, int turn,
+                                       const place_for<cfg> &here) {
+    const Q_origin from = find_Q_origin(here);
     at.Q.wait_until_empty(turn);
     mbarrier_arrive_expect_tx(at.Q.full(turn), places<cfg>::Q_bytes);
     for (int group = 0; group < cfg.n_warps / 4; group++)
         copy_tensor_to_smem(at.Q.stage(turn) + group * GROUP_ROWS * cfg.d_head, maps.Q, at.Q.full(turn),
-                            here.row + group * GROUP_ROWS, here.head, here.sample);
+                            from.row + group * GROUP_ROWS, here.head, from.sample);
 }
 
 template <int stages, int bytes>
-__device__ __forceinline__ void copy_block(const ring<stages, bytes> &to, const tensor_map &map, int n, int key,
-                                           const Q_place &here) {
+__device__ __forceinline__ void copy_block(const ring<stages, bytes> &to, const tensor_map &map, int n,
+                                           const KV_place &from) {
     to.wait_until_empty(n);
     mbarrier_arrive_expect_tx(to.full(n), bytes);
-    copy_tensor_to_smem(to.stage(n), map, to.full(n), key, here.KV_head, here.sample);
+    copy_tensor_to_smem(to.stage(n), map, to.full(n), from.row, from.head, from.sample);
 }
 
 /* A CTA's first Q block has the number of the CTA; it draws the others. */
@@ -160,10 +226,45 @@ __device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps 
 #pragma unroll 1
         for (int i = 0; i < here.KV_blocks; i++, n++) {
             if (i == draw) number = draw_number(args, Q_blocks);
-            const int key = (here.KV_blocks - 1 - i) * cfg.B_c;
-            copy_block(at.K, maps.K, n, key, here);
-            copy_block(at.V, maps.V, n, key, here);
+            const KV_place from = find_KV_block<cfg.B_c>(here, here.KV_blocks - 1 - i);
+            copy_block(at.K, maps.K, n, from);
+            copy_block(at.V, maps.V, n, from);
         }
+    }
+}
+
+/* The same where only the device knows the lengths: a warp finds the Q blocks, and its first lane copies. Who draws the
+ * last number has gone through all sequences. */
+template <fp8_config cfg>
+__device__ __forceinline__ void produce_for_sequences(const serving_args &args, const tensor_maps &maps,
+                                                      const places<cfg> &at) {
+    sequence_walk<cfg> walk{args};
+    int drawn = -1, n = 0;
+    walk.read(0);
+#pragma unroll 1
+    for (int turn = 0;; turn++) {
+        const int number = turn > 0 ? gridDim.x + drawn : blockIdx.x, found = walk.find(number);
+        if (found < 0) {
+            const bool last = drawn >= 0 && drawn == walk.all_blocks() - 1;
+            if (walk.lane == 0 && last) atomicExch(args.tickets, 0);
+            if (walk.lane == 0) post_place(at.Q_blocks, turn, served_place{{-1}});
+            break;
+        }
+        const int begin = __shfl_sync(0xffffffff, walk.begin, found);
+        const served_place here = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        if (walk.lane == 0) {
+            post_place(at.Q_blocks, turn, here);
+            copy_Q<cfg>(maps, at, turn, here);
+            const int draw = max(0, here.KV_blocks - blocks_ahead);
+#pragma unroll 1
+            for (int i = 0; i < here.KV_blocks; i++, n++) {
+                if (i == draw) drawn = atomicAdd(args.tickets, 1);
+                const KV_place from = find_KV_block<cfg.B_c>(here, here.KV_blocks - 1 - i);
+                copy_block(at.K, maps.K, n, from);
+                copy_block(at.V, maps.V, n, from);
+            }
+        }
+        drawn = __shfl_sync(0xffffffff, drawn, 0);
     }
 }
 
@@ -175,14 +276,25 @@ __device__ __forceinline__ int chunk_of(int row, int chunk) {
 
 /* ---- transposition: three warps ---- */
 
-/* 16 keys and 32 columns. Lanes give the addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16;
- * then those of 32 rows of V transposed, 16 bytes of each. */
+/* Of the lane's keys 2q, 2q + 1, 8 + 2q, 9 + 2q those before `end`, as bits of four bytes. */
+__device__ __forceinline__ uint32_t bytes_before(int end) {
+    const int own = threadIdx.x % 4 * 2;
+    uint32_t bits = 0;
+    for (int i = 0; i < 4; i++)
+        if (own + i / 2 * 8 + i % 2 < end) bits |= 0xffu << 8 * i;
+    return bits;
+}
+
+/* 16 keys and 32 columns; of the block the first `seen` keys, others become 0. Lanes give the addresses of keys 0-7 and
+ * 8-15 of 16 columns, and of the same of the next 16; then those of 32 rows of V transposed, 16 bytes of each. */
 template <fp8_config cfg>
-__device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns) {
+__device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns, int seen) {
     const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
     uint32_t from[4], to[4];
     ldmatrix_x4_trans(from, V + chunk_of<cfg>(key, 2 * columns + lane / 16));
     for (int i = 0; i < 4; i++) to[i] = __byte_perm(from[i / 2 * 2], from[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
+    if (cfg.serves && 16 * keys + 16 > seen)
+        for (int i = 0; i < 4; i++) to[i] &= bytes_before(seen - 16 * keys);
     stmatrix_x4(Vt + row * TILE_ROW + (keys ^ row % 8) * 16, to);
 }
 
@@ -192,9 +304,11 @@ __device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
     int n = 0;
 #pragma unroll 1
     for (int turn = 0;; turn++) {
-        const Q_place here = take_Q_block(at, turn);
+        const place_for<cfg> here = take_Q_block(at, turn);
         if (here.row < 0) break;
         const int end = n + here.KV_blocks;
+        int seen = cfg.B_c; /* keys of the sequence in a block: the first may have fewer */
+        if constexpr (cfg.serves) seen = here.seq.seq_k - (here.KV_blocks - 1) * cfg.B_c;
 #pragma unroll 1
         for (; n < end; n++) {
             const uint32_t V = at.V.stage(n), Vt = at.Vt.stage(n);
@@ -202,10 +316,11 @@ __device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
             at.Vt.wait_until_empty(n);
 #pragma unroll 4
             for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
-                transpose_unit<cfg>(V, Vt, unit / column_units, unit % column_units);
+                transpose_unit<cfg>(V, Vt, unit / column_units, unit % column_units, seen);
             fence_proxy_async(); /* wgmma sees what this thread has stored */
             arrive_as_warp(at.Vt.full(n));
             arrive_as_warp(at.V.empty(n));
+            seen = cfg.B_c;
         }
     }
 }
@@ -264,11 +379,11 @@ enum { P_BITS = 3, P_LARGEST = 448 }; /* P begins at 2^3 */
 
 /* Of the block that begins at a key, what the warp's 16 rows don't see. */
 template <int tiles>
-__device__ __forceinline__ void mask_keys(const fp8_args &args, float (&S)[tiles][4], int first_key, int first_row) {
-    if (first_key + 8 * tiles <= seen_keys(args, first_row + 1)) return;
+__device__ __forceinline__ void mask_keys(const auto &rows, float (&S)[tiles][4], int first_key, int first_row) {
+    if (first_key + 8 * tiles <= seen_keys(rows, first_row + 1)) return;
     const int lane = threadIdx.x % 32, own = lane % 4 * 2;
     for (int half = 0; half < 2; half++) {
-        const int end = seen_keys(args, first_row + lane / 4 + 8 * half + 1) - first_key - own;
+        const int end = seen_keys(rows, first_row + lane / 4 + 8 * half + 1) - first_key - own;
         for (int tile = 0; tile < tiles; tile++)
             for (int i = 0; i < 2; i++)
                 if (8 * tile + i >= end) S[tile][2 * half + i] = -INFINITY;
@@ -331,11 +446,12 @@ __device__ __forceinline__ bool may_be_too_large(const float (&sum)[2]) {
 /* S of the warp's 16 rows once more, after its exponentials have overflowed: by mma.sync, with K from global memory.
  * `Q` is the place of these rows. */
 template <fp8_config cfg>
-__device__ __forceinline__ void compute_S_again(const fp8_args &args, scores<cfg> &S, uint32_t Q, int first_key,
-                                                const Q_place &here) {
+__device__ __forceinline__ void compute_S_again(const args_for<cfg> &args, scores<cfg> &S, uint32_t Q, int first_key,
+                                                const place_for<cfg> &here) {
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const uint8_t *const K = (const uint8_t *)args.K + here.sample * args.K_strides.batch +
-                             here.KV_head * args.K_strides.head + (first_key + g) * args.K_strides.seq + 4 * q;
+    const KV_place from = find_KV_block<cfg.B_c>(here, 0);
+    const uint8_t *const K = (const uint8_t *)args.K + from.sample * args.K_strides.batch +
+                             from.head * args.K_strides.head + (from.row + first_key + g) * args.K_strides.seq + 4 * q;
     for (int k = 0; k < cfg.d_head / 32; k++) {
         uint32_t a[4];
         for (int i = 0; i < 4; i++) /* rows g and g + 8, then the next 16 bytes of them */
@@ -349,15 +465,16 @@ __device__ __forceinline__ void compute_S_again(const fp8_args &args, scores<cfg
     }
 }
 
-/* P so that its largest is at most 2^3 again; `factor` is for l and O. A NaN stays one. */
+/* P so that its largest is at most 2^3 again; `factor` is for l and O. A NaN stays one. Rows that are others' stay as
+ * they are. */
 template <fp8_config cfg>
-__device__ __forceinline__ void lower_P(const fp8_args &args, scores<cfg> &P, float (&sum)[2], float (&m)[2],
-                                        float (&factor)[2], float exponent_scale, uint32_t Q, int first_key,
-                                        const Q_place &here) {
+__device__ __forceinline__ void lower_P(scores<cfg> &P, float (&sum)[2], float (&m)[2], float (&factor)[2],
+                                        float exponent_scale, const auto &keep_own, const auto &find_S_again) {
     float most[2];
     find_maxima(most, P);
+    keep_own(most);
     if (__any_sync(0xffffffff, most[0] == INFINITY || most[1] == INFINITY)) {
-        compute_S_again<cfg>(args, P, Q, first_key, here);
+        find_S_again();
         raise_m(P, sum, m, factor, exponent_scale);
         return;
     }
@@ -400,6 +517,46 @@ template <fp8_config cfg>
 __device__ __forceinline__ void scale_O(sums_of_V<cfg> &O, const float (&factor)[2]) {
     for (int tile = 0; tile < cfg.d_head / 8; tile++)
         for (int i = 0; i < 4; i++) O[tile][i] *= factor[i / 2];
+}
+
+/* ---- where each so many keys have factors of their own: 32 keys, four tiles, have the same ---- */
+
+/* Of the keys from `key` on. `before` are those of other heads and sequences. */
+__device__ __forceinline__ float factor_of_keys(const serving_args &args, const float *factors, int before, int key) {
+    const int shift = __ffs(args.scale_keys) - 1;
+    return factors ? factors[before + min(key, args.seq_k - 1) / (1 << shift)] : 1;
+}
+
+/* S to exponents to base 2, with that of V's factor. */
+template <fp8_config cfg>
+__device__ __forceinline__ void scale_S(const serving_args &args, scores<cfg> &S, int before, int first_key,
+                                        float score_scale) {
+#pragma unroll
+    for (int chunk = 0; chunk < cfg.B_c / 32; chunk++) {
+        const float of_K = score_scale * factor_of_keys(args, args.K_scales, before, first_key + 32 * chunk);
+        const float of_V = lg2_approx(factor_of_keys(args, args.V_scales, before, first_key + 32 * chunk));
+        for (int tile = 4 * chunk; tile < 4 * chunk + 4; tile++)
+            for (int i = 0; i < 4; i++) S[tile][i] = S[tile][i] * of_K + of_V;
+    }
+}
+
+/* The lane's sums of P without V's factors. Not of P as it was rounded: with a small factor of V nothing of a large
+ * weight may be left. */
+template <fp8_config cfg>
+__device__ __forceinline__ void sum_without_factors(const serving_args &args, float (&sum)[2], const scores<cfg> &P,
+                                                    int before, int first_key) {
+    sum[0] = sum[1] = 0;
+#pragma unroll
+    for (int chunk = 0; chunk < cfg.B_c / 32; chunk++) {
+        const float of_V = factor_of_keys(args, args.V_scales, before, first_key + 32 * chunk);
+        const float undone = ex2_approx(-lg2_approx(of_V));
+        for (int half = 0; half < 2; half++) {
+            float of_chunk = 0;
+            for (int tile = 4 * chunk; tile < 4 * chunk + 4; tile++)
+                of_chunk += P[tile][2 * half] + P[tile][2 * half + 1];
+            sum[half] += of_chunk * undone;
+        }
+    }
 }
 
 /* ---- O in fp32: 16 bytes of each lane behind one another ---- */
@@ -458,7 +615,7 @@ __device__ __forceinline__ void wait_for_store() {
  * meet in the banks: twice the least wavefronts, once in a Q block. */
 template <fp8_config cfg>
 __device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_place, const sums_of_V<cfg> &O,
-                                        const float (&factor)[2], int first_row, const Q_place &here) {
+                                        const float (&factor)[2], int first_row, int head, int sample) {
     const int lane = threadIdx.x % 32, q = lane % 4;
     for (int u = 0; u < cfg.d_head / 16; u++)
         for (int half = 0; half < 2; half++) {
@@ -472,18 +629,56 @@ __device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_plac
     fence_proxy_async(); /* the copy engine sees what this thread has stored */
     __syncwarp();        /* all lanes have stored */
     if (lane == 0) {
-        copy_smem_to_tensor(maps.O, O_place, first_row, here.head, here.sample);
+        copy_smem_to_tensor(maps.O, O_place, first_row, head, sample);
         bulk_commit_group();
     }
 }
 
-__device__ __forceinline__ void store_LSE(const fp8_args &args, const row_state &row, int first_row,
-                                          const Q_place &here) {
+/* The same without the copy engine: each lane writes what it has of its rows, in e4m3 after a division by the factor
+ * of the head. Four lanes write 16 columns. */
+template <fp8_config cfg>
+__device__ __forceinline__ void store_own_rows(const serving_args &args, const sums_of_V<cfg> &O,
+                                               const float (&factor)[2], int first_row, const served_place &here) {
+    const int lane = threadIdx.x % 32, q = lane % 4;
+    const float of_head = args.O_e4m3 && args.O_scales ? 1 / args.O_scales[here.head] : 1;
+    for (int half = 0; half < 2; half++) {
+        const int row = first_row + lane / 4 + 8 * half;
+        if (row >= here.seq.seq_q) continue;
+        const int64_t at = here.seq.Q_sample * args.O_strides.batch + here.head * args.O_strides.head +
+                           (here.seq.first_q + row) * args.O_strides.seq + 4 * q;
+        for (int u = 0; u < cfg.d_head / 16; u++) {
+            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float x = even[2 * half] * factor[half], y = odd[2 * half] * factor[half],
+                        z = even[2 * half + 1] * factor[half], w = odd[2 * half + 1] * factor[half];
+            if (args.O_e4m3)
+                *(uint32_t *)((uint8_t *)args.O + at + 16 * u) =
+                    cvt_e4m3x4(x * of_head, y * of_head, z * of_head, w * of_head);
+            else
+                *(uint2 *)((uint16_t *)args.O + at + 16 * u) = {round_pair<cfg>(x, y), round_pair<cfg>(z, w)};
+        }
+    }
+}
+
+/* The sequence, or the arguments, of which rows are; the first row of log-sum-exp of a head. */
+__device__ __forceinline__ int rows_of(const fp8_args &args, const Q_place &) {
+    return args.seq_q;
+}
+__device__ __forceinline__ int rows_of(const serving_args &, const served_place &here) {
+    return here.seq.seq_q;
+}
+__device__ __forceinline__ int64_t first_LSE(const fp8_args &args, const Q_place &here) {
+    return ((int64_t)here.sample * args.heads + here.head) * args.seq_q;
+}
+__device__ __forceinline__ int64_t first_LSE(const serving_args &args, const served_place &here) {
+    return ((int64_t)here.seq.Q_sample * args.heads + here.head) * rows_of_Q(args) + here.seq.first_q;
+}
+
+__device__ __forceinline__ void store_LSE(const auto &args, const row_state &row, int first_row, const auto &here) {
     const int lane = threadIdx.x % 32;
-    float *const LSE = args.LSE + ((int64_t)here.sample * args.heads + here.head) * args.seq_q + first_row + lane / 4;
+    float *const LSE = args.LSE + first_LSE(args, here) + first_row + lane / 4;
     if (lane % 4 == 0)
         for (int half = 0; half < 2; half++)
-            if (first_row + lane / 4 + 8 * half < args.seq_q)
+            if (first_row + lane / 4 + 8 * half < rows_of(args, here))
                 LSE[8 * half] = 0.69314718f * (row.m[half] + lg2_approx(row.l[half]));
 }
 
@@ -498,38 +693,50 @@ __device__ __forceinline__ float find_exponent_scale(const fp8_args &args, const
     return args.softmax_scale * args.Q_descale * args.K_descale * 1.44269504f * factor_of(args.Q_scales, here.head) *
            factor_of(args.K_scales, here.KV_head);
 }
+__device__ __forceinline__ float find_exponent_scale(const serving_args &args, const served_place &here) {
+    return args.softmax_scale * 1.44269504f * factor_of(args.Q_scales, here.head) *
+           (args.scale_keys ? 1 : factor_of(args.K_scales, here.KV_head));
+}
+
+/* Of O, before it is divided by l. */
+__device__ __forceinline__ float find_V_descale(const fp8_args &args, const Q_place &here) {
+    return args.V_descale * factor_of(args.V_scales, here.KV_head);
+}
+__device__ __forceinline__ float find_V_descale(const serving_args &args, const served_place &here) {
+    return args.scale_keys ? 1 : factor_of(args.V_scales, here.KV_head);
+}
 
 /* Blocks from the first one on of which no row of the warpgroup sees a key, if it sees others: they are skipped. */
 template <fp8_config cfg>
-__device__ __forceinline__ int count_skipped(const fp8_args &args, const Q_place &here, int group) {
-    const int end = seen_keys(args, here.row + GROUP_ROWS * (group + 1));
+__device__ __forceinline__ int count_skipped(const auto &rows, const auto &here, int group) {
+    const int end = seen_keys(rows, here.row + GROUP_ROWS * (group + 1));
     return max(0, here.KV_blocks - count_blocks<cfg.B_c>(end));
 }
 
 /* Blocks from the first one on that take a running maximum: those that a row of the warpgroup does not see as a whole,
  * and the next. */
 template <fp8_config cfg>
-__device__ __forceinline__ int count_running(const fp8_args &args, int blocks, int first_row) {
-    const int seen = (max(seen_keys(args, first_row + 1), 0) + cfg.B_c - 1) / cfg.B_c; /* by the first row */
+__device__ __forceinline__ int count_running(const auto &rows, int blocks, int first_row) {
+    const int seen = (max(seen_keys(rows, first_row + 1), 0) + cfg.B_c - 1) / cfg.B_c; /* by the first row */
     return min(blocks, blocks - seen + 1);
 }
 
 /* The first block of a Q block: S to P, m and l. */
 template <fp8_config cfg>
-__device__ __forceinline__ void begin_rows(const fp8_args &args, scores<cfg> &S, row_state &row, int first_row,
+__device__ __forceinline__ void begin_rows(const auto &rows, scores<cfg> &S, row_state &row, int first_row,
                                            int first_key, float exponent_scale) {
     float factor[2];
     row.m[0] = row.m[1] = -INFINITY;
-    mask_keys(args, S, first_key, first_row);
+    mask_keys(rows, S, first_key, first_row);
     raise_m(S, row.l, row.m, factor, exponent_scale);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void finish_rows(const fp8_args &args, const tensor_maps &maps, uint32_t O_place,
-                                            sums_of_V<cfg> &O, row_state &row, int first_row, const Q_place &here,
-                                            bool flushed) {
+__device__ __forceinline__ void finish_rows(const args_for<cfg> &args, const tensor_maps &maps, uint32_t O_place,
+                                            sums_of_V<cfg> &O, row_state &row, int first_row,
+                                            const place_for<cfg> &here, bool flushed) {
     float factor[2];
-    const float V_descale = args.V_descale * factor_of(args.V_scales, here.KV_head);
+    const float V_descale = find_V_descale(args, here);
     if (flushed) {
         add_flushed<cfg>(O, O_place);
         __syncwarp(); /* all lanes have read */
@@ -541,7 +748,13 @@ __device__ __forceinline__ void finish_rows(const fp8_args &args, const tensor_m
         row.l[half] += __shfl_xor_sync(0xffffffff, row.l[half], 2);
         factor[half] = row.l[half] == 0 ? 0 : V_descale / row.l[half];
     }
-    store_O<cfg>(maps, O_place, O, factor, first_row, here);
+    if constexpr (cfg.serves) {
+        if (args.O_e4m3 || first_row + 16 > here.seq.seq_q)
+            store_own_rows<cfg>(args, O, factor, first_row, here);
+        else
+            store_O<cfg>(maps, O_place, O, factor, here.seq.first_q + first_row, here.head, here.seq.Q_sample);
+    } else
+        store_O<cfg>(maps, O_place, O, factor, first_row, here.head, here.sample);
     if (args.LSE) store_LSE(args, row, first_row, here);
 }
 
@@ -555,17 +768,27 @@ __device__ __forceinline__ void skip_blocks(const ring<stages, bytes> &blocks, i
     }
 }
 
+/* Where each so many keys have factors: what scores are multiplied by without those of K, and factors of other heads
+ * and sequences, before those of this one. */
+template <bool serves>
+struct factors_of_keys {
+    float score_scale;
+    int before;
+};
+template <>
+struct factors_of_keys<false> {};
+
 /* S, P and O are variables of the kernel's, so that they stay in registers. */
 template <fp8_config cfg>
 struct consumer {
-    const fp8_args &args;
+    const args_for<cfg> &args;
     const tensor_maps &maps;
     const places<cfg> &at;
     scores<cfg> &S;
     weights<cfg> &P;
     sums_of_V<cfg> &O;
     row_state &row, &next_row;
-    Q_place &here;
+    kept_for<cfg> &here;
     const int group = warp_uniform(threadIdx.x / WARPGROUP) - 1, warp = threadIdx.x / 32 - 4;
     const bool lead = threadIdx.x % WARPGROUP == 0;
     const uint32_t O_place = at.O + warp * places<cfg>::O_bytes;
@@ -575,6 +798,7 @@ struct consumer {
     int skipped = 0;      /* blocks of it that the warpgroup does not see */
     int added = 0;        /* blocks in O since it was 0 */
     bool flushed = false; /* O was added up in shared memory */
+    [[no_unique_address]] factors_of_keys<cfg.serves> factors = {};
 
     __device__ __forceinline__ uint32_t Q_rows(int turn) const {
         return at.Q.stage(turn) + group * GROUP_ROWS * cfg.d_head;
@@ -604,23 +828,80 @@ struct consumer {
         if (lead) mbarrier_arrive(at.Vt.empty(n));
     }
 
-    __device__ __forceinline__ void round(float (&sum)[2]) const {
+    /* What is asked which keys rows see. */
+    __device__ __forceinline__ const auto &keys_of(const kept_for<cfg> &rows) const {
+        if constexpr (cfg.serves)
+            return rows;
+        else
+            return args;
+    }
+    __device__ __forceinline__ bool keys_have_factors() const {
+        if constexpr (cfg.serves)
+            return args.scale_keys != 0;
+        else
+            return false;
+    }
+    __device__ __forceinline__ void find_factors(int turn, const kept_for<cfg> &rows) {
+        if constexpr (cfg.serves) {
+            const served_place place = read_Q_block(at, turn);
+            exponent_scale = find_exponent_scale(args, place);
+            if (!keys_have_factors()) return;
+            factors.before =
+                (place.sample * args.KV_heads + place.KV_head) * ((args.seq_k + args.scale_keys - 1) / args.scale_keys);
+            factors.score_scale = exponent_scale, exponent_scale = 1;
+        } else
+            exponent_scale = find_exponent_scale(args, rows);
+    }
+
+    /* Where keys have factors, S becomes exponents at once. */
+    __device__ __forceinline__ void apply_factors(int first_key) const {
+        if constexpr (cfg.serves)
+            if (keys_have_factors()) scale_S<cfg>(args, S, factors.before, first_key, factors.score_scale);
+    }
+
+    __device__ __forceinline__ void round(float (&sum)[2], int first_key) const {
         round_P<cfg>(P, S);
+        if constexpr (cfg.serves)
+            if (keys_have_factors()) return sum_without_factors<cfg>(args, sum, S, factors.before, first_key);
         if constexpr (cfg.rounded_sums) sum_rounded<cfg>(sum, P);
+    }
+
+    /* Of the lane's rows those of the sequence. */
+    __device__ __forceinline__ void keep_own(float (&of_rows)[2]) const {
+        if constexpr (cfg.serves) {
+            const int rows = here.seq_q - (here.row + 16 * warp + threadIdx.x % 32 / 4);
+            if (rows <= 0) of_rows[0] = 0;
+            if (rows <= 8) of_rows[1] = 0;
+        }
+    }
+    __device__ __forceinline__ bool must_be_lowered(const float (&sum)[2]) const {
+        float own[2] = {sum[0], sum[1]};
+        keep_own(own);
+        return may_be_too_large(own);
+    }
+    __device__ __forceinline__ void find_S_again(int first_key) const {
+        const uint32_t rows = Q_rows(turn) + warp % 4 * 16 * cfg.d_head;
+        if constexpr (cfg.serves) {
+            compute_S_again<cfg>(args, S, rows, first_key, read_Q_block(at, turn));
+            apply_factors(first_key);
+        } else
+            compute_S_again<cfg>(args, S, rows, first_key, here);
     }
 
     /* The first block of all. */
     __device__ __forceinline__ void begin() {
-        exponent_scale = find_exponent_scale(args, here);
-        n = skipped = count_skipped<cfg>(args, here, group);
+        find_factors(0, here);
+        n = skipped = count_skipped<cfg>(keys_of(here), here, group);
         at.Q.wait_until_full(0);
         skip_blocks(at.K, 0, skipped);
         start_next_S(0, n);
         wgmma_wait_group<0>(S);
         release_K(n);
         skip_blocks(at.Vt, 0, skipped);
-        begin_rows<cfg>(args, S, row, here.row + 16 * warp, (here.KV_blocks - 1 - skipped) * cfg.B_c, exponent_scale);
-        round(row.l);
+        apply_factors((here.KV_blocks - 1 - skipped) * cfg.B_c);
+        begin_rows<cfg>(keys_of(here), S, row, here.row + 16 * warp, (here.KV_blocks - 1 - skipped) * cfg.B_c,
+                        exponent_scale);
+        round(row.l, (here.KV_blocks - 1 - skipped) * cfg.B_c);
     }
 
     /* Block number i of a Q block, the first `running` of which take a running maximum. */
@@ -633,23 +914,25 @@ struct consumer {
         start_next_O(n - 1);
         wgmma_wait_group<1>(S);
         release_K(n);
+        apply_factors(first_key);
         if (i < running) {
-            mask_keys(args, S, first_key, here.row + 16 * warp);
+            mask_keys(keys_of(here), S, first_key, here.row + 16 * warp);
             raise_m(S, sum, row.m, factor, exponent_scale);
         } else {
             take_exponentials(S, sum, row.m, exponent_scale);
-            if (!cfg.rounded_sums) lowered = may_be_too_large(sum);
+            if (!cfg.rounded_sums || cfg.serves) lowered = must_be_lowered(sum);
         }
         finish_O(n - 1);
         if constexpr (cfg.rounded_sums) {
-            round(sum);
-            if (i >= running) lowered = may_be_too_large(sum);
+            round(sum, first_key);
+            if (!cfg.serves && i >= running) lowered = must_be_lowered(sum);
         }
         if (lowered)
-            lower_P<cfg>(args, S, sum, row.m, factor, exponent_scale, Q_rows(turn) + warp % 4 * 16 * cfg.d_head,
-                         first_key, here);
+            lower_P<cfg>(
+                S, sum, row.m, factor, exponent_scale, [&](float (&of_rows)[2]) { keep_own(of_rows); },
+                [&] { find_S_again(first_key); });
         if (lowered || i < running) scale_sums(factor);
-        if (!cfg.rounded_sums || lowered) round(sum);
+        if (!cfg.rounded_sums || lowered) round(sum, first_key);
         for (int half = 0; half < 2; half++) row.l[half] += sum[half];
     }
 
@@ -660,7 +943,7 @@ struct consumer {
     }
 
     __device__ __forceinline__ void take_steps() {
-        const int running = count_running<cfg>(args, here.KV_blocks, here.row + GROUP_ROWS * group);
+        const int running = count_running<cfg>(keys_of(here), here.KV_blocks, here.row + GROUP_ROWS * group);
         added = 0, flushed = false;
 #pragma unroll 1
         for (int i = skipped + 1; i < here.KV_blocks; i++) step(i, running);
@@ -668,17 +951,18 @@ struct consumer {
     }
 
     /* The end of a Q block, and the first block of the next, where there is one. */
-    __device__ __forceinline__ void step_across(const Q_place &next) {
+    __device__ __forceinline__ void step_across(const kept_for<cfg> &next) {
         if (next.row >= 0) {
-            skipped = count_skipped<cfg>(args, next, group);
-            exponent_scale = find_exponent_scale(args, next);
+            skipped = count_skipped<cfg>(keys_of(next), next, group);
+            find_factors(turn + 1, next);
             at.Q.wait_until_full(turn + 1);
             skip_blocks(at.K, n + 1, skipped);
             start_next_S(turn + 1, n + 1 + skipped);
             start_next_O(n);
             wgmma_wait_group<1>(S);
             release_K(n + 1 + skipped);
-            begin_rows<cfg>(args, S, next_row, next.row + 16 * warp, (next.KV_blocks - 1 - skipped) * cfg.B_c,
+            apply_factors((next.KV_blocks - 1 - skipped) * cfg.B_c);
+            begin_rows<cfg>(keys_of(next), S, next_row, next.row + 16 * warp, (next.KV_blocks - 1 - skipped) * cfg.B_c,
                             exponent_scale);
             finish_O(n);
             skip_blocks(at.Vt, n + 1, skipped);
@@ -686,28 +970,32 @@ struct consumer {
             start_next_O(n);
             finish_O(n);
         }
-        finish_rows<cfg>(args, maps, O_place, O, row, here.row + 16 * warp, here, flushed);
+        if constexpr (cfg.serves) {
+            finish_rows<cfg>(args, maps, O_place, O, row, here.row + 16 * warp, read_Q_block(at, turn), flushed);
+            arrive_as_warp(at.Q_blocks.empty(turn));
+        } else
+            finish_rows<cfg>(args, maps, O_place, O, row, here.row + 16 * warp, here, flushed);
     }
 
-    __device__ __forceinline__ void take_next(const Q_place &next) {
+    __device__ __forceinline__ void take_next(const kept_for<cfg> &next) {
         row = next_row, here = next, n += 1 + skipped, turn++;
-        round(row.l);
+        round(row.l, (here.KV_blocks - 1 - skipped) * cfg.B_c);
     }
 };
 
 template <fp8_config cfg>
-__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at) {
+__device__ __forceinline__ void attend(const args_for<cfg> &args, const tensor_maps &maps, const places<cfg> &at) {
     float S[cfg.B_c / 8][4], O[cfg.d_head / 8][4] = {};
     uint32_t P[cfg.B_c / 32][4];
     row_state row, next_row;
-    Q_place here = take_Q_block(at, 0);
+    kept_for<cfg> here = keep_Q_block<cfg>(args, at, 0);
     if (here.row < 0) return;
     consumer<cfg> share{args, maps, at, S, P, O, row, next_row, here};
     share.begin();
 #pragma unroll 1
     for (;;) {
         share.take_steps();
-        const Q_place next = take_Q_block(at, share.turn + 1);
+        const kept_for<cfg> next = keep_Q_block<cfg>(args, at, share.turn + 1);
         share.step_across(next);
         if (next.row < 0) break;
         share.take_next(next);
@@ -718,24 +1006,43 @@ __device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &
 /* ---- the kernel: a row of CTAs, of 32 * (n_warps + 4) threads ---- */
 
 template <fp8_config cfg>
+__device__ __forceinline__ void bring_blocks(const args_for<cfg> &args, const tensor_maps &maps,
+                                             const places<cfg> &at) {
+    const int warp = warp_uniform(threadIdx.x / 32);
+    if (warp > 0)
+        transpose<cfg>(at, warp - 1);
+    else if constexpr (cfg.serves)
+        produce_for_sequences<cfg>(args, maps, at);
+    else if (threadIdx.x == 0)
+        produce<cfg>(args, maps, at);
+}
+
+/* The body of both kernels below. 128 registers a thread at the start: 4 * 128 are 32 and three times 160. */
+#define FL_ATTEND(cfg, args, maps)                                                                                     \
+    check_config<cfg>();                                                                                               \
+    extern __shared__ char smem_bytes[];                                                                               \
+    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));                                                        \
+    init_mbarriers<cfg>(at);                                                                                           \
+    const int group = warp_uniform(threadIdx.x / WARPGROUP);                                                           \
+    if (group == 0) {                                                                                                  \
+        setmaxnreg_dec<32>();                                                                                          \
+        bring_blocks<cfg>(args, maps, at);                                                                             \
+    } else {                                                                                                           \
+        setmaxnreg_inc<160>();                                                                                         \
+        attend<cfg>(args, maps, at);                                                                                   \
+    }
+
+template <fp8_config cfg>
 __global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
     flash_forward(const __grid_constant__ fp8_args args, const __grid_constant__ tensor_maps maps) {
-    check_config<cfg>();
-    extern __shared__ char smem_bytes[];
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
-    init_mbarriers<cfg>(at);
-    const int group = warp_uniform(threadIdx.x / WARPGROUP);
-    if (group == 0) { /* 128 registers a thread at the start: 4 * 128 are 32 and three times 160 */
-        setmaxnreg_dec<32>();
-        const int warp = warp_uniform(threadIdx.x / 32);
-        if (warp > 0)
-            transpose<cfg>(at, warp - 1);
-        else if (threadIdx.x == 0)
-            produce<cfg>(args, maps, at);
-    } else {
-        setmaxnreg_inc<160>();
-        attend<cfg>(args, maps, at);
-    }
+    FL_ATTEND(cfg, args, maps)
+}
+
+/* A kernel that serves. */
+template <fp8_config cfg>
+__global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
+    flash_forward(const __grid_constant__ serving_args args, const __grid_constant__ tensor_maps maps) {
+    FL_ATTEND(cfg, args, maps)
 }
 
 #include "instances.cuh"
