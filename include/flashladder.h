@@ -45,7 +45,7 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 6            /* of this header; fl_abi() tells that of the library */
+#define FL_ABI 7            /* of this header; fl_abi() tells that of the library */
 #define FL_RELEASE "0.22.0" /* of this header; fl_release() tells that of the library */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
@@ -63,7 +63,8 @@ typedef enum fl_status {
 typedef enum fl_backend { FL_AUTO = 0, FL_GPU = 1, FL_EMULATOR = 2 } fl_backend;
 
 /* Of the elements of Q, K, V and O: IEEE binary16 or bfloat16. Sums are float. FL_E4M3, since FL_ABI 5, is one of
- * fl_problem.kv_dtype and q_dtype alone: a sign, 4 bits of exponent with bias 7, 3 of fraction; 0x7f and 0xff are NaN.
+ * fl_problem.kv_dtype, q_dtype and o_dtype alone: a sign, 4 bits of exponent with bias 7, 3 of fraction; 0x7f and 0xff
+ * are NaN.
  */
 typedef enum fl_dtype { FL_FP16 = 0, FL_BF16 = 1, FL_E4M3 = 2 } fl_dtype;
 
@@ -89,7 +90,8 @@ typedef enum fl_array {
     FL_SINKS = 32,
     FL_K_SCALES = 64, /* since FL_ABI 5 */
     FL_V_SCALES = 128,
-    FL_Q_SCALES = 256 /* since FL_ABI 6 */
+    FL_Q_SCALES = 256, /* since FL_ABI 6 */
+    FL_O_SCALES = 512  /* since FL_ABI 7 */
 } fl_array;
 
 /* How attention/fp8 adds up, where Q, K and V are of e4m3 (docs/fp8-accuracy.md). FL_SUMS_FAST leaves O in the tensor
@@ -144,11 +146,15 @@ typedef struct fl_problem {
     int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch. Where
                                   attention/decode computes it the keys are divided into parts of so many, a multiple of
                                   128; 0: as is fastest */
-    int32_t kv_dtype; /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
-                         strides and addresses are multiples of 16 bytes; 0: they are of dtype */
-    int32_t q_dtype;  /* since FL_ABI 6, FL_E4M3 beside that of kv_dtype: Q is of that type, too, and O of dtype, for
-                         attention/fp8 with d_head 64 and 128. Of arrays it takes scales alone; 0: Q is of dtype */
-    int32_t sums;     /* fl_sums, with q_dtype */
+    int32_t kv_dtype;   /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
+                           strides and addresses are multiples of 16 bytes; 0: they are of dtype */
+    int32_t q_dtype;    /* since FL_ABI 6, FL_E4M3 beside that of kv_dtype: Q is of that type, too, and O of dtype, for
+                           attention/fp8 with d_head 64 and 128. Of arrays it takes lengths and scales; 0: Q is of dtype */
+    int32_t sums;       /* fl_sums, with q_dtype */
+    int32_t scale_keys; /* since FL_ABI 7, with q_dtype: each so many keys of a sequence, a power of two from 32 on,
+                           have a factor of their own in k_scales and in v_scales; 0: each head has one */
+    int32_t o_dtype;    /* since FL_ABI 7, FL_E4M3, with q_dtype: O is of that type, and strides of o are multiples of
+                           16 elements; 0: O is of dtype */
 } fl_problem;
 
 /* Addresses of a call. Q and O hold batch x seq_q x heads rows, K and V batch x seq_k x kv_heads rows; O must not
@@ -177,7 +183,10 @@ typedef struct fl_tensors {
     const float *k_scales, *v_scales; /* since FL_ABI 5, with FL_E4M3, [kv_heads]: an element of K and of V stands for
                                          its value times that of its head, positive and finite, which is checked in host
                                          memory alone; NULL: 1 */
-    const float *q_scales;            /* since FL_ABI 6, with q_dtype, [heads]: likewise of Q */
+    const float *q_scales;            /* since FL_ABI 6, with q_dtype, [heads]: likewise of Q. With scale_keys k_scales
+                                         and v_scales are [batch, kv_heads, ceil(seq_k / scale_keys)] */
+    const float *o_scales;            /* since FL_ABI 7, with o_dtype, [heads]: an element of O stands for its value
+                                         times that of its head; what is beyond 448 becomes 448 */
 } fl_tensors;
 
 /* Addresses of a backward call beside those of fl_tensors. Device memory: multiples of 16 bytes, on the GPU of the

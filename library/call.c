@@ -68,7 +68,7 @@ int64_t call_elements(const struct call *call, enum tensor tensor) {
 }
 
 size_t call_element_bytes(const struct call *call, enum tensor tensor) {
-    if (tensor == TENSOR_O) return 2;
+    if (tensor == TENSOR_O) return call->problem.o_dtype == FL_E4M3 ? 1 : 2;
     return (of_keys(tensor) ? call->problem.kv_dtype : call->problem.q_dtype) == FL_E4M3 ? 1 : 2;
 }
 
@@ -232,7 +232,7 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
     } all[] = {{"q", call->tensors.q, true, host ? call_element_bytes(call, TENSOR_Q) : 16},
                {"k", call->tensors.k, call->problem.seq_k > 0, host ? call_element_bytes(call, TENSOR_K) : 16},
                {"v", call->tensors.v, call->problem.seq_k > 0, host ? call_element_bytes(call, TENSOR_V) : 16},
-               {"o", call->tensors.o, true, host ? 2 : 16},
+               {"o", call->tensors.o, true, host ? call_element_bytes(call, TENSOR_O) : 16},
                {"lse", call->tensors.lse, false, 4},
                {"workspace", host ? NULL : call->tensors.workspace, false, 16}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -262,17 +262,20 @@ void call_pack(const struct call *call, enum tensor tensor, void *contiguous) {
                (size_t)(bytes * d_head));
 }
 
-void call_unpack(const struct call *call, const uint16_t *contiguous) {
+void call_unpack(const struct call *call, const void *contiguous) {
     const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, TENSOR_O) / d_head;
-    uint16_t *const to = call->tensors.o;
+    const int64_t bytes = (int64_t)call_element_bytes(call, TENSOR_O);
+    char *const to = call->tensors.o;
     for (int64_t i = 0; i < n_rows; i++)
-        memcpy(to + row_at(call, TENSOR_O, i), contiguous + i * d_head, 2 * (size_t)d_head);
+        memcpy(to + bytes * row_at(call, TENSOR_O, i), (const char *)contiguous + i * bytes * d_head,
+               (size_t)(bytes * d_head));
 }
 
 void call_clear(const struct call *call) {
     const int64_t d_head = call->problem.d_head, n_rows = call_elements(call, TENSOR_O) / d_head;
-    uint16_t *const to = call->tensors.o;
-    for (int64_t i = 0; i < n_rows; i++) memset(to + row_at(call, TENSOR_O, i), 0, 2 * (size_t)d_head);
+    const int64_t bytes = (int64_t)call_element_bytes(call, TENSOR_O);
+    char *const to = call->tensors.o;
+    for (int64_t i = 0; i < n_rows; i++) memset(to + bytes * row_at(call, TENSOR_O, i), 0, (size_t)(bytes * d_head));
     for (int64_t i = 0; call->tensors.lse && i < call_lse_elements(call); i++) call->tensors.lse[i] = -INFINITY;
 }
 

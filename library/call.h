@@ -59,7 +59,7 @@ int64_t call_lse_elements(const struct call *call);
 
 /* Copy a tensor of the host into contiguous memory, and O back. */
 void call_pack(const struct call *call, enum tensor tensor, void *contiguous);
-void call_unpack(const struct call *call, const uint16_t *contiguous);
+void call_unpack(const struct call *call, const void *contiguous);
 
 /* O = 0 and log-sum-exp = -infinity, in host memory. */
 void call_clear(const struct call *call);

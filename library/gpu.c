@@ -652,8 +652,7 @@ static fl_status clear(struct fl_library *library, const struct call *call, CUst
     const int64_t head = call->problem.d_head, seq = head * call->problem.heads, batch = seq * call->problem.seq_q;
     if (strides.head != head || strides.seq != seq || strides.batch != batch)
         return refuse(failure, FL_UNSUPPORTED, "seq_k 0: O = 0 is written to a contiguous o alone");
-    TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)call->tensors.o, 0, 2 * (size_t)call_elements(call, TENSOR_O),
-                              stream),
+    TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)call->tensors.o, 0, call_bytes(call, TENSOR_O), stream),
         "cuMemsetD8Async of O");
     if (call->tensors.lse)
         TRY(cuda->cuMemsetD32Async((CUdeviceptr)(uintptr_t)call->tensors.lse, bits, (size_t)call_lse_elements(call),
@@ -726,8 +725,8 @@ static fl_status upload(const struct cuda_driver *cuda, const struct call *call,
 
 static fl_status download(const struct cuda_driver *cuda, const struct call *call, const struct copies *copies,
                           struct failure *failure) {
-    const size_t bytes = 2 * (size_t)call_elements(call, TENSOR_O);
-    uint16_t *packed = NULL;
+    const size_t bytes = call_bytes(call, TENSOR_O);
+    void *packed = NULL;
     if (call->strided && !(packed = malloc(bytes))) return refuse_memory(failure, bytes, "a contiguous copy of O");
     const CUresult copied = cuda->cuMemcpyDtoH_v2(packed ? packed : call->tensors.o, copies->tensors[TENSOR_O], bytes);
     if (packed && !copied) call_unpack(call, packed);

@@ -24,6 +24,7 @@ static const struct {
     {"k_scales", "FL_K_SCALES", offsetof(fl_tensors, k_scales), offsetof(serving_args, K_scales)},
     {"v_scales", "FL_V_SCALES", offsetof(fl_tensors, v_scales), offsetof(serving_args, V_scales)},
     {"q_scales", "FL_Q_SCALES", offsetof(fl_tensors, q_scales), offsetof(serving_args, Q_scales)},
+    {"o_scales", "FL_O_SCALES", offsetof(fl_tensors, o_scales), offsetof(serving_args, O_scales)},
 };
 
 const char *serving_array_name(int i) {
@@ -36,11 +37,16 @@ const void *serving_array(const fl_tensors *tensors, int i) {
     return address;
 }
 
+/* Factors of K, and of V. */
+static int64_t key_scales(const fl_problem *problem) {
+    const int64_t keys = problem->scale_keys, blocks = keys ? (problem->seq_k + keys - 1) / keys : 1;
+    return problem->kv_heads * (keys ? problem->batch * blocks : 1);
+}
+
 int64_t serving_array_elements(const fl_problem *problem, int i) {
-    const int64_t batch = problem->batch, pages = batch * problem->pages_of_sequence, kv_heads = problem->kv_heads,
+    const int64_t batch = problem->batch, pages = batch * problem->pages_of_sequence, of_keys = key_scales(problem),
                   heads = problem->heads;
-    const int64_t counts[N_ARRAYS] = {batch + 1,      batch + 1, batch,    batch, pages,
-                                      problem->heads, kv_heads,  kv_heads, heads};
+    const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages, heads, of_keys, of_keys, heads, heads};
     return problem->arrays >> i & 1 ? counts[i] : 0;
 }
 
@@ -61,13 +67,18 @@ bool serving_all_e4m3(const fl_problem *problem) {
 }
 
 /* What e4m3 has beside values. */
-enum { SCALES = FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES };
+enum { SCALES = FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES | FL_O_SCALES };
 
 const char *serving_asked(const fl_problem *problem) {
     if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem)) return "kv_dtype";
     for (int i = 0; i < N_ARRAYS; i++)
         if (problem->arrays & ~(uint32_t)SCALES & 1u << i) return ARRAYS[i].name;
-    return problem->windowed ? "window" : problem->softcap > 0 ? "softcap" : problem->split_keys ? "split_keys" : NULL;
+    return problem->windowed      ? "window"
+           : problem->softcap > 0 ? "softcap"
+           : problem->split_keys  ? "split_keys"
+           : problem->scale_keys  ? "scale_keys"
+           : problem->o_dtype     ? "o_dtype"
+                                  : NULL;
 }
 
 /* Numbers that are read where something else is asked for, and else are 0. */
@@ -89,6 +100,7 @@ static fl_status check_numbers(const fl_problem *problem, struct failure *failur
                    {"window_right", "windowed", problem->windowed, problem->window_right, -1, 1 << 30},
                    {"split_keys", "", true, problem->split_keys, 0, 1 << 30},
                    {"sums", "q_dtype FL_E4M3", serving_all_e4m3(problem), problem->sums, 0, FL_SUMS_ACCURATE},
+                   {"scale_keys", "q_dtype FL_E4M3", serving_all_e4m3(problem), problem->scale_keys, 0, 1 << 30},
                    {"seq_k", "", (arrays & ~(uint32_t)SCALES) != 0, problem->seq_k, 1, 1 << 30}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (!numbers[i].read && numbers[i].value && *numbers[i].with)
@@ -117,6 +129,7 @@ static fl_status check_pages(const fl_problem *problem, struct failure *failure)
 }
 
 static fl_status check_scales(const fl_problem *problem, struct failure *failure) {
+    enum { LEAST_KEYS = 32 };
     if (problem->kv_dtype != 0 && problem->kv_dtype != FL_E4M3)
         return refuse(failure, FL_INVALID, "kv_dtype %d: must be FL_E4M3, %d, or 0 where K and V are of dtype",
                       problem->kv_dtype, FL_E4M3);
@@ -128,6 +141,14 @@ static fl_status check_scales(const fl_problem *problem, struct failure *failure
                       problem->q_dtype, FL_E4M3);
     if (problem->arrays & FL_Q_SCALES && !problem->q_dtype)
         return refuse(failure, FL_INVALID, "q_scales: must not be there unless q_dtype is FL_E4M3");
+    if (problem->o_dtype != 0 && (problem->o_dtype != FL_E4M3 || !problem->q_dtype))
+        return refuse(failure, FL_INVALID, "o_dtype %d: must be FL_E4M3, %d, as q_dtype is, or 0 where O is of dtype",
+                      problem->o_dtype, FL_E4M3);
+    if (problem->arrays & FL_O_SCALES && !problem->o_dtype)
+        return refuse(failure, FL_INVALID, "o_scales: must not be there unless o_dtype is FL_E4M3");
+    if (problem->scale_keys && (problem->scale_keys < LEAST_KEYS || problem->scale_keys & (problem->scale_keys - 1)))
+        return refuse(failure, FL_INVALID, "scale_keys %d: must be a power of two from %d on, or 0",
+                      problem->scale_keys, LEAST_KEYS);
     return FL_OK;
 }
 
@@ -153,13 +174,23 @@ static const char *asked_of_decode(const fl_problem *problem) {
     return problem->split_keys && few ? "split_keys" : NULL;
 }
 
+/* What attention/fp8 does not take, which has lengths and scales. */
+static const char *asked_beside_lengths(const fl_problem *problem) {
+    return problem->arrays & FL_BLOCK_TABLE ? "block_table"
+           : problem->arrays & FL_SINKS     ? "sinks"
+           : problem->windowed              ? "window"
+           : problem->softcap > 0           ? "softcap"
+           : problem->split_keys            ? "split_keys"
+                                            : NULL;
+}
+
 /* What no kernel takes, whichever is asked for. */
 static fl_status check_together(const fl_problem *problem, struct failure *failure) {
     const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
-    if (serving_all_e4m3(problem) && serving_asked(problem))
+    if (serving_all_e4m3(problem) && asked_beside_lengths(problem))
         return refuse(failure, FL_UNSUPPORTED,
-                      "%s beside q_dtype: no kernel takes both: attention/fp8 takes scales alone",
-                      serving_asked(problem));
+                      "%s beside q_dtype: no kernel takes both: attention/fp8 takes lengths and scales alone",
+                      asked_beside_lengths(problem));
     if (wgmmas && decodes)
         return refuse(
             failure, FL_UNSUPPORTED,
@@ -198,6 +229,8 @@ serving_args serving_of_problem(const fl_problem *problem, attention_args attent
     }
     args.softcap = problem->softcap;
     args.split_keys = problem->split_keys;
+    args.scale_keys = problem->scale_keys;
+    args.O_e4m3 = problem->o_dtype == FL_E4M3;
     return args;
 }
 
@@ -246,11 +279,11 @@ static fl_status check_table(const fl_problem *problem, const fl_tensors *tensor
     return FL_OK;
 }
 
-static fl_status check_scale_values(const char *name, const float *scales, int32_t heads, struct failure *failure) {
-    for (int32_t head = 0; scales && head < heads; head++)
-        if (!(scales[head] > 0) || isinf(scales[head]))
-            return refuse(failure, FL_INVALID, "%s[%d] %g: must be positive and finite", name, head,
-                          (double)scales[head]);
+static fl_status check_scale_values(const char *name, const float *scales, int64_t count, struct failure *failure) {
+    for (int64_t i = 0; scales && i < count; i++)
+        if (!(scales[i] > 0) || isinf(scales[i]))
+            return refuse(failure, FL_INVALID, "%s[%" PRId64 "] %g: must be positive and finite", name, i,
+                          (double)scales[i]);
     return FL_OK;
 }
 
@@ -267,9 +300,10 @@ static fl_status check_contents(const fl_problem *problem, const fl_tensors *t, 
         status = check_lengths("seqlens_q", t->seqlens_q, t->cu_seqlens_q, batch, problem->seq_q, failure);
     if (!status && t->seqlens_k)
         status = check_lengths("seqlens_k", t->seqlens_k, t->cu_seqlens_k, batch, problem->seq_k, failure);
-    if (!status) status = check_scale_values("k_scales", t->k_scales, problem->kv_heads, failure);
-    if (!status) status = check_scale_values("v_scales", t->v_scales, problem->kv_heads, failure);
+    if (!status) status = check_scale_values("k_scales", t->k_scales, key_scales(problem), failure);
+    if (!status) status = check_scale_values("v_scales", t->v_scales, key_scales(problem), failure);
     if (!status) status = check_scale_values("q_scales", t->q_scales, problem->heads, failure);
+    if (!status) status = check_scale_values("o_scales", t->o_scales, problem->heads, failure);
     return !status && t->block_table ? check_table(problem, t, failure) : status;
 }
 
@@ -297,6 +331,9 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
         return refuse(failure, FL_UNSUPPORTED, "q_dtype %d: %s takes Q %s", problem->q_dtype, version,
                       config_is_fp8(config) ? "of e4m3 alone: pass FL_E4M3"
                                             : "of dtype alone: attention/fp8 takes e4m3");
+    if (config_is_fp8(config) && asked && !config->serves)
+        return refuse(failure, FL_UNSUPPORTED, "%s: config %s of %s takes scales alone: one with the word serve does",
+                      asked, config_format(config, text), version);
     if (config_is_fp8(config)) return FL_OK;
     if (!wgmmas && (problem->kv_dtype == FL_E4M3) != config_has_e4m3_cache(config))
         return refuse(failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s takes K and V %s; %s", problem->kv_dtype,
@@ -328,7 +365,7 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
 /* ---- the first parameter ---- */
 
 union kernel_args serving_kernel_args(const KernelConfig *config, const serving_args *args) {
-    if (!config_is_fp8(config)) return (union kernel_args){.serving = *args};
+    if (!config_is_fp8(config) || config->serves) return (union kernel_args){.serving = *args};
     return (union kernel_args){.fp8 = {.attention = args->attention,
                                        .Q_descale = 1,
                                        .K_descale = 1,

@@ -11,7 +11,7 @@
 #include "library/refuse.h"
 #include "runtime/parameters.h"
 
-enum { N_ARRAYS = 9 }; /* those of enum fl_array, by number */
+enum { N_ARRAYS = 10 }; /* those of enum fl_array, by number */
 
 /* What of the problem only kernels with serving_args compute, as its field is called; NULL for nothing. */
 const char *serving_asked(const fl_problem *problem);

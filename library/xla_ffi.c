@@ -199,7 +199,7 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
     }
     const int32_t *const arrays = scalar(frame, "arrays", XLA_S32);
     const float *const softcap = scalar(frame, "softcap", XLA_F32);
-    if (!arrays || !softcap || *arrays & (FL_K_SCALES | FL_V_SCALES))
+    if (!arrays || !softcap || *arrays & (FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES | FL_O_SCALES))
         return error(frame, XLA_INVALID_ARGUMENT, "the attributes arrays (int32, no scales) and softcap (float32)");
     problem->arrays = (uint32_t)*arrays;
     problem->softcap = *softcap;

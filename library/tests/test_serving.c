@@ -236,7 +236,7 @@ static void fields(fl_library *library) {
     attention_new(&attention, problem);
     const fl_problem good = attention.asked;
     fl_problem wrong[] = {good, good, good, good, good, good, good, good, good, good, good, good, good, good, good};
-    static const char *const words[] = {"arrays 0x200: must be bits of fl_array",
+    static const char *const words[] = {"arrays 0x400: must be bits of fl_array",
                                         "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays",
                                         "n_pages 0: must be from 1",
                                         "page_rows 24: must be a power of two from 16 on",
@@ -251,7 +251,7 @@ static void fields(fl_library *library) {
                                         "window beside block_table: no kernel takes both",
                                         "seqlens_k 0x",
                                         "attention/decode does, with d_head 64 and 128"};
-    wrong[0].arrays = 512;
+    wrong[0].arrays = 1024;
     wrong[1].total_q = 4;
     wrong[2].n_pages = 0;
     wrong[3].page_rows = 24;
@@ -276,24 +276,31 @@ static void fields(fl_library *library) {
 /* The instance of attention/fp8 for a type of O, a head size and sums. */
 static void all_e4m3_instances(fl_library *library) {
     static const struct {
-        int32_t dtype, d_head, sums;
+        int32_t dtype, d_head, sums, scale_keys, o_dtype;
+        uint32_t arrays;
         const char *begins;
-    } cases[] = {{FL_FP16, 128, FL_SUMS_FAST, "(FP16, 128, "},
-                 {FL_BF16, 128, FL_SUMS_ACCURATE, "(BF16, 128, "},
-                 {FL_FP16, 64, FL_SUMS_ACCURATE, "(FP16, 64, "},
-                 {FL_BF16, 64, FL_SUMS_FAST, "(BF16, 64, "}};
+    } cases[] = {{FL_FP16, 128, FL_SUMS_FAST, 0, 0, 0, "(FP16, 128, "},
+                 {FL_BF16, 128, FL_SUMS_ACCURATE, 0, 0, FL_Q_SCALES, "(BF16, 128, "},
+                 {FL_FP16, 64, FL_SUMS_ACCURATE, 0, 0, 0, "(FP16, 64, "},
+                 {FL_BF16, 64, FL_SUMS_FAST, 0, 0, 0, "(BF16, 64, "},
+                 {FL_BF16, 64, FL_SUMS_FAST, 0, FL_E4M3, 0, "(BF16, 64, "},
+                 {FL_BF16, 128, FL_SUMS_ACCURATE, 64, 0, FL_K_SCALES, "(BF16, 128, "},
+                 {FL_FP16, 128, FL_SUMS_FAST, 0, 0, FL_SEQLENS_K, "(FP16, 128, "}};
     struct attention attention;
     fl_support support = {.size = sizeof support};
     attention_new(&attention, problem_of(1, 3, 5, 64));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fl_problem asked = attention.asked;
-        asked.kv_dtype = asked.q_dtype = FL_E4M3, asked.arrays = 0;
+        asked.kv_dtype = asked.q_dtype = FL_E4M3, asked.arrays = cases[i].arrays;
+        asked.scale_keys = cases[i].scale_keys, asked.o_dtype = cases[i].o_dtype;
         asked.dtype = cases[i].dtype, asked.d_head = cases[i].d_head, asked.sums = cases[i].sums;
         asked.q = asked.k = asked.v = asked.o = (fl_strides){0};
-        const bool accurate = cases[i].sums == FL_SUMS_ACCURATE;
+        const bool accurate = cases[i].sums == FL_SUMS_ACCURATE,
+                   serves = asked.scale_keys || asked.o_dtype || asked.arrays == FL_SEQLENS_K;
         ok(!fl_query(library, &asked, &support) && !strcmp(support.kernel, "attention/fp8") &&
                strstr(support.config, cases[i].begins) == support.config &&
-               (strstr(support.config, "rounded_l") != NULL) == accurate,
+               (strstr(support.config, "rounded_l") != NULL) == accurate &&
+               (strstr(support.config, "+serve") != NULL) == serves,
            "%s sums: %s", accurate ? "accurate" : "fast", support.config);
     }
     attention_free(&attention);
@@ -308,9 +315,16 @@ static void all_e4m3_refused(fl_library *library) {
                                         "sums 1: must be 0 without q_dtype FL_E4M3",
                                         "sums 2: must be from 0 to 1",
                                         "window beside q_dtype: no kernel takes both",
-                                        "d_head 32: the versions of this library are for 64, 128"};
-    fl_problem wrong[6];
-    for (size_t i = 0; i < 6; i++) {
+                                        "d_head 32: the versions of this library are for 64, 128",
+                                        "scale_keys 48: must be a power of two from 32 on, or 0",
+                                        "scale_keys 64: must be 0 without q_dtype FL_E4M3",
+                                        "o_dtype 1: must be FL_E4M3, 2, as q_dtype is, or 0",
+                                        "o_scales: must not be there unless o_dtype is FL_E4M3",
+                                        "block_table beside q_dtype: no kernel takes both",
+                                        "o_dtype: config (FP16, 64, 192, 128, 12): "};
+    enum { WRONG = sizeof words / sizeof *words };
+    fl_problem wrong[WRONG];
+    for (size_t i = 0; i < WRONG; i++) {
         wrong[i] = attention.asked;
         wrong[i].arrays = 0;
         wrong[i].kv_dtype = wrong[i].q_dtype = FL_E4M3;
@@ -321,7 +335,14 @@ static void all_e4m3_refused(fl_library *library) {
     wrong[3].sums = 2;
     wrong[4].windowed = 1;
     wrong[5].d_head = 32;
-    for (size_t i = 0; i < 6; i++) refused(library, &attention, &wrong[i], words[i]);
+    wrong[6].scale_keys = 48;
+    wrong[7].kv_dtype = wrong[7].q_dtype = 0, wrong[7].scale_keys = 64;
+    wrong[8].o_dtype = FL_BF16;
+    wrong[9].arrays = FL_O_SCALES;
+    wrong[10].arrays = FL_BLOCK_TABLE, wrong[10].n_pages = wrong[10].pages_of_sequence = 1, wrong[10].page_rows = 16;
+    wrong[11].o_dtype = FL_E4M3, wrong[11].version = "attention/fp8";
+    wrong[11].config = "(FP16, 64, 192, 128, 12): fp8_wgmma+stages_3+any_length+causal+persistent+tickets+grouped";
+    for (size_t i = 0; i < WRONG; i++) refused(library, &attention, &wrong[i], words[i]);
     attention_free(&attention);
 }
 

@@ -25,8 +25,8 @@ NAMES = {
 # Of x86-64. A struct grows at its end alone, with FL_ABI.
 SIZES = {
     "fl_strides": 24,
-    "fl_problem": 224,
-    "fl_tensors": 128,
+    "fl_problem": 232,
+    "fl_tensors": 136,
     "fl_gradients": 120,
     "fl_support": 1600,
     "fl_kernel_info": 1184,
@@ -42,6 +42,8 @@ SINCE = {
     "fl_tensors, k_scales": 104,
     "fl_problem, q_dtype": 216,
     "fl_tensors, q_scales": 120,
+    "fl_problem, scale_keys": 224,
+    "fl_tensors, o_scales": 128,
 }
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="make lib has not run")
@@ -65,8 +67,8 @@ def test_each_function_has_the_version_of_the_abi_that_added_it() -> None:
     symbols = re.findall(r"(\S+) +(fl_\w+)$", run("objdump", "-T", LIBRARY), re.MULTILINE)
     (abi,) = re.findall(r"#define FL_ABI (\d+)", read_text(HEADER))
     assert {name for _, name in symbols} >= NAMES
-    nodes = {version for version, _ in symbols}  # FL_ABI 2, 3 and 6 added fields alone
-    assert nodes == {f"FLASHLADDER_{n}" for n in range(1, int(abi) + 1) if n not in (2, 3, 6)}
+    nodes = {version for version, _ in symbols}  # FL_ABI 2, 3, 6 and 7 added fields alone
+    assert nodes == {f"FLASHLADDER_{n}" for n in range(1, int(abi) + 1) if n not in (2, 3, 6, 7)}
     assert re.search(r"\(SONAME\).*\[libflashladder\.so\.1\]", run("readelf", "-d", LIBRARY))
 
 
@@ -115,7 +117,7 @@ def test_it_needs_no_new_glibc() -> None:
 
 def test_it_has_the_size_that_the_page_says() -> None:
     (megabytes,) = re.findall(r"libc alone and has about (\d+) MB", read_text(ROOT / "docs/library.md"))
-    assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 47
+    assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 52
 
 
 def test_another_set_of_instances_has_objects_of_its_own() -> None:

@@ -46,7 +46,7 @@ ELSEWHERE = {
 _forward = LIBRARY.fl_forward
 _size = Tensors.cu_seqlens_q.offset  # of FL_ABI 2: without arrays
 _size_served = ctypes.sizeof(Tensors)
-_tensors_served = struct.Struct("16N").pack
+_tensors_served = struct.Struct("17N").pack
 _tensors = struct.Struct("7N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
 
 

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ABI = 6  # FL_ABI of the header that the structs below are written from
+ABI = 7  # FL_ABI of the header that the structs below are written from
 NAME = "flashladder.dll" if sys.platform == "win32" else "libflashladder.so"
 MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
@@ -35,13 +35,13 @@ EXCEPTIONS: dict[int, type[Exception]] = {
 }
 AUTO, GPU, EMULATOR = range(3)
 DTYPES = {"fp16": 0, "bf16": 1}
-E4M3 = 2  # of Problem.kv_dtype and q_dtype alone
+E4M3 = 2  # of Problem.kv_dtype, q_dtype and o_dtype alone
 DEVICE_MEMORY, HOST_MEMORY = range(2)
 ANY_LENGTH, CAUSAL, GROUPED, SERVING = 1, 2, 4, 8
 # Arrays that say how rows make up sequences, and sinks: bit i of Problem.arrays is that of the i-th.
 ARRAYS = (
     "cu_seqlens_q", "cu_seqlens_k", "seqlens_q", "seqlens_k", "block_table", "sinks",
-    "k_scales", "v_scales", "q_scales",
+    "k_scales", "v_scales", "q_scales", "o_scales",
 )  # fmt: skip
 
 
@@ -84,6 +84,8 @@ class Problem(ctypes.Structure):
         ("kv_dtype", ctypes.c_int32),
         ("q_dtype", ctypes.c_int32),
         ("sums", ctypes.c_int32),
+        ("scale_keys", ctypes.c_int32),
+        ("o_dtype", ctypes.c_int32),
     ]
 
 
@@ -105,6 +107,7 @@ class Tensors(ctypes.Structure):
         ("k_scales", ctypes.c_void_p),
         ("v_scales", ctypes.c_void_p),
         ("q_scales", ctypes.c_void_p),
+        ("o_scales", ctypes.c_void_p),
     ]
 
 

@@ -149,11 +149,13 @@ def _unpacked(name: str, layout: Layout, packed: bool) -> Layout:
     return layout._replace(shape=(1, *layout.shape), strides=(0, *layout.strides))
 
 
-def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, kv_heads: int) -> None:
+def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, kv_heads: int, blocks: int = 0) -> None:
+    """`blocks` are those of keys that have factors of their own."""
     shapes: dict[str, tuple[int, ...]] = {"cu_seqlens_q": (batch + 1,), "cu_seqlens_k": (batch + 1,), "sinks": (heads,)}
-    shapes |= {"k_scales": (kv_heads,), "v_scales": (kv_heads,), "q_scales": (heads,)}
+    of_keys = (batch, kv_heads, blocks) if blocks else (kv_heads,)
+    shapes |= {"k_scales": of_keys, "v_scales": of_keys, "q_scales": (heads,), "o_scales": (heads,)}
     for name, layout in extra.items():
-        dtype = "float32" if name in ("sinks", "q_scales", "k_scales", "v_scales") else "int32"
+        dtype = "float32" if name == "sinks" or name.endswith("_scales") else "int32"
         if layout.place != q.place:
             raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
         if layout.dtype != dtype:
@@ -168,7 +170,7 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (1,) if len(shape) == 1 else (shape[1], 1)
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 # ---- the calls -------------------------------------------------------------------------------------------------------
@@ -273,8 +275,8 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
-def scales_of(name: str, scale: Any, q: Any, cache: Any) -> Any:
-    """A number, or an array of one, as an array of all KV heads; others as they are. ValueError for a number that is
+def scales_of(name: str, scale: Any, q: Any, heads: int) -> Any:
+    """A number, or an array of one, as an array of so many heads; others as they are. ValueError for a number that is
     none of a scale."""
     if scale is None or math.prod(getattr(scale, "shape", ())) != 1:
         return scale
@@ -287,7 +289,7 @@ def scales_of(name: str, scale: Any, q: Any, cache: Any) -> Any:
     if type(framework) in (_arrays.JAX, _arrays.DLPack):
         return scale
     package = framework.package()
-    return package.ones(cache.shape[2:3], dtype=package.float32, **framework.beside(q)) * scale
+    return package.ones((heads,), dtype=package.float32, **framework.beside(q)) * scale
 
 
 def attention_with_cache(
@@ -349,8 +351,8 @@ def attention_with_cache(
         seqlens_k=seqlens_k,
         block_table=block_table,
         sinks=sinks,
-        k_scales=scales_of("k_scale", k_scale, q, k_cache),
-        v_scales=scales_of("v_scale", v_scale, q, k_cache),
+        k_scales=scales_of("k_scale", k_scale, q, k_cache.shape[2]),
+        v_scales=scales_of("v_scale", v_scale, q, v_cache.shape[2]),
     )
     made, lse = serve(q, k_cache, v_cache, arrays, chosen, out=out, stream=stream)
     return (made, lse) if return_lse else made

@@ -272,7 +272,7 @@ def attention_with_cache(
         seqlens_k = _append.append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
     arrays = {"seqlens_k": seqlens_k, "block_table": block_table, "sinks": sinks}
     for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
-        arrays[f"{name}s"] = _serving.scales_of(name, scale, q, k_cache)
+        arrays[f"{name}s"] = _serving.scales_of(name, scale, q, k_cache.shape[2])
     return _operate(q, k_cache, v_cache, arrays, _serving.options(*options))
 
 
