@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
+from math import inf
 from pathlib import Path
 
 from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
@@ -25,6 +26,7 @@ FOLDERS = ("bench", "general", "fp8")  # below logs/
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 BELOW_LIMIT = 0.99  # of the highest clock: a case whose clock is lower is bound by power
 DIFFERENT = 0.01  # versions whose cycles differ by less have no order
+CLEARLY = 0.02  # what differs by more is counted once more
 FITTED: Mapping[str, Sequence[float]] = {
     "excess": (1.0, 1.1, 1.25, 1.4, 1.6),
     "launch_us": (12.5, 15.0, 17.5, 20.0, 22.5),
@@ -40,6 +42,7 @@ class Case:
     shape: Shape
     cycles: float
     hz: float
+    span: tuple[float, float] = (inf, -inf)  # the least and the most cycles of a record
 
     @property
     def version(self) -> str:
@@ -85,7 +88,13 @@ def cases_of(folder: Path, gpu: str, known: Mapping[str, Tiles]) -> list[Case]:
                 cycles, hz = median([ns * clock / 1e9 for ns, clock in pairs]), median([clock for _, clock in pairs])
                 found.setdefault((record.subject, shape), []).append((cycles, hz))
     return [
-        Case(known[version], shape, median([cycles for cycles, _ in each]), median([hz for _, hz in each]))
+        Case(
+            known[version],
+            shape,
+            median([cycles for cycles, _ in each]),
+            median([hz for _, hz in each]),
+            (min(each)[0], max(each)[0]),
+        )
         for (version, shape), each in sorted(found.items(), key=lambda item: (item[0][0], str(item[0][1])))
     ]
 
@@ -187,15 +196,29 @@ def leave_one_out(cases: Sequence[Case], machine: Machine) -> LeftOut:
     return found
 
 
-def order(errors: Mapping[Case, float]) -> tuple[int, int]:
-    """Pairs of versions at one problem that differ by more than DIFFERENT: those in the right order, and all."""
-    by_shape: dict[Shape, list[tuple[float, float]]] = {}
-    for case, error in errors.items():
-        by_shape.setdefault(case.shape, []).append((case.cycles, case.cycles * (1 + error)))
-    right = total = 0
+@dataclass(frozen=True)
+class Order:
+    """Pairs of versions at one problem whose cycles differ by more than a limit."""
+
+    pairs: int
+    right: int  # in the order that was measured
+    unclear: int  # of the others: records of both versions overlap, so their order is not known either
+
+    @property
+    def share(self) -> float:
+        return self.right / self.pairs
+
+
+def order(errors: Mapping[Case, float], different: float = DIFFERENT) -> Order:
+    by_shape: dict[Shape, list[Case]] = {}
+    for case in errors:
+        by_shape.setdefault(case.shape, []).append(case)
+    pairs = right = unclear = 0
     for here in by_shape.values():
-        for (a, predicted_a), (b, predicted_b) in combinations(here, 2):
-            if abs(a / b - 1) > DIFFERENT:
-                total += 1
-                right += (a < b) == (predicted_a < predicted_b)
-    return right, total
+        for a, b in combinations(here, 2):
+            if abs(a.cycles / b.cycles - 1) > different:
+                pairs += 1
+                agree = (a.cycles < b.cycles) == (a.cycles * (1 + errors[a]) < b.cycles * (1 + errors[b]))
+                right += agree
+                unclear += not agree and max(a.span[0], b.span[0]) <= min(a.span[1], b.span[1])
+    return Order(pairs, right, unclear)

@@ -14,7 +14,7 @@ from analysis.ladder.headers import load_all, load_attention
 from analysis.measure.autotune import PREDICTED, read_predicted
 from analysis.measure.executables import standard_batch
 from analysis.measure.profile import kept
-from analysis.measure.validation import FITTED, Case, cases_of, leave_one_out, mean_error, of_fit, order
+from analysis.measure.validation import CLEARLY, FITTED, Case, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict.clock import ENERGIES
 from analysis.predict.machine import read_machine, read_values
 from analysis.predict.multiprocessor import STALLS
@@ -84,7 +84,7 @@ def headline(folder: Path) -> str:
     """Mean error, largest one, order of pairs."""
     found = validation(folder)
     errors, h100 = found.left_out, found.fitted["h100"]
-    worst, (right, pairs) = largest(errors), order(errors)
+    worst, all_pairs, clear = largest(errors), order(errors), order(errors, CLEARLY)
     here = at(errors, 4096)
     return (
         f"**Mean error {percent(mean_error(errors.values()))}** over {len(errors)} figures of the H200, versions "
@@ -92,8 +92,11 @@ def headline(folder: Path) -> str:
         f"without it. The largest error is {percent(abs(errors[worst]))}: {worst.version} at {shape_name(worst)}. "
         f"At 4096: mean {percent(mean_error(here.values()))}, largest {percent(abs(here[largest(here)]))}. "
         f"On the H100, nothing fitted to it: mean {percent(mean_error(h100.values()))}, largest "
-        f"{percent(abs(h100[largest(h100)]))}, {len(h100)} figures. Of the {pairs} pairs of versions at one problem "
-        f"whose cycles differ by more than 1 %, {100 * right / pairs:.1f} % are in the right order.\n\n"
+        f"{percent(abs(h100[largest(h100)]))}, {len(h100)} figures. Of the {all_pairs.pairs} pairs of versions at one "
+        f"problem whose cycles differ by more than 1 %, {100 * all_pairs.share:.1f} % are in the right order, of the "
+        f"{clear.pairs} that differ by more than 2 % {100 * clear.share:.1f} %. Noise is "
+        f"no excuse: of the {all_pairs.pairs - all_pairs.right} in the wrong order the records of both versions "
+        f"overlap in {all_pairs.unclear}.\n\n"
         f"Of time, at the clock that the model gives: mean {percent(mean_error(found.of_time['h200'].values()))}, "
         f"largest {percent(abs(found.of_time['h200'][largest(found.of_time['h200'])]))}, on the H100 mean "
         f"{percent(mean_error(found.of_time['h100'].values()))}.\n"

@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.measure import predicted
-from analysis.measure.validation import Case, Fit, cases_of, leave_one_out, mean_error, of_fit, order
+from analysis.measure.validation import Case, Fit, Order, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict import machine as machines
 from analysis.predict.clock import ENERGIES, Activity, hz_of, wgmma_wavefronts, work
 from analysis.predict.launch import Shape, Tile, launch_cycles
@@ -272,8 +272,19 @@ def test_a_version_that_is_left_out_has_no_part_in_its_numbers() -> None:
 def test_pairs_in_the_right_order_are_counted() -> None:
     """Three versions at one length; one pair differs by less than a percent, one is in the wrong order."""
     first, second, third = (measured(made(ns, f"v{ns:.0f}")) for ns in (1000.0, 1001.0, 2000.0))
-    assert order({first: 0.0, second: 0.0, third: 0.0}) == (2, 2)
-    assert order({first: 0.0, second: 1.5, third: 0.0}) == (1, 2)
+    assert order({first: 0.0, second: 0.0, third: 0.0}) == Order(2, 2, 0)
+    assert order({first: 0.0, second: 1.5, third: 0.0}) == Order(2, 1, 0)
+    assert order({first: 0.0, second: 1.5, third: 0.0}, 1.5) == Order(0, 0, 0)
+
+
+def test_a_wrong_order_may_be_unknown() -> None:
+    """Records of 900 to 1010 cycles and of 1005 to 1100 overlap, those up to 1004 do not; a right order is right."""
+    first = replace(measured(made(1000.0, "v01")), cycles=1000.0, span=(900.0, 1010.0))
+    other = replace(measured(made(1000.0, "v02")), cycles=1050.0, span=(1005.0, 1100.0))
+    assert order({first: 0.1, other: 0.0}) == Order(1, 0, 1)
+    assert order({other: 0.0, first: 0.1}) == Order(1, 0, 1)
+    assert order({replace(first, span=(900.0, 1004.0)): 0.1, other: 0.0}) == Order(1, 0, 0)
+    assert order({first: 0.0, other: 0.0}) == Order(1, 1, 0)
 
 
 @pytest.mark.long
