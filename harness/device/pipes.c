@@ -164,7 +164,8 @@ static enum status run_beside(struct json *json, const struct gpu *gpu, struct f
     for (size_t i = 0; i < sizeof FIRST / sizeof *FIRST; i++)
         for (int beside = PIPE_FFMA; beside <= PIPE_COPY; beside++) {
             const bool tensor = beside >= PIPE_HMMA && beside <= PIPE_WGMMA_REGISTERS;
-            if (tensor || (beside == PIPE_COPY && FIRST[i] != PIPE_LDSM) || beside == (int)FIRST[i]) continue;
+            const bool reads_shared = FIRST[i] == PIPE_LDSM || is_wgmma(FIRST[i]);
+            if (tensor || (beside == PIPE_COPY && !reads_shared) || beside == (int)FIRST[i]) continue;
             for (int warps = 4; warps <= (FIRST[i] == PIPE_LDSM ? 4 : 8) && !status; warps += 4)
                 for (int others = 4; others <= 8 && !status; others += 4) {
                     const struct run run = {FIRST[i], (enum pipe_operation)beside, warps, others, gpu->on.sms};

@@ -56,6 +56,9 @@ def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
     assert {(row["warps"], row["beside_warps"]) for row in beside if row["operation"] == "HGMMA.64x128x16"} == {
         (4, 4), (4, 8), (8, 4), (8, 8)
     }  # fmt: skip
+    assert {row["operation"] for row in beside if row["beside"] == "LDGSTS.128"} == {
+        "LDSM.x4", "HGMMA.64x128x16", "HGMMA.64x128x16, A in registers"
+    }, "what reads shared memory beside copies that write it"  # fmt: skip
     assert {(row["ahead"], row["sms"], row["cycles"]) for row in rows if "copy" in row} == {
         (1, 1, 1000), (4, 1, 1000), (1, 4, 1000), (4, 4, 1000)
     }  # fmt: skip
