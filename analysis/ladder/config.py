@@ -558,6 +558,7 @@ def parse_braces(text: str) -> KernelConfig:
     return _from_values(values, text, STRUCTS[match[1]])
 
 
+@lru_cache(maxsize=1024)
 def parse_symbol(symbol: str) -> KernelConfig:
     """Read a mangled kernel name: `_Z13flash_forwardIXtl12KernelConfigL5dtype5ELi128E...EEEv12forward_args`."""
     match = re.fullmatch(

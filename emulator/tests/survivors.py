@@ -14,11 +14,12 @@ from pathlib import Path
 
 from support import general
 from support.emulation import ROOT
-from support.mutations import SYNCHRONISATION, Mutant, equivalent, mutants
+from support.mutations import SYNCHRONISATION, TOGETHER, Mutant, equivalent, lines_of, mutants, together
 from support.versions import Launch, Version
 
 SCHEDULES = (0, 1, 2)
 BY_RESULT = ("copy", "shifted store")  # kinds that only the result may tell from right programs
+AT_ONCE = 100  # mutants in one launch: the emulator keeps 256 findings
 ROW_HEADS = 16  # a version may have a copy of the code for the row stride of 16 heads
 
 
@@ -179,6 +180,7 @@ def classes(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"([a-z-]+) \(\d+ times\)", summary[1])) if summary else frozenset()
 
 
+AT_LINE = re.compile(r"^([a-z-]+) at PTX line (\d+):", re.M)  # a finding in code without .loc
 LOC = re.compile(r"\t\.loc\t(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")
 FILE = re.compile(r'^\t\.file\t(\d+) "(?:.*/)?(kernels/[^"]*)"', re.M)
 
@@ -193,7 +195,7 @@ class Sources:
     @classmethod
     def of(cls, text: str) -> Sources:
         files = {number: (ROOT / path).read_text().split("\n") for number, path in FILE.findall(text)}
-        return cls(tuple(text.split("\n")), files)
+        return cls(lines_of(text), files)
 
     def lines(self, at: int) -> list[str]:
         """The lines that a line of the PTX, from 0, comes from: where it stands, and where that was inlined."""
@@ -263,22 +265,31 @@ class Trials:
 
     def run(self, text: str, launch: Launch, *options: object) -> tuple[frozenset[str], bytes]:
         """Classes of what is found, and all that is written."""
-        path = self.folder / "mutant.ptx"
-        path.write_text(text)
+        path = self.write(text)
         files = {member: self.folder / f"{member}.bin" for member in launch.dumps()}
         dumps = [f"--dump={member}={file}" for member, file in files.items()]
         done = launch.run(path, *dumps, "--threads", 1, *options)
         assert done.returncode in (0, 1, 3), done.stderr
         return classes(done.stderr), b"".join(file.read_bytes() for file in files.values())
 
+    def write(self, text: str) -> Path:
+        path = self.folder / "mutant.ptx"
+        path.write_text(text)
+        return path
+
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
         """Orders of the warps that a mutant is tried with."""
         return SCHEDULES if mutant.kind in SYNCHRONISATION else (0,)
 
+    def one_order_confirms(self, mutant: Mutant) -> bool:
+        """Whether its lines or a list say that it is the same program."""
+        return bool(equivalent(mutant, self.text) or self.row(mutant, self.listed))
+
     def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
         """Numbers of the problems that execute the mutant, and orders of the warps.
 
-        What reported it with another element type comes first; where nothing did, one order is enough.
+        What reported it with another element type comes first; where nothing did, one order is enough. So it is, in
+        each problem the next one, for what only has to be confirmed.
         """
         reached = [
             i
@@ -286,8 +297,12 @@ class Trials:
             if mutant.line in self.original(launch).lines and not (mutant.kind == "output" and launch.row_heads)
         ]
         hint = self.other and self.other.reported.get((mutant.kind, mutant.ordinal))
-        schedules = self.schedules(mutant) if hint or not self.other else SCHEDULES[:1]
-        return sorted(((i, schedule) for i in reached for schedule in schedules), key=lambda each: each != hint)
+        orders = self.schedules(mutant)
+        if self.other and not hint:
+            orders = orders[:1]
+        elif not hint and self.one_order_confirms(mutant):
+            return [(i, orders[(i + 1) % len(orders)]) for i in reached]
+        return sorted(((i, order) for i in reached for order in orders), key=lambda each: each != hint)
 
     def changed(self, mutant: Mutant) -> int:
         """The line of the PTX, from 0, that says where in the source a mutant is."""
@@ -299,7 +314,6 @@ class Trials:
         for row in rows:
             mine = re.fullmatch(row.versions, self.version.name) and re.fullmatch(row.kinds, mutant.kind)
             if mine and re.search(row.source, lines):
-                self.used.add(row)
                 return row
         return None
 
@@ -308,6 +322,8 @@ class Trials:
         if reason := equivalent(mutant, self.text):
             return reason
         row = self.row(mutant, listed)
+        if row:
+            self.used.add(row)
         return row.reason if row else ""
 
     def survives(self, mutant: Mutant) -> str:
@@ -327,9 +343,10 @@ class Trials:
             if found and not found & mutant.expected:
                 found, output = self.run(mutant.text, launch, *options)
             differs = output != original.output
-            if found & mutant.expected or (
-                differs and (mutant.kind in BY_RESULT or self.row(mutant, self.read_elsewhere))
-            ):
+            by_result = differs and not found & mutant.expected and self.row(mutant, self.read_elsewhere)
+            if by_result:
+                self.used.add(by_result)
+            if found & mutant.expected or by_result or (differs and mutant.kind in BY_RESULT):
                 self.reported[mutant.kind, mutant.ordinal] = number, schedule
                 return ""
             seen |= found - ORDERS
@@ -342,9 +359,26 @@ class Trials:
         where = " < ".join(self.sources.lines(self.changed(mutant)))
         return f"{mutant}: {outcome if tries else 'executed in no problem'}; {where}"
 
+    def report_together(self, found: Iterable[Mutant]) -> None:
+        """Tries many in one launch, where each must be reported at the line that it changes."""
+        for number, launch in enumerate(self.problems):
+            executed = self.original(launch).lines
+            left = [m for m in found if m.line in executed and (m.kind, m.ordinal) not in self.reported]
+            for i in range(0, len(left), AT_ONCE):
+                some = left[i : i + AT_ONCE]
+                done = launch.run(self.write(together(some)), "--threads", 1)
+                assert done.returncode in (0, 1, 3), done.stderr
+                named = set(AT_LINE.findall(done.stderr))
+                some = [m for m in some if any((each, str(m.line)) in named for each in m.expected)]
+                self.reported |= {(m.kind, m.ordinal): (number, 0) for m in some}
+
     def all_wrong(self) -> list[str]:
         """Of all mutants; and the rows of the lists that excuse none of them, where all are tried."""
-        wrong = [text for mutant in self.mutants() if (text := self.survives(mutant))]
+        found = self.mutants()
+        for kind in TOGETHER:
+            self.report_together([mutant for mutant in found if mutant.kind == kind])
+        alone = [mutant for mutant in found if (mutant.kind, mutant.ordinal) not in self.reported]
+        wrong = [text for mutant in alone if (text := self.survives(mutant))]
         lists = (*self.listed, *self.never, *self.read_elsewhere) if self.share == 1 else ()
         rows = {row for row in lists if re.fullmatch(row.versions, self.version.name)}
         wrong += [f"listed, but excuses no mutant: {row}" for row in rows - self.used]

@@ -8,10 +8,10 @@ The rules read instructions alone, so that they fit the small kernels of kernels
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from support.mutations import RACES, Mutant
+from support.mutations import RACES, Mutant, lines_of
 
 Change = Callable[[re.Match[str]], str]
 UNSEEN = RACES | {"uninitialised-shared", "missing-proxy-fence", "missing-init-fence"}  # something is read too early
@@ -35,7 +35,7 @@ class HopperMutant(Mutant):
 
     @property
     def text(self) -> str:
-        return "\n".join(self.changes.get(i, line) for i, line in enumerate(self.original.split("\n")))
+        return "\n".join(self.changes.get(i, line) for i, line in enumerate(lines_of(self.original)))
 
     def __str__(self) -> str:
         return f"{self.kind} {self.ordinal} (PTX line {self.line}: {self.was:.100})"
@@ -130,7 +130,7 @@ RULES = {
 }
 
 
-def early_releases(lines: list[str]) -> Iterator[tuple[int, dict[int, str]]]:
+def early_releases(lines: Sequence[str]) -> Iterator[tuple[int, dict[int, str]]]:
     """A slot is released before the products that read it are waited for: the wait moves behind the arrival."""
     for i, line in enumerate(lines):
         if not line.startswith("\twgmma.wait_group"):
@@ -142,7 +142,7 @@ def early_releases(lines: list[str]) -> Iterator[tuple[int, dict[int, str]]]:
             yield i, {i: "", label: f"{lines[label]}\n{line}"}
 
 
-def early_commits(lines: list[str]) -> Iterator[tuple[int, dict[int, str]]]:
+def early_commits(lines: Sequence[str]) -> Iterator[tuple[int, dict[int, str]]]:
     """The last product before a commit is left out of its group: the commit moves ahead of it."""
     for i, line in enumerate(lines):
         if not line.startswith("\twgmma.commit_group"):
@@ -156,9 +156,11 @@ MOVES = {"early release": early_releases, "early commit": early_commits}
 
 def hopper_mutants(text: str) -> Iterator[HopperMutant]:
     """All mutants of a PTX text with one entry."""
-    lines = text.split("\n")
+    lines = lines_of(text)
+    code = [(i, line) for i, line in enumerate(lines) if line and not line.startswith("\t.loc")]
     for kind, rule in RULES.items():
-        found = [(i, match) for i, line in enumerate(lines) if (match := re.fullmatch(rule.pattern, line))]
+        fits = re.compile(rule.pattern).fullmatch
+        found = [(i, match) for i, line in code if (match := fits(line))]
         for ordinal, (i, match) in enumerate(found):
             yield HopperMutant(kind, ordinal, i + 1, text, "", rule.expected, {i: rule.change(match)})
     for kind, move in MOVES.items():

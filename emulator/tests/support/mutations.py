@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from support.versions import KernelConfig
+
+
+@cache
+def lines_of(text: str) -> tuple[str, ...]:
+    return tuple(text.split("\n"))
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,13 @@ class Mutant:
 
     @property
     def was(self) -> str:
-        return self.original.split("\n")[self.line - 1].strip()
+        return lines_of(self.original)[self.line - 1].strip()
 
     @property
     def text(self) -> str:
         """The whole changed PTX."""
-        lines = self.original.split("\n")
-        return "\n".join([*lines[: self.line - 1], self.instead, *lines[self.line :]])
+        lines = lines_of(self.original)
+        return "\n".join((*lines[: self.line - 1], self.instead, *lines[self.line :]))
 
     def __str__(self) -> str:
         return f"{self.kind} {self.ordinal} (PTX line {self.line}: {self.was})"
@@ -70,9 +76,10 @@ def mutants(text: str, config: KernelConfig) -> Iterator[Mutant]:
     """All mutants of a PTX text with one entry, of a configuration."""
     row = config.d_head * 2 + 16 * config.padded_rows
     shifts = {"two blocks": (config.B_r + config.B_c) * row, "past the end": 1 << 18, "4": 4, "far": 1 << 30}
-    lines = text.split("\n")
+    code = [(i, line) for i, line in enumerate(lines_of(text)) if line and not line.startswith("\t.loc")]
     for kind, (pattern, shift, expected) in RULES.items():
-        found = [(i, match) for i, line in enumerate(lines) if (match := re.fullmatch(pattern, line))]
+        fits = re.compile(pattern).fullmatch
+        found = [(i, match) for i, line in code if (match := fits(line))]
         for ordinal, (i, match) in enumerate(found):
             changed = ""
             if shift == "done":
@@ -91,7 +98,7 @@ WAIT = re.compile(r"\tcp\.async\.wait_group\s+(\d+)")
 
 def equivalent(mutant: Mutant, text: str) -> str:
     """Why a mutant is the same program as the original text, where the lines around it show it; else ""."""
-    lines = text.split("\n")
+    lines = lines_of(text)
     at = mutant.line - 1
     if mutant.kind == "wait" and _nothing_pending(lines, at):
         return "no copy was issued since a wait for all groups"
@@ -116,7 +123,7 @@ def equivalent(mutant: Mutant, text: str) -> str:
     return ""
 
 
-def _straight(lines: list[str], at: int) -> Iterator[str]:
+def _straight(lines: Sequence[str], at: int) -> Iterator[str]:
     """The lines that follow, up to a jump to before them: a guard that skips a loop is not taken, a jump that is always
     taken leads on, and a loop that lies in them adds nothing to its first round."""
     i = at + 1
@@ -132,7 +139,7 @@ def _straight(lines: list[str], at: int) -> Iterator[str]:
         i += 1
 
 
-def _followed_by_wait(lines: list[str], at: int, groups: int) -> bool:
+def _followed_by_wait(lines: Sequence[str], at: int, groups: int) -> bool:
     for line in _straight(lines, at):
         if SHARED_READ.match(line):
             return False
@@ -141,7 +148,7 @@ def _followed_by_wait(lines: list[str], at: int, groups: int) -> bool:
     return False
 
 
-def _joins_a_group(lines: list[str], at: int) -> bool:
+def _joins_a_group(lines: Sequence[str], at: int) -> bool:
     commits = 0
     for line in _straight(lines, at):
         if SHARED_READ.match(line):
@@ -152,7 +159,7 @@ def _joins_a_group(lines: list[str], at: int) -> bool:
     return False
 
 
-def _arrives_at_mbarrier(lines: list[str], at: int) -> bool:
+def _arrives_at_mbarrier(lines: Sequence[str], at: int) -> bool:
     last_commit = max((i for i, line in enumerate(lines[: at + 1]) if "commit_group" in line), default=at)
     arrives = any("cp.async.mbarrier.arrive" in line for line in lines[last_commit:at])
     for line in _straight(lines, at):
@@ -164,7 +171,7 @@ def _arrives_at_mbarrier(lines: list[str], at: int) -> bool:
     return False
 
 
-def _nothing_read_since_barrier(lines: list[str], at: int) -> bool:
+def _nothing_read_since_barrier(lines: Sequence[str], at: int) -> bool:
     """Whether no shared memory is read between the barrier above and this one, which would free it for copies."""
     for line in reversed(lines[:at]):
         if SHARED_READ.match(line):
@@ -174,7 +181,7 @@ def _nothing_read_since_barrier(lines: list[str], at: int) -> bool:
     return True
 
 
-def _followed_by_barrier(lines: list[str], at: int) -> bool:
+def _followed_by_barrier(lines: Sequence[str], at: int) -> bool:
     for line in _straight(lines, at):
         if SHARED_READ.match(line) or line.startswith("\tst.shared"):
             return False
@@ -183,7 +190,7 @@ def _followed_by_barrier(lines: list[str], at: int) -> bool:
     return False
 
 
-def _nothing_pending(lines: list[str], at: int) -> bool:
+def _nothing_pending(lines: Sequence[str], at: int) -> bool:
     for line in reversed(lines[:at]):
         if (match := WAIT.match(line)) and int(match[1]) == 0:
             return True
@@ -192,7 +199,7 @@ def _nothing_pending(lines: list[str], at: int) -> bool:
     return False
 
 
-def _first_after_set_up(lines: list[str], at: int) -> bool:
+def _first_after_set_up(lines: Sequence[str], at: int) -> bool:
     """Whether an mbarrier wait is the first one after the mbarriers were set up: that of the stages' first filling."""
     for line in reversed(lines[:at]):
         if re.search(r"\bmbarrier\.(init|(try|test)_wait)", line):
@@ -200,7 +207,7 @@ def _first_after_set_up(lines: list[str], at: int) -> bool:
     return False
 
 
-def _before_the_loop_guard(lines: list[str], at: int) -> bool:
+def _before_the_loop_guard(lines: Sequence[str], at: int) -> bool:
     """Whether the block that holds the line ends in a conditional branch forwards."""
     for i, line in enumerate(lines[at:], at):
         if jump := re.search(r"@!?%\w+ bra\s+(\$?\w+);", line):
@@ -210,7 +217,7 @@ def _before_the_loop_guard(lines: list[str], at: int) -> bool:
     return False
 
 
-def _set_already(lines: list[str], at: int) -> bool:
+def _set_already(lines: Sequence[str], at: int) -> bool:
     """Whether the same line stands before it, with no other write of its register and no label between the two; or
     its register is moved from one that such a line sets."""
     line = lines[at]
@@ -232,6 +239,18 @@ def _destinations(line: str) -> set[str]:
     """The registers of an instruction's first operand."""
     operand = re.match(r"\s*(?:@!?%\w+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|[^,;]*)", line)
     return set(re.findall(r"%\w+", operand[1])) if operand else set()
+
+
+# Accesses by an address that is wrong: each is reported at its own line, however many there are, and disturbs no other.
+TOGETHER = ("misaligned", "overrun", "shifted load", "shifted fragment")
+
+
+def together(found: Sequence[Mutant]) -> str:
+    """One text with the changes of several mutants. Without .loc: findings of one line of the source count as one."""
+    lines = ["" if line.startswith("\t.loc") else line for line in lines_of(found[0].original)]
+    for mutant in found:
+        lines[mutant.line - 1] = mutant.instead
+    return "\n".join(lines)
 
 
 SYNCHRONISATION = ("barrier", "warp barrier", "wait", "commit", "mbarrier wait", "mbarrier arrival")
