@@ -14,9 +14,11 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from support.versions import Launch, Version, kernels
+from support.fp8 import Fp8
+from support.versions import Launch, Version, with_fp8
 
 from analysis.files import write_if_changed
+from analysis.ladder.config import Fp8Config
 
 GOLDEN = Path(__file__).resolve().parent / "records/golden_counters.csv"
 FIELDS = ["version", "warp_instructions", "mma", "wavefronts", "ideal", "sectors"]
@@ -24,7 +26,10 @@ FIELDS = ["version", "warp_instructions", "mma", "wavefronts", "ideal", "sectors
 
 def counters(version: Version, folder: Path, *options: object) -> dict[str, str]:
     path = folder / "counters.csv"
-    done = Launch(version.entry("fp16"), seq=256).run(version.ptx, "--counters-csv", path, *options)
+    symbol = version.entry("fp16")
+    of_bytes = isinstance(version.config, Fp8Config)
+    launch = Fp8(symbol, seq=256, seq_k=256) if of_bytes else Launch(symbol, seq=256)
+    done = launch.run(version.ptx, "--counters-csv", path, *options)
     assert done.returncode == 0, f"{version.name}: status {done.returncode}\n{done.stderr}"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -45,10 +50,10 @@ def read() -> dict[str, dict[str, str]]:
 
 def main(names: list[str]) -> None:
     rows = read()
-    there = [version for version in kernels() if version.name in names or not names]
+    there = [version for version in with_fp8() if version.name in names or not names]
     with tempfile.TemporaryDirectory() as folder:
         rows |= {version.name: counters(version, Path(folder)) for version in there}
-    kept = [rows[version.name] for version in kernels() if version.name in rows]
+    kept = [rows[version.name] for version in with_fp8() if version.name in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
     writer.writeheader()

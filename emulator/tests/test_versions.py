@@ -8,7 +8,7 @@ import golden
 import pytest
 from support import general
 from support.general import General
-from support.versions import DTYPES, Launch, Version, first_in_check, kernels, versions
+from support.versions import DTYPES, Launch, Version, first_in_check, kernels, versions, with_fp8
 
 from analysis.ladder.config import DecodeConfig
 from analysis.tests.support.kinds import marks_of
@@ -122,7 +122,7 @@ def test_twenty_schedules_and_five_seeds(version: Version, tmp_path: Path) -> No
         run_schedules(version, "bf16" if seed == 2 else "fp16", 256, orders, tmp_path)
 
 
-@pytest.mark.parametrize("version", kernels(), ids=lambda version: version.name)
+@pytest.mark.parametrize("version", with_fp8(), ids=lambda version: version.name)
 def test_golden_counters(version: Version, tmp_path: Path) -> None:
     recorded = golden.read()
     again = f"if the change is meant, run `.venv/bin/python emulator/tests/golden.py {version.name}`"
@@ -131,7 +131,7 @@ def test_golden_counters(version: Version, tmp_path: Path) -> None:
 
 
 def test_golden_counters_name_no_other_version() -> None:
-    assert set(golden.read()) <= {version.name for version in kernels()}
+    assert set(golden.read()) <= {version.name for version in with_fp8()}
 
 
 @pytest.mark.parametrize("version", [WITH_MATRICES[0], WITH_MATRICES[-1]], ids=lambda version: version.name)

@@ -27,6 +27,7 @@ from analysis.machine_code.loops import argument_fields, tensor_maps_argument
 
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}
+ACCURATE = " accurate"  # behind the name of attention/fp8: its config whose sums are accurate
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,28 @@ class Version:
         return self.ptx.read_text()
 
     @property
+    def header(self) -> Header:
+        return headers()[self.name.removesuffix(ACCURATE)]
+
+    @property
     def for_sm_90a(self) -> bool:
         """Whether sm_90a alone runs it."""
-        return headers()[self.name].one_arch
+        return self.header.one_arch
 
     @property
     def config(self) -> KernelConfig:
         """Its own one, in fp16, from the header block: a checkout that has built one version can ask for all."""
-        return headers()[self.name].header.config.replace(dtype=Dtype.FP16)
+        return self.header.header.config.replace(dtype=Dtype.FP16)
 
     @functools.cache  # noqa: B019
     def entry(self, dtype: str) -> str:
         """The symbol of the version's own configuration in an element type."""
         names = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
-        header = headers()[self.name].header
-        beside = {config.replace(dtype=Dtype[dtype.upper()]) for config in (*header.smaller, *header.serving)}
+        header, of = self.header.header, Dtype[dtype.upper()]
+        accurate = {config.replace(dtype=of) for config in header.accurate}
+        beside = {config.replace(dtype=of) for config in (*header.smaller, *header.serving)}
         found = [name for name in names if parse_symbol(name).d_head == D_HEAD and parse_symbol(name) not in beside]
+        found = [name for name in found if (parse_symbol(name) in accurate) == self.name.endswith(ACCURATE)]
         assert len(found) == 1, f"{self.ptx}: {len(found)} entries for {dtype}"
         return str(found[0])
 
@@ -103,9 +110,15 @@ def versions() -> list[Version]:
 
 
 def kernels() -> list[Version]:
-    """The versions, and the kernels of kernels/attention/ but that of e4m3: test_attention_fp8.py has that one."""
+    """The versions, and the kernels of kernels/attention/ but that of e4m3, whose results test_attention_fp8.py has."""
     living = {name: of for name, of in load_attention(ROOT).items() if not isinstance(of.header.config, Fp8Config)}
     return [*versions(), *(Version(name, ROOT / f"build/{of.stem}/{of.stem}.ptx") for name, of in living.items())]
+
+
+def with_fp8() -> list[Version]:
+    """These, and attention/fp8 with fast sums and with accurate ones. Its inputs: fp8.py."""
+    ptx = ROOT / "build/attention.fp8/attention.fp8.ptx"
+    return [*kernels(), *(Version(f"attention/fp8{sums}", ptx) for sums in ("", ACCURATE))]
 
 
 @functools.cache
