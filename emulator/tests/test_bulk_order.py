@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -135,3 +136,115 @@ def test_a_wait_of_one_cta_lands_no_copy_to_another(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert np.fromfile(tmp_path / "out.bin", np.uint32).tolist() == [4, 0]
+
+
+# Thread 0 of two warps copies 1 KB twice to one place; between the two, warp 1 reads the upper half of it and TELLS.
+REUSE = """.version 8.3
+.target sm_90
+.address_size 64
+.visible .entry reuse(.param .u64 in, .param .u64 out)
+{
+.reg .b32 %s, %t, %x, %a;
+.reg .b64 %in, %out;
+.reg .pred %p, %q;
+.shared .align 128 .b8 smem[1152];
+ld.param.u64 %in, [in];
+ld.param.u64 %out, [out];
+mov.u32 %s, smem;
+mov.u32 %t, %tid.x;
+setp.ne.u32 %q, %t, 0;
+@%q bra ready;
+mbarrier.init.shared.b64 [%s+1024], 1;
+mbarrier.init.shared.b64 [%s+1032], COUNT;
+fence.mbarrier_init.release.cluster;
+ready:
+bar.sync 0;
+setp.gt.u32 %p, %t, 31;
+@%p bra reader;
+@%q bra end;
+mbarrier.arrive.expect_tx.shared.b64 _, [%s+1024], 1024;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%in], 1024, [%s+1024];
+ASKS
+mbarrier.arrive.expect_tx.shared.b64 _, [%s+1024], 1024;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%in], 1024, [%s+1024];
+again:
+mbarrier.try_wait.parity.shared.b64 %p, [%s+1024], 1;
+@!%p bra again;
+bra end;
+reader:
+mbarrier.try_wait.parity.shared.b64 %p, [%s+1024], 0;
+@!%p bra reader;
+shl.b32 %a, %t, 2;
+add.u32 %a, %a, %s;
+ld.shared.u32 %x, [%a+512];
+TELLS
+st.global.u32 [%out], %x;
+end:
+ret;
+}
+"""
+ASKS = "asks:\nmbarrier.try_wait.parity.shared.b64 %p, [%s+1032], 0;\n@!%p bra asks;"
+BUSY = "full:\nmbarrier.try_wait.parity.shared.b64 %p, [%s+1024], 0;\n@!%p bra full;"
+
+
+@pytest.mark.parametrize(
+    ("tells", "count", "asks", "race"),
+    [
+        ("mbarrier.arrive.shared.b64 _, [%s+1032];", 32, ASKS, False),
+        ("setp.eq.u32 %q, %t, 32;\n@%q mbarrier.arrive.shared.b64 _, [%s+1032];", 1, ASKS, True),
+        ("bar.warp.sync -1;\nsetp.eq.u32 %q, %t, 32;\n@%q mbarrier.arrive.shared.b64 _, [%s+1032];", 1, ASKS, False),
+        ("", 32, BUSY, True),
+    ],
+    ids=["each lane tells", "one lane tells", "one lane tells for all", "nobody tells"],
+)
+def test_a_copy_over_what_is_read(tells: str, count: int, asks: str, race: bool, tmp_path: Path) -> None:
+    """Where many cells are overwritten at once, each lane that has read one of them counts."""
+    text = REUSE.replace("TELLS", tells).replace("COUNT", str(count)).replace("ASKS", asks)
+    (tmp_path / "reuse.ptx").write_text(text)
+    buffers = ("--arg", "buf:u32:256:ramp", "--arg", "buf:u32:8")
+    done = ptxrun(tmp_path / "reuse.ptx", "--block", 64, *buffers, "--ignore", "phase-overrun")
+    assert ("writes what another thread read" in done.stderr) == race, done.stderr
+
+
+# CTA 0, thread 0 copies 1 KB from `in`; thread WHO of CTA WHERE stores to its byte 132 unless it is CTA 0, thread 0.
+STORE = """.version 8.3
+.target sm_90
+.address_size 64
+.visible .entry store(.param .u64 in)
+{
+.reg .b32 %s, %t, %b;
+.reg .b64 %in;
+.reg .pred %p, %q;
+.shared .align 128 .b8 smem[1152];
+ld.param.u64 %in, [in];
+mov.u32 %s, smem;
+mov.u32 %t, %tid.x;
+mov.u32 %b, %ctaid.x;
+setp.ne.u32 %q, %t, WHO;
+setp.ne.or.u32 %q, %b, WHERE, %q;
+or.b32 %t, %t, %b;
+setp.ne.u32 %p, %t, 0;
+@%p bra other;
+mbarrier.init.shared.b64 [%s+1024], 1;
+fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared.b64 _, [%s+1024], 1024;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%in], 1024, [%s+1024];
+full:
+mbarrier.try_wait.parity.shared.b64 %p, [%s+1024], 0;
+@!%p bra full;
+bra end;
+other:
+@!%q st.global.u32 [%in+132], %t;
+end:
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("who", "where"), [(32, 0), (0, 1), (32, 1), (0, 0)])
+def test_a_store_to_what_a_copy_has_read(who: int, where: int, tmp_path: Path) -> None:
+    """The copy reads pieces of 128 bytes, of which the store changes four."""
+    (tmp_path / "store.ptx").write_text(STORE.replace("WHO", str(who)).replace("WHERE", str(where)))
+    done = ptxrun(tmp_path / "store.ptx", "--grid", 2, "--block", 64, "--arg", "buf:u32:256:ramp")
+    raced = re.findall(r"race in global memory at \S+, byte (\d+) of", done.stderr)
+    assert raced == ([] if who == where == 0 else ["132"]), done.stderr
