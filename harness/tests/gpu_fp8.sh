@@ -1,0 +1,41 @@
+#!/bin/bash
+# What attention/fp8 owes on an H100 or H200, within 200 s; JSON lines and texts into a folder:
+#
+#     make attention.fp8 && harness/tests/gpu_fp8.sh FOLDER
+#     BACKEND=emu harness/tests/gpu_fp8.sh FOLDER          # the same commands on small problems, without a GPU
+#
+# Both states of the chip (--energy) of fast and accurate sums; instances that serve on one length, beside the plain
+# ones (predicted: 0.93 to 0.97); random problems of several lengths against float64; compute-sanitizer where it is.
+set -eu
+out=${1:?a folder}
+backend=${BACKEND:-gpu}
+mkdir -p "$out"
+tail=any_length+causal+persistent+tickets+grouped
+fast="(BF16, 128, 192, 96, 12): fp8_wgmma+stages_2+$tail"
+accurate="(BF16, 128, 192, 96, 12): fp8_wgmma+stages_2+flush_5+rounded_l+$tail"
+run() { timeout 60 bin/attention.fp8 --backend "$backend" "$@"; }
+if [ "$backend" = gpu ]; then sizes=(--seq '512:16384:*2') state=(--energy) count=60
+else sizes=(--seq 200 --heads 1) state=() count=1; fi
+for config in "$fast" "$accurate" "$fast+serve" "$accurate+serve"; do
+    run --config "$config" "${sizes[@]}" ${state[@]+"${state[@]}"} --json - >>"$out/speed.jsonl"
+done
+seed=1
+while [ $seed -le "$count" ] && [ $SECONDS -lt 150 ]; do
+    RANDOM=$seed q= k=
+    for _ in 1 2 3; do
+        rows=$((RANDOM % (count * 20) + 1)) more=$((RANDOM % 300))
+        q=$q,$rows k=$k,$((rows + more))
+    done
+    for config in "$fast+serve" "$accurate+serve"; do
+        run --config "$config" --layout packed --seqlens-q "${q#,}" --seqlens-k "${k#,}" --causal --lse --seed $seed \
+            --heads 4 --kv-heads 2 --check all --json - >>"$out/random.jsonl" || echo "wrong: $config ${q#,} ${k#,}"
+    done
+    seed=$((seed + 1))
+done
+if [ "$backend" = gpu ] && command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck; do
+        timeout 40 compute-sanitizer --tool $tool bin/attention.fp8 --backend gpu --config "$fast+serve" --layout packed \
+            --seqlens-q 70,200 --seqlens-k 90,330 --heads 2 --runs 1 >"$out/$tool.txt" 2>&1 || true
+    done
+fi
+wc -l "$out"/*.jsonl
