@@ -21,7 +21,7 @@ for config in "$fast" "$accurate" "$fast+serve" "$accurate+serve"; do
 done
 seed=1
 while [ $seed -le "$count" ] && [ $SECONDS -lt 150 ]; do
-    RANDOM=$seed q= k=
+    RANDOM=$seed q='' k=''
     for _ in 1 2 3; do
         rows=$((RANDOM % (count * 20) + 1)) more=$((RANDOM % 300))
         q=$q,$rows k=$k,$((rows + more))
