@@ -9,6 +9,11 @@
 
 #include "common/config.h"
 
+#ifndef __cplusplus
+/* In C a configuration is a KernelConfig, which has no place of this name: it takes that of a word of the ladder. */
+#define paged_kv mma_double_buffer_loads
+#endif
+
 typedef struct attention_config {
 #define FIELD(type, name, word, help) type name;
 #include "common/attention_fields.h"

@@ -33,6 +33,7 @@ FIELD(int, exp_columns, "exp_N",
 FIELD(bool, ping_pong, "ping_pong", "the warpgroups take turns: one multiplies while the other computes exponentials")
 FIELD(bool, serves, "serve", "sequences of several lengths, windows and sinks: takes serving_args")
 FIELD(bool, cap, "cap", "with serve: a soft cap of the scores")
+FIELD(bool, paged_kv, "pages", "with serve: K and V lie in pages, which a table names")
 
 RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 256 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 65536, "must be from 16 to 65536")
@@ -44,6 +45,7 @@ RULE(exp_columns, cfg.exp_columns % 8 == 0, "must be 0 or a multiple of 8, the c
 RULE(ping_pong, !cfg.ping_pong || cfg.instruction == WGMMA, "must be off with mma_sync: its warps go at their own pace")
 RULE(serves, !cfg.serves || cfg.instruction == WGMMA, "must be off with mma_sync: it takes attention_args")
 RULE(cap, !cfg.cap || cfg.serves, "must be off without serve: serving_args say what the cap is")
+RULE(paged_kv, !cfg.paged_kv || cfg.serves, "must be off without serve: serving_args have the table")
 
 FOLLOWS(any_length, true)
 FOLLOWS(causal, true)

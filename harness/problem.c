@@ -172,10 +172,10 @@ int64_t problem_device_bytes(const struct problem *problem, enum tensor tensor) 
     const int64_t bytes = element_bytes(problem, tensor);
     if (problem->e4m3 && problem->layout != LAYOUT_PACKED) return bytes * problem_elements(problem, tensor);
     const tensor_strides strides = problem_strides(problem, tensor);
-    if (problem->layout == LAYOUT_PACKED)
+    const bool paged = is_paged(problem, tensor);
+    if (problem->layout == LAYOUT_PACKED && !paged)
         return bytes * problem_rows_before(problem, tensor, problem->batch) * problem_heads(problem, tensor) *
                problem->d_head;
-    const bool paged = is_paged(problem, tensor);
     const int64_t samples = paged ? problem_pages(problem) : problem->batch;
     const int64_t rows = paged ? problem->page_rows : problem_rows(problem, tensor);
     return bytes * ((samples - 1) * strides.batch + (rows - 1) * strides.seq +
@@ -276,22 +276,30 @@ static enum status check_cache(const struct problem *problem, const KernelConfig
                               : problem->windowed                ? "--window"
                               : problem->sinks                   ? "--sinks"
                                                                  : NULL;
-    const int64_t rows = problem->page_rows, keys = problem->split_keys;
+    const int64_t keys = problem->split_keys;
     if (lacks)
         return fail(failure, STATUS_USAGE, "%s: %s does not take it: attention/wgmma does", lacks, about_version());
-    if (rows && (rows < DECODE_PAGE_KEYS || (rows & (rows - 1))))
-        return fail(failure, STATUS_USAGE, "--page-rows %" PRId64 ": must be a power of two from %d on", rows,
-                    DECODE_PAGE_KEYS);
     if (keys % config->B_c)
         return fail(failure, STATUS_USAGE, "--split-keys %" PRId64 ": must be a multiple of B_c = %d", keys,
                     config->B_c);
     return STATUS_OK;
 }
 
-static enum status check_no_cache(const struct problem *problem, struct failure *failure) {
-    if (!problem->page_rows && !problem->split_keys) return STATUS_OK;
-    return fail(failure, STATUS_USAGE, "%s: %s does not take it: attention/decode does",
-                problem->page_rows ? "--page-rows" : "--split-keys", about_version());
+/* attention/wgmma: pages with a config that has them, and all but parts of a size. */
+static enum status check_no_cache(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+    char text[CONFIG_TEXT_SIZE];
+    if (problem->split_keys)
+        return fail(failure, STATUS_USAGE, "--split-keys: %s does not take it: attention/decode does", about_version());
+    if (config_has_pages(config) != (problem->page_rows > 0))
+        return fail(failure, STATUS_USAGE, "--page-rows: config %s %s", config_format(config, text),
+                    problem->page_rows ? "has no pages: take one with the word pages" : "needs it");
+    return STATUS_OK;
+}
+
+static enum status check_page_rows(int64_t rows, struct failure *failure) {
+    if (!rows || (rows >= DECODE_PAGE_KEYS && !(rows & (rows - 1)))) return STATUS_OK;
+    return fail(failure, STATUS_USAGE, "--page-rows %" PRId64 ": must be a power of two from %d on", rows,
+                DECODE_PAGE_KEYS);
 }
 
 static enum status check_lengths(const struct problem *problem, struct failure *failure) {
@@ -321,9 +329,9 @@ static enum status check_served(const struct problem *problem, const KernelConfi
                     problem->softcap, config_format(config, text));
     if (config->cap && !(problem->softcap > 0))
         return fail(failure, STATUS_USAGE, "--softcap: config %s needs one", config_format(config, text));
-    const enum status of_kernel = config->serves && config_shares_keys(config) ? check_cache(problem, config, failure)
-                                                                               : check_no_cache(problem, failure);
-    if (of_kernel) return of_kernel;
+    enum status status = config->serves && config_shares_keys(config) ? check_cache(problem, config, failure)
+                                                                      : check_no_cache(problem, config, failure);
+    if (status || (status = check_page_rows(problem->page_rows, failure))) return status;
     return check_lengths(problem, failure);
 }
 

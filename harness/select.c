@@ -79,8 +79,8 @@ static bool asks_for_serving(const struct options *options) {
            options->page_rows || options->split_keys;
 }
 
-/* The configuration for heads of d_head elements that serves, with a cap where there is one; false where the header has
- * none. */
+/* The configuration for heads of d_head elements that serves, with a cap and pages where there are; false where the
+ * header has none. */
 static bool serving_config(const struct options *options, KernelConfig *config) {
     struct failure ignored;
     KernelConfig own;
@@ -90,7 +90,9 @@ static bool serving_config(const struct options *options, KernelConfig *config) 
     for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
         char text[CONFIG_TEXT_SIZE];
         snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
-        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config->cap == cap) return true;
+        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config->cap == cap &&
+            (config_shares_keys(config) || config_has_pages(config) == (options->page_rows > 0)))
+            return true;
     }
     return false;
 }

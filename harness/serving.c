@@ -81,12 +81,15 @@ serving_args serving_args_of(const struct problem *problem, attention_args atten
     const int32_t *const arrays = (const int32_t *)(uintptr_t)address;
     if (problem->layout == LAYOUT_PACKED) {
         args.Q_offsets = arrays + elements_before(problem, Q_OFFSETS);
-        args.KV_offsets = arrays + elements_before(problem, KV_OFFSETS);
         args.Q_rows = (int32_t)problem_rows_before(problem, TENSOR_Q, problem->batch);
+    } else if (problem->Q_lengths) {
+        args.Q_lengths = arrays + elements_before(problem, Q_LENGTHS);
+    }
+    if (problem->layout == LAYOUT_PACKED && !problem->page_rows) {
+        args.KV_offsets = arrays + elements_before(problem, KV_OFFSETS);
         args.KV_rows = (int32_t)problem_rows_before(problem, TENSOR_K, problem->batch);
-    } else {
-        if (problem->Q_lengths) args.Q_lengths = arrays + elements_before(problem, Q_LENGTHS);
-        if (problem->KV_lengths) args.KV_lengths = arrays + elements_before(problem, KV_LENGTHS);
+    } else if (problem->KV_lengths) {
+        args.KV_lengths = arrays + elements_before(problem, KV_LENGTHS);
     }
     if (problem->windowed) args.window_left = (int32_t)problem->window_left;
     if (problem->windowed) args.window_right = (int32_t)problem->window_right;

@@ -52,6 +52,10 @@ static int64_t rows_of(const fl_problem *problem) {
     return (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
 }
 
+static bool paged(const fl_problem *problem) {
+    return problem->arrays & FL_BLOCK_TABLE;
+}
+
 /* Of the instances that serve the one with the smallest B_r that holds the rows of a KV head, else with the largest. */
 static const struct instance *serving_instance(const struct embedded *version, const struct call *call) {
     const struct instance *found = NULL;
@@ -61,6 +65,7 @@ static const struct instance *serving_instance(const struct embedded *version, c
         const KernelConfig *const config = &one->config;
         if (!config->serves || config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
             config->cap != (call->problem.softcap > 0) ||
+            (!config_shares_keys(config) && config_has_pages(config) != paged(&call->problem)) ||
             config_has_e4m3_cache(config) != (call->problem.kv_dtype == FL_E4M3))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
@@ -258,9 +263,10 @@ static bool has_few_rows(const struct embedded *version, const struct call *call
            blocks * problem->kv_heads <= FEW_BLOCKS / (problem->batch ? problem->batch : 1);
 }
 
+/* Pages are served by such a kernel first, whatever the rows: of attention/wgmma's they were not measured. */
 static int place_for(const struct ranking *row, const struct embedded *version, const struct call *call) {
     if (!shares_keys(version)) return place_of(row, version);
-    return has_few_rows(version, call) ? -1 : INT_MAX;
+    return paged(&call->problem) || has_few_rows(version, call) ? -1 : INT_MAX;
 }
 
 /* The versions in the order of a ranking, on the emulator those first that it runs in less time. */

@@ -163,15 +163,14 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
            : problem->softcap > 0     ? "softcap"
                                       : NULL;
 }
-/* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and from some rows on it is faster.
- * Which of the two computes a problem must not depend on the batch. */
+/* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and without pages from some rows on it
+ * is faster. Which of the two computes a problem must not depend on the batch. */
 static const char *asked_of_decode(const fl_problem *problem) {
     enum { FEW_ROWS = 128, LARGEST = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
-    if (problem->arrays & FL_BLOCK_TABLE) return "block_table";
     if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem)) return "kv_dtype";
-    const bool few = rows <= FEW_ROWS && problem->d_head <= LARGEST && !asked_of_wgmma(problem);
-    return problem->split_keys && few ? "split_keys" : NULL;
+    if (!problem->split_keys || problem->d_head > LARGEST || asked_of_wgmma(problem)) return NULL;
+    return problem->arrays & FL_BLOCK_TABLE ? "block_table" : rows <= FEW_ROWS ? "split_keys" : NULL;
 }
 
 /* What attention/fp8 does not take, which has lengths and scales. */
@@ -356,6 +355,10 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
     if (problem->split_keys && !decodes && config_shares_keys(config))
         return refuse(failure, FL_UNSUPPORTED, "split_keys: for so many rows attention/wgmma takes it, and %s does not",
                       version);
+    const bool pages = problem->arrays & FL_BLOCK_TABLE;
+    if (config->serves && !config_shares_keys(config) && config_has_pages(config) != pages)
+        return refuse(failure, FL_UNSUPPORTED, "block_table: config %s %s", config_format(config, text),
+                      pages ? "has no pages: one with the word pages has" : "needs one");
     if (config->cap != (problem->softcap > 0))
         return refuse(failure, FL_UNSUPPORTED, "softcap %g: config %s %s", (double)problem->softcap,
                       config_format(config, text), config->cap ? "needs one" : "has none: one with the word cap has");

@@ -206,7 +206,8 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
     return NULL;
 }
 
-/* From tensors of 4 dimensions, or of 3 where sequences lie one behind the other: seq_q and seq_k are given then. */
+/* From tensors of 4 dimensions, or of 3 where sequences lie one behind the other: the most rows are given then, of K
+ * and V where they are not in pages. */
 static xla_error *read_served(const xla_frame *frame, call *call) {
     *call = (struct call){.problem = {.size = sizeof call->problem, .device = -1},
                           .tensors = {.size = sizeof call->tensors}};
@@ -214,9 +215,9 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     if (wrong) return wrong;
     fl_problem *const problem = &call->problem;
     const bool packed = problem->arrays & FL_CU_SEQLENS_Q, paged = problem->arrays & FL_BLOCK_TABLE;
-    const int64_t rank = packed ? DIMS - 1 : DIMS;
-    const xla_buffer *q = tensor(&frame->arguments, 0, rank), *k = tensor(&frame->arguments, 1, rank),
-                     *v = tensor(&frame->arguments, 2, rank), *o = tensor(&frame->results, 0, rank),
+    const int64_t rank = packed ? DIMS - 1 : DIMS, rank_k = paged ? DIMS : rank;
+    const xla_buffer *q = tensor(&frame->arguments, 0, rank), *k = tensor(&frame->arguments, 1, rank_k),
+                     *v = tensor(&frame->arguments, 2, rank_k), *o = tensor(&frame->results, 0, rank),
                      *lse = tensor(&frame->results, 1, rank - 1), *first = tensor(&frame->arguments, 3, 1),
                      *table = tensor(&frame->arguments, frame->arguments.count - 1, 2);
     if (paged && problem->arrays & FL_SINKS) table = tensor(&frame->arguments, frame->arguments.count - 2, 2);
@@ -224,9 +225,10 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
         !fits(q) || !fits(k))
         return error(frame, XLA_INVALID_ARGUMENT, "q, k, v, o and log-sum-exp must have %d dimensions, and %d",
                      (int)rank, (int)rank - 1);
-    const int64_t *const sizes = q->dims + (rank - 3), *const of_keys = k->dims + (rank - 3); /* rows, heads, d_head */
-    const int64_t bytes = rank * (int64_t)sizeof *q->dims;
-    if (memcmp(k->dims, v->dims, (size_t)bytes) || memcmp(q->dims, o->dims, (size_t)bytes) || of_keys[2] != sizes[2] ||
+    /* Rows, heads, d_head. */
+    const int64_t *const sizes = q->dims + (rank - 3), *const of_keys = k->dims + (rank_k - 3);
+    const size_t bytes = (size_t)rank * sizeof *q->dims, bytes_k = (size_t)rank_k * sizeof *k->dims;
+    if (memcmp(k->dims, v->dims, bytes_k) || memcmp(q->dims, o->dims, bytes) || of_keys[2] != sizes[2] ||
         k->type != q->type || v->type != q->type || o->type != q->type || (q->type != XLA_F16 && q->type != XLA_BF16) ||
         (!packed && !paged && k->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT,
@@ -241,7 +243,7 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     problem->d_head = (int32_t)sizes[2];
     if (packed) {
         problem->total_q = (int32_t)sizes[0];
-        problem->total_k = (int32_t)of_keys[0];
+        if (!paged) problem->total_k = (int32_t)of_keys[0];
     } else {
         problem->seq_q = (int32_t)sizes[0];
         problem->seq_k = (int32_t)of_keys[0];

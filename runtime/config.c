@@ -1,5 +1,6 @@
 #include "runtime/config.h"
 
+#include "common/attention_config.h"
 #include "common/backward.h"
 #include "common/decode_config.h"
 #include "common/fp8.h"
@@ -24,14 +25,13 @@ struct field {
         int: TYPE_INT,                                                                                                 \
         enum dtype: TYPE_DTYPE,                                                                                        \
         enum instruction: TYPE_INSTRUCTION)
-#define ROW(name, word, mma_sync, wgmma) {#name, word, mma_sync, wgmma, TYPE_OF(name), offsetof(KernelConfig, name)},
-
 static const struct field LADDER_FIELDS[] = {
-#define FIELD(type, name, word, mma_sync, wgmma, help) ROW(name, word, mma_sync, wgmma)
+#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
+    {#name, word, mma_sync, wgmma, TYPE_OF(name), offsetof(KernelConfig, name)},
 #include "common/config_fields.h"
 };
 static const struct field ATTENTION_FIELDS[] = {
-#define FIELD(type, name, word, help) ROW(name, word, "", "")
+#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
 #include "common/attention_fields.h"
 };
 static const struct field DECODE_FIELDS[] = {
@@ -586,6 +586,10 @@ bool config_is_backward(const KernelConfig *config) {
 
 bool config_is_fp8(const KernelConfig *config) {
     return config->instruction == FP8_WGMMA;
+}
+
+bool config_has_pages(const KernelConfig *config) {
+    return list_of(config) == &ATTENTION && config->paged_kv;
 }
 
 bool config_has_e4m3_cache(const KernelConfig *config) {

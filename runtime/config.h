@@ -54,6 +54,9 @@ bool config_is_backward(const KernelConfig *config);
 /* Whether the configuration is an fp8_config. */
 bool config_is_fp8(const KernelConfig *config);
 
+/* Whether it is an attention_config whose K and V lie in pages. A decode_config that serves takes both. */
+bool config_has_pages(const KernelConfig *config);
+
 /* Whether it is a decode_config whose K and V are e4m3. */
 bool config_has_e4m3_cache(const KernelConfig *config);
 

@@ -1,5 +1,6 @@
 #include "runtime/tensor_maps.h"
 
+#include "common/attention_config.h"
 #include "common/backward.h"
 #include "common/decode_config.h"
 #include "common/fp8.h"
@@ -84,6 +85,14 @@ static void fp8_layouts(const attention_args *args, const KernelConfig *config,
     if (config->K_permuted) permute_layout(&layouts[TENSOR_K], args, config);
 }
 
+/* Of a page with fewer rows than a KV block a box has one tile: those of a block are not its rows one by one. */
+static void page_layouts(int page_rows, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
+    for (int t = TENSOR_K; t <= TENSOR_V && page_rows < config->B_c; t++) {
+        layouts[t].box[1] = (uint32_t)page_rows;
+        layouts[t].box[2] = 1;
+    }
+}
+
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2 };
     const bool shares = config_shares_keys(config), backward = config_is_backward(config);
@@ -117,6 +126,7 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
             .row_bytes = ROW_BYTES,
             .L2_promotion = shares ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     }
+    if (config_has_pages(config)) page_layouts(((const serving_args *)args)->page_rows, config, layouts);
     if (config_is_fp8(config)) fp8_layouts(args, config, layouts);
     if (config_has_e4m3_cache(config)) byte_layouts(config, layouts);
 }

@@ -58,14 +58,17 @@ ServingArgs = _struct("serving_args", "serving.h", AttentionArgs)
 assert (ctypes.sizeof(AttentionArgs), ctypes.sizeof(ServingArgs)) == (192, 320)
 
 
-def tensor_map(address: int, sizes: list[int], row: int, d_head: int, box: int, element: int = 2) -> bytes:
-    """What runtime/tensor_maps.c makes: sizes are those of samples or pages, rows and heads; `element` is in bytes."""
+def tensor_map(
+    address: int, sizes: list[int], row: int, d_head: int, box: int, element: int = 2, tiles: int = 0
+) -> bytes:
+    """What runtime/tensor_maps.c makes: sizes are those of samples or pages, rows and heads; `element` is in bytes, and
+    a box has all tiles of a row unless `tiles` says how many."""
     samples, rows, heads = sizes
     span = 128 // element
     info = emu._library.structs["emu_tensor_info"](address=address, rank=5, element_bytes=element, swizzle=SWIZZLE_128B)
     info.sizes[:] = (span, rows, d_head // span, heads, samples)
     info.strides[:] = (element * row, 128, element * d_head, element * rows * row)
-    info.box[:] = (span, box, d_head // span, 1, 1)
+    info.box[:] = (span, box, tiles or d_head // span, 1, 1)
     text, error = ctypes.create_string_buffer(128), emu._library.error()
     make = emu._library.c.emu_make_tensor_map
     make.restype = ctypes.c_bool

@@ -7,16 +7,20 @@ executable compares with the float64 reference, which test_reference_numpy.py co
 from __future__ import annotations
 
 import json
+from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import emu
 import numpy as np
+import numpy.typing as npt
 import pytest
 from caches import ServingArgs, tensor_map
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_gpu import ROOT, run
 
+from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load_attention
 
 PROGRAM = ROOT / "bin/attention.wgmma"
@@ -59,6 +63,8 @@ def cases(draw: st.DrawFn) -> list[str]:
         sizes["softcap"] = draw(st.sampled_from((0.5, 5, 30)))
     if "softcap" not in sizes and not ragged:
         sizes["window"] = f"{draw(st.integers(0, 300))},{draw(WINDOWS)}"  # or it would be a problem of the plain config
+    if draw(st.booleans()):
+        sizes["page-rows"] = draw(st.sampled_from((16, 32, 64, 128, 256)))
     flags = [name for name in ("--lse", "--causal", "--sinks") if draw(st.booleans())]
     return [*(f"--{name}={value}" for name, value in sizes.items()), *flags]
 
@@ -116,6 +122,16 @@ def test_a_sequence_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
         assert both[: len(alone)] == alone
 
 
+@pytest.mark.parametrize("d_head", [64, 128, 256])
+def test_pages_change_no_bit(tmp_path: Path, d_head: int) -> None:
+    """Of scores that outgrow their maximum, too, for which the kernel reads K itself."""
+    fixed = ["--heads", "4", "--kv-heads", "2", "--dist", "large", "--causal", "--layout", "packed"]
+    fixed += ["--d-head", str(d_head), "--seqlens-q", "5,130,0,1,64", "--seqlens-k", "300,130,17,513,0"]
+    in_order = output_of(tmp_path, *fixed)
+    for page_rows in (16, 64, 256):
+        assert output_of(tmp_path, *fixed, "--page-rows", str(page_rows)) == in_order
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -149,11 +165,82 @@ def test_a_sequence_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
             ("--config", "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+cap"),
             "--softcap: config (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+cap needs one",
         ),
+        (("--page-rows", "24"), "--page-rows 24: must be a power of two from 16 on"),
+        (
+            ("--page-rows", "16", "--config", "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve"),
+            "--page-rows: config (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve has no pages: take "
+            "one with the word pages",
+        ),
+        (
+            ("--config", "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages"),
+            "--page-rows: config (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages needs it",
+        ),
+        (("--split-keys", "128"), "--split-keys: attention/wgmma does not take it: attention/decode does"),
     ],
 )
 def test_bad_input_gets_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
     done = run("--backend", "emu", *arguments, program=PROGRAM)
     assert (done.returncode, done.stderr) == (2, f"attention/wgmma: {sentence}\n")
+
+
+def launch_served(
+    config: KernelConfig,
+    tensors: dict[str, npt.NDArray[Any]],
+    seq_k: int,
+    arrays: dict[str, npt.NDArray[np.int32]],
+    causal: bool = False,
+    **more: int,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """O and log-sum-exp of a launch as a GPU sees it: nothing looks at the arrays first. Q is [rows, heads, d_head],
+    K and V are that or pages of it, and `more` are members of serving_args. What no row fills is 7."""
+    module = emu.Module(ROOT / "build/attention.wgmma/attention.wgmma.ptx")
+    Q, K = tensors["Q"], tensors["K"]
+    (all_rows, heads, d), (pages, keys, KV_heads, _) = Q.shape, (1, *K.shape)[-4:]
+    given = tensors | {"O": np.full_like(Q, 7), "LSE": np.full((heads, all_rows), 7, np.float32)}
+    given |= {"tickets": np.zeros(64, np.int32)}
+    on_device = {name: module.buffer(array, name, False) for name, array in given.items()}
+    args = ServingArgs(window_left=-1, window_right=-1, Q_rows=all_rows, KV_rows=keys, **more)
+    buffers = {name: module.buffer(array, name, False) for name, array in arrays.items()}
+    for name, buffer in buffers.items():
+        setattr(args, name, buffer.address)
+    front, maps = args.front, b""
+    front.seq_q, front.heads, front.seq_k, front.KV_heads = all_rows, heads, seq_k, KV_heads
+    front.batch, front.softmax_scale, front.causal = len(arrays["Q_offsets"]) - 1, d**-0.5, causal
+    for name, buffer in on_device.items():
+        setattr(front, name, buffer.address)
+    for name, box in zip("QKVO", config.box_rows(), strict=True):
+        of_keys = name in "KV"
+        sizes = [pages, keys, KV_heads] if of_keys else [1, all_rows, heads]
+        row, box = sizes[2] * d, min(box, keys) if of_keys and config.paged_kv else box
+        setattr(front, f"{name}_strides", type(front.Q_strides)(batch=sizes[1] * row, seq=row, head=d))
+        tiles = 1 if of_keys and box < config.B_c else 0
+        maps += tensor_map(on_device[name].address, sizes, row, d, box, tiles=tiles)
+    module[config.symbol()][3, config.threads(), config.smem_bytes()](bytes(args), maps)
+    return on_device["O"].array, on_device["LSE"].array
+
+
+def serving_config(d_head: int, pages: bool) -> KernelConfig:
+    (config,) = (
+        each
+        for each in load_attention(ROOT)["attention/wgmma"].header.serving
+        if each.d_head == d_head and not each.cap and each.paged_kv == pages and "FP16" in str(each)
+    )
+    return config
+
+
+def attend(
+    Q: npt.NDArray[Any], K: npt.NDArray[Any], V: npt.NDArray[Any], causal: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """O and log-sum-exp of the rows of one sequence, in float64."""
+    group, aligned = Q.shape[1] // K.shape[1], len(K) - len(Q)
+    output, LSE = np.zeros(Q.shape), np.full((Q.shape[1], len(Q)), -np.inf)
+    for row, head in product(range(len(Q)), range(Q.shape[1])):
+        seen = max(0, min(len(K), row + aligned + 1)) if causal else len(K)
+        scores = K[:seen, head // group].astype(float) @ Q[row, head].astype(float) * Q.shape[2] ** -0.5
+        if seen:
+            output[row, head] = np.exp(scores) @ V[:seen, head // group].astype(float) / np.exp(scores).sum()
+            LSE[head, row] = np.log(np.exp(scores).sum())
+    return output, LSE
 
 
 @pytest.mark.parametrize(
@@ -169,38 +256,46 @@ def test_arrays_that_do_not_fit_the_tensors_are_cut(
 ) -> None:
     """As a GPU reads them: decreasing, negative, behind the end. Nothing outside of a tensor is read or written, and of
     four sequences at most the third has rows, those that are left of it."""
-    heads, d, all_rows, all_keys = 2, 64, 12, 40
-    (config,) = (
-        each
-        for each in load_attention(ROOT)["attention/wgmma"].header.serving
-        if each.d_head == d and not each.cap and "FP16" in str(each)
-    )
-    module = emu.Module(ROOT / "build/attention.wgmma/attention.wgmma.ptx")
     rng = np.random.default_rng(1)
-    Q, K, V = (rng.standard_normal((n, heads, d)).astype(np.float16) for n in (all_rows, all_keys, all_keys))
-    given = {"Q": Q, "K": K, "V": V, "O": np.full_like(Q, 7), "LSE": np.full((heads, all_rows), 7, np.float32)}
-    given |= {"tickets": np.zeros(64, np.int32)}
-    on_device = {name: module.buffer(array, name, False) for name, array in given.items()}
-    args = ServingArgs(window_left=-1, window_right=-1, Q_rows=all_rows, KV_rows=all_keys)
+    tensors = {
+        name: rng.standard_normal((n, 2, 64)).astype(np.float16) for name, n in (("Q", 12), ("K", 40), ("V", 40))
+    }
     arrays = {"Q_offsets": Q_offsets, "KV_offsets": KV_offsets, "KV_lengths": (lengths,) * 4}
-    buffers = {name: module.buffer(np.array(array, np.int32), name, False) for name, array in arrays.items()}
-    for name, buffer in buffers.items():
-        setattr(args, name, buffer.address)
-    front, maps = args.front, b""
-    front.seq_q, front.heads, front.batch, front.seq_k, front.KV_heads = all_rows, heads, 4, all_keys, heads
-    front.softmax_scale = d**-0.5
-    for name, buffer in on_device.items():
-        setattr(front, name, buffer.address)
-    for name, size, box in zip("QKVO", (all_rows, all_keys, all_keys, all_rows), config.box_rows(), strict=True):
-        setattr(front, f"{name}_strides", type(front.Q_strides)(batch=size * heads * d, seq=heads * d, head=d))
-        maps += tensor_map(on_device[name].address, [1, size, heads], heads * d, d, box)
-    module[config.symbol()][3, config.threads(), config.smem_bytes()](bytes(args), maps)
-    wanted, LSE = given["O"].astype(float), given["LSE"].astype(float)
-    wanted[slice(*rows)], LSE[:, slice(*rows)] = 0, -np.inf
-    for row in range(*rows) if keys[0] < keys[1] else ():
-        for head in range(heads):
-            scores = K[slice(*keys), head].astype(float) @ Q[row, head].astype(float) * d**-0.5
-            wanted[row, head] = np.exp(scores) @ V[slice(*keys), head].astype(float) / np.exp(scores).sum()
-            LSE[head, row] = np.log(np.exp(scores).sum())
-    assert np.abs(on_device["O"].array - wanted).max() < 2e-3
-    np.testing.assert_allclose(on_device["LSE"].array, LSE, atol=1e-3)
+    integers = {name: np.array(array, np.int32) for name, array in arrays.items()}
+    output, LSE = launch_served(serving_config(64, pages=False), tensors, 40, integers)
+    wanted, wanted_LSE = np.full(output.shape, 7.0), np.full(LSE.shape, 7.0)
+    Q, K, V = tensors["Q"][slice(*rows)], tensors["K"][slice(*keys)], tensors["V"][slice(*keys)]
+    wanted[slice(*rows)], wanted_LSE[:, slice(*rows)] = attend(Q, K, V, causal=False)
+    assert np.abs(output - wanted).max() < 2e-3
+    np.testing.assert_allclose(LSE, wanted_LSE, atol=1e-3)
+
+
+@pytest.mark.parametrize("page", [16, 128])
+@pytest.mark.parametrize("d_head", [64, 128, 256])
+def test_pages_that_sequences_share_and_pages_that_are_not_there(page: int, d_head: int) -> None:
+    """Tables name the same first pages. A number outside is a page of zeros, lengths are cut to what the table can
+    name, and the table ends behind the last page in use. Behind every length there are NaN."""
+    rng = np.random.default_rng(page + d_head)
+    of_sequence, n_pages = 3, 7
+    tensors = {"Q": rng.standard_normal((9, 4, d_head)).astype(np.float16)}
+    tensors |= {name: rng.standard_normal((n_pages, page, 2, d_head)).astype(np.float16) for name in "KV"}
+    lengths = [page + 5, 3 * page + 9, 0, 2 * page]
+    table = [[3, 0, 2**31 - 1], [3, -5, 1], [2**31 - 1] * 3, [3, 2**30]]
+    for name in "KV":
+        tensors[name][0, 5:] = tensors[name][[2, 4, 5, 6]] = np.nan
+    rows = [0, 2, 7, 7, 9]
+    arrays = {
+        "Q_offsets": np.array(rows, np.int32),
+        "KV_lengths": np.array(lengths, np.int32),
+        "pages": np.array([number for of_one in table for number in of_one], np.int32),
+    }
+    sizes = {"page_rows": page, "pages_of_sequence": of_sequence, "n_pages": n_pages}
+    output, LSE = launch_served(serving_config(d_head, pages=True), tensors, of_sequence * page, arrays, True, **sizes)
+    pools = {name: np.concatenate([tensors[name], np.zeros_like(tensors[name][:1])]) for name in "KV"}
+    for sequence, (first, end) in enumerate(pairwise(rows)):
+        used = min(lengths[sequence], of_sequence * page)
+        numbers = [n if 0 <= n < n_pages else n_pages for n in table[sequence][: -(-used // page)]]
+        K, V = (pools[name][numbers].reshape(-1, 2, d_head)[:used] for name in "KV")
+        wanted, wanted_LSE = attend(tensors["Q"][first:end], K, V, causal=True)
+        assert np.abs(output[first:end] - wanted).max(initial=0) < 2e-3
+        np.testing.assert_allclose(LSE[:, first:end], wanted_LSE, atol=1e-3)

@@ -176,6 +176,35 @@ static void layouts_of_serving(void) {
     }
 }
 
+/* Boxes of K and V in pages: a KV block, or of a smaller page its rows of one tile. */
+static void boxes_of_pages(void) {
+    static const int32_t any = 0;
+    static const struct {
+        int32_t page_rows;
+        uint32_t rows, tiles;
+    } cases[] = {{16, 16, 1}, {64, 64, 1}, {128, 128, 2}, {512, 128, 2}};
+    KernelConfig config;
+    struct failure failure;
+    struct tensor_layout layouts[N_TENSORS];
+    serving_args args = serving_of_one_length(arguments(&PROBLEM));
+    args.pages = &any, args.n_pages = 90;
+    ok(!config_parse("(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+serve+pages", &config, &failure) &&
+           config_has_pages(&config),
+       "a config with pages");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        args.page_rows = cases[i].page_rows;
+        tensor_layouts(&args.attention, &config, layouts);
+        for (int t = TENSOR_K; t <= TENSOR_V; t++)
+            ok(layouts[t].box[1] == cases[i].rows && layouts[t].box[2] == cases[i].tiles,
+               "pages of %d: tensor %d has boxes of %" PRIu32 " rows, %" PRIu32 " tiles", cases[i].page_rows, t,
+               layouts[t].box[1], layouts[t].box[2]);
+        ok(layouts[TENSOR_Q].box[1] == 64 && layouts[TENSOR_Q].box[2] == 2, "Q as ever");
+    }
+    ok(!config_parse("(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+serve", &config, &failure) &&
+           !config_has_pages(&config),
+       "one without");
+}
+
 /* What the emulator is passed: the arguments, and the maps at the next multiple of their alignment. */
 static void the_emulators_block(void) {
     const attention_args args = arguments(&PROBLEM);
@@ -216,6 +245,7 @@ int main(void) {
     layouts_of_a_problem();
     layouts_of_general_attention();
     layouts_of_serving();
+    boxes_of_pages();
     parameter_block();
     the_driver();
     the_emulator();

@@ -8,11 +8,18 @@
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve;
  *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+cap;
  *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+cap;
- *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+cap
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+cap;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages;
+ *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pages;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+cap+pages;
+ *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+cap+pages;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+cap+pages
  * arch      sm_90a
  */
 #include "common/abi.h"
 #include "common/attention_config.h"
+#include "common/ptx_pages.cuh"
 #include "common/ptx_sm90a.cuh"
 #include "kernels/attention/cap.cuh"
 #include "kernels/attention/dump.cuh"
@@ -29,11 +36,12 @@
  * mask.cuh. Where they lie: kv.cuh, lengths.cuh. What is computed: softmax.cuh, cap.cuh, epilogue.cuh. This file is the
  * pipeline: who holds what, and who waits for whom.
  *
- * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies; one thread of another
- * of its warps is the scheduler (of kernels that serve a whole warp, and a third is the sweeper). The other warpgroups,
- * the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w to 16w + 15 of Q, S, P and O, all columns.
- * S, P and O stay in registers, and so does Q where there are registers left. wgmma reads K, V and else Q from shared
- * memory, P from registers. What the words of the configs above mean: common/attention_fields.h.
+ * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies, or one warp where K
+ * and V lie in pages; one thread of another of its warps is the scheduler (of kernels that serve a whole warp, and a
+ * third is the sweeper). The other warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w
+ * to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, and so does Q where there are registers
+ * left. wgmma reads K, V and else Q from shared memory, P from registers. What the words of the configs above mean:
+ * common/attention_fields.h.
  *
  * Shared memory: two Q blocks, each in a part for each consumer, then rings of K and V blocks, then O in parts of 16
  * rows for each warp. With d_head = 256 there is no room for O, and Q is a ring of parts: one Q block and, in static
@@ -241,10 +249,10 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
 /* S = Q K^T again, of this warp's 16 rows: mma.sync has the same fragments as wgmma. Q_rows is in shared memory, the
  * first of the warp's in its part of Q. A part of the ring may be released: then Q is read from global memory, where
  * `Q` is the first of the warp's rows, and last_row stands for the rows behind it. K is the first of the block's rows
- * in global memory. */
+ * in global memory, or gives row number n as K(n), NULL for zeros. */
 template <attention_config cfg>
 __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const uint16_t *Q, int64_t Q_stride, int last_row,
-                                const uint16_t *K, int64_t K_stride, int lane) {
+                                const auto K, int64_t K_stride, int lane) {
     for (int n = 0; n < 2 * key_steps<cfg>; n++)
         for (int e = 0; e < 4; e++) S[n][e] = 0;
 #pragma unroll 1
@@ -259,8 +267,13 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const uint16_t
                 a[r] = *(const uint32_t *)(Q + row * Q_stride + column);
             }
         for (int n = 0; n < 2 * key_steps<cfg>; n++) {
-            const uint16_t *b = K + (8 * n + lane / 4) * K_stride + 16 * k + lane % 4 * 2;
-            mma<cfg.dtype>(S[n], a, *(const uint32_t *)b, *(const uint32_t *)(b + 8));
+            if constexpr (cfg.paged_kv) {
+                const uint16_t *const row = K(8 * n + lane / 4), *const b = row + 16 * k + lane % 4 * 2;
+                mma<cfg.dtype>(S[n], a, row ? *(const uint32_t *)b : 0, row ? *(const uint32_t *)(b + 8) : 0);
+            } else {
+                const uint16_t *b = K + (8 * n + lane / 4) * K_stride + 16 * k + lane % 4 * 2;
+                mma<cfg.dtype>(S[n], a, *(const uint32_t *)b, *(const uint32_t *)(b + 8));
+            }
         }
     }
 }
@@ -397,6 +410,65 @@ struct producer {
         }
         if (copied > 0) copy_V();
     }
+
+    /* ---- K and V in pages: all lanes of the warp call these together ---- */
+
+    using copies_of_block = page_copies<cfg.B_c, cfg.d_head / 64>;
+
+    __device__ __forceinline__ void copy_Q_by_warp(int n, int part, const served_place &first) const {
+        at.Q.wait_until_empty(n);
+        if (threadIdx.x == 0) copy_Q(n, part, first);
+    }
+
+    /* Block number n of the CTA. */
+    __device__ __forceinline__ void copy_pages(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
+                                               int n, uint32_t full, const copies_of_block &copies,
+                                               const KV_place &from) const {
+        blocks.wait_until_empty(n);
+        if (copies.lane == 0) mbarrier_arrive_expect_tx(full, KV_bytes<cfg>);
+        __syncwarp(); /* no byte comes before it is expected */
+        if (copies.are_mine())
+            copy_tile_to_smem(blocks.stage(n) + copies.bytes_before(), map, full, from.row, copies.tile, from.head,
+                              from.sample);
+    }
+
+    /* The same as produce_for_sequences(). Numbers of pages are read a block ahead. */
+    __device__ __forceinline__ void produce_from_pages() const {
+        const copies_of_block copies{args};
+        int copied = 0, swept = 0; /* blocks, for all Q blocks */
+        bool sweep_V = false;
+        KV_place V_from;
+        const auto copy_V = [&] {
+            const int n = copied - 1;
+            copy_pages(at.V, maps.V, n, sweep_V ? at.landed(swept) : at.V.full(n), copies, V_from);
+            swept += sweep_V;
+        };
+        for (int turn = 0;; turn++) {
+            at.places.wait_until_full(turn);
+            const served_place first = read_served_place(at.places, turn);
+            __syncwarp();
+            if (copies.lane == 0) mbarrier_arrive(at.places.empty(turn));
+            if (first.row < 0) break;
+            const int last = first.KV_blocks - 1, ahead = min(blocks_ahead, first.KV_blocks - first.first_block) - 1;
+            KV_place K_from = copies.find(first, last);
+            copy_Q_by_warp(turn * Q_copies<cfg>, 0, first);
+#pragma unroll 1
+            for (int block = last; block >= first.first_block; block--, copied++) {
+                const KV_place next = copies.find(first, max(block - 1, 0));
+                if (copies.lane == 0 && block - first.first_block == ahead) mbarrier_arrive(at.draw);
+                copy_pages(at.K, maps.K, copied, at.K.full(copied), copies, K_from);
+                if (copied > 0) copy_V();
+                V_from = K_from, K_from = next;
+                sweep_V = block == last && keys_of_last_block<cfg>(first) < cfg.B_c;
+                if (Q_parts<cfg> && block == last)
+                    for (int copy = 1; copy < Q_copies<cfg>; copy++)
+                        copy_Q_by_warp(turn * Q_copies<cfg> + copy, copy, first);
+            }
+        }
+        if (copied > 0) copy_V();
+    }
+
+    /* ---- K and V of one length for all ---- */
 
     /* V is copied after the K of the next block, as it is read after that. */
     __device__ __forceinline__ void produce() const {
@@ -601,6 +673,16 @@ struct consumer {
     __device__ __forceinline__ const uint16_t *find_K(const auto &first, int key) const {
         const KV_place from = find_KV_block<cfg.B_c>(first, 0);
         return find_row(args.K, args.K_strides, from.sample, first.KV_head, from.row + key);
+    }
+    /* The same of each row from `key` on, in pages: NULL where the page is not there. */
+    __device__ __forceinline__ auto find_K(const served_place &first, int key) const
+        requires(cfg.paged_kv)
+    {
+        return [=, this](int row) -> const uint16_t * {
+            const int page = find_page(args, first, key + row);
+            if ((unsigned)page >= (unsigned)args.n_pages) return NULL;
+            return find_row(args.K, args.K_strides, page, first.KV_head, key + row & args.page_rows - 1);
+        };
     }
 
     /* The exponentials do not fit: m is found again, from the scores whose registers they have taken. */
@@ -811,7 +893,8 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
     setmaxnreg_dec<producer_registers>(); /* the producer gives back what it can */
     if constexpr (cfg.serves) {
         const int warp = warp_uniform(threadIdx.x / 32);
-        if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
+        if (cfg.paged_kv && warp == 0) producer<cfg>{args, maps, at}.produce_from_pages();
+        if (!cfg.paged_kv && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
         if (warp == 1) schedule_sequences<cfg>(args, at.places, at.draw);
         if (warp == 2) sweep<cfg>(at);
     } else {

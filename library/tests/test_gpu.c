@@ -393,14 +393,19 @@ static void serving(fl_library *library) {
     problem.page_rows = 16;
     problem.KV_lengths = &keys;
     struct attention paged = attention_on(1, problem, NULL);
+    problem.layout = LAYOUT_PACKED;
+    problem.Q_lengths = &queries;
+    problem.seq_q = 5;
+    struct attention ragged = attention_on(1, problem, NULL);
     const CUstream stream = stream_of(1);
-    struct attention *const both[] = {&packed, &paged};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"packed, a window, sinks", "pages", "packed queries over pages"};
+    struct attention *const all[] = {&packed, &paged, &ragged};
+    for (int i = 0; i < 3; i++) {
         void *graph;
-        const fl_status status = fl_forward(library, &both[i]->asked, &both[i]->tensors, stream);
-        ok(!status && right_after(both[i], stream), "%s: %s", i ? "pages" : "packed, a window, sinks", fl_error());
+        const fl_status status = fl_forward(library, &all[i]->asked, &all[i]->tensors, stream);
+        ok(!status && right_after(all[i], stream), "%s: %s", names[i], fl_error());
         begin_capture(stream, 0);
-        ok(!fl_forward(library, &both[i]->asked, &both[i]->tensors, stream) && last_launch()->captured, "captured: %s",
+        ok(!fl_forward(library, &all[i]->asked, &all[i]->tensors, stream) && last_launch()->captured, "captured: %s",
            fl_error());
         end_capture(stream, &graph);
         free(graph);
@@ -413,7 +418,7 @@ static void serving(fl_library *library) {
     ok(fl_forward(library, &paged.asked, &tensors, stream) == FL_INVALID, "a table on the host");
     says(fl_error(), "block_table 0x", "a table on the host");
     says(fl_error(), "must be device memory of GPU 1", "a table on the host");
-    for (int i = 0; i < 2; i++) free_on(both[i]);
+    for (int i = 0; i < 3; i++) free_on(all[i]);
     cuda.cuStreamDestroy_v2(stream);
 }
 

@@ -51,6 +51,18 @@ static void results(fl_library *library) {
     problem.windowed = problem.causal = false;
     problem.softcap = 5;
     right(library, problem, "attention/wgmma", "packed, sinks, a soft cap");
+    problem.page_rows = 16;
+    right(library, problem, "attention/wgmma", "packed queries, keys in pages, sinks, a soft cap");
+    problem.softcap = 0;
+    problem.sinks = false;
+    problem.causal = true;
+    problem.split_keys = 128;
+    right(library, problem, "attention/wgmma", "packed queries, keys in pages, parts of 128 keys");
+    problem = problem_of(2, 3, 300, 256);
+    problem.page_rows = 128;
+    right(library, problem, "attention/wgmma", "pages of 128 rows, d_head 256");
+    problem.d_head = 64;
+    right_by(library, problem, "attention/wgmma", "attention/wgmma", "pages, by name");
     problem = problem_of(3, 1, 40, 64);
     problem.KV_lengths = &KEYS;
     right(library, problem, "attention/decode", "a cache with lengths");
@@ -248,9 +260,9 @@ static void fields(fl_library *library) {
                                         "softcap -1: must be positive, or 0 for none",
                                         "split_keys 64: must be a multiple of 128",
                                         "seq_k 0: must be from 1",
-                                        "window beside block_table: no kernel takes both",
+                                        "window: attention/decode does not take it: attention/wgmma does",
                                         "seqlens_k 0x",
-                                        "attention/decode does, with d_head 64 and 128"};
+                                        "d_head 256: attention/decode is for 128, 64"};
     wrong[0].arrays = 1024;
     wrong[1].total_q = 4;
     wrong[2].n_pages = 0;
@@ -263,13 +275,23 @@ static void fields(fl_library *library) {
     wrong[9].softcap = -1;
     wrong[10].split_keys = 64;
     wrong[11].seq_k = 0;
-    wrong[12].windowed = 1;
+    wrong[12].windowed = 1, wrong[12].version = "attention/decode";
     wrong[13].arrays = FL_BLOCK_TABLE;
-    wrong[14].d_head = 256;
+    wrong[14].d_head = 256, wrong[14].version = "attention/decode";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) refused(library, &attention, &wrong[i], words[i]);
     fl_problem other = good;
     other.version = "attention/mma_sync";
-    refused(library, &attention, &other, "block_table: attention/mma_sync does not take it: attention/decode does");
+    refused(library, &attention, &other,
+            "attention/mma_sync does not take it: attention/wgmma and attention/decode do");
+    other.version = "attention/wgmma";
+    other.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve";
+    refused(library, &attention, &other,
+            "block_table: config (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve "
+            "has no pages: one with the word pages has");
+    other.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages";
+    other.arrays = FL_SEQLENS_K, other.n_pages = other.page_rows = other.pages_of_sequence = 0;
+    attention.tensors.block_table = NULL;
+    refused(library, &attention, &other, "+serve+pages needs one");
     attention_free(&attention);
 }
 

@@ -1,0 +1,21 @@
+/* ptx_pages.cuh - tensor copies of one tile of a block.
+ *
+ *     copy_tile_to_smem(smem, map, mbarrier, row, tile, head, page);
+ *
+ * Conventions and section numbers: ptx_sm80.cuh.
+ */
+#ifndef FL_PTX_PAGES_CUH
+#define FL_PTX_PAGES_CUH
+
+#include "common/ptx_sm90a.cuh"
+
+/* copy_tensor_to_smem of ptx_sm90a.cuh, from tile number `tile` of the rows on (9.7.9.25 cp.async.bulk.tensor). */
+__device__ __forceinline__ void copy_tile_to_smem(uint32_t smem_addr, const tensor_map &map, uint32_t mbarrier, int row,
+                                                  int tile, int head, int sample) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(smem_addr),
+                 "l"(&map), "r"(0), "r"(row), "r"(tile), "r"(head), "r"(sample), "r"(mbarrier)
+                 : "memory");
+}
+
+#endif
