@@ -91,7 +91,10 @@ def _new_plan(
 ) -> Plan:
     packed, paged = "cu_seqlens_q" in arrays, "block_table" in arrays
     named = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
-    layouts = {name: _unpacked(name, _arrays._layout(framework, name, array), packed) for name, array in named.items()}
+    layouts = {
+        name: _unpacked(name, _arrays._layout(framework, name, array), packed and not (paged and name in "kv"))
+        for name, array in named.items()
+    }
     in_bytes = layouts["k"].dtype == _arrays.CACHE_DTYPE and "cu_seqlens_k" not in arrays
     for name, layout in layouts.items():
         _arrays._check(name, layout, layouts["q"], _arrays.CACHE_DTYPE if in_bytes and name in "kv" else "")
@@ -110,7 +113,7 @@ def _new_plan(
     seq_q, seq_k = rows_q, rows_k
     if packed:
         seq_q, seq_k = most
-        more |= {"total_q": rows_q, "total_k": rows_k}
+        more |= {"total_q": rows_q} | ({} if paged else {"total_k": rows_k})
     if paged:
         pages = extra["block_table"].shape[1]
         seq_k = pages * rows_k
@@ -230,6 +233,7 @@ def attention_varlen(
     *,
     seqlens_q: Any = None,
     seqlens_k: Any = None,
+    block_table: Any = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -249,22 +253,53 @@ def attention_varlen(
 
     max_seqlen_q, max_seqlen_k  the most rows of a sequence; of a longer one the first so many are taken on a GPU
     seqlens_q, seqlens_k        int32 [batch]: rows that a sequence uses of its own, from the first on; None: all
+    block_table                 int32 [batch, pages of a sequence]: k and v are pages of a cache, as those of
+                                attention_with_cache(), with seqlens_k keys of each sequence, or as many as cu_seqlens_k
+                                says, one of which is None. max_seqlen_k is not read
 
     The other arguments are those of attention(). Log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
     and -infinity. Rows of q that belong to no sequence are not written.
     """
     if unknown:
-        _call.refuse_unknown("attention_varlen", ("seqlens_q", "seqlens_k", *OPTIONS), unknown)
+        _call.refuse_unknown("attention_varlen", ("seqlens_q", "seqlens_k", "block_table", *OPTIONS), unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
-    arrays = present(
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks
+    arrays, most = packed(
+        cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
     )
-    for name, value in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        if value is None:
-            raise TypeError(f"{name} is None: an int32 array [batch + 1] is needed")
-    most = (_size("max_seqlen_q", max_seqlen_q), _size("max_seqlen_k", max_seqlen_k))
     made, lse = serve(q, k, v, arrays, chosen, most, out, stream)
     return (made, lse) if return_lse else made
+
+
+def packed(
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqlens_q: Any,
+    seqlens_k: Any,
+    block_table: Any,
+    sinks: Any,
+) -> tuple[dict[str, Any], tuple[int, int]]:
+    """What attention_varlen() passes on: the arrays, and the most rows of a sequence, 0 of those in pages."""
+    if cu_seqlens_q is None:
+        raise TypeError("cu_seqlens_q is None: an int32 array [batch + 1] is needed")
+    if block_table is None and cu_seqlens_k is None:
+        raise TypeError("cu_seqlens_k is None: an int32 array [batch + 1] is needed, or block_table")
+    if block_table is not None:
+        if (cu_seqlens_k is None) == (seqlens_k is None):
+            raise TypeError("block_table is there: one of cu_seqlens_k and seqlens_k is needed, the other must be None")
+        if seqlens_k is None:
+            seqlens_k, cu_seqlens_k = cu_seqlens_k[1:] - cu_seqlens_k[:-1], None
+    arrays = present(
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqlens_q=seqlens_q,
+        seqlens_k=seqlens_k,
+        block_table=block_table,
+        sinks=sinks,
+    )
+    most_k = 0 if block_table is not None else _size("max_seqlen_k", max_seqlen_k)
+    return arrays, (_size("max_seqlen_q", max_seqlen_q), most_k)
 
 
 def _size(name: str, value: Any) -> int:
@@ -330,8 +365,8 @@ def attention_with_cache(
     k_scale, v_scale  of caches of float8_e4m3fn: what an element of each KV head stands for, times its value. A number,
                   or float32 [kv_heads], positive and finite; None: 1. quantize_e4m3() makes such caches
 
-    The causal mask and windows end at the last key. The other arguments are those of attention(). Pages are served with
-    d_head 64 and 128, caches of float8_e4m3fn with d_head 128; both without window, softcap and sinks.
+    The causal mask and windows end at the last key. The other arguments are those of attention(). Caches of
+    float8_e4m3fn are served with d_head 128, without window, softcap and sinks.
     """
     if unknown:
         known = ("block_table", "k_new", "v_new", "k_scale", "v_scale", *OPTIONS)

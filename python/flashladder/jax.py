@@ -135,6 +135,7 @@ def attention_varlen(
     max_seqlen_k: int,
     *,
     seqlens_k: Any = None,
+    block_table: Any = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -146,11 +147,14 @@ def attention_varlen(
 ) -> Any:
     """flashladder.attention_varlen: [tokens, heads, d_head]. Rows of q that belong to no sequence are not written."""
     chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
-    if any(array.ndim != 3 for array in (q, k, v)):
-        raise ValueError(f"q, k and v must have three dimensions, {_serving.PACKED}")
-    offsets = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    most = _serving._size("max_seqlen_q", max_seqlen_q), _serving._size("max_seqlen_k", max_seqlen_k)
-    return _serve(q, k, v, offsets | _serving.present(seqlens_k=seqlens_k, sinks=sinks), chosen, most)
+    if (q.ndim, k.ndim, v.ndim) != ((3, 3, 3) if block_table is None else (3, 4, 4)):
+        raise ValueError(
+            f"q, k and v must have three dimensions, {_serving.PACKED}, or k and v four in pages, {_serving.PAGED}"
+        )
+    arrays, most = _serving.packed(
+        cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, seqlens_k, block_table, sinks
+    )
+    return _serve(q, k, v, arrays, chosen, most)
 
 
 def attention_with_cache(

@@ -204,12 +204,13 @@ def attention_varlen(
     k: Tensor,
     v: Tensor,
     cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
+    cu_seqlens_k: Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
     *,
     seqlens_q: Tensor | None = None,
     seqlens_k: Tensor | None = None,
+    block_table: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -230,16 +231,13 @@ def attention_varlen(
             "sinks": sinks,
             "seqlens_q": seqlens_q,
             "seqlens_k": seqlens_k,
+            "block_table": block_table,
         }
         return flashladder.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **more)
-    arrays = {
-        "cu_seqlens_q": cu_seqlens_q,
-        "cu_seqlens_k": cu_seqlens_k,
-        "seqlens_q": seqlens_q,
-        "seqlens_k": seqlens_k,
-        "sinks": sinks,
-    }
-    return _operate(q, k, v, arrays, _serving.options(*options), (max_seqlen_q, max_seqlen_k))
+    arrays, most = _serving.packed(
+        cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
+    )
+    return _operate(q, k, v, arrays, _serving.options(*options), most)
 
 
 def attention_with_cache(
@@ -296,7 +294,8 @@ def varlen_attn(
     """torch.nn.attention.varlen.varlen_attn, with its arguments: its result, or an error.
 
     window_size (-1, 0) is the causal mask, aligned to the bottom right as there. num_splits=1 gives a sequence the same
-    bits in every batch; other numbers are refused, and so are pages with queries of several lengths.
+    bits in every batch; other numbers are refused. Of a sequence in pages seqused_k keys are used, without it as many
+    as cu_seq_k says.
     """
     if query.shape[-2] != key.shape[-2] and not enable_gqa:
         raise ValueError(f"query has {query.shape[-2]} heads and key has {key.shape[-2]}: set enable_gqa=True")
@@ -304,9 +303,11 @@ def varlen_attn(
     options = _varlen_options(False, scale, window_size, num_splits) | {"return_lse": lse}
     if block_table is None and cu_seq_k is None:
         raise ValueError("cu_seq_k is None: an int32 tensor [batch + 1] is needed, or block_table")
-    if block_table is None:
-        return attention_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, seqlens_k=seqused_k, **options)
-    q = _of_one_length(query, cu_seq_q, max_q)
+    q = None if block_table is None or seqused_k is None else _of_one_length(query, cu_seq_q, max_q)
+    if q is None:
+        options |= {"seqlens_k": seqused_k, "block_table": block_table}
+        offsets = cu_seq_k if block_table is None or seqused_k is None else None
+        return attention_varlen(query, key, value, cu_seq_q, offsets, max_q, max_k, **options)
     found = attention_with_cache(q, key, value, seqused_k, block_table, **options)
     return (found[0].view(query.shape), _packed_lse(found[1])) if lse else found.view(query.shape)
 
@@ -324,15 +325,11 @@ def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: 
     }
 
 
-def _of_one_length(query: Tensor, cu_seq_q: Tensor, max_q: int) -> Tensor:
-    """[batch, max_q, heads, d_head] of packed sequences that all have the most queries, which their sum says."""
+def _of_one_length(query: Tensor, cu_seq_q: Tensor, max_q: int) -> Tensor | None:
+    """[batch, max_q, heads, d_head] of packed sequences that all have the most queries, which their sum says: few of
+    them attention/decode computes faster. Else None."""
     batch = cu_seq_q.shape[0] - 1
-    if query.shape[0] != batch * max_q:
-        raise NotImplementedError(
-            f"block_table beside {query.shape[0]} queries in {batch} sequences of at most {max_q}: pages are served "
-            "with as many queries in each sequence"
-        )
-    return query.unflatten(0, (batch, max_q))
+    return query.unflatten(0, (batch, max_q)) if query.shape[0] == batch * max_q else None
 
 
 def _packed_lse(lse: Tensor) -> Tensor:
@@ -454,10 +451,12 @@ def _varlen(
             if cu_seq_k is None:
                 raise NotImplementedError("keys without offsets")
             return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
-        if seqused_k is None:
-            raise NotImplementedError("pages whose used keys are in cu_seq_k")
-        arrays = _serving.present(seqlens_k=seqused_k, block_table=block_table)
+        offsets = cu_seq_k if seqused_k is None else None
+        arrays, most = _serving.packed(cu_seq_q, offsets, *most, None, seqused_k, block_table, None)
         one, into = (_of_one_length(tensor, cu_seq_q, most[0]) for tensor in (q, out))
+        if one is None or into is None:
+            return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
+        del arrays["cu_seqlens_q"]
         return _packed_lse(_serving.serve(one, k, v, arrays, chosen, out=into)[1])
 
 
@@ -572,8 +571,8 @@ def register() -> None:
     Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses
     flash attention for CUDA tensors, and on compute capability 9.0 the forward pass of torch.nn.attention.varlen. What
     they do not serve goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has or that the
-    GPU has too little shared memory for, strides that are no multiples of 16 bytes, pages with queries of several
-    lengths. They have no part in what PyTorch computes by other operators: masks, nested tensors, cuDNN, CPUs.
+    GPU has too little shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch
+    computes by other operators: masks, nested tensors, cuDNN, CPUs.
     """
     if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
         raise RuntimeError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: 2.11 or newer is needed")

@@ -174,6 +174,23 @@ def test_packed_sequences() -> None:
             jax.block_until_ready(attention_varlen(*given[:3], wrong, given[4], 30, 20))
 
 
+def test_packed_queries_over_pages() -> None:
+    (q, k, v), keys = served()
+    k, v = (np.pad(x, ((0, 0), (0, 8), (0, 0), (0, 0))).reshape(6, 16, 1, 64)[::-1].copy() for x in (k, v))
+    table = np.arange(6, dtype=np.int32)[::-1].reshape(2, 3).copy()
+    starts = np.array([0, 9, 24], np.int32)
+    options = {"seqlens_k": keys, "block_table": table}
+    given = (q[0], k, v, starts, None, 15, 0)
+    expected = flashladder.attention_varlen(*given, **options, causal=True, return_lse=True)
+    found = attention_varlen(
+        *(jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in given),
+        **{name: jnp.asarray(x) for name, x in options.items()},
+        causal=True,
+        return_lse=True,
+    )
+    assert same(found, expected)
+
+
 def test_wrong_arrays_are_named() -> None:
     tensors, keys = served()
     q, k, v = map(jnp.asarray, tensors)
@@ -184,8 +201,8 @@ def test_wrong_arrays_are_named() -> None:
     ):
         with pytest.raises(error, match=words):
             jax.block_until_ready(attention(q, k, v, seqlens_k=used))
-    with pytest.raises(RuntimeError, match="window beside block_table"):
-        table = jnp.zeros((2, 3), jnp.int32)
+    with pytest.raises(RuntimeError, match=r"block_table\[0\]\[0\] 5: must be from 0 to 4"):
+        table = jnp.full((2, 3), 5, jnp.int32)
         pages = k.reshape(5, 16, 1, 64)
         jax.block_until_ready(attention_with_cache(q, pages, pages, jnp.asarray(keys), table, window=(3, 0)))
     with pytest.raises(ValueError, match="four dimensions"):

@@ -136,6 +136,25 @@ def check_varlen(case: Case, **more: Any) -> tuple[Any, Any]:
     return o, lse
 
 
+def check_ragged_pages(case: Case, rng: Any, page_rows: int, by_offsets: bool, **more: Any) -> Any:
+    """Queries of several lengths, keys in pages: also the bits of the same keys one behind the other."""
+    state = rng.bit_generator.state
+    most = max(1, *(len(x) for x in case.k)) + 5
+    k, table = paged(rng, case.k, page_rows, most)
+    rng.bit_generator.state = state
+    v, _ = paged(rng, case.v, page_rows, most)
+    cu_q, most_q = cumulated(case.q), max(len(x) for x in case.q)
+    keys = {"seqlens_k": None if by_offsets else lengths(case.k)}
+    o, lse = flashladder.attention_varlen(
+        np.concatenate(case.q), k, v, cu_q, cumulated(case.k) if by_offsets else None, most_q, most,
+        block_table=table, return_lse=True, **keys, **case.options, **more,
+    )  # fmt: skip
+    expected = check_varlen(case, **more)
+    assert (o.view(np.uint16) == expected[0].view(np.uint16)).all()
+    assert (lse.view(np.uint32) == expected[1].view(np.uint32)).all()
+    return o
+
+
 def check_padded(case: Case) -> None:
     q, k, v = (padded(x, max(1, *(len(y) for y in x)) + 3) for x in (case.q, case.k, case.v))
     o, lse = flashladder.attention(
@@ -180,6 +199,7 @@ FEW = settings(max_examples=10, deadline=None, derandomize=True, suppress_health
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 NEW = st.sampled_from([0, 1, 5])
 PAGES = st.sampled_from([0, 16, 64])
+PAGES_ALONE = st.sampled_from([16, 32, 64, 128, 256])
 
 
 @FEW
@@ -198,6 +218,19 @@ def test_padded_sequences(case: Case) -> None:
 @given(cases(most_q=9, plain=True), PAGES, NEW, st.sampled_from([None, "batch"]))
 def test_caches_and_pages(case: Case, page_rows: int, new: int, deterministic: Any) -> None:
     check_cache(case, RNG(1), page_rows, new, deterministic=deterministic)
+
+
+@FEW
+@given(cases(), PAGES_ALONE, st.booleans())
+def test_queries_of_several_lengths_over_pages(case: Case, page_rows: int, by_offsets: bool) -> None:
+    check_ragged_pages(case, RNG(1), page_rows, by_offsets)
+
+
+@pytest.mark.long
+@MANY
+@given(cases(most_q=150, most_k=400), PAGES_ALONE, st.sampled_from([None, "batch"]))
+def test_many_queries_of_several_lengths_over_pages(case: Case, page_rows: int, deterministic: Any) -> None:
+    check_ragged_pages(case, RNG(1), page_rows, False, deterministic=deterministic)
 
 
 @pytest.mark.long
@@ -295,7 +328,6 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"seqlens_k": [5, 5]}, TypeError, "seqlens_k is list"),
     ({"block_table": np.array([[0], [2]], np.int32)}, ValueError, r"block_table\[1\]\[0\] 2: must be from 0 to 1"),
     ({"block_table": np.zeros((2, 0), np.int32)}, ValueError, "pages of a sequence"),
-    ({"block_table": np.zeros((2, 1), np.int32), "window": (3, 0)}, NotImplementedError, "window beside block_table"),
     ({"k_new": np.zeros((2, 1, 1, 64), HALF)}, ValueError, "one of k_new and v_new is None"),
     (
         {"k_new": np.zeros((2, 1, 1, 64), HALF), "v_new": np.zeros((2, 1, 1, 64), HALF)},
@@ -318,6 +350,64 @@ def test_wrong_arguments_are_named(change: dict[str, Any], error: type[Exception
     with pytest.raises(error, match=words):
         flashladder.attention_with_cache(**given)
     assert (given["k_cache"] == before).all()
+
+
+def test_wrong_tables_of_packed_queries_are_named() -> None:
+    q, cache = np.zeros((4, 1, 64), HALF), np.zeros((3, 16, 1, 64), HALF)
+    good: dict[str, Any] = {
+        "cu_seqlens_q": np.array([0, 1, 4], np.int32),
+        "cu_seqlens_k": None,
+        "seqlens_k": np.array([16, 20], np.int32),
+        "block_table": np.array([[0, 99], [1, 2]], np.int32),
+    }
+    changes: list[tuple[dict[str, Any], type[Exception], str]] = [
+        (
+            {"block_table": np.array([[0, 99], [1, 3]], np.int32)},
+            ValueError,
+            r"block_table\[1\]\[1\] 3: must be from 0",
+        ),
+        ({"block_table": np.array([[0, 99]], np.int32)}, ValueError, r"block_table has the shape \(1, 2\)"),
+        ({"block_table": [[0, 99], [1, 2]]}, TypeError, "block_table is list"),
+        ({"seqlens_k": np.array([16, 33], np.int32)}, ValueError, r"seqlens_k\[1\] 33: must be from 0 to 32"),
+        ({"seqlens_k": None}, TypeError, "one of cu_seqlens_k and seqlens_k is needed"),
+        ({"cu_seqlens_k": np.array([0, 16, 36], np.int32)}, TypeError, "the other must be None"),
+        ({"cu_seqlens_q": np.array([0, 3, 2], np.int32)}, ValueError, r"cu_seqlens_q\[2\] 2: must be at least 3"),
+        (
+            {"cu_seqlens_q": np.array([0, 1, 9], np.int32)},
+            ValueError,
+            r"sequence 1 has 8 rows: must have at most seq_q",
+        ),
+        ({"k": cache[:, :12], "v": cache[:, :12]}, ValueError, "page_rows 12: must be from 16"),
+        ({"k": cache[0], "v": cache[0]}, ValueError, r"k has the shape \(16, 1, 64\)"),
+    ]
+    flashladder.attention_varlen(q, k=cache, v=cache, max_seqlen_q=4, max_seqlen_k=32, **good)
+    for change, error, words in changes:
+        given = {"k": cache, "v": cache} | good | change
+        with pytest.raises(error, match=words):
+            flashladder.attention_varlen(q, max_seqlen_q=4, max_seqlen_k=32, **given)
+
+
+def test_sequences_may_share_pages() -> None:
+    """As behind a common prompt, with an own page each behind it."""
+    rng = RNG(8)
+    prompt_k, prompt_v = (sequence(rng, 32, 1, 64) for _ in "kv")
+    own = [[sequence(rng, n, 1, 64) for n in (5, 16, 1)] for _ in "kv"]
+    caches = [np.full((6, 16, 1, 64), np.nan, HALF) for _ in "kv"]
+    for cache, prompt, tails in zip(caches, (prompt_k, prompt_v), own, strict=True):
+        cache[[4, 1]] = prompt.reshape(2, 16, 1, 64)
+        for page, tail in zip((0, 2, 5), tails, strict=True):
+            cache[page, : len(tail)] = tail
+    table = np.array([[4, 1, 0], [4, 1, 2], [4, 1, 5]], np.int32)
+    q = [sequence(rng, n, 2, 64) for n in (1, 3, 33)]
+    k, v = (
+        [np.concatenate([prompt, x]) for x in tails] for prompt, tails in zip((prompt_k, prompt_v), own, strict=True)
+    )
+    o, lse = flashladder.attention_varlen(
+        np.concatenate(q), *caches, cumulated(q), None, 33, 48,
+        seqlens_k=lengths(k), block_table=table, causal=True, return_lse=True,
+    )  # fmt: skip
+    for b, (a, e) in enumerate(pairwise(cumulated(q))):
+        right(o[a:e], lse[:, a:e], reference(q[b], k[b], v[b], {"causal": True}))
 
 
 def test_wrong_offsets_are_named() -> None:

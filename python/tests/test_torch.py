@@ -407,9 +407,8 @@ def test_varlen_attn_has_pytorchs_arguments(window: Any, options: dict[str, Any]
     expected, expected_lse = fl.attention_varlen(*given, **options, return_lse=True)
     out, lse = fl.varlen_attn(*given, window_size=window, enable_gqa=True, return_aux=Mock(lse=True))
     assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
-    for wrong, error in ({"num_splits": 3}, NotImplementedError), ({"block_table": cu_q}, NotImplementedError):
-        with pytest.raises(error, match=next(iter(wrong))):
-            fl.varlen_attn(*given, enable_gqa=True, **wrong)
+    with pytest.raises(NotImplementedError, match="num_splits"):
+        fl.varlen_attn(*given, enable_gqa=True, num_splits=3)
     with pytest.raises(ValueError, match="enable_gqa=True"):
         fl.varlen_attn(*given)
     with pytest.raises(ValueError, match="cu_seq_k is None"):
@@ -436,6 +435,41 @@ def test_varlen_attn_takes_pages() -> None:
     assert torch.equal(out, expected[:, 0]) and torch.equal(lse, expected_lse[:, :, 0].T)
 
 
+def ragged_pages() -> Any:
+    """The sequences of varlen() with the keys in pages of 16: q, k, v, cu_q, used keys, table; the pages of nobody have
+    NaN."""
+    q, k, v, cu_q, cu_k, *_ = varlen()
+    used = (cu_k[1:] - cu_k[:-1]).to(torch.int32)
+    table = torch.tensor([[5, 0, 999], [3, 999, 999], [1, 6, 2]], dtype=torch.int32, device=DEVICE)
+    pools = []
+    for rows in (k, v):
+        pool = torch.full((8, 16, 1, 64), float("nan"), device=DEVICE, dtype=rows.dtype)
+        for b, keys in enumerate(used.tolist()):
+            for i in range(-(-keys // 16)):
+                part = rows[cu_k[b] + 16 * i : min(cu_k[b] + 16 * i + 16, cu_k[b + 1])]
+                pool[table[b, i], : len(part)] = part
+        pools.append(pool)
+    return q, *pools, cu_q, used, table
+
+
+@pytest.mark.parametrize("window", [None, (6, 0)])
+def test_queries_of_several_lengths_over_pages(window: Any) -> None:
+    q, k, v, cu_q, used, table = ragged_pages()
+    given, cu_k, options = varlen(), varlen()[4], {"causal": True, "window": window}
+    expected, expected_lse = fl.attention_varlen(*given, **options, return_lse=True)
+    for keys, lengths in ((None, used), (cu_k, None)):
+        more = {"seqlens_k": lengths, "block_table": table, "return_lse": True, **options}
+        for call in (fl.attention_varlen, torch.compile(fl.attention_varlen, fullgraph=True)):
+            out, lse = call(q, k, v, cu_q, keys, 30, 40, **more)
+            assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
+        theirs = (-1, 0) if window is None else window
+        out, lse = fl.varlen_attn(
+            q, k, v, cu_q, keys, 30, 40, seqused_k=lengths, block_table=table, window_size=theirs, enable_gqa=True,
+            return_aux=Mock(lse=True),
+        )  # fmt: skip
+        assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
+
+
 def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> None:
     """What activate_flash_attention_impl puts in the place of two CUDA kernels, called by hand."""
     original = Mock(call_boxed=Mock(return_value="PyTorch's own"))
@@ -458,14 +492,21 @@ def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> N
         expected = options.pop("expected")
         out, lse, *_ = registration.varlen(None, *given, 0.0, True, False, **options)
         assert torch.equal(out, expected[0][:, 0]) and torch.equal(lse, expected[1][:, :, 0].T)
+        q_of_several, k, v, cu_q, used, table = ragged_pages()
+        with torch.no_grad():
+            expected = fl.attention_varlen(*varlen(), causal=True, return_lse=True)
+        for keys, lengths in ((None, used), (varlen()[4], None)):
+            arguments = (q_of_several, k, v, cu_q, keys, 30, 40, 0.0, True, False)
+            out, lse, *_ = registration.varlen(None, *arguments, seqused_k=lengths, block_table=table)
+            assert torch.equal(out, expected[0]) and torch.equal(lse, expected[1])
         assert not original.call_boxed.called
+        q, k, v, *more = varlen()
         for arguments, kept in (
             ((q, k, v, *more, 0.1, False, False), {}),
             ((q, k, v, *more, *plain), {"alibi_slopes": lse}),
             ((q, k, v, *more, *plain), {"num_splits": 4}),
             ((q, k, v, None, None, *more[2:], *plain), {}),
             ((given[0][:2], *given[1:], *plain), options),
-            ((*given[:4], given[3], *given[5:], *plain), {"block_table": options["block_table"]}),
         ):
             assert registration.varlen(None, *arguments, **kept) == "PyTorch's own"
             original.call_boxed.assert_called_with(None, *arguments, **kept)
