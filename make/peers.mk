@@ -4,7 +4,8 @@
 #     FA3/hopper + harness/peers/fa3_call.cu ─ nvcc ─► build/peers/fa3/fa3_call.o
 #     NAME.o + fa3_call.o + harness/peers/fa3.c + build/harness/*.o ─ cc ─► bin/peers/fa3
 #
-# and of its backward pass by the files fa3_backward* the peers fa3_backward and fa3_ordered, its deterministic kernel.
+# and of its backward pass by the files fa3_backward* the peers fa3_backward and fa3_ordered, its deterministic kernel;
+# what servers call, by fa3_serving* as a library.
 
 # TYPE_dSIZE_MASK_xCLUSTER. Those with clusters of 1 are for lengths with an odd number of Q blocks; FlashAttention-3
 # has no clusters of 2 for d64 and for causal kernels. Each takes a core for a minute and 4 GB of memory. With
@@ -29,8 +30,8 @@ FA3_LIBRARY = FlashAttention-3 $(strip $(shell sed -n 's/^__version__ = "\(.*\)"
 	awk '/^\#define CUTLASS_(MAJOR|MINOR|PATCH)/ { v = v (v == "" ? "" : ".") $$3 } END { print v }' \
 		$(CUTLASS)/include/cutlass/version.h 2>/dev/null))
 
-.PHONY: peer-fa3 peer-fa3-backward
-ifneq ($(filter peer-fa3 peer-fa3-backward,$(MAKECMDGOALS)),)
+.PHONY: peer-fa3 peer-fa3-backward peer-fa3-serving
+ifneq ($(filter peer-fa3 peer-fa3-backward peer-fa3-serving,$(MAKECMDGOALS)),)
 $(if $(FA3),,$(error peer-fa3 needs FA3=, a checkout of flash-attention: make peer-fa3 FA3=../flash-attention))
 $(if $(wildcard $(FA3)/hopper/flash_fwd_launch_template.h),,$(error FA3=$(FA3) holds no \
 	hopper/flash_fwd_launch_template.h: it must be a checkout of flash-attention that has FlashAttention-3))
@@ -146,3 +147,34 @@ endef
 $(foreach name,fa3_backward fa3_ordered,$(eval $(call fa3_backward_peer,$(name))))
 
 $(eval $(call group,$(VENV)/peers/peers.installed,headers of the CUDA C++ libraries,$(VENV),$(VENV)/peers))
+
+# ---- as servers call it: bin/peers/libfa3_serving.so, for python/tests/gpu_serving.py ----
+
+# NAME_VARLEN_PAGES_SPLIT_CAUSAL_LOCAL_PACK, a letter for each: t or f.
+FA3_SERVING := causal_f_f_f_t_f_f window_f_f_f_f_t_f packed_t_f_f_t_f_f packed-group_t_f_f_t_f_t \
+	packed-pages_t_t_f_t_f_t few_f_f_f_f_f_t few-split_f_f_t_f_f_t few-lengths_t_f_t_f_f_t few-pages_t_t_t_f_f_t
+truth_t := true
+truth_f := false
+FA3_SERVING_FLAGS = $(ALL_FA3FLAGS) -Xcompiler -fPIC
+define fa3_serving_kernel  # $(1) a word of FA3_SERVING, $(2) its name
+$(FA3_BUILD)/serving/$(2).o: harness/peers/fa3_serving_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+	@mkdir -p $$(@D)
+	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(FA3_SERVING_FLAGS) -DFA3_NAME=fa3_$(subst -,_,$(2)) \
+		-DFA3_VARLEN=$(truth_$(call word_of,$(1),2)) -DFA3_PAGES=$(truth_$(call word_of,$(1),3)) \
+		-DFA3_SPLIT=$(truth_$(call word_of,$(1),4)) -DFA3_CAUSAL=$(truth_$(call word_of,$(1),5)) \
+		-DFA3_LOCAL=$(truth_$(call word_of,$(1),6)) -DFA3_PACK=$(truth_$(call word_of,$(1),7)) -c -o $$(part) $$<; $$(whole)
+endef
+$(foreach k,$(FA3_SERVING),$(eval $(call fa3_serving_kernel,$k,$(call word_of,$k,1))))
+FA3_SERVING_OBJECTS := $(foreach k,$(FA3_SERVING),$(FA3_BUILD)/serving/$(call word_of,$k,1).o) \
+	$(FA3_BUILD)/serving/combine.o $(FA3_BUILD)/serving/prepare.o $(FA3_BUILD)/serving/call.o
+$(FA3_BUILD)/serving/combine.o: harness/peers/fa3_serving_kernel.cu
+$(FA3_BUILD)/serving/call.o: harness/peers/fa3_serving.cu
+$(FA3_BUILD)/serving/prepare.o: $(FA3)/hopper/flash_prepare_scheduler.cu
+$(addprefix $(FA3_BUILD)/serving/,combine.o call.o prepare.o): $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)$(parts) $(NVCC) $(FA3_SERVING_FLAGS) $(if $(filter %/combine.o,$@),-DFA3_COMBINE \
+		-DFA3_NAME=fa3_combine) -c -o $(part) $(filter %.cu,$^); $(whole)
+peer-fa3-serving: bin/peers/libfa3_serving.so  ##+ what servers call, as a library for gpu_serving.py: FA3= [CUTLASS=]
+bin/peers/libfa3_serving.so: $(FA3_SERVING_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(parts) $(NVCC) -shared -o $(part) $^ $(linked)
