@@ -2,15 +2,18 @@
 
     PYTHONPATH=python python3 python/tests/gpu_serving.py [--out FILE.csv] [--fa3 libfa3.so] [GROUP …]
 
-Groups: decode pages ragged rows e4m3 varlen window lengths random; without one all. It needs lib/libflashladder.so,
+Groups: decode pages ragged rows e4m3 varlen window lengths random, and those whose measurement is owed, in two minutes:
+`causal plain mixed causes peers`; without one all. It needs lib/libflashladder.so,
 nvcc, PyTorch and a GPU of compute capability 9.0. `lengths` compares with v52: make lib VER="attention.decode
-attention.wgmma v52". `random` compares random problems with float64, for RANDOM_S seconds.
+attention.wgmma v52". `random` compares random problems with float64, for RANDOM_S seconds, and `peers` those of
+peer_cases.py, in any order, for PEERS_S seconds: 600 for nearly all.
 
 A subject is a CUDA graph of launches over buffers that together are several times as large as the L2 cache. All
 subjects of a case take turns, ROUNDS times; the time is the median. "read" is a kernel that only loads the same bytes,
 16 bytes a thread. Energy is of launches one after the other for half a second. Each result is compared with float64.
 
-FlashAttention-3 is a library with fa3_decode() and fa3_prefill(), which set its parameters as its flash_api.cpp does.
+FlashAttention-3 is a library with fa3_decode(), fa3_prefill() and fa3_mixed(), which set its parameters as its
+flash_api.cpp does: make peer-fa3-serving.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import argparse
 import csv
 import ctypes
 import math
+import os
 import random
 import statistics
 import subprocess
@@ -31,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peer_cases import Case, all_cases
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import flashladder
@@ -541,6 +546,245 @@ def group_lengths(bench: Bench) -> None:
                 all_pairs = pairs([seq]) if causal else seq * seq
                 case = f"{seq}{', causal' * causal}, d_head {d_head}"
                 bench.run(case, ("TFLOP/s", 4 * 2048 * all_pairs * (16384 // seq)), subjects, 4)
+
+
+# ---- what is owed ----------------------------------------------------------------------------------------------------
+
+
+def group_causal(bench: Bench) -> None:
+    """One length. FlashAttention-3 is wanted to take 1.07 times as long."""
+    for seq in (512, 1024, 2048, 4096, 8192, 16384):
+        parts = [tuple(normal(16384 // seq, seq, 16, 128) for _ in range(3)) for _ in range(4)]
+        subjects: dict[str, Launch] = {"flashladder": lambda i: flashladder.attention(*parts[i], causal=True)}  # noqa: B023
+        if bench.fa3:
+            subjects["FlashAttention-3"] = fa3_prefill(bench, 1, parts, 16384 // seq, seq, None, 0)
+        flops = 4 * 2048 * pairs([seq]) * (16384 // seq)
+        bench.run(f"{16384 // seq} x {seq}, causal, d_head 128", ("TFLOP/s", flops), subjects, 4, energy=seq == 4096)
+
+
+def group_causes(bench: Bench) -> None:
+    """What a Q block costs where attention/wgmma serves, beside its KV blocks. Predicted, with 1.1 KV blocks for a Q
+    block of the plain kernel and 1.7 to 1.95 where it serves (docs/general-attention.md): by offsets 0.92 to 0.94 of
+    the plain kernel at 2048, 0.87 to 0.90 at 1024, 0.96 at 4096; a window of everything 0.99 at 16384; orders within
+    1 %."""
+    for seq in (512, 1024, 2048, 4096, 16384):
+        parts = [tuple(normal(16384 // seq, seq, 16, 128) for _ in range(3)) for _ in range(4)]
+        offsets = torch.arange(0, 16384 + seq, seq, device=GPU, dtype=torch.int32)
+        rows = [tuple(part.flatten(0, 1) for part in of_one) for of_one in parts]
+        subjects: dict[str, Launch] = {
+            "flashladder": lambda i: flashladder.attention(*parts[i], causal=True, version="attention/wgmma"),  # noqa: B023
+            "by offsets": lambda i: flashladder.attention_varlen(*rows[i], offsets, offsets, seq, seq, causal=True),  # noqa: B023
+            "a window of everything": lambda i: flashladder.attention(*parts[i], causal=True, window=(seq - 1, 0)),  # noqa: B023
+        }
+        flops = 4 * 2048 * pairs([seq]) * (16384 // seq)
+        bench.run(f"{16384 // seq} x {seq}, causal, served", ("TFLOP/s", flops), subjects, 4)
+    rows = [tuple(normal(16384, 16, 128) for _ in range(3)) for _ in range(4)]
+    subjects = {}
+    for name, lengths in (("short first", RAGGED), ("long first", RAGGED[::-1])):
+        offsets = torch.tensor([sum(lengths[:i]) for i in range(9)], device=GPU, dtype=torch.int32)
+        subjects[name] = lambda i, offsets=offsets: flashladder.attention_varlen(
+            *rows[i], offsets, offsets, max(RAGGED), max(RAGGED), causal=True
+        )
+    bench.run("8 ragged sequences, orders", ("TFLOP/s", 4 * 2048 * pairs(RAGGED)), subjects, 4)
+
+
+def group_plain(bench: Bench) -> None:
+    """Decoding by a plain call: wanted is what a call with a cache reads."""
+    for seq_q in (8, 16, 32):
+        cache = Cache([32768] * 16, seq_q=seq_q)
+        subjects = {"read": bench.read(cache.kv, cache.used), "flashladder": cache.ours()}
+        subjects["flashladder.attention"] = cache.whole()
+        cache.check(f"a plain call of {4 * seq_q} rows", cache.whole()(0))
+        case = f"16 x 32768, 32 heads on 8, {4 * seq_q} rows, a plain call"
+        bench.run(case, ("GB/s", 2 * cache.used), subjects, cache.count)
+        del cache, subjects
+        torch.cuda.empty_cache()
+
+
+def places_of(table: Any, keys: Any, page: int) -> Any:
+    """Where each key of packed sequences lies in a cache in pages, in rows."""
+    keys = torch.tensor(keys, device=GPU)
+    sequence = torch.repeat_interleave(torch.arange(len(keys), device=GPU), keys)
+    row = torch.arange(len(sequence), device=GPU) - (keys.cumsum(0) - keys)[sequence]
+    return table[sequence, row // page].long() * page + row % page
+
+
+class Mixed:
+    """Sequences of `rows` queries at the end of `keys` keys, packed, and the same keys in pages."""
+
+    def __init__(
+        self, rows: list[int], keys: list[int], page: int, heads: int, kv_heads: int, d_head: int = 128
+    ) -> None:
+        self.rows, self.keys, self.page, self.heads, self.kv_heads = rows, keys, page, heads, kv_heads
+        self.pairs = sum(q * (q + 1) // 2 + q * (k - q) for q, k in zip(rows, keys, strict=True))
+        starts = lambda n: torch.tensor([sum(n[:i]) for i in range(len(n) + 1)], device=GPU, dtype=torch.int32)  # noqa: E731
+        self.cu_q, self.cu_k, self.used = starts(rows), starts(keys), torch.tensor(keys, device=GPU, dtype=torch.int32)
+        pages = [-(-n // page) for n in keys]
+        order = torch.randperm(sum(pages))
+        table = torch.zeros(len(keys), max(pages), dtype=torch.int32)
+        self.q = [normal(sum(rows), heads, d_head) for _ in range(4)]
+        self.packed = [tuple(normal(sum(keys), kv_heads, d_head) for _ in "kv") for _ in range(4)]
+        self.caches = [tuple(normal(sum(pages), page, kv_heads, d_head) for _ in "kv") for _ in range(4)]
+        at = 0
+        for b, n in enumerate(pages):
+            table[b, :n] = order[at : at + n]
+            at += n
+        self.table = table.to(GPU)
+        places = places_of(self.table, keys, page)
+        for cache, packed in zip(self.caches, self.packed, strict=True):
+            for pool, part in zip(cache, packed, strict=True):
+                pool.view(-1, kv_heads, d_head)[places] = part
+
+    def ours(self, paged: bool) -> Launch:
+        def launch(i: int) -> Any:
+            if not paged:
+                k, v = self.packed[i]
+                return flashladder.attention_varlen(
+                    self.q[i], k, v, self.cu_q, self.cu_k, max(self.rows), max(self.keys), causal=True
+                )
+            k, v = self.caches[i]
+            more = {"seqlens_k": self.used, "block_table": self.table, "causal": True}
+            return flashladder.attention_varlen(self.q[i], k, v, self.cu_q, None, max(self.rows), 0, **more)
+
+        return launch
+
+    def fa3(self, bench: Bench) -> Launch:
+        batch, o = len(self.rows), torch.empty_like(self.q[0])
+        lse = torch.empty(self.heads * sum(self.rows), device=GPU)
+        meta = torch.zeros(8 * batch + 64, device=GPU, dtype=torch.int32)
+
+        def launch(i: int) -> Any:
+            address = [
+                P(a.data_ptr()) for a in (self.q[i], *self.caches[i], o, lse, meta, self.cu_q, self.used, self.table)
+            ]
+            bench.fa3.fa3_mixed(
+                *address, batch, max(self.rows), sum(self.rows), self.table.shape[1] * self.page, self.heads,
+                self.kv_heads, self.table.shape[1], self.page, self.caches[0][0].shape[0], bench.sms,
+                P(torch.cuda.current_stream().cuda_stream),
+            )  # fmt: skip
+            return o, lse, meta
+
+        return launch
+
+
+def group_mixed(bench: Bench) -> None:
+    """Predicted: pages of 128 and 256 rows within 1 % of packed keys, of 64 within 2 %, of 16 within 5 %."""
+    cases = {
+        "8 ragged sequences, 16384 tokens": (list(RAGGED), list(RAGGED), 16, 16),
+        "4 of 2048 queries on 8192 keys, 64 of 1 on 4096": ([2048] * 4 + [1] * 64, [8192] * 4 + [4096] * 64, 32, 8),
+    }
+    for name, (rows, keys, heads, kv_heads) in cases.items():
+        for page in (16, 64, 128, 256):
+            mixed = Mixed(rows, keys, page, heads, kv_heads)
+            subjects = {"flashladder, packed keys": mixed.ours(False), "flashladder": mixed.ours(True)}
+            same = torch.equal(mixed.ours(False)(0), mixed.ours(True)(0))
+            print(f"{'right' if same else 'WRONG'}: {name}, pages of {page}: the bits of packed keys", flush=True)
+            if hasattr(bench.fa3, "fa3_mixed"):
+                subjects["FlashAttention-3"] = mixed.fa3(bench)
+                close("FA3 over pages", mixed.fa3(bench)(0)[0], mixed.ours(True)(0))
+            case = f"{name}, {heads} heads on {kv_heads}, pages of {page}, causal"
+            bench.run(case, ("TFLOP/s", 4 * heads * 128 * mixed.pairs), subjects, 4)
+    for seq_q in (64, 512):  # as many queries each: which kernel should best be?
+        for page in (16, 256):
+            cache = Cache([8192] * 8, seq_q=seq_q, page=page)
+            subjects = {
+                version: cache.ours(causal=True, version=version) for version in ("attention/decode", "attention/wgmma")
+            }
+            flops = 4 * 32 * 128 * 8 * (seq_q * (seq_q + 1) // 2 + seq_q * (8192 - seq_q))
+            bench.run(f"8 x {seq_q} queries behind 8192 keys, pages of {page}, causal", ("TFLOP/s", flops), subjects, 4)
+
+
+PEERS_S = float(os.environ.get("PEERS_S", 50))
+MUCH_WORK = 1 << 27
+
+
+def wrong_of(case: Case) -> str:
+    """What is wrong with the results of a problem: of a long one three sequences and two heads are looked at."""
+    torch.manual_seed(case.work)
+    dtype, d, kv_heads = getattr(torch, case.dtype), case.d_head, case.kv_heads
+    ints = lambda values: torch.tensor(values, device=GPU, dtype=torch.int32)  # noqa: E731
+    starts = lambda n: ints([sum(n[:i]) for i in range(len(n) + 1)])  # noqa: E731
+    q = torch.randn(sum(case.rows), case.heads, d, device=GPU, dtype=dtype)
+    k, v = (torch.randn(sum(case.keys), kv_heads, d, device=GPU, dtype=dtype) for _ in "kv")
+    options, batch = case.options | {"return_lse": True}, len(case.rows)
+    sinks = torch.randn(case.heads, device=GPU) if case.sinks else None
+    cu_q, cu_k = starts(case.rows), starts(case.keys)
+    at_k = cu_k.tolist()
+    old, table, caches = [n - case.new for n in case.keys], None, [k, v]
+    if case.page:
+        page = case.page
+        pages = [-(-n // page) for n in case.keys]
+        table = torch.full((batch, max(pages)), 1 << 29, dtype=torch.int32)
+        order, at = torch.randperm(sum(pages) + 2), 0
+        for b, n in enumerate(pages):
+            table[b, :n] = order[at : at + n]
+            at += n
+        table = table.to(GPU)
+        places = places_of(table, case.keys, page)
+        there = torch.cat([torch.arange(n, device=GPU) < n - case.new for n in case.keys])
+        caches = []
+        for part in (k, v):
+            pool = torch.full((len(order) * page, kv_heads, d), torch.nan, device=GPU, dtype=dtype)
+            pool[places[there]] = part[there]
+            caches.append(pool.view(-1, page, kv_heads, d))
+    elif case.cached:
+        caches = [torch.full((batch, max(case.keys), kv_heads, d), torch.nan, device=GPU, dtype=dtype) for _ in "kv"]
+        for cache, part in zip(caches, (k, v), strict=True):
+            for b, n in enumerate(old):
+                cache[b, :n] = part[at_k[b] : at_k[b] + n]
+    if case.cached:
+        more = {}
+        if case.new:
+            for name, part in (("k_new", k), ("v_new", v)):
+                more[name] = torch.stack([part[end - case.new : end] for end in at_k[1:]])
+        q_of = q.view(batch, case.rows[0], case.heads, d)
+        o, lse = flashladder.attention_with_cache(q_of, *caches, ints(old), table, sinks=sinks, **more, **options)
+        o, lse = o.flatten(0, 1), lse.transpose(0, 1).flatten(1)
+    elif case.packed:
+        keys = {"seqlens_k": ints(case.keys), "block_table": table} if case.page else {}
+        most = max(case.rows), max(case.keys)
+        o, lse = flashladder.attention_varlen(
+            q, *caches, cu_q, None if case.page else cu_k, *most, sinks=sinks, **keys, **options
+        )
+    else:
+        whole = (q.view(batch, -1, case.heads, d), *(part.view(batch, -1, kv_heads, d) for part in (k, v)))
+        o, lse = flashladder.attention(*whole, sinks=sinks, **options)
+        o, lse = o.flatten(0, 1), lse.transpose(0, 1).flatten(1)
+    much, group, at_q = case.work > MUCH_WORK, case.heads // kv_heads, cu_q.tolist()
+    heads = sorted({0, case.heads - 1}) if much else list(range(case.heads))
+    of_heads = [head // group for head in heads]
+    for b in sorted({0, batch // 2, batch - 1}) if much else range(batch):
+        rows, keys_of = slice(at_q[b], at_q[b + 1]), slice(at_k[b], at_k[b + 1])
+        wanted, wanted_lse = reference(
+            q[rows][:, heads], k[keys_of][:, of_heads], v[keys_of][:, of_heads], case.causal, case.window, case.softcap,
+            None if sinks is None else sinks[heads],
+        )  # fmt: skip
+        allowed = 2e-2 if dtype == torch.bfloat16 else 4e-3
+        if not torch.allclose(o[rows][:, heads].double(), wanted, atol=allowed, rtol=allowed):
+            return f"O of sequence {b}"
+        if not torch.allclose(lse[heads, rows].double(), wanted_lse, atol=4e-3, rtol=1e-3):
+            return f"log-sum-exp of sequence {b}"
+    return ""
+
+
+def group_peers(bench: Bench) -> None:
+    cases, begin, done, wrong = all_cases(), time.perf_counter(), 0, 0
+    random.Random(1).shuffle(cases)
+    for case in cases:
+        if time.perf_counter() - begin > PEERS_S:
+            break
+        try:
+            found = wrong_of(case)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            continue
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        done += 1
+        if found:
+            wrong += 1
+            print(f"WRONG: {found}: {case}"[:600], flush=True)
+    print(f"problems of FlashAttention-3's and FlashInfer's tests: {done} of {len(cases)}, wrong: {wrong}", flush=True)
 
 
 # ---- random problems -------------------------------------------------------------------------------------------------
