@@ -46,8 +46,9 @@ bin/emulated-gpu: $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o) $(BUILD)/flags/ld
 # Programs that know nothing of the emulator, in an environment of their own.
 SUITE := build/suite
 .PHONY: suite
-suite: libcuda $(SUITE)/ready  ##+ programs in Triton, Gluon, Numba and tinygrad, and their table in docs/: [ZLUDA=]
-	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu docs/emulated-gpu.md $(ZLUDA)
+suite: libcuda $(SUITE)/ready  ##+ programs of Triton, Gluon, Numba, tinygrad, and their table in docs/: [ZLUDA= TRITON=]
+	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu docs/emulated-gpu.md '$(ZLUDA)' \
+		$(if $(TRITON),'$(TRITON)' $(FRAMEWORKS)/bin/python)
 $(SUITE)/ready: emulator/suite/requirements.txt
 	$(call say,SETUP,Triton$(comma) Numba and tinygrad into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) \
 		&& $(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off -r $< || { \
