@@ -46,7 +46,7 @@ bin/emulated-gpu: $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o) $(BUILD)/flags/ld
 # Programs that know nothing of the emulator, in an environment of their own.
 SUITE := build/suite
 .PHONY: suite
-suite: libcuda $(SUITE)/ready  ##+ programs of Triton, Gluon, Numba, tinygrad, and their table in docs/: [ZLUDA= TRITON=]
+suite: libcuda $(SUITE)/ready  ##+ programs of Triton, Gluon, Numba, tinygrad, their table: [ZLUDA= TRITON=]
 	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu docs/emulated-gpu.md '$(ZLUDA)' \
 		$(if $(TRITON),'$(TRITON)' $(FRAMEWORKS)/bin/python)
 $(SUITE)/ready: emulator/suite/requirements.txt

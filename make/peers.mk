@@ -70,7 +70,8 @@ $(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
 		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
 		-DFA3_OUTPUT=$(or $(OUTPUT_$(call word_of,$(1),1)),$(ELEMENT_$(call word_of,$(1),1))) \
-		-DFA3_CLUSTER=$(call cluster_of,$(1)) -MD -MP -MF $$(@:.o=.d) -MT $$@ -c -o $$(part) $$<; $$(whole)
+		-DFA3_CLUSTER=$(call cluster_of,$(1)) -MD -MP -MF $$(@:.o=.d) -MT $$@ \
+		-c -o $$(part) $$<; $$(whole)
 endef
 $(foreach k,$(FA3_KERNELS),$(eval $(call fa3_kernel,$k)))
 
@@ -112,7 +113,8 @@ $(FA3_BUILD)/$(1).o: harness/peers/fa3_backward_kernel.cu $(BUILD)/flags/fa3 | $
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
 		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
-		-DFA3_IN_ORDER=$(ORDERED_$(call word_of,$(1),4)) -MD -MP -MF $$(@:.o=.d) -MT $$@ -c -o $$(part) $$<; $$(whole)
+		-DFA3_IN_ORDER=$(ORDERED_$(call word_of,$(1),4)) -MD -MP -MF $$(@:.o=.d) -MT $$@ \
+		-c -o $$(part) $$<; $$(whole)
 endef
 $(foreach k,$(FA3_BACKWARD_KERNELS),$(eval $(call fa3_backward_kernel,$k)))
 
@@ -137,7 +139,8 @@ $(FA3_BUILD)/$(1)/about.o: harness/about.c $(FA3_BUILD)/$(1)/about.h $(BUILD)/re
 		$(BUILD)/flags/cc
 	$$(call say,CC,$$@)$$(call compile,-I$(FA3_BUILD)/$(1) -I$(BUILD))
 bin/peers/$(1): $(FA3_BUILD)/fa3_backward.o $(FA3_BUILD)/fa3_backward_call.o $(FA3_BUILD)/$(1)/about.o \
-		$(FA3_BACKWARD_KERNELS:%=$(FA3_BUILD)/%.o) $(BUILD)/device/90a/code.o $(BUILD)/harness/main.o $(OBJECTS) \
+		$(FA3_BACKWARD_KERNELS:%=$(FA3_BUILD)/%.o) $(BUILD)/device/90a/code.o \
+		$(BUILD)/harness/main.o $(OBJECTS) \
 		$(BUILD)/flags/ld
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)$$(parts) $$(CC) $$(LDFLAGS) -o $$(part) $$(filter %.o,$$^) $$(firstword $$(wildcard \
@@ -162,7 +165,8 @@ $(FA3_BUILD)/serving/$(2).o: harness/peers/fa3_serving_kernel.cu $(BUILD)/flags/
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(FA3_SERVING_FLAGS) -DFA3_NAME=fa3_$(subst -,_,$(2)) \
 		-DFA3_VARLEN=$(truth_$(call word_of,$(1),2)) -DFA3_PAGES=$(truth_$(call word_of,$(1),3)) \
 		-DFA3_SPLIT=$(truth_$(call word_of,$(1),4)) -DFA3_CAUSAL=$(truth_$(call word_of,$(1),5)) \
-		-DFA3_LOCAL=$(truth_$(call word_of,$(1),6)) -DFA3_PACK=$(truth_$(call word_of,$(1),7)) -c -o $$(part) $$<; $$(whole)
+		-DFA3_LOCAL=$(truth_$(call word_of,$(1),6)) -DFA3_PACK=$(truth_$(call word_of,$(1),7)) \
+		-c -o $$(part) $$<; $$(whole)
 endef
 $(foreach k,$(FA3_SERVING),$(eval $(call fa3_serving_kernel,$k,$(call word_of,$k,1))))
 FA3_SERVING_OBJECTS := $(foreach k,$(FA3_SERVING),$(FA3_BUILD)/serving/$(call word_of,$k,1).o) \

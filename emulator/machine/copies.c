@@ -1,4 +1,7 @@
 /* copies.c - copies of this process, by fork(). */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#endif
 #include "copies.h"
 
 #if defined(__linux__) || defined(__APPLE__)

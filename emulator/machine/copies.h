@@ -1,8 +1,8 @@
 /* copies.h - copies of this process that go on from where it stands, one at a time, while it waits (copies.c).
  *
- *     shared_state *shared = emu_shared_memory(sizeof *shared); // what a copy writes there, all see
- *     if (emu_run_copy() == COPY_ITSELF) shared->found = search(), emu_end_copy();
- *     if (shared->found) ... // in the process itself, when the copy has ended
+ *     int *found = emu_shared_memory(sizeof *found); // what a copy writes there, all see
+ *     if (emu_run_copy() == COPY_ITSELF) *found = search(), emu_end_copy();
+ *     if (*found) puts("found"); // in the process itself, when the copy has ended
  */
 #ifndef FL_EMU_COPIES_H
 #define FL_EMU_COPIES_H

@@ -103,8 +103,11 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/check/cells.h": "const machine *m, const warp *w, int lane",
     "emulator/machine/boxes.h": "machine *m, const bulk_copy *copy, row_function *move_row",
     "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
+    "emulator/machine/copies.h": "int (*search)(void)",
     "emulator/machine/lane_loop.h": None,
-    "emulator/machine/mma.h": "double accumulator, const double *terms",
+    "emulator/machine/mma.h": "double accumulator, const double *terms, mma_a a, mma_b b,"
+    " const uint32_t *const *a_words, const uint32_t *const *b_words,"
+    " const uint32_t *const *c_words, uint32_t *const *d_words",
     "emulator/machine/numbers.h": "void",
     "emulator/machine/special.h": "void",
     "emulator/ptx/braces.h": "const char *at, const char *end",

@@ -50,7 +50,8 @@ static void print_layouts(const KernelConfig *config) {
                                  .V_strides = strides,
                                  .O_strides = strides};
     struct tensor_layout layouts[N_TENSORS];
-    const serving_args serving = serving_of_one_length(args);
+    serving_args serving = serving_of_one_length(args);
+    serving.page_rows = config->B_c; /* a KV block of a page comes as one of contiguous keys */
     tensor_layouts(&serving.attention, config, layouts);
     for (int t = 0; t < N_TENSORS; t++) {
         for (int i = 0; i < TENSOR_RANK; i++) printf("%s%" PRIu64, i ? "x" : "", layouts[t].sizes[i]);
