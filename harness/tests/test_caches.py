@@ -193,9 +193,9 @@ def test_bad_input_gets_a_sentence(arguments: str, sentence: str) -> None:
 
 
 def test_other_kernels_have_no_pages() -> None:
-    program = ROOT / "bin/attention.wgmma"
+    program = ROOT / "bin/attention.fp8"
     if not program.exists():
-        pytest.skip("bin/attention.wgmma is not built: make attention")
+        pytest.skip("bin/attention.fp8 is not built: make attention")
     done = run("--backend", "emu", "--seq", "64", "--page-rows", "16", program=program)
-    sentence = "--page-rows: attention/wgmma does not take it: attention/decode does"
-    assert (done.returncode, done.stderr) == (2, f"attention/wgmma: {sentence}\n")
+    sentence = "--page-rows: fp8 kernels do not take it"
+    assert (done.returncode, done.stderr) == (2, f"attention/fp8: {sentence}\n")
