@@ -62,6 +62,7 @@ def attention_e4m3(
         _call.refuse_unknown("attention_e4m3", NAMES, unknown)
     causal, scale, return_lse, version = _call.options(causal, scale, return_lse, "best")
     accurate = _call._flag("accurate", accurate)
+    scale_keys = _serving._size("scale_keys", scale_keys) if scale_keys else 0
     in_bytes = dtype == _arrays.CACHE_DTYPE
     if dtype not in _arrays.DTYPES and not in_bytes:
         raise ValueError(f"dtype is {dtype!r}: bfloat16, float16 or float8_e4m3fn is needed")

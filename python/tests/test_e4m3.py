@@ -124,6 +124,8 @@ def test_the_output_is_e4m3() -> None:
         ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn: dtype is 'bfloat16'"),
         ({"dtype": "float8_e4m3fn", "o_scale": float("inf")}, ValueError, "o_scale is inf"),
         ({"scale_keys": 48}, ValueError, "scale_keys 48: must be a power of two from 32 on"),
+        ({"scale_keys": "64"}, TypeError, "scale_keys is '64': an integer is needed"),
+        ({"scale_keys": -64}, ValueError, "scale_keys is -64: it must be from 1"),
         ({"scale_keys": 64, "k_scale": 1.0}, ValueError, "with scale_keys an array"),
         ({"scale_keys": 64, "k_scale": np.ones((1, 2, 2), np.float32)}, ValueError, r"\(1, 2, 3\) is needed"),
         (

@@ -218,15 +218,15 @@ class Runner:
 
     def __init__(self, tools: Installed, workspace: Path) -> None:
         self.tools, self.workspace, self.called = tools, workspace, workspace / "called"
-        (workspace / "stubs").mkdir(parents=True)
+        (workspace / "programs").mkdir(parents=True)
         for name in ("pip", "gh"):
-            stub = workspace / "stubs" / name
-            stub.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.called}\n')
-            stub.chmod(0o755)
-        (workspace / "stubs/python3").symlink_to(sys.executable)
+            made_up = workspace / "programs" / name
+            made_up.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.called}\n')
+            made_up.chmod(0o755)
+        (workspace / "programs/python3").symlink_to(sys.executable)
 
     def run(self, commands: str, **added: str) -> str:
-        path = f"{self.workspace}/stubs:{self.tools.site}/bin:{TOOLKIT}/bin:/usr/bin:/bin"
+        path = f"{self.workspace}/programs:{self.tools.site}/bin:{TOOLKIT}/bin:/usr/bin:/bin"
         env = {"PATH": path, "PYTHONPATH": f"{self.tools.site}:{':'.join(sys.path)}", "HOME": str(self.workspace),
                "GITHUB_PATH": str(self.workspace / "path"), "GITHUB_STEP_SUMMARY": str(self.workspace / "summary"),
                "CUDA": str(TOOLKIT), **added}  # fmt: skip
