@@ -20,8 +20,9 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 Speeds = Mapping[int, float]  # TFLOP/s by length
 
 # A row of a record that a table shows, and the rows of ours, of which the first that is there is divided by it. The
-# first measured the order of products that heads of 64 and 128 have now, before it was committed.
+# first measured the order of products that heads of 64 and 128 have now, in a build before it was committed.
 OWN = ("its form before, with rotated starts", "attention/backward")
+SHOWN = {OWN[0]: "attention/backward, an earlier build"}
 IN_ORDER = ("attention/backward, in_order",)
 BACKWARD = {"FlashAttention-3": OWN, "cuDNN 9.19": OWN, "FlashAttention-3, deterministic": IN_ORDER}
 MASKS = ("", ", causal")
@@ -50,8 +51,8 @@ def backward_peers(folder: Path) -> Table:
             peers = [name for name, divided in BACKWARD.items() if divided == names]
             for name in (ours, *peers):
                 if name in subjects:
-                    shown = names[-1] if name == ours else name
-                    cells = row(shown, _best(subjects, name), {} if name == ours else _best(subjects, ours))
+                    beside = {} if name == ours else _best(subjects, ours)
+                    cells = row(SHOWN.get(name, name), _best(subjects, name), beside)
                     rows.append([int(d_head), "causal" if mask == "causal" else "", *cells])
     return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
 

@@ -26,7 +26,7 @@ def test_the_faster_of_two_runs_counts_and_ours_is_divided_by_it(tmp_path: Path)
     }
     table = backward_peers(compared(tmp_path, {"d128 full": subjects, "d64 causal": {"cuDNN 9.19": {"512": 7.0}}}))
     assert [list(each[:3]) for each in table.rows] == [
-        [128, "", "attention/backward"],
+        [128, "", "attention/backward, an earlier build"],
         [128, "", "FlashAttention-3"],
         [128, "", "attention/backward, in_order"],
         [128, "", "FlashAttention-3, deterministic"],
