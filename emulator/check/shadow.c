@@ -520,14 +520,15 @@ static void report_unset(machine *m, const warp *w, int lane, uint32_t address) 
                address);
 }
 
-/* Whether the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
- * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
+/* Whether what wrote a cell is what is_in_order() has found to lie before. */
 static inline bool is_as_checked(const machine *m, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     return cell->write_time == m->checked.time && cell->write_who == m->checked.who &&
            m->async_written[index] == m->checked.landing;
 }
 
+/* Whether the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
+ * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
 static bool is_in_order(machine *m, const warp *w, int lane, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     const checked_write own = {cell->write_time, cell->write_who, (uint32_t)(w->index * LANES + lane) + 1,
