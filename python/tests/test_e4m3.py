@@ -123,6 +123,11 @@ def test_the_output_is_e4m3() -> None:
         ({"window": (3, 0)}, TypeError, "window"),
         ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn: dtype is 'bfloat16'"),
         ({"dtype": "float8_e4m3fn", "o_scale": float("inf")}, ValueError, "o_scale is inf"),
+        (
+            {"dtype": "float8_e4m3fn", "o_scale": np.array([1, -1, 1, 1], np.float32)},
+            ValueError,
+            r"o_scales\[1\] -1: must be positive and finite",
+        ),
         ({"scale_keys": 48}, ValueError, "scale_keys 48: must be a power of two from 32 on"),
         ({"scale_keys": "64"}, TypeError, "scale_keys is '64': an integer is needed"),
         ({"scale_keys": -64}, ValueError, "scale_keys is -64: it must be from 1"),
