@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flashladder
+from flashladder import _fp8
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -86,13 +87,24 @@ def test_blocks_of_keys_have_scales(accurate: bool) -> None:
     given = arrays()
     growth = (4.0 ** (np.arange(150) // 64)).astype(np.float32)[:, None, None]
     q, k, v = given[0], given[1] / growth, given[2] * growth
-    scales = np.broadcast_to(4.0 ** np.arange(3), (1, 2, 3)).astype(np.float32)
+    scales = np.tile(4.0 ** np.arange(3), (2, 2, 1)).astype(np.float32)
+    of_values = scales * np.array([1, 2], np.float32)[:, None, None]  # of the second sequence twice as large
     out = flashladder.attention_e4m3(
-        *(each.astype(ml_dtypes.float8_e4m3fn) for each in given),
-        k_scale=(1 / scales).copy(), v_scale=scales.copy(), scale_keys=64, accurate=accurate,
+        *(np.repeat(each, 2, axis=0).astype(ml_dtypes.float8_e4m3fn) for each in given),
+        k_scale=1 / scales, v_scale=of_values, scale_keys=64, accurate=accurate,
     )  # fmt: skip
     exact = reference(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), False)
-    assert np.linalg.norm(out.astype(np.float64) - exact) < 0.06 * np.linalg.norm(exact)
+    for factor, of_sequence in zip((1, 2), out.astype(np.float64), strict=True):
+        assert np.linalg.norm(of_sequence - factor * exact[0]) < factor * 0.06 * np.linalg.norm(exact)
+
+
+def test_nothing_is_written_behind_an_output_of_e4m3(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = (each.astype(ml_dtypes.float8_e4m3fn) for each in arrays(64))
+    room = np.full(2 * q.size, 7, np.uint8)
+    out = room[: q.size].view(ml_dtypes.float8_e4m3fn).reshape(q.shape)
+    monkeypatch.setattr(_fp8, "_results", lambda *_: (out, None))
+    flashladder.attention_e4m3(q, k, v, dtype="float8_e4m3fn")
+    assert (room[: q.size] != 7).mean() > 0.5 and (room[q.size :] == 7).all()
 
 
 def test_the_output_is_e4m3() -> None:
