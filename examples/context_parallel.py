@@ -10,21 +10,24 @@ These methods get K and V to the queries that see them, or all to the heads that
     torch    PyTorch's own context_parallel over flashladder.torch.register(): on GPUs only
     training gather with the gradients, whose parts for other ranks' rows go back while the next heads are computed
 
-All messages with K and V are queued before the first kernel, but for those of `heads` and `torch`. The engine is
-torch.distributed: point-to-point messages over NCCL between GPUs, over gloo without them (then the kernels run on the
-emulator, so take a small --seq). zigzag.py says who holds and who needs which rows. All results are compared with those
-of one GPU. NCCL's own settings come from the environment (NCCL_MAX_CTAS=8) and are recorded.
+All messages with K and V of `ring` are queued before the first kernel, those of `gather` and `training` a few heads
+ahead of it: queuing takes the host longer than sending. The engine is torch.distributed: point-to-point messages over
+NCCL between GPUs, over gloo without them (then the kernels run on the emulator, so take a small --seq). zigzag.py says
+who holds and who needs which rows. All results are compared with those of one GPU. NCCL's own settings come from the
+environment (NCCL_MAX_CTAS=8) and are recorded.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,7 @@ from zigzag import combine, needed, rows_of, visible
 import flashladder
 from flashladder.torch import attention, register
 
-HEADS_AT_A_TIME = 2  # KV heads of a message of `gather`: few, so that the first kernel begins early
+HEADS_AT_A_TIME = 2  # KV heads of a message of `gather`, or 1: few, so that the first kernel begins early
 
 
 class Messages:
@@ -50,7 +53,7 @@ class Messages:
         self.requests = dist.batch_isend_irecv(queued) if queued else []
 
     def wait(self) -> None:
-        """With NCCL it is the stream that waits, not this thread, and NCCL's watchdog that ends the process."""
+        """With NCCL it is the stream that waits, not this thread, and limit() that ends the process."""
         try:
             for request in self.requests:
                 request.wait()
@@ -63,21 +66,27 @@ def others(rank: int, ranks: int) -> list[tuple[int, int]]:
     return [((rank + step) % ranks, (rank - step) % ranks) for step in range(1, ranks)]
 
 
-def gathered(k: Any, v: Any, rank: int, ranks: int) -> list[tuple[slice, Any, Messages]]:
-    """Some KV heads at a time: K and V of all rows that a rank sees, [seq, 2, heads, d_head], and what still comes."""
-    seq, kv_heads = k.shape[1] * ranks, k.shape[2]
-    mine, coming = rows_of(0, 1, k.shape[1]), []
-    for first in range(0, kv_heads, HEADS_AT_A_TIME):
-        heads = slice(first, min(first + HEADS_AT_A_TIME, kv_heads))
-        whole = k.new_empty((seq, 2, heads.stop - heads.start, k.shape[3]))  # what no row here sees stays undefined
-        for here, rows in zip(mine, rows_of(rank, ranks, seq), strict=True):
-            whole[rows, 0], whole[rows, 1] = k[0, here, heads], v[0, here, heads]
+def gathered(k: Any, v: Any, rank: int, ranks: int) -> Iterator[tuple[slice, Any, Messages]]:
+    """Some KV heads at a time: K and V of all rows that a rank sees, [seq, 2, heads, d_head], and what still comes.
+    While a caller uses those of some heads, the messages of the next are on their way."""
+    seq, kv_heads, d_head = k.shape[1] * ranks, k.shape[2], k.shape[3]
+    heads = HEADS_AT_A_TIME if kv_heads % HEADS_AT_A_TIME == 0 else 1
+    whole = k.new_empty((kv_heads // heads, seq, 2, heads, d_head))  # what no row here sees stays undefined
+    for here, rows in zip(rows_of(0, 1, k.shape[1]), rows_of(rank, ranks, seq), strict=True):
+        for i, tensor in enumerate((k, v)):
+            whole[:, rows, i] = tensor[0, here].unflatten(1, (-1, heads)).movedim(1, 0)
+
+    def queue(group: Any) -> Messages:
         sent, received = [], []
         for there, source in others(rank, ranks):
-            sent += [(whole[rows], there) for rows in needed(there, rank, ranks, seq)]
-            received += [(whole[rows], source) for rows in needed(rank, source, ranks, seq)]
-        coming.append((heads, whole, Messages(sent, received)))
-    return coming
+            sent += [(group[rows], there) for rows in needed(there, rank, ranks, seq)]
+            received += [(group[rows], source) for rows in needed(rank, source, ranks, seq)]
+        return Messages(sent, received)
+
+    coming = queue(whole[0])
+    for i, group in enumerate(whole):
+        ready, coming = coming, queue(whole[i + 1]) if i + 1 < len(whole) else coming
+        yield slice(i * heads, (i + 1) * heads), group, ready
 
 
 def gather(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
@@ -220,19 +229,42 @@ def train(q: Any, k: Any, v: Any, dout: Any) -> tuple[Any, ...]:
     return out.detach(), *torch.autograd.grad(out, leaves, dout)
 
 
-def seconds(call: Callable[[], Any], cuda: bool, repeat: int) -> float:
-    """The median time of a call that all ranks make at once."""
-    times = []
+@contextlib.contextmanager
+def limit(seconds: float, rank: int) -> Iterator[None]:
+    """Ends this process, and with it all ranks, where what is inside takes longer: NCCL's watchdog was seen to wait on
+    for a rank that had stopped."""
+
+    def end() -> None:
+        said = f"rank {rank}: no answer in {seconds} s: another rank has ended, or hangs; more time: --timeout"
+        print(said, file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def in_turns(calls: Sequence[Callable[[], Any]], repeat: int, timeout: int, rank: int) -> list[float]:
+    """The median seconds of each call, which all ranks make at once. They take turns: a GPU that has worked for some
+    seconds is slower than one that has not."""
+    cuda = torch.cuda.is_available()
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(repeat + 1):
-        dist.barrier()
-        if cuda:
-            torch.cuda.synchronize()
-        begin = time.perf_counter()
-        call()
-        if cuda:
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:])  # the first one loads machine code
+        for call, found in zip(calls, times, strict=True):
+            with limit(timeout, rank) if cuda else contextlib.nullcontext():
+                dist.barrier()
+                if cuda:
+                    torch.cuda.synchronize()
+                begin = time.perf_counter()
+                call()
+                if cuda:
+                    torch.cuda.synchronize()
+                found.append(time.perf_counter() - begin)
+    return [statistics.median(found[1:]) for found in times]  # the first one loads machine code
 
 
 def save_trace(call: Callable[[], Any], path: Path) -> None:
@@ -260,7 +292,6 @@ def start(rank: int, seconds_to_wait: int) -> Any:
 
 def measure(method: str, inputs: list[Any], rank: int, ranks: int, arguments: argparse.Namespace) -> tuple[float, ...]:
     """Error in units of the tolerance, seconds of the method, seconds of one GPU: each of the slowest rank."""
-    cuda, device = inputs[0].is_cuda, inputs[0].device
     taken = inputs if method == "training" else inputs[:3]
     mine = [take(tensor, rank, ranks) for tensor in taken]
 
@@ -270,12 +301,12 @@ def measure(method: str, inputs: list[Any], rank: int, ranks: int, arguments: ar
     def alone() -> Any:
         return train(*taken) if method == "training" else attention(*taken, causal=True)
 
-    result = torch.zeros(3, dtype=torch.float64, device=device)
-    both = (call(), alone()) if method == "training" else ((call(),), (alone(),))
-    result[0] = max(check(out, whole, rank, ranks) for out, whole in zip(*both, strict=True))
+    result = torch.zeros(3, dtype=torch.float64, device=inputs[0].device)
+    with limit(arguments.timeout, rank) if inputs[0].is_cuda else contextlib.nullcontext():
+        both = (call(), alone()) if method == "training" else ((call(),), (alone(),))
+        result[0] = max(check(out, whole, rank, ranks) for out, whole in zip(*both, strict=True))
     if arguments.repeat:
-        result[1] = seconds(call, cuda, arguments.repeat)
-        result[2] = seconds(alone, cuda, arguments.repeat)
+        result[1:] = torch.tensor(in_turns((call, alone), arguments.repeat, arguments.timeout, rank))
     if arguments.trace and rank == 0:
         save_trace(call, arguments.trace.with_suffix(f".{method}.json"))
     elif arguments.trace:

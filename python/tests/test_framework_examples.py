@@ -91,6 +91,13 @@ def test_a_rank_that_fails_ends_all(tmp_path: Path, fault: str) -> None:
     assert "no message from another rank: it has ended, or hangs" in done.stderr
 
 
+def test_a_call_without_an_end_is_ended() -> None:
+    """Between GPUs, where a message that does not come is no error by itself."""
+    hangs = "import context_parallel, time\nwith context_parallel.limit(0.1, 3): time.sleep(10**6)"
+    done = start("-c", f"import sys; sys.path.insert(0, 'examples')\n{hangs}")
+    assert done.returncode == 1 and "rank 3: no answer in 0.1 s: another rank has ended, or hangs" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
