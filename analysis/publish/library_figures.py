@@ -9,6 +9,7 @@ Python are what build/tests/gpu_library and python/tests/gpu_arrays.py print, wi
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text
+from analysis.publish.drawing import BLUE, GREY, ORANGE, WIDE, new_figure
 from analysis.table import Cell, Table
 
 FOLDER = "logs/library"
+TIMELINE = f"{FOLDER}/timeline.h100.csv"
 NOTHING = "Nothing is recorded yet.\n"
 Figure = Mapping[str, Any]
 
@@ -82,8 +85,8 @@ def library_text(folder: Path) -> str:
     for who, where in CHECKED.items():
         for gpu in sorted({figure["gpu"] for figure in recorded}):
             mine = [figure for figure in recorded if (figure["figure"], figure["gpu"]) == (who, gpu)]
-            names = ", ".join(figure["what"].replace("_", " ") for figure in mine)
-            lines.append(f"Checked {where} on an {gpu}, all passed: {names}.\n")
+            if names := ", ".join(figure["what"].replace("_", " ") for figure in mine):
+                lines.append(f"Checked {where} on an {gpu}, all passed: {names}.\n")
     return "\n".join(lines)
 
 
@@ -109,8 +112,28 @@ def parallel_row(figure: Figure) -> Sequence[Cell]:
     problem, one, parallel = figure["problem"], figure["ms_one_gpu"], figure.get("ms_parallel") or figure["ms_ring"]
     heads = f"{problem['heads']} on {problem['kv_heads']}, d_head {problem['d_head']}, {problem['dtype']}"
     method, efficiency = figure.get("method", "ring, a step ahead"), one / (figure["ranks"] * parallel)
+    if most := figure.get("nccl", {}).get("NCCL_MAX_CTAS"):
+        method += f", NCCL_MAX_CTAS={most}"
     shape = (figure["gpu"], figure["ranks"], problem["seq"], heads)
     return *shape, method, f"{one:.2f}", f"{parallel:.2f}", f"{efficiency:.3f}"
+
+
+def timeline(folder: Path) -> Any:
+    """Kernels and messages of the first of two GPUs during one call, from a trace of each method."""
+    rows = list(csv.DictReader(read_text(folder / TIMELINE).splitlines()))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    kinds = {"attention": BLUE, "messages": ORANGE, "other": GREY}
+    places = [(method, kind) for method in methods for kind in kinds]
+    figure, axes = new_figure(WIDE, 0.6 + 0.25 * len(places))
+    for place, (method, kind) in enumerate(places):
+        mine = [row for row in rows if row["method"] == method and row["kernel"] == kind]
+        spans = [(float(row["start_ms"]), float(row["ms"])) for row in mine]
+        axes.broken_barh(spans, (place - 0.35, 0.7), color=kinds[kind], edgecolor="white", linewidth=0.5)
+    axes.set_yticks(range(len(places)), [f"{method}: {kind}" for method, kind in places])
+    axes.invert_yaxis()
+    axes.set_xlim(0, None)
+    axes.set_xlabel("ms of one call: 65536 rows, 32 heads on 8, two H100")
+    return figure
 
 
 def check_row(figure: Figure) -> Sequence[Cell]:

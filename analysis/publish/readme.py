@@ -432,6 +432,8 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     made = {folder / "kernels/README.md": ladder_page(steps)}
     made[folder / "docs/ladder.svg"] = drawing.svg(pictures.progress(steps, libraries_at(records_of(folder), steps)))
     made[folder / "docs/states.svg"] = drawing.svg(pictures.states(energy.energy_table(folder, steps)))
+    if (folder / library_figures.TIMELINE).exists():
+        made[folder / "docs/several_gpus.svg"] = drawing.svg(library_figures.timeline(folder))
     if run := plot.headline_run(folder):
         for picture in ("roofline", "time"):
             made[folder / f"docs/{picture}.svg"] = drawing.svg(plot.draw(picture, run, steps))
@@ -470,6 +472,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "speeds": lambda: general.newest_table(folder, ["fp16"]).markdown(),
             "decode": lambda: serving_tables.decode_table(folder).markdown(),
             "whole": lambda: serving_tables.whole_table(folder).markdown(),
+            "pages": lambda: serving_tables.pages_table(folder).markdown(),
         },
         "docs/library.md": {"figures": lambda: library_figures.library_text(folder)},
         "docs/frameworks.md": {"figures": lambda: library_figures.frameworks_text(folder)},

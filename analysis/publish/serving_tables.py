@@ -20,14 +20,23 @@ CASES = (
     ("16 x 32768", f"{GROUPED}, e4m3", ""),
 )
 PAGES = (16, 64, 256)
-WHOLE = ("8 ragged sequences, 16384 tokens", "8 x 2048", "window 1024 at 16384", "16384")
+WHOLE = (
+    *("8 ragged sequences, 16384 tokens", "8 x 2048", "window 1024 at 16384", "16384"),
+    *(f"{16384 // seq} x {seq}, one length" for seq in (512, 1024, 2048, 4096, 8192, 16384)),
+)
+MIXED = (
+    "8 ragged sequences, 16384 tokens, 16 heads on 16",
+    "4 of 2048 queries on 8192 keys, 64 of 1 on 4096, 32 heads on 8",
+)
+PACKED = "flashladder, packed keys"
+GPUS = (GPU, "h100")
 NONE = "–"
 Rates = Mapping[str, Mapping[str, float]]  # of a case, of a subject: GB/s or TFLOP/s
 
 
-def rates_in(folder: Path) -> Rates:
+def rates_in(folder: Path, gpu: str = GPU) -> Rates:
     found: dict[str, dict[str, float]] = {}
-    for line in csv.DictReader(read_text(folder / f"logs/decode/serving.{GPU}.csv").splitlines()):
+    for line in csv.DictReader(read_text(folder / f"logs/decode/serving.{gpu}.csv").splitlines()):
         found.setdefault(line["case"], {})[line["subject"]] = float(line["rate"])
     return found
 
@@ -54,9 +63,23 @@ def decode_table(folder: Path) -> Table:
 
 
 def whole_table(folder: Path) -> Table:
-    """Whole sequences by attention/wgmma, causal, d_head 128."""
-    rates, rows = rates_in(folder), []
+    """Whole sequences by attention/wgmma, causal, d_head 128, of each GPU."""
+    of_gpus, rows = [rates_in(folder, gpu) for gpu in GPUS], []
     for case in WHOLE:
-        of = rates[f"{case}, causal, d_head 128"]
-        rows.append([case.replace(" x ", " × "), f"{of[OURS]:.0f}", ratio(of, OURS, FA3)])
-    return Table(("causal, d_head 128", "TFLOP/s", "/ FA3"), rows)
+        cells: list[Cell] = [case.replace(" x ", " × ")]
+        for rates in of_gpus:
+            of = rates.get(f"{case}, causal, d_head 128", {})
+            cells += [f"{of[OURS]:.0f}" if OURS in of else NONE, ratio(of, OURS, FA3)]
+        rows.append(cells)
+    columns = [column for gpu in GPUS for column in (f"{gpu.upper()}, TFLOP/s", "/ FA3")]
+    return Table(("causal, d_head 128", *columns), rows)
+
+
+def pages_table(folder: Path) -> Table:
+    """Queries of several lengths over pages by attention/wgmma, causal, d_head 128."""
+    rates, rows = rates_in(folder), []
+    for case in MIXED:
+        for page in (16, 64, 128, 256):
+            of = rates.get(f"{case}, pages of {page}, causal", {})
+            rows.append([case, page, ratio(of, OURS, PACKED), ratio(of, OURS, FA3)])
+    return Table(("causal, d_head 128", "page", "/ packed keys", "/ FA3"), rows)

@@ -559,7 +559,8 @@ def group_causal(bench: Bench) -> None:
         if bench.fa3:
             subjects["FlashAttention-3"] = fa3_prefill(bench, 1, parts, 16384 // seq, seq, None, 0)
         flops = 4 * 2048 * pairs([seq]) * (16384 // seq)
-        bench.run(f"{16384 // seq} x {seq}, causal, d_head 128", ("TFLOP/s", flops), subjects, 4, energy=seq == 4096)
+        case = f"{16384 // seq} x {seq}, one length, causal, d_head 128"
+        bench.run(case, ("TFLOP/s", flops), subjects, 4, energy=seq == 4096)
 
 
 def group_causes(bench: Bench) -> None:
@@ -691,7 +692,8 @@ def group_mixed(bench: Bench) -> None:
                 version: cache.ours(causal=True, version=version) for version in ("attention/decode", "attention/wgmma")
             }
             flops = 4 * 32 * 128 * 8 * (seq_q * (seq_q + 1) // 2 + seq_q * (8192 - seq_q))
-            bench.run(f"8 x {seq_q} queries behind 8192 keys, pages of {page}, causal", ("TFLOP/s", flops), subjects, 4)
+            case = f"8 x {seq_q} queries behind 8192 keys, pages of {page}, causal"
+            bench.run(case, ("TFLOP/s", flops), subjects, cache.count)
 
 
 PEERS_S = float(os.environ.get("PEERS_S", 50))

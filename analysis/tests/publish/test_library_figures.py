@@ -10,7 +10,10 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.publish.library_figures import CHECKED, FOLDER, NOTHING, PARTS, figures, frameworks_text, library_text
+from analysis.publish.drawing import svg
+from analysis.publish.library_figures import (
+    CHECKED, FOLDER, NOTHING, PARTS, TIMELINE, figures, frameworks_text, library_text, timeline,
+)  # fmt: skip
 
 PREFILL: dict[str, Any] = {
     "figure": "prefill",
@@ -33,7 +36,13 @@ RING: dict[str, Any] = {
     "versions": {},
     "command": "examples/context_parallel.py",
 }
-GATHER = {**RING, "ranks": 2, "method": "gather", "ms_parallel": 25.0}
+GATHER = {
+    **RING,
+    "ranks": 2,
+    "method": "gather",
+    "ms_parallel": 25.0,
+    "nccl": {"NCCL_MAX_CTAS": "8", "NCCL_VERSION": "2"},
+}
 del GATHER["ms_ring"]
 CHECK: dict[str, Any] = {
     "figure": "check",
@@ -66,9 +75,28 @@ def test_each_kind_of_figure_has_its_table(tmp_path: Path) -> None:
         "12.50",
         "0.800",
     ] in rows
-    assert ["NVIDIA H200", "2", "4096", "8 on 2, d_head 64, fp16", "gather", "40.00", "25.00", "0.800"] in rows
+    assert [
+        "NVIDIA H200",
+        "2",
+        "4096",
+        "8 on 2, d_head 64, fp16",
+        "gather, NCCL_MAX_CTAS=8",
+        "40.00",
+        "25.00",
+        "0.800",
+    ] in rows
     assert ["NVIDIA H200", "torch", "FAILED", "1 failed in 2 s"] in rows
     assert len(rows) == 3 * len(PARTS) + 1
+
+
+def test_each_method_has_a_line_for_each_kind_of_kernel(tmp_path: Path) -> None:
+    write(tmp_path)
+    lines = ("gather,attention,0.5,1", "gather,messages,0,0.5", "ring,other,2,0.25")
+    (tmp_path / TIMELINE).write_text("\n".join(("method,kernel,start_ms,ms", *lines)))
+    text = svg(timeline(tmp_path))
+    for method in ("gather", "ring"):
+        for kind in ("attention", "messages", "other"):
+            assert f"{method}: {kind}" in text
 
 
 def test_without_records_the_page_says_so(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analysis.publish.serving_tables import NONE, decode_table, whole_table
+from analysis.publish.serving_tables import NONE, decode_table, pages_table, whole_table
 
 LINES = '''case,subject,us,us_least,us_most,rate,unit,of_first,mJ
 "16 x 32768, 32 heads on 8",read,1,1,1,4000,GB/s,1.000,
@@ -22,6 +22,7 @@ LINES = '''case,subject,us,us_least,us_most,rate,unit,of_first,mJ
 def folder_with(path: Path) -> Path:
     (path / "logs/decode").mkdir(parents=True)
     (path / "logs/decode/serving.h200.csv").write_text(LINES)
+    (path / "logs/decode/serving.h100.csv").write_text(LINES.replace("610.4", "305.2"))
     return path
 
 
@@ -33,5 +34,17 @@ def test_speeds_are_divided_by_reading_and_by_libraries(tmp_path: Path) -> None:
 
 
 def test_whole_sequences(tmp_path: Path) -> None:
-    assert whole_table(folder_with(tmp_path)).rows[0] == ["8 ragged sequences, 16384 tokens", "610", "1.221"]
-    assert [row[2] for row in whole_table(tmp_path).rows[1:]] == [NONE] * 3
+    first, *others = whole_table(folder_with(tmp_path)).rows
+    assert first == ["8 ragged sequences, 16384 tokens", "610", "1.221", "305", "0.610"]
+    assert others[0] == ["8 × 2048", "670", NONE, "670", NONE]
+    assert others[-1] == ["1 × 16384, one length", NONE, NONE, NONE, NONE]
+
+
+def test_pages(tmp_path: Path) -> None:
+    lines = "".join(
+        f'"8 ragged sequences, 16384 tokens, 16 heads on 16, pages of 64, causal","{subject}",1,1,1,{rate},TFLOP/s,1,\n'
+        for subject, rate in (("flashladder, packed keys", 500), ("flashladder", 450), ("FlashAttention-3", 300))
+    )
+    (folder_with(tmp_path) / "logs/decode/serving.h200.csv").write_text(LINES + lines)
+    rows = pages_table(tmp_path).rows
+    assert rows[1][1:] == [64, "0.900", "1.500"] and rows[0][1:] == [16, NONE, NONE]
