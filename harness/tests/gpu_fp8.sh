@@ -4,8 +4,9 @@
 #     make attention.fp8 && harness/tests/gpu_fp8.sh FOLDER
 #     BACKEND=emu harness/tests/gpu_fp8.sh FOLDER          # the same commands on small problems, without a GPU
 #
-# Both states of the chip (--energy) of fast and accurate sums; instances that serve on one length, beside the plain
-# ones (predicted: 0.93 to 0.97); random problems of several lengths against float64; compute-sanitizer where it is.
+# Fast and accurate sums, and instances that serve beside the plain ones on one length (predicted: 0.93 to 0.97), with
+# and without the causal mask; both states of the chip (--energy); random problems of several lengths against float64;
+# compute-sanitizer where it is.
 set -eu
 out=${1:?a folder}
 backend=${BACKEND:-gpu}
@@ -14,10 +15,15 @@ tail=any_length+causal+persistent+tickets+grouped
 fast="(BF16, 128, 192, 96, 12): fp8_wgmma+stages_2+$tail"
 accurate="(BF16, 128, 192, 96, 12): fp8_wgmma+stages_2+flush_5+rounded_l+$tail"
 run() { timeout 60 bin/attention.fp8 --backend "$backend" "$@"; }
-if [ "$backend" = gpu ]; then sizes=(--seq '512:16384:*2') state=(--energy) count=60
+if [ "$backend" = gpu ]; then sizes=(--seq '512:16384:*2' --tokens 16384 --check 16) state=(--energy) count=60
 else sizes=(--seq 200 --heads 1) state=() count=1; fi
 for config in "$fast" "$accurate" "$fast+serve" "$accurate+serve"; do
-    run --config "$config" "${sizes[@]}" ${state[@]+"${state[@]}"} --json - >>"$out/speed.jsonl"
+    run --config "$config" "${sizes[@]}" --quiet --json - >>"$out/speed.jsonl"
+    run --config "$config" "${sizes[@]}" --quiet --json - --causal >>"$out/speed.jsonl"
+done
+[ "$backend" != gpu ] || sizes=(--seq '1024:16384:*4' --tokens 16384 --check 16)
+for config in "$fast" "$accurate"; do
+    run --config "$config" "${sizes[@]}" --quiet ${state[@]+"${state[@]}"} --json - >>"$out/states.jsonl"
 done
 seed=1
 while [ $seed -le "$count" ] && [ $SECONDS -lt 150 ]; do
