@@ -12,7 +12,15 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.publish.drawing import svg
 from analysis.publish.library_figures import (
-    CHECKED, FOLDER, NOTHING, PARTS, TIMELINE, figures, frameworks_text, library_text, timeline,
+    CHECKED,
+    FOLDER,
+    NOTHING,
+    PARTS,
+    TIMELINE,
+    figures,
+    frameworks_text,
+    library_text,
+    timeline,
 )  # fmt: skip
 
 PREFILL: dict[str, Any] = {
