@@ -366,7 +366,8 @@ class Trials:
             left = [m for m in found if m.line in executed and (m.kind, m.ordinal) not in self.reported]
             for i in range(0, len(left), AT_ONCE):
                 some = left[i : i + AT_ONCE]
-                done = launch.run(self.write(together(some)), "--threads", 1)
+                limit = 4 * self.original(launch).steps + 1_000_000  # a wrong address may hold what ends the program
+                done = launch.run(self.write(together(some)), "--threads", 1, "--steps", limit)
                 assert done.returncode in (0, 1, 3), done.stderr
                 named = set(AT_LINE.findall(done.stderr))
                 some = [m for m in some if any((each, str(m.line)) in named for each in m.expected)]
