@@ -207,6 +207,7 @@ def bytes_map(address: int, sizes: list[int], d: int, box: int) -> bytes:
 
 
 def assert_right(problem: Sequences, got: Outputs, most: float = 0.05, most_LSE: float = 0.02) -> None:
+    """`most_LSE` is 1/16 where l is of the rounded P: each weight is rounded to three bits behind its first."""
     assert not got.strays, "rows that belong to no sequence were written"
     for b, (output, LSE) in enumerate(zip(got.values, got.LSE, strict=True)):
         exact, exact_LSE = problem.exact(b)
@@ -270,4 +271,5 @@ def test_scores_that_overflow_are_computed_again_from_their_sequence() -> None:
 def test_lengths_in_any_order_of_warps(config: Fp8Config, schedule: int) -> None:
     for causal in (False, True):
         problem = Sequences((193, 5, 400, 64), (97, 700, 400, 1), d_head=config.d_head, causal=causal, seed=schedule)
-        assert_right(problem, launch(config, problem, schedule=schedule))
+        most_LSE = 1 / 16 if "rounded_l" in config.short_form() else 0.02
+        assert_right(problem, launch(config, problem, schedule=schedule), most_LSE=most_LSE)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from known_findings import is_the_ring_of_Q
 from made_up_gpu import ROOT, made_up, records, run
 
-from analysis.ladder.config import Dtype, KernelConfig
+from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
 from analysis.ladder.headers import Version, load_all, load_attention
 
 GENERAL = [version for version in load_all(ROOT).values() if version.header.config.any_length]
@@ -51,12 +51,14 @@ def cases(draw: st.DrawFn, version: Version) -> list[str]:
         "heads": heads,
         "kv-heads": KV_heads,
         "dist": draw(st.sampled_from(("normal", "normal", "uniform", "large"))),
-        "layout": draw(st.sampled_from(("bshd", "bhsd", "padded"))),
+        "layout": draw(st.sampled_from(("bshd",) if isinstance(config, Fp8Config) else ("bshd", "bhsd", "padded"))),
         "seed": draw(SEEDS),
     }
     dtype = draw(st.sampled_from(("fp16", "bf16")))
     if config in (*header.smaller, *header.serving):  # only its name chooses it
         sizes["config"] = config.replace(dtype=Dtype[dtype.upper()]).short_form()
+        if "+pages" in sizes["config"]:
+            sizes["page-rows"] = draw(st.sampled_from((16, 64, 256)))
     else:
         sizes |= {"d-head": config.d_head, "dtype": dtype}
     flags = ["--lse"] * draw(st.booleans()) + ["--causal"] * (config.causal and draw(st.booleans()))
@@ -140,6 +142,8 @@ def test_edges(version: Version, edge: str) -> None:
     config = version.header.config
     if ("--causal" in edge and not config.causal) or ("--kv-heads" in edge and not config.grouped_heads):
         pytest.skip(f"{version.version} does not take it")
+    if isinstance(config, Fp8Config) and "--layout" in edge:
+        pytest.skip("kernels of e4m3 take contiguous tensors")
     if edge in SLICES and not config.split_tail:
         pytest.skip(f"{version.version} has no slices")
     for each in (config, *version.header.others):
