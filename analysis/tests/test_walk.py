@@ -1,4 +1,10 @@
-"""A newcomer's walk: docs/adding-a-version.md, command by command, in a copy of the checkout. Each takes minutes."""
+"""A newcomer's walk: docs/adding-a-version.md, command by command, in a copy of the checkout.
+
+Five versions are added one after the other, each from a parent of another kind, and what they share is made once: the
+copy, and in the end what stands for the whole `make check`. Left out of that are tests of the C library, the Python
+package, the emulator's instructions and the Makefile, which no version changes, and all that reads the code of versions
+that were there before: the copy has built the new ones alone.
+"""
 
 import re
 import shutil
@@ -15,20 +21,24 @@ from analysis.tests.support.copies import environment, whole_checkout
 PAGE = root() / "docs/adding-a-version.md"
 EXAMPLE, ITS_PARENT = "v99", "v16"
 NEEDS_A_GPU = "needs a GPU"
-NOT_HERE = ("make check", "make ladder notebooks")  # the tests below stand for it; what follows a GPU's measurement
-# Tests that compare committed files with the ladder; {} is the new version.
+NOT_HERE = ("make check", "make ladder notebooks")  # at the end of all walks; what follows a GPU's measurement
+# Tests that compare committed files with the ladder, or go over all versions; {} is a new version.
 TESTS = (
-    "analysis/tests/ladder/test_flips.py",
-    "analysis/tests/ladder/test_headers.py",
+    "analysis/tests/ladder",
     "analysis/tests/machine_code/test_loops.py::test_every_version_has_a_record_of_both_architectures",
     "analysis/tests/machine_code/test_loops.py::test_the_small_problem_takes_the_path_of_the_benchmark[{}]",
     "analysis/tests/machine_code/test_gate.py::test_the_build_is_as_accepted[{}]",
     "analysis/tests/measure/test_gpu_check.py::test_outputs_are_the_emulators",
+    "analysis/tests/publish/test_general.py",
+    "analysis/tests/publish/test_ranking.py",
     "analysis/tests/publish/test_readme.py::test_the_committed_page_is_not_stale",
     "analysis/tests/publish/test_readme.py::test_the_committed_traffic_is_not_stale[{}]",
-    "analysis/tests/publish/test_general.py",
+    "analysis/tests/publish/test_states.py",
+    "analysis/tests/publish/test_story.py",
+    "analysis/tests/test_configurations_page.py",
     "analysis/tests/test_docs.py::test_generated_parts_are_fresh",
     "analysis/tests/test_learn.py",
+    "analysis/tests/test_site_record.py",
     "emulator/tests/test_speed.py",
     "emulator/tests/test_versions.py::test_golden_counters[{}]",
 )
@@ -73,16 +83,14 @@ def run(folder: Path, command: str, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def walk(folder: Path, parent: str) -> None:
-    whole_checkout(folder)
-    for book in set((folder / "notebooks").glob("*.ipynb")) - set((folder / "notebooks").glob("01_*.ipynb")):
-        book.unlink()  # the first has a row for each version; test_notebooks.py runs them all
+def walk(folder: Path, parent: str) -> str:
+    """Adds a version, up to `make check`; its name."""
     version = next_version(folder)
     source = kernel_files(folder)[parent].with_name(f"{version}_my_idea.cu").relative_to(folder)
     archs = ["sm_90a"] if load(root(), parent).one_arch else ["sm_80", "sm_90"]
     said = {}
     for command in steps():
-        if command in NOT_HERE:
+        if command.startswith(NOT_HERE):
             continue
         command = command.replace(EXAMPLE, version).replace(ITS_PARENT, parent)
         said[re.split(r" && | [A-Z]+=", command)[0]] = run(folder, command)
@@ -103,16 +111,20 @@ def walk(folder: Path, parent: str) -> None:
     assert any("not measured" in row for row in table if re.match(rf"\| \[?{version}\b", row))
     listed = f'"{version} ' in (folder / "notebooks/01_the_ladder.ipynb").read_text()
     assert listed == ("sm_80" in archs)  # the notebook compares loops of one kind
-    chosen = " ".join(TESTS).replace("{}", version)
-    pytest_here = (
-        f"{folder}/.venv/bin/python -m pytest -q -p no:cacheprovider -m 'not long' --deselect {WITH_ALL_BOOKS}"
-    )
-    run(folder, f"{pytest_here} {chosen}")
-    shutil.rmtree(folder)
+    return version
 
 
 @pytest.mark.first
 @pytest.mark.long
-@pytest.mark.parametrize("parent", ["v09", "v16", "v25", "v37", max(kernel_files(root()))])
-def test_a_newcomer_follows_a_version_of_each_kind(parent: str, tmp_path: Path) -> None:
-    walk(tmp_path / "copy", parent)
+def test_a_newcomer_follows_a_version_of_each_kind(tmp_path: Path) -> None:
+    folder = whole_checkout(tmp_path / "copy")
+    for book in set((folder / "notebooks").glob("*.ipynb")) - set((folder / "notebooks").glob("01_*.ipynb")):
+        book.unlink()  # the first has a row for each version; test_notebooks.py runs them all
+    added = [walk(folder, parent) for parent in ("v09", "v16", "v25", "v37", max(kernel_files(root())))]
+    chosen = " ".join(dict.fromkeys(test.replace("{}", version) for test in TESTS for version in added))
+    pytest_here = (
+        f"{folder}/.venv/bin/python -m pytest -q -p no:cacheprovider -m 'not long' --deselect {WITH_ALL_BOOKS}"
+    )
+    run(folder, f"{pytest_here} {chosen}")
+    run(folder, f'make check VER="{added[2]} {added[-1]}"')  # one of each folder
+    shutil.rmtree(folder)
