@@ -14,7 +14,8 @@ All messages with K and V of `ring` are queued before the first kernel, those of
 ahead of it: queuing takes the host longer than sending. The engine is torch.distributed: point-to-point messages over
 NCCL between GPUs, over gloo without them (then the kernels run on the emulator, so take a small --seq). zigzag.py says
 who holds and who needs which rows. All results are compared with those of one GPU. NCCL's own settings come from the
-environment (NCCL_MAX_CTAS=8) and are recorded.
+environment (NCCL_MAX_CTAS=8) and are recorded. One call is timed, which begins on idle GPUs, and some in a row, as the
+layers of a model make them: the host queues a call while the GPUs work on the one before.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from zigzag import combine, needed, rows_of, visible
 import flashladder
 from flashladder.torch import attention, register
 
+IN_A_ROW = 4  # calls without a wait for the GPU between them
 HEADS_AT_A_TIME = 2  # KV heads of a message of `gather`, or 1: few, so that the first kernel begins early
 
 
@@ -248,9 +250,9 @@ def limit(seconds: float, rank: int) -> Iterator[None]:
         timer.cancel()
 
 
-def in_turns(calls: Sequence[Callable[[], Any]], repeat: int, timeout: int, rank: int) -> list[float]:
-    """The median seconds of each call, which all ranks make at once. They take turns: a GPU that has worked for some
-    seconds is slower than one that has not."""
+def in_turns(calls: Sequence[Callable[[], Any]], in_a_row: int, repeat: int, timeout: int, rank: int) -> list[float]:
+    """The median seconds of each call, of so many in a row, which all ranks make at once. They take turns: a GPU that
+    has worked for some seconds is slower than one that has not."""
     cuda = torch.cuda.is_available()
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(repeat + 1):
@@ -260,10 +262,11 @@ def in_turns(calls: Sequence[Callable[[], Any]], repeat: int, timeout: int, rank
                 if cuda:
                     torch.cuda.synchronize()
                 begin = time.perf_counter()
-                call()
+                for _ in range(in_a_row):
+                    call()
                 if cuda:
                     torch.cuda.synchronize()
-                found.append(time.perf_counter() - begin)
+                found.append((time.perf_counter() - begin) / in_a_row)
     return [statistics.median(found[1:]) for found in times]  # the first one loads machine code
 
 
@@ -291,7 +294,8 @@ def start(rank: int, seconds_to_wait: int) -> Any:
 
 
 def measure(method: str, inputs: list[Any], rank: int, ranks: int, arguments: argparse.Namespace) -> tuple[float, ...]:
-    """Error in units of the tolerance, seconds of the method, seconds of one GPU: each of the slowest rank."""
+    """Error in units of the tolerance; seconds of the method and of one GPU, by themselves and for each of some in a
+    row: each of the slowest rank."""
     taken = inputs if method == "training" else inputs[:3]
     mine = [take(tensor, rank, ranks) for tensor in taken]
 
@@ -301,12 +305,14 @@ def measure(method: str, inputs: list[Any], rank: int, ranks: int, arguments: ar
     def alone() -> Any:
         return train(*taken) if method == "training" else attention(*taken, causal=True)
 
-    result = torch.zeros(3, dtype=torch.float64, device=inputs[0].device)
+    result = torch.zeros(5, dtype=torch.float64, device=inputs[0].device)
     with limit(arguments.timeout, rank) if inputs[0].is_cuda else contextlib.nullcontext():
         both = (call(), alone()) if method == "training" else ((call(),), (alone(),))
         result[0] = max(check(out, whole, rank, ranks) for out, whole in zip(*both, strict=True))
     if arguments.repeat:
-        result[1:] = torch.tensor(in_turns((call, alone), arguments.repeat, arguments.timeout, rank))
+        counts = (1, IN_A_ROW)
+        times = [in_turns((call, alone), count, arguments.repeat, arguments.timeout, rank) for count in counts]
+        result[1:] = torch.tensor(times).flatten()
     if arguments.trace and rank == 0:
         save_trace(call, arguments.trace.with_suffix(f".{method}.json"))
     elif arguments.trace:
@@ -316,28 +322,30 @@ def measure(method: str, inputs: list[Any], rank: int, ranks: int, arguments: ar
 
 
 def tell(method: str, ranks: int, figures: tuple[float, ...], arguments: argparse.Namespace) -> None:
-    error, parallel, one = figures
+    error, *times = figures
     verdict = "right" if error <= 1.0 else "WRONG"
-    print(f"{method}: {ranks} ranks, {arguments.seq} rows: error {error:.0%} of the tolerance: {verdict}")
-    if not parallel:
-        return
-    efficiency = one / (ranks * parallel)
-    print(f"one GPU {one * 1e3:.2f} ms, {method} {parallel * 1e3:.2f} ms, efficiency {efficiency:.3f}", flush=True)
-    if arguments.record:
-        problem = {name: getattr(arguments, name) for name in ("seq", "heads", "kv_heads", "d_head", "dtype")}
-        record.append(
-            arguments.record,
-            "context_parallel",
-            method=method,
-            ranks=ranks,
-            problem={**problem, "batch": 1, "causal": True},
-            ms_one_gpu=one * 1e3,
-            ms_parallel=parallel * 1e3,
-            efficiency=efficiency,
-            error_of_tolerance=error,
-            rounds=arguments.repeat,
-            nccl={name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
-        )
+    print(f"{method}: {ranks} ranks, {arguments.seq} rows: error {error:.0%} of the tolerance: {verdict}", flush=True)
+    for calls, parallel, one in zip((1, IN_A_ROW), times[::2], times[1::2], strict=True):
+        if not parallel:
+            return
+        efficiency, what = one / (ranks * parallel), "one call" if calls == 1 else f"each of {calls} calls in a row"
+        print(f"{what}: one GPU {one * 1e3:.2f} ms, {method} {parallel * 1e3:.2f} ms, efficiency {efficiency:.3f}")
+        if arguments.record:
+            problem = {name: getattr(arguments, name) for name in ("seq", "heads", "kv_heads", "d_head", "dtype")}
+            record.append(
+                arguments.record,
+                "context_parallel",
+                method=method,
+                ranks=ranks,
+                problem={**problem, "batch": 1, "causal": True},
+                calls_in_a_row=calls,
+                ms_one_gpu=one * 1e3,
+                ms_parallel=parallel * 1e3,
+                efficiency=efficiency,
+                error_of_tolerance=error,
+                rounds=arguments.repeat,
+                nccl={name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
+            )
 
 
 def refuse(parser: argparse.ArgumentParser, arguments: argparse.Namespace, ranks: int) -> None:

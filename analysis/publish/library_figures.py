@@ -112,10 +112,11 @@ def parallel_row(figure: Figure) -> Sequence[Cell]:
     problem, one, parallel = figure["problem"], figure["ms_one_gpu"], figure.get("ms_parallel") or figure["ms_ring"]
     heads = f"{problem['heads']} on {problem['kv_heads']}, d_head {problem['d_head']}, {problem['dtype']}"
     method, efficiency = figure.get("method", "ring, a step ahead"), one / (figure["ranks"] * parallel)
-    if most := figure.get("nccl", {}).get("NCCL_MAX_CTAS"):
-        method += f", NCCL_MAX_CTAS={most}"
+    for name in ("NCCL_MAX_CTAS", "NCCL_P2P_USE_CUDA_MEMCPY"):
+        if value := figure.get("nccl", {}).get(name):
+            method += f", {name}={value}"
     shape = (figure["gpu"], figure["ranks"], problem["seq"], heads)
-    return *shape, method, f"{one:.2f}", f"{parallel:.2f}", f"{efficiency:.3f}"
+    return *shape, method, figure.get("calls_in_a_row", 1), f"{one:.2f}", f"{parallel:.2f}", f"{efficiency:.3f}"
 
 
 def timeline(folder: Path) -> Any:
@@ -148,7 +149,7 @@ PARTS: Mapping[str, tuple[str, Sequence[str], Callable[[Figure], Sequence[Cell]]
     ),
     "context_parallel": (
         "One causal sequence on several GPUs; efficiency is the time on one GPU / (GPUs · the time on all):",
-        ("GPU", "GPUs", "seq", "heads", "method", "one GPU, ms", "all, ms", "efficiency"),
+        ("GPU", "GPUs", "seq", "heads", "method", "calls in a row", "one GPU, ms", "all, ms", "efficiency"),
         parallel_row,
     ),
     "check": ("Checked on a GPU:", ("GPU", "what", "", "its last line"), check_row),

@@ -61,7 +61,9 @@ def test_a_sequence_is_shared_between_processes(tmp_path: Path) -> None:
         assert f"{method}: 3 ranks, 192 rows" in out and (tmp_path / f"trace.{method}.json").stat().st_size
     assert out.count(": right") == len(methods)
     found = [json.loads(line) for line in records.read_text().splitlines()]
-    assert [record["method"] for record in found] == methods
+    assert [(record["method"], record["calls_in_a_row"]) for record in found] == [
+        (method, calls) for method in methods for calls in (1, 4)
+    ]
     assert all(record["ranks"] == 3 and record["efficiency"] > 0 for record in found)
     assert all(record["gpu"].startswith("none") for record in found)
 
