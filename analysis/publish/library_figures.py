@@ -112,11 +112,22 @@ def parallel_row(figure: Figure) -> Sequence[Cell]:
     problem, one, parallel = figure["problem"], figure["ms_one_gpu"], figure.get("ms_parallel") or figure["ms_ring"]
     heads = f"{problem['heads']} on {problem['kv_heads']}, d_head {problem['d_head']}, {problem['dtype']}"
     method, efficiency = figure.get("method", "ring, a step ahead"), one / (figure["ranks"] * parallel)
-    for name in ("NCCL_MAX_CTAS", "NCCL_P2P_USE_CUDA_MEMCPY"):
-        if value := figure.get("nccl", {}).get(name):
-            method += f", {name}={value}"
+    if most := figure.get("nccl", {}).get("NCCL_MAX_CTAS"):
+        method += f", NCCL_MAX_CTAS={most}"
     shape = (figure["gpu"], figure["ranks"], problem["seq"], heads)
-    return *shape, method, figure.get("calls_in_a_row", 1), f"{one:.2f}", f"{parallel:.2f}", f"{efficiency:.3f}"
+    in_a_row = figure.get("efficiency_in_a_row")
+    return *shape, method, f"{one:.2f}", f"{parallel:.2f}", f"{efficiency:.3f}", f"{in_a_row:.3f}" if in_a_row else "–"
+
+
+def beside_one_call(recorded: Sequence[Figure]) -> list[Figure]:
+    """The figures without those of calls in a row, each of which follows that of one call, and stands in it here."""
+    found: list[Figure] = []
+    for figure in recorded:
+        if figure.get("calls_in_a_row", 1) == 1:
+            found.append(figure)
+        else:
+            found[-1] = {**found[-1], "efficiency_in_a_row": figure["efficiency"]}
+    return found
 
 
 def timeline(folder: Path) -> Any:
@@ -148,8 +159,9 @@ PARTS: Mapping[str, tuple[str, Sequence[str], Callable[[Figure], Sequence[Cell]]
         prefill_row,
     ),
     "context_parallel": (
-        "One causal sequence on several GPUs; efficiency is the time on one GPU / (GPUs · the time on all):",
-        ("GPU", "GPUs", "seq", "heads", "method", "calls in a row", "one GPU, ms", "all, ms", "efficiency"),
+        "One causal sequence on several GPUs; efficiency is the time on one GPU / (GPUs · the time on all), of one call "
+        "that begins on idle GPUs and of four in a row:",
+        ("GPU", "GPUs", "seq", "heads", "method", "one GPU, ms", "all, ms", "efficiency", "in a row"),
         parallel_row,
     ),
     "check": ("Checked on a GPU:", ("GPU", "what", "", "its last line"), check_row),
@@ -158,7 +170,7 @@ PARTS: Mapping[str, tuple[str, Sequence[str], Callable[[Figure], Sequence[Cell]]
 
 def frameworks_text(folder: Path) -> str:
     """A table for each kind of figure that is recorded."""
-    recorded = figures(folder)
+    recorded = beside_one_call(figures(folder))
     tables = []
     for kind, (title, columns, row) in PARTS.items():
         if rows := [row(figure) for figure in recorded if figure["figure"] == kind]:

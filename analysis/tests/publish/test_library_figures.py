@@ -52,6 +52,7 @@ GATHER = {
     "nccl": {"NCCL_MAX_CTAS": "8", "NCCL_VERSION": "2"},
 }
 del GATHER["ms_ring"]
+IN_A_ROW = {**GATHER, "calls_in_a_row": 4, "ms_parallel": 22.0, "efficiency": 0.909}
 CHECK: dict[str, Any] = {
     "figure": "check",
     "gpu": "NVIDIA H200",
@@ -69,7 +70,7 @@ def write(folder: Path, *lines: str) -> None:
 
 
 def test_each_kind_of_figure_has_its_table(tmp_path: Path) -> None:
-    write(tmp_path, *(json.dumps(figure) for figure in (RING, GATHER, PREFILL, CHECK)))
+    write(tmp_path, *(json.dumps(figure) for figure in (RING, GATHER, IN_A_ROW, PREFILL, CHECK)))
     text = frameworks_text(tmp_path)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert ["NVIDIA H200", "2 layers", "512", "10.00", "12.50 (flash attention)", "1.250", "3"] in rows
@@ -82,6 +83,7 @@ def test_each_kind_of_figure_has_its_table(tmp_path: Path) -> None:
         "40.00",
         "12.50",
         "0.800",
+        "–",
     ] in rows
     assert [
         "NVIDIA H200",
@@ -92,6 +94,7 @@ def test_each_kind_of_figure_has_its_table(tmp_path: Path) -> None:
         "40.00",
         "25.00",
         "0.800",
+        "0.909",
     ] in rows
     assert ["NVIDIA H200", "torch", "FAILED", "1 failed in 2 s"] in rows
     assert len(rows) == 3 * len(PARTS) + 1
