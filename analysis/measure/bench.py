@@ -274,11 +274,22 @@ def samples_kept(rounds: int) -> int:
 
 def kept(raw: dict[str, Any], most: int) -> dict[str, Any]:
     """The record as a file keeps it: with few samples, and the program's name without the folders of this machine."""
-    raw, argv = rounded(thinned(raw, most)), raw.get("argv")
+    raw, argv = without_unread(rounded(thinned(raw, most))), raw.get("argv")
     if not argv:
         return raw
     folder = "bin/peers" if "peer" in raw else "bin"
     return raw | {"argv": [f"{folder}/{Path(argv[0]).name}", *argv[1:]]}
+
+
+def without_unread(raw: dict[str, Any]) -> dict[str, Any]:
+    """The record without what nobody reads there: its time, which its run's id has, and a quotient of two fields."""
+    unread = {"timing": "wall_s", "derived": "share_of_peak"}
+    shorter = {
+        part: {name: value for name, value in raw[part].items() if name != left_out}
+        for part, left_out in unread.items()
+        if raw.get(part)
+    }
+    return {name: shorter.get(name, value) for name, value in raw.items() if name != "utc"}
 
 
 def rounded(raw: dict[str, Any]) -> dict[str, Any]:

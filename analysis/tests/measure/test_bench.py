@@ -363,6 +363,17 @@ def test_records_hold_no_folder_of_the_machine(tmp_path: Path) -> None:
     assert bench.kept({"peer": "fa3", "argv": ["/x/bin/peers/fa3", "--hot"]}, 16)["argv"] == ["bin/peers/fa3", "--hot"]
 
 
+def test_records_of_a_run_hold_nothing_that_nobody_reads() -> None:
+    raw = {"utc": "2026-11-22T08:21:40Z", "timing": None, "derived": {"tflops": 1.5, "share_of_peak": 0.5}}
+    assert bench.without_unread(raw) == {"timing": None, "derived": {"tflops": 1.5}}
+    timing = {"samples_ns": [32], "wall_s": 0.25, "noise": 0.5}
+    assert bench.kept(raw | {"timing": timing}, 16) == {
+        "timing": {"samples_ns": [32], "noise": 0.5},
+        "derived": {"tflops": 1.5},
+    }
+    assert bench.kept({"peer": "fa2", "check": None}, 16) == {"peer": "fa2", "check": None}
+
+
 def test_peers_stand_among_the_versions() -> None:
     versions = [Unit(f"v{i:02}", False, "fp16") for i in range(1, 7)]
     peers = [Unit(name, True, "fp16") for name in ("fa2", "cudnn")]
