@@ -11,7 +11,7 @@ from analysis.files import read_text, root
 from analysis.publish.space import read_space
 from analysis.table import read_columns
 
-PAGE = root() / "docs/records.md"
+PAGE = root() / "analysis/measure/README.md"
 TRIED = ("variant", "dtype", "seq", "tflops", "of_fa2", "samples", "run")
 RECORDS = ("regs", "sass", "logs", "analysis/data")
 

@@ -21,7 +21,7 @@ from analysis.tests.support.copies import environment
 
 PAGES = sorted(
     path
-    for folder in (".", "docs", "docs/learn", "kernels", "analysis/data")
+    for folder in (".", "docs", "docs/learn", "kernels", "analysis/data", "analysis/measure", "emulator/suite")
     for path in (root() / folder).glob("*.md")
 )
 OURS = [

@@ -1,4 +1,4 @@
-"""Every field of a cubin that is changed is seen, or stands in the table of docs/cubin-fields.md with its reason.
+"""Every field of a cubin that is changed is seen, or stands in the table of ../records/cubin_fields.md with its reason.
 
 `python3 -m analysis.tests.machine_code.test_contents` writes that page.
 """
@@ -20,7 +20,7 @@ from analysis.table import Table
 from analysis.tests.support.compiled import cubin, linked_later, without_lines
 from analysis.tests.support.mutants import Field, fields, mutated
 
-PAGE = root() / "docs/cubin-fields.md"
+PAGE = root() / "analysis/tests/records/cubin_fields.md"
 ARCHS = ("sm_80", "sm_90a", "sm_120")
 SOURCES = ("attention.cu", "contents.cu", "jumps.cu", "plain.cu")
 IN_ARCH = 2  # fields of a kind and architecture that are changed, in the short test
