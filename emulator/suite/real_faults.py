@@ -128,7 +128,7 @@ def cell(fault: Fault, results: Path) -> str:
             tool if found == "reported" else f"{tool} {found}" for tool, found in verdicts.items() if found != "silent"
         ]
         said.append(f"{kind}: {', '.join(loud) or 'silent'}")
-    return "; ".join(said)
+    return "; ".join(one for one in said if one != "repaired: silent")
 
 
 def write(results: Path, page: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs the suite under bin/emulated-gpu and writes its table into docs/emulated-gpu.md.
+"""Runs the suite under bin/emulated-gpu and writes its table into README.md beside it.
 
 python run.py PYTHON TOOL PAGE [ZLUDA [TRITON TORCH]]
 
