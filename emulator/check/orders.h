@@ -1,6 +1,15 @@
 /* orders.h - what keeps a run from standing for all orders: orders.c finds it, print.c says it.
  *
  *     if (gaps & GAP_HEAP) puts("malloc");
+ *
+ * Why a run stands for all orders, by the rules of docs/orders.md. Take any point of another run, and say that what
+ * was done until then is a part D of the same events, closed under →. The warp or copy that is next has done and read
+ * the same, as there is no race, and does the same instruction. At an mbarrier the state is a function of D: by rule 1
+ * something of phase n is in D only if all of phase n − 1 is, and within a phase sums do not ask for the order. By
+ * rule 4 the arrivals are complete only when all bytes are announced: these are 0 if and only if all have landed. A
+ * wait returns if phase n − 1 is complete and only then: rule 3 says that at least n − 1 phases are, rule 2 that phase
+ * n is not, and the parity tells the rest. So D with the event is again such a part. If D is not all, a first event
+ * that is missing can happen: no deadlock. Accesses that → orders in one run are ordered in each: no race.
  */
 #ifndef FL_EMU_ORDERS_H
 #define FL_EMU_ORDERS_H
