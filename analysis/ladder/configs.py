@@ -12,12 +12,10 @@ from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 
 def fields_table() -> Table:
-    """One row a field of the list: where it stands in a short form, its meaning and its first versions."""
-    rows: list[list[Cell]] = []
-    for place, row in enumerate(FIELDS.values(), start=1):
-        item = f"value {place}" if row.word == PARENTHESIS else f"`{row.word}`"
-        rows.append([item, row.name, row.help, row.mma_sync, row.wgmma])
-    return Table(("item", "field", "meaning", "mma.sync", "wgmma"), rows)
+    """One row a field that stands behind the parenthesis of a short form: its meaning and its first versions."""
+    named = [row for row in FIELDS.values() if row.word != PARENTHESIS]
+    rows: list[list[Cell]] = [[f"`{row.word}`", row.name, row.help, row.mma_sync, row.wgmma] for row in named]
+    return Table(("feature", "field", "meaning", "mma.sync", "wgmma"), rows)
 
 
 def set_table(set_text: str, versions: list[Version]) -> Table:

@@ -143,7 +143,10 @@ def code_notes(records: Sequence[Record], hashes: Mapping[str, set[str]]) -> lis
 
 
 def newest_table(folder: Path, dtypes: Sequence[str] = DTYPES) -> Table:
-    """A row for each case, library and type: the speed of the newest version that was measured beside it, by length."""
+    """A row for each case, library and type: the speed of the newest version that was measured beside it, by length.
+
+    Of a version beside two libraries the row of the newer library stands for both.
+    """
     lines: list[Sequence[Cell]] = []
     for gpu in gpus(folder):
         cases: dict[tuple[int, bool, str], list[Record]] = {}  # of the newest run
@@ -154,9 +157,12 @@ def newest_table(folder: Path, dtypes: Sequence[str] = DTYPES) -> Table:
             for reference in REFERENCES if usual else ():
                 if reference in subjects_of(records):
                     cases[problem.d_head, problem.causal, reference] = records
+        newest = {case: [name for name in subjects_of(one) if name not in NAMES][-1] for case, one in cases.items()}
         for (d_head, causal, reference), records in sorted(cases.items()):
+            subject = newest[d_head, causal, reference]
+            if newest.get((d_head, causal, REFERENCES[-1])) == subject and reference != REFERENCES[-1]:
+                continue
             speeds = Speeds(records)
-            subject = [name for name in subjects_of(records) if name not in NAMES][-1]
             case = f"{gpu.upper()}, d_head {d_head}{', causal' if causal else ''}"
             for dtype in dtypes:
                 problems = {one.problem.seq: one.problem for one in records if one.problem.dtype == dtype}

@@ -154,7 +154,7 @@ def measured(folder: Path, step: Step) -> str:
     gains = step.gains.get(GPU, {})
     ratios = [f"{gains[seq]:.3f} at {seq}" for seq in sorted({HEADLINE.seq} | claimed) if seq in gains]
     if ratios:
-        parts.append(f"divided by {header.parent} in the same run {', '.join(ratios)}")
+        parts.append(f"{header.parent} × {', '.join(ratios)}")
     arch = step.arch_in("sm_90") if step.version.one_arch else "sm_80"
     per = step.executed_per_matrix(arch)
     if per is not None:
@@ -162,7 +162,7 @@ def measured(folder: Path, step: Step) -> str:
     if step.traffic and step.traffic.ideal and step.traffic.wavefronts > 1.5 * step.traffic.ideal:
         parts.append(f"{step.traffic.wavefronts / step.traffic.ideal:.2f} wavefronts where one would do")
     if (seen := held_up(folder, step.name)) != MISSING:
-        parts.append(f"tensor pipe and largest stalls: {seen}")
+        parts.append(f"tensor pipe, stalls: {seen}")
     return "; ".join(parts) or "nothing yet"
 
 

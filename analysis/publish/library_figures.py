@@ -46,7 +46,7 @@ def figures(folder: Path) -> list[Figure]:
 # ---- docs/library.md -------------------------------------------------------------------------------------------------
 
 
-C, PYTHON = "c_library", "python_package"
+C, PYTHON, CHECK = "c_library", "python_package", "check"
 # Who printed it, its name, the keys of the value (`*`: the largest of all sizes of heads), what it is, target and unit.
 TIMES: Sequence[tuple[str, str, str, str, int | None, str]] = (
     (C, "overhead", "overhead_us", "`fl_forward`, beyond a bare launch", 2, "µs"),
@@ -78,16 +78,29 @@ def library_text(folder: Path) -> str:
         for figure in recorded:
             if (figure["figure"], figure.get("what")) == (who, name):
                 limit = "–" if target is None else f"{target} {unit}"
-                rows.append((figure["gpu"], what, limit, f"{_value(figure, keys):.1f} {unit}"))
+                rows.append((_gpu(figure), what, limit, f"{_value(figure, keys):.1f} {unit}"))
     if not rows:
         return NOTHING
-    lines = [Table(("GPU", "host time", "target", "measured"), rows).markdown()]
+    lines = [_titled("Host times", Table(("GPU", "host time", "target", "measured"), rows))]
     for who, where in CHECKED.items():
-        for gpu in sorted({figure["gpu"] for figure in recorded}):
-            mine = [figure for figure in recorded if (figure["figure"], figure["gpu"]) == (who, gpu)]
+        for gpu in sorted({_gpu(figure) for figure in recorded}):
+            mine = [figure for figure in recorded if (figure["figure"], _gpu(figure)) == (who, gpu)]
             if names := ", ".join(figure["what"].replace("_", " ") for figure in mine):
                 lines.append(f"Checked {where} on an {gpu}, all passed: {names}.\n")
     return "\n".join(lines)
+
+
+def _gpu(figure: Figure) -> str:
+    """ "H100" of "NVIDIA H100 80GB HBM3"."""
+    name = str(figure["gpu"]).removeprefix("NVIDIA ").split()
+    return name[0] if name[0] in ("H100", "H200") else str(figure["gpu"])
+
+
+def _titled(title: str, table: Table, shared: Sequence[str] = ("GPU", "heads", "model")) -> str:
+    """The table below its title, which also says what all rows share of these columns."""
+    cells = {name: {str(row[place]) for row in table.rows} for place, name in enumerate(table.columns)}
+    same = {name: min(cells[name]) for name in shared if len(cells.get(name, ())) == 1}
+    return f"{', '.join((title, *same.values()))}:\n\n{table.without(same).markdown()}"
 
 
 # ---- docs/frameworks.md ----------------------------------------------------------------------------------------------
@@ -97,24 +110,23 @@ def prefill_row(figure: Figure) -> Sequence[Cell]:
     ours, theirs = figure["median_ms"]["flashladder"], figure["median_ms"]["sdpa"]
     kernel = figure["sdpa_kernel"].lower().replace("_", " ")
     return (
-        figure["gpu"],
+        _gpu(figure),
         figure["model"],
         figure["seq"],
         f"{ours:.2f}",
         f"{theirs:.2f} ({kernel})",
         f"{theirs / ours:.3f}",
-        len(figure["ms"]["flashladder"]),
     )
 
 
 def parallel_row(figure: Figure) -> Sequence[Cell]:
     """Records before the methods had names are of a ring whose messages were queued one step ahead."""
     problem, one, parallel = figure["problem"], figure["ms_one_gpu"], figure.get("ms_parallel") or figure["ms_ring"]
-    heads = f"{problem['heads']} on {problem['kv_heads']}, d_head {problem['d_head']}, {problem['dtype']}"
+    heads = f"{problem['heads']} heads on {problem['kv_heads']}, d_head {problem['d_head']}, {problem['dtype']}"
     method, efficiency = figure.get("method", "ring, a step ahead"), one / (figure["ranks"] * parallel)
     if most := figure.get("nccl", {}).get("NCCL_MAX_CTAS"):
         method += f", NCCL_MAX_CTAS={most}"
-    shape = (figure["gpu"], figure["ranks"], problem["seq"], heads)
+    shape = (_gpu(figure), figure["ranks"], problem["seq"], heads)
     in_a_row = figure.get("efficiency_in_a_row")
     return *shape, method, f"{one:.2f}", f"{parallel:.2f}", f"{efficiency:.3f}", f"{in_a_row:.3f}" if in_a_row else "–"
 
@@ -148,31 +160,37 @@ def timeline(folder: Path) -> Any:
     return figure
 
 
-def check_row(figure: Figure) -> Sequence[Cell]:
-    return figure["gpu"], figure["stage"], "passed" if figure["passed"] else "FAILED", figure["last_line"].strip("= ")
-
-
 PARTS: Mapping[str, tuple[str, Sequence[str], Callable[[Figure], Sequence[Cell]]]] = {
     "prefill": (
-        "Time of a whole prefill, batch 1, bf16, median of the rounds, both implementations in turns:",
-        ("GPU", "model", "tokens", "flashladder, ms", "sdpa, ms", "sdpa / flashladder", "rounds"),
+        "A whole prefill, batch 1, bf16, median of rounds in turns",
+        ("GPU", "model", "tokens", "flashladder, ms", "sdpa, ms", "sdpa / flashladder"),
         prefill_row,
     ),
     "context_parallel": (
-        "One causal sequence on several GPUs; efficiency is the time on one GPU / (GPUs · the time on all), of one call "
-        "that begins on idle GPUs and of four in a row:",
+        "One causal sequence on several GPUs, efficiency: time on one / (GPUs · time on all), of one call and in a row",
         ("GPU", "GPUs", "seq", "heads", "method", "one GPU, ms", "all, ms", "efficiency", "in a row"),
         parallel_row,
     ),
-    "check": ("Checked on a GPU:", ("GPU", "what", "", "its last line"), check_row),
 }
 
 
 def frameworks_text(folder: Path) -> str:
-    """A table for each kind of figure that is recorded."""
+    """A table for each kind of figure that is recorded, and a sentence on what was checked."""
     recorded = beside_one_call(figures(folder))
     tables = []
     for kind, (title, columns, row) in PARTS.items():
         if rows := [row(figure) for figure in recorded if figure["figure"] == kind]:
-            tables.append(f"{title}\n\n{Table(columns, rows).markdown()}")
-    return "\n".join(tables) or NOTHING
+            tables.append(_titled(title, Table(columns, rows)))
+    return "\n".join((*tables, *_checks(recorded))) or NOTHING
+
+
+def _checks(recorded: Sequence[Figure]) -> list[str]:
+    """Which stages passed on a GPU, and which did not with the last line that they printed."""
+    found: list[str] = []
+    for gpu in sorted({_gpu(figure) for figure in recorded}):
+        mine = [figure for figure in recorded if figure["figure"] == CHECK and _gpu(figure) == gpu]
+        passed = "; ".join(figure["stage"] for figure in mine if figure["passed"])
+        failed = [f"{figure['stage']} ({figure['last_line'].strip('= ')})" for figure in mine if not figure["passed"]]
+        found += [f"Passed on an {gpu}: {passed}.\n"] if passed else []
+        found += [f"FAILED on an {gpu}: {'; '.join(failed)}.\n"] if failed else []
+    return found

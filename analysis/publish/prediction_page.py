@@ -3,7 +3,7 @@
 print(page_parts(root())["lengths"]())
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,7 @@ TITLES = {
     "queue": "MIO throttle",
     "data": "scoreboards",
 }
+HOW = ("measured", "published", "fitted", "assumed")  # how a number of a description is known
 
 
 @dataclass(frozen=True)
@@ -141,34 +142,25 @@ def _mean_and_most(errors: Mapping[Case, float]) -> str:
 
 
 def fitted_table(folder: Path) -> Table:
-    """The numbers that no microbenchmark gave: the value, what it was chosen of, what leaving a version out chose."""
+    """The numbers that no microbenchmark gave: the value, and what leaving a version out chose."""
     found = validation(folder)
     values = {value.name: value for value in read_values()[1]}
     rows: list[list[Cell]] = []
-    for name, tried in FITTED.items():
-        value = values[name]
-        rows.append(
-            [f"`{name}`", f"{value.of['h200']:g}", value.unit, _numbers(tried), _numbers(sorted(found.chosen[name])),
-             value.source]
-        )  # fmt: skip
+    shown = {name: ", ".join(f"{value:g}" for value in sorted(found.chosen[name])) for name in FITTED}
     for name in ENERGIES:
-        value, chosen = values[f"energy.{name}"], found.chosen[name]
-        between = f"{min(chosen):.2f} … {max(chosen):.2f}"
-        rows.append([f"`{value.name}`", f"{value.of['h200']:g}", value.unit, "least squares", between, value.source])
-    return Table(("number", "value", "unit", "tried", "chosen when a version is left out", "stands for"), rows)
+        shown[f"energy.{name}"] = f"{min(found.chosen[name]):.2f} … {max(found.chosen[name]):.2f}"
+    for name, chosen in shown.items():
+        value = values[name]
+        source = value.source.removeprefix("stands for ")
+        rows.append([f"`{name}`", f"{value.of['h200']:g} {value.unit}".strip(), chosen, source])
+    return Table(("number", "value", "without a version", "stands for"), rows)
 
 
-def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
-
-
-def sources_table() -> Table:
-    """How many numbers of the description are of each kind, and which."""
-    rows: list[list[Cell]] = []
-    for how in ("measured", "published", "assumed", "fitted"):
-        names = [value.name for value in read_values()[1] if value.how == how]
-        rows.append([how, len(names), ", ".join(f"`{name}`" for name in names)])
-    return Table(("", "numbers", "which"), rows)
+def sources_text() -> str:
+    """How many numbers of the description are of each kind, and which are assumed."""
+    names = {how: [value.name for value in read_values()[1] if value.how == how] for how in HOW}
+    counts = ", ".join(f"{len(names[how])} are {how}" for how in HOW)
+    return f"{counts}: {', '.join(f'`{name}`' for name in names[HOW[-1]])}.\n"
 
 
 def unknown_text(folder: Path) -> str:
@@ -313,8 +305,7 @@ def page_parts(folder: Path) -> dict[str, Callable[[], str]]:
         "headline": lambda: headline(folder),
         "lengths": lambda: lengths_table(folder).markdown(),
         "others": others,
-        "fitted": lambda: fitted_table(folder).markdown(),
-        "sources": lambda: sources_table().markdown(),
+        "sources": sources_text,
         "stalls": lambda: stalls_text(folder),
         "foreign": lambda: foreign_text(folder),
         "winners": lambda: winners_text(folder),

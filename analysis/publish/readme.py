@@ -46,6 +46,7 @@ LEFT_TO_THE_COMMAND = {  # columns that `ladder` prints and kernels/README.md do
     *("% of peak, H100", OF_PEAK, "speed / FA2, H100", "× parent, H100", "lines changed"),
     *("loop / HMMA sm_90", "executed / HMMA sm_90"),
 }
+WAVEFRONTS = "wavefronts / ideal"
 SPEED_COLUMNS = ("TFLOP/s", "% of peak", "speed / FA2")
 
 
@@ -82,7 +83,7 @@ def ladder_table(
     columns += (f"TFLOP/J, {GPU.upper()}",) if joules else ()
     for figure in (f"loop / {matrix(archs[0])}", f"executed / {matrix(archs[0])}", "registers"):
         columns += tuple(f"{figure} {arch}" for arch in archs)
-    columns += ("wavefronts / ideal", "parent", *(f"× parent, {gpu.upper()}" for gpu in gpus), "lines changed")
+    columns += (WAVEFRONTS, "parent", *(f"× parent, {gpu.upper()}" for gpu in gpus), "lines changed")
     rows: list[list[Cell]] = []
     for step in steps:
         header = step.version.header
@@ -361,7 +362,10 @@ def chapter_part(steps: Sequence[Step], first: str, last: str) -> str:
 
 
 def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
-    """Without columns of speeds where no member has one."""
+    """Without speeds where no member has one, and without registers or wavefronts that are those of all.
+
+    The page of the ladder has the others.
+    """
     arch = HOPPER if hopper else "sm_80"
     gpus = [GPU] if any(GPU in step.speeds for step in members) else []
     columns = ("version", "idea", *(f"{name}, {gpu.upper()}" for gpu in gpus for name in SPEED_COLUMNS))
@@ -372,7 +376,10 @@ def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
         row: list[Cell] = [f"[{step.name}](../../kernels/{step.version.file})", step.version.header.title]
         row += [*speed_cells(step, gpus), shown(per_matrix, 2), registers(step, arch)]
         rows.append(row if hopper else [*row, wavefronts(step)])
-    return Table(columns if hopper else (*columns, "wavefronts / ideal"), rows).without({OF_PEAK})
+    conflicts = any(float(str(row[-1])) > 1.01 for row in rows if not hopper and row[-1] != MISSING)
+    left_out = {OF_PEAK, f"speed / FA2, {GPU.upper()}", *(() if conflicts else (WAVEFRONTS,))}
+    left_out |= {"registers"} if len(rows) > 1 and len({registers(step, arch) for step in members}) == 1 else set()
+    return Table(columns if hopper else (*columns, WAVEFRONTS), rows).without(left_out)
 
 
 def loops_table(steps: Sequence[Step], arch: str = "sm_80") -> Table:
@@ -451,7 +458,6 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "standing": lambda: standing(folder, steps) + energy.states_sentence(folder, steps),
         },
         "docs/story.md": {
-            "steps": lambda: jumps.jumps_table(steps, "../kernels/").markdown(),
             **{step.name: partial(jumps.block, folder, step) for step in jumps.story_steps(steps)},
         },
         "kernels/backward/README.md": {
@@ -462,14 +468,13 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
             "versions": lambda: side_ladders.fp8_table(folder).markdown(),
             "peers": lambda: side_peers.fp8_peers(folder).markdown(),
         },
-        "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).markdown()},
+        "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).without({"first in"}).markdown()},
         "docs/configurations.md": {
             "ladder": lambda: space.other_winners(folder).markdown(),
-            "fields": lambda: fields_table().markdown(),
         },
         "docs/testing.md": {"trust": lambda: trust.trust_text(folder)},
         "docs/general-attention.md": {
-            "speeds": lambda: general.newest_table(folder, ["fp16"]).markdown(),
+            "speeds": lambda: general.newest_table(folder, ["fp16"]).without({"type", "1024", "8192"}).markdown(),
             "decode": lambda: serving_tables.decode_table(folder).markdown(),
             "whole": lambda: serving_tables.whole_table(folder).markdown(),
             "pages": lambda: serving_tables.pages_table(folder).markdown(),
@@ -505,6 +510,7 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "abi": lambda: abi.abi_text(folder),
         "energy": lambda: energy.energy_text(folder, steps),
         "equivalents": lambda: results.equivalents_table(folder).markdown(),
+        "fields": lambda: fields_table().markdown(),
         "gains": lambda: story.gains_table(folder, steps).markdown(),
         "general": lambda: general.general_text(folder),
         "general-checked": lambda: general.checked_sums(folder).markdown(),
@@ -517,6 +523,7 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "loops": lambda: loops_table(steps).markdown(),
         "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
         "prediction-errors": lambda: prediction_page.errors_text(folder),
+        "prediction-fitted": lambda: prediction_page.fitted_table(folder).markdown(),
         "prediction-foreign": lambda: prediction_page.foreign_table(folder).markdown(),
         "prediction-ranks": lambda: prediction_page.winners_table(folder).markdown(),
         "prediction-stalls": lambda: prediction_page.stalls_table(folder).markdown(),
@@ -547,9 +554,9 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 
 PARTS = (
-    "abi", "energy", "equivalents", "gains", "general", "general-checked", "general-checks", "general-missed",
+    "abi", "energy", "equivalents", "fields", "gains", "general", "general-checked", "general-checks", "general-missed",
     "general-predictions", "general-targets", "general-tried", "lead", "loops", "mutants", "prediction-errors",
-    "prediction-foreign", "prediction-ranks", "prediction-stalls", "record", "story",
+    "prediction-fitted", "prediction-foreign", "prediction-ranks", "prediction-stalls", "record", "story",
 )  # fmt: skip
 
 

@@ -13,9 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.table import Cell, Table
 
-TRIED = """How much was tried. Inputs that are drawn at random are counted as `make check-long` draws them; a figure
-stands in the file beside it.
-"""
+TRIED = "Tried, with inputs drawn at random as `make check-long` draws them:"
 
 
 @dataclass(frozen=True)
@@ -163,11 +161,7 @@ def promises_table() -> Table:
     return Table(("promise", "held by"), rows)
 
 
-def tried_table(folder: Path) -> Table:
-    rows: list[list[Cell]] = [[one.text, f"{one.value(folder):,}", link(one.file)] for one in COUNTS]
-    return Table(("what", "how many", "file"), rows)
-
-
 def trust_text(folder: Path) -> str:
-    """Its two tables."""
-    return "\n".join([promises_table().markdown(), TRIED, tried_table(folder).markdown()])
+    """What is promised and, in a sentence, how much was tried."""
+    tried = "; ".join(f"{one.value(folder):,} {one.text} ({link(one.file)})" for one in COUNTS)
+    return f"{promises_table().markdown()}\n{TRIED} {tried}.\n"

@@ -60,7 +60,7 @@ def test_without_pieces_the_loop_is_shown() -> None:
 def test_gains_are_those_of_one_run() -> None:
     step = replace(BY_NAME["v02"], gains={"h200": {HEADLINE.seq: 4.5, 512: 9.0}})
     assert jumps.gain_text(step) == "4.50 (v01)"
-    assert "divided by v01 in the same run 4.500 at 4096" in jumps.measured(root(), step)
+    assert "v01 × 4.500 at 4096" in jumps.measured(root(), step)
     assert "at 512" not in jumps.measured(root(), step)  # nobody predicted it
     bare = replace(step, gains={}, speeds={}, parts={}, traffic=None)
     assert jumps.gain_text(bare) == story.MISSING

@@ -47,4 +47,4 @@ def test_pages(tmp_path: Path) -> None:
     )
     (folder_with(tmp_path) / "logs/decode/serving.h200.csv").write_text(LINES + lines)
     rows = pages_table(tmp_path).rows
-    assert rows[1][1:] == [64, "0.900", "1.500"] and rows[0][1:] == [16, NONE, NONE]
+    assert rows[0][1:3] == [f"{NONE} ({NONE})", "0.900 (1.500)"]
