@@ -162,7 +162,7 @@ def measured(folder: Path, step: Step) -> str:
     if step.traffic and step.traffic.ideal and step.traffic.wavefronts > 1.5 * step.traffic.ideal:
         parts.append(f"{step.traffic.wavefronts / step.traffic.ideal:.2f} wavefronts where one would do")
     if (seen := held_up(folder, step.name)) != MISSING:
-        parts.append(f"tensor pipe, stalls: {seen}")
+        parts.append(f"tensor pipe and stalls: {seen}")
     return "; ".join(parts) or "nothing yet"
 
 
