@@ -2,19 +2,39 @@
 
 #include "harness/e4m3.h"
 #include "harness/half.h"
+#include "harness/parallel.h"
 
 #include <math.h>
 
-enum { STEP_KEYS = 32 }; /* of one wgmma */
+enum { STEP_KEYS = 32 };        /* of one wgmma */
+enum { SPREAD_ROWS = 1 << 10 }; /* of one parallel iteration */
+
+struct spread {
+    const struct problem *problem;
+    enum tensor tensor;
+    const uint16_t *contiguous;
+    uint8_t *memory;
+};
+
+static void spread_rows(int64_t n, void *context) {
+    const struct spread *const spread = context;
+    const struct problem *const problem = spread->problem;
+    const int64_t rows = problem_rows(problem, spread->tensor), heads = problem_heads(problem, spread->tensor),
+                  d = problem->d_head, all = problem->batch * rows * heads;
+    const bool transposed = spread->tensor == TENSOR_V && problem->transposed_V;
+    for (int64_t i = n * SPREAD_ROWS; i < all && i < (n + 1) * SPREAD_ROWS; i++) {
+        const int64_t head = i % heads, row = i / heads % rows, batch = i / heads / rows;
+        const int64_t first = transposed ? (batch * heads + head) * d * rows + row : i * d;
+        for (int64_t c = 0; c < d; c++)
+            spread->memory[first + c * (transposed ? rows : 1)] =
+                e4m3_from_float(half_to_float(spread->contiguous[i * d + c], problem->dtype));
+    }
+}
 
 void e4m3_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint8_t *memory) {
-    const int64_t rows = problem_rows(problem, tensor), heads = problem_heads(problem, tensor), d = problem->d_head;
-    const bool transposed = tensor == TENSOR_V && problem->transposed_V;
-    for (int64_t i = 0; i < problem_elements(problem, tensor); i++) {
-        const int64_t column = i % d, head = i / d % heads, row = i / d / heads % rows, batch = i / d / heads / rows;
-        const int64_t at = transposed ? ((batch * heads + head) * d + column) * rows + row : i;
-        memory[at] = e4m3_from_float(half_to_float(contiguous[i], problem->dtype));
-    }
+    const int64_t rows = problem_elements(problem, tensor) / problem->d_head;
+    struct spread spread = {problem, tensor, contiguous, memory};
+    parallel_for((rows + SPREAD_ROWS - 1) / SPREAD_ROWS, spread_rows, &spread);
 }
 
 fp8_args e4m3_args(const struct problem *problem, attention_args attention) {

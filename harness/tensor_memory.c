@@ -4,6 +4,7 @@
 #include "harness/e4m3.h"
 #include "harness/fp8.h"
 #include "harness/half.h"
+#include "harness/parallel.h"
 
 #include <string.h>
 
@@ -46,16 +47,31 @@ static int64_t row_at(const struct rows *rows, int64_t i) {
     return sequence + row * rows->strides.seq + head * rows->strides.head;
 }
 
-/* A tensor of e4m3 for serving_args; what no row fills is NaN. */
-static void spread_bytes(const struct rows *rows, const uint16_t *contiguous, uint8_t *memory) {
-    const struct problem *const problem = rows->problem;
-    const int64_t d_head = problem->d_head;
-    memset(memory, E4M3_NAN, (size_t)problem_device_bytes(problem, rows->tensor));
-    for (int64_t i = 0; i < rows->count; i++) {
+enum { SPREAD_ROWS = 1 << 10 }; /* of one parallel iteration */
+
+struct spread {
+    const struct rows *rows;
+    const uint16_t *contiguous;
+    uint8_t *memory;
+};
+
+static void spread_rows(int64_t n, void *context) {
+    const struct spread *const spread = context;
+    const struct rows *const rows = spread->rows;
+    const int64_t d_head = rows->problem->d_head;
+    for (int64_t i = n * SPREAD_ROWS; i < rows->count && i < (n + 1) * SPREAD_ROWS; i++) {
         const int64_t at = row_at(rows, i);
         for (int64_t c = 0; c < d_head && at >= 0; c++)
-            memory[at + c] = e4m3_from_float(half_to_float(contiguous[i * d_head + c], problem->dtype));
+            spread->memory[at + c] =
+                e4m3_from_float(half_to_float(spread->contiguous[i * d_head + c], rows->problem->dtype));
     }
+}
+
+/* A tensor of e4m3 for serving_args; what no row fills is NaN. */
+static void spread_bytes(const struct rows *rows, const uint16_t *contiguous, uint8_t *memory) {
+    struct spread spread = {rows, contiguous, memory};
+    memset(memory, E4M3_NAN, (size_t)problem_device_bytes(rows->problem, rows->tensor));
+    parallel_for((rows->count + SPREAD_ROWS - 1) / SPREAD_ROWS, spread_rows, &spread);
 }
 
 void tensor_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint16_t *memory) {
