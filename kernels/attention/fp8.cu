@@ -285,22 +285,30 @@ __device__ __forceinline__ uint32_t bytes_before(int end) {
     return bits;
 }
 
-/* 16 keys and 32 columns; of the block the first `seen` keys, others become 0. Lanes give the addresses of keys 0-7 and
- * 8-15 of 16 columns, and of the same of the next 16; then those of 32 rows of V transposed, 16 bytes of each. */
-template <fp8_config cfg>
+/* 16 keys and 32 columns; where the block is `cut`, of it the first `seen` keys, others become 0. Lanes give the
+ * addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16; then those of 32 rows of V transposed,
+ * 16 bytes of each. */
+template <fp8_config cfg, bool cut>
 __device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns, int seen) {
     const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
     uint32_t from[4], to[4];
     ldmatrix_x4_trans(from, V + chunk_of<cfg>(key, 2 * columns + lane / 16));
     for (int i = 0; i < 4; i++) to[i] = __byte_perm(from[i / 2 * 2], from[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
-    if (cfg.serves && 16 * keys + 16 > seen)
+    if (cut && 16 * keys + 16 > seen)
         for (int i = 0; i < 4; i++) to[i] &= bytes_before(seen - 16 * keys);
     stmatrix_x4(Vt + row * TILE_ROW + (keys ^ row % 8) * 16, to);
 }
 
+template <fp8_config cfg, bool cut>
+__device__ __forceinline__ void transpose_block(uint32_t V, uint32_t Vt, int warp, int seen) {
+    constexpr int column_units = cfg.d_head / 32;
+#pragma unroll 4
+    for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
+        transpose_unit<cfg, cut>(V, Vt, unit / column_units, unit % column_units, seen);
+}
+
 template <fp8_config cfg>
 __device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
-    constexpr int column_units = cfg.d_head / 32;
     int n = 0;
 #pragma unroll 1
     for (int turn = 0;; turn++) {
@@ -314,9 +322,10 @@ __device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
             const uint32_t V = at.V.stage(n), Vt = at.Vt.stage(n);
             at.V.wait_until_full(n);
             at.Vt.wait_until_empty(n);
-#pragma unroll 4
-            for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
-                transpose_unit<cfg>(V, Vt, unit / column_units, unit % column_units, seen);
+            if (seen < cfg.B_c)
+                transpose_block<cfg, true>(V, Vt, warp, seen);
+            else
+                transpose_block<cfg, false>(V, Vt, warp, seen);
             fence_proxy_async(); /* wgmma sees what this thread has stored */
             arrive_as_warp(at.Vt.full(n));
             arrive_as_warp(at.V.empty(n));
@@ -524,7 +533,7 @@ __device__ __forceinline__ void scale_O(sums_of_V<cfg> &O, const float (&factor)
 /* Of the keys from `key` on. `before` are those of other heads and sequences. */
 __device__ __forceinline__ float factor_of_keys(const serving_args &args, const float *factors, int before, int key) {
     const int shift = __ffs(args.scale_keys) - 1;
-    return factors ? factors[before + min(key, args.seq_k - 1) / (1 << shift)] : 1;
+    return factors ? factors[before + (min(key, args.seq_k - 1) >> shift)] : 1;
 }
 
 /* S to exponents to base 2, with that of V's factor. */
@@ -778,6 +787,15 @@ struct factors_of_keys {
 template <>
 struct factors_of_keys<false> {};
 
+/* Of the computing warps. Where a kernel serves, whether rows are copied out by the copy engine depends on it: ptxas
+ * then takes the code behind for divergent unless it knows that the number is the same in all lanes, and moves each
+ * descriptor of the loop from a register of each lane to a uniform one. */
+template <fp8_config cfg>
+__device__ __forceinline__ int computing_warp() {
+    const int warp = threadIdx.x / 32;
+    return (cfg.serves ? warp_uniform(warp) : warp) - 4;
+}
+
 /* S, P and O are variables of the kernel's, so that they stay in registers. */
 template <fp8_config cfg>
 struct consumer {
@@ -789,7 +807,7 @@ struct consumer {
     sums_of_V<cfg> &O;
     row_state &row, &next_row;
     kept_for<cfg> &here;
-    const int group = warp_uniform(threadIdx.x / WARPGROUP) - 1, warp = threadIdx.x / 32 - 4;
+    const int group = warp_uniform(threadIdx.x / WARPGROUP) - 1, warp = computing_warp<cfg>();
     const bool lead = threadIdx.x % WARPGROUP == 0;
     const uint32_t O_place = at.O + warp * places<cfg>::O_bytes;
     float exponent_scale;
@@ -859,11 +877,16 @@ struct consumer {
             if (keys_have_factors()) scale_S<cfg>(args, S, factors.before, first_key, factors.score_scale);
     }
 
+    /* Where keys have factors, l sums P without them, and not as it was rounded. */
+    __device__ __forceinline__ void undo_factors(float (&sum)[2], int first_key) const {
+        if constexpr (cfg.serves)
+            if (keys_have_factors()) sum_without_factors<cfg>(args, sum, S, factors.before, first_key);
+    }
+
     __device__ __forceinline__ void round(float (&sum)[2], int first_key) const {
         round_P<cfg>(P, S);
-        if constexpr (cfg.serves)
-            if (keys_have_factors()) return sum_without_factors<cfg>(args, sum, S, factors.before, first_key);
         if constexpr (cfg.rounded_sums) sum_rounded<cfg>(sum, P);
+        undo_factors(sum, first_key);
     }
 
     /* Of the lane's rows those of the sequence. */
@@ -920,12 +943,14 @@ struct consumer {
             raise_m(S, sum, row.m, factor, exponent_scale);
         } else {
             take_exponentials(S, sum, row.m, exponent_scale);
-            if (!cfg.rounded_sums || cfg.serves) lowered = must_be_lowered(sum);
+            if (!cfg.rounded_sums) lowered = must_be_lowered(sum);
         }
         finish_O(n - 1);
         if constexpr (cfg.rounded_sums) {
-            round(sum, first_key);
-            if (!cfg.serves && i >= running) lowered = must_be_lowered(sum);
+            round_P<cfg>(P, S);
+            sum_rounded<cfg>(sum, P);
+            if (i >= running) lowered = must_be_lowered(sum);
+            if (!lowered) undo_factors(sum, first_key);
         }
         if (lowered)
             lower_P<cfg>(
