@@ -160,18 +160,20 @@ static xla_error *read_attributes(const xla_frame *frame, call *call) {
 
 /* ---- several lengths, pages, windows, sinks and soft caps ---- */
 
+enum { SCALES = FL_Q_SCALES | FL_K_SCALES | FL_V_SCALES | FL_O_SCALES };
+
 /* The arrays behind q, k and v, which the attribute `arrays` names. */
 static xla_error *read_arrays(const xla_frame *frame, call *call) {
     int64_t next = 3;
     for (int i = 0; i < N_ARRAYS; i++) {
         const int64_t elements = serving_array_elements(&call->problem, i);
         if (!(call->problem.arrays >> i & 1)) continue;
-        const bool table = 1 << i == FL_BLOCK_TABLE, sinks = 1 << i == FL_SINKS;
+        const bool table = 1 << i == FL_BLOCK_TABLE, floats = 1 << i & (FL_SINKS | SCALES);
         const xla_buffer *const array = tensor(&frame->arguments, next++, table ? 2 : 1);
-        if (!array || array->type != (sinks ? XLA_F32 : XLA_S32) ||
+        if (!array || array->type != (floats ? XLA_F32 : XLA_S32) ||
             array->dims[0] * (table ? array->dims[1] : 1) != elements)
             return error(frame, XLA_INVALID_ARGUMENT, "%s must be %s, %s%lld elements", serving_array_name(i),
-                         sinks ? "float32" : "int32", table ? "[batch, pages of a sequence], " : "",
+                         floats ? "float32" : "int32", table ? "[batch, pages of a sequence], " : "",
                          (long long)elements);
         serving_set_array(&call->tensors, i, (uint64_t)(uintptr_t)array->data);
     }
@@ -186,24 +188,39 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
     const struct {
         const char *name;
         int32_t *value;
-    } numbers[] = {{"seq_q", &problem->seq_q},
-                   {"seq_k", &problem->seq_k},
-                   {"windowed", &problem->windowed},
-                   {"window_left", &problem->window_left},
-                   {"window_right", &problem->window_right},
-                   {"split_keys", &problem->split_keys}};
+        bool optional;
+    } numbers[] = {{"seq_q", &problem->seq_q, false},
+                   {"seq_k", &problem->seq_k, false},
+                   {"windowed", &problem->windowed, false},
+                   {"window_left", &problem->window_left, false},
+                   {"window_right", &problem->window_right, false},
+                   {"split_keys", &problem->split_keys, false},
+                   {"sums", &problem->sums, true},
+                   {"scale_keys", &problem->scale_keys, true}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const int32_t *const given = scalar(frame, numbers[i].name, XLA_S32);
-        if (!given) return error(frame, XLA_INVALID_ARGUMENT, "the attribute %s (int32) is missing", numbers[i].name);
-        *numbers[i].value = *given;
+        if (!given && !numbers[i].optional)
+            return error(frame, XLA_INVALID_ARGUMENT, "the attribute %s (int32) is missing", numbers[i].name);
+        if (given) *numbers[i].value = *given;
     }
     const int32_t *const arrays = scalar(frame, "arrays", XLA_S32);
     const float *const softcap = scalar(frame, "softcap", XLA_F32);
-    if (!arrays || !softcap || *arrays & (FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES | FL_O_SCALES))
-        return error(frame, XLA_INVALID_ARGUMENT, "the attributes arrays (int32, no scales) and softcap (float32)");
+    if (!arrays || !softcap)
+        return error(frame, XLA_INVALID_ARGUMENT, "the attributes arrays (int32) and softcap (float32) are needed");
     problem->arrays = (uint32_t)*arrays;
     problem->softcap = *softcap;
     return NULL;
+}
+
+/* Whether the types belong together: Q, K and V of e4m3 and O of any type, or all of one type of 16 bits. */
+static bool read_types(const xla_buffer *q, const xla_buffer *k, const xla_buffer *v, const xla_buffer *o,
+                       fl_problem *problem) {
+    const bool e4m3 = q->type == XLA_F8E4M3FN, O_e4m3 = o->type == XLA_F8E4M3FN;
+    if (k->type != q->type || v->type != q->type || (!e4m3 && o->type != q->type)) return false;
+    problem->q_dtype = problem->kv_dtype = e4m3 ? FL_E4M3 : 0;
+    problem->o_dtype = O_e4m3 ? FL_E4M3 : 0;
+    problem->dtype = o->type == XLA_F16 ? FL_FP16 : FL_BF16;
+    return o->type == XLA_F16 || o->type == XLA_BF16 || O_e4m3;
 }
 
 /* From tensors of 4 dimensions, or of 3 where sequences lie one behind the other: the most rows are given then, of K
@@ -229,14 +246,13 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     const int64_t *const sizes = q->dims + (rank - 3), *const of_keys = k->dims + (rank_k - 3);
     const size_t bytes = (size_t)rank * sizeof *q->dims, bytes_k = (size_t)rank_k * sizeof *k->dims;
     if (memcmp(k->dims, v->dims, bytes_k) || memcmp(q->dims, o->dims, bytes) || of_keys[2] != sizes[2] ||
-        k->type != q->type || v->type != q->type || o->type != q->type || (q->type != XLA_F16 && q->type != XLA_BF16) ||
-        (!packed && !paged && k->dims[0] != q->dims[0]))
+        !read_types(q, k, v, o, problem) || (!packed && !paged && k->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT,
-                     "the shapes and types of q, k, v and o do not belong together: all float16 or all bfloat16");
+                     "the shapes and types of q, k, v and o do not belong together: all float16, all bfloat16, or q, k "
+                     "and v float8_e4m3fn");
     if (lse->type != XLA_F32 || lse->dims[rank - 3] != sizes[1] || lse->dims[rank - 2] != sizes[0] ||
         (!packed && lse->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");
-    problem->dtype = q->type == XLA_F16 ? FL_FP16 : FL_BF16;
     problem->batch = (int32_t)(packed ? first->dims[0] - 1 : q->dims[0]);
     problem->heads = (int32_t)sizes[1];
     problem->kv_heads = (int32_t)of_keys[1];

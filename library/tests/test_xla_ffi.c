@@ -187,35 +187,46 @@ static void test_gradients(void) {
     free(c);
 }
 
-/* A call with used keys and a window, as attributes and arguments of their own. */
-static void test_serving(void) {
-    enum { NUMBERS = 7, ATTRIBUTES = NUMBERS + 4 };
-    static const char *const names[ATTRIBUTES] = {"arrays",      "seq_q",        "seq_k",      "windowed",
-                                                  "window_left", "window_right", "split_keys", "softcap",
-                                                  "causal",      "scale",        "version"};
-    static uint16_t o[ROWS * HEADS * D];
-    static float lse[HEADS * ROWS];
-    int32_t numbers[NUMBERS] = {FL_SEQLENS_K, 0, 0, 1, 5, -1, 0}, keys = 50;
-    float softcap = 0;
-    int64_t one = 1;
-    call *c = new_call();
+/* The attributes of fl_xla_ffi_serve; the last two are of e4m3, and may be missing. */
+enum { NUMBERS = 7, OF_ALL = NUMBERS + 4, ATTRIBUTES = OF_ALL + 2 };
+
+typedef struct attributes {
+    int32_t numbers[NUMBERS], sums, scale_keys; /* numbers: from `arrays` to `split_keys` */
+    float softcap;
     xla_scalar scalars[ATTRIBUTES];
-    xla_bytes all_names[ATTRIBUTES], *name_list[ATTRIBUTES];
+    xla_bytes names[ATTRIBUTES], *name_list[ATTRIBUTES];
     int kinds[ATTRIBUTES];
     void *values[ATTRIBUTES];
+} attributes;
+
+static void set_attributes(call *c, attributes *a, int count) {
+    static const char *const names[ATTRIBUTES] = {"arrays",       "seq_q",      "seq_k",     "windowed", "window_left",
+                                                  "window_right", "split_keys", "softcap",   "causal",   "scale",
+                                                  "version",      "sums",       "scale_keys"};
+    void *const behind[] = {&a->softcap, &c->causal, &c->scale, &c->version, &a->sums, &a->scale_keys};
+    const int types[] = {XLA_F32, XLA_S32, XLA_F32, 0, XLA_S32, XLA_S32};
     for (int i = 0; i < ATTRIBUTES; i++) {
-        void *const value = i < NUMBERS        ? (void *)&numbers[i]
-                            : i == NUMBERS     ? (void *)&softcap
-                            : i == NUMBERS + 1 ? (void *)&c->causal
-                                               : (void *)&c->scale;
-        scalars[i] = (xla_scalar){.type = i < NUMBERS || i == NUMBERS + 1 ? XLA_S32 : XLA_F32, .value = value};
-        all_names[i] = bytes_of(names[i]);
-        name_list[i] = &all_names[i];
-        kinds[i] = i < ATTRIBUTES - 1 ? XLA_SCALAR : XLA_STRING;
-        values[i] = i < ATTRIBUTES - 1 ? (void *)&scalars[i] : (void *)&c->version;
+        const bool number = i < NUMBERS, string = i == OF_ALL - 1;
+        a->scalars[i] = (xla_scalar){.type = number ? XLA_S32 : types[i - NUMBERS],
+                                     .value = number ? &a->numbers[i] : behind[i - NUMBERS]};
+        a->names[i] = bytes_of(names[i]);
+        a->name_list[i] = &a->names[i];
+        a->kinds[i] = string ? XLA_STRING : XLA_SCALAR;
+        a->values[i] = string ? (void *)&c->version : (void *)&a->scalars[i];
     }
     c->frame.attributes = (xla_attributes){
-        .size = sizeof(xla_attributes), .count = ATTRIBUTES, .kinds = kinds, .names = name_list, .values = values};
+        .size = sizeof(xla_attributes), .count = count, .kinds = a->kinds, .names = a->name_list, .values = a->values};
+}
+
+/* A call with used keys and a window, as attributes and arguments of their own. */
+static void test_serving(void) {
+    static uint16_t o[ROWS * HEADS * D];
+    static float lse[HEADS * ROWS];
+    attributes attributes = {.numbers = {FL_SEQLENS_K, 0, 0, 1, 5, -1, 0}};
+    int32_t *const numbers = attributes.numbers, keys = 50;
+    int64_t one = 1;
+    call *c = new_call();
+    set_attributes(c, &attributes, OF_ALL);
     xla_buffer used = {.size = sizeof used, .type = XLA_S32, .data = &keys, .rank = 1, .dims = &one};
     void *arguments[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2], &used};
     int buffers[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
@@ -255,12 +266,77 @@ static void test_serving(void) {
     numbers[0] = 0;
     ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "there are 4 arguments: must be 3"), "%s", message);
     numbers[0] = FL_K_SCALES;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "no scales"), "%s", message);
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "k_scales must be float32, 1 elements"), "%s", message);
+    float k_scale = 1;
+    used.type = XLA_F32, used.data = &k_scale;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "k_scales: must not be there"), "%s", message);
+    used.type = XLA_S32, used.data = &keys;
     numbers[0] = FL_CU_SEQLENS_Q;
     ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "must have 3 dimensions, and 2"), "%s", message);
     numbers[0] = FL_SEQLENS_K;
-    all_names[2] = bytes_of("keys");
+    attributes.names[2] = bytes_of("keys");
     ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "attribute seq_k (int32) is missing"), "%s", message);
+    free(c);
+}
+
+/* Q, K and V as bytes, with factors of Q and of blocks of keys, and O in bf16. */
+static void test_e4m3(void) {
+    enum { BLOCKS = 2 };
+    static uint16_t o[ROWS * HEADS * D];
+    static float lse[HEADS * ROWS];
+    attributes attributes = {.numbers = {FL_Q_SCALES | FL_K_SCALES}, .sums = FL_SUMS_ACCURATE, .scale_keys = 64};
+    float q_scales[HEADS] = {0.5f, 2}, k_scales[BLOCKS] = {0.25f, 1};
+    int64_t heads = HEADS, blocks = BLOCKS;
+    call *c = new_call();
+    set_attributes(c, &attributes, ATTRIBUTES);
+    for (int i = 0; i < 4; i++) c->buffers[i].type = i < 3 ? XLA_F8E4M3FN : XLA_BF16;
+    xla_buffer of_q = {.size = sizeof of_q, .type = XLA_F32, .data = q_scales, .rank = 1, .dims = &heads},
+               of_k = {.size = sizeof of_k, .type = XLA_F32, .data = k_scales, .rank = 1, .dims = &blocks};
+    void *arguments[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2], &of_k, &of_q};
+    int kinds[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
+    c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 5, .kinds = kinds, .values = arguments};
+    for (int i = 0; i < ROWS * HEADS * D; i++) c->q[i] &= 0x3f3f; /* no byte is NaN */
+    for (int i = 0; i < KEYS * D; i++) c->k[i] &= 0x3f3f, c->v[i] &= 0x3f3f;
+    ok(!fl_xla_ffi_serve_host(&c->frame), "a call in e4m3: %s", message);
+    const fl_problem problem = {.size = sizeof problem,
+                                .dtype = FL_BF16,
+                                .memory = FL_HOST_MEMORY,
+                                .device = -1,
+                                .batch = 1,
+                                .heads = HEADS,
+                                .kv_heads = 1,
+                                .seq_q = ROWS,
+                                .seq_k = KEYS,
+                                .d_head = D,
+                                .causal = 1,
+                                .scale = c->scale,
+                                .arrays = FL_Q_SCALES | FL_K_SCALES,
+                                .kv_dtype = FL_E4M3,
+                                .q_dtype = FL_E4M3,
+                                .sums = FL_SUMS_ACCURATE,
+                                .scale_keys = 64};
+    const fl_tensors tensors = {.size = sizeof tensors,
+                                .q = c->q,
+                                .k = c->k,
+                                .v = c->v,
+                                .o = o,
+                                .lse = lse,
+                                .q_scales = q_scales,
+                                .k_scales = k_scales};
+    fl_library *library;
+    ok(!fl_open(FL_AUTO, &library) && !fl_forward(library, &problem, &tensors, NULL), "fl_forward: %s", fl_error());
+    fl_close(library);
+    bool same = !memcmp(o, c->o, sizeof o);
+    for (int i = 0; i < HEADS * ROWS; i++) same = same && lse[i] == c->lse[i];
+    ok(same, "both results are what fl_forward computes");
+    c->buffers[3].type = XLA_F8E4M3FN;
+    ok(!fl_xla_ffi_serve_host(&c->frame) && memcmp(o, c->o, sizeof o / 2), "O may be e4m3: %s", message);
+    attributes.sums = 7;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "sums 7"), "%s", message);
+    for (int i = 0; i < 3; i++) {
+        c->buffers[i].type = XLA_BF16;
+        ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "or q, k and v float8_e4m3fn"), "%s", message);
+    }
     free(c);
 }
 
@@ -377,6 +453,7 @@ int main(void) {
     test_result();
     test_gradients();
     test_serving();
+    test_e4m3();
     test_end_of_version();
     test_errors();
     return tap_done();

@@ -247,6 +247,9 @@ class DLPack:
 class JAX:
     """jax.Array, also inside jax.jit: flashladder.jax has an operation of XLA."""
 
+    def package(self) -> Any:
+        return importlib.import_module("jax.numpy")
+
 
 Framework = Any  # one of the classes above
 KINDS: dict[tuple[str, str], type[Any]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from flashladder import _arrays, _call, _serving
 from flashladder._library import ARRAYS, E4M3
@@ -19,6 +19,31 @@ NAMES = (
     "q_scale", "k_scale", "v_scale", "o_scale", "scale_keys", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q",
     "max_seqlen_k", "seqlens_q", "seqlens_k", "causal", "scale", "accurate", "return_lse", "dtype",
 )  # fmt: skip
+
+
+class Options(NamedTuple):
+    """The arguments that are no arrays, checked."""
+
+    causal: bool
+    scale: float | None
+    accurate: bool
+    return_lse: bool
+    scale_keys: int
+    dtype: str
+
+
+def options(
+    causal: Any, scale: Any, accurate: Any, return_lse: Any, scale_keys: Any, dtype: Any, o_scale: Any
+) -> Options:
+    """TypeError or ValueError for what is wrong in itself."""
+    causal, scale, return_lse, _ = _call.options(causal, scale, return_lse, "best")
+    accurate = _call._flag("accurate", accurate)
+    scale_keys = _serving._size("scale_keys", scale_keys) if scale_keys else 0
+    if dtype not in (*_arrays.DTYPES, _arrays.CACHE_DTYPE):
+        raise ValueError(f"dtype is {dtype!r}: bfloat16, float16 or float8_e4m3fn is needed")
+    if o_scale is not None and dtype != _arrays.CACHE_DTYPE:
+        raise ValueError(f"o_scale is for O of float8_e4m3fn: dtype is {dtype!r}")
+    return Options(causal, scale, accurate, return_lse, scale_keys, dtype)
 
 
 def attention_e4m3(
@@ -44,7 +69,7 @@ def attention_e4m3(
     dtype: str = "bfloat16",
     **unknown: NoReturn,
 ) -> Any:
-    """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head] in float8_e4m3fn, of PyTorch or NumPy; O is of `dtype`.
+    """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head] in float8_e4m3fn, of PyTorch, JAX, NumPy; O is of `dtype`.
 
     q_scale    what an element of each head of q stands for, times its value: a number, or float32 [heads], positive
                and finite; None: 1. Likewise k_scale and v_scale, [kv_heads], and o_scale where O is e4m3
@@ -60,20 +85,21 @@ def attention_e4m3(
     """
     if unknown:
         _call.refuse_unknown("attention_e4m3", NAMES, unknown)
-    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, "best")
-    accurate = _call._flag("accurate", accurate)
-    scale_keys = _serving._size("scale_keys", scale_keys) if scale_keys else 0
+    chosen = options(causal, scale, accurate, return_lse, scale_keys, dtype, o_scale)
+    causal, scale, accurate, return_lse, scale_keys, dtype = chosen
     in_bytes = dtype == _arrays.CACHE_DTYPE
-    if dtype not in _arrays.DTYPES and not in_bytes:
-        raise ValueError(f"dtype is {dtype!r}: bfloat16, float16 or float8_e4m3fn is needed")
-    if o_scale is not None and not in_bytes:
-        raise ValueError(f"o_scale is for O of float8_e4m3fn: dtype is {dtype!r}")
     packed = cu_seqlens_q is not None or cu_seqlens_k is not None
     if packed and (cu_seqlens_q is None or cu_seqlens_k is None):
         raise TypeError("cu_seqlens_q and cu_seqlens_k must be there together")
     framework = _arrays._common(q, k, v, None)
+    if type(framework) is _arrays.JAX:
+        return importlib.import_module("flashladder.jax").attention_e4m3(
+            q, k, v, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, o_scale=o_scale, cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, seqlens_q=seqlens_q,
+            seqlens_k=seqlens_k, **chosen._asdict(),
+        )  # fmt: skip
     if type(framework) not in (_arrays.Torch, _arrays.NumPy):
-        raise NotImplementedError(f"q is {_arrays._a(q)}: PyTorch and NumPy arrays are taken")
+        raise NotImplementedError(f"q is {_arrays._a(q)}: PyTorch, JAX and NumPy arrays are taken")
     layouts = {
         name: _serving._unpacked(name, _arrays._layout(framework, name, array), packed)
         for name, array in (("q", q), ("k", k), ("v", v))
@@ -117,7 +143,7 @@ def attention_e4m3(
         (*(layouts[name].strides[:3] for name in "qkv"), (rows * heads * d_head, heads * d_head, d_head)),
         causal,
         scale,
-        version,
+        "best",
         None,
         tuple(more.items()),
     )

@@ -17,14 +17,14 @@ LEAST = 2.0**-126 / LARGEST  # of a scale: that of a head of zeros
 def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
     """x in float8_e4m3fn, and the scale of each head, float32 [kv_heads]: x is about the first times the second.
 
-    x is [batch, seq, kv_heads, d_head] or [tokens, kv_heads, d_head], of PyTorch or NumPy, which needs the package
+    x is [batch, seq, kv_heads, d_head] or [tokens, kv_heads, d_head], of PyTorch, JAX or NumPy, which needs the package
     ml_dtypes. The scale is the largest size in the head divided by 448, the largest number of e4m3, or `scale`
     where it is given, for rows that go into a cache which has one: what is too large for it becomes 448. A NaN stays
     one, and an infinity becomes one where `scale` is not given.
     """
     framework = _arrays.framework_of("x", x)
-    if type(framework) not in (_arrays.Torch, _arrays.NumPy):
-        raise NotImplementedError(f"x is {_arrays._a(x)}: PyTorch and NumPy arrays are quantised")
+    if type(framework) not in (_arrays.Torch, _arrays.JAX, _arrays.NumPy):
+        raise NotImplementedError(f"x is {_arrays._a(x)}: PyTorch, JAX and NumPy arrays are quantised")
     if x.ndim not in (3, 4):
         raise ValueError(f"x has {x.ndim} dimensions: [batch, seq, kv_heads, d_head] or [tokens, kv_heads, d_head]")
     package = framework.package()

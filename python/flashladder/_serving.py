@@ -310,16 +310,20 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
+def number_of_scale(name: str, scale: Any) -> float:
+    try:
+        return _call.scale_of(_call._number(name, scale))
+    except ValueError:
+        raise ValueError(f"{name} is {scale}: it must be a positive number that float32 can hold") from None
+
+
 def scales_of(name: str, scale: Any, q: Any, heads: int) -> Any:
     """A number, or an array of one, as an array of so many heads; others as they are. ValueError for a number that is
     none of a scale."""
     if scale is None or math.prod(getattr(scale, "shape", ())) != 1:
         return scale
     if not hasattr(scale, "shape"):
-        try:
-            scale = _call.scale_of(_call._number(name, scale))
-        except ValueError:
-            raise ValueError(f"{name} is {scale}: it must be a positive number that float32 can hold") from None
+        scale = number_of_scale(name, scale)
     framework = _arrays.framework_of("q", q)
     if type(framework) in (_arrays.JAX, _arrays.DLPack):
         return scale

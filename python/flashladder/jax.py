@@ -8,8 +8,9 @@ On a GPU the launch goes into XLA's stream, on the CPU the arrays are taken wher
 nothing is copied. jax.vmap calls the kernel once for each element.
 
 attention_varlen and attention_with_cache have the arguments of the package's, but seqlens_q, out, stream, scales of
-e4m3 and new rows: arrays of JAX do not change, so those are written with .at[].set() before. On a GPU these and
-windows, lengths, sinks and soft caps need compute capability 9.0, and have no gradients.
+e4m3 and new rows: arrays of JAX do not change, so those are written with .at[].set() before. attention_e4m3 takes
+arrays of float8_e4m3fn, as quantize_e4m3 makes them. On a GPU these and windows, lengths, sinks and soft caps need
+compute capability 9.0, and have no gradients.
 
 jax.grad and jax.vjp differentiate attention by q, k and v with d_head 64, 128 and 256, on an H100 or H200 or a CPU.
 Log-sum-exp has no derivative, and there is no forward mode.
@@ -23,8 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flashladder import _call, _serving
+from flashladder import _call, _fp8, _serving
 from flashladder._library import ARRAYS, LIBRARY
+from flashladder._quantize import quantize_e4m3 as quantize_e4m3
 
 TARGET, BACKWARD, SERVE = "flashladder_attention", "flashladder_backward", "flashladder_serve"
 HANDLERS = {
@@ -75,12 +77,20 @@ def _backward(causal: bool, scale: float, return_lse: bool, version: str, kept: 
 # ---- several lengths, caches, windows, sinks and soft caps -----------------------------------------------------------
 
 
-def _served(q: Any, k: Any, v: Any, arrays: dict[str, Any], chosen: _serving.Options, most: tuple[int, int]) -> Any:
+def _served(
+    q: Any,
+    k: Any,
+    v: Any,
+    arrays: dict[str, Any],
+    chosen: _serving.Options,
+    most: tuple[int, int],
+    of_e4m3: _fp8.Options | None = None,
+) -> Any:
     """O and log-sum-exp. Rows behind the used ones are not written: they become 0 and -infinity."""
     names = [name for name in ARRAYS if name in arrays]
     rows, heads = q.shape[-3:-1]
     results = [
-        jax.ShapeDtypeStruct(q.shape, q.dtype),
+        jax.ShapeDtypeStruct(q.shape, getattr(jnp, of_e4m3.dtype) if of_e4m3 else q.dtype),
         jax.ShapeDtypeStruct((*q.shape[:-3], heads, rows), jnp.float32),
     ]
     left, right = (min(side, 1 << 30) for side in chosen.window or (-1, -1))
@@ -94,6 +104,8 @@ def _served(q: Any, k: Any, v: Any, arrays: dict[str, Any], chosen: _serving.Opt
         "window_right": right if chosen.window else 0,
         "split_keys": _serving.SPLIT_KEYS if chosen.batch_invariant else 0,
     }
+    if of_e4m3:
+        numbers |= {"sums": of_e4m3.accurate, "scale_keys": of_e4m3.scale_keys}
     call = jax.ffi.ffi_call(SERVE, results, vmap_method="sequential")
     out, lse = call(
         q,
@@ -105,23 +117,42 @@ def _served(q: Any, k: Any, v: Any, arrays: dict[str, Any], chosen: _serving.Opt
         softcap=np.float32(chosen.softcap),
         version=chosen.version,
     )
+    if of_e4m3 and "cu_seqlens_q" in arrays:
+        used = _packed_rows(rows, arrays["cu_seqlens_q"], arrays.get("seqlens_q"))
+        return jnp.where(used[:, None, None], out, jnp.zeros_like(out)), jnp.where(used, lse, -jnp.inf)
     if "seqlens_q" not in arrays:
         return out, lse
     used = jnp.arange(rows) < arrays["seqlens_q"][:, None]
     return jnp.where(used[:, :, None, None], out, 0), jnp.where(used[:, None], lse, -jnp.inf)
 
 
-_compiled_served = jax.jit(_served, static_argnums=(4, 5))
+def _packed_rows(rows: int, starts: Any, lengths: Any) -> Any:
+    """Which of so many rows belong to a sequence."""
+    row = jnp.arange(rows)
+    sequence = jnp.clip(jnp.searchsorted(starts, row, side="right") - 1, 0, starts.shape[0] - 2)
+    end = starts[sequence + 1]
+    if lengths is not None:
+        end = jnp.minimum(end, starts[sequence] + lengths[sequence])
+    return (row >= starts[sequence]) & (row < end)
+
+
+_compiled_served = jax.jit(_served, static_argnums=(4, 5, 6))
 
 
 def _serve(
-    q: Any, k: Any, v: Any, arrays: dict[str, Any], chosen: _serving.Options, most: tuple[int, int] = (0, 0)
+    q: Any,
+    k: Any,
+    v: Any,
+    arrays: dict[str, Any],
+    chosen: _serving.Options,
+    most: tuple[int, int] = (0, 0),
+    of_e4m3: _fp8.Options | None = None,
 ) -> Any:
     for name, array in arrays.items():
-        dtype = jnp.float32 if name == "sinks" else jnp.int32
+        dtype = jnp.float32 if name == "sinks" or name.endswith("_scales") else jnp.int32
         if array.dtype != dtype:
             raise ValueError(f"{name} is {array.dtype}: {np.dtype(dtype)} is needed")
-    out, lse = _compiled_served(q, k, v, arrays, chosen, most)
+    out, lse = _compiled_served(q, k, v, arrays, chosen, most, of_e4m3)
     return (out, lse) if chosen.return_lse else out
 
 
@@ -179,6 +210,82 @@ def attention_with_cache(
         raise ValueError("q, k_cache and v_cache must have four dimensions")
     arrays = _serving.present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
     return _serve(q, k_cache, v_cache, arrays, chosen)
+
+
+# ---- e4m3 ------------------------------------------------------------------------------------------------------------
+
+
+def attention_e4m3(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    q_scale: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    o_scale: Any = None,
+    scale_keys: int = 0,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    seqlens_q: Any = None,
+    seqlens_k: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+    accurate: bool = False,
+    return_lse: bool = False,
+    dtype: str = "bfloat16",
+    **unknown: NoReturn,
+) -> Any:
+    """flashladder.attention_e4m3, also inside jax.jit: q8, q_scale = quantize_e4m3(q), and so k and v."""
+    if unknown:
+        _call.refuse_unknown("attention_e4m3", _fp8.NAMES, unknown)
+    of_e4m3 = _fp8.options(causal, scale, accurate, return_lse, scale_keys, dtype, o_scale)
+    packed = cu_seqlens_q is not None or cu_seqlens_k is not None
+    if packed and (cu_seqlens_q is None or cu_seqlens_k is None):
+        raise TypeError("cu_seqlens_q and cu_seqlens_k must be there together")
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if array.dtype != jnp.float8_e4m3fn:
+            raise ValueError(f"{name} is {array.dtype}: float8_e4m3fn is needed")
+        if array.ndim != (3 if packed else 4):
+            wanted = f"three are needed, {_serving.PACKED}" if packed else "[batch, seq, heads, d_head] is needed"
+            raise ValueError(f"{name} has {array.ndim} dimensions: {wanted}")
+    most = (
+        (_serving._size("max_seqlen_q", max_seqlen_q), _serving._size("max_seqlen_k", max_seqlen_k))
+        if packed
+        else (0, 0)
+    )
+    keys = most[1] if packed else k.shape[1]
+    batch = cu_seqlens_q.shape[0] - 1 if packed else q.shape[0]
+    of_keys = (batch, k.shape[-2], -(-keys // scale_keys)) if of_e4m3.scale_keys else (k.shape[-2],)
+    of_heads = (q.shape[-2],)
+    shapes = {"q": of_heads, "k": of_keys, "v": of_keys, "o": of_heads}
+    scales = {"q": q_scale, "k": k_scale, "v": v_scale, "o": o_scale}
+    arrays = _serving.present(
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqlens_q=seqlens_q,
+        seqlens_k=seqlens_k,
+        **{f"{x}_scales": _scales(f"{x}_scale", scales[x], shapes[x]) for x in scales},
+    )
+    chosen = _serving.Options(of_e4m3.causal, of_e4m3.scale, return_lse=of_e4m3.return_lse)
+    return _serve(q, k, v, arrays, chosen, most, of_e4m3)
+
+
+def _scales(name: str, scale: Any, shape: tuple[int, ...]) -> Any:
+    """Numbers for all heads, or an array of a shape, one behind the other; None: all are 1."""
+    if scale is None:
+        return None
+    if not hasattr(scale, "shape"):
+        if len(shape) > 1:
+            raise ValueError(f"{name} is {scale}: with scale_keys an array [batch, kv_heads, blocks of keys] is needed")
+        scale = jnp.float32(_serving.number_of_scale(name, scale))
+    if scale.shape == ():
+        scale = jnp.broadcast_to(scale, shape)
+    if scale.shape != shape:
+        raise ValueError(f"{name} has the shape {scale.shape}: {shape} is needed")
+    return scale.reshape(-1)
 
 
 # ---- whole sequences -------------------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ def made_up_jax() -> Any:
     jax: Any = ModuleType("jax")
     jnp: Any = ModuleType("jax.numpy")
     jnp.float16, jnp.bfloat16, jnp.float32 = np.float16, np.int16, np.float32  # NumPy lacks bfloat16
-    jnp.int32 = np.int32
+    jnp.int32, jnp.float8_e4m3fn, jnp.broadcast_to = np.int32, np.int8, np.broadcast_to
     jax.numpy, jax.Array = jnp, Array
     jax.targets, jax.calls, jax.static = {}, [], {}
 

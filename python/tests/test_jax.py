@@ -11,7 +11,13 @@ import flashladder
 
 jax: Any = pytest.importorskip("jax", reason="JAX is not installed, and make check does without it")
 jnp: Any = jax.numpy
-from flashladder.jax import attention, attention_varlen, attention_with_cache  # noqa: E402
+from flashladder.jax import (  # noqa: E402
+    attention,
+    attention_e4m3,
+    attention_varlen,
+    attention_with_cache,
+    quantize_e4m3,
+)
 
 
 def arrays(dtype: Any = None) -> Any:
@@ -207,3 +213,84 @@ def test_wrong_arrays_are_named() -> None:
         jax.block_until_ready(attention_with_cache(q, pages, pages, jnp.asarray(keys), table, window=(3, 0)))
     with pytest.raises(ValueError, match="four dimensions"):
         attention_with_cache(q[0], k, v, jnp.asarray(keys))
+
+
+# ---- e4m3: as the package computes it of NumPy arrays ----------------------------------------------------------------
+
+
+def in_e4m3() -> tuple[dict[str, Any], dict[str, Any]]:
+    """q, k and v [2, 24 and 150, heads, 64] of float8_e4m3fn and the scales of their heads, of NumPy."""
+    random, tensors, scales = np.random.default_rng(3), {}, {}
+    for name, rows, heads in (("q", 24, 2), ("k", 150, 1), ("v", 150, 1)):
+        wide = random.standard_normal((2, rows, heads, 64)).astype(np.float32)
+        tensors[name], scales[f"{name}_scale"] = flashladder.quantize_e4m3(wide)
+    return tensors, scales
+
+
+def of_jax(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+
+
+BLOCKS = np.random.default_rng(4).uniform(0.5, 2, (2, 1, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True, "accurate": True, "dtype": "float16", "scale": 0.1},
+        {"dtype": "float8_e4m3fn", "o_scale": 0.01, "q_scale": 2.0, "k_scale": np.float32(0.5)},
+        {"seqlens_q": np.array([24, 3], np.int32), "seqlens_k": np.array([150, 7], np.int32)},
+        {"scale_keys": 64, "k_scale": BLOCKS, "v_scale": 1 / BLOCKS},
+    ],
+)
+def test_e4m3_is_that_of_the_package(options: dict[str, Any]) -> None:
+    tensors, scales = in_e4m3()
+    options = scales | options | {"return_lse": True}
+    expected = flashladder.attention_e4m3(**tensors, **options)
+    given = of_jax(tensors | options)
+    found = attention_e4m3(**given)
+    assert found[0].dtype == expected[0].dtype and same(found, expected)
+    again = jax.jit(lambda q, k: flashladder.attention_e4m3(**(given | {"q": q, "k": k})))(given["q"], given["k"])
+    assert same(again, expected)
+
+
+def test_e4m3_of_packed_sequences() -> None:
+    """Rows 0 and from 19 on belong to none, and 3 of the second sequence are not used."""
+    tensors, scales = in_e4m3()
+    packed = {name: x[0] for name, x in tensors.items()} | {"seqlens_q": np.array([9, 6], np.int32)}
+    starts = {"cu_seqlens_q": np.array([1, 10, 19], np.int32), "cu_seqlens_k": np.array([0, 13, 150], np.int32)}
+    options = scales | starts | {"max_seqlen_q": 9, "max_seqlen_k": 137, "causal": True, "return_lse": True}
+    expected = flashladder.attention_e4m3(**packed, **options)
+    found = attention_e4m3(**of_jax(packed | options))
+    assert same(found, expected) and not np.asarray(found[0][16:]).any() and np.isneginf(found[1][:, 16:]).all()
+
+
+def test_it_is_quantised_as_by_the_package() -> None:
+    wide = np.random.default_rng(5).standard_normal((1, 9, 3, 64)).astype(np.float32)
+    wide[:, :, 1], wide[0, 2, 2, 5] = 0, np.nan
+    given = np.array([0.01, 1, 1], np.float32)
+    for scale in (None, given):
+        found = jax.jit(quantize_e4m3)(*of_jax({"x": wide, "scale": scale}).values())
+        for one, other in zip(found, flashladder.quantize_e4m3(wide, scale), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))
+
+
+def test_what_is_wrong_of_e4m3_is_named() -> None:
+    tensors, _ = in_e4m3()
+    given = of_jax(tensors)
+    for options, error, words in (
+        ({"q": given["q"].astype(jnp.bfloat16)}, ValueError, "q is bfloat16: float8_e4m3fn is needed"),
+        ({"q": given["q"][0]}, ValueError, "q has 3 dimensions"),
+        ({"k_scale": jnp.ones(2)}, ValueError, r"k_scale has the shape \(2,\): \(1,\) is needed"),
+        ({"q_scale": jnp.ones(2, jnp.int32)}, ValueError, "q_scales is int32: float32 is needed"),
+        ({"scale_keys": 64, "v_scale": 2.0}, ValueError, r"v_scale is 2\.0: with scale_keys an array"),
+        ({"v_scale": 0.0}, ValueError, r"v_scale is 0\.0: it must be a positive number"),
+        ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn"),
+        ({"window": (3, 0)}, TypeError, "unexpected keyword argument 'window'"),
+        ({"cu_seqlens_q": jnp.zeros(3, jnp.int32)}, TypeError, "must be there together"),
+        ({"q_scale": jnp.asarray([1.0, -1.0])}, RuntimeError, r"q_scales\[1\] -1: must be positive and finite"),
+        ({"scale_keys": 48}, RuntimeError, "scale_keys 48: must be a power of two"),
+    ):
+        with pytest.raises(error, match=words):
+            jax.block_until_ready(attention_e4m3(**(given | options)))

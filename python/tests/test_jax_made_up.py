@@ -23,7 +23,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 def made(package: Recorded) -> Iterator[Any]:
     jax = made_up_jax()
     with package.on(jax=jax) as load:
-        yield SimpleNamespace(jax=jax, attention=load("jax").attention)
+        ours = load("jax")
+        yield SimpleNamespace(jax=jax, attention=ours.attention, attention_e4m3=ours.attention_e4m3)
 
 
 def arrays(dtype: Any = np.float16) -> list[Any]:
@@ -91,6 +92,34 @@ def test_lengths_and_windows_are_handed_on_in_the_order_of_their_bits(made: Any)
     assert (out.shape, lse.shape) == (SHAPE, (2, 4, 5))
     with pytest.raises(ValueError, match="seqlens_k is int64: int32 is needed"):
         made.attention(*given, seqlens_k=lengths.astype(np.int64))
+
+
+def test_scales_of_e4m3_are_handed_on(package: Recorded, made: Any) -> None:
+    given, of_q = arrays(np.int8), np.arange(1, 5, dtype=np.float32).view(Array)
+    options = {"q_scale": of_q, "v_scale": 0.5, "causal": True, "accurate": True, "dtype": "float16"}
+    out, lse = made.attention_e4m3(*given, **options, return_lse=True)
+    package.package.attention_e4m3(*given, **options)
+    for name, _, inputs, attributes in made.jax.calls:
+        assert name == "flashladder_serve" and all(one is other for one, other in zip(inputs[:3], given, strict=True))
+        assert [list(scales) for scales in inputs[3:]] == [[0.5, 0.5], [1, 2, 3, 4]]
+        wanted = {"causal": 1, "arrays": 128 | 256, "sums": 1, "scale_keys": 0, "windowed": 0, "split_keys": 0}
+        assert {number: attributes[number] for number in wanted} == wanted
+        assert type(attributes["sums"]) is type(attributes["scale_keys"]) is np.int32
+    assert (out.shape, out.dtype, lse.shape, lse.dtype) == (SHAPE, np.float16, (2, 4, 5), np.float32)
+
+
+def test_blocks_of_keys_have_scales_of_e4m3(made: Any) -> None:
+    of_blocks = np.arange(4, dtype=np.float32).reshape(2, 2, 1).view(Array)
+    made.attention_e4m3(*arrays(np.int8), scale_keys=32, k_scale=of_blocks)
+    ((_, _, inputs, attributes),) = made.jax.calls
+    assert list(inputs[3]) == [0, 1, 2, 3] and (attributes["scale_keys"], attributes["sums"]) == (32, 0)
+    with pytest.raises(ValueError, match=r"k_scale has the shape \(2, 2, 1\): \(2, 2, 2\) is needed"):
+        starts = np.zeros(3, np.int32).view(Array)
+        q, k, v = (one[0] for one in arrays(np.int8))
+        made.attention_e4m3(
+            q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=5, max_seqlen_k=33, scale_keys=32,
+            k_scale=of_blocks,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(
