@@ -24,7 +24,7 @@ START_SECONDS, LEAST_SECONDS, HELD_SECONDS = 1.0, 1.0, 2.5  # of heating, of wha
 TOLD = (
     *("FFMA", "FADD", "FMUL", "FMNMX", "IMAD", "LOP3", "F2FP", "MUFU.EX2", "SHFL", "LDSM.x4", "LDS.32", "STS.128"),
     *("HMMA", "HMMA.reuse", "HGMMA.64x128x16", "HGMMA.64x128x16, A in registers", "LDGSTS.128", "BAR"),
-    *("FFMA, chain", "LOP3, chain"),
+    *("FFMA, chain", "LOP3, chain", "QGMMA.64x128x32", "QGMMA.64x128x32, A in registers"),
 )
 
 

@@ -22,6 +22,7 @@ extern const struct code_image fl_pipes_images[];
 extern const uint64_t fl_pipes_image_count;
 
 enum { ROUNDS = 40, HOLD_ROUNDS = 2000, HOLD_WARPS = 8, COPIES = 400, LOADS = 4000, LAUNCHES = 21 };
+enum { GROUPS = ROUNDS * PIPE_ROUND / PIPE_GROUP };
 static const size_t MEMORY = (size_t)256 << 20; /* more than L2 holds */
 static const uint64_t NEAR = 4096, NEAR_NODES = 256, FAR_NODES = 65536;
 
@@ -109,14 +110,10 @@ static enum status launch_run(const struct gpu *gpu, const struct run *run, int 
                   failure);
 }
 
-static enum status add_run(struct json *json, const struct gpu *gpu, const struct run *run, struct failure *failure) {
-    pipe_result results[BENCH_MAX_SMS];
-    enum status status = STATUS_OK;
-    for (int i = 0; i < 2 && !status; i++) status = launch_run(gpu, run, ROUNDS, failure);
-    if (!status) status = read_results(gpu, run->sms, results, failure);
-    if (status) return status;
+/* A row: `name` is the operation's. */
+static void add_row(struct json *json, const char *name, const struct run *run, const pipe_result *results) {
     json_open(json, NULL, '{');
-    json_string(json, "operation", NAMES[run->operation]);
+    json_string(json, "operation", name);
     json_int(json, "warps", run->warps);
     json_string(json, "beside", NAMES[run->beside]);
     json_int(json, "beside_warps", run->beside_warps);
@@ -127,11 +124,20 @@ static enum status add_run(struct json *json, const struct gpu *gpu, const struc
     else
         json_null(json, "beside_cycles");
     json_close(json, '}');
-    return STATUS_OK;
+}
+
+static enum status add_run(struct json *json, const struct gpu *gpu, const struct run *run, struct failure *failure) {
+    pipe_result results[BENCH_MAX_SMS];
+    enum status status = STATUS_OK;
+    for (int i = 0; i < 2 && !status; i++) status = launch_run(gpu, run, ROUNDS, failure);
+    if (!status) status = read_results(gpu, run->sms, results, failure);
+    if (!status) add_row(json, NAMES[run->operation], run, results);
+    return status;
 }
 
 static bool is_wgmma(enum pipe_operation operation) {
-    return operation == PIPE_WGMMA || operation == PIPE_WGMMA_REGISTERS || operation == PIPE_WGMMA_CHAIN;
+    return (operation >= PIPE_WGMMA && operation <= PIPE_E4M3_REGISTERS) || operation == PIPE_WGMMA_CHAIN ||
+           operation == PIPE_E4M3_CHAIN;
 }
 
 /* Each operation alone: on one scheduler and on four, one to four warps on each. Copies also from one SM alone. */
@@ -158,12 +164,12 @@ static enum status run_alone(struct json *json, const struct gpu *gpu, struct fa
 
 /* Tensor cores beside everything else, and pairs of which the issue slots or shared memory are known to bind. */
 static enum status run_beside(struct json *json, const struct gpu *gpu, struct failure *failure) {
-    static const enum pipe_operation FIRST[] = {PIPE_HMMA, PIPE_HMMA_REUSE, PIPE_WGMMA, PIPE_WGMMA_REGISTERS,
-                                                PIPE_EX2,  PIPE_LDSM};
+    static const enum pipe_operation FIRST[] = {PIPE_HMMA, PIPE_HMMA_REUSE,     PIPE_WGMMA, PIPE_WGMMA_REGISTERS,
+                                                PIPE_E4M3, PIPE_E4M3_REGISTERS, PIPE_EX2,   PIPE_LDSM};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < sizeof FIRST / sizeof *FIRST; i++)
         for (int beside = PIPE_FFMA; beside <= PIPE_COPY; beside++) {
-            const bool tensor = beside >= PIPE_HMMA && beside <= PIPE_WGMMA_REGISTERS;
+            const bool tensor = beside >= PIPE_HMMA && beside <= PIPE_E4M3_REGISTERS;
             const bool reads_shared = FIRST[i] == PIPE_LDSM || is_wgmma(FIRST[i]);
             if (tensor || (beside == PIPE_COPY && !reads_shared) || beside == (int)FIRST[i]) continue;
             for (int warps = 4; warps <= (FIRST[i] == PIPE_LDSM ? 4 : 8) && !status; warps += 4)
@@ -172,6 +178,37 @@ static enum status run_beside(struct json *json, const struct gpu *gpu, struct f
                     status = add_run(json, gpu, &run, failure);
                 }
         }
+    return status;
+}
+
+static enum status add_width(struct json *json, const struct gpu *gpu, int columns, bool registers, int warps,
+                             struct failure *failure) {
+    const struct run run = {.warps = warps, .sms = gpu->on.sms};
+    pipe_result results[BENCH_MAX_SMS];
+    CUdeviceptr to = gpu->results, sums = gpu->sums;
+    int groups = GROUPS;
+    void *parameters[] = {&to, &sums, &groups};
+    enum status status = STATUS_OK;
+    char kernel[64], name[64];
+    snprintf(kernel, sizeof kernel, "pipes_e4m3_n%d_%s", columns, registers ? "registers" : "smem");
+    snprintf(name, sizeof name, "QGMMA.64x%dx32%s", columns, registers ? ", A in registers" : "");
+    for (int i = 0; i < 2 && !status; i++)
+        status = launch(gpu, kernel, (unsigned)run.sms, 32u * (unsigned)warps, 0, parameters, failure);
+    if (!status) status = read_results(gpu, run.sms, results, failure);
+    if (!status) add_row(json, name, &run, results);
+    return status;
+}
+
+/* Products of e4m3 by columns, A in shared memory or in registers, of one warpgroup and of two. */
+static enum status run_widths(struct json *json, const struct gpu *gpu, struct failure *failure) {
+#define WIDTH(n) n,
+    static const int WIDTHS[] = {FL_PIPE_WIDTHS(WIDTH)};
+#undef WIDTH
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < sizeof WIDTHS / sizeof *WIDTHS; i++)
+        for (int registers = 0; registers < 2; registers++)
+            for (int warps = 4; warps <= PIPE_WIDE_THREADS / 32 && !status; warps += 4)
+                status = add_width(json, gpu, WIDTHS[i], registers, warps, failure);
     return status;
 }
 
@@ -266,6 +303,7 @@ static enum status measure_all(struct json *json, const struct gpu *gpu, struct 
     json_open(json, "pipes", '[');
     if (!status) status = run_alone(json, gpu, failure);
     if (!status) status = run_beside(json, gpu, failure);
+    if (!status) status = run_widths(json, gpu, failure);
     if (!status) status = run_copies(json, gpu, failure);
     if (!status) status = run_loads(json, gpu, failure);
     if (!status) status = run_empty(json, gpu, failure);

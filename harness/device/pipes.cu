@@ -4,7 +4,7 @@
  * is random, as zeros cost less power. `pipes_copy` has copies by the tensor copy engine, `pipes_chase` loads whose
  * address is the result of the one before, `pipes_empty` nothing.
  */
-#include "common/ptx_sm90a.cuh"
+#include "common/ptx_fp8.cuh"
 #include "harness/device/pipes.h"
 
 enum { UNROLLED = 64 };
@@ -27,6 +27,10 @@ __device__ uint32_t random_bits(uint32_t seed) {
 __device__ uint32_t random_halves(uint32_t seed) {
     return (random_bits(seed) & 0x83ff83ffu) | 0x38003800u;
 }
+/* Four e4m3, likewise, 1 <= |x| < 2. */
+__device__ uint32_t random_e4m3(uint32_t seed) {
+    return (random_bits(seed) & 0x87878787u) | 0x38383838u;
+}
 __device__ uint64_t read_clock() {
     uint64_t cycles;
     asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles)::"memory");
@@ -39,6 +43,14 @@ __device__ uint64_t read_timer() {
 }
 __device__ uint32_t smem_address(const void *pointer) {
     return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+__host__ __device__ constexpr bool is_e4m3(int operation) {
+    return operation == PIPE_E4M3 || operation == PIPE_E4M3_REGISTERS || operation == PIPE_E4M3_CHAIN;
+}
+/* Products of a whole warpgroup, of which the last two groups are under way. */
+__host__ __device__ constexpr bool is_stream(int operation) {
+    return operation == PIPE_WGMMA || operation == PIPE_WGMMA_REGISTERS || operation == PIPE_E4M3 ||
+           operation == PIPE_E4M3_REGISTERS;
 }
 
 /* What a warp works on. */
@@ -68,7 +80,6 @@ struct state {
  * it. */
 template <int operation>
 __device__ __forceinline__ void execute(state &s) {
-    constexpr bool f = operation == PIPE_WGMMA;
     if constexpr (operation == PIPE_FFMA) ON_FLOAT("fma.rn.ftz.f32 %0, %0, %1, %1;");
     if constexpr (operation == PIPE_FADD) ON_FLOAT("add.rn.ftz.f32 %0, %0, %1;");
     if constexpr (operation == PIPE_FMUL) ON_FLOAT("mul.rn.ftz.f32 %0, %0, %1;");
@@ -99,15 +110,17 @@ __device__ __forceinline__ void execute(state &s) {
     if constexpr (operation == PIPE_HMMA_REUSE)
         TIMES(1, mma_m16n8k16_f16(s.d[i % 8], s.a[i / 8 % 8], s.b[i % 8][0], s.b[i % 8][1]));
     if constexpr (operation == PIPE_HMMA_CHAIN) TIMES(1, mma_m16n8k16_f16(s.d[0], s.a[0], s.b[0][0], s.b[0][1]));
-    if constexpr (operation == PIPE_WGMMA || operation == PIPE_WGMMA_REGISTERS)
-        for (int group = 0; group < UNROLLED / 8; group++) {
+    if constexpr (is_stream(operation))
+        for (int group = 0; group < UNROLLED / PIPE_GROUP; group++) {
             wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                if constexpr (f)
-                    wgmma_m64n128k16_f16(s.d, s.a_matrix + 2 * (k % 4), s.b_matrix + 2 * (k % 4), 1);
-                else
-                    wgmma_m64n128k16_f16(s.d, s.a[0], s.b_matrix + 2 * (k % 4), 1);
+            for (int k = 0; k < PIPE_GROUP; k++) {
+                const uint64_t a = s.a_matrix + 2 * (k % 4), b = s.b_matrix + 2 * (k % 4);
+                if constexpr (operation == PIPE_WGMMA) wgmma_m64n128k16_f16(s.d, a, b, 1);
+                if constexpr (operation == PIPE_WGMMA_REGISTERS) wgmma_m64n128k16_f16(s.d, s.a[0], b, 1);
+                if constexpr (operation == PIPE_E4M3) wgmma_m64n128k32_e4m3(s.d, a, b, 1);
+                if constexpr (operation == PIPE_E4M3_REGISTERS) wgmma_m64n128k32_e4m3(s.d, s.a[0], b, 1);
+            }
             wgmma_commit_group();
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
         }
@@ -128,10 +141,11 @@ __device__ __forceinline__ void execute(state &s) {
             cp_async_commit_group();
             cp_async_wait_group<0>();
         });
-    if constexpr (operation == PIPE_WGMMA_CHAIN)
+    if constexpr (operation == PIPE_WGMMA_CHAIN || operation == PIPE_E4M3_CHAIN)
         TIMES(1, {
             wgmma_fence();
-            wgmma_m64n128k16_f16(s.d, s.a_matrix, s.b_matrix, 1);
+            if constexpr (operation == PIPE_WGMMA_CHAIN) wgmma_m64n128k16_f16(s.d, s.a_matrix, s.b_matrix, 1);
+            if constexpr (operation == PIPE_E4M3_CHAIN) wgmma_m64n128k32_e4m3(s.d, s.a_matrix, s.b_matrix, 1);
             wgmma_commit_group();
             wgmma_wait_group<0>(s.d);
         });
@@ -157,10 +171,12 @@ __device__ bool is_done(const uint32_t *done) {
 
 __device__ void begin(state &s, operands &smem, const pipe_job &job, bool beside) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const bool turned = (beside ? job.beside : job.operation) == PIPE_LDSM_TRANS;
+    const int operation = beside ? job.beside : job.operation;
+    const bool turned = operation == PIPE_LDSM_TRANS, bytes = is_e4m3(operation);
     for (int i = 0; i < 8; i++) s.x[i] = 1.0f + (float)(threadIdx.x + i) * 0x1p-12f;
     for (int i = 0; i < 8; i++) s.r[i] = random_bits(threadIdx.x * 8 + i);
-    for (int i = 0; i < 32; i++) s.a[i / 4][i % 4] = random_halves(threadIdx.x * 32 + i);
+    for (int i = 0; i < 32; i++)
+        s.a[i / 4][i % 4] = bytes ? random_e4m3(threadIdx.x * 32 + i) : random_halves(threadIdx.x * 32 + i);
     for (int i = 0; i < 16; i++) s.b[i / 2][i % 2] = random_halves(threadIdx.x * 48 + i);
     for (int i = 0; i < 64; i++) s.d[i / 4][i % 4] = 0;
     s.c = 0.999f;
@@ -188,8 +204,7 @@ __device__ void run(operands &smem, const pipe_job &job, bool beside, pipe_resul
         for (int i = 0; i < PIPE_ROUND / UNROLLED; i++) execute<operation>(s);
         rounds++;
     } while (beside ? !is_done(&smem.done) : rounds < (uint64_t)job.rounds);
-    if constexpr (operation == PIPE_WGMMA || operation == PIPE_WGMMA_REGISTERS)
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    if constexpr (is_stream(operation)) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if constexpr (operation == PIPE_COPY) cp_async_wait_group<0>();
     const uint64_t cycles = read_clock() - start, ns = read_timer() - start_ns;
     const int first = beside ? 32 * job.warps : 0;
@@ -209,8 +224,11 @@ __device__ void run(operands &smem, const pipe_job &job, bool beside, pipe_resul
 extern "C" __global__ void __launch_bounds__(32 * PIPE_MOST_WARPS, 1)
     pipes(pipe_result *results, float *sums, const pipe_job job) {
     __shared__ alignas(1024) operands smem;
-    for (int i = (int)threadIdx.x; i < (int)(sizeof smem.a + sizeof smem.b) / 4; i += (int)blockDim.x)
-        ((uint32_t *)smem.a)[i] = random_halves((uint32_t)(blockIdx.x * 65536 + i)); /* b lies behind a */
+    for (int i = (int)threadIdx.x; i < (int)(sizeof smem.a + sizeof smem.b) / 4; i += (int)blockDim.x) {
+        const uint32_t seed = blockIdx.x * 65536 + i;
+        ((uint32_t *)smem.a)[i] =
+            is_e4m3(job.operation) ? random_e4m3(seed) : random_halves(seed); /* b lies behind a */
+    }
     for (int i = (int)threadIdx.x; i < (int)sizeof smem.copied / 4; i += (int)blockDim.x)
         ((uint32_t *)smem.copied)[i] = 0;
     for (int i = (int)threadIdx.x; i < 256; i += (int)blockDim.x) {
@@ -280,3 +298,5 @@ extern "C" __global__ void pipes_chase(pipe_result *results, uint64_t memory, in
 }
 
 extern "C" __global__ void pipes_empty() {}
+
+#include "harness/device/pipes_e4m3.cuh"

@@ -30,6 +30,8 @@
     X(HMMA_REUSE, "HMMA.reuse")                                                                                        \
     X(WGMMA, "HGMMA.64x128x16")                                                                                        \
     X(WGMMA_REGISTERS, "HGMMA.64x128x16, A in registers")                                                              \
+    X(E4M3, "QGMMA.64x128x32")                                                                                         \
+    X(E4M3_REGISTERS, "QGMMA.64x128x32, A in registers")                                                               \
     X(COPY, "LDGSTS.128")                                                                                              \
     X(BARRIER, "BAR")                                                                                                  \
     X(MBARRIER, "SYNCS, arrival and wait")                                                                             \
@@ -42,6 +44,7 @@
     X(LDSM_CHAIN, "LDSM.x4, chain")                                                                                    \
     X(COPY_CHAIN, "LDGSTS.128 and the wait for it")                                                                    \
     X(WGMMA_CHAIN, "HGMMA.64x128x16 and the wait for it")                                                              \
+    X(E4M3_CHAIN, "QGMMA.64x128x32 and the wait for it")                                                               \
     X(LDS_CHAIN, "LDS.32, chain")                                                                                      \
     X(HMMA_CHAIN, "HMMA, chain")                                                                                       \
     X(ATOMIC_CHAIN, "ATOMG, chain")
@@ -50,9 +53,14 @@
 enum pipe_operation { FL_PIPE_OPERATIONS(FL_PIPE_NAME) N_PIPES };
 #undef FL_PIPE_NAME
 
+/* Columns of the products of e4m3 that have kernels of their own (pipes_e4m3.cuh). */
+#define FL_PIPE_WIDTHS(X) X(8) X(16) X(32) X(64) X(96) X(192) X(256)
+
 enum {
     PIPE_ROUND = 512, /* operations between two looks at whether the others are done */
+    PIPE_GROUP = 8,   /* products of a group of wgmma */
     PIPE_MOST_WARPS = 16,
+    PIPE_WIDE_THREADS = 256,
     PIPE_BOX_ROWS = 128, /* of a tensor copy: a K or V block of a head of 128 */
     PIPE_BOX_BYTES = PIPE_BOX_ROWS * 256,
     PIPE_STAGES = 4,

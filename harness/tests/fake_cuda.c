@@ -930,15 +930,17 @@ static void compute(const struct operation *op) {
     }
 }
 
-/* Two cycles for each operation, nine for those beside it, 1000 for each copy and load; no time for the rest. */
+/* Two cycles for each operation, nine for those beside it, 1000 for each copy and load; no time for the rest. A product
+ * of pipes_e4m3 is an operation. */
 static void pipes(const struct operation *op) {
     if (strstr(op->function->name, "link") || strstr(op->function->name, "empty")) return;
     const pipe_job job = op->parameters.peak.job;
-    const bool alone = strstr(op->function->name, "_") != NULL;
-    const uint64_t count = alone ? 100 : (uint64_t)job.rounds * PIPE_ROUND;
+    const bool product = strstr(op->function->name, "_n") != NULL;
+    const bool alone = !product && strstr(op->function->name, "_");
+    const uint64_t count = alone || product ? 100 : (uint64_t)job.rounds * PIPE_ROUND;
     pipe_result result = {.cycles = {count * (alone ? 1000 : 2)}, .count = {count}};
     result.ns = result.cycles[0] * 2 / 3;
-    if (!alone && job.beside) result.count[1] = 1000, result.cycles[1] = 9000;
+    if (!alone && !product && job.beside) result.count[1] = 1000, result.cycles[1] = 9000;
     for (unsigned i = 0; i < op->grid[0]; i++) ((pipe_result *)(uintptr_t)op->parameters.peak.out)[i] = result;
     pass_time((double)result.ns);
 }

@@ -51,13 +51,18 @@ def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
     assert {row["warps"] for row in alone if row["operation"] == "HMMA"} == {1, 4, 8, 16}
     assert {row["sms"] for row in alone if row["operation"] == "LDGSTS.128"} == {1, 4}
     assert set(TOLD) <= {row["operation"] for row in alone}
+    widths = [row["operation"] for row in alone if row["operation"].startswith("QGMMA") and row["warps"] == 8]
+    assert sorted(widths) == sorted(
+        f"QGMMA.64x{n}x32{a}" for n in (8, 16, 32, 64, 96, 128, 192, 256) for a in ("", ", A in registers")
+    )
     beside = [row for row in rows if row.get("beside")]
     assert {row["beside_cycles"] for row in beside} == {9}
     assert {(row["warps"], row["beside_warps"]) for row in beside if row["operation"] == "HGMMA.64x128x16"} == {
         (4, 4), (4, 8), (8, 4), (8, 8)
     }  # fmt: skip
     assert {row["operation"] for row in beside if row["beside"] == "LDGSTS.128"} == {
-        "LDSM.x4", "HGMMA.64x128x16", "HGMMA.64x128x16, A in registers"
+        "LDSM.x4", "HGMMA.64x128x16", "HGMMA.64x128x16, A in registers", "QGMMA.64x128x32",
+        "QGMMA.64x128x32, A in registers",
     }, "what reads shared memory beside copies that write it"  # fmt: skip
     assert {(row["ahead"], row["sms"], row["cycles"]) for row in rows if "copy" in row} == {
         (1, 1, 1000), (4, 1, 1000), (1, 4, 1000), (4, 4, 1000)
