@@ -181,6 +181,19 @@ static enum status run_beside(struct json *json, const struct gpu *gpu, struct f
     return status;
 }
 
+/* Latencies while tensor cores read and write the registers of the same sub-partition. */
+static enum status run_loaded_chains(struct json *json, const struct gpu *gpu, struct failure *failure) {
+    static const enum pipe_operation CHAINS[] = {PIPE_LDSM_CHAIN, PIPE_LDS_CHAIN, PIPE_SHFL_CHAIN, PIPE_EX2_CHAIN};
+    static const enum pipe_operation BESIDE[] = {PIPE_HMMA, PIPE_WGMMA, PIPE_LDSM};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < sizeof CHAINS / sizeof *CHAINS; i++)
+        for (size_t k = 0; k < sizeof BESIDE / sizeof *BESIDE && !status; k++) {
+            const struct run run = {CHAINS[i], BESIDE[k], 4, 4, gpu->on.sms};
+            status = add_run(json, gpu, &run, failure);
+        }
+    return status;
+}
+
 static enum status add_width(struct json *json, const struct gpu *gpu, int columns, bool registers, int warps,
                              struct failure *failure) {
     const struct run run = {.warps = warps, .sms = gpu->on.sms};
@@ -303,6 +316,7 @@ static enum status measure_all(struct json *json, const struct gpu *gpu, struct 
     json_open(json, "pipes", '[');
     if (!status) status = run_alone(json, gpu, failure);
     if (!status) status = run_beside(json, gpu, failure);
+    if (!status) status = run_loaded_chains(json, gpu, failure);
     if (!status) status = run_widths(json, gpu, failure);
     if (!status) status = run_copies(json, gpu, failure);
     if (!status) status = run_loads(json, gpu, failure);

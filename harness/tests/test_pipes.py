@@ -64,6 +64,11 @@ def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
         "LDSM.x4", "HGMMA.64x128x16", "HGMMA.64x128x16, A in registers", "QGMMA.64x128x32",
         "QGMMA.64x128x32, A in registers",
     }, "what reads shared memory beside copies that write it"  # fmt: skip
+    assert {(row["operation"], row["beside"]) for row in beside if row["operation"].endswith("chain")} == {
+        (f"{chain}, chain", other)
+        for chain in ("LDSM.x4", "LDS.32", "SHFL", "MUFU.EX2")
+        for other in ("HMMA", "HGMMA.64x128x16", "LDSM.x4")
+    }
     assert {(row["ahead"], row["sms"], row["cycles"]) for row in rows if "copy" in row} == {
         (1, 1, 1000), (4, 1, 1000), (1, 4, 1000), (4, 4, 1000)
     }  # fmt: skip
