@@ -13,6 +13,7 @@ rest of the kernel, which the gate compares (gate.py).
 import argparse
 import csv
 import io
+import random
 import re
 import subprocess
 import tempfile
@@ -20,7 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import cache, lru_cache
-from math import ceil
+from itertools import pairwise
+from math import ceil, erf, inf, sqrt
 from pathlib import Path
 from statistics import median
 from weakref import WeakKeyDictionary
@@ -79,6 +81,7 @@ BENCHMARK = Problem(16, 4096, 3)
 NOTHING_LEFT = Problem(16, 1024, 1)
 OTHER_HEADS = Problem(2, 1024, 1)
 PROBLEMS = (BENCHMARK, NOTHING_LEFT, OTHER_HEADS)
+SHORTER = Problem(16, 1536, 3)  # in place of the benchmark for kernels of fp8, whose one loop serves every length
 # What a loop is for, by the problems of PROBLEMS in which it runs.
 ROLES = {
     (True, True, True): "every problem",
@@ -241,6 +244,19 @@ def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int 
     return f"struct:[{','.join(maps)}]"
 
 
+def byte_maps_argument(config: KernelConfig, seq: int, heads: int) -> str:
+    """The same of a kernel of fp8: rows of bytes, V transposed or rows of K permuted where the config says so."""
+    d = config.d_head
+    row, box = heads * d, f"{d}x{config.B_c}x1x1x1:{min(d, 128)}B:of:0"
+    rows = f"{d}x{seq}x1x1x1/{row}x128x{d}x{seq * row}"
+    of_V = f"{seq}x{d}x1x1x1/{seq}x128x{seq * d}x{seq * d}:{config.B_c}x{d}x1x1x1:128B:of:0.2"
+    of_K = f"{row}x2x4x2x{seq // 16}/{row}x{4 * row}x{2 * row}x{16 * row}:{d}x2x4x2x{config.B_c // 16}:128B:of:0.1"
+    maps = [f"{rows}:{d}x64x1x1x1:{min(d, 128)}B:of:0.0", of_K if config.K_permuted else f"{rows}:{box}.1"]
+    maps.append(of_V if config.V_transposed else f"{rows}:{box}.2")
+    of_O = tensor_maps_argument(config, seq, 1, row_heads=heads).removesuffix("]").rpartition("tmap:")[2]
+    return f"struct:[{','.join(f'tmap:{each}' for each in (*maps, of_O))}]"
+
+
 MOST_CTAS = 132  # of a launch of a persistent kernel
 PTXRUN_TYPES = {"int64_t": "i64:{}", "int32_t": "i32:{}", "float": "f32:{:.9g}", "*": "u64:{}"}
 
@@ -272,35 +288,71 @@ def argument_fields(
         values |= {f"{tensor}_strides.{name}": at for name, at in zip(("batch", "seq", "head"), strides, strict=True)}
     fields = [
         given.get(name) or PTXRUN_TYPES[kind].format(values.get(name, 0))
-        for kind, name in parameter_members(config.any_length)
+        for kind, name in parameter_members(config.any_length or isinstance(config, Fp8Config))
     ]
     return f"struct:[{','.join(fields)}]"
 
 
+# Of fp8_args behind attention_args: three factors of 1, no factors of heads (common/fp8.h).
+FP8_FACTORS = ",".join(["f32:1"] * 3 + ["i32:0"] + ["u64:0"] * 3 + ["i32:0"] * 6)
+
+
+PERIOD = 65521  # a prime: rows of inputs differ, though numbers are drawn for no more than this
+
+
+def normal_e4m3(count: int, seed: int) -> bytes:
+    """Numbers of N(0, 1) in e4m3, as the benchmark has them: which blocks a pass skips depends on them."""
+    values = [((8 + code % 8) * 2.0 ** (code // 8 - 10) if code >= 8 else code * 2.0**-9) for code in range(0x7F)]
+    limits = [0.0, *((a + b) / 2 for a, b in pairwise(values)), inf]
+    of_value = [erf(high / sqrt(2)) - erf(low / sqrt(2)) for low, high in pairwise(limits)]
+    codes = [sign | code for sign in (0, 0x80) for code in range(0x7F)]
+    drawn = bytes(random.Random(seed).choices(codes, of_value * 2, k=PERIOD))
+    return (drawn * (count // PERIOD + 1))[:count]
+
+
+def parameters_of(config: KernelConfig, problem: Problem, folder: Path) -> list[str]:
+    """The parameters of a kernel, as ptxrun takes them. Inputs that it cannot make go into files of the folder."""
+    heads, seq, d = problem.heads, problem.seq, config.d_head
+    strides = (seq * heads * d, heads * d, d)
+    output = f"buf:f16:{seq * heads * d}"
+    if not isinstance(config, Fp8Config):
+        arguments = argument_fields(config, [f"{output}:rand"] * 3 + [output], seq, 1, 1, strides)
+        return [arguments, *([tensor_maps_argument(config, seq, heads)] if config.tensor_copies else [])]
+    inputs = []
+    for tensor in "QKV":
+        file = folder / tensor
+        file.write_bytes(normal_e4m3(seq * heads * d, ord(tensor)))
+        inputs.append(f"buf:u8:{seq * heads * d}:@{file}")
+    arguments = argument_fields(config, [*inputs, output], seq, 1, 1, strides)
+    return [f"{arguments.removesuffix(']')},{FP8_FACTORS}]", byte_maps_argument(config, seq, heads)]
+
+
 def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Problem) -> dict[int, int]:
-    """PTX line to the number of times that warps executed it."""
+    """PTX line to the number of times that warps executed it.
+
+    Of several instructions of one asm() that is the most in kernels of fp8, whose products all have two; the records of
+    other kernels add them up.
+    """
     if not PTXRUN.exists():
         raise AnalysisError("bin/ptxrun is missing, which counts what a kernel executes: run `make bin/ptxrun`")
-    heads, seq, d = problem.heads, problem.seq, config.d_head
-    tensor = f"buf:f16:{seq * heads * d}"
-    strides = (seq * heads * d, heads * d, d)
-    arguments = argument_fields(config, [f"{tensor}:rand"] * 3 + [tensor], seq, 1, 1, strides)
-    grid = config.grid(seq, 1, 1, problem.ctas(config))
-    parameters = [arguments, *([tensor_maps_argument(config, seq, heads)] if config.tensor_copies else [])]
+    grid = config.grid(problem.seq, 1, 1, problem.ctas(config))
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         text, counters = Path(folder) / "kernel.ptx", Path(folder) / "counters.csv"
         text.write_text(ptx, encoding="utf-8")
         command = [str(PTXRUN), str(text), "--entry", symbol, "--grid", ",".join(map(str, grid))]
         command += ["--block", str(config.threads()), "--smem", str(config.smem_bytes())]
+        parameters = parameters_of(config, problem, Path(folder))
         command += [word for parameter in parameters for word in ("--arg", parameter)]
         command += ["--checks", "off", "--counters-csv", str(counters)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
         if done.returncode or not counters.exists():
             raise AnalysisError(f"ptxrun: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-400:]}")
-        executed: Counter[int] = Counter()
+        executed: dict[int, int] = {}
         for row in csv.DictReader(io.StringIO(read_text(counters))):
-            executed[int(row["ptx_line"])] += int(row["executed"])
-    return dict(executed)
+            line = int(row["ptx_line"])
+            before, times = executed.get(line, 0), int(row["executed"])
+            executed[line] = max(before, times) if isinstance(config, Fp8Config) else before + times
+    return executed
 
 
 @cache
@@ -332,9 +384,10 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
     lines = {row.instruction.address: row.ptx_line for row in rows}
     graph = Graph(listing)
     # Of a kernel without matrix instructions no loop has a name: there is nothing to count. A backward pass has one
-    # loop whose every pass is alike, and so has a kernel of fp8.
-    counted = named_loops(graph) and not isinstance(config, BackwardConfig | Fp8Config)
-    by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, PROBLEMS) if counted else []
+    # loop whose every pass is alike.
+    counted = named_loops(graph) and not isinstance(config, BackwardConfig)
+    problems = (SHORTER, *PROBLEMS[1:]) if isinstance(config, Fp8Config) else PROBLEMS
+    by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, problems) if counted else []
     by_structure = roles_of(graph)
     found = []
     for number, (loop, figures) in enumerate(parts_with_figures(graph), start=1):

@@ -164,12 +164,15 @@ def _waves(
 def _persistent(
     config: KernelConfig, peeled: bool, ctas: int, tiles: Mapping[int, Tile], shape: Shape, machine: Machine
 ) -> float:
-    """One CTA per multiprocessor takes Q blocks in turn; those left over may be cut into slices."""
+    """One CTA per multiprocessor takes Q blocks in turn; those left over may be cut into slices.
+
+    Kernels of fp8 deal blocks of the causal mask to and fro, so that all CTAs have about the same work.
+    """
     blocks, places, tile = _blocks(config, shape, peeled), int(machine.multiprocessors), tiles[ctas]
     full, left = divmod(len(blocks), places)
     mean = sum(blocks) / len(blocks)
     whole = tile.cycles(mean, machine.excess)
-    if shape.causal and has_producer(config) and not config.tickets:
+    if shape.causal and has_producer(config) and not config.tickets and not isinstance(config, Fp8Config):
         return _fixed_order(config, peeled, tile, shape, places, machine)
     if not left:
         return full * whole

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis.__main__ import main
@@ -258,6 +259,28 @@ def test_the_emulator_tells_the_copies_of_a_kernel_apart(monkeypatch: pytest.Mon
     # K of the next block is copied in all passes but the last.
     (share,) = loops.read_shares(found[1].shares).values()
     assert share == pytest.approx(1 - 1 / (256 // config.B_c - 1), abs=1e-4)
+
+
+def test_the_emulator_counts_kernels_of_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V transposed and rows of K permuted by their tensor maps. A product is one of two instructions of its asm()."""
+    monkeypatch.setattr(loops, "PROBLEMS", [Problem(16, 256, 1), Problem(16, 256, 1), Problem(2, 256, 1)])
+    monkeypatch.setattr(loops, "SHORTER", Problem(16, 256, 1))
+    config = load(root(), "f03").header.config
+    consumer, producer, rest = loops.measure_loops(resolve("f03", "sm_90a"), "f03")
+    blocks = 256 // config.B_r, 256 // config.B_c
+    assert (consumer.role, consumer.passes) == ("consumer", blocks[0] * (blocks[1] - 1) * config.n_warps)
+    assert (producer.role, producer.passes) == ("producer", blocks[0] * blocks[1])
+    assert rest.passes == blocks[0] * config.n_warps
+    assert 0.25 in loops.read_shares(consumer.shares).values(), "one warp of a warpgroup releases a stage"
+
+
+def test_inputs_of_fp8_are_normal_and_finite() -> None:
+    inputs = np.frombuffer(loops.normal_e4m3(200_000, 7), np.uint8)
+    assert inputs.size == 200_000 and not (inputs & 0x7F == 0x7F).any()
+    fraction, exponent = 1 + (inputs & 7) / 8.0, (inputs >> 3 & 15).astype(int)
+    values = np.where(exponent, fraction * 2.0 ** (exponent - 7), (inputs & 7) / 512) * np.where(inputs & 0x80, -1, 1)
+    assert abs(values.mean()) < 0.02 and abs(values.std() - 1) < 0.02
+    assert (inputs[: loops.PERIOD] == inputs[loops.PERIOD : 2 * loops.PERIOD]).all()
 
 
 def test_blocks_outside_the_loops_have_the_share_of_q_blocks(static_stride: Listing) -> None:

@@ -11,7 +11,7 @@ from analysis.machine_code.sass import Instruction, Listing, parse_listing
 from analysis.machine_code.subjects import resolve
 from analysis.predict.iteration import without
 from analysis.predict.kernels import alone, committed, foreign_kernel
-from analysis.predict.launch import Foreign, Shape, Tile, launch_cycles, residents_of, slice_waves, tile_of
+from analysis.predict.launch import Foreign, Shape, Tile, launch_cycles, passes_in, residents_of, slice_waves, tile_of
 from analysis.predict.machine import read_machine
 from analysis.predict.operations import Kind, Operation, operation_of
 from analysis.predict.path import Path
@@ -68,10 +68,21 @@ def test_mbarriers_are_named_by_the_order_of_a_pass() -> None:
     assert [each.argument for each in path.start if each.kind is Kind.PHASE_WAIT] == [2, 0], "Q, then the first K"
 
 
-def test_a_loop_of_rare_blocks_needs_a_record() -> None:
-    """f08's loop holds a copy for masked blocks, and nobody counted its passes."""
+def test_a_loop_of_rare_blocks_needs_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """f08's loop holds a copy for masked blocks, which no pass executes without the mask."""
+    assert len(committed("f08", read_machine("h200")).path.loop) < 600
+    monkeypatch.setattr("analysis.machine_code.loops.recorded_parts", lambda graph, folder: [])
     with pytest.raises(AnalysisError, match="which blocks of its loop run is not recorded"):
         committed("f08", read_machine("h200"))
+
+
+def test_blocks_of_fp8_are_dealt_to_and_fro_under_the_mask() -> None:
+    """Other CTAs that stay take the blocks in a fixed order, and the one with the most work ends last."""
+    shape = Shape(1, 16, 16384, causal=True)
+    configs = {name: load(root(), name).header.config for name in ("f08", "v43")}
+    balanced = {name: TILE.per_pass * passes_in(config, shape) / 132 for name, config in configs.items()}
+    assert cycles(configs["f08"], shape) == pytest.approx(balanced["f08"], rel=0.05)
+    assert cycles(configs["v43"], shape) > 1.5 * balanced["v43"]
 
 
 def test_blocks_that_no_tile_executes_are_left_out() -> None:
