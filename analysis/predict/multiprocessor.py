@@ -52,11 +52,14 @@ class Warp:
     products: list[float] = field(default_factory=list)  # ends of groups
     begun: list[float] = field(default_factory=list)  # starts of wgmma
     product_end: float = 0.0
-    blocked: bool = False
+    blocked: bool = False  # at a barrier where others are missing
+    defers: bool = False  # it goes on to the next operation that is not plain
+    passed: float = 0.0  # when the last barrier released it
     seen: list[int] = field(default_factory=lambda: [0] * 3)  # blocks of K, V, Q waited for
     freed: list[int] = field(default_factory=lambda: [0] * 3)
     turns: int = 0
     chance: tuple[float, str] = (0.0, "")  # when it can issue next, and what it waits for
+    data: float = 0.0  # when the scoreboards that it waits for are free
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +119,8 @@ class Multiprocessor:
         self.schedulers = [Scheduler(number) for number in range(SCHEDULERS)]
         self.warps = [self._warp(cta, n) for cta in range(residents.ctas) for n in range(residents.warps)]
         self.run = Run()
-        self.shared = self.channel = self.barriers = 0.0  # ends of service: shared memory, copies from L2, arrivals
+        self.taken = self.shared = 0.0  # ends of service: memory instructions from the queues, shared memory
+        self.channel = self.barriers = 0.0  # the same of copies from L2, arrivals at barriers
         self.met: dict[tuple[int, int | None], list[Warp]] = {}
         first_turn = residents.warps // residents.groups
         self.turns = {(cta, group): first_turn * (group == 0) for cta in range(residents.ctas) for group in (0, 1)}
@@ -137,13 +141,18 @@ class Multiprocessor:
 
     def earliest(self, warp: Warp) -> tuple[float, str]:
         """The first cycle in which a warp can issue its next operation, and what it waits for."""
-        if warp.blocked:
-            return inf, "barrier"
         operation = self.code[warp.at]
         time, reason = warp.ready, "wait"
+        if operation.kind is not PLAIN or not warp.defers:
+            if warp.blocked:
+                return inf, "barrier"
+            if warp.passed > time:
+                time, reason = warp.passed, "barrier"
+        warp.data = 0.0
         for board in operation.waits:
             if warp.boards[board] > time:
-                time, reason = warp.boards[board], "scoreboard"
+                warp.data = time = warp.boards[board]
+                reason = "scoreboard"
         if operation.kind is PLAIN:
             free = warp.scheduler.pipes[operation.pipe]
             return (free, operation.pipe) if free > time else (time, reason)
@@ -225,7 +234,9 @@ class Multiprocessor:
         ready, reason = warp.chance
         stalls = self.run.stalls
         stalls["wait"] += warp.ready - warp.issued - 1  # type: ignore[assignment]
-        stalls[reason] += ready - warp.ready  # type: ignore[assignment]
+        known = max(warp.ready, min(warp.data, ready))
+        stalls["scoreboard"] += known - warp.ready  # type: ignore[assignment]
+        stalls[reason] += ready - known  # type: ignore[assignment]
         stalls["not selected"] += time - max(ready, warp.ready)  # type: ignore[assignment]
         self.run.issued += 1
         if self.observed:
@@ -250,10 +261,12 @@ class Multiprocessor:
         return time + operation.cycles + operation.latency
 
     def memory(self, warp: Warp, operation: Operation, time: float) -> float:
-        start = max(time + DECODE, self.shared)
+        taken = max(time + DECODE, self.taken)
+        self.taken = taken + self.machine.wavefront * operation.ideal
+        warp.scheduler.queue.append(taken)
+        start = max(taken, self.shared)
         self.shared = start + self.machine.wavefront * operation.cycles
         self._busy("lsu", warp.scheduler, start, self.machine.wavefront * operation.cycles)
-        warp.scheduler.queue.append(start)
         if operation.read != NO_BARRIER:
             warp.boards[operation.read] = max(warp.boards[operation.read], start + self.machine.operands_read)
         if operation.kind is Kind.MEMORY:
@@ -309,14 +322,11 @@ class Multiprocessor:
             return done
         here = self.met.setdefault((warp.cta, warp.group if operation.of_group else None), [])
         here.append(warp)
-        warp.blocked = True
+        warp.blocked, warp.defers = True, operation.defers
         self.barriers = max(self.barriers, time) + self.machine.barrier_warp
         if len(here) == self.residents.warps // (self.residents.groups if operation.of_group else 1):
             for one in here:
-                freed = max(one.ready, self.barriers + self.machine.barrier)
-                self.run.stalls["barrier"] += freed - one.ready  # type: ignore[assignment]
-                one.issued += freed - one.ready
-                one.blocked, one.ready = False, freed
+                one.blocked, one.passed = False, self.barriers + self.machine.barrier
             here.clear()
             self.changed()
         return done

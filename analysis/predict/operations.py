@@ -52,7 +52,9 @@ class Operation:
     argument: int = 0  # groups that may be under way (waits), block (PHASE_WAIT, RELEASE), 1: last of its group (WGMMA)
     turn: bool = False  # a BARRIER at which two warp groups take turns
     of_group: bool = False  # a BARRIER of one warp group
+    defers: bool = False  # a BARRIER that holds a warp up at its next operation that is not PLAIN
     beside: float = 0.0  # cycles of its pipe while wgmma runs; 0: as without
+    ideal: float = 1.0  # wavefronts of MEMORY without bank conflicts
     port: float = 1.0  # cycles until the scheduler issues again
     instruction: Instruction | None = None
 
@@ -80,7 +82,8 @@ def operation_of(at: Instruction, machine: Machine, conflicts: float = 1.0) -> O
         made.pipe = "control"
     elif at.base in MEMORY:
         made.kind = Kind.MEMORY
-        made.cycles = wavefronts(at.opcode) * (conflicts if at.base in SHARED else 1.0)
+        made.ideal = wavefronts(at.opcode)
+        made.cycles = made.ideal * (conflicts if at.base in SHARED else 1.0)
     elif made.pipe == "lsu":
         made.pipe, made.cycles = "address", machine.address
     else:
@@ -136,6 +139,7 @@ def _bar(made: Operation, at: Instruction, machine: Machine) -> None:
     del machine
     made.kind = Kind.ARRIVE if ".ARV" in at.opcode else Kind.BARRIER
     made.turn, made.of_group = "0x100" in at.operands, "0x80" in at.operands
+    made.defers = ".DEFER_BLOCKING" in at.opcode
 
 
 def _commit(made: Operation, at: Instruction, machine: Machine) -> None:

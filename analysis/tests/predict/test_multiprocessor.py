@@ -104,6 +104,30 @@ def test_a_barrier_ends_20_cycles_after_the_last_arrival() -> None:
     assert run([operation("BAR.SYNC 0x0"), operation("EXIT")], warps=4).stalls["barrier"] == 4 * 19
 
 
+def test_a_deferred_barrier_holds_up_the_next_memory_instruction() -> None:
+    """By ncu's samples of v16 warps wait behind the addresses that follow the barrier, not in front of them."""
+    adds, load = [operation("IADD3 R0, R0, R0, RZ", stall=4)] * 4, operation("LDS R1, [R0]")
+    assert run([operation("BAR.SYNC.DEFER_BLOCKING 0x0"), *adds, load]).cycles == 20
+    assert run([operation("BAR.SYNC 0x0"), *adds, load]).cycles == 20 + 4 * 4
+
+
+def test_conflicts_do_not_keep_instructions_in_the_queue() -> None:
+    """Seven loads of one wavefront and 31 conflicts: shared memory has taken all, and their data are waited for."""
+    load = operation("LDS R0, [R1]", write=0)
+    load.cycles, load.ideal = 32, 1
+    found = run([*[load] * 7, operation("FADD R2, R0, R0", wait=1)], warps=1)
+    assert found.stalls["memory queue"] == 0 and found.stalls["scoreboard"] > 7 * 31
+    load.ideal = 32
+    assert run([*[load] * 7], warps=1).stalls["memory queue"] > 0
+
+
+def test_waiting_for_data_and_then_for_a_pipe_are_two_reasons() -> None:
+    """Both warps wait for a load; then one multiplies and the other one waits for the pipe."""
+    code = [operation("LDS R0, [R1]", write=0), operation("HMMA.16816.F32 R4, R0", wait=1)]
+    found = run(code, warps=8, of=machine(hmma_dispatch=1))
+    assert found.stalls["tensor"] > 0 and found.stalls["scoreboard"] > 8 * 20
+
+
 def test_copies_are_waited_for_by_group() -> None:
     """A copy of 512 bytes takes 8 cycles of the channel and 270 of latency; one group may be under way."""
     copy, commit = operation("LDGSTS.E.128 [R0], [R1]"), operation("LDGDEPBAR")
