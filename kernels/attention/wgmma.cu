@@ -502,12 +502,13 @@ struct Q_share {
     int row, unseen_blocks, seen_blocks;
 };
 
-/* Where sequences have lengths of their own, and windows: what the rows see, their number, and the first key of the
- * last KV block that is copied for the Q block. */
+/* Where sequences have lengths of their own, and windows: what the rows see, the number of rows, the first key of the
+ * last KV block that is copied for the Q block, and from there on the keys that all of the rows see. */
 template <bool serves>
 struct served_share {
     key_range range;
     int seq_q, last_key;
+    common_keys common;
 };
 template <>
 struct served_share<false> {};
@@ -569,6 +570,8 @@ struct consumer {
             served.seq_q = warp_uniform(place.seq.seq_q);
             served.range = find_key_range(args, served.seq_q, warp_uniform(place.seq.seq_k));
             served.last_key = warp_uniform(place.first_block) * cfg.B_c;
+            const common_keys common = find_common_keys(served.range, row, row + group_rows);
+            served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
         }
         const int seen = count_seen<cfg.B_c>(keys_of_rows(), row + group_rows, blocks);
         return Q_share{first < 0 ? -1 : row, blocks - seen, seen};
@@ -587,7 +590,7 @@ struct consumer {
     }
     __device__ __forceinline__ bool masks(int key) const {
         if constexpr (cfg.serves)
-            return is_masked<cfg.B_c>(served.range, share.row, share.row + group_rows, key);
+            return is_masked<cfg.B_c>(served.common, key);
         else
             return is_masked<cfg.B_c>(args, share.row, key);
     }
@@ -762,8 +765,9 @@ struct consumer {
         else
             divide_by_l(O, l);
         if (args.LSE) store_LSE(args, m, l, seq, row + lane / 4, first.head, sample, lane);
-        /* A copy writes 16 rows, and those behind the end may be another sequence's. */
-        if (!copies_O<cfg> || (cfg.serves && row + 16 > seq.seq_q))
+        /* A copy writes 16 rows, and those behind the end may be another sequence's. The compiler must know that the
+         * lanes agree, or no loop counts in uniform registers. */
+        if (!copies_O<cfg> || (cfg.serves && warp_uniform(row + 16 > seq.seq_q)))
             store_O_to_gmem<cfg.dtype>(args, O, seq, row + lane / 4, first.head, sample, lane);
         else
             copy_O(row + first_row_of(seq), first.head, sample);
@@ -842,7 +846,8 @@ struct consumer {
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
 
-    /* With a window blocks are masked at both ends. */
+    /* With a window blocks are masked at both ends. Behind the first that is not, only the beginning of the common keys
+     * ends the run of those. */
     __device__ __forceinline__ void step_through_window() {
         const int last = last_key();
 #pragma unroll 1
@@ -850,7 +855,7 @@ struct consumer {
 #pragma unroll 1
             for (; key >= last && masks(key); key -= cfg.B_c, block++) step(true);
 #pragma unroll 1
-            for (; key >= last && !masks(key); key -= cfg.B_c, block++) step(false);
+            for (; key >= served.common.first; key -= cfg.B_c, block++) step(false);
         }
     }
 
