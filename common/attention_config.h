@@ -10,8 +10,10 @@
 #include "common/config.h"
 
 #ifndef __cplusplus
-/* In C a configuration is a KernelConfig, which has no place of this name: it takes that of a word of the ladder. */
+/* In C a configuration is a KernelConfig, which has no places of these names: they take those of words of the ladder.
+ */
 #define paged_kv mma_double_buffer_loads
+#define packs early_release
 #endif
 
 typedef struct attention_config {

@@ -34,6 +34,7 @@ FIELD(bool, ping_pong, "ping_pong", "the warpgroups take turns: one multiplies w
 FIELD(bool, serves, "serve", "sequences of several lengths, windows and sinks: takes serving_args")
 FIELD(bool, cap, "cap", "with serve: a soft cap of the scores")
 FIELD(bool, paged_kv, "pages", "with serve: K and V lie in pages, which a table names")
+FIELD(bool, packs, "pack", "with serve: a Q block may have the queries of all heads that share a KV head")
 
 RULE(d_head, cfg.d_head >= 16 && cfg.d_head <= 256 && cfg.d_head % 16 == 0, "must be a multiple of 16 up to 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 65536, "must be from 16 to 65536")
@@ -46,6 +47,7 @@ RULE(ping_pong, !cfg.ping_pong || cfg.instruction == WGMMA, "must be off with mm
 RULE(serves, !cfg.serves || cfg.instruction == WGMMA, "must be off with mma_sync: it takes attention_args")
 RULE(cap, !cfg.cap || cfg.serves, "must be off without serve: serving_args say what the cap is")
 RULE(paged_kv, !cfg.paged_kv || cfg.serves, "must be off without serve: serving_args have the table")
+RULE(packs, !cfg.packs || cfg.serves, "must be off without serve: only sequences of few queries leave Q blocks empty")
 
 FOLLOWS(any_length, true)
 FOLLOWS(causal, true)

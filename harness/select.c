@@ -79,19 +79,27 @@ static bool asks_for_serving(const struct options *options) {
            options->page_rows || options->split_keys;
 }
 
-/* The configuration for heads of d_head elements that serves, with a cap and pages where there are; false where the
- * header has none. */
+/* Whether there is a number of heads of which a KV head has several. */
+static bool groups_heads(const struct options *options) {
+    for (int i = 0; i < options->heads.count; i++)
+        if (packs_group(options->heads.values[i], options->KV_heads)) return true;
+    return false;
+}
+
+/* The configuration for heads of d_head elements that serves, with a cap and pages where there are, and one that packs
+ * the heads of a group; false where the header has none. */
 static bool serving_config(const struct options *options, KernelConfig *config) {
     struct failure ignored;
     KernelConfig own;
-    const bool cap = options->softcap > 0;
+    const bool cap = options->softcap > 0, pages = options->page_rows > 0;
+    const bool packs = !cap && groups_heads(options);
     if (config_parse(about_config(), &own, &ignored)) return false;
     const int64_t d_head = options->d_head ? options->d_head : own.d_head;
     for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
         char text[CONFIG_TEXT_SIZE];
         snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
         if (!config_parse(text, config, &ignored) && config->d_head == d_head && config->cap == cap &&
-            (config_shares_keys(config) || config_has_pages(config) == (options->page_rows > 0)))
+            (config_shares_keys(config) || (config_has_pages(config) == pages && config_packs(config) == packs)))
             return true;
     }
     return false;

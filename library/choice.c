@@ -56,8 +56,9 @@ static bool paged(const fl_problem *problem) {
     return problem->arrays & FL_BLOCK_TABLE;
 }
 
-/* Of the instances that serve the one with the smallest B_r that holds the rows of a KV head, else with the largest. */
-static const struct instance *serving_instance(const struct embedded *version, const struct call *call) {
+/* Of the instances that serve, and pack or not, the one with the smallest B_r that holds the rows of a KV head, else
+ * with the largest. */
+static const struct instance *find_serving(const struct embedded *version, const struct call *call, bool packs) {
     const struct instance *found = NULL;
     const int64_t rows = rows_of(&call->problem);
     for (size_t i = 0; i < version->table.count; i++) {
@@ -66,12 +67,19 @@ static const struct instance *serving_instance(const struct embedded *version, c
         if (!config->serves || config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
             config->cap != (call->problem.softcap > 0) ||
             (!config_shares_keys(config) && config_has_pages(config) != paged(&call->problem)) ||
-            config_has_e4m3_cache(config) != (call->problem.kv_dtype == FL_E4M3))
+            config_packs(config) != packs || config_has_e4m3_cache(config) != (call->problem.kv_dtype == FL_E4M3))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
         if (!found || (small ? !smaller : smaller && config->B_r >= rows)) found = one;
     }
     return found;
+}
+
+/* One that packs, if there are heads to be packed and such an instance. */
+static const struct instance *serving_instance(const struct embedded *version, const struct call *call) {
+    const bool packs = packs_group(call->problem.heads, call->problem.kv_heads);
+    const struct instance *const packing = packs ? find_serving(version, call, true) : NULL;
+    return packing ? packing : find_serving(version, call, false);
 }
 
 /* Whether its CTAs share out keys: for few rows it is the first, and for others the last. */

@@ -592,6 +592,10 @@ bool config_has_pages(const KernelConfig *config) {
     return list_of(config) == &ATTENTION && config->paged_kv;
 }
 
+bool config_packs(const KernelConfig *config) {
+    return list_of(config) == &ATTENTION && config->packs;
+}
+
 bool config_has_e4m3_cache(const KernelConfig *config) {
     return config_shares_keys(config) && config->e4m3_cache;
 }

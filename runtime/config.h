@@ -57,6 +57,13 @@ bool config_is_fp8(const KernelConfig *config);
 /* Whether it is an attention_config whose K and V lie in pages. A decode_config that serves takes both. */
 bool config_has_pages(const KernelConfig *config);
 
+/* Whether it is an attention_config whose Q blocks may have the queries of several heads, and whether that is of use: a
+ * tensor copy has 64 rows. With KV_heads 0 there are as many as heads. */
+bool config_packs(const KernelConfig *config);
+static inline bool packs_group(int64_t heads, int64_t KV_heads) {
+    return KV_heads > 0 && heads > KV_heads && heads <= 64 * KV_heads;
+}
+
 /* Whether it is a decode_config whose K and V are e4m3. */
 bool config_has_e4m3_cache(const KernelConfig *config);
 

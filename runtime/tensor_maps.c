@@ -93,6 +93,25 @@ static void page_layouts(int page_rows, const KernelConfig *config, struct tenso
     }
 }
 
+/* Q as groups of heads: a box has the rows of a warpgroup, of each query those of all heads of a group, and zeros up to
+ * a power of two. */
+static void group_layout(const attention_args *args, const KernelConfig *config,
+                         struct tensor_layout layouts[N_TENSORS]) {
+    const struct tensor_layout *const Q = &layouts[TENSOR_Q];
+    const uint32_t group = (uint32_t)(args->heads / args->KV_heads);
+    uint32_t heads = 1;
+    while (heads < group && heads < WARPGROUP_ROWS) heads *= 2;
+    const struct tensor_layout groups = {
+        .address = Q->address,
+        .sizes = {(uint64_t)config->d_head, group, Q->sizes[1], (uint64_t)args->KV_heads, Q->sizes[4]},
+        .strides = {Q->strides[2], Q->strides[0], group * Q->strides[2], Q->strides[3]},
+        .box = {SPAN, heads, WARPGROUP_ROWS / heads, 1, 1},
+        .element_bytes = Q->element_bytes,
+        .row_bytes = Q->row_bytes,
+        .L2_promotion = Q->L2_promotion};
+    layouts[TENSOR_O] = groups;
+}
+
 void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2 };
     const bool shares = config_shares_keys(config), backward = config_is_backward(config);
@@ -127,6 +146,7 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
             .L2_promotion = shares ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     }
     if (config_has_pages(config)) page_layouts(((const serving_args *)args)->page_rows, config, layouts);
+    if (config_packs(config)) group_layout(args, config, layouts);
     if (config_is_fp8(config)) fp8_layouts(args, config, layouts);
     if (config_has_e4m3_cache(config)) byte_layouts(config, layouts);
 }

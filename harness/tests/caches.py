@@ -65,10 +65,28 @@ def tensor_map(
     a box has all tiles of a row unless `tiles` says how many."""
     samples, rows, heads = sizes
     span = 128 // element
+    return made_map(
+        address,
+        element,
+        (span, rows, d_head // span, heads, samples),
+        (element * row, 128, element * d_head, element * rows * row),
+        (span, box, tiles or d_head // span, 1, 1),
+    )
+
+
+def map_of_groups(address: int, rows: int, heads: int, KV_heads: int, d_head: int) -> bytes:
+    """The same of Q for kernels that pack: of each row all heads of a group, up to a power of two."""
+    group = heads // KV_heads
+    slots = 1 << (group - 1).bit_length()
+    strides = (2 * d_head, 2 * d_head * heads, 2 * d_head * group, 2 * d_head * heads * rows)
+    return made_map(address, 2, (d_head, group, rows, KV_heads, 1), strides, (64, slots, 64 // slots, 1, 1))
+
+
+def made_map(
+    address: int, element: int, sizes: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]
+) -> bytes:
     info = emu._library.structs["emu_tensor_info"](address=address, rank=5, element_bytes=element, swizzle=SWIZZLE_128B)
-    info.sizes[:] = (span, rows, d_head // span, heads, samples)
-    info.strides[:] = (element * row, 128, element * d_head, element * rows * row)
-    info.box[:] = (span, box, tiles or d_head // span, 1, 1)
+    info.sizes[:], info.strides[:], info.box[:] = sizes, strides, box
     text, error = ctypes.create_string_buffer(128), emu._library.error()
     make = emu._library.c.emu_make_tensor_map
     make.restype = ctypes.c_bool

@@ -205,6 +205,36 @@ static void boxes_of_pages(void) {
        "one without");
 }
 
+/* Q as groups of heads: a query has as many rows of a box as the next power of two. */
+static void boxes_of_groups(void) {
+    static const int32_t any = 0;
+    static const struct {
+        int32_t heads, KV_heads;
+        uint32_t slots;
+    } cases[] = {{4, 4, 1}, {8, 2, 4}, {14, 2, 8}, {64, 1, 64}, {65, 1, 64}};
+    KernelConfig config;
+    struct failure failure;
+    ok(!config_parse("(FP16, 128, 128, 128, 8): wgmma+stages_2+serve+pack", &config, &failure) && config_packs(&config),
+       "a config that packs");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tensor_layout layouts[N_TENSORS];
+        serving_args args = serving_of_one_length(arguments(&PROBLEM));
+        args.Q_offsets = &any, args.Q_rows = 500;
+        args.attention.heads = cases[i].heads, args.attention.KV_heads = cases[i].KV_heads;
+        args.attention.Q_strides = (tensor_strides){.batch = 0, .seq = 128 * cases[i].heads, .head = 128};
+        tensor_layouts(&args.attention, &config, layouts);
+        const struct tensor_layout *const Q = &layouts[TENSOR_O];
+        const uint64_t group = (uint64_t)(cases[i].heads / cases[i].KV_heads);
+        ok(Q->address == layouts[TENSOR_Q].address && Q->sizes[0] == 128 && Q->sizes[1] == group &&
+               Q->sizes[2] == 500 && Q->sizes[3] == (uint64_t)cases[i].KV_heads && Q->sizes[4] == 1,
+           "%d heads on %d: Q in groups", cases[i].heads, cases[i].KV_heads);
+        ok(Q->strides[0] == 256 && Q->strides[1] == 256 * (uint64_t)cases[i].heads && Q->strides[2] == 256 * group,
+           "from head to head, row to row and group to group");
+        ok(Q->box[0] == 64 && Q->box[1] == cases[i].slots && Q->box[2] == 64 / cases[i].slots && Q->box[3] == 1,
+           "boxes of %" PRIu32 " heads", Q->box[1]);
+    }
+}
+
 /* What the emulator is passed: the arguments, and the maps at the next multiple of their alignment. */
 static void the_emulators_block(void) {
     const attention_args args = arguments(&PROBLEM);
@@ -246,6 +276,7 @@ int main(void) {
     layouts_of_general_attention();
     layouts_of_serving();
     boxes_of_pages();
+    boxes_of_groups();
     parameter_block();
     the_driver();
     the_emulator();

@@ -18,6 +18,8 @@
 #include "kernels/attention/mask.cuh"
 #include "kernels/attention/ring.cuh"
 
+#include <type_traits>
+
 /* The place of a Q block: where it begins (`first` where it is used), the head of K and V that its head attends to, and
  * the number of KV blocks that its rows see. Behind the last Q block `row` is -1. */
 struct Q_place {
@@ -29,6 +31,25 @@ struct served_place : Q_place {
     int first_block;
     sequence seq;
 };
+
+/* With whose rows it has: `head` is the first of their heads, and rows count all of them. */
+struct packed_place : served_place {
+    head_packing packing;
+};
+
+__device__ __forceinline__ one_head packing_of(const Q_place &) {
+    return {};
+}
+__device__ __forceinline__ head_packing packing_of(const packed_place &place) {
+    return place.packing;
+}
+
+/* Whether the Q blocks of a kernel may have the queries of several heads. */
+template <auto cfg>
+constexpr bool packs_heads = [] {
+    if constexpr (requires { cfg.packs; }) return cfg.packs;
+    return false;
+}();
 
 /* Places of Q blocks: of the consumers, of the producer and the next, and one more for a power of two. */
 constexpr int place_slots = 4;
@@ -148,6 +169,14 @@ __device__ __forceinline__ void post_place(const ring<place_slots, bytes> &place
 }
 
 template <int bytes>
+__device__ __forceinline__ void post_place(const ring<place_slots, bytes> &places, int turn,
+                                           const packed_place &first) {
+    places.wait_until_empty(turn);
+    store_shared_v4(places.stage(turn) + 48, first.packing.shift, first.packing.heads, 0, 0);
+    post_place(places, turn, (const served_place &)first);
+}
+
+template <int bytes>
 __device__ __forceinline__ served_place read_served_place(const ring<place_slots, bytes> &places, int turn) {
     served_place place;
     sequence &seq = place.seq;
@@ -155,6 +184,28 @@ __device__ __forceinline__ served_place read_served_place(const ring<place_slots
     load_shared_v4(places.stage(turn) + 16, place.KV_head, place.first_block, seq.seq_q, seq.seq_k);
     load_shared_v4(places.stage(turn) + 32, seq.first_q, seq.first_k, seq.Q_sample, seq.KV_sample);
     return place;
+}
+
+template <int bytes>
+__device__ __forceinline__ packed_place read_packed_place(const ring<place_slots, bytes> &places, int turn) {
+    packed_place place = {read_served_place(places, turn)};
+    int unused;
+    load_shared_v4(places.stage(turn) + 48, place.packing.shift, place.packing.heads, unused, unused);
+    return place;
+}
+
+/* What the scheduler posts. */
+template <auto cfg>
+using place_of_sequence = std::conditional_t<packs_heads<cfg>, packed_place, served_place>;
+
+/* Q blocks of a sequence. */
+template <auto cfg>
+__device__ __forceinline__ int count_Q_blocks(const serving_args &args, int seq_q) {
+    if constexpr (packs_heads<cfg>) {
+        const head_packing packing = find_packing<cfg.B_r>(args, seq_q);
+        if (packing.shift) return rows_of_Q_blocks<cfg>(seq_q << packing.shift) * args.KV_heads;
+    }
+    return rows_of_Q_blocks<cfg>(seq_q) * args.heads;
 }
 
 /* Q blocks are numbered along the sequences. The numbers that a CTA draws ascend: a warp goes through the sequences
@@ -169,7 +220,7 @@ struct sequence_walk {
     __device__ __forceinline__ void read(int before) {
         const int sample = first + lane;
         int blocks = 0;
-        if (sample < args.batch) blocks = rows_of_Q_blocks<cfg>(find_sequence(args, sample).seq_q) * args.heads;
+        if (sample < args.batch) blocks = count_Q_blocks<cfg>(args, find_sequence(args, sample).seq_q);
         end = blocks;
         for (int distance = 1; distance < 32; distance *= 2) {
             const int others = __shfl_up_sync(0xffffffff, end, distance);
@@ -200,6 +251,22 @@ __device__ __forceinline__ served_place find_Q_block(const serving_args &args, i
     return {{row, head, sample, blocks, head / group}, first_seen<cfg.B_c>(range, row), seq};
 }
 
+/* The same where the queries of a group's heads may share it: then the group stands for a head. */
+template <auto cfg>
+    requires packs_heads<cfg>
+__device__ __forceinline__ packed_place find_Q_block(const serving_args &args, int sample, int number) {
+    const sequence seq = find_sequence(args, sample);
+    const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
+    const head_packing packing = find_packing<cfg.B_r>(args, seq.seq_q);
+    const int rows = rows_of_Q_blocks<cfg>(seq.seq_q << packing.shift), group = heads_in_group(args) / packing.heads;
+    const bool by_sections = args.causal || args.window_right >= 0;
+    const auto [head, behind] = find_numbered<cfg>(number, rows, max(1, seq.seq_k), args.KV_heads, group, by_sections);
+    const int row = (rows - 1 - behind) * cfg.B_r, end = packing.query(row + cfg.B_r - 1) + 1;
+    const int blocks = count_blocks<cfg.B_c>(seen_keys(range, end)), first = packing.query(row);
+    return {{{row, head * packing.heads, sample, blocks, head / group}, first_seen<cfg.B_c>(range, first), seq},
+            packing};
+}
+
 /* As above. As many numbers are drawn as all sequences have Q blocks; who draws the last has gone through them all. */
 template <auto cfg>
 __device__ __forceinline__ void schedule_sequences(const serving_args &args, const place_ring<cfg> &places,
@@ -217,11 +284,11 @@ __device__ __forceinline__ void schedule_sequences(const serving_args &args, con
         if (found < 0) {
             const bool last = drawn >= 0 && drawn == walk.all_blocks() - 1;
             if (walk.lane == 0 && last) atomicExch(args.tickets, 0);
-            if (walk.lane == 0) post_place(places, turn, served_place{{-1}});
+            if (walk.lane == 0) post_place(places, turn, place_of_sequence<cfg>{{-1}});
             break;
         }
         const int begin = __shfl_sync(0xffffffff, walk.begin, found);
-        const served_place first = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        const place_of_sequence<cfg> first = find_Q_block<cfg>(args, walk.first + found, number - begin);
         if (walk.lane == 0) post_place(places, turn, first);
     }
 }

@@ -14,7 +14,13 @@
  *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pages;
  *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+cap+pages;
  *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+cap+pages;
- *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+cap+pages
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+cap+pages;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pack;
+ *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pack;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pack;
+ *           (FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages+pack;
+ *           (FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages+pack;
+ *           (FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve+pages+pack
  * arch      sm_90a
  */
 #include "common/abi.h"
@@ -112,9 +118,10 @@ constexpr int Q_stages = Q_parts<cfg> ? consumers<cfg> + 1 : 2;
 template <attention_config cfg>
 constexpr int Q_fulls = Q_parts<cfg> ? 2 * consumers<cfg> : 2; /* full mbarriers: two for each consumer of parts */
 
-/* Whether the copy engine stores O. Four consumers that serve have no registers for both ways. */
+/* Whether the copy engine stores O. Four consumers that serve have no registers for both ways, and rows of several
+ * heads are too far apart. */
 template <attention_config cfg>
-constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64);
+constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64) && !cfg.packs;
 
 /* ---- shared memory ---- */
 
@@ -249,9 +256,9 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
 /* S = Q K^T again, of this warp's 16 rows: mma.sync has the same fragments as wgmma. Q_rows is in shared memory, the
  * first of the warp's in its part of Q. A part of the ring may be released: then Q is read from global memory, where
  * `Q` is the first of the warp's rows, and last_row stands for the rows behind it. K is the first of the block's rows
- * in global memory, or gives row number n as K(n), NULL for zeros. */
+ * in global memory. Q and K may also give row number n as Q(n) and K(n), NULL for zeros. */
 template <attention_config cfg>
-__device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const uint16_t *Q, int64_t Q_stride, int last_row,
+__device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const auto Q, int64_t Q_stride, int last_row,
                                 const auto K, int64_t K_stride, int lane) {
     for (int n = 0; n < 2 * key_steps<cfg>; n++)
         for (int e = 0; e < 4; e++) S[n][e] = 0;
@@ -263,8 +270,13 @@ __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const uint16_t
             ldmatrix_x4(a, Q_rows + (k / 4 * group_rows + lane % 16) * tile_row_bytes + chunk(lane / 16));
         else
             for (int r = 0; r < 4; r++) {
-                const int row = min(lane / 4 + r % 2 * 8, last_row), column = 16 * k + r / 2 * 8 + lane % 4 * 2;
-                a[r] = *(const uint32_t *)(Q + row * Q_stride + column);
+                if constexpr (cfg.packs) {
+                    const uint16_t *const row = Q(lane / 4 + r % 2 * 8);
+                    a[r] = row ? *(const uint32_t *)(row + 16 * k + r / 2 * 8 + lane % 4 * 2) : 0;
+                } else {
+                    const int row = min(lane / 4 + r % 2 * 8, last_row), column = 16 * k + r / 2 * 8 + lane % 4 * 2;
+                    a[r] = *(const uint32_t *)(Q + row * Q_stride + column);
+                }
             }
         for (int n = 0; n < 2 * key_steps<cfg>; n++) {
             if constexpr (cfg.paged_kv) {
@@ -293,7 +305,9 @@ __device__ __forceinline__ void pass_turn(int group) {
 
 template <attention_config cfg>
 __device__ __forceinline__ auto read_whole_place(const smem_layout<cfg> &at, int turn) {
-    if constexpr (cfg.serves)
+    if constexpr (cfg.packs)
+        return read_packed_place(at.places, turn);
+    else if constexpr (cfg.serves)
         return read_served_place(at.places, turn);
     else
         return read_place(at.places, turn);
@@ -362,9 +376,24 @@ struct producer {
         at.Q.wait_until_empty(n);
         mbarrier_arrive_expect_tx(full, parts_at_once<cfg> * Q_bytes<cfg>);
         const Q_origin from = find_Q_origin(first);
-        for (int i = 0; i < parts_at_once<cfg>; i++)
-            copy_tensor_to_smem(smem + i * Q_bytes<cfg>, maps.Q, full, from.row + (part + i) * group_rows, first.head,
-                                from.sample);
+        for (int i = 0; i < parts_at_once<cfg>; i++) {
+            const uint32_t to = smem + i * Q_bytes<cfg>;
+            if constexpr (cfg.packs)
+                if (first.packing.shift) {
+                    copy_heads_of_Q(to, full, first.packing.query((part + i) * group_rows), first);
+                    continue;
+                }
+            copy_tensor_to_smem(to, maps.Q, full, from.row + (part + i) * group_rows, first.head, from.sample);
+        }
+    }
+
+    /* A part of a Q block that several heads share, from query number `query` of it on. */
+    __device__ __forceinline__ void copy_heads_of_Q(uint32_t smem, uint32_t full, int query,
+                                                    const packed_place &first) const {
+        const Q_origin from = find_Q_origin(first);
+        for (int tile = 0; tile < cfg.d_head / 64; tile++)
+            copy_heads_to_smem(smem + tile * group_rows * tile_row_bytes, map_of_groups(maps), full, from.row + query,
+                               tile, first.KV_head, from.sample);
     }
 
     __device__ __forceinline__ auto take_place(int turn) const {
@@ -393,7 +422,7 @@ struct producer {
                 copy_block(at.V, maps.V, copied - 1, V_from);
         };
         for (int turn = 0;; turn++) {
-            const served_place first = take_place(turn);
+            const auto first = take_place(turn);
             if (first.row < 0) break;
             const int last = first.KV_blocks - 1, ahead = min(blocks_ahead, first.KV_blocks - first.first_block) - 1;
             copy_Q(turn * Q_copies<cfg>, 0, first);
@@ -415,7 +444,7 @@ struct producer {
 
     using copies_of_block = page_copies<cfg.B_c, cfg.d_head / 64>;
 
-    __device__ __forceinline__ void copy_Q_by_warp(int n, int part, const served_place &first) const {
+    __device__ __forceinline__ void copy_Q_by_warp(int n, int part, const auto &first) const {
         at.Q.wait_until_empty(n);
         if (threadIdx.x == 0) copy_Q(n, part, first);
     }
@@ -445,7 +474,7 @@ struct producer {
         };
         for (int turn = 0;; turn++) {
             at.places.wait_until_full(turn);
-            const served_place first = read_served_place(at.places, turn);
+            const auto first = read_whole_place<cfg>(at, turn);
             __syncwarp();
             if (copies.lane == 0) mbarrier_arrive(at.places.empty(turn));
             if (first.row < 0) break;
@@ -502,12 +531,13 @@ struct Q_share {
     int row, unseen_blocks, seen_blocks;
 };
 
-/* Where sequences have lengths of their own, and windows: what the rows see, the number of rows, the first key of the
- * last KV block that is copied for the Q block, and from there on the keys that all of the rows see. */
+/* Where sequences have lengths of their own, and windows: what the queries see, the rows of the sequence and the shift
+ * from a row to its query, the first key of the last KV block that is copied for the Q block, and from there on the
+ * keys that all of the rows see. */
 template <bool serves>
 struct served_share {
     key_range range;
-    int seq_q, last_key;
+    int rows, shift, last_key;
     common_keys common;
 };
 template <>
@@ -566,15 +596,29 @@ struct consumer {
         names.take(args, place);
         const int first = warp_uniform(place.row), blocks = warp_uniform(place.KV_blocks);
         const int row = first + part_of(turn) * group_rows;
+        int end = row + group_rows; /* of the queries */
+        if constexpr (cfg.packs) {
+            served.shift = warp_uniform(place.packing.shift);
+            end = query(end - 1) + 1;
+        }
         if constexpr (cfg.serves) {
-            served.seq_q = warp_uniform(place.seq.seq_q);
-            served.range = find_key_range(args, served.seq_q, warp_uniform(place.seq.seq_k));
+            served.rows = warp_uniform(place.seq.seq_q);
+            served.range = find_key_range(args, served.rows, warp_uniform(place.seq.seq_k));
+            if constexpr (cfg.packs) served.rows <<= served.shift;
             served.last_key = warp_uniform(place.first_block) * cfg.B_c;
-            const common_keys common = find_common_keys(served.range, row, row + group_rows);
+            const common_keys common = find_common_keys(served.range, query(row), end);
             served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
         }
-        const int seen = count_seen<cfg.B_c>(keys_of_rows(), row + group_rows, blocks);
+        const int seen = count_seen<cfg.B_c>(keys_of_rows(), end, blocks);
         return Q_share{first < 0 ? -1 : row, blocks - seen, seen};
+    }
+
+    /* The query that a row is of. */
+    __device__ __forceinline__ int query(int row) const {
+        if constexpr (cfg.packs)
+            return row >> served.shift;
+        else
+            return row;
     }
 
     /* What mask.cuh asks. */
@@ -643,10 +687,9 @@ struct consumer {
 
     __device__ __forceinline__ void mask_S() {
         if constexpr (cfg.serves) {
-            const auto row_first = [&](int row) { return share.row + 16 * warp + row + served.range.first - key; };
-            const auto row_end = [&](int row) {
-                return seen_keys(served.range, share.row + 16 * warp + row + 1) - key;
-            };
+            const auto of = [&](int row) { return query(share.row + 16 * warp + row); };
+            const auto row_first = [&](int row) { return of(row) + served.range.first - key; };
+            const auto row_end = [&](int row) { return seen_keys(served.range, of(row) + 1) - key; };
             mask(S, row_first, row_end, lane);
         } else
             mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
@@ -678,7 +721,7 @@ struct consumer {
         return find_row(args.K, args.K_strides, from.sample, first.KV_head, from.row + key);
     }
     /* The same of each row from `key` on, in pages: NULL where the page is not there. */
-    __device__ __forceinline__ auto find_K(const served_place &first, int key) const
+    __device__ __forceinline__ auto find_K(const auto &first, int key) const
         requires(cfg.paged_kv)
     {
         return [=, this](int row) -> const uint16_t * {
@@ -688,15 +731,27 @@ struct consumer {
         };
     }
 
+    __device__ __forceinline__ const uint16_t *find_Q(const auto &first, int64_t row) const {
+        return find_row(args.Q, args.Q_strides, find_Q_origin(first).sample, first.head,
+                        row + first_row_of(sequence_of(first)));
+    }
+    /* The same of each row from `row` on: NULL where it is of no query or of no head. */
+    __device__ __forceinline__ auto find_Q(const packed_place &first, int64_t row) const {
+        return [=, this](int n) -> const uint16_t * {
+            const sequence &seq = first.seq;
+            const int i = row + n;
+            if (!first.packing.has(i, seq.seq_q)) return NULL;
+            return find_row(args.Q, args.Q_strides, seq.Q_sample, first.head + first.packing.head(i),
+                            seq.first_q + first.packing.query(i));
+        };
+    }
+
     /* The exponentials do not fit: m is found again, from the scores whose registers they have taken. */
     __device__ __forceinline__ void use_S_again(row_values &sum) {
         const auto first = read_whole_place<cfg>(at, turn);
         const int64_t Q_row = share.row + 16 * warp;
-        compute_S_again<cfg>(S, Q_rows(turn),
-                             find_row(args.Q, args.Q_strides, find_Q_origin(first).sample, first.head,
-                                      Q_row + first_row_of(sequence_of(first))),
-                             args.Q_strides.seq, sequence_of(first).seq_q - 1 - Q_row, find_K(first, key),
-                             args.K_strides.seq, lane);
+        compute_S_again<cfg>(S, Q_rows(turn), find_Q(first, Q_row), args.Q_strides.seq,
+                             sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq, lane);
         cap_S();
         catch_up(m, l);
         sum[0] = sum[1] = 0;
@@ -707,7 +762,7 @@ struct consumer {
      * depends on them. */
     __device__ __forceinline__ float largest_sum(const row_values &sum) const {
         if constexpr (cfg.serves) {
-            const int rows = served.seq_q - (share.row + 16 * warp + lane / 4);
+            const int rows = served.rows - (share.row + 16 * warp + lane / 4);
             return fmaxf(rows > 0 ? sum[0] : 0, rows > 8 ? sum[1] : 0);
         }
         return fmaxf(sum[0], sum[1]);
@@ -760,15 +815,21 @@ struct consumer {
         const int row = first_row + 16 * warp;
         const auto &seq = sequence_of(first);
         const int sample = find_Q_origin(first).sample;
-        if constexpr (cfg.serves)
-            divide_by_l(O, m, l, args.sinks ? args.sinks[first.head] : -INFINITY);
+        const auto packing = packing_of(first);
+        if constexpr (cfg.packs)
+            divide_by_l(O, m, l, [&](int half) {
+                const int head = min(packing.head(row + lane / 4 + 8 * half), packing.heads - 1); /* or of no head */
+                return args.sinks ? args.sinks[first.head + head] : -INFINITY;
+            });
+        else if constexpr (cfg.serves)
+            divide_by_l(O, m, l, [=, sink = args.sinks ? args.sinks[first.head] : -INFINITY](int) { return sink; });
         else
             divide_by_l(O, l);
-        if (args.LSE) store_LSE(args, m, l, seq, row + lane / 4, first.head, sample, lane);
+        if (args.LSE) store_LSE(args, m, l, seq, packing, row + lane / 4, first.head, sample, lane);
         /* A copy writes 16 rows, and those behind the end may be another sequence's. The compiler must know that the
          * lanes agree, or no loop counts in uniform registers. */
         if (!copies_O<cfg> || (cfg.serves && warp_uniform(row + 16 > seq.seq_q)))
-            store_O_to_gmem<cfg.dtype>(args, O, seq, row + lane / 4, first.head, sample, lane);
+            store_O_to_gmem<cfg.dtype>(args, O, seq, packing, row + lane / 4, first.head, sample, lane);
         else
             copy_O(row + first_row_of(seq), first.head, sample);
     }

@@ -121,6 +121,32 @@ static void configs(fl_library *library) {
     attention_free(&attention);
 }
 
+/* The instance of attention/wgmma by the heads of a group. */
+static void packed_heads(fl_library *library) {
+    static const struct {
+        int32_t heads, kv_heads, page_rows;
+        float softcap;
+        const char *ends;
+    } cases[] = {{8, 2, 16, 0, "+serve+pages+pack"}, {8, 2, 0, 0, "+serve+pack"},     {8, 8, 16, 0, "+serve+pages"},
+                 {64, 1, 0, 0, "+serve+pack"},       {128, 1, 16, 0, "+serve+pages"}, {8, 2, 0, 5, "+serve+cap"}};
+    fl_support support = {.size = sizeof support};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct problem problem = problem_of(2, 100, 300, 128);
+        struct attention attention;
+        problem.heads = cases[i].heads, problem.KV_heads = cases[i].kv_heads;
+        problem.page_rows = cases[i].page_rows, problem.softcap = cases[i].softcap;
+        problem.KV_lengths = &KEYS;
+        attention_new(&attention, problem);
+        attention.asked.version = "attention/wgmma";
+        const fl_status status = fl_query(library, &attention.asked, &support);
+        const size_t length = strlen(support.config), end = strlen(cases[i].ends);
+        ok(!status && length > end && !strcmp(support.config + length - end, cases[i].ends),
+           "%d heads on %d, pages of %d, cap %g: %s", cases[i].heads, cases[i].kv_heads, cases[i].page_rows,
+           (double)cases[i].softcap, support.config);
+        attention_free(&attention);
+    }
+}
+
 /* The bits of a sequence: alone, and between others. */
 static void bits_of_the_batch(fl_library *library) {
     enum { KEYS_OF_ONE = 300, D = 64 };
@@ -390,6 +416,7 @@ int main(void) {
     if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
     results(library);
     configs(library);
+    packed_heads(library);
     bits_of_the_batch(library);
     contents(library);
     fields(library);

@@ -281,7 +281,7 @@ static void attention_symbols(void) {
         BEFORE "L5dtype5ELi128ELi128ELi128ELi8EL11instruction2E" AFTER, /* of the ladder */
         ATTENTION "L11instruction2ELi2ELi32ELb1ELb1E" PARAMETERS MAPS,  /* that serves, without serving_args */
         ATTENTION "L11instruction2ELi2ELi32ELb1ELb0E" SERVING MAPS,     /* with them, and does not serve */
-        ATTENTION "L11instruction2ELi2ELi32ELb1ELb0ELb0ELb0ELb1E" PARAMETERS MAPS, /* an unknown field in use */
+        ATTENTION "L11instruction2ELi2ELi32ELb1ELb0ELb0ELb0ELb0ELb1E" PARAMETERS MAPS, /* an unknown field in use */
     };
     ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1E" PARAMETERS MAPS,
                "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong"),
@@ -295,6 +295,9 @@ static void attention_symbols(void) {
     ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb1E" SERVING MAPS,
                "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages"),
        "one with pages");
+    ok(decodes(ATTENTION "L11instruction2ELi2ELi32ELb1ELb1ELb0ELb1ELb1E" SERVING MAPS,
+               "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve+pages+pack"),
+       "one that packs heads, too");
     ok(decodes(ATTENTION "L11instruction1ELi4E" PARAMETERS, "(FP16, 128, 128, 128, 8): mma_sync+stages_4"),
        "one for mma.sync, without the last fields");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
