@@ -56,7 +56,9 @@ typedef struct attention_args {
     int32_t KV_heads;
     float softmax_scale; /* positive */
     int32_t causal;      /* not 0: row i sees keys up to i + seq_k - seq_q, aligned to the bottom right */
-    int32_t unused[3];   /* up to 192 bytes, where tensor maps begin */
+    int32_t all_Q_rows;  /* of a backward pass of sequences that lie one behind the other, all rows together; else 0 */
+    int32_t all_KV_rows;
+    int32_t unused; /* up to 192 bytes, where tensor maps begin */
 } attention_args;
 
 #define FL_SAME_PLACE(of_forward, of_attention)                                                                        \

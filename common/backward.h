@@ -66,6 +66,24 @@ typedef struct backward_args {
 
 static_assert(sizeof(backward_args) == 256, "tensor maps begin behind it without padding");
 
+/* What a configuration with the field `serves` takes: Q, dO, O and dQ are [all_Q_rows, heads, d_head], K, V, dK and dV
+ * [all_KV_rows, KV_heads, d_head], and sequence b has rows offsets[b] to offsets[b + 1] - 1, at most seq_q or seq_k,
+ * perhaps none. Log-sum-exp is [heads, all_Q_rows]. What is kept of the queries has the blocks of all sequences:
+ * `delta` [heads, backward_Q_blocks(), 2, B_r], and so the sums and the turns. Offsets are in device memory and are
+ * read there; what does not fit the tensors is cut. Gradients of rows before the first sequence and behind the last
+ * become 0. */
+#ifdef __cplusplus
+typedef struct backward_serving_args : backward_args {
+#else
+typedef struct backward_serving_args {
+    backward_args backward;
+#endif
+    const int32_t *Q_offsets, *KV_offsets; /* [batch + 1] */
+    int64_t unused_words[6];               /* up to 320 bytes, where tensor maps begin */
+} backward_serving_args;
+
+static_assert(sizeof(backward_serving_args) == 320, "tensor maps begin behind it without padding");
+
 /* What the functions below take: on the host a configuration is a KernelConfig. */
 #ifdef __cplusplus
 typedef backward_config backward_shape;
@@ -116,9 +134,16 @@ FL_CONFIG_FN int backward_threads(const backward_shape *config) {
     return 32 * config->n_warps;
 }
 
-/* KV blocks of a KV head, or of a head. */
+/* KV blocks of a KV head, or of a head. With serve those of all sequences, and one more that each may leave over. */
 FL_CONFIG_FN int64_t backward_KV_blocks(const backward_shape *config, const attention_args *args) {
-    return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
+    return config->serves ? (int64_t)args->all_KV_rows / config->B_c + args->batch
+                          : ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
+}
+
+/* Q blocks of a head likewise. */
+FL_CONFIG_FN int64_t backward_Q_blocks(const backward_shape *config, const attention_args *args) {
+    return config->serves ? (int64_t)args->all_Q_rows / config->B_r + args->batch
+                          : ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
 }
 
 /* With any_rows: whether CTAs draw KV blocks. CTAs of in_order wait for those that have drawn before, and with d_head
@@ -128,16 +153,17 @@ FL_CONFIG_FN int backward_draws(const backward_shape *config) {
 }
 
 /* CTAs have a KV block each, and without dQ_sums also the Q block of the same number. With any_rows the first dimension
- * has those of all heads; where CTAs draw, there are as many as multiprocessors. */
+ * has those of all heads, with serve those of one; where CTAs draw, there are as many as multiprocessors. */
 FL_CONFIG_FN int64_t backward_grid_x(const backward_shape *config, const attention_args *args,
                                      int64_t multiprocessors) {
-    const int64_t blocks = backward_KV_blocks(config, args), all = blocks * args->KV_heads * args->batch;
-    const int64_t drawing = all < multiprocessors ? all : multiprocessors;
-    return !config->any_rows ? blocks : backward_draws(config) ? drawing : all;
+    const int64_t blocks = backward_KV_blocks(config, args), samples = config->serves ? 1 : args->batch;
+    const int64_t all = blocks * args->KV_heads * samples, drawing = all < multiprocessors ? all : multiprocessors;
+    return config->any_rows && backward_draws(config) ? drawing : !config->any_rows || config->serves ? blocks : all;
 }
 
 FL_CONFIG_FN int64_t backward_grid_y(const backward_shape *config, const attention_args *args) {
-    return config->any_rows ? 1 : config->grouped_heads ? args->KV_heads : args->heads;
+    const int64_t of_tiles = config->serves && !backward_draws(config) ? args->KV_heads : 1;
+    return config->any_rows ? of_tiles : config->grouped_heads ? args->KV_heads : args->heads;
 }
 
 FL_CONFIG_FN int64_t backward_grid_z(const backward_shape *config, const attention_args *args) {
@@ -154,29 +180,34 @@ FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, co
 
 /* Query rows of a head that a pass keeps something of: with any_rows those of whole Q blocks. */
 FL_CONFIG_FN int64_t backward_kept_rows(const backward_shape *config, const attention_args *args) {
-    return config->any_rows ? ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * config->B_r : args->seq_q;
+    return config->any_rows ? backward_Q_blocks(config, args) * config->B_r : args->seq_q;
+}
+
+/* Samples that keep them: with serve all sequences together. */
+FL_CONFIG_FN int64_t backward_kept_samples(const backward_shape *config, const attention_args *args) {
+    return config->serves ? 1 : args->batch;
 }
 
 /* Of row_sums and of round_dQ. */
 FL_CONFIG_FN launch_shape backward_small_shape(const backward_shape *config, const attention_args *args) {
     const int rows = backward_small_rows(config);
     const launch_shape shape = {(uint32_t)((backward_kept_rows(config, args) + rows - 1) / rows), (uint32_t)args->heads,
-                                (uint32_t)args->batch, BACKWARD_SMALL_THREADS, 0};
+                                (uint32_t)backward_kept_samples(config, args), BACKWARD_SMALL_THREADS, 0};
     return shape;
 }
 
 /* Bytes of delta, of the sums and of the turns, each a multiple of 16. */
 FL_CONFIG_FN int64_t backward_delta_bytes(const backward_shape *config, const attention_args *args) {
-    const int64_t rows = (int64_t)args->batch * args->heads * backward_kept_rows(config, args);
+    const int64_t rows = backward_kept_samples(config, args) * args->heads * backward_kept_rows(config, args);
     return (4 * rows * (config->any_rows ? 2 : 1) + 15) / 16 * 16;
 }
 FL_CONFIG_FN int64_t backward_sums_bytes(const backward_shape *config, const attention_args *args) {
-    return config->dQ_sums ? 4 * (int64_t)args->batch * args->heads * backward_kept_rows(config, args) * config->d_head
-                           : 0;
+    const int64_t rows = backward_kept_samples(config, args) * args->heads * backward_kept_rows(config, args);
+    return config->dQ_sums ? 4 * rows * config->d_head : 0;
 }
 FL_CONFIG_FN int64_t backward_turns_bytes(const backward_shape *config, const attention_args *args) {
-    const int64_t blocks = ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
-    const int64_t turns = config->in_order ? (4 * (int64_t)args->batch * args->heads * blocks + 15) / 16 * 16 : 0;
+    const int64_t blocks = backward_kept_samples(config, args) * args->heads * backward_Q_blocks(config, args);
+    const int64_t turns = config->in_order ? (4 * blocks + 15) / 16 * 16 : 0;
     return turns + (config->any_rows ? 4 * BACKWARD_COUNTERS : 0);
 }
 

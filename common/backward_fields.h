@@ -32,6 +32,7 @@ FIELD(bool, tensor_copies, "tensor", "one thread has the tensor copy engine copy
 FIELD(bool, causal, "causal", "a launch may ask for the causal mask: Q blocks that see none of the keys are skipped")
 FIELD(bool, grouped_heads, "grouped", "several heads may share a KV head")
 FIELD(bool, any_rows, "any_length", "any number of queries and of keys, and gradients with strides of their own")
+FIELD(bool, serves, "serve", "sequences of several lengths, one behind the other: takes backward_serving_args")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "must be 64, 128 or 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 128 && cfg.B_r % 16 == 0, "must be a multiple of 16 up to 128")
@@ -41,6 +42,7 @@ RULE(in_order, !cfg.in_order || cfg.dQ_sums, "must be off without dq_sums: no tw
 RULE(stages, cfg.stages != 1, "must be 0 or at least 2: one block is copied while another is read")
 RULE(any_rows, !cfg.any_rows || cfg.dQ_sums, "must be off without dq_sums: dQ of a last block has room there")
 RULE(any_rows, !cfg.any_rows || cfg.tensor_copies, "must be off without tensor: the copy engine fills up a last block")
+RULE(serves, !cfg.serves || cfg.any_rows, "must be off without any_length: sequences are no whole blocks")
 RULE(tensor_copies, !cfg.tensor_copies || cfg.instruction == WGMMA, "must be off without wgmma")
 /* clang-format on */
 

@@ -49,7 +49,7 @@ static void emu_close(struct backend *backend) {
 /* What a backward problem has beside the tensors, and what the forward pass left. */
 static enum status set_backward(struct emu *emu, struct failure *failure) {
     const struct problem *problem = &emu->problem;
-    const size_t lse_bytes = (size_t)problem_lse_bytes(problem), O_bytes = (size_t)problem_bytes(problem, TENSOR_O);
+    const size_t lse_bytes = (size_t)problem_device_lse_bytes(problem);
     for (int i = 0; i < N_BACKWARD; i++) {
         const uint64_t bytes = (uint64_t)backward_bytes(problem, (enum backward_memory)i);
         emu->backward[i] = emu_alloc(emu->device, backward_name((enum backward_memory)i), bytes, EMU_BUFFER);
@@ -58,9 +58,18 @@ static enum status set_backward(struct emu *emu, struct failure *failure) {
     }
     if (!(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, EMU_BUFFER)))
         return fail_memory(failure, lse_bytes, "log-sum-exp in the emulator");
-    memcpy(emu_host_bytes(emu->device, emu->lse), emu->inputs->lse, lse_bytes);
-    memcpy(emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), emu->inputs->O, O_bytes);
-    memcpy(emu_host_bytes(emu->device, emu->backward[OF_DO]), emu->inputs->dO, O_bytes);
+    lse_spread(problem, emu->inputs->lse, emu_host_bytes(emu->device, emu->lse));
+    tensor_spread(problem, TENSOR_O, emu->inputs->O, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]));
+    tensor_spread(problem, TENSOR_O, emu->inputs->dO, emu_host_bytes(emu->device, emu->backward[OF_DO]));
+    return STATUS_OK;
+}
+
+/* What serving_args name. */
+static enum status set_serving(struct emu *emu, struct failure *failure) {
+    const uint64_t bytes = (uint64_t)serving_bytes(&emu->problem);
+    if (!(emu->serving = emu_alloc(emu->device, "lengths and sinks", bytes, EMU_BUFFER)))
+        return fail_memory(failure, bytes, "lengths and sinks in the emulator");
+    serving_fill(&emu->problem, emu_host_bytes(emu->device, emu->serving));
     return STATUS_OK;
 }
 
@@ -85,14 +94,11 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
         if (t != TENSOR_O)
             tensor_spread(problem, (enum tensor)t, inputs->tensors[t], emu_host_bytes(emu->device, emu->tensors[t]));
     }
-    if (problem->backward) return set_backward(emu, failure);
+    const enum status status = set_serving(emu, failure);
+    if (status || problem->backward) return status ? status : set_backward(emu, failure);
     const uint64_t lse_bytes = (uint64_t)problem_device_lse_bytes(problem);
     if (problem->lse && !(emu->lse = emu_alloc(emu->device, "LSE", lse_bytes, all_of_lse ? EMU_OUTPUT : EMU_BUFFER)))
         return fail_memory(failure, lse_bytes, "log-sum-exp in the emulator");
-    const uint64_t serving_size = (uint64_t)serving_bytes(problem);
-    if (!(emu->serving = emu_alloc(emu->device, "lengths and sinks", serving_size, EMU_BUFFER)))
-        return fail_memory(failure, serving_size, "lengths and sinks in the emulator");
-    serving_fill(problem, emu_host_bytes(emu->device, emu->serving));
     return STATUS_OK;
 }
 
@@ -130,11 +136,12 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     if (entry->param_bytes != parameters_bytes(&instance->config))
         return fail(
             failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol, entry->param_bytes,
-            config_is_backward(&instance->config) ? "backward_args"
-            : instance->config.serves             ? "serving_args"
-            : config_is_fp8(&instance->config)    ? "fp8_args"
-            : instance->config.any_length         ? "attention_args"
-                                                  : "forward_args",
+            config_is_backward(&instance->config)
+                ? (instance->config.serves ? "backward_serving_args" : "backward_args")
+            : instance->config.serves          ? "serving_args"
+            : config_is_fp8(&instance->config) ? "fp8_args"
+            : instance->config.any_length      ? "attention_args"
+                                               : "forward_args",
             instance->config.tensor_copies ? " and tensor_maps have" : " has", parameters_bytes(&instance->config));
     emu_error error;
     const int entries[] = {instance->entry, instance->before.symbol ? instance->before.entry : instance->entry,
@@ -222,7 +229,9 @@ static union kernel_args arguments_of(const struct emu *emu) {
     args.debug = (void *)(uintptr_t)emu->dump;
     args.LSE = (float *)(uintptr_t)emu->lse;
     args.tickets = emu->instance->config.tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
-    if (emu->problem.backward) return (union kernel_args){.backward = backward_args_of(args, emu->backward)};
+    if (emu->problem.backward)
+        return (union kernel_args){.backward_serving =
+                                       backward_args_of(&emu->problem, args, emu->backward, emu->serving)};
     if (emu->problem.e4m3 && !emu->problem.e4m3_serves)
         return (union kernel_args){.fp8 = e4m3_args(&emu->problem, args)};
     return (union kernel_args){.serving = serving_args_of(&emu->problem, args, emu->serving)};
@@ -323,7 +332,7 @@ static enum status run_backward(struct emu *emu, emu_launch launch, const attent
     for (int i = 0; i < count && !emu->findings; i++) {
         const launch_shape shape = steps[i].shape;
         launch.entry = steps[i].entry;
-        launch.param_bytes = steps[i].main ? all_bytes : sizeof(backward_args);
+        launch.param_bytes = steps[i].main ? all_bytes : (uint32_t)parameters_args_bytes(&emu->instance->config);
         memcpy(launch.grid, (const uint32_t[]){shape.grid_x, shape.grid_y, shape.grid_z}, sizeof launch.grid);
         launch.block[0] = shape.threads;
         launch.dynamic_shared = shape.smem_bytes;
@@ -359,8 +368,8 @@ static enum status emu_read_output(struct backend *backend, struct output *outpu
     (void)failure;
     output->strays = 0;
     for (int t = 0; t < N_INPUTS && emu->problem.backward; t++)
-        memcpy(output->gradients[t], emu_host_bytes(emu->device, emu->backward[OF_DQ + t]),
-               (size_t)problem_bytes(&emu->problem, (enum tensor)t));
+        output->strays += tensor_gather(&emu->problem, (enum tensor)t,
+                                        emu_host_bytes(emu->device, emu->backward[OF_DQ + t]), output->gradients[t]);
     if (emu->problem.backward) return STATUS_OK;
     output->strays =
         tensor_gather(&emu->problem, TENSOR_O, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), output->O);

@@ -1,24 +1,38 @@
 #include "harness/backward.h"
 
+#include "harness/serving.h"
+
 static const char *const NAMES[N_BACKWARD] = {"dO", "dQ", "dK", "dV", "delta", "sums of dQ", "turns"};
 
 const char *backward_name(enum backward_memory what) {
     return NAMES[what];
 }
 
+enum tensor backward_tensor(enum backward_memory what) {
+    return what == OF_DO ? TENSOR_O : (enum tensor)(TENSOR_Q + (what - OF_DQ));
+}
+
+/* Query rows that any configuration keeps, those of whole Q blocks. */
+static int64_t kept_rows(const struct problem *problem) {
+    enum { MOST_B_R = 128 };
+    const int64_t whole = (problem->seq_q + MOST_B_R - 1) / MOST_B_R * MOST_B_R;
+    return problem->layout == LAYOUT_PACKED
+               ? problem_rows_before(problem, TENSOR_Q, problem->batch) + problem->batch * MOST_B_R
+               : problem->batch * whole;
+}
+
 int64_t backward_bytes(const struct problem *problem, enum backward_memory what) {
-    enum { LEAST_B_R = 16, MOST_B_R = 128 };
-    const int64_t whole = (problem->seq_q + MOST_B_R - 1) / MOST_B_R * MOST_B_R; /* rows that any config keeps */
-    const int64_t rows = problem->batch * problem->heads * whole, blocks = whole / LEAST_B_R;
+    enum { LEAST_B_R = 16 };
+    const int64_t rows = problem->heads * kept_rows(problem);
     switch (what) {
     case OF_DELTA:
         return 2 * (int64_t)sizeof(float) * rows;
     case OF_SUMS:
         return (int64_t)sizeof(float) * rows * problem->d_head;
     case OF_TURNS:
-        return (int64_t)sizeof(int32_t) * (BACKWARD_COUNTERS + problem->batch * problem->heads * blocks);
+        return (int64_t)sizeof(int32_t) * (BACKWARD_COUNTERS + rows / LEAST_B_R);
     default:
-        return problem_bytes(problem, what == OF_DK || what == OF_DV ? TENSOR_K : TENSOR_Q);
+        return problem_device_bytes(problem, backward_tensor(what));
     }
 }
 
@@ -26,13 +40,18 @@ bool backward_is_written(enum backward_memory what) {
     return what != OF_DO && what != OF_TURNS;
 }
 
-backward_args backward_args_of(attention_args attention, const uint64_t addresses[N_BACKWARD]) {
-    return (backward_args){.attention = attention,
-                           .dO = (const void *)(uintptr_t)addresses[OF_DO],
-                           .dQ = (void *)(uintptr_t)addresses[OF_DQ],
-                           .dK = (void *)(uintptr_t)addresses[OF_DK],
-                           .dV = (void *)(uintptr_t)addresses[OF_DV],
-                           .delta = (float *)(uintptr_t)addresses[OF_DELTA],
-                           .sums = (float *)(uintptr_t)addresses[OF_SUMS],
-                           .turns = (int32_t *)(uintptr_t)addresses[OF_TURNS]};
+backward_serving_args backward_args_of(const struct problem *problem, attention_args attention,
+                                       const uint64_t addresses[N_BACKWARD], uint64_t serving) {
+    const serving_args served = serving_args_of(problem, attention, serving);
+    attention.all_Q_rows = served.Q_rows, attention.all_KV_rows = served.KV_rows;
+    return (backward_serving_args){.backward = {.attention = attention,
+                                                .dO = (const void *)(uintptr_t)addresses[OF_DO],
+                                                .dQ = (void *)(uintptr_t)addresses[OF_DQ],
+                                                .dK = (void *)(uintptr_t)addresses[OF_DK],
+                                                .dV = (void *)(uintptr_t)addresses[OF_DV],
+                                                .delta = (float *)(uintptr_t)addresses[OF_DELTA],
+                                                .sums = (float *)(uintptr_t)addresses[OF_SUMS],
+                                                .turns = (int32_t *)(uintptr_t)addresses[OF_TURNS]},
+                                   .Q_offsets = served.Q_offsets,
+                                   .KV_offsets = served.KV_offsets};
 }

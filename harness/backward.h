@@ -22,6 +22,11 @@ int64_t backward_bytes(const struct problem *problem, enum backward_memory what)
 /* Whether a launch writes it, so that it is filled with NaN before; the turns are zeros. */
 bool backward_is_written(enum backward_memory what);
 
-backward_args backward_args_of(attention_args attention, const uint64_t addresses[N_BACKWARD]);
+/* The tensor that it lies as; of dO, dQ, dK and dV. */
+enum tensor backward_tensor(enum backward_memory what);
+
+/* `serving` is where the arrays of serving_fill() are, 0 where sequences do not lie one behind the other. */
+backward_serving_args backward_args_of(const struct problem *problem, attention_args attention,
+                                       const uint64_t addresses[N_BACKWARD], uint64_t serving);
 
 #endif

@@ -241,9 +241,9 @@ static enum status allocate(const struct gpu *gpu, CUdeviceptr *address, int64_t
     return STATUS_OK;
 }
 
-/* Copy an input to the GPU, laid out as the problem says. */
-static enum status upload(const struct gpu *gpu, enum tensor tensor, const uint16_t *contiguous,
-                          struct failure *failure) {
+/* Copy a tensor to the GPU, to an address, laid out as the problem says. */
+static enum status upload_to(const struct gpu *gpu, CUdeviceptr address, enum tensor tensor, const uint16_t *contiguous,
+                             struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     const int64_t bytes = problem_device_bytes(&gpu->problem, tensor);
     uint16_t *memory = NULL;
@@ -251,10 +251,15 @@ static enum status upload(const struct gpu *gpu, enum tensor tensor, const uint1
         if (!(memory = malloc((size_t)bytes))) return fail_memory(failure, (uint64_t)bytes, "a tensor's layout");
         tensor_spread(&gpu->problem, tensor, contiguous, memory);
     }
-    const CUresult copied = cuda->cuMemcpyHtoD_v2(gpu->tensors[tensor], memory ? memory : contiguous, (size_t)bytes);
+    const CUresult copied = cuda->cuMemcpyHtoD_v2(address, memory ? memory : contiguous, (size_t)bytes);
     free(memory);
     CHECK(copied, "cuMemcpyHtoD of %" PRId64 " bytes", bytes);
     return STATUS_OK;
+}
+
+static enum status upload(const struct gpu *gpu, enum tensor tensor, const uint16_t *contiguous,
+                          struct failure *failure) {
+    return upload_to(gpu, gpu->tensors[tensor], tensor, contiguous, failure);
 }
 
 /* Copy what serving_args name, where the problem has it. */
@@ -278,8 +283,8 @@ static enum status upload_serving(struct gpu *gpu, struct failure *failure) {
 static enum status set_backward(struct gpu *gpu, const struct inputs *inputs, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     const struct problem *problem = &gpu->problem;
-    const size_t O_bytes = (size_t)problem_bytes(problem, TENSOR_O), lse_bytes = (size_t)problem_lse_bytes(problem);
-    enum status status = allocate(gpu, &gpu->lse, (int64_t)lse_bytes, "log-sum-exp", failure);
+    const int64_t lse_bytes = problem_device_lse_bytes(problem);
+    enum status status = allocate(gpu, &gpu->lse, lse_bytes, "log-sum-exp", failure);
     for (int i = 0; i < N_BACKWARD && !status; i++) {
         const int64_t bytes = backward_bytes(problem, (enum backward_memory)i);
         if ((status = allocate(gpu, &gpu->backward[i], bytes, backward_name((enum backward_memory)i), failure))) break;
@@ -287,10 +292,14 @@ static enum status set_backward(struct gpu *gpu, const struct inputs *inputs, st
               backward_name((enum backward_memory)i));
     }
     if (status || (status = synchronize(gpu, "setting the gradients to zero", failure))) return status;
-    CHECK(cuda->cuMemcpyHtoD_v2(gpu->lse, inputs->lse, lse_bytes), "cuMemcpyHtoD of log-sum-exp");
-    CHECK(cuda->cuMemcpyHtoD_v2(gpu->tensors[TENSOR_O], inputs->O, O_bytes), "cuMemcpyHtoD of O");
-    CHECK(cuda->cuMemcpyHtoD_v2(gpu->backward[OF_DO], inputs->dO, O_bytes), "cuMemcpyHtoD of dO");
-    return STATUS_OK;
+    float *const lse = malloc((size_t)lse_bytes);
+    if (!lse) return fail_memory(failure, (uint64_t)lse_bytes, "log-sum-exp");
+    lse_spread(problem, inputs->lse, lse);
+    const CUresult copied = cuda->cuMemcpyHtoD_v2(gpu->lse, lse, (size_t)lse_bytes);
+    free(lse);
+    CHECK(copied, "cuMemcpyHtoD of log-sum-exp");
+    status = upload(gpu, TENSOR_O, inputs->O, failure);
+    return status ? status : upload_to(gpu, gpu->backward[OF_DO], TENSOR_O, inputs->dO, failure);
 }
 
 static enum status gpu_set_problem(struct backend *backend, const struct inputs *inputs, struct failure *failure) {
@@ -320,8 +329,8 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
         if (!status && tensor != TENSOR_O) status = upload(gpu, tensor, inputs->tensors[t], failure);
         if (status) return status;
     }
-    if (problem->backward) return set_backward(gpu, inputs, failure);
     if ((status = upload_serving(gpu, failure))) return status;
+    if (problem->backward) return set_backward(gpu, inputs, failure);
     return problem->lse ? allocate(gpu, &gpu->lse, problem_device_lse_bytes(problem), "log-sum-exp", failure)
                         : STATUS_OK;
 }
@@ -378,7 +387,7 @@ static union kernel_args arguments_of(const struct gpu *gpu) {
     if (gpu->problem.backward) {
         uint64_t addresses[N_BACKWARD];
         for (int i = 0; i < N_BACKWARD; i++) addresses[i] = gpu->backward[i];
-        return (union kernel_args){.backward = backward_args_of(args, addresses)};
+        return (union kernel_args){.backward_serving = backward_args_of(&gpu->problem, args, addresses, gpu->serving)};
     }
     if (gpu->problem.e4m3 && !gpu->problem.e4m3_serves)
         return (union kernel_args){.fp8 = e4m3_args(&gpu->problem, args)};
@@ -516,10 +525,18 @@ static enum status read_lse(const struct gpu *gpu, struct output *output, struct
 
 static enum status read_gradients(const struct gpu *gpu, struct output *output, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    for (int t = 0; t < N_INPUTS; t++)
-        CHECK(cuda->cuMemcpyDtoH_v2(output->gradients[t], gpu->backward[OF_DQ + t],
-                                    (size_t)problem_bytes(&gpu->problem, (enum tensor)t)),
-              "cuMemcpyDtoH of %s", backward_name((enum backward_memory)(OF_DQ + t)));
+    for (int t = 0; t < N_INPUTS; t++) {
+        const int64_t bytes = problem_device_bytes(&gpu->problem, (enum tensor)t);
+        const bool packed = !tensor_is_contiguous(&gpu->problem);
+        uint16_t *const memory = packed ? malloc((size_t)bytes) : NULL;
+        if (packed && !memory) return fail_memory(failure, (uint64_t)bytes, "a gradient's layout");
+        const CUresult copied =
+            cuda->cuMemcpyDtoH_v2(memory ? memory : output->gradients[t], gpu->backward[OF_DQ + t], (size_t)bytes);
+        if (memory && !copied)
+            output->strays += tensor_gather(&gpu->problem, (enum tensor)t, memory, output->gradients[t]);
+        free(memory);
+        CHECK(copied, "cuMemcpyDtoH of %s", backward_name((enum backward_memory)(OF_DQ + t)));
+    }
     return STATUS_OK;
 }
 

@@ -111,12 +111,13 @@ void reference_dQ(const struct inputs *inputs, int64_t batch, int64_t head, cons
     const int64_t KV_head = head / (problem->heads / problem->KV_heads);
     const uint16_t *const of_queries[] = {inputs->tensors[TENSOR_Q], inputs->dO};
     const uint16_t *const of_keys[] = {inputs->tensors[TENSOR_K], inputs->tensors[TENSOR_V]};
-    const double scale = problem_scale(problem), sum = share_of_sum(problem->seq_k);
+    const double scale = problem_scale(problem), sum = share_of_sum(problem_length(problem, TENSOR_K, batch));
     const int d = problem->d_head;
     memset(dQ, 0, (size_t)n_rows * sizeof *dQ);
     take_own(inputs, of_queries, TENSOR_Q, batch, head, rows, n_rows, scratch);
-    for (int64_t first = 0; first < problem->seq_k; first += BLOCK) {
-        const int n = take_block(inputs, of_keys, TENSOR_K, batch, KV_head, first, problem->seq_k, scratch);
+    const int64_t keys = problem_length(problem, TENSOR_K, batch);
+    for (int64_t first = 0; first < keys; first += BLOCK) {
+        const int n = take_block(inputs, of_keys, TENSOR_K, batch, KV_head, first, keys, scratch);
         for (int i = 0; i < n_rows; i++) {
             const struct key_span seen = problem_seen_keys(problem, batch, rows[i]);
             for (int j = 0; j < n; j++) {
@@ -137,10 +138,11 @@ static void add_queries(const struct inputs *inputs, int64_t batch, int64_t head
     const struct problem *problem = &inputs->problem;
     const uint16_t *const of_queries[] = {inputs->tensors[TENSOR_Q], inputs->dO};
     const double scale = problem_scale(problem);
-    const double sum = share_of_sum(problem->seq_q * (problem->heads / problem->KV_heads));
+    const int64_t queries = problem_length(problem, TENSOR_Q, batch);
+    const double sum = share_of_sum(queries * (problem->heads / problem->KV_heads));
     const int d = problem->d_head;
-    for (int64_t first = 0; first < problem->seq_q; first += BLOCK) {
-        const int n = take_block(inputs, of_queries, TENSOR_Q, batch, head, first, problem->seq_q, scratch);
+    for (int64_t first = 0; first < queries; first += BLOCK) {
+        const int n = take_block(inputs, of_queries, TENSOR_Q, batch, head, first, queries, scratch);
         for (int j = 0; j < n; j++) {
             const struct key_span seen = problem_seen_keys(problem, batch, first + j);
             const struct query_row *const query = query_row_of(inputs, batch, head, first + j);
@@ -224,8 +226,8 @@ static void forward_rows(int64_t i, void *context) {
         __atomic_store_n(&making->out_of_memory, 1, __ATOMIC_RELAXED);
         return;
     }
-    for (int64_t row = i % steps * MAX_REFERENCE_ROWS; n < MAX_REFERENCE_ROWS && row < problem->seq_q; row++)
-        rows[n++] = row;
+    const int64_t queries = problem_length(problem, TENSOR_Q, batch);
+    for (int64_t row = i % steps * MAX_REFERENCE_ROWS; n < MAX_REFERENCE_ROWS && row < queries; row++) rows[n++] = row;
     reference_rows(inputs, batch, head, rows, n, results, scratch);
     for (int r = 0; r < n; r++) keep_row(inputs, batch, head, rows[r], &results[r]);
     reference_scratch_free(scratch);

@@ -406,14 +406,23 @@ static enum status check_backward(const struct problem *problem, const KernelCon
                  {problem->causal && !config->causal, "--causal: take a config with the word causal"},
                  {problem->KV_heads != problem->heads && !config->grouped_heads,
                   "--kv-heads: take a config with the word grouped"}};
-    if (served) return fail(failure, STATUS_USAGE, "%s: the backward pass does not take it", served);
+    if (beside_lengths(problem))
+        return fail(failure, STATUS_USAGE, "%s: the backward pass does not take it", beside_lengths(problem));
+    if (served && !config->serves)
+        return fail(failure, STATUS_USAGE,
+                    "%s: take a config of attention/backward with the word serve; %s of %s cannot", served,
+                    config_format(config, text), about_version());
+    if (config->serves != (problem->layout == LAYOUT_PACKED))
+        return fail(failure, STATUS_USAGE, "--layout: %s of %s takes sequences that lie one behind the other (packed)",
+                    config_format(config, text), about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked)
             return fail(failure, STATUS_USAGE, "%s; %s of %s cannot", rules[i].sentence, config_format(config, text),
                         about_version());
     const int block = config->B_r > config->B_c ? config->B_r : config->B_c;
     const int64_t below = problem->seq_q / block * block;
-    if (problem->seq_q == below || config->any_rows) return STATUS_OK;
+    if (config->any_rows) return check_lengths(problem, failure);
+    if (problem->seq_q == below) return STATUS_OK;
     return fail(
         failure, STATUS_USAGE,
         "--seq %" PRId64 ": must be a multiple of %d, the larger block of %s; the nearest are %" PRId64 " and %" PRId64,

@@ -117,6 +117,21 @@ int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const u
     return written - written_in_rows;
 }
 
+void lse_spread(const struct problem *problem, const float *contiguous, float *memory) {
+    const int64_t seq = problem->seq_q, tokens = problem_rows_before(problem, TENSOR_Q, problem->batch);
+    if (problem->layout != LAYOUT_PACKED) {
+        memcpy(memory, contiguous, (size_t)problem_lse_bytes(problem));
+        return;
+    }
+    for (int64_t batch = 0, first = 0; batch < problem->batch; batch++) {
+        const int64_t rows = problem_length(problem, TENSOR_Q, batch);
+        for (int64_t head = 0; head < problem->heads; head++)
+            memcpy(memory + head * tokens + first, contiguous + (batch * problem->heads + head) * seq,
+                   (size_t)rows * sizeof *memory);
+        first += rows;
+    }
+}
+
 int64_t lse_gather(const struct problem *problem, const float *memory, float *contiguous) {
     const int64_t seq = problem->seq_q, tokens = problem_rows_before(problem, TENSOR_Q, problem->batch);
     int64_t strays = 0;

@@ -23,6 +23,7 @@ int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const u
 
 /* Log-sum-exp in the host's order, [batch, heads, seq_q], 0 for rows that do not exist; returns how many floats of such
  * rows were written. */
+void lse_spread(const struct problem *problem, const float *contiguous, float *memory);
 int64_t lse_gather(const struct problem *problem, const float *memory, float *contiguous);
 
 #endif

@@ -89,9 +89,11 @@ static void check_rows(int64_t i, void *context) {
     for (int64_t at = i * MAX_REFERENCE_ROWS; scratch && at < last;) {
         const int64_t batch_head = check->rows[at] / seq;
         int64_t rows[MAX_REFERENCE_ROWS];
+        const int64_t length = problem_length(problem, tensor, batch_head / heads);
         int n = 0;
-        for (; at < last && check->rows[at] / seq == batch_head; at++) rows[n++] = check->rows[at] % seq;
-        compare_rows(check, batch_head / heads, batch_head % heads, rows, n, scratch, &part);
+        for (; at < last && check->rows[at] / seq == batch_head; at++)
+            if (check->rows[at] % seq < length) rows[n++] = check->rows[at] % seq;
+        if (n) compare_rows(check, batch_head / heads, batch_head % heads, rows, n, scratch, &part);
     }
     add_part(check, &part, !scratch);
     gradient_scratch_free(scratch);

@@ -144,7 +144,7 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
     for (size_t i = 0; i < version->table.count && !choice->instance; i++) {
         const KernelConfig *const config = &version->table.instances[i].config;
         if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
-            config->in_order == deterministic)
+            config->in_order == deterministic && !config->serves)
             choice->instance = &version->table.instances[i];
     }
     if (!choice->instance)

@@ -530,11 +530,14 @@ static bool symbol_values(const char *at, const char *end, const struct list *li
 /* `function` is the start of the symbol that stands in place of "_Z14flash_backward". */
 static bool backward_from_symbol(const char *symbol, size_t length, const char *function, KernelConfig *config) {
     const char *const values = strstr(BACKWARD.start, "IXtl");
-    if (!cut_ending(symbol, &length, "EEEv13backward_args") || !starts_with(symbol, length, function)) return false;
+    const bool serves = cut_ending(symbol, &length, "EEEv21backward_serving_args");
+    if (!serves && !cut_ending(symbol, &length, "EEEv13backward_args")) return false;
+    if (!starts_with(symbol, length, function)) return false;
     symbol += strlen(function), length -= strlen(function);
     if (!starts_with(symbol, length, values)) return false;
     *config = (KernelConfig){.dtype = FP16};
-    return symbol_values(symbol + strlen(values), symbol + length, &BACKWARD, config) && config->instruction;
+    return symbol_values(symbol + strlen(values), symbol + length, &BACKWARD, config) && config->instruction &&
+           config->serves == serves;
 }
 
 enum kernel_part config_part_from_symbol(const char *symbol, size_t length, KernelConfig *config) {

@@ -5,9 +5,8 @@
 
 #include <string.h>
 
-/* Of the first parameter: forward_args, attention_args, serving_args, backward_args or fp8_args. */
-static size_t args_bytes(const KernelConfig *config) {
-    if (config_is_backward(config)) return sizeof(backward_args);
+size_t parameters_args_bytes(const KernelConfig *config) {
+    if (config_is_backward(config)) return config->serves ? sizeof(backward_serving_args) : sizeof(backward_args);
     if (config_is_fp8(config) && !config->serves) return sizeof(fp8_args);
     return config->serves ? sizeof(serving_args) : config->any_length ? sizeof(attention_args) : sizeof(forward_args);
 }
@@ -15,11 +14,11 @@ static size_t args_bytes(const KernelConfig *config) {
 /* Where the tensor maps begin. */
 static size_t maps_offset(const KernelConfig *config) {
     const size_t align = alignof(tensor_maps);
-    return (args_bytes(config) + align - 1) / align * align;
+    return (parameters_args_bytes(config) + align - 1) / align * align;
 }
 
 size_t parameters_bytes(const KernelConfig *config) {
-    return config->tensor_copies ? maps_offset(config) + sizeof(tensor_maps) : args_bytes(config);
+    return config->tensor_copies ? maps_offset(config) + sizeof(tensor_maps) : parameters_args_bytes(config);
 }
 
 enum status parameters_of_emulator(const KernelConfig *config, const attention_args *args,
@@ -27,7 +26,7 @@ enum status parameters_of_emulator(const KernelConfig *config, const attention_a
     struct tensor_layout layouts[N_TENSORS];
     tensor_maps maps;
     *block = (struct parameter_block){.size = parameters_bytes(config)};
-    memcpy(block->bytes, args, args_bytes(config));
+    memcpy(block->bytes, args, parameters_args_bytes(config));
     if (!config->tensor_copies) return STATUS_OK;
     tensor_layouts(args, config, layouts);
     const enum status status = tensor_maps_of_emulator(layouts, &maps, failure);

@@ -21,7 +21,9 @@ struct extent {
 
 /* With offsets a tensor is one sample, with pages each page is. */
 static struct extent extent_of(const attention_args *args, const KernelConfig *config, bool keys) {
-    const serving_args *const serving = config->serves ? (const serving_args *)args : NULL;
+    const bool backward = config_is_backward(config);
+    const serving_args *const serving = config->serves && !backward ? (const serving_args *)args : NULL;
+    if (backward && config->serves) return (struct extent){1, keys ? args->all_KV_rows : args->all_Q_rows};
     if (serving && keys && serving->pages) return (struct extent){serving->n_pages, serving->page_rows};
     if (serving && keys && serving->KV_offsets) return (struct extent){1, serving->KV_rows};
     if (serving && !keys && serving->Q_offsets) return (struct extent){1, serving->Q_rows};

@@ -276,13 +276,14 @@ class DecodeConfig(AttentionConfig):
 BACKWARD_SOURCE = read_text(root() / "common/backward.h")
 BACKWARD_SMALL_THREADS = int(BACKWARD_SOURCE.partition("BACKWARD_SMALL_THREADS = ")[2].partition(" ")[0])
 BACKWARD_COUNTERS = int(BACKWARD_SOURCE.partition("BACKWARD_COUNTERS = ")[2].partition(" ")[0])
+BACKWARD_ARGS = ("seq_q", "seq_k", "heads", "KV_heads", "batch", "all_Q_rows", "all_KV_rows")
 BACKWARD_LAUNCH = functions(
     BACKWARD_SOURCE.replace("BACKWARD_SMALL_THREADS", str(BACKWARD_SMALL_THREADS)).replace(
         "BACKWARD_COUNTERS", str(BACKWARD_COUNTERS)
     ),
     "FL_CONFIG_FN",
     "common/backward.h",
-    {"config": (*FIELDS, *LIVING, "instruction"), "args": ("seq_q", "seq_k", "heads", "KV_heads", "batch")},
+    {"config": (*FIELDS, *LIVING, "instruction"), "args": BACKWARD_ARGS},
 )
 
 
@@ -301,7 +302,8 @@ class BackwardConfig(AttentionConfig):
 
     def parameter_types(self) -> list[str]:
         """The types of flash_backward's parameters."""
-        return ["backward_args", *(["tensor_maps"] * self.tensor_copies)]
+        args = "backward_serving_args" if self.serves else "backward_args"
+        return [args, *(["tensor_maps"] * self.tensor_copies)]
 
     def threads(self) -> int:
         return BACKWARD_LAUNCH["backward_threads"](self)
@@ -312,7 +314,8 @@ class BackwardConfig(AttentionConfig):
     def grid(
         self, seq: int, heads: int, batch: int, multiprocessors: int, seq_k: int | None = None
     ) -> tuple[int, int, int]:
-        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, KV_heads=heads, batch=batch)
+        rows = {"all_Q_rows": batch * seq, "all_KV_rows": batch * (seq_k or seq)}
+        args = SimpleNamespace(seq_q=seq, seq_k=seq_k or seq, heads=heads, KV_heads=heads, batch=batch, **rows)
         return (
             BACKWARD_LAUNCH["backward_grid_x"](self, args, multiprocessors),
             BACKWARD_LAUNCH["backward_grid_y"](self, args),
@@ -622,7 +625,8 @@ def _value_of(kind: type[int], name: str, word: str, text: str) -> int:
 
 def parse_small_kernel(symbol: str) -> tuple[str, BackwardConfig] | None:
     """The name and configuration of a small kernel of a backward pass, `_Z8row_sumsIXtl15backward_config...`."""
-    match = re.fullmatch(r"_Z(?:8(row_sums)|8(round_dQ))(IXtl15backward_config.*EEEv13backward_args)", symbol)
+    args = "13backward_args|21backward_serving_args"
+    match = re.fullmatch(rf"_Z(?:8(row_sums)|8(round_dQ))(IXtl15backward_config.*EEEv(?:{args}))", symbol)
     if not match:
         return None
     main = f"_Z14flash_backward{match[3]}"

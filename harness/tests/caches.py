@@ -46,13 +46,13 @@ def _struct(name: str, header: str, front: type[ctypes.Structure] | None = None)
     for kind, declared in re.findall(r"(?:const )?(\w+) ([^;]*);", body):
         for pointer, member, count in re.findall(r"(\*?)(\w+)(?:\[(\d+)\])?(?:, |$)", declared):
             made = ctypes.c_uint64 if pointer else _TYPES[kind]
-            if member != "attention":
+            if member not in ("attention", "backward"):
                 members.append((member, made * int(count) if count else made))
     return type(name, (ctypes.Structure,), {"_fields_": members})
 
 
 _TYPES["tensor_strides"] = _struct("tensor_strides", "abi.h")
-_TYPES["attention_args"] = None
+_TYPES["attention_args"] = _TYPES["backward_args"] = None
 AttentionArgs = _struct("attention_args", "abi.h")
 ServingArgs = _struct("serving_args", "serving.h", AttentionArgs)
 assert (ctypes.sizeof(AttentionArgs), ctypes.sizeof(ServingArgs)) == (192, 320)

@@ -26,7 +26,8 @@ Bits = npt.NDArray[np.uint16]
 MULTIPROCESSORS = 3  # fewer CTAs than KV blocks: some draw several
 ROUNDOFF = {Dtype.FP16: 2.0**-11, Dtype.BF16: 2.0**-8}
 BackwardArgs = _struct("backward_args", "backward.h", AttentionArgs)
-assert ctypes.sizeof(BackwardArgs) == 256
+BackwardServingArgs = _struct("backward_serving_args", "backward.h", BackwardArgs)
+assert (ctypes.sizeof(BackwardArgs), ctypes.sizeof(BackwardServingArgs)) == (256, 320)
 
 
 @dataclass(frozen=True)
@@ -115,13 +116,15 @@ def run(
         kept[name] = module.buffer(np.ascontiguousarray(array), name)
         return kept[name].address
 
-    args = BackwardArgs()
+    serving = BackwardServingArgs()
+    args = serving.front
     front = args.front
-    kept_rows = -(-problem.seq // config.B_r) * config.B_r if config.any_rows else problem.seq
-    rows = problem.batch * problem.heads * kept_rows
+    kept_rows = kept_rows_of(config, problem)
+    rows = (1 if config.serves else problem.batch) * problem.heads * kept_rows
     front.Q, front.K, front.V = (on_device(name, inputs[name]) for name in "QKV")
     front.O = on_device("O", rounded(right.output.transpose(0, 2, 1, 3), Dtype(config.dtype)))
-    front.LSE = on_device("LSE", right.LSE.astype(np.float32))
+    LSE = right.LSE.transpose(1, 0, 2) if config.serves else right.LSE
+    front.LSE = on_device("LSE", LSE.astype(np.float32))
     args.dO = on_device("dO", inputs["dO"])
     nan = {name: np.full_like(inputs[name[1:]], 0x7FFF) for name in ("dQ", "dK", "dV")}
     args.dQ, args.dK, args.dV = (on_device(name, array) for name, array in nan.items())
@@ -135,25 +138,39 @@ def run(
     for name, (seq, heads) in (("Q", of_Q), ("K", of_K), ("V", of_K), ("O", of_Q)):
         strides = type(front.Q_strides)(batch=seq * heads * d, seq=heads * d, head=d)
         setattr(front, f"{name}_strides", strides)
+    if config.serves:
+        starts = np.arange(problem.batch + 1, dtype=np.int32)
+        front.all_Q_rows, front.all_KV_rows = problem.batch * problem.seq, problem.batch * problem.keys
+        serving.Q_offsets = on_device("Q_offsets", starts * np.int32(problem.seq))
+        serving.KV_offsets = on_device("KV_offsets", starts * np.int32(problem.keys))
+    given = bytes(serving if config.serves else args)
     heads = front.KV_heads if config.grouped_heads else problem.heads
     grid = config.grid(problem.seq, heads, problem.batch, MULTIPROCESSORS, problem.keys)
     own = config.symbol()
     before, *behind = config.small_kernels()
-    _small(module, before, own, problem, kept_rows, config)(bytes(args), **settings)
+    _small(module, before, own, problem, config)(given, **settings)
     maps = [_maps(args, config, problem)] if config.tensor_copies else []
-    module[own][grid, config.threads(), config.smem_bytes()](bytes(args), *maps, **settings)
+    module[own][grid, config.threads(), config.smem_bytes()](given, *maps, **settings)
     for name in behind:
-        _small(module, name, own, problem, kept_rows, config)(bytes(args), **settings)
+        _small(module, name, own, problem, config)(given, **settings)
     assert config.any_rows or not kept["turns"].array.any(), "turns are zero after a pass"
     dQ, dK, dV = (kept[name].array.copy() for name in ("dQ", "dK", "dV"))
     return dQ, dK, dV
 
 
-def _small(module: emu.Module, name: str, own: str, problem: Problem, kept_rows: int, config: BackwardConfig) -> Any:
+def kept_rows_of(config: BackwardConfig, problem: Problem) -> int:
+    """Query rows of a head that a pass keeps something of, with serve of all sequences."""
+    if config.serves:
+        return (problem.batch * problem.seq // config.B_r + problem.batch) * config.B_r
+    return -(-problem.seq // config.B_r) * config.B_r if config.any_rows else problem.seq
+
+
+def _small(module: emu.Module, name: str, own: str, problem: Problem, config: BackwardConfig) -> Any:
     """row_sums or round_dQ with its launch."""
     symbol = own.replace("_Z14flash_backward", f"_Z{len(name)}{name}").removesuffix("11tensor_maps")
     rows = 8 * 128 // config.d_head
-    return module[symbol][(-(-kept_rows // rows), problem.heads, problem.batch), 128]
+    grid = (-(-kept_rows_of(config, problem) // rows), problem.heads, 1 if config.serves else problem.batch)
+    return module[symbol][grid, 128]
 
 
 def _maps(args: Any, config: BackwardConfig, problem: Problem) -> bytes:
@@ -161,7 +178,8 @@ def _maps(args: Any, config: BackwardConfig, problem: Problem) -> bytes:
     front, d, made = args.front, config.d_head, b""
     of_Q, of_K = (problem.seq, problem.heads, config.B_r), (problem.keys, front.KV_heads, config.B_c)
     for address, (seq, heads, rows) in ((front.Q, of_Q), (front.K, of_K), (front.V, of_K), (args.dO, of_Q)):
-        made += tensor_map(address, [problem.batch, seq, heads], heads * d, d, rows)
+        samples = [1, problem.batch * seq] if config.serves else [problem.batch, seq]
+        made += tensor_map(address, [*samples, heads], heads * d, d, rows)
     return made
 
 

@@ -122,6 +122,34 @@ def test_the_same_bits_in_every_run_where_the_order_is_fixed() -> None:
                 assert all((a == b).all() for a, b in zip(first, second, strict=True)), config
 
 
+SERVING = [case for case in LIVING if case.values[1].serves]
+
+
+@pytest.mark.parametrize("config", [case.values[1] for case in SERVING if case.values[1].dtype == Dtype.BF16], ids=str)
+def test_sequences_of_several_lengths_are_right(config: BackwardConfig) -> None:
+    """No query, no key, both, and queries that see no key: all rows are compared, and no other is written."""
+    lengths = ["--layout", "packed", "--seqlens-q", "70,0,3,0,9", "--seqlens-k", "66,5,0,0,2", "--causal"]
+    done = executable(GRADIENTS, *lengths, "--config", str(config), "--check", "all", "--json", "-")
+    assert done.returncode == 0, done.stdout + done.stderr
+    check = json.loads(done.stdout)["check"]
+    assert check["pass"] and check["rows"] == 70 + 3 + 9 + 66 + 5 + 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", [case.values[1] for case in SERVING], ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_random_sequences_are_right(config: BackwardConfig, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    heads, count = int(rng.choice([1, 2, 4])), int(rng.integers(1, 7))
+    lengths = [rng.choice([0, 1, 63, 64, 65, 127, 128, 129, *rng.integers(1, 300, 4)], count) for _ in "qk"]
+    lengths[0][0], lengths[1][-1] = max(1, lengths[0][0]), max(1, lengths[1][-1])
+    asked = [",".join(map(str, each)) for each in lengths]
+    arguments = ["--layout", "packed", "--seqlens-q", asked[0], "--seqlens-k", asked[1], "--heads", str(heads)]
+    arguments += ["--kv-heads", str(int(rng.choice([1, heads]))), "--seed", str(seed + 1), "--config", str(config)]
+    done = executable(GRADIENTS, *arguments, *["--causal"] * int(rng.integers(2)), "--check", "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # ---- planted mistakes ------------------------------------------------------------------------------------------------
 
 BARRIERS = r"\n\tbar(?:rier)?\.sync[^\n;]*;|\n\tfence\.proxy\.async[^\n;]*;"
@@ -204,7 +232,7 @@ def executable(version: str, *arguments: str) -> subprocess.CompletedProcess[str
     if not path.exists():
         pytest.skip(f"{path} is not built: make {path.name}")
     command = [str(path), "--backend", "emu", "--heads", "1", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_a_record_says_that_it_is_of_the_backward_pass(tmp_path: Path) -> None:
@@ -234,3 +262,18 @@ def test_a_record_says_that_it_is_of_the_backward_pass(tmp_path: Path) -> None:
 def test_what_a_version_cannot_is_refused(arguments: tuple[str, ...], sentence: str) -> None:
     done = executable("b03", *arguments)
     assert done.returncode == 2 and sentence in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--seqlens-q", "3,4"), "takes sequences that lie one behind the other (packed)"),
+        (("--layout", "packed", "--seqlens-q", "3,4", "--seqlens-k", "3"), "--seqlens-k: 1 lengths for 2 sequences"),
+        (("--layout", "packed", "--seqlens-q", "3", "--window", "3,0"), "--window: the backward pass does not take it"),
+    ],
+)
+def test_which_sequences_are_refused(arguments: tuple[str, ...], sentence: str) -> None:
+    done = executable(GRADIENTS, *arguments)
+    assert done.returncode == 2 and sentence in done.stderr
+    done = executable("b07", "--layout", "packed", "--seqlens-q", "64,64")
+    assert done.returncode == 2 and "take a config of attention/backward with the word serve" in done.stderr

@@ -6,11 +6,18 @@
  * ordered   (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
  *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
  *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length
+ * serving   (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length+serve;
+ *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length+serve;
+ *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length+serve;
+ *           (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length+serve;
+ *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length+serve;
+ *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length+serve
  * arch      sm_90a
  */
 #include "common/backward.h"
 #include "common/ptx_backward.cuh"
 #include "kernels/attention/fragments.cuh"
+#include "kernels/attention/lengths.cuh"
 
 /* Three kernels make a pass: row_sums computes what each query row has of the forward pass, flash_backward the
  * gradients by K and V and the sums of dQ, and round_dQ rounds these.
@@ -45,6 +52,10 @@
  * infinity, so that P and dS are 0, and so has one that sees no key. P of keys behind the last is set to 0 as that of
  * masked ones.
  *
+ * With serve the sequences lie one behind the other. Blocks of a sequence are numbered behind those of the sequences
+ * before it, from first_block_at() on: each may have left one number over, for which there is nothing to do. A block's
+ * rows behind the sequence are those of the next one, and count as zeros do.
+ *
  * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh).
  * Accumulators and what wgmma reads of them must fit 192 registers at any time: P is kept in 16 bits alone, where dS is
@@ -70,6 +81,18 @@ __device__ constexpr void check_config() {
 template <backward_config cfg>
 constexpr bool draws = backward_draws(&cfg);
 
+/* The first parameter of the kernels. */
+template <bool serves>
+struct pass_args_type {
+    using type = backward_args;
+};
+template <>
+struct pass_args_type<true> {
+    using type = backward_serving_args;
+};
+template <backward_config cfg>
+using pass_args = typename pass_args_type<cfg.serves>::type;
+
 enum { WARPGROUP = 128, KEY_WARPS = 8, TILE_ROW = 128 /* bytes */, SPAN = 64 /* elements of a row of a tile */ };
 
 /* dK or dV of a warp's 16 keys. */
@@ -85,36 +108,154 @@ __device__ __forceinline__ void widen_pair(uint32_t pair, float &low, float &hig
     high = cfg.dtype == FP16 ? cvt_f32_f16((uint16_t)(pair >> 16)) : __uint_as_float(pair & 0xffff0000);
 }
 
+/* The rows of a sequence. Without offsets it is a sample, whose rows the parameters have. */
+struct no_sequence {};
+template <bool serves>
+struct sequence_type {
+    using type = no_sequence;
+};
+template <>
+struct sequence_type<true> {
+    using type = sequence;
+};
+template <backward_config cfg>
+using own_sequence = typename sequence_type<cfg.serves>::type;
+
+__device__ __forceinline__ sequence find_sequence(const backward_serving_args &args, int sample) {
+    const rows_of_tensor Q = find_rows(args.Q_offsets, nullptr, sample, args.all_Q_rows, args.seq_q);
+    const rows_of_tensor KV = find_rows(args.KV_offsets, nullptr, sample, args.all_KV_rows, args.seq_k);
+    return {Q.rows, KV.rows, Q.first, KV.first, Q.sample, KV.sample};
+}
+template <backward_config cfg>
+__device__ __forceinline__ int queries_of(const backward_args &args, const own_sequence<cfg> &seq) {
+    if constexpr (cfg.serves) return seq.seq_q;
+    return args.seq_q;
+}
+template <backward_config cfg>
+__device__ __forceinline__ int keys_of(const backward_args &args, const own_sequence<cfg> &seq) {
+    if constexpr (cfg.serves) return seq.seq_k;
+    return args.seq_k;
+}
+
+/* The number of a sequence's first block of `rows` rows, where its first row is number `first`. No block has a number
+ * of another sequence: floor(a) + ceil(b) <= floor(a + b) + 1. */
+__device__ __forceinline__ int first_block_at(int first, int sample, int rows) {
+    return first / rows + sample;
+}
+
+/* The sequence that has a block: the last whose first one has this number or one before. Offsets of `all` rows. */
+__device__ __forceinline__ int sequence_of_block(const int32_t *offsets, int batch, int all, int rows, int number) {
+    int found = 0, behind = batch;
+    while (behind - found > 1) {
+        const int sample = found + (behind - found) / 2;
+        const int first = first_block_at(min(max(offsets[sample], 0), all), sample, rows);
+        (first <= number ? found : behind) = sample;
+    }
+    return found;
+}
+
+/* Blocks of a head, as backward_Q_blocks() and backward_KV_blocks() have them. */
+template <backward_config cfg>
+__device__ __forceinline__ int count_Q_blocks(const backward_args &args) {
+    return cfg.serves ? args.all_Q_rows / cfg.B_r + args.batch : (args.seq_q + cfg.B_r - 1) / cfg.B_r;
+}
+template <backward_config cfg>
+__device__ __forceinline__ int count_KV_blocks(const backward_args &args) {
+    return cfg.serves ? args.all_KV_rows / cfg.B_c + args.batch : (args.seq_k + cfg.B_c - 1) / cfg.B_c;
+}
+
 /* Where the first of a head's Q blocks is among those of all heads. */
 template <backward_config cfg>
-__device__ __forceinline__ int64_t first_block_of(const backward_args &args, int sample, int head) {
-    return ((int64_t)sample * args.heads + head) * ((args.seq_q + cfg.B_r - 1) / cfg.B_r);
+__device__ __forceinline__ int64_t first_block_of(const pass_args<cfg> &args, const own_sequence<cfg> &seq, int sample,
+                                                  int head) {
+    if constexpr (cfg.serves)
+        return (int64_t)head * count_Q_blocks<cfg>(args) + first_block_at(seq.first_q, sample, cfg.B_r);
+    else
+        return ((int64_t)sample * args.heads + head) * ((args.seq_q + cfg.B_r - 1) / cfg.B_r);
 }
 
 /* The first Q block with a query that sees one of the keys of a KV block. */
 template <backward_config cfg>
-__device__ __forceinline__ int first_seeing(const backward_args &args, int KV_block) {
-    const int unseen = KV_block * cfg.B_c - (args.seq_k - args.seq_q); /* queries before any that sees them */
+__device__ __forceinline__ int first_seeing(const backward_args &args, const own_sequence<cfg> &seq, int KV_block) {
+    const int unseen = KV_block * cfg.B_c - (keys_of<cfg>(args, seq) - queries_of<cfg>(args, seq)); /* before any */
     return args.causal && unseen > 0 ? unseen / cfg.B_r : 0;
 }
 
 /* The last KV block with a key that a query of a Q block sees. */
 template <backward_config cfg>
-__device__ __forceinline__ int last_seen(const backward_args &args, int Q_block) {
-    const int last = (args.seq_k - 1) / cfg.B_c;
-    return args.causal ? min(last, ((Q_block + 1) * cfg.B_r - 1 + args.seq_k - args.seq_q) / cfg.B_c) : last;
+__device__ __forceinline__ int last_seen(const backward_args &args, const own_sequence<cfg> &seq, int Q_block) {
+    const int last = (keys_of<cfg>(args, seq) - 1) / cfg.B_c;
+    const int behind_first = (Q_block + 1) * cfg.B_r - 1; /* queries of this block and those before, but one */
+    return args.causal ? min(last, (behind_first + keys_of<cfg>(args, seq) - queries_of<cfg>(args, seq)) / cfg.B_c)
+                       : last;
+}
+
+/* A query row for a thread of the small kernels, which have rows of whole Q blocks: its block among those of all heads,
+ * and the row within the sequence. Rows of numbers that are left over are not `there`. */
+template <backward_config cfg>
+struct query {
+    int row;
+    [[no_unique_address]] own_sequence<cfg> seq;
+    int64_t of_all; /* with serve */
+
+    __device__ __forceinline__ query(const pass_args<cfg> &args, int number) : row(number) {
+        if constexpr (cfg.serves) {
+            const int of_head = number / cfg.B_r;
+            const int sample = sequence_of_block(args.Q_offsets, args.batch, args.all_Q_rows, cfg.B_r, of_head);
+            seq = find_sequence(args, sample);
+            row -= first_block_at(seq.first_q, sample, cfg.B_r) * cfg.B_r;
+            of_all = (int64_t)blockIdx.y * count_Q_blocks<cfg>(args) + of_head;
+        }
+    }
+    __device__ __forceinline__ bool there(const pass_args<cfg> &args) const {
+        return (!cfg.serves || row >= 0) && row < queries_of<cfg>(args, seq);
+    }
+    __device__ __forceinline__ int64_t block(const pass_args<cfg> &args) const {
+        if constexpr (cfg.serves) return of_all;
+        return first_block_of<cfg>(args, seq, blockIdx.z, blockIdx.y) + row / cfg.B_r;
+    }
+    /* Of 8 elements of a tensor with these strides. */
+    __device__ __forceinline__ int64_t offset(const tensor_strides &strides, int chunk) const {
+        if constexpr (cfg.serves) return (seq.first_q + row) * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+        return blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+    }
+    /* Among the rows of log-sum-exp. */
+    __device__ __forceinline__ int64_t number(const pass_args<cfg> &args) const {
+        if constexpr (cfg.serves) return (int64_t)blockIdx.y * args.all_Q_rows + seq.first_q + row;
+        return ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + row;
+    }
+};
+
+/* Gradients of rows of no sequence, before the first and behind the last, are 0. */
+template <backward_config cfg>
+__device__ __forceinline__ void clear_others(void *gradient, const tensor_strides &strides, const int32_t *offsets,
+                                             int batch, int all) {
+    constexpr int lanes = cfg.d_head / 8, rows = BACKWARD_SMALL_THREADS / lanes;
+    const int first = offsets[0], end = offsets[batch], chunk = threadIdx.x % lanes;
+    const uint32_t zeros[4] = {};
+    for (int row = blockIdx.x * rows + threadIdx.x / lanes; row < all; row += gridDim.x * rows)
+        if (row < first || row >= end)
+            st_global_v4((uint16_t *)gradient + row * strides.seq + blockIdx.y * strides.head + 8 * chunk, zeros);
+}
+template <backward_config cfg>
+__device__ __forceinline__ void clear_other_rows(const backward_serving_args &args) {
+    clear_others<cfg>(args.dQ, args.Q_strides, args.Q_offsets, args.batch, args.all_Q_rows);
+    if (blockIdx.y >= args.KV_heads) return;
+    clear_others<cfg>(args.dK, args.K_strides, args.KV_offsets, args.batch, args.all_KV_rows);
+    clear_others<cfg>(args.dV, args.V_strides, args.KV_offsets, args.batch, args.all_KV_rows);
 }
 
 /* 16 bytes of O and dO for each thread, a row for d_head / 8 lanes. Rows behind the last get what makes P and dS 0. */
 template <backward_config cfg>
-__global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) row_sums(const __grid_constant__ backward_args args) {
+__device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
     constexpr int lanes = cfg.d_head / 8;
-    const int row = blockIdx.x * (BACKWARD_SMALL_THREADS / lanes) + threadIdx.x / lanes, chunk = threadIdx.x % lanes;
-    const bool there = row < args.seq_q;
+    const int number = blockIdx.x * (BACKWARD_SMALL_THREADS / lanes) + threadIdx.x / lanes, chunk = threadIdx.x % lanes;
+    const query<cfg> own(args, number);
+    const bool there = own.there(args);
     float sum = 0;
     if (there) {
         const tensor_strides &strides = args.O_strides;
-        const int64_t at = blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+        const int64_t at = own.offset(strides, chunk);
         uint32_t O[4], dO[4];
         ld_global_v4(O, (const uint16_t *)args.O + at);
         ld_global_v4(dO, (const uint16_t *)args.dO + at);
@@ -126,44 +267,48 @@ __global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) row_sums(const __grid_
         }
     }
     for (int distance = lanes / 2; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
-    const int64_t block = first_block_of<cfg>(args, blockIdx.z, blockIdx.y) + row / cfg.B_r;
+    const int64_t block = own.block(args);
     const uint32_t zeros[4] = {};
     if constexpr (!cfg.in_order) {
-        float *const sums = args.sums + (block * cfg.B_r + row % cfg.B_r) * cfg.d_head;
+        float *const sums = args.sums + (block * cfg.B_r + number % cfg.B_r) * cfg.d_head;
         for (int half = 0; half < 2; half++) st_global_v4(sums + (half * lanes + chunk) * 4, zeros);
-    } else if (there && row / cfg.B_r < first_seeing<cfg>(args, 0)) {
+    } else if (there && (own.row / cfg.B_r < first_seeing<cfg>(args, own.seq, 0) ||
+                         (cfg.serves && !keys_of<cfg>(args, own.seq)))) {
         const tensor_strides &strides = args.Q_strides;
-        const int64_t at = blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+        const int64_t at = own.offset(strides, chunk);
         st_global_v4((uint16_t *)args.dQ + at, zeros);
     }
+    if constexpr (cfg.serves) clear_other_rows<cfg>(args);
     if (chunk) return;
-    const int64_t number = ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + row;
-    const float lse = there ? args.LSE[number] : -INFINITY;
-    float *const kept = args.delta + block * 2 * cfg.B_r + row % cfg.B_r;
+    const int64_t of_lse = own.number(args);
+    const float lse = there ? args.LSE[of_lse] : -INFINITY;
+    float *const kept = args.delta + block * 2 * cfg.B_r + number % cfg.B_r;
     kept[0] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
     kept[cfg.B_r] = sum;
-    if (cfg.in_order && row % cfg.B_r == 0) args.turns[BACKWARD_COUNTERS + block] = 0;
-    if (block == 0 && row == 0) args.turns[0] = 0;
+    if (cfg.in_order && number % cfg.B_r == 0) args.turns[BACKWARD_COUNTERS + block] = 0;
+    if (block == 0 && number == 0) args.turns[0] = 0;
 }
 
 /* 8 columns of dQ for each thread: a half warp has those of 16 rows, 512 bytes of sums that lie one behind the other.
  */
 template <backward_config cfg>
-__global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) round_dQ(const __grid_constant__ backward_args args) {
+__device__ __forceinline__ void round_rows(const pass_args<cfg> &args) {
     constexpr int chunks = cfg.d_head / 8;
-    const int number = blockIdx.x * BACKWARD_SMALL_THREADS + threadIdx.x;
-    const int row = number / 16 / chunks * 16 + number % 16, chunk = number / 16 % chunks;
-    if (row >= args.seq_q) return;
-    const int64_t block = first_block_of<cfg>(args, blockIdx.z, blockIdx.y) + row / cfg.B_r;
-    const int tile = (chunk / 8 * (cfg.B_r / 16) + row % cfg.B_r / 16) * 8 + chunk % 8;
-    const float *const sums = args.sums + block * (cfg.B_r * cfg.d_head) + tile * 128 + row % 8 * 16 + row % 16 / 8 * 2;
+    const int thread = blockIdx.x * BACKWARD_SMALL_THREADS + threadIdx.x;
+    const int number = thread / 16 / chunks * 16 + thread % 16, chunk = thread / 16 % chunks;
+    const query<cfg> own(args, number);
+    if (!own.there(args)) return;
+    const int64_t block = own.block(args);
+    const int tile = (chunk / 8 * (cfg.B_r / 16) + number % cfg.B_r / 16) * 8 + chunk % 8;
+    const float *const sums =
+        args.sums + block * (cfg.B_r * cfg.d_head) + tile * 128 + number % 8 * 16 + number % 16 / 8 * 2;
     uint32_t pairs[4];
     for (int i = 0; i < 4; i++) {
         const float2 pair = *(const float2 *)(sums + 4 * i);
         pairs[i] = round_pair<cfg.dtype>(args.softmax_scale * pair.x, args.softmax_scale * pair.y);
     }
     const tensor_strides &strides = args.Q_strides;
-    const int64_t at = blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+    const int64_t at = own.offset(strides, chunk);
     st_global_v4((uint16_t *)args.dQ + at, pairs);
 }
 
@@ -188,7 +333,7 @@ struct places {
           tile((dS_empty + 8 * cfg.stages + 15) / 16 * 16) {}
 
     /* What is posted of the CTA's tile number `turn`: of the one at hand and the next. */
-    __device__ __forceinline__ uint32_t posted(int turn) const { return tile + turn % 2 * 32; }
+    __device__ __forceinline__ uint32_t posted(int turn) const { return tile + turn % 2 * (cfg.serves ? 64 : 32); }
 };
 
 /* ---- what a CTA computes ---- */
@@ -196,7 +341,7 @@ struct places {
 /* KV blocks of all heads: what the CTAs share out. */
 template <backward_config cfg>
 __device__ __forceinline__ int count_tiles(const backward_args &args) {
-    return (args.seq_k + cfg.B_c - 1) / cfg.B_c * args.KV_heads * args.batch;
+    return count_KV_blocks<cfg>(args) * args.KV_heads * (cfg.serves ? 1 : args.batch);
 }
 
 /* The number of a CTA's next tile, -1 behind the last. Whoever waits for the CTA of a tile waits for one that has drawn
@@ -207,19 +352,57 @@ __device__ __forceinline__ int draw_tile(const backward_args &args) {
     return drawn < count_tiles<cfg>(args) ? drawn : -1;
 }
 
-/* A KV block, and the Q blocks of all heads that see its keys. Tiles are numbered along a head, then along the heads.
- * With the mask, the first of a head sees the most: then along the KV heads of a section, whose tensors stay in the L2
- * cache, from the first KV block to the last. */
+/* A KV block, and the Q blocks of all heads that see its keys. */
+template <backward_config cfg>
 struct work {
     int KV_block, KV_head, sample; /* KV_block -1: there is none */
     int first_block, blocks, start;
+    [[no_unique_address]] own_sequence<cfg> seq;
 };
 
+/* The sample of the tensors. */
 template <backward_config cfg>
-__device__ __forceinline__ work find_work(const backward_args &args, int tile) {
-    const int KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
+__device__ __forceinline__ int sample_of(const work<cfg> &of) {
+    return cfg.serves ? 0 : of.sample;
+}
+
+/* Whether no other sequence has one of the blocks: where offsets decrease, a turn would be waited for that nobody
+ * passes on. Which sequence is found never decreases with the number, so the first and the last block tell. */
+template <backward_config cfg>
+__device__ __forceinline__ bool owns_its_blocks(const backward_serving_args &args, const own_sequence<cfg> &seq,
+                                                int sample) {
+    const int first_q = first_block_at(seq.first_q, sample, cfg.B_r), Q_blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r;
+    const int first_k = first_block_at(seq.first_k, sample, cfg.B_c);
+    const auto of_Q = [&](int number) {
+        return sequence_of_block(args.Q_offsets, args.batch, args.all_Q_rows, cfg.B_r, number);
+    };
+    return sequence_of_block(args.KV_offsets, args.batch, args.all_KV_rows, cfg.B_c, first_k) == sample &&
+           of_Q(first_q) == sample && of_Q(first_q + max(Q_blocks, 1) - 1) == sample;
+}
+
+/* Where sequences lie one behind the other: KV block `number` of all that a head has. */
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> find_packed_work(const backward_serving_args &args, int number, int KV_head) {
+    const int sample = sequence_of_block(args.KV_offsets, args.batch, args.all_KV_rows, cfg.B_c, number);
+    const sequence seq = find_sequence(args, sample);
+    const int KV_block = number - first_block_at(seq.first_k, sample, cfg.B_c);
+    if (KV_block < 0 || KV_block * cfg.B_c >= seq.seq_k) return {-1};
+    if (cfg.in_order && !owns_its_blocks<cfg>(args, seq, sample)) return {-1};
+    const int KV_blocks = (seq.seq_k + cfg.B_c - 1) / cfg.B_c;
+    const int first = first_seeing<cfg>(args, seq, KV_block), blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    const int start = cfg.in_order || args.causal ? 0 : (unsigned)KV_block * blocks / KV_blocks;
+    return {KV_block, KV_head, sample, first, blocks, start, seq};
+}
+
+/* Tiles are numbered along a head, then along the heads. With the mask, the first of a head sees the most: then along
+ * the KV heads of a section, whose tensors stay in the L2 cache, from the first KV block to the last. With serve they
+ * are numbered along a head, which has those of all sequences. */
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int tile) {
+    const int KV_blocks = count_KV_blocks<cfg>(args);
     int pair = tile / KV_blocks, KV_block = tile - pair * KV_blocks; /* pair: of a KV head and a sample */
     if (tile < 0) return {-1};
+    if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
     if (args.causal) {
         constexpr int wanted_bytes = 32 << 20;
         const int pairs = args.KV_heads * args.batch,
@@ -231,7 +414,7 @@ __device__ __forceinline__ work find_work(const backward_args &args, int tile) {
         KV_block = in_section / size;
         pair = section * most + in_section - KV_block * size;
     }
-    const int first = first_seeing<cfg>(args, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    const int first = first_seeing<cfg>(args, {}, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
     return {KV_block,
             pair % args.KV_heads,
             pair / args.KV_heads,
@@ -241,15 +424,27 @@ __device__ __forceinline__ work find_work(const backward_args &args, int tile) {
 }
 
 /* The thread that draws leaves it in shared memory. */
-__device__ __forceinline__ void post_work(uint32_t smem, const work &of) {
+template <backward_config cfg>
+__device__ __forceinline__ void post_work(uint32_t smem, const work<cfg> &of) {
     store_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
-    store_shared_v4(smem + 16, of.blocks, of.start, 0, 0);
+    if constexpr (!cfg.serves) {
+        store_shared_v4(smem + 16, of.blocks, of.start, 0, 0);
+    } else {
+        store_shared_v4(smem + 16, of.blocks, of.start, of.seq.seq_q, of.seq.seq_k);
+        store_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, 0, 0);
+    }
 }
-__device__ __forceinline__ work read_work(uint32_t smem) {
-    work of;
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> read_work(uint32_t smem) {
+    work<cfg> of;
     int unused[2];
     load_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
-    load_shared_v4(smem + 16, of.blocks, of.start, unused[0], unused[1]);
+    if constexpr (!cfg.serves) {
+        load_shared_v4(smem + 16, of.blocks, of.start, unused[0], unused[1]);
+    } else {
+        load_shared_v4(smem + 16, of.blocks, of.start, of.seq.seq_q, of.seq.seq_k);
+        load_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, unused[0], unused[1]);
+    }
     return of;
 }
 
@@ -260,13 +455,15 @@ template <backward_config cfg>
 struct place {
     int head = 0, number = 0;
 
-    __device__ __forceinline__ int block(const work &of, bool causal) const {
+    __device__ __forceinline__ int block(const work<cfg> &of, bool causal) const {
         if (cfg.in_order && causal) return of.first_block + of.blocks - 1 - number;
         const int from_first = of.start + number;
         return of.first_block + (from_first < of.blocks ? from_first : from_first - of.blocks);
     }
-    __device__ __forceinline__ bool is_in(const work &of, int heads) const { return head < heads && of.blocks > 0; }
-    __device__ __forceinline__ void advance(const work &of) {
+    __device__ __forceinline__ bool is_in(const work<cfg> &of, int heads) const {
+        return head < heads && of.blocks > 0;
+    }
+    __device__ __forceinline__ void advance(const work<cfg> &of) {
         if (++number == of.blocks) number = 0, head++;
     }
 };
@@ -319,7 +516,7 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
 template <backward_config cfg>
 struct copier {
     using of = places<cfg>;
-    const backward_args &args;
+    const pass_args<cfg> &args;
     const tensor_maps &maps;
     const places<cfg> &at;
     int turn = 0; /* number of the tile that the next Q block belongs to */
@@ -327,39 +524,48 @@ struct copier {
     int count = 0; /* of Q blocks copied */
 
     __device__ __forceinline__ void draw(int number) {
-        post_work(at.posted(number), find_work<cfg>(args, draw_tile<cfg>(args)));
+        int tile = draw_tile<cfg>(args);
+        work<cfg> found = find_work<cfg>(args, tile);
+        while (cfg.serves && tile >= 0 && found.KV_block < 0) /* a number that is left over */
+            found = find_work<cfg>(args, tile = draw_tile<cfg>(args));
+        post_work<cfg>(at.posted(number), found);
     }
 
     /* K and V of a tile, once those of the one before are read; without a tile, that it is known. */
     __device__ __forceinline__ void copy_KV(int number) {
-        const work all = read_work(at.posted(number));
+        const work<cfg> all = read_work<cfg>(at.posted(number));
         wait_for_phase(at.KV_empty, number - 1);
         if (all.KV_block < 0) {
             mbarrier_arrive(at.KV_full);
             return;
         }
         mbarrier_arrive_expect_tx(at.KV_full, 2 * of::KV_bytes);
-        copy_tensor_to_smem(at.K, maps.K, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
-        copy_tensor_to_smem(at.V, maps.V, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
+        int row = all.KV_block * cfg.B_c;
+        if constexpr (cfg.serves) row += all.seq.first_k;
+        copy_tensor_to_smem(at.K, maps.K, at.KV_full, row, all.KV_head, sample_of<cfg>(all));
+        copy_tensor_to_smem(at.V, maps.V, at.KV_full, row, all.KV_head, sample_of<cfg>(all));
     }
 
-    __device__ __forceinline__ void copy_queries(const work &all) {
+    __device__ __forceinline__ void copy_queries(const work<cfg> &all) {
         const int head = all.KV_head * (args.heads / args.KV_heads) + ahead.head, block = ahead.block(all, args.causal);
-        const float *const kept = args.delta + (first_block_of<cfg>(args, all.sample, head) + block) * 2 * cfg.B_r;
+        const float *const kept =
+            args.delta + (first_block_of<cfg>(args, all.seq, all.sample, head) + block) * 2 * cfg.B_r;
         const int stage = count % cfg.stages;
         const uint32_t full = at.full + 8 * stage;
         wait_for_phase(at.empty + 8 * stage, count / cfg.stages - 1);
         mbarrier_arrive_expect_tx(full, 2 * (of::Q_bytes + of::row_bytes));
-        copy_tensor_to_smem(at.Q + stage * of::Q_bytes, maps.Q, full, block * cfg.B_r, head, all.sample);
+        int row = block * cfg.B_r;
+        if constexpr (cfg.serves) row += all.seq.first_q;
+        copy_tensor_to_smem(at.Q + stage * of::Q_bytes, maps.Q, full, row, head, sample_of<cfg>(all));
         copy_bytes_to_smem(at.lse + stage * 2 * of::row_bytes, kept, 2 * of::row_bytes, full);
-        copy_tensor_to_smem(at.dO + stage * of::Q_bytes, maps.O, full, block * cfg.B_r, head, all.sample);
+        copy_tensor_to_smem(at.dO + stage * of::Q_bytes, maps.O, full, row, head, sample_of<cfg>(all));
         count++;
     }
 
     /* Copy Q blocks until so many are copied, as far as the tile behind number `now`. */
     __device__ __forceinline__ void copy_ahead(int until, int now) {
         while (count < until) {
-            const work all = read_work(at.posted(turn));
+            const work<cfg> all = read_work<cfg>(at.posted(turn));
             if (all.KV_block < 0) return;
             if (ahead.is_in(all, args.heads / args.KV_heads)) {
                 copy_queries(all);
@@ -537,16 +743,18 @@ __device__ __forceinline__ void take_sums(tiles<8> &dQ, const float *sums) {
     }
 }
 
-/* Write 64 columns of dQ, of the queries from `row` on. */
+/* Write 64 columns of dQ, of the queries of a block. */
 template <backward_config cfg>
-__device__ __forceinline__ void store_dQ(const backward_args &args, int sample, int head, int row, int column,
-                                         const tiles<8> &dQ) {
+__device__ __forceinline__ void store_dQ(const backward_args &args, const work<cfg> &of, int head, int block,
+                                         int column, const tiles<8> &dQ) {
     const tensor_strides &strides = args.Q_strides;
-    const int lane = threadIdx.x % 32, own = row + threadIdx.x / 32 * 16 + lane / 4;
-    uint16_t *const first =
-        (uint16_t *)args.dQ + sample * strides.batch + head * strides.head + own * strides.seq + column + lane % 4 * 2;
+    const int lane = threadIdx.x % 32, own = block * cfg.B_r + threadIdx.x / 32 * 16 + lane / 4;
+    int row = own;
+    if constexpr (cfg.serves) row += of.seq.first_q;
+    uint16_t *const first = (uint16_t *)args.dQ + sample_of<cfg>(of) * strides.batch + head * strides.head +
+                            row * strides.seq + column + lane % 4 * 2;
     for (int half = 0; half < 2; half++)
-        for (int tile = 0; tile < 8 && own + 8 * half < args.seq_q; tile++)
+        for (int tile = 0; tile < 8 && own + 8 * half < queries_of<cfg>(args, of.seq); tile++)
             *(uint32_t *)(first + 8 * half * strides.seq + 8 * tile) = round_pair<cfg.dtype>(
                 args.softmax_scale * dQ[tile][2 * half], args.softmax_scale * dQ[tile][2 * half + 1]);
 }
@@ -575,12 +783,15 @@ __device__ __forceinline__ void pass_turn(int *turn, int KV_block) {
 
 /* Write the warp's 16 keys of a gradient, times a factor: all columns, or with d_head 256 half of them. */
 template <backward_config cfg>
-__device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &strides, int seq_k, const work &of,
+__device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &strides, int seq_k, const work<cfg> &of,
                                            const key_sums<cfg> &sums, float factor) {
     const int lane = threadIdx.x % 32, warp = (threadIdx.x - WARPGROUP) / 32;
     const int row = of.KV_block * cfg.B_c + warp % (cfg.B_c / 16) * 16 + lane / 4;
     const int column = (cfg.d_head == 256 ? warp / 4 * 128 : 0) + lane % 4 * 2;
-    const int64_t first = of.sample * strides.batch + of.KV_head * strides.head + row * strides.seq + column;
+    int in_tensor = row;
+    if constexpr (cfg.serves) in_tensor += of.seq.first_k;
+    const int64_t first =
+        sample_of<cfg>(of) * strides.batch + of.KV_head * strides.head + in_tensor * strides.seq + column;
     for (int half = 0; half < 2; half++)
         for (int tile = 0; tile < (int)(sizeof sums / sizeof *sums) && row + 8 * half < seq_k; tile++)
             *(uint32_t *)((uint16_t *)gmem + first + 8 * half * strides.seq + 8 * tile) =
@@ -592,14 +803,14 @@ __device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &str
 /* Where a head's block of dQ is, and with in_order who adds to it last. */
 template <backward_config cfg>
 struct block_of_dQ {
-    int sample, head, Q_block, KV_block, last;
+    const work<cfg> &of;
+    int head, Q_block, KV_block, last;
     int64_t number;
 
-    __device__ __forceinline__ block_of_dQ(const backward_args &args, const work &all, const place<cfg> &here)
-        : sample(all.sample), head(all.KV_head * (args.heads / args.KV_heads) + here.head),
-          Q_block(here.block(all, args.causal)), KV_block(all.KV_block),
-          last(cfg.in_order ? last_seen<cfg>(args, Q_block) : 0),
-          number(first_block_of<cfg>(args, sample, head) + Q_block) {}
+    __device__ __forceinline__ block_of_dQ(const pass_args<cfg> &args, const work<cfg> &all, const place<cfg> &here)
+        : of(all), head(all.KV_head * (args.heads / args.KV_heads) + here.head), Q_block(here.block(all, args.causal)),
+          KV_block(all.KV_block), last(cfg.in_order ? last_seen<cfg>(args, all.seq, Q_block) : 0),
+          number(first_block_of<cfg>(args, all.seq, all.sample, head) + Q_block) {}
     __device__ __forceinline__ int *turn(const backward_args &args) const {
         return args.turns + BACKWARD_COUNTERS + number;
     }
@@ -632,7 +843,7 @@ __device__ __forceinline__ void multiply_dQ(const backward_args &args, const pla
             add_dQ(sums, dQ);
         } else if (block.KV_block == block.last) {
             if (block.last > 0) take_sums(dQ, sums);
-            store_dQ<cfg>(args, block.sample, block.head, block.Q_block * cfg.B_r, span * SPAN, dQ);
+            store_dQ<cfg>(args, block.of, block.head, block.Q_block, span * SPAN, dQ);
         } else if (block.KV_block == 0) {
             store_sums(sums, dQ);
         } else {
@@ -644,7 +855,7 @@ __device__ __forceinline__ void multiply_dQ(const backward_args &args, const pla
 
 /* Warpgroup 0: copies, and dQ of the block at hand. */
 template <backward_config cfg>
-__device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, const tensor_maps &maps,
+__device__ __forceinline__ void copy_and_multiply_dQ(const pass_args<cfg> &args, const tensor_maps &maps,
                                                      const places<cfg> &at) {
     const bool copies = threadIdx.x == 0;
     copier<cfg> copier{args, maps, at};
@@ -656,13 +867,13 @@ __device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, 
     for (int turn = 0;; turn++) {
         __syncwarp();
         wait_for_phase(at.KV_full, turn);
-        const int KV_block = read_work(at.posted(turn)).KV_block;
+        const int KV_block = read_work<cfg>(at.posted(turn)).KV_block;
         int *passing = nullptr;
         if (KV_block < 0) break;
-        for (place<cfg> here; here.is_in(read_work(at.posted(turn)), args.heads / args.KV_heads); step++) {
+        for (place<cfg> here; here.is_in(read_work<cfg>(at.posted(turn)), args.heads / args.KV_heads); step++) {
             const int stage = step % cfg.stages;
             if (copies) copier.copy_ahead(step + cfg.stages, turn);
-            const work all = read_work(at.posted(turn));
+            const work<cfg> all = read_work<cfg>(at.posted(turn));
             const block_of_dQ<cfg> block(args, all, here);
             if (cfg.in_order && copies) wait_for_turn(block.turn(args), KV_block);
             __syncwarp();
@@ -680,7 +891,7 @@ __device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, 
 template <backward_config cfg>
 struct keys {
     using of = places<cfg>;
-    const backward_args &args;
+    const pass_args<cfg> &args;
     const places<cfg> &at;
     const uint32_t own; /* the warpgroup's keys within a tile */
     fragments<4> &P;
@@ -692,14 +903,15 @@ struct keys {
     __device__ __forceinline__ uint32_t lse(int stage) const { return at.lse + stage * 2 * of::row_bytes; }
 
     /* P of the block in a stage from its scores. */
-    __device__ __forceinline__ void finish_P(tiles<8> &scores, int stage, const work &all, int Q_block) {
-        const int last_key = args.seq_k - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
-        const int last = args.causal ? last_key - (args.seq_q - 1) + Q_block * cfg.B_r : last_key;
+    __device__ __forceinline__ void finish_P(tiles<8> &scores, int stage, const work<cfg> &all, int Q_block) {
+        const int last_key =
+            keys_of<cfg>(args, all.seq) - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
+        const int last = args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + Q_block * cfg.B_r : last_key;
         take_exponentials(scores, args.softmax_scale * 1.44269504f, lse(stage));
         if (last < cfg.B_c - 1) mask(scores, last, args.causal);
     }
 
-    __device__ __forceinline__ void first_P(const work &all, int Q_block) {
+    __device__ __forceinline__ void first_P(const work<cfg> &all, int Q_block) {
         tiles<8> scores;
         wait_for_phase(at.full + 8 * now.stage, now.phase);
         wgmma_fence();
@@ -732,7 +944,7 @@ struct keys {
     }
 
     /* dV, and P of the next block beside it. */
-    __device__ __forceinline__ void compute_P(const work &all, int next_block) {
+    __device__ __forceinline__ void compute_P(const work<cfg> &all, int next_block) {
         before = now;
         now.advance();
         wait_for_phase(at.full + 8 * now.stage, now.phase);
@@ -760,29 +972,33 @@ struct keys {
 };
 
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_keys(const backward_args &args, const places<cfg> &at) {
+__device__ __forceinline__ void multiply_keys(const pass_args<cfg> &args, const places<cfg> &at) {
     key_sums<cfg> dK, dV;
     fragments<4> P;
     const uint32_t first = (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW;
     keys<cfg> own{args, at, first, P, dK, dV};
     for (int turn = 0;; turn++) {
         wait_for_phase(at.KV_full, turn);
-        const work all = read_work(at.posted(turn));
+        const work<cfg> all = read_work<cfg>(at.posted(turn));
         if (all.KV_block < 0) break;
         for (int i = 0; i < cfg.d_head / 8; i++)
             for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
         place<cfg> here;
-        own.first_P(all, here.block(all, args.causal));
-        own.template compute_dS<true>();
+        if (!cfg.serves || all.blocks) {
+            own.first_P(all, here.block(all, args.causal));
+            own.template compute_dS<true>();
 #pragma unroll 1
-        for (int left = args.heads / args.KV_heads * all.blocks - 1; left; left--) {
-            here.advance(all);
-            own.compute_P(all, here.block(all, args.causal));
-            own.template compute_dS<false>();
+            for (int left = args.heads / args.KV_heads * all.blocks - 1; left; left--) {
+                here.advance(all);
+                own.compute_P(all, here.block(all, args.causal));
+                own.template compute_dS<false>();
+            }
+            own.finish();
+        } else {
+            arrive_as_warp(at.KV_empty);
         }
-        own.finish();
-        store_rows<cfg>(args.dK, args.K_strides, args.seq_k, all, dK, args.softmax_scale);
-        store_rows<cfg>(args.dV, args.V_strides, args.seq_k, all, dV, 1);
+        store_rows<cfg>(args.dK, args.K_strides, keys_of<cfg>(args, all.seq), all, dK, args.softmax_scale);
+        store_rows<cfg>(args.dV, args.V_strides, keys_of<cfg>(args, all.seq), all, dV, 1);
     }
 }
 
@@ -792,7 +1008,7 @@ __device__ __forceinline__ void multiply_keys(const backward_args &args, const p
 template <backward_config cfg>
 struct columns {
     using of = places<cfg>;
-    const backward_args &args;
+    const pass_args<cfg> &args;
     const places<cfg> &at;
     const int half; /* 0 or 1 */
     tiles<4> &S, &dP;
@@ -836,10 +1052,12 @@ struct columns {
 
     /* P and dS of the warpgroup's queries from S and dP. */
     __device__ __forceinline__ void round_half(uint32_t (&of_P)[2][4], uint32_t (&of_dS)[2][4], uint32_t lse,
-                                               const work &all, int Q_block) const {
+                                               const work<cfg> &all, int Q_block) const {
         const int lane = threadIdx.x % 32;
-        const int last_key = args.seq_k - 1 - all.KV_block * cfg.B_c - (threadIdx.x % WARPGROUP / 32 * 16 + lane / 4);
-        const int of_first = args.causal ? last_key - (args.seq_q - 1) + Q_block * cfg.B_r + half * 32 : last_key;
+        const int last_key =
+            keys_of<cfg>(args, all.seq) - 1 - all.KV_block * cfg.B_c - (threadIdx.x % WARPGROUP / 32 * 16 + lane / 4);
+        const int of_first =
+            args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + Q_block * cfg.B_r + half * 32 : last_key;
         for (int tile = 0; tile < 4; tile++) {
             const float2 of_row = load_pair(lse, tile), delta = load_pair(lse + of::row_bytes, tile);
             float P[4];
@@ -860,7 +1078,7 @@ struct columns {
     }
 
     /* The stage holds a Q block: P and dS of the warpgroup's queries, then its columns of dV and dK. */
-    __device__ __forceinline__ void step(const work &all, int Q_block, bool last) {
+    __device__ __forceinline__ void step(const work<cfg> &all, int Q_block, bool last) {
         const int stage = now.stage;
         const uint32_t lse = at.lse + stage * 2 * of::row_bytes + half * 32 * sizeof(float);
         const uint32_t Q = at.Q + stage * of::Q_bytes, dO = at.dO + stage * of::Q_bytes;
@@ -890,24 +1108,25 @@ struct columns {
 };
 
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_columns(const backward_args &args, const places<cfg> &at) {
+__device__ __forceinline__ void multiply_columns(const pass_args<cfg> &args, const places<cfg> &at) {
     key_sums<cfg> dK, dV;
     tiles<4> S, dP;
     columns<cfg> own{args, at, warp_uniform(threadIdx.x / WARPGROUP) - 1, S, dP, dK, dV};
     for (int turn = 0;; turn++) {
         wait_for_phase(at.KV_full, turn);
-        const work all = read_work(at.posted(turn));
+        const work<cfg> all = read_work<cfg>(at.posted(turn));
         if (all.KV_block < 0) break;
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
         place<cfg> here;
+        if (cfg.serves && !all.blocks) arrive_as_warp(at.KV_empty);
 #pragma unroll 1
         for (int left = args.heads / args.KV_heads * all.blocks; left; left--) {
             own.step(all, here.block(all, args.causal), left == 1);
             here.advance(all);
         }
-        store_rows<cfg>(args.dK, args.K_strides, args.seq_k, all, dK, args.softmax_scale);
-        store_rows<cfg>(args.dV, args.V_strides, args.seq_k, all, dV, 1);
+        store_rows<cfg>(args.dK, args.K_strides, keys_of<cfg>(args, all.seq), all, dK, args.softmax_scale);
+        store_rows<cfg>(args.dV, args.V_strides, keys_of<cfg>(args, all.seq), all, dV, 1);
     }
 }
 
@@ -915,17 +1134,23 @@ __device__ __forceinline__ void multiply_columns(const backward_args &args, cons
 
 /* The KV block of the CTA, and the steps to go: the Q blocks of one head behind those of the other. */
 template <backward_config cfg>
-struct own_work {
-    int KV_block, KV_head, sample, heads, first_block, blocks, start;
+struct own_work : work<cfg> {
+    using work<cfg>::KV_block, work<cfg>::KV_head, work<cfg>::sample, work<cfg>::seq;
+    using work<cfg>::first_block, work<cfg>::blocks, work<cfg>::start;
+    int heads;
 
-    __device__ __forceinline__ own_work(const backward_args &args) : heads(args.heads / args.KV_heads) {
-        const unsigned KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
-        KV_block = blockIdx.x % KV_blocks;
-        KV_head = blockIdx.x / KV_blocks % (unsigned)args.KV_heads;
-        sample = blockIdx.x / KV_blocks / (unsigned)args.KV_heads;
-        first_block = first_seeing<cfg>(args, KV_block);
-        blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first_block;
-        start = args.causal ? 0 : (unsigned)KV_block * blocks / KV_blocks;
+    __device__ __forceinline__ own_work(const pass_args<cfg> &args) : heads(args.heads / args.KV_heads) {
+        if constexpr (cfg.serves) {
+            (work<cfg> &)*this = find_packed_work<cfg>(args, blockIdx.x, blockIdx.y);
+        } else {
+            const unsigned KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
+            KV_block = blockIdx.x % KV_blocks;
+            KV_head = blockIdx.x / KV_blocks % (unsigned)args.KV_heads;
+            sample = blockIdx.x / KV_blocks / (unsigned)args.KV_heads;
+            first_block = first_seeing<cfg>(args, seq, KV_block);
+            blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first_block;
+            start = args.causal ? 0 : (unsigned)KV_block * blocks / KV_blocks;
+        }
     }
     __device__ __forceinline__ int steps() const { return heads * blocks; }
     __device__ __forceinline__ int head(int step) const { return KV_head * heads + step / blocks; }
@@ -937,37 +1162,42 @@ struct own_work {
 
 /* The Q block of a step and the statistics of its queries, once the block that had the stage before is read. */
 template <backward_config cfg>
-__device__ __forceinline__ void copy_step(const backward_args &args, const tensor_maps &maps, const places<cfg> &at,
+__device__ __forceinline__ void copy_step(const pass_args<cfg> &args, const tensor_maps &maps, const places<cfg> &at,
                                           const own_work<cfg> &all, int step) {
     using of = places<cfg>;
-    const int stage = step % cfg.stages, row = all.block(step) * cfg.B_r, head = all.head(step);
+    const int stage = step % cfg.stages, of_sequence = all.block(step) * cfg.B_r, head = all.head(step);
     const float *const kept =
-        args.delta + (first_block_of<cfg>(args, all.sample, head) + all.block(step)) * 2 * cfg.B_r;
+        args.delta + (first_block_of<cfg>(args, all.seq, all.sample, head) + all.block(step)) * 2 * cfg.B_r;
     const uint32_t full = at.full + 8 * stage;
     wait_for_phase(at.empty + 8 * stage, step / cfg.stages - 1);
     mbarrier_arrive_expect_tx(full, 2 * (of::Q_bytes + of::row_bytes));
-    copy_tensor_to_smem(at.Q + stage * of::Q_bytes, maps.Q, full, row, head, all.sample);
+    int row = of_sequence;
+    if constexpr (cfg.serves) row += all.seq.first_q;
+    copy_tensor_to_smem(at.Q + stage * of::Q_bytes, maps.Q, full, row, head, sample_of<cfg>(all));
     copy_bytes_to_smem(at.lse + stage * 2 * of::row_bytes, kept, 2 * of::row_bytes, full);
-    copy_tensor_to_smem(at.dO + stage * of::Q_bytes, maps.O, full, row, head, all.sample);
+    copy_tensor_to_smem(at.dO + stage * of::Q_bytes, maps.O, full, row, head, sample_of<cfg>(all));
 }
 
 /* K and V, and the Q block of the first step. */
 template <backward_config cfg>
-__device__ __forceinline__ void copy_first(const backward_args &args, const tensor_maps &maps, const places<cfg> &at,
+__device__ __forceinline__ void copy_first(const pass_args<cfg> &args, const tensor_maps &maps, const places<cfg> &at,
                                            const own_work<cfg> &all) {
     mbarrier_arrive_expect_tx(at.KV_full, 2 * places<cfg>::KV_bytes);
-    copy_tensor_to_smem(at.K, maps.K, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
-    copy_tensor_to_smem(at.V, maps.V, at.KV_full, all.KV_block * cfg.B_c, all.KV_head, all.sample);
-    copy_step<cfg>(args, maps, at, all, 0);
+    int row = all.KV_block * cfg.B_c;
+    if constexpr (cfg.serves) row += all.seq.first_k;
+    copy_tensor_to_smem(at.K, maps.K, at.KV_full, row, all.KV_head, sample_of<cfg>(all));
+    copy_tensor_to_smem(at.V, maps.V, at.KV_full, row, all.KV_head, sample_of<cfg>(all));
+    if (!cfg.serves || all.steps()) copy_step<cfg>(args, maps, at, all, 0);
 }
 
 /* Warpgroup 0: copies one block ahead, dQ of the block at hand. */
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_dQ_of_tile(const backward_args &args, const tensor_maps &maps,
+__device__ __forceinline__ void multiply_dQ_of_tile(const pass_args<cfg> &args, const tensor_maps &maps,
                                                     const places<cfg> &at) {
     constexpr int spans = cfg.d_head / SPAN;
     const own_work<cfg> all(args);
     const bool copies = threadIdx.x == 0;
+    if (cfg.serves && all.KV_block < 0) return;
     if (copies) copy_first<cfg>(args, maps, at, all);
     __syncwarp();
     wait_for_phase(at.KV_full, 0);
@@ -976,7 +1206,7 @@ __device__ __forceinline__ void multiply_dQ_of_tile(const backward_args &args, c
         if (copies && step + 1 < all.steps()) copy_step<cfg>(args, maps, at, all, step + 1);
         __syncwarp();
         wait_for_phase(at.dS_full + 8 * stage, step / cfg.stages);
-        const int64_t block = first_block_of<cfg>(args, all.sample, all.head(step)) + all.block(step);
+        const int64_t block = first_block_of<cfg>(args, all.seq, all.sample, all.head(step)) + all.block(step);
 #pragma unroll 1
         for (int span = 0; span < spans; span++) {
             tiles<8> dQ;
@@ -993,7 +1223,7 @@ __device__ __forceinline__ void multiply_dQ_of_tile(const backward_args &args, c
 template <backward_config cfg>
 struct own_keys {
     using of = places<cfg>;
-    const backward_args &args;
+    const pass_args<cfg> &args;
     const places<cfg> &at;
     const uint32_t own; /* the warpgroup's keys within a tile */
     key_sums<cfg> &dK, &dV;
@@ -1037,29 +1267,30 @@ struct own_keys {
 };
 
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_keys_of_tile(const backward_args &args, const places<cfg> &at) {
+__device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args, const places<cfg> &at) {
     const own_work<cfg> all(args);
+    if (cfg.serves && all.KV_block < 0) return;
     key_sums<cfg> dK = {}, dV = {};
     const uint32_t first = (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW;
     const own_keys<cfg> own{args, at, first, dK, dV};
-    const int last_key = args.seq_k - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
-    const int first_last = args.causal ? last_key - (args.seq_q - 1) + all.first_block * cfg.B_r : last_key;
+    const int last_key =
+        keys_of<cfg>(args, all.seq) - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
+    const int first_last =
+        args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + all.first_block * cfg.B_r : last_key;
     wait_for_phase(at.KV_full, 0);
 #pragma unroll 1
     for (int step = 0, block = 0; step < all.steps(); step++) {
         own.step(step % cfg.stages, step / cfg.stages, args.causal ? first_last + block * cfg.B_r : last_key);
         block = block + 1 < all.blocks ? block + 1 : 0;
     }
-    const work of = {all.KV_block, all.KV_head, all.sample};
-    store_rows<cfg>(args.dK, args.K_strides, args.seq_k, of, dK, args.softmax_scale);
-    store_rows<cfg>(args.dV, args.V_strides, args.seq_k, of, dV, 1);
+    store_rows<cfg>(args.dK, args.K_strides, keys_of<cfg>(args, all.seq), all, dK, args.softmax_scale);
+    store_rows<cfg>(args.dV, args.V_strides, keys_of<cfg>(args, all.seq), all, dV, 1);
 }
 
-/* ---- the kernel: grid (CTAs with a tile each, or that draw tiles), 32 * n_warps threads ---- */
+/* ---- the kernels: grid (CTAs with a tile each, or that draw tiles), 32 * n_warps threads ---- */
 
 template <backward_config cfg>
-__global__ void __launch_bounds__(32 * cfg.n_warps, 1)
-    flash_backward(const __grid_constant__ backward_args args, const __grid_constant__ tensor_maps maps) {
+__device__ __forceinline__ void differentiate_attention(const pass_args<cfg> &args, const tensor_maps &maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
     const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
@@ -1079,6 +1310,35 @@ __global__ void __launch_bounds__(32 * cfg.n_warps, 1)
         else
             multiply_keys_of_tile<cfg>(args, at);
     }
+}
+
+template <backward_config cfg>
+__global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) row_sums(const __grid_constant__ backward_args args) {
+    sum_rows<cfg>(args);
+}
+template <backward_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps, 1)
+    flash_backward(const __grid_constant__ backward_args args, const __grid_constant__ tensor_maps maps) {
+    differentiate_attention<cfg>(args, maps);
+}
+template <backward_config cfg>
+__global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) round_dQ(const __grid_constant__ backward_args args) {
+    round_rows<cfg>(args);
+}
+
+/* Those that serve. */
+template <backward_config cfg>
+__global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) row_sums(const __grid_constant__ backward_serving_args args) {
+    sum_rows<cfg>(args);
+}
+template <backward_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps, 1)
+    flash_backward(const __grid_constant__ backward_serving_args args, const __grid_constant__ tensor_maps maps) {
+    differentiate_attention<cfg>(args, maps);
+}
+template <backward_config cfg>
+__global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) round_dQ(const __grid_constant__ backward_serving_args args) {
+    round_rows<cfg>(args);
 }
 
 #include "instances.cuh"

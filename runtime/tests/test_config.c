@@ -306,6 +306,24 @@ static void attention_symbols(void) {
     }
 }
 
+/* Symbols of a backward_config: what serves has parameters of its own. */
+static void backward_symbols(void) {
+#define BACKWARD_VALUES                                                                                                \
+    "IXtl15backward_configL5dtype5ELi128ELi64ELi128ELi12EL11instruction2ELb1ELb0ELi2ELb1ELb1ELb1ELb1E"
+#define CONFIG "(FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length"
+    static const char *const bad[] = {
+        "_Z14flash_backward" BACKWARD_VALUES "Lb1EEEEv13backward_args" MAPS,
+        "_Z14flash_backward" BACKWARD_VALUES "Lb0EEEEv21backward_serving_args" MAPS,
+    };
+    ok(decodes("_Z14flash_backward" BACKWARD_VALUES "EEEv13backward_args" MAPS, CONFIG), "a backward pass");
+    ok(decodes("_Z14flash_backward" BACKWARD_VALUES "Lb1EEEEv21backward_serving_args" MAPS, CONFIG "+serve"),
+       "one that serves");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        KernelConfig config;
+        ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "refuses %s", bad[i]);
+    }
+}
+
 /* The kernels of kernels/attention/ are launched as the versions are that they come from. */
 static void words_that_follow(void) {
 #define V52 "eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+persistent+tensor+producer+qk_ahead+first_max+early_k"
@@ -423,6 +441,7 @@ int main(void) {
     launch_shapes_of_any_length();
     shared_memory();
     attention_symbols();
+    backward_symbols();
     words_that_follow();
     shared_keys();
     fuzz();
