@@ -1,7 +1,7 @@
 /* gradients.h - the backward pass in float64 on the CPU: its inputs, the gradients of chosen rows, and how far a kernel
  * may be from them.
  *
- *     backward_inputs_generate(&inputs, &failure);
+ *     backward_inputs_generate(&inputs, INFINITY, &failure);
  *     reference_dQ(&inputs, batch, head, rows, n_rows, dQ, scratch);
  *     verify_gradients(&inputs, &output, 256, &verdict, &failure);
  *
@@ -45,8 +45,14 @@ struct gradient_row {
 };
 
 /* Make dO, and O and log-sum-exp as a forward pass leaves them, of inputs whose Q, K and V are there; on all cores.
- * STATUS_ERROR when out of memory; inputs_free() in any case. */
-enum status backward_inputs_generate(struct inputs *inputs, struct failure *failure);
+ * Of a forward pass of more than `most_flop` (INFINITY: none is) some pairs of a sample and a KV head alone are
+ * computed, spread over all, and gradients of these are compared: other heads get rows of V for O, and for log-sum-exp
+ * that of scores that are normally distributed, which a kernel takes as long for. STATUS_ERROR when out of memory;
+ * inputs_free() in any case. */
+enum status backward_inputs_generate(struct inputs *inputs, double most_flop, struct failure *failure);
+
+/* Pair number i of inputs->exact_pairs: sample * KV_heads + KV head. */
+int64_t backward_exact_pair(const struct inputs *inputs, int64_t i);
 
 struct gradient_scratch; /* work space of one thread */
 

@@ -18,6 +18,7 @@ struct inputs {
     uint16_t *dO, *O; /* like O */
     float *lse;       /* [batch, heads, seq_q] */
     struct query_row *query_rows;
+    int64_t exact_pairs; /* of a sample and a KV head, whose gradients are known (backward_exact_pair()) */
 };
 
 /* What a launch left, in the host's order. */

@@ -83,17 +83,20 @@ static void check_rows(int64_t i, void *context) {
     const struct problem *problem = &check->inputs->problem;
     const enum tensor tensor = check->of_keys ? TENSOR_K : TENSOR_Q;
     const int64_t seq = problem_rows(problem, tensor), heads = problem_heads(problem, tensor);
+    const int64_t group = heads / problem->KV_heads;
     const int64_t most = (i + 1) * MAX_REFERENCE_ROWS, last = most < check->n_rows ? most : check->n_rows;
     struct gradient_scratch *const scratch = gradient_scratch_new();
     struct part part = {0};
     for (int64_t at = i * MAX_REFERENCE_ROWS; scratch && at < last;) {
-        const int64_t batch_head = check->rows[at] / seq;
+        const int64_t number = check->rows[at] / seq; /* of the heads that are compared */
+        const int64_t pair = backward_exact_pair(check->inputs, number / group);
+        const int64_t batch = pair / problem->KV_heads, head = pair % problem->KV_heads * group + number % group;
         int64_t rows[MAX_REFERENCE_ROWS];
-        const int64_t length = problem_length(problem, tensor, batch_head / heads);
+        const int64_t length = problem_length(problem, tensor, batch);
         int n = 0;
-        for (; at < last && check->rows[at] / seq == batch_head; at++)
+        for (; at < last && check->rows[at] / seq == number; at++)
             if (check->rows[at] % seq < length) rows[n++] = check->rows[at] % seq;
-        if (n) compare_rows(check, batch_head / heads, batch_head % heads, rows, n, scratch, &part);
+        if (n) compare_rows(check, batch, head, rows, n, scratch, &part);
     }
     add_part(check, &part, !scratch);
     gradient_scratch_free(scratch);
@@ -102,10 +105,9 @@ static void check_rows(int64_t i, void *context) {
 static enum status check_some(struct check *check, int64_t wanted, bool of_keys, struct failure *failure) {
     struct problem problem = check->inputs->problem;
     int64_t *rows;
-    if (of_keys) {
-        problem.heads = problem.KV_heads;
-        problem.seq_q = problem.seq_k;
-    }
+    problem.heads = of_keys ? 1 : problem.heads / problem.KV_heads;
+    problem.batch = check->inputs->exact_pairs;
+    if (of_keys) problem.seq_q = problem.seq_k;
     check->n_rows = choose_rows(&problem, wanted, &rows);
     check->rows = rows;
     check->of_keys = of_keys;

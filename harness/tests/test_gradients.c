@@ -101,7 +101,8 @@ static void against_differences(struct problem problem, const char *what) {
     struct failure failure;
     double worst = 0;
     problem.backward = true;
-    if (!ok(!inputs_generate(&inputs, &problem, &failure) && !backward_inputs_generate(&inputs, &failure), "inputs"))
+    if (!ok(!inputs_generate(&inputs, &problem, &failure) && !backward_inputs_generate(&inputs, INFINITY, &failure),
+            "inputs"))
         return;
     struct doubles of = doubles_of(&inputs);
     struct gradient_scratch *const scratch = gradient_scratch_new();
@@ -158,7 +159,7 @@ static void what_passes(void) {
     struct failure failure;
     problem.d_head = 64;
     problem.backward = true;
-    if (!ok(!inputs_generate(&inputs, &problem, &failure) && !backward_inputs_generate(&inputs, &failure) &&
+    if (!ok(!inputs_generate(&inputs, &problem, &failure) && !backward_inputs_generate(&inputs, INFINITY, &failure) &&
                 !output_new(&output, &problem, &failure),
             "inputs"))
         return;
@@ -190,8 +191,38 @@ static void what_passes(void) {
     inputs_free(&inputs);
 }
 
+/* Two of the four pairs of a sample and a KV head have a forward pass: what is elsewhere is not compared. */
+static void some_heads(void) {
+    struct problem problem = square(2, 2, 40, FP16, DIST_NORMAL, 6);
+    struct inputs inputs;
+    struct output output;
+    struct failure failure;
+    problem.d_head = 64;
+    problem.backward = true;
+    const double of_pair = 4.0 * 40 * 40 * 64;
+    if (!ok(!inputs_generate(&inputs, &problem, &failure) &&
+                !backward_inputs_generate(&inputs, 2.5 * of_pair, &failure) && !output_new(&output, &problem, &failure),
+            "inputs"))
+        return;
+    ok(inputs.exact_pairs == 2 && backward_exact_pair(&inputs, 0) == 0 && backward_exact_pair(&inputs, 1) == 2,
+       "the first head of both samples");
+    fill_exact(&inputs, &output); /* of the first sample */
+    struct verdict verdict = judge(&inputs, &output);
+    ok(!verdict.pass && verdict.rows == 2 * 2 * 40 && verdict.first.batch == 1 && verdict.first.head == 0,
+       "what is missing in the second sample is found");
+    const double guess = inputs.lse[40 + 7], exact = inputs.lse[7];
+    ok(isfinite(guess) && fabs(guess - exact) < 2, "another head has a log-sum-exp near those: %g, %g", guess, exact);
+    for (int t = 0; t < N_INPUTS; t++) memset(output.gradients[t], 0, (size_t)problem_bytes(&problem, (enum tensor)t));
+    output.gradients[TENSOR_Q][problem_row_offset(&problem, TENSOR_Q, 1, 1, 3)] = HALF_NAN;
+    verdict = judge(&inputs, &output);
+    ok(verdict.specials == 1, "a NaN is found in any head");
+    output_free(&output);
+    inputs_free(&inputs);
+}
+
 int main(void) {
     finite_differences();
+    some_heads();
     what_passes();
     return tap_done();
 }

@@ -28,7 +28,7 @@ static void backward_new(struct backward *made, struct problem problem) {
     *made = (struct backward){0};
     attention_new(&made->attention, problem);
     struct inputs *const inputs = &made->attention.inputs;
-    if (backward_inputs_generate(inputs, &failure) || output_new(&made->output, &problem, &failure)) abort();
+    if (backward_inputs_generate(inputs, INFINITY, &failure) || output_new(&made->output, &problem, &failure)) abort();
     tensor_spread(&problem, TENSOR_O, inputs->O, made->attention.memory[TENSOR_O]);
     made->attention.tensors.lse = inputs->lse;
     made->gradients = (fl_gradients){.size = sizeof made->gradients,
