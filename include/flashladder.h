@@ -45,7 +45,7 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 7            /* of this header; fl_abi() tells that of the library */
+#define FL_ABI 8            /* of this header; fl_abi() tells that of the library */
 #define FL_RELEASE "0.22.0" /* of this header; fl_release() tells that of the library */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
@@ -292,7 +292,9 @@ fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_te
 fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support);
 
 /* Compute dq, dk and dv from dout, q, k, v and what fl_forward() left in o and lse; all of them are needed. Elements
- * are fp16 or bf16, d_head 64, 128 or 256; sequences have one length, without windows, sinks, soft caps and pages.
+ * are fp16 or bf16, d_head 64, 128 or 256; sequences have one length or, since FL_ABI 8, both cu_seqlens_q and
+ * cu_seqlens_k, which must not decrease; there are no windows, sinks, soft caps and pages. Gradients of rows before the
+ * first sequence and behind the last become 0. A NaN or an infinity in a sequence may also affect the one before it.
  * Compute capability 9.0, or the emulator. Device memory: tensors.workspace is needed, of fl_query_backward() bytes
  * with any contents, and no other launch in flight may use it; up to three kernels go to the stream. The rest as
  * fl_forward(). Since FL_ABI 4. */

@@ -182,14 +182,15 @@ static fl_status run_backward(emu_device *device, const struct choice *choice, c
     const uint64_t bytes = (uint64_t)gradients_workspace_bytes(&instance->config, &packed->call);
     const uint64_t workspace = make_buffer(device, "workspace", bytes, failure);
     if (!workspace) return FL_ERROR;
-    const backward_args args = gradients_args(packed, &instance->config, workspace);
+    const backward_serving_args args = gradients_args(packed, &instance->config, workspace);
+    const attention_args *const attention = &args.backward.attention;
     struct step steps[MOST_STEPS];
     struct parameter_block block;
-    const int count = backward_steps(instance, &args.attention, MULTIPROCESSORS, steps);
-    if (parameters_of_emulator(&instance->config, &args.attention, &block, failure)) return FL_ERROR;
+    const int count = backward_steps(instance, attention, MULTIPROCESSORS, steps);
+    if (parameters_of_emulator(&instance->config, attention, &block, failure)) return FL_ERROR;
     const size_t all_bytes = block.size;
     for (int i = 0; i < count; i++) {
-        block.size = steps[i].main ? all_bytes : sizeof args;
+        block.size = steps[i].main ? all_bytes : parameters_args_bytes(&instance->config);
         const emu_launch launch = launch_with(steps[i].entry, &steps[i].shape, &block);
         const fl_status status = run_launch(device, choice->version, &launch, steps[i].symbol, failure);
         if (status) return status;
@@ -219,6 +220,7 @@ fl_status emulator_backward(struct fl_library *library, const struct choice *cho
     emu_device *const device = emu_device_new();
     if (!device) return refuse(failure, FL_ERROR, "out of memory for the emulator");
     status = make_gradients(device, asked, &packed, failure);
+    if (!status) status = make_arrays(device, &asked->call, &packed.call, failure);
     gradients_make_contiguous(&packed);
     if (!status) status = run_backward(device, choice, &packed, failure);
     for (int i = 0; i < N_GRADIENTS && !status; i++)

@@ -922,17 +922,17 @@ static fl_status launch_backward(const struct cuda_driver *cuda, const struct in
                                  CUdeviceptr workspace, CUstream stream, struct failure *failure) {
     const KernelConfig *const config = &instance->config;
     const struct gpu_kernel *const in_order[] = {&kernels[1], &kernels[0], &kernels[2]};
-    backward_args args = gradients_args(asked, config, workspace);
+    backward_serving_args args = gradients_args(asked, config, workspace);
+    const attention_args *const attention = &args.backward.attention;
     struct tensor_layout layouts[N_TENSORS];
     struct step steps[MOST_STEPS];
     tensor_maps maps;
-    tensor_layouts(&args.attention, config, layouts);
+    tensor_layouts(attention, config, layouts);
     fl_status status = status_of(tensor_maps_of_driver(cuda, config->dtype, layouts, &maps, failure));
     gradients_write_strides(asked, &args);
-    const int count = backward_steps(instance, &args.attention, sms, steps);
+    const int count = backward_steps(instance, attention, sms, steps);
     for (int i = 0; i < count && !status; i++)
-        status =
-            status_of(gpu_kernel_launch(cuda, in_order[i], &steps[i].shape, &args.attention, &maps, stream, failure));
+        status = status_of(gpu_kernel_launch(cuda, in_order[i], &steps[i].shape, attention, &maps, stream, failure));
     return status;
 }
 
@@ -989,7 +989,7 @@ static fl_status backward_here(struct fl_library *library, CUcontext handle, con
 
 /* ---- gradients of host memory ---- */
 
-enum { OF_WORKSPACE, OF_LSE, OF_DOUT, OF_TENSORS, OF_GRADIENTS = OF_TENSORS + N_TENSORS };
+enum { OF_WORKSPACE, OF_LSE, OF_DOUT, OF_Q_OFFSETS, OF_KV_OFFSETS, OF_TENSORS, OF_GRADIENTS = OF_TENSORS + N_TENSORS };
 
 /* Device memory for one call. */
 struct gradient_copies {
@@ -1014,6 +1014,10 @@ static fl_status make_gradient_copies(const struct cuda_driver *cuda, const stru
     if (!status)
         status = make_copy(cuda, &copies->of[OF_LSE], sizeof(float) * (size_t)call_lse_elements(call),
                            call->tensors.lse, failure);
+    const size_t offsets_bytes = sizeof(int32_t) * (size_t)(call->problem.batch + 1);
+    const int32_t *const offsets[] = {call->tensors.cu_seqlens_q, call->tensors.cu_seqlens_k};
+    for (int i = 0; i < 2 && offsets[i] && !status; i++)
+        status = make_copy(cuda, &copies->of[OF_Q_OFFSETS + i], offsets_bytes, offsets[i], failure);
     gradients_pack(asked, packed);
     if (!status)
         status = make_copy(cuda, &copies->of[OF_DOUT], 2 * (size_t)call_elements(call, TENSOR_O), packed, failure);
@@ -1039,6 +1043,8 @@ static struct gradient_call call_of_copies(const struct gradient_call *asked, co
     made.call.tensors.v = (const void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_V];
     made.call.tensors.o = (void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_O];
     made.call.tensors.lse = (float *)(uintptr_t)copies->of[OF_LSE];
+    made.call.tensors.cu_seqlens_q = (const int32_t *)(uintptr_t)copies->of[OF_Q_OFFSETS];
+    made.call.tensors.cu_seqlens_k = (const int32_t *)(uintptr_t)copies->of[OF_KV_OFFSETS];
     made.gradients.dout = (const void *)(uintptr_t)copies->of[OF_DOUT];
     made.gradients.dq = (void *)(uintptr_t)copies->of[OF_GRADIENTS];
     made.gradients.dk = (void *)(uintptr_t)copies->of[OF_GRADIENTS + 1];

@@ -46,11 +46,27 @@ tensor_strides gradient_strides(const struct gradient_call *asked, int i) {
 
 /* ---- arguments ---- */
 
-fl_status gradients_read_problem(const fl_problem *problem, struct call *call, struct failure *failure) {
-    const fl_status status = call_read(problem, call, failure);
-    if (status) return status;
-    const char *const served = serving_asked(&call->problem), *const version = call->problem.version;
+/* Of what serving_args have: several lengths, by offsets of queries and of keys. */
+enum { OFFSETS = FL_CU_SEQLENS_Q | FL_CU_SEQLENS_K };
+
+static fl_status check_served(const fl_problem *problem, struct failure *failure) {
+    fl_problem others = *problem;
+    others.arrays &= ~(uint32_t)OFFSETS;
+    const uint32_t offsets = problem->arrays & OFFSETS;
+    const char *const served = serving_asked(&others);
     if (served) return refuse(failure, FL_UNSUPPORTED, "%s: fl_backward() does not take it", served);
+    if (offsets && offsets != OFFSETS)
+        return refuse(failure, FL_UNSUPPORTED, "%s without %s: fl_backward() takes both or neither",
+                      offsets & FL_CU_SEQLENS_Q ? "cu_seqlens_q" : "cu_seqlens_k",
+                      offsets & FL_CU_SEQLENS_Q ? "cu_seqlens_k" : "cu_seqlens_q");
+    return FL_OK;
+}
+
+fl_status gradients_read_problem(const fl_problem *problem, struct call *call, struct failure *failure) {
+    fl_status status = call_read(problem, call, failure);
+    if (status) return status;
+    const char *const version = call->problem.version;
+    if ((status = check_served(&call->problem, failure))) return status;
     if (version && strcmp(version, "best") != 0 && strcmp(version, NAME) != 0)
         return refuse(failure, FL_UNSUPPORTED,
                       "version '%.100s': must be NULL, \"best\" or \"%s\", which computes gradients", version, NAME);
@@ -127,8 +143,7 @@ fl_status gradients_read(const fl_problem *problem, const fl_tensors *tensors, c
 }
 
 bool gradients_are_zero(const struct gradient_call *asked) {
-    const fl_problem *const problem = &asked->call.problem;
-    return !problem->batch || !problem->seq_q || !problem->seq_k;
+    return call_is_empty(&asked->call) || !asked->call.problem.seq_k;
 }
 
 /* ---- the kernel ---- */
@@ -136,6 +151,7 @@ bool gradients_are_zero(const struct gradient_call *asked) {
 fl_status gradients_choose(const struct fl_library *library, const struct call *call, bool deterministic,
                            const struct gpu_target *target, struct choice *choice, struct failure *failure) {
     struct embedded *const version = library->backward;
+    const bool serves = call->problem.arrays & OFFSETS;
     *choice = (struct choice){.version = version};
     if (!version)
         return refuse(failure, FL_UNSUPPORTED,
@@ -144,7 +160,7 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
     for (size_t i = 0; i < version->table.count && !choice->instance; i++) {
         const KernelConfig *const config = &version->table.instances[i].config;
         if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
-            config->in_order == deterministic && !config->serves)
+            config->in_order == deterministic && config->serves == serves)
             choice->instance = &version->table.instances[i];
     }
     if (!choice->instance)
@@ -161,35 +177,47 @@ static KernelConfig with_turns(const KernelConfig *config) {
     return ordered;
 }
 
-int64_t gradients_workspace_bytes(const KernelConfig *config, const struct call *call) {
-    const KernelConfig ordered = with_turns(config);
-    const attention_args *const args = &call->args.attention;
-    return backward_delta_bytes(&ordered, args) + backward_sums_bytes(&ordered, args) +
-           backward_turns_bytes(&ordered, args);
-}
-
-backward_args gradients_args(const struct gradient_call *asked, const KernelConfig *config, uint64_t workspace) {
-    const fl_tensors *const tensors = &asked->call.tensors;
-    const fl_gradients *const gradients = &asked->gradients;
-    backward_args args = {.attention = asked->call.args.attention,
-                          .dO = gradients->dout,
-                          .dQ = gradients->dq,
-                          .dK = gradients->dk,
-                          .dV = gradients->dv};
-    args.attention.Q = tensors->q, args.attention.K = tensors->k, args.attention.V = tensors->v;
-    args.attention.O = tensors->o, args.attention.LSE = tensors->lse;
-    const uint64_t sums = workspace + (uint64_t)backward_delta_bytes(config, &args.attention);
-    const uint64_t turns = sums + (uint64_t)backward_sums_bytes(config, &args.attention);
-    args.delta = (float *)(uintptr_t)workspace;
-    args.sums = (float *)(uintptr_t)sums;
-    args.turns = (int32_t *)(uintptr_t)turns;
+/* Of the problem, with the rows of all sequences. */
+static attention_args shape_of(const struct call *call) {
+    attention_args args = call->args.attention;
+    args.all_Q_rows = call->problem.total_q;
+    args.all_KV_rows = call->problem.total_k;
     return args;
 }
 
-void gradients_write_strides(const struct gradient_call *asked, backward_args *args) {
-    args->attention.Q_strides = gradient_strides(asked, 0);
-    args->attention.K_strides = gradient_strides(asked, 1);
-    args->attention.V_strides = gradient_strides(asked, 2);
+int64_t gradients_workspace_bytes(const KernelConfig *config, const struct call *call) {
+    const KernelConfig ordered = with_turns(config);
+    const attention_args args = shape_of(call);
+    return backward_delta_bytes(&ordered, &args) + backward_sums_bytes(&ordered, &args) +
+           backward_turns_bytes(&ordered, &args);
+}
+
+backward_serving_args gradients_args(const struct gradient_call *asked, const KernelConfig *config,
+                                     uint64_t workspace) {
+    const fl_tensors *const tensors = &asked->call.tensors;
+    const fl_gradients *const gradients = &asked->gradients;
+    attention_args attention = shape_of(&asked->call);
+    attention.Q = tensors->q, attention.K = tensors->k, attention.V = tensors->v;
+    attention.O = tensors->o, attention.LSE = tensors->lse;
+    const uint64_t sums = workspace + (uint64_t)backward_delta_bytes(config, &attention);
+    const uint64_t turns = sums + (uint64_t)backward_sums_bytes(config, &attention);
+    return (backward_serving_args){.backward = {.attention = attention,
+                                                .dO = gradients->dout,
+                                                .dQ = gradients->dq,
+                                                .dK = gradients->dk,
+                                                .dV = gradients->dv,
+                                                .delta = (float *)(uintptr_t)workspace,
+                                                .sums = (float *)(uintptr_t)sums,
+                                                .turns = (int32_t *)(uintptr_t)turns},
+                                   .Q_offsets = tensors->cu_seqlens_q,
+                                   .KV_offsets = tensors->cu_seqlens_k};
+}
+
+void gradients_write_strides(const struct gradient_call *asked, backward_serving_args *args) {
+    attention_args *const attention = &args->backward.attention;
+    attention->Q_strides = gradient_strides(asked, 0);
+    attention->K_strides = gradient_strides(asked, 1);
+    attention->V_strides = gradient_strides(asked, 2);
 }
 
 /* ---- host memory ---- */

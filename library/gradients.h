@@ -45,8 +45,8 @@ int64_t gradients_workspace_bytes(const KernelConfig *config, const struct call 
 
 /* The parameters of the kernels: with the strides of Q, K and V, of which tensor maps are made, then with those of
  * their gradients, which the kernels take. */
-backward_args gradients_args(const struct gradient_call *asked, const KernelConfig *config, uint64_t workspace);
-void gradients_write_strides(const struct gradient_call *asked, backward_args *args);
+backward_serving_args gradients_args(const struct gradient_call *asked, const KernelConfig *config, uint64_t workspace);
+void gradients_write_strides(const struct gradient_call *asked, backward_serving_args *args);
 
 /* ---- host memory ---- */
 

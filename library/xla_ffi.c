@@ -141,6 +141,60 @@ static xla_error *read_gradients(const xla_frame *frame, call *call, fl_gradient
     return NULL;
 }
 
+/* The same of sequences that lie one behind the other: offsets of queries and of keys stand behind log-sum-exp. */
+enum { PACKED_ARGUMENTS = 8 };
+
+static xla_error *read_packed_sizes(const xla_frame *frame, call *call, const xla_buffer *q, const xla_buffer *k) {
+    const int32_t *const seq_q = scalar(frame, "seq_q", XLA_S32), *const seq_k = scalar(frame, "seq_k", XLA_S32);
+    const xla_buffer *const of_q = tensor(&frame->arguments, 6, 1), *const of_k = tensor(&frame->arguments, 7, 1);
+    if (!seq_q || !seq_k || !of_q || !of_k || of_q->type != XLA_S32 || of_k->type != XLA_S32 || !fits(of_q) ||
+        !same_dims(of_q, of_k) || of_q->dims[0] < 1)
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "packed sequences need cu_seqlens_q and cu_seqlens_k, int32 [batch + 1], and the attributes seq_q "
+                     "and seq_k (int32)");
+    call->problem.batch = (int32_t)(of_q->dims[0] - 1);
+    call->problem.arrays = FL_CU_SEQLENS_Q | FL_CU_SEQLENS_K;
+    call->problem.total_q = (int32_t)q->dims[0], call->problem.total_k = (int32_t)k->dims[0];
+    call->problem.seq_q = *seq_q, call->problem.seq_k = *seq_k;
+    call->tensors.cu_seqlens_q = of_q->data, call->tensors.cu_seqlens_k = of_k->data;
+    return NULL;
+}
+
+static xla_error *read_packed_gradients(const xla_frame *frame, call *call, fl_gradients *gradients,
+                                        int64_t *workspace) {
+    enum { RANK = DIMS - 1 };
+    const xla_buffer *in[5], *out[3], *lse = tensor(&frame->arguments, 5, RANK - 1),
+                                      *room = tensor(&frame->results, 3, 1);
+    bool there = lse && room && lse->type == XLA_F32 && room->type == XLA_F32 && frame->results.count == 4;
+    for (int i = 0; i < 5; i++) there = (in[i] = tensor(&frame->arguments, i, RANK)) && fits(in[i]) && there;
+    for (int i = 0; i < 3; i++) there = (out[i] = tensor(&frame->results, i, RANK)) && there;
+    const xla_buffer *const q = in[1], *const k = in[2];
+    for (int i = 0; i < 3 && there; i++) there = same_dims(in[1 + i], out[i]) && out[i]->type == q->type;
+    if (!there || !same_dims(in[0], q) || !same_dims(in[4], q) || !same_dims(k, in[3]) || k->dims[2] != q->dims[2] ||
+        in[0]->type != q->type || k->type != q->type || in[3]->type != q->type || in[4]->type != q->type ||
+        (q->type != XLA_F16 && q->type != XLA_BF16) || lse->dims[0] != q->dims[1] || lse->dims[1] != q->dims[0])
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "flashladder takes dout, q, k, v and o [tokens, heads, d_head], all float16 or all bfloat16, and "
+                     "log-sum-exp [heads, tokens], and gives dq, dk, dv and a workspace of float32");
+    *call = (struct call){.problem = {.size = sizeof call->problem,
+                                      .dtype = q->type == XLA_F16 ? FL_FP16 : FL_BF16,
+                                      .device = -1,
+                                      .heads = (int32_t)q->dims[1],
+                                      .kv_heads = (int32_t)k->dims[1],
+                                      .d_head = (int32_t)q->dims[2]},
+                          .tensors = {.size = sizeof call->tensors,
+                                      .q = q->data,
+                                      .k = k->data,
+                                      .v = in[3]->data,
+                                      .o = in[4]->data,
+                                      .lse = lse->data,
+                                      .workspace = room->data}};
+    *gradients = (fl_gradients){
+        .size = sizeof *gradients, .dout = in[0]->data, .dq = out[0]->data, .dk = out[1]->data, .dv = out[2]->data};
+    *workspace = (int64_t)sizeof(float) * room->dims[0];
+    return read_packed_sizes(frame, call, q, k);
+}
+
 static xla_error *read_attributes(const xla_frame *frame, call *call) {
     const int32_t *causal = scalar(frame, "causal", XLA_S32);
     const float *scale = scalar(frame, "scale", XLA_F32);
@@ -315,7 +369,9 @@ static xla_error *differentiate(const xla_frame *frame, fl_memory memory) {
     fl_support support = {.size = sizeof support};
     xla_get_stream stream;
     int64_t workspace = 0;
-    xla_error *wrong = read_gradients(frame, &call, &gradients, &workspace);
+    xla_error *wrong = frame->arguments.count == PACKED_ARGUMENTS
+                           ? read_packed_gradients(frame, &call, &gradients, &workspace)
+                           : read_gradients(frame, &call, &gradients, &workspace);
     if (!wrong) wrong = read_attributes(frame, &call);
     if (!wrong) wrong = begin(frame, memory, &stream);
     if (wrong) return wrong;

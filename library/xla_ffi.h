@@ -147,7 +147,8 @@ xla_error *fl_xla_ffi_attention(xla_frame *frame);
 xla_error *fl_xla_ffi_attention_host(xla_frame *frame);
 
 /* Likewise of the gradients: from dout, q, k, v, o and log-sum-exp to dq, dk and dv, and a workspace of float32. Since
- * FL_ABI 4. */
+ * FL_ABI 4. Since FL_ABI 8 also of sequences that lie one behind the other: tensors have 3 dimensions, cu_seqlens_q and
+ * cu_seqlens_k stand behind log-sum-exp, and seq_q and seq_k are attributes. */
 xla_error *fl_xla_ffi_backward(xla_frame *frame);
 xla_error *fl_xla_ffi_backward_host(xla_frame *frame);
 

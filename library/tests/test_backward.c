@@ -111,12 +111,49 @@ static void strides(fl_library *library) {
     backward_free(&made);
 }
 
-/* ---- nothing to compute ---- */
-
 static bool all_zero(const uint16_t *gradient, size_t count) {
     while (count && !gradient[count - 1]) count--;
     return !count;
 }
+
+/* ---- several lengths ---- */
+
+/* The last sequence has a query and a key less than there are rows: their gradients become 0. */
+static void packed(fl_library *library, int deterministic) {
+    enum { D = 64, HEADS = 2, QUERIES = 9 + 70, KEYS = 40 + 3 + 66 };
+    static const struct number_list of_Q = {.values = {9, 0, 70}, .count = 3},
+                                    of_K = {.values = {40, 3, 66}, .count = 3};
+    static uint16_t dout[QUERIES * HEADS * D], dq[QUERIES * HEADS * D], dk[KEYS * D], dv[KEYS * D];
+    static float lse[QUERIES * HEADS];
+    uint16_t *const gradients[] = {dq, dk, dv};
+    struct problem problem = problem_of(HEADS, 1, 70, 66, D);
+    struct backward made;
+    problem.batch = 3, problem.layout = LAYOUT_PACKED, problem.causal = true;
+    problem.Q_lengths = &of_Q, problem.KV_lengths = &of_K;
+    backward_new(&made, problem);
+    tensor_spread(&problem, TENSOR_O, made.attention.inputs.dO, dout);
+    lse_spread(&problem, made.attention.inputs.lse, lse);
+    memset(dq, POISON_BYTE, sizeof dq), memset(dk, POISON_BYTE, sizeof dk), memset(dv, POISON_BYTE, sizeof dv);
+    made.attention.tensors.lse = lse;
+    made.gradients = (fl_gradients){
+        .size = sizeof made.gradients, .dout = dout, .dq = dq, .dk = dk, .dv = dv, .deterministic = deterministic};
+    bool done = !compute(library, &made);
+    for (int t = 0; t < N_INPUTS; t++)
+        made.output.strays += tensor_gather(&problem, (enum tensor)t, gradients[t], made.output.gradients[t]);
+    done = done && is_right(&made);
+    ok(done, "three sequences, one without a query, deterministic %d: largest error %.2f", deterministic,
+       made.verdict.max_over_bound);
+    ((int32_t *)(uintptr_t)made.attention.tensors.cu_seqlens_q)[3]--;
+    ((int32_t *)(uintptr_t)made.attention.tensors.cu_seqlens_k)[3]--;
+    memset(dq, POISON_BYTE, sizeof dq), memset(dk, POISON_BYTE, sizeof dk), memset(dv, POISON_BYTE, sizeof dv);
+    done = !compute(library, &made);
+    ok(done && all_zero(dq + (QUERIES - 1) * HEADS * D, HEADS * D) && all_zero(dk + (KEYS - 1) * D, D) &&
+           all_zero(dv + (KEYS - 1) * D, D) && !all_zero(dq + (QUERIES - 2) * HEADS * D, HEADS * D),
+       "rows of no sequence have the gradient 0");
+    backward_free(&made);
+}
+
+/* ---- nothing to compute ---- */
 
 static void zeros(fl_library *library) {
     enum { ROWS = 3, D = 64 };
@@ -148,6 +185,10 @@ static void refusals(fl_library *library) {
     backward_new(&right, problem_of(2, 2, 3, 4, 64));
     made = right, made.attention.asked.windowed = 1;
     refused(library, &made, FL_UNSUPPORTED, "window: fl_backward() does not take it");
+    made = right, made.attention.asked.arrays = FL_CU_SEQLENS_K, made.attention.asked.total_k = 4;
+    refused(library, &made, FL_UNSUPPORTED, "cu_seqlens_k without cu_seqlens_q: fl_backward() takes both or neither");
+    made = right, made.attention.asked.arrays = FL_SEQLENS_K;
+    refused(library, &made, FL_UNSUPPORTED, "seqlens_k: fl_backward() does not take it");
     made = right, made.attention.asked.d_head = 96;
     refused(library, &made, FL_UNSUPPORTED, "d_head 96: attention/backward is for 64, 128, 256");
     made = right, made.attention.asked.version = "v38";
@@ -195,6 +236,8 @@ int main(void) {
     fl_library *library;
     if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
     results(library);
+    packed(library, 0);
+    packed(library, 1);
     strides(library);
     zeros(library);
     refusals(library);

@@ -67,8 +67,8 @@ def test_each_function_has_the_version_of_the_abi_that_added_it() -> None:
     symbols = re.findall(r"(\S+) +(fl_\w+)$", run("objdump", "-T", LIBRARY), re.MULTILINE)
     (abi,) = re.findall(r"#define FL_ABI (\d+)", read_text(HEADER))
     assert {name for _, name in symbols} >= NAMES
-    nodes = {version for version, _ in symbols}  # FL_ABI 2, 3, 6 and 7 added fields alone
-    assert nodes == {f"FLASHLADDER_{n}" for n in range(1, int(abi) + 1) if n not in (2, 3, 6, 7)}
+    nodes = {version for version, _ in symbols}  # FL_ABI 2, 3, 6, 7 and 8 added no function
+    assert nodes == {f"FLASHLADDER_{n}" for n in range(1, int(abi) + 1) if n not in (2, 3, 6, 7, 8)}
     assert re.search(r"\(SONAME\).*\[libflashladder\.so\.1\]", run("readelf", "-d", LIBRARY))
 
 
@@ -117,7 +117,7 @@ def test_it_needs_no_new_glibc() -> None:
 
 def test_it_has_the_size_that_the_page_says() -> None:
     (megabytes,) = re.findall(r"libc alone and has about (\d+) MB", read_text(ROOT / "docs/library.md"))
-    assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 60
+    assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 66
 
 
 def test_another_set_of_instances_has_objects_of_its_own() -> None:

@@ -136,6 +136,38 @@ static void test_result(void) {
     free(c);
 }
 
+/* The same call as one sequence of a pack: tensors without their first dimension, and where it begins and ends.
+ * XLA gives the handler attributes in any order. */
+static void test_packed_gradients(call *c, xla_buffer more[5], void *arguments[8], const uint16_t *right_dq) {
+    enum { ATTRIBUTES = 5 };
+    int32_t sizes[] = {ROWS, KEYS}, starts[2][2] = {{0, ROWS}, {0, KEYS}};
+    int64_t two = 2, none = 0;
+    xla_buffer offsets[2], *const buffers[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2],
+                                               &c->buffers[3], &c->buffers[4], &more[0],
+                                               &more[1],       &more[2],       &more[3]};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) buffers[i]->rank--, buffers[i]->dims++;
+    for (int i = 0; i < 2; i++) {
+        offsets[i] =
+            (xla_buffer){.size = sizeof offsets[i], .type = XLA_S32, .data = starts[i], .rank = 1, .dims = &two};
+        arguments[6 + i] = &offsets[i];
+    }
+    xla_scalar scalars[] = {{.type = XLA_S32, .value = &sizes[0]}, {.type = XLA_S32, .value = &sizes[1]}};
+    xla_bytes names[] = {bytes_of("seq_q"), bytes_of("seq_k")};
+    xla_bytes *all_names[ATTRIBUTES] = {&names[0], &names[1], c->name_list[0], c->name_list[1], c->name_list[2]};
+    void *values[ATTRIBUTES] = {&scalars[0], &scalars[1], c->attributes[0], c->attributes[1], c->attributes[2]};
+    int kinds[ATTRIBUTES] = {XLA_SCALAR, XLA_SCALAR, XLA_SCALAR, XLA_SCALAR, XLA_STRING};
+    c->frame.attributes = (xla_attributes){
+        .size = sizeof(xla_attributes), .count = ATTRIBUTES, .kinds = kinds, .names = all_names, .values = values};
+    c->frame.arguments.count = 8;
+    memset(more[1].data, 0, ROWS * HEADS * D * sizeof(uint16_t));
+    ok(!fl_xla_ffi_backward_host(&c->frame) && !memcmp(more[1].data, right_dq, ROWS * HEADS * D * sizeof(uint16_t)),
+       "a pack of one sequence has the same gradients: %s", message);
+    offsets[1].dims = &none;
+    ok(fl_xla_ffi_backward_host(&c->frame) && strstr(message, "packed sequences need cu_seqlens_q"), "%s", message);
+    more[0].dims--;
+    ok(fl_xla_ffi_backward_host(&c->frame) && strstr(message, "o [tokens, heads, d_head]"), "%s", message);
+}
+
 /* The gradients of a call: what fl_backward() itself computes. */
 static void test_gradients(void) {
     static uint16_t dout[ROWS * HEADS * D], dq[ROWS * HEADS * D], dk[KEYS * D], dv[KEYS * D];
@@ -149,10 +181,10 @@ static void test_gradients(void) {
     void *const data[] = {dout, dq, dk, dv, room};
     for (int i = 0; i < 5; i++) more[i].data = data[i];
     more[4].rank = 1, more[4].dims = &words;
-    void *arguments[] = {&more[0], &c->buffers[0], &c->buffers[1], &c->buffers[2], &c->buffers[3], &c->buffers[4]};
+    void *arguments[8] = {&more[0], &c->buffers[0], &c->buffers[1], &c->buffers[2], &c->buffers[3], &c->buffers[4]};
     void *results[] = {&more[1], &more[2], &more[3], &more[4]};
-    int kinds[6];
-    for (int i = 0; i < 6; i++) kinds[i] = XLA_BUFFER;
+    int kinds[8];
+    for (int i = 0; i < 8; i++) kinds[i] = XLA_BUFFER;
     c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 6, .kinds = kinds, .values = arguments};
     c->frame.results = (xla_values){.size = sizeof(xla_values), .count = 4, .kinds = kinds, .values = results};
     ok(!fl_xla_ffi_backward_host(&c->frame), "gradients of a call in host memory: %s", message);
@@ -184,6 +216,8 @@ static void test_gradients(void) {
     c->frame.results.count = 4;
     more[1].dims = c->k_dims;
     ok(fl_xla_ffi_backward_host(&c->frame) && strstr(message, "gradients must have the shapes"), "%s", message);
+    more[1].dims = c->q_dims;
+    test_packed_gradients(c, more, arguments, right_dq);
     free(c);
 }
 
