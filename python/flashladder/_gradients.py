@@ -33,19 +33,24 @@ def backward(
     dout: int,
     gradients: Sequence[int],
     strides: Sequence[Sequence[int]],
+    offsets: tuple[int, int] = (0, 0),
     workspace: int = 0,
     deterministic: bool = False,
     stream: int = 0,
 ) -> None:
     """dq, dk and dv at the addresses `gradients`, with steps (batch, seq, head) in elements; dout lies as o does.
 
+    `offsets` are the addresses of cu_seqlens_q and cu_seqlens_k, where sequences are packed.
+
     ValueError: an argument is wrong. RuntimeError: the GPU or the emulator fails.
     """
     tensors = Tensors(size=ctypes.sizeof(Tensors), q=q, k=k, v=v, o=o, lse=lse, workspace=workspace)
+    tensors.cu_seqlens_q, tensors.cu_seqlens_k = offsets
     dq, dk, dv = gradients
     made = Gradients(size=ctypes.sizeof(Gradients), dout=dout, dq=dq, dk=dk, dv=dv, deterministic=bool(deterministic))
-    of_q = (wanted.batch, wanted.seq_q, wanted.heads)
-    of_k = (wanted.batch, wanted.seq_k, wanted.kv_heads)
+    packed = bool(offsets[0])
+    of_q = (1, wanted.total_q, wanted.heads) if packed else (wanted.batch, wanted.seq_q, wanted.heads)
+    of_k = (1, wanted.total_k, wanted.kv_heads) if packed else (wanted.batch, wanted.seq_k, wanted.kv_heads)
     for name, sizes, steps in zip(("dq", "dk", "dv"), (of_q, of_k, of_k), strides):
         setattr(made, f"{name}_strides", Strides(*_call.read_steps(name, sizes, steps, wanted.d_head)))
     check(

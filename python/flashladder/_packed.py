@@ -3,8 +3,8 @@
     torch.ops.flashladder.varlen_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
                                           max_seqlen_k, causal, scale, deterministic) -> (dq, dk, dv)
 
-Each sequence is a backward pass of its own. How long they are is read by the host, which waits for the GPU: a graph
-cannot capture it. Rows of no sequence have the gradient 0.
+The kernels read the offsets: the host does not wait, and a graph may capture it. Rows before the first sequence and
+behind the last have the gradient 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 import torch
 
-from flashladder import _autograd, _serving
+from flashladder import _autograd, _call, _gradients, _serving
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 INPUTS = 21  # of torch.ops.flashladder.serve
@@ -25,7 +25,7 @@ NO_LSE = "log-sum-exp is an input of the backward pass: pass return_lse=True to 
 
 
 def is_plain(arrays: dict[str, Any], chosen: _serving.Options) -> bool:
-    """Whether a call asks for packed sequences alone, as fl_backward() computes each of them."""
+    """Whether a call asks for packed sequences alone, whose gradients fl_backward() computes."""
     asked = {name for name, array in arrays.items() if array is not None}
     return asked == {"cu_seqlens_q", "cu_seqlens_k"} and chosen.window is None and not chosen.softcap
 
@@ -33,19 +33,36 @@ def is_plain(arrays: dict[str, Any], chosen: _serving.Options) -> bool:
 def check(q: Tensor, k: Tensor, v: Tensor, chosen: _serving.Options) -> None:
     """NotImplementedError, Unavailable: no kernel computes the gradients, which is said before anything runs."""
     if q.dim() == k.dim() == v.dim() == 3 and q.dtype in _autograd.DTYPES:
-        _autograd.check(q[None], k[None], v[None], chosen.causal, chosen.scale)
+        _gradients.workspace_bytes(_problem(q, k, v, q, 1, 1, 1, chosen.causal, chosen.scale))
+
+
+def _problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    sequences: int,
+    most_q: int,
+    most_k: int,
+    causal: bool,
+    scale: float | None,
+) -> Any:
+    """The problem of tensors [tokens, heads, d_head]."""
+    return _call.problem(
+        _autograd.DTYPES[q.dtype],
+        q.device.index if q.device.type == "cuda" else None,
+        (sequences, q.shape[1], k.shape[1], most_q, most_k, q.shape[2]),
+        tuple((tensor.shape[0] * tensor.stride(0), *tensor.stride()[:2]) for tensor in (q, k, v, out)),
+        causal,
+        scale,
+        "best",
+        None,
+        (("arrays", 3), ("total_q", q.shape[0]), ("total_k", k.shape[0])),
+    )
 
 
 def _room(tensor: Tensor) -> Tensor:
-    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-
-
-def _rows(offsets: Tensor, total: int, most: int) -> list[slice]:
-    """The rows of each sequence, whatever the offsets hold those that the forward pass takes (lengths.cuh)."""
-    starts = [min(max(start, 0), total) for start in offsets.tolist()]
-    return [
-        slice(first, min(max(end, first), first + most)) for first, end in zip(starts[:-1], starts[1:], strict=True)
-    ]
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 # Its annotations become the operator's schema, read by every Python.
@@ -65,13 +82,27 @@ def _backward(
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     made = _room(q), _room(k), _room(v)
-    all_q, all_k = _rows(cu_seqlens_q, q.shape[0], max_seqlen_q), _rows(cu_seqlens_k, k.shape[0], max_seqlen_k)
-    for of_q, of_k in zip(all_q, all_k, strict=True):
-        dq, dk, dv = made[0][None, of_q], made[1][None, of_k], made[2][None, of_k]
-        if dq.shape[1] and dk.shape[1]:
-            given = dout[None, of_q], q[None, of_q], k[None, of_k], v[None, of_k], out[None, of_q]
-            rows = lse[:, of_q].contiguous()[None]
-            _autograd.compute_into((dq, dk, dv), *given, rows, causal, scale, deterministic)
+    if dout.stride() != out.stride():
+        dout = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(dout)
+    sequences = cu_seqlens_q.shape[0] - 1
+    wanted = _problem(q, k, v, out, sequences, max_seqlen_q, max_seqlen_k, causal, scale)
+    cuda = q.device.type == "cuda"
+    workspace = torch.empty(_gradients.workspace_bytes(wanted), dtype=torch.uint8, device=q.device)
+    _gradients.backward(
+        wanted,
+        q=q.data_ptr(),
+        k=k.data_ptr(),
+        v=v.data_ptr(),
+        o=out.data_ptr(),
+        lse=lse.data_ptr(),
+        dout=dout.data_ptr(),
+        gradients=[tensor.data_ptr() for tensor in made],
+        strides=[(tensor.shape[0] * tensor.stride(0), *tensor.stride()[:2]) for tensor in made],
+        offsets=(cu_seqlens_q.data_ptr(), cu_seqlens_k.data_ptr()),
+        workspace=workspace.data_ptr() if cuda else 0,
+        deterministic=deterministic,
+        stream=torch.cuda.current_stream(q.device).cuda_stream if cuda else 0,
+    )
     return made
 
 

@@ -10,7 +10,7 @@ nothing is copied. jax.vmap calls the kernel once for each element.
 attention_varlen and attention_with_cache have the arguments of the package's, but seqlens_q, out, stream, scales of
 e4m3 and new rows: arrays of JAX do not change, so those are written with .at[].set() before. attention_e4m3 takes
 arrays of float8_e4m3fn, as quantize_e4m3 makes them. On a GPU these and windows, lengths, sinks and soft caps need
-compute capability 9.0, and have no gradients.
+compute capability 9.0; packed sequences alone have gradients.
 
 jax.grad and jax.vjp differentiate attention by q, k and v with d_head 64, 128 and 256, on an H100 or H200 or a CPU.
 Log-sum-exp has no derivative, and there is no forward mode.
@@ -58,17 +58,17 @@ def _keep(q: Any, k: Any, v: Any, causal: bool, scale: float, return_lse: bool, 
     return [out, lse] if return_lse else [out], (q, k, v, out, lse)
 
 
-def _workspace_words(batch: int, rows: int, heads: int, d_head: int) -> int:
+def _workspace_words(blocks: int, d_head: int) -> int:
     """float32 of the workspace, as fl_query_backward() says: of blocks of 64 rows sums, log-sum-exp, delta, turns."""
-    blocks = batch * heads * -(-rows // 64)
-    return blocks * 64 * (d_head + 2) + -(-blocks // 4) * 4
+    return blocks * 64 * (d_head + 2) + -(-blocks // 4) * 4 + 4
 
 
 def _backward(causal: bool, scale: float, return_lse: bool, version: str, kept: Any, cotangents: Any) -> Any:
     q, k, v, out, lse = kept
     results = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in (q, k, v)]
     batch, rows, heads, d_head = q.shape
-    results.append(jax.ShapeDtypeStruct((_workspace_words(batch, rows, heads, d_head),), jnp.float32))
+    words = _workspace_words(batch * heads * -(-rows // 64), d_head)
+    results.append(jax.ShapeDtypeStruct((words,), jnp.float32))
     call = jax.ffi.ffi_call(BACKWARD, results, vmap_method="sequential")
     arguments = cotangents[0], q, k, v, out, lse
     return tuple(call(*arguments, causal=np.int32(causal), scale=np.float32(scale), version=version)[:3])
@@ -139,6 +139,44 @@ def _packed_rows(rows: int, starts: Any, lengths: Any) -> Any:
 _compiled_served = jax.jit(_served, static_argnums=(4, 5, 6))
 
 
+def _packed(q: Any, k: Any, v: Any, starts: tuple[Any, Any], chosen: _serving.Options, most: tuple[int, int]) -> Any:
+    """Sequences one behind the other, and nothing else that is asked for: what has gradients."""
+    return _served(q, k, v, dict(zip(ARRAYS, starts)), chosen, most)
+
+
+def _keep_packed(q: Any, k: Any, v: Any, starts: Any, chosen: _serving.Options, most: tuple[int, int]) -> Any:
+    out, lse = _packed(q, k, v, starts, chosen, most)
+    return (out, lse), (q, k, v, out, lse, *starts)
+
+
+def _backward_packed(chosen: _serving.Options, most: tuple[int, int], kept: Any, cotangents: Any) -> Any:
+    q, k, v, *_, starts, _ = kept
+    (tokens, heads, d_head), sequences = q.shape, starts.shape[0] - 1
+    results = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in (q, k, v)]
+    words = _workspace_words(heads * (tokens // 64 + sequences), d_head)
+    results.append(jax.ShapeDtypeStruct((words,), jnp.float32))
+    call = jax.ffi.ffi_call(BACKWARD, results, vmap_method="sequential")
+    numbers = {"causal": chosen.causal, "seq_q": most[0], "seq_k": most[1]}
+    made = call(
+        cotangents[0],
+        *kept,
+        **{name: np.int32(number) for name, number in numbers.items()},
+        scale=np.float32(_call.scale_of(chosen.scale)),
+        version=chosen.version,
+    )
+    return (*made[:3], None)
+
+
+_differentiable_packed = jax.custom_vjp(_packed, nondiff_argnums=(4, 5))
+_differentiable_packed.defvjp(_keep_packed, _backward_packed)
+_compiled_packed = jax.jit(_differentiable_packed, static_argnums=(4, 5))
+
+
+def _is_plain(arrays: dict[str, Any], chosen: _serving.Options) -> bool:
+    """Whether packed sequences alone are asked for, whose gradients fl_backward() computes."""
+    return list(arrays) == list(ARRAYS[:2]) and chosen.window is None and not chosen.softcap
+
+
 def _serve(
     q: Any,
     k: Any,
@@ -152,7 +190,10 @@ def _serve(
         dtype = jnp.float32 if name == "sinks" or name.endswith("_scales") else jnp.int32
         if array.dtype != dtype:
             raise ValueError(f"{name} is {array.dtype}: {np.dtype(dtype)} is needed")
-    out, lse = _compiled_served(q, k, v, arrays, chosen, most, of_e4m3)
+    if _is_plain(arrays, chosen) and not of_e4m3:
+        out, lse = _compiled_packed(q, k, v, tuple(arrays.values()), chosen, most)
+    else:
+        out, lse = _compiled_served(q, k, v, arrays, chosen, most, of_e4m3)
     return (out, lse) if chosen.return_lse else out
 
 

@@ -222,8 +222,8 @@ def attention_varlen(
 ) -> Any:
     """flashladder.attention_varlen, which torch.compile(fullgraph=True) traces.
 
-    Autograd differentiates it by q, k and v without used lengths, windows, sinks and soft caps; the backward pass reads
-    the offsets on the host. deterministic="batch" gives gradients the same bits in every batch, too.
+    Autograd differentiates it by q, k and v without used lengths, windows, sinks and soft caps.
+    deterministic="batch" gives gradients the same bits in every batch, too.
     """
     options = (causal, scale, window, softcap, deterministic, return_lse, version)
     if _is_eager(q) and not _autograd.is_wanted(q, k, v):

@@ -236,7 +236,7 @@ def made_up_jax() -> Any:
     jnp.float16, jnp.bfloat16, jnp.float32 = np.float16, np.int16, np.float32  # NumPy lacks bfloat16
     jnp.int32, jnp.float8_e4m3fn, jnp.broadcast_to = np.int32, np.int8, np.broadcast_to
     jax.numpy, jax.Array = jnp, Array
-    jax.targets, jax.calls, jax.static = {}, [], {}
+    jax.targets, jax.calls, jax.results, jax.static, jax.passes = {}, [], [], {}, []
 
     def register_ffi_target(name: str, capsule: Any, *, platform: str) -> None:
         jax.targets[name, platform] = capsule
@@ -244,6 +244,7 @@ def made_up_jax() -> Any:
     def ffi_call(name: str, results: Sequence[Any], *, vmap_method: str) -> Any:
         def call(*arrays: Any, **attributes: Any) -> Any:
             jax.calls.append((name, vmap_method, arrays, attributes))
+            jax.results.append(results)
             return [np.zeros(one.shape, one.dtype).view(Array) for one in results]
 
         return call
@@ -258,6 +259,7 @@ def made_up_jax() -> Any:
 
         def defvjp(self, keep: Any, backward: Any) -> None:
             jax.keep, jax.backward = keep, backward
+            jax.passes.append((keep, backward))
 
         def __call__(self, *arguments: Any) -> Any:
             return self.function(*arguments)

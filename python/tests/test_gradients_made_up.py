@@ -121,8 +121,8 @@ PACKED = (5, 4, 64), (7, 2, 64), (7, 2, 64)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_each_packed_sequence_is_a_call(package: Recorded, made: Any, ordered: bool) -> None:
-    """The first has no key; of the second's 7 keys 6 count, as in the forward pass."""
+def test_packed_sequences_are_one_call(package: Recorded, made: Any, ordered: bool) -> None:
+    """The host reads no offset: it hands on where they are."""
     arrays = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED]
     context, out = served(made, arrays)
     calls, dout = package.last.calls, Tensor(PACKED[0], "bfloat16", "cuda:1")
@@ -133,11 +133,14 @@ def test_each_packed_sequence_is_a_call(package: Recorded, made: Any, ordered: b
         made.torch.ordered = False
     problem, given, asked = package.last.problem, package.last.tensors, package.gradients
     assert package.last.calls == calls + 1 and rest == [None] * 18
-    assert (problem.batch, problem.seq_q, problem.seq_k, problem.causal, problem.scale) == (1, 3, 6, 1, 0.25)
-    second = [one.data_ptr() + 2 * 2 * 256 for one in (arrays[0], out, dout, dq)]
-    assert [given.q, given.o, asked.dout, asked.dq] == second
+    assert (problem.batch, problem.seq_q, problem.seq_k, problem.causal, problem.scale) == (2, 3, 6, 1, 0.25)
+    assert (problem.arrays, problem.total_q, problem.total_k) == (3, 5, 7)
+    assert [given.q, given.o, asked.dout, asked.dq] == [one.data_ptr() for one in (arrays[0], out, dout, dq)]
     assert [given.k, given.v, asked.dk, asked.dv] == [one.data_ptr() for one in (*arrays[1:], dk, dv)]
+    starts = context.saved_tensors[5:7]
+    assert [given.cu_seqlens_q, given.cu_seqlens_k] == [one.data_ptr() for one in starts]
     assert asked.deterministic == ordered and [one.shape for one in (dq, dk, dv)] == list(PACKED)
+    assert given.workspace and (asked.dk_strides.seq, asked.dk_strides.head) == (2 * 64, 64)
 
 
 def test_a_call_on_packed_sequences_is_checked_and_keeps_log_sum_exp(package: Recorded, made: Any) -> None:

@@ -24,7 +24,12 @@ def made(package: Recorded) -> Iterator[Any]:
     jax = made_up_jax()
     with package.on(jax=jax) as load:
         ours = load("jax")
-        yield SimpleNamespace(jax=jax, attention=ours.attention, attention_e4m3=ours.attention_e4m3)
+        yield SimpleNamespace(
+            jax=jax,
+            attention=ours.attention,
+            attention_e4m3=ours.attention_e4m3,
+            attention_varlen=ours.attention_varlen,
+        )
 
 
 def arrays(dtype: Any = np.float16) -> list[Any]:
@@ -75,6 +80,27 @@ def test_gradients_are_asked_of_an_operation_of_their_own(made: Any) -> None:
     assert name == "flashladder_backward" and [one.shape for one in gradients] == list(shapes)
     assert [one.shape for one in arrays] == [shapes[0], *shapes, shapes[0], (2, 4, 70)]
     assert (attributes["causal"], attributes["scale"], attributes["version"]) == (1, 0.5, "best")
+
+
+def test_gradients_of_packed_sequences_are_one_call_with_the_offsets(made: Any) -> None:
+    """The workspace has a Q block for each sequence more than the rows have."""
+    shapes = (150, 4, 64), (90, 2, 64), (90, 2, 64)
+    given = [np.zeros(shape, np.float16).view(Array) for shape in shapes]
+    starts = tuple(np.array([0, *ends], np.int32).view(Array) for ends in ((1, 1, 150), (3, 70, 90)))
+    made.attention_varlen(*given, *starts, 149, 67, causal=True, scale=0.5)
+    name, _, inputs, attributes = made.jax.calls[-1]
+    assert name == "flashladder_serve" and attributes["arrays"] == 3 and inputs[3] is starts[0]
+    (keep, backward), _ = made.jax.passes
+    chosen = SimpleNamespace(causal=True, scale=0.5, window=None, softcap=0.0, batch_invariant=False, version="best")
+    (_, lse), kept = keep(*given, starts, chosen, (149, 67))
+    *gradients, of_starts = backward(chosen, (149, 67), kept, [given[0], lse])
+    name, mapped, arrays, attributes = made.jax.calls[-1]
+    assert name == "flashladder_backward" and mapped == "sequential" and of_starts is None
+    assert [one.shape for one in gradients] == list(shapes)
+    assert [one.shape for one in arrays] == [shapes[0], *shapes, shapes[0], (4, 150), (4,), (4,)]
+    assert arrays[6] is starts[0] and arrays[7] is starts[1]
+    assert attributes == {"causal": 1, "seq_q": 149, "seq_k": 67, "scale": 0.5, "version": "best"}
+    assert made.jax.results[-1][3].shape == (4 * 5 * 64 * 66 + 20 + 4,)
 
 
 def test_lengths_and_windows_are_handed_on_in_the_order_of_their_bits(made: Any) -> None:
