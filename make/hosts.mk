@@ -1,7 +1,7 @@
 # The library for other machines: the same kernels, and C that zig compiles.
 #
 #     library/, runtime/, emulator/ ─────────┐
-#     build/vNN/library.ptx + build/vNN/cubins ┴─ zig cc ─► lib/FOR/libflashladder.so ─ make wheel FOR=… ─► dist/
+#     build/vNN/library/: PTX and cubins ────┴─ zig cc ─► lib/FOR/libflashladder.so ─ make wheel FOR=… ─► dist/
 #
 # zig brings headers and libc of each target; 2.17 is the oldest glibc of aarch64. Without -ffp-contract=off its clang
 # fuses a * b + c where a processor can, and the emulator's sums would have other bits.
@@ -25,9 +25,9 @@ define of_version  # $(1) folder of its PTX and cubins, $(2) its identifier, $(3
 $(FOR_BUILD)/$(2).o: library/version.c $(1)/about.h $(BUILD)/toolkit.h
 	$$(call say,CC,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
 		-DENTRY=fl_$(2)_entry -I$(1) -c -o $$(part) $$<; $$(whole)
-$(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library.ptx $(3:%=$(1)/sm_%.cubin)
+$(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library/library.ptx $(3:%=$(1)/library/sm_%.cubin)
 	$$(call say,EMBED,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
-		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1) -c -o $$(part) $$<; $$(whole)
+		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1)/library -c -o $$(part) $$<; $$(whole)
 endef
 $(foreach v,$(EMBEDDED) $(GRADIENTS),\
 	$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))

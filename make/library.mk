@@ -1,7 +1,8 @@
 # The library: the interface of include/flashladder.h over embedded kernels, for programs in C and for Python.
 #
-#     build/vNN/vNN.ptx ─ without places in the source, which nobody asks a library for ─► build/vNN/library.ptx
-#     build/vNN/library.ptx + cubins ─ embed ─► build/vNN/library.code.o
+#     build/vNN/vNN.ptx ─ without places in the source, which nobody asks a library for ─► build/vNN/library/library.ptx
+#     build/vNN/library/library.ptx ─ ptxas ─► build/vNN/library/sm_90a.cubin: the same code, a quarter of the bytes
+#     all of build/vNN/library/ ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
 #     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
 
@@ -13,10 +14,16 @@ identifier = $(subst .,_,$(1))# of a kernel, in C
 GRADIENTS_ENTRY = $(patsubst %,&fl_%_entry,$(call identifier,$(GRADIENTS)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
+define code_alone  # $(1) folder, $(2) architecture
+$(1)/sm_$(2).cubin: $(1)/library.ptx $(BUILD)/flags/ptxas
+	$$(call say,PTXAS,$$@)$$(parts) $(PTXAS) -O3 -arch=sm_$(2) -o $$(part) $$<; $$(whole)
+endef
 define embedded  # $(1) version, $(2) folder of its PTX and cubins, $(3) its identifier
-$(2)/library.ptx: $(2)/$(1).ptx make/library.mk
+$(2)/library/library.ptx: $(2)/$(1).ptx make/library.mk
+	@mkdir -p $$(@D)
 	@$(parts) sed '/^\t\.loc\t/d; /^\t\.section\t/,/^\t}/d' $$< >$$(part); $$(whole)
-$(call embed,$(2)/library.code.o,$(2),library.ptx,fl_$(3)_image,$(call archs_of,$(1)))
+$(foreach a,$(call archs_of,$(1)),$(eval $(call code_alone,$(2)/library,$a)))
+$(call embed,$(2)/library.code.o,$(2)/library,library.ptx,fl_$(3)_image,$(call archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(3)_images -DIMAGE_COUNT=fl_$(3)_image_count \

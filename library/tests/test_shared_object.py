@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from analysis.files import read_text, root
+from analysis.machine_code.contents import code_summary
 from analysis.publish.abi import abi_text, functions, types
 from analysis.tests.support.copies import environment
 
@@ -118,6 +119,14 @@ def test_it_needs_no_new_glibc() -> None:
 def test_it_has_the_size_that_the_page_says() -> None:
     (megabytes,) = re.findall(r"libc alone and has about (\d+) MB", read_text(ROOT / "docs/library.md"))
     assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 66
+
+
+def test_its_machine_code_is_that_of_the_executables() -> None:
+    """Assembled again without what a debugger reads: every kernel, its registers and its facts are the same."""
+    cubins = sorted((ROOT / "build").glob("*/library/sm_*.cubin"))
+    assert cubins
+    for cubin in cubins:
+        assert code_summary(cubin) == code_summary(cubin.parents[1] / cubin.name), cubin
 
 
 def test_another_set_of_instances_has_objects_of_its_own() -> None:
