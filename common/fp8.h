@@ -72,12 +72,27 @@ FL_CONFIG_FN int fp8_threads(const fp8_shape *config) {
     return 32 * (config->n_warps + 4);
 }
 
-/* Bytes of rows of d_head bytes in shared memory: Q, with `persistent` that of the next block too, in each stage K and
- * V, and V transposed there, whose rows have 128 bytes for up to 128 keys. */
+/* Q blocks in shared memory: with `persistent` the next one, too, and likewise of V. Where fp32 of O takes 128 KB,
+ * there is room for one. */
+FL_CONFIG_FN int fp8_Q_stages(const fp8_shape *config) {
+    return config->persistent && !(config->d_head == 256 && config->flush_blocks) ? 2 : 1;
+}
+
+FL_CONFIG_FN int fp8_V_stages(const fp8_shape *config) {
+    return config->d_head == 256 && config->flush_blocks ? 1 : config->stages;
+}
+
+/* Of a row of V transposed, for up to as many keys. */
+FL_CONFIG_FN int fp8_Vt_row_bytes(const fp8_shape *config) {
+    return config->d_head == 256 ? 64 : 128;
+}
+
+/* Bytes of rows of d_head bytes in shared memory: Q, in each stage K and V, and V transposed. */
 FL_CONFIG_FN int fp8_rows_bytes(const fp8_shape *config) {
-    const int Q_rows = config->persistent ? 2 * config->B_r : config->B_r;
     const int V_rows = config->V_transposed ? 0 : config->B_c;
-    return (Q_rows + config->stages * (config->B_c + V_rows + 128)) * config->d_head;
+    return (fp8_Q_stages(config) * config->B_r + config->stages * config->B_c +
+            fp8_V_stages(config) * (V_rows + fp8_Vt_row_bytes(config))) *
+           config->d_head;
 }
 
 /* Of O: in 16 bits, with flush_blocks in fp32 beside it. With tickets, too, the 16 bits lie where fp32 was. */

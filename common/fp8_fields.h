@@ -36,7 +36,8 @@ FIELD(bool, tickets, "tickets", "CTAs draw their Q blocks from a counter, the lo
 FIELD(bool, grouped_heads, "grouped", "heads may share K and V, and each head has descale factors of its own")
 FIELD(bool, serves, "serve", "a length for each sequence, factors of keys, O in e4m3 too: takes serving_args")
 
-RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128: there is no fp8 kernel for another head size")
+RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256,
+     "must be 64, 128 or 256: there is no fp8 kernel for another head size")
 RULE(n_warps, cfg.n_warps == 8 || cfg.n_warps == 12, "must be 8 or 12: two or three warpgroups")
 RULE(B_r, cfg.B_r == 16 * cfg.n_warps, "must be 16 rows for each warp")
 RULE(B_c, cfg.B_c >= 32 && cfg.B_c <= 128 && cfg.B_c % 32 == 0, "must be a multiple of 32 up to 128")

@@ -32,6 +32,7 @@
                      : FL_TILES_##tiles(d)                                                                             \
                      : "l"(a), "l"(b), "r"(accumulate));                                                               \
     }
+FL_WGMMA_E4M3(64, 8, "%32", "%33", "%34")
 FL_WGMMA_E4M3(96, 12, "%48", "%49", "%50")
 FL_WGMMA_E4M3(128, 16, "%64", "%65", "%66")
 #undef FL_WGMMA_E4M3
@@ -52,6 +53,15 @@ __device__ __forceinline__ void wgmma_m64n64k32_e4m3(float (&d)[8][4], const uin
                  "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" FL_NAMES_8
                  "}, {%32, %33, %34, %35}, %36, p, 1, 1; }"
                  : FL_TILES_8(d)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+__device__ __forceinline__ void wgmma_m64n256k32_e4m3(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b,
+                                                      int accumulate) {
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %133, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" FL_NAMES_32
+                 "}, {%128, %129, %130, %131}, %132, p, 1, 1; }"
+                 : FL_TILES_32(d)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
 

@@ -149,7 +149,7 @@ typedef struct fl_problem {
     int32_t kv_dtype;   /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
                            strides and addresses are multiples of 16 bytes; 0: they are of dtype */
     int32_t q_dtype;    /* since FL_ABI 6, FL_E4M3 beside that of kv_dtype: Q is of that type, too, and O of dtype, for
-                           attention/fp8, d_head 64 and 128. Of arrays it takes lengths and scales; 0: Q is of dtype */
+                           attention/fp8, d_head 64, 128 or 256. Of arrays it takes lengths and scales; 0: of dtype */
     int32_t sums;       /* fl_sums, with q_dtype */
     int32_t scale_keys; /* since FL_ABI 7, with q_dtype: each so many keys of a sequence, a power of two from 32 on,
                            have a factor of their own in k_scales and in v_scales; 0: each head has one */

@@ -1,11 +1,14 @@
 /* attention/fp8 - attention of e4m3 on Hopper
  *
  * config    (FP16, 128, 192, 96, 12): fp8_wgmma+stages_2+any_length+causal+persistent+tickets+grouped
- * others    (FP16, 64, 192, 128, 12): fp8_wgmma+stages_3+any_length+causal+persistent+tickets+grouped
+ * others    (FP16, 64, 192, 128, 12): fp8_wgmma+stages_3+any_length+causal+persistent+tickets+grouped;
+ *           (FP16, 256, 128, 64, 8): fp8_wgmma+stages_2+any_length+causal+persistent+tickets+grouped
  * accurate  (FP16, 128, 192, 96, 12):
  *           fp8_wgmma+stages_2+flush_5+rounded_l+any_length+causal+persistent+tickets+grouped;
  *           (FP16, 64, 192, 128, 12):
- *           fp8_wgmma+stages_3+flush_4+rounded_l+any_length+causal+persistent+tickets+grouped
+ *           fp8_wgmma+stages_3+flush_4+rounded_l+any_length+causal+persistent+tickets+grouped;
+ *           (FP16, 256, 128, 64, 8):
+ *           fp8_wgmma+stages_2+flush_7+rounded_l+any_length+causal+persistent+tickets+grouped
  * serving   (FP16, 128, 192, 96, 12):
  *           fp8_wgmma+stages_2+any_length+causal+persistent+tickets+grouped+serve;
  *           (FP16, 64, 192, 128, 12):
@@ -13,7 +16,11 @@
  *           (FP16, 128, 192, 96, 12):
  *           fp8_wgmma+stages_2+flush_5+rounded_l+any_length+causal+persistent+tickets+grouped+serve;
  *           (FP16, 64, 192, 128, 12):
- *           fp8_wgmma+stages_3+flush_4+rounded_l+any_length+causal+persistent+tickets+grouped+serve
+ *           fp8_wgmma+stages_3+flush_4+rounded_l+any_length+causal+persistent+tickets+grouped+serve;
+ *           (FP16, 256, 128, 64, 8):
+ *           fp8_wgmma+stages_2+any_length+causal+persistent+tickets+grouped+serve;
+ *           (FP16, 256, 128, 64, 8):
+ *           fp8_wgmma+stages_2+flush_7+rounded_l+any_length+causal+persistent+tickets+grouped+serve
  * arch      sm_90a
  */
 #include "common/fp8.h"
@@ -25,7 +32,9 @@
 /* A CTA per multiprocessor takes Q blocks of 192 queries, each of its three computing warpgroups 64 of them. In a
  * fourth warpgroup the first thread draws Q blocks and has the copy engine bring Q and, block by block from the last
  * one on, 96 keys and values (with d_head 64 128) into rings; its other three warps transpose the values into a ring of
- * their own, whose rows have room for 128 keys.
+ * their own, whose rows have room for 128 keys. With d_head 256 two warpgroups of 64 queries take 64 keys at a time: O
+ * of more does not fit their registers. Rows of Q, K and V are two of 128 bytes then, and those of Vᵀ have 64; with O
+ * in fp32 there is room for one Q block and one block of values.
  *
  *     S = Q Kᵀ    both in shared memory
  *     O += P V    P in registers, V from shared memory as Vᵀ: its rows are columns of V and their elements are keys
@@ -63,9 +72,12 @@
 /* Refuse what this kernel can't run, and every flag that it would not act on. */
 template <fp8_config cfg>
 __device__ constexpr void check_config() {
-    static_assert(cfg.B_c == (cfg.d_head == 64 ? 128 : 96),
-                  "B_c must be 96, with d_head 64 128: S, P and O of more need more than 160 registers");
-    static_assert(cfg.n_warps == 12, "n_warps must be 12: three warpgroups of 64 queries");
+    static_assert(cfg.B_c == (cfg.d_head == 64    ? 128
+                              : cfg.d_head == 128 ? 96
+                                                  : 64),
+                  "B_c must be 96, with d_head 64 128, with 256 64: more of S, P and O does not fit the registers");
+    static_assert(cfg.n_warps == (cfg.d_head == 256 ? 8 : 12),
+                  "n_warps must be 12, with d_head 256 8: warpgroups of 64 queries");
     static_assert(!cfg.V_transposed, "v_transposed must be off: the kernel transposes");
     static_assert(!cfg.K_permuted, "k_permuted must be off: the keys of V are permuted");
     static_assert(cfg.any_length && cfg.causal, "any_length and causal must be on: the kernel has the mask");
@@ -110,20 +122,23 @@ enum { WARPGROUP = 128, GROUP_ROWS = 64, TRANSPOSERS = 3 /* warps */, TILE_ROW =
 template <fp8_config cfg>
 struct places {
     static constexpr uint32_t Q_bytes = cfg.B_r * cfg.d_head, KV_bytes = cfg.B_c * cfg.d_head;
-    static constexpr uint32_t Vt_bytes = cfg.d_head * TILE_ROW;
+    static constexpr int Vt_row_bytes = fp8_Vt_row_bytes(&cfg);
+    static constexpr uint32_t Vt_bytes = cfg.d_head * Vt_row_bytes;
     static constexpr uint32_t O_bytes = 16 * cfg.d_head * (cfg.flush_blocks ? 4 : 2); /* of a warp */
-    ring<2, Q_bytes> Q;
-    ring<cfg.stages, KV_bytes> K, V;
-    ring<cfg.stages, Vt_bytes> Vt; /* V transposed */
+    static constexpr int Q_stages = fp8_Q_stages(&cfg), V_stages = fp8_V_stages(&cfg);
+    ring<Q_stages, Q_bytes> Q;
+    ring<cfg.stages, KV_bytes> K;
+    ring<V_stages, KV_bytes> V;
+    ring<V_stages, Vt_bytes> Vt; /* V transposed */
     place_ring<cfg> Q_blocks;
     uint32_t O;
 
     __device__ __forceinline__ places(uint32_t smem) {
         Q.first_stage = (smem + 1023) / 1024 * 1024;
-        K.first_stage = Q.first_stage + 2 * Q_bytes;
+        K.first_stage = Q.first_stage + Q_stages * Q_bytes;
         V.first_stage = K.first_stage + cfg.stages * KV_bytes;
-        Vt.first_stage = V.first_stage + cfg.stages * KV_bytes;
-        O = Vt.first_stage + cfg.stages * Vt_bytes;
+        Vt.first_stage = V.first_stage + V_stages * KV_bytes;
+        O = Vt.first_stage + V_stages * Vt_bytes;
         Q_blocks.first_stage = O + cfg.n_warps * O_bytes;
         Q.first_full = Q_blocks.first_stage + place_slots * (cfg.serves ? 64 : 32);
         Q.first_empty = Q.first_full + 8 * 2;
@@ -142,9 +157,10 @@ struct places {
 template <fp8_config cfg>
 __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     if (threadIdx.x == 0) {
-        for (int n = 0; n < 2; n++) at.Q.init(n, cfg.n_warps);
+        for (int n = 0; n < at.Q_stages; n++) at.Q.init(n, cfg.n_warps);
         for (int n = 0; n < cfg.stages; n++) {
             at.K.init(n, cfg.n_warps / 4);
+            if (n >= at.V_stages) continue;
             at.V.init(n, TRANSPOSERS);
             mbarrier_init(at.Vt.full(n), TRANSPOSERS);
             mbarrier_init(at.Vt.empty(n), cfg.n_warps / 4);
@@ -268,10 +284,22 @@ __device__ __forceinline__ void produce_for_sequences(const serving_args &args, 
     }
 }
 
-/* Where 16 bytes of a row of Q, K or V are. */
+/* The place of 16 bytes in a row of `row_bytes`: with 64 the swizzle before that of 128. */
+template <int row_bytes>
+__device__ __forceinline__ int swizzled(int row, int chunk) {
+    return chunk ^ (row_bytes == 64 ? row / 2 % 4 : row % 8);
+}
+
+/* Rows of Q, K and V have up to 128 bytes; with d_head 256 the second half of so many rows lies behind the first. */
 template <fp8_config cfg>
+constexpr int row_bytes = cfg.d_head == 64 ? 64 : TILE_ROW;
+
+template <fp8_config cfg, int rows>
 __device__ __forceinline__ int chunk_of(int row, int chunk) {
-    return row * cfg.d_head + (chunk ^ (cfg.d_head == 64 ? row / 2 % 4 : row % 8)) * 16;
+    if constexpr (cfg.d_head == 256)
+        return chunk / 8 * rows * TILE_ROW + row * TILE_ROW + swizzled<TILE_ROW>(row, chunk % 8) * 16;
+    else
+        return row * cfg.d_head + swizzled<cfg.d_head>(row, chunk) * 16;
 }
 
 /* ---- transposition: three warps ---- */
@@ -292,11 +320,11 @@ template <fp8_config cfg, bool cut>
 __device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns, int seen) {
     const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
     uint32_t from[4], to[4];
-    ldmatrix_x4_trans(from, V + chunk_of<cfg>(key, 2 * columns + lane / 16));
+    ldmatrix_x4_trans(from, V + chunk_of<cfg, cfg.B_c>(key, 2 * columns + lane / 16));
     for (int i = 0; i < 4; i++) to[i] = __byte_perm(from[i / 2 * 2], from[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
     if (cut && 16 * keys + 16 > seen)
         for (int i = 0; i < 4; i++) to[i] &= bytes_before(seen - 16 * keys);
-    stmatrix_x4(Vt + row * TILE_ROW + (keys ^ row % 8) * 16, to);
+    stmatrix_x4(Vt + row * places<cfg>::Vt_row_bytes + swizzled<places<cfg>::Vt_row_bytes>(row, keys) * 16, to);
 }
 
 template <fp8_config cfg, bool cut>
@@ -343,20 +371,27 @@ using weights = uint32_t[cfg.B_c / 32][4]; /* P in e4m3, as the first operand of
 template <fp8_config cfg>
 using sums_of_V = float[cfg.d_head / 8][4];
 
-/* Of rows of Q or K. With 64 bytes 8 rows are 512 bytes, and bits 62 and 63 say 2: the swizzle of 64-byte rows. */
-template <fp8_config cfg>
+/* With 64 bytes 8 rows are 512 bytes, and bits 62 and 63 say 2: the swizzle of 64-byte rows. */
+template <int row_bytes>
 __device__ __forceinline__ uint64_t rows_descriptor(uint32_t smem_addr) {
-    return cfg.d_head == 64 ? (uint64_t)2 << 62 | (uint64_t)(512 / 16) << 32 | smem_addr / 16
-                            : wgmma_descriptor(smem_addr, 0);
+    return row_bytes == 64 ? (uint64_t)2 << 62 | (uint64_t)(512 / 16) << 32 | smem_addr / 16
+                           : wgmma_descriptor(smem_addr, 0);
+}
+
+/* To columns 32k ... of so many rows, in units of 16 bytes. */
+__device__ constexpr int step_of(int k, int rows) {
+    return 2 * (k % 4) + k / 4 * (rows * TILE_ROW / 16);
 }
 
 template <fp8_config cfg>
 __device__ __forceinline__ void start_S(scores<cfg> &S, uint32_t Q, uint32_t K) {
-    const uint64_t a = rows_descriptor<cfg>(Q), b = rows_descriptor<cfg>(K);
+    const uint64_t a = rows_descriptor<row_bytes<cfg>>(Q), b = rows_descriptor<row_bytes<cfg>>(K);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < cfg.d_head / 32; k++)
-        if constexpr (cfg.B_c == 96)
+        if constexpr (cfg.B_c == 64)
+            wgmma_m64n64k32_e4m3(S, a + step_of(k, GROUP_ROWS), b + step_of(k, cfg.B_c), k > 0);
+        else if constexpr (cfg.B_c == 96)
             wgmma_m64n96k32_e4m3(S, a + 2 * k, b + 2 * k, k > 0);
         else
             wgmma_m64n128k32_e4m3(S, a + 2 * k, b + 2 * k, k > 0);
@@ -365,12 +400,14 @@ __device__ __forceinline__ void start_S(scores<cfg> &S, uint32_t Q, uint32_t K) 
 
 template <fp8_config cfg>
 __device__ __forceinline__ void start_O(sums_of_V<cfg> &O, const weights<cfg> &P, uint32_t Vt, bool accumulate) {
-    const uint64_t b = wgmma_descriptor(Vt, 0);
+    const uint64_t b = rows_descriptor<places<cfg>::Vt_row_bytes>(Vt);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < cfg.B_c / 32; k++)
         if constexpr (cfg.d_head == 64)
             wgmma_m64n64k32_e4m3(O, P[k], b + 2 * k, k > 0 || accumulate);
+        else if constexpr (cfg.d_head == 256)
+            wgmma_m64n256k32_e4m3(O, P[k], b + 2 * k, k > 0 || accumulate);
         else
             wgmma_m64n128k32_e4m3(O, P[k], b + 2 * k, k > 0 || accumulate);
     wgmma_commit_group();
@@ -464,7 +501,7 @@ __device__ __forceinline__ void compute_S_again(const args_for<cfg> &args, score
     for (int k = 0; k < cfg.d_head / 32; k++) {
         uint32_t a[4];
         for (int i = 0; i < 4; i++) /* rows g and g + 8, then the next 16 bytes of them */
-            a[i] = load_shared(Q + chunk_of<cfg>(g + i % 2 * 8, 2 * k + i / 2) + 4 * q);
+            a[i] = load_shared(Q + chunk_of<cfg, GROUP_ROWS>(g + i % 2 * 8, 2 * k + i / 2) + 4 * q);
         for (int tile = 0; tile < cfg.B_c / 8; tile++) {
             const uint32_t *const b = (const uint32_t *)(K + 8 * tile * args.K_strides.seq + 32 * k);
             if (k == 0)
@@ -903,7 +940,7 @@ struct consumer {
         return may_be_too_large(own);
     }
     __device__ __forceinline__ void find_S_again(int first_key) const {
-        const uint32_t rows = Q_rows(turn) + warp % 4 * 16 * cfg.d_head;
+        const uint32_t rows = Q_rows(turn) + warp % 4 * 16 * row_bytes<cfg>;
         if constexpr (cfg.serves) {
             compute_S_again<cfg>(args, S, rows, first_key, read_Q_block(at, turn));
             apply_factors(first_key);
@@ -1042,7 +1079,8 @@ __device__ __forceinline__ void bring_blocks(const args_for<cfg> &args, const te
         produce<cfg>(args, maps, at);
 }
 
-/* The body of both kernels below. 128 registers a thread at the start: 4 * 128 are 32 and three times 160. */
+/* The body of both kernels below. 128 registers a thread at the start: 4 * 128 are 32 and three times 160; with two
+ * computing warpgroups 3 * 168 are 40 and twice 232. */
 #define FL_ATTEND(cfg, args, maps)                                                                                     \
     check_config<cfg>();                                                                                               \
     extern __shared__ char smem_bytes[];                                                                               \
@@ -1050,10 +1088,10 @@ __device__ __forceinline__ void bring_blocks(const args_for<cfg> &args, const te
     init_mbarriers<cfg>(at);                                                                                           \
     const int group = warp_uniform(threadIdx.x / WARPGROUP);                                                           \
     if (group == 0) {                                                                                                  \
-        setmaxnreg_dec<32>();                                                                                          \
+        setmaxnreg_dec<cfg.n_warps == 8 ? 40 : 32>();                                                                  \
         bring_blocks<cfg>(args, maps, at);                                                                             \
     } else {                                                                                                           \
-        setmaxnreg_inc<160>();                                                                                         \
+        setmaxnreg_inc<cfg.n_warps == 8 ? 232 : 160>();                                                                \
         attend<cfg>(args, maps, at);                                                                                   \
     }
 

@@ -333,7 +333,9 @@ static void all_e4m3_instances(fl_library *library) {
                  {FL_BF16, 64, FL_SUMS_FAST, 0, 0, 0, "(BF16, 64, "},
                  {FL_BF16, 64, FL_SUMS_FAST, 0, FL_E4M3, 0, "(BF16, 64, "},
                  {FL_BF16, 128, FL_SUMS_ACCURATE, 64, 0, FL_K_SCALES, "(BF16, 128, "},
-                 {FL_FP16, 128, FL_SUMS_FAST, 0, 0, FL_SEQLENS_K, "(FP16, 128, "}};
+                 {FL_FP16, 128, FL_SUMS_FAST, 0, 0, FL_SEQLENS_K, "(FP16, 128, "},
+                 {FL_FP16, 256, FL_SUMS_FAST, 0, 0, 0, "(FP16, 256, "},
+                 {FL_BF16, 256, FL_SUMS_ACCURATE, 0, 0, FL_SEQLENS_K, "(BF16, 256, "}};
     struct attention attention;
     fl_support support = {.size = sizeof support};
     attention_new(&attention, problem_of(1, 3, 5, 64));

@@ -81,7 +81,7 @@ def attention_e4m3(
     accurate   add O up in float: without it O of values with a mean is 5 % too small at 4096 keys (fp8-accuracy.md)
     dtype      "bfloat16", "float16" or "float8_e4m3fn"
 
-    d_head is 64 or 128; heads may share K and V; the causal mask is aligned to the bottom right.
+    d_head is 64, 128 or 256; heads may share K and V; the causal mask is aligned to the bottom right.
     """
     if unknown:
         _call.refuse_unknown("attention_e4m3", NAMES, unknown)

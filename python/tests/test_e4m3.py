@@ -30,7 +30,7 @@ def reference(q: Any, k: Any, v: Any, causal: bool) -> Any:
     return np.einsum("bhqk,bkhd->bqhd", P / P.sum(-1, keepdims=True), v)
 
 
-@pytest.mark.parametrize("d_head", [64, 128])
+@pytest.mark.parametrize("d_head", [64, 128, 256])
 @pytest.mark.parametrize("accurate", [False, True])
 def test_quantised_inputs_come_out_right(d_head: int, accurate: bool) -> None:
     given = arrays(d_head)
