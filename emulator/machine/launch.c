@@ -215,7 +215,7 @@ static void start_warp(machine *m, uint32_t index) {
     w->copy_count = w->arrive_count = w->wgmma_count = 0;
     w->registers = 0;
     memset(w->bulk_commits, 0, sizeof w->bulk_commits);
-    w->wgmma_issued = w->wgmma_landed = w->wgmma_commits = w->wgmma_read = 0;
+    w->wgmma_issued = w->wgmma_landed = w->wgmma_commits = 0;
     w->register_changes = 0;
     if (w->seen) memset(w->seen, 0, MAX_MBARRIERS * sizeof *w->seen);
     w->wgmma_fences = 0;

@@ -109,6 +109,7 @@ typedef struct wgmma {
     uint64_t a, b;               /* descriptors */
     uint32_t group;              /* of the warp */
     bool adds;                   /* to the accumulators */
+    uint32_t reader, read;       /* the warp that waited first, and its stamp when the warpgroup had read B and A */
     uint32_t fragment[4][LANES]; /* A, where it is in registers */
 } wgmma;
 
@@ -173,7 +174,6 @@ typedef struct warp {
     uint32_t wgmma_issued, wgmma_landed, wgmma_commits;
     uint32_t registers; /* a thread, after a setmaxnreg; else 0 */
     uint32_t register_changes;
-    uint32_t wgmma_read;          /* stamp of what its lane 0 read last for its warpgroup */
     uint32_t wgmma_fences;        /* executed so far */
     struct wgmma_use *wgmma_uses; /* by virtual register; NULL without checks or wgmma */
     async_copy *copies;

@@ -511,11 +511,20 @@ static bool waits_for_group(const machine *m) {
     return m->checks && !m->launch->wgmma_wait_per_warp;
 }
 
+/* A product has a stamp of its own: other warps may wait for it alone, and then know nothing of the next. */
+static void end_group_reads(machine *m, warp *observer, warp *first, uint32_t serial, bool alike) {
+    const uint32_t stamp = emu_clock_tick(m, observer);
+    for (int i = 0; i < WARPGROUP; i++) {
+        wgmma *its = &first[i].wgmmas[serial - first[i].wgmma_landed];
+        its->reader = (uint32_t)observer->index, its->read = stamp;
+        if (!alike || i == 0) visit_chunks(m, observer, its, alike ? end_all_reads : end_reads);
+    }
+}
+
 /* The products up to `wanted`, in the order of issue, for all warps of the group. */
 static void compute(machine *m, warp *observer, uint32_t wanted) {
     uint32_t *done = &m->wgmma_done[observer->index / WARPGROUP], here = m->here;
     warp *first = &m->warps[observer->index / WARPGROUP * WARPGROUP];
-    if (waits_for_group(m)) observer->wgmma_read = emu_clock_tick(m, observer);
     for (; *done != wanted; ++*done) {
         const wgmma *leader = &first->wgmmas[*done - first->wgmma_landed];
         m->here = leader->o->instruction;
@@ -526,16 +535,14 @@ static void compute(machine *m, warp *observer, uint32_t wanted) {
         } else {
             for (int i = 0; i < WARPGROUP; i++) multiply(m, &first[i], &first[i].wgmmas[*done - first[i].wgmma_landed]);
         }
-        for (int i = 0; waits_for_group(m) && i < (other ? WARPGROUP : 1); i++)
-            visit_chunks(m, observer, &first[i].wgmmas[*done - first[i].wgmma_landed],
-                         other ? end_reads : end_all_reads);
+        if (waits_for_group(m)) end_group_reads(m, observer, first, *done, !other);
     }
     m->here = here;
 }
 
 /* A warp has waited for its part of some products, and of nobody else's. */
 static void end_own_reads(machine *m, warp *w, uint32_t count) {
-    if (count) w->wgmma_read = emu_clock_tick(m, w);
+    if (count) emu_clock_tick(m, w);
     const uint32_t here = m->here;
     for (uint32_t i = 0; i < count; i++) {
         m->here = w->wgmmas[i].o->instruction;
@@ -565,13 +572,13 @@ void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     }
     if (count && (int32_t)(m->wgmma_done[w->index / WARPGROUP] - wanted) < 0) compute(m, w, wanted);
     for (uint32_t i = 0; m->checks && i < count; i++) note_use(m, w, w->wgmmas[i].o, -1);
+    for (uint32_t i = 0; waits_for_group(m) && i < count; i++)
+        emu_clock_learn(m, w, w->wgmmas[i].reader * LANES, w->wgmmas[i].read);
     if (m->checks && !waits_for_group(m)) end_own_reads(m, w, count);
     w->wgmma_count -= count;
     w->wgmma_landed = wanted;
     memmove(w->wgmmas, w->wgmmas + count, w->wgmma_count * sizeof *w->wgmmas);
     if (!m->checks) return;
-    for (int i = 0; waits_for_group(m) && i < WARPGROUP; i++)
-        if (first[i].wgmma_read) emu_clock_learn(m, w, (uint32_t)first[i].index * LANES, first[i].wgmma_read);
     if (m->orders && count) emu_orders_product_wait(m, w, wanted);
     emu_clock_warp_sync(m, w, mask);
 }

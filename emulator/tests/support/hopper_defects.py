@@ -243,6 +243,32 @@ ASKED_ONCE = WAITED_ONCE.replace("try_wait", "test_wait")
 # Warps 0 to 3 wait for their products, then the four, or warp 0 alone, tell warps 4 to 7.
 TOLD_BY = AFTER_THE_READERS.replace("HEAR", "bar.sync 1, HEARD;")
 TOLD_BY_ONE = TOLD_BY.replace("TELL", "setp.lt.u32 %q, %t, 32;\n@%q bar.arrive 1, 160;").replace("HEARD", "160")
+# Two products. Warps 1 to 3 wait for both, and then warp 0 waits for as many as OWN leaves and tells warps 4 to 7.
+LATE_WAIT = (
+    FENCED
+    + "ld.param.u64 %flag, [data];\nsetp.ge.u32 %q, %t, 128;\n@%q bra.uni write;\n"
+    + WGMMA
+    + PRODUCT
+    + """setp.lt.u32 %q, %t, 32;
+@%q bra.uni poll;
+.loc 1 31 0
+wgmma.wait_group.sync.aligned 0;
+st.volatile.global.u32 [%flag], 1;
+bra.uni end;
+poll:
+ld.volatile.global.u32 %w, [%flag];
+setp.eq.u32 %q, %w, 0;
+@%q bra poll;
+wgmma.wait_group.sync.aligned OWN;
+bar.arrive 1, 160;
+wgmma.wait_group.sync.aligned 0;
+bra.uni end;
+write:
+bar.sync 1, 160;
+.loc 1 33 0
+st.shared.u32 [%a], 1;
+end:"""
+).replace(".reg .b64 %x, %y;", ".reg .b64 %x, %y, %flag;")
 # Thread 0 copies 64 bytes twice, by two mbarriers: warp 1 waits for the first copy, warp 0 for what WAITS says.
 TWO_COPIES = (
     MBARRIER
@@ -330,6 +356,17 @@ HOPPER = [
         params=".param .u64 data",
         args=["buf:u32:1"],
         options=["--wgmma-wait-per-warp"],
+    ),
+    Defect(
+        "race",
+        "a wait for the first of two products, of which other warps have waited for both",
+        LATE_WAIT.replace("OWN", "1"),
+        LATE_WAIT.replace("OWN", "0"),
+        ["what another thread read", "lesson.cu:30", "lesson.cu:33"],
+        block=256,
+        directives=WGMMA_SHARED,
+        params=".param .u64 data",
+        args=["buf:u32:1"],
     ),
     Defect(
         "async-in-flight",
