@@ -44,12 +44,26 @@ class General(Launch):
         return self.batch, rows, heads, self.config.d_head
 
     def arguments(self) -> str:
+        given, values = self.given(), self.values()
+        fields = [given.get(name) or PTXRUN_TYPES[kind].format(values.get(name, 0)) for kind, name in self.members()]
+        return f"struct:[{','.join(fields)}]"
+
+    def members(self) -> list[tuple[str, str]]:
+        """Of the first parameter: type and name."""
+        return parameter_members(any_length=True)
+
+    def given(self) -> dict[str, str]:
+        """Buffers, as ptxrun takes them, by the member that has their address."""
         kind = "f16" if self.config.dtype == DTYPES["fp16"] else "bf16"
         counts = [f"{kind}:{prod(self.shape(tensor))}" for tensor in range(4)]
         tensors = [*(f"buf:{count}:{self.inputs}" for count in counts[:3]), f"out:{counts[3]}"]
         given = dict(zip("QKVO", tensors, strict=True)) | self.tickets()
         if self.lse:
-            given["LSE"] = f"out:f32:{self.batch * self.heads * self.seq}"
+            given["LSE"] = f"out:f32:{prod(self.shape(3)[:3])}"
+        return given
+
+    def values(self) -> dict[str, float]:
+        """Of the other members, where they are not 0."""
         values: dict[str, float] = {"seq_q": self.seq, "seq_k": self.seq_k, "batch": self.batch}
         values |= {"heads": self.heads, "KV_heads": self.KV_heads, "causal": int(self.causal)}
         values["softmax_scale"] = self.scale or self.config.d_head**-0.5
@@ -57,9 +71,7 @@ class General(Launch):
             _, rows, heads, d_head = self.shape(t)
             strides = {"batch": rows * heads * d_head, "seq": heads * d_head, "head": d_head}
             values |= {f"{tensor}_strides.{name}": stride for name, stride in strides.items()}
-        members = parameter_members(any_length=True)
-        fields = [given.get(name) or PTXRUN_TYPES[kind].format(values.get(name, 0)) for kind, name in members]
-        return f"struct:[{','.join(fields)}]"
+        return values
 
     def tickets(self) -> dict[str, str]:
         words = self.config.tickets_bytes(self.grid()[0]) // 4

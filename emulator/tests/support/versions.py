@@ -27,7 +27,8 @@ from analysis.machine_code.loops import argument_fields, tensor_maps_argument
 
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}
-ACCURATE = " accurate"  # behind the name of attention/fp8: its config whose sums are accurate
+# Behind the name of attention/fp8: its configs whose sums are accurate, and those that take serving_args.
+ACCURATE, SERVING = " accurate", " serving"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Version:
 
     @property
     def header(self) -> Header:
-        return headers()[self.name.removesuffix(ACCURATE)]
+        return headers()[self.name.partition(" ")[0]]
 
     @property
     def for_sm_90a(self) -> bool:
@@ -58,10 +59,17 @@ class Version:
         """The symbol of the version's own configuration in an element type."""
         names = [name for name in re.findall(r"\.entry (\w+)\(", self.text()) if f"L5dtype{DTYPES[dtype]}E" in name]
         header, of = self.header.header, Dtype[dtype.upper()]
-        accurate = {config.replace(dtype=of) for config in header.accurate}
-        beside = {config.replace(dtype=of) for config in (*header.smaller, *header.serving)}
-        found = [name for name in names if parse_symbol(name).d_head == D_HEAD and parse_symbol(name) not in beside]
-        found = [name for name in found if (parse_symbol(name) in accurate) == self.name.endswith(ACCURATE)]
+        smaller, serving, accurate = (
+            {config.replace(dtype=of) for config in configs}
+            for configs in (header.smaller, header.serving, header.accurate)
+        )
+        words = (SERVING in self.name, ACCURATE in self.name)
+        found = []
+        for name in names:
+            config = parse_symbol(name)
+            sums = config in accurate or bool(config in serving and getattr(config, "flush_blocks", 0))
+            if config.d_head == D_HEAD and config not in smaller and (config in serving, sums) == words:
+                found.append(name)
         assert len(found) == 1, f"{self.ptx}: {len(found)} entries for {dtype}"
         return str(found[0])
 
@@ -117,8 +125,13 @@ def kernels() -> list[Version]:
 
 def with_fp8() -> list[Version]:
     """These, and attention/fp8 with fast sums and with accurate ones. Its inputs: fp8.py."""
+    return [*kernels(), *of_fp8()[:2]]
+
+
+def of_fp8() -> list[Version]:
+    """attention/fp8 with configs for d_head 128; the one that serves with accurate sums has no code of its own."""
     ptx = ROOT / "build/attention.fp8/attention.fp8.ptx"
-    return [*kernels(), *(Version(f"attention/fp8{sums}", ptx) for sums in ("", ACCURATE))]
+    return [Version(f"attention/fp8{which}", ptx) for which in ("", ACCURATE, SERVING)]
 
 
 @functools.cache
