@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from support import general
+from support import fp8, general
 from support.emulation import ROOT
 from support.mutations import SYNCHRONISATION, TOGETHER, Mutant, equivalent, lines_of, mutants, together
 from support.versions import Launch, Version
+
+from analysis.ladder.config import Fp8Config
 
 SCHEDULES = (0, 1, 2)
 BY_RESULT = ("copy", "shifted store")  # kinds that only the result may tell from right programs
@@ -160,6 +162,8 @@ def problems(version: Version, dtype: str) -> list[Launch]:
     """
     symbol = version.entry(dtype)
     config = Launch(symbol).config
+    if isinstance(config, Fp8Config):
+        return [*fp8.problems(symbol)]
     if config.any_length:
         return [*general.problems(symbol)]
     short = max(config.B_r, 2 * config.B_c)
@@ -180,6 +184,7 @@ def classes(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"([a-z-]+) \(\d+ times\)", summary[1])) if summary else frozenset()
 
 
+DELAY = re.compile(r"ptxrun --delay (\d+@\d+)")  # in a finding about other orders: in this one the fault is seen
 AT_LINE = re.compile(r"^([a-z-]+) at PTX line (\d+):", re.M)  # a finding in code without .loc
 LOC = re.compile(r"\t\.loc\t(\d+) (\d+) (\d+)(?:, function_name \S+, inlined_at (\d+) (\d+) (\d+))?")
 FILE = re.compile(r'^\t\.file\t(\d+) "(?:.*/)?(kernels/[^"]*)"', re.M)
@@ -230,11 +235,13 @@ class Trials:
     listed: tuple[Listed, ...] = SAME
     never: tuple[Listed, ...] = NEVER
     read_elsewhere: tuple[Listed, ...] = READ_ELSEWHERE
+    by_order: tuple[Listed, ...] = ()  # that only a finding about other orders names
     share: int = 1  # of mutants one in so many is tried; all that synchronise, of a kernel for mma.sync
     originals: dict[Launch, Original] = field(default_factory=dict)
     reported: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # kind, ordinal -> problem, schedule
     same: list[Mutant] = field(default_factory=list)  # of those that were tried: the same programs
     used: set[Listed] = field(default_factory=set)
+    delays: list[str] = field(default_factory=list)  # of the last run
 
     @cached_property
     def text(self) -> str:
@@ -252,6 +259,16 @@ class Trials:
         found = mutants(self.text, self.problems[0].config)
         return [mutant for mutant in found if mutant.kind in SYNCHRONISATION or mutant.ordinal % self.share == 0]
 
+    @property
+    def tries_late(self) -> bool:
+        """Whether orders that findings name are tried."""
+        return False
+
+    @property
+    def tries_all(self) -> bool:
+        """Whether a row of the lists that excuses no mutant is wrong."""
+        return self.share == 1
+
     def original(self, launch: Launch) -> Original:
         if launch not in self.originals:
             counters = self.folder / "counters.csv"
@@ -264,12 +281,13 @@ class Trials:
         return self.originals[launch]
 
     def run(self, text: str, launch: Launch, *options: object) -> tuple[frozenset[str], bytes]:
-        """Classes of what is found, and all that is written."""
+        """Classes of what is found, and all that is written. `delays`: what findings about other orders name."""
         path = self.write(text)
         files = {member: self.folder / f"{member}.bin" for member in launch.dumps()}
         dumps = [f"--dump={member}={file}" for member, file in files.items()]
         done = launch.run(path, *dumps, "--threads", 1, *options)
         assert done.returncode in (0, 1, 3), done.stderr
+        self.delays = sorted(set(DELAY.findall(done.stderr)))
         return classes(done.stderr), b"".join(file.read_bytes() for file in files.values())
 
     def write(self, text: str) -> Path:
@@ -334,6 +352,8 @@ class Trials:
         programs, so there the result must be wrong.
         """
         seen: set[str] = set()
+        overrun = False
+        delayed: set[str] = set()
         same, tries = True, self.tries(mutant)
         for number, schedule in tries:
             launch = self.problems[number]
@@ -342,6 +362,8 @@ class Trials:
             found, output = self.run(mutant.text, launch, *options, "--first")
             if found and not found & mutant.expected:
                 found, output = self.run(mutant.text, launch, *options)
+                if self.tries_late:
+                    found |= self.found_late(mutant, launch, delayed, *options[:2])
             differs = output != original.output
             by_result = differs and not found & mutant.expected and self.row(mutant, self.read_elsewhere)
             if by_result:
@@ -350,7 +372,11 @@ class Trials:
                 self.reported[mutant.kind, mutant.ordinal] = number, schedule
                 return ""
             seen |= found - ORDERS
+            overrun = overrun or bool(found & ORDERS)
             same = same and not differs
+        if same and not seen and overrun and (row := self.row(mutant, self.by_order)):
+            self.used.add(row)
+            return ""
         listed = self.listed if tries else self.never
         if same and not seen and self.excuse(mutant, listed):
             self.same.append(mutant)
@@ -358,6 +384,16 @@ class Trials:
         outcome = f"{sorted(seen) or 'no finding'}, result {'same' if same else 'wrong'}"
         where = " < ".join(self.sources.lines(self.changed(mutant)))
         return f"{mutant}: {outcome if tries else 'executed in no problem'}; {where}"
+
+    def found_late(self, mutant: Mutant, launch: Launch, delayed: set[str], *options: object) -> frozenset[str]:
+        """What is found in the orders that the last run's findings name, of those that were not tried yet."""
+        for delay in [each for each in self.delays if each not in delayed]:
+            delayed.add(delay)
+            only = [word for name in ORDERS for word in ("--ignore", name)]
+            found, _ = self.run(mutant.text, launch, *options, *only, "--first", "--delay", delay)
+            if found & mutant.expected:
+                return found
+        return frozenset()
 
     def report_together(self, found: Iterable[Mutant]) -> None:
         """Tries many in one launch, where each must be reported at the line that it changes."""
@@ -380,7 +416,7 @@ class Trials:
             self.report_together([mutant for mutant in found if mutant.kind == kind])
         alone = [mutant for mutant in found if (mutant.kind, mutant.ordinal) not in self.reported]
         wrong = [text for mutant in alone if (text := self.survives(mutant))]
-        lists = (*self.listed, *self.never, *self.read_elsewhere) if self.share == 1 else ()
+        lists = (*self.listed, *self.never, *self.read_elsewhere, *self.by_order) if self.tries_all else ()
         rows = {row for row in lists if re.fullmatch(row.versions, self.version.name)}
         wrong += [f"listed, but excuses no mutant: {row}" for row in rows - self.used]
         return [f"{self.version.name} {self.dtype}, {text}" for text in wrong]
