@@ -4,6 +4,7 @@ The small kernels of kernels/hopper, and the versions whose architecture is sm_9
 
 .venv/bin/python emulator/tests/hopper_trials.py            # tries those of the small kernels: a minute
 .venv/bin/python emulator/tests/hopper_trials.py v26 v27    # those of versions, in fp16: minutes for each
+.venv/bin/python emulator/tests/hopper_trials.py "attention/fp8 serving"    # of one of its configs
 
 Both rewrite their rows of records/hopper_mutants.csv.
 """
@@ -20,11 +21,14 @@ from functools import cache
 from pathlib import Path
 
 import survivors
+from support.fp8 import MANY_HEADS
 from support.hopper import KERNELS, compile_all, entry_text
 from support.hopper_mutations import HopperMutant, hopper_mutants
 from support.mutations import Mutant
-from support.versions import Version, kernels
+from support.versions import Version, kernels, of_fp8
 from survivors import ORDERS, Listed, classes
+
+from analysis.ladder.config import Fp8Config
 
 RECORD = Path(__file__).parent / "records/hopper_mutants.csv"
 FIELDS = ("kernel", "kind", "mutants", "reported", "equivalent")
@@ -85,9 +89,10 @@ def rows_of(name: str, tried: Iterable[Mutant], same: Iterable[Mutant]) -> list[
 
 # Mutants of versions that are the same program.
 GENERAL = "v4[2-9]|v52|attention/wgmma"  # take any length
+FP8 = "attention/fp8.*"
 PASSING = "v4[5689]|v52|attention/wgmma"  # of these the ones whose consumers pass blocks that they do not see
 SAME = (
-    Listed(f"v2[89]|v3[0-7]|{GENERAL}", "registers taken", "", "a limit for ptxas, not for the program"),
+    Listed(f"v2[89]|v3[0-7]|{GENERAL}|{FP8}", "registers taken", "", "a limit for ptxas, not for the program"),
     Listed("v26", "copies commit", "", "its copies join the next group, which is waited for before they are read"),
     Listed(f"v3[0-2]|{PASSING}", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
     Listed(
@@ -97,9 +102,9 @@ SAME = (
         "who waits for a wgmma knows that all four warps have read",
     ),
     Listed(
-        f"v29|v3[0-7]|{GENERAL}",
+        f"v29|v3[0-7]|{GENERAL}|{FP8}",
         "wgmma fence",
-        "start_PV",
+        "start_PV|start_O",
         "nothing touched registers since the fence ahead of Q K^T",
     ),
     Listed(
@@ -131,6 +136,31 @@ SAME = (
         "Q blocks earlier by then",
     ),
     Listed(
+        FP8,
+        "arrival|second arrival|early release",
+        r"finish_O\(n\); < share\.step_across",
+        "of the last Q block: nobody waits for that phase",
+    ),
+    Listed(
+        FP8,
+        "warp barrier",
+        r"at\.V\.empty\(n\)",
+        "another one stands right before it, and no lane reads V between the two",
+    ),
+    Listed(
+        FP8,
+        "mbarrier wait|second arrival|warp barrier",
+        r"wait_until_empty\(turn\); < (if .*)?post_place|Q_blocks\.empty",
+        "a place follows Q of the turn before, which waits until all have ended the turn two before that: who has, has "
+        "read the place of the turn before, four turns ago",
+    ),
+    Listed(
+        FP8,
+        "mbarrier wait",
+        r"wait_until_full\(n\); < skip_blocks\(at\.Vt, 0",
+        "the first of its stage, and blocks are transposed in turn: the wait for the next one waits for it",
+    ),
+    Listed(
         "attention/decode",
         "warp barrier",
         r"no byte comes before|^__syncwarp\(\); < (if .*)?copier",
@@ -139,6 +169,16 @@ SAME = (
 )
 # Stores whose place only their own reader knows: the result is wrong.
 READ_BY_OTHERS = (Listed("attention/decode", "result", r"part\.(O|lse)", "a part, which another CTA combines"),)
+# Wrong in orders that the seeds do not have.
+BY_ORDER = (
+    Listed(
+        FP8,
+        "mbarrier wait",
+        r"wait_until_full\(n\); < skip_blocks\(at\.K, 0",
+        "the copy would have to land after the warpgroup has computed S and P of the next block: then it takes this "
+        "stage for filled again",
+    ),
+)
 
 
 @dataclass
@@ -148,15 +188,44 @@ class VersionTrials(survivors.Trials):
     listed: tuple[Listed, ...] = SAME
     never: tuple[Listed, ...] = ()
     read_elsewhere: tuple[Listed, ...] = READ_BY_OTHERS
+    by_order: tuple[Listed, ...] = BY_ORDER
+    tried: frozenset[tuple[str, str]] = frozenset()  # kinds and lines of the source, with other configs
+
+    def place(self, mutant: Mutant) -> tuple[str, str]:
+        return mutant.kind, " < ".join(self.sources.lines(self.changed(mutant)))
 
     def mutants(self) -> list[Mutant]:
-        return [mutant for mutant in hopper_mutants(self.text) if mutant.ordinal % self.share == 0]
+        """A share of all, or those that were not tried with another config."""
+        found = hopper_mutants(self.text)
+        if self.tried:
+            return [mutant for mutant in found if self.place(mutant) not in self.tried]
+        return [mutant for mutant in found if mutant.ordinal % self.share == 0]
+
+    @property
+    def tries_all(self) -> bool:
+        return super().tries_all and not self.tried
+
+    @property
+    def of_fp8(self) -> bool:
+        """Whether it is attention/fp8, whose products take long to emulate."""
+        return isinstance(self.problems[0].config, Fp8Config)
+
+    @property
+    def tries_late(self) -> bool:
+        return self.of_fp8
 
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
-        return SCHEDULES
+        return SCHEDULES[:2] if self.of_fp8 else SCHEDULES
 
     def one_order_confirms(self, mutant: Mutant) -> bool:
-        return False  # the record counts what any order reports
+        """Else the record counts what any order reports."""
+        return self.of_fp8 and super().one_order_confirms(mutant)
+
+    def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
+        """The problem of attention/fp8 with many Q blocks is for wrong numbers of arrivals alone, in one order."""
+        found = super().tries(mutant)
+        many = [each for each in found if self.of_fp8 and self.problems[each[0]].heads == MANY_HEADS]
+        return [*many[:1] * ("arrival" in mutant.kind), *(each for each in found if each not in many)]
 
     def changed(self, mutant: Mutant) -> int:
         assert isinstance(mutant, HopperMutant)
@@ -164,7 +233,7 @@ class VersionTrials(survivors.Trials):
 
 
 def hopper_versions() -> list[Version]:
-    return [version for version in kernels() if version.for_sm_90a]
+    return [version for version in [*kernels(), *of_fp8()] if version.for_sm_90a]
 
 
 def recorded() -> list[dict[str, str]]:
@@ -194,9 +263,17 @@ def try_kernels(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
 
 
 def try_version(version: Version, folder: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """What went unnoticed, and rows of the record, which counts those of fp16."""
+    """What went unnoticed, and rows of the record, which counts those of fp16.
+
+    Of the further configs of attention/fp8 only what no config before has: mutants of other lines of the source.
+    """
     first = VersionTrials(version, "fp16", folder)
-    wrong = survivors.all_wrong(first)
+    if version not in of_fp8():
+        wrong = survivors.all_wrong(first)
+    else:  # fp16 and bf16 are of O alone
+        before = [VersionTrials(each, "fp16", folder) for each in of_fp8()[: of_fp8().index(version)]]
+        first.tried = frozenset(each.place(mutant) for each in before for mutant in each.mutants())
+        wrong = first.all_wrong()
     return wrong, rows_of(version.name, first.mutants(), first.same)
 
 
