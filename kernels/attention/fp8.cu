@@ -286,7 +286,7 @@ __device__ __forceinline__ void produce_for_sequences(const serving_args &args, 
 
 /* The place of 16 bytes in a row of `row_bytes`: with 64 the swizzle before that of 128. */
 template <int row_bytes>
-__device__ __forceinline__ int swizzled(int row, int chunk) {
+__device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t chunk) {
     return chunk ^ (row_bytes == 64 ? row / 2 % 4 : row % 8);
 }
 
@@ -295,7 +295,7 @@ template <fp8_config cfg>
 constexpr int row_bytes = cfg.d_head == 64 ? 64 : TILE_ROW;
 
 template <fp8_config cfg, int rows>
-__device__ __forceinline__ int chunk_of(int row, int chunk) {
+__device__ __forceinline__ uint32_t chunk_of(uint32_t row, uint32_t chunk) {
     if constexpr (cfg.d_head == 256)
         return chunk / 8 * rows * TILE_ROW + row * TILE_ROW + swizzled<TILE_ROW>(row, chunk % 8) * 16;
     else
@@ -317,21 +317,21 @@ __device__ __forceinline__ uint32_t bytes_before(int end) {
  * addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16; then those of 32 rows of V transposed,
  * 16 bytes of each. */
 template <fp8_config cfg, bool cut>
-__device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns, int seen) {
-    const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
+__device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, uint32_t keys, uint32_t columns, int seen) {
+    const uint32_t lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
     uint32_t from[4], to[4];
     ldmatrix_x4_trans(from, V + chunk_of<cfg, cfg.B_c>(key, 2 * columns + lane / 16));
     for (int i = 0; i < 4; i++) to[i] = __byte_perm(from[i / 2 * 2], from[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
-    if (cut && 16 * keys + 16 > seen)
-        for (int i = 0; i < 4; i++) to[i] &= bytes_before(seen - 16 * keys);
+    if (cut && (int)(16 * keys + 16) > seen)
+        for (int i = 0; i < 4; i++) to[i] &= bytes_before(seen - (int)(16 * keys));
     stmatrix_x4(Vt + row * places<cfg>::Vt_row_bytes + swizzled<places<cfg>::Vt_row_bytes>(row, keys) * 16, to);
 }
 
 template <fp8_config cfg, bool cut>
 __device__ __forceinline__ void transpose_block(uint32_t V, uint32_t Vt, int warp, int seen) {
-    constexpr int column_units = cfg.d_head / 32;
+    constexpr uint32_t column_units = cfg.d_head / 32;
 #pragma unroll 4
-    for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
+    for (uint32_t unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
         transpose_unit<cfg, cut>(V, Vt, unit / column_units, unit % column_units, seen);
 }
 
