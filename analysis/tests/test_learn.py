@@ -248,6 +248,14 @@ def test_every_version_stands_in_one_chapter() -> None:
         assert sorted(shown) == [name for name in there if first <= name <= last]
 
 
+def test_a_chapter_leaves_out_what_all_its_versions_share() -> None:
+    def columns(first: str, last: str) -> str:
+        return readme.chapter_part(steps(), first, last).splitlines()[0]
+
+    assert "registers" in columns("v06", "v10") and "registers" not in columns("v17", "v25")
+    assert "wavefronts" in columns("v00a", "v05") and "wavefronts" not in columns("v06", "v10")
+
+
 def test_every_term_of_the_glossary_is_in_order_and_used() -> None:
     text = (FOLDER / "glossary.md").read_text(encoding="utf-8")
     terms = re.findall(r"^### (.*)$", text, re.MULTILINE)

@@ -134,6 +134,7 @@ def test_the_page_shows_the_newest_version_beside_each_library(checkout: Path) -
     rows = {tuple(row[:3]): row[3:] for row in newest_table(checkout).rows}
     assert rows["H200, d_head 128, causal", f"{HOPPER} / FlashAttention-3", "bf16"]
     assert rows["H200, d_head 128, causal", f"{MMA} / FlashAttention-2", "fp16"]
+    assert ("H200, d_head 128", "v46 / FlashAttention-2", "fp16") not in rows, "it stands beside FlashAttention-3"
     run = run_of(True, HOPPER, "fa3")
     wanted = next(row for row in run_table(run).rows if row[:2] == (HOPPER, "bf16"))
     assert list(rows["H200, d_head 128, causal", f"{HOPPER} / FlashAttention-3", "bf16"]) == list(wanted[2:])
