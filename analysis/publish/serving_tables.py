@@ -77,7 +77,7 @@ def whole_table(folder: Path) -> Table:
 
 def pages_table(folder: Path) -> Table:
     """Queries of several lengths over pages by attention/wgmma, causal, d_head 128: / packed keys and (FA3)."""
-    rates, rows, pages = rates_in(folder), [], (16, 64, 128, 256)
+    rates, rows, pages = rates_in(folder, "h100"), [], (16, 64, 128, 256)
     for case in MIXED:
         paged = [rates.get(f"{case}, pages of {page}, causal", {}) for page in pages]
         rows.append([case, *(f"{ratio(of, OURS, PACKED)} ({ratio(of, OURS, FA3)})" for of in paged)])
