@@ -63,7 +63,7 @@ static const xla_buffer *tensor(const xla_values *list, int64_t i, int64_t rank)
 }
 
 static bool same_dims(const xla_buffer *a, const xla_buffer *b) {
-    return !memcmp(a->dims, b->dims, DIMS * sizeof *a->dims);
+    return a->rank == b->rank && !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims);
 }
 
 static bool fits(const xla_buffer *buffer) {
