@@ -8,7 +8,8 @@ const char *backward_name(enum backward_memory what) {
     return NAMES[what];
 }
 
-enum tensor backward_tensor(enum backward_memory what) {
+/* The tensor that it lies as; of dO, dQ, dK and dV. */
+static enum tensor backward_tensor(enum backward_memory what) {
     return what == OF_DO ? TENSOR_O : (enum tensor)(TENSOR_Q + (what - OF_DQ));
 }
 

@@ -29,6 +29,7 @@
 #include "harness/verify.h"
 #include "runtime/status.h"
 
+#include <math.h>
 #include <stdint.h>
 
 /* What a query row has of the forward pass, in float64. */

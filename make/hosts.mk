@@ -27,7 +27,8 @@ $(FOR_BUILD)/$(2).o: library/version.c $(1)/about.h $(BUILD)/toolkit.h
 		-DENTRY=fl_$(2)_entry -I$(1) -c -o $$(part) $$<; $$(whole)
 $(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library/library.ptx $(3:%=$(1)/library/sm_%.cubin)
 	$$(call say,EMBED,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
-		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1)/library -c -o $$(part) $$<; $$(whole)
+		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1)/library -c -o $$(part) \
+		$$<; $$(whole)
 endef
 $(foreach v,$(EMBEDDED) $(GRADIENTS),\
 	$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))

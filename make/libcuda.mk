@@ -47,8 +47,8 @@ bin/emulated-gpu: $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o) $(BUILD)/flags/ld
 SUITE := build/suite
 .PHONY: suite
 suite: libcuda $(SUITE)/ready  ##+ programs of Triton, Gluon, Numba, tinygrad, their table: [ZLUDA= TRITON=]
-	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu emulator/suite/README.md '$(ZLUDA)' \
-		$(if $(TRITON),'$(TRITON)' $(FRAMEWORKS)/bin/python)
+	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu emulator/suite/README.md \
+		'$(ZLUDA)' $(if $(TRITON),'$(TRITON)' $(FRAMEWORKS)/bin/python)
 $(SUITE)/ready: emulator/suite/requirements.txt
 	$(call say,SETUP,Triton$(comma) Numba and tinygrad into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) \
 		&& $(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off -r $< || { \

@@ -241,6 +241,10 @@ def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int 
         spans = config.d_head // span
         strides = f"{size * row}x128x{size * config.d_head}x{size * seq * row}"
         maps.append(f"tmap:{span}x{seq}x{spans}x{heads}x{batch}/{strides}:{span}x{rows}x{spans}x1x1:128B:of:0.{tensor}")
+    if getattr(config, "packs", False):  # in the place of O's: Q as groups, here of one head
+        (size, *_), d = config.element_bytes(), config.d_head
+        strides = f"{size * d}x{size * row}x{size * d}x{size * seq * row}"
+        maps[3] = f"tmap:{d}x1x{seq}x{heads}x{batch}/{strides}:{128 // size}x1x64x1x1:128B:of:0.0"
     return f"struct:[{','.join(maps)}]"
 
 

@@ -57,6 +57,6 @@ def add_losses_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_losses(args: argparse.Namespace) -> int:
     found = losses(read_log(args.log))
-    lines = [f"{args.log}:{note.line}: {loss_sentence(note)}\n" for note in found]
+    lines = [f"{args.log}:{note.line}: {loss_sentence(note)}\n" for note in found] or [f"{args.log}: nothing is lost\n"]
     emit(json_text([asdict(note) for note in found]) if args.json else "".join(lines), args.output)
     return DIFFERENT if found and args.exit_code else DONE

@@ -299,4 +299,4 @@ extern "C" __global__ void pipes_chase(pipe_result *results, uint64_t memory, in
 
 extern "C" __global__ void pipes_empty() {}
 
-#include "harness/device/pipes_e4m3.cuh"
+#include "harness/device/pipes.cuh"

@@ -53,7 +53,7 @@
 enum pipe_operation { FL_PIPE_OPERATIONS(FL_PIPE_NAME) N_PIPES };
 #undef FL_PIPE_NAME
 
-/* Columns of the products of e4m3 that have kernels of their own (pipes_e4m3.cuh). */
+/* Columns of the products of e4m3 that have kernels of their own (pipes.cuh). */
 #define FL_PIPE_WIDTHS(X) X(8) X(16) X(32) X(64) X(96) X(192) X(256)
 
 enum {

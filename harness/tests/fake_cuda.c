@@ -616,7 +616,8 @@ static bool is_general(const struct CUfunc_st *function) {
     return serves(function) || strstr(function->name, "14attention_args");
 }
 
-/* Of a kernel with attention_args: it reads tensors where its maps say. */
+/* Of a kernel with attention_args: it reads tensors where its maps say. One that packs heads has Q, as groups of them,
+ * in the place of O, and stores O without a map. */
 static void take_maps(attention_args *args, const tensor_maps *maps, enum dtype dtype) {
     const tensor_map *all[] = {&maps->Q, &maps->K, &maps->V, &maps->O};
     tensor_strides *strides[] = {&args->Q_strides, &args->K_strides, &args->V_strides, &args->O_strides};
@@ -627,6 +628,7 @@ static void take_maps(attention_args *args, const tensor_maps *maps, enum dtype 
             fprintf(stderr, "tensor map %d is not one of this problem\n", t);
             abort();
         }
+        if (t == TENSOR_O && layouts[t].address == layouts[TENSOR_Q].address) continue;
         strides[t]->seq = (int64_t)layouts[t].strides[0] / layouts[t].element_bytes;
         strides[t]->head = (int64_t)layouts[t].strides[2] / layouts[t].element_bytes;
         strides[t]->batch = (int64_t)layouts[t].strides[3] / layouts[t].element_bytes;
@@ -634,7 +636,7 @@ static void take_maps(attention_args *args, const tensor_maps *maps, enum dtype 
     args->Q = (const void *)(uintptr_t)layouts[TENSOR_Q].address;
     args->K = (const void *)(uintptr_t)layouts[TENSOR_K].address;
     args->V = (const void *)(uintptr_t)layouts[TENSOR_V].address;
-    args->O = (void *)(uintptr_t)layouts[TENSOR_O].address;
+    if (layouts[TENSOR_O].address != layouts[TENSOR_Q].address) args->O = (void *)(uintptr_t)layouts[TENSOR_O].address;
 }
 
 /* With three bits of mantissa behind the first one, where FAKE_CUDA says so. */

@@ -274,9 +274,7 @@ __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
         for (int half = 0; half < 2; half++) st_global_v4(sums + (half * lanes + chunk) * 4, zeros);
     } else if (there && (own.row / cfg.B_r < first_seeing<cfg>(args, own.seq, 0) ||
                          (cfg.serves && !keys_of<cfg>(args, own.seq)))) {
-        const tensor_strides &strides = args.Q_strides;
-        const int64_t at = own.offset(strides, chunk);
-        st_global_v4((uint16_t *)args.dQ + at, zeros);
+        st_global_v4((uint16_t *)args.dQ + own.offset(args.Q_strides, chunk), zeros);
     }
     if constexpr (cfg.serves) clear_other_rows<cfg>(args);
     if (chunk) return;

@@ -45,6 +45,6 @@ def test_pages(tmp_path: Path) -> None:
         f'"8 ragged sequences, 16384 tokens, 16 heads on 16, pages of 64, causal","{subject}",1,1,1,{rate},TFLOP/s,1,\n'
         for subject, rate in (("flashladder, packed keys", 500), ("flashladder", 450), ("FlashAttention-3", 300))
     )
-    (folder_with(tmp_path) / "logs/decode/serving.h200.csv").write_text(LINES + lines)
+    (folder_with(tmp_path) / "logs/decode/serving.h100.csv").write_text(LINES + lines)
     rows = pages_table(tmp_path).rows
     assert rows[0][1:3] == [f"{NONE} ({NONE})", "0.900 (1.500)"]

@@ -1,4 +1,4 @@
-/* pipes_e4m3.cuh - what wgmma of e4m3 costs by its number of columns: pipes_e4m3_nN_A, with A in shared memory (smem)
+/* pipes.cuh - what wgmma of e4m3 costs by its number of columns: pipes_e4m3_nN_A, with A in shared memory (smem)
  * or in registers. pipes.cu includes it.
  *
  *     pipes_e4m3_n96_registers<<<multiprocessors, 32 * warps>>>(results, sums, groups);
@@ -6,8 +6,8 @@
  * Every warpgroup starts `groups` groups of PIPE_GROUP products and waits for the group before the last one, as the
  * operations of pipes.cu do. These have a kernel for each width, as 256 columns take half of a thread's registers.
  */
-#ifndef FL_PIPES_E4M3_CUH
-#define FL_PIPES_E4M3_CUH
+#ifndef FL_PIPES_CUH
+#define FL_PIPES_CUH
 
 #include "common/ptx_fp8.cuh"
 #include "harness/device/pipes.h"
