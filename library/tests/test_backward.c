@@ -150,6 +150,10 @@ static void packed(fl_library *library, int deterministic) {
     ok(done && all_zero(dq + (QUERIES - 1) * HEADS * D, HEADS * D) && all_zero(dk + (KEYS - 1) * D, D) &&
            all_zero(dv + (KEYS - 1) * D, D) && !all_zero(dq + (QUERIES - 2) * HEADS * D, HEADS * D),
        "rows of no sequence have the gradient 0");
+    ((int32_t *)(uintptr_t)made.attention.tensors.cu_seqlens_k)[1] = 50;
+    ok(compute(library, &made) == FL_INVALID &&
+           !strcmp(fl_error(), "cu_seqlens_k[2] 43: must be at least 50, the one before it"),
+       "%s", fl_error());
     backward_free(&made);
 }
 
