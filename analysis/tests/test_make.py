@@ -72,7 +72,7 @@ __global__ void flash_forward(const __grid_constant__ forward_args args) {
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources with v01 alone and a short body, built on our host objects, in a path with a space."""
     target = tmp_path_factory.mktemp("flash ladder")

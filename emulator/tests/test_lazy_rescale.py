@@ -119,7 +119,7 @@ def test_slices_agree_on_a_maximum(version: Version, case: str, tmp_path: Path) 
     assert error <= 1, findings
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+@pytest.mark.parametrize("version", first_in_check(VERSIONS, and_last=True))
 def test_a_threshold_beyond_fp16_would_be_seen(version: Version, tmp_path: Path) -> None:
     """With a threshold of 2^25 the exponentials of level 192, 2^24.5, overflow."""
     text = version.text()

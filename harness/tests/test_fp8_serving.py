@@ -25,6 +25,10 @@ Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 CONFIGS = [each for each in load(ROOT, "attention/fp8").header.serving if isinstance(each, Fp8Config)]
 NAMES = [f"{'accurate' if each.flush_blocks else 'fast'}-{each.d_head}" for each in CONFIGS]
+SOME = [
+    pytest.param(each, id=name, marks=[] if each.d_head == 128 else [pytest.mark.long])
+    for each, name in zip(CONFIGS, NAMES, strict=True)
+]
 POISON = 0xA5
 QUIET = {"checks": False}
 
@@ -245,14 +249,14 @@ def assert_right(config: Fp8Config, problem: Sequences, got: Outputs, most: floa
         assert (np.abs(LSE[seen] - exact_LSE[seen]) <= problem.LSE_bound(b, rounded)[seen]).all(), f"sequence {b}"
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
+@pytest.mark.parametrize("config", SOME)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 def test_sequences_of_several_lengths(config: Fp8Config, packed: bool) -> None:
     problem = Sequences(d_head=config.d_head, packed=packed, causal=packed, factors=not packed)
     assert_right(config, problem, launch(config, problem))
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
+@pytest.mark.parametrize("config", SOME)
 def test_each_so_many_keys_have_factors(config: Fp8Config) -> None:
     """Other blocks than the kernel's, for each sequence."""
     problem = Sequences((70, 33), (300, 170), d_head=config.d_head, scale_keys=64)

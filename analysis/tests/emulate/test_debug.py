@@ -76,6 +76,7 @@ def test_an_untouched_kernel_is_right(seeded: Callable[..., dict[str, object]], 
     assert transcript("v04 (FP16") in said, "docs/debugging.md shows another output"
 
 
+@pytest.mark.long
 def test_a_wrong_swizzle_term(seeded: Callable[..., dict[str, object]]) -> None:
     """K is read with row % 4 where it was written with row % 8: keys 4-7 of every 8 come from other columns."""
     old = "K_addr.at(16 * n, 16 * k)"
@@ -87,6 +88,7 @@ def test_a_wrong_swizzle_term(seeded: Callable[..., dict[str, object]]) -> None:
     assert first["warps"] == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_missing_rescale(seeded: Callable[..., dict[str, object]]) -> None:
     """One 8-wide tile of O is left as it was: the second block is the first to show it."""
     old = "                O[i][n][2 * half + 1] *= factor;\n"
@@ -97,6 +99,7 @@ def test_a_missing_rescale(seeded: Callable[..., dict[str, object]]) -> None:
     assert "not rescaled" in first["looks_like"]
 
 
+@pytest.mark.long
 def test_a_missing_rescale_of_the_sums(seeded: Callable[..., dict[str, object]]) -> None:
     first = seeded("            l[i][half] *= factor;\n", "")["first"]
     assert isinstance(first, dict)

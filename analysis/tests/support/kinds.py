@@ -6,14 +6,14 @@ The others are marked `long`, and `each_version` for `make check VER=`. A new ve
 it is always looked at.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 
 import pytest
 from _pytest.mark import ParameterSet
 
 from analysis.files import root
-from analysis.ladder.headers import Version, load_all
+from analysis.ladder.headers import Version, load_all, load_beside
 
 
 def kind_of(version: Version) -> tuple[int, ...]:
@@ -35,3 +35,15 @@ def one_of_each_kind(names: Iterable[str]) -> list[ParameterSet]:
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:
     return [] if name in newest_of_each_kind() else [pytest.mark.long, pytest.mark.each_version]
+
+
+def newest_beside() -> list[ParameterSet]:
+    """What is built beside the ladder, where one with each type of config, the newest, is enough for `make check`."""
+    found = load_beside(root())
+    newest = {type(version.header.config): name for name, version in found.items()}.values()
+    return some_in_check(found, newest)
+
+
+def some_in_check(values: Iterable[object], some: Collection[object]) -> list[ParameterSet]:
+    """Parameters of a test, of which `make check` tries some."""
+    return [pytest.param(each, marks=[] if each in some else [pytest.mark.long]) for each in values]
