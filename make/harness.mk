@@ -11,7 +11,7 @@ compile = $(parts) $(CC) $(ALL_CFLAGS) $(1) -MT $@ -MF $(part).d -c -o $(part) $
 	mv $(part).d $(basename $@).d; $(whole)
 linked = && $(whole) || { $(call name_broken,$(filter %.o,$^)); exit 1; }
 
-$(eval $(call stamp,$(BUILD)/flags/cc,$$(CC) $$(ALL_CFLAGS)))
+$(eval $(call stamp,$(BUILD)/flags/cc,$$(CC) $$(filter-out -Werror,$$(ALL_CFLAGS))))# -Werror changes no object
 $(eval $(call stamp,$(BUILD)/flags/ld,$$(CC) $$(LDFLAGS)))
 $(BUILD)/revision.h: FORCE
 	@mkdir -p $(@D)
