@@ -163,7 +163,7 @@ def test_the_executable_places_pages(arguments: str) -> None:
 
 
 @pytest.mark.usefixtures("_built")
-@pytest.mark.parametrize("arguments", some_in_check(SMALL_CACHES, SMALL_CACHES[:1] + SMALL_CACHES[-2:-1]))
+@pytest.mark.parametrize("arguments", some_in_check(SMALL_CACHES, SMALL_CACHES[:1] + SMALL_CACHES[-1:]))
 def test_a_gpu_has_the_lengths_pages_and_scales(driver: str, arguments: str) -> None:
     """On the made-up GPU, which reads what was uploaded for the kernel."""
     done = run("--lse", "--runs", "1", *arguments.split(), program=PROGRAM, **made_up(driver, ""))
