@@ -151,11 +151,12 @@ $(foreach name,fa3_backward fa3_ordered,$(eval $(call fa3_backward_peer,$(name))
 
 $(eval $(call group,$(VENV)/peers/peers.installed,headers of the CUDA C++ libraries,$(VENV),$(VENV)/peers))
 
-# ---- as servers call it: bin/peers/libfa3_serving.so, for python/tests/gpu_serving.py ----
+# ---- as servers call it: bin/peers/libfa3_serving.so, for python/tests/gpu_serving.py and gpu_fp8_errors.py ----
 
-# NAME_VARLEN_PAGES_SPLIT_CAUSAL_LOCAL_PACK, a letter for each: t or f.
+# NAME_VARLEN_PAGES_SPLIT_CAUSAL_LOCAL_PACK, a letter for each: t or f. Of bf16, but for the one named e4m3.
 FA3_SERVING := causal_f_f_f_t_f_f window_f_f_f_f_t_f packed_t_f_f_t_f_f packed-group_t_f_f_t_f_t \
-	packed-pages_t_t_f_t_f_t few_f_f_f_f_f_t few-split_f_f_t_f_f_t few-lengths_t_f_t_f_f_t few-pages_t_t_t_f_f_t
+	packed-pages_t_t_f_t_f_t few_f_f_f_f_f_t few-split_f_f_t_f_f_t few-lengths_t_f_t_f_f_t few-pages_t_t_t_f_f_t \
+	e4m3_f_f_f_f_f_f
 truth_t := true
 truth_f := false
 FA3_SERVING_FLAGS = $(ALL_FA3FLAGS) -Xcompiler -fPIC
@@ -166,7 +167,7 @@ $(FA3_BUILD)/serving/$(2).o: harness/peers/fa3_serving_kernel.cu $(BUILD)/flags/
 		-DFA3_VARLEN=$(truth_$(call word_of,$(1),2)) -DFA3_PAGES=$(truth_$(call word_of,$(1),3)) \
 		-DFA3_SPLIT=$(truth_$(call word_of,$(1),4)) -DFA3_CAUSAL=$(truth_$(call word_of,$(1),5)) \
 		-DFA3_LOCAL=$(truth_$(call word_of,$(1),6)) -DFA3_PACK=$(truth_$(call word_of,$(1),7)) \
-		-c -o $$(part) $$<; $$(whole)
+		-DFA3_ELEMENT=$(or $(ELEMENT_$(2)),$(ELEMENT_bf16)) -c -o $$(part) $$<; $$(whole)
 endef
 $(foreach k,$(FA3_SERVING),$(eval $(call fa3_serving_kernel,$k,$(call word_of,$k,1))))
 FA3_SERVING_OBJECTS := $(foreach k,$(FA3_SERVING),$(FA3_BUILD)/serving/$(call word_of,$k,1).o) \

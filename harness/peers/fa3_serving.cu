@@ -1,5 +1,5 @@
 /* fa3_serving.cu - FlashAttention-3 as servers call it, for bf16 and heads of 128: parameters as its flash_api.cpp sets
- * them. For python/tests/gpu_serving.py, which loads the library that `make peer-fa3-serving` makes of it.
+ * them. For python/tests/gpu_serving.py and gpu_fp8_errors.py, which load what `make peer-fa3-serving` makes of it.
  *
  * Rows of all tensors lie one behind the other: [..., heads, 128]. `meta` are 8 * batch + 64 ints, zero at first.
  */
@@ -13,6 +13,7 @@ using kernel = void(Flash_fwd_params *, cudaStream_t);
 extern "C" {
 kernel fa3_causal, fa3_window, fa3_packed, fa3_packed_group, fa3_packed_pages; /* prefill */
 kernel fa3_few, fa3_few_split, fa3_few_lengths, fa3_few_pages, fa3_combine;    /* not causal, heads of a group packed */
+kernel fa3_e4m3;                                                               /* not causal, O of bf16 */
 }
 
 namespace {
@@ -132,4 +133,15 @@ extern "C" int fa3_decode(void *q, void *k, void *v, void *o, float *lse, float 
     (lengths ? (table ? fa3_few_pages : fa3_few_lengths) : p.num_splits > 1 ? fa3_few_split : fa3_few)(&p, stream);
     if (p.num_splits > 1) fa3_combine(&p, stream);
     return p.num_splits;
+}
+
+/* Q, K and V of e4m3 without scales, one length, not causal; O of bf16. */
+extern "C" void fa3_full_e4m3(void *q, void *k, void *v, void *o, float *lse, int batch, int seq, int heads, int sms,
+                              cudaStream_t stream) {
+    Flash_fwd_params p = params_of({q, k, v, o, lse}, batch, seq, seq, heads, heads, sms);
+    set_batch_strides(p, seq, seq);
+    p.is_bf16 = false, p.is_e4m3 = true;
+    p.window_size_left = p.window_size_right = seq - 1;
+    p.skip_scheduler_metadata_computation = true;
+    fa3_e4m3(&p, stream);
 }

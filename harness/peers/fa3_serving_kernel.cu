@@ -1,8 +1,8 @@
-/* fa3_serving_kernel.cu - one instantiation of FlashAttention-3's forward kernel for bf16 and heads of 128, as servers
- * call it, behind a C function; or, with FA3_COMBINE, the kernel that merges parts.
+/* fa3_serving_kernel.cu - one instantiation of FlashAttention-3's forward kernel for heads of 128 and O of bf16, as
+ * servers call it, behind a C function; or, with FA3_COMBINE, the kernel that merges parts.
  *
- *     nvcc -DFA3_NAME=fa3_pages -DFA3_VARLEN=true -DFA3_PAGES=true -DFA3_SPLIT=true -DFA3_CAUSAL=false \
- *         -DFA3_LOCAL=false -DFA3_PACK=true -I FA3/hopper -I CUTLASS/include ...
+ *     nvcc -DFA3_NAME=fa3_pages -DFA3_ELEMENT=cutlass::bfloat16_t -DFA3_VARLEN=true -DFA3_PAGES=true \
+ *         -DFA3_SPLIT=true -DFA3_CAUSAL=false -DFA3_LOCAL=false -DFA3_PACK=true -I FA3/hopper -I CUTLASS/include ...
  *
  * FA3_PAGES: pages that are no multiples of a KV block, which cp.async reads.
  */
@@ -21,8 +21,7 @@ extern "C" void FA3_NAME(Flash_fwd_params *params, cudaStream_t stream) {
 
 extern "C" void FA3_NAME(Flash_fwd_params *params, cudaStream_t stream) {
     constexpr bool softcap = false, append = false, has_qv = false, V_column_major = false;
-    using element = cutlass::bfloat16_t;
-    run_flash_fwd<90, 128, 128, 1, element, element, FA3_CAUSAL, FA3_LOCAL, softcap, FA3_VARLEN, FA3_PAGES, append,
-                  has_qv, FA3_PACK, FA3_SPLIT, V_column_major>(*params, stream);
+    run_flash_fwd<90, 128, 128, 1, FA3_ELEMENT, cutlass::bfloat16_t, FA3_CAUSAL, FA3_LOCAL, softcap, FA3_VARLEN,
+                  FA3_PAGES, append, has_qv, FA3_PACK, FA3_SPLIT, V_column_major>(*params, stream);
 }
 #endif
