@@ -14,8 +14,10 @@
 #include "common/config.h"
 
 #ifndef __cplusplus
-/* In C a configuration is a KernelConfig, which has no place of this name: it takes that of a word of the ladder. */
+/* In C a configuration is a KernelConfig, which has no places of these names: they take those of words of the ladder.
+ */
 #define e4m3_cache split_tail
+#define ragged_queries padded_rows
 #endif
 
 typedef struct decode_config {

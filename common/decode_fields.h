@@ -29,6 +29,8 @@ FIELD(bool, tensor_copies, "tensor", "the tensor copy engine copies the keys and
 FIELD(int, stages, "stages_N", "KV blocks in the ring")
 FIELD(bool, serves, "serve", "a length for each sequence, pages and parts of a size: takes serving_args")
 FIELD(bool, e4m3_cache, "e4m3", "K and V are e4m3, a byte an element, with a scale for each KV head")
+FIELD(bool, ragged_queries, "ragged",
+      "with e4m3: sequences have queries of several numbers, and those of Q, or K and V, may lie one behind the other")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
 RULE(B_r, cfg.instruction == WGMMA || cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64,
@@ -46,6 +48,7 @@ RULE(B_c, cfg.instruction == WGMMA ||
 RULE(B_c, !cfg.serves || cfg.B_c == 64 || cfg.B_c == 128, "must be 64 or 128 with serve: a power of two, as pages are")
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.serves, "must be off without serve: serving_args have the scales")
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.d_head == 128, "must be off unless d_head is 128: a row has 128 bytes")
+RULE(ragged_queries, !cfg.ragged_queries || cfg.e4m3_cache, "must be off without e4m3: attention/wgmma has 16 bits")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
 
 FOLLOWS(any_length, true)

@@ -174,8 +174,8 @@ static enum status emu_poison(struct backend *backend, struct failure *failure) 
 
 /* The launch of an instance on a problem, without its parameters. */
 static emu_launch make_launch(const struct emu *emu, const struct problem *problem, const struct instance *instance) {
-    const attention_args args = problem_args(problem);
-    const launch_shape shape = launch_of(&instance->config, &args, multiprocessors());
+    const serving_args args = serving_args_of(problem, problem_args(problem), emu->serving);
+    const launch_shape shape = launch_of(&instance->config, &args.attention, multiprocessors());
     return (emu_launch){.entry = instance->entry,
                         .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                         .block = {shape.threads, 1, 1},

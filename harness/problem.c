@@ -269,14 +269,19 @@ static const char *served_option(const struct problem *problem) {
                                               : beside_lengths(problem);
 }
 
-/* attention/decode: lengths of keys, pages and parts of a size, and nothing else of serving_args. */
+/* attention/decode: lengths of keys, pages and parts of a size, and with the word ragged several lengths of queries. */
 static enum status check_cache(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
-    const char *const lacks = problem->Q_lengths                 ? "--seqlens-q"
-                              : problem->layout == LAYOUT_PACKED ? "--layout packed"
-                              : problem->windowed                ? "--window"
-                              : problem->sinks                   ? "--sinks"
-                                                                 : NULL;
+    char text[CONFIG_TEXT_SIZE];
+    const bool ragged = config_has_ragged_queries(config);
+    const char *const of_lengths = problem->Q_lengths                 ? "--seqlens-q"
+                                   : problem->layout == LAYOUT_PACKED ? "--layout packed"
+                                                                      : NULL;
+    const char *const others = problem->windowed ? "--window" : problem->sinks ? "--sinks" : NULL;
+    const char *const lacks = !ragged && of_lengths ? of_lengths : others;
     const int64_t keys = problem->split_keys;
+    if (lacks && lacks == of_lengths && config_has_e4m3_cache(config))
+        return fail(failure, STATUS_USAGE, "%s: config %s does not take it: one with the word ragged does", lacks,
+                    config_format(config, text));
     if (lacks)
         return fail(failure, STATUS_USAGE, "%s: %s does not take it: attention/wgmma does", lacks, about_version());
     if (keys % config->B_c)

@@ -47,8 +47,10 @@ static void own_sizes(const struct embedded *version, char *text, size_t size) {
         used += (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", version->own[i].d_head);
 }
 
-/* Rows of a KV head. */
+/* Rows of a KV head. Where the bits of a sequence must not depend on the batch, neither may they on the most queries of
+ * a sequence in it. */
 static int64_t rows_of(const fl_problem *problem) {
+    if (problem->split_keys && serving_ragged_e4m3(problem)) return (int64_t)1 << 40;
     return (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
 }
 
@@ -67,7 +69,8 @@ static const struct instance *find_serving(const struct embedded *version, const
         if (!config->serves || config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
             config->cap != (call->problem.softcap > 0) ||
             (!config_shares_keys(config) && config_has_pages(config) != paged(&call->problem)) ||
-            config_packs(config) != packs || config_has_e4m3_cache(config) != (call->problem.kv_dtype == FL_E4M3))
+            config_packs(config) != packs || config_has_e4m3_cache(config) != (call->problem.kv_dtype == FL_E4M3) ||
+            config_has_ragged_queries(config) != serving_ragged_e4m3(&call->problem))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
         if (!found || (small ? !smaller : smaller && config->B_r >= rows)) found = one;

@@ -66,11 +66,22 @@ bool serving_all_e4m3(const fl_problem *problem) {
     return problem->q_dtype == FL_E4M3;
 }
 
+/* K and V are e4m3, and Q is not. */
+static bool e4m3_cache(const fl_problem *problem) {
+    return problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem);
+}
+
+enum { OF_SEVERAL_NUMBERS = FL_CU_SEQLENS_Q | FL_CU_SEQLENS_K | FL_SEQLENS_Q };
+
+bool serving_ragged_e4m3(const fl_problem *problem) {
+    return e4m3_cache(problem) && problem->arrays & OF_SEVERAL_NUMBERS;
+}
+
 /* What e4m3 has beside values. */
 enum { SCALES = FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES | FL_O_SCALES };
 
 const char *serving_asked(const fl_problem *problem) {
-    if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem)) return "kv_dtype";
+    if (e4m3_cache(problem)) return "kv_dtype";
     for (int i = 0; i < N_ARRAYS; i++)
         if (problem->arrays & ~(uint32_t)SCALES & 1u << i) return ARRAYS[i].name;
     return problem->windowed      ? "window"
@@ -154,7 +165,7 @@ static fl_status check_scales(const fl_problem *problem, struct failure *failure
 
 /* What attention/wgmma alone takes, or attention/decode alone; NULL where the problem asks for nothing of it. */
 static const char *asked_of_wgmma(const fl_problem *problem) {
-    const uint32_t arrays = problem->arrays;
+    const uint32_t arrays = problem->arrays & ~(uint32_t)(e4m3_cache(problem) ? OF_SEVERAL_NUMBERS : 0);
     return arrays & FL_CU_SEQLENS_Q   ? "cu_seqlens_q"
            : arrays & FL_CU_SEQLENS_K ? "cu_seqlens_k"
            : arrays & FL_SEQLENS_Q    ? "seqlens_q"
@@ -168,7 +179,7 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
 static const char *asked_of_decode(const fl_problem *problem) {
     enum { FEW_ROWS = 128, LARGEST = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
-    if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem)) return "kv_dtype";
+    if (e4m3_cache(problem)) return "kv_dtype";
     if (!problem->split_keys || problem->d_head > LARGEST || asked_of_wgmma(problem)) return NULL;
     return problem->arrays & FL_BLOCK_TABLE ? "block_table" : rows <= FEW_ROWS ? "split_keys" : NULL;
 }
@@ -195,7 +206,7 @@ static fl_status check_together(const fl_problem *problem, struct failure *failu
             failure, FL_UNSUPPORTED,
             "%s beside %s: no kernel takes both: attention/wgmma takes the first, attention/decode the second", wgmmas,
             decodes);
-    if (problem->kv_dtype == FL_E4M3 && !serving_all_e4m3(problem) && problem->d_head != 128)
+    if (e4m3_cache(problem) && problem->d_head != 128)
         return refuse(failure, FL_UNSUPPORTED, "d_head %d: of caches in e4m3 it must be 128", problem->d_head);
     return FL_OK;
 }
@@ -340,6 +351,11 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
                       config_has_e4m3_cache(config) ? "of e4m3 alone" : "of dtype alone",
                       config_has_e4m3_cache(config) ? "pass FL_E4M3"
                                                     : "those of e4m3 are taken by attention/decode with d_head 128");
+    if (serving_ragged_e4m3(problem) && !config_has_ragged_queries(config))
+        return refuse(failure, FL_UNSUPPORTED,
+                      "kv_dtype %d beside cu_seqlens_q, cu_seqlens_k or seqlens_q: config %s of %s does not take it: "
+                      "one with the word ragged does",
+                      problem->kv_dtype, config_format(config, text), version);
     if (asked && !config->serves)
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s",
                       wgmmas    ? wgmmas

@@ -16,8 +16,10 @@ enum { N_ARRAYS = 10 }; /* those of enum fl_array, by number */
 /* What of the problem only kernels with serving_args compute, as its field is called; NULL for nothing. */
 const char *serving_asked(const fl_problem *problem);
 
-/* Whether Q, K and V are of e4m3, which kernels with fp8_args take. */
+/* Whether Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone, with queries of several
+ * numbers or sequences that lie one behind the other. */
 bool serving_all_e4m3(const fl_problem *problem);
+bool serving_ragged_e4m3(const fl_problem *problem);
 
 /* The fields since FL_ABI 3. FL_INVALID where they are wrong, alone or together. */
 fl_status serving_check(const fl_problem *problem, struct failure *failure);

@@ -603,6 +603,10 @@ bool config_has_e4m3_cache(const KernelConfig *config) {
     return config_shares_keys(config) && config->e4m3_cache;
 }
 
+bool config_has_ragged_queries(const KernelConfig *config) {
+    return config_shares_keys(config) && config->ragged_queries;
+}
+
 bool config_equal(const KernelConfig *a, const KernelConfig *b) {
     for (int i = 0; i < LADDER.count; i++)
         if (value_of(a, &LADDER_FIELDS[i]) != value_of(b, &LADDER_FIELDS[i])) return false;

@@ -64,8 +64,9 @@ static inline bool packs_group(int64_t heads, int64_t KV_heads) {
     return KV_heads > 0 && heads > KV_heads && heads <= 64 * KV_heads;
 }
 
-/* Whether it is a decode_config whose K and V are e4m3. */
+/* Whether it is a decode_config whose K and V are e4m3, and whether its sequences have queries of several numbers. */
 bool config_has_e4m3_cache(const KernelConfig *config);
+bool config_has_ragged_queries(const KernelConfig *config);
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b);
 

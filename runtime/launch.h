@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* `args` is the front of a serving_args where the configuration serves, here and below. */
 launch_shape launch_of(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 
 /* Memory of attention_args.tickets where it is two tickets. */
@@ -23,8 +24,7 @@ int launch_threads(const KernelConfig *config);
 int launch_smem_bytes(const KernelConfig *config);
 
 /* Bytes of device memory for attention_args.tickets, of those at its front that are zero before each launch and after
- * it, and the most that a launch of the configuration needs without parts of a size. `args` is the front of a
- * serving_args where the configuration serves. */
+ * it, and the most that a launch of the configuration needs without parts of a size. */
 int64_t launch_workspace_bytes(const KernelConfig *config, const attention_args *args, int64_t multiprocessors);
 int64_t launch_counter_bytes(const KernelConfig *config);
 int64_t launch_most_bytes(const KernelConfig *config, int64_t multiprocessors);

@@ -4,7 +4,8 @@
     result = launch(CONFIGS[0], cache, split_keys=128)      # raises what the emulator finds
     assert_right(CONFIGS[0], cache, result)
 
-Whatever no key fills is NaN: pages that no sequence has, and rows behind each length.
+Whatever no key fills is NaN: pages that no sequence has, and rows behind each length. Of configs with the word ragged
+a sequence may have queries of its own number, and rows that it does not use, which are NaN too.
 """
 
 from __future__ import annotations
@@ -146,6 +147,13 @@ class Cache:
     seed: int = 0
     only: int = -1  # this sequence alone, of all of them
     pages: dict[tuple[int, int], int] = field(default_factory=dict)  # other numbers of pages, by sequence and page
+    queries: list[int] | None = None  # of each sequence, at most seq_q; None: all have seq_q
+    packed: bool = False  # with queries: the rows of Q, and without pages of K and V, lie one behind the other
+    unused: int = 0  # rows behind those of each sequence of packed tensors
+
+    @property
+    def all_queries(self) -> list[int]:
+        return self.queries if self.queries is not None else [self.seq_q] * len(self.all_lengths)
 
     @property
     def all_lengths(self) -> list[int]:
@@ -218,46 +226,96 @@ def launch(
         args.pages = on_device(table, "pages")
     if cache.lengths is not None:
         args.KV_lengths = on_device(np.array(lengths, np.int32), "lengths")
+    queries, Q_samples, Q_rows = [cache.all_queries[i] for i in order], batch, cache.seq_q
+    if cache.queries is not None:
+        for sequence, count in enumerate(queries):
+            Q[sequence, count:] = rounded(np.array([np.nan]), dtype)[0]
+        args.Q_lengths = on_device(np.array(queries, np.int32), "Q lengths")
+    if cache.packed:
+        Q, offsets = _one_behind_the_other(Q, queries, cache.unused)
+        Q_samples, Q_rows = Q.shape[:2]
+        args.Q_offsets, args.Q_rows = on_device(offsets, "Q offsets"), Q_rows
+    if cache.packed and not cache.page:
+        K, offsets = _one_behind_the_other(K, used, cache.unused)
+        V, offsets = _one_behind_the_other(V, used, cache.unused)
+        samples, rows = K.shape[:2]
+        args.KV_offsets, args.KV_rows = on_device(offsets, "KV offsets"), rows
     if config.e4m3_cache:
         scales = scales_of(config, cache.KV_heads)
         args.K_scales, args.V_scales = (on_device(scales[name], f"{name} scales") for name in "KV")
     front = args.front
     front.Q, front.K, front.V = on_device(Q, "Q"), on_device(K, "K"), on_device(V, "V")
-    front.O = on_device(np.zeros_like(Q), "O", output=True)
-    front.LSE = on_device(np.zeros((batch, heads, cache.seq_q), np.float32), "LSE", output=True)
+    whole = cache.queries is None  # every row of O is written
+    front.O = on_device(np.full_like(Q, UNWRITTEN), "O", output=whole)
+    front.LSE = on_device(np.full((Q_samples, heads, Q_rows), UNWRITTEN, np.float32), "LSE", output=whole)
     front.seq_q, front.heads, front.batch, front.seq_k = cache.seq_q, heads, batch, cache.seq_k
     front.KV_heads, front.softmax_scale, front.causal = cache.KV_heads, d**-0.5, cache.causal
     for name, size, row in (
-        ("Q", cache.seq_q, heads),
+        ("Q", Q_rows, heads),
         ("K", rows, cache.KV_heads),
         ("V", rows, cache.KV_heads),
-        ("O", cache.seq_q, heads),
+        ("O", Q_rows, heads),
     ):
         setattr(front, f"{name}_strides", type(front.Q_strides)(batch=size * row * d, seq=row * d, head=d))
-    grid, workspace = _grid_and_workspace(config, cache, batch, split_keys, multiprocessors)
+    grid, workspace = _grid_and_workspace(config, cache, batch, Q_rows, split_keys, multiprocessors)
     counters = len(kept)
     front.tickets = on_device(np.zeros(workspace // 4, np.int32), "tickets")
     boxes, element = config.box_rows(), K.itemsize
-    maps = tensor_map(front.Q, [batch, cache.seq_q, heads], heads * d, d, boxes[0])
+    maps = tensor_map(front.Q, [Q_samples, Q_rows, heads], heads * d, d, boxes[0])
     maps += tensor_map(front.K, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[1], element)
     maps += tensor_map(front.V, [samples, rows, cache.KV_heads], cache.KV_heads * d, d, boxes[2], element)
-    maps += tensor_map(front.O, [batch, cache.seq_q, heads], heads * d, d, boxes[3])
+    maps += tensor_map(front.O, [Q_samples, Q_rows, heads], heads * d, d, boxes[3])
     _kernel(config)[grid, config.threads(), config.smem_bytes()](bytes(args), maps, **settings)
     assert not kept[counters].array[: config.counter_bytes() // 4].any(), "counters are zero after a launch"
     by_address = {buffer.address: buffer for buffer in kept}
-    return Result(by_address[front.O].array.copy(), by_address[front.LSE].array.copy())
+    output, LSE = by_address[front.O].array.copy(), by_address[front.LSE].array.copy()
+    return Result(output, LSE) if whole else _of_sequences(cache, queries, output, LSE)
+
+
+UNWRITTEN = 7  # of O, as bits, and of log-sum-exp
+
+
+def _one_behind_the_other(
+    tensor: npt.NDArray[Any], counts: list[int], unused: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """One sample of the first rows of each, as many as the counts say and some that are not used, and the offsets."""
+    parts = [sequence[: count + unused] for sequence, count in zip(tensor, counts, strict=True)]
+    offsets = np.cumsum([0, *map(len, parts)], dtype=np.int32)
+    return np.concatenate(parts)[None], offsets
+
+
+def _of_sequences(cache: Cache, queries: list[int], output: Bits, LSE: npt.NDArray[np.float32]) -> Result:
+    """The rows of each sequence, [batch, seq_q, ...], zeros and -inf for those that it does not use, which no launch
+    may write."""
+    heads, d = output.shape[2:]
+    made = Result(
+        np.zeros((len(queries), cache.seq_q, heads, d), np.uint16),
+        np.full((len(queries), heads, cache.seq_q), -np.inf, np.float32),
+    )
+    first = 0
+    for sequence, count in enumerate(queries):
+        sample, start = (0, first) if cache.packed else (sequence, 0)
+        made.output[sequence, :count] = output[sample, start : start + count]
+        made.LSE[sequence, :, :count] = LSE[sample, :, start : start + count]
+        output[sample, start : start + count], LSE[sample, :, start : start + count] = UNWRITTEN, UNWRITTEN
+        first += min(count + cache.unused, cache.seq_q)
+    assert (output == UNWRITTEN).all() and (LSE == UNWRITTEN).all(), "a row of no query is written"
+    return made
 
 
 def _grid_and_workspace(
-    config: KernelConfig, cache: Cache, batch: int, split_keys: int, multiprocessors: int
+    config: KernelConfig, cache: Cache, batch: int, Q_rows: int, split_keys: int, multiprocessors: int
 ) -> tuple[int, int]:
     """What common/decode_config.h has for the launch."""
-    shapes = {"seq_q": cache.seq_q, "seq_k": cache.seq_k, "batch": batch}
     rows = cache.seq_q * cache.group
-    row_blocks = -(-rows // config.B_r)
-    blocks = batch * row_blocks * -(-shapes["seq_k"] // config.B_c)
+    row_blocks = batch * -(-rows // config.B_r)
+    if config.ragged_queries and cache.packed:
+        row_blocks = Q_rows * cache.group // config.B_r + batch
+    if config.ragged_queries:
+        rows = config.B_r
+    blocks = row_blocks * -(-cache.seq_k // config.B_c)
     ctas = cache.KV_heads * min(blocks, max(1, multiprocessors // cache.KV_heads))
-    places = row_blocks * batch * cache.KV_heads * -(-cache.seq_k // split_keys) if split_keys else 2 * ctas
+    places = row_blocks * cache.KV_heads * -(-cache.seq_k // split_keys) if split_keys else 2 * ctas
     return ctas, config.counter_bytes() + places * min(rows, config.B_r) * 4 * (config.d_head + 1)
 
 
@@ -293,8 +351,9 @@ def reference(config: KernelConfig, cache: Cache) -> tuple[Floats, Floats]:
     )
     output, LSE = np.zeros(Q.shape), np.full((Q.shape[0], Q.shape[2], Q.shape[1]), -np.inf)
     for sequence, keys in enumerate(cache.used):
-        for row in range(cache.seq_q):
-            seen = min(keys, row + 1 + keys - cache.seq_q) if cache.causal else keys
+        queries = cache.all_queries[sequence]
+        for row in range(queries):
+            seen = min(keys, row + 1 + keys - queries) if cache.causal else keys
             for head in range(Q.shape[2] if seen > 0 else 0):
                 scores = K[sequence, :seen, head // cache.group] @ Q[sequence, row, head] * d**-0.5
                 p = np.exp(scores - scores.max())

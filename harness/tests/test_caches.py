@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 
+import caches
 import numpy as np
 import pytest
 from caches import CONFIGS, Cache, Result, assert_right, launch
@@ -26,6 +28,7 @@ IN_CHECK = [
 
 
 BYTES = "(FP16,128,16,128,4):mma_sync+tensor+stages_3+serve+e4m3"
+RAGGED = [config for config in CONFIGS if config.ragged_queries]
 
 
 def random_cache(rng: random.Random, config: KernelConfig) -> Cache:
@@ -45,10 +48,24 @@ def random_cache(rng: random.Random, config: KernelConfig) -> Cache:
     )
 
 
+def random_queries(rng: random.Random, config: KernelConfig) -> Cache:
+    """As many queries in each sequence as it likes, none in some."""
+    cache = random_cache(rng, config)
+    lengths = cache.lengths if cache.lengths is not None else [cache.seq_k] * cache.batch
+    most = rng.choice((1, 3, 20) if config.B_r == 16 else (1, 20, 70))
+    queries = [rng.choice((0, 1, rng.randint(0, most), most)) for _ in lengths]
+    queries[rng.randrange(len(queries))] = most
+    packed = sum(cache.used) > 0 and rng.random() < 0.7  # a tensor has a row
+    return replace(
+        cache, lengths=lengths, seq_q=most, queries=queries, packed=packed, unused=packed * rng.choice((0, 0, 3))
+    )
+
+
 def check_random(config: KernelConfig, seeds: range) -> None:
+    draw = random_queries if config.ragged_queries else random_cache
     for seed in seeds:
         rng = random.Random(f"{config} {seed}")
-        cache = random_cache(rng, config)
+        cache = draw(rng, config)
         settings = {"split_keys": rng.choice((0, 128, 256)), "multiprocessors": rng.choice((1, 3, 7, 16))}
         settings["schedule"] = rng.randint(0, 5)
         try:
@@ -113,6 +130,71 @@ def assert_same(one: Result, place: int, other: Result, sequence: int) -> None:
     assert (one.output[place] == other.output[sequence]).all() and (one.LSE[place] == other.LSE[sequence]).all()
 
 
+@pytest.mark.parametrize("config", RAGGED[::3], ids=str)
+def test_parts_of_ragged_queries_give_the_same_bits_in_every_batch(config: KernelConfig) -> None:
+    """Whatever lies behind the queries of a sequence. A part has two blocks: the first always sets the maximum."""
+    cache = Cache(
+        lengths=[300, 5, 257, 0, 129],
+        seq_k=300,
+        KV_heads=2,
+        group=4,
+        seq_q=21,
+        causal=True,
+        queries=[21, 0, 1, 2, 17],
+        packed=True,
+    )
+    whole = launch(config, cache, split_keys=256, multiprocessors=9)
+    assert_right(config, cache, whole)
+    paged, order = replace(cache, page=32, packed=False), [4, 2, 0, 3, 1]
+    in_order = launch(config, paged, split_keys=256, multiprocessors=16, order=order, schedule=3)
+    for place, sequence in enumerate(order):
+        assert_same(in_order, place, whole, sequence)
+    assert_same(launch(config, cache, split_keys=256, multiprocessors=3, order=[4]), 0, whole, 4)
+
+
+def test_more_ragged_sequences_than_lanes() -> None:
+    rng = random.Random(6)
+    lengths = [rng.choice((0, 1, 127, 128, 129)) for _ in range(67)]
+    queries = [rng.choice((0, 0, 1, 3)) for _ in lengths]
+    cache = Cache(lengths=lengths, seq_k=140, page=16, group=4, seq_q=7, queries=[7, *queries[1:]], packed=True)
+    for split_keys in (0, 128):
+        assert_right(RAGGED[0], cache, launch(RAGGED[0], cache, split_keys, multiprocessors=6))
+
+
+def test_ragged_sequences_without_queries_read_nothing() -> None:
+    cache = Cache(lengths=[9, 4], queries=[0, 0], seq_q=3)
+    assert_right(RAGGED[0], cache, launch(RAGGED[0], cache))
+
+
+@pytest.mark.parametrize(
+    ("length", "wild", "tame"),
+    [
+        (
+            2**31 - 1,
+            {"Q": (4, 2, -7, 2**31 - 1, -(2**31)), "KV": (0, 0, 30, 2**31 - 1, 5)},
+            {"Q": (0, 0, 0, 12, 12), "KV": (30, 30, 30, 40, 40)},
+        ),
+        (-1, {"Q": (12, 9, 2, 5, 3), "KV": (40, -1, -9, 7, 0)}, {"Q": (2, 2, 2, 5, 5), "KV": (0, 0, 0, 0, 0)}),
+    ],
+)
+def test_offsets_that_do_not_fit_the_tensors_are_cut(
+    monkeypatch: pytest.MonkeyPatch, length: int, wild: dict[str, tuple[int, ...]], tame: dict[str, tuple[int, ...]]
+) -> None:
+    """As a GPU reads them: decreasing, negative, behind the end. Of four sequences only the third has queries."""
+    pack, results = caches._one_behind_the_other, []
+    monkeypatch.setattr(caches, "_of_sequences", lambda cache, queries, *made: Result(*made))
+    for given in (wild, tame):
+        offsets = [np.array(given[name], np.int32) for name in ("KV", "KV", "Q")]
+        monkeypatch.setattr(
+            caches, "_one_behind_the_other", lambda tensor, *_, left=offsets: (pack(tensor[:1], [99], 0)[0], left.pop())
+        )
+        cache = Cache(lengths=[length] * 4, seq_k=40, seq_q=12, queries=[12] * 4, packed=True)
+        results.append(launch(RAGGED[0], cache, split_keys=128))
+    assert (results[0].output == results[1].output).all() and (results[0].LSE == results[1].LSE).all()
+    written = (results[0].output != caches.UNWRITTEN).any(axis=(0, 2, 3))
+    assert written.sum() == tame["Q"][3] - tame["Q"][2]
+
+
 @pytest.mark.parametrize("number", [-1, 9, 2**31 - 1, -(2**31)])
 def test_a_page_number_outside_reads_zeros(number: int) -> None:
     """Nothing outside of K and V is read, and the other sequence is as it was."""
@@ -145,6 +227,11 @@ SMALL_CACHES = [
     f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 --config {BYTES}",
     f"--seq-k 90 --heads 4 --kv-heads 2 --layout padded --split-keys 128 --descale-k 0.3 --config {BYTES}",
     f"--seq-q 2 --seq-k 130 --heads 4 --kv-heads 2 --descale-k 0.3 --descale-v 2 --config {BYTES}",
+    "--layout packed --seqlens-q 3,0,20 --seqlens-k 70,5,130 --heads 4 --kv-heads 2 --causal --split-keys 128 "
+    f"--config {BYTES}+ragged",
+    "--layout packed --seqlens-q 20,1,0 --seqlens-k 90,130,0 --heads 4 --kv-heads 1 --page-rows 16 --descale-v 2 "
+    "--config (BF16,128,64,128,8):mma_sync+tensor+stages_3+serve+e4m3+ragged",
+    f"--layout padded --seqlens-q 3,0,20 --seqlens-k 70,5,0 --heads 4 --kv-heads 2 --config {BYTES}+ragged",
 ]
 
 
@@ -186,6 +273,12 @@ def test_a_gpu_has_the_lengths_pages_and_scales(driver: str, arguments: str) -> 
             "--descale-k 2: attention/decode takes no e4m3; attention/fp8 and the versions of kernels/fp8/ do",
         ),
         (f"--descale-q 2 --config {BYTES}", "--descale-q 2: attention/decode takes no e4m3 of Q"),
+        (
+            f"--layout packed --config {BYTES}",
+            "--layout packed: config (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3 does not take it: "
+            "one with the word ragged does",
+        ),
+        (f"--sinks --config {BYTES}+ragged", "--sinks: attention/decode does not take it: attention/wgmma does"),
     ],
 )
 def test_bad_input_gets_a_sentence(arguments: str, sentence: str) -> None:

@@ -16,7 +16,34 @@
 #include "common/serving.h"
 #include "kernels/attention/shares.cuh"
 
-#include <type_traits>
+/* With parts, the first part that begins at or behind the start of the share. */
+__device__ __forceinline__ int64_t begin_of(auto &line) {
+    line.count_blocks();
+    if (line.share >= line.shares) return line.end();
+    const int64_t at = line.start(line.share);
+    line.find(at);
+    if (!line.part) return at;
+    const int64_t first = line.row_block_start(at);
+    const int blocks = line.blocks_of(line.seq_k), block = (int(at - first) + line.part - 1) / line.part * line.part;
+    return first + min(block, blocks);
+}
+
+/* What begins at a place of the line and ends with its row block, or with the last part that begins before `end`. */
+__device__ __forceinline__ piece piece_of(auto &line, int64_t at, int64_t end) {
+    while (at >= line.sequence_end()) line.go_to_next();
+    const int seq_blocks = line.blocks_of(line.seq_k), size = line.part ? line.part : 1;
+    const int64_t first = line.row_block_start(at);
+    const int row_block = (first - line.sequence_start()) / seq_blocks, block = at - first;
+    const int blocks = min((int64_t)seq_blocks - block, (end - at + size - 1) / size * size);
+    const int first_share = line.share_with(first), all_parts = (seq_blocks + size - 1) / size;
+    const int parts = line.part              ? all_parts
+                      : blocks == seq_blocks ? 1
+                                             : line.share_with(first + seq_blocks - 1) - first_share + 1;
+    const int most_parts = line.part ? (line.blocks_of(line.args.seq_k) + line.part - 1) / line.part : 0;
+    const int first_slot = (line.number_of(row_block) * line.args.KV_heads + line.head) * most_parts;
+    line.open_pages(block);
+    return {row_block * line.rows, line.sample, block, blocks, parts, first_share, line.seq_k, first_slot};
+}
 
 struct ragged_line {
     const serving_args &args;
@@ -87,39 +114,19 @@ struct ragged_line {
 
     /* Where the row block at a place of the walk's sequence begins. */
     __device__ __forceinline__ int64_t row_block_start(int64_t at) const {
-        const int64_t first = (int64_t)before * row_blocks;
-        return at - (at - first) % blocks_of(seq_k);
+        return at - (at - sequence_start()) % blocks_of(seq_k);
     }
-    /* With parts, the first part that begins at or behind the start of the share. */
-    __device__ __forceinline__ int64_t begin() {
-        count_blocks();
-        if (share >= shares) return end();
-        const int64_t at = start(share);
-        find(at);
-        if (!part) return at;
-        const int64_t first = row_block_start(at);
-        const int blocks = blocks_of(seq_k), block = (int(at - first) + part - 1) / part * part;
-        return first + min(block, blocks);
-    }
+    __device__ __forceinline__ int64_t begin() { return begin_of(*this); }
     __device__ __forceinline__ int64_t end() const { return share < shares ? start(share + 1) : 0; }
 
-    /* What begins at a place of the line and ends with its row block, or with the last part that begins before `end`.
-     */
-    __device__ __forceinline__ piece piece_at(int64_t at, int64_t end) {
-        while (at >= (int64_t)(before + blocks_of(seq_k)) * row_blocks) go_to_next();
-        const int seq_blocks = blocks_of(seq_k), size = part ? part : 1;
-        const int64_t first = row_block_start(at);
-        const int row_block = (first - (int64_t)before * row_blocks) / seq_blocks, block = at - first;
-        const int blocks = min((int64_t)seq_blocks - block, (end - at + size - 1) / size * size);
-        const int first_share = share_with(first), all_parts = (seq_blocks + size - 1) / size;
-        const int parts = part                   ? all_parts
-                          : blocks == seq_blocks ? 1
-                                                 : share_with(first + seq_blocks - 1) - first_share + 1;
-        const int most_parts = part ? (blocks_of(args.seq_k) + part - 1) / part : 0;
-        const int first_slot = ((sample * row_blocks + row_block) * args.KV_heads + head) * most_parts;
-        open_pages(block);
-        return {row_block * rows, sample, block, blocks, parts, first_share, seq_k, first_slot};
+    __device__ __forceinline__ piece piece_at(int64_t at, int64_t end) { return piece_of(*this, at, end); }
+
+    /* Where the walk's sequence begins and ends in the line, and slots for row blocks before one of its own. */
+    __device__ __forceinline__ int64_t sequence_start() const { return (int64_t)before * row_blocks; }
+    __device__ __forceinline__ int64_t sequence_end() const {
+        return (int64_t)(before + blocks_of(seq_k)) * row_blocks;
     }
+    __device__ __forceinline__ int number_of(int row_block) const { return sample * row_blocks + row_block; }
 
     /* ---- pages ---- */
 
@@ -177,9 +184,5 @@ __device__ __forceinline__ ragged_line find_line(const serving_args &args) {
     line.page_shift = args.pages ? 31 - __clz(args.page_rows) : 0;
     return line;
 }
-
-/* The line of a configuration. */
-template <decode_config cfg>
-using line_of = std::conditional_t<cfg.serves, ragged_line, shared_line>;
 
 #endif

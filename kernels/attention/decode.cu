@@ -11,7 +11,9 @@
  *           (FP16, 64, 64, 128, 4): wgmma+tensor+stages_6+serve;
  *           (FP16, 64, 128, 128, 8): wgmma+tensor+stages_6+serve;
  *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3;
- *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3
+ *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3;
+ *           (FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3+ragged;
+ *           (FP16, 128, 64, 128, 8): mma_sync+tensor+stages_3+serve+e4m3+ragged
  * arch      sm_90a
  */
 #include "common/abi.h"
@@ -20,11 +22,11 @@
 #include "common/ptx_fp8.cuh"
 #include "common/ptx_wgmma_boxes.cuh"
 #include "common/serving.h"
-#include "kernels/attention/cache.cuh"
 #include "kernels/attention/fragments.cuh"
 #include "kernels/attention/heads.cuh"
 #include "kernels/attention/mask.cuh"
 #include "kernels/attention/parts.cuh"
+#include "kernels/attention/ragged.cuh"
 #include "kernels/attention/ring.cuh"
 #include "kernels/attention/shares.cuh"
 #include "kernels/attention/softmax.cuh"
@@ -88,6 +90,7 @@ __device__ constexpr void check_config() {
     static_assert(
         !cfg.e4m3_cache || (cfg.serves && cfg.d_head == 128),
         "e4m3 must be off without serve, which has the scales, and unless d_head is 128: a row has 128 bytes");
+    static_assert(!cfg.ragged_queries || cfg.e4m3_cache, "ragged must be off without e4m3: attention/wgmma has others");
 }
 
 /* One warp copies. Beside 8 that compute it brings three that do nothing: a warpgroup can give registers away. So it
@@ -213,8 +216,12 @@ struct copier {
 #pragma unroll
         for (int i = lane; i < cfg.B_r; i += 32) {
             const int row = next.row + i;
-            copy_tensor_to_smem(at.Q.stage(turn) + i * row_bytes<cfg>, maps.Q, full, row / group,
-                                line.head * group + row % group, next.sample);
+            if constexpr (cfg.ragged_queries)
+                copy_tensor_to_smem(at.Q.stage(turn) + i * row_bytes<cfg>, maps.Q, full, line.row_of(row / group),
+                                    line.head * group + row % group, line.sample_of(row / group));
+            else
+                copy_tensor_to_smem(at.Q.stage(turn) + i * row_bytes<cfg>, maps.Q, full, row / group,
+                                    line.head * group + row % group, next.sample);
         }
     }
 
@@ -284,9 +291,15 @@ struct consumer {
 
     const int warp = threadIdx.x / 32 - copy_warps<cfg>, lane = threadIdx.x % 32;
     const int key_group = warp / row_groups<cfg>, first_row = warp % row_groups<cfg> * 16;
-    const int group = heads_in_group(args), rows = args.seq_q * group;
+    const int group = heads_in_group(args), all_rows = args.seq_q * group;
     const float scale = scale_of_scores(); /* exponentials have base 2: log2(e) */
     piece own;
+    query_rows own_queries; /* of the piece's sequence, where each has its own */
+
+    __device__ __forceinline__ query_rows queries() const {
+        if constexpr (cfg.ragged_queries) return own_queries;
+        return {0, args.seq_q, own.sample, args.seq_q};
+    }
 
     __device__ __forceinline__ float scale_of_scores() const {
         const float scale = 1.44269504f * args.softmax_scale;
@@ -433,8 +446,10 @@ struct consumer {
     /* The first key that a row of the warp does not see. */
     __device__ __forceinline__ int row_end(int row) const {
         const int query = (own.row + first_row + row) / group;
-        return args.causal ? min(seq_k(), query + 1 + seq_k() - args.seq_q) : seq_k();
+        return args.causal ? min(seq_k(), query + 1 + seq_k() - queries().count) : seq_k();
     }
+    /* The end of the keys that the last row of the warp sees, and with it all rows. */
+    __device__ __forceinline__ int keys_end() const { return cfg.ragged_queries ? row_end(15) : seq_k(); }
 
     /* Let m catch up where an exponential would be more than 2^most_lag: in the first block, and for a NaN. */
     __device__ __forceinline__ void catch_up(const S_tiles<cfg> &S) {
@@ -531,7 +546,7 @@ struct consumer {
         for (int i = 0; i < blocks; i++) {
             const int key = (first + i) * cfg.B_c + key_group * warp_keys<cfg>;
             at.KV.wait_until_full(read + i);
-            if (key < seq_k()) use_keys(read + i, key);
+            if (key < keys_end()) use_keys(read + i, key);
             __syncwarp(); /* all lanes have read K and V */
             if (lane == 0) mbarrier_arrive(at.KV.empty(read + i));
         }
@@ -579,7 +594,8 @@ struct consumer {
             const float factor = scale_of<cfg>(args, &serving_args::V_scales, line.head);
             for (float &element : whole.O) element *= factor;
         }
-        store_row<cfg.dtype>(args, whole, query, head, own.sample, lane);
+        const query_rows of = queries();
+        store_row<cfg.dtype>(args, whole, of.all, of.first + query, head, of.sample, lane);
     }
 
     /* A row that lies in a quad of lanes, two columns of each tile in a lane. */
@@ -597,7 +613,7 @@ struct consumer {
                 for (int n = 0; n < 2 * d_steps<cfg>; n++)
                     *(uint32_t *)(O_row + 8 * n + lane % 4 * 2) =
                         round_pair<cfg.dtype>(O[n][2 * half] * inverse, O[n][2 * half + 1] * inverse);
-                if (lane % 4 == 0) store_lse(args, lse, query, head, own.sample);
+                if (lane % 4 == 0) store_lse(args, lse, args.seq_q, query, head, own.sample);
             } else {
                 const int64_t at = slot * slots.rows + row;
                 for (int n = 0; n < 2 * d_steps<cfg>; n++)
@@ -640,8 +656,9 @@ struct consumer {
 
     /* The KV blocks of a piece, which is one part of its row block, or some where parts have a size. */
     __device__ __forceinline__ void use_piece(int read) {
+        const int rows = cfg.ragged_queries ? own_queries.count * group : all_rows;
         const int most = line.most_blocks(own), last_row = min(cfg.B_r, rows - own.row);
-        const part_slots slots = find_slots<cfg>(args, line.slots(), rows);
+        const part_slots slots = find_slots<cfg>(args, line.slots(), cfg.ragged_queries ? cfg.B_r : rows);
         int first = 0, stored = 0;
         do {
             if (!by_wgmma<cfg> && stored) meet(); /* the sums are read: they may be written again */
@@ -668,6 +685,8 @@ struct consumer {
             at.Q.wait_until_full(turn);
             own = read_piece(at.piece(turn));
             if (own.row < 0) break;
+            if constexpr (cfg.ragged_queries)
+                own_queries = find_queries(static_cast<const serving_args &>(args), own.sample);
             if constexpr (cfg.e4m3_cache)
                 load_Q_for_bytes(at.Q.stage(turn));
             else
@@ -685,7 +704,7 @@ template <decode_config cfg>
 __device__ __forceinline__ void attend(const auto &args, const tensor_maps &maps) {
     check_config<cfg>();
     const smem_layout<cfg> at = find_layout<cfg>();
-    auto line = find_line<cfg>(args);
+    auto line = make_line<cfg>(args);
     init_mbarriers<cfg>(at);
     if (threadIdx.x < 32 * copy_warps<cfg>) {
         if constexpr (gives_registers<cfg>) setmaxnreg_dec<56>();

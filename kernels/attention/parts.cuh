@@ -2,7 +2,7 @@
  *
  *     store_part(parts, slot, row, lane, sum);
  *     const row_part<n> whole = combine_parts<n>(parts, slots, row, lane);
- *     store_row<FP16>(args, whole, query, head, sample, lane);
+ *     store_row<FP16>(args, whole, rows, query, head, sample, lane);
  *
  * A warp holds a row's d_head columns, n = d_head / 32 in each lane. With O = sum of P V / l and the log-sum-exp of the
  * keys of each part, the whole is O = sum of 2^(lse_part - lse) * O_part (FlashDecoding, Dao et al. 2023).
@@ -100,18 +100,19 @@ __device__ __forceinline__ row_part<n> combine_parts(const part_slots &slots, co
     return sum.result(m);
 }
 
-/* Where a row of O lies; its log-sum-exp, stored where it is wanted. */
+/* Where a row of O lies; its log-sum-exp, stored where it is wanted. A sample has `rows` queries. */
 __device__ __forceinline__ uint16_t *find_O_row(const attention_args &args, int query, int head, int sample) {
     return (uint16_t *)args.O + sample * args.O_strides.batch + head * args.O_strides.head + query * args.O_strides.seq;
 }
-__device__ __forceinline__ void store_lse(const attention_args &args, float lse, int query, int head, int sample) {
-    if (args.LSE) args.LSE[((int64_t)sample * args.heads + head) * args.seq_q + query] = 0.69314718f * lse;
+__device__ __forceinline__ void store_lse(const attention_args &args, float lse, int rows, int query, int head,
+                                          int sample) {
+    if (args.LSE) args.LSE[((int64_t)sample * args.heads + head) * rows + query] = 0.69314718f * lse;
 }
 
 /* Round O and store a whole row, and its log-sum-exp where it is wanted. */
 template <enum dtype type, int n>
-__device__ __forceinline__ void store_row(const attention_args &args, const row_part<n> &whole, int query, int head,
-                                          int sample, int lane) {
+__device__ __forceinline__ void store_row(const attention_args &args, const row_part<n> &whole, int rows, int query,
+                                          int head, int sample, int lane) {
     uint16_t *const O = (uint16_t *)args.O + sample * args.O_strides.batch + head * args.O_strides.head +
                         query * args.O_strides.seq + n * lane;
     uint32_t pairs[n / 2];
@@ -120,8 +121,7 @@ __device__ __forceinline__ void store_row(const attention_args &args, const row_
         *(uint2 *)O = make_uint2(pairs[0], pairs[1]);
     else
         *(uint32_t *)O = pairs[0];
-    if (args.LSE && lane == 0)
-        args.LSE[((int64_t)sample * args.heads + head) * args.seq_q + query] = 0.69314718f * whole.lse;
+    if (args.LSE && lane == 0) args.LSE[((int64_t)sample * args.heads + head) * rows + query] = 0.69314718f * whole.lse;
 }
 
 #endif

@@ -95,7 +95,7 @@ def _new_plan(
         name: _unpacked(name, _arrays._layout(framework, name, array), packed and not (paged and name in "kv"))
         for name, array in named.items()
     }
-    in_bytes = layouts["k"].dtype == _arrays.CACHE_DTYPE and "cu_seqlens_k" not in arrays
+    in_bytes = layouts["k"].dtype == _arrays.CACHE_DTYPE
     for name, layout in layouts.items():
         _arrays._check(name, layout, layouts["q"], _arrays.CACHE_DTYPE if in_bytes and name in "kv" else "")
     _arrays._check_shapes(layouts, same_batch=not paged)
@@ -107,7 +107,8 @@ def _new_plan(
         starts = extra["cu_seqlens_q"].shape
         batch = max(0, starts[0] - 1) if len(starts) == 1 else 0
     if not in_bytes and ("k_scales" in extra or "v_scales" in extra):
-        raise ValueError(f"k_scale and v_scale are for caches of float8_e4m3fn: k_cache is {layouts['k'].dtype}")
+        names, name = ("k and v", "k") if packed else ("caches", "k_cache")
+        raise ValueError(f"k_scale and v_scale are for {names} of float8_e4m3fn: {name} is {layouts['k'].dtype}")
     _check_arrays(extra, layouts["q"], batch, heads, kv_heads)
     more: dict[str, Any] = {"arrays": sum(1 << i for i, name in enumerate(ARRAYS) if name in arrays)}
     seq_q, seq_k = rows_q, rows_k
@@ -234,6 +235,8 @@ def attention_varlen(
     seqlens_q: Any = None,
     seqlens_k: Any = None,
     block_table: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -256,16 +259,20 @@ def attention_varlen(
     block_table                 int32 [batch, pages of a sequence]: k and v are pages of a cache, as those of
                                 attention_with_cache(), with seqlens_k keys of each sequence, or as many as cu_seqlens_k
                                 says, one of which is None. max_seqlen_k is not read
+    k_scale, v_scale            of k and v of float8_e4m3fn, as those of attention_with_cache()
 
     The other arguments are those of attention(). Log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
     and -infinity. Rows of q that belong to no sequence are not written.
     """
     if unknown:
-        _call.refuse_unknown("attention_varlen", ("seqlens_q", "seqlens_k", "block_table", *OPTIONS), unknown)
+        known = ("seqlens_q", "seqlens_k", "block_table", "k_scale", "v_scale", *OPTIONS)
+        _call.refuse_unknown("attention_varlen", known, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    _refuse_numbers_beside(stream, k_scale, v_scale)
     arrays, most = packed(
         cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
     )
+    arrays = with_scales(arrays, q, k, v, k_scale, v_scale)
     made, lse = serve(q, k, v, arrays, chosen, most, out, stream)
     return (made, lse) if return_lse else made
 
@@ -331,6 +338,21 @@ def scales_of(name: str, scale: Any, q: Any, heads: int) -> Any:
     return package.ones((heads,), dtype=package.float32, **framework.beside(q)) * scale
 
 
+def with_scales(arrays: dict[str, Any], q: Any, k: Any, v: Any, k_scale: Any, v_scale: Any) -> dict[str, Any]:
+    """The arrays, and the factors of k and v for each KV head where they are there."""
+    scales = {
+        f"{name}_scales": scales_of(f"{name}_scale", scale, q, tensor.shape[-2])
+        for name, scale, tensor in (("k", k_scale, k), ("v", v_scale, v))
+        if scale is not None
+    }
+    return present(**arrays, **scales)
+
+
+def _refuse_numbers_beside(stream: Any, *scales: Any) -> None:
+    if stream is not None and any(scale is not None and not hasattr(scale, "shape") for scale in scales):
+        raise ValueError("stream is given beside a scale that is a number: pass a float32 array [kv_heads]")
+
+
 def attention_with_cache(
     q: Any,
     k_cache: Any,
@@ -376,8 +398,7 @@ def attention_with_cache(
         known = ("block_table", "k_new", "v_new", "k_scale", "v_scale", *OPTIONS)
         _call.refuse_unknown("attention_with_cache", known, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
-    if stream is not None and any(scale is not None and not hasattr(scale, "shape") for scale in (k_scale, v_scale)):
-        raise ValueError("stream is given beside a scale that is a number: pass a float32 array [kv_heads]")
+    _refuse_numbers_beside(stream, k_scale, v_scale)
     if seqlens_k is None:
         raise TypeError("seqlens_k is None: an int32 array [batch] is needed")
     if (k_new is None) != (v_new is None):
@@ -386,12 +407,7 @@ def attention_with_cache(
         if stream is not None:
             raise ValueError("stream is given beside k_new, which the framework's current stream writes: leave it out")
         seqlens_k = append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
-    arrays = present(
-        seqlens_k=seqlens_k,
-        block_table=block_table,
-        sinks=sinks,
-        k_scales=scales_of("k_scale", k_scale, q, k_cache.shape[2]),
-        v_scales=scales_of("v_scale", v_scale, q, v_cache.shape[2]),
-    )
+    arrays = present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
+    arrays = with_scales(arrays, q, k_cache, v_cache, k_scale, v_scale)
     made, lse = serve(q, k_cache, v_cache, arrays, chosen, out=out, stream=stream)
     return (made, lse) if return_lse else made

@@ -211,6 +211,8 @@ def attention_varlen(
     seqlens_q: Tensor | None = None,
     seqlens_k: Tensor | None = None,
     block_table: Tensor | None = None,
+    k_scale: Tensor | float | None = None,
+    v_scale: Tensor | float | None = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -232,11 +234,14 @@ def attention_varlen(
             "seqlens_q": seqlens_q,
             "seqlens_k": seqlens_k,
             "block_table": block_table,
+            "k_scale": k_scale,
+            "v_scale": v_scale,
         }
         return flashladder.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **more)
     arrays, most = _serving.packed(
         cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
     )
+    arrays = _serving.with_scales(arrays, q, k, v, k_scale, v_scale)
     return _operate(q, k, v, arrays, _serving.options(*options), most)
 
 
@@ -268,9 +273,8 @@ def attention_with_cache(
         return flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, **more)
     if k_new is not None:
         seqlens_k = _append.append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
-    arrays = {"seqlens_k": seqlens_k, "block_table": block_table, "sinks": sinks}
-    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
-        arrays[f"{name}s"] = _serving.scales_of(name, scale, q, k_cache.shape[2])
+    arrays = _serving.present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
+    arrays = _serving.with_scales(arrays, q, k_cache, v_cache, k_scale, v_scale)
     return _operate(q, k_cache, v_cache, arrays, _serving.options(*options))
 
 

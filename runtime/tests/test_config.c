@@ -389,6 +389,31 @@ static void shared_keys(void) {
     }
 }
 
+/* The same where sequences have queries of their own numbers: the rows of all of them fill 32 row blocks of 16, and
+ * each of 7 sequences may have one more. */
+static void ragged_queries(void) {
+    enum { ROW_BYTES = 129 * 4, PARTS = 3 };
+    serving_args args = {.attention = {.batch = 7, .heads = 8, .KV_heads = 2, .seq_q = 100, .seq_k = 700}};
+    attention_args *const front = &args.attention;
+    KernelConfig config;
+    struct failure failure;
+    ok(!config_parse("(BF16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3+ragged", &config, &failure) &&
+           config_has_ragged_queries(&config),
+       "reads it");
+    const int64_t counters = launch_counter_bytes(&config);
+    args.Q_rows = 128;
+    ok(launch_of(&config, front, 132).grid_x == 132, "CTAs for all row blocks");
+    ok(launch_workspace_bytes(&config, front, 132) == launch_most_bytes(&config, 132), "two places for each");
+    args.split_keys = 256;
+    ok(launch_workspace_bytes(&config, front, 132) == counters + (32 + 7) * 2 * PARTS * 16 * ROW_BYTES,
+       "a place for each part of a row block");
+    args.Q_rows = 0;
+    ok(launch_workspace_bytes(&config, front, 132) == counters + 7 * 25 * 2 * PARTS * 16 * ROW_BYTES,
+       "without offsets each has seq_q queries at most");
+    front->seq_q = front->seq_k = front->batch = 1;
+    ok(launch_of(&config, front, 132).grid_x == 2, "one CTA for each KV head");
+}
+
 /* Random changes of a good text: the parser must end, and what it accepts must print and read back. */
 static void fuzz(void) {
     static const char good[] = "(FP16, 128, 64, 64, 4): async+eager+load_2_2_2_tiles+lazy+stages_4+slack_2+padded";
@@ -444,6 +469,7 @@ int main(void) {
     backward_symbols();
     words_that_follow();
     shared_keys();
+    ragged_queries();
     fuzz();
     return tap_done();
 }
