@@ -147,7 +147,8 @@ typedef struct fl_problem {
                                   attention/decode computes it the keys are divided into parts of so many, a multiple of
                                   128; 0: as is fastest */
     int32_t kv_dtype;   /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
-                           strides and addresses are multiples of 16 bytes; 0: they are of dtype */
+                           strides and addresses are multiples of 16 bytes. Beside offsets and lengths of queries, too:
+                           each 16 or 64 rows read their keys anew, so long prefills are slow; 0: they are of dtype */
     int32_t q_dtype;    /* since FL_ABI 6, FL_E4M3 beside that of kv_dtype: Q is of that type, too, and O of dtype, for
                            attention/fp8, d_head 64, 128 or 256. Of arrays it takes lengths and scales; 0: of dtype */
     int32_t sums;       /* fl_sums, with q_dtype */

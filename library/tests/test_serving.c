@@ -92,6 +92,36 @@ static void results(fl_library *library) {
     right(library, problem, "attention/decode", "a cache of e4m3 in pages, causal");
 }
 
+/* K and V of e4m3 beside queries of several numbers: results, and the instance by the average of rows of a KV head,
+ * which parts of a size do not ask for. */
+static void ragged_bytes(fl_library *library) {
+    struct problem problem = problem_of(3, 9, 40, 128);
+    struct attention attention;
+    fl_support support = {.size = sizeof support};
+    problem.cache_e4m3 = problem.causal = true;
+    problem.Q_lengths = &QUERIES;
+    problem.KV_lengths = &KEYS;
+    right(library, problem, "attention/decode", "a cache of e4m3, lengths of queries");
+    problem.layout = LAYOUT_PACKED;
+    problem.dtype = BF16;
+    right(library, problem, "attention/decode", "packed, K and V of e4m3");
+    problem.page_rows = 16;
+    problem.split_keys = 128;
+    right(library, problem, "attention/decode", "packed queries, a cache of e4m3 in pages, parts of 128 keys");
+    attention_new(&attention, problem);
+    static const struct {
+        int32_t total_q, split_keys;
+        const char *starts;
+    } cases[] = {{98, 0, "(BF16, 128, 16,"}, {99, 0, "(BF16, 128, 64,"}, {99, 128, "(BF16, 128, 16,"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attention.asked.total_q = cases[i].total_q, attention.asked.split_keys = cases[i].split_keys;
+        ok(!fl_query(library, &attention.asked, &support) && strstr(support.config, cases[i].starts) &&
+               strstr(support.config, "+e4m3+ragged"),
+           "%d queries of 3 sequences, parts of %d keys: %s", cases[i].total_q, cases[i].split_keys, support.config);
+    }
+    attention_free(&attention);
+}
+
 /* Each instance of attention/decode by the rows of a KV head. */
 static void configs(fl_library *library) {
     static const struct {
@@ -237,14 +267,17 @@ static void bytes_refused(fl_library *library) {
     problem.cache_e4m3 = true;
     attention_new(&attention, problem);
     const fl_problem good = attention.asked;
-    fl_problem wrong[] = {good, good, good, good, good, good};
+    fl_problem wrong[] = {good, good, good, good, good, good, good};
     static const char *const words[] = {
         "kv_dtype 1: must be FL_E4M3, 2, or 0",
         "k_scales: must not be there unless kv_dtype is FL_E4M3",
         "d_head 64: of caches in e4m3 it must be 128",
         "takes K and V of dtype alone; those of e4m3 are taken by attention/decode with d_head 128",
         "sinks beside kv_dtype: no kernel takes both",
-        "takes K and V of e4m3 alone; pass FL_E4M3"};
+        "takes K and V of e4m3 alone; pass FL_E4M3",
+        "kv_dtype 2 beside cu_seqlens_q, cu_seqlens_k or seqlens_q: config (FP16, 128, 16, 128, 4): "
+        "mma_sync+tensor+stages_3+serve+e4m3 of attention/decode does not take it: one with the word ragged does"};
+    static const int32_t one = 1;
     wrong[0].kv_dtype = FL_BF16;
     wrong[1].kv_dtype = 0;
     wrong[2].d_head = 64;
@@ -252,9 +285,12 @@ static void bytes_refused(fl_library *library) {
     wrong[4].arrays |= FL_SINKS;
     wrong[5].version = "attention/decode";
     wrong[5].config = "(FP16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3";
+    wrong[6] = wrong[5];
     wrong[5].kv_dtype = 0, wrong[5].arrays = 0;
+    wrong[6].arrays |= FL_SEQLENS_Q;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         attention.tensors.sinks = wrong[i].arrays & FL_SINKS ? attention.tensors.k_scales : NULL;
+        attention.tensors.seqlens_q = wrong[i].arrays & FL_SEQLENS_Q ? &one : NULL;
         const bool scaled = wrong[i].arrays & FL_K_SCALES;
         fl_tensors tensors = attention.tensors;
         if (!scaled) tensors.k_scales = tensors.v_scales = NULL;
@@ -417,6 +453,7 @@ int main(void) {
     fl_library *library;
     if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
     results(library);
+    ragged_bytes(library);
     configs(library);
     packed_heads(library);
     bits_of_the_batch(library);
