@@ -367,6 +367,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
 typedef struct emu_exploration {
     uint64_t classes, runs; /* that ran to their end; those that others stand for included */
     uint64_t left;          /* orders that are known and have not run */
+    bool by_tickets;        /* a class is a CTA that draws one ticket from a state: see docs/orders.md */
     char difference[400];   /* outputs that are not those of the first run; "" where all have the same bits */
 } emu_exploration;
 
@@ -414,7 +415,8 @@ emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, s
 /* What a launch without findings says of other orders of its warps and copies: "no race, no deadlock in any order", or
  * what keeps it from saying so. Returns out. */
 const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes);
-/* The same behind emu_run_orders(): "1 class", "N classes, all run" or "N run, M left". Returns out. */
+/* The same behind emu_run_orders(): "1 class", "N classes, all run", which may be "of tickets", or "N run, M left".
+ * Returns out. */
 const char *emu_describe_classes(const emu_exploration *seen, uint32_t orders, char *out, size_t bytes);
 /* Tables by source line, by region, by group and, where there is any, by engine, and the total. False when out of
  * memory. */

@@ -7,6 +7,7 @@
  * atomics, do not race with each other, unless the scope of one leaves out the other.
  */
 #include "../machine/boxes.h"
+#include "ages.h"
 #include "races.h"
 
 #include <inttypes.h>
@@ -234,9 +235,17 @@ static void report_unfinished(machine *m, const warp *w, int lane, uint64_t addr
                now, where);
 }
 
+/* For whoever asks what a CTA remembers: another thread of it was there before the ticket, or a store still is. */
+static void note_meeting(const machine *m, const warp *w, int lane, const access_note *note) {
+    if (!m->ticket || note->cluster != (uint32_t)m->cluster->index) return;
+    const bool other = who_thread(note->who) != (uint32_t)(w->index * LANES + lane);
+    m->ticket->meets |= note->time == TIME_UNTIL_WAIT || (other && note->time <= m->ticket->since);
+}
+
 /* An access `now` of a cell that `then` touched before. */
 static void check(machine *m, const warp *w, int lane, uint64_t address, const access_note *note, uint32_t rank,
                   const char *now, const char *then) {
+    note_meeting(m, w, lane, note);
     if (before(m, w, lane, note, rank)) return;
     if (note->time == TIME_UNTIL_WAIT && note->cluster == (uint32_t)m->cluster->index)
         report_unfinished(m, w, lane, address, note->who, now);
@@ -250,6 +259,20 @@ static uint32_t hash(const uint8_t *bytes, uint32_t count) {
     uint32_t value = 2166136261u;
     for (uint32_t i = 0; i < count; i++) value = (value ^ bytes[i]) * 16777619u;
     return value;
+}
+
+/* For whoever asks what a CTA does with a ticket, in whatever order. */
+static inline void note_work(const machine *m, uint64_t address, uint32_t bytes, bool writes, const uint8_t *data) {
+    if (!m->ticket) return;
+    uint64_t sum = 1;
+    add_word(&sum, address);
+    add_word(&sum, (uint64_t)bytes << 1 | writes);
+    for (uint32_t i = 0; data && i < bytes; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, data + i, bytes - i < 8 ? bytes - i : 8);
+        add_word(&sum, word);
+    }
+    m->ticket->sum += sum;
 }
 
 static inline bool same_warp(const access_note *note, uint32_t note_rank, const access_note *own, uint32_t rank) {
@@ -291,6 +314,7 @@ void emu_global_read(machine *m, const warp *w, int lane, uint64_t address, uint
     const uint32_t shift = t->all->shift;
     const access_note own = own_note(m, w, lane, order);
     const uint64_t end = (address + bytes - 1) >> shift;
+    note_work(m, address, bytes, false, NULL);
     for (uint64_t i = (address + read_pieces(t, address, bytes, own, m->rank)) >> shift; i <= end; i++) {
         global_cell *cell = find_cell(t, i << shift);
         if (!cell) continue;
@@ -391,6 +415,7 @@ static void write_cells(machine *m, const warp *w, int lane, uint64_t address, u
     race_table *t = m->cluster->races;
     const uint32_t shift = t->all->shift;
     const uint64_t end = (address + bytes - 1) >> shift;
+    note_work(m, address, bytes, true, data);
     check_sources(m, w, lane, address, bytes);
     for (uint64_t i = address >> shift; i <= end; i++) {
         global_cell *cell = find_cell(t, i << shift);

@@ -10,7 +10,7 @@
  * The first holds at barriers of a part of the CTA, too.
  */
 #include "orders.h"
-#include "cells.h"
+#include "ages.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -415,4 +415,39 @@ void emu_orders_registers(machine *m, const warp *w, bool more) {
     for (uint32_t i = 0; i < m->warp_count && !more; i++)
         if (taken[i].stamp && knows(m, w, i, &taken[i])) m->orders->gaps |= GAP_REGISTERS;
     if (more) taken[w->index] = event_of(m, w, 0);
+}
+
+/* ---- what is kept, for state.c ---- */
+
+static void add_event(const machine *m, const ages *a, uint64_t *sum, const order_event *e, uint32_t agent) {
+    const uint64_t age = age_since(a, a->agents[agent % m->warp_count], e->stamp);
+    add_word(sum, age << 1 | e->known);
+    if (age) add_word(sum, (uint64_t)e->instruction << 32 | (uint32_t)e->lane);
+}
+
+static void add_phases(const machine *m, const ages *a, uint64_t *sum, const mbarrier *bar) {
+    const uint32_t landing = m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY;
+    for (uint32_t i = 0; i < m->orders->agents; i++) {
+        for (uint64_t back = 0; back < 3; back++)
+            add_event(m, a, sum, &events_of(m, bar, (bar->phase + back) % 3)[i], i);
+        for (uint64_t kind = WAITS; kind < KINDS; kind++) add_event(m, a, sum, &events_of(m, bar, kind)[i], i);
+    }
+    for (uint64_t back = 0; back < 3; back++) {
+        const order_landing *last = landing_of(m, bar, bar->phase + back);
+        add_word(sum, age_since(a, a->known[landing], last->event.stamp));
+    }
+}
+
+void emu_add_orders(const machine *m, const ages *a, uint64_t *sum) {
+    for (int i = 0; m->orders && i < m->mbarrier_count; i++) add_phases(m, a, sum, &m->mbarriers[i]);
+    for (uint32_t i = 0; m->orders && i < m->warp_count; i++) {
+        const uint32_t issued = m->warps[i].wgmma_issued - 1;
+        const product_issue *its = &m->orders->products[i][issued % PRODUCTS];
+        for (int id = 0; id < BARRIERS; id++) {
+            add_event(m, a, sum, &m->orders->barriers[id].now[i], i);
+            add_event(m, a, sum, &m->orders->barriers[id].before[i], i);
+        }
+        add_event(m, a, sum, &m->orders->taken[i], i);
+        if (its->serial == issued) add_word(sum, age_since(a, a->known[clock_of_progress(m, i)], its->stamp));
+    }
 }

@@ -191,7 +191,7 @@ const char *emu_describe_classes(const emu_exploration *seen, uint32_t orders, c
     else if (seen->classes == 1)
         snprintf(out, bytes, "1 class");
     else
-        snprintf(out, bytes, "%" PRIu64 " classes, all run", seen->classes);
+        snprintf(out, bytes, "%" PRIu64 " classes%s, all run", seen->classes, seen->by_tickets ? " of tickets" : "");
     add_gaps(orders, out, bytes);
     return out;
 }

@@ -310,6 +310,19 @@ void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t
 
 /* ---- reads ---- */
 
+/* A cell is read that was written before the CTA waited for tickets: then it remembers that. */
+static void remember(ticket_work *ticket, uint32_t index) {
+    ticket->looked[index] = true;
+    for (uint32_t k = ticket->written[index]; k < ticket->draws; k++) {
+        ticket->reads_more |= !ticket->kept[k][index];
+        ticket->kept[k][index] = true;
+    }
+}
+
+static inline void note_memory(const machine *m, uint32_t index) {
+    if (m->ticket && !m->ticket->looked[index]) remember(m->ticket, index);
+}
+
 /* A read of a cell that was written since the last barrier of the CTA, or never: the bytes that are undefined. */
 static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
@@ -367,6 +380,7 @@ uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, 
         else
             note_read(m, w, who, cell);
         if (m->read_generic) m->read_generic[i] = true;
+        note_memory(m, i);
     }
     return undefined;
 }
@@ -380,6 +394,11 @@ void emu_shadow_undefined(machine *m, uint32_t address, uint32_t bytes) {
 }
 
 /* ---- writes ---- */
+
+static inline void note_new(ticket_work *ticket, uint32_t index) {
+    ticket->written[index] = (uint16_t)ticket->draws;
+    ticket->looked[index] = true;
+}
 
 enum { ALL_ORDERED = -1 };
 
@@ -553,6 +572,8 @@ static void check_async_read(machine *m, const warp *w, int lane, uint32_t first
 
 static void count_async_read(const machine *m, uint32_t address) {
     async_read *read = &m->async_reads[(address - SHARED_BASE) / ASYNC_UNIT];
+    for (uint32_t i = first_cell(m, address); m->ticket && i <= last_cell(m, address, ASYNC_UNIT); i++)
+        note_memory(m, i);
     read->count++;
     read->instruction = m->here;
 }
@@ -741,6 +762,7 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
                             cell->write_time < TIME_NEVER && !(cell->write_who & WHO_ATOMIC) &&
                             who_thread(cell->write_who) == who_thread(who);
         cell->write_time = time;
+        if (m->ticket) note_new(m->ticket, i);
         if (m->async_written) m->async_written[i] = LANDED_NOTHING;
         cell->write_who = who | (atomic && !covers_store ? WHO_ATOMIC : 0);
     }
@@ -759,6 +781,7 @@ void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, ui
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
+        note_memory(m, i);
         if (m->cells[i].write_time == TIME_NEVER) {
             report_never(m, w, lane, (i << m->cell_shift) + SHARED_BASE);
             m->cells[i].write_time = 0; /* once is enough */

@@ -179,6 +179,20 @@ void emu_orders_product_wait(machine *m, const warp *w, uint32_t wanted);
 /* setmaxnreg */
 void emu_orders_registers(machine *m, const warp *w, bool more);
 
+/* check/live.c: by op the registers that may be read from there on, bits for slots and then for predicates. Owned:
+ * free(sets), which is NULL when out of memory. */
+typedef struct live_sets {
+    uint64_t *sets;
+    size_t words; /* of each */
+} live_sets;
+live_sets emu_find_live(const entry *code);
+/* check/state.c: what a CTA remembers that waits for a turn, as a number: two runs of it with the same one go on alike.
+ * first: its time as it came to its first turn; kept: by cell of shared memory, whether what is there counts. 0: this
+ * cannot be said. */
+uint64_t emu_state(const machine *m, uint32_t first, const bool *kept, const live_sets *live);
+/* Where its warps stand, and its mbarriers. */
+uint64_t emu_waits(const machine *m);
+
 /* check/known.c: what CTAs know of each other. */
 void emu_order_start_cta(machine *m);
 void emu_order_free(machine *m);

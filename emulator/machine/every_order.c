@@ -3,6 +3,7 @@
 #include "../ptx/errors.h"
 #include "crew.h"
 #include "explore.h"
+#include "tickets.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -91,6 +92,41 @@ static bool judge_run(every_order *e, emu_status status, emu_exploration *seen) 
     return seen->difference[0] || emu_explorer_spent(e->x) || seen->runs == e->most_runs;
 }
 
+/* What a run by tickets says. Whether no other is wanted. */
+static bool judge_tickets(every_order *e, emu_status status, emu_exploration *seen) {
+    const tickets *t = emu_explorer_tickets(e->x);
+    char order[200];
+    seen->runs++;
+    seen->classes = emu_tickets_run(t);
+    seen->left = emu_tickets_left(t);
+    if (status != EMU_OK) return true;
+    emu_explorer_describe(e->x, &e->module->entries[e->launch.entry], order, sizeof order);
+    if (emu_explorer_ended(e->x)) compare(e->device, &e->first, order, seen);
+    return seen->difference[0] || seen->runs == e->most_runs;
+}
+
+/* After the first run: CTA by CTA where they share a counter alone. False where they do not, or it is not worth while.
+ */
+static bool run_tickets(every_order *e, emu_exploration *seen, emu_status *status, emu_error *error) {
+    const uint32_t *grid = e->launch.grid;
+    emu_exploration own = {.runs = 1, .by_tickets = true};
+    emu_status last = EMU_OK;
+    bool stops = false;
+    if (seen->runs == e->most_runs || !emu_explorer_use_tickets(e->x, (uint64_t)grid[0] * grid[1] * grid[2]))
+        return false;
+    while (!stops && emu_explorer_plan(e->x)) {
+        last = run_once(e, error);
+        if (last != EMU_REFUSED && !emu_tickets_hold(emu_explorer_tickets(e->x)) && last == EMU_OK) break;
+        stops = last == EMU_REFUSED || judge_tickets(e, last, &own);
+    }
+    const bool holds = stops || emu_tickets_hold(emu_explorer_tickets(e->x));
+    emu_explorer_leave_tickets(e->x);
+    if (!holds) return false;
+    *seen = own;
+    *status = last;
+    return true;
+}
+
 /* Runs until there is a finding, a difference, or nothing left; false where copies have failed. */
 static bool run_all(every_order *e, bool copies, emu_exploration *seen, emu_status *status, emu_error *error) {
     *seen = (emu_exploration){0};
@@ -105,7 +141,7 @@ static bool run_all(every_order *e, bool copies, emu_exploration *seen, emu_stat
         const bool refused = *status == EMU_REFUSED, stops = refused || judge_run(e, *status, shared ? shared : seen);
         if (emu_explorer_is_copy(e->x)) emu_explorer_end_copy(e->x, stops, refused, e->gaps);
         if (shared) *seen = *shared;
-        if (stops) break;
+        if (stops || (seen->runs == 1 && !shared && run_tickets(e, seen, status, error))) break;
         if (copies && !shared) emu_explorer_use_copies(e->x, seen);
     } while (emu_explorer_next(e->x));
     if (!emu_explorer_failed(e->x)) return true;

@@ -15,12 +15,13 @@
 #include "explore.h"
 #include "checks.h"
 #include "copies.h"
+#include "tickets.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TURNS = 20000, MOST_STEPS = 64, MOST_POLLS = 64 };
+enum { MOST_TURNS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512 };
 
 typedef enum access_kind { READS, ADDS, WRITES } access_kind;
 
@@ -32,6 +33,7 @@ typedef struct candidate {
     access_kind kind;
     int count;
     uint64_t at[LANES];
+    bool draws;   /* one lane adds to a number in global memory, and looks at what was there */
     bool enabled; /* no wait, or one that is over */
     bool done, sleeps;
 } candidate;
@@ -70,6 +72,8 @@ struct explorer {
     struct shared_orders *shared; /* NULL where each run begins anew */
     size_t depth;                 /* processes that wait for this one */
     bool explored;                /* copies have run what there was */
+    bool only_draws;              /* CTAs tell each other nothing but tickets */
+    tickets *tickets;             /* NULL where each order is of a class of its own */
 };
 
 explorer *emu_explorer_new(void) {
@@ -87,6 +91,7 @@ static void forget_from(explorer *x, size_t first) {
 
 void emu_explorer_free(explorer *x) {
     if (!x) return;
+    emu_tickets_free(x->tickets);
     forget_from(x, 0);
     free(x->turns);
     emu_free_shared(x->shared, sizeof *x->shared);
@@ -111,6 +116,7 @@ void emu_explorer_restart(explorer *x) {
     emu_free_shared(x->shared, sizeof *x->shared);
     x->shared = NULL;
     x->explored = false;
+    emu_explorer_leave_tickets(x);
 }
 
 /* ---- turns ---- */
@@ -211,6 +217,11 @@ static access_kind kind_of(const op *o) {
     return adds ? ADDS : WRITES;
 }
 
+static bool draws(const warp *w, const op *o, const candidate *c) {
+    return o->kind == OP_ATOMIC && o->asks && o->target == ATOMIC_INTEGER && o->detail == ATOMIC_ADD &&
+           o->vector == 1 && population(w->held) == 1 && !(c->at[0] >> 63);
+}
+
 /* Whether a compare-and-swap, or an exchange, would change nothing. */
 static bool changes_nothing(machine *m, const warp *w, const op *o, const candidate *c) {
     if ((o->detail != ATOMIC_CAS && o->detail != ATOMIC_EXCH) || o->vector > 1 || o->bytes > 8 || o->bytes < 4 ||
@@ -298,6 +309,7 @@ static candidate describe(machine *m, const warp *w) {
         for (int i = 0; i < c.count && !known; i++) known = c.at[i] == address;
         if (!known) c.at[c.count++] = address;
     }
+    c.draws = draws(w, o, &c);
     c.enabled = !asks_in_vain(m, w, &c);
     return c;
 }
@@ -423,10 +435,81 @@ static bool go_on_in_copies(explorer *x, size_t at) {
     return false;
 }
 
+/* ---- tickets ---- */
+
+void emu_explorer_note_draws(explorer *x, bool only_draws) {
+    x->only_draws = only_draws;
+}
+
+/* Whether in the last run all draw from one counter, and nothing else has a turn until all have; then who drew. */
+static bool list_owners(const explorer *x, uint64_t *owners, size_t *draws) {
+    *draws = 0;
+    for (size_t i = 0; i < x->count; i++) {
+        const candidate *c = taken_at(x, i), *first = taken_at(x, 0);
+        if (c->draws && (*draws < i || c->at[0] != first->at[0] || c->size != first->size)) return false;
+        if (c->draws) owners[(*draws)++] = c->cta;
+    }
+    return *draws > 0;
+}
+
+bool emu_explorer_use_tickets(explorer *x, uint64_t ctas) {
+    uint64_t *owners = x->only_draws ? malloc((x->count + 1) * sizeof *owners) : NULL;
+    size_t draws;
+    if (owners && list_owners(x, owners, &draws) && emu_ways_to_draw(owners, draws) > MANY_WAYS)
+        x->tickets = emu_tickets_new(owners, draws, ctas);
+    free(owners);
+    return x->tickets != NULL;
+}
+
+void emu_explorer_leave_tickets(explorer *x) {
+    emu_tickets_free(x->tickets);
+    x->tickets = NULL;
+}
+
+const tickets *emu_explorer_tickets(const explorer *x) {
+    return x->tickets;
+}
+
+bool emu_explorer_plan(explorer *x) {
+    return emu_tickets_plan(x->tickets);
+}
+
+/* The turn of one of those that wait: all draw from the counter, or all tickets are drawn. NULL where that is not so.
+ */
+static const candidate *choose_drawing(explorer *x, machine **ctas, size_t count, const turn *now) {
+    const candidate *counter = taken_at(x, 0);
+    uint64_t value = 0;
+    if (emu_tickets_all_drawn(x->tickets)) return now->count == 1 && !now->candidates->draws ? now->candidates : NULL;
+    for (size_t i = 0; i < now->count; i++) {
+        const candidate *c = &now->candidates[i];
+        if (!c->draws || c->at[0] != counter->at[0] || c->size != counter->size) return NULL;
+    }
+    void *bytes = emu_host_bytes(ctas[0]->device, counter->at[0]);
+    if (!bytes) return NULL;
+    memcpy(&value, bytes, counter->size);
+    const int chosen = emu_tickets_draw(x->tickets, ctas, count, &value);
+    memcpy(bytes, &value, counter->size);
+    for (size_t i = 0; i < now->count && chosen >= 0; i++)
+        if (now->candidates[i].cta == ctas[chosen]->cta_index) return &now->candidates[i];
+    return NULL;
+}
+
+/* Likewise, where tickets are drawn as planned. */
+static bool take_ticket(explorer *x, machine **ctas, size_t count) {
+    turn now;
+    x->failed = !list_candidates(x, ctas, count, &now);
+    const candidate *chosen = !x->failed && now.count ? choose_drawing(x, ctas, count, &now) : NULL;
+    x->left = now.count && !chosen;
+    if (chosen) grant(ctas, count, chosen);
+    free(now.candidates);
+    return chosen != NULL;
+}
+
 /* ---- turns of a run ---- */
 
 /* The next turn is taken; false where there is none, or an end to the run. */
 static bool take_turn(explorer *x, machine **ctas, size_t count, size_t *position) {
+    if (x->tickets) return take_ticket(x, ctas, count);
     if (*position < x->repeated) {
         if (x->shared && !go_on_in_copies(x, *position)) return false;
         grant(ctas, count, taken_at(x, (*position)++));
@@ -462,9 +545,10 @@ static bool has_faulted(const cluster *c) {
 }
 
 /* Whatever can run without a turn does: the CTAs of a cluster stand side by side. False where one is at fault. */
-static bool run_between(machine **ctas, size_t count) {
+static bool run_between(const explorer *x, machine **ctas, size_t count) {
     for (size_t k = 0; k < count; k += ctas[k]->cluster->count) {
         cluster *c = ctas[k]->cluster;
+        if (x->tickets && !emu_tickets_runs(x->tickets, k)) continue;
         cta_turn turn = c->count == 1 && c->ctas->ended ? TURN_ENDED : TURN_PAUSED;
         for (int polls = 0; turn != TURN_ENDED && turn != TURN_HELD; polls += turn == TURN_POLLS) {
             if (polls > MOST_POLLS) emu_report_livelock(&ctas[k], c->count, 0, 0);
@@ -479,7 +563,12 @@ static bool run_between(machine **ctas, size_t count) {
 bool emu_explorer_run(explorer *x, machine **ctas, size_t count) {
     size_t position = 0, left = 0;
     x->left = x->spent = x->failed = false;
-    while (run_between(ctas, count) && take_turn(x, ctas, count, &position)) {
+    if (x->tickets && !emu_tickets_begin(x->tickets, ctas, count)) return false;
+    while (run_between(x, ctas, count) && take_turn(x, ctas, count, &position)) {
+    }
+    if (x->tickets && emu_tickets_solo(x->tickets)) {
+        emu_tickets_end(x->tickets, ctas, count);
+        x->left = true;
     }
     if (x->left || x->spent || x->failed) return !x->failed;
     for (size_t k = 0; k < count; k++) {
@@ -490,7 +579,8 @@ bool emu_explorer_run(explorer *x, machine **ctas, size_t count) {
         if (!m->ended) ctas[left++] = m;
     }
     if (left) emu_report_livelock(ctas, left, 0, 0);
-    return true;
+    if (x->tickets && !left) emu_tickets_end(x->tickets, ctas, count);
+    return !x->tickets || !emu_tickets_failed(x->tickets);
 }
 
 /* ---- the next run ---- */
@@ -569,6 +659,10 @@ bool emu_explorer_leave_copies(explorer *x, emu_exploration *seen, uint32_t *gap
 
 void emu_explorer_describe(const explorer *x, const entry *code, char *out, size_t bytes) {
     *out = 0;
+    if (x->tickets) {
+        emu_tickets_describe(x->tickets, out, bytes);
+        return;
+    }
     if (x->departed >= x->count) return;
     const candidate *now = taken_at(x, x->departed), *was = &x->turns[x->departed].candidates[x->instead_of];
     snprintf(out, bytes,

@@ -17,6 +17,14 @@ bool emu_explorer_run(explorer *x, machine **ctas, size_t count);
 /* What became of that run: it was left as another one stands for it; it had more accesses than are followed. */
 bool emu_explorer_ended(const explorer *x); /* neither of the two */
 bool emu_explorer_spent(const explorer *x);
+/* Of the launch: CTAs tell each other nothing but tickets. */
+void emu_explorer_note_draws(explorer *x, bool only_draws);
+/* After the first run: whether CTAs share a counter alone, and draw in very many ways. Then the next runs are those
+ * that tickets.h plans, until they are left: which goes back to the classes behind the first run. */
+bool emu_explorer_use_tickets(explorer *x, uint64_t ctas);
+void emu_explorer_leave_tickets(explorer *x);
+bool emu_explorer_plan(explorer *x);
+const struct tickets *emu_explorer_tickets(const explorer *x);
 /* Choose the order of the next run; false where there is none left, or no memory. */
 bool emu_explorer_next(explorer *x);
 bool emu_explorer_failed(const explorer *x);

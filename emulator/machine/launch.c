@@ -779,6 +779,8 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     find_communication(&c);
     c.only_draws = c.in_turns && !explorer && only_draws(code, launch);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
+    if (c.explorer)
+        emu_explorer_note_draws(c.explorer, c.in_turns && c.cta_total == c.cluster_total && only_draws(code, launch));
     if (c.explorer && (uint64_t)count < c.cluster_total)
         return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",
                         c.cta_total, (int)(count * (c.cta_total / c.cluster_total))),

@@ -278,6 +278,18 @@ typedef struct checked_write {
 #define WHO_ATOMIC 0x40000000u
 #define WHO_UNDEFINED 0x80000000u /* of a write: the value was one that nothing gave */
 
+/* What a CTA does with the ticket that it has: see tickets.c. */
+typedef struct ticket_work {
+    uint64_t sum;      /* of its accesses to global memory, and of what they write */
+    uint32_t draws;    /* tickets that it waited for so far */
+    uint16_t *written; /* by cell of shared memory: tickets that it had waited for then */
+    bool *looked;      /* by cell: it was written or read since the last */
+    bool **kept;       /* by ticket, by cell: what is known to be read behind that wait, and not written before */
+    bool reads_more;   /* of other cells: they are kept now */
+    uint32_t since;    /* when it waited for the last ticket */
+    bool meets;        /* threads of the CTA at bytes of global memory, of which one was there before */
+} ticket_work;
+
 /* Findings not to report. */
 typedef struct ignored {
     emu_class class_;
@@ -421,6 +433,7 @@ typedef struct machine {
     op_counts *counts; /* by instruction */
     uint64_t steps, steps_total, traced;
     uint32_t vain_polls; /* that failed as no warp could run, since a barrier last freed one */
+    ticket_work *ticket; /* NULL where nobody asks */
     bool explores;       /* accesses that threads tell each other by wait for their turn: see explore.c */
     bool watches;        /* whether a store changes memory: the program polls */
     uint64_t changes, polls;

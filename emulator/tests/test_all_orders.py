@@ -203,9 +203,102 @@ def test_a_result_of_one_way_to_draw_is_found(tmp_path: Path) -> None:
     assert explore(body.replace("230", "256"), 2, tmp_path, output="out:u32:8") == (0, answer(512))
 
 
+def parts(tickets: int, ctas: int) -> int:
+    """Each CTA first draws any ticket, or one that ends it; behind a ticket, which is all that it remembers, any later
+    one."""
+    draws = tickets + ctas
+    return ctas * draws + sum(draws - 1 - ticket for ticket in range(tickets))
+
+
+def of_tickets(tickets: int, ctas: int) -> str:
+    return f"orders: {parts(tickets, ctas)} classes of tickets, all run\n"
+
+
+@pytest.mark.parametrize(("tickets", "ctas"), [(9, 2), (14, 2), (40, 2), (14, 3), (4, 8)])
+def test_ctas_that_share_a_counter_alone_are_run_one_by_one(tickets: int, ctas: int, tmp_path: Path) -> None:
+    seen = explore(draws_all(tickets, "", "7"), ctas, tmp_path, output=f"out:u32:{tickets}")
+    assert seen == (0, of_tickets(tickets, ctas))
+
+
+# %n is the ticket before, %b is 1 where that was 3 and this is 11.
+BEHIND = "setp.eq.u32 %q, %n, 3;\nsetp.eq.and.u32 %q, %v, 11, %q;\nselp.u32 %b, 1, 0, %q;\nmov.u32 %n, %v;\n"
+# The same, where shared memory holds the ticket before.
+SLOT = ".shared .b32 slot;\nld.shared.u32 %n, [slot];\nst.shared.u32 [slot], %v;\n"
+WRONG = {
+    "a result": (BEHIND, r"other orders give other results: .* 0x00 at byte 44 .* 0x01 in run \d+, where tickets go"),
+    "a result, by shared memory": (SLOT + BEHIND.replace("mov.u32 %n, %v;\n", ""), "other orders give other results"),
+    "a trap": (BEHIND + "setp.eq.u32 %q, %b, 1;\n@%q trap;\nmov.u32 %b, 0;\n", "1 finding: trap"),
+    "an access": (BEHIND + "mad.wide.u32 %p, %b, 64, %m;\nld.global.u32 %t, [%p+4];\n", "out-of-bounds"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_behind_one_other_ticket_is_found(what: str, tmp_path: Path) -> None:
+    """In a run of all CTAs, for what it is; and nothing where the ticket before is another."""
+    work, found = WRONG[what]
+    first = START + (".shared .b32 slot;\nst.shared.u32 [slot], 99;\n" if "slot" in work else "")
+    body = draws_all(14, work.replace(".shared .b32 slot;\n", ""), "%b").replace(START, first)
+    status, text = explore(body, 2, tmp_path, output="out:u32:14")
+    assert status in (1, 3) and re.search(found, text), text
+    answered = explore(body.replace("%q, %n, 3", "%q, %n, 12"), 2, tmp_path, output="out:u32:14")
+    assert answered == (0, of_tickets(14, 2))
+
+
+def test_what_the_checks_remember_counts(tmp_path: Path) -> None:
+    """Lane 1 stores at ticket 3, lane 0 loads at ticket 11, and the lanes meet at each ticket but 5, and but 11 behind
+    it. Behind 5 the registers and the memory are the same, whether 3 came before or not."""
+    start, end = START.split("setp.ne.u32 %q, %t, 0")[0], "\n@%q bra end;\n"
+    body = start + ".shared .b32 x;\n.reg .pred %r;\nsetp.eq.u32 %q, %t, 1;\n@%q st.shared.u32 [x], 7;\n"
+    body += "bar.warp.sync -1;\nagain:\nsetp.eq.u32 %q, %t, 0;\n@%q atom.global.add.u32 %v, [%m], 1;\n"
+    body += f"shfl.sync.idx.b32 %v, %v, 0, 31, -1;\nsetp.ge.u32 %q, %v, 14;{end}"
+    body += "setp.eq.u32 %q, %v, 11;\nsetp.eq.and.u32 %q, %n, 5, %q;\nsetp.eq.or.u32 %q, %v, 5, %q;\n@%q bra met;\n"
+    body += "bar.warp.sync -1;\nmet:\nmov.u32 %n, %v;\nsetp.eq.u32 %q, %t, 1;\nsetp.eq.and.u32 %r, %v, STORES, %q;\n"
+    body += "@%r st.shared.u32 [x], 7;\nsetp.eq.u32 %q, %t, 0;\nsetp.eq.and.u32 %r, %v, 11, %q;\n"
+    body += "@%r ld.shared.u32 %b, [x];\nmad.wide.u32 %p, %v, 4, %o;\n@%q st.global.u32 [%p], 7;\nbra again;\nend:"
+    status, text = explore(body.replace("STORES", "3"), 2, tmp_path, output="out:u32:14")
+    assert status == 1 and "1 finding: race" in text, text
+    status, text = explore(body.replace("STORES", "12"), 2, tmp_path, output="out:u32:14")
+    assert status == 0 and re.fullmatch(r"orders: \d+ classes of tickets, all run\n", text), text
+
+
+NOT_ALONE = {
+    "another counter": "atom.global.add.u32 %n, [%m+4], 1;\n",
+    "a look at the counter": "ld.volatile.global.u32 %n, [%m];\n",
+    "a ticket that others read": "st.relaxed.gpu.global.u32 [%m+4], %v;\n",
+    "work that asks for the ticket before": "mad.wide.u32 %p, %v, 4, %o;\nst.global.u32 [%p], %n;\nmov.u32 %n, %v;\n",
+}
+
+
+@pytest.mark.parametrize("what", NOT_ALONE)
+def test_ctas_that_share_more_have_classes_of_orders(what: str, tmp_path: Path) -> None:
+    """Here of the same results, as one more run of all CTAs shows."""
+    options = ["--ignore", "output-written-twice", "--runs", 150]
+    status, text = explore(draws_all(10, NOT_ALONE[what], "7"), 2, tmp_path, *options, output="out:u32:10")
+    assert status == 0 and re.fullmatch(r"orders: 150 run, [1-9]\d* left\n", text), text
+
+
+def test_threads_that_meet_in_global_memory_have_classes_of_orders(tmp_path: Path) -> None:
+    """Lane 1 stores for a ticket what lane 0 loads behind the next draw; the lanes meet between."""
+    body = START.split("setp.ne.u32 %q, %t, 0")[0] + ".reg .pred %r;\nmov.u32 %n, 10;\nagain:\n"
+    body += "setp.eq.u32 %q, %t, 0;\nsetp.eq.u32 %r, %t, 1;\n@%q atom.global.add.u32 %v, [%m], 1;\n"
+    body += "shfl.sync.idx.b32 %v, %v, 0, 31, -1;\nbar.warp.sync -1;\nmad.wide.u32 %p, %n, 4, %o;\n"
+    body += "@%q ld.global.u32 %b, [%p+40];\nsetp.ge.u32 %q, %v, 10;\n@%q bra end;\nmov.u32 %n, %v;\n"
+    body += "mad.wide.u32 %p, %v, 4, %o;\n@%r st.global.u32 [%p+40], 7;\nsetp.eq.u32 %q, %t, 0;\n"
+    body += "@%q st.global.u32 [%p], 7;\nbra again;\nend:"
+    options = [*NO_OUTPUT, "--runs", 150]
+    status, text = explore(body, 2, tmp_path, *options, output="out:u32:21")
+    assert status == 0 and re.fullmatch(r"orders: 150 run, [1-9]\d* left\n", text), text
+
+
+def test_a_limit_is_no_proof_of_tickets(tmp_path: Path) -> None:
+    status, text = explore(draws_all(14, "", "7"), 2, tmp_path, "--runs", 5, output="out:u32:14")
+    assert status == 0 and re.fullmatch(r"orders: [1-9]\d* run, [1-9]\d* left\n", text), text
+
+
 def test_more_turns_than_there_are_copies_for(tmp_path: Path) -> None:
     """Each run begins anew then: as many are run, and as many known to be left, as the limit says."""
-    status, text = explore(draws_all(400, "", "%v"), 2, tmp_path, "--runs", 20, output="out:u32:400")
+    look = "ld.volatile.global.u32 %n, [%m];\n"
+    status, text = explore(draws_all(150, look, "%v"), 2, tmp_path, "--runs", 20, output="out:u32:150")
     assert status == 0 and re.fullmatch(r"orders: 20 run, [1-9]\d* left\n", text), text
 
 
@@ -286,6 +379,14 @@ DRAWN = {
     ("v50", 512, 1, 2): 2,
     ("v25", 256, 1, 0): 1,
 }
+
+
+@pytest.mark.long
+def test_v52_draws_sixteen_Q_blocks() -> None:
+    """32768 ways to draw them."""
+    version = next(version for version in versions() if version.name == "v52")
+    done = Launch(version.entry("fp16"), 128, heads=16, ctas=2).run(version.ptx, "--orders", "all")
+    assert (done.returncode, done.stderr) == (0, "orders: 1362 classes of tickets, all run\n")
 
 
 @pytest.mark.long

@@ -55,6 +55,7 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/driver/driver.h": None,
     "emulator/cudart/cudart.h": None,
     "emulator/machine/explore.h": "machine **ctas, size_t count",
+    "emulator/machine/tickets.h": "machine **ctas, size_t count, const uint64_t *owners, size_t draws",
     "harness/device/microbenchmark.h": "enum status status, const struct code_image *images, uint64_t count,"
     " struct failure failure",
     "harness/device/pipes.h": "pipe_result result",
@@ -101,6 +102,7 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/emu.h": "const char *text",
     "emulator/check/orders.h": "int gaps",
     "emulator/check/cells.h": "const machine *m, const warp *w, int lane",
+    "emulator/check/ages.h": "ages now, uint32_t thread, uint32_t stamp",
     "emulator/machine/boxes.h": "machine *m, const bulk_copy *copy, row_function *move_row",
     "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
     "emulator/machine/copies.h": "int (*search)(void)",

@@ -1,0 +1,34 @@
+/* ages.h - how long ago something was, and whether it still matters: for state.c, and for what keeps times.
+ *
+ *     if (!age_since(&now, now.known[thread], stamp)) puts("all warps know of it");
+ *
+ * Times are counted back from now, as only their order matters. What all warps know of is of no age: each check passes
+ * it. What happened before the CTA came to its first turn is the same in all runs.
+ */
+#ifndef FL_EMU_AGES_H
+#define FL_EMU_AGES_H
+
+#include "cells.h"
+
+typedef struct ages {
+    uint32_t now, first;
+    uint32_t known[MAX_WARPS * LANES + MOST_ENGINES]; /* by place in a row of clocks: up to when all warps know it */
+    uint32_t agents[MAX_WARPS];                       /* of synchronisation by a warp, likewise */
+} ages;
+
+static inline uint64_t age_since(const ages *a, uint32_t known, uint32_t stamp) {
+    enum { EARLY = 1, LATE, MARKED };
+    if (stamp >= TIME_REMOTE) return (uint64_t)MARKED << 32 | stamp;
+    if (stamp <= known) return 0;
+    return stamp <= a->first ? (uint64_t)EARLY << 32 | stamp : (uint64_t)LATE << 32 | (a->now - stamp);
+}
+
+static inline void add_word(uint64_t *sum, uint64_t word) {
+    *sum = (*sum ^ word) * 0x9e3779b97f4a7c15ull;
+    *sum ^= *sum >> 29;
+}
+
+/* orders.c: what is kept of mbarriers and barriers. */
+void emu_add_orders(const machine *m, const ages *a, uint64_t *sum);
+
+#endif
