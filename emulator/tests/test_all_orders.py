@@ -342,6 +342,25 @@ def test_a_lock_is_a_wait(take: str, tmp_path: Path) -> None:
     assert explore(body, 3, tmp_path) == (0, answer(6))
 
 
+LOOKS = "ld.relaxed.gpu.global.u32 %n, [%m];\nst.shared.u32 [%t], %n;\n"
+SUMS = {"add.u32": True, "min.s32": True, "add.noftz.f16": False, "add.u32 of what is looked at": False}
+
+
+@pytest.mark.parametrize("sums", SUMS)
+def test_sums_by_bulk_stores(sums: str, tmp_path: Path) -> None:
+    """Those that are the same in any order have one class, unless a program looks at numbers in memory."""
+    form = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{sums.split()[0]}"
+    body = START + ".shared .align 16 .b8 from[32];\nmov.u32 %t, from;\nst.shared.v4.u32 [%t], {%b, %b, %b, %b};\n"
+    body += LOOKS.replace("[%t]", "[%t+16]") if "looked" in sums else ""
+    body += (
+        f"fence.proxy.async;\n{form} [%o], [%t], 16;\ncp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nend:"
+    )
+    status, text = explore(body, 2, tmp_path)
+    assert status == 0 and text.startswith("orders: 1 class\n" if SUMS[sums] else "orders: 1 class; not covered: "), (
+        text
+    )
+
+
 @pytest.mark.parametrize("option", [["--schedule", 3], ["--delay", "0@3"], ["--checks", "off"], ["--runs", 0]])
 def test_an_order_that_is_asked_for_as_well_is_refused(option: list[object], tmp_path: Path) -> None:
     status, text = explore(START + "end:", 1, tmp_path, *option)
