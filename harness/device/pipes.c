@@ -21,7 +21,7 @@
 extern const struct code_image fl_pipes_images[];
 extern const uint64_t fl_pipes_image_count;
 
-enum { ROUNDS = 40, HOLD_ROUNDS = 2000, HOLD_WARPS = 8, COPIES = 400, LOADS = 4000, LAUNCHES = 21 };
+enum { ROUNDS = 40, HOLD_ROUNDS = 2000, HOLD_WARPS = 8, COPIES = 400, PAUSE = 1500, LOADS = 4000, LAUNCHES = 21 };
 enum { GROUPS = ROUNDS * PIPE_ROUND / PIPE_GROUP };
 static const size_t MEMORY = (size_t)256 << 20; /* more than L2 holds */
 static const uint64_t NEAR = 4096, NEAR_NODES = 256, FAR_NODES = 65536;
@@ -225,6 +225,44 @@ static enum status run_widths(struct json *json, const struct gpu *gpu, struct f
     return status;
 }
 
+/* Cycles per operation until each warp of the first scheduler is done: who goes first where all are ready. */
+static void add_ends(struct json *json, const char *name, int warps, const pipe_result *results, int ctas) {
+    double ends[BENCH_MAX_SMS];
+    json_open(json, NULL, '{');
+    json_string(json, "order", name);
+    json_int(json, "warps", warps);
+    json_open(json, "ends", '[');
+    for (int warp = 0; warp < warps; warp += 4) {
+        for (int i = 0; i < ctas; i++) ends[i] = (double)results[i].ends[warp] / (double)results[i].count[0];
+        json_number(json, NULL, median(ends, (size_t)ctas), 6);
+    }
+    json_close(json, ']');
+    json_close(json, '}');
+}
+
+/* Two to four warps of each scheduler that all execute the same: in which order a pipe serves them. */
+static enum status run_orders(struct json *json, const struct gpu *gpu, struct failure *failure) {
+    static const enum pipe_operation SAME[] = {PIPE_EX2, PIPE_FFMA, PIPE_FMNMX, PIPE_LDSM, PIPE_SHFL, PIPE_HMMA};
+    pipe_result results[BENCH_MAX_SMS];
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < sizeof SAME / sizeof *SAME; i++)
+        for (int warps = 8; warps <= PIPE_MOST_WARPS && !status; warps += 4) {
+            const struct run run = {.operation = SAME[i], .warps = warps, .sms = gpu->on.sms};
+            for (int k = 0; k < 2 && !status; k++) status = launch_run(gpu, &run, ROUNDS, failure);
+            if (!status) status = read_results(gpu, run.sms, results, failure);
+            if (!status) add_ends(json, NAMES[SAME[i]], warps, results, run.sms);
+        }
+    for (int warps = 4; warps <= PIPE_GROUPS_THREADS / 32 && !status; warps += 4) {
+        CUdeviceptr to = gpu->results, sums = gpu->sums;
+        void *parameters[] = {&to, &sums};
+        for (int k = 0; k < 2 && !status; k++)
+            status = launch(gpu, "pipes_groups", (unsigned)gpu->on.sms, 32u * (unsigned)warps, 0, parameters, failure);
+        if (!status) status = read_results(gpu, gpu->on.sms, results, failure);
+        if (!status) add_ends(json, "a group of 8 QGMMA.64x96x32", warps, results, gpu->on.sms);
+    }
+    return status;
+}
+
 static enum status encode_map(const struct gpu *gpu, tensor_map *map, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->on.cuda;
     static const uint32_t box[] = {64, PIPE_BOX_ROWS, 2, 1, 1}, steps[] = {1, 1, 1, 1, 1};
@@ -237,29 +275,41 @@ static enum status encode_map(const struct gpu *gpu, tensor_map *map, struct fai
     return STATUS_OK;
 }
 
-/* Boxes of 32 KB by the copy engine, one or four under way, from one SM and from all; all data are in L2. */
-static enum status run_copies(struct json *json, const struct gpu *gpu, struct failure *failure) {
+static enum status add_copies(struct json *json, const struct gpu *gpu, const tensor_map *map, int ahead, int ctas,
+                              int pause, struct failure *failure) {
     pipe_result results[BENCH_MAX_SMS];
+    CUdeviceptr to = gpu->results;
+    int copies = COPIES;
+    void *parameters[] = {&to, (void *)map, &copies, &ahead, &pause};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < 2 && !status; i++)
+        status = launch(gpu, "pipes_copy", (unsigned)ctas, 1, PIPE_STAGES * PIPE_BOX_BYTES, parameters, failure);
+    if (status || (status = read_results(gpu, ctas, results, failure))) return status;
+    json_open(json, NULL, '{');
+    json_string(json, "copy", "tensor");
+    json_int(json, "bytes", PIPE_BOX_BYTES);
+    json_int(json, "ahead", ahead);
+    json_int(json, "sms", ctas);
+    json_int(json, "pause", pause);
+    if (pause)
+        json_number(json, "cycles", cycles_of(results, ctas, 0), 6); /* the clock's ns have the pauses, too */
+    else
+        add_cycles(json, results, ctas);
+    json_close(json, '}');
+    return STATUS_OK;
+}
+
+/* Boxes of 32 KB by the copy engine, from one SM and from all: one or four under way, or one now and then, as a loop of
+ * attention asks for them; all data are in L2. */
+static enum status run_copies(struct json *json, const struct gpu *gpu, struct failure *failure) {
     tensor_map map;
     enum status status = encode_map(gpu, &map, failure);
-    for (int all = 0; all < 2; all++)
-        for (int ahead = 1; ahead <= PIPE_STAGES && !status; ahead += PIPE_STAGES - 1) {
-            const int ctas = all ? gpu->on.sms : 1;
-            CUdeviceptr to = gpu->results;
-            int copies = COPIES;
-            void *parameters[] = {&to, &map, &copies, &ahead};
-            for (int i = 0; i < 2 && !status; i++)
-                status =
-                    launch(gpu, "pipes_copy", (unsigned)ctas, 1, PIPE_STAGES * PIPE_BOX_BYTES, parameters, failure);
-            if (status || (status = read_results(gpu, ctas, results, failure))) break;
-            json_open(json, NULL, '{');
-            json_string(json, "copy", "tensor");
-            json_int(json, "bytes", PIPE_BOX_BYTES);
-            json_int(json, "ahead", ahead);
-            json_int(json, "sms", ctas);
-            add_cycles(json, results, ctas);
-            json_close(json, '}');
-        }
+    for (int all = 0; all < 2; all++) {
+        const int ctas = all ? gpu->on.sms : 1;
+        if (!status) status = add_copies(json, gpu, &map, 1, ctas, 0, failure);
+        if (!status) status = add_copies(json, gpu, &map, PIPE_STAGES, ctas, 0, failure);
+        if (!status) status = add_copies(json, gpu, &map, 1, ctas, PAUSE, failure);
+    }
     return status;
 }
 
@@ -318,6 +368,7 @@ static enum status measure_all(struct json *json, const struct gpu *gpu, struct 
     if (!status) status = run_beside(json, gpu, failure);
     if (!status) status = run_loaded_chains(json, gpu, failure);
     if (!status) status = run_widths(json, gpu, failure);
+    if (!status) status = run_orders(json, gpu, failure);
     if (!status) status = run_copies(json, gpu, failure);
     if (!status) status = run_loads(json, gpu, failure);
     if (!status) status = run_empty(json, gpu, failure);

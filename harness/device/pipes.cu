@@ -216,6 +216,7 @@ __device__ void run(operands &smem, const pipe_job &job, bool beside, pipe_resul
         result->cycles[beside] = cycles;
         result->count[beside] = rounds * PIPE_ROUND;
     }
+    if (!beside && threadIdx.x % 32 == 0) result->ends[threadIdx.x / 32] = cycles;
     for (int i = 0; i < 8; i++) *sum += s.x[i] + (float)(s.r[i] ^ s.a[i][i % 4] ^ s.row[i] ^ s.copies);
     for (int i = 0; i < 16; i++) *sum += s.d[i][0] + s.d[i][1] + s.d[i][2] + s.d[i][3];
 }
@@ -257,20 +258,28 @@ extern "C" __global__ void __launch_bounds__(32 * PIPE_MOST_WARPS, 1)
     sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-/* One thread copies `copies` boxes of PIPE_BOX_ROWS rows of 256 bytes, up to `ahead` of them under way. */
+/* One thread copies `copies` boxes of PIPE_BOX_ROWS rows of 256 bytes, up to `ahead` of them under way. Behind each it
+ * waits for `pause` cycles and some, which do not count. */
 extern "C" __global__ void pipes_copy(pipe_result *results, const __grid_constant__ tensor_map map, int copies,
-                                      int ahead) {
+                                      int ahead, int pause) {
     extern __shared__ __align__(1024) uint8_t stages[];
     __shared__ alignas(8) uint64_t mbarriers[PIPE_STAGES];
     for (int i = 0; i < PIPE_STAGES; i++) mbarrier_init(smem_address(&mbarriers[i]), 1);
     fence_mbarrier_init();
     fence_proxy_async();
     const int boxes = PIPE_WINDOW / PIPE_BOX_BYTES;
+    uint64_t paused = 0;
     const uint64_t start = read_clock(), start_ns = read_timer();
     for (int i = 0; i < copies + ahead; i++) {
         if (i >= ahead) {
             const int old = i - ahead;
             while (!mbarrier_try_wait_parity(smem_address(&mbarriers[old % PIPE_STAGES]), old / PIPE_STAGES % 2)) {
+            }
+            if (pause) {
+                const uint64_t there = read_clock(), more = (blockIdx.x * 37 + i * 61) % 1024;
+                while (read_clock() < there + pause + more) {
+                }
+                paused += read_clock() - there;
             }
         }
         if (i < copies) {
@@ -280,7 +289,7 @@ extern "C" __global__ void pipes_copy(pipe_result *results, const __grid_constan
             copy_tensor_to_smem(smem_address(stages) + i % PIPE_STAGES * PIPE_BOX_BYTES, map, mbarrier, row, 0, 0);
         }
     }
-    results[blockIdx.x] = {{read_clock() - start, 0}, {(uint64_t)copies, 0}, read_timer() - start_ns};
+    results[blockIdx.x] = {{read_clock() - start - paused, 0}, {(uint64_t)copies, 0}, read_timer() - start_ns};
 }
 
 /* One thread: `count` loads through addresses that lie `stride` bytes apart, written first. */

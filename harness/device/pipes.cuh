@@ -80,6 +80,30 @@ __device__ __forceinline__ void run_products(pipe_result *results, float *sums, 
     sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
+/* Warpgroups that start a group of products of 96 columns at the same time: when each has its results. */
+extern "C" __global__ void __launch_bounds__(PIPE_GROUPS_THREADS, 1) pipes_groups(pipe_result *results, float *sums) {
+    __shared__ alignas(1024) uint32_t a[64 * 32], b[96 * 32];
+    for (int i = (int)threadIdx.x; i < 64 * 32; i += (int)blockDim.x) a[i] = random_e4m3(blockIdx.x * 65536 + i);
+    for (int i = (int)threadIdx.x; i < 96 * 32; i += (int)blockDim.x) b[i] = random_e4m3(blockIdx.x * 98304 + i);
+    fence_proxy_async();
+    const uint64_t a_matrix = wgmma_descriptor(smem_address(a), 0), b_matrix = wgmma_descriptor(smem_address(b), 0);
+    float d[12][4] = {};
+    __syncthreads();
+    const uint64_t start = read_clock(), start_ns = read_timer();
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < PIPE_GROUP; k++) multiply_e4m3(d, a_matrix + 2 * (k % 4), b_matrix + 2 * (k % 4));
+    wgmma_commit_group();
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    const uint64_t cycles = read_clock() - start, ns = read_timer() - start_ns;
+    if (threadIdx.x == 0) results[blockIdx.x] = {{cycles, 0}, {PIPE_GROUP, 0}, ns};
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) results[blockIdx.x].ends[threadIdx.x / 32] = cycles;
+    float sum = 0;
+    for (int i = 0; i < 12; i++) sum += d[i][0] + d[i][1] + d[i][2] + d[i][3];
+    sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
 #define FL_KERNEL(n, where, registers)                                                                                 \
     extern "C" __global__ void __launch_bounds__(PIPE_WIDE_THREADS, 1)                                                 \
         pipes_e4m3_n##n##_##where(pipe_result *results, float *sums, int groups) {                                     \

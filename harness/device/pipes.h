@@ -61,6 +61,7 @@ enum {
     PIPE_GROUP = 8,   /* products of a group of wgmma */
     PIPE_MOST_WARPS = 16,
     PIPE_WIDE_THREADS = 256,
+    PIPE_GROUPS_THREADS = 384,
     PIPE_BOX_ROWS = 128, /* of a tensor copy: a K or V block of a head of 128 */
     PIPE_BOX_BYTES = PIPE_BOX_ROWS * 256,
     PIPE_STAGES = 4,
@@ -74,9 +75,9 @@ typedef struct pipe_job {
     uint64_t memory;           /* device address; for COPY and ATOMIC_CHAIN, zeros at first */
 } pipe_job;
 
-/* Of the first warp of either kind: [0] operation, [1] beside. */
+/* Of the first warp of either kind: [0] operation, [1] beside. `ends`: when each warp of `operation` is done. */
 typedef struct pipe_result {
-    uint64_t cycles[2], count[2], ns;
+    uint64_t cycles[2], count[2], ns, ends[PIPE_MOST_WARPS];
 } pipe_result;
 
 #endif

@@ -933,7 +933,7 @@ static void compute(const struct operation *op) {
 }
 
 /* Two cycles for each operation, nine for those beside it, 1000 for each copy and load; no time for the rest. A product
- * of pipes_e4m3 is an operation. */
+ * of pipes_e4m3 is an operation. Warps of a scheduler are done one after the other. */
 static void pipes(const struct operation *op) {
     if (strstr(op->function->name, "link") || strstr(op->function->name, "empty")) return;
     const pipe_job job = op->parameters.peak.job;
@@ -943,6 +943,7 @@ static void pipes(const struct operation *op) {
     pipe_result result = {.cycles = {count * (alone ? 1000 : 2)}, .count = {count}};
     result.ns = result.cycles[0] * 2 / 3;
     if (!alone && !product && job.beside) result.count[1] = 1000, result.cycles[1] = 9000;
+    for (int warp = 0; warp < PIPE_MOST_WARPS; warp++) result.ends[warp] = (uint64_t)(warp / 4 + 1) * result.cycles[0];
     for (unsigned i = 0; i < op->grid[0]; i++) ((pipe_result *)(uintptr_t)op->parameters.peak.out)[i] = result;
     pass_time((double)result.ns);
 }

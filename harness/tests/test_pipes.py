@@ -69,9 +69,12 @@ def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
         for chain in ("LDSM.x4", "LDS.32", "SHFL", "MUFU.EX2")
         for other in ("HMMA", "HGMMA.64x128x16", "LDSM.x4")
     }
-    assert {(row["ahead"], row["sms"], row["cycles"]) for row in rows if "copy" in row} == {
-        (1, 1, 1000), (4, 1, 1000), (1, 4, 1000), (4, 4, 1000)
-    }  # fmt: skip
+    assert {(row["ahead"], row["sms"], row["pause"], row["cycles"]) for row in rows if "copy" in row} == {
+        (ahead, sms, pause, 1000) for sms in (1, 4) for ahead, pause in ((1, 0), (4, 0), (1, 1500))
+    }
+    orders = {(row["order"], row["warps"]): row["ends"] for row in rows if "order" in row}
+    assert [orders["MUFU.EX2", warps] for warps in (8, 12, 16)] == [[2, 4], [2, 4, 6], [2, 4, 6, 8]]
+    assert orders["a group of 8 QGMMA.64x96x32", 12] == [1000, 2000, 3000]
     assert [row["load"] for row in rows if "load" in row] == ["L2", "DRAM"]
     assert len([row for row in rows if "launch" in row]) == 2
     assert json.loads(record_text(record)) == record
