@@ -20,7 +20,7 @@ from analysis.predict.clock import activity_of, clock_of
 from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
 from analysis.predict.kernels import GPU_ARCH, alone, foreign_kernel, kernel_of
 from analysis.predict.launch import Foreign, Kernel, Shape, launch_cycles, residents_of, tile_of
-from analysis.predict.machine import Machine, read_machine
+from analysis.predict.machine import Machine, model_digest, read_machine
 from analysis.predict.tiles import GPU, Tiles, all_names, simulated_all, tiles_path, tiles_text
 from analysis.table import add_output_arguments, emit, json_text
 
@@ -106,6 +106,7 @@ def run_foreign(args: argparse.Namespace, subject: Subject, machine: Machine, sh
         f"{subject.name} on {machine.gpu}, predicted, not measured: {subject.label}",
         f"launch      {found.cycles:.0f} cycles; at {found.hz / 1e9:.2f} GHz {found.ms:.3f} ms",
         *iteration_lines(kernel, iteration),
+        f"model       {model_digest()}",
     ]
     emit("\n".join(lines) + "\n", args.output)
     return DONE

@@ -7,6 +7,7 @@ A value is "measured" (ncu or a microbenchmark of this repository), "published",
 versions; the page docs/predict.md says how much the fitted ones matter.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -103,6 +104,17 @@ def read_values() -> tuple[tuple[str, ...], tuple[Value, ...]]:
             raise AnalysisError(f"{where}: {error}") from None
         rows.append(Value(row["name"], row["unit"], row["how"], row["source"], of))
     return gpus, tuple(rows)
+
+
+MODEL = ("launch", "multiprocessor", "operations", "path")  # modules that the cycles of a launch depend on
+
+
+@cache
+def model_digest() -> str:
+    """Of the model's code and numbers: beside a prediction that is kept it says which state of the model made it."""
+    code = [Path(__file__).with_name(f"{name}.py").read_text() for name in MODEL]
+    numbers = [(value.name, sorted(value.of.items())) for value in read_values()[1]]
+    return hashlib.sha256(repr([*code, *numbers]).encode()).hexdigest()[:12]
 
 
 @cache

@@ -16,7 +16,7 @@ from analysis.measure.executables import standard_batch
 from analysis.measure.profile import kept
 from analysis.measure.validation import CLEARLY, FITTED, Case, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict.clock import ENERGIES
-from analysis.predict.machine import read_machine, read_values
+from analysis.predict.machine import model_digest, read_machine, read_values
 from analysis.predict.multiprocessor import STALLS
 from analysis.predict.tiles import FITTED_BY, read_tiles
 from analysis.publish.overview import LENGTHS
@@ -246,14 +246,19 @@ FOREIGN_COLUMNS = (
     "ms",
     "sm_clock_mhz",
     "predicted_cycles",
+    "model",
 )
 NEAR = 0.1  # of cycles: what is wanted of kernels that are not ours
+
+
+def foreign_rows(folder: Path) -> list[tuple[str, dict[str, str]]]:
+    return list(read_columns(read_text(folder / FOREIGN), FOREIGN_COLUMNS, FOREIGN))
 
 
 def foreign_errors(folder: Path) -> list[tuple[str, str, str, float]]:
     """Of each recorded launch: kernel, problem, launch as the command takes it, error."""
     found = []
-    for where, row in read_columns(read_text(folder / FOREIGN), FOREIGN_COLUMNS, FOREIGN):
+    for where, row in foreign_rows(folder):
         try:
             measured = 1e3 * float(row["ms"]) * float(row["sm_clock_mhz"])
             error = float(row["predicted_cycles"]) / measured - 1
@@ -282,10 +287,11 @@ def foreign_text(folder: Path) -> str:
     rows: list[list[Cell]] = [
         [kernel, len(found), f"{100 * min(found):+.1f} … {100 * max(found):+.1f}"] for kernel, found in errors.items()
     ]
+    older = sum(row["model"] != model_digest() for _, row in foreign_rows(folder))
     return (
         f"Of {len(errors)} kernels {near} are within 10 % in all of their launches; mean error "
-        f"{percent(mean_error(every))} over {len(every)} launches.\n\n"
-        + Table(("kernel", "launches", "error of cycles, %"), rows).markdown()
+        f"{percent(mean_error(every))} over {len(every)} launches. An older state of the model predicted "
+        f"{older} of them.\n\n" + Table(("kernel", "launches", "error of cycles, %"), rows).markdown()
     )
 
 

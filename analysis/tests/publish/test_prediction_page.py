@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from analysis.errors import AnalysisError
+from analysis.predict.machine import model_digest
 from analysis.publish.prediction_page import FOREIGN, FOREIGN_COLUMNS, foreign_table, foreign_text
 
 
@@ -17,16 +18,20 @@ def record(folder: Path, *rows: str) -> Path:
 
 def test_a_kernel_is_as_near_as_the_worst_of_its_launches(tmp_path: Path) -> None:
     """1000 cycles measured: 5 % too slow and 5 % too fast, 12 % too fast, and 20 % too slow in one of two."""
-    rows = ("one,a,1,4,1,8,,1,1,1050", "one,b,1,4,1,8,,1,1,950", "two,a,1,4,1,8,2,1,1,880", "three,a,1,4,1,8,,1,1,1200")
-    folder = record(tmp_path, *rows, "three,b,1,4,1,8,,1,1,1000")
+    rows = ("one,a,1,4,1,8,,1,1,1050,", "one,b,1,4,1,8,,1,1,950,", "two,a,1,4,1,8,2,1,1,880,0123456789ab")
+    now = f"three,a,1,4,1,8,,1,1,1200,{model_digest()}"
+    folder = record(tmp_path, *rows, now, "three,b,1,4,1,8,,1,1,1000,")
     said, _, table = foreign_text(folder).partition("\n\n")
-    assert said == "Of 3 kernels 1 are within 10 % in all of their launches; mean error 8.4 % over 5 launches."
+    assert said == (
+        "Of 3 kernels 1 are within 10 % in all of their launches; mean error 8.4 % over 5 launches. "
+        "An older state of the model predicted 4 of them."
+    )
     spans = [[cell.strip() for cell in line.split("|")[1:4]] for line in table.splitlines()[2:]]
     assert spans == [["one", "2", "-5.0 … +5.0"], ["two", "1", "-12.0 … -12.0"], ["three", "2", "+0.0 … +20.0"]]
     assert foreign_table(folder).rows[2] == ["two", "a", "1,4,1,8 --loop 2", "-12.0"]
 
 
-@pytest.mark.parametrize("row", ["one,a,1,4,1,8,,x,1,1050", "one,a,1,4,1,8,,0,1,1050"])
+@pytest.mark.parametrize("row", ["one,a,1,4,1,8,,x,1,1050,", "one,a,1,4,1,8,,0,1,1050,"])
 def test_a_launch_without_a_time_is_named(row: str, tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=f"{FOREIGN}:2: "):
         foreign_text(record(tmp_path, row))
