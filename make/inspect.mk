@@ -60,7 +60,7 @@ adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the 
 	@$(MAKE) --no-print-directory accept
 	@$(PY) emulator/tests/golden.py $(VER)
 	@$(RUN) -m analysis traffic --version "$(VER)" --write
-	@$(foreach v,$(VER),$(RUN) -m analysis predict $v | head -n 5 || true;)
+	@$(foreach v,$(VER),$(RUN) -m analysis predict $v --write &&) :
 	@$(PY) -m analysis ladder --write
 	@$(PY) -m analysis notebooks --write
 	@printf '%s\n' 'Adopted: $(VER). Speeds show as "not measured" until a GPU adds them:' \

@@ -8,20 +8,22 @@ The model is analysis/predict; docs/predict.md says how far it is from what was 
 import argparse
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root, write_if_changed
-from analysis.ladder.headers import VERSION, load
+from analysis.ladder.config import KernelConfig
+from analysis.ladder.headers import VERSION, load, name_of_stem
 from analysis.machine_code.subjects import Subject, resolve
 from analysis.measure.executables import standard_batch
-from analysis.predict.clock import activity_of, clock_of
+from analysis.predict.clock import Activity, activity_of, clock_of
 from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
 from analysis.predict.kernels import GPU_ARCH, alone, foreign_kernel, kernel_of
-from analysis.predict.launch import Foreign, Kernel, Shape, launch_cycles, residents_of, tile_of
+from analysis.predict.launch import Foreign, Kernel, Shape, Tile, launch_cycles, residents_of, tile_of
 from analysis.predict.machine import Machine, model_digest, read_machine
-from analysis.predict.tiles import GPU, Tiles, all_names, simulated_all, tiles_path, tiles_text
+from analysis.predict.tiles import GPU, Tiles, all_names, read_tiles, simulated_all, tiles_path, tiles_text
 from analysis.table import add_output_arguments, emit, json_text
 
 HEADS, SEQ = 16, 4096
@@ -48,8 +50,25 @@ def predict(kernel: Kernel, machine: Machine, shape: Shape) -> Prediction:
     """The launch of a kernel. AnalysisError where the model does not know its code."""
     config, path = kernel.config, kernel.path
     tiles = {ctas: tile_of(path, machine, residents_of(config, ctas)) for ctas in sorted({1, kernel.ctas})}
-    launch = config, path.peeled, kernel.ctas, tiles
-    hz = clock_of(*launch, activity_of(path.loop), shape, machine)
+    return of_tiles(config, path.peeled, kernel.ctas, tiles, activity_of(path.loop), shape, machine)
+
+
+def recorded(tiles: Tiles, machine: Machine, shape: Shape) -> Prediction:
+    """The launch of a version whose tiles are in regs/tiles.csv."""
+    return of_tiles(tiles.config, tiles.peeled, tiles.ctas, tiles.of, tiles.activity, shape, machine)
+
+
+def of_tiles(
+    config: KernelConfig | Foreign,
+    peeled: bool,
+    ctas: int,
+    tiles: Mapping[int, Tile],
+    activity: Activity,
+    shape: Shape,
+    machine: Machine,
+) -> Prediction:
+    launch = config, peeled, ctas, tiles
+    hz = clock_of(*launch, activity, shape, machine)
     cycles = launch_cycles(*launch, shape, machine, hz)
     pairs = shape.seq * (shape.seq + 1) / 2 if shape.causal else shape.seq**2
     flop = 0.0 if isinstance(config, Foreign) else 4 * shape.batch * shape.heads * pairs * config.d_head
@@ -71,14 +90,18 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", type=int, default=HEADS, metavar="N", help=f"({HEADS})")
     parser.add_argument("--seq", type=int, default=SEQ, metavar="N", help=f"queries and keys ({SEQ})")
     parser.add_argument("--causal", action="store_true", help="with the causal mask")
-    parser.add_argument("--write", action="store_true", help="record the tiles of all versions: regs/tiles.csv")
+    parser.add_argument(
+        "--write", action="store_true", help="record the tiles of a version, without SUBJECT of all: regs/tiles.csv"
+    )
     add_output_arguments(parser)
 
 
 def run_predict(args: argparse.Namespace) -> int:
     machine = read_machine(args.gpu)
-    if args.write:
+    if args.write and not args.subject:
         return write_tiles()
+    if args.write:
+        return write_version(args.subject, shape_of(args))
     if not args.subject:
         raise AnalysisError("what to predict is missing: version (v07), cubin or executable")
     shape = shape_of(args)
@@ -156,6 +179,33 @@ def write_tiles() -> int:
     write_if_changed(path, tiles_text(found))
     print(path.relative_to(root()))
     return DONE
+
+
+def write_version(name: str, shape: Shape) -> int:
+    """Simulates one version and records its tiles; its predicted speed, and its parent's, are printed."""
+    names, wanted = all_names(), name_of_stem(name)
+    if wanted not in names:
+        raise AnalysisError(f"--write {name}: no version of the forward pass; without a name all are written")
+    machine, known = read_machine(GPU), dict(read_tiles(root()))
+    known.pop(wanted, None)
+    (found,) = simulated_all([wanted])
+    if isinstance(found, Tiles):
+        known[wanted] = found
+        print(speed_line(found, known.get(load(root(), wanted).header.parent), machine, shape))
+    else:
+        print(f"not predicted: {found}")
+    write_if_changed(tiles_path(root()), tiles_text(known[each] for each in names if each in known))
+    return DONE
+
+
+def speed_line(tiles: Tiles, parent: Tiles | None, machine: Machine, shape: Shape) -> str:
+    """Its predicted speed, and that divided by its parent's."""
+    own = recorded(tiles, machine, shape)
+    text = (
+        f"{tiles.version} on {machine.gpu}, predicted, not measured: {own.tflops:.0f} TFLOP/s, {own.ms:.3f} ms at "
+        f"batch {shape.batch}, heads {shape.heads}, seq {shape.seq}"
+    )
+    return f"{text}; {recorded(parent, machine, shape).ms / own.ms:.3f} of {parent.version}'s speed" if parent else text
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

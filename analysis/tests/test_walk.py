@@ -104,6 +104,7 @@ def walk(folder: Path, parent: str) -> str:
     assert f"{parent} -> {version}: 1 lines" in said["make diff"]
     assert "loop" in said["make sass-diff"]
     assert f'make bench VER="{version}"' in said["make adopt"]  # what a GPU adds
+    assert re.search(rf"{version} on h200, predicted, .* of {parent}'s speed", said["make adopt"])
     for arch in archs:
         assert (folder / f"sass/{version}.{arch}.sass").exists()
         assert re.search(rf"^{version},{arch},", (folder / "regs/baseline.csv").read_text(), re.MULTILINE)
