@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.predict.machine import model_digest
-from analysis.publish.prediction_page import FOREIGN, FOREIGN_COLUMNS, foreign_table, foreign_text
+from analysis.predict.launch import Tile
+from analysis.predict.machine import model_digest, read_machine
+from analysis.publish.prediction_page import FOREIGN, FOREIGN_COLUMNS, foreign_table, foreign_text, stalls_of
 
 
 def record(folder: Path, *rows: str) -> Path:
@@ -29,6 +30,15 @@ def test_a_kernel_is_as_near_as_the_worst_of_its_launches(tmp_path: Path) -> Non
     spans = [[cell.strip() for cell in line.split("|")[1:4]] for line in table.splitlines()[2:]]
     assert spans == [["one", "2", "-5.0 … +5.0"], ["two", "1", "-12.0 … -12.0"], ["three", "2", "+0.0 … +20.0"]]
     assert foreign_table(folder).rows[2] == ["two", "a", "1,4,1,8 --loop 2", "-12.0"]
+
+
+def test_what_excess_adds_to_a_pass_are_waits_for_data() -> None:
+    """Half of a pass of 1000 cycles is not the busiest pipe's: with an excess of 1.2 it takes 1100, a tenth more."""
+    tile = Tile(1000.0, 0.0, 0.0, 500.0, (1.0, 2.0, 0.5, 0.0, 0.25, 0.25))
+    stalls = stalls_of(tile, read_machine("h200").with_values(excess=1.2))
+    assert stalls == pytest.approx(
+        {"issue": 1.0, "pipe": 2.0, "wait": 0.5, "barrier": 0.0, "queue": 0.25, "data": 0.25 + 0.1 * (4.0 + 1)}
+    )
 
 
 @pytest.mark.parametrize("row", ["one,a,1,4,1,8,,x,1,1050,", "one,a,1,4,1,8,,0,1,1050,"])
