@@ -45,7 +45,7 @@ from analysis.measure.records import Problem, Record
 from analysis.measure.stats import Interval
 from analysis.predict.kernels import kernel_of
 from analysis.predict.launch import Shape
-from analysis.predict.machine import read_machine
+from analysis.predict.machine import model_digest, read_machine
 from analysis.predict.tiles import GPU
 from analysis.table import Cell, Table, add_table_arguments, print_table, read_columns
 
@@ -53,7 +53,7 @@ STACK_MOST = 128  # bytes per thread; a kernel that spills more has never won
 REACH = 0.03  # a kernel this near to the best stays in the next stage
 FINALISTS = 4
 PREDICTED = "logs/autotune/predicted.csv"
-PREDICTED_COLUMNS = ("version", "dtype", "seq", "config", "ms")
+PREDICTED_COLUMNS = ("version", "dtype", "seq", "config", "ms", "model")
 WARM_SECONDS = 3.0  # of launches before the first stage, whose times would else begin at the clock of an idle GPU
 
 
@@ -394,11 +394,12 @@ def dry_run(version: str, places: Sequence[Unmeasured], problem: Problem) -> Tab
 
 def keep_predicted(path: Path, version: str, problem: Problem, places: Sequence[Unmeasured]) -> None:
     """Puts the predicted times in the place of those that the file has of this version and problem."""
-    old = read_predicted(path) if path.exists() else {}
+    old, models = (read_predicted(path), models_of(path)) if path.exists() else ({}, {})
     key = version, problem.dtype, problem.seq
     old[key] = {one.group.config: one.predicted.ms for one in places if one.predicted}
+    models[key] = model_digest()
     rows = [
-        (*which, config.short_form(), f"{ms:.4f}")
+        (*which, config.short_form(), f"{ms:.4f}", models[which])
         for which, times in sorted(old.items())
         for config, ms in times.items()
     ]
@@ -415,6 +416,12 @@ def read_predicted(path: Path) -> dict[tuple[str, str, int], dict[KernelConfig, 
         except ValueError as error:
             raise AnalysisError(f"{where}: {error}") from None
     return found
+
+
+def models_of(path: Path) -> dict[tuple[str, str, int], str]:
+    """By version, type and length: the digest of the state of the model that predicted, "" where it is not known."""
+    rows = read_columns(read_text(path), PREDICTED_COLUMNS, str(path))
+    return {(row["version"], row["dtype"], int(row["seq"])): row["model"] for _, row in rows}
 
 
 def _predicted(version: str, problem: Problem, group: Group) -> Prediction | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.headers import load_all, load_attention
-from analysis.measure.autotune import PREDICTED, read_predicted
+from analysis.measure.autotune import PREDICTED, models_of, read_predicted
 from analysis.measure.executables import standard_batch
 from analysis.measure.profile import kept
 from analysis.measure.validation import CLEARLY, FITTED, Case, cases_of, leave_one_out, mean_error, of_fit, order
@@ -189,9 +189,11 @@ def winners_text(folder: Path) -> str:
     table = winners_table(folder)
     among = sum(int(str(row[3])) <= 3 for row in table.rows)
     first = sum(row[3] == 1 for row in table.rows)
+    models = models_of(folder / PREDICTED)
+    older = sum(model != model_digest() for model in models.values())
     return (
         f"Of {len(table.rows)} searches the prediction has the measured winner in the first place in {first}, among "
-        f"its first three in {among}.\n"
+        f"its first three in {among}. An older state of the model predicted {older} of {len(models)} searches.\n"
     )
 
 

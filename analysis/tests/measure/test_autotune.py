@@ -17,6 +17,7 @@ from analysis.machine_code.cubin import Kernel
 from analysis.measure import autotune, records
 from analysis.measure.predicted import Prediction
 from analysis.measure.records import Problem, Record
+from analysis.predict.machine import model_digest
 from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_bin
 
@@ -299,13 +300,15 @@ def test_predicted_times_are_kept_by_version_and_problem(
     path = tmp_path / "predicted.csv"
     monkeypatch.setattr(autotune, "PREDICTED", str(path))
     old = [("v09", 4096, SHAPES[0]), ("v16", 512, SHAPES[2]), ("v16", 4096, SHAPES[2])]
-    lines = [f'{version},fp16,{seq},"{config}",7.0' for version, seq, config in old]
-    path.write_text("\n".join(["version,dtype,seq,config,ms", *lines, ""]))
+    lines = [f'{version},fp16,{seq},"{config}",7.0,before' for version, seq, config in old]
+    path.write_text("\n".join(["version,dtype,seq,config,ms,model", *lines, ""]))
     monkeypatch.setattr(autotune, "predicted_launch", lambda *_: Prediction(2e6, 1e9, 1.0))
     assert tune(tmp_path, "--csv", "--keep") == 0
     found = autotune.read_predicted(path)
     times = {(version, seq): list(of.values()) for (version, _, seq), of in found.items()}
     assert times == {("v09", 4096): [7.0], ("v16", 512): [2.0, 2.0], ("v16", 4096): [7.0]}
+    models = {(version, seq): model for (version, _, seq), model in autotune.models_of(path).items()}
+    assert models == {("v09", 4096): "before", ("v16", 512): model_digest(), ("v16", 4096): "before"}
 
 
 def test_results_are_checked_unless_they_shall_not_be(fake: Callable[..., FakeBin], tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.measure import predicted
+from analysis.measure.autotune import PREDICTED, models_of, read_predicted
+from analysis.measure.executables import standard_batch
 from analysis.measure.validation import Case, Fit, Order, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict import machine as machines
 from analysis.predict import tiles as tiles_record
 from analysis.predict.clock import ENERGIES, Activity, hz_of, wgmma_wavefronts, work
 from analysis.predict.launch import Shape, Tile, launch_cycles
-from analysis.predict.machine import read_machine
+from analysis.predict.machine import model_digest, read_machine
 from analysis.predict.tiles import GPU, NUMBERS, Tiles, parse_tiles, read_tiles, tiles_text
 
 CONFIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
@@ -315,3 +317,17 @@ def test_recorded_tiles_are_those_of_the_model(
 def test_tiles_of_what_is_no_version_are_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("b01", "--write") == 2
     assert "--write b01: no version of the forward pass" in capsys.readouterr().err
+
+
+def test_kept_predictions_of_searches_are_those_of_the_model() -> None:
+    """Those that this state of the model is said to have made, of a version's own configuration: from its tiles."""
+    known, machine, path = read_tiles(root()), read_machine(GPU), root() / PREDICTED
+    models, compared = models_of(path), 0
+    for key, times in read_predicted(path).items():
+        (version, _, seq), tiles = key, known[key[0]]
+        if models[key] == model_digest() and tiles.config in times:
+            now = predicted.recorded(tiles, machine, Shape(standard_batch(seq), 16, seq))
+            assert times[tiles.config] == pytest.approx(now.ms, rel=1e-3), f"{version}: keep its search's again"
+            compared += 1
+    if not compared:
+        pytest.skip("all are of an older state of the model, as docs/predict.md says")
