@@ -37,7 +37,7 @@ FIELD(bool, serves, "serve", "sequences of several lengths, one behind the other
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "must be 64, 128 or 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 128 && cfg.B_r % 16 == 0, "must be a multiple of 16 up to 128")
 RULE(B_c, cfg.B_c >= 16 && cfg.B_c <= 128 && cfg.B_c % 16 == 0, "must be a multiple of 16 up to 128")
-RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 12, "must be from 1 to 12")
+RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 16, "must be from 1 to 16")
 RULE(in_order, !cfg.in_order || cfg.dQ_sums, "must be off without dq_sums: no two CTAs add to one dQ")
 RULE(stages, cfg.stages != 1, "must be 0 or at least 2: one block is copied while another is read")
 RULE(any_rows, !cfg.any_rows || cfg.dQ_sums, "must be off without dq_sums: dQ of a last block has room there")

@@ -3,15 +3,15 @@
  * config    (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
  * others    (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length;
  *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
- * ordered   (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
- *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
- *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length
+ * ordered   (FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
+ *           (FP16, 64, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
+ *           (FP16, 256, 64, 64, 16): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length
  * serving   (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length+serve;
  *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length+serve;
  *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length+serve;
- *           (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length+serve;
- *           (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length+serve;
- *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length+serve
+ *           (FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length+serve;
+ *           (FP16, 64, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length+serve;
+ *           (FP16, 256, 64, 64, 16): backward_wgmma+dq_sums+in_order+stages_2+tensor+causal+grouped+any_length+serve
  * arch      sm_90a
  */
 #include "common/backward.h"
@@ -29,6 +29,7 @@
  *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q, of 64 keys each; dSᵀ goes to shared memory.
  *                        dS is computed beside dV
  *     warpgroup 0        dQ = dS K, 64 columns at a time, added to the sums; its first thread starts all copies
+ *     warpgroup 3        with in_order: one warp starts all copies, and one for each stage has the turn of its Q block
  *
  * A CTA has one tile. With in_order or d_head 256 CTAs draw tiles from a counter, which is behind what a CTA waits for:
  * whoever has a smaller number has drawn it. With in_order exponentials run beside dV, and dS beside dK of the block
@@ -44,9 +45,13 @@
  *
  * KV_full of a tile's K and V; where CTAs draw, KV_empty, for which the last product of each side arrives.
  *
- * With in_order each Q block has a turn, the number of the KV block whose CTA may add to it: the sums get the same bits
- * in every run. The first stores its part, so that nothing sets the sums to 0; the last adds its own to them and rounds
- * dQ, so that there is no third kernel. A turn is passed on beside the next product, when what was added has arrived.
+ * With in_order each Q block has a turn, the place in the order of the CTA that may add to it: the sums get the same
+ * bits in every run. The first stores its part, so that nothing sets the sums to 0; the last adds its own to them and
+ * rounds dQ, so that there is no third kernel. find_work_in_order() has tiles begin when the turns that they wait for
+ * are there. Neither a turn nor the arrival of what was added, on which it is passed on, is waited for by who computes:
+ *
+ *     turn_there   it is the CTA's turn at the block of a stage             warpgroup 0 waits, before it adds
+ *     added        warpgroup 0 has added                                    the warp that passes the turn on waits
  *
  * Any number of rows: the copy engine fills up blocks with zeros. A query behind the last has a log-sum-exp of
  * infinity, so that P and dS are 0, and so has one that sees no key. P of keys behind the last is set to 0 as that of
@@ -66,8 +71,10 @@ template <backward_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.instruction == WGMMA, "instruction must be backward_wgmma");
     static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "d_head must be 64, 128 or 256");
-    static_assert(cfg.B_r == 64 && cfg.B_c == (cfg.d_head == 256 ? 64 : 128) && cfg.n_warps == 12,
-                  "B_r, B_c and n_warps must be 64, 128, with d_head 256 64, and 12: two warpgroups for dK and dV");
+    static_assert(cfg.B_r == 64 && cfg.B_c == (cfg.d_head == 256 ? 64 : 128),
+                  "B_r and B_c must be 64 and 128, with d_head 256 64");
+    static_assert(cfg.n_warps == (cfg.in_order ? 16 : 12),
+                  "n_warps must be 12: two warpgroups for dK and dV; 16 with in_order: one copies");
     static_assert(cfg.dQ_sums, "dQ_sums must be on: every CTA adds its part of dQ");
     static_assert(cfg.stages == (cfg.d_head < 256 && cfg.in_order ? 3 : 2),
                   "stages must be 2, with in_order 3 where shared memory has room, with d_head 64 and 128");
@@ -93,7 +100,13 @@ struct pass_args_type<true> {
 template <backward_config cfg>
 using pass_args = typename pass_args_type<cfg.serves>::type;
 
-enum { WARPGROUP = 128, KEY_WARPS = 8, TILE_ROW = 128 /* bytes */, SPAN = 64 /* elements of a row of a tile */ };
+enum {
+    WARPGROUP = 128,
+    KEY_WARPS = 8,
+    DQ_WARPS = 4,
+    TILE_ROW = 128 /* bytes */,
+    SPAN = 64 /* elements of a row of a tile */
+};
 
 /* dK or dV of a warp's 16 keys. */
 template <backward_config cfg>
@@ -322,13 +335,15 @@ struct places {
     uint32_t K, V, Q, dO, dS, P, lse; /* dS: the B_c keys are the rows of one tile, queries their elements; delta is
                                       behind log-sum-exp */
     uint32_t KV_full, KV_empty, full, empty, dS_full, dS_empty, tile;
+    uint32_t turn, turn_there, added; /* with in_order */
 
     __device__ __forceinline__ places(uint32_t smem)
         : K((smem + 1023) / 1024 * 1024), V(K + KV_bytes), Q(V + KV_bytes), dO(Q + cfg.stages * Q_bytes),
           dS(dO + cfg.stages * Q_bytes), P(dS + cfg.stages * dS_bytes), lse(P + cfg.stages * P_bytes),
           KV_full(lse + cfg.stages * 2 * row_bytes), KV_empty(KV_full + 8), full(KV_empty + 8),
           empty(full + 8 * cfg.stages), dS_full(empty + 8 * cfg.stages), dS_empty(dS_full + 8 * cfg.stages),
-          tile((dS_empty + 8 * cfg.stages + 15) / 16 * 16) {}
+          tile((dS_empty + 8 * cfg.stages + 15) / 16 * 16), turn(tile + 128), turn_there(turn + 16 * cfg.stages),
+          added(turn_there + 8 * cfg.stages) {}
 
     /* What is posted of the CTA's tile number `turn`: of the one at hand and the next. */
     __device__ __forceinline__ uint32_t posted(int turn) const { return tile + turn % 2 * (cfg.serves ? 64 : 32); }
@@ -392,11 +407,40 @@ __device__ __forceinline__ work<cfg> find_packed_work(const backward_serving_arg
     return {KV_block, KV_head, sample, first, blocks, start, seq};
 }
 
+/* A tile of a KV head and a sample, and its number among those of the head. */
+struct tile_number {
+    int pair, of_head;
+};
+
+/* Tiles along the heads of a section, then along a head. `fitting`: heads that a section may have. */
+__device__ __forceinline__ tile_number along_heads(int tile, int of_head, int pairs, int fitting) {
+    const int sections = (pairs + fitting - 1) / fitting, most = (pairs + sections - 1) / sections;
+    const int section = tile / (most * of_head), in_section = tile - section * most * of_head;
+    const int size = min(most, pairs - section * most), number = in_section / size;
+    return {section * most + in_section - number * size, number};
+}
+
+/* In order tiles go along the heads of a section, so that CTAs that follow one another in a head begin one after the
+ * other; the more heads, the shorter they wait. With the mask they go from the last KV block, which sees the fewest
+ * queries, to the first: each begins with Q blocks of its own, which those that it waits for have left. */
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> find_work_in_order(const pass_args<cfg> &args, int tile) {
+    if (tile < 0) return {-1};
+    const int KV_blocks = count_KV_blocks<cfg>(args), pairs = args.KV_heads * (cfg.serves ? 1 : args.batch);
+    const int fitting = max(8, 2 * (int)gridDim.x / KV_blocks);
+    const auto [pair, number] = along_heads(tile, KV_blocks, pairs, fitting);
+    const int KV_block = args.causal ? KV_blocks - 1 - number : number;
+    if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
+    const int first = first_seeing<cfg>(args, {}, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    return {KV_block, pair % args.KV_heads, pair / args.KV_heads, first, blocks, 0};
+}
+
 /* Tiles are numbered along a head, then along the heads. With the mask, the first of a head sees the most: then along
  * the KV heads of a section, whose tensors stay in the L2 cache, from the first KV block to the last. With serve they
  * are numbered along a head, which has those of all sequences. */
 template <backward_config cfg>
 __device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int tile) {
+    if constexpr (cfg.in_order) return find_work_in_order<cfg>(args, tile);
     const int KV_blocks = count_KV_blocks<cfg>(args);
     int pair = tile / KV_blocks, KV_block = tile - pair * KV_blocks; /* pair: of a KV head and a sample */
     if (tile < 0) return {-1};
@@ -406,11 +450,9 @@ __device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int t
         const int pairs = args.KV_heads * args.batch,
                   bytes_of_row = cfg.d_head * (4 + 8 * (args.heads / args.KV_heads));
         const int fitting = max(1, wanted_bytes / bytes_of_row / max(args.seq_q, args.seq_k));
-        const int sections = (pairs + fitting - 1) / fitting, most = (pairs + sections - 1) / sections;
-        const int section = tile / (most * KV_blocks), in_section = tile - section * most * KV_blocks;
-        const int size = min(most, pairs - section * most);
-        KV_block = in_section / size;
-        pair = section * most + in_section - KV_block * size;
+        const tile_number found = along_heads(tile, KV_blocks, pairs, fitting);
+        KV_block = found.of_head;
+        pair = found.pair;
     }
     const int first = first_seeing<cfg>(args, {}, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
     return {KV_block,
@@ -418,7 +460,7 @@ __device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int t
             pair / args.KV_heads,
             first,
             blocks,
-            cfg.in_order || args.causal ? 0 : (int)((unsigned)KV_block * blocks / KV_blocks)};
+            args.causal ? 0 : (int)((unsigned)KV_block * blocks / KV_blocks)};
 }
 
 /* The thread that draws leaves it in shared memory. */
@@ -447,14 +489,12 @@ __device__ __forceinline__ work<cfg> read_work(uint32_t smem) {
 }
 
 /* One of the steps of a tile: a Q block of a head. CTAs of a head begin at blocks of their own, so that they don't add
- * to the same rows. In order they go through them in the same order, with the mask from the last to the first: at any
- * time no CTA is then before one that it has to wait for. */
+ * to the same rows; in order, and with the mask, with the first. */
 template <backward_config cfg>
 struct place {
     int head = 0, number = 0;
 
-    __device__ __forceinline__ int block(const work<cfg> &of, bool causal) const {
-        if (cfg.in_order && causal) return of.first_block + of.blocks - 1 - number;
+    __device__ __forceinline__ int block(const work<cfg> &of) const {
         const int from_first = of.start + number;
         return of.first_block + (from_first < of.blocks ? from_first : from_first - of.blocks);
     }
@@ -482,12 +522,14 @@ template <backward_config cfg>
 __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.KV_full, 1);
-        if (draws<cfg>) mbarrier_init(at.KV_empty, KEY_WARPS);
+        if (draws<cfg>) mbarrier_init(at.KV_empty, KEY_WARPS + (cfg.in_order ? DQ_WARPS : 0));
         for (int stage = 0; stage < cfg.stages; stage++) {
             mbarrier_init(at.full + 8 * stage, 1);
-            mbarrier_init(at.empty + 8 * stage, KEY_WARPS);
+            mbarrier_init(at.empty + 8 * stage, KEY_WARPS + cfg.in_order);
             mbarrier_init(at.dS_full + 8 * stage, KEY_WARPS);
-            mbarrier_init(at.dS_empty + 8 * stage, 4);
+            mbarrier_init(at.dS_empty + 8 * stage, DQ_WARPS);
+            if (cfg.in_order) mbarrier_init(at.turn_there + 8 * stage, 1);
+            if (cfg.in_order) mbarrier_init(at.added + 8 * stage, DQ_WARPS);
         }
         fence_mbarrier_init();
     }
@@ -508,6 +550,20 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
 }
 
 /* ---- copies: one thread ---- */
+
+/* Who adds to a Q block: in order the KV blocks from the first, with the mask from the last that a query sees. Who
+ * copies the block leaves for its turn: where the word is, which CTA of the order this is, and which the last. */
+template <backward_config cfg>
+__device__ __forceinline__ int place_in_order(const backward_args &args, const work<cfg> &of, int last_seen) {
+    return args.causal ? last_seen - of.KV_block : of.KV_block;
+}
+template <backward_config cfg>
+__device__ __forceinline__ void post_turn(const pass_args<cfg> &args, uint32_t smem, const work<cfg> &of, int head,
+                                          int block) {
+    const int last = last_seen<cfg>(args, of.seq, block);
+    const int number = (int)first_block_of<cfg>(args, of.seq, of.sample, head) + block;
+    store_shared_v4(smem, number, place_in_order<cfg>(args, of, last), last, 0);
+}
 
 /* It draws tiles, and copies K and V of one when those before are read, Q blocks as far ahead as there are stages, into
  * the next tile. */
@@ -545,12 +601,13 @@ struct copier {
     }
 
     __device__ __forceinline__ void copy_queries(const work<cfg> &all) {
-        const int head = all.KV_head * (args.heads / args.KV_heads) + ahead.head, block = ahead.block(all, args.causal);
+        const int head = all.KV_head * (args.heads / args.KV_heads) + ahead.head, block = ahead.block(all);
         const float *const kept =
             args.delta + (first_block_of<cfg>(args, all.seq, all.sample, head) + block) * 2 * cfg.B_r;
         const int stage = count % cfg.stages;
         const uint32_t full = at.full + 8 * stage;
         wait_for_phase(at.empty + 8 * stage, count / cfg.stages - 1);
+        if constexpr (cfg.in_order) post_turn<cfg>(args, at.turn + 16 * stage, all, head, block);
         mbarrier_arrive_expect_tx(full, 2 * (of::Q_bytes + of::row_bytes));
         int row = block * cfg.B_r;
         if constexpr (cfg.serves) row += all.seq.first_q;
@@ -583,6 +640,31 @@ struct copier {
             ahead = place<cfg>();
         }
         copy_KV(now + 1);
+    }
+
+    /* In order: all tiles, one after the other. As many Q blocks of a tile as there are stages but one come beside the
+     * last products of the tile before, which read K and V. */
+    __device__ __forceinline__ void copy_all() {
+        for (int number = 0;; number++) {
+            draw(number);
+            const work<cfg> all = read_work<cfg>(at.posted(number));
+            const int steps = all.KV_block < 0 ? 0 : args.heads / args.KV_heads * all.blocks;
+            const int beside = min(steps, cfg.stages - 1);
+            ahead = place<cfg>();
+            for (int step = 0;; step++) {
+                if (step == beside) copy_KV(number);
+                if (step == steps) break;
+                copy_queries(all);
+                ahead.advance(all);
+            }
+            if (all.KV_block < 0) break;
+        }
+        for (int end = count + cfg.stages; count < end; count++) {
+            const int stage = count % cfg.stages;
+            wait_for_phase(at.empty + 8 * stage, count / cfg.stages - 1);
+            store_shared_v4(at.turn + 16 * stage, -1, 0, 0, 0);
+            mbarrier_arrive(at.full + 8 * stage);
+        }
     }
 };
 
@@ -767,16 +849,9 @@ __device__ __forceinline__ void st_release(int *gmem, int value) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(gmem), "r"(value) : "memory");
 }
 
-/* One thread of warpgroup 0 waits for the turn of a KV block. */
-__device__ __forceinline__ void wait_for_turn(const int *turn, int KV_block) {
-    while (ld_acquire(turn) != KV_block) {
+__device__ __forceinline__ void wait_for_turn(const int *turn, int own) {
+    while (ld_acquire(turn) != own) {
     }
-}
-
-/* The barrier lets all threads add before one passes the turn on. */
-__device__ __forceinline__ void pass_turn(int *turn, int KV_block) {
-    bar_sync(1, WARPGROUP);
-    if (threadIdx.x == 0) st_release(turn, KV_block + 1);
 }
 
 /* Write the warp's 16 keys of a gradient, times a factor: all columns, or with d_head 256 half of them. */
@@ -798,30 +873,25 @@ __device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &str
 
 /* ---- the roles ---- */
 
-/* Where a head's block of dQ is, and with in_order who adds to it last. */
+/* Where a head's block of dQ is. */
 template <backward_config cfg>
 struct block_of_dQ {
     const work<cfg> &of;
-    int head, Q_block, KV_block, last;
+    int head, Q_block;
     int64_t number;
 
     __device__ __forceinline__ block_of_dQ(const pass_args<cfg> &args, const work<cfg> &all, const place<cfg> &here)
-        : of(all), head(all.KV_head * (args.heads / args.KV_heads) + here.head), Q_block(here.block(all, args.causal)),
-          KV_block(all.KV_block), last(cfg.in_order ? last_seen<cfg>(args, all.seq, Q_block) : 0),
+        : of(all), head(all.KV_head * (args.heads / args.KV_heads) + here.head), Q_block(here.block(all)),
           number(first_block_of<cfg>(args, all.seq, all.sample, head) + Q_block) {}
-    __device__ __forceinline__ int *turn(const backward_args &args) const {
-        return args.turns + BACKWARD_COUNTERS + number;
-    }
     __device__ __forceinline__ float *sums(const backward_args &args) const {
         return args.sums + number * (cfg.B_r * cfg.d_head);
     }
 };
 
-/* dQ of a block, from dS in a stage. With in_order the first thread has waited for the turn. The turn of the block
- * before is passed on beside the first product, when what was added has arrived: to `passing`. */
+/* dQ of a block, from dS in a stage. */
 template <backward_config cfg>
 __device__ __forceinline__ void multiply_dQ(const backward_args &args, const places<cfg> &at,
-                                            const block_of_dQ<cfg> &block, int stage, int *&passing) {
+                                            const block_of_dQ<cfg> &block, int stage) {
     constexpr int spans = cfg.d_head / SPAN;
     float *sums = block.sums(args);
 #pragma unroll 1
@@ -829,26 +899,10 @@ __device__ __forceinline__ void multiply_dQ(const backward_args &args, const pla
         tiles<8> dQ;
         wgmma_fence();
         start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
-        if (cfg.in_order && span == 0) {
-            if (passing)
-                pass_turn(passing, block.KV_block);
-            else
-                bar_sync(1, WARPGROUP); /* the first thread has seen the turn */
-        }
         wgmma_wait_group<0>(dQ);
         if (span == spans - 1) arrive_as_warp(at.dS_empty + 8 * stage);
-        if constexpr (!cfg.in_order) {
-            add_dQ(sums, dQ);
-        } else if (block.KV_block == block.last) {
-            if (block.last > 0) take_sums(dQ, sums);
-            store_dQ<cfg>(args, block.of, block.head, block.Q_block, span * SPAN, dQ);
-        } else if (block.KV_block == 0) {
-            store_sums(sums, dQ);
-        } else {
-            add_dQ(sums, dQ);
-        }
+        add_dQ(sums, dQ);
     }
-    passing = cfg.in_order && block.KV_block < block.last ? block.turn(args) : nullptr;
 }
 
 /* Warpgroup 0: copies, and dQ of the block at hand. */
@@ -865,24 +919,113 @@ __device__ __forceinline__ void copy_and_multiply_dQ(const pass_args<cfg> &args,
     for (int turn = 0;; turn++) {
         __syncwarp();
         wait_for_phase(at.KV_full, turn);
-        const int KV_block = read_work<cfg>(at.posted(turn)).KV_block;
-        int *passing = nullptr;
-        if (KV_block < 0) break;
+        if (read_work<cfg>(at.posted(turn)).KV_block < 0) break;
         for (place<cfg> here; here.is_in(read_work<cfg>(at.posted(turn)), args.heads / args.KV_heads); step++) {
             const int stage = step % cfg.stages;
             if (copies) copier.copy_ahead(step + cfg.stages, turn);
             const work<cfg> all = read_work<cfg>(at.posted(turn));
             const block_of_dQ<cfg> block(args, all, here);
-            if (cfg.in_order && copies) wait_for_turn(block.turn(args), KV_block);
             __syncwarp();
             wait_for_phase(at.dS_full + 8 * stage, step / cfg.stages);
-            multiply_dQ<cfg>(args, at, block, stage, passing);
+            multiply_dQ<cfg>(args, at, block, stage);
             here.advance(all);
         }
-        if (passing) pass_turn(passing, KV_block);
         bar_sync(1, WARPGROUP); /* all have multiplied with K */
         if (copies) copier.begin_next(turn);
     }
+}
+
+/* ---- in order: dQ and its turns ---- */
+
+/* A warp for each stage has the turn of the Q block there: it waits for it, and passes it on when what the CTA adds has
+ * arrived. So warpgroup 0 does neither. One thread. */
+template <backward_config cfg>
+__device__ __forceinline__ void keep_turns(const backward_args &args, const places<cfg> &at, int stage) {
+    for (int phase = 0;; phase++) {
+        int number, own, last, unused;
+        wait_for_phase(at.full + 8 * stage, phase);
+        load_shared_v4(at.turn + 16 * stage, number, own, last, unused);
+        mbarrier_arrive(at.empty + 8 * stage);
+        if (number < 0) break;
+        int *const turn = args.turns + BACKWARD_COUNTERS + number;
+        wait_for_turn(turn, own);
+        mbarrier_arrive(at.turn_there + 8 * stage);
+        wait_for_phase(at.added + 8 * stage, phase);
+        if (own < last) st_release(turn, own + 1);
+    }
+}
+
+/* What the CTA adds to 64 columns of a block: the first leaves its part, the last takes up what the others have added
+ * and rounds dQ. */
+template <backward_config cfg>
+__device__ __forceinline__ void add_in_order(const pass_args<cfg> &args, const block_of_dQ<cfg> &block, int span,
+                                             tiles<8> &dQ) {
+    float *const sums = block.sums(args) + span * (cfg.B_r * SPAN);
+    const int last = last_seen<cfg>(args, block.of.seq, block.Q_block);
+    const int own = place_in_order<cfg>(args, block.of, last);
+    if (own == last) {
+        if (last > 0) take_sums(dQ, sums);
+        store_dQ<cfg>(args, block.of, block.head, block.Q_block, span * SPAN, dQ);
+    } else if (own == 0) {
+        store_sums(sums, dQ);
+    } else {
+        add_dQ(sums, dQ);
+    }
+}
+
+/* dQ of a block, from dS in a stage. `ends`: nothing reads the tile's K after it. */
+template <backward_config cfg>
+__device__ __forceinline__ void multiply_dQ_in_order(const pass_args<cfg> &args, const places<cfg> &at,
+                                                     const block_of_dQ<cfg> &block, const ring_place<cfg.stages> &now,
+                                                     bool ends) {
+    constexpr int spans = cfg.d_head / SPAN;
+    const int stage = now.stage;
+    wait_for_phase(at.dS_full + 8 * stage, now.phase);
+#pragma unroll 1
+    for (int span = 0; span < spans; span++) {
+        tiles<8> dQ;
+        wgmma_fence();
+        start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
+        wgmma_wait_group<0>(dQ);
+        if (span == spans - 1) {
+            arrive_as_warp(at.dS_empty + 8 * stage);
+            if (ends) arrive_as_warp(at.KV_empty);
+        }
+        if (span == 0) wait_for_phase(at.turn_there + 8 * stage, now.phase);
+        add_in_order<cfg>(args, block, span, dQ);
+    }
+    arrive_as_warp(at.added + 8 * stage);
+}
+
+/* Warpgroup 0. */
+template <backward_config cfg>
+__device__ __forceinline__ void multiply_all_dQ(const pass_args<cfg> &args, const places<cfg> &at) {
+    ring_place<cfg.stages> now;
+    for (int turn = 0;; turn++) {
+        wait_for_phase(at.KV_full, turn);
+        const work<cfg> all = read_work<cfg>(at.posted(turn));
+        if (all.KV_block < 0) break;
+        if (cfg.serves && !all.blocks) arrive_as_warp(at.KV_empty);
+        place<cfg> here;
+#pragma unroll 1
+        for (int left = args.heads / args.KV_heads * all.blocks; left; left--) {
+            multiply_dQ_in_order<cfg>(args, at, block_of_dQ<cfg>(args, all, here), now, left == 1);
+            here.advance(all);
+            now.advance();
+        }
+    }
+}
+
+/* Warpgroup 3: one warp copies, others have the turns. */
+template <backward_config cfg>
+__device__ __forceinline__ void copy_and_keep_turns(const pass_args<cfg> &args, const tensor_maps &maps,
+                                                    const places<cfg> &at) {
+    const int warp = warp_uniform(threadIdx.x % WARPGROUP / 32);
+    if (threadIdx.x % 32) return;
+    if (warp == 0)
+        copier<cfg>{args, maps, at}.copy_all();
+    else if (warp <= cfg.stages)
+        keep_turns<cfg>(args, at, warp - 1);
 }
 
 /* Warpgroups 1 and 2: dK and dV of 64 keys. P of a Q block is computed beside dK of the one before. */
@@ -983,12 +1126,12 @@ __device__ __forceinline__ void multiply_keys(const pass_args<cfg> &args, const 
             for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
         place<cfg> here;
         if (!cfg.serves || all.blocks) {
-            own.first_P(all, here.block(all, args.causal));
+            own.first_P(all, here.block(all));
             own.template compute_dS<true>();
 #pragma unroll 1
             for (int left = args.heads / args.KV_heads * all.blocks - 1; left; left--) {
                 here.advance(all);
-                own.compute_P(all, here.block(all, args.causal));
+                own.compute_P(all, here.block(all));
                 own.template compute_dS<false>();
             }
             own.finish();
@@ -1120,7 +1263,7 @@ __device__ __forceinline__ void multiply_columns(const pass_args<cfg> &args, con
         if (cfg.serves && !all.blocks) arrive_as_warp(at.KV_empty);
 #pragma unroll 1
         for (int left = args.heads / args.KV_heads * all.blocks; left; left--) {
-            own.step(all, here.block(all, args.causal), left == 1);
+            own.step(all, here.block(all), left == 1);
             here.advance(all);
         }
         store_rows<cfg>(args.dK, args.K_strides, keys_of<cfg>(args, all.seq), all, dK, args.softmax_scale);
@@ -1287,20 +1430,32 @@ __device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args
 
 /* ---- the kernels: grid (CTAs with a tile each, or that draw tiles), 32 * n_warps threads ---- */
 
+/* Registers of warpgroup 0, of 1 and 2, and in order of 3: what the CTA is launched with, shared out anew. */
+template <backward_config cfg>
+struct registers {
+    static constexpr int dQ = cfg.in_order ? 64 : draws<cfg> ? 88 : 72, keys = draws<cfg> ? 208 : 216, copies = 32;
+};
+
 template <backward_config cfg>
 __device__ __forceinline__ void differentiate_attention(const pass_args<cfg> &args, const tensor_maps &maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
     const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
-    if (warp_uniform(threadIdx.x / WARPGROUP) == 0) {
-        setmaxnreg_dec<draws<cfg> ? 88 : 72>();
-        if constexpr (draws<cfg>)
+    const int warpgroup = warp_uniform(threadIdx.x / WARPGROUP);
+    if (warpgroup == 0) {
+        setmaxnreg_dec<registers<cfg>::dQ>();
+        if constexpr (cfg.in_order)
+            multiply_all_dQ<cfg>(args, at);
+        else if constexpr (draws<cfg>)
             copy_and_multiply_dQ<cfg>(args, maps, at);
         else
             multiply_dQ_of_tile<cfg>(args, maps, at);
+    } else if (cfg.in_order && warpgroup == 3) {
+        setmaxnreg_dec<registers<cfg>::copies>();
+        copy_and_keep_turns<cfg>(args, maps, at);
     } else {
-        setmaxnreg_inc<draws<cfg> ? 208 : 216>();
+        setmaxnreg_inc<registers<cfg>::keys>();
         if constexpr (cfg.d_head == 256)
             multiply_columns<cfg>(args, at);
         else if constexpr (cfg.in_order)
