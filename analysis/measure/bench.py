@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.files import root
+from analysis.ladder.headers import load_backward
 from analysis.measure import executables, records, summary
 from analysis.measure.executables import CANNOT_RUN, RIGHT, UNTRUSTED, WRONG, Timing
 from analysis.measure.peers import BUILT, Peers, chosen, yardstick
@@ -59,6 +61,7 @@ class Plan:
     d_head: int = 128
     kv_heads: int = 0  # 0: as many as heads
     causal: bool = False
+    backward: bool = False  # of the problems that PyTorch gets: executables are of one pass each
 
     def name(self) -> str:
         """Equal for equal plans; kept in the records so that a run can be resumed."""
@@ -80,11 +83,9 @@ class Plan:
         return [(arguments, pairs) for arguments, pairs in found if pairs]
 
     def problems(self, dtype: str) -> list[Problem]:
-        return [
-            Problem("attention", dtype, batch, self.heads, seq, self.d_head, self.dist, self.causal, self.kv_heads)
-            for _, pairs in self.sizes()
-            for seq, batch in pairs
-        ]
+        plain = Problem("attention", dtype, 0, self.heads, 0, self.d_head, self.dist, self.causal, self.kv_heads)
+        plain = replace(plain, backward=self.backward)
+        return [replace(plain, batch=batch, seq=seq) for _, pairs in self.sizes() for seq, batch in pairs]
 
 
 def new_run_id() -> str:
@@ -449,6 +450,7 @@ def run_bench(args: argparse.Namespace) -> int:
     versions = executables.chosen_versions(args.versions)
     names = chosen(args.peers) if args.peers else []
     units = [Unit(version, False, dtype) for dtype in dtypes_of(args) for version in versions]
+    backward = is_backward(versions) if set(names) - set(BUILT) else False
     try:
         peers = Peers.start(args.python) if set(names) - set(BUILT) else None
         try:
@@ -459,7 +461,12 @@ def run_bench(args: argparse.Namespace) -> int:
             units = interleave(units, [Unit(name, True, dtype) for dtype in dtypes_of(args) for name in names])
             kv_heads = 0 if args.kv_heads == args.heads else args.kv_heads
             plan = replace(
-                plan_of(args, units), energy=args.energy, d_head=args.d_head, kv_heads=kv_heads, causal=args.causal
+                plan_of(args, units),
+                energy=args.energy,
+                d_head=args.d_head,
+                kv_heads=kv_heads,
+                causal=args.causal,
+                backward=backward,
             )
             path, run = rounds_of(plan, args.rounds, args.budget, peers, args.records, args.resume, args.quiet)
         finally:
@@ -474,6 +481,18 @@ def run_bench(args: argparse.Namespace) -> int:
     emit(summary.render(found, args), args.output)
     _say(f"run {run} in {path}", args.quiet)
     return DIFFERENT if any(record.passed is False for record in found) else DONE
+
+
+def is_backward(versions: Sequence[str]) -> bool:
+    """Whether versions compute gradients: then peers through PyTorch do, too."""
+    gradients = [version for version in versions if version in load_backward(root())]
+    if gradients and len(gradients) < len(versions):
+        other = next(version for version in versions if version not in gradients)
+        raise AnalysisError(
+            f"--versions: {gradients[0]} computes gradients, {other} does not, and peers do what versions do: "
+            f"name those of one pass"
+        )
+    return bool(gradients)
 
 
 def unbuilt(names: Iterable[str]) -> dict[str, str]:

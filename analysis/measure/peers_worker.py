@@ -5,7 +5,8 @@
 It stays alive for a whole bench, so that peers interleave with the executables without paying for PyTorch's start.
 Its first line says what is here. A request is {"peer", "problem", "seed", "timing", "check_rows", "energy"}, an answer
 a record (records.py) or {"error": sentence}. Inputs are the executables' own, value for value (inputs.py); each library
-reads them in place, as strided views.
+reads them in place, as strided views. With "backward" in the problem the gradient alone is timed: autograd.grad of an
+output that was computed before.
 
 Each sample: let no line of the L2 persist, overwrite a buffer larger than it, record an event, run the peer, record an
 event. The overwrite also keeps the GPU busy while the launch is queued, so the time between the events holds no time of
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from analysis.measure import inputs, nvml, stats
+from analysis.measure import gradients, inputs, nvml, stats
 from analysis.measure.records import Problem
 
 SDPA = {"fa2": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
@@ -30,6 +31,7 @@ FLUSH_BYTES = 256 << 20
 CHUNK = 1 << 24  # elements drawn at once; a multiple of 4
 LIMIT_OF_PERSISTING, UNSUPPORTED = 6, (215, 801)  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE; what a GPU without it answers
 UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
+HALF_LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}
 
 
 def driver_version() -> str:
@@ -88,7 +90,7 @@ class Worker:
         l2 = int(getattr(self.properties, "L2_cache_size", 0))
         self.flush = self.torch.empty(max(FLUSH_BYTES, 2 * l2), dtype=self.torch.uint8, device="cuda")
         self.key: tuple[Any, ...] = ()
-        self.inputs: tuple[Any, Any, Any] = (None, None, None)
+        self.inputs: tuple[Any, ...] = ()
 
     def device(self) -> dict[str, Any]:
         """The device as records describe it."""
@@ -105,19 +107,22 @@ class Worker:
         missing = {name: "" for name in (*SDPA, "cublas")}
         return {"library": f"PyTorch {self.torch.__version__}", "device": self.device(), "peers": missing}
 
-    def tensors(self, problem: dict[str, Any], seed: int) -> tuple[Any, Any, Any]:
-        """Q, K and V as (batch, seq, heads, d); for the matmul two square matrices and nothing."""
+    def tensors(self, problem: dict[str, Any], seed: int) -> tuple[Any, ...]:
+        """Q, K and V as (batch, seq, heads, d), for gradients dO; for the matmul two square matrices and nothing."""
         key = (*sorted(problem.items()), seed)
         if key != self.key:
             torch = self.torch
-            self.inputs = (None, None, None)
+            self.inputs = ()
             dtype = torch.float16 if problem["dtype"] == "fp16" else torch.bfloat16
             shapes: list[tuple[int, ...]] = [(problem["seq"], problem["seq"])] * 3
             if problem["kind"] == "attention":
                 heads, kv_heads = problem["heads"], problem.get("kv_heads") or problem["heads"]
                 shapes = [(problem["batch"], problem["seq"], n, problem["d_head"]) for n in (heads, kv_heads, kv_heads)]
-            q, k, v = (self.tensor(problem["dist"], seed, which, shape, dtype) for which, shape in enumerate(shapes))
-            self.key, self.inputs = key, (q, k, v)
+            made = [self.tensor(problem["dist"], seed, which, shape, dtype) for which, shape in enumerate(shapes)]
+            if problem.get("backward"):  # of moderate size also where scores are large
+                dist = "normal" if problem["dist"] == "large" else problem["dist"]
+                made.append(self.tensor(dist, seed, 3, shapes[0], dtype))
+            self.key, self.inputs = key, tuple(made)
         return self.inputs
 
     def tensor(self, dist: str, seed: int, which: int, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -133,9 +138,9 @@ class Worker:
 
     @contextlib.contextmanager
     def launcher(self, peer: str, problem: dict[str, Any], seed: int) -> Iterator[Callable[[], Any]]:
-        """A function that runs the peer once and returns its output as (batch, seq, heads, d)."""
+        """A function that runs the peer once and returns its output as (batch, seq, heads, d), or dQ, dK and dV."""
         torch = self.torch
-        q, k, v = self.tensors(problem, seed)
+        q, k, v, *dout = self.tensors(problem, seed)
         if peer == "cublas":
             yield lambda: torch.matmul(q, k)
         else:
@@ -145,16 +150,23 @@ class Worker:
             with attention.sdpa_kernel(getattr(attention.SDPBackend, SDPA[peer])):
                 words: dict[str, Any] = {"is_causal": True} if problem.get("causal") else {}
                 words |= {"enable_gqa": True} if problem.get("kv_heads") else {}
-                yield lambda: run(*views, **words).transpose(1, 2)
+                if dout:
+                    leaves = [view.requires_grad_() for view in views]
+                    out, of_out = run(*leaves, **words), dout[0].transpose(1, 2)
+                    yield lambda: torch.autograd.grad(out, leaves, of_out, retain_graph=True)
+                else:
+                    yield lambda: run(*views, **words).transpose(1, 2)
 
     def measure(self, request: dict[str, Any]) -> dict[str, Any]:
         """One record."""
         peer, problem, seed = request["peer"], request["problem"], int(request["seed"])
-        with self.torch.inference_mode(), self.launcher(peer, problem, seed) as launch:
+        backward = problem.get("backward", False)
+        mode, check_of = self.torch.inference_mode(not backward), self.check_gradients if backward else self.check
+        with mode, self.launcher(peer, problem, seed) as launch:
             output = launch()
             self.torch.cuda.synchronize()
             rows = int(request["check_rows"])
-            check = self.check(output, problem, rows) if rows else None
+            check = check_of(output, problem, rows) if rows else None
             del output
             timing = self.time(launch, request["timing"])
             energy = self.energy(launch, timing["median"]) if request["energy"] else None
@@ -163,7 +175,7 @@ class Worker:
             "peer": peer,
             "library": f"PyTorch {self.torch.__version__}",
             "device": self.device(),
-            "problem": problem | {"seed": seed},
+            "problem": named(problem) | {"seed": seed},
             "check": check,
             "timing": timing,
             "energy": energy,
@@ -254,6 +266,19 @@ class Worker:
             bad = bad or not math.isfinite(share)
             worst = max(worst, share) if math.isfinite(share) else worst
         return {"rows": rows, "max_error_over_bound": worst, "nan": bad, "pass": not bad and worst <= 1.0}
+
+    def check_gradients(self, found: Any, problem: dict[str, Any], rows: int) -> dict[str, Any]:
+        """dQ, dK and dV against float64, with the executables' bound on each element."""
+        dtype, kv_heads = problem["dtype"], problem.get("kv_heads") or problem["heads"]
+        limits = gradients.Limits(UNIT_ROUNDOFF[dtype], HALF_LEAST[dtype], bool(problem.get("causal")))
+        with self.torch.inference_mode(), self.torch.device("cuda"):
+            return gradients.check(self.torch, self.inputs, found, kv_heads, limits, rows)
+
+
+def named(problem: dict[str, Any]) -> dict[str, Any]:
+    """The problem as a record has it: "pass" says that it is of the backward pass."""
+    others = {name: value for name, value in problem.items() if name != "backward"}
+    return others | ({"pass": "backward"} if problem.get("backward") else {})
 
 
 def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,27 @@ def test_fa3_is_an_executable_and_needs_no_pytorch(
     }
 
 
+@pytest.mark.parametrize(("version", "flop"), [("b07", 10), ("v02", 4)])
+def test_beside_gradients_the_libraries_compute_gradients(
+    fake: FakeBin, tmp_path: Path, version: str, flop: int
+) -> None:
+    fake.set("b07", ns=4000.0)
+    out = tmp_path / "out.jsonl"
+    options = ["--versions", version, "--rounds", "1", "--seqs", "512", "--heads", "2", "--records", str(out)]
+    assert main(["bench", "--peers", "fa2", "--python", FAKE_TORCH, *options]) == 0
+    (found,) = [record for record in records.read(out).records if record.subject == "fa2"]
+    assert found.problem.flop() == flop * 16 * 2 * 512**2 * 128
+
+
+def test_libraries_measure_one_pass_at_a_time(
+    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.set("b07", ns=4000.0)
+    options = ["--versions", "v01,b07", "--python", FAKE_TORCH, "--records", str(tmp_path / "out.jsonl")]
+    assert main(["bench", "--peers", "cudnn", *options]) == 2
+    assert "--versions: b07 computes gradients, v01 does not" in capsys.readouterr().err
+
+
 def test_ratios_are_taken_to_each_library(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """v02 takes 1.6 us, FlashAttention-2 2.0 and FlashAttention-3 1.0."""
     FakeBin(tmp_path / "peers").set("fa3", ns=1000.0, peer=True)

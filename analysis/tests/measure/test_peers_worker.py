@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.measure import inputs, peers, peers_worker
+from analysis.measure import inputs, peers, peers_worker, records
 from analysis.measure.records import Problem
 from analysis.tests.support.fake_nvml import FakeNvml
 from analysis.tests.support.numpy_torch import NumpyTorch, Tensor
@@ -146,6 +146,70 @@ def test_a_mask_and_shared_kv_heads(worker: peers_worker.Worker, case: dict[str,
         *views, **{key: value for key, value in words.items() if key != "is_causal"}
     )
     assert worker.measure(request(problem=asked))["check"]["pass"] is not case.get("causal", False)
+
+
+BACKWARD = PROBLEM | {"backward": True}
+
+
+@pytest.mark.parametrize(
+    ("case", "pairs"),
+    [
+        ({}, 3 * 32**2),
+        ({"causal": True}, 3 * (32 * 33 // 2)),
+        ({"heads": 4, "kv_heads": 2}, 4 * 32**2),
+        ({"causal": True, "heads": 4, "kv_heads": 2, "dtype": "bf16"}, 4 * (32 * 33 // 2)),
+    ],
+)
+def test_gradients_have_the_record_of_an_executable(
+    worker: peers_worker.Worker, case: dict[str, Any], pairs: int
+) -> None:
+    """The gradient alone is timed, 2.5 times the operations are counted, and all three are compared."""
+    asked = BACKWARD | case
+    raw = worker.measure(request("cudnn", asked))
+    record = records.parse(json.loads(json.dumps(raw)))
+    assert record.problem.backward and record.passed and record.subject == "cudnn"
+    assert raw["problem"] == PROBLEM | case | {"seed": 3, "pass": "backward"}
+    assert raw["timing"]["samples_ns"] == pytest.approx([5e6] * 5)
+    assert raw["derived"]["tflops"] == pytest.approx(10 * 2 * pairs * 16 / 5e6 / 1e3)
+    check, group = raw["check"], asked["heads"] // asked.get("kv_heads", asked["heads"])
+    assert check["rows"] == 32 * group + 32 and 0 < check["max_error_over_bound"] <= 1
+    assert all(0 < check[f"d{name}_relative_error"] < 2**-11 for name in "qkv")
+    assert worker.torch.backends == ["CUDNN_ATTENTION"]
+
+
+def test_gradients_take_the_output_gradient_of_the_executables(worker: peers_worker.Worker) -> None:
+    """Of tensor number 3, of moderate size also where scores are large."""
+    for dist, drawn in (("normal", "normal"), ("large", "normal"), ("ramp", "ramp")):
+        dout = worker.tensors(BACKWARD | {"dist": dist}, 3)[3]
+        expected = inputs.elements(np, drawn, 3, 3, 0, dout.size).astype(np.float32).astype(np.float16)
+        assert np.array_equal(dout.reshape(-1), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("which", range(3))
+def test_a_wrong_gradient_is_found(worker: peers_worker.Worker, which: int, causal: bool) -> None:
+    """In the last row of the last head, with as many rows compared as there are heads for."""
+
+    def spoil(found: Any) -> Any:
+        if isinstance(found, list):
+            found[which][1, 2, 31] += np.float16(0.25)
+        return found
+
+    worker.torch.spoil = spoil
+    check = worker.measure(request("cudnn", BACKWARD | {"causal": causal}, check_rows=32 * 6))["check"]
+    assert not check["pass"] and check["max_error_over_bound"] > 1 and check["rows"] == 6 * 64
+    assert worker.measure(request("cudnn", BACKWARD | {"causal": causal}, check_rows=32))["check"]["pass"]
+
+
+def test_a_gradient_that_is_no_number_is_wrong_wherever_it_stands(worker: peers_worker.Worker) -> None:
+    def spoil(found: Any) -> Any:
+        if isinstance(found, list):
+            found[1][1, 2, 31, 15] = np.nan
+        return found
+
+    worker.torch.spoil = spoil
+    check = worker.measure(request("cudnn", BACKWARD, check_rows=32))["check"]
+    assert check["nan"] and not check["pass"]
 
 
 def test_a_problem_as_bench_asks_for_it(worker: peers_worker.Worker) -> None:

@@ -33,6 +33,9 @@ class Tensor(np.ndarray[Any, Any]):
     def transpose(self, one: Any, other: Any) -> Any:  # type: ignore[override]
         return self.swapaxes(one, other)
 
+    def requires_grad_(self) -> Any:
+        return self
+
     def zero_(self) -> None:
         Tensor.clock += 100
         self[...] = 0
@@ -68,13 +71,17 @@ def softmax(x: Any, axis: int) -> Any:
 
 
 class NumpyTorch:
-    """The module. Attention takes `attention_ms`, a matmul 3 ms; `spoil` changes every output."""
+    """The module. Attention takes `attention_ms`, its gradients `gradients_ms`, a matmul 3 ms; `spoil` changes every
+    output, of gradients dQ, dK and dV in one list."""
 
     __version__ = "0.1"
     float16, bfloat16, float32, float64, uint8 = np.float16, np.float32, np.float32, np.float64, np.uint8
 
     def __init__(self) -> None:
-        self.attention_ms, self.launches, self.backends = 2.0, 0, list[str]()
+        self.attention_ms, self.gradients_ms, self.launches, self.backends = 2.0, 5.0, 0, list[str]()
+        self.words: dict[str, bool] = {}
+        self.inference: list[bool] = []
+        self.autograd = SimpleNamespace(grad=self.gradients)
         self.spoil: Any = lambda out: out
         properties = SimpleNamespace(name="NumPy", major=9, minor=1, multi_processor_count=132, L2_cache_size=4096)
         self.cuda = SimpleNamespace(
@@ -103,12 +110,34 @@ class NumpyTorch:
         """(batch, heads, seq, d_head), in float64, rounded once."""
         Tensor.clock += self.attention_ms
         self.launches += 1
-        if enable_gqa:
+        self.words = {"is_causal": is_causal, "enable_gqa": enable_gqa}
+        weights, v = self.weights(q, k, v)
+        return self.spoil((weights @ v).to(q.dtype))
+
+    def weights(self, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+        """Those of the last attention, and V of each head."""
+        if self.words["enable_gqa"]:
             k, v = (np.repeat(tensor, q.shape[1] // k.shape[1], axis=1) for tensor in (k, v))
         scores = q.double() @ k.double().transpose(2, 3) / np.sqrt(q.shape[-1])
-        if is_causal:
+        if self.words["is_causal"]:
             scores = np.where(np.tri(q.shape[2], dtype=bool), scores, -np.inf)
-        return self.spoil((softmax(scores, -1) @ v.double()).to(q.dtype))
+        return softmax(scores, -1), v.double()
+
+    def gradients(self, out: Any, leaves: Any, dout: Any, retain_graph: bool) -> Any:
+        """Of the last attention, by the Jacobian of the softmax, in float64, rounded once."""
+        assert retain_graph and not self.inference[-1], "gradients need a graph that stays"
+        Tensor.clock += self.gradients_ms
+        self.launches += 1
+        q, k, v = leaves
+        (p, values), dout = self.weights(q, k, v), dout.double()
+        dp = dout @ values.transpose(2, 3)
+        jacobian = p[..., :, None] * np.eye(p.shape[-1]) - p[..., :, None] * p[..., None, :]
+        ds = (jacobian @ dp[..., None])[..., 0] / np.sqrt(q.shape[-1])
+        heads = np.repeat(k.double(), q.shape[1] // k.shape[1], axis=1)
+        of_heads = ds.swapaxes(2, 3) @ q.double(), p.swapaxes(2, 3) @ dout
+        shape = (k.shape[0], k.shape[1], -1, *k.shape[2:])
+        found = [ds @ heads, *(each.reshape(shape).sum(axis=2) for each in of_heads)]
+        return self.spoil([each.view(Tensor).to(q.dtype) for each in found])
 
     def matmul(self, a: Any, b: Any) -> Any:
         Tensor.clock += 3.0
@@ -127,8 +156,11 @@ class NumpyTorch:
     def device(self, name: str) -> Any:
         return contextlib.nullcontext(name)
 
-    def inference_mode(self) -> Any:
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def inference_mode(self, mode: bool = True) -> Iterator[None]:
+        self.inference.append(mode)
+        yield
+        self.inference.pop()
 
     def softmax(self, x: Any, axis: int) -> Any:
         return softmax(x, axis)
