@@ -42,6 +42,7 @@ class Problem:
     scale: float = 0.0  # 0: 1 / sqrt(d_head)
     seed: int = 0
     seq_k: int = 0  # 0: as many keys as queries
+    longest: int = 0  # with serve: rows that a sequence might have; 0: those that it has
 
     @property
     def group(self) -> int:
@@ -131,7 +132,7 @@ def run(
     args.delta = on_device("delta", np.full(2 * rows, np.nan, np.float32))
     args.sums = on_device("sums", np.full(rows * d, np.nan, np.float32))
     args.turns = on_device("turns", np.full(BACKWARD_COUNTERS + rows // 16, 9 if config.any_rows else 0, np.int32))
-    front.seq_q, front.seq_k = problem.seq, problem.keys
+    front.seq_q, front.seq_k = problem.longest or problem.seq, problem.longest or problem.keys
     front.heads, front.batch, front.KV_heads = problem.heads, problem.batch, problem.heads // problem.group
     front.softmax_scale, front.causal = problem.scale_of(config), problem.causal
     of_Q, of_K = (problem.seq, problem.heads), (problem.keys, front.KV_heads)

@@ -420,15 +420,23 @@ __device__ __forceinline__ tile_number along_heads(int tile, int of_head, int pa
     return {section * most + in_section - number * size, number};
 }
 
+/* Heads whose tensors and sums are so many bytes. */
+template <backward_config cfg>
+__device__ __forceinline__ int heads_of(const backward_args &args, int bytes) {
+    const int bytes_of_row = cfg.d_head * (4 + 8 * (args.heads / args.KV_heads));
+    return max(1, bytes / bytes_of_row / max(args.seq_q, args.seq_k));
+}
+
 /* In order tiles go along the heads of a section, so that CTAs that follow one another in a head begin one after the
- * other; the more heads, the shorter they wait. With the mask they go from the last KV block, which sees the fewest
- * queries, to the first: each begins with Q blocks of its own, which those that it waits for have left. */
+ * other; the more heads, the shorter they wait, as long as all stay in the L2 cache. With the mask they go from the
+ * last KV block, which sees the fewest queries, to the first: each begins with Q blocks of its own, which those that it
+ * waits for have left. */
 template <backward_config cfg>
 __device__ __forceinline__ work<cfg> find_work_in_order(const pass_args<cfg> &args, int tile) {
     if (tile < 0) return {-1};
     const int KV_blocks = count_KV_blocks<cfg>(args), pairs = args.KV_heads * (cfg.serves ? 1 : args.batch);
-    const int fitting = max(8, 2 * (int)gridDim.x / KV_blocks);
-    const auto [pair, number] = along_heads(tile, KV_blocks, pairs, fitting);
+    const int bytes = (args.causal ? 32 : 64) << 20; /* without the mask the CTAs of a head are close together */
+    const auto [pair, number] = along_heads(tile, KV_blocks, pairs, heads_of<cfg>(args, bytes));
     const int KV_block = args.causal ? KV_blocks - 1 - number : number;
     if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
     const int first = first_seeing<cfg>(args, {}, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
@@ -446,11 +454,8 @@ __device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int t
     if (tile < 0) return {-1};
     if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
     if (args.causal) {
-        constexpr int wanted_bytes = 32 << 20;
-        const int pairs = args.KV_heads * args.batch,
-                  bytes_of_row = cfg.d_head * (4 + 8 * (args.heads / args.KV_heads));
-        const int fitting = max(1, wanted_bytes / bytes_of_row / max(args.seq_q, args.seq_k));
-        const tile_number found = along_heads(tile, KV_blocks, pairs, fitting);
+        const int pairs = args.KV_heads * args.batch;
+        const tile_number found = along_heads(tile, KV_blocks, pairs, heads_of<cfg>(args, 32 << 20));
         KV_block = found.of_head;
         pair = found.pair;
     }
