@@ -435,7 +435,7 @@ template <backward_config cfg>
 __device__ __forceinline__ work<cfg> find_work_in_order(const pass_args<cfg> &args, int tile) {
     if (tile < 0) return {-1};
     const int KV_blocks = count_KV_blocks<cfg>(args), pairs = args.KV_heads * (cfg.serves ? 1 : args.batch);
-    const int bytes = (args.causal ? 32 : 64) << 20; /* without the mask the CTAs of a head are close together */
+    const int bytes = (args.causal ? 32 : 48) << 20; /* without the mask the CTAs of a head are close together */
     const auto [pair, number] = along_heads(tile, KV_blocks, pairs, heads_of<cfg>(args, bytes));
     const int KV_block = args.causal ? KV_blocks - 1 - number : number;
     if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
