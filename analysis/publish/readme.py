@@ -463,6 +463,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "kernels/backward/README.md": {
             "versions": lambda: side_ladders.backward_table(folder).markdown(),
             "peers": lambda: side_peers.backward_peers(folder).markdown(),
+            "in_order": lambda: side_peers.in_order_table(folder).markdown(),
         },
         "kernels/fp8/README.md": {
             "versions": lambda: side_ladders.fp8_table(folder).markdown(),

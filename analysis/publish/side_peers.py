@@ -22,11 +22,12 @@ Speeds = Mapping[int, float]  # TFLOP/s by length
 # A row of a record that a table shows, and the rows of ours, of which the first that is there is divided by it. The
 # first measured the order of products that heads of 64 and 128 have now, in a build before it was committed.
 OWN = ("its form before, with rotated starts", "attention/backward")
-SHOWN = {OWN[0]: "attention/backward, an earlier build"}
+SHOWN = {OWN[0]: "attention/backward, an earlier build", "attention/backward, in_order": "in_order, an earlier build"}
 IN_ORDER = ("attention/backward, in_order",)
 BACKWARD = {"FlashAttention-3": OWN, "cuDNN 9.19": OWN, "FlashAttention-3, deterministic": IN_ORDER}
 MASKS = ("", ", causal")
 FA3 = "FlashAttention-3"
+FA3_ORDERED, H100 = "fa3_ordered", "h100"
 FAST, ACCURATE = "attention/fp8", "attention/fp8, accurate sums"
 CUDNN, BACK_TO_BACK = "cuDNN", "cuDNN, back to back"
 
@@ -54,6 +55,31 @@ def backward_peers(folder: Path) -> Table:
                     beside = {} if name == ours else _best(subjects, ours)
                     cells = row(SHOWN.get(name, name), _best(subjects, name), beside)
                     rows.append([int(d_head), "causal" if mask == "causal" else "", *cells])
+    return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
+
+
+def in_order_table(folder: Path) -> Table:
+    """On an H100 the newest build's gradients in order, beside those in any order and FlashAttention-3's in order."""
+    records = [record for record in records_in(folder / f"logs/backward/{H100}.jsonl") if record.passed]
+    build = next(each.raw["revision"] for each in reversed(records) if "in_order" in each.config)
+    own = [record for record in records if record.raw["revision"] == build]
+    subjects = {
+        "attention/backward, in_order": [record for record in own if "in_order" in record.config],
+        "in any order": [
+            record for record in own if "backward_wgmma" in record.config and "in_order" not in record.config
+        ],
+        "FlashAttention-3, deterministic": [record for record in records if record.subject == FA3_ORDERED],
+    }
+    rows: list[list[Cell]] = []
+    for d_head in sorted({record.problem.d_head for record in own}):
+        for causal in (False, True):
+            ours: Speeds = {}
+            for name, of in subjects.items():
+                found = [each for each in of if (each.problem.d_head, each.problem.causal) == (d_head, causal)]
+                speeds = {each.problem.seq: each.problem.flop() / median(each.samples_ns) / 1e3 for each in found}
+                if speeds:
+                    rows.append([d_head, "causal" if causal else "", *row(name, speeds, ours)])
+                ours = ours or speeds
     return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
 
 

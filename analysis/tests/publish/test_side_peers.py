@@ -1,10 +1,11 @@
 """Tables of attention/backward and attention/fp8 beside libraries: which runs count, and what is divided by what."""
 
 import json
+import re
 from pathlib import Path
 
 from analysis.files import root
-from analysis.publish.side_peers import LENGTHS, backward_peers, fp8_peers, row
+from analysis.publish.side_peers import LENGTHS, backward_peers, fp8_peers, in_order_table, row
 
 
 def compared(folder: Path, cases: dict[str, dict[str, dict[str, float]]]) -> Path:
@@ -28,7 +29,7 @@ def test_the_faster_of_two_runs_counts_and_ours_is_divided_by_it(tmp_path: Path)
     assert [list(each[:3]) for each in table.rows] == [
         [128, "", "attention/backward, an earlier build"],
         [128, "", "FlashAttention-3"],
-        [128, "", "attention/backward, in_order"],
+        [128, "", "in_order, an earlier build"],
         [128, "", "FlashAttention-3, deterministic"],
         [64, "causal", "cuDNN 9.19"],
     ]
@@ -53,3 +54,13 @@ def test_the_committed_records_have_both_runs() -> None:
     fast, accurate = rows["1", "attention/fp8"][at], rows["1", "attention/fp8, accurate sums"][at]
     assert isinstance(fast, str) and isinstance(accurate, str) and int(fast) > int(accurate.split()[0])
     assert rows["2", "cuDNN"][at] != rows["2", "cuDNN, back to back"][at]
+
+
+def test_gradients_in_order_are_divided_by_those_of_the_same_build() -> None:
+    rows = {tuple(each[:3]): each[3:] for each in in_order_table(root()).rows}
+    at = LENGTHS.index(4096)
+    for d_head, mask in ((128, ""), (128, "causal"), (64, ""), (64, "causal")):
+        ours = rows[d_head, mask, "attention/backward, in_order"][at]
+        speed, ratio = re.fullmatch(r"(\d+) \((.*)\)", str(rows[d_head, mask, "in any order"][at])).groups()  # type: ignore[union-attr]
+        assert abs(int(str(ours)) / int(speed) - float(ratio)) < 0.01 and 0.85 < float(ratio) < 1.2
+    assert (256, "", "FlashAttention-3, deterministic") not in rows
