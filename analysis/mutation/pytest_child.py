@@ -6,6 +6,7 @@ run_pytest(tree.folder, ["harness/tests/test_cli.py::test_help"], 30.0)     # th
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.mutation.trees import WAITING, limit_resources
+from analysis.mutation.trees import MEMORY, WAITING, limit_resources
 
 TIMED_OUT = "time limit"
 NO_START = "import"
@@ -70,6 +71,12 @@ def used() -> float:
     return sum(os.times()[:4])
 
 
+def address_space() -> int:
+    """Bytes that this process has mapped: what a forked one has from the start."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
 def in_child(work: Callable[[], str], seconds: float) -> str | None:
     """What `work` returns when a forked process does it; None when it ran past the limit, with all its processes.
 
@@ -80,7 +87,7 @@ def in_child(work: Callable[[], str], seconds: float) -> str | None:
     if child == 0:
         try:
             os.close(reading)
-            limit_resources(seconds)
+            limit_resources(seconds, address_space() + MEMORY)
             os.write(writing, work().encode())
         finally:
             os._exit(0)

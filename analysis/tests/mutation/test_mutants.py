@@ -1,5 +1,6 @@
 """`make mutate` on a toy file of C and one of Python, each with a test that notices one kind of change."""
 
+import mmap
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from analysis.mutation.results import (
     share,
     survivors,
 )
-from analysis.mutation.trees import COVERAGE, Tree
+from analysis.mutation.trees import COVERAGE, MEMORY, Tree
 
 PACKAGES = root() / ".venv/mutators"
 pytestmark = pytest.mark.skipif(not PACKAGES.exists(), reason="no mutators: make setup")
@@ -151,6 +152,12 @@ def test_what_becomes_of_a_change_in_c(
 def test_what_becomes_of_a_change_in_python(toy: Tree, changed: str, expected: tuple[str, str]) -> None:
     tests = (("test_toy.py::test_the_smaller_one", 0.1),)
     assert judged(toy, "toy.py", "a if a < b else b", changed, tests) == expected
+
+
+def test_what_this_process_has_mapped_takes_no_memory_from_a_test(toy: Tree) -> None:
+    """A runtime of WebAssembly, say, which a test before has loaded: gigabytes for each memory."""
+    with mmap.mmap(-1, MEMORY, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ):
+        test_what_becomes_of_a_change_in_python(toy, "a if a <= b else b", (SURVIVED, ""))
 
 
 def test_a_line_that_no_test_reaches_survives(toy: Tree) -> None:
