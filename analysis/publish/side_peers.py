@@ -59,16 +59,17 @@ def backward_peers(folder: Path) -> Table:
 
 
 def in_order_table(folder: Path) -> Table:
-    """On an H100 the newest build's gradients in order, beside those in any order and FlashAttention-3's in order."""
+    """On an H100 the newest build's gradients in order, beside those in any order, FlashAttention-3's and cuDNN's."""
     records = [record for record in records_in(folder / f"logs/backward/{H100}.jsonl") if record.passed]
     build = next(each.raw["revision"] for each in reversed(records) if "in_order" in each.config)
-    own = [record for record in records if record.raw["revision"] == build]
+    own = [record for record in records if record.raw.get("revision") == build]
     subjects = {
         "attention/backward, in_order": [record for record in own if "in_order" in record.config],
         "in any order": [
             record for record in own if "backward_wgmma" in record.config and "in_order" not in record.config
         ],
         "FlashAttention-3, deterministic": [record for record in records if record.subject == FA3_ORDERED],
+        "cuDNN 9.19, in any order": [record for record in records if record.subject == "cudnn"],
     }
     rows: list[list[Cell]] = []
     for d_head in sorted({record.problem.d_head for record in own}):
