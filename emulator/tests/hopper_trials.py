@@ -94,7 +94,7 @@ PASSING = "v4[5689]|v52|attention/wgmma"  # of these the ones whose consumers pa
 SAME = (
     Listed(f"v2[89]|v3[0-7]|{GENERAL}|{FP8}", "registers taken", "", "a limit for ptxas, not for the program"),
     Listed("v26", "copies commit", "", "its copies join the next group, which is waited for before they are read"),
-    Listed(f"v3[0-2]|{PASSING}", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
+    Listed("v3[0-2]", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
     Listed(
         f"v2[7-9]|v3[0-2]|{PASSING}",
         "barrier",
@@ -212,7 +212,7 @@ class VersionTrials(survivors.Trials):
 
     @property
     def tries_late(self) -> bool:
-        return self.of_fp8
+        return True
 
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
         return SCHEDULES[:2] if self.of_fp8 else SCHEDULES
