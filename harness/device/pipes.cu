@@ -168,6 +168,16 @@ __device__ bool is_done(const uint32_t *done) {
     asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(smem_address(done)) : "memory");
     return value;
 }
+/* One answer for the four warps of a warpgroup: wgmma without one of them is an illegal instruction. */
+__device__ bool is_done_for_warpgroup(const uint32_t *done) {
+    uint32_t value;
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; barrier.cta.red.or.aligned.pred p, %2, 128, p;"
+                 " selp.u32 %0, 1, 0, p; }"
+                 : "=r"(value)
+                 : "r"((uint32_t)is_done(done)), "r"(2 + threadIdx.x / 128)
+                 : "memory");
+    return value;
+}
 
 __device__ void begin(state &s, operands &smem, const pipe_job &job, bool beside) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -203,7 +213,8 @@ __device__ void run(operands &smem, const pipe_job &job, bool beside, pipe_resul
 #pragma unroll 1
         for (int i = 0; i < PIPE_ROUND / UNROLLED; i++) execute<operation>(s);
         rounds++;
-    } while (beside ? !is_done(&smem.done) : rounds < (uint64_t)job.rounds);
+    } while (beside ? !(is_stream(operation) ? is_done_for_warpgroup(&smem.done) : is_done(&smem.done))
+                    : rounds < (uint64_t)job.rounds);
     if constexpr (is_stream(operation)) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if constexpr (operation == PIPE_COPY) cp_async_wait_group<0>();
     const uint64_t cycles = read_clock() - start, ns = read_timer() - start_ns;

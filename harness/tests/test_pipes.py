@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -78,6 +79,36 @@ def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
     assert [row["load"] for row in rows if "load" in row] == ["L2", "DRAM"]
     assert len([row for row in rows if "launch" in row]) == 2
     assert json.loads(record_text(record)) == record
+
+
+TWO = """
+#include "harness/device/pipes.h"
+#undef FL_PIPE_OPERATIONS
+#define FL_PIPE_OPERATIONS(X) X(LDS_CHAIN, "") X(WGMMA, "")
+#include "harness/device/pipes.cu"
+"""
+
+
+@pytest.mark.long
+def test_a_warpgroup_ends_together(tmp_path: Path) -> None:
+    """Warp 5 looks late at whether the others are done: its warpgroup must not have started another round."""
+    source, ptx = tmp_path / "two.cu", tmp_path / "two.ptx"
+    source.write_text(TWO)
+    nvcc = [ROOT / ".venv/toolkit/bin/nvcc", "-ptx", "-arch=sm_90a", "-std=c++20", "-I", ROOT, "-o", ptx, source]
+    subprocess.run(nvcc, check=True, timeout=600)
+    looks = [i for i, line in enumerate(ptx.read_text().splitlines(), 1) if "ld.relaxed.cta.shared" in line]
+    assert len(looks) == 2, "one of each operation"
+    header = (ROOT / "harness/device/pipes.h").read_text()
+    names = re.findall(r"^    X\((\w+),", header, re.M)
+    job = f"struct:[i32:{names.index('LDS_CHAIN')},i32:{names.index('WGMMA')},i32:4,i32:1000,u64:0]"
+    shape = ["--entry", "pipes", "--block", "256", "--delay", f"5@{looks[1]}"]
+    results = ["--arg", "buf:u64:21", "--arg", "buf:f32:256", "--arg", job]
+    done = subprocess.run(
+        [ROOT / "bin/ptxrun", ptx, *shape, *results, "--print", "0:4"], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    count = done.stdout.splitlines()[1].split()[1:]
+    assert int(count[2]) == 1000 * 512 and int(count[3]) > 0
 
 
 def test_an_operation_can_be_held(driver: str, pipes: Path) -> None:
