@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
@@ -276,11 +277,19 @@ def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
 
 
 def kept(folder: Path) -> dict[str, Profile]:
-    """The launches at 4096 in fp16 that are kept in logs/profile, by version: GPU.fp16.4096.csv has one line for each
-    below one header, and what `make profile` wrote since is in files of its own."""
+    """The launches at 4096 in fp16 that are kept in logs/profile, by version, read once while the files stay the same.
+
+    GPU.fp16.4096.csv has one line for each below one header; what `make profile` wrote since is in files of its own.
+    """
+    paths = sorted((folder / "logs/profile").glob("*.fp16.4096.csv"))
+    return dict(_launches_of(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in paths)))
+
+
+@lru_cache(4)
+def _launches_of(files: tuple[tuple[Path, int, int], ...]) -> dict[str, Profile]:
     return {
         one.program: replace(one, source=one.program)
-        for path in sorted((folder / "logs/profile").glob("*.fp16.4096.csv"))
+        for path, _, _ in files
         for one in parse(read_text(path), str(path))
     }
 
