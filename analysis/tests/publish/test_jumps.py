@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -12,8 +13,10 @@ from analysis.ladder.headers import source_diff
 from analysis.publish import cases, jumps, story
 from analysis.publish.overview import HEADLINE, Step, read_steps
 
-STEPS = read_steps(root())
-BY_NAME = {step.name: step for step in STEPS}
+
+@cache
+def steps() -> dict[str, Step]:
+    return {step.name: step for step in read_steps(root())}
 
 
 def test_the_story_has_a_section_for_each_step_in_their_order() -> None:
@@ -29,18 +32,18 @@ def test_the_story_has_a_section_for_each_step_in_their_order() -> None:
 
 @pytest.mark.parametrize("name", [name for name, told in jumps.STEPS.items() if told.pieces])
 def test_lines_shown_are_those_of_the_difference(name: str) -> None:
-    language, lines = jumps.code_of(BY_NAME[name])
-    parent = BY_NAME[name].parent
+    language, lines = jumps.code_of(steps()[name])
+    parent = steps()[name].parent
     assert language == "diff" and parent and 1 <= len(lines) <= 13
-    whole = {jumps.plain(line[0] + line[1:].strip()) for line in source_diff(parent, BY_NAME[name].version) if line}
+    whole = {jumps.plain(line[0] + line[1:].strip()) for line in source_diff(parent, steps()[name].version) if line}
     assert {line[0] + line[1:].strip() for line in lines} <= whole
     assert any(line[0] in "+-" for line in lines)
 
 
 @pytest.mark.parametrize("name", ["v02", "v19", "v37"])
 def test_lines_are_those_that_make_read_prints(name: str) -> None:
-    _, lines = jumps.code_of(BY_NAME[name])
-    printed = {" ".join(line.split()) for line in folded_body(BY_NAME[name].version).splitlines()}
+    _, lines = jumps.code_of(steps()[name])
+    printed = {" ".join(line.split()) for line in folded_body(steps()[name].version).splitlines()}
     assert {" ".join(line[1:].split()) for line in lines if line[0] == "+"} <= printed
     assert not any("cfg" in line for line in lines)
 
@@ -48,17 +51,17 @@ def test_lines_are_those_that_make_read_prints(name: str) -> None:
 def test_a_line_that_no_difference_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jumps, "STEPS", {"v02": jumps.Told("", (("no such line", 1),))})
     with pytest.raises(AnalysisError, match="v02: no line of its difference to v01 holds 'no such line'"):
-        jumps.code_of(BY_NAME["v02"])
+        jumps.code_of(steps()["v02"])
 
 
 def test_without_pieces_the_loop_is_shown() -> None:
-    language, lines = jumps.code_of(BY_NAME["v01"])
+    language, lines = jumps.code_of(steps()["v01"])
     assert language == "cpp" and lines[0].startswith("for (int block = 0;")
     assert not [line for line in lines if "dump_" in line]
 
 
 def test_gains_are_those_of_one_run() -> None:
-    step = replace(BY_NAME["v02"], gains={"h200": {HEADLINE.seq: 4.5, 512: 9.0}})
+    step = replace(steps()["v02"], gains={"h200": {HEADLINE.seq: 4.5, 512: 9.0}})
     assert jumps.gain_text(step) == "4.50 (v01)"
     assert "v01 × 4.500 at 4096" in jumps.measured(root(), step)
     assert "at 512" not in jumps.measured(root(), step)  # nobody predicted it
@@ -68,16 +71,16 @@ def test_gains_are_those_of_one_run() -> None:
 
 
 def test_a_bar_is_what_a_pass_issues() -> None:
-    drawn = jumps.mix([BY_NAME["v16"], BY_NAME["v17"]])
-    executed = BY_NAME["v17"].executed_per_matrix("sm_80")
+    drawn = jumps.mix([steps()["v16"], steps()["v17"]])
+    executed = steps()["v17"].executed_per_matrix("sm_80")
     assert executed and f">{executed:.2f}<" in drawn and ">v16<" in drawn and "each HMMA" in drawn
-    assert "each HGMMA" in jumps.mix([BY_NAME["v35"]])
+    assert "each HGMMA" in jumps.mix([steps()["v35"]])
 
 
 def test_wgmma_reads_no_Q_from_shared_memory_in_v37() -> None:
-    drawn = jumps.operands(BY_NAME["v36"], BY_NAME["v37"])
+    drawn = jumps.operands(steps()["v36"], steps()["v37"])
     assert drawn.count("Q: 16 KB") == 1 and drawn.count("K: 32 KB") == 2
-    sources = [BY_NAME[name].version.source for name in ("v36", "v37")]
+    sources = [steps()[name].version.source for name in ("v36", "v37")]
     assert ["wgmma_m64n128k16_f16(S, Q[k]" in source for source in sources] == [False, True]
 
 
@@ -85,7 +88,9 @@ def test_wgmma_reads_no_Q_from_shared_memory_in_v37() -> None:
 
 
 def rows() -> dict[str, list[str]]:
-    return {str(row[0]): [str(cell) for cell in row[1:]] for row in cases.cases_table(root(), STEPS).rows}
+    return {
+        str(row[0]): [str(cell) for cell in row[1:]] for row in cases.cases_table(root(), list(steps().values())).rows
+    }
 
 
 def test_every_case_was_measured_beside_fa3_on_both_gpus() -> None:
@@ -99,7 +104,7 @@ def test_every_case_was_measured_beside_fa3_on_both_gpus() -> None:
 
 def test_a_case_takes_kernel_and_ratio_from_one_run() -> None:
     case = cases.CASES["causal, d_head 64"]
-    records = cases.records_at(root(), STEPS, case, "h200")
+    records = cases.records_at(root(), list(steps().values()), case, "h200")
     kernel, tflops, over, _ = cases.cells_of(records, case)
     newest = max(one.run_id for one in records if one.subject == kernel)
     without = [one for one in records if one.run_id != newest]

@@ -3,11 +3,12 @@
 import html
 import re
 from dataclasses import replace
+from functools import cache
 
 from analysis.files import root
 from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import changed_lines
-from analysis.publish.overview import read_steps
+from analysis.publish.overview import Step, read_steps
 from analysis.publish.version_pages import (
     below_header,
     difference,
@@ -17,9 +18,15 @@ from analysis.publish.version_pages import (
     version_pages,
 )
 
-STEPS = read_steps(root())
-PAGES = version_pages(root(), STEPS)
-BY_NAME = {step.name: step for step in STEPS}
+
+@cache
+def steps() -> dict[str, Step]:
+    return {step.name: step for step in read_steps(root())}
+
+
+@cache
+def pages() -> dict[str, str]:
+    return version_pages(root(), list(steps().values()))
 
 
 def test_changed_lines_stand_beside_each_other() -> None:
@@ -38,7 +45,7 @@ def test_a_header_block_is_left_out_and_numbers_stay() -> None:
 
 def test_the_difference_holds_what_changed() -> None:
     for name in ("v02", "v09", "v29"):
-        step = BY_NAME[name]
+        step = steps()[name]
         assert step.parent
         table = side_by_side(step.parent.version, step.name, difference(step.parent, step.version, {}))
         marked = re.findall(r'class="(gone|come)"><code>(.*?)</code>', table)
@@ -49,34 +56,34 @@ def test_the_difference_holds_what_changed() -> None:
 
 
 def test_a_page_shows_what_make_read_prints() -> None:
-    bodies = {name: folded_body(BY_NAME[name].version) for name in ("v01", "v02")}
-    page = version_pages(root(), [BY_NAME[name] for name in bodies], None, bodies)
+    bodies = {name: folded_body(steps()[name].version) for name in ("v01", "v02")}
+    page = version_pages(root(), [steps()[name] for name in bodies], None, bodies)
     beside = page["versions/v02.md"].partition("## Beside v01")[2].partition("##")[0]
     assert "chunk ^= row % 8;" in beside and "static_assert" not in beside
-    assert "static_assert" in PAGES["versions/v02.md"]
+    assert "static_assert" in pages()["versions/v02.md"]
     assert all(f"\n{body}```\n" in page[f"versions/{name}.md"] for name, body in bodies.items())
-    assert "## The kernel" not in PAGES["versions/v02.md"]
+    assert "## The kernel" not in pages()["versions/v02.md"]
 
 
 def test_every_version_has_a_page_that_leads_on() -> None:
-    assert list(PAGES) == [f"versions/{step.name}.md" for step in STEPS]
-    for step, (name, text) in zip(STEPS, PAGES.items(), strict=True):
+    assert list(pages()) == [f"versions/{step.name}.md" for step in steps().values()]
+    for step, (name, text) in zip(steps().values(), pages().items(), strict=True):
         assert text.startswith(f"# {step.name}: {step.version.header.title}\n")
         assert f"**Idea**: {step.version.header.idea}." in text
-        assert all(f"versions/{other}" in PAGES for other in re.findall(r"\]\((v\d\d\.md)\)", text)), name
+        assert all(f"versions/{other}" in pages() for other in re.findall(r"\]\((v\d\d\.md)\)", text)), name
         assert ("## Beside" in text) == (step.parent is not None)
-    assert "machine/index.html?v=v02&kind=ldmatrix&warp=0" in PAGES["versions/v02.md"]
-    assert "machine/index.html?v=v03" in PAGES["versions/v03.md"]
+    assert "machine/index.html?v=v02&kind=ldmatrix&warp=0" in pages()["versions/v02.md"]
+    assert "machine/index.html?v=v03" in pages()["versions/v03.md"]
 
 
 def test_the_loop_is_that_of_the_record() -> None:
-    step = BY_NAME["v02"]
+    step = steps()["v02"]
     listing = loop_listing(step)
     assert listing.count("HMMA.16816") == step.parts["sm_80"].matrix_count
     assert f"{step.loop('sm_80')} instructions" in listing and "LDSM" in listing
 
 
 def test_a_version_without_records_has_a_page() -> None:
-    bare = replace(BY_NAME["v02"], rows={}, parts={}, traffic=None, speeds={}, lengths={}, gains={})
-    text = version_pages(root() / "nowhere", [BY_NAME["v01"], bare])["versions/v02.md"]
+    bare = replace(steps()["v02"], rows={}, parts={}, traffic=None, speeds={}, lengths={}, gains={})
+    text = version_pages(root() / "nowhere", [steps()["v01"], bare])["versions/v02.md"]
     assert "## Machine code" not in text and "**Measured**: nothing yet." in text
