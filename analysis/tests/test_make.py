@@ -602,6 +602,7 @@ exec {shutil.which("cc")} "$@"
     assert rebuilt(tree) == set()
 
 
+@pytest.mark.long
 def test_the_same_sources_give_the_same_bytes_in_every_folder(tree: Path) -> None:
     other = tree.parent / "a longer name of a folder"
     shutil.copytree(tree, other, symlinks=True)

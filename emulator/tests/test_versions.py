@@ -105,7 +105,7 @@ def run_schedules(version: Version, dtype: str, seq: int, orders: dict[int, list
             assert out.read_bytes() == first, f"schedule {schedule}, seed {seed}: other results than schedule 0"
 
 
-@BY_NAME
+@pytest.mark.parametrize("version", ONE_OF_EACH_KIND)
 def test_three_schedules(version: Version, tmp_path: Path) -> None:
     run_schedules(version, "fp16", 128, {1: [0, 1, 2]}, tmp_path)
 

@@ -101,7 +101,14 @@ def random_problem(config: BackwardConfig, seed: int, most: int = 300) -> Proble
 
 
 @pytest.mark.parametrize(("version", "config"), LIVING)
-@pytest.mark.parametrize(("seq", "seq_k", "causal"), [(70, 130, True), (130, 65, True), (1, 129, False)])
+@pytest.mark.parametrize(
+    ("seq", "seq_k", "causal"),
+    [
+        (70, 130, True),
+        pytest.param(130, 65, True, marks=pytest.mark.long),
+        pytest.param(1, 129, False, marks=pytest.mark.long),
+    ],
+)
 def test_any_length_is_right(version: str, config: BackwardConfig, seq: int, seq_k: int, causal: bool) -> None:
     assert_right(version, config, Problem(seq, heads=2, KV_heads=1, causal=causal, seq_k=seq_k), schedule=seq)
 

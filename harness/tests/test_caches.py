@@ -77,13 +77,13 @@ def check_random(config: KernelConfig, seeds: range) -> None:
 
 @pytest.mark.parametrize("config", IN_CHECK)
 def test_random_caches(config: KernelConfig) -> None:
-    check_random(config, range(4))
+    check_random(config, range(2))
 
 
 @pytest.mark.long
 @BY_CONFIG
 def test_many_random_caches(config: KernelConfig) -> None:
-    check_random(config, range(4, 100))
+    check_random(config, range(2, 100))
 
 
 def test_more_sequences_than_lanes() -> None:
@@ -101,7 +101,7 @@ def test_more_pages_than_lanes() -> None:
         assert_right(CONFIGS[0], cache, launch(CONFIGS[0], cache, multiprocessors=multiprocessors))
 
 
-@pytest.mark.parametrize("schedule", range(6))
+@pytest.mark.parametrize("schedule", some_in_check(range(6), [0, 5]))
 def test_ctas_end_in_any_order(schedule: int) -> None:
     """A CTA has all parts of one row block and the first of the next, whose last part may be stored before."""
     cache = Cache(lengths=[130, 1], seq_k=130, KV_heads=2, group=4, seq_q=9)

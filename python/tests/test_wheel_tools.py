@@ -156,6 +156,7 @@ def speaks_of_files(tools: Installed) -> None:
     assert tools.run("counts", "--help").stdout.startswith("usage: counts ")
 
 
+@pytest.mark.long
 def test_the_wheel(tmp_path: Path) -> None:
     """One test, as its builds share a folder."""
     wheel = build(tmp_path)

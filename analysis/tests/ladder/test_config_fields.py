@@ -33,6 +33,7 @@ from analysis.ladder.fields import (
     parse_rules,
 )
 from analysis.ladder.headers import Version, load_all, refusals
+from analysis.tests.support.kinds import some_in_check
 
 LISTS = {"ladder": LADDER, "attention": ATTENTION, "decode": DECODE, "backward": BACKWARD, "fp8": FP8}
 C_FILES = ("tests/config_lines.c", "config.c", "json.c", "launch.c", "status.c")
@@ -200,11 +201,13 @@ def comparable(said: list[str]) -> list[object]:
     return [said[0], message.removeprefix("config ")]
 
 
-@pytest.mark.parametrize(
-    "rows", [LADDER, ATTENTION, DECODE, BACKWARD, FP8], ids=["ladder", "attention", "decode", "backward", "fp8"]
-)
-def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: FieldList) -> None:
-    texts = list(forms(FORMS, SEED, rows))
+EACH_LIST = pytest.mark.parametrize("rows", LISTS.values(), ids=LISTS)
+
+
+@pytest.mark.parametrize("count", some_in_check([400, FORMS], [400]))
+@EACH_LIST
+def test_both_sides_say_the_same(program: Path, rows: FieldList, count: int) -> None:
+    texts = list(forms(count, SEED, rows))
     by_c, by_python = said_by_c(program, texts), [said_by_python(text) for text in texts]
     assert len(by_c) == len(texts)
     different = [
@@ -212,8 +215,14 @@ def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: Fiel
     ]
     assert not different, "\n".join(map(str, different[:5]))
     counts = Counter(said[0] for said in by_c)
-    assert counts["ok"] > FORMS / 4 and counts["bad"] > FORMS / 4, counts
-    messages = "\n".join(said[1] for said in by_c if said[0] == "bad")
+    assert counts["ok"] > count / 4 and counts["bad"] > count / 4, counts
+
+
+@pytest.mark.long
+@EACH_LIST
+def test_every_rule_is_broken_and_every_message_said(rows: FieldList) -> None:
+    said = [said_by_python(text) for text in forms(FORMS, SEED, rows)]
+    messages = "\n".join(each[1] for each in said if each[0] == "bad")
     for rule in rows.rules:
         assert re.search(rf"\b{rule.field} = \S+: {re.escape(rule.sentence)}", messages), f"never broken: {rule}"
     for words in (
@@ -230,9 +239,7 @@ def test_both_sides_say_the_same_of_two_thousand_forms(program: Path, rows: Fiel
         assert words in messages, f"never said: {words}"
 
 
-@pytest.mark.parametrize(
-    "rows", [LADDER, ATTENTION, DECODE, BACKWARD, FP8], ids=["ladder", "attention", "decode", "backward", "fp8"]
-)
+@EACH_LIST
 def test_c_decodes_the_symbols_that_python_writes(program: Path, rows: FieldList) -> None:
     said_of = map(said_by_python, forms(200, SEED + 1, rows))
     configs = [c.parse_short_form(said[1]) for said in said_of if said[0] == "ok"]

@@ -125,7 +125,7 @@ PROGRAM = "build/tests/test_toy"
         ("a > b ? a : b", (KILLED, PROGRAM)),
         ("b > a ? a : b", (NONE, "")),  # another spelling of the same function
         ("a < b ? a : 7", (SURVIVED, "")),
-        ("a < b ? a ; b", (NONE, "")),
+        pytest.param("a < b ? a ; b", (NONE, ""), marks=pytest.mark.long),
         ("a < b ? a : unknown(b)", (NONE, "")),
         ("a < b ? ({ for (;;) ; }), a : b", (KILLED, f"{PROGRAM}: {TIMED_OUT}")),
         ("a < b ? ((volatile int *)&a)[0 * b] : ((int[2]){0})[a]", (SURVIVED, "")),
@@ -146,7 +146,7 @@ def test_what_becomes_of_a_change_in_c(
     [
         ("a if a > b else b", (KILLED, "test_toy.py::test_the_smaller_one")),
         ("a if a <= b else b", (SURVIVED, "")),
-        ("a if missing else b", (KILLED, "test_toy.py::test_the_smaller_one")),
+        pytest.param("a if missing else b", (KILLED, "test_toy.py::test_the_smaller_one"), marks=pytest.mark.long),
     ],
 )
 def test_what_becomes_of_a_change_in_python(toy: Tree, changed: str, expected: tuple[str, str]) -> None:
