@@ -79,8 +79,8 @@ class Sequences:
             made = {"K": np.array([0.75], np.float32), "V": np.array([1.5], np.float32)}
         return made | {"Q": np.array([0.5, 1.25], np.float32), "O": np.array([0.02, 0.01], np.float32)}
 
-    def scores(self, sequence: int) -> tuple[Floats, Floats]:
-        """Those of each row, [2, queries, keys], and V."""
+    def operands(self, sequence: int) -> tuple[Floats, Floats, Floats]:
+        """Q, K and V times their factors."""
         Q, K, V = (VALUES[tensor[sequence]] for tensor in self.inputs)
         if self.scale_keys:
             of_key = np.arange(len(K)) // self.scale_keys
@@ -89,6 +89,11 @@ class Sequences:
             K, V = K * 0.75, V * 1.5
         if self.factors or self.scale_keys:
             Q = Q * self.scales["Q"][:, None]
+        return Q, K, V
+
+    def scores(self, sequence: int) -> tuple[Floats, Floats]:
+        """Those of each row, [2, queries, keys], and V."""
+        Q, K, V = self.operands(sequence)
         S = np.einsum("qhd,kd->hqk", Q, K[:, 0]) / math.sqrt(self.d_head)
         queries, keys = len(Q), len(K)
         if self.causal:
@@ -108,8 +113,8 @@ class Sequences:
     def LSE_bound(self, sequence: int, rounded: bool) -> Floats:
         """Of the error of log-sum-exp, [2, queries].
 
-        The sum of a score is cut d_head / 32 times, each time by less than 2^-13 of what it has come to: 2^-11 of the
-        largest score.
+        The sum of a score and its terms are cut d_head / 32 times, each by less than a unit, 2^-13 of what the sum has
+        come to. Terms have both signs: two units each time are eight deviations of what 10^5 rows have.
 
         Where l is of rounded P: a weight w between 2^e and 2^(e+1) is rounded to steps of 2^(e-3). It is off by at most
         half a step, evenly spread, so that the variance is at most (w / 8)^2 / 12. Errors of different keys do not
@@ -117,11 +122,14 @@ class Sequences:
         sum 1. Of n equal weights that is 1 / sqrt(768 n). Six deviations are enough for some 10^8 rows. If all errors
         had one sign they were 1/16, as that of a single key.
         """
-        S, _ = self.scores(sequence)
-        cut = np.abs(np.where(np.isfinite(S), S, 0)).max(axis=2, initial=1) * 2.0**-11
+        Q, K, _ = self.operands(sequence)
+        steps = self.d_head // 32
+        by_step = np.einsum("qhsd,ksd->shqk", Q.reshape(len(Q), 2, steps, 32), K.reshape(len(K), steps, 32))
+        come_to = np.abs(by_step.cumsum(axis=0)).max(axis=(0, 3), initial=0) / math.sqrt(self.d_head)
+        cut = 2 * steps * 2.0**-13 * np.maximum(come_to, 1)
         if not rounded:
             return cut
-        _, LSE = self.exact(sequence)
+        (S, _), (_, LSE) = self.scores(sequence), self.exact(sequence)
         p = np.exp(S - np.where(np.isfinite(LSE), LSE, 0)[..., None])
         return cut + np.minimum(1 / 16, 6 * np.sqrt((p * p).sum(axis=2) / 768))
 
