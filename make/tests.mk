@@ -59,15 +59,15 @@ TEST_SECONDS := 1800# for what hangs: the longest program takes 20 s alone on a 
 CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 
 ##@ Testing
-.PHONY: check check-anywhere check-frameworks check-long check-mutants check-site mutate fuzz lint format
-IN_CHECK := not long and not gpu and not site
+.PHONY: check check-anywhere check-frameworks check-long check-mutants check-site check-tune mutate fuzz lint format
+IN_CHECK := not long and not tune and not gpu and not site
 # Byte code lies below build/, also where the environment wants none beside the sources: without any, each of some
 # thousand processes compiles what it imports.
-check check-long check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
-check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
+check check-long check-tune check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+check check-long check-tune check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 # Short runs of the emulator spent a quarter of their time on page faults: with large pages there are few. A glibc older
 # than 2.35 knows no such word and goes on without. Not in check: memory that is hardly touched then takes all its room.
-check-long: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
+check-long check-tune: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
 check-long check-anywhere: lib libcuda | $(WHEEL)
 check-long check-anywhere check-mutants mutate: | $(READY)
 check-anywhere: wasm
@@ -77,7 +77,7 @@ check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two 
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
 else
-OF_VERSION := (each_version or not long) and not gpu and not site
+OF_VERSION := (each_version or not long) and not tune and not gpu and not site
 check: $(VER) bin/ptxrun emu-lib
 	@$(VENV)/bin/clang-format --dry-run -Werror $(foreach v,$(VER),$(wildcard kernels/*/$v_*.cu))
 	$(PY) -m pytest -n 2 --dist worksteal analysis/tests emulator/tests harness/tests -m "$(OF_VERSION)" \
@@ -89,6 +89,8 @@ check-long: all emu-lib $(MUTATORS)  ##+ the tests that take minutes, and other 
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	SECONDS_TO_FUZZ=60 $(BUILD)/tests-san/test_fuzz
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
+check-tune: all emu-lib | $(READY)  ##+ every configuration that autotune searches, on the emulator
+	$(PY) -m pytest -n 2 --dist worksteal -m tune
 # With the C programs run again. make's own lines say with which seed.
 check-anywhere: all emu-lib $(TAPS) $(MUTATORS)  ##+ check as on other machines: BUSY= loops beside it, order of SEED=
 	@$(MAKE) --no-print-directory DUMP=1 v01

@@ -22,7 +22,7 @@ from analysis.mutation.trees import Tree
 
 SECONDS_OF_ALL = 3600.0
 ROOMS = ("emulator", "runtime", "harness", "library")  # below build/
-NOT_HERE = "not long and not gpu"
+NOT_HERE = "not long and not tune and not gpu"
 
 
 @dataclass

