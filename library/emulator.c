@@ -4,6 +4,7 @@
 #include "runtime/launch.h"
 #include "runtime/parameters.h"
 
+#include <fenv.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -65,12 +66,22 @@ static fl_status make_arrays(emu_device *device, const struct call *call, struct
     return FL_OK;
 }
 
+/* Of emu_run(), with a GPU's arithmetic, whatever the caller's thread has: XLA's flush subnormal numbers. */
+static emu_status run_as_gpu(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error) {
+    fenv_t callers;
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
+    const emu_status ended = emu_run(device, module, launch, error);
+    fesetenv(&callers);
+    return ended;
+}
+
 /* A launch, to its end. Only bounds are checked; a kernel that is refused, stops or leaves them is an error. */
 static fl_status run_launch(emu_device *device, const struct embedded *version, const emu_launch *launch,
                             const char *symbol, struct failure *failure) {
     emu_error error = {0};
     size_t count = 0;
-    const emu_status ended = emu_run(device, version->module, launch, &error);
+    const emu_status ended = run_as_gpu(device, version->module, launch, &error);
     if (ended == EMU_OK) return FL_OK;
     const emu_finding *const findings = emu_findings(device, &count);
     if (ended == EMU_REFUSED)

@@ -3,8 +3,12 @@
 #include "include/flashladder.h"
 #include "library/tests/attention.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <pthread.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 static struct problem problem_of(int64_t heads, int64_t KV_heads, int64_t seq_q, int64_t seq_k, int d_head) {
     struct problem problem = problem_square(1, heads, seq_q);
@@ -41,6 +45,36 @@ static void results(fl_library *library) {
     problem.layout = LAYOUT_BHSD;
     right(library, "v38", problem, "v38, heads before positions");
     right(library, NULL, problem_of(1, 1, 5, 40, 256), "d_head 256");
+}
+
+/* Makes this thread round up and, where C has words for it, take subnormal numbers for 0, as threads of XLA do. */
+static void change_arithmetic(void) {
+    fesetround(FE_UPWARD);
+#ifdef __SSE2__
+    enum { FLUSH_RESULTS = 0x8000, FLUSH_OPERANDS = 0x40 };
+    _mm_setcsr(_mm_getcsr() | FLUSH_RESULTS | FLUSH_OPERANDS);
+#endif
+}
+
+/* All elements of V are a subnormal number in fp16, and so are those of O. */
+static void arithmetic_of_the_caller(fl_library *library) {
+    enum { ROWS = 3, KEYS = 20, D = 64, SUBNORMAL = 0x0010 };
+    uint16_t o[ROWS * D];
+    struct attention attention;
+    attention_new(&attention, problem_of(1, 1, ROWS, KEYS, D));
+    for (int i = 0; i < KEYS * D; i++) attention.memory[TENSOR_V][i] = SUBNORMAL;
+    fenv_t kept;
+    fegetenv(&kept);
+    change_arithmetic();
+    const fl_status status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
+    const int rounds = fegetround();
+    fesetenv(&kept);
+    ok(!status && rounds == FE_UPWARD, "a thread that rounds up goes on so: %s", fl_error());
+    memcpy(o, attention.memory[TENSOR_O], sizeof o);
+    ok(!fl_forward(library, &attention.asked, &attention.tensors, NULL) && o[0] == SUBNORMAL, "0x%04x: must be 0x%04x",
+       o[0], SUBNORMAL);
+    ok(!memcmp(o, attention.memory[TENSOR_O], sizeof o), "it gets the bits of another thread");
+    attention_free(&attention);
 }
 
 /* Strides that only host memory may have: K is V backwards, and all heads of Q are one. */
@@ -359,6 +393,7 @@ int main(void) {
     description(library);
     eight_threads(library);
     results(library);
+    arithmetic_of_the_caller(library);
     strides_of_the_host(library);
     nothing_to_do(library);
     struct attention attention;
