@@ -266,15 +266,24 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
     return NULL;
 }
 
-/* Whether the types belong together: Q, K and V of e4m3 and O of any type, or all of one type of 16 bits. */
+/* Whether the types belong together: Q and O of one type of 16 bits, K and V of it, too, or of e4m3; or Q, K and V of
+ * e4m3 and O of any type. */
 static bool read_types(const xla_buffer *q, const xla_buffer *k, const xla_buffer *v, const xla_buffer *o,
                        fl_problem *problem) {
-    const bool e4m3 = q->type == XLA_F8E4M3FN, O_e4m3 = o->type == XLA_F8E4M3FN;
-    if (k->type != q->type || v->type != q->type || (!e4m3 && o->type != q->type)) return false;
-    problem->q_dtype = problem->kv_dtype = e4m3 ? FL_E4M3 : 0;
+    const bool Q_e4m3 = q->type == XLA_F8E4M3FN, KV_e4m3 = k->type == XLA_F8E4M3FN, O_e4m3 = o->type == XLA_F8E4M3FN;
+    if (v->type != k->type || (!KV_e4m3 && k->type != q->type) || (!Q_e4m3 && o->type != q->type)) return false;
+    problem->q_dtype = Q_e4m3 ? FL_E4M3 : 0;
+    problem->kv_dtype = KV_e4m3 ? FL_E4M3 : 0;
     problem->o_dtype = O_e4m3 ? FL_E4M3 : 0;
     problem->dtype = o->type == XLA_F16 ? FL_FP16 : FL_BF16;
     return o->type == XLA_F16 || o->type == XLA_BF16 || O_e4m3;
+}
+
+/* The table of pages, behind q, k, v and the arrays of the bits below its own. */
+static const xla_buffer *table_of_pages(const xla_frame *frame, uint32_t arrays) {
+    int64_t i = 3;
+    for (uint32_t bit = 1; bit < FL_BLOCK_TABLE; bit <<= 1) i += (arrays & bit) != 0;
+    return tensor(&frame->arguments, i, 2);
 }
 
 /* From tensors of 4 dimensions, or of 3 where sequences lie one behind the other: the most rows are given then, of K
@@ -290,8 +299,7 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     const xla_buffer *q = tensor(&frame->arguments, 0, rank), *k = tensor(&frame->arguments, 1, rank_k),
                      *v = tensor(&frame->arguments, 2, rank_k), *o = tensor(&frame->results, 0, rank),
                      *lse = tensor(&frame->results, 1, rank - 1), *first = tensor(&frame->arguments, 3, 1),
-                     *table = tensor(&frame->arguments, frame->arguments.count - 1, 2);
-    if (paged && problem->arrays & FL_SINKS) table = tensor(&frame->arguments, frame->arguments.count - 2, 2);
+                     *table = table_of_pages(frame, problem->arrays);
     if (!q || !k || !v || !o || !lse || (packed && !(first && fits(first))) || (paged && !(table && fits(table))) ||
         !fits(q) || !fits(k))
         return error(frame, XLA_INVALID_ARGUMENT, "q, k, v, o and log-sum-exp must have %d dimensions, and %d",
@@ -302,8 +310,8 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     if (memcmp(k->dims, v->dims, bytes_k) || memcmp(q->dims, o->dims, bytes) || of_keys[2] != sizes[2] ||
         !read_types(q, k, v, o, problem) || (!packed && !paged && k->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT,
-                     "the shapes and types of q, k, v and o do not belong together: all float16, all bfloat16, or q, k "
-                     "and v float8_e4m3fn");
+                     "the shapes and types of q, k, v and o do not belong together: all float16 or all bfloat16, but k "
+                     "and v perhaps float8_e4m3fn, or q, k and v float8_e4m3fn");
     if (lse->type != XLA_F32 || lse->dims[rank - 3] != sizes[1] || lse->dims[rank - 2] != sizes[0] ||
         (!packed && lse->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");

@@ -374,6 +374,73 @@ static void test_e4m3(void) {
     free(c);
 }
 
+/* K and V as bytes beside Q in fp16: pages with used keys, and factors behind the table of pages. */
+static void test_e4m3_cache(void) {
+    enum { FEW = 3, WIDE = 2 * D, PAGE = 16, PAGES = KEYS / PAGE };
+    static uint16_t o[FEW * HEADS * WIDE];
+    static float lse[HEADS * FEW];
+    attributes attributes = {.numbers = {FL_SEQLENS_K | FL_BLOCK_TABLE | FL_K_SCALES | FL_V_SCALES}};
+    int32_t keys = 50, table[PAGES - 1] = {4, 0, 3, 1};
+    float k_scale = 0.25f, v_scale = 2;
+    int64_t one = 1, of_table[] = {1, PAGES - 1};
+    call *c = new_call();
+    set_attributes(c, &attributes, OF_ALL);
+    memcpy(c->q_dims, (int64_t[]){1, FEW, HEADS, WIDE}, sizeof c->q_dims);
+    memcpy(c->k_dims, (int64_t[]){PAGES, PAGE, 1, WIDE}, sizeof c->k_dims);
+    c->lse_dims[2] = FEW;
+    c->buffers[1].type = c->buffers[2].type = XLA_F8E4M3FN;
+    for (int i = 0; i < KEYS * D; i++) c->k[i] &= 0xbf3f, c->v[i] &= 0x3f3f; /* no byte is NaN */
+    xla_buffer more[] = {{.type = XLA_S32, .data = &keys, .rank = 1, .dims = &one},
+                         {.type = XLA_S32, .data = table, .rank = 2, .dims = of_table},
+                         {.type = XLA_F32, .data = &k_scale, .rank = 1, .dims = &one},
+                         {.type = XLA_F32, .data = &v_scale, .rank = 1, .dims = &one}};
+    void *arguments[] = {&c->buffers[0], &c->buffers[1], &c->buffers[2], &more[0], &more[1], &more[2], &more[3]};
+    int kinds[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
+    c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 7, .kinds = kinds, .values = arguments};
+    ok(!fl_xla_ffi_serve_host(&c->frame), "a cache of e4m3: %s", message);
+    const fl_problem problem = {.size = sizeof problem,
+                                .memory = FL_HOST_MEMORY,
+                                .device = -1,
+                                .batch = 1,
+                                .heads = HEADS,
+                                .kv_heads = 1,
+                                .seq_q = FEW,
+                                .seq_k = (PAGES - 1) * PAGE,
+                                .d_head = WIDE,
+                                .causal = 1,
+                                .scale = c->scale,
+                                .arrays = (uint32_t)attributes.numbers[0],
+                                .n_pages = PAGES,
+                                .page_rows = PAGE,
+                                .pages_of_sequence = PAGES - 1,
+                                .kv_dtype = FL_E4M3};
+    const fl_tensors tensors = {.size = sizeof tensors,
+                                .q = c->q,
+                                .k = c->k,
+                                .v = c->v,
+                                .o = o,
+                                .lse = lse,
+                                .seqlens_k = &keys,
+                                .block_table = table,
+                                .k_scales = &k_scale,
+                                .v_scales = &v_scale};
+    fl_library *library;
+    ok(!fl_open(FL_AUTO, &library) && !fl_forward(library, &problem, &tensors, NULL), "fl_forward: %s", fl_error());
+    fl_close(library);
+    bool same = !memcmp(o, c->o, sizeof o), any = false;
+    for (int i = 0; i < HEADS * FEW; i++) same = same && lse[i] == c->lse[i], any = any || o[i];
+    ok(same && any, "both results are what fl_forward computes");
+    more[3].type = XLA_S32;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "v_scales must be float32, 1 elements"), "%s", message);
+    more[3].type = XLA_F32, of_table[0] = 2;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "block_table must be int32, [batch"), "%s", message);
+    of_table[0] = 1, c->buffers[3].type = XLA_BF16;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "perhaps float8_e4m3fn"), "O of another type: %s", message);
+    c->buffers[3].type = c->buffers[2].type = XLA_F16;
+    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "perhaps float8_e4m3fn"), "V of 16 bits: %s", message);
+    free(c);
+}
+
 /* The strings of XLA have no zero byte. Nothing is called between these calls, so what the first wrote on the stack is
  * still behind the name of the second. */
 static void test_end_of_version(void) {
@@ -488,6 +555,7 @@ int main(void) {
     test_gradients();
     test_serving();
     test_e4m3();
+    test_e4m3_cache();
     test_end_of_version();
     test_errors();
     return tap_done();
