@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple, NoReturn
 
 from flashladder import _arrays, _call
@@ -106,9 +107,8 @@ def _new_plan(
     if packed:
         starts = extra["cu_seqlens_q"].shape
         batch = max(0, starts[0] - 1) if len(starts) == 1 else 0
-    if not in_bytes and ("k_scales" in extra or "v_scales" in extra):
-        names, name = ("k and v", "k") if packed else ("caches", "k_cache")
-        raise ValueError(f"k_scale and v_scale are for {names} of float8_e4m3fn: {name} is {layouts['k'].dtype}")
+    if not in_bytes:
+        refuse_scales(extra, packed, layouts["k"].dtype)
     _check_arrays(extra, layouts["q"], batch, heads, kv_heads)
     more: dict[str, Any] = {"arrays": sum(1 << i for i, name in enumerate(ARRAYS) if name in arrays)}
     seq_q, seq_k = rows_q, rows_k
@@ -142,6 +142,13 @@ def _new_plan(
     seconds = _arrays._seconds(problem) if gpu is None else 0.0
     inputs = (layouts["q"], layouts["k"], layouts["v"])
     return Plan(problem, ctypes.addressof(problem), lse_shape, gpu, seconds, inputs, layouts.get("out"))
+
+
+def refuse_scales(arrays: Collection[str], packed: bool, dtype: Any) -> None:
+    """ValueError for factors of K and V beside K and V that are not of e4m3."""
+    if "k_scales" in arrays or "v_scales" in arrays:
+        names, name = ("k and v", "k") if packed else ("caches", "k_cache")
+        raise ValueError(f"k_scale and v_scale are for {names} of float8_e4m3fn: {name} is {dtype}")
 
 
 def _unpacked(name: str, layout: Layout, packed: bool) -> Layout:

@@ -7,10 +7,10 @@
 On a GPU the launch goes into XLA's stream, on the CPU the arrays are taken where they lie. No compiler of ours runs and
 nothing is copied. jax.vmap calls the kernel once for each element.
 
-attention_varlen and attention_with_cache have the arguments of the package's, but seqlens_q, out, stream, scales of
-e4m3 and new rows: arrays of JAX do not change, so those are written with .at[].set() before. attention_e4m3 takes
-arrays of float8_e4m3fn, as quantize_e4m3 makes them. On a GPU these and windows, lengths, sinks and soft caps need
-compute capability 9.0; packed sequences alone have gradients.
+attention_varlen and attention_with_cache have the arguments of the package's, but seqlens_q, out, stream and new rows:
+arrays of JAX do not change, so those are written with .at[].set() before. k and v, or the caches, may be of
+float8_e4m3fn, as quantize_e4m3 makes them; attention_e4m3 takes q of it, too. On a GPU these and windows, lengths,
+sinks and soft caps need compute capability 9.0; packed sequences alone have gradients.
 
 jax.grad and jax.vjp differentiate attention by q, k and v with d_head 64, 128 and 256, on an H100 or H200 or a CPU.
 Log-sum-exp has no derivative, and there is no forward mode.
@@ -172,6 +172,24 @@ _differentiable_packed.defvjp(_keep_packed, _backward_packed)
 _compiled_packed = jax.jit(_differentiable_packed, static_argnums=(4, 5))
 
 
+def _with_scales(arrays: dict[str, Any], q: Any, k: Any, v: Any, k_scale: Any, v_scale: Any) -> dict[str, Any]:
+    """The arrays, and the factors of K and V of e4m3. ValueError where types do not belong together."""
+    packed, in_bytes = "cu_seqlens_q" in arrays, k.dtype == jnp.float8_e4m3fn
+    of_k, of_v = ("k", "v") if packed else ("k_cache", "v_cache")
+    if q.dtype not in DTYPES:
+        raise ValueError(f"q is {q.dtype}: float16 or bfloat16 is needed")
+    if not in_bytes and k.dtype != q.dtype:
+        raise ValueError(f"{of_k} is {k.dtype} and q {q.dtype}: {q.dtype} or float8_e4m3fn is needed")
+    if v.dtype != k.dtype:
+        raise ValueError(f"{of_v} is {v.dtype} and {of_k} {k.dtype}: they must be of one type")
+    given = {"k_scale": k_scale, "v_scale": v_scale}
+    scales = {f"{name}s": _scales(name, scale, (k.shape[-2],)) for name, scale in given.items()}
+    found = _serving.present(**arrays, **scales)
+    if not in_bytes:
+        _serving.refuse_scales(found, packed, k.dtype)
+    return found
+
+
 def _is_plain(arrays: dict[str, Any], chosen: _serving.Options) -> bool:
     """Whether packed sequences alone are asked for, whose gradients fl_backward() computes."""
     return list(arrays) == list(ARRAYS[:2]) and chosen.window is None and not chosen.softcap
@@ -190,7 +208,7 @@ def _serve(
         dtype = jnp.float32 if name == "sinks" or name.endswith("_scales") else jnp.int32
         if array.dtype != dtype:
             raise ValueError(f"{name} is {array.dtype}: {np.dtype(dtype)} is needed")
-    if _is_plain(arrays, chosen) and not of_e4m3:
+    if _is_plain(arrays, chosen) and k.dtype in DTYPES:
         out, lse = _compiled_packed(q, k, v, tuple(arrays.values()), chosen, most)
     else:
         out, lse = _compiled_served(q, k, v, arrays, chosen, most, of_e4m3)
@@ -208,6 +226,8 @@ def attention_varlen(
     *,
     seqlens_k: Any = None,
     block_table: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -226,6 +246,7 @@ def attention_varlen(
     arrays, most = _serving.packed(
         cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, seqlens_k, block_table, sinks
     )
+    arrays = _with_scales(arrays, q, k, v, k_scale, v_scale)
     return _serve(q, k, v, arrays, chosen, most)
 
 
@@ -236,6 +257,8 @@ def attention_with_cache(
     seqlens_k: Any,
     block_table: Any = None,
     *,
+    k_scale: Any = None,
+    v_scale: Any = None,
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] | None = None,
@@ -245,11 +268,12 @@ def attention_with_cache(
     return_lse: bool = False,
     version: str = "best",
 ) -> Any:
-    """flashladder.attention_with_cache of 16-bit caches that hold the new rows already."""
+    """flashladder.attention_with_cache of caches that hold the new rows already."""
     chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
     if any(array.ndim != 4 for array in (q, k_cache, v_cache)):
         raise ValueError("q, k_cache and v_cache must have four dimensions")
     arrays = _serving.present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
+    arrays = _with_scales(arrays, q, k_cache, v_cache, k_scale, v_scale)
     return _serve(q, k_cache, v_cache, arrays, chosen)
 
 
@@ -315,14 +339,14 @@ def attention_e4m3(
 
 
 def _scales(name: str, scale: Any, shape: tuple[int, ...]) -> Any:
-    """Numbers for all heads, or an array of a shape, one behind the other; None: all are 1."""
+    """A number or an array of one for all heads, or an array of a shape, one behind the other; None: all are 1."""
     if scale is None:
         return None
     if not hasattr(scale, "shape"):
         if len(shape) > 1:
             raise ValueError(f"{name} is {scale}: with scale_keys an array [batch, kv_heads, blocks of keys] is needed")
         scale = jnp.float32(_serving.number_of_scale(name, scale))
-    if scale.shape == ():
+    if scale.shape == () or (scale.shape == (1,) and len(shape) == 1):
         scale = jnp.broadcast_to(scale, shape)
     if scale.shape != shape:
         raise ValueError(f"{name} has the shape {scale.shape}: {shape} is needed")

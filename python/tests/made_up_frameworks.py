@@ -230,13 +230,14 @@ Array.__module__ = "jax"
 
 
 def made_up_jax() -> Any:
-    """A module with what flashladder.jax uses. `targets` and `calls` are what it registered and called."""
+    """A module with what flashladder.jax uses. `targets` and `calls` are what it registered and called;
+    `differentiable` has the arguments of calls that have gradients."""
     jax: Any = ModuleType("jax")
     jnp: Any = ModuleType("jax.numpy")
     jnp.float16, jnp.bfloat16, jnp.float32 = np.float16, np.int16, np.float32  # NumPy lacks bfloat16
     jnp.int32, jnp.float8_e4m3fn, jnp.broadcast_to = np.int32, np.int8, np.broadcast_to
     jax.numpy, jax.Array = jnp, Array
-    jax.targets, jax.calls, jax.results, jax.static, jax.passes = {}, [], [], {}, []
+    jax.targets, jax.calls, jax.results, jax.static, jax.passes, jax.differentiable = {}, [], [], {}, [], []
 
     def register_ffi_target(name: str, capsule: Any, *, platform: str) -> None:
         jax.targets[name, platform] = capsule
@@ -262,6 +263,7 @@ def made_up_jax() -> Any:
             jax.passes.append((keep, backward))
 
         def __call__(self, *arguments: Any) -> Any:
+            jax.differentiable.append(arguments)
             return self.function(*arguments)
 
     jax.ffi = SimpleNamespace(

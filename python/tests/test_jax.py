@@ -294,3 +294,73 @@ def test_what_is_wrong_of_e4m3_is_named() -> None:
     ):
         with pytest.raises(error, match=words):
             jax.block_until_ready(attention_e4m3(**(given | options)))
+
+
+# ---- K and V alone in e4m3: as the package computes them of NumPy arrays, which test_ragged_e4m3.py and
+# test_e4m3_cache.py compare with float64 ------------------------------------------------------------------------------
+
+
+def cache(page_rows: int = 0) -> dict[str, Any]:
+    """Queries in bf16, and caches of 2 sequences with the scales of their heads: NaN behind the keys in use."""
+    random, keys = np.random.default_rng(6), np.array([43, 7], np.int32)
+    given: dict[str, Any] = {"q": np.asarray(random.standard_normal((2, 3, 4, 128)), jnp.bfloat16), "seqlens_k": keys}
+    for name in "kv":
+        wide = random.standard_normal((2, 48, 2, 128)).astype(np.float32) * np.array([[1], [8]], np.float32)
+        rows, given[f"{name}_scale"] = flashladder.quantize_e4m3(wide)
+        rows[np.arange(48)[None] >= keys[:, None]] = np.nan
+        given[f"{name}_cache"] = rows
+    if page_rows:
+        for name in ("k_cache", "v_cache"):
+            given[name] = given[name].reshape(-1, page_rows, 2, 128)[::-1].copy()
+        given["block_table"] = np.arange(96 // page_rows, dtype=np.int32)[::-1].reshape(2, -1).copy()
+    return given
+
+
+@pytest.mark.parametrize("page_rows", [0, 16])
+def test_caches_of_e4m3(page_rows: int) -> None:
+    given = cache(page_rows) | {"causal": True, "return_lse": True}
+    expected = flashladder.attention_with_cache(**given)
+    assert np.isfinite(expected[0].astype(np.float32)).all()
+    found = attention_with_cache(**of_jax(given))
+    assert found[0].dtype == jnp.bfloat16 and same(found, expected)
+    names = ("k_cache", "k_scale", "seqlens_k")
+    again = jax.jit(lambda *some: attention_with_cache(**(of_jax(given) | dict(zip(names, some, strict=True)))))
+    assert same(again(*(jnp.asarray(given[name]) for name in names)), expected)
+
+
+@pytest.mark.parametrize("page_rows", [0, 16])
+def test_packed_queries_beside_e4m3(page_rows: int) -> None:
+    """With a number as the scale of v, and none of k."""
+    given = cache(page_rows)
+    k, v, table = given.pop("k_cache"), given.pop("v_cache"), given.pop("block_table", None)
+    starts = {"cu_seqlens_q": np.array([0, 5, 6], np.int32), "max_seqlen_q": 5, "max_seqlen_k": 48}
+    if page_rows:
+        starts |= {"cu_seqlens_k": None, "block_table": table, "seqlens_k": given["seqlens_k"]}
+    else:
+        k, v = (np.concatenate([x[0, :43], x[1, :7]]) for x in (k, v))
+        starts["cu_seqlens_k"] = np.array([0, 43, 50], np.int32)
+    options = {"q": given["q"].reshape(6, 4, 128), "k": k, "v": v, "v_scale": 0.5, "return_lse": True} | starts
+    expected = flashladder.attention_varlen(**options, causal=True)
+    assert same(attention_varlen(**of_jax(options), causal=True), expected)
+
+
+def test_what_is_wrong_of_a_cache_of_e4m3_is_named() -> None:
+    given = of_jax(cache())
+    narrow = {name: given[name][..., :64] for name in ("q", "k_cache", "v_cache")}
+    for change, error, words in (
+        (
+            {"v_cache": given["v_cache"].astype(jnp.bfloat16)},
+            ValueError,
+            "v_cache is bfloat16 and k_cache float8_e4m3fn",
+        ),
+        ({"q": given["q"].astype(jnp.float8_e4m3fn)}, ValueError, "q is float8_e4m3fn: float16 or bfloat16 is needed"),
+        ({"k_scale": jnp.ones(3)}, ValueError, r"k_scale has the shape \(3,\): \(2,\) is needed"),
+        ({"v_scale": float("nan")}, ValueError, "v_scale is nan: it must be a positive number"),
+        ({"v_scale": jnp.asarray([1.0, -1.0])}, RuntimeError, r"v_scales\[1\] -1: must be positive and finite"),
+        ({"window": (3, 0)}, RuntimeError, "window beside kv_dtype: no kernel takes both"),
+        ({"softcap": 2.0}, RuntimeError, "softcap beside kv_dtype: no kernel takes both"),
+        ({"sinks": jnp.zeros(4)}, RuntimeError, "sinks beside kv_dtype: no kernel takes both"),
+        (narrow, RuntimeError, "d_head 64: of caches in e4m3 it must be 128"),
+    ):
+        with pytest.raises(error, match=words):
+            jax.block_until_ready(attention_with_cache(**(given | change)))

@@ -29,6 +29,7 @@ def made(package: Recorded) -> Iterator[Any]:
             attention=ours.attention,
             attention_e4m3=ours.attention_e4m3,
             attention_varlen=ours.attention_varlen,
+            attention_with_cache=ours.attention_with_cache,
         )
 
 
@@ -146,6 +147,72 @@ def test_blocks_of_keys_have_scales_of_e4m3(made: Any) -> None:
             q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=5, max_seqlen_k=33, scale_keys=32,
             k_scale=of_blocks,
         )  # fmt: skip
+
+
+BYTES = np.int8  # float8_e4m3fn here
+
+
+def test_a_cache_of_e4m3_is_handed_on_with_its_scales(made: Any) -> None:
+    q, k, v = (one.astype(kind) for one, kind in zip(arrays(), (np.float16, BYTES, BYTES), strict=True))
+    keys, table = np.array([5, 7], np.int32).view(Array), np.zeros((2, 3), np.int32).view(Array)
+    of_k = np.array([0.25, 4], np.float32).view(Array)
+    out, lse = made.attention_with_cache(q, k, v, keys, table, k_scale=of_k, v_scale=0.5, causal=True, return_lse=True)
+    ((name, _, inputs, attributes),) = made.jax.calls
+    assert name == "flashladder_serve"
+    assert all(one is other for one, other in zip(inputs[:5], (q, k, v, keys, table), strict=True))
+    assert [list(scales) for scales in inputs[5:]] == [[0.25, 4], [0.5, 0.5]]
+    assert attributes["arrays"] == 8 | 16 | 64 | 128 and attributes["causal"] == 1 and "sums" not in attributes
+    assert (out.shape, out.dtype, lse.shape) == (SHAPE, np.float16, (2, 4, 5))
+    one_of_all = np.array([3], np.float32).view(Array)
+    made.attention_with_cache(q, k, v, keys, v_scale=one_of_all)
+    *_, inputs, attributes = made.jax.calls[-1]
+    assert attributes["arrays"] == 8 | 128 and list(inputs[4]) == [3, 3]
+
+
+def test_packed_sequences_of_e4m3_are_not_those_that_have_gradients(made: Any) -> None:
+    q, k, v = (one[0].astype(kind) for one, kind in zip(arrays(), (np.float16, BYTES, BYTES), strict=True))
+    starts = np.array([0, 5], np.int32).view(Array)
+    made.attention_varlen(q, k, v, starts, starts, 5, 5)
+    made.attention_varlen(q, k, v, starts, starts, 5, 5, v_scale=2.0)
+    assert [attributes["arrays"] for *_, attributes in made.jax.calls] == [3, 3 | 128] and made.jax.differentiable == []
+    made.attention_varlen(q, k.astype(np.float16), v.astype(np.float16), starts, starts, 5, 5)
+    assert len(made.jax.differentiable) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"v_cache": np.float16}, "v_cache is float16 and k_cache int8: they must be of one type"),
+        ({"k_cache": np.int16}, "k_cache is int16 and q float16: float16 or float8_e4m3fn is needed"),
+        ({"q": BYTES}, "q is int8: float16 or bfloat16 is needed"),
+        ({"k_scale": np.ones(3, np.float32)}, r"k_scale has the shape \(3,\): \(2,\) is needed"),
+        ({"v_scale": np.ones(2)}, "v_scales is float64: float32 is needed"),
+        ({"v_scale": -1}, "v_scale is -1: it must be a positive number"),
+        (
+            {"k_cache": np.float16, "v_cache": np.float16, "v_scale": 2.0},
+            "k_scale and v_scale are for caches of float8_e4m3fn: k_cache is float16",
+        ),
+    ],
+)
+def test_what_is_wrong_of_a_cache_of_e4m3_is_named(made: Any, change: dict[str, Any], message: str) -> None:
+    kinds = {"q": np.float16, "k_cache": BYTES, "v_cache": BYTES} | change
+    tensors = {
+        name: one.astype(kinds.pop(name)) for name, one in zip(("q", "k_cache", "v_cache"), arrays(), strict=True)
+    }
+    with pytest.raises(ValueError, match=message):
+        made.attention_with_cache(**tensors, seqlens_k=np.array([5, 7], np.int32).view(Array), **kinds)
+    assert made.jax.calls == []
+
+
+def test_what_is_wrong_of_packed_sequences_of_e4m3_is_named(made: Any) -> None:
+    q, k, v = (one[0] for one in arrays())
+    starts = np.array([0, 5], np.int32).view(Array)
+    for given, message in (
+        ((q, k.astype(BYTES), v), "v is float16 and k int8"),
+        ((q, k, v), "k_scale and v_scale are for k and v of float8_e4m3fn: k is float16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made.attention_varlen(*given, starts, starts, 5, 5, k_scale=2.0)
 
 
 @pytest.mark.parametrize(
