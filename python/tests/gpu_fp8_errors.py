@@ -39,15 +39,17 @@ def inputs(size: float, mean: float, keys: int) -> list[Any]:
     return [tensor.to(torch.float8_e4m3fn) for tensor in (size * normal[0], size * normal[1], normal[2] + mean)]
 
 
-def exact(q: Any, k: Any, v: Any) -> Any:
-    """The first queries in float64."""
+def exact(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+    """The first queries in float64; with the mask they see as many keys."""
     q, k, v = (tensor.to(torch.float64).transpose(1, 2) for tensor in (q[:, :QUERIES], k, v))
     scores = q @ k.transpose(2, 3) / q.shape[3] ** 0.5
+    if causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).tril(), -torch.inf)
     return (torch.softmax(scores, 3) @ v).transpose(1, 2)
 
 
-def by_cudnn(q: Any, k: Any, v: Any) -> Any:
-    """O in e4m3: cuDNN 9.19 refuses 16 bits on Hopper."""
+def launch_of_cudnn(q: Any, k: Any, v: Any, causal: bool = False) -> tuple[Callable[[], None], Any]:
+    """A launch, and O in e4m3, as cuDNN 9.19 refuses 16 bits on Hopper."""
     e4m3, fp32 = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
     batch, keys, heads, d_head = q.shape
     sizes, order = [batch, heads, keys, d_head], (0, 2, 1, 3)
@@ -59,7 +61,7 @@ def by_cudnn(q: Any, k: Any, v: Any) -> Any:
     one = {name: graph.tensor(name=name, dim=[1] * 4, stride=[1] * 4, data_type=fp32) for name in FACTORS}
     q_, k_, v_ = tensor("q", q), tensor("k", k), tensor("v", v)
     o, _, *largest = graph.sdpa_fp8(
-        q=q_, k=k_, v=v_, **one, is_inference=True, attn_scale=d_head**-0.5, use_causal_mask=False
+        q=q_, k=k_, v=v_, **one, is_inference=True, attn_scale=d_head**-0.5, use_causal_mask=causal
     )
     o.set_output(True).set_dim(sizes).set_stride([q.stride(i) for i in order]).set_data_type(e4m3)
     for value in largest:
@@ -69,29 +71,30 @@ def by_cudnn(q: Any, k: Any, v: Any) -> Any:
     factors = {"scale_s": MOST_P, "descale_s": 1 / MOST_P}
     given = {one[name]: number * factors.get(name, 1.0) for name in FACTORS}
     given |= {q_: q, k_: k, v_: v, o: out} | {value: number.clone() for value in largest}
-    graph.execute(given, torch.empty(max(1, graph.get_workspace_size()), device="cuda", dtype=torch.uint8))
-    return out
+    workspace = torch.empty(max(1, graph.get_workspace_size()), device="cuda", dtype=torch.uint8)
+    return lambda: graph.execute(given, workspace), out
 
 
-def by_fa3(library: ctypes.CDLL) -> Callable[..., Any]:
+def launch_of_fa3(library: ctypes.CDLL, q: Any, k: Any, v: Any) -> tuple[Callable[[], None], Any]:
+    """A launch, and O in bf16; without the mask alone."""
+    batch, keys, heads, _ = q.shape
+    out = torch.empty_like(q, dtype=torch.bfloat16)
+    lse = torch.empty((batch, heads, keys), device="cuda")
+    places = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (q, k, v, out, lse)]
     sms = torch.cuda.get_device_properties(0).multi_processor_count
+    return lambda: library.fa3_full_e4m3(*places, batch, keys, heads, sms, ctypes.c_void_p(0)), out
 
-    def compute(q: Any, k: Any, v: Any) -> Any:
-        batch, keys, heads, _ = q.shape
-        out = torch.empty_like(q, dtype=torch.bfloat16)
-        lse = torch.empty((batch, heads, keys), device="cuda")
-        places = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (q, k, v, out, lse)]
-        library.fa3_full_e4m3(*places, batch, keys, heads, sms, ctypes.c_void_p(0))
-        torch.cuda.synchronize()
-        return out
 
-    return compute
+def launched(launch: Callable[[], None], out: Any) -> Any:
+    launch()
+    torch.cuda.synchronize()
+    return out
 
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
     "attention/fp8": flashladder.attention_e4m3,
     "attention/fp8, accurate": lambda q, k, v: flashladder.attention_e4m3(q, k, v, accurate=True),
-    "cuDNN, O in e4m3": by_cudnn,
+    "cuDNN, O in e4m3": lambda q, k, v: launched(*launch_of_cudnn(q, k, v)),
 }
 
 
@@ -103,7 +106,8 @@ def errors(compute: Callable[..., Any], size: float, mean: float, keys: int) -> 
 
 
 def main() -> None:
-    subjects = SUBJECTS | {"FlashAttention-3": by_fa3(ctypes.CDLL(sys.argv[1]))}
+    library = ctypes.CDLL(sys.argv[1])
+    subjects = SUBJECTS | {"FlashAttention-3": lambda q, k, v: launched(*launch_of_fa3(library, q, k, v))}
     found = {
         kind: {
             name: {str(keys): errors(compute, *of_kind, keys) for keys in LENGTHS} for name, compute in subjects.items()
