@@ -18,7 +18,6 @@ from analysis.table import Cell, Table
 
 NOT_MEASURED = "not measured"
 COLUMNS = ("version", "idea", "arch", "registers", "spills, B", "shared memory, B")
-SMALL = "registers of the small kernels"
 ROWS, HEADS = 16384, 16  # queries of all sequences, as --tokens 16384 makes them
 CASES = ((512, False), (4096, False), (16384, False), (4096, True), (16384, True))  # length, with the causal mask
 SPEEDS = tuple(f"{'causal ' if causal else ''}{seq}" for seq, causal in CASES)
@@ -28,14 +27,12 @@ FP8 = Problem("attention", "e4m3", 0, HEADS, 0, 128, "normal", output_dtype="bf1
 
 def backward_table(folder: Path) -> Table:
     """A row per version: figures of its own config in fp16, on the newest architecture that it is built for."""
-    rows = _rows(folder, load_backward(folder), GRADIENTS, "backward")
-    return Table((*COLUMNS, SMALL, *SPEEDS), rows)
+    return Table((*COLUMNS, *SPEEDS), _rows(folder, load_backward(folder), GRADIENTS, "backward"))
 
 
 def fp8_table(folder: Path) -> Table:
-    """The same of the versions that take e4m3, with O in fp16; they have no small kernels."""
-    rows, small = _rows(folder, load_fp8(folder), FP8, "fp8"), len(COLUMNS)
-    return Table((*COLUMNS, *SPEEDS), [[*row[:small], *row[small + 1 :]] for row in rows])
+    """The same of the versions that take e4m3, with O in fp16."""
+    return Table((*COLUMNS, *SPEEDS), _rows(folder, load_fp8(folder), FP8, "fp8"))
 
 
 def _rows(folder: Path, versions: Mapping[str, Version], shape: Problem, ladder: str) -> list[list[Cell]]:
@@ -50,7 +47,6 @@ def _row(version: Version, rows: list[Row], shape: Problem, records: Sequence[Re
     arch = max((row.arch for row in rows), default=version.header.arch)
     of_arch = {row.config: row for row in rows if row.arch == arch}
     own = of_arch.get(config.short_form())
-    small = [row.registers for name, row in of_arch.items() if name.endswith(f" of {config.short_form()}")]
     return [
         f"[{version.version}]({os.path.relpath(version.path, page)})",
         version.header.title,
@@ -58,7 +54,6 @@ def _row(version: Version, rows: list[Row], shape: Problem, records: Sequence[Re
         own.registers if own else None,
         own.spill_stores + own.spill_loads if own else None,
         config.smem_bytes(),
-        ", ".join(map(str, small)),
         *(_speed(version, replace(shape, batch=ROWS // seq, seq=seq, causal=causal), records) for seq, causal in CASES),
     ]
 
