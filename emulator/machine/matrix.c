@@ -73,6 +73,21 @@ static place element_place(matrix_part part, matrix_shape shape, int bits, int l
                 : second_place(shape.n, shape.k, in_register, lane, r, of);
 }
 
+/* Where lanes 1 and 4 have element 0 of register 0. What lane 4 * g + t has is g and t times as far from lane 0's. */
+typedef struct fragment {
+    place one, four;
+} fragment;
+
+static fragment fragment_of(matrix_part part, matrix_shape shape, int bits) {
+    return (fragment){element_place(part, shape, bits, 1, 0, 0), element_place(part, shape, bits, 4, 0, 0)};
+}
+
+static place of_lane(const fragment *of, place first, int lane) {
+    const int t = lane % 4, g = lane / 4;
+    return (place){first.row + t * of->one.row + g * of->four.row,
+                   first.column + t * of->one.column + g * of->four.column};
+}
+
 /* ---- products ---- */
 
 /* The words of a register in all lanes, of 64 bits where an element has them. */
@@ -101,9 +116,9 @@ static int64_t integer_of(uint64_t bits, enum matrix_numbers numbers) {
 
 static double e4m3_value(uint32_t bits) {
     uint32_t magnitude = bits & 0x7f;
-    double value = magnitude == 0x7f ? NAN
-                                     : ldexp(magnitude >> 3 ? 8 + magnitude % 8 : magnitude,
-                                             (int)(magnitude >> 3 ? magnitude >> 3 : 1) - 10);
+    const uint32_t exponent = magnitude >> 3 ? magnitude >> 3 : 1; /* of a power of two, above 2^-10 */
+    const double unit = (double)float_of((127 - 10 + exponent) << 23);
+    double value = magnitude == 0x7f ? NAN : (magnitude >> 3 ? 8 + magnitude % 8 : magnitude) * unit;
     return bits & 0x80 ? -value : value;
 }
 
@@ -140,14 +155,18 @@ static void gather(matrix *out, void *const *registers, int count, matrix_part p
                    enum matrix_numbers numbers, bool warpgroup) {
     int bits = bits_of_numbers(numbers), in_register = bits == 64 ? 1 : 32 / bits;
     int width = part == MATRIX_A ? shape.k : shape.n;
-    for (int i = 0; i < count * LANES * in_register; i++) {
-        int r = i / (LANES * in_register), lane = i / in_register % LANES, of = i % in_register;
-        place at = element_place(part, shape, bits, lane, r, of);
-        int to = at.row * width + at.column;
-        uint64_t element = element_bits(registers[r], lane, bits, of);
-        out->integer[to] = integer_of(element, numbers);
-        out->value[to] = value_of(element, numbers);
-        out->exponent[to] = emu_exponent(out->value[to], least_exponent(numbers, warpgroup));
+    const fragment lanes = fragment_of(part, shape, bits);
+    for (int i = 0; i < count * in_register; i++) {
+        const int r = i / in_register, of = i % in_register;
+        const place first = element_place(part, shape, bits, 0, r, of);
+        for (int lane = 0; lane < LANES; lane++) {
+            const place at = of_lane(&lanes, first, lane);
+            const int to = at.row * width + at.column;
+            const uint64_t element = element_bits(registers[r], lane, bits, of);
+            out->integer[to] = integer_of(element, numbers);
+            out->value[to] = value_of(element, numbers);
+            out->exponent[to] = emu_exponent(out->value[to], least_exponent(numbers, warpgroup));
+        }
     }
 }
 
