@@ -24,6 +24,7 @@ import survivors
 from support.fp8 import MANY_HEADS
 from support.hopper import KERNELS, compile_all, entry_text
 from support.hopper_mutations import HopperMutant, hopper_mutants
+from support.ladders import Backward, ladders
 from support.mutations import Mutant
 from support.versions import Version, kernels, of_fp8
 from survivors import ORDERS, Listed, classes
@@ -33,6 +34,7 @@ from analysis.ladder.config import Fp8Config
 RECORD = Path(__file__).parent / "records/hopper_mutants.csv"
 FIELDS = ("kernel", "kind", "mutants", "reported", "equivalent")
 SCHEDULES = (0, 1, 2)
+DATA = ("descriptor", "descriptor of a warp", "result")  # of a ladder one in eight of these is tried
 STEPS = 200_000  # warp instructions: no kernel runs so many
 
 # Mutants that are the same program: (kernel, kind, ordinal).
@@ -90,9 +92,17 @@ def rows_of(name: str, tried: Iterable[Mutant], same: Iterable[Mutant]) -> list[
 # Mutants of versions that are the same program.
 GENERAL = "v4[2-9]|v52|attention/wgmma"  # take any length
 FP8 = "attention/fp8.*"
+OWN_TILE = "b0[5-7]|attention/backward"  # a CTA has one
+IN_ORDER = "attention/backward ordered"
+BACKWARD = f"{OWN_TILE}|{IN_ORDER}"
 PASSING = "v4[5689]|v52|attention/wgmma"  # of these the ones whose consumers pass blocks that they do not see
 SAME = (
-    Listed(f"v2[89]|v3[0-7]|{GENERAL}|{FP8}", "registers taken", "", "a limit for ptxas, not for the program"),
+    Listed(
+        f"v2[89]|v3[0-7]|{GENERAL}|{FP8}|{BACKWARD}",
+        "registers taken",
+        "",
+        "a limit for ptxas, not for the program",
+    ),
     Listed("v26", "copies commit", "", "its copies join the next group, which is waited for before they are read"),
     Listed("v3[0-2]", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
     Listed(
@@ -166,9 +176,64 @@ SAME = (
         r"no byte comes before|^__syncwarp\(\); < (if .*)?copier",
         "bytes may come first: a phase is not complete before the one arrival, which says how many they are",
     ),
+    Listed(
+        BACKWARD,
+        "wgmma wait|wgmma wait for less|early release",
+        r"^(wgmma_wait_group<0>\(d[KV]\);|.*arrive_as_warp\(at\.empty)",
+        "two waits for all groups follow each other: one is enough",
+    ),
+    Listed(
+        BACKWARD,
+        "wgmma commit|early commit",
+        r"start_sums<cfg>\(dV",
+        "its products join the next group, and both are waited for together",
+    ),
+    Listed("b05", "wgmma fence", r"multiply_keys", "of dP: nothing touched its registers since the fence ahead of dV"),
+    Listed(
+        OWN_TILE,
+        "mbarrier wait|early release",
+        r"at\.dS_empty \+ 8 \* stage",
+        "who copies the block has multiplied the dS that had the stage before, and so has its warpgroup",
+    ),
+    Listed(
+        IN_ORDER,
+        "mbarrier wait",
+        r"compute_dS<true>",
+        "of a tile's first block: its K was waited for, which comes when all dS of the tiles before are multiplied",
+    ),
+    Listed(
+        IN_ORDER,
+        "mbarrier wait",
+        r"at\.empty.* < copier<cfg>\{args, maps, at\}\.copy_all",
+        "behind the last tile: the wait for its K knows that all turns are read, as dQ waits for them",
+    ),
+    Listed(
+        OWN_TILE,
+        "mbarrier wait",
+        r"at\.empty .*(copy_queries<cfg>\(args, maps, at(, all)?, 0\)|copy_step<cfg>\(args, maps, at, all, 0\))",
+        "of the first block: its stage is empty",
+    ),
+    Listed(
+        OWN_TILE, "mbarrier wait", r"at\.KV_full, 0", "of warpgroup 0: dS, which it waits for, comes behind K and V"
+    ),
+    Listed(
+        BACKWARD,
+        "warp barrier",
+        r"arrive_as_warp\(at\.(\w*empty)",
+        "its lanes meet at a wgmma behind their last reads: that is of the whole warp",
+    ),
+    Listed(
+        OWN_TILE,
+        "warp barrier",
+        r"^__syncwarp\(\); < (copy_and_multiply_dQ|multiply_dQ_of_tile)",
+        "all lanes wait at an mbarrier for what comes next: this one only brings them together again",
+    ),
 )
 # Stores whose place only their own reader knows: the result is wrong.
-READ_BY_OTHERS = (Listed("attention/decode", "result", r"part\.(O|lse)", "a part, which another CTA combines"),)
+READ_BY_OTHERS = (
+    Listed("attention/decode", "result", r"part\.(O|lse)", "a part, which another CTA combines"),
+    Listed(IN_ORDER, "result", r"store_sums", "sums, which the next tile in order takes up"),
+)
 # Wrong in orders that the seeds do not have.
 BY_ORDER = (
     Listed(
@@ -177,6 +242,12 @@ BY_ORDER = (
         r"wait_until_full\(n\); < skip_blocks\(at\.K, 0",
         "the copy would have to land after the warpgroup has computed S and P of the next block: then it takes this "
         "stage for filled again",
+    ),
+    Listed(
+        IN_ORDER,
+        "mbarrier wait",
+        r"at\.empty.* < copier<cfg>\{args, maps, at\}\.copy_all",
+        "an arrival may count in the phase before, at the end, when nobody waits for either",
     ),
 )
 
@@ -232,8 +303,29 @@ class VersionTrials(survivors.Trials):
         return max(mutant.changes)
 
 
+@dataclass
+class LadderTrials(VersionTrials):
+    """Of a version of the backward pass: all that synchronises, and a share of the products and stores."""
+
+    def mutants(self) -> list[Mutant]:
+        return [each for each in hopper_mutants(self.text) if each.kind not in DATA or each.ordinal % 8 == 0]
+
+    def one_order_confirms(self, mutant: Mutant) -> bool:
+        return survivors.Trials.one_order_confirms(self, mutant)
+
+    def schedules(self, mutant: Mutant) -> tuple[int, ...]:
+        return SCHEDULES[:2]
+
+    def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
+        """Problems of many blocks are for wrong numbers of arrivals alone, in one order."""
+        found = survivors.Trials.tries(self, mutant)
+        many = [i for i, each in enumerate(self.problems) if isinstance(each, Backward) and each.many]
+        few = [each for each in found if each[0] not in many]
+        return [*few, *((i, 0) for i in many if (i, 0) in found and "arrival" in mutant.kind)]
+
+
 def hopper_versions() -> list[Version]:
-    return [version for version in [*kernels(), *of_fp8()] if version.for_sm_90a]
+    return [version for version in [*kernels(), *of_fp8(), *ladders()] if version.for_sm_90a]
 
 
 def recorded() -> list[dict[str, str]]:
@@ -268,7 +360,10 @@ def try_version(version: Version, folder: Path) -> tuple[list[str], list[dict[st
     Of the further configs of attention/fp8 only what no config before has: mutants of other lines of the source.
     """
     first = VersionTrials(version, "fp16", folder)
-    if version not in of_fp8():
+    if version in ladders():
+        first = LadderTrials(version, "fp16", folder)
+        wrong = first.all_wrong()
+    elif version not in of_fp8():
         wrong = survivors.all_wrong(first)
     else:  # fp16 and bf16 are of O alone
         before = [VersionTrials(each, "fp16", folder) for each in of_fp8()[: of_fp8().index(version)]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from support import fp8, general
+from support import fp8, general, ladders
 from support.emulation import ROOT
 from support.mutations import SYNCHRONISATION, TOGETHER, Mutant, equivalent, lines_of, mutants, together
 from support.versions import Launch, Version
@@ -162,6 +162,8 @@ def problems(version: Version, dtype: str) -> list[Launch]:
     """
     symbol = version.entry(dtype)
     config = Launch(symbol).config
+    if version in ladders.ladders():
+        return [*ladders.problems(symbol)]
     if isinstance(config, Fp8Config):
         return [*fp8.problems(symbol)]
     if config.any_length:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hopper_trials import EQUIVALENT, Trials, VersionTrials, hopper_versions, recorded, try_version
+from hopper_trials import EQUIVALENT, LadderTrials, Trials, VersionTrials, hopper_versions, recorded, try_version
 from support.hopper import KERNELS
 from support.hopper_mutations import MOVES, RULES, HopperMutant
+from support.ladders import ladders
 from support.versions import Version, of_fp8
 
 STALE = "stale: run .venv/bin/python emulator/tests/hopper_trials.py"
@@ -48,6 +49,13 @@ def test_an_order_that_a_finding_names_is_tried(tmp_path: Path) -> None:
     trials.problems = trials.problems[4:5]
     lines = "skip_blocks(at.K, 0, skipped); < share.begin()"
     (mutant,) = (each for each in trials.mutants() if each.kind == "barrier" and lines in trials.place(each)[1])
+    assert trials.survives(mutant) == ""
+
+
+@pytest.mark.parametrize("name", ["b05", "attention/backward"])
+def test_a_missing_arrival_is_reported(name: str, tmp_path: Path) -> None:
+    trials = LadderTrials(next(version for version in ladders() if version.name == name), "fp16", tmp_path)
+    mutant = next(each for each in trials.mutants() if each.kind == "arrival")
     assert trials.survives(mutant) == ""
 
 

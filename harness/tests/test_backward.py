@@ -209,19 +209,16 @@ def test_a_missing_barrier_is_reported(version: str) -> None:
     assert findings_of(text, config, (1,))
 
 
-# Waits whose end follows from others: the first copy finds an empty stage; warpgroup 0 sees dS only after K; the thread
-# that copies a block has multiplied the dS that had the stage before. In order a tile's first dS finds an empty stage,
-# and two of the three stages that are told that there are no more turns are empty.
-IMPLIED = {"b05": 3, "b06": 3, "b07": 3, GRADIENTS: 3}
-IMPLIED_IN_ORDER = 3
+# The others have mbarriers: test_hopper_mutations.py.
+WITH_BARRIERS = [name for name in VERSIONS if not own_config(name).tensor_copies]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_barrier_and_every_wait_is_missed(version: str) -> None:
+@pytest.mark.parametrize("version", WITH_BARRIERS)
+def test_every_barrier_is_missed(version: str) -> None:
     config = own_config(version)
     found = [findings_of(text, config, (0, 1, 2, 3)) for text in broken(ptx_of(version).read_text(), config.symbol())]
-    assert found.count(set()) == IMPLIED.get(version, 0), found
+    assert all(found), found
 
 
 def in_order(version: str) -> BackwardConfig:
@@ -234,8 +231,13 @@ def test_a_turn_that_is_not_passed_on_is_reported() -> None:
     assert kept != text and findings_of(kept, in_order(GRADIENTS), (1,)) == {"livelock"}
 
 
+# Waits whose end follows from others: a tile's first dS finds an empty stage, and so do two of the three stages that
+# are told that there are no more turns.
+IMPLIED_IN_ORDER = 3
+
+
 @pytest.mark.long
-def test_every_barrier_and_every_wait_is_missed_in_order_too() -> None:
+def test_every_barrier_and_every_wait_is_missed_in_order() -> None:
     config = in_order(GRADIENTS)
     found = [findings_of(text, config, (0, 1, 2, 3)) for text in broken(ptx_of(GRADIENTS).read_text(), config.symbol())]
     assert found.count(set()) == IMPLIED_IN_ORDER, found

@@ -22,13 +22,14 @@ sys.path.insert(0, str(ROOT))
 from analysis.emulate.online_softmax import output_bound
 from analysis.ladder.config import Dtype, Fp8Config, KernelConfig, parse_symbol
 from analysis.ladder.headers import Version as Header
-from analysis.ladder.headers import load_all, load_attention
+from analysis.ladder.headers import load_all, load_attention, load_beside
 from analysis.machine_code.loops import argument_fields, tensor_maps_argument
 
 D_HEAD = 128
 DTYPES = {"fp16": 5, "bf16": 15}
-# Behind the name of attention/fp8: its configs whose sums are accurate, and those that take serving_args.
-ACCURATE, SERVING = " accurate", " serving"
+# Behind the name of attention/fp8: its configs whose sums are accurate, and those that take serving_args. Behind that
+# of attention/backward: those that add in order.
+ACCURATE, SERVING, ORDERED = " accurate", " serving", " ordered"
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,8 @@ def of_fp8() -> list[Version]:
 
 @functools.cache
 def headers() -> dict[str, Header]:
-    """Of the versions and of the kernels of kernels/attention/, by name."""
-    return load_all(ROOT) | load_attention(ROOT)
+    """Of the versions of all ladders and of the kernels of kernels/attention/, by name."""
+    return load_all(ROOT) | load_beside(ROOT)
 
 
 @functools.cache
