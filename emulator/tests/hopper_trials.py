@@ -24,7 +24,7 @@ import survivors
 from support.fp8 import MANY_HEADS
 from support.hopper import KERNELS, compile_all, entry_text
 from support.hopper_mutations import HopperMutant, hopper_mutants
-from support.ladders import Backward, ladders
+from support.ladders import Backward, Narrow, ladders
 from support.mutations import Mutant
 from support.versions import Version, kernels, of_fp8
 from survivors import ORDERS, Listed, classes
@@ -92,13 +92,14 @@ def rows_of(name: str, tried: Iterable[Mutant], same: Iterable[Mutant]) -> list[
 # Mutants of versions that are the same program.
 GENERAL = "v4[2-9]|v52|attention/wgmma"  # take any length
 FP8 = "attention/fp8.*"
+RUNGS = "f0[1-8]"
 OWN_TILE = "b0[5-7]|attention/backward"  # a CTA has one
 IN_ORDER = "attention/backward ordered"
 BACKWARD = f"{OWN_TILE}|{IN_ORDER}"
 PASSING = "v4[5689]|v52|attention/wgmma"  # of these the ones whose consumers pass blocks that they do not see
 SAME = (
     Listed(
-        f"v2[89]|v3[0-7]|{GENERAL}|{FP8}|{BACKWARD}",
+        f"v2[89]|v3[0-7]|{GENERAL}|{FP8}|{RUNGS}|{BACKWARD}",
         "registers taken",
         "",
         "a limit for ptxas, not for the program",
@@ -112,7 +113,7 @@ SAME = (
         "who waits for a wgmma knows that all four warps have read",
     ),
     Listed(
-        f"v29|v3[0-7]|{GENERAL}|{FP8}",
+        f"v29|v3[0-7]|{GENERAL}|{FP8}|{RUNGS}",
         "wgmma fence",
         "start_PV|start_O",
         "nothing touched registers since the fence ahead of Q K^T",
@@ -152,9 +153,9 @@ SAME = (
         "of the last Q block: nobody waits for that phase",
     ),
     Listed(
-        FP8,
+        f"{FP8}|f0[24-8]",
         "warp barrier",
-        r"at\.V\.empty\(n\)",
+        r"at\.V(\.empty\(n\)|_empty)",
         "another one stands right before it, and no lane reads V between the two",
     ),
     Listed(
@@ -175,6 +176,22 @@ SAME = (
         "warp barrier",
         r"no byte comes before|^__syncwarp\(\); < (if .*)?copier",
         "bytes may come first: a phase is not complete before the one arrival, which says how many they are",
+    ),
+    Listed(
+        "f01|f03",
+        "early release",
+        r"at\.K_empty \+ 8 \* now",
+        "the next copy of a K comes behind that of a V, whose place is free when this product has ended",
+    ),
+    Listed("f08", "warp barrier", r"at\.ended", "lane 0, which arrives, alone has stored whether a P is lost"),
+    Listed(
+        "f0[78]", "wgmma fence", r"begin\.stage.*, 1\)", "the second turn has registers of its own, untouched so far"
+    ),
+    Listed(
+        "f07",
+        "arrival|second arrival|early release",
+        r"at\.Vt_empty \+ 8 \* last",
+        "the second turn begins when all have ended the first, and behind it nobody waits",
     ),
     Listed(
         BACKWARD,
@@ -305,7 +322,7 @@ class VersionTrials(survivors.Trials):
 
 @dataclass
 class LadderTrials(VersionTrials):
-    """Of a version of the backward pass: all that synchronises, and a share of the products and stores."""
+    """Of a version of fp8 or of the backward pass: all that synchronises, and a share of the products and stores."""
 
     def mutants(self) -> list[Mutant]:
         return [each for each in hopper_mutants(self.text) if each.kind not in DATA or each.ordinal % 8 == 0]
@@ -319,8 +336,8 @@ class LadderTrials(VersionTrials):
     def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
         """Problems of many blocks are for wrong numbers of arrivals alone, in one order."""
         found = survivors.Trials.tries(self, mutant)
-        many = [i for i, each in enumerate(self.problems) if isinstance(each, Backward) and each.many]
-        few = [each for each in found if each[0] not in many]
+        many = [i for i, each in enumerate(self.problems) if isinstance(each, (Narrow, Backward)) and each.many]
+        few = sorted((each for each in found if each[0] not in many), key=lambda each: each[1])
         return [*few, *((i, 0) for i in many if (i, 0) in found and "arrival" in mutant.kind)]
 
 

@@ -52,7 +52,7 @@ def test_an_order_that_a_finding_names_is_tried(tmp_path: Path) -> None:
     assert trials.survives(mutant) == ""
 
 
-@pytest.mark.parametrize("name", ["b05", "attention/backward"])
+@pytest.mark.parametrize("name", ["f01", "b05", "attention/backward"])
 def test_a_missing_arrival_is_reported(name: str, tmp_path: Path) -> None:
     trials = LadderTrials(next(version for version in ladders() if version.name == name), "fp16", tmp_path)
     mutant = next(each for each in trials.mutants() if each.kind == "arrival")

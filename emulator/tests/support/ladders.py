@@ -1,4 +1,4 @@
-"""The versions of the backward pass whose warps meet at mbarriers, and attention/backward, with problems.
+"""The versions of fp8 and of the backward pass whose warps meet at mbarriers, and attention/backward, with problems.
 
 version = ladders()[0]
 launch = problems(version.entry("fp16"))[0]
@@ -11,17 +11,19 @@ from functools import cache
 from math import prod
 
 from support.emulation import ROOT
-from support.fp8 import members_behind
+from support.fp8 import Fp8, members_behind
 from support.general import General
 from support.versions import ORDERED, Launch, Version
 
 from analysis.ladder.config import BACKWARD_COUNTERS, BackwardConfig, Dtype, KernelConfig
-from analysis.ladder.headers import GRADIENTS, load_backward, stem_of
+from analysis.ladder.headers import GRADIENTS, load_backward, load_fp8, stem_of
+
+LARGE = 100.0  # of a scale: exponentials overflow in every row where they can
 
 
 @dataclass(frozen=True)
 class Rung(Version):
-    """Of this ladder. flash_backward alone of a pass, whose other kernels have no mbarrier."""
+    """Of one of these ladders. flash_backward alone of a pass, whose other kernels have no mbarrier."""
 
     @property
     def config(self) -> KernelConfig:
@@ -36,13 +38,34 @@ class Rung(Version):
 @cache
 def ladders() -> list[Version]:
     """Those with tensor copies; of attention/backward its configs for d_head 128."""
-    headers = load_backward(ROOT)
-    names = [name for name, of in headers.items() if of.header.config.tensor_copies]
+    headers = load_fp8(ROOT) | load_backward(ROOT)
+    names = [name for name, of in headers.items() if of.is_fp8 or of.header.config.tensor_copies]
     return [
         Rung(name, ROOT / f"build/{stem}/{stem}.ptx")
         for name in [*names, GRADIENTS + ORDERED]
         for stem in [stem_of(name.removesuffix(ORDERED))]
     ]
+
+
+@dataclass(frozen=True)
+class Narrow(Fp8):
+    """Of one head of a version in kernels/fp8/."""
+
+    many: bool = False  # as of Backward
+
+    def grid(self) -> tuple[int, int, int]:
+        return self.config.grid(self.seq, self.heads, self.batch, self.ctas or 1, self.seq_k)
+
+    def tensor_maps(self) -> str:
+        """As runtime/tensor_maps.c describes them where the caller has V transposed or rows of K permuted."""
+        config, keys = self.config, self.seq_k
+        of = super().tensor_maps().removeprefix("struct:[").removesuffix("]").split(",")
+        if getattr(config, "K_permuted", False):
+            of[1] = f"tmap:128x2x4x2x{keys // 16}/128x512x256x2048:128x2x4x2x{config.B_c // 16}:128B:of:0.1"
+        if getattr(config, "V_transposed", False):
+            strides = f"{keys}x128x{128 * keys}x{128 * keys}"
+            of[2] = f"tmap:{keys}x128x1x1x1/{strides}:{config.B_c}x128x1x1x1:128B:of:0.2"
+        return f"struct:[{','.join(of)}]"
 
 
 @dataclass(frozen=True)
@@ -99,8 +122,20 @@ class Backward(General):
 def problems(symbol: str) -> list[Launch]:
     """Small problems that execute all of a version that can be executed, the cheapest first."""
     config = Launch(symbol).config
-    assert isinstance(config, BackwardConfig)
-    return [*of_backward(symbol, config)]
+    return [*(of_backward(symbol, config) if isinstance(config, BackwardConfig) else of_fp8(symbol, config))]
+
+
+def of_fp8(symbol: str, config: KernelConfig) -> list[Narrow]:
+    """Blocks that go through the ring twice. Scores so large that there is a second turn, where a version has one. Of a
+    CTA that stays, several Q blocks; in the second turn some that see a block at most, behind a longer one."""
+    plain = Narrow(symbol, config.B_r, seq_k=4 * config.B_c, lse=True)
+    if not config.causal:
+        return [plain]
+    large = replace(plain, seq_k=2 * config.B_c, scale=LARGE)
+    if not config.persistent:
+        return [large, plain, replace(plain, scale=LARGE)]
+    several = replace(large, seq=5 * config.B_r, seq_k=3 * config.B_c, causal=True)
+    return [large, several, replace(plain, seq=8 * config.B_r, seq_k=config.B_c, many=True)]
 
 
 def of_backward(symbol: str, config: BackwardConfig) -> list[Backward]:
