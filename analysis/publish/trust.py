@@ -58,6 +58,7 @@ PROMISES = (
         "The emulator reports a barrier, a wait or an arrival that is missing, and is silent about correct programs.",
         (
             "emulator/tests/test_mutations.py",
+            "emulator/tests/test_hopper_mutations.py",
             "emulator/tests/test_findings.py",
             "emulator/tests/test_versions.py",
         ),
@@ -145,8 +146,13 @@ COUNTS = (
     Count("damaged cubins", "runtime/tests/test_image.c", r"rounds < (\d{3,})"),
     Count("broken PTX texts", "emulator/tests/test_fuzz.c", r"BLOCK = (\d+), BLOCKS = (\d+)"),
     Count(
-        "kinds of faults put into the PTX of every version",
+        "kinds of faults put into PTX for mma.sync",
         "emulator/tests/support/mutations.py",
+        tables=("RULES",),
+    ),
+    Count(
+        "into PTX for wgmma",
+        "emulator/tests/support/hopper_mutations.py",
         tables=("RULES",),
     ),
 )
