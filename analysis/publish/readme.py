@@ -468,6 +468,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
         "kernels/fp8/README.md": {
             "versions": lambda: side_ladders.fp8_table(folder).markdown(),
             "peers": lambda: side_peers.fp8_peers(folder).markdown(),
+            "states": lambda: side_peers.fp8_states(folder).markdown(),
         },
         "docs/hopper.md": {"terms": lambda: vocabulary.vocabulary_table(folder).without({"first in"}).markdown()},
         "docs/configurations.md": {

@@ -134,3 +134,17 @@ def _measured(run: Sequence[Record], subject: str, causal: bool, accurate: bool)
         if found:
             speeds[seq] = problem.flop() / median(found) / 1e3
     return speeds
+
+
+def fp8_states(folder: Path) -> Table:
+    """Of one run of gpu_fp8_states.py: both states of the GPU, in brackets attention/fp8 divided by this one."""
+    record = json.loads(read_text(folder / f"logs/fp8/states.{H100}.json"))["TFLOP/s"]
+    rows: list[list[Cell]] = []
+    for mask, by_keys in record.items():
+        subjects = {name: None for of in by_keys.values() for name in of}
+        for name in subjects:
+            for state in ("first", "sustained"):
+                speeds = {int(keys): of[name][state] for keys, of in by_keys.items() if name in of}
+                ours = {} if name == FAST else {int(keys): of[FAST][state] for keys, of in by_keys.items()}
+                rows.append(["causal" if mask == "causal" else "", state, *row(name, speeds, ours)])
+    return Table(("mask", "state", "TFLOP/s", *map(str, LENGTHS)), rows).without({str(LENGTHS[0])})

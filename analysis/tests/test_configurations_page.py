@@ -15,7 +15,7 @@ EXAMPLES = re.findall(r"```console\n\$ python3 -m analysis (.*)\n((?:.*\n)*?)```
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 3
+    assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:40] for command, _ in EXAMPLES])

@@ -182,17 +182,6 @@ def test_the_page_has_the_errors_that_a_gpu_gave() -> None:
     assert len(shown) == 1 + sum(map(len, errors.values()))
 
 
-def test_the_page_has_the_speeds_of_both_states() -> None:
-    page = (ROOT / "kernels/fp8/README.md").read_text().partition("| sustained (first) TFLOP/s")[2]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()[2:9]]
-    record = json.loads((ROOT / "logs/fp8/states.h100.json").read_text())["TFLOP/s"]
-    assert rows == [
-        [f"{kernel}{mask}", *(f"{of[kernel]['sustained']:.0f} ({of[kernel]['first']:.0f})" for of in by_keys.values())]
-        for mask, by_keys in (("", record["full"]), (", causal", record["causal"]))
-        for kernel in by_keys["1024"]
-    ]
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_flag_that_a_version_does_not_act_on_is_refused(version: str) -> None:
     config = own_config(version)

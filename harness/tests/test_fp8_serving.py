@@ -114,7 +114,7 @@ class Sequences:
         """Of the error of log-sum-exp, [2, queries].
 
         The sum of a score and its terms are cut d_head / 32 times, each by less than a unit, 2^-13 of what the sum has
-        come to. Terms have both signs: two units each time are eight deviations of what 10^5 rows have.
+        come to. What terms lose has both signs and mostly cancels: two units each time, twice what random inputs reach.
 
         Where l is of rounded P: a weight w between 2^e and 2^(e+1) is rounded to steps of 2^(e-3). It is off by at most
         half a step, evenly spread, so that the variance is at most (w / 8)^2 / 12. Errors of different keys do not

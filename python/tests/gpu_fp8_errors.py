@@ -85,6 +85,13 @@ def launch_of_fa3(library: ctypes.CDLL, q: Any, k: Any, v: Any) -> tuple[Callabl
     return lambda: library.fa3_full_e4m3(*places, batch, keys, heads, sms, ctypes.c_void_p(0)), out
 
 
+def library_of_fa3() -> ctypes.CDLL:
+    """The one that the command line names."""
+    if len(sys.argv) != 2:
+        raise SystemExit(f"{sys.argv[0]}: give the library that `make peer-fa3-serving` makes")
+    return ctypes.CDLL(sys.argv[1])
+
+
 def launched(launch: Callable[[], None], out: Any) -> Any:
     launch()
     torch.cuda.synchronize()
@@ -106,7 +113,7 @@ def errors(compute: Callable[..., Any], size: float, mean: float, keys: int) -> 
 
 
 def main() -> None:
-    library = ctypes.CDLL(sys.argv[1])
+    library = library_of_fa3()
     subjects = SUBJECTS | {"FlashAttention-3": lambda q, k, v: launched(*launch_of_fa3(library, q, k, v))}
     found = {
         kind: {

@@ -18,7 +18,7 @@ from typing import Any
 
 import cudnn
 import torch
-from gpu_fp8_errors import QUERIES, exact, launch_of_cudnn, launch_of_fa3
+from gpu_fp8_errors import QUERIES, exact, launch_of_cudnn, launch_of_fa3, library_of_fa3
 
 import flashladder
 
@@ -80,7 +80,7 @@ def measured(library: ctypes.CDLL, keys: int, causal: bool) -> dict[str, dict[st
 
 
 def main() -> None:
-    library = ctypes.CDLL(sys.argv[1])
+    library = library_of_fa3()
     found = {
         "causal" if causal else "full": {str(keys): measured(library, keys, causal) for keys in LENGTHS}
         for causal in (False, True)

@@ -212,3 +212,13 @@ def test_a_file_with_launches_of_several_programs_names_each(capsys: pytest.Capt
     assert header.split(",") == ["figure", *profile.kept(root())]
     one = "\n".join(path.read_text().splitlines()[:3])
     assert [launch.source for launch in profile.parse(one, "saved.csv")] == ["saved.csv"]
+
+
+def test_what_is_kept_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
+    path = tmp_path / "logs/profile/h200.fp16.4096.csv"
+    path.parent.mkdir(parents=True)
+    text = (root() / "logs/profile/h200.fp16.4096.csv").read_text().splitlines(keepends=True)
+    path.write_text("".join(text[:3]))
+    assert len(profile.kept(tmp_path)) == 1
+    path.write_text("".join(text[:4]))
+    assert len(profile.kept(tmp_path)) == 2

@@ -1,10 +1,12 @@
 """docs/predict.md: what it says of kernels that are not ours, on made-up figures."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from analysis.errors import AnalysisError
+from analysis.files import root
 from analysis.predict.launch import Tile
 from analysis.predict.machine import model_digest, read_machine
 from analysis.publish.prediction_page import FOREIGN, FOREIGN_COLUMNS, foreign_table, foreign_text, stalls_of
@@ -45,3 +47,14 @@ def test_what_excess_adds_to_a_pass_are_waits_for_data() -> None:
 def test_a_launch_without_a_time_is_named(row: str, tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=f"{FOREIGN}:2: "):
         foreign_text(record(tmp_path, row))
+
+
+def test_the_page_has_what_pipes_measured_on_the_h100() -> None:
+    page = " ".join((root() / "docs/predict.md").read_text().split())
+    rows = json.loads((root() / "logs/bench/pipes.h100.json").read_text())["pipes"]
+    group = "a group of 8 QGMMA.64x96x32"
+    (ends,) = (row["ends"] for row in rows if row.get("order") == group and row["warps"] == 12)
+    first, second, third = sorted(round(8 * end, -1) for end in ends)
+    assert f"the youngest has its results after {first:.0f}, the others after {second:.0f} and {third:.0f}." in page
+    copies = {(row["ahead"], row["sms"], row["pause"]): row["cycles"] for row in rows if "copy" in row}
+    assert f"of 32 KB takes {round(copies[1, 1, 0], -1):.0f} alone (H100)" in page
