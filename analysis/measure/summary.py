@@ -5,7 +5,7 @@ print(render(records, args))       # args from add_table_arguments(), with `wide
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,13 @@ def subjects_of(records: Sequence[Record]) -> list[str]:
     return sorted({subject_name(record) for record in records}, key=subject_order(records))
 
 
-def rows(records: Sequence[Record], against: str | None = None) -> tuple[list[Row], str]:
-    """A row for each subject and problem, in order of problem and name, and the name of the (first) reference."""
+def rows(
+    records: Sequence[Record], against: str | None = None, of: Container[str] | None = None
+) -> tuple[list[Row], str]:
+    """A row for each subject and problem, in order of problem and name, and the name of the (first) reference.
+
+    With `of` those of these subjects alone; the others still count in the scatter of a run.
+    """
     one_device(records)
     rounds = series(records)
     subjects = subjects_of(records)
@@ -97,7 +102,7 @@ def rows(records: Sequence[Record], against: str | None = None) -> tuple[list[Ro
         base: Series = rounds.get((reference, problem), {})
         for subject in subjects:
             mine = [r for r in records if r.problem == problem and subject_name(r) == subject]
-            if mine:
+            if mine and (of is None or subject in of):
                 beside = [
                     side
                     for (name, at), side in rounds.items()

@@ -201,19 +201,17 @@ def newest_rows(
     asked for: the scatter of all that a run holds makes the width of each interval.
     """
     mine = own_records(records, problem, versions)
-    found: dict[str, Measured] = {}
-    by_run: dict[str, dict[str, Measured]] = {}
+    by_run: dict[str, list[str]] = {}
     for subject in subjects:
         try:
-            run = latest_run(mine, [subject, PEER])
+            by_run.setdefault(latest_run(mine, [subject, PEER]), []).append(subject)
         except RecordError:
             continue
-        if run not in by_run:
-            rows, _ = summary_rows([record for record in mine if record.run_id == run], against=PEER)
-            by_run[run] = {row.subject: row for row in rows}
-        if by_run[run][subject].passed is not False:
-            found[subject] = by_run[run][subject]
-    return found
+    found: dict[str, Measured] = {}
+    for run, there in by_run.items():
+        rows, _ = summary_rows([record for record in mine if record.run_id == run], against=PEER, of=there)
+        found |= {row.subject: row for row in rows if row.passed is not False}
+    return {subject: found[subject] for subject in subjects if subject in found}
 
 
 def own_records(records: Iterable[Record], problem: Problem, versions: Mapping[str, Version]) -> list[Record]:
@@ -256,8 +254,8 @@ def newest_ratio(records: Sequence[Record], subject: str, reference: str) -> Int
         run = latest_run(records, [subject, reference])
     except RecordError:
         return None
-    rows, _ = summary_rows([record for record in records if record.run_id == run], against=reference)
-    return next(row.ratio for row in rows if row.subject == subject)
+    rows, _ = summary_rows([record for record in records if record.run_id == run], against=reference, of=[subject])
+    return rows[0].ratio
 
 
 def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str, Version]) -> dict[str, Speed]:
