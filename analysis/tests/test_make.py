@@ -320,6 +320,7 @@ def test_a_suffix_of_an_architecture_is_taken(tree: Path) -> None:
     make(tree, "v01")
 
 
+@pytest.mark.long
 def test_a_version_for_sm_90a_alone_has_that_cubin(tree: Path) -> None:
     source = (tree / "kernels/mma_sync/v01_base.cu").read_text()
     for old, new in (
@@ -628,8 +629,8 @@ def test_the_same_sources_give_the_same_bytes_in_every_folder(tree: Path) -> Non
     [
         ("build/harness/stats.o", "bin/v01"),
         ("build/v01/sm_80.cubin", "build/v01/code.o"),
-        ("build/v01/v01.ptx", "build/v01/code.o"),
-        ("build/v01/v01.ptx", "build/v01/sm_90.cubin"),
+        pytest.param("build/v01/v01.ptx", "build/v01/code.o", marks=pytest.mark.long),
+        pytest.param("build/v01/v01.ptx", "build/v01/sm_90.cubin", marks=pytest.mark.long),
     ],
 )
 def test_a_file_that_is_cut_short_is_named(tree: Path, file: str, user: str) -> None:

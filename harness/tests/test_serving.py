@@ -136,9 +136,9 @@ def test_pages_change_no_bit(tmp_path: Path, d_head: int) -> None:
 @pytest.mark.parametrize(
     ("d_head", "shape"),
     [
-        (64, "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve"),
+        pytest.param(64, "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve", marks=pytest.mark.long),
         (128, "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve"),
-        (256, "(FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve"),
+        pytest.param(256, "(FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16+serve", marks=pytest.mark.long),
     ],
 )
 def test_packed_heads_have_the_bits_of_their_own_Q_blocks(tmp_path: Path, d_head: int, shape: str) -> None:

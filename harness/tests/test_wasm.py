@@ -154,7 +154,7 @@ def outcome(machine: Module | Twin) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", one_of_each_kind(sorted(kernel_files(root()))))
-@pytest.mark.parametrize("schedule", [0, 7], ids=["plain", "seeded"])
+@pytest.mark.parametrize("schedule", [0, pytest.param(7, marks=pytest.mark.long)], ids=["plain", "seeded"])
 def test_a_version_runs_as_natively(version: str, schedule: int) -> None:
     ptx = ptx_of(version)
     found = []

@@ -32,6 +32,7 @@ def run_task(folder: Path, task: int, made: FakeBin) -> None:
     subprocess.run(["bash", "-c", job_script()], cwd=folder, env=environment, check=True, capture_output=True)
 
 
+@pytest.mark.long
 def test_the_job_array_measures_resumes_and_merges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = FakeBin(tmp_path / "bin")
     for number in range(1, 17):
