@@ -308,8 +308,8 @@ class Trials:
     def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
         """Numbers of the problems that execute the mutant, and orders of the warps.
 
-        What reported it with another element type comes first; where nothing did, one order is enough. So it is, in
-        each problem the next one, for what only has to be confirmed.
+        What reported it with another element type comes first. For what only has to be confirmed one order is enough,
+        in each problem the next one.
         """
         reached = [
             i
@@ -318,9 +318,7 @@ class Trials:
         ]
         hint = self.other and self.other.reported.get((mutant.kind, mutant.ordinal))
         orders = self.schedules(mutant)
-        if self.other and not hint:
-            orders = orders[:1]
-        elif not hint and self.one_order_confirms(mutant):
+        if not hint and self.one_order_confirms(mutant):
             return [(i, orders[(i + 1) % len(orders)]) for i in reached]
         return sorted(((i, order) for i in reached for order in orders), key=lambda each: each != hint)
 
@@ -412,8 +410,13 @@ class Trials:
                 self.reported |= {(m.kind, m.ordinal): (number, 0) for m in some}
 
     def all_wrong(self) -> list[str]:
-        """Of all mutants; and the rows of the lists that excuse none of them, where all are tried."""
+        """Of all mutants; and the rows of the lists that excuse none of them, where all are tried.
+
+        With another element type before, of those that were reported there: the others are the same program in both.
+        """
         found = self.mutants()
+        if self.other:
+            found = [mutant for mutant in found if (mutant.kind, mutant.ordinal) in self.other.reported]
         for kind in TOGETHER:
             self.report_together([mutant for mutant in found if mutant.kind == kind])
         alone = [mutant for mutant in found if (mutant.kind, mutant.ordinal) not in self.reported]
