@@ -275,6 +275,12 @@ static const argument_buffer *find_tensor_buffer(argument_list *list, const char
     return NULL;
 }
 
+/* As emu_tensor_info has them. */
+static uint8_t numbers_of(const number_type *type) {
+    if (type->kind != FLOATING) return 0;
+    return type->bytes == 4 ? 1 : type->bytes == 8 ? 2 : type->name[0] == 'b' ? 4 : 3;
+}
+
 /* SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER of a "tmap:" argument: appends the map of a tensor in that buffer. */
 static bool pack_tensor(argument_list *list, packed *to, const char *spec, const char *label, emu_error *error) {
     emu_tensor_info info;
@@ -291,6 +297,8 @@ static bool pack_tensor(argument_list *list, packed *to, const char *spec, const
     if (!made) return false;
     info.address = made->address;
     info.element_bytes = (uint32_t)made->type->bytes;
+    info.numbers = numbers_of(made->type);
+    info.is_signed = made->type->kind == SIGNED;
     uint64_t stride = info.element_bytes, last = 0;
     for (uint32_t i = 0; i < info.rank; i++) {
         if (i && info.strides[i - 1]) stride = info.strides[i - 1];
