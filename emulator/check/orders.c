@@ -83,27 +83,14 @@ static bool commutes(const op *o) {
     return o->kind == OP_ATOMIC && !o->asks && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
 }
 
-/* Likewise by a bulk store, which has no turn. */
-static bool sums_in_any_order(const op *o) {
-    return o->detail & BULK_STORE && !(o->detail & BULK_TENSOR) && (o->target & 0xff) == ATOMIC_INTEGER &&
-           o->target >> 8 <= ATOMIC_XOR;
-}
-
-static bool looks_at_memory(const entry *code) {
-    bool looks = false;
-    for (size_t i = 0; i < code->op_count; i++) looks |= code->ops[i].asks;
-    return looks;
-}
-
 unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool explored, bool races_unseen) {
-    const bool looks = explored && looks_at_memory(code);
     unsigned gaps =
         (checks ? 0 : GAP_UNCHECKED) | (in_turns && !explored ? GAP_MEMORY : 0) | (races_unseen ? GAP_RACES : 0);
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
         if (!explored && (o->asks || (o->kind == OP_ATOMIC && !commutes(o)))) gaps |= GAP_MEMORY;
-        const bool reduces = o->kind == OP_BULK && o->detail & BULK_REDUCES;
-        if (explored && reduces && (looks || !sums_in_any_order(o))) gaps |= GAP_MEMORY;
+        const bool reduces_there = o->kind == OP_BULK && o->detail & BULK_REDUCES && !(o->detail & BULK_STORE);
+        if (explored && reduces_there) gaps |= GAP_MEMORY;
         if (o->kind == OP_CLOCK) gaps |= GAP_TIME;
         if (o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE)) gaps |= GAP_HEAP;
         if (o->kind == OP_BULK && o->detail & BULK_VALUES) gaps |= GAP_COPIES;

@@ -287,11 +287,16 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- landing ---- */
 
+/* What is at an address of shared memory, or was. */
+static uint8_t *shared_bytes(const bulk_copy *copy, uint32_t address) {
+    return copy->kept ? copy->kept + (address - copy->shared) : copy->to->shared + (address - SHARED_BASE);
+}
+
 /* Bytes of a row, from or to `global`; where that is NULL, zeros go to shared memory. */
 static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
-        uint8_t *here = copy->to->shared + (swizzled(&copy->map.info, shared) - SHARED_BASE);
+        uint8_t *here = shared_bytes(copy, swizzled(&copy->map.info, shared));
         if (!global)
             memset(here, 0, piece);
         else
@@ -309,8 +314,7 @@ static void reduce_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uin
     if (info->is_signed) reduction.flags |= FLAG_SIGNED;
     for (uint32_t piece; bytes; shared += piece, bytes -= piece, global += piece) {
         piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
-        emu_reduce(m, &reduction, SPACE_GLOBAL, global, copy->to->shared + (swizzled(info, shared) - SHARED_BASE),
-                   piece);
+        emu_reduce(m, &reduction, SPACE_GLOBAL, global, shared_bytes(copy, swizzled(info, shared)), piece);
     }
 }
 
@@ -336,7 +340,7 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
 
 /* Bytes side by side. */
 static void move_run(machine *m, const bulk_copy *copy) {
-    uint8_t *shared = copy->to->shared + (copy->shared - SHARED_BASE);
+    uint8_t *shared = shared_bytes(copy, copy->shared);
     const uint8_t *from = copy->is_store     ? shared
                           : copy->has_values ? copy->values
                           : copy->source     ? m->shared + (copy->source - SHARED_BASE)
@@ -350,7 +354,7 @@ static void move_run(machine *m, const bulk_copy *copy) {
     if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, copy->address, copy->bytes);
 }
 
-static void move(machine *m, const bulk_copy *copy) {
+void emu_bulk_moves(machine *m, const bulk_copy *copy) {
     uint32_t here = m->here;
     m->here = copy->instruction;
     if (copy->map.info.rank)
@@ -391,7 +395,7 @@ static void land_load(machine *m, size_t index) {
     const warp *w = &m->warps[copy.warp];
     machine *at = copy.to;
     remove_copy(m, index);
-    move(m, &copy);
+    emu_bulk_moves(m, &copy);
     if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp);
     mbarrier *bar = emu_find_mbarrier(at, copy.mbarrier);
     if (m->checks && !copy.reduces) land_cells(m, w, &copy, bar);
@@ -450,11 +454,11 @@ static void land_store(machine *m, size_t index) {
         m->unfinished[m->unfinished_count++] = copy;
     }
     remove_copy(m, index);
-    move(m, &copy);
+    if (!copy.has_turn) emu_bulk_moves(m, &copy);
     if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes, w->clock);
 }
 
-static bool may_land(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
+bool emu_bulk_waits_for(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
     bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
     return mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
 }
@@ -464,7 +468,7 @@ static void finish_stores(machine *m, const warp *w, const op *o, uint32_t mask)
     size_t kept = 0;
     for (size_t i = 0; i < m->unfinished_count; i++) {
         const bulk_copy *copy = &m->unfinished[i];
-        if (may_land(copy, w, o, mask))
+        if (emu_bulk_waits_for(copy, w, o, mask))
             note_global(m, copy, true);
         else
             m->unfinished[kept++] = *copy;
@@ -475,10 +479,10 @@ static void finish_stores(machine *m, const warp *w, const op *o, uint32_t mask)
 /* In the order of issue; with a schedule seed in any. */
 void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     size_t count = 0;
-    for (size_t i = 0; i < m->bulk_count; i++) count += may_land(&m->bulk[i], w, o, mask);
+    for (size_t i = 0; i < m->bulk_count; i++) count += emu_bulk_waits_for(&m->bulk[i], w, o, mask);
     for (; count; count--) {
         size_t skipped = m->launch->schedule ? (size_t)((m->random >> 20) % count) : 0, i = 0;
-        while (!may_land(&m->bulk[i], w, o, mask) || skipped--) i++;
+        while (!emu_bulk_waits_for(&m->bulk[i], w, o, mask) || skipped--) i++;
         land_store(m, i);
     }
     if (!o->detail) finish_stores(m, w, o, mask);

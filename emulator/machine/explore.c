@@ -1,6 +1,7 @@
 /* explore.c - every order of the accesses to flags and counters that can matter, by running a launch again and again.
  *
- * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). Between two turns
+ * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). What is written later
+ * than its instruction has a turn of its own (late.c). Between two turns
  * whatever can run without one does: docs/orders.md says why the order of that does not matter. So a run is a sequence
  * of turns. Two turns are dependent where they touch the same bytes and not both only read or both only add. Orders
  * that differ by turns that are not dependent are one class, of which one run is enough: source sets (Abdulla,
@@ -15,6 +16,7 @@
 #include "explore.h"
 #include "checks.h"
 #include "copies.h"
+#include "late.h"
 #include "tickets.h"
 
 #include <inttypes.h>
@@ -25,16 +27,31 @@ enum { MOST_TURNS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512 };
 
 typedef enum access_kind { READS, ADDS, WRITES } access_kind;
 
-/* A warp that waits for its turn, and what it touches then. */
-typedef struct candidate {
+/* Bytes that a late write touches. They are kept as long as the explorer. */
+typedef struct places {
+    struct places *next;
+    size_t count;
+    byte_range ranges[];
+} places;
+
+/* A warp, or what it has written late. */
+typedef struct agent {
     uint64_t cta;
-    uint32_t warp, instruction, size;
+    uint32_t warp, late; /* late: the number of the write, else 0 */
+} agent;
+
+/* An agent that waits for its turn, and what it touches then. */
+typedef struct candidate {
+    agent who;
+    uint32_t instruction, size;
     uint32_t since; /* turns that had been taken when it came */
     access_kind kind;
+    uint32_t sum; /* of those that add: see emu_sum_of() */
     int count;
     uint64_t at[LANES];
-    bool draws;   /* one lane adds to a number in global memory, and looks at what was there */
-    bool enabled; /* no wait, or one that is over */
+    const places *late; /* instead of these; NULL for a warp */
+    bool draws;         /* one lane adds to a number in global memory, and looks at what was there */
+    bool enabled;       /* no wait, or one that is over */
     bool done, sleeps;
 } candidate;
 
@@ -48,17 +65,13 @@ typedef struct turn {
 
 /* What the copies of a process share. Those of one depth come one after the other. */
 enum { MOST_DEPTH = 256, MOST_SHARED = 256 };
-typedef struct place {
-    uint64_t cta;
-    uint32_t warp;
-} place;
 struct shared_orders {
     emu_exploration seen;
     uint32_t gaps;
     bool stops;  /* no other run is wanted */
     bool failed; /* there was no memory, no process, or no room for so many turns or candidates */
     size_t count;
-    place order[MOST_TURNS]; /* of the run that stopped the others */
+    agent order[MOST_TURNS]; /* of the run that stopped the others */
     bool chosen[MOST_DEPTH][MOST_SHARED];
 };
 
@@ -74,6 +87,7 @@ struct explorer {
     bool explored;                /* copies have run what there was */
     bool only_draws;              /* CTAs tell each other nothing but tickets */
     tickets *tickets;             /* NULL where each order is of a class of its own */
+    places *places;
 };
 
 explorer *emu_explorer_new(void) {
@@ -94,6 +108,10 @@ void emu_explorer_free(explorer *x) {
     emu_tickets_free(x->tickets);
     forget_from(x, 0);
     free(x->turns);
+    for (places *each = x->places, *next; each; each = next) {
+        next = each->next;
+        free(each);
+    }
     emu_free_shared(x->shared, sizeof *x->shared);
     free(x);
 }
@@ -122,19 +140,34 @@ void emu_explorer_restart(explorer *x) {
 /* ---- turns ---- */
 
 static bool same_agent(const candidate *a, const candidate *b) {
-    return a->cta == b->cta && a->warp == b->warp;
+    return a->who.cta == b->who.cta && a->who.warp == b->who.warp && a->who.late == b->who.late;
+}
+
+static size_t range_count(const candidate *c) {
+    return c->late ? c->late->count : (size_t)c->count;
+}
+
+static byte_range range_of(const candidate *c, size_t i) {
+    return c->late ? c->late->ranges[i] : (byte_range){c->at[i], c->size};
 }
 
 static bool overlap(const candidate *a, const candidate *b) {
-    for (int i = 0; i < a->count; i++)
-        for (int k = 0; k < b->count; k++)
-            if (a->at[i] < b->at[k] + b->size && b->at[k] < a->at[i] + a->size) return true;
+    for (size_t i = 0; i < range_count(a); i++) {
+        const byte_range x = range_of(a, i);
+        for (size_t k = 0; k < range_count(b); k++) {
+            const byte_range y = range_of(b, k);
+            if (x.address < y.address + y.bytes && y.address < x.address + x.bytes) return true;
+        }
+    }
     return false;
 }
 
+static bool commute(const candidate *a, const candidate *b) {
+    return a->kind == b->kind && (a->kind == READS || (a->kind == ADDS && a->sum == b->sum));
+}
+
 static bool dependent(const candidate *a, const candidate *b) {
-    if (same_agent(a, b)) return true;
-    return (a->kind != b->kind || a->kind == WRITES) && overlap(a, b);
+    return same_agent(a, b) || (!commute(a, b) && overlap(a, b));
 }
 
 static const candidate *taken_at(const explorer *x, size_t i) {
@@ -211,10 +244,10 @@ static bool order_last(explorer *x) {
 
 /* ---- what a warp is about to do ---- */
 
-static access_kind kind_of(const op *o) {
-    if (o->kind == OP_LOAD) return READS;
-    const bool adds = o->kind == OP_ATOMIC && !o->asks && o->target == ATOMIC_INTEGER && o->detail == ATOMIC_ADD;
-    return adds ? ADDS : WRITES;
+static void find_kind(candidate *c, const op *o) {
+    const bool atomic = o->kind == OP_ATOMIC;
+    c->sum = atomic ? emu_sum_of(o, (enum atomic_numbers)o->target, o->bytes, o->flags & FLAG_SIGNED) : 0;
+    c->kind = o->kind == OP_LOAD ? READS : c->sum ? ADDS : WRITES;
 }
 
 static bool draws(const warp *w, const op *o, const candidate *c) {
@@ -294,11 +327,10 @@ static bool asks_in_vain(machine *m, const warp *w, const candidate *c) {
 
 static candidate describe(machine *m, const warp *w) {
     const op *o = &m->code->ops[w->pc];
-    candidate c = {.cta = m->cta_index,
-                   .warp = (uint32_t)w->index,
+    candidate c = {.who = {m->cta_index, (uint32_t)w->index, 0},
                    .instruction = o->instruction,
-                   .size = (uint32_t)o->bytes * o->vector,
-                   .kind = kind_of(o)};
+                   .size = (uint32_t)o->bytes * o->vector};
+    find_kind(&c, o);
     for (uint32_t rest = w->held; rest; rest &= rest - 1) {
         uint64_t address;
         uint32_t local;
@@ -314,23 +346,60 @@ static candidate describe(machine *m, const warp *w) {
     return c;
 }
 
+/* What a write touches, the same for those that touch the same; NULL when out of memory. */
+static const places *places_of(explorer *x, const late_write *late) {
+    const size_t bytes = late->range_count * sizeof *late->ranges;
+    places *found = x->places;
+    while (found && (found->count != late->range_count || memcmp(found->ranges, late->ranges, bytes)))
+        found = found->next;
+    if (found) return found;
+    places *made = malloc(sizeof *made + bytes);
+    if (!made) return NULL;
+    *made = (places){x->places, late->range_count};
+    memcpy(made->ranges, late->ranges, bytes);
+    return x->places = made;
+}
+
+static candidate describe_late(explorer *x, const machine *m, const late_write *late) {
+    return (candidate){.who = {m->cta_index, (uint32_t)late->copy.warp, late->number},
+                       .instruction = late->copy.instruction,
+                       .kind = late->sum ? ADDS : WRITES,
+                       .sum = late->sum,
+                       .late = places_of(x, late),
+                       .enabled = true};
+}
+
 /* ---- a run ---- */
 
-/* The warps that wait for their turn now. False when out of memory. */
+static bool add_candidate(const explorer *x, turn *now, const candidate *c) {
+    candidate *more = emu_reserve(now->candidates, now->count + 1, &now->capacity, sizeof *more);
+    if (!more) return false;
+    now->candidates = more;
+    more[now->count] = *c;
+    more[now->count++].since = (uint32_t)x->count;
+    return true;
+}
+
+/* Of one CTA. False when out of memory. */
+static bool list_agents(explorer *x, machine *m, turn *now) {
+    for (size_t i = 0; i < m->late_count; i++) {
+        const candidate c = describe_late(x, m, &m->late[i]);
+        if (!c.late || !add_candidate(x, now, &c)) return false;
+    }
+    for (uint32_t i = 0; i < m->warp_count; i++) {
+        const warp *w = &m->warps[i];
+        if (w->state != WARP_HELD || w->waits_for_late) continue;
+        const candidate c = describe(m, w);
+        if (!add_candidate(x, now, &c)) return false;
+    }
+    return true;
+}
+
+/* Those that wait for their turn now. False when out of memory. */
 static bool list_candidates(explorer *x, machine **ctas, size_t count, turn *now) {
     *now = (turn){0};
-    for (size_t k = 0; k < count; k++) {
-        for (uint32_t i = 0; i < ctas[k]->warp_count; i++) {
-            const warp *w = &ctas[k]->warps[i];
-            if (w->state != WARP_HELD) continue;
-            candidate *more = emu_reserve(now->candidates, now->count + 1, &now->capacity, sizeof *more);
-            if (!more) return false;
-            now->candidates = more;
-            candidate *c = &more[now->count++];
-            *c = describe(ctas[k], w);
-            c->since = (uint32_t)x->count;
-        }
-    }
+    for (size_t k = 0; k < count; k++)
+        if (!list_agents(x, ctas[k], now)) return false;
     const turn *last = x->count ? &x->turns[x->count - 1] : NULL;
     for (size_t i = 0; last && i < now->count; i++) {
         candidate *c = &now->candidates[i];
@@ -357,19 +426,27 @@ static bool any_enabled(const turn *now) {
     return false;
 }
 
-static warp *warp_of(machine **ctas, size_t count, const candidate *c, machine **of) {
-    for (size_t k = 0; k < count; k++)
-        if (ctas[k]->cta_index == c->cta) *of = ctas[k];
-    return &(*of)->warps[c->warp];
+static void let_late_happen(machine *m, const agent *who) {
+    for (size_t i = 0; i < m->late_count; i++) {
+        if (m->late[i].number != who->late || (uint32_t)m->late[i].copy.warp != who->warp) continue;
+        emu_late_happens(m, i);
+        break;
+    }
 }
 
 static void grant(machine **ctas, size_t count, const candidate *c) {
     machine *m = ctas[0];
-    warp *w = warp_of(ctas, count, c, &m);
+    for (size_t k = 0; k < count; k++)
+        if (ctas[k]->cta_index == c->who.cta) m = ctas[k];
+    m->polled_at = 0;
+    if (c->who.late) {
+        let_late_happen(m, &c->who);
+        return;
+    }
+    warp *w = &m->warps[c->who.warp];
     w->state = WARP_READY;
     w->granted = true;
     w->polls = 0;
-    m->polled_at = 0;
 }
 
 static bool is_open(const turn *t, size_t i) {
@@ -447,7 +524,7 @@ static bool list_owners(const explorer *x, uint64_t *owners, size_t *draws) {
     for (size_t i = 0; i < x->count; i++) {
         const candidate *c = taken_at(x, i), *first = taken_at(x, 0);
         if (c->draws && (*draws < i || c->at[0] != first->at[0] || c->size != first->size)) return false;
-        if (c->draws) owners[(*draws)++] = c->cta;
+        if (c->draws) owners[(*draws)++] = c->who.cta;
     }
     return *draws > 0;
 }
@@ -490,7 +567,7 @@ static const candidate *choose_drawing(explorer *x, machine **ctas, size_t count
     const int chosen = emu_tickets_draw(x->tickets, ctas, count, &value);
     memcpy(bytes, &value, counter->size);
     for (size_t i = 0; i < now->count && chosen >= 0; i++)
-        if (now->candidates[i].cta == ctas[chosen]->cta_index) return &now->candidates[i];
+        if (now->candidates[i].who.cta == ctas[chosen]->cta_index) return &now->candidates[i];
     return NULL;
 }
 
@@ -624,7 +701,7 @@ void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps) 
     shared->failed |= failed || x->failed;
     shared->gaps |= gaps;
     shared->count = stops ? x->count : 0;
-    for (size_t i = 0; i < shared->count; i++) shared->order[i] = (place){taken_at(x, i)->cta, taken_at(x, i)->warp};
+    for (size_t i = 0; i < shared->count; i++) shared->order[i] = taken_at(x, i)->who;
     emu_end_copy();
 }
 
@@ -638,7 +715,7 @@ static bool repeat(explorer *x, const struct shared_orders *shared) {
             free(taken);
             return false;
         }
-        *taken = (candidate){.cta = shared->order[i].cta, .warp = shared->order[i].warp};
+        *taken = (candidate){.who = shared->order[i]};
         x->turns[x->count++] = (turn){.candidates = taken, .count = 1};
         x->repeated = x->count;
     }
@@ -657,6 +734,17 @@ bool emu_explorer_leave_copies(explorer *x, emu_exploration *seen, uint32_t *gap
     return complete;
 }
 
+typedef struct agent_name {
+    char text[80];
+} agent_name;
+
+static agent_name name_of(const candidate *c) {
+    agent_name name;
+    snprintf(name.text, sizeof name.text, "%swarp %u of CTA %" PRIu64, c->who.late ? "what is written by " : "",
+             c->who.warp, c->who.cta);
+    return name;
+}
+
 void emu_explorer_describe(const explorer *x, const entry *code, char *out, size_t bytes) {
     *out = 0;
     if (x->tickets) {
@@ -665,8 +753,7 @@ void emu_explorer_describe(const explorer *x, const entry *code, char *out, size
     }
     if (x->departed >= x->count) return;
     const candidate *now = taken_at(x, x->departed), *was = &x->turns[x->departed].candidates[x->instead_of];
-    snprintf(out, bytes,
-             "warp %u of CTA %" PRIu64 " goes first at PTX line %d, and not warp %u of CTA %" PRIu64 " at line %d",
-             now->warp, (uint64_t)now->cta, emu_place_of(code, now->instruction).ptx_line, was->warp,
-             (uint64_t)was->cta, emu_place_of(code, was->instruction).ptx_line);
+    snprintf(out, bytes, "%s goes first at PTX line %d, and not %s at line %d", name_of(now).text,
+             emu_place_of(code, now->instruction).ptx_line, name_of(was).text,
+             emu_place_of(code, was->instruction).ptx_line);
 }

@@ -4,6 +4,7 @@
 #include "calls.h"
 #include "crew.h"
 #include "explore.h"
+#include "late.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -40,6 +41,8 @@ static void machine_free(machine *m) {
     free(m->findings);
     free(m->bulk);
     free(m->unfinished);
+    emu_late_forget(m);
+    free(m->late);
     free(m->counts);
     free(m->output);
 }
@@ -206,6 +209,8 @@ static void start_warp(machine *m, uint32_t index) {
     w->split = w->forced = w->tries_again = false;
     w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;
+    w->waits_for_late = false;
+    w->late_writes = 0;
     w->poll_failed = w->poll_answers = false;
     w->polls = 0;
     w->quiet_steps = w->quiet_changes = w->poll_changes = 0;
@@ -260,6 +265,7 @@ static void start_cta(machine *m) {
     for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
     m->bulk_count = m->unfinished_count = 0;
+    emu_late_forget(m);
     memset(m->wgmma_done, 0, sizeof m->wgmma_done);
     memset(m->shared, 0, m->shared_bytes);
     clear_local(m);

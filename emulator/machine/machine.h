@@ -83,6 +83,7 @@ typedef struct bulk_copy {
     const op *reduces;  /* elements instead of copying them, else NULL */
     uint8_t values[16]; /* of a store that lands later */
     bool has_values;
+    uint8_t *kept;      /* what the source held as the copy was issued; NULL: what it holds */
     struct machine *to; /* the CTA of `shared` */
     int32_t corner[5];  /* of the box in the tensor */
     uint32_t shared, bytes;
@@ -93,6 +94,7 @@ typedef struct bulk_copy {
     int warp;
     uint8_t lane;
     bool is_store;
+    bool has_turn; /* of its own, to land in: see late.c */
 } bulk_copy;
 
 typedef struct async_arrive {
@@ -151,10 +153,12 @@ typedef struct warp {
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
-    bool poll_failed;  /* a test_wait just failed, or memory was polled in vain: let others go first */
-    bool poll_answers; /* the next test_wait answers, even if the answer is no */
-    bool granted;      /* a turn: see explore.c */
-    uint32_t held;     /* lanes of the access that waits for one */
+    bool poll_failed;     /* a test_wait just failed, or memory was polled in vain: let others go first */
+    bool poll_answers;    /* the next test_wait answers, even if the answer is no */
+    bool granted;         /* a turn: see explore.c */
+    uint32_t held;        /* lanes of the access that waits for one */
+    bool waits_for_late;  /* it waits for what it wrote itself, and has no turn: see late.c */
+    uint32_t late_writes; /* so far */
     uint32_t mbarrier_address;
     struct seen_phase *seen; /* by mbarrier; NULL without checks */
     /* of memory that is polled: see order.c */
@@ -432,10 +436,12 @@ typedef struct machine {
     size_t finding_count, finding_capacity;
     op_counts *counts; /* by instruction */
     uint64_t steps, steps_total, traced;
-    uint32_t vain_polls; /* that failed as no warp could run, since a barrier last freed one */
-    ticket_work *ticket; /* NULL where nobody asks */
-    bool explores;       /* accesses that threads tell each other by wait for their turn: see explore.c */
-    bool watches;        /* whether a store changes memory: the program polls */
+    uint32_t vain_polls;     /* that failed as no warp could run, since a barrier last freed one */
+    ticket_work *ticket;     /* NULL where nobody asks */
+    bool explores;           /* accesses that threads tell each other by wait for their turn: see explore.c */
+    struct late_write *late; /* then: writes under way that have one too */
+    size_t late_count, late_capacity;
+    bool watches; /* whether a store changes memory: the program polls */
     uint64_t changes, polls;
     int last_warp;
     uint64_t random;
@@ -548,6 +554,9 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask);
 /* Let a copy to shared memory land; false where there is none. */
 bool emu_land_next_bulk(machine *m);
+/* Whether a wait of a thread's groups is for that store; and what a copy does to memory. */
+bool emu_bulk_waits_for(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask);
+void emu_bulk_moves(machine *m, const bulk_copy *copy);
 /* At the end of a CTA its stores land. */
 void emu_land_stores(machine *m);
 /* What a warp in a setmaxnreg.inc waits for. */

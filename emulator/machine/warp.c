@@ -5,6 +5,7 @@
  * that need each other before they come to the mark split the warp: see paths.c.
  */
 #include "calls.h"
+#include "late.h"
 
 #include <fenv.h>
 #include <inttypes.h>
@@ -290,6 +291,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         break;
     case OP_BULK:
         emu_exec_bulk(m, w, o, mask);
+        if (m->explores) emu_late_reductions(m, w);
         break;
     case OP_BULK_COMMIT:
         for (int i = 0; i < LANES; i++) w->bulk_commits[i] += mask >> i & 1;
@@ -460,6 +462,7 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
 
 void emu_warp_run(machine *m, warp *w, uint64_t budget) {
     const op *ops = m->code->ops;
+    const bool explores = m->explores;
     bool tracing = m->launch->trace.file || m->launch->trace.events;
     uint64_t limit = m->launch->step_limit ? m->launch->step_limit : 4000000000u;
     while (w->state == WARP_READY && !m->faulted) {
@@ -488,7 +491,7 @@ void emu_warp_run(machine *m, warp *w, uint64_t budget) {
             }
         }
         if (w->undefined_count) emu_follow_undefined(m, w, o, mask);
-        if (!mask) continue;
+        if (!mask || (explores && emu_late_holds(m, w, o, mask))) continue;
         if (w->wgmma_uses && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);

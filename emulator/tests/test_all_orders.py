@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.emulation import entry, ptxrun
+from support.ladders import Backward, ladders
 from support.versions import Launch, versions
 
 START = """.reg .b64 %m, %o, %p;
-.reg .b32 %t, %b, %v, %n;
+.reg .b32 %t, %b, %v, %n, %s;
 .reg .pred %q;
 ld.param.u64 %m, [memory];
 ld.param.u64 %o, [out];
@@ -23,32 +24,52 @@ setp.ne.u32 %q, %t, 0;
 @%q bra end;
 """
 TICKET = START + "atom.global.add.u32 %v, [%m], 1;\nmad.wide.u32 %p, %v, 4, %o;\nst.global.u32 [%p], WHAT;\nend:"
-# An agent is a CTA with a list of steps at words of `memory`; the results of the loads are thrown away.
+# What a thread adds to 16 bytes by a copy, of which it waits until the source is read.
+BULK = """st.shared.v4.u32 [%s], {{{value}, {none}, {none}, {none}}};
+fence.proxy.async;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.{form} [%m+{at}], [%s], 16;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group.read 0;"""
+# An agent is a CTA with a list of steps at words of `memory`; the results of the loads are thrown away. `land` sums
+# small integers as f16, which is the same; `landed` waits for all that the agent has summed so.
 STEPS = {
     "load": "ld.relaxed.gpu.global.u32 %v, [%m+{at}];\nadd.u32 %n, %n, %v;",
     "store": "st.relaxed.gpu.global.u32 [%m+{at}], {value};",
     "add": "red.relaxed.gpu.global.add.u32 [%m+{at}], {value};",
     "draw": "atom.relaxed.gpu.global.add.u32 %v, [%m+{at}], {value};\nadd.u32 %n, %n, %v;",
     "await": "LABEL:\nld.relaxed.gpu.global.u32 %v, [%m+{at}];\nsetp.lt.u32 %q, %v, {value};\n@%q bra LABEL;",
+    "land": BULK.replace("{form}", "add.noftz.f16"),
+    "land integers": BULK.replace("{form}", "add.u32"),
+    "landed": "cp.async.bulk.wait_group 0;",
 }
+LATE = ("land", "land integers")
 Step = tuple[str, int, int]  # what, at which word, the value
 Agent = list[Step]
+Events = frozenset[tuple[tuple[int, int], tuple[int, int]]]  # each by agent and place
 
 
 def program(agents: list[Agent]) -> str:
-    text = START
+    uses = any(step[0] in LATE for agent in agents for step in agent)
+    text = START + (".shared .align 16 .b8 from[16];\nmov.u32 %s, from;\n" if uses else "")
     for n in range(len(agents)):
         text += f"setp.eq.u32 %q, %b, {n};\n@%q bra agent{n};\n"
     for n, agent in enumerate(agents):
         text += f"bra.uni end;\nagent{n}:\n"
         for i, (what, word, value) in enumerate(agent):
-            text += STEPS[what].format(at=4 * word, value=value).replace("LABEL", f"wait{n}_{i}") + "\n"
+            text += STEPS[what].format(at=16 * word, value=value, none=0).replace("LABEL", f"wait{n}_{i}") + "\n"
     return text + "end:"
 
 
+SUMS = {"add": "u32", "land integers": "u32", "land": "f16"}
+
+
 def conflict(a: Step, b: Step) -> bool:
-    kinds = {"load" if each[0] == "await" else each[0] for each in (a, b)}
-    return a[1] == b[1] and kinds not in ({"load"}, {"add"})
+    kinds = {"load" if each[0] == "await" else SUMS.get(each[0], each[0]) for each in (a, b)}
+    return a[1] == b[1] and "landed" not in kinds and kinds not in ({"load"}, {"u32"})
+
+
+def after(what: str, now: int, value: int) -> int:
+    return {"store": value, "load": now, "await": now}.get(what, now + value)
 
 
 def count(agents: list[Agent]) -> tuple[int, int]:
@@ -57,43 +78,53 @@ def count(agents: list[Agent]) -> tuple[int, int]:
     stuck: set[frozenset[object]] = set()
     seen: set[object] = set()
 
-    def go(places: tuple[int, ...], words: tuple[int, ...], before: frozenset[object]) -> None:
-        if (places, words, before) in seen:
+    def go(places: tuple[int, ...], late: frozenset[tuple[int, int]], words: tuple[int, ...], before: Events) -> None:
+        """late: what has been issued and not landed, and that by agent and place; before: pairs of such."""
+        if (places, late, words, before) in seen:
             return
-        seen.add((places, words, before))
+        seen.add((places, late, words, before))
+        done = {(k, i) for k in range(len(agents)) for i in range(places[k])} - late
+
+        def happen(n: int, i: int, further: tuple[int, ...], later: frozenset[tuple[int, int]]) -> None:
+            what, word, value = step = agents[n][i]
+            then = tuple(after(what, now, value) if k == word else now for k, now in enumerate(words))
+            ordered = {
+                (each, (n, i))
+                for each in done
+                if (each[0] != n or {what, agents[n][each[1]][0]} & set(LATE))
+                and conflict(agents[each[0]][each[1]], step)
+            }
+            go(further, later, then, before | ordered)
+
         moved = False
         for n, agent in enumerate(agents):
-            if places[n] == len(agent):
-                continue
-            what, word, value = step = agent[places[n]]
-            if what == "await" and words[word] < value:
+            further = tuple(place + (k == n) for k, place in enumerate(places))
+            what, word, value = agent[places[n]] if places[n] < len(agent) else ("", 0, 0)
+            waits = what == "await" and words[word] < value
+            if not what or waits or (what == "landed" and any(each[0] == n for each in late)):
                 continue
             moved = True
-            after = list(words)
-            after[word] = {"store": value, "add": words[word] + value, "draw": words[word] + value}.get(
-                what, words[word]
-            )
-            pairs = {
-                ((k, i), (n, places[n]))
-                for k in range(len(agents))
-                for i in range(places[k])
-                if k != n and conflict(agents[k][i], step)
-            }
-            further = tuple(place + (k == n) for k, place in enumerate(places))
-            go(further, tuple(after), before | pairs)
-        if not moved:
+            if what in LATE:
+                go(further, late | {(n, places[n])}, words, before)
+            elif what == "landed":
+                go(further, late, words, before)
+            else:
+                happen(n, places[n], further, late)
+        for each in late:
+            happen(*each, places, late - {each})
+        if not moved and not late:
             (ended if all(place == len(agent) for place, agent in zip(places, agents, strict=True)) else stuck).add(
                 before
             )
 
-    go(tuple(0 for _ in agents), (0, 0), frozenset())
+    go(tuple(0 for _ in agents), frozenset(), (0, 0), frozenset())
     return len(ended), len(stuck)
 
 
 def explore(body: str, ctas: int, folder: Path, *options: object, output: str = "buf:u32:8") -> tuple[int, str]:
     path = folder / "orders.ptx"
     path.write_text(entry(body, ".param .u64 memory, .param .u64 out"))
-    arguments = ["--arg", "buf:u32:2", "--arg", output]
+    arguments = ["--arg", "buf:u32:8", "--arg", output]
     done = ptxrun(path, "--grid", ctas, "--block", 32, *arguments, "--orders", "all", *options)
     return done.returncode, done.stderr
 
@@ -123,6 +154,15 @@ KNOWN = {
         ],
         33,
     ),
+    "sums of floats that land": ([[("land", 0, 1)]] * 3, 6),
+    "sums of integers that land": ([[("land integers", 0, 1)], [("add", 0, 1)], [("land integers", 0, 2)]], 1),
+    "sums that land behind others of the thread": ([[("land", 0, 1), ("landed", 0, 0), ("land", 0, 1)]], 1),
+    "two sums of a thread": ([[("land", 0, 1), ("land", 0, 1)]], 2),
+    "a sum that lands behind what its thread does": ([[("land", 0, 1), ("draw", 0, 1)], [("load", 0, 0)]], 6),
+    "a flag behind a sum": (
+        [[("land", 0, 1), ("landed", 0, 0), ("store", 1, 1)], [("await", 1, 1), ("load", 0, 0)]],
+        1,
+    ),
     "each stores one and loads the other": ([[("store", 0, 1), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]], 3),
 }
 
@@ -137,7 +177,7 @@ def test_the_classes_of_known_programs(name: str, tmp_path: Path) -> None:
 
 def made_up(seed: int) -> list[Agent]:
     draw = random.Random(seed)
-    whats = ["load", "store", "add", "draw", "await"]
+    whats = ["load", "store", "add", "draw", "await", *(["land", "land integers", "landed"] if seed % 2 else [])]
     return [
         [(draw.choice(whats), draw.randrange(2), draw.randrange(1, 3)) for _ in range(draw.randrange(1, 4))]
         for _ in range(draw.randrange(2, 5))
@@ -342,23 +382,71 @@ def test_a_lock_is_a_wait(take: str, tmp_path: Path) -> None:
     assert explore(body, 3, tmp_path) == (0, answer(6))
 
 
-LOOKS = "ld.relaxed.gpu.global.u32 %n, [%m];\nst.shared.u32 [%t], %n;\n"
-SUMS = {"add.u32": True, "min.s32": True, "add.noftz.f16": False, "add.u32 of what is looked at": False}
+def test_sums_by_bulk_stores_that_differ_are_told(tmp_path: Path) -> None:
+    """2^24, 1 and 1 as f32: a 1 is lost behind 2^24."""
+    work = "setp.eq.u32 %q, %b, 0;\nselp.u32 %v, 0x4b800000, 0x3f800000, %q;\n.shared .align 16 .b8 from[16];\n"
+    work += (
+        "mov.u32 %s, from;\n" + BULK.format(form="add.f32", value="%v", none="%v", at=0).replace("%m", "%o") + "\nend:"
+    )
+    status, text = explore(START + work, 3, tmp_path)
+    assert status == 1 and "other orders give other results" in text and "what is written by warp 0" in text, text
 
 
-@pytest.mark.parametrize("sums", SUMS)
-def test_sums_by_bulk_stores(sums: str, tmp_path: Path) -> None:
-    """Those that are the same in any order have one class, unless a program looks at numbers in memory."""
-    form = f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{sums.split()[0]}"
-    body = START + ".shared .align 16 .b8 from[32];\nmov.u32 %t, from;\nst.shared.v4.u32 [%t], {%b, %b, %b, %b};\n"
-    body += LOOKS.replace("[%t]", "[%t+16]") if "looked" in sums else ""
-    body += (
-        f"fence.proxy.async;\n{form} [%o], [%t], 16;\ncp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nend:"
+def test_a_sum_that_lands_late_has_what_its_source_held(tmp_path: Path) -> None:
+    lands = [BULK.format(form="add.noftz.f16", value=value, none=0, at=0).replace("%m", "%o") for value in (1, 4)]
+    body = START + ".shared .align 16 .b8 from[16];\nmov.u32 %s, from;\n" + "\n".join([*lands, "end:"])
+    assert explore(body, 1, tmp_path, "--dump", f"1={tmp_path / 'sum'}") == (0, answer(2))
+    assert (tmp_path / "sum").read_bytes()[0] == 5
+
+
+BOXES = """.shared .align 128 .b8 from[32];
+.reg .b64 %map;
+mov.b64 %map, map;
+cvta.param.u64 %map, %map;
+mov.u32 %t, from;
+st.shared.v4.u32 [%t], {%b, %b, %b, %b};
+st.shared.v4.u32 [%t+16], {%b, %b, %b, %b};
+fence.proxy.async;
+mul.lo.u32 %n, %b, STEP;
+cp.reduce.async.bulk.tensor.2d.global.shared::cta.FORM.tile.bulk_group [%map, {%n, 0}], [%t];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group.read 0;
+end:"""
+
+
+@pytest.mark.parametrize(
+    ("form", "numbers", "step", "classes"),
+    [
+        ("add", "f32", 4, 1),
+        ("add", "f32", 3, 4),
+        ("add", "f32", 0, 6),
+        ("add", "u32", 0, 1),
+        ("min", "u32", 0, 1),
+    ],
+)
+def test_sums_by_boxes_of_a_tensor(form: str, numbers: str, step: int, classes: int, tmp_path: Path) -> None:
+    """Three boxes of 4 x 2 in a tensor of 16 x 2: side by side, the neighbours overlapping, all at one place."""
+    start = START.replace("ld.param.u64 %m, [memory];\nld.param.u64 %o, [out];\n", "")
+    path = tmp_path / "boxes.ptx"
+    path.write_text(
+        entry(start + BOXES.replace("FORM", form).replace("STEP", str(step)), ".param .align 64 .b8 map[128]")
     )
-    status, text = explore(body, 2, tmp_path)
-    assert status == 0 and text.startswith("orders: 1 class\n" if SUMS[sums] else "orders: 1 class; not covered: "), (
-        text
-    )
+    tensor = f"tmap:16x2/64:4x2:none:buf:{numbers}:32"
+    done = ptxrun(path, "--grid", 3, "--block", 32, "--arg", tensor, "--orders", "all")
+    assert (done.returncode, done.stderr) == (0, answer(classes))
+
+
+def test_what_a_bulk_store_replaces_is_a_race(tmp_path: Path) -> None:
+    """A copy, and not a sum, at bytes that another CTA reads or sums."""
+    copies = BULK.replace("cp.reduce", "cp").replace(".{form}", "").format(value="%b", none="%b", at=0)
+    others = {
+        "reads": "ld.relaxed.gpu.global.u32 %v, [%m];",
+        "sums": BULK.format(form="add.f32", value=0, none=0, at=0),
+    }
+    for what in others.values():
+        body = START + ".shared .align 16 .b8 from[16];\nmov.u32 %s, from;\nsetp.eq.u32 %q, %b, 0;\n@%q bra first;\n"
+        status, text = explore(f"{body}{what}\nbra.uni end;\nfirst:\n{copies}\nend:", 2, tmp_path)
+        assert status == 1 and "1 finding: race" in text, text
 
 
 @pytest.mark.parametrize("option", [["--schedule", 3], ["--delay", "0@3"], ["--checks", "off"], ["--runs", 0]])
@@ -415,6 +503,18 @@ def test_versions_that_draw_tickets(name: str, seq: int, heads: int, ctas: int) 
     version = next(version for version in versions() if version.name == name)
     done = Launch(version.entry("fp16"), seq, heads=heads, ctas=ctas).run(version.ptx, "--orders", "all")
     assert (done.returncode, done.stderr) == (0, answer(DRAWN[name, seq, heads, ctas]))
+
+
+def test_sums_of_a_backward_pass(tmp_path: Path) -> None:
+    """One KV block has one order of sums; those of two are too many to run."""
+    version = next(version for version in ladders() if version.name == "b05")
+    symbol = version.entry("fp16")
+    keys = Launch(symbol).config.B_c
+    one, two = (
+        Backward(symbol, 64, seq_k=blocks * keys).run(version.ptx, "--orders", "all", "--runs", 2) for blocks in (1, 2)
+    )
+    assert (one.returncode, one.stderr) == (0, answer(1))
+    assert two.returncode == 0 and re.fullmatch(r"orders: 2 run, [1-9]\d* left\n", two.stderr)
 
 
 def test_what_is_left_in_memory_is_of_the_first_run(tmp_path: Path) -> None:
