@@ -330,13 +330,24 @@ void emu_global_learn(machine *m, warp *w, int lane, uint64_t address, unsigned 
     if (!(order & ORDER_CTA)) learn(m, w, lane, order, address, 0);
 }
 
-void emu_global_tell(machine *m, warp *w, int lane, uint64_t address, unsigned order) {
-    if (!m->order || races_of(m)->merged > MOST_MERGED) return;
-    const bool narrow = order & ORDER_CTA;
-    knowledge *what = order & ORDER_RELEASE ? gather(m, w, 1u << lane, true) : gather_released(m, w, lane, narrow);
+struct knowledge *emu_global_to_tell(machine *m, warp *w, int lane, unsigned order) {
+    if (!m->order || races_of(m)->merged > MOST_MERGED) return NULL;
+    return order & ORDER_RELEASE ? gather(m, w, 1u << lane, true) : gather_released(m, w, lane, order & ORDER_CTA);
+}
+
+void emu_global_told(machine *m, uint64_t address, unsigned order, const struct knowledge *what) {
     if (!what) return;
     tell(m, address, 1 + global_cta(races_of(m), m->cluster->index, m->rank), what);
-    if (!narrow) tell(m, address, 0, what);
+    if (!(order & ORDER_CTA)) tell(m, address, 0, what);
+}
+
+void emu_global_forget(struct knowledge *what) {
+    drop(what);
+}
+
+void emu_global_tell(machine *m, warp *w, int lane, uint64_t address, unsigned order) {
+    knowledge *what = emu_global_to_tell(m, w, lane, order);
+    emu_global_told(m, address, order, what);
     drop(what);
 }
 

@@ -99,7 +99,7 @@ unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool 
 }
 
 unsigned emu_orders_gaps(const machine *m) {
-    return m->orders ? m->orders->gaps : 0;
+    return (m->orders ? m->orders->gaps : 0) | (m->reads_early ? GAP_LOADS : 0);
 }
 
 /* By agent: the events of a kind at an mbarrier of m. */

@@ -26,7 +26,8 @@ enum order_gap {
     GAP_TIME = 128,     /* the program reads a clock */
     GAP_HEAP = 256,     /* malloc */
     GAP_RACES = 512,    /* races in global memory went unseen */
-    GAP_PARTED = 1024   /* lanes of a warp that wait apart */
+    GAP_PARTED = 1024,  /* lanes of a warp that wait apart */
+    GAP_LOADS = 2048    /* loads that accesses behind them may overtake */
 };
 
 #endif

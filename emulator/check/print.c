@@ -163,6 +163,7 @@ static void add_gaps(uint32_t orders, char *out, size_t bytes) {
         {GAP_POLLS, "a wait whose answer no does more than ask again"},
         {GAP_PARTED, "lanes of a warp that wait apart"},
         {GAP_RELAXED, "relaxed arrivals"},
+        {GAP_LOADS, "loads that later accesses may overtake"},
         {GAP_MBARRIERS, "copies at more than 32 mbarriers"},
         {GAP_COPIES, "st.async"},
         {GAP_REGISTERS, "registers that change hands more than once"},

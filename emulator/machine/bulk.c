@@ -458,17 +458,12 @@ static void land_store(machine *m, size_t index) {
     if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes, w->clock);
 }
 
-bool emu_bulk_waits_for(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
-    bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
-    return mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
-}
-
 /* What they wrote to global memory is there. */
 static void finish_stores(machine *m, const warp *w, const op *o, uint32_t mask) {
     size_t kept = 0;
     for (size_t i = 0; i < m->unfinished_count; i++) {
         const bulk_copy *copy = &m->unfinished[i];
-        if (emu_bulk_waits_for(copy, w, o, mask))
+        if (bulk_waits_for(copy, w, o, mask))
             note_global(m, copy, true);
         else
             m->unfinished[kept++] = *copy;
@@ -479,10 +474,10 @@ static void finish_stores(machine *m, const warp *w, const op *o, uint32_t mask)
 /* In the order of issue; with a schedule seed in any. */
 void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     size_t count = 0;
-    for (size_t i = 0; i < m->bulk_count; i++) count += emu_bulk_waits_for(&m->bulk[i], w, o, mask);
+    for (size_t i = 0; i < m->bulk_count; i++) count += bulk_waits_for(&m->bulk[i], w, o, mask);
     for (; count; count--) {
         size_t skipped = m->launch->schedule ? (size_t)((m->random >> 20) % count) : 0, i = 0;
-        while (!emu_bulk_waits_for(&m->bulk[i], w, o, mask) || skipped--) i++;
+        while (!bulk_waits_for(&m->bulk[i], w, o, mask) || skipped--) i++;
         land_store(m, i);
     }
     if (!o->detail) finish_stores(m, w, o, mask);

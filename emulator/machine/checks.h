@@ -199,6 +199,10 @@ void emu_order_free(machine *m);
 /* A strong access learns what was told at its address, or tells. */
 void emu_global_learn(machine *m, warp *w, int lane, uint64_t address, unsigned order);
 void emu_global_tell(machine *m, warp *w, int lane, uint64_t address, unsigned order);
+/* The same in two: what a store tells, owned: emu_global_forget(), and that others see it. */
+struct knowledge *emu_global_to_tell(machine *m, warp *w, int lane, unsigned order);
+void emu_global_told(machine *m, uint64_t address, unsigned order, const struct knowledge *what);
+void emu_global_forget(struct knowledge *what);
 void emu_global_fence(machine *m, warp *w, uint32_t lanes, unsigned order);
 /* A CTA ends: what other CTAs did to its memory must be ordered before that. */
 void emu_check_exit(machine *m);

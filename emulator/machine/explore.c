@@ -1,13 +1,12 @@
 /* explore.c - every order of the accesses to flags and counters that can matter, by running a launch again and again.
  *
  * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). What is written later
- * than its instruction has a turn of its own (late.c). Between two turns
- * whatever can run without one does: docs/orders.md says why the order of that does not matter. So a run is a sequence
- * of turns. Two turns are dependent where they touch the same bytes and not both only read or both only add. Orders
- * that differ by turns that are not dependent are one class, of which one run is enough: source sets (Abdulla,
- * Aronsson, Jonsson, Sagonas, Optimal Dynamic Partial Order Reduction, 2014) choose which turns to exchange, sleep sets
- * leave what was seen. A poll whose answer leads back to itself and changes nothing is a wait: it has no turn until its
- * answer is another.
+ * than its instruction has a turn of its own (late.c). Between two turns whatever can run without one does:
+ * docs/orders.md says why the order of that does not matter. So a run is a sequence of turns. Two turns are dependent
+ * where they touch the same bytes and not both only read or both only add. Orders that differ by turns that are not
+ * dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson, Jonsson, Sagonas, Optimal
+ * Dynamic Partial Order Reduction, 2014) choose which turns to exchange, sleep sets leave what was seen. A poll whose
+ * answer leads back to itself and changes nothing is a wait: it has no turn until its answer is another.
  *
  * A run that departs from the one before begins anew and repeats the turns that the two have in common. Or, where the
  * system has copies of a process, the process waits at each turn that could be another, while a copy of it goes on;
@@ -361,8 +360,8 @@ static const places *places_of(explorer *x, const late_write *late) {
 }
 
 static candidate describe_late(explorer *x, const machine *m, const late_write *late) {
-    return (candidate){.who = {m->cta_index, (uint32_t)late->copy.warp, late->number},
-                       .instruction = late->copy.instruction,
+    return (candidate){.who = {m->cta_index, (uint32_t)late->warp, late->number},
+                       .instruction = late->instruction,
                        .kind = late->sum ? ADDS : WRITES,
                        .sum = late->sum,
                        .late = places_of(x, late),
@@ -383,6 +382,7 @@ static bool add_candidate(const explorer *x, turn *now, const candidate *c) {
 /* Of one CTA. False when out of memory. */
 static bool list_agents(explorer *x, machine *m, turn *now) {
     for (size_t i = 0; i < m->late_count; i++) {
+        if (!emu_late_is_due(m, &m->late[i])) continue;
         const candidate c = describe_late(x, m, &m->late[i]);
         if (!c.late || !add_candidate(x, now, &c)) return false;
     }
@@ -426,10 +426,24 @@ static bool any_enabled(const turn *now) {
     return false;
 }
 
+static void store_lanes(machine *m, const late_write *late) {
+    for (uint32_t rest = late->lanes; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        memcpy(late->to[lane], late->data[lane], late->bytes);
+        emu_global_told(m, late->at[lane], late->order, late->told[lane]);
+    }
+}
+
 static void let_late_happen(machine *m, const agent *who) {
     for (size_t i = 0; i < m->late_count; i++) {
-        if (m->late[i].number != who->late || (uint32_t)m->late[i].copy.warp != who->warp) continue;
-        emu_late_happens(m, i);
+        const late_write *late = &m->late[i];
+        if (late->number != who->late || (uint32_t)late->warp != who->warp) continue;
+        if (late->copy.reduces)
+            emu_bulk_moves(m, &late->copy);
+        else
+            store_lanes(m, late);
+        m->changes++;
+        emu_late_remove(m, i);
         break;
     }
 }

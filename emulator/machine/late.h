@@ -1,8 +1,7 @@
 /* late.h - what a warp writes later than it says, in a run of an explorer: it has a turn of its own (late.c,
  * explore.c).
  *
- *     if (m->explores) emu_late_reductions(m, w);
- *     for (size_t i = 0; i < m->late_count; i++) emu_late_happens(m, i);
+ *     if (m->explores) emu_late_reductions(m, w); // then m->late has them, and each has a turn
  */
 #ifndef FL_EMU_LATE_H
 #define FL_EMU_LATE_H
@@ -16,20 +15,42 @@ typedef struct byte_range {
 /* Sums and the like that are the same in any order have one number, 0 where the order matters. */
 uint32_t emu_sum_of(const op *o, enum atomic_numbers numbers, uint32_t bytes, bool is_signed);
 
-/* A bulk reduction: it lands at any time until its thread has waited for the whole of it. */
+/* A bulk reduction, which lands at any time until its thread has waited for the whole of it; or a store to global
+ * memory that is volatile, relaxed or a release, which other threads see at any time until a fence.sc of its thread. */
 typedef struct late_write {
-    uint32_t number; /* of the warp, from 1 on */
+    uint32_t number, instruction; /* number: of the warp, from 1 on */
+    int warp;
     uint32_t sum;
-    bulk_copy copy;     /* whose bytes are owned */
     byte_range *ranges; /* in global memory */
     size_t range_count, range_capacity;
+    bulk_copy copy;  /* of a reduction, else without one; its bytes are owned */
+    uint32_t fences; /* of a store: those of the warp before it */
+    bool releases;
+    unsigned order;
+    uint32_t lanes, bytes;
+    uint64_t at[LANES];
+    uint8_t *to[LANES], data[LANES][16];
+    struct knowledge *told[LANES]; /* see check/known.c */
 } late_write;
 
 /* A warp has issued bulk copies: those that reduce land by a turn. */
 void emu_late_reductions(machine *m, warp *w);
+/* Whether other threads see a store later; then a new write, to which lanes are added. NULL when out of memory. */
+bool emu_is_late_store(const warp *w, const op *o, uint32_t mask);
+late_write *emu_late_store(machine *m, warp *w, const op *o);
+void emu_late_add_lane(machine *m, late_write *late, int lane, uint64_t address, uint8_t *to, const uint8_t *data);
+/* What a lane stored itself at these very bytes and others do not see yet; NULL for nothing. */
+const uint8_t *emu_late_own(const machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 /* Whether an op has to wait for what its warp wrote before, which comes later; then the warp does. */
 bool emu_late_holds(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_late_happens(machine *m, size_t index);
+/* A warp executes an access: whether it might come before a load that was before it, which no turn here does. */
+void emu_late_note(machine *m, warp *w, const op *o, uint32_t mask);
+/* A fence other than fence.sc: what is stored behind it comes behind what was stored before. */
+void emu_late_fence(warp *w);
+/* Whether a write can come now: those of its warp that must come before have. */
+bool emu_late_is_due(const machine *m, const late_write *late);
+/* It has come: those that wait for it look again. */
+void emu_late_remove(machine *m, size_t index);
 void emu_late_forget(machine *m);
 
 #endif

@@ -42,6 +42,7 @@ static void machine_free(machine *m) {
     free(m->bulk);
     free(m->unfinished);
     emu_late_forget(m);
+    m->reads_early = false;
     free(m->late);
     free(m->counts);
     free(m->output);
@@ -210,7 +211,8 @@ static void start_warp(machine *m, uint32_t index) {
     w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;
     w->waits_for_late = false;
-    w->late_writes = 0;
+    w->late_writes = w->late_fences = 0;
+    w->loaded = w->acquired = 0;
     w->poll_failed = w->poll_answers = false;
     w->polls = 0;
     w->quiet_steps = w->quiet_changes = w->poll_changes = 0;

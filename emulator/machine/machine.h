@@ -153,12 +153,13 @@ typedef struct warp {
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
-    bool poll_failed;     /* a test_wait just failed, or memory was polled in vain: let others go first */
-    bool poll_answers;    /* the next test_wait answers, even if the answer is no */
-    bool granted;         /* a turn: see explore.c */
-    uint32_t held;        /* lanes of the access that waits for one */
-    bool waits_for_late;  /* it waits for what it wrote itself, and has no turn: see late.c */
-    uint32_t late_writes; /* so far */
+    bool poll_failed;                  /* a test_wait just failed, or memory was polled in vain: let others go first */
+    bool poll_answers;                 /* the next test_wait answers, even if the answer is no */
+    bool granted;                      /* a turn: see explore.c */
+    uint32_t held;                     /* lanes of the access that waits for one */
+    bool waits_for_late;               /* it waits for what it wrote itself, and has no turn: see late.c */
+    uint32_t late_writes, late_fences; /* so far: writes, and fences between them */
+    uint64_t loaded, acquired; /* where its last strong loads were, relaxed and acquire, with no fence since; else 0 */
     uint32_t mbarrier_address;
     struct seen_phase *seen; /* by mbarrier; NULL without checks */
     /* of memory that is polled: see order.c */
@@ -441,7 +442,8 @@ typedef struct machine {
     bool explores;           /* accesses that threads tell each other by wait for their turn: see explore.c */
     struct late_write *late; /* then: writes under way that have one too */
     size_t late_count, late_capacity;
-    bool watches; /* whether a store changes memory: the program polls */
+    bool reads_early; /* an access might come before a load that was before it */
+    bool watches;     /* whether a store changes memory: the program polls */
     uint64_t changes, polls;
     int last_warp;
     uint64_t random;
@@ -450,6 +452,12 @@ typedef struct machine {
     char *output;  /* device printf of this CTA */
     size_t output_length, output_capacity;
 } machine;
+
+/* Whether a wait for groups of a thread is for that store. */
+static inline bool bulk_waits_for(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
+    const bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
+    return mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
+}
 
 /* NULL where no buffer was ever */
 static inline buffer *emu_find_buffer(const emu_device *device, uint64_t address) {
@@ -554,8 +562,7 @@ void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask);
 /* Let a copy to shared memory land; false where there is none. */
 bool emu_land_next_bulk(machine *m);
-/* Whether a wait of a thread's groups is for that store; and what a copy does to memory. */
-bool emu_bulk_waits_for(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask);
+/* What a copy does to memory. */
 void emu_bulk_moves(machine *m, const bulk_copy *copy);
 /* At the end of a CTA its stores land. */
 void emu_land_stores(machine *m);

@@ -3,16 +3,17 @@
  * A device address is (buffer number << 36) + BUFFER_START + offset; number 0 holds the variables of the module. Bounds
  * and alignment are always checked: a load from a bad address gives zeros, a store to one is dropped.
  */
+#include "addresses.h"
 #include "ahead.h"
 #include "checks.h"
 #include "lane_loop.h"
+#include "late.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane) {
-    uint64_t base = o->flags & FLAG_WIDE_ADDRESS ? slot64(w, o->r[source])[lane] : slot32(w, o->r[source])[lane];
-    return base + (uint64_t)o->immediate;
+    return lane_address(w, o, source, lane);
 }
 
 /* ---- from addresses to host bytes ---- */
@@ -112,17 +113,6 @@ const char *emu_device_string(machine *m, uint64_t address) {
     const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     if (offset >= bytes || !memchr(text + offset, 0, (size_t)(bytes - offset))) return "(not a string)";
     return (const char *)text + offset;
-}
-
-/* Which space an access really goes to, for checks and counters. */
-static state_space effective_space(const op *o, uint64_t address) {
-    if (o->space == SPACE_CLUSTER) return SPACE_SHARED;
-    if (o->space != SPACE_GENERIC) return (state_space)o->space;
-    return address & SHARED_WINDOW  ? SPACE_SHARED
-           : address & LOCAL_WINDOW ? SPACE_LOCAL
-           : address & PARAM_WINDOW ? SPACE_PARAM
-           : address & CONST_WINDOW ? SPACE_CONST
-                                    : SPACE_GLOBAL;
 }
 
 /* The CTA whose shared memory an access goes to, and the address there. */
@@ -301,11 +291,26 @@ static void note_undefined_loads(machine *m, warp *w, const op *o, const access 
     }
 }
 
+/* The lanes that load what they have stored and others do not see yet. */
+static uint32_t take_own(const machine *m, const warp *w, access *a, uint32_t mask) {
+    uint32_t own = 0;
+    for (; mask && a->space == SPACE_GLOBAL; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        const uint8_t *stored = emu_late_own(m, w, lane, a->addresses[lane], a->size);
+        if (!stored) continue;
+        a->bytes[lane] = (uint8_t *)(uintptr_t)stored; /* to read */
+        own |= 1u << lane;
+    }
+    return own;
+}
+
 void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     if (m->explores && is_held(m, w, o, mask)) return;
+    if (m->explores) emu_late_note(m, w, o, mask);
     resolve(m, w, o, o->dests, mask, "reads", &a);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
+    const uint32_t own = m->late_count ? take_own(m, w, &a, mask) : 0;
     uint32_t undefined[LANES] = {0}, any = 0;
     if (m->checks && (a.space == SPACE_SHARED || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
@@ -317,7 +322,7 @@ void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     }
     if (m->checks && (a.space == SPACE_GLOBAL || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
-            if (a.bytes[i] && effective_space(o, a.addresses[i]) == SPACE_GLOBAL)
+            if (a.bytes[i] && !(own >> i & 1) && effective_space(o, a.addresses[i]) == SPACE_GLOBAL)
                 note_global_read(m, w, o, i, a.addresses[i], a.size);
         }
     }
@@ -365,15 +370,31 @@ static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t 
     }
 }
 
+/* Others learn what the thread knows now as they see it. */
+static void store_late(machine *m, warp *w, const op *o, late_write *late, int lane, uint64_t address, uint8_t *to,
+                       const uint8_t *data) {
+    emu_global_write(m, w, lane, address, late->bytes, o->order, data, to);
+    emu_note_output(m, o->instruction, address, late->bytes);
+    late->told[lane] = emu_global_to_tell(m, w, lane, o->order);
+    emu_late_add_lane(m, late, lane, address, to, data);
+}
+
 void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
-    if (m->explores && is_held(m, w, o, mask)) return;
+    const bool comes_late = m->explores && emu_is_late_store(w, o, mask);
+    if (m->explores && !comes_late && is_held(m, w, o, mask)) return;
+    if (m->explores) emu_late_note(m, w, o, mask);
     resolve(m, w, o, 0, mask, "writes", &a);
+    late_write *late = comes_late ? emu_late_store(m, w, o) : NULL;
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
         uint8_t data[16];
         for (int k = 0, at = 0; k < o->vector && at + o->bytes <= (int)sizeof data; k++, at += o->bytes) {
             gather_element(w, o, k, i, data + at);
+        }
+        if (late) {
+            store_late(m, w, o, late, i, a.addresses[i], a.bytes[i], data);
+            continue;
         }
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) note_shared_write(m, w, o, i, a.addresses[i], a.size, data);
@@ -527,6 +548,7 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
     bool any_changed = false;
     if (m->explores && is_held(m, w, o, mask)) return;
+    if (m->explores) emu_late_note(m, w, o, mask);
     if (m->cluster->ahead && o->space != SPACE_SHARED && !emu_ahead_waits(m->cluster)) {
         m->faulted = true; /* as another CTA is */
         return;

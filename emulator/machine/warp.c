@@ -370,6 +370,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_cta_rank(m, w, o, mask);
         break;
     case OP_FENCE:
+        if (m->explores) emu_late_fence(w);
         if (m->checks) emu_flag_fence(m, w, mask);
         if (m->checks) emu_global_fence(m, w, mask, o->order);
         if (w->released && !(o->order & ORDER_CTA)) emu_cluster_fence(m, w);

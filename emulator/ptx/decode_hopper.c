@@ -242,7 +242,8 @@ void emu_decode_cta_rank(decoder *dec, const form_match *match) {
 void emu_decode_fence(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 0, 0);
     dec->code->has_fence = true;
-    emu_emit(dec, OP_FENCE)->order = emu_chose(match, "cta") ? ORDER_CTA : 0;
+    const bool sc = emu_chose(match, "sc") || !strcmp(dec->in->opcode->pieces[0], "membar");
+    emu_emit(dec, OP_FENCE)->order = (uint8_t)((emu_chose(match, "cta") ? ORDER_CTA : 0) | (sc ? ORDER_SC : 0));
 }
 
 /* ---- warps ---- */

@@ -248,7 +248,13 @@ typedef struct op {
 } op;
 
 /* What an access to memory means to others. An atomic without an order is .relaxed, as .volatile is. */
-enum access_order { ORDER_STRONG = 1, ORDER_ACQUIRE = 2, ORDER_RELEASE = 4, ORDER_CTA = 8 /* in the CTA only */ };
+enum access_order {
+    ORDER_STRONG = 1,
+    ORDER_ACQUIRE = 2,
+    ORDER_RELEASE = 4,
+    ORDER_CTA = 8, /* in the CTA only */
+    ORDER_SC = 16  /* of a fence */
+};
 enum compare_combine { COMBINE_NONE, COMBINE_AND, COMBINE_OR, COMBINE_XOR };
 enum rounding { ROUND_NEAREST, ROUND_ZERO, ROUND_DOWN, ROUND_UP };
 enum carry_operation { CARRY_ADD, CARRY_SUB, CARRY_MAD_LO, CARRY_MAD_HI };

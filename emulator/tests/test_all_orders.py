@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,9 @@ cp.async.bulk.wait_group.read 0;"""
 STEPS = {
     "load": "ld.relaxed.gpu.global.u32 %v, [%m+{at}];\nadd.u32 %n, %n, %v;",
     "store": "st.relaxed.gpu.global.u32 [%m+{at}], {value};",
+    "release": "st.release.gpu.global.u32 [%m+{at}], {value};",
+    "fence": "fence.acq_rel.gpu;",
+    "fence.sc": "fence.sc.gpu;",
     "add": "red.relaxed.gpu.global.add.u32 [%m+{at}], {value};",
     "draw": "atom.relaxed.gpu.global.add.u32 %v, [%m+{at}], {value};\nadd.u32 %n, %n, %v;",
     "await": "LABEL:\nld.relaxed.gpu.global.u32 %v, [%m+{at}];\nsetp.lt.u32 %q, %v, {value};\n@%q bra LABEL;",
@@ -42,7 +46,8 @@ STEPS = {
     "land integers": BULK.replace("{form}", "add.u32"),
     "landed": "cp.async.bulk.wait_group 0;",
 }
-LATE = ("land", "land integers")
+STORES = ("store", "release")
+LATE = ("land", "land integers", *STORES)
 Step = tuple[str, int, int]  # what, at which word, the value
 Agent = list[Step]
 Events = frozenset[tuple[tuple[int, int], tuple[int, int]]]  # each by agent and place
@@ -63,13 +68,44 @@ def program(agents: list[Agent]) -> str:
 SUMS = {"add": "u32", "land integers": "u32", "land": "f16"}
 
 
+SILENT = ("landed", "fence", "fence.sc")
+
+
 def conflict(a: Step, b: Step) -> bool:
     kinds = {"load" if each[0] == "await" else SUMS.get(each[0], each[0]) for each in (a, b)}
-    return a[1] == b[1] and "landed" not in kinds and kinds not in ({"load"}, {"u32"})
+    return a[1] == b[1] and not kinds & set(SILENT) and kinds not in ({"load"}, {"u32"})
 
 
 def after(what: str, now: int, value: int) -> int:
-    return {"store": value, "load": now, "await": now}.get(what, now + value)
+    return {"store": value, "release": value, "load": now, "await": now}.get(what, now + value)
+
+
+def stored(agent: Agent, late: list[int], word: int = -1) -> list[int]:
+    """The places of stores that others do not see yet, to one word or all."""
+    return [i for i in sorted(late) if agent[i][0] in STORES and agent[i][1] in (word, *([agent[i][1]] * (word < 0)))]
+
+
+def fenced(agent: Agent, earlier: int, later: int) -> bool:
+    return any(step[0] in ("fence", "fence.sc") for step in agent[earlier:later])
+
+
+def is_due(agent: Agent, late: list[int], i: int) -> bool:
+    """Whether others can see now what was written late: a store behind others of its word, of all behind a fence."""
+    what, word, _ = agent[i]
+    before = [k for k in stored(agent, late) if k < i and what in STORES]
+    return not any(what == "release" or agent[k][1] == word or fenced(agent, k, i) for k in before)
+
+
+def holds(agent: Agent, late: list[int], i: int) -> bool:
+    """Whether a step waits for what the agent has written."""
+    what, word, _ = agent[i]
+    if what == "landed" and any(agent[k][0] not in STORES for k in late):
+        return True
+    if what in ("load", "await", "fence", *STORES):
+        return False
+    if what in ("add", "draw"):
+        return any(agent[k][1] == word or fenced(agent, k, i) for k in stored(agent, late))
+    return bool(stored(agent, late))
 
 
 def count(agents: list[Agent]) -> tuple[int, int]:
@@ -100,18 +136,21 @@ def count(agents: list[Agent]) -> tuple[int, int]:
         for n, agent in enumerate(agents):
             further = tuple(place + (k == n) for k, place in enumerate(places))
             what, word, value = agent[places[n]] if places[n] < len(agent) else ("", 0, 0)
-            waits = what == "await" and words[word] < value
-            if not what or waits or (what == "landed" and any(each[0] == n for each in late)):
+            its = [i for k, i in late if k == n]
+            own = stored(agent, its, word)
+            waits = what == "await" and (agent[own[-1]][2] if own else words[word]) < value
+            if not what or waits or holds(agent, its, places[n]):
                 continue
             moved = True
             if what in LATE:
                 go(further, late | {(n, places[n])}, words, before)
-            elif what == "landed":
+            elif what in SILENT:
                 go(further, late, words, before)
             else:
                 happen(n, places[n], further, late)
-        for each in late:
-            happen(*each, places, late - {each})
+        for k, i in late:
+            if is_due(agents[k], [j for each, j in late if each == k], i):
+                happen(k, i, places, late - {(k, i)})
         if not moved and not late:
             (ended if all(place == len(agent) for place, agent in zip(places, agents, strict=True)) else stuck).add(
                 before
@@ -132,8 +171,22 @@ def explore(body: str, ctas: int, folder: Path, *options: object, output: str = 
 NO_OUTPUT = ["--ignore", "output-never-written"]  # what the words of `memory` hold may differ
 
 
-def answer(classes: int) -> str:
-    return "orders: 1 class\n" if classes == 1 else f"orders: {classes} classes, all run\n"
+def overtakes(agent: Agent) -> bool:
+    """Whether a step might come before a load that is before it, for all that PTX says."""
+    loaded = -1
+    for what, word, _ in agent:
+        if what in ("fence", "fence.sc"):
+            loaded = -1
+        elif what not in (*SILENT, "land", "land integers"):
+            if loaded not in (-1, word):
+                return True
+            loaded = word if what in ("load", "await") else loaded
+    return False
+
+
+def answer(classes: int, agents: Sequence[Agent] = ()) -> str:
+    gap = "; not covered: loads that later accesses may overtake" if any(map(overtakes, agents)) else ""
+    return f"orders: 1 class{gap}\n" if classes == 1 else f"orders: {classes} classes, all run{gap}\n"
 
 
 KNOWN = {
@@ -163,7 +216,26 @@ KNOWN = {
         [[("land", 0, 1), ("landed", 0, 0), ("store", 1, 1)], [("await", 1, 1), ("load", 0, 0)]],
         1,
     ),
-    "each stores one and loads the other": ([[("store", 0, 1), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]], 3),
+    "each stores one and loads the other": ([[("store", 0, 1), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]], 4),
+    "each releases one and loads the other": (
+        [[("release", 0, 1), ("fence", 0, 0), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]],
+        4,
+    ),
+    "each stores one, and loads the other behind fence.sc": (
+        [[("store", 0, 1), ("fence.sc", 0, 0), ("load", 1, 0)], [("store", 1, 1), ("fence.sc", 0, 0), ("load", 0, 0)]],
+        3,
+    ),
+    "one of two has a fence.sc": (
+        [[("store", 0, 1), ("fence.sc", 0, 0), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]],
+        4,
+    ),
+    "two stores": ([[("store", 0, 1), ("store", 1, 1)], [("load", 1, 0), ("load", 0, 0)]], 4),
+    "two stores, the second a release": ([[("store", 0, 1), ("release", 1, 1)], [("load", 1, 0), ("load", 0, 0)]], 3),
+    "two stores, and a fence": (
+        [[("store", 0, 1), ("fence", 0, 0), ("store", 1, 1)], [("load", 1, 0), ("load", 0, 0)]],
+        3,
+    ),
+    "what a thread has stored itself": ([[("store", 0, 1), ("load", 0, 0)], [("store", 0, 2)]], 6),
 }
 
 
@@ -172,12 +244,13 @@ def test_the_classes_of_known_programs(name: str, tmp_path: Path) -> None:
     agents, classes = KNOWN[name]
     assert count(agents) == (classes, 0)
     seen = explore(program(agents), len(agents), tmp_path, *NO_OUTPUT, output="out:u32:1")
-    assert seen == (0, answer(classes))
+    assert seen == (0, answer(classes, agents))
 
 
 def made_up(seed: int) -> list[Agent]:
     draw = random.Random(seed)
-    whats = ["load", "store", "add", "draw", "await", *(["land", "land integers", "landed"] if seed % 2 else [])]
+    whats = ["load", "store", "add", "draw", "await"]
+    whats += [[], ["land", "land integers", "landed"], ["store", "release", "load", "fence", "fence.sc"]][seed % 3]
     return [
         [(draw.choice(whats), draw.randrange(2), draw.randrange(1, 3)) for _ in range(draw.randrange(1, 4))]
         for _ in range(draw.randrange(2, 5))
@@ -191,7 +264,7 @@ def check_made_up(seed: int, folder: Path) -> None:
     if stuck:
         assert status == 3 and "livelock" in text, (seed, agents, text)
     else:
-        assert (status, text) == (0, answer(ended)), (seed, agents)
+        assert (status, text) == (0, answer(ended, agents)), (seed, agents)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -314,7 +387,7 @@ def test_ctas_that_share_more_have_classes_of_orders(what: str, tmp_path: Path) 
     """Here of the same results, as one more run of all CTAs shows."""
     options = ["--ignore", "output-written-twice", "--runs", 150]
     status, text = explore(draws_all(10, NOT_ALONE[what], "7"), 2, tmp_path, *options, output="out:u32:10")
-    assert status == 0 and re.fullmatch(r"orders: 150 run, [1-9]\d* left\n", text), text
+    assert status == 0 and re.fullmatch(r"orders: \d+ run, [1-9]\d* left\n", text), text
 
 
 def test_threads_that_meet_in_global_memory_have_classes_of_orders(tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+/* addresses.h - what a lane accesses.
+ *
+ *     if (touches_global(w, o, lane, &address)) printf("%" PRIu64, address);
+ */
+#ifndef FL_EMU_ADDRESSES_H
+#define FL_EMU_ADDRESSES_H
+
+#include "machine.h"
+
+static inline uint64_t lane_address(const warp *w, const op *o, unsigned source, int lane) {
+    uint64_t base = o->flags & FLAG_WIDE_ADDRESS ? slot64(w, o->r[source])[lane] : slot32(w, o->r[source])[lane];
+    return base + (uint64_t)o->immediate;
+}
+
+/* Which space an access really goes to, for checks and counters. */
+static inline state_space effective_space(const op *o, uint64_t address) {
+    if (o->space == SPACE_CLUSTER) return SPACE_SHARED;
+    if (o->space != SPACE_GENERIC) return (state_space)o->space;
+    return address & SHARED_WINDOW  ? SPACE_SHARED
+           : address & LOCAL_WINDOW ? SPACE_LOCAL
+           : address & PARAM_WINDOW ? SPACE_PARAM
+           : address & CONST_WINDOW ? SPACE_CONST
+                                    : SPACE_GLOBAL;
+}
+
+/* The address that a load, a store or an atomic accesses; whether it is one of global memory. */
+static inline bool touches_global(const warp *w, const op *o, int lane, uint64_t *address) {
+    *address = lane_address(w, o, o->kind == OP_STORE ? 0 : o->dests, lane);
+    return effective_space(o, *address) == SPACE_GLOBAL;
+}
+
+#endif

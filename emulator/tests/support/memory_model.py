@@ -1,0 +1,243 @@
+"""What threads may read from each other: by the axioms of PTX, and by stores that other threads see late.
+
+    program = parse(["W x 1; R y", "W y 1; R x"])
+    allowed(program)  # {(0, 0), (0, 1), (1, 0), (1, 1)}: what PTX allows
+    late(program)     # what --orders all runs: here the same
+
+A thread is a list of steps: `W` stores and `R` loads, `X` exchanges, `F` is fence.acq_rel and `F.sc` fence.sc; `.rel`,
+`.acq` and `.vol` say what else they are. All are of scope .gpu, and words begin as 0. An outcome is what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+
+
+@dataclass(frozen=True)
+class Step:
+    thread: int
+    kind: str  # W, R, X or F
+    order: str = ""  # rel, acq, vol or sc
+    word: str = ""
+    value: int = 0
+
+    @property
+    def reads(self) -> bool:
+        return self.kind in "RX"
+
+    @property
+    def writes(self) -> bool:
+        return self.kind in "WX"
+
+
+Program = list[list[Step]]
+Outcome = tuple[int, ...]  # by thread and step
+Event = tuple[int, int]  # thread and place; the first write of word n is (-1, n)
+Pairs = frozenset[tuple[Event, Event]]
+
+
+def parse(threads: list[str]) -> Program:
+    def step(thread: int, text: str) -> Step:
+        what, word, value = (*text.split(), "", "0")[:3]
+        kind, _, order = what.partition(".")
+        return Step(thread, kind, order, word, int(value or 0))
+
+    return [[step(n, text) for text in thread.split("; ")] for n, thread in enumerate(threads)]
+
+
+def words_of(program: Program) -> list[str]:
+    return sorted({step.word for thread in program for step in thread if step.word})
+
+
+# ---- the axioms: PTX ISA, "Memory Consistency Model" -----------------------------------------------------------------
+
+
+def closure(pairs: Pairs) -> Pairs:
+    found = set(pairs)
+    while True:
+        more = {(a, d) for a, b in found for c, d in found if b == c} - found
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+class Execution:
+    """Of a program: which write each read reads from, the order of the writes of each word, and of all fence.sc."""
+
+    def __init__(
+        self, program: Program, sources: dict[Event, Event], coherence: list[list[Event]], fences: list[Event]
+    ) -> None:
+        self.steps = {(n, i): step for n, thread in enumerate(program) for i, step in enumerate(thread)}
+        self.sources = sources
+        self.place = {write: i for order in coherence for i, write in enumerate(order)}
+        self.program_order = frozenset(
+            ((n, i), (n, k)) for n, thread in enumerate(program) for k in range(len(thread)) for i in range(k)
+        )
+        self.fences = frozenset((a, b) for i, a in enumerate(fences) for b in fences[i + 1 :])
+        self.words = words_of(program)
+
+    def word(self, event: Event) -> str:
+        return self.words[event[1]] if event[0] < 0 else self.steps[event].word
+
+    def observed(self) -> Pairs:
+        """Writes and the reads that observe them, perhaps through atomics that read them and write."""
+        direct = {(write, read) for read, write in self.sources.items()}
+        through = frozenset((a, b) for a, b in direct if self.steps[b].writes)
+        return frozenset(direct | {(a, d) for a, b in closure(through) for c, d in direct if b == c})
+
+    def releases(self, write: Event) -> set[Event]:
+        """Where release patterns begin that end with a write."""
+        found = {write} if self.steps[write].order == "rel" else set()
+        for a, b in self.program_order:
+            step = self.steps[a]
+            if b == write and (step.kind == "F" or (step.order == "rel" and step.word == self.word(write))):
+                found.add(a)
+        return found
+
+    def acquires(self, read: Event) -> set[Event]:
+        """Where acquire patterns end that begin with a read."""
+        found = {read} if self.steps[read].order == "acq" else set()
+        return found | {b for a, b in self.program_order if a == read and self.steps[b].kind == "F"}
+
+    def causality(self) -> Pairs:
+        met = {
+            (a, b)
+            for write, read in self.observed()
+            if write[0] >= 0
+            for a in self.releases(write)
+            for b in self.acquires(read)
+            if a[0] != b[0]
+        }
+        base = closure(frozenset(self.program_order | met | self.fences))
+        return frozenset(base | {(a, d) for a, b in self.observed() for c, d in base if b == c})
+
+    def same_word(self, a: Event, b: Event) -> bool:
+        return bool(self.word(a)) and self.word(a) == self.word(b)
+
+    def before_in_coherence(self, write: Event, other: Event) -> bool:
+        return self.same_word(write, other) and self.place[write] < self.place[other]
+
+    def communication(self) -> Pairs:
+        writes = [*self.place]
+        then = {(a, b) for a in writes for b in writes if self.before_in_coherence(a, b)}
+        overtaken = {
+            (read, b)
+            for read, a in self.sources.items()
+            for b in writes
+            if self.before_in_coherence(a, b) and b != read
+        }
+        return frozenset(then | overtaken | {(write, read) for read, write in self.sources.items()})
+
+    def is_allowed(self) -> bool:
+        causality = self.causality()
+        if any(a == b for a, b in causality) or any((b, a) in causality for a, b in self.fences):
+            return False
+        same_place = frozenset((a, b) for a, b in self.program_order if self.same_word(a, b))
+        if any(a == b for a, b in closure(frozenset(same_place | self.communication()))):
+            return False  # sequential consistency of each word
+        for event, step in self.steps.items():  # atomicity
+            if step.kind == "X" and self.place[self.sources[event]] != self.place[event] - 1:
+                return False
+        for a, b in causality:
+            if a in self.place and b in self.place and self.before_in_coherence(b, a):
+                return False  # coherence
+            if a in self.sources and self.sources[a] == b:
+                return False  # causality
+            if a in self.place and b in self.sources and self.before_in_coherence(self.sources[b], a):
+                return False
+        return True
+
+
+def executions(program: Program) -> Iterator[Execution]:
+    words = words_of(program)
+    steps = {(n, i): step for n, thread in enumerate(program) for i, step in enumerate(thread)}
+    writes = {word: [e for e, s in steps.items() if s.writes and s.word == word] for word in words}
+    reads = [e for e, s in steps.items() if s.reads]
+    fences = [e for e, s in steps.items() if s.order == "sc"]
+    first = {word: (-1, n) for n, word in enumerate(words)}
+    sources = [[first[steps[e].word], *(w for w in writes[steps[e].word] if w != e)] for e in reads]
+    orders = [[[first[word], *order] for order in permutations(writes[word])] for word in words]
+    for chosen in product(*sources):
+        for coherence in product(*orders):
+            for order in permutations(fences):
+                yield Execution(program, dict(zip(reads, chosen, strict=True)), [*coherence], [*order])
+
+
+def allowed(program: Program) -> set[Outcome]:
+    found: set[Outcome] = set()
+    for execution in executions(program):
+        read = (execution.sources[e] for e, step in execution.steps.items() if step.reads)
+        outcome = tuple(0 if write[0] < 0 else execution.steps[write].value for write in read)
+        if outcome not in found and execution.is_allowed():
+            found.add(outcome)
+    return found
+
+
+# ---- stores that come late -------------------------------------------------------------------------------------------
+
+
+def must_wait(thread: list[Step], earlier: int, later: int) -> bool:
+    """Whether others see a store behind an earlier one."""
+    fenced = any(step.kind == "F" for step in thread[earlier:later])
+    return fenced or thread[later].order == "rel" or thread[later].word == thread[earlier].word
+
+
+def late(program: Program) -> set[Outcome]:
+    """Each store goes to a list of its thread, from which it comes to memory at any time that PTX does not forbid."""
+    found: set[Outcome] = set()
+    seen: set[object] = set()
+    words = words_of(program)
+
+    def go(
+        places: tuple[int, ...], waiting: frozenset[Event], memory: tuple[int, ...], read: tuple[Outcome, ...]
+    ) -> None:
+        if (places, waiting, memory, read) in seen:
+            return
+        seen.add((places, waiting, memory, read))
+        if all(place == len(thread) for place, thread in zip(places, program, strict=True)):
+            found.add(tuple(value for of in read for value in of))
+        for n, i in waiting:
+            if not any(k == n and j < i and must_wait(program[n], j, i) for k, j in waiting):
+                step = program[n][i]
+                go(places, waiting - {(n, i)}, put(memory, step), read)
+        for n, thread in enumerate(program):
+            if places[n] < len(thread):
+                run(n, thread, places, waiting, memory, read)
+
+    def put(memory: tuple[int, ...], step: Step) -> tuple[int, ...]:
+        return tuple(step.value if word == step.word else now for word, now in zip(words, memory, strict=True))
+
+    def run(
+        n: int,
+        thread: list[Step],
+        places: tuple[int, ...],
+        waiting: frozenset[Event],
+        memory: tuple[int, ...],
+        read: tuple[Outcome, ...],
+    ) -> None:
+        i, step = places[n], thread[places[n]]
+        own = sorted(k for m, k in waiting if m == n)
+        further = tuple(place + (k == n) for k, place in enumerate(places))
+        same = [k for k in own if thread[k].word == step.word]
+        if step.order == "sc" and own:
+            return
+        if step.kind == "X" and any(must_wait(thread, k, i) for k in own):
+            return
+        value = thread[same[-1]].value if same else memory[words.index(step.word)] if step.word else 0
+        then = tuple((*of, value) if k == n and step.reads else of for k, of in enumerate(read))
+        if step.kind == "W":
+            go(further, waiting | {(n, i)}, memory, then)
+        else:
+            go(further, waiting, put(memory, step) if step.kind == "X" else memory, then)
+
+    go(tuple(0 for _ in program), frozenset(), tuple(0 for _ in words), tuple(() for _ in program))
+    return found
+
+
+def outcomes(program: Program) -> list[Outcome]:
+    """All that could be, for what is stored where."""
+    steps = [step for thread in program for step in thread]
+    values = {step.word: sorted({0, *(s.value for s in steps if s.writes and s.word == step.word)}) for step in steps}
+    return [*product(*(values[step.word] for step in steps if step.reads))]
