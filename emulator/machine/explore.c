@@ -714,7 +714,7 @@ void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps) 
     shared->stops |= stops;
     shared->failed |= failed || x->failed;
     shared->gaps |= gaps;
-    shared->count = stops ? x->count : 0;
+    shared->count = stops && !x->left ? x->count : 0; /* what another run stands for says nothing new */
     for (size_t i = 0; i < shared->count; i++) shared->order[i] = taken_at(x, i)->who;
     emu_end_copy();
 }

@@ -427,6 +427,17 @@ def test_a_limit_is_no_proof(tmp_path: Path) -> None:
     assert status == 0 and re.fullmatch(r"orders: 2 run, [1-9]\d* left\n", text), text
 
 
+def test_a_limit_at_each_run(tmp_path: Path) -> None:
+    """Also at one that another stands for: here the last of five is."""
+    first: Agent = [("store", 0, 1), ("store", 1, 1), ("fence.sc", 0, 0), ("load", 1, 0), ("load", 0, 0)]
+    agents: list[Agent] = [first, [("load", 0, 0), ("load", 1, 0)]]
+    for runs in range(1, 7):
+        status, text = explore(program(agents), 2, tmp_path, *NO_OUTPUT, "--runs", runs, output="out:u32:1")
+        assert status == 0 and re.match(r"orders: [1-4] run, [1-9]" if runs < 5 else "orders: 4 classes, all", text), (
+            text
+        )
+
+
 def test_a_finding_in_a_rare_order_ends_it(tmp_path: Path) -> None:
     """The CTA that draws last of three ends the program with a trap if CTA 0 does: not in the first order."""
     body = START + "atom.global.add.u32 %v, [%m], 1;\nor.b32 %v, %v, %b;\nsetp.eq.u32 %q, %v, 2;\n"
