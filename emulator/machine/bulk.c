@@ -256,7 +256,7 @@ static void issue_multicast(machine *m, const warp *w, const bulk_copy *copy, ui
     for (; ranks; ranks &= ranks - 1) {
         bulk_copy one = *copy;
         uint32_t local;
-        const uint64_t address = (uint64_t)(first_lane(ranks) + 1) << CTA_SHIFT | copy->shared;
+        const uint64_t address = emu_cluster_address((uint32_t)first_lane(ranks), copy->shared);
         one.to = emu_expect_owner(m, w, copy->lane, address, "copies to", &local);
         if (one.to) issue_load(m, w, &one);
     }

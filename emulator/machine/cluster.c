@@ -1,7 +1,8 @@
 /* cluster.c - what the CTAs of a cluster share: addresses in each other's shared memory, and a barrier.
  *
- * An address of shared::cluster holds 1 + the rank of its CTA from bit 24 on, and below the address that this CTA has
- * for it; without a rank it is one of the own CTA. mapa makes such addresses.
+ * An address of shared::cluster names its CTA from bit 24 on, and holds below the address that this CTA has for it.
+ * mapa names a CTA by its rank, with BY_RANK set. Without BY_RANK these bits are a difference to the own rank: 0 in
+ * addresses of the own memory. On a GPU they hold the rank, so that `address ^ 1 << 24` is of the CTA beside it.
  */
 #include "checks.h"
 
@@ -9,14 +10,24 @@
 #include <string.h>
 
 static const uint32_t LOCAL_PART = (1u << CTA_SHIFT) - 1;
+static const uint32_t BY_RANK = 16; /* above every rank */
 
 /* ---- addresses ---- */
 
+uint64_t emu_cluster_address(uint32_t rank, uint32_t local) {
+    return (uint64_t)(BY_RANK | rank) << CTA_SHIFT | (local & LOCAL_PART);
+}
+
+static uint64_t rank_in(const machine *m, uint64_t address) {
+    const uint64_t name = address >> CTA_SHIFT;
+    return name & BY_RANK ? name ^ BY_RANK : name ^ m->rank;
+}
+
 machine *emu_owner(machine *m, uint64_t address, uint32_t *local) {
-    const uint64_t rank = address >> CTA_SHIFT;
     *local = (uint32_t)address & LOCAL_PART;
-    if (!rank) return m;
-    return rank <= m->cluster->count ? &m->cluster->ctas[rank - 1] : NULL;
+    if (!(address >> CTA_SHIFT)) return m;
+    const uint64_t rank = rank_in(m, address);
+    return rank < m->cluster->count ? &m->cluster->ctas[rank] : NULL;
 }
 
 machine *emu_expect_owner(machine *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local) {
@@ -25,7 +36,7 @@ machine *emu_expect_owner(machine *m, const warp *w, int lane, uint64_t address,
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
                    "This instruction %s shared memory at 0x%" PRIx64 ", of the CTA with rank %" PRIu64
                    ": the cluster has %u CTAs.\nmapa makes addresses of other CTAs.",
-                   verb, address, (address >> CTA_SHIFT) - 1, m->cluster->count);
+                   verb, address, rank_in(m, address), m->cluster->count);
     } else if (at->ended) {
         emu_report(m, EMU_CTA_EXITED, UINT32_MAX, w, lane, -1, address,
                    "This instruction %s shared memory at 0x%" PRIx64
@@ -62,8 +73,7 @@ void emu_exec_map_address(machine *m, warp *w, const op *o, uint32_t mask) {
                        "mapa names the CTA of rank %u, and the cluster has %u CTAs.", rank, m->cluster->count);
             continue;
         }
-        address &= LOCAL_PART;
-        if (rank != m->rank) address |= (uint64_t)(rank + 1) << CTA_SHIFT;
+        address = rank == m->rank ? address & LOCAL_PART : emu_cluster_address(rank, (uint32_t)address);
         if (o->space == SPACE_GENERIC) address |= SHARED_WINDOW;
         if (o->bytes == 8)
             slot64(w, o->r[0])[lane] = address;

@@ -620,6 +620,7 @@ void emu_check_all_lanes(machine *m, warp *w, uint32_t mask);
 void emu_barriers_after_exit(machine *m);
 
 /* cluster.c: addresses of shared memory in a cluster, and its barrier */
+uint64_t emu_cluster_address(uint32_t rank, uint32_t local);
 /* The CTA of an address of shared::cluster, *local: the address there; NULL where no CTA has that rank. */
 machine *emu_owner(machine *m, uint64_t address, uint32_t *local);
 /* The same with a report, also where that CTA has ended. */

@@ -16,7 +16,7 @@ enum {
     MAX_OPERANDS = 16, /* registers of one op */
     NO_REGISTER = -1,
     SHARED_BASE = 1024, /* first byte of shared memory: what lies below is out of bounds, as on recent devices */
-    CTA_SHIFT = 24,     /* an address in shared::cluster: 1 + the rank of its CTA above, the one in that CTA below */
+    CTA_SHIFT = 24,     /* an address in shared::cluster: its CTA above (cluster.c), the one in that CTA below */
     MAX_CLUSTER = 8     /* CTAs */
 };
 

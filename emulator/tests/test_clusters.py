@@ -387,6 +387,48 @@ barrier.cluster.wait;"""
         assert got[y, x] == (y // 2 * 2 + other // 2) * 4 + x // 2 * 2 + other % 2
 
 
+# What each CTA of four finds at the addresses that it makes of its own one and of mapa's by turning bits.
+TURNED = """.shared .align 4 .b32 own;
+.reg .b32 %rank, %a, %x, %i;
+.reg .b64 %p, %g;
+mov.u32 %rank, %cluster_ctarank;
+st.shared.u32 [own], %rank;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+ld.param.u64 %p, [out];
+mad.wide.u32 %p, %rank, 16, %p;
+mov.u32 %a, own;
+xor.b32 %a, %a, 0x1000000;
+ld.shared::cluster.u32 %x, [%a];
+st.global.u32 [%p], %x;
+cvta.shared.u64 %g, own;
+xor.b64 %g, %g, 0x2000000;
+ld.u32 %x, [%g];
+st.global.u32 [%p+4], %x;
+cvta.to.shared.u64 %g, %g;
+cvt.u32.u64 %a, %g;
+getctarank.shared::cluster.u32 %x, %a;
+st.global.u32 [%p+8], %x;
+mapa.shared::cluster.u32 %a, own, 3;
+xor.b32 %a, %a, 0x1000000;
+ld.shared::cluster.u32 %x, [%a];
+st.global.u32 [%p+12], %x;
+barrier.cluster.arrive;
+barrier.cluster.wait;"""
+
+
+def test_the_rank_in_an_address_can_be_turned(tmp_path: Path) -> None:
+    """As on a GPU, whose addresses hold the rank from bit 24 on: FlashMLA finds the CTA beside it by an XOR."""
+    (tmp_path / "turned.ptx").write_text(entry(TURNED, ".param .u64 out"))
+    done = ptxrun(
+        tmp_path / "turned.ptx", "--grid", 4, "--block", 1, "--cluster", 4, "--arg", "out:u32:16",
+        "--dump", f"0={tmp_path / 'out.bin'}",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    got = np.fromfile(tmp_path / "out.bin", np.uint32).reshape(4, 4)
+    assert got.tolist() == [[rank ^ 1, rank ^ 2, rank ^ 2, 3 ^ 1] for rank in range(4)]
+
+
 STORED_BY_THE_OTHER = """.version 8.3
 .target sm_90
 .address_size 64
