@@ -3,7 +3,8 @@
 corpus.csv is what `make corpus DIR=... ARGS="--csv -o FILE"` printed of a folder with one subfolder for each project;
 the PTX comes from the pinned toolkit, Triton's from Triton. corpus_runs.csv says by hand which project that is, how
 many kernels were launched with real inputs, how many gave the right result, and what the emulator found in them.
-hopper_runs.csv has, by hand too, each kernel for sm_90a that ran, and its largest error beside NumPy.
+hopper_runs.csv has each kernel for sm_90a that ran, and its largest error beside NumPy: by hand too, but for the fp8
+kernels of DeepGEMM and FlashMLA, whose rows `make suite-fp8` writes.
 """
 
 from __future__ import annotations

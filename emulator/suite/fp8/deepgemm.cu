@@ -1,0 +1,234 @@
+// DeepGEMM's products in e4m3 for sm_90a on small problems, beside float64 of the same e4m3 inputs and scales.
+// fp8_kernels.py builds and runs it. Blocks and stages are such as DeepGEMM itself would choose.
+
+#include "host.cuh"
+
+#include <cuda_bf16.h>
+#include <deep_gemm/impls/sm90_fp8_gemm_1d1d.cuh>
+#include <deep_gemm/impls/sm90_fp8_gemm_1d2d.cuh>
+
+using cute::UMMA::Major;
+using deep_gemm::GemmType;
+using Identity = deep_gemm::epilogue::transform::EpilogueIdentity;
+
+constexpr int BLOCK_K = 128, PRODUCER = 128;
+constexpr double CUT = 1.0 / 1024; // wgmma keeps 13 bits of fraction of a sum of e4m3 products, and cuts the rest
+constexpr int CTAS = 4;            // fewer than blocks: each computes several
+
+static CUtensorMap elements_map(Array<__nv_fp8_e4m3> &elements, int rows, int columns, int block) {
+    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, elements.device, columns, rows, BLOCK_K, block,
+                      CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+static CUtensorMap scales_map(Array<float> &scales, int rows, int blocks, int block) {
+    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, scales.device, rows, blocks, block, 1,
+                      CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
+template <class... Parameters, class... Arguments>
+static void launch(void (*kernel)(Parameters...), int cluster, int threads, size_t bytes, Arguments... arguments) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = CTAS;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+            "cudaFuncSetAttribute");
+    require(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx");
+}
+
+// The sum of products of row i of a and row j of b over columns [from, to), and the sum of their absolute values.
+struct Sum {
+    double value = 0, magnitude = 0;
+    Sum(const Quantised &a, int i, const Quantised &b, int j, int from, int to) {
+        for (int k = from; k < to; k++) {
+            double term = a.at(i, k) * b.at(j, k);
+            value += term;
+            magnitude += std::fabs(term);
+        }
+    }
+};
+
+// ---- D = A Bᵀ in bf16, scales of 1 x 128 and of 128 x 128 ----
+
+// Bytes of a dynamically shared memory as the kernel lays it out: D, stages of A, B and A's scales, B's scales,
+// barriers.
+template <int BLOCK_M, int BLOCK_N, int STAGES>
+constexpr size_t bytes_of_1d2d(int k) {
+    return BLOCK_M * BLOCK_N * 2 + STAGES * (BLOCK_M * BLOCK_K + BLOCK_N * BLOCK_K + BLOCK_M * 4 + 16) +
+           k / BLOCK_K * 8;
+}
+
+template <GemmType TYPE, int GROUPS, int BLOCK_M, int BLOCK_N, int STAGES, int CLUSTER, Major SCALES>
+static std::vector<__nv_bfloat16> product_1d2d(const Quantised &a, const Quantised &b, int m, int n,
+                                               std::vector<int> layout) {
+    constexpr int SWIZZLE = BLOCK_N % 64 == 0 ? 128 : 64, CONSUMERS = BLOCK_M <= 64 ? 128 : 256;
+    Array<__nv_fp8_e4m3> a_elements(a.elements), b_elements(b.elements);
+    Array<float> b_scales(SCALES == Major::MN ? b.scales_by_block() : b.scales);
+    Array<int> groups(layout);
+    Array<__nv_bfloat16> d(std::vector<__nv_bfloat16>(a.rows * n));
+    // Each group has scales of its own, [group, k / 128, m].
+    std::vector<float> turned;
+    for (int row = 0; row < a.rows; row += m)
+        for (int block = 0; block < a.blocks(); block++)
+            for (int i = row; i < row + m; i++) turned.push_back(a.scales[i * a.blocks() + block]);
+    Array<float> a_scales(turned);
+    CUtensorMap d_map = tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, d.device, n, a.rows, SWIZZLE / 2, BLOCK_M,
+                                   SWIZZLE == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+    auto kernel = deep_gemm::sm90_fp8_gemm_1d2d_impl<SCALES, 0, 0, 0, GROUPS, BLOCK_M, BLOCK_N, BLOCK_K, 128, 128,
+                                                     SWIZZLE, STAGES, PRODUCER, CONSUMERS, CLUSTER, false, CTAS, TYPE,
+                                                     cutlass::bfloat16_t, Identity>;
+    launch(kernel, CLUSTER, PRODUCER + CONSUMERS, bytes_of_1d2d<BLOCK_M, BLOCK_N, STAGES>(a.columns), b_scales.device,
+           groups.device, m, n, a.columns, elements_map(a_elements, a.rows, a.columns, BLOCK_M),
+           elements_map(b_elements, b.rows, b.columns, BLOCK_N), d_map,
+           scales_map(a_scales, m, a.blocks() * (a.rows / m), BLOCK_M));
+    return d.read();
+}
+
+// Rows of a that belong to no group, whose b is -1, are not looked at.
+static bool right_1d2d(const char *problem, const Quantised &a, const Quantised &b, int n,
+                       const std::vector<int> &group, const std::vector<__nv_bfloat16> &d) {
+    Check check(CUT);
+    for (int i = 0; i < a.rows; i++) {
+        for (int j = 0; j < n && group[i] >= 0; j++) {
+            Sum sum(a, i, b, group[i] * n + j, 0, a.columns);
+            check.element(__bfloat162float(d[i * n + j]), sum.value, sum.magnitude);
+        }
+    }
+    return check.right(problem);
+}
+
+static bool plain() {
+    Random random;
+    const int m = 200, n = 256, k = 512;
+    Quantised a(m, k, 1, random), b(n, k, 128, random);
+    auto d = product_1d2d<GemmType::Normal, 1, 128, 128, 3, 1, Major::K>(a, b, m, n, {0});
+    return right_1d2d("200 x 256 x 512", a, b, n, std::vector<int>(m, 0), d);
+}
+
+static bool multicast() {
+    Random random;
+    const int m = 256, n = 384, k = 512;
+    Quantised a(m, k, 1, random), b(n, k, 128, random);
+    auto d = product_1d2d<GemmType::Normal, 1, 64, 96, 4, 2, Major::MN>(a, b, m, n, {0});
+    return right_1d2d("256 x 384 x 512", a, b, n, std::vector<int>(m, 0), d);
+}
+
+static bool contiguous() {
+    Random random;
+    const int m = 384, n = 256, k = 256;
+    std::vector<int> group(m, 0);
+    for (int i = 128; i < m; i++) group[i] = i < 256 ? 2 : i < 320 ? 1 : -1; // the last 64 rows pad a block
+    Quantised a(m, k, 1, random), b(3 * n, k, 128, random);
+    auto d = product_1d2d<GemmType::MGroupedContiguous, 3, 128, 128, 3, 1, Major::K>(a, b, m, n, group);
+    return right_1d2d("384 x 256 x 256, 3 groups", a, b, n, group, d);
+}
+
+static bool masked() {
+    Random random;
+    const int m = 128, n = 256, k = 256;
+    const std::vector<int> rows = {100, 0, 128};
+    std::vector<int> group(3 * m, -1);
+    for (int g = 0; g < 3; g++) std::fill_n(group.begin() + g * m, rows[g], g);
+    Quantised a(3 * m, k, 1, random), b(3 * n, k, 128, random);
+    auto d = product_1d2d<GemmType::MGroupedMasked, 3, 64, 128, 4, 1, Major::K>(a, b, m, n, rows);
+    return right_1d2d("228 x 256 x 256, 3 groups", a, b, n, group, d);
+}
+
+// ---- D += A Bᵀ in fp32, scales of 1 x 128 ----
+
+constexpr int BLOCK_M_1D1D = 128, BLOCK_N_1D1D = 120, STAGES_1D1D = 3;
+
+template <GemmType TYPE, int GROUPS>
+static void product_1d1d(const Quantised &a, const Quantised &b, int m, int n, int first_k,
+                         const std::vector<__nv_fp8_e4m3> &a_groups, const std::vector<__nv_fp8_e4m3> &b_groups,
+                         const std::vector<int> &layout, Array<float> &d) {
+    constexpr int CONSUMERS = 256, BLOCK_M = BLOCK_M_1D1D, BLOCK_N = BLOCK_N_1D1D, STAGES = STAGES_1D1D;
+    Array<__nv_fp8_e4m3> a_elements(a_groups), b_elements(b_groups);
+    Array<float> a_scales(a.scales_by_block()), b_scales(b.scales_by_block());
+    Array<int> groups(layout);
+    Array<CUtensorMap> maps(std::vector<CUtensorMap>(2 * CTAS));
+    const size_t bytes = 2 * sizeof(CUtensorMap) + BLOCK_M * BLOCK_N * 4 +
+                         STAGES * (BLOCK_M * BLOCK_K + BLOCK_N * BLOCK_K + BLOCK_M * 4 + 512 + 16);
+    auto kernel = deep_gemm::sm90_fp8_gemm_1d1d_impl<0, 0, 0, GROUPS, BLOCK_M, BLOCK_N, BLOCK_K, 128, 128, STAGES,
+                                                     PRODUCER, CONSUMERS, 1, false, CTAS, TYPE, float>;
+    launch(kernel, 1, PRODUCER + CONSUMERS, bytes, a_elements.device, b_elements.device, groups.device,
+           reinterpret_cast<cute::TmaDescriptor *>(maps.device), m, n, a.columns,
+           elements_map(a_elements, m, first_k, BLOCK_M), elements_map(b_elements, n, first_k, BLOCK_N),
+           scales_map(a_scales, m, a.blocks(), BLOCK_M), scales_map(b_scales, n, b.blocks(), BLOCK_N),
+           tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, d.device, n, m * GROUPS, BLOCK_N, 64,
+                      CU_TENSOR_MAP_SWIZZLE_NONE));
+    d.read();
+}
+
+// Group g sums over columns [ends[g - 1], ends[g]), and is added to what D held.
+static bool right_1d1d(const char *problem, const Quantised &a, const Quantised &b, const std::vector<int> &ends,
+                       const std::vector<float> &before, const std::vector<float> &d) {
+    Check check(CUT);
+    for (size_t g = 0, at = 0; g < ends.size(); g++)
+        for (int i = 0; i < a.rows; i++)
+            for (int j = 0; j < b.rows; j++, at++) {
+                Sum sum(a, i, b, j, g ? ends[g - 1] : 0, ends[g]);
+                check.element(d[at], before[at] + sum.value, std::fabs(before[at]) + sum.magnitude);
+            }
+    return check.right(problem);
+}
+
+static std::vector<float> numbers(size_t count, Random &random) {
+    std::vector<float> values(count);
+    for (float &value : values) value = random();
+    return values;
+}
+
+static bool accumulating() {
+    Random random;
+    const int m = 256, n = 240, k = 512;
+    Quantised a(m, k, 1, random), b(n, k, 1, random);
+    Array<float> d(numbers(m * n, random));
+    const std::vector<float> before = d.host;
+    product_1d1d<GemmType::Normal, 1>(a, b, m, n, k, a.elements, b.elements, {0}, d);
+    return right_1d1d("256 x 240 x 512", a, b, {k}, before, d.host);
+}
+
+// Columns of a group after those of the group before it, each group [rows, columns].
+static std::vector<__nv_fp8_e4m3> group_by_group(const Quantised &a, const std::vector<int> &ends) {
+    std::vector<__nv_fp8_e4m3> grouped;
+    for (size_t g = 0; g < ends.size(); g++)
+        for (int row = 0; row < a.rows; row++)
+            for (int column = g ? ends[g - 1] : 0; column < ends[g]; column++)
+                grouped.push_back(a.elements[row * a.columns + column]);
+    return grouped;
+}
+
+static bool groups_of_k() {
+    Random random;
+    const int m = 128, n = 240;
+    const std::vector<int> lengths = {256, 0, 384}, ends = {256, 256, 640};
+    Quantised a(m, 640, 1, random), b(n, 640, 1, random);
+    Array<float> d(numbers(3 * m * n, random));
+    const std::vector<float> before = d.host;
+    product_1d1d<GemmType::KGroupedContiguous, 3>(a, b, m, n, lengths[0], group_by_group(a, ends),
+                                                  group_by_group(b, ends), lengths, d);
+    return right_1d1d("128 x 240 x 640, 3 groups", a, b, ends, before, d.host);
+}
+
+struct Problem {
+    const char *name;
+    bool (*right)();
+};
+
+int main(int argc, char **argv) {
+    const Problem problems[] = {
+        {"sm90_fp8_gemm_1d2d", plain},
+        {"sm90_fp8_gemm_1d2d, clusters of 2", multicast},
+        {"sm90_fp8_gemm_1d2d, groups of rows", contiguous},
+        {"sm90_fp8_gemm_1d2d, masked groups", masked},
+        {"sm90_fp8_gemm_1d1d", accumulating},
+        {"sm90_fp8_gemm_1d1d, groups of columns", groups_of_k},
+    };
+    return run_named(problems, argc, argv);
+}
