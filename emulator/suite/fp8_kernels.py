@@ -50,11 +50,11 @@ def run(tool: str, program: str, kernel: str) -> Run:
 
 
 def put(rows: list[dict[str, str]], project: str, version: str, done: Run) -> dict[str, str]:
-    """The row of the run, changed or added."""
+    """The row of the run, changed, or added behind those of its project."""
     row = next((each for each in rows if (each["project"], each["kernel"]) == (project, done.kernel)), None)
     if row is None:
         row = dict.fromkeys(rows[0], "")
-        rows.append(row)
+        rows.insert(max((i + 1 for i, each in enumerate(rows) if each["project"] == project), default=len(rows)), row)
     row |= {"project": project, "version": version, "kernel": done.kernel, "problem": done.problem}
     row |= {"error": done.error, "largest": done.largest}
     return row

@@ -15,6 +15,8 @@ SUITE = ROOT / "emulator/suite"
 RECORD = Path(__file__).parent / "records/hopper_runs.csv"
 HEADING = "project,version,licence,kernel,problem,uses,error,largest,findings\n"
 
+LAST = "Q,old,MIT,first,1 x 1,wgmma,0,1,\n"
+
 # Stands for bin/emulated-gpu and the program: two problems, of which the second has a finding and is {verdict}.
 TOOL = """#!/bin/bash
 [ "$1" = --arch ] || exec printf 'first\\nsecond\\n'
@@ -32,11 +34,11 @@ def rows(record: Path) -> list[dict[str, str]]:
 
 
 def run(folder: Path, findings: str, verdict: str = "right") -> tuple[subprocess.CompletedProcess[str], Path]:
-    """With a record that has a row of another kernel and one of `second`."""
+    """With a record that has a row of `second`, and others."""
     tool, record = folder / "tool", folder / "runs.csv"
     tool.write_text(TOOL.format(verdict=verdict))
     tool.chmod(0o755)
-    record.write_text(f"{HEADING}P,old,MIT,other,1 x 1,wgmma,0,1,\nP,old,MIT,second,1 x 1,wgmma,0,1,{findings}\n")
+    record.write_text(f"{HEADING}P,old,MIT,other,1 x 1,wgmma,0,1,\nP,old,MIT,second,1 x 1,wgmma,0,1,{findings}\n{LAST}")
     command = [sys.executable, SUITE / "fp8_kernels.py", tool, record, "P", "new", "program"]
     return subprocess.run(command, capture_output=True, text=True, check=False), record
 
@@ -55,7 +57,7 @@ def test_a_run_leaves_what_a_person_wrote(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert record.read_text() == (
         f"{HEADING}P,old,MIT,other,1 x 1,wgmma,0,1,\nP,new,MIT,second,3 x 3,wgmma,1,9,true: no barrier\n"
-        "P,new,,first,2 x 2,,0.5,8,\n"
+        f"P,new,,first,2 x 2,,0.5,8,\n{LAST}"
     )
 
 

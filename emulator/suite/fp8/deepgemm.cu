@@ -6,6 +6,8 @@
 #include <cuda_bf16.h>
 #include <deep_gemm/impls/sm90_fp8_gemm_1d1d.cuh>
 #include <deep_gemm/impls/sm90_fp8_gemm_1d2d.cuh>
+#include <deep_gemm/impls/sm90_fp8_mqa_logits.cuh>
+#include <deep_gemm/impls/sm90_fp8_paged_mqa_logits.cuh>
 
 using cute::UMMA::Major;
 using deep_gemm::GemmType;
@@ -16,13 +18,14 @@ constexpr double CUT = 1.0 / 1024; // wgmma keeps 13 bits of fraction of a sum o
 constexpr int CTAS = 4;            // fewer than blocks: each computes several
 
 static CUtensorMap elements_map(Array<__nv_fp8_e4m3> &elements, int rows, int columns, int block) {
-    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, elements.device, columns, rows, BLOCK_K, block,
-                      CU_TENSOR_MAP_SWIZZLE_128B);
+    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, elements.device, {cuuint64_t(columns), cuuint64_t(rows)},
+                      {BLOCK_K, cuuint32_t(block)}, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-static CUtensorMap scales_map(Array<float> &scales, int rows, int blocks, int block) {
-    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, scales.device, rows, blocks, block, 1,
-                      CU_TENSOR_MAP_SWIZZLE_NONE);
+// Of floats [rows, columns].
+static CUtensorMap floats_map(Array<float> &floats, int rows, int columns, int box_rows, int box_columns) {
+    return tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, floats.device, {cuuint64_t(columns), cuuint64_t(rows)},
+                      {cuuint32_t(box_columns), cuuint32_t(box_rows)}, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 template <class... Parameters, class... Arguments>
@@ -77,15 +80,16 @@ static std::vector<__nv_bfloat16> product_1d2d(const Quantised &a, const Quantis
         for (int block = 0; block < a.blocks(); block++)
             for (int i = row; i < row + m; i++) turned.push_back(a.scales[i * a.blocks() + block]);
     Array<float> a_scales(turned);
-    CUtensorMap d_map = tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, d.device, n, a.rows, SWIZZLE / 2, BLOCK_M,
-                                   SWIZZLE == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+    CUtensorMap d_map =
+        tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, d.device, {cuuint64_t(n), cuuint64_t(a.rows)},
+                   {SWIZZLE / 2, BLOCK_M}, SWIZZLE == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
     auto kernel = deep_gemm::sm90_fp8_gemm_1d2d_impl<SCALES, 0, 0, 0, GROUPS, BLOCK_M, BLOCK_N, BLOCK_K, 128, 128,
                                                      SWIZZLE, STAGES, PRODUCER, CONSUMERS, CLUSTER, false, CTAS, TYPE,
                                                      cutlass::bfloat16_t, Identity>;
     launch(kernel, CLUSTER, PRODUCER + CONSUMERS, bytes_of_1d2d<BLOCK_M, BLOCK_N, STAGES>(a.columns), b_scales.device,
            groups.device, m, n, a.columns, elements_map(a_elements, a.rows, a.columns, BLOCK_M),
            elements_map(b_elements, b.rows, b.columns, BLOCK_N), d_map,
-           scales_map(a_scales, m, a.blocks() * (a.rows / m), BLOCK_M));
+           floats_map(a_scales, a.blocks() * (a.rows / m), m, 1, BLOCK_M));
     return d.read();
 }
 
@@ -159,9 +163,8 @@ static void product_1d1d(const Quantised &a, const Quantised &b, int m, int n, i
     launch(kernel, 1, PRODUCER + CONSUMERS, bytes, a_elements.device, b_elements.device, groups.device,
            reinterpret_cast<cute::TmaDescriptor *>(maps.device), m, n, a.columns,
            elements_map(a_elements, m, first_k, BLOCK_M), elements_map(b_elements, n, first_k, BLOCK_N),
-           scales_map(a_scales, m, a.blocks(), BLOCK_M), scales_map(b_scales, n, b.blocks(), BLOCK_N),
-           tensor_map(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, d.device, n, m * GROUPS, BLOCK_N, 64,
-                      CU_TENSOR_MAP_SWIZZLE_NONE));
+           floats_map(a_scales, a.blocks(), m, 1, BLOCK_M), floats_map(b_scales, b.blocks(), n, 1, BLOCK_N),
+           floats_map(d, m * GROUPS, n, 64, BLOCK_N));
     d.read();
 }
 
@@ -216,6 +219,98 @@ static bool groups_of_k() {
     return right_1d1d("128 x 240 x 640, 3 groups", a, b, ends, before, d.host);
 }
 
+// ---- logits: of a query and a key the sum over heads of a weight and the product, where that is positive ----
+
+constexpr int HEADS = 64, D_HEAD = 128, SPLIT = 256, MATH = 512, LOGIT_STAGES = 3;
+
+struct LogitInputs {
+    Quantised q, keys;           // [queries, HEADS, D_HEAD], [keys, D_HEAD]
+    std::vector<double> weights; // [queries, HEADS], without q's scales
+    Array<__nv_fp8_e4m3> q_elements, key_elements;
+    Array<float> key_scales, scaled_weights;
+
+    LogitInputs(int queries, int keys, Random &random)
+        : q(queries * HEADS, D_HEAD, 1, random), keys(keys, D_HEAD, 1, random), q_elements(q.elements),
+          key_elements(this->keys.elements), key_scales(this->keys.scales), scaled_weights(weigh(random)) {}
+
+    // Key `key` for query `query`.
+    void compare(int query, int key, float got, Check &check) const {
+        double sum = 0, magnitude = 0;
+        for (int row = query * HEADS; row < (query + 1) * HEADS; row++) {
+            Sum product(q, row, keys, key, 0, D_HEAD);
+            sum += weights[row] * std::fmax(product.value, 0);
+            magnitude += std::fabs(weights[row]) * product.magnitude;
+        }
+        check.element(got, sum, magnitude);
+    }
+
+  private:
+    std::vector<float> weigh(Random &random) {
+        std::vector<float> scaled;
+        for (int row = 0; row < q.rows; row++) {
+            weights.push_back(random());
+            scaled.push_back(static_cast<float>(weights.back() * q.scale(row, 0)));
+        }
+        return scaled;
+    }
+};
+
+static bool logits() {
+    const int queries = 8, count = 512, stride = count + SPLIT;
+    constexpr int BLOCK_Q = 2;
+    Random random;
+    LogitInputs in(queries, count, random);
+    std::vector<uint32_t> first, end;
+    for (int i = 0; i < queries; i++) first.push_back(i * 10), end.push_back(300 + i * 30);
+    Array<uint32_t> starts(first), ends(end);
+    Array<float> out(std::vector<float>(queries * stride));
+    auto kernel = deep_gemm::sm90_fp8_mqa_logits<HEADS, D_HEAD, false, BLOCK_Q, SPLIT, LOGIT_STAGES, LOGIT_STAGES, CTAS,
+                                                 PRODUCER, MATH, float>;
+    const size_t bytes = LOGIT_STAGES * (BLOCK_Q * HEADS * (D_HEAD + 4) + SPLIT * (D_HEAD + 4) + 32);
+    launch(kernel, 1, PRODUCER + MATH, bytes, queries, count, 0, stride, starts.device, ends.device, out.device,
+           elements_map(in.q_elements, queries * HEADS, D_HEAD, BLOCK_Q * HEADS),
+           elements_map(in.key_elements, count, D_HEAD, SPLIT), floats_map(in.key_scales, 1, count, 1, SPLIT),
+           floats_map(in.scaled_weights, queries, HEADS, BLOCK_Q, HEADS));
+    out.read();
+    Check check(CUT);
+    for (int query = 0; query < queries; query++)
+        for (uint32_t key = first[query]; key < end[query]; key++)
+            in.compare(query, key, out.host[query * stride + key], check);
+    return check.right("8 queries of 64 heads, 300 to 440 of 512 keys");
+}
+
+static bool paged_logits() {
+    constexpr int BATCH = 3, QUERIES = 2, PAGE = 64, PAGES = 12, MOST = 8, STRIDE = 512;
+    Random random;
+    LogitInputs in(BATCH * QUERIES, PAGES * PAGE, random);
+    Array<uint32_t> lengths({200, 64, 333}), plan(std::vector<uint32_t>(2 * (CTAS + 1)));
+    std::vector<uint32_t> pages(BATCH * MOST);
+    for (int i = 0; i < BATCH * MOST; i++) pages[i] = i * 5 % PAGES;
+    Array<uint32_t> table(pages);
+    Array<float> out(std::vector<float>(BATCH * QUERIES * STRIDE));
+    deep_gemm::sched::sm90_paged_mqa_logits_metadata<32, SPLIT, CTAS>
+        <<<1, 32, 128>>>(BATCH, QUERIES, false, lengths.device, nullptr, plan.device);
+    auto kernel = deep_gemm::sm90_fp8_paged_mqa_logits<QUERIES, HEADS, D_HEAD, PAGE, false, false, LOGIT_STAGES,
+                                                       LOGIT_STAGES, SPLIT, PRODUCER, MATH, float>;
+    // Weights, scales and mbarriers of a pipeline begin at multiples of 1 KB; one for Q and four for keys.
+    const size_t bytes = LOGIT_STAGES * (QUERIES * HEADS * D_HEAD + 1024) + 1024 +
+                         SPLIT / PAGE * (LOGIT_STAGES * (PAGE * D_HEAD + 1024) + 1024);
+    launch(kernel, 1, PRODUCER + MATH, bytes, BATCH, STRIDE, MOST, lengths.device, out.device, table.device, nullptr,
+           plan.device, elements_map(in.q_elements, in.q.rows, D_HEAD, QUERIES * HEADS),
+           tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, in.key_elements.device, {D_HEAD, PAGE, PAGES},
+                      {D_HEAD, PAGE, 1}, CU_TENSOR_MAP_SWIZZLE_128B),
+           floats_map(in.key_scales, PAGES, PAGE, 1, PAGE),
+           floats_map(in.scaled_weights, BATCH * QUERIES, HEADS, QUERIES, HEADS));
+    out.read();
+    Check check(CUT);
+    for (int query = 0; query < BATCH * QUERIES; query++)
+        for (uint32_t i = 0; i < lengths.host[query / QUERIES]; i++) {
+            int key = pages[query / QUERIES * MOST + i / PAGE] * PAGE + i % PAGE;
+            in.compare(query, key, out.host[query * STRIDE + i], check);
+        }
+    return check.right("batch 3, 2 queries of 64 heads, 64 to 333 keys");
+}
+
 struct Problem {
     const char *name;
     bool (*right)();
@@ -229,6 +324,8 @@ int main(int argc, char **argv) {
         {"sm90_fp8_gemm_1d2d, masked groups", masked},
         {"sm90_fp8_gemm_1d1d", accumulating},
         {"sm90_fp8_gemm_1d1d, groups of columns", groups_of_k},
+        {"sm90_fp8_mqa_logits", logits},
+        {"sm90_fp8_paged_mqa_logits", paged_logits},
     };
     return run_named(problems, argc, argv);
 }

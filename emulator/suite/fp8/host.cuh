@@ -91,16 +91,16 @@ struct Quantised {
     }
 };
 
-// Of a matrix of rows; box and sizes are columns first.
-inline CUtensorMap tensor_map(CUtensorMapDataType type, int bytes, void *at, int columns, int rows, int box_columns,
-                              int box_rows, CUtensorMapSwizzle swizzle) {
+// Of an array without gaps; sizes and box begin with the innermost dimension.
+inline CUtensorMap tensor_map(CUtensorMapDataType type, int bytes, void *at, std::vector<cuuint64_t> sizes,
+                              std::vector<cuuint32_t> box, CUtensorMapSwizzle swizzle) {
     CUtensorMap map;
-    cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-    cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * bytes};
-    cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)}, steps[] = {1, 1};
-    CUresult status =
-        cuTensorMapEncodeTiled(&map, type, 2, at, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    std::vector<cuuint64_t> strides;
+    for (size_t i = 0; i + 1 < sizes.size(); i++) strides.push_back((i ? strides.back() : bytes) * sizes[i]);
+    std::vector<cuuint32_t> steps(sizes.size(), 1);
+    CUresult status = cuTensorMapEncodeTiled(
+        &map, type, static_cast<cuuint32_t>(sizes.size()), at, sizes.data(), strides.data(), box.data(), steps.data(),
+        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS) {
         std::fprintf(stderr, "cuTensorMapEncodeTiled: %d\n", status);
         std::exit(1);
