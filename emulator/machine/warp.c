@@ -203,6 +203,20 @@ static void run_matrix(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_movmatrix(m, w, o, mask);
 }
 
+static void run_warpgroup(machine *m, warp *w, const op *o, uint32_t mask) {
+    if (mask != ALL_LANES && emu_hold_lanes(m, w, o, mask)) return;
+    if (o->kind == OP_WGMMA)
+        emu_exec_wgmma(m, w, o, mask);
+    else if (o->kind == OP_MAX_REGISTERS)
+        emu_exec_max_registers(m, w, o, mask);
+    else if (o->kind == OP_WGMMA_FENCE)
+        emu_exec_wgmma_fence(m, w, o, mask);
+    else if (o->kind == OP_WGMMA_COMMIT)
+        emu_exec_wgmma_commit(m, w, o, mask);
+    else
+        emu_exec_wgmma_wait(m, w, o, mask);
+}
+
 /* Lanes wait for those of their warp, except an arrival without .aligned. */
 static void run_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
     const bool apart = o->vector && o->detail != CLUSTER_WAIT;
@@ -305,9 +319,6 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
     case OP_TENSOR_MAP_COPY:
         emu_exec_tensor_map_copy(m, w, o, mask);
         break;
-    case OP_MAX_REGISTERS:
-        emu_exec_max_registers(m, w, o, mask);
-        break;
     case OP_ELECT:
         emu_run_members(m, w, o, mask, 1, emu_exec_elect);
         break;
@@ -319,14 +330,11 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
         if (m->checks && m->proxy_fences) emu_init_fence(m, w, mask);
         if (w->released) emu_cluster_fence(m, w);
         break;
+    case OP_MAX_REGISTERS:
     case OP_WGMMA_FENCE:
-        emu_exec_wgmma_fence(m, w, o, mask);
-        break;
     case OP_WGMMA_COMMIT:
-        emu_exec_wgmma_commit(m, w, o, mask);
-        break;
     case OP_WGMMA_WAIT:
-        emu_exec_wgmma_wait(m, w, o, mask);
+        run_warpgroup(m, w, o, mask);
         break;
     case OP_COPY_ARRIVE:
         emu_exec_copy_arrive(m, w, o, mask);
@@ -441,7 +449,7 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_mma(w, o, mask);
         break;
     case OP_WGMMA:
-        emu_exec_wgmma(m, w, o, mask);
+        run_warpgroup(m, w, o, mask);
         break;
     case OP_COPY_ASYNC:
         emu_exec_copy_async(m, w, o, mask);

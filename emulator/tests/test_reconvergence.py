@@ -172,6 +172,71 @@ def test_right(case: Right, tmp_path: Path) -> None:
         assert np.array_equal(out, case.want), (seed, out)
 
 
+# Ones times ones in m64n8k16, to which lane 0 of each warp comes by another path, as to the sums above.
+MULTIPLY = """.version 8.3
+.target sm_90a
+.address_size 64
+.visible .entry test(.param .u64 a, .param .u64 b)
+{
+.reg .b32 %t, %n, %x;
+.reg .b64 %in, %out, %da, %db;
+.reg .pred %p, %q;
+.reg .f32 %d<4>;
+.shared .align 128 .b8 ones[4096];
+ld.param.u64 %in, [a];
+ld.param.u64 %out, [b];
+mov.u32 %t, %tid.x;
+mad.wide.u32 %out, %t, 4, %out;
+mov.u32 %x, ones;
+cvt.u64.u32 %da, %x;
+shr.u64 %da, %da, 4;
+add.s64 %da, %da, 0x1000080000;
+add.s64 %db, %da, 128;
+mad.lo.u32 %x, %t, 32, %x;
+mov.u32 %n, 0x3c003c00;
+st.shared.v4.u32 [%x], {%n, %n, %n, %n};
+st.shared.v4.u32 [%x+16], {%n, %n, %n, %n};
+fence.proxy.async;
+bar.sync 0;
+ld.global.u32 %n, [%in];
+and.b32 %x, %t, 31;
+setp.eq.u32 %p, %x, 0;
+@%p bra first;
+setp.eq.u32 %q, %n, 0;
+@%q bra multiply;
+bra.uni other;
+first:
+setp.ne.u32 %q, %n, 0;
+@%q bra other;
+multiply:
+WHAT
+st.global.f32 [%out], %d0;
+bra.uni end;
+other:
+st.global.u32 [%out], 7;
+end:
+ret;
+}
+"""
+PRODUCT = """setmaxnreg.dec.sync.aligned.u32 40;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, %da, %db, 0, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned;
+wgmma.wait_group.sync.aligned 0;"""
+
+
+@pytest.mark.parametrize("first", range(5))
+def test_lanes_wait_for_each_other_at_a_product(first: int, tmp_path: Path) -> None:
+    """Whichever of its instructions is the first that they meet at; those before it stand above the paths."""
+    above, lines = PRODUCT.splitlines()[:first], PRODUCT.splitlines()[first:]
+    text = MULTIPLY.replace("ld.global.u32 %n, [%in];\n", "\n".join([*above, "ld.global.u32 %n, [%in];\n"]))
+    (tmp_path / "multiply.ptx").write_text(text.replace("WHAT", "\n".join(lines)))
+    for seed in SEEDS[:3]:
+        status, said, out = run(tmp_path / "multiply.ptx", tmp_path, seed, 128)
+        assert (status, said) == (0, ""), (first, seed)
+        assert (out.view(np.float32) == 16).all(), (first, seed)
+
+
 def test_mbarrier_within_a_warp(tmp_path: Path) -> None:
     """Lane 0 completes the phase that the other lanes of its warp wait for, whichever of them goes first."""
     for negated in ("", "!"):
