@@ -3,8 +3,8 @@
 python fp8_kernels.py TOOL RECORD PROJECT VERSION PROGRAM
 
 PROGRAM: a host program of fp8/. Without an argument it names its problems; with one it runs that problem and compares
-with float64. The columns `licence`, `uses` and `findings` stay as they are: a person writes them.
-`make suite-fp8` calls it.
+with float64, here under two schedules. The columns `licence`, `uses` and `findings` stay as they are: a person writes
+them. `make suite-fp8` calls it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Run:
     findings: Counter[str]
 
 
-def run(tool: str, program: str, kernel: str) -> Run:
+def run(tool: str, program: str, kernel: str, *options: str) -> Run:
     """Leaves with what the program said where it compared nothing."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
-        command = [tool, "--arch", "sm_90a", "--json", str(found), program, kernel]
+        command = [tool, "--arch", "sm_90a", *options, "--json", str(found), program, kernel]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         line = LINE.search(done.stdout)
         if not line:
@@ -67,13 +67,14 @@ def main(tool: str, record: Path, project: str, version: str, program: str) -> i
     status = 0
     # Under the tool, too, which has the libraries that the program is linked to.
     for kernel in subprocess.run([tool, program], capture_output=True, text=True, check=True).stdout.splitlines():
-        done = run(tool, program, kernel)
+        done, other = run(tool, program, kernel), run(tool, program, kernel, "--schedule", "1")
+        right, findings = done.right and other.right, done.findings | other.findings
         row = put(rows, project, version, done)
-        found = ", ".join(f"{count} {kind}" for kind, count in sorted(done.findings.items())) or "none"
-        print(f"{project}, {kernel}: {'right' if done.right else 'wrong'}; findings: {found}")
-        if not done.right:
+        found = ", ".join(f"{count} {kind}" for kind, count in sorted(findings.items())) or "none"
+        print(f"{project}, {kernel}: {'right' if right else 'wrong'}; findings: {found}")
+        if not right:
             status = 1
-        if bool(done.findings) != bool(row["findings"]):
+        if bool(findings) != bool(row["findings"]):
             print(f"{record}: the column `findings` of {kernel!r} is {row['findings']!r}", file=sys.stderr)
             status = 1
     with record.open("w", newline="", encoding="utf-8") as file:

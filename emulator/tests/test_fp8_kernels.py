@@ -17,13 +17,15 @@ HEADING = "project,version,licence,kernel,problem,uses,error,largest,findings\n"
 
 LAST = "Q,old,MIT,first,1 x 1,wgmma,0,1,\n"
 
-# Stands for bin/emulated-gpu and the program: two problems, of which the second has a finding and is {verdict}.
+# Stands for bin/emulated-gpu and the program: two problems, of which the second has a finding; it is {verdict}, and
+# with a seed {scheduled}.
 TOOL = """#!/bin/bash
 [ "$1" = --arch ] || exec printf 'first\\nsecond\\n'
-if [ "$6" = first ]; then
-    echo '{{"notes": []}}' > "$4"; echo 'KERNEL right, error 0.5 of 8, problem 2 x 2'
+[ "$3" = --schedule ] && verdict={scheduled} || verdict={verdict}
+if [ "${{@: -1}}" = first ]; then
+    echo '{{"notes": []}}' > "${{@: -3:1}}"; echo 'KERNEL right, error 0.5 of 8, problem 2 x 2'
 else
-    echo '{{"notes": [{{"finding": "race"}}]}}' > "$4"; echo 'KERNEL {verdict}, error 1 of 9, problem 3 x 3'
+    echo '{{"notes": [{{"finding": "race"}}]}}' > "${{@: -3:1}}"; echo "KERNEL $verdict, error 1 of 9, problem 3 x 3"
 fi
 """
 
@@ -33,10 +35,12 @@ def rows(record: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def run(folder: Path, findings: str, verdict: str = "right") -> tuple[subprocess.CompletedProcess[str], Path]:
+def run(
+    folder: Path, findings: str, verdict: str = "right", scheduled: str = "right"
+) -> tuple[subprocess.CompletedProcess[str], Path]:
     """With a record that has a row of `second`, and others."""
     tool, record = folder / "tool", folder / "runs.csv"
-    tool.write_text(TOOL.format(verdict=verdict))
+    tool.write_text(TOOL.format(verdict=verdict, scheduled=scheduled))
     tool.chmod(0o755)
     record.write_text(f"{HEADING}P,old,MIT,other,1 x 1,wgmma,0,1,\nP,old,MIT,second,1 x 1,wgmma,0,1,{findings}\n{LAST}")
     command = [sys.executable, SUITE / "fp8_kernels.py", tool, record, "P", "new", "program"]
@@ -67,8 +71,9 @@ def test_findings_that_nobody_judged_fail(tmp_path: Path) -> None:
     assert "P, second: right; findings: 1 race\n" in done.stdout
 
 
-def test_a_wrong_result_fails(tmp_path: Path) -> None:
-    done, _ = run(tmp_path, findings="true: no barrier", verdict="wrong")
+@pytest.mark.parametrize("verdicts", [("wrong", "right"), ("right", "wrong")])
+def test_a_wrong_result_fails(verdicts: tuple[str, str], tmp_path: Path) -> None:
+    done, _ = run(tmp_path, "true: no barrier", *verdicts)
     assert done.returncode == 1 and "P, second: wrong" in done.stdout
 
 
