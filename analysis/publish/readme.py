@@ -506,13 +506,14 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
     """What `ladder --part NAME` prints: tables that a page links to and does not show."""
     from analysis.measure import schema
     from analysis.mutation import results
-    from analysis.publish import abi, energy, general, prediction_page, story
+    from analysis.publish import abi, energy, general, prediction_page, side_peers, story
 
     return {
         "abi": lambda: abi.abi_text(folder),
         "energy": lambda: energy.energy_text(folder, steps),
         "equivalents": lambda: results.equivalents_table(folder).markdown(),
         "fields": lambda: fields_table().markdown(),
+        "fp8-states": lambda: side_peers.fp8_states(folder, side_peers.H100).markdown(),
         "gains": lambda: story.gains_table(folder, steps).markdown(),
         "general": lambda: general.general_text(folder),
         "general-checked": lambda: general.checked_sums(folder).markdown(),

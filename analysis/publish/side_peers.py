@@ -27,7 +27,8 @@ IN_ORDER = ("attention/backward, in_order",)
 BACKWARD = {"FlashAttention-3": OWN, "cuDNN 9.19": OWN, "FlashAttention-3, deterministic": IN_ORDER}
 MASKS = ("", ", causal")
 FA3 = "FlashAttention-3"
-FA3_ORDERED, H100 = "fa3_ordered", "h100"
+FA3_ORDERED = "fa3_ordered"
+H100, H200 = "h100", "h200"
 FAST, ACCURATE = "attention/fp8", "attention/fp8, accurate sums"
 CUDNN, BACK_TO_BACK = "cuDNN", "cuDNN, back to back"
 
@@ -136,9 +137,9 @@ def _measured(run: Sequence[Record], subject: str, causal: bool, accurate: bool)
     return speeds
 
 
-def fp8_states(folder: Path) -> Table:
+def fp8_states(folder: Path, gpu: str = H200) -> Table:
     """Of one run of gpu_fp8_states.py: both states of the GPU, in brackets attention/fp8 divided by this one."""
-    record = json.loads(read_text(folder / f"logs/fp8/states.{H100}.json"))["TFLOP/s"]
+    record = json.loads(read_text(folder / f"logs/fp8/states.{gpu}.json"))["TFLOP/s"]
     rows: list[list[Cell]] = []
     for mask, by_keys in record.items():
         subjects = {name: None for of in by_keys.values() for name in of}
@@ -147,4 +148,4 @@ def fp8_states(folder: Path) -> Table:
                 speeds = {int(keys): of[name][state] for keys, of in by_keys.items() if name in of}
                 ours = {} if name == FAST else {int(keys): of[FAST][state] for keys, of in by_keys.items()}
                 rows.append(["causal" if mask == "causal" else "", state, *row(name, speeds, ours)])
-    return Table(("mask", "state", "TFLOP/s", *map(str, LENGTHS)), rows).without({str(LENGTHS[0])})
+    return Table(("mask", "state", "TFLOP/s", *map(str, LENGTHS)), rows)

@@ -172,10 +172,11 @@ def test_the_page_has_the_errors_of_512_keys() -> None:
         assert measured(version, 512, **KINDS[name]) == figure
 
 
-def test_the_page_has_the_errors_that_a_gpu_gave() -> None:
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_the_page_has_the_errors_that_a_gpu_gave(gpu: str) -> None:
     page = (ROOT / "docs/fp8-accuracy.md").read_text().partition("## Beside FlashAttention-3 and cuDNN")[2]
     shown = {(row[0], row[1]): row[2:] for line in page.splitlines() if len(row := line.strip("| ").split(" | ")) == 5}
-    errors = json.loads((ROOT / "logs/fp8/errors.h100.json").read_text())["errors"]
+    errors = json.loads((ROOT / f"logs/fp8/errors.{gpu}.json").read_text())["errors"]
     for inputs, of_kernels in errors.items():
         for kernel, by_keys in of_kernels.items():
             assert shown[inputs, kernel] == [f"{error:.2e} ({more:+.2%})" for error, more in by_keys.values()]
