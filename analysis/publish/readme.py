@@ -557,9 +557,10 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 
 PARTS = (
-    "abi", "energy", "equivalents", "fields", "gains", "general", "general-checked", "general-checks", "general-missed",
-    "general-predictions", "general-targets", "general-tried", "lead", "loops", "mutants", "prediction-errors",
-    "prediction-fitted", "prediction-foreign", "prediction-ranks", "prediction-stalls", "record", "story",
+    "abi", "energy", "equivalents", "fields", "fp8-states", "gains", "general", "general-checked", "general-checks",
+    "general-missed", "general-predictions", "general-targets", "general-tried", "lead", "loops", "mutants",
+    "prediction-errors", "prediction-fitted", "prediction-foreign", "prediction-ranks", "prediction-stalls", "record",
+    "story",
 )  # fmt: skip
 
 
