@@ -1,7 +1,7 @@
 /* explore.c - every order of the accesses to flags and counters that can matter, by running a launch again and again.
  *
- * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). What is written later
- * than its instruction has a turn of its own (late.c). Between two turns whatever can run without one does:
+ * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). What comes later than
+ * its instruction has a turn of its own (late.c). Between two turns whatever can run without one does:
  * docs/orders.md says why the order of that does not matter. So a run is a sequence of turns. Two turns are dependent
  * where they touch the same bytes and not both only read or both only add. Orders that differ by turns that are not
  * dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson, Jonsson, Sagonas, Optimal
@@ -26,17 +26,17 @@ enum { MOST_TURNS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512 };
 
 typedef enum access_kind { READS, ADDS, WRITES } access_kind;
 
-/* Bytes that a late write touches. They are kept as long as the explorer. */
+/* Bytes that a late access touches. They are kept as long as the explorer. */
 typedef struct places {
     struct places *next;
     size_t count;
     byte_range ranges[];
 } places;
 
-/* A warp, or what it has written late. */
+/* A warp, or what it does late. */
 typedef struct agent {
     uint64_t cta;
-    uint32_t warp, late; /* late: the number of the write, else 0 */
+    uint32_t warp, late; /* late: the number of that, else 0 */
 } agent;
 
 /* An agent that waits for its turn, and what it touches then. */
@@ -301,7 +301,7 @@ static bool leads_back(machine *m, warp *copy, warp *branch, const op *o) {
             copy_registers(m->code, copy, branch);
             branched = true;
         }
-        if (!emu_step_registers(m, copy)) return false;
+        if (emu_late_concerns(m, copy, &m->code->ops[copy->pc]) || !emu_step_registers(m, copy)) return false;
     }
     return false;
 }
@@ -345,8 +345,8 @@ static candidate describe(machine *m, const warp *w) {
     return c;
 }
 
-/* What a write touches, the same for those that touch the same; NULL when out of memory. */
-static const places *places_of(explorer *x, const late_write *late) {
+/* What it touches, the same for those that touch the same; NULL when out of memory. */
+static const places *places_of(explorer *x, const late_access *late) {
     const size_t bytes = late->range_count * sizeof *late->ranges;
     places *found = x->places;
     while (found && (found->count != late->range_count || memcmp(found->ranges, late->ranges, bytes)))
@@ -359,10 +359,12 @@ static const places *places_of(explorer *x, const late_write *late) {
     return x->places = made;
 }
 
-static candidate describe_late(explorer *x, const machine *m, const late_write *late) {
+static candidate describe_late(explorer *x, const machine *m, const late_access *late) {
     return (candidate){.who = {m->cta_index, (uint32_t)late->warp, late->number},
                        .instruction = late->instruction,
-                       .kind = late->sum ? ADDS : WRITES,
+                       .kind = late->loads ? READS
+                               : late->sum ? ADDS
+                                           : WRITES,
                        .sum = late->sum,
                        .late = places_of(x, late),
                        .enabled = true};
@@ -426,23 +428,37 @@ static bool any_enabled(const turn *now) {
     return false;
 }
 
-static void store_lanes(machine *m, const late_write *late) {
+static void store_lanes(machine *m, const late_access *late) {
     for (uint32_t rest = late->lanes; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
-        memcpy(late->to[lane], late->data[lane], late->bytes);
+        memcpy(late->there[lane], late->data[lane], late->bytes);
         emu_global_told(m, late->at[lane], late->order, late->told[lane]);
     }
 }
 
+static void load_lanes(machine *m, const late_access *late) {
+    warp *w = &m->warps[late->warp];
+    uint8_t *from[LANES] = {NULL};
+    for (uint32_t rest = late->lanes; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        const uint8_t *own = emu_late_own(m, w, late->number, lane, late->at[lane], late->bytes);
+        from[lane] = own ? (uint8_t *)(uintptr_t)own : late->there[lane];
+        if (!own && from[lane]) emu_global_learn(m, w, lane, late->at[lane], late->order);
+    }
+    emu_finish_load(w, late->loads, from, late->lanes);
+}
+
 static void let_late_happen(machine *m, const agent *who) {
     for (size_t i = 0; i < m->late_count; i++) {
-        const late_write *late = &m->late[i];
+        const late_access *late = &m->late[i];
         if (late->number != who->late || (uint32_t)late->warp != who->warp) continue;
         if (late->copy.reduces)
             emu_bulk_moves(m, &late->copy);
+        else if (late->loads)
+            load_lanes(m, late);
         else
             store_lanes(m, late);
-        m->changes++;
+        m->changes += !late->loads;
         emu_late_remove(m, i);
         break;
     }
@@ -754,7 +770,7 @@ typedef struct agent_name {
 
 static agent_name name_of(const candidate *c) {
     agent_name name;
-    snprintf(name.text, sizeof name.text, "%swarp %u of CTA %" PRIu64, c->who.late ? "what is written by " : "",
+    snprintf(name.text, sizeof name.text, "%swarp %u of CTA %" PRIu64, c->who.late ? "a late access of " : "",
              c->who.warp, c->who.cta);
     return name;
 }

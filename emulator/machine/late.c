@@ -1,9 +1,10 @@
-/* late.c - what a warp writes later than it says: bulk reductions, and strong stores to global memory.
+/* late.c - what comes later than its instruction: bulk reductions, and strong accesses to global memory.
  *
- * A store goes to a list of its warp, in which the warp itself finds it, and comes to memory by a turn. So threads see
- * what PTX allows where it orders neither two stores nor a store and a load behind it. Rules that are stricter than
- * those of PTX are simple here: whatever is no access, no fence but fence.sc and no work on registers waits for all
- * stores of its warp, and a fence by some lanes orders those of all. Loads and atomics are not late.
+ * A store goes to a list of its warp, in which the warp itself finds it, and comes to memory by a turn. A load reads by
+ * a turn, until which no op can use its registers. So threads see what PTX allows where it does not order two accesses.
+ * Rules that are stricter than those of PTX are simple here: whatever is no access, no fence and no work on registers
+ * waits for all of its warp, a fence by some lanes orders those of all, and a load is late only where another access
+ * follows before a branch. Atomics and acquire loads are not late.
  */
 #include "late.h"
 #include "addresses.h"
@@ -23,7 +24,7 @@ uint32_t emu_sum_of(const op *o, enum atomic_numbers numbers, uint32_t bytes, bo
 
 /* ---- bulk reductions ---- */
 
-static void add_range(machine *m, late_write *late, uint64_t address, uint64_t bytes) {
+static void add_range(machine *m, late_access *late, uint64_t address, uint64_t bytes) {
     byte_range *last = late->range_count ? &late->ranges[late->range_count - 1] : NULL;
     if (last && last->address + last->bytes == address) {
         last->bytes += bytes;
@@ -50,24 +51,24 @@ static uint32_t sum_of_copy(const bulk_copy *copy) {
     return emu_sum_of(o, (enum atomic_numbers)(o->target & 0xff), o->bytes, o->flags & FLAG_SIGNED);
 }
 
-static void free_late(late_write *late) {
+static void free_late(late_access *late) {
     for (int i = 0; i < LANES; i++) emu_global_forget(late->told[i]);
     free(late->copy.kept);
     free(late->ranges);
 }
 
 /* Room for one more; NULL when out of memory. */
-static late_write *add_late(machine *m, warp *w, uint32_t instruction) {
-    late_write *more = machine_reserve(m, m->late, m->late_count + 1, &m->late_capacity, sizeof *more);
+static late_access *add_late(machine *m, warp *w, uint32_t instruction) {
+    late_access *more = machine_reserve(m, m->late, m->late_count + 1, &m->late_capacity, sizeof *more);
     if (!more) return NULL;
     m->late = more;
     more += m->late_count++;
-    *more = (late_write){.number = ++w->late_writes, .instruction = instruction, .warp = w->index};
+    *more = (late_access){.number = ++w->late_accesses, .instruction = instruction, .warp = w->index};
     return more;
 }
 
 static void add_reduction(machine *m, warp *w, const bulk_copy *copy) {
-    late_write *late = add_late(m, w, copy->instruction);
+    late_access *late = add_late(m, w, copy->instruction);
     uint8_t *kept = malloc(copy->bytes);
     if (!late || !kept) {
         m->out_of_memory = m->faulted = true;
@@ -103,8 +104,8 @@ bool emu_is_late_store(const warp *w, const op *o, uint32_t mask) {
     return true;
 }
 
-late_write *emu_late_store(machine *m, warp *w, const op *o) {
-    late_write *late = add_late(m, w, o->instruction);
+late_access *emu_late_store(machine *m, warp *w, const op *o) {
+    late_access *late = add_late(m, w, o->instruction);
     if (!late) return NULL;
     late->fences = w->late_fences;
     late->releases = o->order & ORDER_RELEASE;
@@ -113,62 +114,137 @@ late_write *emu_late_store(machine *m, warp *w, const op *o) {
     return late;
 }
 
-void emu_late_add_lane(machine *m, late_write *late, int lane, uint64_t address, uint8_t *to, const uint8_t *data) {
+void emu_late_add_lane(machine *m, late_access *late, int lane, uint64_t address, uint8_t *there, const uint8_t *data) {
     late->lanes |= 1u << lane;
     late->at[lane] = address;
-    late->to[lane] = to;
-    memcpy(late->data[lane], data, late->bytes);
-    add_range(m, late, address, late->bytes);
+    late->there[lane] = there;
+    if (data) memcpy(late->data[lane], data, late->bytes);
+    if (there) add_range(m, late, address, late->bytes);
 }
 
 void emu_late_fence(warp *w) {
     w->late_fences++;
 }
 
-static bool is_store_of(const late_write *late, const warp *w) {
-    return late->warp == w->index && !late->copy.reduces;
+static bool is_store_of(const late_access *late, const warp *w) {
+    return late->warp == w->index && !late->copy.reduces && !late->loads;
 }
 
-static bool meets(const late_write *late, uint64_t address, uint64_t bytes) {
+static bool meets(const late_access *late, uint64_t address, uint64_t bytes) {
     for (size_t i = 0; i < late->range_count; i++)
         if (late->ranges[i].address < address + bytes && address < late->ranges[i].address + late->ranges[i].bytes)
             return true;
     return false;
 }
 
-static bool same_bytes(const late_write *a, const late_write *b) {
+static bool same_bytes(const late_access *a, const late_access *b) {
     for (size_t i = 0; i < a->range_count; i++)
         if (meets(b, a->ranges[i].address, a->ranges[i].bytes)) return true;
     return false;
 }
 
-bool emu_late_is_due(const machine *m, const late_write *late) {
+/* The last store under way of a warp, of those up to a number, that touches some of the bytes; NULL for none. */
+static const late_access *last_store(const machine *m, const warp *w, uint32_t until, uint64_t address,
+                                     uint32_t bytes) {
+    for (size_t i = m->late_count; i-- > 0;)
+        if (is_store_of(&m->late[i], w) && m->late[i].number <= until && meets(&m->late[i], address, bytes))
+            return &m->late[i];
+    return NULL;
+}
+
+/* What a lane stored at these very bytes; NULL for nothing. */
+static const uint8_t *stored_by(const late_access *late, int lane, uint64_t address, uint32_t bytes) {
+    if (!(late->lanes >> lane & 1) || late->at[lane] != address || late->bytes != bytes) return NULL;
+    for (uint32_t rest = late->lanes & ~(1u << lane); rest; rest &= rest - 1) {
+        const int other = first_lane(rest);
+        if (late->at[other] < address + bytes && address < late->at[other] + bytes) return NULL;
+    }
+    return late->data[lane];
+}
+
+const uint8_t *emu_late_own(const machine *m, const warp *w, uint32_t until, int lane, uint64_t address,
+                            uint32_t bytes) {
+    const late_access *late = last_store(m, w, until, address, bytes);
+    return late ? stored_by(late, lane, address, bytes) : NULL;
+}
+
+/* Whether a load has to wait for stores before it that it cannot take its values from. */
+static bool is_mixed(const machine *m, const late_access *load) {
+    const warp *w = &m->warps[load->warp];
+    for (uint32_t rest = load->lanes; rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        const late_access *late = last_store(m, w, load->number, load->at[lane], load->bytes);
+        if (late && !stored_by(late, lane, load->at[lane], load->bytes)) return true;
+    }
+    return false;
+}
+
+bool emu_late_is_due(const machine *m, const late_access *late) {
+    if (late->loads) return !is_mixed(m, late);
     for (size_t i = 0; i < m->late_count && !late->copy.reduces; i++) {
-        const late_write *other = &m->late[i];
+        const late_access *other = &m->late[i];
         if (other->copy.reduces || other->warp != late->warp || other->number >= late->number) continue;
-        if (late->releases || other->fences < late->fences || same_bytes(other, late)) return false;
+        const bool fenced = !other->loads && other->fences < late->fences;
+        if (late->releases || fenced || same_bytes(other, late)) return false;
     }
     return true;
 }
 
-/* The last store under way of a warp that touches some of the bytes; NULL where there is none. */
-static const late_write *last_store(const machine *m, const warp *w, uint64_t address, uint32_t bytes) {
-    for (size_t i = m->late_count; i-- > 0;)
-        if (is_store_of(&m->late[i], w) && meets(&m->late[i], address, bytes)) return &m->late[i];
-    return NULL;
-}
-
-const uint8_t *emu_late_own(const machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
-    const late_write *late = last_store(m, w, address, bytes);
-    const bool own = late && late->lanes >> lane & 1 && late->at[lane] == address && late->bytes == bytes;
-    for (uint32_t rest = own ? late->lanes & ~(1u << lane) : 0; rest; rest &= rest - 1) {
-        const int other = first_lane(rest);
-        if (late->at[other] < address + bytes && address < late->at[other] + bytes) return NULL;
-    }
-    return own ? late->data[lane] : NULL;
-}
-
 /* ---- loads ---- */
+
+static bool works_on_registers(const op *o) {
+    return o->kind <= OP_JOIN || o->kind == OP_ACTIVE_MASK || o->kind == OP_FACTORS || o->kind == OP_ADDRESS ||
+           o->kind == OP_NOTHING;
+}
+
+static bool is_access(const op *o) {
+    return o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC;
+}
+
+/* Whether an op reads or writes what a load writes. Registers share a slot only with those of their size. */
+static bool meets_registers(const op *o, const op *load) {
+    for (int i = 0; i < load->dests; i++)
+        for (int k = 0; k < o->dests + o->sources; k++)
+            if (o->r[k] == load->r[i]) return true;
+    return false;
+}
+
+/* Whether another strong access follows before a branch and before an op that needs the load. */
+static bool is_followed(const machine *m, const op *load) {
+    for (const op *o = load + 1; o < m->code->ops + m->code->op_count; o++) {
+        if (meets_registers(o, load) || o->kind == OP_BRANCH) return false;
+        if (is_access(o) && o->order & ORDER_STRONG) return true;
+        if (!is_access(o) && !works_on_registers(o)) return false;
+    }
+    return false;
+}
+
+static bool is_load_of(const late_access *late, const warp *w) {
+    return late->warp == w->index && late->loads;
+}
+
+bool emu_is_late_load(const machine *m, const warp *w, const op *o, uint32_t mask) {
+    uint64_t address;
+    if (o->kind != OP_LOAD || !(o->order & ORDER_STRONG) || o->order & ORDER_ACQUIRE || w->split) return false;
+    for (; mask; mask &= mask - 1)
+        if (!touches_global(w, o, first_lane(mask), &address)) return false;
+    return is_followed(m, o);
+}
+
+late_access *emu_late_load(machine *m, warp *w, const op *o) {
+    late_access *late = add_late(m, w, o->instruction);
+    if (!late) return NULL;
+    late->loads = o;
+    late->order = o->order;
+    late->bytes = (uint32_t)o->bytes * o->vector;
+    return late;
+}
+
+bool emu_late_concerns(const machine *m, const warp *w, const op *o) {
+    for (size_t i = 0; i < m->late_count; i++)
+        if (is_load_of(&m->late[i], w) && meets_registers(o, m->late[i].loads)) return true;
+    return false;
+}
 
 /* As one number, the addresses of an access to global memory; 0 for another. */
 static uint64_t addresses_of(const warp *w, const op *o, uint32_t mask) {
@@ -180,30 +256,33 @@ static uint64_t addresses_of(const warp *w, const op *o, uint32_t mask) {
     return sum;
 }
 
-/* An acquire load comes before loads behind it, as the stores that these meet are late here, and before a release. */
+/* An acquire load comes before loads behind it, as the stores that these meet are late here, and before a release. A
+ * load that is late itself may come behind all but a release. */
 void emu_late_note(machine *m, warp *w, const op *o, uint32_t mask) {
     const uint64_t addresses = o->order & ORDER_STRONG ? addresses_of(w, o, mask) : 0;
-    const bool ordered = o->kind == OP_LOAD || o->order & ORDER_RELEASE;
+    const bool releases = o->order & ORDER_RELEASE;
     if (!addresses) return;
     m->reads_early |= w->loaded && w->loaded != addresses;
-    m->reads_early |= w->acquired && w->acquired != addresses && !ordered;
-    if (o->kind == OP_LOAD) *(o->order & ORDER_ACQUIRE ? &w->acquired : &w->loaded) = addresses;
+    m->reads_early |= w->acquired && w->acquired != addresses && o->kind != OP_LOAD && !releases;
+    m->reads_early |= w->delayed && w->delayed != addresses && releases;
+    if (o->kind != OP_LOAD) return;
+    if (o->order & ORDER_ACQUIRE)
+        w->acquired = addresses;
+    else if (emu_is_late_load(m, w, o, mask))
+        w->delayed = addresses;
+    else
+        w->loaded = addresses;
 }
 
 /* ---- waits ---- */
-
-static bool works_on_registers(const op *o) {
-    return o->kind <= OP_JOIN || o->kind == OP_ACTIVE_MASK || o->kind == OP_FACTORS || o->kind == OP_ADDRESS ||
-           o->kind == OP_NOTHING;
-}
 
 /* Whether an access meets what the warp has stored, other than by a load of all that the lane stored there. */
 static bool meets_own_stores(const machine *m, const warp *w, const op *o, uint32_t mask) {
     const uint32_t bytes = (uint32_t)o->bytes * o->vector;
     for (uint64_t address; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
-        if (!touches_global(w, o, lane, &address) || !last_store(m, w, address, bytes)) continue;
-        if (o->kind != OP_LOAD || !emu_late_own(m, w, lane, address, bytes)) return true;
+        if (!touches_global(w, o, lane, &address) || !last_store(m, w, UINT32_MAX, address, bytes)) continue;
+        if (o->kind != OP_LOAD || !emu_late_own(m, w, UINT32_MAX, lane, address, bytes)) return true;
     }
     return false;
 }
@@ -218,11 +297,33 @@ static bool any_store(const machine *m, const warp *w, uint32_t fences) {
 static bool waits_for_stores(const machine *m, const warp *w, const op *o, uint32_t mask) {
     if (works_on_registers(o) || !any_store(m, w, UINT32_MAX)) return false;
     if (o->kind == OP_FENCE) return o->order & ORDER_SC;
-    if (o->kind == OP_LOAD) return meets_own_stores(m, w, o, mask);
+    if (o->kind == OP_LOAD) return !emu_is_late_load(m, w, o, mask) && meets_own_stores(m, w, o, mask);
     if (o->kind == OP_STORE && emu_is_late_store(w, o, mask)) return false;
     if (o->kind == OP_STORE) return o->order & ORDER_STRONG || meets_own_stores(m, w, o, mask);
     if (o->kind != OP_ATOMIC || o->order & ORDER_RELEASE) return true;
     return any_store(m, w, w->late_fences) || meets_own_stores(m, w, o, mask);
+}
+
+static bool meets_lanes(const warp *w, const late_access *late, const op *o, uint32_t mask) {
+    for (uint64_t address; mask; mask &= mask - 1)
+        if (touches_global(w, o, first_lane(mask), &address) && meets(late, address, (uint32_t)o->bytes * o->vector))
+            return true;
+    return false;
+}
+
+/* For one of them: an op that needs it or is at its bytes, or a release; a store that is late itself need not. */
+static bool waits_for_load(const warp *w, const late_access *late, const op *o, uint32_t mask) {
+    if (meets_registers(o, late->loads)) return true;
+    if (!is_access(o)) return !works_on_registers(o);
+    if (emu_is_late_store(w, o, mask)) return false;
+    if (o->kind == OP_STORE && o->order & ORDER_STRONG) return true;
+    return o->order & ORDER_RELEASE || meets_lanes(w, late, o, mask);
+}
+
+static bool waits_for_loads(const machine *m, const warp *w, const op *o, uint32_t mask) {
+    for (size_t i = 0; i < m->late_count; i++)
+        if (is_load_of(&m->late[i], w) && waits_for_load(w, &m->late[i], o, mask)) return true;
+    return false;
 }
 
 static bool waits_for_sums(const machine *m, const warp *w, const op *o, uint32_t mask) {
@@ -233,8 +334,10 @@ static bool waits_for_sums(const machine *m, const warp *w, const op *o, uint32_
 }
 
 bool emu_late_holds(machine *m, warp *w, const op *o, uint32_t mask) {
-    if (o->kind == OP_FENCE || o->kind == OP_BARRIER) w->loaded = w->acquired = 0;
-    if (!m->late_count || !(waits_for_sums(m, w, o, mask) || waits_for_stores(m, w, o, mask))) return false;
+    if (o->kind == OP_FENCE || o->kind == OP_BARRIER) w->loaded = w->acquired = w->delayed = 0;
+    if (!m->late_count) return false;
+    if (!waits_for_sums(m, w, o, mask) && !waits_for_stores(m, w, o, mask) && !waits_for_loads(m, w, o, mask))
+        return false;
     emu_try_again(m, w, o, mask);
     w->tries_again = false;
     w->state = WARP_HELD;

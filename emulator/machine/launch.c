@@ -211,8 +211,8 @@ static void start_warp(machine *m, uint32_t index) {
     w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;
     w->waits_for_late = false;
-    w->late_writes = w->late_fences = 0;
-    w->loaded = w->acquired = 0;
+    w->late_accesses = w->late_fences = 0;
+    w->loaded = w->acquired = w->delayed = 0;
     w->poll_failed = w->poll_answers = false;
     w->polls = 0;
     w->quiet_steps = w->quiet_changes = w->poll_changes = 0;

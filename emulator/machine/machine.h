@@ -153,13 +153,13 @@ typedef struct warp {
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
-    bool poll_failed;                  /* a test_wait just failed, or memory was polled in vain: let others go first */
-    bool poll_answers;                 /* the next test_wait answers, even if the answer is no */
-    bool granted;                      /* a turn: see explore.c */
-    uint32_t held;                     /* lanes of the access that waits for one */
-    bool waits_for_late;               /* it waits for what it wrote itself, and has no turn: see late.c */
-    uint32_t late_writes, late_fences; /* so far: writes, and fences between them */
-    uint64_t loaded, acquired; /* where its last strong loads were, relaxed and acquire, with no fence since; else 0 */
+    bool poll_failed;    /* a test_wait just failed, or memory was polled in vain: let others go first */
+    bool poll_answers;   /* the next test_wait answers, even if the answer is no */
+    bool granted;        /* a turn: see explore.c */
+    uint32_t held;       /* lanes of the access that waits for one */
+    bool waits_for_late; /* it waits for what it does late, and has no turn: see late.c */
+    uint32_t late_accesses, late_fences; /* so far, and fences between them */
+    uint64_t loaded, acquired, delayed;  /* where its last strong loads were, and no fence since; else 0 */
     uint32_t mbarrier_address;
     struct seen_phase *seen; /* by mbarrier; NULL without checks */
     /* of memory that is polled: see order.c */
@@ -437,12 +437,12 @@ typedef struct machine {
     size_t finding_count, finding_capacity;
     op_counts *counts; /* by instruction */
     uint64_t steps, steps_total, traced;
-    uint32_t vain_polls;     /* that failed as no warp could run, since a barrier last freed one */
-    ticket_work *ticket;     /* NULL where nobody asks */
-    bool explores;           /* accesses that threads tell each other by wait for their turn: see explore.c */
-    struct late_write *late; /* then: writes under way that have one too */
+    uint32_t vain_polls;      /* that failed as no warp could run, since a barrier last freed one */
+    ticket_work *ticket;      /* NULL where nobody asks */
+    bool explores;            /* accesses that threads tell each other by wait for their turn: see explore.c */
+    struct late_access *late; /* then: what comes later, and has one too */
     size_t late_count, late_capacity;
-    bool reads_early; /* an access might come before a load that was before it */
+    bool reads_early; /* an access might overtake a load in a way that no turn here does */
     bool watches;     /* whether a store changes memory: the program polls */
     uint64_t changes, polls;
     int last_warp;
@@ -531,6 +531,7 @@ uint64_t emu_mix(uint64_t x);
 
 /* memory.c */
 void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_finish_load(warp *w, const op *o, uint8_t *const *bytes, uint32_t mask); /* of a late one */
 void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask);

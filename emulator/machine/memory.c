@@ -275,6 +275,16 @@ static void load_element(warp *w, const op *o, const access *a, int k, int lane)
         slot32(w, o->r[k])[lane] = o->detail >> (k + 4) & 1 ? (uint16_t)value[0] : (uint32_t)value[0];
 }
 
+static void load_registers(warp *w, const op *o, const access *a, uint32_t mask) {
+    if (o->bytes == 4 && !o->detail) {
+        load_words(w, o, a, mask);
+        return;
+    }
+    for (int i = 0; i < LANES; i++) {
+        for (int k = 0; k < o->vector && mask >> i & 1; k++) load_element(w, o, a, k, i);
+    }
+}
+
 /* Of each lane the undefined bytes of what it loads. */
 static void note_undefined_loads(machine *m, warp *w, const op *o, const access *a, const uint32_t *undefined) {
     const uint32_t element = (1u << o->bytes) - 1;
@@ -296,7 +306,7 @@ static uint32_t take_own(const machine *m, const warp *w, access *a, uint32_t ma
     uint32_t own = 0;
     for (; mask && a->space == SPACE_GLOBAL; mask &= mask - 1) {
         const int lane = first_lane(mask);
-        const uint8_t *stored = emu_late_own(m, w, lane, a->addresses[lane], a->size);
+        const uint8_t *stored = emu_late_own(m, w, UINT32_MAX, lane, a->addresses[lane], a->size);
         if (!stored) continue;
         a->bytes[lane] = (uint8_t *)(uintptr_t)stored; /* to read */
         own |= 1u << lane;
@@ -304,11 +314,26 @@ static uint32_t take_own(const machine *m, const warp *w, access *a, uint32_t ma
     return own;
 }
 
+/* It counts as read by now; what others told there is learned as it reads. */
+static void load_late(machine *m, warp *w, const op *o, const access *a, uint32_t mask) {
+    late_access *late = emu_late_load(m, w, o);
+    for (; late && mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        if (a->bytes[lane]) emu_global_read(m, w, lane, a->addresses[lane], a->size, o->order);
+        emu_late_add_lane(m, late, lane, a->addresses[lane], a->bytes[lane], NULL);
+    }
+}
+
 void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
     access a;
-    if (m->explores && is_held(m, w, o, mask)) return;
+    const bool comes_late = m->explores && emu_is_late_load(m, w, o, mask);
+    if (m->explores && !comes_late && is_held(m, w, o, mask)) return;
     if (m->explores) emu_late_note(m, w, o, mask);
     resolve(m, w, o, o->dests, mask, "reads", &a);
+    if (comes_late) {
+        load_late(m, w, o, &a, mask);
+        return;
+    }
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
     const uint32_t own = m->late_count ? take_own(m, w, &a, mask) : 0;
     uint32_t undefined[LANES] = {0}, any = 0;
@@ -327,13 +352,13 @@ void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
         }
     }
     if (any) note_undefined_loads(m, w, o, &a, undefined);
-    if (o->bytes == 4 && !o->detail) {
-        load_words(w, o, &a, mask);
-        return;
-    }
-    for (int i = 0; i < LANES; i++) {
-        for (int k = 0; k < o->vector && mask >> i & 1; k++) load_element(w, o, &a, k, i);
-    }
+    load_registers(w, o, &a, mask);
+}
+
+void emu_finish_load(warp *w, const op *o, uint8_t *const *bytes, uint32_t mask) {
+    access a = {.size = (uint32_t)o->bytes * o->vector};
+    memcpy(a.bytes, bytes, sizeof a.bytes);
+    load_registers(w, o, &a, mask);
 }
 
 /* Remember who wrote an output: order between CTAs does not matter to what is kept. */
@@ -371,12 +396,12 @@ static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t 
 }
 
 /* Others learn what the thread knows now as they see it. */
-static void store_late(machine *m, warp *w, const op *o, late_write *late, int lane, uint64_t address, uint8_t *to,
+static void store_late(machine *m, warp *w, const op *o, late_access *late, int lane, uint64_t address, uint8_t *there,
                        const uint8_t *data) {
-    emu_global_write(m, w, lane, address, late->bytes, o->order, data, to);
+    emu_global_write(m, w, lane, address, late->bytes, o->order, data, there);
     emu_note_output(m, o->instruction, address, late->bytes);
     late->told[lane] = emu_global_to_tell(m, w, lane, o->order);
-    emu_late_add_lane(m, late, lane, address, to, data);
+    emu_late_add_lane(m, late, lane, address, there, data);
 }
 
 void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
@@ -385,7 +410,7 @@ void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->explores && !comes_late && is_held(m, w, o, mask)) return;
     if (m->explores) emu_late_note(m, w, o, mask);
     resolve(m, w, o, 0, mask, "writes", &a);
-    late_write *late = comes_late ? emu_late_store(m, w, o) : NULL;
+    late_access *late = comes_late ? emu_late_store(m, w, o) : NULL;
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
         uint8_t data[16];

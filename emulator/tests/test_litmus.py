@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def run(text: str, ctas: int, folder: Path, threads: int = 32) -> subprocess.Com
     path = folder / "litmus.ptx"
     path.write_text(entry(text, ".param .u64 memory, .param .u64 out"))
     memory = ["--arg", "buf:u32:64", "--arg", "out:u32:1", "--ignore", "output-never-written"]  # not to be compared
-    return ptxrun(path, "--grid", ctas, "--block", threads, *memory, "--orders", "all", "--runs", 1000000)
+    return ptxrun(path, "--grid", ctas, "--block", threads, *memory, "--orders", "all", "--runs", 20000)
 
 
 def is_seen(program: Program, outcome: tuple[int, ...], folder: Path) -> bool:
@@ -82,13 +83,18 @@ LITMUS: dict[str, tuple[list[str], tuple[int, ...], bool, bool]] = {
     "MP": (["W x 1; W y 1", "R y; R x"], (1, 0), True, True),
     "MP, release and acquire": (["W x 1; W.rel y 1", "R.acq y; R x"], (1, 0), False, False),
     "MP, fences": (["W x 1; F; W y 1", "R y; F; R x"], (1, 0), False, False),
+    "MP, fences, and a load between": (["W x 1; F; W y 1", "R y; R z; F; R x"], (1, 0, 0), False, False),
     "MP, acquire alone": (["W x 1; W y 1", "R.acq y; R x"], (1, 0), True, True),
-    "MP, release alone": (["W x 1; W.rel y 1", "R y; R x"], (1, 0), True, False),
+    "MP, release alone": (["W x 1; W.rel y 1", "R y; R x"], (1, 0), True, True),
     "MP, released by a later store": (["W x 1; W.rel y 1; W y 2", "R.acq y; R x"], (2, 0), False, False),
     "MP, released by an exchange": (["W x 1; X.rel y 1", "R.acq y; R x"], (0, 1, 0), False, False),
     "MP, exchanged": (["W x 1; X y 1", "R.acq y; R x"], (0, 1, 0), True, True),
     "MP, exchanged behind a fence": (["W x 1; F; X y 1", "R.acq y; R x"], (0, 1, 0), False, False),
-    "LB": (["R x; W y 1", "R y; W x 1"], (1, 1), True, False),
+    "LB": (["R x; W y 1", "R y; W x 1"], (1, 1), True, True),
+    "LB, volatile": (["R.vol x; W.vol y 1", "R.vol y; W.vol x 1"], (1, 1), True, True),
+    "LB, release": (["R x; W.rel y 1", "R y; W.rel x 1"], (1, 1), True, False),
+    "LB, one acquire and release": (["R.acq x; W.rel y 1", "R y; W x 1"], (1, 1), True, True),
+    "LB, fences": (["R x; F; W y 1", "R y; F; W x 1"], (1, 1), False, False),
     "LB, acquire": (["R.acq x; W y 1", "R.acq y; W x 1"], (1, 1), True, False),
     "LB, acquire and release": (["R.acq x; W.rel y 1", "R.acq y; W.rel x 1"], (1, 1), False, False),
     "CoRR": (["W x 1; W x 2", "R x; R x"], (2, 1), False, False),
@@ -101,6 +107,7 @@ LITMUS: dict[str, tuple[list[str], tuple[int, ...], bool, bool]] = {
     "ISA2, release and acquire": (
         ["W x 1; W.rel y 1", "R.acq y; W.rel z 1", "R.acq z; R x"], (1, 1, 0), False, False,
     ),
+    "IRIW": (["W x 1", "W y 1", "R x; R y", "R y; R x"], (1, 0, 1, 0), True, True),
     "IRIW, acquire": (["W x 1", "W y 1", "R.acq x; R y", "R.acq y; R x"], (1, 0, 1, 0), True, False),
     "IRIW, fence.sc": (["W x 1", "W y 1", "R x; F.sc; R y", "R y; F.sc; R x"], (1, 0, 1, 0), False, False),
     "two exchanges": (["X x 1", "X x 2"], (0, 0), False, False),
@@ -131,11 +138,12 @@ def test_a_barrier_of_the_CTA_orders_stores(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "orders: 3 classes, all run\n")
 
 
-OVERTAKEN = ["R y; R x", "R y; W x 1", "R y; X x 1", "R y; W.rel x 1", "R.acq y; W x 1", "R y; R.acq x"]
-IN_ORDER = ["R.acq y; R x", "R.acq y; W.rel x 1", "R y; F; R x", "R.acq y; F; W x 1", "R y; R y", "R y; W y 1", "R y"]
+OVERTAKEN = ["R y; W.rel x 1", "R.acq y; W x 1"]
+COVERED = ["R y; R x", "R y; W x 1", "R y; X x 1", "R y; R.acq x", "R.acq y; R x", "R.acq y; W.rel x 1"]
+IN_ORDER = ["R y; F; R x", "R.acq y; F; W x 1", "R y; F; W.rel x 1", "R y; R y", "R y; W y 1", "R y; W.rel y 1", "R y"]
 
 
-@pytest.mark.parametrize("thread", [*OVERTAKEN, *IN_ORDER])
+@pytest.mark.parametrize("thread", [*OVERTAKEN, *COVERED, *IN_ORDER])
 def test_loads_that_are_not_covered_are_named(thread: str, tmp_path: Path) -> None:
     done = run(text_of(parse(["W x 1; F; W y 1", thread + "; F"]), (7,)), 2, tmp_path)
     named = "; not covered: loads that later accesses may overtake\n" in done.stderr
@@ -180,6 +188,33 @@ def test_a_message_by_ordinary_stores_is_a_race_without_order(name: str, tmp_pat
     assert races or done.stderr == "orders: 1 class\n"
 
 
+def test_a_load_that_a_wait_may_overtake(tmp_path: Path) -> None:
+    """The wait is still one, and the load reads before it or behind it."""
+    body = FLAG.replace("st.global.u32 [%m], 7", "st.relaxed.gpu.global.u32 [%m], 7").replace("HEARS", POLLS)
+    body = body.replace("again:", "ld.relaxed.gpu.global.u32 %r0, [%m];\nagain:")
+    body = body.replace("ld.global.u32 %v, [%m];", "st.global.u32 [%m+64], %r0;")
+    body = body.replace("STORE", "st.release.gpu.global.u32").replace("LOAD", "ld.acquire.gpu.global.u32")
+    done = run(body, 2, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "orders: 2 classes, all run\n")
+
+
+def test_a_load_that_is_overtaken_hears_as_it_reads(tmp_path: Path) -> None:
+    looks = "ld.relaxed.gpu.global.u32 %r1, [%m+8];\nsetp.eq.u32 %q, %v, 0;\n@%q bra end;\nfence.acq_rel.gpu;"
+    body = FLAG.replace("STORE", "st.release.gpu.global.u32").replace("LOAD", "ld.relaxed.gpu.global.u32")
+    body = body.replace("HEARS", looks).replace("\nend:", "\nst.global.u32 [%m+64], %r1;\nend:")
+    done = run(body, 2, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "orders: 2 classes, all run\n")
+
+
+def test_a_load_whose_value_is_stored_is_not_overtaken(tmp_path: Path) -> None:
+    """LB where each thread stores what it has read, plus 1, and one of them 1."""
+    text = text_of(parse(["R x; W y 1", "R y; W x 1"]), (1, 1))
+    assert run(text, 2, tmp_path).returncode == 3
+    text = text.replace("[%m+4], 1", "[%m+4], %r0").replace("[%m+0], 1", "[%m+0], %r0")
+    done = run(text, 2, tmp_path)
+    assert done.returncode == 0 and re.match(r"orders: \d+ classes, all run", done.stderr), done.stderr
+
+
 def made_up(seed: int) -> Program:
     """Each store has a value of its own."""
     draw, value = random.Random(seed), 0
@@ -207,17 +242,21 @@ def check_made_up(seed: int, folder: Path) -> None:
     assert seen <= allowed(program), seed
 
 
+def small(seeds: range) -> list[int]:
+    few = [seed for seed in seeds if len(outcomes(made_up(seed))) <= 24]
+    assert len(few) > len(seeds) / 2
+    return few
+
+
 @pytest.mark.long
 def test_many_made_up_programs(tmp_path: Path) -> None:
-    seeds = [seed for seed in range(3, 300) if len(outcomes(made_up(seed))) <= 64]
-    assert len(seeds) > 100
-    for seed in seeds:
+    for seed in small(range(3, 150)):
         check_made_up(seed, tmp_path)
 
 
 @pytest.mark.long
-def test_stores_that_come_late_obey_the_axioms() -> None:
+def test_accesses_that_come_late_obey_the_axioms() -> None:
     """Of the model itself, for more programs than are run."""
-    for seed in range(300, 1500):
+    for seed in small(range(150, 600)):
         program = made_up(seed)
         assert late(program) <= allowed(program), (seed, program)

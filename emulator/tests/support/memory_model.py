@@ -1,4 +1,4 @@
-"""What threads may read from each other: by the axioms of PTX, and by stores that other threads see late.
+"""What threads may read from each other: by the axioms of PTX, and by accesses that come late.
 
     program = parse(["W x 1; R y", "W y 1; R x"])
     allowed(program)  # {(0, 0), (0, 1), (1, 0), (1, 1)}: what PTX allows
@@ -175,64 +175,78 @@ def allowed(program: Program) -> set[Outcome]:
     return found
 
 
-# ---- stores that come late -------------------------------------------------------------------------------------------
+# ---- accesses that come late -----------------------------------------------------------------------------------------
+
+
+def may_come_late(thread: list[Step], i: int) -> bool:
+    """A store; or a load that orders nothing, if another access follows at once."""
+    step = thread[i]
+    followed = thread[i + 1].kind in "RWX" if i + 1 < len(thread) else False
+    return step.kind == "W" or (step.kind == "R" and step.order != "acq" and followed)
 
 
 def must_wait(thread: list[Step], earlier: int, later: int) -> bool:
-    """Whether others see a store behind an earlier one."""
+    """Whether an access comes behind an earlier one that is late; for a load, if that is a load."""
+    first, second = thread[earlier], thread[later]
+    if first.word == second.word:
+        return first.kind == "R" or second.kind != "R"
+    if second.kind == "R":
+        return False
+    if second.kind == "F":
+        return first.kind == "R" or second.order == "sc"
     fenced = any(step.kind == "F" for step in thread[earlier:later])
-    return fenced or thread[later].order == "rel" or thread[later].word == thread[earlier].word
+    return fenced or second.order == "rel"
+
+
+@dataclass(frozen=True)
+class State:
+    places: tuple[int, ...]
+    waiting: frozenset[Event]
+    memory: tuple[int, ...]
+    read: frozenset[tuple[Event, int]]
+
+
+def next_states(program: Program, words: list[str], now: State) -> Iterator[State]:
+    """A late access comes, or a thread does its next step."""
+
+    def come(n: int, i: int, places: tuple[int, ...], waiting: frozenset[Event]) -> State:
+        step = program[n][i]
+        at = words.index(step.word) if step.word else 0
+        own = [k for m, k in now.waiting if m == n and k < i and program[n][k].kind == "W"]
+        stored = [k for k in sorted(own) if program[n][k].word == step.word]
+        value = program[n][stored[-1]].value if stored else (*now.memory, 0)[at]
+        read = {((n, i), value)} if step.reads else set()
+        memory = tuple(step.value if k == at and step.writes else there for k, there in enumerate(now.memory))
+        return State(places, waiting, memory, now.read | read)
+
+    for n, i in now.waiting:
+        if not any(k == n and j < i and must_wait(program[n], j, i) for k, j in now.waiting):
+            yield come(n, i, now.places, now.waiting - {(n, i)})
+    for n, thread in enumerate(program):
+        i = now.places[n]
+        own = sorted(k for m, k in now.waiting if m == n)
+        places = tuple(place + (k == n) for k, place in enumerate(now.places))
+        if i == len(thread):
+            continue
+        blocked = any(must_wait(thread, k, i) for k in own)
+        if thread[i].kind == "W" or (may_come_late(thread, i) and not blocked):
+            yield State(places, now.waiting | {(n, i)}, now.memory, now.read)
+        elif not blocked:
+            yield come(n, i, places, now.waiting)
 
 
 def late(program: Program) -> set[Outcome]:
-    """Each store goes to a list of its thread, from which it comes to memory at any time that PTX does not forbid."""
-    found: set[Outcome] = set()
-    seen: set[object] = set()
+    """What threads may read if stores and loads come at any time that PTX does not forbid, but for acquire loads."""
     words = words_of(program)
-
-    def go(
-        places: tuple[int, ...], waiting: frozenset[Event], memory: tuple[int, ...], read: tuple[Outcome, ...]
-    ) -> None:
-        if (places, waiting, memory, read) in seen:
-            return
-        seen.add((places, waiting, memory, read))
-        if all(place == len(thread) for place, thread in zip(places, program, strict=True)):
-            found.add(tuple(value for of in read for value in of))
-        for n, i in waiting:
-            if not any(k == n and j < i and must_wait(program[n], j, i) for k, j in waiting):
-                step = program[n][i]
-                go(places, waiting - {(n, i)}, put(memory, step), read)
-        for n, thread in enumerate(program):
-            if places[n] < len(thread):
-                run(n, thread, places, waiting, memory, read)
-
-    def put(memory: tuple[int, ...], step: Step) -> tuple[int, ...]:
-        return tuple(step.value if word == step.word else now for word, now in zip(words, memory, strict=True))
-
-    def run(
-        n: int,
-        thread: list[Step],
-        places: tuple[int, ...],
-        waiting: frozenset[Event],
-        memory: tuple[int, ...],
-        read: tuple[Outcome, ...],
-    ) -> None:
-        i, step = places[n], thread[places[n]]
-        own = sorted(k for m, k in waiting if m == n)
-        further = tuple(place + (k == n) for k, place in enumerate(places))
-        same = [k for k in own if thread[k].word == step.word]
-        if step.order == "sc" and own:
-            return
-        if step.kind == "X" and any(must_wait(thread, k, i) for k in own):
-            return
-        value = thread[same[-1]].value if same else memory[words.index(step.word)] if step.word else 0
-        then = tuple((*of, value) if k == n and step.reads else of for k, of in enumerate(read))
-        if step.kind == "W":
-            go(further, waiting | {(n, i)}, memory, then)
-        else:
-            go(further, waiting, put(memory, step) if step.kind == "X" else memory, then)
-
-    go(tuple(0 for _ in program), frozenset(), tuple(0 for _ in words), tuple(() for _ in program))
+    first = State(tuple(0 for _ in program), frozenset(), tuple(0 for _ in words), frozenset())
+    seen, left, found = {first}, [first], set()
+    while left:
+        now = left.pop()
+        more = {*next_states(program, words, now)} - seen
+        if all(place == len(thread) for place, thread in zip(now.places, program, strict=True)) and not now.waiting:
+            found.add(tuple(value for _, value in sorted(now.read)))
+        seen |= more
+        left += more
     return found
 
 
