@@ -344,55 +344,61 @@ void emu_decode_predicate(decoder *dec, const form_match *match) {
 
 /* ---- moves ---- */
 
+/* A register of 8 bits takes 16. */
+static int bits_held(int part) {
+    return part < 16 ? 16 : part;
+}
+
+/* Of vectors whose parts have 8, 16, 32 and 64 bits. */
+static const struct halves {
+    lane_function *pack, *low, *high;
+} HALVES[] = {
+    {emu_lanes_pack_8, emu_lanes_low_8, emu_lanes_high_8},
+    {emu_lanes_pack_16, emu_lanes_low_16, emu_lanes_high_16},
+    {emu_lanes_pack_32, emu_lanes_low_32, emu_lanes_high_32},
+    {emu_lanes_pack_64, emu_lanes_low_64, emu_lanes_high_64},
+};
+
+static const struct halves *halves_of(decoder *dec, int count, int part) {
+    if ((count != 2 && count != 4) || part < 8)
+        emu_refuse(dec, "a vector of 2 or 4 parts of at least 8 bits is needed");
+    return &HALVES[__builtin_ctz((unsigned)part) - 3];
+}
+
 static void decode_pack(decoder *dec, const operand *to, const operand *from, int bits) {
     int part = bits / from->count;
-    if ((from->count != 2 && from->count != 4) || part < 16)
-        emu_refuse(dec, "a vector of 2 or 4 parts of at least 16 bits is needed");
-    lane_function *halves = part == 16 ? emu_lanes_pack_16 : part == 32 ? emu_lanes_pack_32 : emu_lanes_pack_64;
+    const struct halves *halves = halves_of(dec, from->count, part);
     uint16_t parts[4], target = emu_dest(dec, to, bits);
-    for (int i = 0; i < from->count; i++) parts[i] = emu_source(dec, &from->items[i], part, EXACT);
+    for (int i = 0; i < from->count; i++) parts[i] = emu_source(dec, &from->items[i], bits_held(part), EXACT);
     if (from->count == 2) {
-        emit_lanes(dec, halves, target, parts[0], parts[1]);
+        emit_lanes(dec, halves->pack, target, parts[0], parts[1]);
         return;
     }
     uint16_t low = emu_scratch_register(dec, 2 * part), high = emu_scratch_register(dec, 2 * part);
-    emit_lanes(dec, halves, low, parts[0], parts[1]);
-    emit_lanes(dec, halves, high, parts[2], parts[3]);
-    emit_lanes(dec, part == 16 ? emu_lanes_pack_32 : emu_lanes_pack_64, target, low, high);
+    emit_lanes(dec, halves->pack, low, parts[0], parts[1]);
+    emit_lanes(dec, halves->pack, high, parts[2], parts[3]);
+    emit_lanes(dec, halves[1].pack, target, low, high);
 }
 
-static void unpack_two(decoder *dec, const operand *to, uint16_t from, int part) {
-    /* the source may be one of the destinations' neighbours only after both halves were read: copies keep it whole */
-    if (to[0].kind != OPERAND_SINK) {
-        emit_lanes(dec,
-                   part == 16   ? emu_lanes_low_16
-                   : part == 32 ? emu_lanes_low_32
-                                : emu_lanes_low_64,
-                   emu_dest(dec, &to[0], part), from, -1);
-    }
-    if (to[1].kind != OPERAND_SINK) {
-        emit_lanes(dec,
-                   part == 16   ? emu_lanes_high_16
-                   : part == 32 ? emu_lanes_high_32
-                                : emu_lanes_high_64,
-                   emu_dest(dec, &to[1], part), from, -1);
-    }
+/* The source may be one of the destinations' neighbours only after both halves were read: copies keep it whole. */
+static void unpack_two(decoder *dec, const operand *to, uint16_t from, int part, const struct halves *halves) {
+    if (to[0].kind != OPERAND_SINK) emit_lanes(dec, halves->low, emu_dest(dec, &to[0], bits_held(part)), from, -1);
+    if (to[1].kind != OPERAND_SINK) emit_lanes(dec, halves->high, emu_dest(dec, &to[1], bits_held(part)), from, -1);
 }
 
 static void decode_unpack(decoder *dec, const operand *to, const operand *from, int bits) {
     int part = bits / to->count;
-    if ((to->count != 2 && to->count != 4) || part < 16)
-        emu_refuse(dec, "a vector of 2 or 4 parts of at least 16 bits is needed");
+    const struct halves *halves = halves_of(dec, to->count, part);
     uint16_t whole = emu_source(dec, from, bits, EXACT);
     if (to->count == 2) {
-        unpack_two(dec, to->items, whole, part);
+        unpack_two(dec, to->items, whole, part, halves);
         return;
     }
     uint16_t low = emu_scratch_register(dec, 2 * part), high = emu_scratch_register(dec, 2 * part);
-    emit_lanes(dec, part == 16 ? emu_lanes_low_32 : emu_lanes_low_64, low, whole, -1);
-    emit_lanes(dec, part == 16 ? emu_lanes_high_32 : emu_lanes_high_64, high, whole, -1);
-    unpack_two(dec, to->items, low, part);
-    unpack_two(dec, to->items + 2, high, part);
+    emit_lanes(dec, halves[1].low, low, whole, -1);
+    emit_lanes(dec, halves[1].high, high, whole, -1);
+    unpack_two(dec, to->items, low, part, halves);
+    unpack_two(dec, to->items + 2, high, part, halves);
 }
 
 void emu_decode_move(decoder *dec, const form_match *match) {

@@ -16,8 +16,8 @@
 
 /* Those of moves, packed vectors, special registers and .sat, which decoding rules choose. */
 lane_function emu_lanes_mov_32, emu_lanes_mov_64, emu_lanes_mov_128, emu_lanes_truncate, emu_lanes_wide_u32,
-    emu_lanes_pack_16, emu_lanes_low_16, emu_lanes_high_16, emu_lanes_pack_32, emu_lanes_low_32, emu_lanes_high_32,
-    emu_lanes_pack_64, emu_lanes_low_64, emu_lanes_high_64;
+    emu_lanes_pack_8, emu_lanes_low_8, emu_lanes_high_8, emu_lanes_pack_16, emu_lanes_low_16, emu_lanes_high_16,
+    emu_lanes_pack_32, emu_lanes_low_32, emu_lanes_high_32, emu_lanes_pack_64, emu_lanes_low_64, emu_lanes_high_64;
 /* Those of modifiers and of cvt.pack, likewise. */
 lane_function emu_lanes_flush_f32, emu_lanes_flush_f16x2, emu_lanes_xorsign_f32, emu_lanes_xorsign_16x2,
     emu_lanes_in_bounds_16x2, emu_lanes_saturate_f32, emu_lanes_saturate_f64, emu_lanes_saturate_f16x2,

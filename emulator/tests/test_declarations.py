@@ -370,3 +370,20 @@ def innermost(next_of: list[list[int]], block: int) -> frozenset[int]:
                 loops.setdefault(header, set()).update(body)
     holding = [body for body in loops.values() if block in body]
     return frozenset(min(holding, key=len, default=set()))
+
+
+def test_vectors_of_bytes_are_packed_and_unpacked(tmp_path: Path) -> None:
+    body = """.reg .b64 %o;
+.reg .b32 %x, %y, %z;
+.reg .b8 %c<4>;
+ld.param.u64 %o, [out];
+ld.param.u32 %x, [x];
+mov.b32 {%c0, %c1, %c2, %c3}, %x;
+cvt.u32.u8 %y, %c3;
+mov.b32 %z, {%c3, %c2, %c1, %c0};
+st.global.u32 [%o], %y;
+st.global.u32 [%o+4], %z;"""
+    (tmp_path / "bytes.ptx").write_text(entry(body, ".param .u64 out, .param .u32 x"))
+    done = ptxrun(tmp_path / "bytes.ptx", "--block", 1, "--arg", "buf:u32:2", "--arg", f"u32:{0x84030201}",
+                  "--print", 0)  # fmt: skip
+    assert done.stdout.split(":")[-1].split() == [str(0x84), str(0x01020384)], done.stderr
