@@ -102,6 +102,13 @@ static bool set_field(machine *m, const warp *w, int lane, uint64_t address, con
     }
 }
 
+/* Zeros in all fields: one dimension, and elements of type 0. */
+static void begin_map(tensor_map *map) {
+    map->magic = TENSOR_MAP_MAGIC;
+    map->info.rank = 1;
+    map->info.element_bytes = elements[0].bytes;
+}
+
 /* r: the address, the value. */
 void emu_exec_tensor_field(machine *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
@@ -114,7 +121,7 @@ void emu_exec_tensor_field(machine *m, warp *w, const op *o, uint32_t mask) {
         tensor_map map;
         memcpy(&map, bytes, sizeof map);
         if (is_zeros(bytes)) {
-            map.magic = TENSOR_MAP_MAGIC;
+            begin_map(&map);
         } else if (map.magic != TENSOR_MAP_MAGIC) {
             emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, address,
                        "The 128 bytes at 0x%" PRIx64 " are neither zeros nor a tensor map of this emulator.", address);
