@@ -1,6 +1,6 @@
 /* addresses.h - what a lane accesses.
  *
- *     if (touches_global(w, o, lane, &address)) printf("%" PRIu64, address);
+ *     if (touches_global(w, o, lane, &address)) puts("in global memory");
  */
 #ifndef FL_EMU_ADDRESSES_H
 #define FL_EMU_ADDRESSES_H

@@ -54,7 +54,9 @@ EXAMPLES: dict[str, str | None] = {
     "runtime/cuda_driver.h": "struct failure failure",
     "emulator/driver/driver.h": None,
     "emulator/cudart/cudart.h": None,
+    "emulator/machine/addresses.h": "const warp *w, const op *o, int lane, uint64_t address",
     "emulator/machine/explore.h": "machine **ctas, size_t count",
+    "emulator/machine/late.h": "machine *m, warp *w",
     "emulator/machine/tickets.h": "machine **ctas, size_t count, const uint64_t *owners, size_t draws",
     "harness/device/microbenchmark.h": "enum status status, const struct code_image *images, uint64_t count,"
     " struct failure failure",

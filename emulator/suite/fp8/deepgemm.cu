@@ -1,5 +1,5 @@
-// DeepGEMM's products in e4m3 for sm_90a on small problems, beside float64 of the same e4m3 inputs and scales.
-// fp8_kernels.py builds and runs it. Blocks and stages are such as DeepGEMM itself would choose.
+/* deepgemm.cu - DeepGEMM's products in e4m3 for sm_90a on small problems, beside float64 of the same inputs and scales.
+ * fp8_kernels.py runs it. Blocks and stages are such as DeepGEMM itself would choose. */
 
 #include "host.cuh"
 

@@ -1,5 +1,5 @@
-// FlashMLA's decoding over a sparse e4m3 KV cache for sm_90a on small problems, beside float64 of the same cache.
-// fp8_kernels.py builds it together with FlashMLA's own files, and runs it.
+/* flashmla.cu - FlashMLA's decoding over a sparse e4m3 KV cache for sm_90a on small problems, beside float64 of that
+ * cache. It is built together with FlashMLA's own files, and fp8_kernels.py runs it. */
 
 #include "host.cuh"
 

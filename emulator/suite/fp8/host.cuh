@@ -1,10 +1,11 @@
-// What the host programs beside it share: e4m3 inputs with scales, memory of the GPU, tensor maps, and the comparison
-// with float64.
-//
-//     Quantised a(rows, columns, 1, random);                       // a scale for 1 x 128 elements
-//     Array<float> scales(a.scales);  … kernel<<<…>>>(scales.device) …
-//     Check check(1.0 / 1024);  check.element(got, expected, magnitude);  check.right("200 x 256 x 512");
-//     int main(int argc, char **argv) { return run_named(problems, argc, argv); }
+/* host.cuh - what the host programs beside it share: e4m3 inputs with scales, memory of the GPU, tensor maps, and the
+ * comparison with float64.
+ *
+ *     Quantised a(rows, columns, 1, random);                       // a scale for 1 x 128 elements
+ *     Array<float> scales(a.scales);  … kernel<<<…>>>(scales.device) …
+ *     Check check(1.0 / 1024);  check.element(got, expected, magnitude);  check.right("200 x 256 x 512");
+ *     int main(int argc, char **argv) { return run_named(problems, argc, argv); }
+ */
 
 #ifndef FL_SUITE_FP8_HOST_CUH
 #define FL_SUITE_FP8_HOST_CUH
