@@ -9,6 +9,7 @@ Where a kernel of Triton takes it, its storage is registered with the emulated d
 it is a finding. Each tensor says that it is on the device cuda:0.
 """
 
+import contextlib
 import ctypes
 
 import torch
@@ -144,6 +145,7 @@ def start():
         "current_stream": lambda *_: Stream(),
         "default_stream": lambda *_: Stream(),
         "stream": lambda *_: Stream(),
+        "device": lambda _: contextlib.nullcontext(),
         "synchronize": lambda *_: None,
         "empty_cache": lambda: None,
         "manual_seed": lambda seed: torch.manual_seed(seed),
