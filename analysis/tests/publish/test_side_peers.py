@@ -80,3 +80,15 @@ def test_both_states_of_fp8_are_divided_by_the_same_state(tmp_path: Path) -> Non
         ["causal", "first", "attention/fp8", "", "600"],
         ["causal", "sustained", "attention/fp8", "", "500"],
     ]
+
+
+def test_the_page_says_what_accurate_sums_have_of_cudnn() -> None:
+    full = json.loads((root() / "logs/fp8/states.h200.json").read_text())["TFLOP/s"]["full"]
+    shares = {
+        (int(keys), state): of["attention/fp8, accurate"][state] / of["cuDNN, O in e4m3"][state]
+        for keys, of in full.items()
+        for state in ("first", "sustained")
+    }
+    long = [share for (keys, _), share in shares.items() if keys >= 1024]
+    said = f"{min(long):.2f} to {max(long):.2f} from 1024 keys on, and {shares[512, 'sustained']:.2f} sustained at 512"
+    assert said in (root() / "kernels/fp8/README.md").read_text() and shares[512, "first"] > 1
