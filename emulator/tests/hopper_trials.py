@@ -305,10 +305,6 @@ class VersionTrials(survivors.Trials):
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
         return SCHEDULES[:2] if self.of_fp8 else SCHEDULES
 
-    def one_order_confirms(self, mutant: Mutant) -> bool:
-        """Else the record counts what any order reports."""
-        return self.of_fp8 and super().one_order_confirms(mutant)
-
     def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
         """The problem of attention/fp8 with many Q blocks is for wrong numbers of arrivals alone, in one order."""
         found = super().tries(mutant)
@@ -326,9 +322,6 @@ class LadderTrials(VersionTrials):
 
     def mutants(self) -> list[Mutant]:
         return [each for each in hopper_mutants(self.text) if each.kind not in DATA or each.ordinal % 8 == 0]
-
-    def one_order_confirms(self, mutant: Mutant) -> bool:
-        return survivors.Trials.one_order_confirms(self, mutant)
 
     def schedules(self, mutant: Mutant) -> tuple[int, ...]:
         return SCHEDULES[:2]

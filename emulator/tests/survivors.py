@@ -238,7 +238,7 @@ class Trials:
     never: tuple[Listed, ...] = NEVER
     read_elsewhere: tuple[Listed, ...] = READ_ELSEWHERE
     by_order: tuple[Listed, ...] = ()  # that only a finding about other orders names
-    share: int = 1  # of mutants one in so many is tried; all that synchronise, of a kernel for mma.sync
+    share: int = 1  # of mutants one in so many is tried; of a kernel for mma.sync all that synchronise or are listed
     originals: dict[Launch, Original] = field(default_factory=dict)
     reported: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # kind, ordinal -> problem, schedule
     same: list[Mutant] = field(default_factory=list)  # of those that were tried: the same programs
@@ -259,7 +259,11 @@ class Trials:
 
     def mutants(self) -> list[Mutant]:
         found = mutants(self.text, self.problems[0].config)
-        return [mutant for mutant in found if mutant.kind in SYNCHRONISATION or mutant.ordinal % self.share == 0]
+        return [
+            mutant
+            for mutant in found
+            if mutant.kind in SYNCHRONISATION or mutant.ordinal % self.share == 0 or self.row(mutant, self.lists)
+        ]
 
     @property
     def tries_late(self) -> bool:
@@ -267,9 +271,13 @@ class Trials:
         return False
 
     @property
+    def lists(self) -> tuple[Listed, ...]:
+        return (*self.listed, *self.never, *self.read_elsewhere, *self.by_order)
+
+    @property
     def tries_all(self) -> bool:
         """Whether a row of the lists that excuses no mutant is wrong."""
-        return self.share == 1
+        return self.other is None
 
     def original(self, launch: Launch) -> Original:
         if launch not in self.originals:
@@ -301,10 +309,6 @@ class Trials:
         """Orders of the warps that a mutant is tried with."""
         return SCHEDULES if mutant.kind in SYNCHRONISATION else (0,)
 
-    def one_order_confirms(self, mutant: Mutant) -> bool:
-        """Whether its lines or a list say that it is the same program."""
-        return bool(equivalent(mutant, self.text) or self.row(mutant, self.listed))
-
     def tries(self, mutant: Mutant) -> list[tuple[int, int]]:
         """Numbers of the problems that execute the mutant, and orders of the warps.
 
@@ -318,7 +322,7 @@ class Trials:
         ]
         hint = self.other and self.other.reported.get((mutant.kind, mutant.ordinal))
         orders = self.schedules(mutant)
-        if not hint and self.one_order_confirms(mutant):
+        if not hint and (equivalent(mutant, self.text) or self.row(mutant, self.listed)):
             return [(i, orders[(i + 1) % len(orders)]) for i in reached]
         return sorted(((i, order) for i in reached for order in orders), key=lambda each: each != hint)
 
@@ -421,7 +425,7 @@ class Trials:
             self.report_together([mutant for mutant in found if mutant.kind == kind])
         alone = [mutant for mutant in found if (mutant.kind, mutant.ordinal) not in self.reported]
         wrong = [text for mutant in alone if (text := self.survives(mutant))]
-        lists = (*self.listed, *self.never, *self.read_elsewhere, *self.by_order) if self.tries_all else ()
+        lists = self.lists if self.tries_all else ()
         rows = {row for row in lists if re.fullmatch(row.versions, self.version.name)}
         wrong += [f"listed, but excuses no mutant: {row}" for row in rows - self.used]
         return [f"{self.version.name} {self.dtype}, {text}" for text in wrong]
