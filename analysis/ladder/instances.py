@@ -19,9 +19,8 @@ from analysis.table import emit, json_text
 
 
 def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tuple[KernelConfig, list[str]]]]:
-    """The configurations to build and those cut with the reasons. The version's own come first, always."""
-    own = default_set(version.header.config, version.header.beside)
-    for config in own:
+    """The configurations to build and those cut with the reasons. The header's first comes first, in any set."""
+    for config in default_set(version.header.config, version.header.beside):
         reasons = refusals(version, config)
         if reasons:
             raise AnalysisError(f"{version.path}: it refuses {config}, its own configuration: {'; '.join(reasons)}")
@@ -32,7 +31,7 @@ def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tu
         listed = "\n".join(f"  {config}: {'; '.join(reasons)}" for config, reasons in cut)
         raise AnalysisError(f"{version.version} supports none of the configurations asked for:\n{listed}")
     kept = [config for config, reasons in judged if not reasons]
-    return list(dict.fromkeys(own + kept)), cut
+    return list(dict.fromkeys([*default_set(version.header.config), *kept])), cut
 
 
 def instances_text(configs: list[KernelConfig]) -> str:

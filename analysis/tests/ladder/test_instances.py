@@ -13,8 +13,8 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.checks import parse_checks
-from analysis.ladder.config import Dtype, KernelConfig, config_set, parse_braces, parse_short_form
-from analysis.ladder.headers import load, load_all, read_version, refusals
+from analysis.ladder.config import Dtype, KernelConfig, config_set, default_set, parse_braces, parse_short_form
+from analysis.ladder.headers import load, load_all, load_attention, read_version, refusals
 from analysis.ladder.instances import about_text, instances_text, select
 
 CONFIG = parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")
@@ -166,6 +166,16 @@ def test_a_version_that_refuses_its_own_config_is_an_error(tmp_path: Path) -> No
     version = read_version(kernel_file(tmp_path, KERNEL.replace("!cfg.swizzled", "cfg.swizzled")))
     with pytest.raises(AnalysisError, match="its own configuration"):
         select(version, "default")
+
+
+def test_a_list_builds_these_and_the_headers_first() -> None:
+    """A kernel with forty others is compiled in seconds where one is asked for."""
+    version = load_attention(root())["attention/wgmma"]
+    first, other = default_set(version.header.config), version.header.others[0].replace(dtype=Dtype.BF16)
+    assert len(default_set(version.header.config, version.header.beside)) > 40
+    assert select(version, str(first[0])) == (first, [])
+    assert select(version, f"{other}; {first[1]}") == ([*first, other], [])
+    assert select(version, f"default; {other}")[0] == default_set(version.header.config, version.header.beside)
 
 
 def test_generated_texts(tmp_path: Path) -> None:
