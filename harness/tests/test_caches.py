@@ -83,7 +83,7 @@ def test_random_caches(config: KernelConfig) -> None:
 @pytest.mark.long
 @BY_CONFIG
 def test_many_random_caches(config: KernelConfig) -> None:
-    check_random(config, range(2, 60))
+    check_random(config, range(2, 32))
 
 
 def test_more_sequences_than_lanes() -> None:
