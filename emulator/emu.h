@@ -334,8 +334,8 @@ bool emu_free_texture(emu_device *device, uint64_t object);
 
 /* ---- launches ---- */
 
-/* What a tensor map describes, as cuTensorMapEncodeTiled takes it (elements side by side, no interleave, zeros beyond
- * the tensor). Dimension 0 is the one whose elements lie side by side. */
+/* What a tensor map describes, as cuTensorMapEncodeTiled takes it (elements side by side, no interleave). Dimension 0
+ * is the one whose elements lie side by side. */
 enum { EMU_TENSOR_MAP_BYTES = 128, EMU_TENSOR_RANK = 5 };
 typedef enum emu_swizzle { EMU_SWIZZLE_NONE, EMU_SWIZZLE_32B, EMU_SWIZZLE_64B, EMU_SWIZZLE_128B } emu_swizzle;
 typedef struct emu_tensor_info {
@@ -347,6 +347,9 @@ typedef struct emu_tensor_info {
     emu_swizzle swizzle;
     uint8_t numbers; /* of the elements, for reductions: 0 integers, 1 f32, 2 f64, 3 f16, 4 bf16 */
     bool is_signed;  /* integers */
+    bool rounds;     /* f32 that a copy to shared memory rounds to tf32 */
+    bool flushes;    /* f32 of which a reduction takes subnormals for zeros */
+    bool fills_NaN;  /* elements outside of the tensor are NaN, 0x7ff7 in each half word; else zeros */
 } emu_tensor_info;
 /* Write the 128 bytes that a kernel takes as a CUtensorMap. False, with *error filled, where the driver would refuse.
  */

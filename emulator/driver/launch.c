@@ -333,14 +333,16 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
     /* of an element, by data type; its numbers as emu_tensor_info has them */
     static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
     static const uint8_t numbers[] = {0, 0, 0, 0, 0, 0, 3, 1, 2, 4, 1, 1, 1};
+    const bool tf32_ftz = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ;
     (void)promotion;
     CUresult status = driver_enter();
-    if (status == CUDA_SUCCESS && !(map && sizes && box && element_strides && rank && rank <= EMU_TENSOR_RANK))
+    if (status == CUDA_SUCCESS &&
+        !(map && sizes && box && element_strides && rank && rank <= EMU_TENSOR_RANK && fill <= 1))
         status = CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return driver_leave(status);
-    if ((size_t)type >= sizeof bytes / sizeof bytes[0] || interleave || fill || swizzle > CU_TENSOR_MAP_SWIZZLE_128B) {
-        driver_say("a tensor map of data type %d, interleave %d, swizzle %d and fill %d is not supported", (int)type,
-                   (int)interleave, (int)swizzle, (int)fill);
+    if ((size_t)type >= sizeof bytes / sizeof bytes[0] || interleave || swizzle > CU_TENSOR_MAP_SWIZZLE_128B) {
+        driver_say("a tensor map of data type %d, interleave %d and swizzle %d is not supported", (int)type,
+                   (int)interleave, (int)swizzle);
         return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     }
     emu_tensor_info info = {.address = (uintptr_t)address,
@@ -348,8 +350,10 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                             .element_bytes = bytes[type],
                             .swizzle = (emu_swizzle)swizzle,
                             .numbers = numbers[type],
-                            .is_signed =
-                                type == CU_TENSOR_MAP_DATA_TYPE_INT32 || type == CU_TENSOR_MAP_DATA_TYPE_INT64};
+                            .is_signed = type == CU_TENSOR_MAP_DATA_TYPE_INT32 || type == CU_TENSOR_MAP_DATA_TYPE_INT64,
+                            .rounds = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 || tf32_ftz,
+                            .flushes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ || tf32_ftz,
+                            .fills_NaN = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA};
     for (unsigned i = 0; i < rank; i++) {
         if (element_strides[i] != 1) {
             driver_say("a tensor map with element stride %u is not supported", element_strides[i]);

@@ -88,6 +88,35 @@ static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address)
 
 enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16, MAX_ROW_BYTES = 256 * 8 };
 
+/* A box begins at a multiple of 16 bytes of its row, and one that is written not before the tensor; a reduction needs
+ * numbers that it knows. Else an H200 ends the kernel. False after a report. */
+static bool check_box(machine *m, const warp *w, int lane, const bulk_copy *copy) {
+    const emu_tensor_info *info = &copy->map.info;
+    if (copy->reduces && info->numbers == ATOMIC_INTEGER && info->element_bytes < 4) {
+        emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, copy->map_at,
+                   "The elements of this tensor map are integers of %u bytes: a reduction takes those of 4 or 8.",
+                   info->element_bytes);
+        return false;
+    }
+    const int64_t begin = (int64_t)copy->corner[0] * info->element_bytes;
+    if (begin % CHUNK) {
+        emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, copy->map_at,
+                   "The box begins at column %" PRId32 ", byte %" PRId64 " of a row: it must be a multiple of %d.\n"
+                   "An H200 ends the kernel here: illegal instruction.",
+                   copy->corner[0], begin, CHUNK);
+        return false;
+    }
+    for (uint32_t i = 0; copy->is_store && i < info->rank; i++) {
+        if (copy->corner[i] >= 0) continue;
+        emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, copy->map_at,
+                   "The box begins at %" PRId32 " in dimension %u: one that is written must not begin before the "
+                   "tensor.\nAn H200 ends the kernel here: illegal instruction.",
+                   copy->corner[i], i);
+        return false;
+    }
+    return true;
+}
+
 /* Operands of an op: shared address, then the map and its coordinates or the global address and the bytes, then the
  * mbarrier of a load. */
 static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *copy) {
@@ -112,6 +141,7 @@ static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *cop
         }
         for (int i = 0; i < o->vector; i++) copy->corner[i] = (int32_t)slot32(w, o->r[2 + i])[lane];
         copy->bytes = box_bytes(&copy->map.info);
+        if (!check_box(m, w, lane, copy)) return false;
     } else {
         copy->bytes = slot32(w, o->r[2])[lane];
         if (!copy->bytes || copy->bytes % BULK_ALIGNMENT) {
@@ -292,15 +322,38 @@ static uint8_t *shared_bytes(const bulk_copy *copy, uint32_t address) {
     return copy->kept ? copy->kept + (address - copy->shared) : copy->to->shared + (address - SHARED_BASE);
 }
 
-/* Bytes of a row, from or to `global`; where that is NULL, zeros go to shared memory. */
+/* What elements outside of the tensor become: zeros, or the NaN that fma.oob knows. */
+static void fill_outside(const emu_tensor_info *info, uint8_t *to, uint32_t bytes) {
+    static const uint16_t outside = 0x7ff7;
+    memset(to, 0, bytes);
+    for (uint32_t i = 0; info->fills_NaN && i < bytes; i += sizeof outside) memcpy(to + i, &outside, sizeof outside);
+}
+
+/* To the nearest of 10 bits of fraction, of two the even one; every NaN becomes one. As an H200 does. */
+static uint32_t rounded_to_tf32(uint32_t bits) {
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffe000u;
+    return (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
+}
+
+static void round_to_tf32(uint8_t *at, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i += 4) {
+        uint32_t each;
+        memcpy(&each, at + i, sizeof each);
+        each = rounded_to_tf32(each);
+        memcpy(at + i, &each, sizeof each);
+    }
+}
+
+/* Bytes of a row, from or to `global`; where that is NULL, shared memory gets what lies outside of the tensor. */
 static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
         uint8_t *here = shared_bytes(copy, swizzled(&copy->map.info, shared));
         if (!global)
-            memset(here, 0, piece);
+            fill_outside(&copy->map.info, here, piece);
         else
             memcpy(copy->is_store ? global : here, copy->is_store ? here : global, piece);
+        if (global && !copy->is_store && copy->map.info.rounds) round_to_tf32(here, piece);
         shared += piece, bytes -= piece, global += global ? piece : 0;
     }
 }
@@ -314,7 +367,7 @@ static void reduce_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uin
     if (info->is_signed) reduction.flags |= FLAG_SIGNED;
     for (uint32_t piece; bytes; shared += piece, bytes -= piece, global += piece) {
         piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
-        emu_reduce(m, &reduction, SPACE_GLOBAL, global, shared_bytes(copy, swizzled(info, shared)), piece);
+        emu_reduce(m, &reduction, info->flushes, global, shared_bytes(copy, swizzled(info, shared)), piece);
     }
 }
 
@@ -347,7 +400,7 @@ static void move_run(machine *m, const bulk_copy *copy) {
                                              : copy->memory;
     uint8_t *to = copy->is_store ? copy->memory : shared;
     if (copy->reduces) {
-        emu_reduce(m, copy->reduces, copy->is_store ? SPACE_GLOBAL : SPACE_SHARED, to, from, copy->bytes);
+        emu_reduce(m, copy->reduces, false, to, from, copy->bytes);
         return;
     }
     memmove(to, from, copy->bytes);

@@ -552,8 +552,9 @@ void emu_exec_carry(warp *w, const op *o, uint32_t mask);
 /* mma.c */
 void emu_exec_mma(warp *w, const op *o, uint32_t mask);
 
-/* memory.c: elements side by side are added to others and the like, as an OP_BULK says. */
-void emu_reduce(machine *m, const op *o, state_space space, uint8_t *at, const uint8_t *from, uint32_t bytes);
+/* memory.c: elements side by side are added to others and the like, as an OP_BULK says. Subnormals of f32 count, or
+ * are flushed to zero. */
+void emu_reduce(machine *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes);
 
 /* Remember who wrote bytes of an output. */
 void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_t bytes);

@@ -541,14 +541,15 @@ static element update_bytes(machine *m, const op *o, state_space space, uint8_t 
     UPDATE(uint32_t);
 }
 
-void emu_reduce(machine *m, const op *o, state_space space, uint8_t *at, const uint8_t *from, uint32_t bytes) {
+void emu_reduce(machine *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes) {
+    const state_space as = flushes ? SPACE_GLOBAL : SPACE_SHARED; /* whose atomics of f32 flush, and do not */
     const op each = {
         .detail = (uint8_t)(o->target >> 8), .target = o->target & 0xff, .bytes = o->bytes, .flags = o->flags};
     bool changed = false;
     for (uint32_t i = 0; i < bytes; i += o->bytes) {
         element value = {0};
         memcpy(&value.low, from + i, o->bytes);
-        update_bytes(m, &each, space, at + i, value, (element){0}, &changed);
+        update_bytes(m, &each, as, at + i, value, (element){0}, &changed);
     }
 }
 

@@ -5,17 +5,26 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The elemtype field: bytes and numbers of an element. */
+/* The elemtype field, as emu_tensor_info has it. */
 typedef struct element_type {
     uint8_t bytes, numbers;
-    bool is_signed;
+    bool is_signed, rounds, flushes;
 } element_type;
 
 static const element_type elements[] = {
-    {1, ATOMIC_INTEGER, false}, {2, ATOMIC_INTEGER, false}, {4, ATOMIC_INTEGER, false}, {4, ATOMIC_INTEGER, true},
-    {8, ATOMIC_INTEGER, false}, {8, ATOMIC_INTEGER, true},  {2, ATOMIC_F16, false},     {4, ATOMIC_F32, false},
-    {4, ATOMIC_F32, false},     {8, ATOMIC_F64, false},     {2, ATOMIC_BF16, false},    {4, ATOMIC_F32, false},
-    {4, ATOMIC_F32, false},
+    {.bytes = 1},
+    {.bytes = 2},
+    {.bytes = 4},
+    {.bytes = 4, .is_signed = true},
+    {.bytes = 8},
+    {.bytes = 8, .is_signed = true},
+    {2, ATOMIC_F16},
+    {4, ATOMIC_F32},
+    {4, ATOMIC_F32, .flushes = true},
+    {8, ATOMIC_F64},
+    {2, ATOMIC_BF16},
+    {4, ATOMIC_F32, .rounds = true},
+    {4, ATOMIC_F32, .rounds = true, .flushes = true},
 };
 
 enum { ELEMENT_TYPES = sizeof elements / sizeof elements[0], PIECE = 16, HALF = EMU_TENSOR_MAP_BYTES / 2 };
@@ -85,6 +94,8 @@ static bool set_field(machine *m, const warp *w, int lane, uint64_t address, con
             info->element_bytes = elements[value].bytes;
             info->numbers = elements[value].numbers;
             info->is_signed = elements[value].is_signed;
+            info->rounds = elements[value].rounds;
+            info->flushes = elements[value].flushes;
             return true;
         }
         report_value(m, w, lane, address, "element type", value, "the emulator has 0 to 12");
@@ -94,10 +105,14 @@ static bool set_field(machine *m, const warp *w, int lane, uint64_t address, con
         if (value <= EMU_SWIZZLE_128B) return true;
         report_value(m, w, lane, address, "swizzle mode", value, "the emulator has 0 to 3");
         return false;
-    default: /* interleave and fill */
+    case FIELD_FILL:
+        info->fills_NaN = value == 1;
+        if (value <= 1) return true;
+        report_value(m, w, lane, address, "fill mode", value, "it is 0 or 1");
+        return false;
+    default: /* interleave */
         if (!value) return true;
-        report_value(m, w, lane, address, o->detail == FIELD_FILL ? "fill mode" : "interleave layout", value,
-                     "the emulator has 0 alone");
+        report_value(m, w, lane, address, "interleave layout", value, "the emulator has 0 alone");
         return false;
     }
 }

@@ -367,21 +367,29 @@ static void test_launches(void) {
     cuModuleUnload(module);
 }
 
-static void test_tensor_maps(void) {
+/* Boxes of `rows` rows of 64 elements of 2 bytes. */
+static CUresult encode(CUdeviceptr at, CUtensorMapDataType type, unsigned rows, CUtensorMapFloatOOBfill fill) {
     CUtensorMap map;
-    CUdeviceptr at;
     const cuuint64_t sizes[] = {64, 64}, strides[] = {128};
-    const cuuint32_t box[] = {64, 8}, ones[] = {1, 1}, large[] = {64, 300};
+    const cuuint32_t box[] = {64, rows}, ones[] = {1, 1};
+    return cuTensorMapEncodeTiled(&map, type, 2, (void *)(uintptr_t)at, sizes, strides, box, ones,
+                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                  CU_TENSOR_MAP_L2_PROMOTION_NONE, fill);
+}
+
+static void test_tensor_maps(void) {
+    CUdeviceptr at;
+    const CUtensorMapDataType half = CU_TENSOR_MAP_DATA_TYPE_FLOAT16, word = CU_TENSOR_MAP_DATA_TYPE_UINT16;
+    const CUtensorMapFloatOOBfill zeros = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
+    const CUtensorMapFloatOOBfill NaN = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA;
     cuMemAlloc(&at, 8192);
-    works(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)at, sizes, strides, box,
-                                 ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-          "cuTensorMapEncodeTiled");
-    is(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)(uintptr_t)at, sizes, strides, large,
-                              ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                              CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-       CUDA_ERROR_INVALID_VALUE, "a box of 300 rows");
+    works(encode(at, half, 8, zeros), "cuTensorMapEncodeTiled");
+    works(encode(at, half, 8, NaN), "NaN outside of it");
+    is(encode(at, half, 300, zeros), CUDA_ERROR_INVALID_VALUE, "a box of 300 rows");
     says(said(), "is 300: it must be from 1 to 256", "box");
+    is(encode(at, word, 8, NaN), CUDA_ERROR_INVALID_VALUE, "NaN outside of integers");
+    says(said(), "of integers cannot become NaN", "fill");
+    is(encode(at, half, 8, (CUtensorMapFloatOOBfill)2), CUDA_ERROR_INVALID_VALUE, "an unknown fill");
     cuMemFree(at);
 }
 

@@ -27,11 +27,12 @@ class Boxes:
 
     def program(self) -> str:
         """CTA i brings the box at the coordinates at 20 i of the input, writes it to raw, and stores it to the other
-        tensor."""
+        tensor where none of them is negative."""
         r, bytes_ = self.rank, 2 * self.elements
         at = ", ".join(f"%x{i}" for i in range(r))
         tile, hint, policy = (".tile", ".L2::cache_hint", ", %policy") if self.tile else ("", "", "")
         loads = "\n".join(f"ld.global.s32 %x{i}, [%p+{4 * i}];" for i in range(r))
+        signs = "\n".join(f"or.b32 %block, %block, %x{i};" for i in range(r))
         return f"""{{
 .reg .b32 %t, %s, %i, %x<5>, %block;
 .reg .b64 %p, %raw, %from, %to, %policy, %q;
@@ -85,6 +86,10 @@ bra.uni again;
 stored:
 @!%first bra end;
 {loads}
+mov.b32 %block, 0;
+{signs}
+setp.lt.s32 %more, %block, 0;
+@%more bra end;
 cp.async.bulk.tensor.{r}d.global.shared::cta{tile}.bulk_group{hint} [%to, {{{at}}}], [%s]{policy};
 cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
@@ -117,7 +122,8 @@ ret;
         for corner in corners[:, : self.rank][:, ::-1]:
             part = tuple(slice(at + pad[0], at + pad[0] + n) for at, pad, n in zip(corner, room, box, strict=True))
             found.append(whole[part].ravel()[self.order()])
-            reached[part] = whole[part]
+            if corner.min() >= 0:
+                reached[part] = whole[part]
         inner = tuple(slice(pad[0], pad[0] + n) for pad, n in zip(room, sizes, strict=True))
         return np.array(found), reached[inner].ravel()
 
