@@ -502,19 +502,19 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     return made
 
 
-def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[], str]]:
-    """What `ladder --part NAME` prints: tables that a page links to and does not show."""
+def parts_printed(folder: Path) -> dict[str, Callable[[], str]]:
+    """What `ladder --part NAME` prints: tables that a page links to and does not show. Few need all listings read."""
     from analysis.measure import schema
     from analysis.mutation import results
     from analysis.publish import abi, energy, general, prediction_page, side_peers, story
 
     return {
         "abi": lambda: abi.abi_text(folder),
-        "energy": lambda: energy.energy_text(folder, steps),
+        "energy": lambda: energy.energy_text(folder, read_steps(folder)),
         "equivalents": lambda: results.equivalents_table(folder).markdown(),
         "fields": lambda: fields_table().markdown(),
         "fp8-states": lambda: side_peers.fp8_states(folder, side_peers.H100).markdown(),
-        "gains": lambda: story.gains_table(folder, steps).markdown(),
+        "gains": lambda: story.gains_table(folder, read_steps(folder)).markdown(),
         "general": lambda: general.general_text(folder),
         "general-checked": lambda: general.checked_sums(folder).markdown(),
         "general-missed": lambda: general.missed_text(folder),
@@ -522,8 +522,8 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "general-predictions": lambda: general.predictions_text(folder),
         "general-targets": lambda: general.targets_text(folder),
         "general-tried": lambda: general.tried_table(folder).markdown(),
-        "lead": lambda: lead_table(folder, steps).markdown(),
-        "loops": lambda: loops_table(steps).markdown(),
+        "lead": lambda: lead_table(folder, read_steps(folder)).markdown(),
+        "loops": lambda: loops_table(read_steps(folder)).markdown(),
         "mutants": lambda: results.shares_table(folder, results.read_results(folder / results.RESULTS)).markdown(),
         "prediction-errors": lambda: prediction_page.errors_text(folder),
         "prediction-fitted": lambda: prediction_page.fitted_table(folder).markdown(),
@@ -531,7 +531,7 @@ def parts_printed(folder: Path, steps: Sequence[Step]) -> dict[str, Callable[[],
         "prediction-ranks": lambda: prediction_page.winners_table(folder).markdown(),
         "prediction-stalls": lambda: prediction_page.stalls_table(folder).markdown(),
         "record": lambda: schema.table().markdown(),
-        "story": lambda: story.story_table(folder, steps).markdown(),
+        "story": lambda: story.story_table(folder, read_steps(folder)).markdown(),
     }
 
 
@@ -576,13 +576,13 @@ def add_ladder_arguments(parser: argparse.ArgumentParser) -> None:
 def run_ladder(args: argparse.Namespace) -> int:
     if args.write or args.exit_code:
         importlib.import_module("matplotlib")  # or say that it is missing before all the work
-    steps = read_steps(root())
     if args.part:
-        parts = parts_printed(root(), steps)
+        parts = parts_printed(root())
         if args.part not in parts:
             raise AnalysisError(f"--part {args.part}: there are {', '.join(parts)}")
         emit(parts[args.part](), args.output)
         return DONE
+    steps = read_steps(root())
     if args.json:
         emit(json_text(ladder_record(steps)), args.output)
         return DONE

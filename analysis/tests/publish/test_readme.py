@@ -454,6 +454,6 @@ def test_what_the_pages_leave_out_is_printed(name: str, capsys: pytest.CaptureFi
 
 
 def test_a_part_that_is_none_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(PARTS) == parts_printed(root(), []).keys()
+    assert set(PARTS) == parts_printed(root()).keys()
     assert main(["ladder", "--part", "speeds"]) == 2
     assert "--part speeds: there are abi, energy" in capsys.readouterr().err
