@@ -47,13 +47,15 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.whole_ladder
 def test_notebooks_run_and_their_outputs_are_fresh(committed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one kernel that forgets all names between them: it starts, imports and reads the listings once.
+    """The ladder's, that of predictions, that of general attention; check-long runs each.
 
-    Pictures are made and not turned into PNG, which is most of the time and is not compared.
+    In one kernel that forgets all names between them: it starts, imports and reads the listings once. Pictures are made
+    and not turned into PNG, which is most of the time and is not compared.
     """
     monkeypatch.setattr(notebooks, "root", lambda: committed)
     monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "/bin"]))  # no toolkit
-    books = [json.loads(path.read_text()) for path in ALL]
+    paths = [path for path in ALL if path.name.startswith(("01", "07", "15"))]
+    books = [json.loads(path.read_text()) for path in paths]
 
     def code(source: str) -> dict[str, Any]:
         return {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
@@ -66,7 +68,7 @@ def test_notebooks_run_and_their_outputs_are_fresh(committed: Path, monkeypatch:
     fresh = iter(notebooks.words(notebooks.execute(whole)))
     whole.unlink()
     assert next(fresh) == (without_png,)
-    for path in ALL:
+    for path in paths:
         assert next(fresh) == ("%reset -f",)
         said = notebooks.words(path.read_text())
         assert [next(fresh) for _ in said] == said, f"{path.name}: run `make notebooks`"
