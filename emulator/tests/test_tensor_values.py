@@ -13,7 +13,7 @@ import pytest
 from support.emulation import Array, ptxrun
 from vectors.tensor_fields import HEADER
 
-WORDS, ROW_BYTES, ROWS, BOX_ROWS = 64, 64, 8, 4
+WORDS, ROW_BYTES, ROWS = 64, 64, 8  # of the box; of the tensor
 BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)  # of an element, by CUtensorMapDataType
 ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12)  # the elemtype field of tensormap.replace, likewise
 LOAD = """mbarrier.init.shared.b64 [%bar], 1;

@@ -65,7 +65,7 @@ def test_a_small_problem_is_right(config: Fp8Config) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("schedule", ["1", "2", "3"])
+@pytest.mark.parametrize("schedule", ["1", "3"])
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
 def test_lengths_in_any_order_of_warps(config: Fp8Config, schedule: str) -> None:
     for queries, keys in ((1, 1), (193, 97), (400, 400), (64, 700)):

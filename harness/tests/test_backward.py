@@ -62,7 +62,7 @@ def test_two_blocks_are_right(version: str, config: BackwardConfig) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("version", "config"), CASES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_problems_are_right_in_any_order_of_warps(version: str, config: BackwardConfig, seed: int) -> None:
     rng = np.random.default_rng(seed)
     block = max(config.B_r, config.B_c)

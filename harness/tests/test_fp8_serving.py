@@ -310,7 +310,7 @@ def test_scores_that_overflow_are_computed_again_from_their_sequence() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
-@pytest.mark.parametrize("schedule", [1, 2, 3])
+@pytest.mark.parametrize("schedule", [1, 3])
 def test_lengths_in_any_order_of_warps(config: Fp8Config, schedule: int) -> None:
     for causal in (False, True):
         problem = Sequences((193, 5, 400, 64), (97, 700, 400, 1), d_head=config.d_head, causal=causal, seed=schedule)

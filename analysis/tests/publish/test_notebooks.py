@@ -17,6 +17,7 @@ from analysis.publish import notebooks
 from analysis.tests.support.kept import raws, write
 
 ALL = notebooks.notebooks(root())
+IN_CHECK = [path for path in ALL if path.name.startswith(("01", "07", "15"))]  # ladder, predictions, general attention
 COMMITTED = ("analysis", "common", "kernels", "regs", "sass", "notebooks")
 
 
@@ -46,15 +47,18 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.whole_ladder
-def test_notebooks_run_and_their_outputs_are_fresh(committed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ladder's, that of predictions, that of general attention; check-long runs each.
+@pytest.mark.parametrize(
+    "paths", [pytest.param(IN_CHECK, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.long)]
+)
+def test_notebooks_run_and_their_outputs_are_fresh(
+    paths: list[Path], committed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one kernel that forgets all names between them: it starts, imports and reads the listings once.
 
-    In one kernel that forgets all names between them: it starts, imports and reads the listings once. Pictures are made
-    and not turned into PNG, which is most of the time and is not compared.
+    Pictures are made and not turned into PNG, which is most of the time and is not compared.
     """
     monkeypatch.setattr(notebooks, "root", lambda: committed)
     monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "/bin"]))  # no toolkit
-    paths = [path for path in ALL if path.name.startswith(("01", "07", "15"))]
     books = [json.loads(path.read_text()) for path in paths]
 
     def code(source: str) -> dict[str, Any]:
@@ -72,14 +76,6 @@ def test_notebooks_run_and_their_outputs_are_fresh(committed: Path, monkeypatch:
         assert next(fresh) == ("%reset -f",)
         said = notebooks.words(path.read_text())
         assert [next(fresh) for _ in said] == said, f"{path.name}: run `make notebooks`"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
-def test_a_notebook_runs_alone(path: Path, committed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebooks, "root", lambda: committed)
-    fresh = notebooks.execute(committed / "notebooks" / path.name)
-    assert notebooks.words(fresh) == notebooks.words(path.read_text()), "run `make notebooks`"
 
 
 @pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
