@@ -5,6 +5,7 @@
 #     make/harness.mk   host code: harness and emulator
 #     make/version.mk   the chain from a kernel file to an executable and its records, one rule per arrow
 #     make/library.mk   versions as a library for programs in C and for Python
+#     make/hosts.mk     the library for other machines
 #     make/libcuda.mk   the driver API over the emulator, and bin/emulated-gpu
 #     make/wasm.mk      the emulator in WebAssembly, for pages
 #     make/inspect.mk   looking at source and machine code, tables and pages

@@ -10,8 +10,8 @@
 #include "common/config.h"
 
 #ifndef __cplusplus
-/* In C a configuration is a KernelConfig, which has no places of these names: they take those of words of the ladder.
- */
+/* In C a configuration is a KernelConfig, which has no fields of these names: they take fields that these kernels do
+ * not set. */
 #define paged_kv mma_double_buffer_loads
 #define packs early_release
 #endif

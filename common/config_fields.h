@@ -43,7 +43,7 @@ FIELD(enum dtype, dtype, "()", "v00", "v26", "element type of Q, K, V and O")
 FIELD(int, d_head, "()", "v00", "v26", "elements of a head's row")
 FIELD(int, B_r, "()", "v00", "v26", "query rows of a CTA")
 FIELD(int, B_c, "()", "v00", "v26", "keys and values of a KV block")
-FIELD(int, n_warps, "()", "v00", "v26", "warps of a CTA, each with B_r / n_warps query rows")
+FIELD(int, n_warps, "()", "v00", "v26", "warps of a CTA that compute, each with B_r / n_warps query rows")
 FIELD(bool, async_copy, "async", "v00b", "v26", "blocks are copied by cp.async, without going through registers")
 FIELD(bool, eager_load_blocks, "eager", "v03", "v26", "each copy is started one step early")
 FIELD(bool, swizzled, "swizzled", "v02", "v26",

@@ -2,8 +2,8 @@
  *
  *     dump_S<cfg>(args, block, S);
  *
- * Built with -DFA_DEBUG a hook writes into args.debug, in the layout of debug_layout.h. Without it the hooks are empty
- * and leave no trace in the machine code. All lanes of a warp call a hook together. The arrays are accumulators of
+ * Built with -DFA_DEBUG (make DUMP=1) a hook writes into args.debug, laid out as debug_layout.h says; else it is empty
+ * and leaves no trace in the machine code. All lanes of a warp call a hook together. The arrays are accumulators of
  * mma.m16n8k16: array[i][n] is rows 16i to 16i + 15 of the warp and columns 8n to 8n + 7, and a lane holds columns
  * 2 * (lane % 4) and the next, first of row lane / 4, then of row lane / 4 + 8. A value per row is [i][0] and [i][1],
  * the same two rows, held by the four lanes of a quad.

@@ -39,7 +39,7 @@ class Told:
 
 
 STEPS: Mapping[str, Told] = {
-    "v01": Told("(the first with tensor cores)"),
+    "v01": Told("(this table begins here)"),
     "v02": Told("every read of shared memory, eight times", (("chunk ^= row % 8", 1),)),
     "v08": Told("products, for addresses to be computed", (("return block + smem_offset", 2),)),
     "v09": Told(

@@ -259,7 +259,8 @@ out of registers and stores 56 bytes of a thread to local memory, and loads 100,
 [How to read a version](../docs/learn/index.md#how-to-read-a-version); its configuration:
 [configurations.md](../docs/configurations.md#short-forms). `instances.cuh`, which each file includes last, is written
 by the build: the kernels of the configurations that are built. [attention/](attention) goes on where the versions end:
-one kernel a file, its topics in headers, [changed in place](../docs/adding-a-version.md#a-feature-is-no-version).
+one kernel a file (`mma_sync`, `wgmma`, `decode`, `fp8`, `backward`), its topics in headers,
+[changed in place](../docs/adding-a-version.md#a-feature-is-no-version): `make attention && ./bin/attention.wgmma`.
 """
 FAMILIES: dict[tuple[str, ...], str] = {
     ARCHS: """## mma.sync: compute capability 8.0 and newer

@@ -43,18 +43,18 @@
  * pipeline: who holds what, and who waits for whom.
  *
  * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies, or one warp where K
- * and V lie in pages; one thread of another of its warps is the scheduler (of kernels that serve a whole warp, and a
- * third is the sweeper). The other warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w
- * to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, and so does Q where there are registers
- * left. wgmma reads K, V and else Q from shared memory, P from registers. What the words of the configs above mean:
- * common/attention_fields.h.
+ * and V lie in pages; one thread of another of its warps is the scheduler. With `serve` (sequences of several lengths,
+ * windows) that is a whole warp, and a third warp, the sweeper, sets V behind the end of a sequence to zero. The other
+ * warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w to 16w + 15 of Q, S, P and O,
+ * all columns. S, P and O stay in registers, and so does Q where there are registers left. wgmma reads K, V and else Q
+ * from shared memory, P from registers. What the words of the configs above mean: common/attention_fields.h.
  *
  * Shared memory: two Q blocks, each in a part for each consumer, then rings of K and V blocks, then O in parts of 16
  * rows for each warp. With d_head = 256 there is no room for O, and Q is a ring of parts: one Q block and, in static
  * shared memory, one part more. A block is tiles of 64 columns one after the other, rows of 128 bytes, their 16-byte
  * chunks swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and what the scheduler posts of Q blocks.
  *
- * S of a KV block is started before O of the block behind it: a consumer turns S to exponentials while O is computed.
+ * S of the next KV block is started before O of this one: a consumer turns S to exponentials while O is computed.
  * The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of all
  * mbarriers, continue through all Q blocks.
  */
@@ -254,7 +254,7 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
 }
 
 /* S = Q K^T again, of this warp's 16 rows: mma.sync has the same fragments as wgmma. Q_rows is in shared memory, the
- * first of the warp's in its part of Q. A part of the ring may be released: then Q is read from global memory, where
+ * first of the warp's in its part of Q. A part may have been released already: then Q is read from global memory, where
  * `Q` is the first of the warp's rows, and last_row stands for the rows behind it. K is the first of the block's rows
  * in global memory. Q and K may also give row number n as Q(n) and K(n), NULL for zeros. */
 template <attention_config cfg>
@@ -907,8 +907,8 @@ struct consumer {
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
 
-    /* With a window blocks are masked at both ends. Behind the first that is not, only the beginning of the common keys
-     * ends the run of those. */
+    /* With a window blocks are masked at both ends. Once one is not masked, only the beginning of the common keys ends
+     * the run of such blocks. */
     __device__ __forceinline__ void step_through_window() {
         const int last = last_key();
 #pragma unroll 1
