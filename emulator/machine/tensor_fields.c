@@ -18,13 +18,13 @@ static const element_type elements[] = {
     {.bytes = 4, .is_signed = true},
     {.bytes = 8},
     {.bytes = 8, .is_signed = true},
-    {2, ATOMIC_F16},
-    {4, ATOMIC_F32},
-    {4, ATOMIC_F32, .flushes = true},
-    {8, ATOMIC_F64},
-    {2, ATOMIC_BF16},
-    {4, ATOMIC_F32, .rounds = true},
-    {4, ATOMIC_F32, .rounds = true, .flushes = true},
+    {.bytes = 2, .numbers = ATOMIC_F16},
+    {.bytes = 4, .numbers = ATOMIC_F32},
+    {.bytes = 4, .numbers = ATOMIC_F32, .flushes = true},
+    {.bytes = 8, .numbers = ATOMIC_F64},
+    {.bytes = 2, .numbers = ATOMIC_BF16},
+    {.bytes = 4, .numbers = ATOMIC_F32, .rounds = true},
+    {.bytes = 4, .numbers = ATOMIC_F32, .rounds = true, .flushes = true},
 };
 
 enum { ELEMENT_TYPES = sizeof elements / sizeof elements[0], PIECE = 16, HALF = EMU_TENSOR_MAP_BYTES / 2 };
