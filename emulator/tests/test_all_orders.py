@@ -483,13 +483,15 @@ def test_a_sum_that_lands_late_has_what_its_source_held(tmp_path: Path) -> None:
     assert (tmp_path / "sum").read_bytes()[0] == 5
 
 
-BOXES = """.shared .align 128 .b8 from[32];
+BOXES = """.shared .align 128 .b8 from[64];
 .reg .b64 %map;
 mov.b64 %map, map;
 cvta.param.u64 %map, %map;
 mov.u32 %t, from;
 st.shared.v4.u32 [%t], {%b, %b, %b, %b};
 st.shared.v4.u32 [%t+16], {%b, %b, %b, %b};
+st.shared.v4.u32 [%t+32], {%b, %b, %b, %b};
+st.shared.v4.u32 [%t+48], {%b, %b, %b, %b};
 fence.proxy.async;
 mul.lo.u32 %n, %b, STEP;
 cp.reduce.async.bulk.tensor.2d.global.shared::cta.FORM.tile.bulk_group [%map, {%n, 0}], [%t];
@@ -501,21 +503,21 @@ end:"""
 @pytest.mark.parametrize(
     ("form", "numbers", "step", "classes"),
     [
-        ("add", "f32", 4, 1),
-        ("add", "f32", 3, 4),
+        ("add", "f32", 8, 1),
+        ("add", "f32", 4, 4),
         ("add", "f32", 0, 6),
         ("add", "u32", 0, 1),
         ("min", "u32", 0, 1),
     ],
 )
 def test_sums_by_boxes_of_a_tensor(form: str, numbers: str, step: int, classes: int, tmp_path: Path) -> None:
-    """Three boxes of 4 x 2 in a tensor of 16 x 2: side by side, the neighbours overlapping, all at one place."""
+    """Three boxes of 8 x 2 in a tensor of 24 x 2: side by side, the neighbours overlapping, all at one place."""
     start = START.replace("ld.param.u64 %m, [memory];\nld.param.u64 %o, [out];\n", "")
     path = tmp_path / "boxes.ptx"
     path.write_text(
         entry(start + BOXES.replace("FORM", form).replace("STEP", str(step)), ".param .align 64 .b8 map[128]")
     )
-    tensor = f"tmap:16x2/64:4x2:none:buf:{numbers}:32"
+    tensor = f"tmap:24x2/96:8x2:none:buf:{numbers}:48"
     done = ptxrun(path, "--grid", 3, "--block", 32, "--arg", tensor, "--orders", "all")
     assert (done.returncode, done.stderr) == (0, answer(classes))
 
