@@ -371,7 +371,8 @@ def test_jax_is_told_why_it_takes_the_cpu(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_what_nvcc_links_with_the_shared_runtime_runs(tmp_path: Path) -> None:
     source = Path(__file__).parent / "support/kernels/saxpy.cu"
-    flags = ["-cudart", "shared", "-gencode", "arch=compute_80,code=compute_80", f"-L{TOOLKIT}/lib"]
+    flags = ["-gencode", "arch=compute_80,code=compute_80", "-cudart", "none"]
+    flags += ["-Xlinker", EMULATED / "libcudart.so.13", "-Xlinker", f"-rpath-link={EMULATED}"]
     subprocess.run([TOOLKIT / "bin/nvcc", *flags, "-o", tmp_path / "saxpy", source], check=True)
     done = subprocess.run([TOOL, tmp_path / "saxpy"], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right: 1000 elements, 1 launch\n", "")
