@@ -218,12 +218,24 @@ def scatter(sides: Sequence[Series]) -> Scatter | None:
 
 def bootstrap_ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int = 1) -> Interval:
     """Ratio of medians, with the interval of its bootstrap distribution. Knows nothing of drift between the two."""
-    draw = random.Random(seed)
-    ratios = [
-        median(draw.choices(numerator, k=len(numerator))) / median(draw.choices(denominator, k=len(denominator)))
-        for _ in range(BOOTSTRAP_DRAWS)
-    ]
+    top, bottom = sorted(numerator), sorted(denominator)
+    ratios = [(top[a] + top[b]) / (bottom[c] + bottom[d]) for a, b, c, d in _middles_drawn(len(top), len(bottom), seed)]
     return Interval(quantile(ratios, 0.025), median(numerator) / median(denominator), quantile(ratios, 0.975))
+
+
+@cache
+def _middles_drawn(tops: int, bottoms: int, seed: int) -> list[tuple[int, int, int, int]]:
+    """Of each draw the places, among sorted values, of the two in the middle of either side (one twice, if odd).
+
+    They depend on the numbers of values alone: most rounds have as many.
+    """
+    draw = random.Random(seed)
+
+    def middle(count: int) -> tuple[int, int]:
+        places = sorted(draw.choices(range(count), k=count))
+        return places[(count - 1) // 2], places[count // 2]
+
+    return [(*middle(tops), *middle(bottoms)) for _ in range(BOOTSTRAP_DRAWS)]
 
 
 def welch_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
