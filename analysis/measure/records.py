@@ -14,7 +14,8 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -276,9 +277,32 @@ def bench_path(device: str) -> Path:
 def read(path: Path) -> Log:
     """Every record of a file. An unfinished last line is set aside; any other line that is not a record is an error."""
     lines, torn = split_lines(path)
-    records = tuple(parse_lines(lines, str(path)))
-    refuse_contradictions((record, str(path)) for record in records)
-    return Log(path, records, torn)
+    return Log(path, _parsed(lines, path), torn)
+
+
+def records_in(path: Path) -> tuple[Record, ...]:
+    """The records of a file, not to be changed: kept, as reading them takes longer than what they are for."""
+    lines, _ = split_lines(path)
+    return _kept(_Lines(tuple(lines), path))
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Of a file; equal ones are equal wherever it lies."""
+
+    texts: tuple[str, ...]
+    path: Path = field(compare=False)
+
+
+@lru_cache(16)
+def _kept(lines: _Lines) -> tuple[Record, ...]:
+    return _parsed(lines.texts, lines.path)
+
+
+def _parsed(lines: Iterable[str], path: Path) -> tuple[Record, ...]:
+    found = tuple(parse_lines(lines, str(path)))
+    refuse_contradictions((record, str(path)) for record in found)
+    return found
 
 
 def parse_lines(lines: Iterable[str], name: str) -> Iterator[Record]:

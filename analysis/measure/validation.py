@@ -9,13 +9,12 @@ Measured cycles are the median over records of the median of time times SM clock
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import combinations
 from math import inf
 from pathlib import Path
 
 from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
-from analysis.measure.records import Record, read
+from analysis.measure.records import Record, records_in
 from analysis.measure.stats import median
 from analysis.predict.clock import ENERGIES, REFERENCE, clock_of, work
 from analysis.predict.launch import Shape, launch_cycles, passes_in
@@ -79,7 +78,7 @@ def cases_of(folder: Path, gpu: str, known: Mapping[str, Tiles]) -> list[Case]:
     found: dict[tuple[str, Shape], list[tuple[float, float]]] = {}
     for name in FOLDERS:
         path = folder / f"logs/{name}/{gpu}.jsonl"
-        for record in _records(path, path.stat().st_mtime_ns) if path.exists() else ():
+        for record in records_in(path) if path.exists() else ():
             tiles = known.get(record.subject)
             if tiles and _fits(record, tiles.config):
                 problem = record.problem
@@ -97,11 +96,6 @@ def cases_of(folder: Path, gpu: str, known: Mapping[str, Tiles]) -> list[Case]:
         )
         for (version, shape), each in sorted(found.items(), key=lambda item: (item[0][0], str(item[0][1])))
     ]
-
-
-@lru_cache(maxsize=8)
-def _records(path: Path, _: int) -> tuple[Record, ...]:
-    return read(path).records
 
 
 def _fits(record: Record, config: KernelConfig) -> bool:

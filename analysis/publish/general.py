@@ -17,9 +17,9 @@ from analysis.files import read_text, root
 from analysis.ladder.claims import CASES, Claim, Setting
 from analysis.ladder.headers import FOLDERS, Version, kernel_files, load_all
 from analysis.machine_code.regs import read_registers
-from analysis.measure.records import Problem, Record
+from analysis.measure.records import Problem, Record, records_in
 from analysis.measure.summary import series, subjects_of
-from analysis.publish.overview import LENGTHS, TOKENS, records_in
+from analysis.publish.overview import LENGTHS, TOKENS
 from analysis.table import Cell, Table, read_columns
 
 FOLDER = "logs/general"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.measure.records import Problem, Record
+from analysis.measure.records import Problem, Record, records_in
 from analysis.measure.stats import Interval
 from analysis.measure.summary import Row
 from analysis.publish.overview import (
@@ -26,7 +26,6 @@ from analysis.publish.overview import (
     own_records,
     problem_at,
     problem_of_tokens,
-    records_in,
 )
 from analysis.table import Cell, Table
 

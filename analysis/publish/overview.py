@@ -12,7 +12,7 @@ from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text
-from analysis.ladder.config import Dtype
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import Version, changed_lines, load_all
 from analysis.machine_code.bounds import executed_opcodes
 from analysis.machine_code.loops import parts_of
@@ -22,7 +22,7 @@ from analysis.machine_code.regs import Row, read_registers, registers_path
 from analysis.machine_code.sass import parse_listing
 from analysis.machine_code.traffic import Traffic, read_traffic
 from analysis.measure.executables import standard_batch
-from analysis.measure.records import Problem, Record, RecordError, latest_run, read
+from analysis.measure.records import Problem, Record, RecordError, latest_run, records_in
 from analysis.measure.stats import Interval
 from analysis.measure.summary import Row as Measured
 from analysis.measure.summary import rows as summary_rows
@@ -159,17 +159,6 @@ def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:
     return found
 
 
-def records_in(path: Path) -> tuple[Record, ...]:
-    """The records of a file, kept while the file stays the same: reading them takes longer than what they are for."""
-    state = path.stat()
-    return _records_of(path, state.st_mtime_ns, state.st_size)
-
-
-@lru_cache(8)
-def _records_of(path: Path, _changed: int, _size: int) -> tuple[Record, ...]:
-    return read(path).records
-
-
 Figures = tuple[dict[str, Speed], dict[int, dict[str, Speed]], dict[str, dict[int, float]]]
 
 
@@ -180,8 +169,8 @@ def _measured(path: Path, versions: Mapping[str, Version]) -> Figures:
 
 
 @lru_cache(8)
-def _measured_in(path: Path, changed: int, size: int, versions: tuple[Version, ...]) -> Figures:
-    records, by_name = _records_of(path, changed, size), {version.version: version for version in versions}
+def _measured_in(path: Path, _changed: int, _size: int, versions: tuple[Version, ...]) -> Figures:
+    records, by_name = records_in(path), {version.version: version for version in versions}
     standard = speeds_at(records, HEADLINE, by_name)
     return standard, lengths_in(records, by_name), gains_in(records, by_name)
 
@@ -217,7 +206,7 @@ def newest_rows(
 def own_records(records: Iterable[Record], problem: Problem, versions: Mapping[str, Version]) -> list[Record]:
     """The records of the problem: of libraries, and of versions in their own configuration with the problem's type."""
     dtype = Dtype[problem.dtype.upper()]
-    configs = {name: str(version.header.config.replace(dtype=dtype)) for name, version in versions.items()}
+    configs = {name: _of_type(version.header.config, dtype) for name, version in versions.items()}
     return [
         record
         for record in records
@@ -225,6 +214,12 @@ def own_records(records: Iterable[Record], problem: Problem, versions: Mapping[s
         and record.problem == problem
         and (record.is_peer or configs.get(record.subject) == record.config)
     ]
+
+
+@cache
+def _of_type(config: KernelConfig, dtype: Dtype) -> str:
+    """The short form of the configuration with that type."""
+    return str(config.replace(dtype=dtype))
 
 
 def run_of_row(records: Iterable[Record], subjects: Sequence[str], problems: Sequence[Problem]) -> str | None:

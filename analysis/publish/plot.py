@@ -270,7 +270,7 @@ def time_chart(run: Run, found: Sequence[Share]) -> Any:
 def headline_run(folder: Path) -> Run | None:
     """The run at the headline problem on the H200 that holds the most versions; None where none is recorded."""
     path = folder / "logs/bench/h200.jsonl"
-    found = records.read(path).records if path.exists() else ()
+    found = records.records_in(path) if path.exists() else ()
     return run_of(found, HEADLINE) if any(record.problem == HEADLINE for record in found) else None
 
 

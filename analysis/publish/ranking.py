@@ -28,8 +28,7 @@ import numpy as np
 from analysis.ladder.config import Dtype
 from analysis.ladder.headers import ATTENTION, Version
 from analysis.machine_code.regs import read_registers
-from analysis.measure.records import Problem, Record
-from analysis.publish.overview import records_in
+from analysis.measure.records import Problem, Record, records_in
 
 FOLDERS = ("logs/bench", "logs/general")
 FILE = "library/ranking.h"

@@ -22,7 +22,7 @@ from analysis.machine_code.counts import count_instructions, counts_table
 from analysis.machine_code.gate import read_baseline
 from analysis.machine_code.occupancy import occupancy_of
 from analysis.machine_code.sass_diff import compare
-from analysis.measure.records import Record, RecordError, latest_run, read
+from analysis.measure.records import Record, RecordError, latest_run, records_in
 from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
 from analysis.publish import drawing, pictures, predictions
@@ -84,7 +84,7 @@ def sections(folder: Path) -> list[Section]:
             ],
         )
     ]
-    page += [speed_section(path.stem, read(path).records) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]
+    page += [speed_section(path.stem, records_in(path)) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]
     page += [resource_section(steps), steps_section(steps), *(loop_section(steps, arch) for arch in loop_archs(steps))]
     page += [bounds_section(steps), traffic_section(steps), predictions_section(steps), published_section(steps)]
     page += [accepted_section(folder)]

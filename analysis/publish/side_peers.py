@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from analysis.files import read_text
-from analysis.measure.records import Record
+from analysis.measure.records import Record, records_in
 from analysis.measure.stats import median
 from analysis.publish.libraries import GPU
-from analysis.publish.overview import records_in
 from analysis.publish.side_ladders import FP8, ROWS
 from analysis.table import Cell, Table
 

@@ -163,9 +163,9 @@ def _measured(a: str, b: str, pair: Pair) -> tuple[list[tuple[str, Verdict]], st
     found: list[tuple[str, Verdict]] = []
     arch = None
     for path in sorted((root() / "logs" / "bench").glob("*.jsonl")):
-        log = records.read(path)
-        first = [each for each in log.records if each.subject == a and each.config in ("", str(pair.a))]
-        second = [each for each in log.records if each.subject == b and each.config in ("", str(pair.b))]
+        measured = records.records_in(path)
+        first = [each for each in measured if each.subject == a and each.config in ("", str(pair.a))]
+        second = [each for each in measured if each.subject == b and each.config in ("", str(pair.b))]
         common = {each.problem for each in first} & {each.problem for each in second}
         first = [each for each in first if each.problem in common]
         second = [each for each in second if each.problem in common]

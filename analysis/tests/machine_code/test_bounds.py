@@ -182,7 +182,7 @@ def test_bank_conflicts_of_a_pass_are_those_recorded() -> None:
 @pytest.mark.long
 def test_the_error_of_the_estimate_is_the_one_that_is_printed() -> None:
     """Times of one run each, fp16 at 4096: 16 batches of 16 heads on the four sub-partitions of 132 SMs."""
-    found = records.read(root() / "logs/bench/h200.jsonl").records
+    found = records.records_in(root() / "logs/bench/h200.jsonl")
     errors = []
     for version in (f"v{number:02}" for number in range(1, 26)):
         mine = [r for r in found if summary.subject_name(r) == version and str(r.problem.dtype) == "fp16"]

@@ -10,16 +10,14 @@ import pytest
 from analysis.__main__ import main
 from analysis.files import root
 from analysis.measure.plausible import highest_tflops, implausible
-from analysis.measure.records import Record, parse, read
+from analysis.measure.records import Record, parse, records_in
 
 BENCH = root() / "logs/bench/h200.jsonl"
 
 
 def one() -> dict[str, Any]:
     """A committed record of one of our executables, with what all of its samples say."""
-    found = next(
-        record for record in read(BENCH).records if not record.is_peer and record.run_id and record.sm_clock_hz
-    )
+    found = next(record for record in records_in(BENCH) if not record.is_peer and record.run_id and record.sm_clock_hz)
     return copy.deepcopy(found.raw)
 
 
@@ -39,7 +37,7 @@ def scaled(raw: dict[str, Any], factor: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("gpu", ["h100", "h200"])
 def test_committed_records_can_be(gpu: str) -> None:
-    assert list(implausible(read(BENCH.with_stem(gpu)).records)) == []
+    assert list(implausible(records_in(BENCH.with_stem(gpu)))) == []
 
 
 def test_microseconds_for_nanoseconds() -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from analysis.files import read_text, root
 from analysis.ladder.headers import load_all, load_attention
-from analysis.measure.records import Record, Served
-from analysis.publish.overview import records_in
+from analysis.measure.records import Record, Served, records_in
 from analysis.publish.ranking import FILE, embedded, held_code, measured, ranked, ranking_text, scores
 
 LIVING = load_attention(root())

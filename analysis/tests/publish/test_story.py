@@ -14,7 +14,7 @@ from analysis.measure import records
 from analysis.measure.profile import kept
 from analysis.publish.energy import energy_table, joules_and_watts
 from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.overview import LENGTHS, Step, read_steps, records_in
+from analysis.publish.overview import LENGTHS, Step, read_steps
 from analysis.publish.story import (
     MISSING,
     busy,
@@ -235,10 +235,10 @@ def test_joules_are_those_of_the_table() -> None:
 def test_a_file_that_changed_is_read_again(checkout: Path) -> None:
     log = checkout / "logs/bench/h200.jsonl"
     shutil.copy(root() / "logs/bench/h200.jsonl", log)
-    before = records_in(log)
-    assert records_in(log) is before
+    before = records.records_in(log)
+    assert records.records_in(log) is before
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    assert len(records_in(log)) == len(before) - 1
+    assert len(records.records_in(log)) == len(before) - 1
 
 
 def test_the_title_of_the_story_has_the_speeds_of_its_first_and_last_step() -> None:

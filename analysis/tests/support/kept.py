@@ -10,7 +10,7 @@ from analysis.measure import records
 
 def raws(path: Path) -> list[dict[str, Any]]:
     """The records of a file in its order, each free to be changed."""
-    return [json.loads(records.to_line(record.raw)) for record in records.read(path).records]
+    return [json.loads(records.to_line(record.raw)) for record in records.records_in(path)]
 
 
 def write(path: Path, found: Iterable[dict[str, Any]]) -> None:
