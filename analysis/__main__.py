@@ -122,7 +122,8 @@ class _Parser(argparse.ArgumentParser):
         (file or sys.stderr).write(message)
 
 
-def _parser(chosen: str | None, program: str = "") -> argparse.ArgumentParser:
+def _parser(chosen: str | None, program: str = "", alone: bool = False) -> argparse.ArgumentParser:
+    """Of all commands, or of the chosen one alone where it is one of them: most of the others' time is saved."""
     parser = _Parser(
         prog=program or "python3 -m analysis",
         description="Reads logs, machine code and records of kernels.",
@@ -131,9 +132,8 @@ def _parser(chosen: str | None, program: str = "") -> argparse.ArgumentParser:
         "file, 6 no device code in a file, 7 none below a folder, 8 no kernel in common.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        if program and command.name not in INSTALLED:
-            continue
+    known = [command for command in COMMANDS if not program or command.name in INSTALLED]
+    for command in [each for each in known if alone and each.name == chosen] or known:
         needs = f" (needs {command.needs}: {VENV})" if command.needs else ""
         about = command.help[0].upper() + command.help[1:] + "."
         sub = commands.add_parser(command.name, help=command.help + needs, description=about)
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
                 _run_where_it_is(arguments)
             raise AnalysisError(_lacking(needs, arguments))
         try:
-            args = _parser(chosen, program).parse_args(arguments)
+            args = _parser(chosen, program, arguments[:1] == [chosen]).parse_args(arguments)
         except SystemExit:
             sys.stdout.flush()  # help that cannot be written is a failure
             raise
