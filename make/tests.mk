@@ -127,7 +127,7 @@ FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/
 	harness/device/*.cu harness/peers/*.* kernels/*/*.cu kernels/*/*.cuh)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
 lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy
-	@$(VENV)/bin/clang-format --dry-run -Werror $(FORMATTED)
+	@printf '%s\n' $(FORMATTED) | xargs -n 32 -P "$$(nproc)" $(VENV)/bin/clang-format --dry-run -Werror
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy
 build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h
 	@mkdir -p $(@D)
