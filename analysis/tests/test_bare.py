@@ -83,7 +83,7 @@ def run_bare(copy: Path, tools: Path, command: str) -> subprocess.CompletedProce
         "make v01 && ./bin/v01 --seq 64 --heads 1 --check 16",
         "set -o pipefail; make -W emulator/tool/ptxrun.c bin/ptxrun | grep CC",
         "make regs logs VER=v01",
-        "make sass-diff A=v01 B=v02",
+        pytest.param("make sass-diff A=v01 B=v02", marks=pytest.mark.long),
         "make counts VER=v01",
         "make help",
     ],

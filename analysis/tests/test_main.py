@@ -154,6 +154,14 @@ def test_every_other_command_starts_in_a_bare_interpreter() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--help", "bench"], ["bnech"]])
+def test_all_commands_are_listed_where_none_is_chosen(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    said = "".join(capsys.readouterr())
+    assert [command.name for command in COMMANDS if command.name not in said] == []
+
+
 def test_a_full_disk_is_an_error_and_not_silence() -> None:
     full = Path("/dev/full")
     if not full.exists():
@@ -192,7 +200,12 @@ def test_streams_that_are_closed(arguments: str, closed: str, status: int, said:
 
 
 @pytest.mark.parametrize(
-    "command", ["configs --set all -o {}/out", "plot ladder -o {}/out.png", "plot ladder -o {}/out.svg"]
+    "command",
+    [
+        "configs --set all -o {}/out",
+        "plot ladder -o {}/out.svg",
+        pytest.param("plot ladder -o {}/out.png", marks=pytest.mark.long),
+    ],
 )
 def test_what_a_file_holds_is_kept_where_the_disk_is_full(command: str, tmp_path: Path) -> None:
     """Files may have a KiB at most here: a disk that is full fails in the same place."""

@@ -163,6 +163,7 @@ def test_host_flags_rebuild_host_objects_only(tree: Path, tmp_path: Path) -> Non
     assert not any(name.endswith((".ptx", ".cubin")) for name in changed)
 
 
+@pytest.mark.long
 def test_device_flags_rebuild_device_code_only(tree: Path) -> None:
     changed = rebuilt(tree, "NVCCFLAGS=-DNOTHING")
     assert CHAIN <= changed and "main.o" not in changed and "stats.o" not in changed
@@ -404,6 +405,7 @@ def test_a_version_whose_wgmma_is_serialised_is_not_built(tree: Path) -> None:
     make(tree, "v01")
 
 
+@pytest.mark.long
 def test_a_renamed_kernel_file_is_built_again(tree: Path) -> None:
     """A renamed file keeps its time, which is older than what was built from the file of the old name."""
     old, new = tree / "kernels/mma_sync/v01_base.cu", tree / "kernels/mma_sync/v01_plain.cu"
@@ -627,7 +629,7 @@ def test_the_same_sources_give_the_same_bytes_in_every_folder(tree: Path) -> Non
 @pytest.mark.parametrize(
     ("file", "user"),
     [
-        ("build/harness/stats.o", "bin/v01"),
+        pytest.param("build/harness/stats.o", "bin/v01", marks=pytest.mark.long),
         ("build/v01/sm_80.cubin", "build/v01/code.o"),
         pytest.param("build/v01/v01.ptx", "build/v01/code.o", marks=pytest.mark.long),
         pytest.param("build/v01/v01.ptx", "build/v01/sm_90.cubin", marks=pytest.mark.long),

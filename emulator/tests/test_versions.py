@@ -29,8 +29,16 @@ def problem(version: Version, dtype: str, seq: int, heads: int = 1, batch: int =
     return Launch(symbol, max(seq, config.B_r, config.B_c), heads, batch, row_heads=row_heads)
 
 
-@BY_NAME
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("version", "dtype"),
+    [
+        pytest.param(
+            version, dtype, marks=marks_of(version.name) if dtype == "bf16" else [], id=f"{dtype}-{version.name}"
+        )
+        for version in VERSIONS
+        for dtype in DTYPES
+    ],
+)
 def test_version_is_right(version: Version, dtype: str, tmp_path: Path) -> None:
     worst, text = problem(version, dtype, 256, 2, 2).worst(version.ptx, tmp_path, "--orders")
     assert worst <= 1, f"largest error over bound {worst}\n{text}"

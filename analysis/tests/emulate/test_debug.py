@@ -107,6 +107,7 @@ def test_a_missing_rescale_of_the_sums(seeded: Callable[..., dict[str, object]])
     assert first["looks_like"].startswith("l was not rescaled")
 
 
+@pytest.mark.long
 def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
     """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows trade places."""
     old = "mma<cfg>(S[i][2 * n + 1], Q[i], K[n][1], K[n][3]);"

@@ -204,7 +204,7 @@ def comparable(said: list[str]) -> list[object]:
 EACH_LIST = pytest.mark.parametrize("rows", LISTS.values(), ids=LISTS)
 
 
-@pytest.mark.parametrize("count", some_in_check([400, FORMS], [400]))
+@pytest.mark.parametrize("count", some_in_check([200, FORMS], [200]))
 @EACH_LIST
 def test_both_sides_say_the_same(program: Path, rows: FieldList, count: int) -> None:
     texts = list(forms(count, SEED, rows))

@@ -126,7 +126,7 @@ PROGRAM = "build/tests/test_toy"
         ("b > a ? a : b", (NONE, "")),  # another spelling of the same function
         ("a < b ? a : 7", (SURVIVED, "")),
         pytest.param("a < b ? a ; b", (NONE, ""), marks=pytest.mark.long),
-        ("a < b ? a : unknown(b)", (NONE, "")),
+        pytest.param("a < b ? a : unknown(b)", (NONE, ""), marks=pytest.mark.long),
         ("a < b ? ({ for (;;) ; }), a : b", (KILLED, f"{PROGRAM}: {TIMED_OUT}")),
         ("a < b ? ((volatile int *)&a)[0 * b] : ((int[2]){0})[a]", (SURVIVED, "")),
         ("a < b ? ((volatile int *)&a)[4 * b], a : b", (KILLED, "build/tests-san/test_toy")),

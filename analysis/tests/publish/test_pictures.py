@@ -196,6 +196,7 @@ def crossed(figure: Any) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_no_label_is_crossed_by_a_line() -> None:
     run = plot.headline_run(root())
     assert run

@@ -105,14 +105,14 @@ def test_pictures_are_part_of_the_page_follow_its_colours_and_have_words() -> No
 
 
 @cache
-def page_of_the_repository() -> tuple[list[Section], str]:
-    """Its sections and its HTML."""
-    made = list(sections(root()))
-    return made, to_html(made)
+def page_of_the_repository() -> list[Section]:
+    return list(sections(root()))
 
 
+@pytest.mark.long
 def test_the_page_of_the_repository_is_light() -> None:
-    _, text = page_of_the_repository()
+    text = to_html(page_of_the_repository())
+    parsed(text)
     assert len(text.encode()) < 3_000_000
     names = re.findall(r'\bid="([^"]+)"', text)
     assert len(names) == len(set(names))
@@ -124,7 +124,7 @@ def test_markdown_holds_the_tables() -> None:
 
 
 def test_loops_of_sm_90a_have_a_section_and_their_unit() -> None:
-    page, _ = page_of_the_repository()
+    page = page_of_the_repository()
     titles = [section.title for section in page]
     assert [title for title in titles if title.startswith("KV loop")] == [f"KV loop, {arch}" for arch in
                                                                        ("sm_80", "sm_90", "sm_90a")]  # fmt: skip
@@ -141,11 +141,9 @@ def test_bars_in_cells_do_not_split_a_markdown_row() -> None:
 
 
 def test_the_page_of_the_repository_names_every_version() -> None:
-    page, html = page_of_the_repository()
-    text = to_markdown(page)
+    text = to_markdown(page_of_the_repository())
     for path in sorted((root() / "kernels").glob("*/v*.cu")):
         assert f"| {path.name.partition('_')[0]} " in text
-    parsed(html)
 
 
 def rules() -> dict[str, str]:
@@ -169,7 +167,7 @@ def test_headings_of_tables_wrap_and_stay_in_view() -> None:
 
 
 def test_one_type_is_named_above_the_table_of_that_type() -> None:
-    page, _ = page_of_the_repository()
+    page = page_of_the_repository()
     headline = HEADLINE.dtype
     versions, speed = page[0], page[1]
     charts = [block for block in versions.blocks if isinstance(block, Picture) and block.name.startswith("speed-")]
