@@ -23,7 +23,7 @@ settings.register_profile("fixed", derandomize=True, **SLOW)  # type: ignore[arg
 settings.register_profile("random", print_blob=True, **SLOW)  # type: ignore[arg-type]
 settings.load_profile("fixed")
 # Listings and records are kept by the million: Python need not look through all of them every few seconds.
-gc.set_threshold(50_000, 20, 50)
+gc.set_threshold(50_000, 10, 10)
 TAP_LINE = re.compile(r"^(ok|not ok) (\d+)(?: - )?(.*)$")
 
 
