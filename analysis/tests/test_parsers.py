@@ -40,7 +40,7 @@ PIECES = st.sampled_from(
         *("<< 99999999", "/ 0", "(" * 3000, "[" * 3000),
     ]
 )
-EXAMPLES = 100 if settings().derandomize else 1500  # of each format
+EXAMPLES = 60 if settings().derandomize else 1500  # of each format
 
 
 def text(*paths: str) -> list[str]:

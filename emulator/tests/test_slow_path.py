@@ -81,7 +81,7 @@ def executed(path: Path, words: str) -> int:
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("above", [False, True], ids=["below", "above"])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("dtype", ["fp16", pytest.param("bf16", marks=pytest.mark.long)])
 @pytest.mark.parametrize("version", first_in_check(VERSIONS, and_last=True))
 def test_a_warp_catches_up_where_the_threshold_says(
     version: Version, dtype: str, above: bool, rows: str, tmp_path: Path

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ class Case(NamedTuple):
         return self.heads * self.d_head * sum(q * (k + 64) for q, k in zip(self.rows, self.keys, strict=True))
 
 
+@cache
 def all_cases() -> list[Case]:
     return [*flash_attention_3(), *flashinfer()]
 

@@ -123,12 +123,14 @@ def test_the_corpus_is_twenty_cubins() -> None:
     assert [len({path for *_, path in corpus()}), len(ARCHS)] == [20, 3]
 
 
+@pytest.mark.long
 def test_every_field_is_seen_or_has_a_reason() -> None:
     seen, missed = tried_in_short()
     assert [place for field, place in missed.items() if reason_of(field) is None] == []
     assert len(seen) > 300
 
 
+@pytest.mark.long
 def test_every_reason_is_one_of_a_field() -> None:
     _, missed = tried_in_short()
     # Of flags the short test changes the lowest byte, and of the first files of an architecture none is relocatable.
@@ -206,6 +208,7 @@ def _group(field: str) -> str:
     return name
 
 
+@pytest.mark.long
 def test_the_page_is_fresh() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,15 @@ class Format:
     smallest: int
     bits: int
 
-    @property
+    @cached_property
     def bias(self) -> int:
         return 1 - self.smallest
 
-    @property
+    @cached_property
     def infinity(self) -> int:
         return ((1 << (self.bits - self.precision)) - 1) << (self.precision - 1)
 
-    @property
+    @cached_property
     def nan(self) -> int:
         return (1 << (self.bits - 1)) - 1
 
