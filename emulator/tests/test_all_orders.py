@@ -272,6 +272,7 @@ def test_the_classes_of_made_up_programs(seed: int, tmp_path: Path) -> None:
     check_made_up(seed, tmp_path)
 
 
+@pytest.mark.first
 @pytest.mark.long
 def test_the_classes_of_many_made_up_programs(tmp_path: Path) -> None:
     programs = [seed for seed in range(8, 400) if sum(count(made_up(seed))) < 1000]
@@ -574,6 +575,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.first
 @pytest.mark.long
 def test_v52_draws_sixteen_Q_blocks() -> None:
     """32768 ways to draw them."""

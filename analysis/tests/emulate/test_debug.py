@@ -467,6 +467,7 @@ GENERAL_KERNELS = [
 ]
 
 
+@pytest.mark.first
 @pytest.mark.long
 @pytest.mark.parametrize(("version", "d_head", "options"), GENERAL_KERNELS, ids=[row[0] for row in GENERAL_KERNELS])
 def test_hooks_name_the_q_block_and_the_kv_block(
