@@ -31,10 +31,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="tests of a file, and the files, in another order")
 
 
-def pytest_sessionfinish() -> None:
-    gc.freeze()  # pytest is about to look five times through all that the tests keep
-
-
 def pytest_report_header(config: pytest.Config) -> str | None:
     seed = config.getoption("--shuffle")
     return None if seed is None else f"in the order of --shuffle {seed}"

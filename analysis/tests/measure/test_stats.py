@@ -1,5 +1,6 @@
 """Statistics on synthetic samples: known shifts, drift, throttling, and the honesty of the intervals."""
 
+import itertools
 import math
 import random
 import re
@@ -393,6 +394,17 @@ def test_the_bootstrap_interval_by_hand() -> None:
     assert at_most(4) < 0.01 and 0.03 < at_most(5) < 0.04  # so 2.5 % of the medians are below 5, and as many above 13
     interval = stats.bootstrap_ratio([2.0 * value for value in range(1, n + 1)], [2.0, 2.0])
     assert (interval.low, interval.mid, interval.high) == (5, 9, 13)
+
+
+def test_the_bootstrap_interval_is_that_of_all_resamples() -> None:
+    """Of an even number of values in any order, on either side: a median is the mean of two."""
+    values = [8.0, 1.0, 2.0, 16.0, 4.0, 32.0]
+    medians = [stats.median(drawn) for drawn in itertools.product(values, repeat=len(values))]
+    low, high = (stats.quantile(medians, share) for share in (0.025, 0.975))
+    over = stats.bootstrap_ratio(values, [2.0, 2.0])
+    assert (over.low, over.mid, over.high) == (low / 2, 3, high / 2)
+    under = stats.bootstrap_ratio([2.0, 2.0], values)
+    assert (under.low, under.high) == pytest.approx((2 / high, 2 / low), rel=1e-12)
 
 
 def test_two_rounds_side_by_side_are_paired() -> None:
