@@ -65,6 +65,6 @@ def test_every_kind_of_mutant_is_tried(folder: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 def test_all_mutants_are_reported(version: Version, tmp_path: Path) -> None:
-    """Of a version, whose code stays, a quarter of those that change data."""
-    wrong = all_wrong(Trials(version, "fp16", tmp_path, share=4 if version.name.startswith("v") else 1))
+    """Of a version, whose code stays, a third of those that change data."""
+    wrong = all_wrong(Trials(version, "fp16", tmp_path, share=3 if version.name.startswith("v") else 1))
     assert not wrong, "\n".join(wrong)
