@@ -29,6 +29,6 @@ static inline void add_word(uint64_t *sum, uint64_t word) {
 }
 
 /* orders.c: what is kept of mbarriers and barriers. */
-void emu_add_orders(const machine *m, const ages *a, uint64_t *sum);
+void emu_add_orders(const cta *m, const ages *a, uint64_t *sum);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { WHO_THREAD_SHIFT = 20, WHO_INSTRUCTIONS = 1 << 20 };
 
-static inline uint32_t pack_who(const machine *m, const warp *w, int lane) {
+static inline uint32_t pack_who(const cta *m, const warp *w, int lane) {
     return (m->here & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
 }
 static inline uint32_t who_thread(uint32_t who) {
@@ -22,7 +22,7 @@ static inline uint32_t who_instruction(uint32_t who) {
 /* ---- clocks ---- */
 
 /* What a lane knows of every thread. As long as all lanes of a warp know the same, it stands in the row of lane 0. */
-static inline uint32_t *row_of(const machine *m, const warp *w, int lane) {
+static inline uint32_t *row_of(const cta *m, const warp *w, int lane) {
     return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->clock_width;
 }
 
@@ -35,33 +35,33 @@ enum {
     MOST_TAIL = MAX_CLUSTER * (MAX_WARPS + MOST_ENGINES),
     MOST_CLOCKS = MAX_WARPS * LANES + MOST_ENGINES + MOST_TAIL
 };
-static inline uint32_t clock_of_copies(const machine *m, uint32_t warp) {
+static inline uint32_t clock_of_copies(const cta *m, uint32_t warp) {
     return m->warp_count * LANES + LANDINGS + warp;
 }
-static inline uint32_t clock_of_progress(const machine *m, uint32_t warp) {
+static inline uint32_t clock_of_progress(const cta *m, uint32_t warp) {
     return m->warp_count * LANES + LANDINGS + m->warp_count + warp;
 }
-static inline uint32_t *tail_of(const machine *m, uint32_t *row) {
+static inline uint32_t *tail_of(const cta *m, uint32_t *row) {
     return row + m->warp_count * LANES + m->engines;
 }
 
-static inline uint32_t tail_count(const machine *m) {
+static inline uint32_t tail_count(const cta *m) {
     return m->clock_width - m->warp_count * LANES - m->engines;
 }
 
 /* In a tail, the engines of the CTA of some rank. */
-static inline uint32_t *engines_of(const machine *m, uint32_t *tail, uint32_t rank) {
+static inline uint32_t *engines_of(const cta *m, uint32_t *tail, uint32_t rank) {
     return tail + m->cluster->count * m->warp_count + rank * m->engines;
 }
 
 /* What a lane knows of the engines of a CTA of the cluster. */
-static inline const uint32_t *known_engines(const machine *m, const warp *w, int lane, const machine *at) {
+static inline const uint32_t *known_engines(const cta *m, const warp *w, int lane, const cta *at) {
     uint32_t *row = row_of(m, w, lane);
     return at == m ? row + m->warp_count * LANES : engines_of(m, tail_of(m, row), at->rank);
 }
 
 /* Whether an access of a thread of this CTA lies before what an observer does now. */
-static inline bool ordered(const machine *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
+static inline bool ordered(const cta *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
     uint32_t thread = (uint32_t)(w->index * LANES + lane);
     if (stamp <= m->base || thread == other_thread) return true;
     if (other_thread / LANES == (uint32_t)w->index && stamp <= w->synced) return true;
@@ -69,7 +69,7 @@ static inline bool ordered(const machine *m, const warp *w, int lane, uint32_t o
 }
 
 /* The same of a thread of the CTA of some rank. */
-static inline bool ordered_in_cluster(const machine *m, const warp *w, int lane, uint32_t rank, uint32_t who,
+static inline bool ordered_in_cluster(const cta *m, const warp *w, int lane, uint32_t rank, uint32_t who,
                                       uint32_t stamp) {
     if (rank == m->rank) return ordered(m, w, lane, who_thread(who), stamp);
     return tail_of(m, row_of(m, w, lane))[rank * m->warp_count + who_thread(who) / LANES] >= stamp;
@@ -81,51 +81,51 @@ static inline void take_later(uint32_t *own, const uint32_t *clocks, uint32_t co
 
 /* ---- cells ---- */
 
-static inline uint32_t first_cell(const machine *m, uint32_t address) {
+static inline uint32_t first_cell(const cta *m, uint32_t address) {
     return (address - SHARED_BASE) >> m->cell_shift;
 }
-static inline uint32_t last_cell(const machine *m, uint32_t address, uint32_t bytes) {
+static inline uint32_t last_cell(const cta *m, uint32_t address, uint32_t bytes) {
     return (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
 }
 /* Of the last read of a cell by a warp, where the machine has clocks. */
-static inline warp_read *read_by(const machine *m, uint32_t warp, uint32_t index) {
+static inline warp_read *read_by(const cta *m, uint32_t warp, uint32_t index) {
     return &m->warp_reads[(size_t)warp * m->cell_count + index];
 }
 
 /* The bytes of an access that lie in a cell, by bit. */
-static inline uint32_t bytes_in_cell(const machine *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
+static inline uint32_t bytes_in_cell(const cta *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
     uint32_t of_cell = (1u << (1u << m->cell_shift)) - 1, whole = (1u << bytes) - 1;
     return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
 }
 
 /* shadow.c: the clock of what lands at an mbarrier, and its time now: who waits for the phase knows it. */
-unsigned emu_landing_of(const machine *m, const mbarrier *bar);
-uint32_t emu_engine_ticks(machine *m, mbarrier *bar);
+unsigned emu_landing_of(const cta *m, const mbarrier *bar);
+uint32_t emu_engine_ticks(cta *m, mbarrier *bar);
 
 /* cluster.c: what a warp knew at its last fence, to clocks of another CTA. */
-void emu_remote_tell_fenced(const warp *w, const machine *at, uint32_t *clocks);
+void emu_remote_tell_fenced(const warp *w, const cta *at, uint32_t *clocks);
 
 /* remote.c: the room for a cluster's clocks; false when out of memory. */
-bool emu_cluster_create(machine *m);
-void emu_cluster_start_cta(machine *m);
-void emu_cluster_free(machine *m);
+bool emu_cluster_create(cta *m);
+void emu_cluster_start_cta(cta *m);
+void emu_cluster_free(cta *m);
 /* Another CTA touches the memory of one for the first time; false when out of memory. */
-bool emu_make_remote_cells(machine *m, machine *at);
+bool emu_make_remote_cells(cta *m, cta *at);
 /* cluster.c: a thread uses the memory of another CTA, which must not end before it knows of that. */
-void emu_remote_use(machine *m, const warp *w, int lane, machine *at);
+void emu_remote_use(cta *m, const warp *w, int lane, cta *at);
 /* What a write or a read of a cell by other CTAs means to an access by this one. */
-void emu_check_remote_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb);
-void emu_check_remote_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index);
-void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *at, uint32_t index, uint32_t rank,
-                            uint32_t who, const char *now, const char *before);
+void emu_check_remote_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb);
+void emu_check_remote_readers(cta *m, const warp *w, int lane, cta *at, uint32_t index);
+void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint32_t index, uint32_t rank, uint32_t who,
+                            const char *now, const char *before);
 /* After a barrier of the whole CTA all know what each knew of copies and of other CTAs. */
-void emu_join_tails(machine *m);
+void emu_join_tails(cta *m);
 /* shadow.c: whether the async proxy sees a store of a thread of the CTA, to global memory or to shared. */
-bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global);
+bool emu_proxy_sees(const cta *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global);
 /* shadow.c: of the memory of any CTA */
-void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb);
-void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at, uint32_t index, const char *verb);
-void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
-bool emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes);
+void emu_check_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb);
+void emu_report_in_flight(cta *m, const warp *w, int lane, const cta *at, uint32_t index, const char *verb);
+void emu_check_mbarrier_bytes(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes);
+bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes);
 
 #endif

@@ -15,7 +15,7 @@
 /* ---- knowledge ---- */
 
 /* What lanes of a warp know, by warp of the cluster. */
-static void gather_knowledge(const machine *m, const warp *w, uint32_t mask, uint32_t *to) {
+static void gather_knowledge(const cta *m, const warp *w, uint32_t mask, uint32_t *to) {
     uint32_t *own = to + m->rank * m->warp_count;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         uint32_t *row = row_of(m, w, first_lane(rest));
@@ -31,7 +31,7 @@ static void gather_knowledge(const machine *m, const warp *w, uint32_t mask, uin
 }
 
 /* The same, as clocks of a CTA have it. */
-static void spread_knowledge(const machine *at, const uint32_t *from, uint32_t *clocks) {
+static void spread_knowledge(const cta *at, const uint32_t *from, uint32_t *clocks) {
     const uint32_t *own = from + at->rank * at->warp_count;
     for (uint32_t t = 0; t < at->warp_count * LANES; t++)
         if (clocks[t] < own[t / LANES]) clocks[t] = own[t / LANES];
@@ -39,13 +39,13 @@ static void spread_knowledge(const machine *at, const uint32_t *from, uint32_t *
     take_later(clocks + at->warp_count * LANES, engines_of(at, tail_of(at, clocks), at->rank), at->engines);
 }
 
-void emu_remote_publish(machine *m, const warp *w, uint32_t mask, machine *at, uint32_t *clocks) {
+void emu_remote_publish(cta *m, const warp *w, uint32_t mask, cta *at, uint32_t *clocks) {
     uint32_t known[MOST_TAIL] = {0};
     gather_knowledge(m, w, mask, known);
     spread_knowledge(at, known, clocks);
 }
 
-void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, const uint32_t *clocks) {
+void emu_remote_acquire(cta *m, warp *w, uint32_t mask, const cta *at, const uint32_t *clocks) {
     uint32_t known[MOST_TAIL] = {0}, own[MOST_CLOCKS] = {0};
     for (uint32_t t = 0; t < at->warp_count * LANES; t++) {
         uint32_t *of_warp = &known[at->rank * at->warp_count + t / LANES];
@@ -57,17 +57,17 @@ void emu_remote_acquire(machine *m, warp *w, uint32_t mask, const machine *at, c
     emu_clock_acquire(m, w, mask, own);
 }
 
-void emu_remote_tell(const machine *m, const warp *w, const machine *at, uint32_t *clocks, uint32_t stamp) {
+void emu_remote_tell(const cta *m, const warp *w, const cta *at, uint32_t *clocks, uint32_t stamp) {
     uint32_t *own = &tail_of(at, clocks)[m->rank * m->warp_count + (uint32_t)w->index];
     if (*own < stamp) *own = stamp;
 }
 
-void emu_remote_tell_fenced(const warp *w, const machine *at, uint32_t *clocks) {
+void emu_remote_tell_fenced(const warp *w, const cta *at, uint32_t *clocks) {
     spread_knowledge(at, w->released, clocks);
 }
 
 /* How far warps have come, without what they did: that is what a relaxed arrival tells. */
-static void tell_progress(const machine *m, const warp *w, uint32_t mask, uint32_t *to) {
+static void tell_progress(const cta *m, const warp *w, uint32_t mask, uint32_t *to) {
     uint32_t known[MOST_TAIL] = {0};
     const uint32_t first = LANDINGS + m->warp_count;
     if (!m->engines) return;
@@ -78,14 +78,14 @@ static void tell_progress(const machine *m, const warp *w, uint32_t mask, uint32
     }
 }
 
-void emu_remote_tell_progress(const machine *m, const warp *w, int lane, const machine *at, uint32_t *clocks) {
+void emu_remote_tell_progress(const cta *m, const warp *w, int lane, const cta *at, uint32_t *clocks) {
     uint32_t known[MOST_TAIL] = {0};
     tell_progress(m, w, 1u << lane, known);
     take_later(tail_of(at, clocks), known, tail_count(at));
     take_later(clocks + at->warp_count * LANES, engines_of(at, known, at->rank), at->engines);
 }
 
-void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed) {
+void emu_cluster_publish(cta *m, warp *w, uint32_t mask, bool relaxed) {
     if (relaxed) {
         take_later(m->cluster->clocks, w->released, tail_count(m));
         tell_progress(m, w, mask, m->cluster->clocks);
@@ -95,7 +95,7 @@ void emu_cluster_publish(machine *m, warp *w, uint32_t mask, bool relaxed) {
     emu_clock_tick(m, w);
 }
 
-void emu_cluster_acquire(machine *m, warp *w, uint32_t mask) {
+void emu_cluster_acquire(cta *m, warp *w, uint32_t mask) {
     uint32_t clocks[MOST_CLOCKS] = {0};
     spread_knowledge(m, m->cluster->clocks + m->cluster->clock_count, clocks);
     emu_clock_acquire(m, w, mask, clocks);
@@ -103,7 +103,7 @@ void emu_cluster_acquire(machine *m, warp *w, uint32_t mask) {
     emu_clock_tick(m, w);
 }
 
-void emu_cluster_fence(machine *m, warp *w) {
+void emu_cluster_fence(cta *m, warp *w) {
     gather_knowledge(m, w, live_lanes(w), w->released);
     emu_clock_tick(m, w);
 }
@@ -111,7 +111,7 @@ void emu_cluster_fence(machine *m, warp *w) {
 /* ---- accesses ---- */
 
 /* Threads of the CTA itself, by warp the lanes that read last. */
-static void check_own_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index) {
+static void check_own_readers(cta *m, const warp *w, int lane, cta *at, uint32_t index) {
     const uint32_t who = at->cells[index].read_who & (WHO_INSTRUCTIONS - 1);
     for (uint32_t k = 0; k < at->warp_count; k++) {
         warp_read *last = read_by(at, k, index);
@@ -123,16 +123,16 @@ static void check_own_readers(machine *m, const warp *w, int lane, machine *at, 
     }
 }
 
-static void note_last(machine *m, const warp *w, machine *at, uint32_t who, uint32_t stamp) {
+static void note_last(cta *m, const warp *w, cta *at, uint32_t who, uint32_t stamp) {
     remote_access *last = &at->remote->last[m->rank * m->warp_count + (uint32_t)w->index];
     if (last->time <= stamp) *last = (remote_access){stamp, who};
 }
 
-void emu_remote_use(machine *m, const warp *w, int lane, machine *at) {
+void emu_remote_use(cta *m, const warp *w, int lane, cta *at) {
     if (emu_make_remote_cells(m, at)) note_last(m, w, at, pack_who(m, w, lane), w->clock);
 }
 
-uint32_t emu_remote_read(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+uint32_t emu_remote_read(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {
     const uint32_t who = pack_who(m, w, lane);
     uint32_t undefined = 0;
     if (!emu_make_remote_cells(m, at)) return 0;
@@ -151,8 +151,8 @@ uint32_t emu_remote_read(machine *m, const warp *w, int lane, machine *at, uint3
     return undefined;
 }
 
-static void write_cells(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes,
-                        uint32_t time, bool atomic) {
+static void write_cells(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, uint32_t time,
+                        bool atomic) {
     const uint32_t who = pack_who(m, w, lane) | (atomic ? WHO_ATOMIC : 0);
     if (!emu_make_remote_cells(m, at)) return;
     if (at->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, at, address, bytes);
@@ -176,11 +176,11 @@ static void write_cells(machine *m, const warp *w, int lane, machine *at, uint32
     note_last(m, w, at, who, w->clock);
 }
 
-void emu_remote_write(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+void emu_remote_write(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {
     write_cells(m, w, lane, at, address, bytes, TIME_REMOTE, false);
 }
 
-void emu_remote_atomic(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+void emu_remote_atomic(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         if (at->cells[i].write_time != TIME_NEVER) continue;
         emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
@@ -192,12 +192,12 @@ void emu_remote_atomic(machine *m, const warp *w, int lane, machine *at, uint32_
     write_cells(m, w, lane, at, address, bytes, TIME_REMOTE, true);
 }
 
-void emu_remote_issue(machine *m, const warp *w, int lane, machine *at, uint32_t address, uint32_t bytes) {
+void emu_remote_issue(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {
     write_cells(m, w, lane, at, address, bytes, TIME_IN_FLIGHT, false);
 }
 
-void emu_remote_land(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
-    machine *at = copy->to;
+void emu_remote_land(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
+    cta *at = copy->to;
     const uint32_t address = copy->shared, bytes = copy->bytes, instruction = copy->instruction;
     const int lane = copy->lane;
     const uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane)
@@ -215,7 +215,7 @@ void emu_remote_land(machine *m, const warp *w, const bulk_copy *copy, mbarrier 
     note_last(m, w, at, who, copy->stamp);
 }
 
-void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint32_t address) {
+void emu_remote_mbarrier(cta *m, const warp *w, int lane, cta *at, uint32_t address) {
     const uint32_t who = pack_who(m, w, lane), index = first_cell(at, address);
     const shadow_cell *cell = &at->cells[index];
     if (!emu_make_remote_cells(m, at)) return;
@@ -234,7 +234,7 @@ void emu_remote_mbarrier(machine *m, const warp *w, int lane, machine *at, uint3
 /* ---- the end of a CTA ---- */
 
 /* The latest that any thread of a CTA knows of a warp of the cluster. */
-static uint32_t known_by_any(const machine *m, uint32_t which) {
+static uint32_t known_by_any(const cta *m, uint32_t which) {
     uint32_t latest = 0;
     for (uint32_t i = 0; i < m->warp_count; i++) {
         for (int lane = 0; lane < (m->warps[i].together ? 1 : LANES); lane++) {
@@ -245,8 +245,8 @@ static uint32_t known_by_any(const machine *m, uint32_t which) {
     return latest;
 }
 
-static void report_exit(machine *m, uint32_t rank, uint32_t instruction, int warp_index, int lane) {
-    machine *other = &m->cluster->ctas[rank];
+static void report_exit(cta *m, uint32_t rank, uint32_t instruction, int warp_index, int lane) {
+    cta *other = &m->cluster->ctas[rank];
     const uint32_t here = other->here;
     other->here = instruction;
     emu_report(other, EMU_CTA_EXITED, UINT32_MAX, &other->warps[warp_index], lane, -1, 0,
@@ -258,7 +258,7 @@ static void report_exit(machine *m, uint32_t rank, uint32_t instruction, int war
     other->here = here;
 }
 
-void emu_check_exit(machine *m) {
+void emu_check_exit(cta *m) {
     const uint32_t warps = m->warp_count;
     for (uint32_t i = 0; m->remote && i < m->cluster->count * warps; i++) {
         const remote_access *last = &m->remote->last[i];
@@ -267,7 +267,7 @@ void emu_check_exit(machine *m) {
                         (int)(who_thread(last->who) % LANES));
     }
     for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
-        const machine *other = &m->cluster->ctas[rank];
+        const cta *other = &m->cluster->ctas[rank];
         for (size_t i = 0; i < other->bulk_count && other != m; i++) {
             const bulk_copy *copy = &other->bulk[i];
             if (copy->to == m) report_exit(m, rank, copy->instruction, copy->warp, copy->lane);

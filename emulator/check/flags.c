@@ -14,11 +14,11 @@
 
 /* ---- life ---- */
 
-static size_t row_count(const machine *m) {
+static size_t row_count(const cta *m) {
     return (size_t)m->warp_count * LANES;
 }
 
-bool emu_flags_create(machine *m) {
+bool emu_flags_create(cta *m) {
     const size_t words = row_count(m) * m->clock_width;
     if (!m->code->relaxed_flags) return true;
     m->fenced = malloc(words * sizeof *m->fenced);
@@ -27,12 +27,12 @@ bool emu_flags_create(machine *m) {
     return m->fenced && m->heard && m->heard_times;
 }
 
-static void forget(machine *m) {
+static void forget(cta *m) {
     for (size_t i = 0; i < m->flag_count; i++) free(m->flags[i].clocks);
     m->flag_count = 0;
 }
 
-void emu_flags_start_cta(machine *m) {
+void emu_flags_start_cta(cta *m) {
     const size_t words = row_count(m) * m->clock_width;
     forget(m);
     if (!m->fenced) return;
@@ -41,7 +41,7 @@ void emu_flags_start_cta(machine *m) {
     memset(m->heard_times, 0, row_count(m) * sizeof *m->heard_times);
 }
 
-void emu_flags_free(machine *m) {
+void emu_flags_free(cta *m) {
     forget(m);
     free(m->flags);
     free(m->fenced);
@@ -52,7 +52,7 @@ void emu_flags_free(machine *m) {
 /* ---- fences ---- */
 
 /* What a thread heard, or others that it is ordered behind. */
-static void learn_heard(machine *m, warp *w, int lane) {
+static void learn_heard(cta *m, warp *w, int lane) {
     uint32_t clocks[MOST_CLOCKS] = {0};
     bool any = false;
     for (uint32_t t = 0; t < row_count(m); t++) {
@@ -63,7 +63,7 @@ static void learn_heard(machine *m, warp *w, int lane) {
     if (any) emu_clock_acquire(m, w, 1u << lane, clocks);
 }
 
-void emu_flag_fence(machine *m, warp *w, uint32_t mask) {
+void emu_flag_fence(cta *m, warp *w, uint32_t mask) {
     if (!m->fenced) return;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
@@ -74,7 +74,7 @@ void emu_flag_fence(machine *m, warp *w, uint32_t mask) {
     emu_clock_tick(m, w);
 }
 
-void emu_hear(machine *m, const warp *w, uint32_t mask, const uint32_t *clocks) {
+void emu_hear(cta *m, const warp *w, uint32_t mask, const uint32_t *clocks) {
     for (; m->heard && mask; mask &= mask - 1) {
         const size_t thread = (size_t)(w->index * LANES + first_lane(mask));
         take_later(m->heard + thread * m->clock_width, clocks, m->clock_width);
@@ -82,7 +82,7 @@ void emu_hear(machine *m, const warp *w, uint32_t mask, const uint32_t *clocks) 
     }
 }
 
-void emu_tell_fenced(machine *m, const warp *w, int lane, machine *at, uint32_t *clocks) {
+void emu_tell_fenced(cta *m, const warp *w, int lane, cta *at, uint32_t *clocks) {
     if (!m->fenced) return;
     if (at != m) {
         emu_remote_tell_fenced(w, at, clocks);
@@ -97,11 +97,11 @@ void emu_tell_fenced(machine *m, const warp *w, int lane, machine *at, uint32_t 
 /* ---- places ---- */
 
 /* What was told at a place, in the clocks of its CTA; NULL where nothing was, or when out of memory. */
-static uint32_t *told_at(machine *m, machine *at, uint32_t address, bool add) {
+static uint32_t *told_at(cta *m, cta *at, uint32_t address, bool add) {
     for (size_t i = 0; i < at->flag_count; i++)
         if (at->flags[i].address == address) return at->flags[i].clocks;
     if (!add) return NULL;
-    flag *grown = machine_reserve(m, at->flags, at->flag_count + 1, &at->flag_capacity, sizeof *at->flags);
+    flag *grown = cta_reserve(m, at->flags, at->flag_count + 1, &at->flag_capacity, sizeof *at->flags);
     uint32_t *clocks = calloc(at->clock_width, sizeof *clocks);
     if (grown) at->flags = grown;
     if (grown && clocks) {
@@ -113,7 +113,7 @@ static uint32_t *told_at(machine *m, machine *at, uint32_t address, bool add) {
     return NULL;
 }
 
-static void learn(machine *m, warp *w, int lane, machine *at, uint32_t address, unsigned order) {
+static void learn(cta *m, warp *w, int lane, cta *at, uint32_t address, unsigned order) {
     const uint32_t *told = told_at(m, at, address, false);
     if (!told) return;
     if (at != m) {
@@ -125,7 +125,7 @@ static void learn(machine *m, warp *w, int lane, machine *at, uint32_t address, 
     }
 }
 
-static void tell(machine *m, warp *w, int lane, machine *at, uint32_t address, unsigned order) {
+static void tell(cta *m, warp *w, int lane, cta *at, uint32_t address, unsigned order) {
     uint32_t *told = told_at(m, at, address, true);
     if (!told) return;
     if (!(order & ORDER_RELEASE))
@@ -138,7 +138,7 @@ static void tell(machine *m, warp *w, int lane, machine *at, uint32_t address, u
 
 /* ---- accesses ---- */
 
-uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order) {
+uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
     uint32_t undefined = 0;
     if (at != m) emu_remote_use(m, w, lane, at);
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
@@ -154,13 +154,13 @@ uint32_t emu_flag_read(machine *m, warp *w, int lane, machine *at, uint32_t addr
     return undefined;
 }
 
-void emu_flag_write(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order) {
+void emu_flag_write(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++)
         if (at->cells[i].write_time == TIME_NEVER) at->cells[i].write_time = 0;
     emu_flag_atomic(m, w, lane, at, address, bytes, order);
 }
 
-void emu_flag_atomic(machine *m, warp *w, int lane, machine *at, uint32_t address, uint32_t bytes, unsigned order) {
+void emu_flag_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
     learn(m, w, lane, at, address, order);
     if (at == m)
         emu_shadow_atomic(m, w, lane, address, bytes);

@@ -169,7 +169,7 @@ void emu_race_table_clear(struct race_table *t) {
 /* ---- order ---- */
 
 /* Whether an access lies before what a thread does now. */
-static bool before(machine *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
+static bool before(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
     if (note->time == TIME_UNTIL_WAIT) return false;
     if (note->cluster != (uint32_t)m->cluster->index) return emu_knows(m, w, lane, note, rank);
     if (rank == m->rank && ordered(m, w, lane, who_thread(note->who), note->time)) return true;
@@ -178,7 +178,7 @@ static bool before(machine *m, const warp *w, int lane, const access_note *note,
 }
 
 /* Whether neither of two accesses is one that races with everything. */
-static bool both_strong(const machine *m, uint32_t who, const access_note *note, uint32_t rank) {
+static bool both_strong(const cta *m, uint32_t who, const access_note *note, uint32_t rank) {
     if (!(who & note->who & WHO_ATOMIC)) return false;
     const bool same_cta = note->cluster == (uint32_t)m->cluster->index && rank == m->rank;
     return same_cta || !((who | note->who) & (uint32_t)WHO_NARROW);
@@ -186,7 +186,7 @@ static bool both_strong(const machine *m, uint32_t who, const access_note *note,
 
 /* ---- reports ---- */
 
-static void describe(const machine *m, uint64_t address, char *out, size_t bytes) {
+static void describe(const cta *m, uint64_t address, char *out, size_t bytes) {
     const buffer *b = emu_find_buffer(m->device, address);
     const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     if (b && b->name)
@@ -204,7 +204,7 @@ void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta
     }
 }
 
-void emu_report_global_race(machine *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
+void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
                             uint64_t cluster, uint32_t rank, const char *now, const char *then) {
     char where[160];
     uint32_t cta[3];
@@ -225,7 +225,7 @@ void emu_report_global_race(machine *m, const races *r, const warp *w, int lane,
                      "other has seen. Other threads of the two CTAs need a barrier to those that do so.");
 }
 
-static void report_unfinished(machine *m, const warp *w, int lane, uint64_t address, uint32_t who, const char *now) {
+static void report_unfinished(cta *m, const warp *w, int lane, uint64_t address, uint32_t who, const char *now) {
     char where[160];
     describe(m, address, where, sizeof where);
     emu_report(m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
@@ -236,14 +236,14 @@ static void report_unfinished(machine *m, const warp *w, int lane, uint64_t addr
 }
 
 /* For whoever asks what a CTA remembers: another thread of it was there before the ticket, or a store still is. */
-static void note_meeting(const machine *m, const warp *w, int lane, const access_note *note) {
+static void note_meeting(const cta *m, const warp *w, int lane, const access_note *note) {
     if (!m->ticket || note->cluster != (uint32_t)m->cluster->index) return;
     const bool other = who_thread(note->who) != (uint32_t)(w->index * LANES + lane);
     m->ticket->meets |= note->time == TIME_UNTIL_WAIT || (other && note->time <= m->ticket->since);
 }
 
 /* An access `now` of a cell that `then` touched before. */
-static void check(machine *m, const warp *w, int lane, uint64_t address, const access_note *note, uint32_t rank,
+static void check(cta *m, const warp *w, int lane, uint64_t address, const access_note *note, uint32_t rank,
                   const char *now, const char *then) {
     note_meeting(m, w, lane, note);
     if (before(m, w, lane, note, rank)) return;
@@ -262,7 +262,7 @@ static uint32_t hash(const uint8_t *bytes, uint32_t count) {
 }
 
 /* For whoever asks what a CTA does with a ticket, in whatever order. */
-static inline void note_work(const machine *m, uint64_t address, uint32_t bytes, bool writes, const uint8_t *data) {
+static inline void note_work(const cta *m, uint64_t address, uint32_t bytes, bool writes, const uint8_t *data) {
     if (!m->ticket) return;
     uint64_t sum = 1;
     add_word(&sum, address);
@@ -292,7 +292,7 @@ static inline void note_read(global_cell *cell, access_note own, uint32_t rank) 
     cell->history |= DID_READ;
 }
 
-static inline access_note own_note(const machine *m, const warp *w, int lane, unsigned order) {
+static inline access_note own_note(const cta *m, const warp *w, int lane, unsigned order) {
     const uint32_t strength = (order & ORDER_STRONG ? WHO_ATOMIC : 0) | (order & ORDER_CTA ? (uint32_t)WHO_NARROW : 0);
     return (access_note){w->clock, pack_who(m, w, lane) | strength, (uint32_t)m->cluster->index};
 }
@@ -308,7 +308,7 @@ static uint32_t read_pieces(race_table *t, uint64_t address, uint32_t bytes, acc
     return read;
 }
 
-void emu_global_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
+void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
     race_table *t = m->cluster->races;
     if (!t) return;
     const uint32_t shift = t->all->shift;
@@ -325,7 +325,7 @@ void emu_global_read(machine *m, const warp *w, int lane, uint64_t address, uint
 }
 
 /* Those that read before. */
-static void check_readers(machine *m, const warp *w, int lane, uint64_t address, global_cell *cell, uint32_t who,
+static void check_readers(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, uint32_t who,
                           const char *now) {
     if (cell->read.time && !both_strong(m, who, &cell->read, cell->read_rank))
         check(m, w, lane, address, &cell->read, cell->read_rank, now, "read");
@@ -335,7 +335,7 @@ static void check_readers(machine *m, const warp *w, int lane, uint64_t address,
 }
 
 /* there: the bytes that data replaces; both NULL where these are not known. */
-static void write_cell(machine *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
+static void write_cell(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
                        const uint8_t *data, const uint8_t *there, uint32_t bytes, bool update) {
     const char *now = update ? "updates" : "writes";
     const bool same = data && there && who_instruction(cell->write.who) == m->here && !memcmp(data, there, bytes);
@@ -356,7 +356,7 @@ static void write_cell(machine *m, const warp *w, int lane, uint64_t address, gl
 
 /* ---- copies under way that read what is written ---- */
 
-static void report_map(machine *m, const warp *w, int lane, uint64_t address, const bulk_copy *copy) {
+static void report_map(cta *m, const warp *w, int lane, uint64_t address, const bulk_copy *copy) {
     char where[160];
     describe(m, address, where, sizeof where);
     emu_report(m, EMU_ASYNC_IN_FLIGHT, copy->instruction, w, lane, copy->warp * LANES + copy->lane, address,
@@ -366,7 +366,7 @@ static void report_map(machine *m, const warp *w, int lane, uint64_t address, co
                where, copy->is_store ? "cp.async.bulk.wait_group.read" : "the phase of its mbarrier");
 }
 
-static void report_source(machine *m, const warp *w, int lane, uint64_t address, uint32_t instruction, uint32_t thread,
+static void report_source(cta *m, const warp *w, int lane, uint64_t address, uint32_t instruction, uint32_t thread,
                           bool bulk) {
     char where[160];
     describe(m, address, where, sizeof where);
@@ -377,9 +377,9 @@ static void report_source(machine *m, const warp *w, int lane, uint64_t address,
                     : "Its thread must first wait for it (cp.async.wait_group or wait_all), and tell this thread.");
 }
 
-static void check_bulk_sources(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+static void check_bulk_sources(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
     for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
-        machine *from = &m->cluster->ctas[rank];
+        cta *from = &m->cluster->ctas[rank];
         for (size_t i = 0; i < from->bulk_count; i++) {
             const bulk_copy *copy = &from->bulk[i];
             if (emu_takes_map(copy, address, bytes)) {
@@ -393,7 +393,7 @@ static void check_bulk_sources(machine *m, const warp *w, int lane, uint64_t add
     }
 }
 
-static void check_sources(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+static void check_sources(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
     const uint8_t *begin = NULL;
     check_bulk_sources(m, w, lane, address, bytes);
     for (uint32_t i = 0; i < m->warp_count; i++) {
@@ -410,7 +410,7 @@ static void check_sources(machine *m, const warp *w, int lane, uint64_t address,
     }
 }
 
-static void write_cells(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, access_note own,
+static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, access_note own,
                         const uint8_t *data, const uint8_t *there, bool update) {
     race_table *t = m->cluster->races;
     const uint32_t shift = t->all->shift;
@@ -428,12 +428,12 @@ static void write_cells(machine *m, const warp *w, int lane, uint64_t address, u
     }
 }
 
-void emu_global_write(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
+void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
                       const uint8_t *data, const uint8_t *there) {
     if (m->cluster->races) write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order), data, there, false);
 }
 
-void emu_global_update(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
+void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
     if (m->cluster->races)
         write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order | ORDER_STRONG), NULL, NULL, true);
 }
@@ -449,7 +449,7 @@ static bool whole_cells(const race_table *t, uint64_t *address, uint32_t *bytes)
     return end > begin;
 }
 
-static void check_proxy(machine *m, const warp *w, int lane, uint64_t address, const global_cell *cell) {
+static void check_proxy(cta *m, const warp *w, int lane, uint64_t address, const global_cell *cell) {
     const access_note *store = &cell->write;
     const bool own = store->cluster == (uint32_t)m->cluster->index && cell->write_rank == m->rank;
     char where[160];
@@ -464,7 +464,7 @@ static void check_proxy(machine *m, const warp *w, int lane, uint64_t address, c
                where);
 }
 
-void emu_global_copy_read(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
     race_table *t = m->cluster->races;
     if (!t || !whole_cells(t, &address, &bytes)) return;
     for (uint64_t at = address; at < address + bytes;) {
@@ -477,8 +477,7 @@ void emu_global_copy_read(machine *m, const warp *w, int lane, uint64_t address,
     emu_global_read(m, w, lane, address, bytes, 0);
 }
 
-void emu_global_write_begins(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes,
-                             const uint8_t *data) {
+void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const uint8_t *data) {
     race_table *t = m->cluster->races;
     const uint64_t begin = address;
     if (!t || !whole_cells(t, &address, &bytes)) return;
@@ -488,7 +487,7 @@ void emu_global_write_begins(machine *m, const warp *w, int lane, uint64_t addre
                 emu_host_bytes(m->device, address), !data);
 }
 
-void emu_global_write_ends(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
     race_table *t = m->cluster->races;
     if (!t || !whole_cells(t, &address, &bytes)) return;
     const uint32_t shift = t->all->shift;
@@ -502,6 +501,6 @@ void emu_global_write_ends(machine *m, const warp *w, int lane, uint64_t address
     }
 }
 
-void emu_global_proxy_fence(machine *m, unsigned memory) {
+void emu_global_proxy_fence(cta *m, unsigned memory) {
     if (m->cluster->races && memory & FENCED_GLOBAL) atomic_store(&m->cluster->races->all->fenced, true);
 }

@@ -78,8 +78,8 @@ void emu_races_end_cluster(struct race_table *t) {
 
 /* ---- reports ---- */
 
-/* The machine of the launch reports in the name of any CTA. */
-static void report(races *r, machine *m, uint64_t address, uint64_t here, uint64_t other, const char *now,
+/* One CTA of the launch reports in the name of any CTA. */
+static void report(races *r, cta *m, uint64_t address, uint64_t here, uint64_t other, const char *now,
                    const char *then) {
     const uint32_t *grid = r->launch->grid, thread = who_thread(who_of(here));
     warp *w = &m->warps[thread / LANES];
@@ -103,7 +103,7 @@ static bool find_pair(const extremes *a, const extremes *b, uint64_t *here, uint
     return cluster_of(*here) != cluster_of(*other);
 }
 
-static void check_cell(races *r, machine *m, uint64_t address, const grid_cell *cell) {
+static void check_cell(races *r, cta *m, uint64_t address, const grid_cell *cell) {
     uint64_t here, other;
     if (cell->differs && find_pair(&cell->writes, &cell->writes, &here, &other))
         report(r, m, address, other, here, "writes", "wrote");
@@ -118,9 +118,9 @@ static int by_number(const void *a, const void *b) {
 }
 
 /* Behind the findings of the machine, which depend on the CTAs that it ran: those of one cause are not yet one. */
-static void append_findings(machine *m, finding_record *findings, size_t found) {
+static void append_findings(cta *m, finding_record *findings, size_t found) {
     const size_t count = m->finding_count;
-    finding_record *all = machine_reserve(m, m->findings, count + found, &m->finding_capacity, sizeof *all);
+    finding_record *all = cta_reserve(m, m->findings, count + found, &m->finding_capacity, sizeof *all);
     if (!all) return;
     m->findings = all;
     memcpy(all + count, findings, found * sizeof *all);
@@ -128,7 +128,7 @@ static void append_findings(machine *m, finding_record *findings, size_t found) 
 }
 
 /* Pages in order, so that what is described does not depend on which was made first. */
-void emu_report_grid_races(struct races *r, machine *m) {
+void emu_report_grid_races(struct races *r, cta *m) {
     page_map *map = &r->grid;
     size_t count = 0;
     finding_record *const before = m->findings;

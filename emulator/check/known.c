@@ -43,7 +43,7 @@ static void drop(knowledge *k) {
     if (k && !--k->references) free(k);
 }
 
-static knowledge *make(machine *m, size_t room) {
+static knowledge *make(cta *m, size_t room) {
     knowledge *made = malloc(sizeof *made + room * sizeof made->threads[0]);
     if (!made) {
         m->out_of_memory = m->faulted = true;
@@ -55,7 +55,7 @@ static knowledge *make(machine *m, size_t room) {
 }
 
 /* Both; takes a from the caller. */
-static knowledge *join(machine *m, knowledge *a, const knowledge *b) {
+static knowledge *join(cta *m, knowledge *a, const knowledge *b) {
     races *r = races_of(m);
     if (!b || a == b) return a;
     r->merged += b->count + (a ? a->count : 0);
@@ -88,11 +88,11 @@ static uint32_t time_of(const knowledge *k, uint64_t number) {
 }
 
 /* Numbers: the CTA, its warps, its threads. */
-static uint64_t number_of(const machine *m, uint64_t cluster, uint32_t rank) {
+static uint64_t number_of(const cta *m, uint64_t cluster, uint32_t rank) {
     return global_cta(races_of(m), cluster, rank) * (1 + m->warp_count + m->warp_count * LANES);
 }
 
-static bool includes(const machine *m, const knowledge *k, const access_note *note, uint32_t rank) {
+static bool includes(const cta *m, const knowledge *k, const access_note *note, uint32_t rank) {
     const uint64_t cta = number_of(m, note->cluster, rank);
     const uint32_t thread = who_thread(note->who);
     return k && (time_of(k, cta) >= note->time || time_of(k, cta + 1 + thread / LANES) >= note->time ||
@@ -102,21 +102,21 @@ static bool includes(const machine *m, const knowledge *k, const access_note *no
 /* ---- events ---- */
 
 /* Whether a thread is one of those, or ordered behind one. */
-static bool is_behind(const machine *m, const warp *w, int lane, const event *e) {
+static bool is_behind(const cta *m, const warp *w, int lane, const event *e) {
     if (e->time <= m->base || (e->warp == (uint32_t)w->index && e->lanes >> lane & 1)) return true;
     for (uint32_t rest = e->lanes; rest; rest &= rest - 1)
         if (ordered(m, w, lane, e->warp * LANES + (uint32_t)first_lane(rest), e->time)) return true;
     return false;
 }
 
-static bool any_is_behind(const machine *m, const warp *w, uint32_t lanes, const event *e) {
+static bool any_is_behind(const cta *m, const warp *w, uint32_t lanes, const event *e) {
     for (; lanes; lanes &= lanes - 1)
         if (is_behind(m, w, first_lane(lanes), e)) return true;
     return false;
 }
 
 /* What the lanes of a fence released that a thread is behind: the thread's own accesses and those of the others. */
-static knowledge *released_by(machine *m, const event *e, uint32_t lanes) {
+static knowledge *released_by(cta *m, const event *e, uint32_t lanes) {
     knowledge *own = make(m, LANES);
     const uint64_t first = number_of(m, m->cluster->index, m->rank) + 1 + m->warp_count + e->warp * LANES;
     for (; own && lanes; lanes &= lanes - 1)
@@ -124,14 +124,14 @@ static knowledge *released_by(machine *m, const event *e, uint32_t lanes) {
     return own;
 }
 
-static knowledge *join_and_drop(machine *m, knowledge *a, knowledge *b) {
+static knowledge *join_and_drop(cta *m, knowledge *a, knowledge *b) {
     a = join(m, a, b);
     drop(b);
     return a;
 }
 
 /* Those that the whole CTA is behind become one. */
-static void settle(machine *m, event_list *list, bool fences) {
+static void settle(cta *m, event_list *list, bool fences) {
     int kept = 0;
     for (int i = 0; i < list->count; i++) {
         event *e = &list->items[i];
@@ -146,7 +146,7 @@ static void settle(machine *m, event_list *list, bool fences) {
 }
 
 /* The first two of one warp become one, whose lanes know too much: that can hide a race, never invent one. */
-static void make_place(machine *m, event_list *list, bool fences) {
+static void make_place(cta *m, event_list *list, bool fences) {
     int a = 0, b = 1;
     while (list->items[a].warp != list->items[b].warp)
         if (++b == list->count) b = ++a + 1;
@@ -158,7 +158,7 @@ static void make_place(machine *m, event_list *list, bool fences) {
     memmove(other, other + 1, (size_t)(--list->count - b) * sizeof *other);
 }
 
-static void add_event(machine *m, event_list *list, const event *e, bool fences) {
+static void add_event(cta *m, event_list *list, const event *e, bool fences) {
     settle(m, list, fences);
     if (list->count == MOST_EVENTS) make_place(m, list, fences);
     list->items[list->count++] = *e;
@@ -170,12 +170,12 @@ static void forget_events(event_list *list) {
     *list = (event_list){0};
 }
 
-void emu_order_start_cta(machine *m) {
+void emu_order_start_cta(cta *m) {
     emu_order_free(m);
     if (m->cluster->races && races_of(m)->in_turns) m->order = calloc(1, sizeof *m->order);
 }
 
-void emu_order_free(machine *m) {
+void emu_order_free(cta *m) {
     if (!m->order) return;
     forget_events(&m->order->fences);
     forget_events(&m->order->learned);
@@ -186,7 +186,7 @@ void emu_order_free(machine *m) {
 
 /* ---- what lanes know ---- */
 
-bool emu_knows(machine *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
+bool emu_knows(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
     if (!m->order || races_of(m)->merged > MOST_MERGED) return true;
     const event_list *learned = &m->order->learned;
     if (includes(m, learned->settled, note, rank)) return true;
@@ -200,7 +200,7 @@ static void add_known(knowledge *to, uint64_t number, uint32_t time) {
 }
 
 /* Of the own CTA, thread by thread where all of a warp or of the CTA are not known. */
-static void add_own_cta(const machine *m, const warp *w, uint32_t lanes, bool itself, knowledge *to) {
+static void add_own_cta(const cta *m, const warp *w, uint32_t lanes, bool itself, knowledge *to) {
     const uint64_t cta = number_of(m, m->cluster->index, m->rank);
     uint32_t times[MAX_WARPS * LANES] = {0}, of_warp[MAX_WARPS] = {0};
     for (uint32_t rest = m->clocks ? lanes : 0; rest; rest &= rest - 1) {
@@ -223,7 +223,7 @@ static void add_own_cta(const machine *m, const warp *w, uint32_t lanes, bool it
 }
 
 /* What lanes of a warp know together; itself: with what they did last. */
-static knowledge *gather(machine *m, const warp *w, uint32_t lanes, bool itself) {
+static knowledge *gather(cta *m, const warp *w, uint32_t lanes, bool itself) {
     const cluster *c = m->cluster;
     knowledge *known = make(m, (size_t)c->count * (1 + m->warp_count) + m->warp_count * LANES);
     for (uint32_t rank = 0; known && rank < c->count; rank++) {
@@ -244,7 +244,7 @@ static knowledge *gather(machine *m, const warp *w, uint32_t lanes, bool itself)
 }
 
 /* What fences released that a thread is behind; narrow: those of the scope of the CTA too. */
-static knowledge *gather_released(machine *m, const warp *w, int lane, bool narrow) {
+static knowledge *gather_released(cta *m, const warp *w, int lane, bool narrow) {
     event_list *fences = &m->order->fences;
     settle(m, fences, true);
     knowledge *known = keep(fences->settled);
@@ -285,7 +285,7 @@ static bool make_room(races *r) {
     return true;
 }
 
-static void tell(machine *m, uint64_t address, uint64_t cta, const knowledge *what) {
+static void tell(cta *m, uint64_t address, uint64_t cta, const knowledge *what) {
     races *r = races_of(m);
     if (!make_room(r)) {
         m->out_of_memory = m->faulted = true;
@@ -310,7 +310,7 @@ static event *find_event(event_list *list, const warp *w, int lane, const knowle
     return NULL;
 }
 
-static void learn(machine *m, warp *w, int lane, unsigned order, uint64_t address, uint64_t cta) {
+static void learn(cta *m, warp *w, int lane, unsigned order, uint64_t address, uint64_t cta) {
     const races *r = races_of(m);
     if (!r->places) return;
     knowledge *told = r->places[slot_of(r, address, cta)].told;
@@ -324,18 +324,18 @@ static void learn(machine *m, warp *w, int lane, unsigned order, uint64_t addres
 
 /* ---- instructions ---- */
 
-void emu_global_learn(machine *m, warp *w, int lane, uint64_t address, unsigned order) {
+void emu_global_learn(cta *m, warp *w, int lane, uint64_t address, unsigned order) {
     if (!m->order || races_of(m)->merged > MOST_MERGED) return;
     learn(m, w, lane, order, address, 1 + global_cta(races_of(m), m->cluster->index, m->rank));
     if (!(order & ORDER_CTA)) learn(m, w, lane, order, address, 0);
 }
 
-struct knowledge *emu_global_to_tell(machine *m, warp *w, int lane, unsigned order) {
+struct knowledge *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order) {
     if (!m->order || races_of(m)->merged > MOST_MERGED) return NULL;
     return order & ORDER_RELEASE ? gather(m, w, 1u << lane, true) : gather_released(m, w, lane, order & ORDER_CTA);
 }
 
-void emu_global_told(machine *m, uint64_t address, unsigned order, const struct knowledge *what) {
+void emu_global_told(cta *m, uint64_t address, unsigned order, const struct knowledge *what) {
     if (!what) return;
     tell(m, address, 1 + global_cta(races_of(m), m->cluster->index, m->rank), what);
     if (!(order & ORDER_CTA)) tell(m, address, 0, what);
@@ -345,13 +345,13 @@ void emu_global_forget(struct knowledge *what) {
     drop(what);
 }
 
-void emu_global_tell(machine *m, warp *w, int lane, uint64_t address, unsigned order) {
+void emu_global_tell(cta *m, warp *w, int lane, uint64_t address, unsigned order) {
     knowledge *what = emu_global_to_tell(m, w, lane, order);
     emu_global_told(m, address, order, what);
     drop(what);
 }
 
-void emu_global_fence(machine *m, warp *w, uint32_t lanes, unsigned order) {
+void emu_global_fence(cta *m, warp *w, uint32_t lanes, unsigned order) {
     if (!m->order || !lanes || races_of(m)->merged > MOST_MERGED) return;
     const uint32_t time = emu_clock_tick(m, w);
     event_list *read = &m->order->read;

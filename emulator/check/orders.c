@@ -55,7 +55,7 @@ struct orders {
 
 /* ---- life ---- */
 
-bool emu_orders_create(machine *m) {
+bool emu_orders_create(cta *m) {
     if (!m->engines) return true;
     m->orders = calloc(1, sizeof *m->orders);
     if (!m->orders) return false;
@@ -65,13 +65,13 @@ bool emu_orders_create(machine *m) {
     return m->orders->events && m->orders->asked;
 }
 
-void emu_orders_start_cta(machine *m) {
+void emu_orders_start_cta(cta *m) {
     if (!m->orders) return;
     memset(m->orders->barriers, 0, sizeof m->orders->barriers);
     memset(m->orders->taken, 0, sizeof m->orders->taken);
 }
 
-void emu_orders_free(machine *m) {
+void emu_orders_free(cta *m) {
     if (m->orders) free(m->orders->asked);
     if (m->orders) free(m->orders->events);
     free(m->orders);
@@ -98,35 +98,35 @@ unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool 
     return gaps;
 }
 
-unsigned emu_orders_gaps(const machine *m) {
+unsigned emu_orders_gaps(const cta *m) {
     return (m->orders ? m->orders->gaps : 0) | (m->reads_early ? GAP_LOADS : 0);
 }
 
 /* By agent: the events of a kind at an mbarrier of m. */
-static order_event *events_of(const machine *m, const mbarrier *bar, uint64_t kind) {
+static order_event *events_of(const cta *m, const mbarrier *bar, uint64_t kind) {
     return m->orders->events + ((size_t)(bar - m->mbarriers) * KINDS + kind) * m->orders->agents;
 }
 
-static order_landing *landing_of(const machine *m, const mbarrier *bar, uint64_t phase) {
+static order_landing *landing_of(const cta *m, const mbarrier *bar, uint64_t phase) {
     return &m->orders->landings[bar - m->mbarriers][phase % 3];
 }
 
-static void forget(const machine *m, const mbarrier *bar, uint64_t kind) {
+static void forget(const cta *m, const mbarrier *bar, uint64_t kind) {
     memset(events_of(m, bar, kind), 0, m->orders->agents * sizeof(order_event));
 }
 
-static uint32_t agent_of(const machine *m, const warp *w) {
+static uint32_t agent_of(const cta *m, const warp *w) {
     return m->rank * m->warp_count + (uint32_t)w->index;
 }
 
-void emu_orders_init(machine *m, const mbarrier *bar) {
+void emu_orders_init(cta *m, const mbarrier *bar) {
     for (uint64_t kind = 0; kind < KINDS; kind++) forget(m, bar, kind);
     memset(m->orders->landings[bar - m->mbarriers], 0, sizeof m->orders->landings[0]);
 }
 
 /* ---- order ---- */
 
-static bool knows(const machine *m, const warp *w, uint32_t other, const order_event *e) {
+static bool knows(const cta *m, const warp *w, uint32_t other, const order_event *e) {
     if (e->stamp <= m->base || other == (uint32_t)w->index) return true;
     for (int lane = 0; lane < (w->together ? 1 : LANES); lane++) {
         const uint32_t *row = row_of(m, w, lane) + other * LANES;
@@ -138,7 +138,7 @@ static bool knows(const machine *m, const warp *w, uint32_t other, const order_e
 }
 
 /* The same of an agent of any CTA. */
-static bool knows_agent(const machine *m, const warp *w, uint32_t agent, const order_event *e) {
+static bool knows_agent(const cta *m, const warp *w, uint32_t agent, const order_event *e) {
     const uint32_t rank = agent / m->warp_count, other = agent % m->warp_count;
     if (rank == m->rank) return knows(m, w, other, e);
     for (int lane = 0; lane < (w->together ? 1 : LANES); lane++) {
@@ -149,15 +149,15 @@ static bool knows_agent(const machine *m, const warp *w, uint32_t agent, const o
     return false;
 }
 
-static bool knows_landing(const machine *m, const warp *w, const machine *at, const mbarrier *bar, uint32_t stamp) {
+static bool knows_landing(const cta *m, const warp *w, const cta *at, const mbarrier *bar, uint32_t stamp) {
     for (int lane = 0; lane < (w->together ? 1 : LANES); lane++)
         if (known_engines(m, w, lane, at)[emu_landing_of(at, bar) - LANDED_BY] >= stamp) return true;
     return false;
 }
 
 /* What counted in a phase of an mbarrier of `at` and is not known to a warp; NULL where all is. */
-static const order_event *unknown_to(const machine *m, const warp *w, const machine *at, const mbarrier *bar,
-                                     uint64_t phase, uint32_t *whose) {
+static const order_event *unknown_to(const cta *m, const warp *w, const cta *at, const mbarrier *bar, uint64_t phase,
+                                     uint32_t *whose) {
     const order_event *arrivals = events_of(at, bar, phase % 3);
     const order_landing *landing = landing_of(at, bar, phase);
     for (uint32_t i = 0; i < at->orders->agents; i++) {
@@ -174,7 +174,7 @@ typedef struct agent_name {
 } agent_name;
 
 /* As a warp of `m` calls it. */
-static agent_name name_of(const machine *m, uint32_t agent) {
+static agent_name name_of(const cta *m, uint32_t agent) {
     const uint32_t rank = agent / m->warp_count;
     agent_name name;
     snprintf(name.text, sizeof name.text, "warp %u", agent % m->warp_count);
@@ -183,18 +183,17 @@ static agent_name name_of(const machine *m, uint32_t agent) {
     return name;
 }
 
-static int line_of(const machine *m, uint32_t instruction) {
+static int line_of(const cta *m, uint32_t instruction) {
     return emu_place_of(m->code, instruction).ptx_line;
 }
 
-static order_event event_of(const machine *m, const warp *w, int lane) {
+static order_event event_of(const cta *m, const warp *w, int lane) {
     return (order_event){w->clock, m->here, lane, false};
 }
 
 /* ---- mbarriers ---- */
 
-static void check_phase_before(machine *m, const warp *w, int lane, const machine *at, const mbarrier *bar,
-                               const char *what) {
+static void check_phase_before(cta *m, const warp *w, int lane, const cta *at, const mbarrier *bar, const char *what) {
     uint32_t whose;
     const order_event *missed = bar->phase ? unknown_to(m, w, at, bar, bar->phase - 1, &whose) : NULL;
     if (!missed) return;
@@ -211,13 +210,13 @@ static void check_phase_before(machine *m, const warp *w, int lane, const machin
 }
 
 /* The waits of the phase at work that a warp knows cannot be overrun, or the expect_tx before an arrival of it. */
-static void mark(machine *m, const warp *w, const machine *at, const mbarrier *bar, uint64_t kind) {
+static void mark(cta *m, const warp *w, const cta *at, const mbarrier *bar, uint64_t kind) {
     order_event *events = events_of(at, bar, kind);
     for (uint32_t i = 0; i < at->orders->agents; i++)
         if (events[i].stamp && !events[i].known) events[i].known = knows_agent(m, w, i, &events[i]);
 }
 
-void emu_orders_arrive(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, bool relaxed) {
+void emu_orders_arrive(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool relaxed) {
     order_event *last = &events_of(at, bar, bar->phase % 3)[agent_of(m, w)];
     if (relaxed) m->orders->gaps |= GAP_RELAXED;
     if (last->stamp == w->clock && last->instruction == m->here) return; /* another lane */
@@ -227,24 +226,24 @@ void emu_orders_arrive(machine *m, const warp *w, int lane, machine *at, const m
     *last = event_of(m, w, lane);
 }
 
-void emu_orders_expect(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar) {
+void emu_orders_expect(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar) {
     check_phase_before(m, w, lane, at, bar, "expect_tx");
     events_of(at, bar, EXPECTS)[agent_of(m, w)] = event_of(m, w, lane);
 }
 
-void emu_orders_issue(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, bool arrives) {
+void emu_orders_issue(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool arrives) {
     check_phase_before(m, w, lane, at, bar, arrives ? "arrival behind copies" : "copy");
     mark(m, w, at, bar, WAITS);
     if (arrives) mark(m, w, at, bar, EXPECTS);
     if (bar - at->mbarriers >= LANDINGS) m->orders->gaps |= GAP_MBARRIERS;
 }
 
-void emu_orders_land(machine *m, const warp *w, int lane, machine *at, const mbarrier *bar, uint32_t instruction) {
+void emu_orders_land(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, uint32_t instruction) {
     const uint32_t stamp = bar->arriving[at->warp_count * LANES + emu_landing_of(at, bar) - LANDED_BY];
     *landing_of(at, bar, bar->phase) = (order_landing){{stamp, instruction, lane, false}, agent_of(m, w)};
 }
 
-static void report_overrun(machine *m, const mbarrier *bar, uint32_t warp, const order_event *wait) {
+static void report_overrun(cta *m, const mbarrier *bar, uint32_t warp, const order_event *wait) {
     const uint32_t last = m->here;
     char waits[64] = "the one before phase 0, which counts as complete,";
     if (bar->phase) snprintf(waits, sizeof waits, "phase %" PRIu64, bar->phase - 1);
@@ -259,8 +258,8 @@ static void report_overrun(machine *m, const mbarrier *bar, uint32_t warp, const
     m->here = last;
 }
 
-static void report_late_expect(machine *at, const mbarrier *bar, uint32_t agent, const order_event *expect) {
-    machine *m = &at->cluster->ctas[agent / at->warp_count];
+static void report_late_expect(cta *at, const mbarrier *bar, uint32_t agent, const order_event *expect) {
+    cta *m = &at->cluster->ctas[agent / at->warp_count];
     const uint32_t last = m->here, completes = at->here, warp = agent % m->warp_count;
     m->here = expect->instruction;
     emu_report(m, EMU_ORDER_DEPENDENT, completes, &m->warps[warp], expect->lane, -1, bar->address,
@@ -273,7 +272,7 @@ static void report_late_expect(machine *at, const mbarrier *bar, uint32_t agent,
     m->here = last;
 }
 
-void emu_orders_complete(machine *m, const mbarrier *bar) {
+void emu_orders_complete(cta *m, const mbarrier *bar) {
     const order_event *waits = events_of(m, bar, WAITS), *expects = events_of(m, bar, EXPECTS);
     for (uint32_t i = 0; i < m->orders->agents; i++) {
         if (waits[i].stamp && !waits[i].known) report_overrun(m, bar, i % m->warp_count, &waits[i]);
@@ -285,7 +284,7 @@ void emu_orders_complete(machine *m, const mbarrier *bar) {
     *landing_of(m, bar, bar->phase + 1) = (order_landing){0};
 }
 
-void emu_orders_wait(machine *m, const warp *w, int lane, const mbarrier *bar) {
+void emu_orders_wait(cta *m, const warp *w, int lane, const mbarrier *bar) {
     uint32_t whose;
     const order_event *missed = bar->phase > 1 ? unknown_to(m, w, m, bar, bar->phase - 2, &whose) : NULL;
     events_of(m, bar, WAITS)[agent_of(m, w)] = event_of(m, w, lane);
@@ -307,7 +306,7 @@ enum { MOST_STEPS = 64 };
 
 /* Goes on as a copy of a warp would until it is back at the op, or comes to one that does not work on registers alone;
  * false where that is so. */
-static bool leads_back(const machine *m, warp *w, int32_t to, register_step *step) {
+static bool leads_back(const cta *m, warp *w, int32_t to, register_step *step) {
     for (int i = 0; i < MOST_STEPS; i++) {
         if (w->pc == to) return true;
         if (!step(m, w)) return false;
@@ -315,11 +314,11 @@ static bool leads_back(const machine *m, warp *w, int32_t to, register_step *ste
     return false;
 }
 
-static bool same_state(const machine *m, const warp *a, const warp *b) {
+static bool same_state(const cta *m, const warp *a, const warp *b) {
     return a->pc == b->pc && a->active == b->active && same_registers(m->code, a, b);
 }
 
-static warp copy_warp(const machine *m, const warp *w, uint32_t *file) {
+static warp copy_warp(const cta *m, const warp *w, uint32_t *file) {
     warp copy = *w;
     copy.file = file;
     copy.predicates = file + (size_t)m->code->slot_count * LANES;
@@ -333,7 +332,7 @@ static void answer(warp *w, const op *o, uint32_t mask, bool yes) {
 
 /* Two answers "no" lead back to the op, the second changes no register, and a "yes" behind them does what one at once
  * does. w stands behind the op. */
-static bool only_asks_again(const machine *m, const warp *w, const op *o, uint32_t mask, uint32_t *files[4],
+static bool only_asks_again(const cta *m, const warp *w, const op *o, uint32_t mask, uint32_t *files[4],
                             register_step *step) {
     const int32_t at = w->pc - 1;
     warp once = copy_warp(m, w, files[0]);
@@ -359,7 +358,7 @@ static bool others_run(const warp *w) {
     return false;
 }
 
-void emu_orders_ask(machine *m, const warp *w, const op *o, uint32_t mask, register_step *step) {
+void emu_orders_ask(cta *m, const warp *w, const op *o, uint32_t mask, register_step *step) {
     const size_t index = (size_t)(o - m->code->ops);
     if (others_run(w)) m->orders->gaps |= GAP_PARTED;
     if (others_run(w) || m->orders->asked[index]) return;
@@ -373,7 +372,7 @@ void emu_orders_ask(machine *m, const warp *w, const op *o, uint32_t mask, regis
 
 /* ---- barriers of the CTA ---- */
 
-void emu_orders_barrier(machine *m, const warp *w, int lane, uint32_t id) {
+void emu_orders_barrier(cta *m, const warp *w, int lane, uint32_t id) {
     named_order *its = &m->orders->barriers[id];
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const order_event *e = &its->before[i];
@@ -389,7 +388,7 @@ void emu_orders_barrier(machine *m, const warp *w, int lane, uint32_t id) {
     its->now[w->index] = event_of(m, w, lane);
 }
 
-void emu_orders_release(machine *m, uint32_t id) {
+void emu_orders_release(cta *m, uint32_t id) {
     named_order *its = &m->orders->barriers[id];
     memcpy(its->before, its->now, sizeof its->before);
     memset(its->now, 0, sizeof its->now);
@@ -397,12 +396,12 @@ void emu_orders_release(machine *m, uint32_t id) {
 
 /* ---- wgmma ---- */
 
-void emu_orders_product(machine *m, warp *w) {
+void emu_orders_product(cta *m, warp *w) {
     m->orders->products[w->index][w->wgmma_issued % PRODUCTS] = (product_issue){w->wgmma_issued, w->clock};
     emu_clock_tick(m, w);
 }
 
-void emu_orders_product_wait(machine *m, const warp *w, uint32_t wanted) {
+void emu_orders_product_wait(cta *m, const warp *w, uint32_t wanted) {
     const uint32_t first = (uint32_t)w->index / 4 * 4;
     for (uint32_t i = first; i < first + 4; i++) {
         const product_issue *its = &m->orders->products[i][(wanted - 1) % PRODUCTS];
@@ -410,7 +409,7 @@ void emu_orders_product_wait(machine *m, const warp *w, uint32_t wanted) {
     }
 }
 
-void emu_orders_registers(machine *m, const warp *w, bool more) {
+void emu_orders_registers(cta *m, const warp *w, bool more) {
     order_event *taken = m->orders->taken;
     if (w->register_changes > 1) m->orders->gaps |= GAP_REGISTERS;
     for (uint32_t i = 0; i < m->warp_count && !more; i++)
@@ -420,13 +419,13 @@ void emu_orders_registers(machine *m, const warp *w, bool more) {
 
 /* ---- what is kept, for state.c ---- */
 
-static void add_event(const machine *m, const ages *a, uint64_t *sum, const order_event *e, uint32_t agent) {
+static void add_event(const cta *m, const ages *a, uint64_t *sum, const order_event *e, uint32_t agent) {
     const uint64_t age = age_since(a, a->agents[agent % m->warp_count], e->stamp);
     add_word(sum, age << 1 | e->known);
     if (age) add_word(sum, (uint64_t)e->instruction << 32 | (uint32_t)e->lane);
 }
 
-static void add_phases(const machine *m, const ages *a, uint64_t *sum, const mbarrier *bar) {
+static void add_phases(const cta *m, const ages *a, uint64_t *sum, const mbarrier *bar) {
     const uint32_t landing = m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY;
     for (uint32_t i = 0; i < m->orders->agents; i++) {
         for (uint64_t back = 0; back < 3; back++)
@@ -439,7 +438,7 @@ static void add_phases(const machine *m, const ages *a, uint64_t *sum, const mba
     }
 }
 
-void emu_add_orders(const machine *m, const ages *a, uint64_t *sum) {
+void emu_add_orders(const cta *m, const ages *a, uint64_t *sum) {
     for (int i = 0; m->orders && i < m->mbarrier_count; i++) add_phases(m, a, sum, &m->mbarriers[i]);
     for (uint32_t i = 0; m->orders && i < m->warp_count; i++) {
         const uint32_t issued = m->warps[i].wgmma_issued - 1;

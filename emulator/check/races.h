@@ -107,21 +107,21 @@ typedef struct races {
 /* global.c: a page, which is *made if it is new; NULL when out of memory. */
 void **emu_page_slot(page_map *map, uint64_t number);
 /* global.c: a race with an access by a thread of any CTA. */
-void emu_report_global_race(machine *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
+void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uint64_t address, uint32_t who,
                             uint64_t cluster, uint32_t rank, const char *now, const char *then);
 /* global.c: a page's cells, each of `bytes`, as those of the launch. */
 void emu_split_cells(const races *r, void *cells, size_t bytes);
 /* The coordinates of a CTA. */
 void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
 /* known.c: whether a thread knows of an access by another cluster. */
-bool emu_knows(machine *m, const warp *w, int lane, const access_note *note, uint32_t rank);
+bool emu_knows(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank);
 void emu_forget_places(races *r);
 
 static inline uint64_t global_cta(const races *r, uint64_t cluster, uint32_t rank) {
     return cluster * r->cluster_ctas + rank;
 }
 
-static inline races *races_of(const machine *m) {
+static inline races *races_of(const cta *m) {
     return m->cluster->races->all;
 }
 

@@ -10,7 +10,7 @@
 
 /* ---- life ---- */
 
-bool emu_cluster_create(machine *m) {
+bool emu_cluster_create(cta *m) {
     const uint32_t count = tail_count(m);
     bool complete = true;
     for (uint32_t i = 0; i < m->warp_count; i++)
@@ -20,7 +20,7 @@ bool emu_cluster_create(machine *m) {
     return complete && m->cluster->clocks;
 }
 
-static void forget(machine *m) {
+static void forget(cta *m) {
     if (!m->remote) return;
     free(m->remote->writes);
     free(m->remote->writers);
@@ -30,19 +30,19 @@ static void forget(machine *m) {
     m->remote = NULL;
 }
 
-void emu_cluster_start_cta(machine *m) {
+void emu_cluster_start_cta(cta *m) {
     const uint32_t count = tail_count(m);
     forget(m);
     for (uint32_t i = 0; i < m->warp_count && count; i++) memset(m->warps[i].released, 0, count * sizeof(uint32_t));
     if (count) memset(m->cluster->clocks, 0, 2 * (size_t)count * sizeof(uint32_t));
 }
 
-void emu_cluster_free(machine *m) {
+void emu_cluster_free(cta *m) {
     forget(m);
     for (uint32_t i = 0; m->warps && i < m->warp_count; i++) free(m->warps[i].released);
 }
 
-bool emu_make_remote_cells(machine *m, machine *at) {
+bool emu_make_remote_cells(cta *m, cta *at) {
     if (at->remote) return true;
     const size_t cells = at->cell_count, count = at->cluster->count;
     remote_cells *made = at->remote = calloc(1, sizeof *made);
@@ -58,7 +58,7 @@ bool emu_make_remote_cells(machine *m, machine *at) {
     return false;
 }
 
-void emu_join_tails(machine *m) {
+void emu_join_tails(cta *m) {
     uint32_t all[MOST_ENGINES + MOST_TAIL] = {0};
     const uint32_t threads = m->warp_count * LANES, count = m->clock_width - threads;
     for (int write = 0; write < 2; write++) {
@@ -76,8 +76,8 @@ void emu_join_tails(machine *m) {
 
 /* ---- checks ---- */
 
-void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *at, uint32_t index, uint32_t rank,
-                            uint32_t who, const char *now, const char *before) {
+void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint32_t index, uint32_t rank, uint32_t who,
+                            const char *now, const char *before) {
     const uint32_t address = (index << at->cell_shift) + SHARED_BASE;
     char place[48] = "", other[48] = "its own CTA";
     const uint32_t thread = who_thread(who);
@@ -93,7 +93,7 @@ void emu_report_remote_race(machine *m, const warp *w, int lane, const machine *
         place, address, m->rank, now, other, before, thread / LANES, thread % LANES);
 }
 
-void emu_check_remote_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb) {
+void emu_check_remote_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb) {
     const shadow_cell *cell = &at->cells[index];
     const bool remote = cell->write_time == TIME_REMOTE;
     const uint32_t rank = remote ? at->remote->writers[index] - 1u : at->rank;
@@ -102,7 +102,7 @@ void emu_check_remote_writer(machine *m, const warp *w, int lane, machine *at, u
         emu_report_remote_race(m, w, lane, at, index, rank, cell->write_who, verb, "wrote");
 }
 
-void emu_check_remote_readers(machine *m, const warp *w, int lane, machine *at, uint32_t index) {
+void emu_check_remote_readers(cta *m, const warp *w, int lane, cta *at, uint32_t index) {
     for (uint32_t rank = 0; at->remote && rank < m->cluster->count; rank++) {
         remote_access *read = &at->remote->reads[(size_t)index * m->cluster->count + rank];
         if (!read->time || ordered_in_cluster(m, w, lane, rank, read->who, read->time)) continue;

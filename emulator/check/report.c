@@ -64,7 +64,7 @@ static size_t append_place(char *out, size_t bytes, size_t used, const emu_place
 }
 
 /* Header, the sentences indented, and the place of the counterpart. */
-static char *compose(const machine *m, const finding_record *record, const char *sentences) {
+static char *compose(const cta *m, const finding_record *record, const char *sentences) {
     char text[3000];
     size_t used = append(text, sizeof text, 0, "%s", class_names[record->class_]);
     emu_place here = emu_place_of(m->code, record->here), other = emu_place_of(m->code, record->other);
@@ -159,14 +159,14 @@ bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_place 
 
 /* ---- records ---- */
 
-static bool is_ignored(const machine *m, emu_class class_, uint32_t other) {
+static bool is_ignored(const cta *m, emu_class class_, uint32_t other) {
     if (!m->ignored->count) return false;
     emu_place here = emu_place_of(m->code, m->here), there = emu_place_of(m->code, other);
     return emu_is_ignored(m->ignored, class_, &here, &there);
 }
 
 /* The functions that the lanes are in, from the inside out, and where each was called. */
-static void append_calls(const machine *m, const warp *w, char *out, size_t bytes) {
+static void append_calls(const cta *m, const warp *w, char *out, size_t bytes) {
     enum { MAX_SHOWN = 6 };
     size_t used = strlen(out);
     int frame = w ? w->frame : -1;
@@ -182,7 +182,7 @@ static void append_calls(const machine *m, const warp *w, char *out, size_t byte
     if (frame >= 0) append(out, bytes, used, "\nand %d more calls", w->frames[frame].depth);
 }
 
-static finding_record *find_record(machine *m, emu_class class_, uint32_t other) {
+static finding_record *find_record(cta *m, emu_class class_, uint32_t other) {
     const finding_record wanted = {.class_ = class_, .here = m->here, .other = other};
     for (size_t i = 0; i < m->finding_count; i++) {
         if (emu_same_cause(m->code, &m->findings[i], &wanted)) return &m->findings[i];
@@ -190,8 +190,8 @@ static finding_record *find_record(machine *m, emu_class class_, uint32_t other)
     return NULL;
 }
 
-void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int lane, int other_thread,
-                uint64_t address, const char *format, ...) {
+void emu_report(cta *m, emu_class class_, uint32_t other, const warp *w, int lane, int other_thread, uint64_t address,
+                const char *format, ...) {
     if (is_ignored(m, class_, other)) return;
     finding_record *record = find_record(m, class_, other);
     if (record) {
@@ -199,7 +199,7 @@ void emu_report(machine *m, emu_class class_, uint32_t other, const warp *w, int
         return;
     }
     if (m->finding_count == MAX_FINDINGS) return;
-    finding_record *all = machine_reserve(m, m->findings, m->finding_count + 1, &m->finding_capacity, sizeof *all);
+    finding_record *all = cta_reserve(m, m->findings, m->finding_count + 1, &m->finding_capacity, sizeof *all);
     if (!all) return;
     m->findings = all;
     record = &m->findings[m->finding_count++];

@@ -29,7 +29,7 @@ static bool has_arrivals(const entry *code) {
     return false;
 }
 
-bool emu_shadow_create(machine *m) {
+bool emu_shadow_create(cta *m) {
     uint32_t granule = m->code->granule_bytes;
     m->cell_shift = (uint32_t)__builtin_ctz(granule);
     m->cell_count = (m->shared_bytes >> m->cell_shift) + 1;
@@ -63,7 +63,7 @@ bool emu_shadow_create(machine *m) {
     return complete && (!tail || emu_cluster_create(m));
 }
 
-void emu_shadow_free(machine *m) {
+void emu_shadow_free(cta *m) {
     emu_cluster_free(m);
     free(m->cells);
     free(m->clocks);
@@ -80,7 +80,7 @@ void emu_shadow_free(machine *m) {
     }
 }
 
-void emu_shadow_start_cta(machine *m) {
+void emu_shadow_start_cta(cta *m) {
     for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
     m->base = m->settled = 0;
     m->undefined_cells = false;
@@ -104,43 +104,43 @@ void emu_shadow_start_cta(machine *m) {
 
 /* ---- order ---- */
 
-uint32_t emu_clock_tick(machine *m, warp *w) {
+uint32_t emu_clock_tick(cta *m, warp *w) {
     return w->clock = ++m->now;
 }
 
-void emu_clock_full_barrier(machine *m) {
+void emu_clock_full_barrier(cta *m) {
     m->base = m->now++;
     if (!m->undefined_cells) m->settled = m->base;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = m->now;
     if (m->clock_width > m->warp_count * LANES) emu_join_tails(m);
 }
 
-unsigned emu_landing_of(const machine *m, const mbarrier *bar) {
+unsigned emu_landing_of(const cta *m, const mbarrier *bar) {
     return LANDED_BY + (unsigned)(bar - m->mbarriers) % LANDINGS;
 }
 
-uint32_t emu_engine_ticks(machine *m, mbarrier *bar) {
+uint32_t emu_engine_ticks(cta *m, mbarrier *bar) {
     return bar->arriving[m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY] = ++m->now;
 }
 
-unsigned emu_copies_land(machine *m, const warp *w, mbarrier *bar, const async_arrive *arrive) {
+unsigned emu_copies_land(cta *m, const warp *w, mbarrier *bar, const async_arrive *arrive) {
     const uint32_t clock = clock_of_copies(m, (uint32_t)w->index);
     emu_engine_ticks(m, bar);
     if (bar->arriving[clock] < arrive->stamp) bar->arriving[clock] = arrive->stamp;
     return LANDED_BY + clock - m->warp_count * LANES;
 }
 
-void emu_copies_waited(machine *m, warp *w, uint32_t mask) {
+void emu_copies_waited(cta *m, warp *w, uint32_t mask) {
     const uint32_t clock = clock_of_copies(m, (uint32_t)w->index);
     for (; mask; mask &= mask - 1) row_of(m, w, first_lane(mask))[clock] = w->clock - 1; /* an arrival ticks */
 }
 
-void emu_engine_lands(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
+void emu_engine_lands(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
     const uint32_t now = emu_engine_ticks(m, bar);
     emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, now, copy->instruction, emu_landing_of(m, bar));
 }
 
-void emu_clock_publish(machine *m, const warp *w, uint32_t mask, uint32_t *clocks) {
+void emu_clock_publish(cta *m, const warp *w, uint32_t mask, uint32_t *clocks) {
     if (!m->clocks) return;
     const uint32_t first = (uint32_t)w->index * LANES;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
@@ -154,14 +154,14 @@ void emu_clock_publish(machine *m, const warp *w, uint32_t mask, uint32_t *clock
 }
 
 /* Lanes that are about to know different things get rows of their own. */
-static void part_rows(machine *m, warp *w) {
+static void part_rows(cta *m, warp *w) {
     if (!w->together) return;
     const uint32_t *shared = row_of(m, w, 0);
     w->together = false;
     for (int lane = 1; lane < LANES; lane++) memcpy(row_of(m, w, lane), shared, m->clock_width * sizeof *shared);
 }
 
-void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clocks) {
+void emu_clock_acquire(cta *m, warp *w, uint32_t mask, const uint32_t *clocks) {
     if (!m->clocks) return;
     if (live_lanes(w) & ~mask) part_rows(m, w);
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
@@ -171,7 +171,7 @@ void emu_clock_acquire(machine *m, warp *w, uint32_t mask, const uint32_t *clock
 }
 
 /* Lanes tell each other what they know; those outside of the mask learn nothing, and nobody learns of them. */
-static void sync_some(machine *m, warp *w, uint32_t mask) {
+static void sync_some(cta *m, warp *w, uint32_t mask) {
     uint32_t all[MOST_CLOCKS];
     memset(all, 0, m->clock_width * sizeof *all);
     emu_clock_publish(m, w, mask, all);
@@ -179,7 +179,7 @@ static void sync_some(machine *m, warp *w, uint32_t mask) {
     emu_clock_tick(m, w);
 }
 
-void emu_clock_warp_sync(machine *m, warp *w, uint32_t mask) {
+void emu_clock_warp_sync(cta *m, warp *w, uint32_t mask) {
     if (m->clocks && live_lanes(w) & ~mask) {
         sync_some(m, w, mask);
         return;
@@ -203,7 +203,7 @@ static void describe(char *out, size_t bytes, uint32_t who, bool many) {
     snprintf(out, bytes, "warp %u, lane %u%s", thread / LANES, thread % LANES, many ? " (and others)" : "");
 }
 
-static void report_race(machine *m, const warp *w, int lane, uint32_t address, uint32_t who, bool many, const char *now,
+static void report_race(cta *m, const warp *w, int lane, uint32_t address, uint32_t who, bool many, const char *now,
                         const char *before) {
     char other[64];
     describe(other, sizeof other, who, many);
@@ -216,7 +216,7 @@ static void report_race(machine *m, const warp *w, int lane, uint32_t address, u
 }
 
 /* Of the copies that the CTA itself has under way. */
-static const mbarrier *mbarrier_of_copy_to(const machine *m, uint32_t address, uint64_t *phase) {
+static const mbarrier *mbarrier_of_copy_to(const cta *m, uint32_t address, uint64_t *phase) {
     for (size_t i = 0; i < m->bulk_count; i++) {
         const bulk_copy *copy = &m->bulk[i];
         if (copy->is_store || copy->to != m || address - copy->shared >= copy->bytes) continue;
@@ -228,7 +228,7 @@ static const mbarrier *mbarrier_of_copy_to(const machine *m, uint32_t address, u
 }
 
 /* What a warp that touches the target of a bulk copy has waited for at the mbarrier of that copy. */
-static void describe_wait(machine *m, const warp *w, uint32_t address, char *out, size_t bytes) {
+static void describe_wait(cta *m, const warp *w, uint32_t address, char *out, size_t bytes) {
     uint64_t phase = 0;
     const mbarrier *bar = mbarrier_of_copy_to(m, address, &phase);
     if (!bar || !w->seen) return;
@@ -246,7 +246,7 @@ static void describe_wait(machine *m, const warp *w, uint32_t address, char *out
                  seen->times > 1 ? ", more than once: its parity did not change" : "");
 }
 
-void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at, uint32_t index, const char *verb) {
+void emu_report_in_flight(cta *m, const warp *w, int lane, const cta *at, uint32_t index, const char *verb) {
     const uint32_t who = at->cells[index].write_who, address = (index << at->cell_shift) + SHARED_BASE;
     const uint32_t writer = at->remote && at->remote->writers[index] ? at->remote->writers[index] - 1u : at->rank;
     char other[64], of_cta[48] = "", waited[200] = "";
@@ -271,7 +271,7 @@ void emu_report_in_flight(machine *m, const warp *w, int lane, const machine *at
         waited);
 }
 
-static void report_never(machine *m, const warp *w, int lane, uint32_t address) {
+static void report_never(cta *m, const warp *w, int lane, uint32_t address) {
     emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
                "This thread updates shared memory at 0x%x, which nothing has written in this CTA.\n"
                "Shared memory starts with whatever an earlier CTA left there.",
@@ -280,14 +280,14 @@ static void report_never(machine *m, const warp *w, int lane, uint32_t address) 
 
 /* Whether the last write of a cell, which has landed, lies before what a lane does. Who knows when a bulk copy was
  * issued does not know that it has landed: only a wait for its phase tells that. */
-static bool written_before(const machine *m, const warp *w, int lane, uint32_t index) {
+static bool written_before(const cta *m, const warp *w, int lane, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     if (!m->async_written || m->async_written[index] <= LANDED)
         return ordered(m, w, lane, who_thread(cell->write_who), cell->write_time);
     return row_of(m, w, lane)[m->warp_count * LANES + m->async_written[index] - LANDED_BY] >= cell->write_time;
 }
 
-static void report_writer(machine *m, const warp *w, int lane, uint32_t index, const char *verb) {
+static void report_writer(cta *m, const warp *w, int lane, uint32_t index, const char *verb) {
     if (m->async_written && m->async_written[index] > LANDED)
         emu_report_in_flight(m, w, lane, m, index, verb);
     else
@@ -295,7 +295,7 @@ static void report_writer(machine *m, const warp *w, int lane, uint32_t index, c
                     "wrote");
 }
 
-void emu_check_writer(machine *m, const warp *w, int lane, machine *at, uint32_t index, const char *verb) {
+void emu_check_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb) {
     const bool remote = at->cells[index].write_time == TIME_REMOTE;
     const uint32_t stamp = remote ? at->remote->writes[index].time : at->cells[index].write_time;
     const unsigned landing = at->async_written ? at->async_written[index] : LANDED_NOTHING;
@@ -319,12 +319,12 @@ static void remember(ticket_work *ticket, uint32_t index) {
     }
 }
 
-static inline void note_memory(const machine *m, uint32_t index) {
+static inline void note_memory(const cta *m, uint32_t index) {
     if (m->ticket && !m->ticket->looked[index]) remember(m->ticket, index);
 }
 
 /* A read of a cell that was written since the last barrier of the CTA, or never: the bytes that are undefined. */
-static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t index) {
+static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     const uint32_t at = (index << m->cell_shift) + SHARED_BASE;
     if (cell->write_time == TIME_NEVER) return bytes_in_cell(m, address, bytes, at);
@@ -340,7 +340,7 @@ static uint32_t slow_read(machine *m, const warp *w, int lane, uint32_t address,
 }
 
 /* With clocks every warp has a note of its own, and the cell says only who was the last. */
-static inline void note_warp_read(machine *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index,
+static inline void note_warp_read(cta *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index,
                                   uint32_t stamp) {
     warp_read *last = read_by(m, (uint32_t)w->index, index);
     if (m->last_reads[w->index] < stamp) m->last_reads[w->index] = stamp;
@@ -352,7 +352,7 @@ static inline void note_warp_read(machine *m, const warp *w, uint32_t who, shado
     cell->read_time = stamp;
 }
 
-static void note_read(const machine *m, const warp *w, uint32_t who, shadow_cell *cell) {
+static void note_read(const cta *m, const warp *w, uint32_t who, shadow_cell *cell) {
     if (cell->read_time <= m->base) {
         cell->read_who = who;
     } else {
@@ -368,7 +368,7 @@ static void note_read(const machine *m, const warp *w, uint32_t who, shadow_cell
     cell->read_time = w->clock;
 }
 
-uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+uint32_t emu_shadow_read(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane), undefined = 0;
@@ -385,7 +385,7 @@ uint32_t emu_shadow_read(machine *m, const warp *w, int lane, uint32_t address, 
     return undefined;
 }
 
-void emu_shadow_undefined(machine *m, uint32_t address, uint32_t bytes) {
+void emu_shadow_undefined(cta *m, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) m->cells[i].write_who |= WHO_UNDEFINED;
@@ -404,7 +404,7 @@ enum { ALL_ORDERED = -1 };
 
 /* The thread of a read that nothing orders before this write, or ALL_ORDERED. Without clocks of the threads it is the
  * last reader. */
-static int unordered_reader(const machine *m, const warp *w, int lane, const shadow_cell *cell, uint32_t index) {
+static int unordered_reader(const cta *m, const warp *w, int lane, const shadow_cell *cell, uint32_t index) {
     uint32_t who = cell->read_who, thread = who_thread(who);
     if (cell->read_time <= m->base) return ALL_ORDERED;
     if (!m->clocks) {
@@ -426,8 +426,8 @@ static int unordered_reader(const machine *m, const warp *w, int lane, const sha
 
 /* Whether two threads write the same value by one instruction, which leaves no doubt about the result: compilers let
  * warps do the same work, and people let them load the same table. */
-static bool same_value(const machine *m, const shadow_cell *cell, uint32_t address, uint32_t cell_address,
-                       uint32_t bytes, const uint8_t *data) {
+static bool same_value(const cta *m, const shadow_cell *cell, uint32_t address, uint32_t cell_address, uint32_t bytes,
+                       const uint8_t *data) {
     if (who_instruction(cell->write_who) != m->here || !data) return false;
     uint32_t begin = cell_address > address ? cell_address : address;
     uint32_t end = cell_address + (1u << m->cell_shift);
@@ -435,8 +435,7 @@ static bool same_value(const machine *m, const shadow_cell *cell, uint32_t addre
     return begin < end && !memcmp(m->shared + (begin - SHARED_BASE), data + (begin - address), end - begin);
 }
 
-void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine *at, uint32_t address,
-                              uint32_t bytes) {
+void emu_check_mbarrier_bytes(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes) {
     for (int i = 0; i < at->mbarrier_count; i++) {
         const mbarrier *bar = &at->mbarriers[i];
         if (!bar->live || address + bytes <= bar->address || address >= bar->address + 8) continue;
@@ -454,7 +453,7 @@ void emu_check_mbarrier_bytes(machine *m, const warp *w, int lane, const machine
 enum { ASYNC_UNIT = 16 };
 
 /* Whether the async proxy may still read what is written: then that is said. */
-bool emu_check_async_readers(machine *m, const warp *w, int lane, const machine *at, uint32_t address, uint32_t bytes) {
+bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) / ASYNC_UNIT, last = (address - SHARED_BASE + bytes - 1) / ASYNC_UNIT;
     for (uint32_t i = first; i <= last; i++) {
         if (!at->async_reads[i].count) continue;
@@ -469,14 +468,14 @@ bool emu_check_async_readers(machine *m, const warp *w, int lane, const machine 
 }
 
 /* What a thread knew at its last fence.proxy.async: of the threads of its CTA, then, in a cluster, of all warps. */
-static uint32_t *knows_at_fence(const machine *m, const warp *w, int lane, bool global) {
+static uint32_t *knows_at_fence(const cta *m, const warp *w, int lane, bool global) {
     const size_t threads = (size_t)m->warp_count * LANES, thread = (size_t)(w->index * LANES + lane);
     return m->fence_knows + (global * threads + thread) * (threads + tail_count(m));
 }
 
 /* Whether the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
  * observer, executed by the one or by the other. */
-bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
+bool emu_proxy_sees(const cta *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
     uint32_t self = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
     const struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
     if (m->proxy_fences[global * threads + self].next && knows_at_fence(m, w, lane, global)[thread] >= stamp)
@@ -489,7 +488,7 @@ bool emu_proxy_sees(const machine *m, const warp *w, int lane, uint32_t thread, 
 }
 
 /* The same of a store to shared memory by a thread of another CTA. */
-static bool proxy_sees_remote(const machine *m, const warp *w, int lane, uint32_t rank, const remote_access *store) {
+static bool proxy_sees_remote(const cta *m, const warp *w, int lane, uint32_t rank, const remote_access *store) {
     const uint32_t thread = who_thread(store->who), self = (uint32_t)(w->index * LANES + lane);
     const struct proxy_fences *its = &m->cluster->ctas[rank].proxy_fences[thread];
     for (int i = 0; i < FENCES; i++) {
@@ -501,7 +500,7 @@ static bool proxy_sees_remote(const machine *m, const warp *w, int lane, uint32_
 }
 
 /* Whether a store is one that the async proxy does not see, and no race: that is reported as one. */
-static bool is_unfenced(const machine *m, const warp *w, int lane, const shadow_cell *cell) {
+static bool is_unfenced(const cta *m, const warp *w, int lane, const shadow_cell *cell) {
     const size_t index = (size_t)(cell - m->cells);
     const uint32_t thread = who_thread(cell->write_who);
     if (!cell->write_time || m->async_written[index]) return false;
@@ -513,7 +512,7 @@ static bool is_unfenced(const machine *m, const warp *w, int lane, const shadow_
     return ordered_in_cluster(m, w, lane, rank, store->who, store->time) && !proxy_sees_remote(m, w, lane, rank, store);
 }
 
-static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
+static void check_proxy(cta *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
     const uint32_t thread = who_thread(cell->write_who);
     char other[112];
     if (!is_unfenced(m, w, lane, cell)) return;
@@ -532,7 +531,7 @@ static void check_proxy(machine *m, const warp *w, int lane, uint32_t address, c
         address, other);
 }
 
-static void report_unset(machine *m, const warp *w, int lane, uint32_t address) {
+static void report_unset(cta *m, const warp *w, int lane, uint32_t address) {
     emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
                "A wgmma or a bulk copy takes shared memory at 0x%x, to which nothing has given a value in this CTA.\n"
                "Shared memory starts with whatever an earlier CTA left there.",
@@ -540,7 +539,7 @@ static void report_unset(machine *m, const warp *w, int lane, uint32_t address) 
 }
 
 /* Whether what wrote a cell is what is_in_order() has found to lie before. */
-static inline bool is_as_checked(const machine *m, uint32_t index) {
+static inline bool is_as_checked(const cta *m, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     return cell->write_time == m->checked.time && cell->write_who == m->checked.who &&
            m->async_written[index] == m->checked.landing;
@@ -548,7 +547,7 @@ static inline bool is_as_checked(const machine *m, uint32_t index) {
 
 /* Whether the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
  * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
-static bool is_in_order(machine *m, const warp *w, int lane, uint32_t index) {
+static bool is_in_order(cta *m, const warp *w, int lane, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
     const checked_write own = {cell->write_time, cell->write_who, (uint32_t)(w->index * LANES + lane) + 1,
                                m->async_written[index]};
@@ -559,7 +558,7 @@ static bool is_in_order(machine *m, const warp *w, int lane, uint32_t index) {
     return true;
 }
 
-static void check_async_read(machine *m, const warp *w, int lane, uint32_t first, uint32_t last) {
+static void check_async_read(cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
         uint32_t at = (i << m->cell_shift) + SHARED_BASE;
@@ -570,7 +569,7 @@ static void check_async_read(machine *m, const warp *w, int lane, uint32_t first
     }
 }
 
-static void count_async_read(const machine *m, uint32_t address) {
+static void count_async_read(const cta *m, uint32_t address) {
     async_read *read = &m->async_reads[(address - SHARED_BASE) / ASYNC_UNIT];
     for (uint32_t i = first_cell(m, address); m->ticket && i <= last_cell(m, address, ASYNC_UNIT); i++)
         note_memory(m, i);
@@ -578,12 +577,12 @@ static void count_async_read(const machine *m, uint32_t address) {
     read->instruction = m->here;
 }
 
-void emu_async_read_begins(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     check_async_read(m, w, lane, first_cell(m, address), last_cell(m, address, bytes));
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) count_async_read(m, address + i);
 }
 
-void emu_product_reads_begin(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+void emu_product_reads_begin(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t first = first_cell(m, addresses[i]), last = last_cell(m, addresses[i], ASYNC_UNIT);
         bool known = m->checked.thread == (uint32_t)(w->index * LANES) + 1;
@@ -593,17 +592,17 @@ void emu_product_reads_begin(machine *m, const warp *w, const uint32_t *addresse
     }
 }
 
-static void note_async_read(machine *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
+static void note_async_read(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
     for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &m->cells[i], i, stamp);
     for (uint32_t i = first; m->read_generic && i <= last; i++) m->read_generic[i] = false;
 }
 
-void emu_async_read_ends(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
+void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
     note_async_read(m, w, pack_who(m, w, lane), first_cell(m, address), last_cell(m, address, bytes), stamp);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
 }
 
-void emu_product_reads_end(machine *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
+void emu_product_reads_end(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
     const uint32_t who = pack_who(m, w, 0);
     for (uint32_t i = 0; i < count; i++) {
         note_async_read(m, w, who, first_cell(m, addresses[i]), last_cell(m, addresses[i], ASYNC_UNIT), w->clock);
@@ -613,7 +612,7 @@ void emu_product_reads_end(machine *m, const warp *w, const uint32_t *addresses,
 
 /* A thread that read a cell, and whose read the async proxy does not see, and no race: that is reported as one.
  * ALL_ORDERED where there is none. */
-static int unfenced_reader(const machine *m, const warp *w, int lane, uint32_t index) {
+static int unfenced_reader(const cta *m, const warp *w, int lane, uint32_t index) {
     for (uint32_t k = 0; k < m->warp_count; k++) {
         const warp_read *last = read_by(m, k, index);
         for (uint32_t lanes = last->lanes; lanes; lanes &= lanes - 1) {
@@ -625,7 +624,7 @@ static int unfenced_reader(const machine *m, const warp *w, int lane, uint32_t i
     return ALL_ORDERED;
 }
 
-void emu_check_async_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     int reader = ALL_ORDERED;
     if (!m->read_generic) return;
     for (uint32_t i = first_cell(m, address); i <= last_cell(m, address, bytes); i++) {
@@ -643,14 +642,14 @@ void emu_check_async_write(machine *m, const warp *w, int lane, uint32_t address
 }
 
 /* Of the mbarriers that a thread has initialised: a fence stands behind. */
-static void note_init_fence(machine *m, uint32_t thread, uint32_t stamp) {
+static void note_init_fence(cta *m, uint32_t thread, uint32_t stamp) {
     for (int i = 0; i < m->mbarrier_count; i++) {
         mbarrier *bar = &m->mbarriers[i];
         if (bar->live && bar->init_thread == thread && !bar->fence_stamp) bar->fence_stamp = stamp;
     }
 }
 
-static void note_proxy_fence(machine *m, const warp *w, int lane, bool global) {
+static void note_proxy_fence(cta *m, const warp *w, int lane, bool global) {
     const uint32_t threads = m->warp_count * LANES, thread = (uint32_t)(w->index * LANES + lane);
     struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
     its->stamps[its->next++ % FENCES] = w->clock;
@@ -663,7 +662,7 @@ static void note_proxy_fence(machine *m, const warp *w, int lane, bool global) {
     knows[thread] = w->clock;
 }
 
-void emu_proxy_fence(machine *m, warp *w, uint32_t mask, unsigned memory) {
+void emu_proxy_fence(cta *m, warp *w, uint32_t mask, unsigned memory) {
     if (!m->proxy_fences) return;
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
@@ -674,12 +673,12 @@ void emu_proxy_fence(machine *m, warp *w, uint32_t mask, unsigned memory) {
     emu_clock_tick(m, w);
 }
 
-void emu_init_fence(machine *m, warp *w, uint32_t mask) {
+void emu_init_fence(cta *m, warp *w, uint32_t mask) {
     for (; mask; mask &= mask - 1) note_init_fence(m, (uint32_t)(w->index * LANES + first_lane(mask)), w->clock);
     emu_clock_tick(m, w);
 }
 
-void emu_check_init_fence(machine *m, const warp *w, int lane, const mbarrier *bar) {
+void emu_check_init_fence(cta *m, const warp *w, int lane, const mbarrier *bar) {
     if (!m->proxy_fences || !ordered(m, w, lane, bar->init_thread, bar->init_stamp)) return; /* the latter is a race */
     if (bar->fence_stamp && ordered(m, w, lane, bar->init_thread, bar->fence_stamp)) return;
     if (emu_proxy_sees(m, w, lane, bar->init_thread, bar->init_stamp, false)) return;
@@ -691,7 +690,7 @@ void emu_check_init_fence(machine *m, const warp *w, int lane, const mbarrier *b
                bar->address);
 }
 
-void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp) {
+void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp) {
     for (int lane = 0; m->clocks && lane < (w->together ? 1 : LANES); lane++) {
         uint32_t *known_stamp = &row_of(m, w, lane)[thread];
         if (*known_stamp < stamp) *known_stamp = stamp;
@@ -700,7 +699,7 @@ void emu_clock_learn(machine *m, const warp *w, uint32_t thread, uint32_t stamp)
 
 /* Whether all reads of many cells lie before what a lane does. Where they are few, or a lane that read is less known
  * than others of its warp, it takes a closer look to say so. */
-static bool reads_are_known(const machine *m, const warp *w, int lane, uint32_t first, uint32_t last) {
+static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     enum { MANY = 64 };
     if (!m->clocks || last - first < MANY) return false;
     for (uint32_t k = 0; k < m->warp_count; k++) {
@@ -719,7 +718,7 @@ static bool reads_are_known(const machine *m, const warp *w, int lane, uint32_t 
 }
 
 /* before: a write of a cell that lies before; such cells stand side by side. */
-static void check_written(machine *m, const warp *w, int lane, uint32_t i, uint32_t address, uint32_t bytes,
+static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t address, uint32_t bytes,
                           const uint8_t *data, bool copies, checked_write *before) {
     const shadow_cell *cell = &m->cells[i];
     const checked_write last = {cell->write_time, cell->write_who, before->thread,
@@ -736,7 +735,7 @@ static void check_written(machine *m, const warp *w, int lane, uint32_t i, uint3
         report_writer(m, w, lane, i, "writes");
 }
 
-static void write_cells(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
+static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
                         uint32_t time, bool atomic) {
     uint32_t first = first_cell(m, address), last = last_cell(m, address, bytes);
     uint32_t who = pack_who(m, w, lane);
@@ -772,12 +771,12 @@ static void write_cells(machine *m, const warp *w, int lane, uint32_t address, u
     }
 }
 
-void emu_shadow_write(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
+void emu_shadow_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
     write_cells(m, w, lane, address, bytes, data, w->clock, false);
 }
 
 /* An atomic reads too, but atomics are ordered among themselves. */
-void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_shadow_atomic(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
@@ -790,11 +789,11 @@ void emu_shadow_atomic(machine *m, const warp *w, int lane, uint32_t address, ui
     write_cells(m, w, lane, address, bytes, NULL, w->clock, true);
 }
 
-void emu_shadow_issue(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_shadow_issue(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
     write_cells(m, w, lane, address, bytes, NULL, TIME_IN_FLIGHT, false);
 }
 
-void emu_shadow_land(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
+void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
                      uint32_t instruction, unsigned landing) {
     uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
              last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;

@@ -34,7 +34,7 @@ static uint32_t rows_of(const warp *w) {
 }
 
 /* How far a warp knows another one, where it asks for any of its lanes. */
-static uint32_t agent_known_to(const machine *m, const warp *w, uint32_t other) {
+static uint32_t agent_known_to(const cta *m, const warp *w, uint32_t other) {
     uint32_t known = 0;
     for (uint32_t rest = rows_of(w); rest; rest &= rest - 1) {
         const uint32_t *row = row_of(m, w, first_lane(rest));
@@ -45,7 +45,7 @@ static uint32_t agent_known_to(const machine *m, const warp *w, uint32_t other) 
 }
 
 /* What each live warp knows: the least of it is what all do. */
-static void find_known(const machine *m, ages *a) {
+static void find_known(const cta *m, ages *a) {
     const uint32_t threads = m->warp_count * LANES, width = m->clocks ? m->clock_width : threads;
     for (uint32_t k = 0; k < width; k++) a->known[k] = m->clocks ? TIME_REMOTE - 1 : m->base;
     for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = m->clocks ? TIME_REMOTE - 1 : m->base;
@@ -66,7 +66,7 @@ static void find_known(const machine *m, ages *a) {
     for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = larger(a->agents[k], m->base);
 }
 
-static void add_clocks(const machine *m, const ages *a, uint64_t *sum, const uint32_t *clocks) {
+static void add_clocks(const cta *m, const ages *a, uint64_t *sum, const uint32_t *clocks) {
     for (uint32_t k = 0; k < m->clock_width; k++) add_word(sum, age_since(a, a->known[k], clocks[k]));
 }
 
@@ -86,7 +86,7 @@ static void add_paths(const warp *w, uint64_t *sum) {
 }
 
 /* Registers that a path may still read, and which of their lanes are undefined. */
-static void add_registers(const machine *m, const warp *w, const live_sets *live, int32_t pc, uint64_t *sum) {
+static void add_registers(const cta *m, const warp *w, const live_sets *live, int32_t pc, uint64_t *sum) {
     const uint64_t *set = live->sets + (size_t)pc * live->words;
     const uint32_t slots = m->code->slot_count;
     for (uint32_t i = 0; i < slots + m->code->predicate_count; i++) {
@@ -99,7 +99,7 @@ static void add_registers(const machine *m, const warp *w, const live_sets *live
     }
 }
 
-static void add_all_registers(const machine *m, const warp *w, const live_sets *live, uint64_t *sum) {
+static void add_all_registers(const cta *m, const warp *w, const live_sets *live, uint64_t *sum) {
     add_registers(m, w, live, w->pc, sum);
     if (w->join >= 0) add_registers(m, w, live, w->join, sum);
     for (int i = 0; i < w->depth; i++) {
@@ -110,7 +110,7 @@ static void add_all_registers(const machine *m, const warp *w, const live_sets *
         add_word(sum, w->wgmma_uses[i].touched == w->wgmma_fences + 1);
 }
 
-static void add_warp(const machine *m, const ages *a, const live_sets *live, const warp *w, uint64_t *sum) {
+static void add_warp(const cta *m, const ages *a, const live_sets *live, const warp *w, uint64_t *sum) {
     add_word(sum, (uint64_t)w->state << 32 | w->exited);
     if (!is_live(w)) return;
     add_word(sum, (uint64_t)(uint32_t)w->pc << 32 | (uint32_t)w->join);
@@ -132,7 +132,7 @@ static void add_warp(const machine *m, const ages *a, const live_sets *live, con
 /* ---- shared memory ---- */
 
 /* Whether every live warp may let the async proxy read what a thread stored. */
-static bool seen_by_proxies(const machine *m, uint32_t thread, uint32_t stamp) {
+static bool seen_by_proxies(const cta *m, uint32_t thread, uint32_t stamp) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
         for (uint32_t rest = is_live(w) ? rows_of(w) : 0; rest; rest &= rest - 1)
@@ -147,7 +147,7 @@ typedef struct last_store {
     bool seen;
 } last_store;
 
-static uint64_t age_of_write(const machine *m, const ages *a, uint32_t index, last_store *last) {
+static uint64_t age_of_write(const cta *m, const ages *a, uint32_t index, last_store *last) {
     const shadow_cell *cell = &m->cells[index];
     const uint32_t thread = who_thread(cell->write_who), time = cell->write_time;
     const unsigned landing = m->async_written ? m->async_written[index] : LANDED_NOTHING;
@@ -165,7 +165,7 @@ static void add_access(uint64_t *sum, uint64_t cell, uint64_t age, uint32_t who)
     add_word(sum, who);
 }
 
-static void add_cells(const machine *m, const ages *a, uint64_t *sum, const bool *kept) {
+static void add_cells(const cta *m, const ages *a, uint64_t *sum, const bool *kept) {
     last_store last = {0};
     for (uint32_t i = 0; i < m->cell_count; i++) {
         const shadow_cell *cell = &m->cells[i];
@@ -181,7 +181,7 @@ static void add_cells(const machine *m, const ages *a, uint64_t *sum, const bool
     }
 }
 
-static void add_reads(const machine *m, const ages *a, uint64_t *sum) {
+static void add_reads(const cta *m, const ages *a, uint64_t *sum) {
     for (uint32_t k = 0; m->warp_reads && k < m->warp_count; k++) {
         const warp_read *reads = read_by(m, k, 0);
         const uint32_t *known = a->known + k * LANES;
@@ -199,7 +199,7 @@ static void add_reads(const machine *m, const ages *a, uint64_t *sum) {
 }
 
 /* Fences that some may not know of, and what their threads knew. */
-static void add_fences(const machine *m, const ages *a, uint64_t *sum) {
+static void add_fences(const cta *m, const ages *a, uint64_t *sum) {
     const size_t threads = (size_t)m->warp_count * LANES;
     for (size_t i = 0; m->proxy_fences && i < 2 * threads; i++) {
         const proxy_fences *its = &m->proxy_fences[i];
@@ -212,7 +212,7 @@ static void add_fences(const machine *m, const ages *a, uint64_t *sum) {
 
 /* Bulk stores that nothing has waited for. What they bring, and where, was counted as work when they were issued, and
  * no other thread of the CTA touches that: see ticket_work. */
-static void add_store(const machine *m, const ages *a, uint64_t *sum, const bulk_copy *copy) {
+static void add_store(const cta *m, const ages *a, uint64_t *sum, const bulk_copy *copy) {
     const warp *w = &m->warps[copy->warp];
     add_word(sum, (uint64_t)copy->instruction << 32 | (uint32_t)copy->warp << 5 | copy->lane);
     add_word(sum, (uint64_t)copy->shared << 32 | copy->bytes);
@@ -222,7 +222,7 @@ static void add_store(const machine *m, const ages *a, uint64_t *sum, const bulk
 
 /* ---- barriers ---- */
 
-static void add_mbarrier(const machine *m, const ages *a, uint64_t *sum, const mbarrier *bar) {
+static void add_mbarrier(const cta *m, const ages *a, uint64_t *sum, const mbarrier *bar) {
     add_word(sum, (uint64_t)bar->address << 32 | bar->live);
     if (!bar->live) return;
     add_word(sum, (uint64_t)bar->expected << 32 | bar->pending);
@@ -235,13 +235,13 @@ static void add_mbarrier(const machine *m, const ages *a, uint64_t *sum, const m
     add_clocks(m, a, sum, bar->completed);
 }
 
-static void add_barrier(const machine *m, const ages *a, uint64_t *sum, const named_barrier *bar) {
+static void add_barrier(const cta *m, const ages *a, uint64_t *sum, const named_barrier *bar) {
     add_word(sum, (uint64_t)bar->arrived << 32 | bar->expected);
     add_word(sum, (uint64_t)bar->popcount << 32 | bar->any_true << 1 | bar->any_false);
     if (m->clocks) add_clocks(m, a, sum, bar->clocks);
 }
 
-uint64_t emu_waits(const machine *m) {
+uint64_t emu_waits(const cta *m) {
     uint64_t sum = 1;
     for (uint32_t i = 0; i < m->warp_count; i++)
         add_word(&sum, (uint64_t)m->warps[i].state << 32 | (uint32_t)m->warps[i].pc);
@@ -250,7 +250,7 @@ uint64_t emu_waits(const machine *m) {
     return sum;
 }
 
-uint64_t emu_state(const machine *m, uint32_t first, const bool *kept, const live_sets *live) {
+uint64_t emu_state(const cta *m, uint32_t first, const bool *kept, const live_sets *live) {
     static const ages none;
     ages a = none;
     uint64_t sum = 1;

@@ -16,7 +16,7 @@
 
 enum { FROM_REGISTER = 1u << 30, WHAT = FROM_REGISTER - 1 };
 
-static undefined *of_predicate(const machine *m, const warp *w, unsigned p) {
+static undefined *of_predicate(const cta *m, const warp *w, unsigned p) {
     return &w->undefined[m->code->slot_count + p];
 }
 
@@ -47,7 +47,7 @@ void emu_enter_undefined(const entry *code, warp *w, const routine *to, uint32_t
     }
 }
 
-void emu_start_undefined(machine *m, warp *w) {
+void emu_start_undefined(cta *m, warp *w) {
     w->undefined_count = w->undefined_stores = 0;
     memset(w->undefined, 0, (m->code->slot_count + m->code->predicate_count + 1) * sizeof *w->undefined);
     emu_enter_undefined(m->code, w, &m->code->routines[0], w->present);
@@ -68,14 +68,14 @@ void emu_restore_undefined(const entry *code, warp *w, const routine *of, const 
     }
 }
 
-void emu_note_undefined(machine *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored) {
+void emu_note_undefined(cta *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored) {
     const undefined read = {.origin = m->here, .address = address};
     if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, stored ? &m->stored : &read);
 }
 
 /* ---- where a value matters ---- */
 
-static void report_use(machine *m, warp *w, undefined *value, uint32_t lanes, const char *use) {
+static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const char *use) {
     const uint32_t what = value->origin & WHAT;
     if (value->origin & FROM_REGISTER) {
         char name[64];
@@ -99,16 +99,16 @@ static void report_use(machine *m, warp *w, undefined *value, uint32_t lanes, co
     set_lanes(w, value, value->lanes & ~lanes, value); /* once is enough */
 }
 
-static void use_source(machine *m, warp *w, const op *o, int source, uint32_t mask, const char *use) {
+static void use_source(cta *m, warp *w, const op *o, int source, uint32_t mask, const char *use) {
     undefined *value = &w->undefined[o->r[o->dests + source]];
     if (value->lanes & mask) report_use(m, w, value, value->lanes & mask, use);
 }
 
-static void use_sources(machine *m, warp *w, const op *o, int first, uint32_t mask, const char *use) {
+static void use_sources(cta *m, warp *w, const op *o, int first, uint32_t mask, const char *use) {
     for (int i = first; i < o->sources; i++) use_source(m, w, o, i, mask, use);
 }
 
-static void use_predicates(machine *m, warp *w, const op *o, uint32_t mask, const char *use) {
+static void use_predicates(cta *m, warp *w, const op *o, uint32_t mask, const char *use) {
     const unsigned read[2] = {o->p[1], o->p[2]};
     for (int i = 0; i < 2; i++) {
         if (read[i] == NO_PREDICATE || (i == 0 && o->kind != OP_PREDICATE)) continue;
@@ -119,21 +119,21 @@ static void use_predicates(machine *m, warp *w, const op *o, uint32_t mask, cons
 
 /* ---- what passes a value on ---- */
 
-static void set_results(machine *m, warp *w, const op *o, uint32_t mask, uint32_t lanes, const undefined *from) {
+static void set_results(cta *m, warp *w, const op *o, uint32_t mask, uint32_t lanes, const undefined *from) {
     for (int i = 0; i < o->dests; i++) put_lanes(w, &w->undefined[o->r[i]], mask, lanes, from);
     if (o->p[0] != NO_PREDICATE) put_lanes(w, of_predicate(m, w, o->p[0]), mask, lanes, from);
     if (o->kind == OP_COMPARE && o->p[1] != NO_PREDICATE) put_lanes(w, of_predicate(m, w, o->p[1]), mask, lanes, from);
 }
 
 /* Lanes in which a predicate has this value and a defined one; none where there is no predicate. */
-static uint32_t known_lanes(const machine *m, const warp *w, unsigned p, bool negated, bool value) {
+static uint32_t known_lanes(const cta *m, const warp *w, unsigned p, bool negated, bool value) {
     if (p == NO_PREDICATE) return 0;
     uint32_t is = w->predicates[p] ^ (negated ? ALL_LANES : 0);
     return (value ? is : ~is) & ~of_predicate(m, w, p)->lanes;
 }
 
 /* Lanes whose result is defined though a source is not: false and x, true or x. */
-static uint32_t decided_lanes(const machine *m, const warp *w, const op *o) {
+static uint32_t decided_lanes(const cta *m, const warp *w, const op *o) {
     bool negated = o->flags & FLAG_PREDICATE_NEGATED;
     if (o->kind == OP_COMPARE && o->detail == COMBINE_AND) return known_lanes(m, w, o->p[2], negated, false);
     if (o->kind == OP_COMPARE && o->detail == COMBINE_OR) return known_lanes(m, w, o->p[2], negated, true);
@@ -142,7 +142,7 @@ static uint32_t decided_lanes(const machine *m, const warp *w, const op *o) {
     return known_lanes(m, w, o->p[1], false, value) | known_lanes(m, w, o->p[2], false, value);
 }
 
-static void pass_on(machine *m, warp *w, const op *o, uint32_t mask) {
+static void pass_on(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t lanes = 0;
     const undefined *from = NULL;
     for (int i = 0; i < o->sources; i++) {
@@ -162,7 +162,7 @@ static void pass_on(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* Each lane gets what it takes; a lane that is asked for by an undefined number is a use. */
-static void follow_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
+static void follow_shuffle(cta *m, warp *w, const op *o, uint32_t mask) {
     for (int i = 1; i < o->sources; i++) use_source(m, w, o, i, mask, "as a lane of a shuffle");
     const undefined from = w->undefined[o->r[o->dests]];
     uint32_t lanes = 0;
@@ -207,7 +207,7 @@ static void follow_mma(warp *w, const op *o) {
 }
 
 /* Likewise for eight columns of a wgmma: A in registers has rows, and B is in shared memory. */
-static void follow_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
+static void follow_wgmma(cta *m, warp *w, const op *o, uint32_t mask) {
     const bool fragments = o->detail & WGMMA_A_REGISTERS;
     const bool adds = o->p[2] == NO_PREDICATE ? o->detail & WGMMA_ADDS : w->predicates[o->p[2]] & mask;
     uint32_t rows[2] = {0};
@@ -233,7 +233,7 @@ static void follow_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* A struct is passed with the bytes between and behind its members, which nothing gives: single bytes may be those. */
-static void follow_store(machine *m, warp *w, const op *o, uint32_t mask) {
+static void follow_store(cta *m, warp *w, const op *o, uint32_t mask) {
     use_source(m, w, o, 0, mask, "as an address");
     if (o->flags & FLAG_PASSES && o->bytes > 1) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
     if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER) {
@@ -287,14 +287,14 @@ static role role_of(op_kind kind) {
     }
 }
 
-static bool touches_undefined(const machine *m, const warp *w, const op *o) {
+static bool touches_undefined(const cta *m, const warp *w, const op *o) {
     uint32_t any = 0;
     for (int i = 0; i < o->dests + o->sources; i++) any |= w->undefined[o->r[i]].lanes;
     for (int i = 0; i < 3; i++) any |= o->p[i] == NO_PREDICATE ? 0 : of_predicate(m, w, o->p[i])->lanes;
     return any || (o->guard != NO_PREDICATE && of_predicate(m, w, o->guard)->lanes);
 }
 
-void emu_follow_undefined(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_follow_undefined(cta *m, warp *w, const op *o, uint32_t mask) {
     if (!touches_undefined(m, w, o)) return;
     const role role = role_of((op_kind)o->kind);
     undefined *guard = o->guard == NO_PREDICATE ? NULL : of_predicate(m, w, o->guard);

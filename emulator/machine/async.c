@@ -10,7 +10,7 @@
 
 /* The source of a copy that takes fewer bytes than it writes: aligned like a whole one, and only those bytes are read.
  */
-static const uint8_t *partial_source(machine *m, warp *w, uint64_t address, uint32_t bytes, uint32_t taken, int lane) {
+static const uint8_t *partial_source(cta *m, warp *w, uint64_t address, uint32_t bytes, uint32_t taken, int lane) {
     if (address & (bytes - 1)) return emu_translate(m, w, SPACE_GLOBAL, address, bytes, lane, "copies from");
     const uint8_t *from = emu_translate(m, w, SPACE_GLOBAL, address, 1, lane, "copies from");
     return from && emu_translate(m, w, SPACE_GLOBAL, address + taken - 1, 1, lane, "copies from") ? from : NULL;
@@ -21,10 +21,10 @@ static void add_source(warp *w, const uint8_t *from, uint32_t bytes) {
     if (!w->copies_end || from + bytes > w->copies_end) w->copies_end = from + bytes;
 }
 
-void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
     uint64_t sources[LANES] = {0};
     uint32_t targets[LANES] = {0};
-    async_copy *copies = machine_reserve(m, w->copies, w->copy_count + LANES, &w->copy_capacity, sizeof *copies);
+    async_copy *copies = cta_reserve(m, w->copies, w->copy_count + LANES, &w->copy_capacity, sizeof *copies);
     if (!copies) return;
     w->copies = copies;
     if (!w->copy_count) w->copies_begin = w->copies_end = NULL;
@@ -57,7 +57,7 @@ void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask) {
     m->counts[o->instruction].requests--;
 }
 
-static void land(machine *m, warp *w, const async_copy *copy, uint32_t stamp, unsigned landing) {
+static void land(cta *m, warp *w, const async_copy *copy, uint32_t stamp, unsigned landing) {
     uint8_t *to = m->shared + (copy->target - SHARED_BASE);
     m->changes++;
     if (copy->source_bytes == 16) {
@@ -77,7 +77,7 @@ static uint32_t landing_stamp(const warp *w, const async_copy *copy) {
     return w->clock;
 }
 
-void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_copy_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     size_t kept = 0;
     for (size_t i = 0; i < w->copy_count; i++) {
         const async_copy *copy = &w->copies[i];
@@ -95,7 +95,7 @@ void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- cp.async.mbarrier.arrive ---- */
 
-void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_copy_arrive(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         uint64_t address = emu_lane_address(w, o, 0, lane);
@@ -106,8 +106,7 @@ void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
                        "There is no mbarrier at 0x%" PRIx64 ": mbarrier.init must come first.", address);
             continue;
         }
-        async_arrive *arrives =
-            machine_reserve(m, w->arrives, w->arrive_count + 1, &w->arrive_capacity, sizeof *arrives);
+        async_arrive *arrives = cta_reserve(m, w->arrives, w->arrive_count + 1, &w->arrive_capacity, sizeof *arrives);
         if (!arrives) return;
         w->arrives = arrives;
         if (o->detail) bar->pending++;
@@ -118,7 +117,7 @@ void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     emu_clock_tick(m, w);
 }
 
-bool emu_land_next_arrive(machine *m, warp *w) {
+bool emu_land_next_arrive(cta *m, warp *w) {
     if (!w->arrive_count) return false;
     async_arrive arrive = w->arrives[0];
     memmove(w->arrives, w->arrives + 1, --w->arrive_count * sizeof *w->arrives);

@@ -29,7 +29,7 @@ uint32_t emu_bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *
     return count * info->element_bytes;
 }
 
-void emu_each_row(machine *m, const bulk_copy *copy, row_function *visit, void *context) {
+void emu_each_row(cta *m, const bulk_copy *copy, row_function *visit, void *context) {
     const emu_tensor_info *info = &copy->map.info;
     const uint32_t bytes = box_row_bytes(info);
     uint32_t step[5] = {0};
@@ -55,7 +55,7 @@ static bool overlaps(const write_range *write, uint64_t address, uint64_t bytes)
     return write->address < address + bytes && address < write->address + write->bytes;
 }
 
-static void meet_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
+static void meet_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
     write_range *write = context;
     uint64_t address = 0;
     uint32_t first = 0;
@@ -65,7 +65,7 @@ static void meet_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
     write->met |= bytes && overlaps(write, address, bytes);
 }
 
-bool emu_copies_from(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes) {
+bool emu_copies_from(cta *m, const bulk_copy *copy, uint64_t address, uint32_t bytes) {
     write_range write = {address, bytes, false};
     const emu_tensor_info *info = &copy->map.info;
     if (copy->is_store || copy->source || copy->has_values) return false;

@@ -10,8 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bulk_copy *new_copy(machine *m) {
-    bulk_copy *copies = machine_reserve(m, m->bulk, m->bulk_count + 1, &m->bulk_capacity, sizeof *copies);
+static bulk_copy *new_copy(cta *m) {
+    bulk_copy *copies = cta_reserve(m, m->bulk, m->bulk_count + 1, &m->bulk_capacity, sizeof *copies);
     if (!copies) return NULL;
     m->bulk = copies;
     return &m->bulk[m->bulk_count++];
@@ -19,7 +19,7 @@ static bulk_copy *new_copy(machine *m) {
 
 /* ---- places ---- */
 
-static bool shared_range(machine *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t alignment,
+static bool shared_range(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t alignment,
                          const char *what) {
     uint32_t offset = address - SHARED_BASE;
     if (address % alignment) {
@@ -35,14 +35,14 @@ static bool shared_range(machine *m, const warp *w, int lane, uint32_t address, 
 }
 
 /* The target of a copy and its mbarrier, which must be of one CTA. */
-static bool find_target(machine *m, const warp *w, int lane, uint64_t target, uint64_t mbarrier, bulk_copy *copy) {
+static bool find_target(cta *m, const warp *w, int lane, uint64_t target, uint64_t mbarrier, bulk_copy *copy) {
     uint32_t local;
     copy->to = m;
     copy->shared = (uint32_t)target;
     if (copy->is_store) return true;
     copy->to = emu_expect_owner(m, w, lane, target, "copies to", &copy->shared);
     if (!copy->to) return false;
-    const machine *other = emu_expect_owner(m, w, lane, mbarrier, "counts bytes in", &local);
+    const cta *other = emu_expect_owner(m, w, lane, mbarrier, "counts bytes in", &local);
     copy->mbarrier = local;
     if (!other || other == copy->to) return other != NULL;
     emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, mbarrier,
@@ -52,12 +52,12 @@ static bool find_target(machine *m, const warp *w, int lane, uint64_t target, ui
     return false;
 }
 
-static uint8_t *global_range(machine *m, warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb) {
+static uint8_t *global_range(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb) {
     uint8_t *first = emu_translate(m, w, SPACE_GLOBAL, address, 16, lane, verb);
     return first && emu_translate(m, w, SPACE_GLOBAL, address + bytes - 16, 16, lane, verb) ? first : NULL;
 }
 
-static const tensor_map *map_at(machine *m, warp *w, int lane, uint64_t address) {
+static const tensor_map *map_at(cta *m, warp *w, int lane, uint64_t address) {
     if (address % 64) {
         emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
                    "The tensor map is at 0x%" PRIx64 ": it must be a multiple of 64.\n"
@@ -90,7 +90,7 @@ enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16, MAX_ROW_BYTES = 
 
 /* A box begins at a multiple of 16 bytes of its row, and one that is written not before the tensor; a reduction needs
  * numbers that it knows. Else an H200 ends the kernel. False after a report. */
-static bool check_box(machine *m, const warp *w, int lane, const bulk_copy *copy) {
+static bool check_box(cta *m, const warp *w, int lane, const bulk_copy *copy) {
     const emu_tensor_info *info = &copy->map.info;
     if (copy->reduces && info->numbers == ATOMIC_INTEGER && info->element_bytes < 4) {
         emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, copy->map_at,
@@ -119,7 +119,7 @@ static bool check_box(machine *m, const warp *w, int lane, const bulk_copy *copy
 
 /* Operands of an op: shared address, then the map and its coordinates or the global address and the bytes, then the
  * mbarrier of a load. */
-static bool fill_copy(machine *m, warp *w, const op *o, int lane, bulk_copy *copy) {
+static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
     const bool tensor = o->detail & BULK_TENSOR, store = o->detail & BULK_STORE;
     *copy = (bulk_copy){.instruction = o->instruction,
                         .stamp = w->clock,
@@ -175,8 +175,7 @@ static uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
 
 /* ---- global memory, for the checks ---- */
 
-static void note_run(machine *m, const bulk_copy *copy, uint64_t address, uint32_t bytes, const uint8_t *data,
-                     bool ends) {
+static void note_run(cta *m, const bulk_copy *copy, uint64_t address, uint32_t bytes, const uint8_t *data, bool ends) {
     const warp *w = &m->warps[copy->warp];
     if (!copy->is_store)
         emu_global_copy_read(m, w, copy->lane, address, bytes);
@@ -187,7 +186,7 @@ static void note_run(machine *m, const bulk_copy *copy, uint64_t address, uint32
 }
 
 /* *context: whether the copy ends. */
-static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
+static void note_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
     const bool *ends = context;
     uint8_t data[MAX_ROW_BYTES];
     uint64_t address = 0;
@@ -200,7 +199,7 @@ static void note_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
 }
 
 /* The read or the write of a copy: a read as it is issued, a write as it begins and as it ends. */
-static void note_global(machine *m, const bulk_copy *copy, bool ends) {
+static void note_global(cta *m, const bulk_copy *copy, bool ends) {
     if (copy->source || copy->has_values) return;
     if (copy->map.info.rank)
         emu_each_row(m, copy, note_row, &ends);
@@ -211,7 +210,7 @@ static void note_global(machine *m, const bulk_copy *copy, bool ends) {
 /* ---- what is under way ---- */
 
 /* The mbarrier that counts the bytes of a load; false after a report that there is none. */
-static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
+static bool note_mbarrier(cta *m, const warp *w, bulk_copy *copy) {
     const int lane = copy->lane;
     const bool own = copy->to == m;
     const mbarrier *bar = emu_find_mbarrier(copy->to, copy->mbarrier);
@@ -230,7 +229,7 @@ static bool note_mbarrier(machine *m, const warp *w, bulk_copy *copy) {
 }
 
 /* st.async and red.async. */
-static bool fill_store(machine *m, const warp *w, const op *o, int lane, bulk_copy *copy) {
+static bool fill_store(cta *m, const warp *w, const op *o, int lane, bulk_copy *copy) {
     const uint32_t size = o->bytes;
     *copy = (bulk_copy){.instruction = o->instruction,
                         .stamp = w->clock,
@@ -249,8 +248,8 @@ static bool fill_store(machine *m, const warp *w, const op *o, int lane, bulk_co
 }
 
 /* What the target's cells are marked with until the bytes land. A reduction is one with others, as an atomic is. */
-static void mark_target(machine *m, const warp *w, const bulk_copy *copy) {
-    machine *at = copy->to;
+static void mark_target(cta *m, const warp *w, const bulk_copy *copy) {
+    cta *at = copy->to;
     if (copy->reduces && at == m)
         emu_shadow_atomic(m, w, copy->lane, copy->shared, copy->bytes);
     else if (copy->reduces)
@@ -262,7 +261,7 @@ static void mark_target(machine *m, const warp *w, const bulk_copy *copy) {
 }
 
 /* A copy to shared memory of one CTA. */
-static void issue_load(machine *m, const warp *w, bulk_copy *copy) {
+static void issue_load(cta *m, const warp *w, bulk_copy *copy) {
     if (!note_mbarrier(m, w, copy)) return;
     if (m->checks) note_global(m, copy, false);
     if (m->checks && copy->source) emu_async_read_begins(m, w, copy->lane, copy->source, copy->bytes);
@@ -275,7 +274,7 @@ static void issue_load(machine *m, const warp *w, bulk_copy *copy) {
 }
 
 /* The same copy to the same places of several CTAs; each lands by itself. */
-static void issue_multicast(machine *m, const warp *w, const bulk_copy *copy, uint32_t ranks) {
+static void issue_multicast(cta *m, const warp *w, const bulk_copy *copy, uint32_t ranks) {
     const cluster *c = m->cluster;
     if (!ranks || ranks >> c->count) {
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, copy->lane, -1, copy->shared,
@@ -292,7 +291,7 @@ static void issue_multicast(machine *m, const warp *w, const bulk_copy *copy, ui
     }
 }
 
-void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         bulk_copy copy;
@@ -359,7 +358,7 @@ static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, u
 }
 
 /* The same, where elements are added to those there or the like; the map says what numbers they are. */
-static void reduce_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
+static void reduce_bytes(cta *m, const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
     const emu_tensor_info *info = &copy->map.info;
     op reduction = *copy->reduces;
     reduction.bytes = (uint8_t)info->element_bytes;
@@ -371,7 +370,7 @@ static void reduce_bytes(machine *m, const bulk_copy *copy, uint32_t shared, uin
     }
 }
 
-static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *unused) {
+static void move_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *unused) {
     (void)unused;
     const emu_tensor_info *info = &copy->map.info;
     const uint32_t size = info->element_bytes, bytes = box_row_bytes(info);
@@ -392,7 +391,7 @@ static void move_row(machine *m, const bulk_copy *copy, const int32_t at[5], uin
 }
 
 /* Bytes side by side. */
-static void move_run(machine *m, const bulk_copy *copy) {
+static void move_run(cta *m, const bulk_copy *copy) {
     uint8_t *shared = shared_bytes(copy, copy->shared);
     const uint8_t *from = copy->is_store     ? shared
                           : copy->has_values ? copy->values
@@ -407,7 +406,7 @@ static void move_run(machine *m, const bulk_copy *copy) {
     if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, copy->address, copy->bytes);
 }
 
-void emu_bulk_moves(machine *m, const bulk_copy *copy) {
+void emu_bulk_moves(cta *m, const bulk_copy *copy) {
     uint32_t here = m->here;
     m->here = copy->instruction;
     if (copy->map.info.rank)
@@ -417,12 +416,12 @@ void emu_bulk_moves(machine *m, const bulk_copy *copy) {
     m->here = here;
 }
 
-static void remove_copy(machine *m, size_t index) {
+static void remove_copy(cta *m, size_t index) {
     memmove(&m->bulk[index], &m->bulk[index + 1], (--m->bulk_count - index) * sizeof *m->bulk);
 }
 
 /* As long as bytes are missing that were announced, a phase does not complete. */
-static void check_phase(machine *m, const bulk_copy *copy, const mbarrier *bar) {
+static void check_phase(cta *m, const bulk_copy *copy, const mbarrier *bar) {
     if (bar->phase == copy->phase) return;
     const uint32_t here = m->here;
     m->here = copy->instruction;
@@ -433,7 +432,7 @@ static void check_phase(machine *m, const bulk_copy *copy, const mbarrier *bar) 
     m->here = here;
 }
 
-static void land_cells(machine *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
+static void land_cells(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
     if (copy->to == m && bar && m->engines && !copy->has_values)
         emu_engine_lands(m, w, copy, bar);
     else if (copy->to == m)
@@ -443,10 +442,10 @@ static void land_cells(machine *m, const warp *w, const bulk_copy *copy, mbarrie
         emu_remote_land(m, w, copy, bar);
 }
 
-static void land_load(machine *m, size_t index) {
+static void land_load(cta *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
     const warp *w = &m->warps[copy.warp];
-    machine *at = copy.to;
+    cta *at = copy.to;
     remove_copy(m, index);
     emu_bulk_moves(m, &copy);
     if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp);
@@ -476,7 +475,7 @@ static bool is_waited_for(const bulk_copy *copy) {
 
 /* The first load that a warp waits for, so that the others come as late as they may, else the first; with a schedule
  * seed any. */
-bool emu_land_next_bulk(machine *m) {
+bool emu_land_next_bulk(cta *m) {
     size_t loads = 0, chosen = 0, wanted = SIZE_MAX;
     for (size_t i = 0; i < m->bulk_count; i++) {
         if (m->bulk[i].is_store) continue;
@@ -496,11 +495,11 @@ bool emu_land_next_bulk(machine *m) {
     return true;
 }
 
-static void land_store(machine *m, size_t index) {
+static void land_store(cta *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
     const warp *w = &m->warps[copy.warp];
-    bulk_copy *kept = m->checks && m->cluster->races ? machine_reserve(m, m->unfinished, m->unfinished_count + 1,
-                                                                       &m->unfinished_capacity, sizeof *kept)
+    bulk_copy *kept = m->checks && m->cluster->races ? cta_reserve(m, m->unfinished, m->unfinished_count + 1,
+                                                                   &m->unfinished_capacity, sizeof *kept)
                                                      : NULL;
     if (kept) {
         m->unfinished = kept;
@@ -512,7 +511,7 @@ static void land_store(machine *m, size_t index) {
 }
 
 /* What they wrote to global memory is there. */
-static void finish_stores(machine *m, const warp *w, const op *o, uint32_t mask) {
+static void finish_stores(cta *m, const warp *w, const op *o, uint32_t mask) {
     size_t kept = 0;
     for (size_t i = 0; i < m->unfinished_count; i++) {
         const bulk_copy *copy = &m->unfinished[i];
@@ -525,7 +524,7 @@ static void finish_stores(machine *m, const warp *w, const op *o, uint32_t mask)
 }
 
 /* In the order of issue; with a schedule seed in any. */
-void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_bulk_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     size_t count = 0;
     for (size_t i = 0; i < m->bulk_count; i++) count += bulk_waits_for(&m->bulk[i], w, o, mask);
     for (; count; count--) {
@@ -537,7 +536,7 @@ void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks) emu_clock_tick(m, w);
 }
 
-void emu_check_no_bulk_left(machine *m) {
+void emu_check_no_bulk_left(cta *m) {
     for (size_t i = 0; i < m->bulk_count; i++) {
         const bulk_copy *copy = &m->bulk[i];
         m->here = copy->instruction;
@@ -554,7 +553,7 @@ void emu_check_no_bulk_left(machine *m) {
     }
 }
 
-void emu_land_stores(machine *m) {
+void emu_land_stores(cta *m) {
     for (size_t i = 0; i < m->bulk_count;) {
         if (m->bulk[i].is_store)
             land_store(m, i);

@@ -11,7 +11,7 @@
 
 enum { MAX_DEPTH = 1024, HEAP_BYTES = 8 << 20 /* the default of cudaLimitMallocHeapSize */ };
 
-static uint8_t *frame_of(const machine *m, const warp *w, int lane) {
+static uint8_t *frame_of(const cta *m, const warp *w, int lane) {
     return m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes + w->frame_base[lane];
 }
 
@@ -86,7 +86,7 @@ static bool reserve_paths(warp *w) {
     return larger != NULL;
 }
 
-static void run_out(machine *m, bool memory) {
+static void run_out(cta *m, bool memory) {
     m->out_of_memory |= memory;
     m->faulted = true;
 }
@@ -94,7 +94,7 @@ static void run_out(machine *m, bool memory) {
 /* ---- a call ---- */
 
 /* The frames must fit the thread's local memory; false after a report. */
-static bool frames_fit(machine *m, const warp *w, const call_site *site, const routine *to, uint32_t mask) {
+static bool frames_fit(cta *m, const warp *w, const call_site *site, const routine *to, uint32_t mask) {
     const uint32_t own = m->code->routines[site->caller].frame_bytes;
     const int depth = w->frame < 0 ? 0 : w->frames[w->frame].depth;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
@@ -114,7 +114,7 @@ static bool frames_fit(machine *m, const warp *w, const call_site *site, const r
 }
 
 /* By address: what is passed must be what the function takes. */
-static bool passed_fits(machine *m, const warp *w, const call_site *site, const routine *to, int lane) {
+static bool passed_fits(cta *m, const warp *w, const call_site *site, const routine *to, int lane) {
     bool fits = site->results == to->results && site->actual_count == to->formal_count;
     for (int i = 0; fits && i < site->actual_count; i++) fits = site->actuals[i].bytes == to->formals[i].bytes;
     if (fits) return true;
@@ -125,7 +125,7 @@ static bool passed_fits(machine *m, const warp *w, const call_site *site, const 
 }
 
 /* The frame of a call of some lanes; -1 after a report. */
-static int enter(machine *m, warp *w, const call_site *site, int callee, uint32_t mask) {
+static int enter(cta *m, warp *w, const call_site *site, int callee, uint32_t mask) {
     const entry *code = m->code;
     const routine *to = &code->routines[callee];
     if (!frames_fit(m, w, site, to, mask) || !passed_fits(m, w, site, to, first_lane(mask))) return -1;
@@ -158,7 +158,7 @@ static int enter(machine *m, warp *w, const call_site *site, int callee, uint32_
 }
 
 /* The routine at an address, -1 after a report. */
-static int find_routine(machine *m, const warp *w, uint64_t address, int lane) {
+static int find_routine(cta *m, const warp *w, uint64_t address, int lane) {
     for (size_t i = 1; i < m->code->routine_count; i++) {
         const routine *each = &m->code->routines[i];
         if (each->address_taken && FUNCTION_WINDOW + 16ull * (uint32_t)each->function == address) return (int)i;
@@ -175,7 +175,7 @@ static uint32_t lanes_that_call(const uint64_t *addresses, uint64_t wanted, uint
     return lanes & mask;
 }
 
-static void call_routine(machine *m, warp *w, const op *o, uint32_t mask) {
+static void call_routine(cta *m, warp *w, const op *o, uint32_t mask) {
     const call_site *site = &m->code->calls[o->immediate];
     const uint64_t *addresses = o->sources ? slot64(w, o->r[0]) : NULL;
     const uint32_t stays = w->split ? w->active & ~mask : w->active;
@@ -204,7 +204,7 @@ static void call_routine(machine *m, warp *w, const op *o, uint32_t mask) {
     w->frame = callee.frame;
 }
 
-void emu_exec_return(machine *m, warp *w, uint32_t mask) {
+void emu_exec_return(cta *m, warp *w, uint32_t mask) {
     call_frame *frame = &w->frames[w->frame];
     const routine *from = &m->code->routines[frame->routine];
     const call_site *site = frame->site;
@@ -259,7 +259,7 @@ static uint64_t argument(const call_site *site, const uint8_t *frame, int index)
     return value;
 }
 
-static void print(machine *m, const warp *w, const call_site *site, int lane) {
+static void print(cta *m, const warp *w, const call_site *site, int lane) {
     const uint8_t *own = m->local + (size_t)(w->index * LANES + lane) * m->code->local_bytes;
     uint8_t *frame = frame_of(m, w, lane);
     const uint64_t format = argument(site, frame, 0), offset = argument(site, frame, 1) - LOCAL_WINDOW;
@@ -272,7 +272,7 @@ static void print(machine *m, const warp *w, const call_site *site, int lane) {
         memcpy(frame + site->actuals[0].offset, &printed, sizeof printed);
 }
 
-static void fail_assertion(machine *m, const warp *w, const call_site *site, int lane) {
+static void fail_assertion(cta *m, const warp *w, const call_site *site, int lane) {
     const uint8_t *frame = frame_of(m, w, lane);
     emu_report(m, EMU_ASSERT, UINT32_MAX, w, lane, -1, 0, "Assertion '%s' failed, at %s:%u.",
                emu_device_string(m, argument(site, frame, 0)), emu_device_string(m, argument(site, frame, 1)),
@@ -281,7 +281,7 @@ static void fail_assertion(machine *m, const warp *w, const call_site *site, int
 }
 
 /* A buffer of its own, so that its bounds are checked. It is not zeros, as on a device. */
-static void allocate(machine *m, const warp *w, const call_site *site, int lane) {
+static void allocate(cta *m, const warp *w, const call_site *site, int lane) {
     emu_device *device = m->device;
     uint8_t *frame = frame_of(m, w, lane);
     const uint64_t bytes = argument(site, frame, 0);
@@ -300,7 +300,7 @@ static void allocate(machine *m, const warp *w, const call_site *site, int lane)
     if (site->results) memcpy(frame + site->actuals[0].offset, &address, sizeof address);
 }
 
-static void release(machine *m, const warp *w, const call_site *site, int lane) {
+static void release(cta *m, const warp *w, const call_site *site, int lane) {
     const uint64_t address = argument(site, frame_of(m, w, lane), 0);
     const buffer *which = emu_find_buffer(m->device, address);
     if (!address) return;
@@ -317,7 +317,7 @@ static void release(machine *m, const warp *w, const call_site *site, int lane) 
                which && which->in_heap && !which->bytes ? "which was freed before" : "which malloc() did not give");
 }
 
-void emu_exec_call(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_call(cta *m, warp *w, const op *o, uint32_t mask) {
     const call_site *site = &m->code->calls[o->immediate];
     if (o->detail == CALL_ROUTINE) {
         call_routine(m, w, o, mask);

@@ -18,20 +18,20 @@ uint64_t emu_cluster_address(uint32_t rank, uint32_t local) {
     return (uint64_t)(BY_RANK | rank) << CTA_SHIFT | (local & LOCAL_PART);
 }
 
-static uint64_t rank_in(const machine *m, uint64_t address) {
+static uint64_t rank_in(const cta *m, uint64_t address) {
     const uint64_t name = address >> CTA_SHIFT;
     return name & BY_RANK ? name ^ BY_RANK : name ^ m->rank;
 }
 
-machine *emu_owner(machine *m, uint64_t address, uint32_t *local) {
+cta *emu_owner(cta *m, uint64_t address, uint32_t *local) {
     *local = (uint32_t)address & LOCAL_PART;
     if (!(address >> CTA_SHIFT)) return m;
     const uint64_t rank = rank_in(m, address);
     return rank < m->cluster->count ? &m->cluster->ctas[rank] : NULL;
 }
 
-machine *emu_expect_owner(machine *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local) {
-    machine *at = emu_owner(m, address, local);
+cta *emu_expect_owner(cta *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local) {
+    cta *at = emu_owner(m, address, local);
     if (!at) {
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
                    "This instruction %s shared memory at 0x%" PRIx64 ", of the CTA with rank %" PRIu64
@@ -50,7 +50,7 @@ machine *emu_expect_owner(machine *m, const warp *w, int lane, uint64_t address,
 }
 
 /* An operand of mapa or getctarank; false after a report. */
-static bool shared_address(machine *m, const warp *w, const op *o, int lane, uint64_t *address) {
+static bool shared_address(cta *m, const warp *w, const op *o, int lane, uint64_t *address) {
     *address = o->bytes == 8 ? slot64(w, o->r[1])[lane] : slot32(w, o->r[1])[lane];
     if (o->space == SPACE_CLUSTER) return true;
     if (*address & SHARED_WINDOW) {
@@ -62,7 +62,7 @@ static bool shared_address(machine *m, const warp *w, const op *o, int lane, uin
     return false;
 }
 
-void emu_exec_map_address(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_map_address(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
         const uint32_t rank = slot32(w, o->r[2])[lane];
@@ -82,13 +82,13 @@ void emu_exec_map_address(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-void emu_exec_cta_rank(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_cta_rank(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
         uint64_t address;
         uint32_t local;
         if (!shared_address(m, w, o, lane, &address)) continue;
-        const machine *at = emu_owner(m, address, &local);
+        const cta *at = emu_owner(m, address, &local);
         slot32(w, o->r[0])[lane] = at ? at->rank : 0;
     }
 }
@@ -99,7 +99,7 @@ void emu_exec_cta_rank(machine *m, warp *w, const op *o, uint32_t mask) {
 static void complete_if_all_arrived(cluster *c) {
     uint32_t arrived = 0;
     for (uint32_t i = 0; i < c->count; i++) {
-        const machine *m = &c->ctas[i];
+        const cta *m = &c->ctas[i];
         for (uint32_t k = 0; k < m->warp_count; k++) {
             const warp *w = &m->warps[k];
             if (w->state != WARP_DONE && live_lanes(w) & ~w->cluster_arrived) return;
@@ -110,7 +110,7 @@ static void complete_if_all_arrived(cluster *c) {
     c->phase++;
     if (c->clocks) memcpy(c->clocks + c->clock_count, c->clocks, c->clock_count * sizeof *c->clocks);
     for (uint32_t i = 0; i < c->count; i++) {
-        machine *m = &c->ctas[i];
+        cta *m = &c->ctas[i];
         m->changes++;
         m->vain_polls = 0;
         for (uint32_t k = 0; k < m->warp_count; k++) {
@@ -120,11 +120,11 @@ static void complete_if_all_arrived(cluster *c) {
     }
 }
 
-void emu_cluster_after_exit(machine *m) {
+void emu_cluster_after_exit(cta *m) {
     if (m->code->uses_cluster) complete_if_all_arrived(m->cluster);
 }
 
-static void arrive(machine *m, warp *w, const op *o, uint32_t mask) {
+static void arrive(cta *m, warp *w, const op *o, uint32_t mask) {
     cluster *c = m->cluster;
     if (w->cluster_arrived & mask || (w->cluster_waits && w->cluster_phase != c->phase)) {
         emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, first_lane(mask), -1, 0,
@@ -139,7 +139,7 @@ static void arrive(machine *m, warp *w, const op *o, uint32_t mask) {
     complete_if_all_arrived(c);
 }
 
-void emu_exec_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_cluster_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
     if (mask != live_lanes(w) && !(o->vector && o->detail != CLUSTER_WAIT)) {
         emu_report_divergent(m, w, live_lanes(w), mask);
         m->faulted = true;

@@ -38,7 +38,7 @@ static uint32_t word_wavefronts(const uint32_t *addresses, const bool *on, int l
     return most;
 }
 
-void emu_count_shared(machine *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask) {
+void emu_count_shared(cta *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask) {
     op_counts *counts = &m->counts[o->instruction];
     int lanes = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
     counts->requests++;
@@ -62,7 +62,7 @@ void emu_count_shared(machine *m, const op *o, const uint32_t *addresses, uint32
     }
 }
 
-void emu_count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsigned matrices) {
+void emu_count_ldmatrix(cta *m, const op *o, const uint32_t *addresses, unsigned matrices) {
     op_counts *counts = &m->counts[o->instruction];
     counts->requests++;
     counts->bytes += matrices * 128ull;
@@ -70,7 +70,7 @@ void emu_count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsi
     for (unsigned k = 0; k < matrices; k++) counts->wavefronts += row_wavefronts(addresses + 8 * k, 8);
 }
 
-void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask) {
+void emu_count_global(cta *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask) {
     op_counts *counts = &m->counts[o->instruction];
     uint64_t sectors[2 * LANES], last = UINT64_MAX;
     int count = 0;
@@ -88,7 +88,7 @@ void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32
     counts->sectors += (uint64_t)count;
 }
 
-void emu_try_again(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_try_again(cta *m, warp *w, const op *o, uint32_t mask) {
     w->pc--;
     w->tries_again = true;
     if (!(o->flags & FLAG_FIRST)) return;

@@ -177,7 +177,7 @@ bool emu_merge_findings(crew *c, worker *workers, int count) {
     if (!all) return false;
     total = 0;
     for (uint32_t i = 0; i < (uint32_t)count * ctas; i++) {
-        machine *m = &workers[i / ctas].cluster.ctas[i % ctas];
+        cta *m = &workers[i / ctas].cluster.ctas[i % ctas];
         for (size_t k = 0; k < m->finding_count; k++) all[total++] = m->findings[k];
         m->finding_count = 0; /* the messages are ours now */
     }

@@ -34,7 +34,7 @@ typedef struct copy_events {
 } copy_events;
 
 typedef struct cta_events {
-    const machine *machine;
+    const cta *owner;
     const entry *code;
     uint64_t cta, now;
     warp_events warps[MAX_WARPS];
@@ -83,10 +83,10 @@ __attribute__((format(printf, 5, 6))) static void name_row(emu_events *events, c
     va_end(arguments);
 }
 
-static void write_stretch(emu_events *events, const cta_events *cta, int warp, const stretch *runs) {
+static void write_stretch(emu_events *events, const cta_events *track, int warp, const stretch *runs) {
     if (runs->from == runs->to) return;
-    const emu_place place = emu_place_of(cta->code, runs->instruction);
-    FILE *const file = begin(events, 'X', cta->cta, WARP_ROW + warp, runs->from);
+    const emu_place place = emu_place_of(track->code, runs->instruction);
+    FILE *const file = begin(events, 'X', track->cta, WARP_ROW + warp, runs->from);
     fprintf(file, ",\"dur\":%" PRIu64 ",\"name\":\"line %d\",\"args\":{\"instructions\":%" PRIu64 ",\"PTX line\":%d,",
             runs->to - runs->from, place.own ? place.own->line : 0, runs->to - runs->from, place.ptx_line);
     fputs("\"first\":", file);
@@ -99,17 +99,17 @@ static void write_slice(emu_events *events, uint64_t cta, int row, uint64_t from
         fprintf(begin(events, 'X', cta, row, from), ",\"dur\":%" PRIu64 ",\"name\":\"%s\"}", to - from, name);
 }
 
-static void write_count(emu_events *events, const cta_events *cta, int warp, const char *what, size_t count) {
-    fprintf(begin(events, 'C', cta->cta, WARP_ROW + warp, cta->now),
+static void write_count(emu_events *events, const cta_events *track, int warp, const char *what, size_t count) {
+    fprintf(begin(events, 'C', track->cta, WARP_ROW + warp, track->now),
             ",\"name\":\"%s under way, warp %d\",\"args\":{\"%s\":%zu}}", what, warp, what, count);
 }
 
 /* kind 'b' or 'e' */
-static void write_copy(emu_events *events, const cta_events *cta, const copy_events *each, char kind) {
+static void write_copy(emu_events *events, const cta_events *track, const copy_events *each, char kind) {
     const bulk_copy *copy = &each->copy;
     const emu_tensor_info *info = &copy->map.info;
-    const emu_place place = emu_place_of(cta->code, copy->instruction);
-    FILE *const file = begin(events, kind, cta->cta, WARP_ROW + copy->warp, cta->now);
+    const emu_place place = emu_place_of(track->code, copy->instruction);
+    FILE *const file = begin(events, kind, track->cta, WARP_ROW + copy->warp, track->now);
     fprintf(file, ",\"cat\":\"copy\",\"id\":%" PRIu64 ",\"name\":\"%s of warp %d, line %d\"", each->id,
             copy->is_store ? "store" : "copy", copy->warp, place.own ? place.own->line : 0);
     if (kind == 'b') {
@@ -134,103 +134,103 @@ static const char *const waits[] = {
     [WARP_FAULT] = NULL,
 };
 
-static void end_state(emu_events *events, const cta_events *cta, int warp) {
-    const warp_events *w = &cta->warps[warp];
-    if (waits[w->state]) write_slice(events, cta->cta, WARP_ROW + warp, w->since, cta->now, waits[w->state]);
+static void end_state(emu_events *events, const cta_events *track, int warp) {
+    const warp_events *w = &track->warps[warp];
+    if (waits[w->state]) write_slice(events, track->cta, WARP_ROW + warp, w->since, track->now, waits[w->state]);
 }
 
-static void look_at_warps(emu_events *events, cta_events *cta, const machine *m) {
+static void look_at_warps(emu_events *events, cta_events *track, const cta *m) {
     for (int i = 0; i < (int)m->warp_count; i++) {
-        warp_events *known = &cta->warps[i];
+        warp_events *known = &track->warps[i];
         const warp *w = &m->warps[i];
         if (w->state != known->state) {
-            end_state(events, cta, i);
+            end_state(events, track, i);
             known->state = w->state;
-            known->since = cta->now;
+            known->since = track->now;
         }
-        if (w->copy_count != known->copies) write_count(events, cta, i, "cp.async", known->copies = w->copy_count);
-        if (w->wgmma_count != known->products) write_count(events, cta, i, "wgmma", known->products = w->wgmma_count);
+        if (w->copy_count != known->copies) write_count(events, track, i, "cp.async", known->copies = w->copy_count);
+        if (w->wgmma_count != known->products) write_count(events, track, i, "wgmma", known->products = w->wgmma_count);
     }
 }
 
-static void look_at_mbarriers(emu_events *events, cta_events *cta, const machine *m) {
+static void look_at_mbarriers(emu_events *events, cta_events *track, const cta *m) {
     for (int i = 0; i < m->mbarrier_count; i++) {
         const mbarrier *bar = &m->mbarriers[i];
-        if (i == cta->mbarrier_count) {
-            cta->mbarrier_count++;
-            cta->phases[i] = bar->phase;
-            cta->since[i] = cta->now;
-            name_row(events, "thread_name", cta->cta, MBARRIER_ROW + i, "mbarrier at 0x%x", bar->address);
+        if (i == track->mbarrier_count) {
+            track->mbarrier_count++;
+            track->phases[i] = bar->phase;
+            track->since[i] = track->now;
+            name_row(events, "thread_name", track->cta, MBARRIER_ROW + i, "mbarrier at 0x%x", bar->address);
         }
-        if (bar->phase == cta->phases[i]) continue;
+        if (bar->phase == track->phases[i]) continue;
         char name[40];
-        snprintf(name, sizeof name, "phase %" PRIu64, cta->phases[i]);
-        write_slice(events, cta->cta, MBARRIER_ROW + i, cta->since[i], cta->now, name);
-        cta->phases[i] = bar->phase;
-        cta->since[i] = cta->now;
+        snprintf(name, sizeof name, "phase %" PRIu64, track->phases[i]);
+        write_slice(events, track->cta, MBARRIER_ROW + i, track->since[i], track->now, name);
+        track->phases[i] = bar->phase;
+        track->since[i] = track->now;
     }
 }
 
-static copy_events *known_copy(const cta_events *cta, const bulk_copy *copy) {
-    for (size_t i = 0; i < cta->copy_count; i++) {
-        const bulk_copy *known = &cta->copies[i].copy;
+static copy_events *known_copy(const cta_events *track, const bulk_copy *copy) {
+    for (size_t i = 0; i < track->copy_count; i++) {
+        const bulk_copy *known = &track->copies[i].copy;
         if (known->stamp == copy->stamp && known->warp == copy->warp && known->lane == copy->lane &&
             known->instruction == copy->instruction && known->shared == copy->shared && known->to == copy->to)
-            return &cta->copies[i];
+            return &track->copies[i];
     }
     return NULL;
 }
 
-static void look_at_copies(emu_events *events, cta_events *cta, const machine *m) {
-    for (size_t i = 0; i < cta->copy_count; i++) cta->copies[i].under_way = false;
+static void look_at_copies(emu_events *events, cta_events *track, const cta *m) {
+    for (size_t i = 0; i < track->copy_count; i++) track->copies[i].under_way = false;
     for (size_t i = 0; i < m->bulk_count; i++) {
-        copy_events *known = known_copy(cta, &m->bulk[i]);
+        copy_events *known = known_copy(track, &m->bulk[i]);
         if (!known) {
-            copy_events *more = emu_reserve(cta->copies, cta->copy_count + 1, &cta->copy_capacity, sizeof *more);
+            copy_events *more = emu_reserve(track->copies, track->copy_count + 1, &track->copy_capacity, sizeof *more);
             if (!more) {
                 events->out_of_memory = true;
                 return;
             }
-            cta->copies = more;
-            known = &cta->copies[cta->copy_count++];
+            track->copies = more;
+            known = &track->copies[track->copy_count++];
             *known = (copy_events){.copy = m->bulk[i], .id = ++events->copies};
-            write_copy(events, cta, known, 'b');
+            write_copy(events, track, known, 'b');
         }
         known->under_way = true;
     }
     size_t kept = 0;
-    for (size_t i = 0; i < cta->copy_count; i++) {
-        if (cta->copies[i].under_way)
-            cta->copies[kept++] = cta->copies[i];
+    for (size_t i = 0; i < track->copy_count; i++) {
+        if (track->copies[i].under_way)
+            track->copies[kept++] = track->copies[i];
         else
-            write_copy(events, cta, &cta->copies[i], 'e');
+            write_copy(events, track, &track->copies[i], 'e');
     }
-    cta->copy_count = kept;
+    track->copy_count = kept;
 }
 
 /* ---- CTAs ---- */
 
 /* What is still open ends with the CTA. */
-static void close_cta(emu_events *events, cta_events *cta) {
-    for (uint32_t i = 0; i < cta->warp_count; i++) {
-        write_stretch(events, cta, (int)i, &cta->warps[i].runs);
-        end_state(events, cta, (int)i);
+static void close_cta(emu_events *events, cta_events *track) {
+    for (uint32_t i = 0; i < track->warp_count; i++) {
+        write_stretch(events, track, (int)i, &track->warps[i].runs);
+        end_state(events, track, (int)i);
     }
-    for (size_t i = 0; i < cta->copy_count; i++) write_copy(events, cta, &cta->copies[i], 'e');
-    free(cta->copies);
+    for (size_t i = 0; i < track->copy_count; i++) write_copy(events, track, &track->copies[i], 'e');
+    free(track->copies);
 }
 
-static void open_cta(emu_events *events, cta_events *cta, const machine *m) {
-    *cta = (cta_events){.machine = m, .code = m->code, .cta = m->cta_index, .warp_count = m->warp_count};
-    name_row(events, "process_name", cta->cta, 0, "CTA %" PRIu64 " (steps of the emulator, no time)", cta->cta);
+static void open_cta(emu_events *events, cta_events *track, const cta *m) {
+    *track = (cta_events){.owner = m, .code = m->code, .cta = m->cta_index, .warp_count = m->warp_count};
+    name_row(events, "process_name", track->cta, 0, "CTA %" PRIu64 " (steps of the emulator, no time)", track->cta);
     for (uint32_t i = 0; i < m->warp_count; i++)
-        name_row(events, "thread_name", cta->cta, WARP_ROW + (int)i, "warp %u", i);
+        name_row(events, "thread_name", track->cta, WARP_ROW + (int)i, "warp %u", i);
 }
 
 /* NULL when out of memory. */
-static cta_events *cta_of(emu_events *events, const machine *m) {
+static cta_events *cta_of(emu_events *events, const cta *m) {
     size_t i = 0;
-    while (i < events->cta_count && events->ctas[i].machine != m) i++;
+    while (i < events->cta_count && events->ctas[i].owner != m) i++;
     if (i < events->cta_count && events->ctas[i].cta == m->cta_index) return &events->ctas[i];
     if (i < events->cta_count) {
         close_cta(events, &events->ctas[i]);
@@ -252,20 +252,20 @@ static int line_of(const entry *code, uint32_t instruction) {
     return place.own ? place.own->line : 0;
 }
 
-void emu_note_instruction(emu_events *events, const machine *m, const warp *w, const op *o) {
-    cta_events *const cta = cta_of(events, m);
-    if (!cta) return;
-    stretch *const runs = &cta->warps[w->index].runs;
+void emu_note_instruction(emu_events *events, const cta *m, const warp *w, const op *o) {
+    cta_events *const track = cta_of(events, m);
+    if (!track) return;
+    stretch *const runs = &track->warps[w->index].runs;
     const uint64_t began = m->steps - 1;
-    cta->now = m->steps;
-    if (runs->to != began || line_of(cta->code, runs->instruction) != line_of(cta->code, o->instruction)) {
-        write_stretch(events, cta, w->index, runs);
+    track->now = m->steps;
+    if (runs->to != began || line_of(track->code, runs->instruction) != line_of(track->code, o->instruction)) {
+        write_stretch(events, track, w->index, runs);
         *runs = (stretch){.from = began, .instruction = o->instruction};
     }
-    runs->to = cta->now;
-    look_at_warps(events, cta, m);
-    look_at_mbarriers(events, cta, m);
-    look_at_copies(events, cta, m);
+    runs->to = track->now;
+    look_at_warps(events, track, m);
+    look_at_mbarriers(events, track, m);
+    look_at_copies(events, track, m);
 }
 
 emu_events *emu_events_begin(FILE *file) {

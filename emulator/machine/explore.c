@@ -255,7 +255,7 @@ static bool draws(const warp *w, const op *o, const candidate *c) {
 }
 
 /* Whether a compare-and-swap, or an exchange, would change nothing. */
-static bool changes_nothing(machine *m, const warp *w, const op *o, const candidate *c) {
+static bool changes_nothing(cta *m, const warp *w, const op *o, const candidate *c) {
     if ((o->detail != ATOMIC_CAS && o->detail != ATOMIC_EXCH) || o->vector > 1 || o->bytes > 8 || o->bytes < 4 ||
         c->count != 1)
         return false;
@@ -263,7 +263,7 @@ static bool changes_nothing(machine *m, const warp *w, const op *o, const candid
     const int lane = first_lane(w->held);
     uint32_t local;
     const bool shared = emu_touches(w, o, lane, &address);
-    const machine *at = shared ? emu_owner(m, address, &local) : m;
+    const cta *at = shared ? emu_owner(m, address, &local) : m;
     if (!at) return false;
     const uint8_t *bytes = shared ? at->shared + (local - SHARED_BASE) : emu_host_bytes(m->device, address);
     const unsigned first = o->r[o->dests + 1]; /* what should be there, or is to be */
@@ -274,7 +274,7 @@ static bool changes_nothing(machine *m, const warp *w, const op *o, const candid
 }
 
 /* What a copy of a warp asks, without a trace of it. */
-static void ask(machine *m, warp *copy, const op *o) {
+static void ask(cta *m, warp *copy, const op *o) {
     const op_counts counts = m->counts[o->instruction];
     const uint64_t polls = m->polls;
     const bool checks = m->checks;
@@ -291,7 +291,7 @@ static void ask(machine *m, warp *copy, const op *o) {
 }
 
 /* Asks and goes on to where it asked; `branch`: as it was at the first branch behind. False where it does not. */
-static bool leads_back(machine *m, warp *copy, warp *branch, const op *o) {
+static bool leads_back(cta *m, warp *copy, warp *branch, const op *o) {
     const int32_t at = copy->pc;
     bool branched = false;
     ask(m, copy, o);
@@ -307,7 +307,7 @@ static bool leads_back(machine *m, warp *copy, warp *branch, const op *o) {
 }
 
 /* Whether the answer leads back to the question, with nothing done behind the first branch: then a warp waits. */
-static bool asks_in_vain(machine *m, const warp *w, const candidate *c) {
+static bool asks_in_vain(cta *m, const warp *w, const candidate *c) {
     const op *o = &m->code->ops[w->pc];
     if (w->split || !o->asks || (o->kind == OP_ATOMIC && !changes_nothing(m, w, o, c))) return false;
     const size_t words = register_words(m->code);
@@ -324,7 +324,7 @@ static bool asks_in_vain(machine *m, const warp *w, const candidate *c) {
     return vain;
 }
 
-static candidate describe(machine *m, const warp *w) {
+static candidate describe(cta *m, const warp *w) {
     const op *o = &m->code->ops[w->pc];
     candidate c = {.who = {m->cta_index, (uint32_t)w->index, 0},
                    .instruction = o->instruction,
@@ -334,7 +334,7 @@ static candidate describe(machine *m, const warp *w) {
         uint64_t address;
         uint32_t local;
         const bool shared = emu_touches(w, o, first_lane(rest), &address);
-        const machine *at = shared ? emu_owner(m, address, &local) : NULL;
+        const cta *at = shared ? emu_owner(m, address, &local) : NULL;
         if (at) address = 1ull << 63 | at->cta_index << 32 | local;
         bool known = false;
         for (int i = 0; i < c.count && !known; i++) known = c.at[i] == address;
@@ -359,7 +359,7 @@ static const places *places_of(explorer *x, const late_access *late) {
     return x->places = made;
 }
 
-static candidate describe_late(explorer *x, const machine *m, const late_access *late) {
+static candidate describe_late(explorer *x, const cta *m, const late_access *late) {
     return (candidate){.who = {m->cta_index, (uint32_t)late->warp, late->number},
                        .instruction = late->instruction,
                        .kind = late->loads ? READS
@@ -382,7 +382,7 @@ static bool add_candidate(const explorer *x, turn *now, const candidate *c) {
 }
 
 /* Of one CTA. False when out of memory. */
-static bool list_agents(explorer *x, machine *m, turn *now) {
+static bool list_agents(explorer *x, cta *m, turn *now) {
     for (size_t i = 0; i < m->late_count; i++) {
         if (!emu_late_is_due(m, &m->late[i])) continue;
         const candidate c = describe_late(x, m, &m->late[i]);
@@ -398,7 +398,7 @@ static bool list_agents(explorer *x, machine *m, turn *now) {
 }
 
 /* Those that wait for their turn now. False when out of memory. */
-static bool list_candidates(explorer *x, machine **ctas, size_t count, turn *now) {
+static bool list_candidates(explorer *x, cta **ctas, size_t count, turn *now) {
     *now = (turn){0};
     for (size_t k = 0; k < count; k++)
         if (!list_agents(x, ctas[k], now)) return false;
@@ -428,7 +428,7 @@ static bool any_enabled(const turn *now) {
     return false;
 }
 
-static void store_lanes(machine *m, const late_access *late) {
+static void store_lanes(cta *m, const late_access *late) {
     for (uint32_t rest = late->lanes; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
         memcpy(late->there[lane], late->data[lane], late->bytes);
@@ -436,7 +436,7 @@ static void store_lanes(machine *m, const late_access *late) {
     }
 }
 
-static void load_lanes(machine *m, const late_access *late) {
+static void load_lanes(cta *m, const late_access *late) {
     warp *w = &m->warps[late->warp];
     uint8_t *from[LANES] = {NULL};
     for (uint32_t rest = late->lanes; rest; rest &= rest - 1) {
@@ -448,7 +448,7 @@ static void load_lanes(machine *m, const late_access *late) {
     emu_finish_load(w, late->loads, from, late->lanes);
 }
 
-static void let_late_happen(machine *m, const agent *who) {
+static void let_late_happen(cta *m, const agent *who) {
     for (size_t i = 0; i < m->late_count; i++) {
         const late_access *late = &m->late[i];
         if (late->number != who->late || (uint32_t)late->warp != who->warp) continue;
@@ -464,8 +464,8 @@ static void let_late_happen(machine *m, const agent *who) {
     }
 }
 
-static void grant(machine **ctas, size_t count, const candidate *c) {
-    machine *m = ctas[0];
+static void grant(cta **ctas, size_t count, const candidate *c) {
+    cta *m = ctas[0];
     for (size_t k = 0; k < count; k++)
         if (ctas[k]->cta_index == c->who.cta) m = ctas[k];
     m->polled_at = 0;
@@ -583,7 +583,7 @@ bool emu_explorer_plan(explorer *x) {
 
 /* The turn of one of those that wait: all draw from the counter, or all tickets are drawn. NULL where that is not so.
  */
-static const candidate *choose_drawing(explorer *x, machine **ctas, size_t count, const turn *now) {
+static const candidate *choose_drawing(explorer *x, cta **ctas, size_t count, const turn *now) {
     const candidate *counter = taken_at(x, 0);
     uint64_t value = 0;
     if (emu_tickets_all_drawn(x->tickets)) return now->count == 1 && !now->candidates->draws ? now->candidates : NULL;
@@ -602,7 +602,7 @@ static const candidate *choose_drawing(explorer *x, machine **ctas, size_t count
 }
 
 /* Likewise, where tickets are drawn as planned. */
-static bool take_ticket(explorer *x, machine **ctas, size_t count) {
+static bool take_ticket(explorer *x, cta **ctas, size_t count) {
     turn now;
     x->failed = !list_candidates(x, ctas, count, &now);
     const candidate *chosen = !x->failed && now.count ? choose_drawing(x, ctas, count, &now) : NULL;
@@ -615,7 +615,7 @@ static bool take_ticket(explorer *x, machine **ctas, size_t count) {
 /* ---- turns of a run ---- */
 
 /* The next turn is taken; false where there is none, or an end to the run. */
-static bool take_turn(explorer *x, machine **ctas, size_t count, size_t *position) {
+static bool take_turn(explorer *x, cta **ctas, size_t count, size_t *position) {
     if (x->tickets) return take_ticket(x, ctas, count);
     if (*position < x->repeated) {
         if (x->shared && !go_on_in_copies(x, *position)) return false;
@@ -652,7 +652,7 @@ static bool has_faulted(const cluster *c) {
 }
 
 /* Whatever can run without a turn does: the CTAs of a cluster stand side by side. False where one is at fault. */
-static bool run_between(const explorer *x, machine **ctas, size_t count) {
+static bool run_between(const explorer *x, cta **ctas, size_t count) {
     for (size_t k = 0; k < count; k += ctas[k]->cluster->count) {
         cluster *c = ctas[k]->cluster;
         if (x->tickets && !emu_tickets_runs(x->tickets, k)) continue;
@@ -667,7 +667,7 @@ static bool run_between(const explorer *x, machine **ctas, size_t count) {
     return true;
 }
 
-bool emu_explorer_run(explorer *x, machine **ctas, size_t count) {
+bool emu_explorer_run(explorer *x, cta **ctas, size_t count) {
     size_t position = 0, left = 0;
     x->left = x->spent = x->failed = false;
     if (x->tickets && !emu_tickets_begin(x->tickets, ctas, count)) return false;
@@ -679,7 +679,7 @@ bool emu_explorer_run(explorer *x, machine **ctas, size_t count) {
     }
     if (x->left || x->spent || x->failed) return !x->failed;
     for (size_t k = 0; k < count; k++) {
-        machine *m = ctas[k];
+        cta *m = ctas[k];
         if (m->faulted) return true;
         for (uint32_t i = 0; i < m->warp_count; i++)
             if (m->warps[i].state == WARP_HELD) m->warps[i].state = WARP_READY;

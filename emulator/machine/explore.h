@@ -13,7 +13,7 @@
 explorer *emu_explorer_new(void);
 void emu_explorer_free(explorer *x);
 /* The CTAs of a run, all resident, run to their end in the order that is next. False when out of memory. */
-bool emu_explorer_run(explorer *x, machine **ctas, size_t count);
+bool emu_explorer_run(explorer *x, cta **ctas, size_t count);
 /* What became of that run: it was left as another one stands for it; it had more accesses than are followed. */
 bool emu_explorer_ended(const explorer *x); /* neither of the two */
 bool emu_explorer_spent(const explorer *x);

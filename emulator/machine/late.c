@@ -24,19 +24,19 @@ uint32_t emu_sum_of(const op *o, enum atomic_numbers numbers, uint32_t bytes, bo
 
 /* ---- bulk reductions ---- */
 
-static void add_range(machine *m, late_access *late, uint64_t address, uint64_t bytes) {
+static void add_range(cta *m, late_access *late, uint64_t address, uint64_t bytes) {
     byte_range *last = late->range_count ? &late->ranges[late->range_count - 1] : NULL;
     if (last && last->address + last->bytes == address) {
         last->bytes += bytes;
         return;
     }
-    byte_range *more = machine_reserve(m, late->ranges, late->range_count + 1, &late->range_capacity, sizeof *more);
+    byte_range *more = cta_reserve(m, late->ranges, late->range_count + 1, &late->range_capacity, sizeof *more);
     if (!more) return;
     late->ranges = more;
     more[late->range_count++] = (byte_range){address, bytes};
 }
 
-static void add_row(machine *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
+static void add_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
     uint64_t address = 0;
     uint32_t first = 0;
     const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
@@ -58,8 +58,8 @@ static void free_late(late_access *late) {
 }
 
 /* Room for one more; NULL when out of memory. */
-static late_access *add_late(machine *m, warp *w, uint32_t instruction) {
-    late_access *more = machine_reserve(m, m->late, m->late_count + 1, &m->late_capacity, sizeof *more);
+static late_access *add_late(cta *m, warp *w, uint32_t instruction) {
+    late_access *more = cta_reserve(m, m->late, m->late_count + 1, &m->late_capacity, sizeof *more);
     if (!more) return NULL;
     m->late = more;
     more += m->late_count++;
@@ -67,7 +67,7 @@ static late_access *add_late(machine *m, warp *w, uint32_t instruction) {
     return more;
 }
 
-static void add_reduction(machine *m, warp *w, const bulk_copy *copy) {
+static void add_reduction(cta *m, warp *w, const bulk_copy *copy) {
     late_access *late = add_late(m, w, copy->instruction);
     uint8_t *kept = malloc(copy->bytes);
     if (!late || !kept) {
@@ -85,7 +85,7 @@ static void add_reduction(machine *m, warp *w, const bulk_copy *copy) {
         add_range(m, late, copy->address, copy->bytes);
 }
 
-void emu_late_reductions(machine *m, warp *w) {
+void emu_late_reductions(cta *m, warp *w) {
     for (size_t i = 0; i < m->bulk_count; i++) {
         bulk_copy *copy = &m->bulk[i];
         if (!copy->is_store || !copy->reduces || copy->has_turn) continue;
@@ -104,7 +104,7 @@ bool emu_is_late_store(const warp *w, const op *o, uint32_t mask) {
     return true;
 }
 
-late_access *emu_late_store(machine *m, warp *w, const op *o) {
+late_access *emu_late_store(cta *m, warp *w, const op *o) {
     late_access *late = add_late(m, w, o->instruction);
     if (!late) return NULL;
     late->fences = w->late_fences;
@@ -114,7 +114,7 @@ late_access *emu_late_store(machine *m, warp *w, const op *o) {
     return late;
 }
 
-void emu_late_add_lane(machine *m, late_access *late, int lane, uint64_t address, uint8_t *there, const uint8_t *data) {
+void emu_late_add_lane(cta *m, late_access *late, int lane, uint64_t address, uint8_t *there, const uint8_t *data) {
     late->lanes |= 1u << lane;
     late->at[lane] = address;
     late->there[lane] = there;
@@ -144,8 +144,7 @@ static bool same_bytes(const late_access *a, const late_access *b) {
 }
 
 /* The last store under way of a warp, of those up to a number, that touches some of the bytes; NULL for none. */
-static const late_access *last_store(const machine *m, const warp *w, uint32_t until, uint64_t address,
-                                     uint32_t bytes) {
+static const late_access *last_store(const cta *m, const warp *w, uint32_t until, uint64_t address, uint32_t bytes) {
     for (size_t i = m->late_count; i-- > 0;)
         if (is_store_of(&m->late[i], w) && m->late[i].number <= until && meets(&m->late[i], address, bytes))
             return &m->late[i];
@@ -162,14 +161,13 @@ static const uint8_t *stored_by(const late_access *late, int lane, uint64_t addr
     return late->data[lane];
 }
 
-const uint8_t *emu_late_own(const machine *m, const warp *w, uint32_t until, int lane, uint64_t address,
-                            uint32_t bytes) {
+const uint8_t *emu_late_own(const cta *m, const warp *w, uint32_t until, int lane, uint64_t address, uint32_t bytes) {
     const late_access *late = last_store(m, w, until, address, bytes);
     return late ? stored_by(late, lane, address, bytes) : NULL;
 }
 
 /* Whether a load has to wait for stores before it that it cannot take its values from. */
-static bool is_mixed(const machine *m, const late_access *load) {
+static bool is_mixed(const cta *m, const late_access *load) {
     const warp *w = &m->warps[load->warp];
     for (uint32_t rest = load->lanes; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
@@ -179,7 +177,7 @@ static bool is_mixed(const machine *m, const late_access *load) {
     return false;
 }
 
-bool emu_late_is_due(const machine *m, const late_access *late) {
+bool emu_late_is_due(const cta *m, const late_access *late) {
     if (late->loads) return !is_mixed(m, late);
     for (size_t i = 0; i < m->late_count && !late->copy.reduces; i++) {
         const late_access *other = &m->late[i];
@@ -210,7 +208,7 @@ static bool meets_registers(const op *o, const op *load) {
 }
 
 /* Whether another strong access follows before a branch and before an op that needs the load. */
-static bool is_followed(const machine *m, const op *load) {
+static bool is_followed(const cta *m, const op *load) {
     for (const op *o = load + 1; o < m->code->ops + m->code->op_count; o++) {
         if (meets_registers(o, load) || o->kind == OP_BRANCH) return false;
         if (is_access(o) && o->order & ORDER_STRONG) return true;
@@ -223,7 +221,7 @@ static bool is_load_of(const late_access *late, const warp *w) {
     return late->warp == w->index && late->loads;
 }
 
-bool emu_is_late_load(const machine *m, const warp *w, const op *o, uint32_t mask) {
+bool emu_is_late_load(const cta *m, const warp *w, const op *o, uint32_t mask) {
     uint64_t address;
     if (o->kind != OP_LOAD || !(o->order & ORDER_STRONG) || o->order & ORDER_ACQUIRE || w->split) return false;
     for (; mask; mask &= mask - 1)
@@ -231,7 +229,7 @@ bool emu_is_late_load(const machine *m, const warp *w, const op *o, uint32_t mas
     return is_followed(m, o);
 }
 
-late_access *emu_late_load(machine *m, warp *w, const op *o) {
+late_access *emu_late_load(cta *m, warp *w, const op *o) {
     late_access *late = add_late(m, w, o->instruction);
     if (!late) return NULL;
     late->loads = o;
@@ -240,7 +238,7 @@ late_access *emu_late_load(machine *m, warp *w, const op *o) {
     return late;
 }
 
-bool emu_late_concerns(const machine *m, const warp *w, const op *o) {
+bool emu_late_concerns(const cta *m, const warp *w, const op *o) {
     for (size_t i = 0; i < m->late_count; i++)
         if (is_load_of(&m->late[i], w) && meets_registers(o, m->late[i].loads)) return true;
     return false;
@@ -258,7 +256,7 @@ static uint64_t addresses_of(const warp *w, const op *o, uint32_t mask) {
 
 /* An acquire load comes before loads behind it, as the stores that these meet are late here, and before a release. A
  * load that is late itself may come behind all but a release. */
-void emu_late_note(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_late_note(cta *m, warp *w, const op *o, uint32_t mask) {
     const uint64_t addresses = o->order & ORDER_STRONG ? addresses_of(w, o, mask) : 0;
     const bool releases = o->order & ORDER_RELEASE;
     if (!addresses) return;
@@ -277,7 +275,7 @@ void emu_late_note(machine *m, warp *w, const op *o, uint32_t mask) {
 /* ---- waits ---- */
 
 /* Whether an access meets what the warp has stored, other than by a load of all that the lane stored there. */
-static bool meets_own_stores(const machine *m, const warp *w, const op *o, uint32_t mask) {
+static bool meets_own_stores(const cta *m, const warp *w, const op *o, uint32_t mask) {
     const uint32_t bytes = (uint32_t)o->bytes * o->vector;
     for (uint64_t address; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
@@ -287,14 +285,14 @@ static bool meets_own_stores(const machine *m, const warp *w, const op *o, uint3
     return false;
 }
 
-static bool any_store(const machine *m, const warp *w, uint32_t fences) {
+static bool any_store(const cta *m, const warp *w, uint32_t fences) {
     for (size_t i = 0; i < m->late_count; i++)
         if (is_store_of(&m->late[i], w) && m->late[i].fences < fences) return true;
     return false;
 }
 
 /* Loads and stores, atomics, fences but fence.sc and what works on registers need not wait for all stores. */
-static bool waits_for_stores(const machine *m, const warp *w, const op *o, uint32_t mask) {
+static bool waits_for_stores(const cta *m, const warp *w, const op *o, uint32_t mask) {
     if (works_on_registers(o) || !any_store(m, w, UINT32_MAX)) return false;
     if (o->kind == OP_FENCE) return o->order & ORDER_SC;
     if (o->kind == OP_LOAD) return !emu_is_late_load(m, w, o, mask) && meets_own_stores(m, w, o, mask);
@@ -320,20 +318,20 @@ static bool waits_for_load(const warp *w, const late_access *late, const op *o, 
     return o->order & ORDER_RELEASE || meets_lanes(w, late, o, mask);
 }
 
-static bool waits_for_loads(const machine *m, const warp *w, const op *o, uint32_t mask) {
+static bool waits_for_loads(const cta *m, const warp *w, const op *o, uint32_t mask) {
     for (size_t i = 0; i < m->late_count; i++)
         if (is_load_of(&m->late[i], w) && waits_for_load(w, &m->late[i], o, mask)) return true;
     return false;
 }
 
-static bool waits_for_sums(const machine *m, const warp *w, const op *o, uint32_t mask) {
+static bool waits_for_sums(const cta *m, const warp *w, const op *o, uint32_t mask) {
     if (o->kind != OP_BULK_WAIT || o->detail) return false;
     for (size_t i = 0; i < m->late_count; i++)
         if (m->late[i].copy.reduces && bulk_waits_for(&m->late[i].copy, w, o, mask)) return true;
     return false;
 }
 
-bool emu_late_holds(machine *m, warp *w, const op *o, uint32_t mask) {
+bool emu_late_holds(cta *m, warp *w, const op *o, uint32_t mask) {
     if (o->kind == OP_FENCE || o->kind == OP_BARRIER) w->loaded = w->acquired = w->delayed = 0;
     if (!m->late_count) return false;
     if (!waits_for_sums(m, w, o, mask) && !waits_for_stores(m, w, o, mask) && !waits_for_loads(m, w, o, mask))
@@ -345,7 +343,7 @@ bool emu_late_holds(machine *m, warp *w, const op *o, uint32_t mask) {
     return true;
 }
 
-void emu_late_remove(machine *m, size_t index) {
+void emu_late_remove(cta *m, size_t index) {
     free_late(&m->late[index]);
     memmove(&m->late[index], &m->late[index + 1], (--m->late_count - index) * sizeof *m->late);
     for (uint32_t i = 0; i < m->warp_count; i++) {
@@ -355,7 +353,7 @@ void emu_late_remove(machine *m, size_t index) {
     }
 }
 
-void emu_late_forget(machine *m) {
+void emu_late_forget(cta *m) {
     for (size_t i = 0; i < m->late_count; i++) free_late(&m->late[i]);
     m->late_count = 0;
 }

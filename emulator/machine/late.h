@@ -36,30 +36,29 @@ typedef struct late_access {
 } late_access;
 
 /* A warp has issued bulk copies: those that reduce land by a turn. */
-void emu_late_reductions(machine *m, warp *w);
+void emu_late_reductions(cta *m, warp *w);
 /* Whether other threads see a store later; then a new write, to which lanes are added. NULL when out of memory. */
 bool emu_is_late_store(const warp *w, const op *o, uint32_t mask);
-late_access *emu_late_store(machine *m, warp *w, const op *o);
-void emu_late_add_lane(machine *m, late_access *late, int lane, uint64_t address, uint8_t *there, const uint8_t *data);
+late_access *emu_late_store(cta *m, warp *w, const op *o);
+void emu_late_add_lane(cta *m, late_access *late, int lane, uint64_t address, uint8_t *there, const uint8_t *data);
 /* Whether a load may read later: another access comes before an op that needs it. Then as for a store. */
-bool emu_is_late_load(const machine *m, const warp *w, const op *o, uint32_t mask);
-late_access *emu_late_load(machine *m, warp *w, const op *o);
+bool emu_is_late_load(const cta *m, const warp *w, const op *o, uint32_t mask);
+late_access *emu_late_load(cta *m, warp *w, const op *o);
 /* Whether an op reads or writes a register that a load under way will write. */
-bool emu_late_concerns(const machine *m, const warp *w, const op *o);
+bool emu_late_concerns(const cta *m, const warp *w, const op *o);
 /* What a lane stored itself at these very bytes, by the warp's accesses up to a number, and others do not see yet; NULL
  * for nothing. */
-const uint8_t *emu_late_own(const machine *m, const warp *w, uint32_t until, int lane, uint64_t address,
-                            uint32_t bytes);
+const uint8_t *emu_late_own(const cta *m, const warp *w, uint32_t until, int lane, uint64_t address, uint32_t bytes);
 /* Whether an op has to wait for what its warp did before, which comes later; then the warp does. */
-bool emu_late_holds(machine *m, warp *w, const op *o, uint32_t mask);
+bool emu_late_holds(cta *m, warp *w, const op *o, uint32_t mask);
 /* A warp executes an access: whether it might come before a load that was before it, which no turn here does. */
-void emu_late_note(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_late_note(cta *m, warp *w, const op *o, uint32_t mask);
 /* A fence other than fence.sc: what is stored behind it comes behind what was stored before. */
 void emu_late_fence(warp *w);
 /* Whether it can come now: what must come before has. */
-bool emu_late_is_due(const machine *m, const late_access *late);
+bool emu_late_is_due(const cta *m, const late_access *late);
 /* It has come: those that wait for it look again. */
-void emu_late_remove(machine *m, size_t index);
-void emu_late_forget(machine *m);
+void emu_late_remove(cta *m, size_t index);
+void emu_late_forget(cta *m);
 
 #endif

@@ -16,7 +16,7 @@ enum { MAX_LOCAL_BYTES = 512 << 10 };
 
 /* ---- machines ---- */
 
-static void machine_free(machine *m) {
+static void cta_free(cta *m) {
     emu_shadow_free(m); /* reads the warps */
     emu_flags_free(m);
     emu_orders_free(m);
@@ -56,20 +56,20 @@ static void *zeroed(size_t bytes) {
 }
 
 /* Pages that nobody touches take no room: a large local memory is a new one for each CTA. */
-static bool create_local(machine *m) {
+static bool create_local(cta *m) {
     free(m->local);
     m->local = calloc((size_t)m->warp_count * LANES, m->code->local_bytes + 1);
     return m->local != NULL;
 }
 
 static void free_cluster(cluster *c) {
-    for (uint32_t i = 0; c->ctas && i < c->count; i++) machine_free(&c->ctas[i]);
+    for (uint32_t i = 0; c->ctas && i < c->count; i++) cta_free(&c->ctas[i]);
     free(c->ctas);
     free(c->clocks);
     emu_race_table_free(c->races);
 }
 
-static bool machine_create(machine *m) {
+static bool cta_create(cta *m) {
     const entry *code = m->code;
     m->threads = m->launch->block[0] * m->launch->block[1] * m->launch->block[2];
     m->warp_count = (m->threads + LANES - 1) / LANES;
@@ -97,7 +97,7 @@ static bool machine_create(machine *m) {
 
 /* ---- start of a CTA ---- */
 
-static uint32_t cluster_value(const machine *m, special_register which) {
+static uint32_t cluster_value(const cta *m, special_register which) {
     const cluster *c = m->cluster;
     switch (which) {
     case SPECIAL_CLUSTERID_X:
@@ -125,7 +125,7 @@ static uint32_t cluster_value(const machine *m, special_register which) {
     }
 }
 
-static uint32_t special_value(const machine *m, special_register which, uint32_t warp_index, uint32_t lane) {
+static uint32_t special_value(const cta *m, special_register which, uint32_t warp_index, uint32_t lane) {
     const emu_launch *l = m->launch;
     if (which >= SPECIAL_CLUSTERID_X && which <= SPECIAL_IS_EXPLICIT_CLUSTER) return cluster_value(m, which);
     uint32_t thread = warp_index * LANES + lane;
@@ -176,7 +176,7 @@ static uint32_t special_value(const machine *m, special_register which, uint32_t
 }
 
 /* Constants and special registers live in slots like others; the rest starts at zero, so that runs repeat exactly. */
-static void fill_registers(const machine *m, warp *w) {
+static void fill_registers(const cta *m, warp *w) {
     const entry *code = m->code;
     memset(w->file, 0, (size_t)code->slot_count * LANES * sizeof *w->file);
     for (size_t v = 0; v < code->register_count; v++) {
@@ -194,7 +194,7 @@ static void fill_registers(const machine *m, warp *w) {
     }
 }
 
-static void start_warp(machine *m, uint32_t index) {
+static void start_warp(cta *m, uint32_t index) {
     warp *w = &m->warps[index];
     uint32_t lanes = m->threads - index * LANES;
     w->index = (int)index;
@@ -237,7 +237,7 @@ static void start_warp(machine *m, uint32_t index) {
     fill_registers(m, w);
 }
 
-static void clear_local(machine *m) {
+static void clear_local(cta *m) {
     enum { LARGE = 1 << 20 };
     size_t bytes = (size_t)m->warp_count * LANES * m->code->local_bytes;
     if (bytes <= LARGE)
@@ -246,7 +246,7 @@ static void clear_local(machine *m) {
         m->out_of_memory = m->faulted = true;
 }
 
-static void start_cta(machine *m) {
+static void start_cta(cta *m) {
     const uint32_t *grid = m->launch->grid;
     uint32_t rest = m->rank;
     for (int i = 0; i < 3; i++) {
@@ -306,7 +306,7 @@ static long host_threads(const emu_launch *l) {
     return l->trace.file || l->trace.events || wanted < 1 ? 1 : wanted;
 }
 
-static void keep_output(crew *c, machine *m) {
+static void keep_output(crew *c, cta *m) {
     if (!m->output_length || !c->outputs) return;
     char *text = malloc(m->output_length + 1);
     if (!text) return;
@@ -317,7 +317,7 @@ static void keep_output(crew *c, machine *m) {
 
 /* Whether they last for too long: their loops change nothing at all, or only registers, such as a number of polls after
  * which a loop ends. */
-static bool lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, machine *const *resident, size_t count) {
+static bool lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, cta *const *resident, size_t count) {
     enum { QUIET_STEPS = 1000000, MAX_QUIET_STEPS = 200000000 };
     if (q->changes != changes) *q = (quiet){changes, steps, steps};
     if (steps - q->checked < QUIET_STEPS) return false;
@@ -325,7 +325,7 @@ static bool lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, machine *
     return steps - q->begin > MAX_QUIET_STEPS || emu_all_run_in_circles(resident, count);
 }
 
-/* A machine for a worker; false when out of memory. */
+/* CTAs for a worker; false when out of memory. */
 static bool hire(crew *c, worker *self) {
     cluster *own = &self->cluster;
     self->crew = c;
@@ -336,14 +336,14 @@ static bool hire(crew *c, worker *self) {
     own->races = emu_race_table(c->races);
     bool complete = own->ctas && (own->races || !c->races);
     for (uint32_t i = 0; complete && i < own->count; i++) {
-        machine *m = &own->ctas[i];
-        *m = (machine){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
+        cta *m = &own->ctas[i];
+        *m = (cta){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
         m->cluster = own;
         m->rank = i;
         m->watches = c->polls;
         m->explores = c->explorer != NULL;
         m->ignored = &c->ignored;
-        complete = machine_create(m);
+        complete = cta_create(m);
     }
     return complete;
 }
@@ -372,7 +372,7 @@ static quiet progress_of(const cluster *c) {
 
 static void end_cluster(crew *c, cluster *ended) {
     for (uint32_t i = 0; i < ended->count; i++) {
-        machine *m = &ended->ctas[i];
+        cta *m = &ended->ctas[i];
         if (m->checks && m->bulk_count && !has_faulted(ended)) emu_check_no_bulk_left(m);
         emu_land_stores(m);
         m->steps_total += m->steps;
@@ -386,7 +386,7 @@ static void end_cluster(crew *c, cluster *ended) {
 /* No warp is ready that does anything but poll. */
 static void check_livelock(quiet *q, cluster *c) {
     const quiet now = progress_of(c);
-    machine *all[MAX_CLUSTER];
+    cta *all[MAX_CLUSTER];
     size_t count = 0;
     for (uint32_t i = 0; i < c->count; i++)
         if (!c->ctas[i].ended) all[count++] = &c->ctas[i];
@@ -489,7 +489,7 @@ static worker *choose_cta(grid_turns *g, bool *complete) {
 /* All resident CTAs have polled in vain. */
 static bool ends_in_livelock(grid_turns *g, quiet *q) {
     const uint32_t of_cluster = g->workers->cluster.count;
-    machine **all = malloc((size_t)g->running * of_cluster * sizeof(machine *));
+    cta **all = malloc((size_t)g->running * of_cluster * sizeof(cta *));
     size_t count = 0;
     for (int i = 0; all && i < g->used; i++) {
         for (uint32_t k = 0; k < of_cluster && g->workers[i].runs; k++)
@@ -553,7 +553,7 @@ static bool run_in_turns(crew *c, worker *workers, int capacity) {
 
 /* All CTAs are resident; whoever tells another waits for its turn. */
 static bool run_explored(crew *c, worker *workers, int count) {
-    machine **all = malloc((size_t)c->cta_total * sizeof(machine *));
+    cta **all = malloc((size_t)c->cta_total * sizeof(cta *));
     size_t ctas = 0;
     bool complete = all != NULL;
     for (int i = 0; complete && i < count; i++) {
@@ -653,7 +653,7 @@ enum { MAX_THREADS = 256 };
 static uint64_t state_bytes(const emu_launch *l, const entry *code) {
     uint64_t threads = ((uint64_t)l->block[0] * l->block[1] * l->block[2] + LANES - 1) / LANES * LANES;
     uint64_t shared = code->shared_bytes + (uint64_t)l->dynamic_shared, cells = shared / code->granule_bytes + 1;
-    uint64_t bytes = sizeof(machine) + shared + threads * (code->local_bytes + 4ull * code->slot_count);
+    uint64_t bytes = sizeof(cta) + shared + threads * (code->local_bytes + 4ull * code->slot_count);
     if (l->checks) bytes += cells * sizeof(shadow_cell);
     if (l->checks && code->needs_clocks)
         bytes += 4 * threads * (threads + BARRIERS + 2 * MAX_MBARRIERS) + cells * threads / LANES * sizeof(warp_read);

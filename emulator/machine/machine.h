@@ -83,9 +83,9 @@ typedef struct bulk_copy {
     const op *reduces;  /* elements instead of copying them, else NULL */
     uint8_t values[16]; /* of a store that lands later */
     bool has_values;
-    uint8_t *kept;      /* what the source held as the copy was issued; NULL: what it holds */
-    struct machine *to; /* the CTA of `shared` */
-    int32_t corner[5];  /* of the box in the tensor */
+    uint8_t *kept;     /* what the source held as the copy was issued; NULL: what it holds */
+    struct cta *to;    /* the CTA of `shared` */
+    int32_t corner[5]; /* of the box in the tensor */
     uint32_t shared, bytes;
     uint32_t mbarrier; /* that gets the bytes; 0 for a store */
     uint64_t phase;    /* of that mbarrier when the copy was issued */
@@ -164,7 +164,7 @@ typedef struct warp {
     struct seen_phase *seen; /* by mbarrier; NULL without checks */
     /* of memory that is polled: see order.c */
     uint32_t polls, poll_instruction;
-    uint64_t poll_address, poll_changes, vain_at; /* vain_at: 1 + machine.changes when it had polled in vain */
+    uint64_t poll_address, poll_changes, vain_at; /* vain_at: 1 + cta.changes when it had polled in vain */
     uint64_t quiet_steps, quiet_changes;          /* what it ran since memory changed */
     bool together;                                /* all lanes know the same of other threads: see shadow.c */
     uint32_t clock;                               /* time stamp of this warp's accesses */
@@ -347,7 +347,7 @@ typedef struct op_counts {
 } op_counts;
 
 typedef enum cta_turn {
-    TURN_ENDED,  /* the CTA, or at fault: machine.faulted */
+    TURN_ENDED,  /* the CTA, or at fault: cta.faulted */
     TURN_PAUSED, /* it could continue */
     TURN_HELD,   /* its warps wait for turns, or for those that do */
     TURN_WAITS,  /* for other CTAs of the cluster */
@@ -357,7 +357,7 @@ typedef enum cta_turn {
 /* CTAs that are at work together, of which each can touch the shared memory of all; one CTA where a launch has no
  * clusters. */
 typedef struct cluster {
-    struct machine *ctas; /* [count] by rank */
+    struct cta *ctas; /* [count] by rank */
     uint32_t count, size[3];
     bool is_explicit;
     uint64_t index;    /* x + X * (y + Y * z), with the grid as X x Y x Z clusters */
@@ -379,8 +379,8 @@ typedef struct cluster {
     struct race_table *races; /* see check/global.c; NULL without checks */
 } cluster;
 
-/* One host thread at work on one CTA at a time. */
-typedef struct machine {
+/* A CTA: its warps, its shared memory, and what runs and checks it. */
+typedef struct cta {
     const emu_module *module;
     const entry *code;
     emu_device *device;
@@ -451,7 +451,7 @@ typedef struct machine {
     uint32_t here; /* instruction being executed, for messages */
     char *output;  /* device printf of this CTA */
     size_t output_length, output_capacity;
-} machine;
+} cta;
 
 /* Whether a wait for groups of a thread is for that store. */
 static inline bool bulk_waits_for(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
@@ -494,7 +494,7 @@ static inline uint32_t population(uint32_t mask) {
 }
 
 /* emu_reserve(); without memory the machine is at fault. */
-static inline void *machine_reserve(machine *m, void *array, size_t wanted, size_t *capacity, size_t element_bytes) {
+static inline void *cta_reserve(cta *m, void *array, size_t wanted, size_t *capacity, size_t element_bytes) {
     void *reserved = emu_reserve(array, wanted, capacity, element_bytes);
     if (!reserved) m->out_of_memory = m->faulted = true;
     return reserved;
@@ -502,7 +502,7 @@ static inline void *machine_reserve(machine *m, void *array, size_t wanted, size
 
 enum { POLLS_OF_A_TURN = 32, MOST_DRAWS = 4096 };
 /* An op that asks what other threads have written: after some in a row without a change others go first. */
-static inline void note_poll(machine *m, warp *w, const op *o, uint64_t address) {
+static inline void note_poll(cta *m, warp *w, const op *o, uint64_t address) {
     if (w->poll_changes != m->changes) w->polls = 0;
     w->poll_changes = m->changes;
     w->poll_address = address;
@@ -515,36 +515,36 @@ static inline void note_poll(machine *m, warp *w, const op *o, uint64_t address)
 int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within);
 
 /* warp.c: run until the warp must wait, is done, or budget instructions have run. */
-void emu_warp_run(machine *m, warp *w, uint64_t budget);
+void emu_warp_run(cta *m, warp *w, uint64_t budget);
 /* The next op of a copy of a warp, if it works on registers alone and keeps the lanes together; else false. */
-bool emu_step_registers(const machine *m, warp *w);
+bool emu_step_registers(const cta *m, warp *w);
 
 /* order.c: who runs next. */
 /* Warps of a cluster run until one of these is the case; may_pause: let other clusters run between. */
 cta_turn emu_run_turn(cluster *c, bool may_pause);
 /* Whether whatever can run in these CTAs runs in loops that change nothing. */
-bool emu_all_run_in_circles(machine *const *resident, size_t count);
+bool emu_all_run_in_circles(cta *const *resident, size_t count);
 /* The machines of all resident CTAs, whose warps wait or poll; steps: for how long, 0 for ever in this order; waiting:
  * CTAs that are not resident yet. */
-void emu_report_livelock(machine *const *resident, size_t count, uint64_t steps, uint64_t waiting);
+void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uint64_t waiting);
 uint64_t emu_mix(uint64_t x);
 
 /* memory.c */
-void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask);
 void emu_finish_load(warp *w, const op *o, uint8_t *const *bytes, uint32_t mask); /* of a late one */
-void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_stmatrix(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_movmatrix(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_address(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_store(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_stmatrix(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_movmatrix(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_address(cta *m, warp *w, const op *o, uint32_t mask);
 /* Host bytes of an access, or NULL after reporting why there are none. */
-uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
+uint8_t *emu_translate(cta *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
                        const char *verb);
 uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane);
 /* The address that a lane accesses; whether it is one of the shared memory of the CTA. */
 bool emu_touches(const warp *w, const op *o, int lane, uint64_t *address);
-const char *emu_device_string(machine *m, uint64_t generic_address);
+const char *emu_device_string(cta *m, uint64_t generic_address);
 
 /* alu.c */
 void emu_exec_carry(warp *w, const op *o, uint32_t mask);
@@ -554,114 +554,114 @@ void emu_exec_mma(warp *w, const op *o, uint32_t mask);
 
 /* memory.c: elements side by side are added to others and the like, as an OP_BULK says. Subnormals of f32 count, or
  * are flushed to zero. */
-void emu_reduce(machine *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes);
+void emu_reduce(cta *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes);
 
 /* Remember who wrote bytes of an output. */
-void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_t bytes);
+void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes);
 
 /* bulk.c */
-void emu_exec_bulk(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_bulk_wait(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_bulk_wait(cta *m, warp *w, const op *o, uint32_t mask);
 /* Let a copy to shared memory land; false where there is none. */
-bool emu_land_next_bulk(machine *m);
+bool emu_land_next_bulk(cta *m);
 /* What a copy does to memory. */
-void emu_bulk_moves(machine *m, const bulk_copy *copy);
+void emu_bulk_moves(cta *m, const bulk_copy *copy);
 /* At the end of a CTA its stores land. */
-void emu_land_stores(machine *m);
+void emu_land_stores(cta *m);
 /* What a warp in a setmaxnreg.inc waits for. */
-void emu_describe_registers(const machine *m, const warp *w, char *out, size_t bytes);
+void emu_describe_registers(const cta *m, const warp *w, char *out, size_t bytes);
 /* What is still under way as the CTA ends. */
-void emu_check_no_bulk_left(machine *m);
+void emu_check_no_bulk_left(cta *m);
 
 /* tensor_fields.c */
-void emu_exec_tensor_field(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_tensor_map_copy(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_tensor_field(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_tensor_map_copy(cta *m, warp *w, const op *o, uint32_t mask);
 
 /* warpgroup.c */
-void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_elect(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_max_registers(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_elect(cta *m, warp *w, const op *o, uint32_t mask);
 
 /* wgmma.c */
-void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_wgmma(cta *m, warp *w, const op *o, uint32_t mask);
 /* Checks of registers around wgmma: that op `o` leaves those of unfinished products alone. */
-void emu_check_registers(machine *m, warp *w, const op *o);
-void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_check_registers(cta *m, warp *w, const op *o);
+void emu_exec_wgmma_fence(cta *m, warp *w, const op *o, uint32_t mask);
 /* Where in shared memory the rows of 16 bytes of the core matrices of A or of B lie: for each block of eight along M or
  * N eight rows, then the eight of the other half along K. */
 void emu_wgmma_chunks(const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets);
-void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_wgmma_commit(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_wgmma_wait(cta *m, warp *w, const op *o, uint32_t mask);
 
 /* matrix.c: all lanes of the warp */
 void emu_exec_matrix(warp *w, const op *o);
-void emu_exec_wmma_load(machine *m, warp *w, const op *o);
-void emu_exec_wmma_store(machine *m, warp *w, const op *o);
+void emu_exec_wmma_load(cta *m, warp *w, const op *o);
+void emu_exec_wmma_store(cta *m, warp *w, const op *o);
 
 /* async.c */
-void emu_exec_copy_async(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_copy_wait(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_copy_arrive(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_copy_wait(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_copy_arrive(cta *m, warp *w, const op *o, uint32_t mask);
 /* Let the copies land that an arrive of this warp waits for, and do the oldest arrive; false when there is none. */
-bool emu_land_next_arrive(machine *m, warp *w);
+bool emu_land_next_arrive(cta *m, warp *w);
 
 /* texture.c */
-void emu_exec_texture(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_surface(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_texture(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_surface(cta *m, warp *w, const op *o, uint32_t mask);
 
 /* sync.c */
-void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_vote(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_redux(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_match(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_barrier(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_warp_barrier(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_shuffle(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_vote(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_redux(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_match(cta *m, warp *w, const op *o, uint32_t mask);
 /* That lanes `wanted` do not come to where lanes `mask` are. */
-void emu_report_divergent(machine *m, const warp *w, uint32_t wanted, uint32_t mask);
-void emu_check_all_lanes(machine *m, warp *w, uint32_t mask);
+void emu_report_divergent(cta *m, const warp *w, uint32_t wanted, uint32_t mask);
+void emu_check_all_lanes(cta *m, warp *w, uint32_t mask);
 /* After lanes left: barriers may be complete without them. */
-void emu_barriers_after_exit(machine *m);
+void emu_barriers_after_exit(cta *m);
 
 /* cluster.c: addresses of shared memory in a cluster, and its barrier */
 uint64_t emu_cluster_address(uint32_t rank, uint32_t local);
 /* The CTA of an address of shared::cluster, *local: the address there; NULL where no CTA has that rank. */
-machine *emu_owner(machine *m, uint64_t address, uint32_t *local);
+cta *emu_owner(cta *m, uint64_t address, uint32_t *local);
 /* The same with a report, also where that CTA has ended. */
-machine *emu_expect_owner(machine *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local);
-void emu_exec_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_map_address(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_cta_rank(machine *m, warp *w, const op *o, uint32_t mask);
+cta *emu_expect_owner(cta *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local);
+void emu_exec_cluster_barrier(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_map_address(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_cta_rank(cta *m, warp *w, const op *o, uint32_t mask);
 /* After lanes left: the barrier may be complete without them. */
-void emu_cluster_after_exit(machine *m);
+void emu_cluster_after_exit(cta *m);
 
 /* mbarrier.c */
-mbarrier *emu_find_mbarrier(machine *m, uint32_t address);
-void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count);
+mbarrier *emu_find_mbarrier(cta *m, uint32_t address);
+void emu_mbarrier_arrive(cta *m, mbarrier *bar, uint32_t count);
 /* Bytes that a phase waits for besides arrivals: more, or with a negative number fewer, as they come. */
-void emu_mbarrier_bytes(machine *m, mbarrier *bar, int64_t bytes);
-void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_mbarrier_bytes(cta *m, mbarrier *bar, int64_t bytes);
+void emu_exec_mbarrier_bytes(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_mbarrier_init(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_mbarrier_arrive(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask);
+void emu_exec_mbarrier_invalidate(cta *m, warp *w, const op *o, uint32_t mask);
 
 /* counters.c */
-void emu_count_shared(machine *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);
-void emu_count_ldmatrix(machine *m, const op *o, const uint32_t *addresses, unsigned matrices);
-void emu_count_global(machine *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask);
+void emu_count_shared(cta *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);
+void emu_count_ldmatrix(cta *m, const op *o, const uint32_t *addresses, unsigned matrices);
+void emu_count_global(cta *m, const op *o, const uint64_t *addresses, uint32_t bytes, uint32_t mask);
 /* The op at work cannot run yet: it is tried again, and only the last attempt counts. The caller says what the warp
  * waits for. */
-void emu_try_again(machine *m, warp *w, const op *o, uint32_t mask);
+void emu_try_again(cta *m, warp *w, const op *o, uint32_t mask);
 
 /* printf.c: how many arguments the format took, which is what the device's printf() returns. */
-int emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
+int emu_device_printf(cta *m, const char *format, const uint8_t *arguments, size_t argument_bytes);
 
 /* trace.c */
-bool emu_trace_wants(const machine *m, const warp *w, const op *o);
-void emu_note_instruction(emu_events *events, const machine *m, const warp *w, const op *o); /* events.c */
+bool emu_trace_wants(const cta *m, const warp *w, const op *o);
+void emu_note_instruction(emu_events *events, const cta *m, const warp *w, const op *o); /* events.c */
 /* Behind an op that it wants: whether the warp lets another go first, */
-bool emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask);
+bool emu_trace_op(const cta *m, const warp *w, const op *o, uint32_t mask);
 /* which is this one, -1: any. */
-int emu_wanted_warp(const machine *m);
+int emu_wanted_warp(const cta *m);
 
 /* variables.c: those of the module at work, and of one more body, at their places; false when out of memory */
 bool emu_keep_variables(emu_device *device, const emu_module *module, const uint8_t *initial, uint32_t bytes);

@@ -298,7 +298,7 @@ static state_space space_of(const op *o, uint64_t address) {
 }
 
 /* The host byte of an element, whose first bit in it is *shift; NULL where the address is bad. */
-static uint8_t *element_bytes(machine *m, warp *w, const op *o, place at, int lane, int *shift, uint64_t *address) {
+static uint8_t *element_bytes(cta *m, warp *w, const op *o, place at, int lane, int *shift, uint64_t *address) {
     const int stride_at = o->kind == OP_WMMA_LOAD ? o->dests + 1 : 1, bits = bits_of_numbers(o->detail);
     const uint64_t stride = slot32(w, o->r[stride_at])[lane];
     const bool columns = o->flags & FLAG_TRANSPOSE;
@@ -309,7 +309,7 @@ static uint8_t *element_bytes(machine *m, warp *w, const op *o, place at, int la
                          o->kind == OP_WMMA_LOAD ? "reads" : "writes");
 }
 
-static void count_register(machine *m, const op *o, const uint64_t *addresses) {
+static void count_register(cta *m, const op *o, const uint64_t *addresses) {
     const uint32_t bytes = o->bytes == 8 ? 8 : 4; /* of a register */
     uint32_t low[LANES];
     for (int i = 0; i < LANES; i++) low[i] = (uint32_t)addresses[i];
@@ -320,7 +320,7 @@ static void count_register(machine *m, const op *o, const uint64_t *addresses) {
 }
 
 /* Registers that hold elements again are filled from memory once more, as a device does where it needs to. */
-void emu_exec_wmma_load(machine *m, warp *w, const op *o) {
+void emu_exec_wmma_load(cta *m, warp *w, const op *o) {
     const matrix_shape shape = matrix_unpack_shape(o->target);
     const int bits = bits_of_numbers(o->detail), in_register = bits == 64 ? 1 : 32 / bits;
     const uint32_t bytes = bits < 8 ? 1 : (uint32_t)bits / 8;
@@ -353,7 +353,7 @@ void emu_exec_wmma_load(machine *m, warp *w, const op *o) {
     }
 }
 
-void emu_exec_wmma_store(machine *m, warp *w, const op *o) {
+void emu_exec_wmma_store(cta *m, warp *w, const op *o) {
     const matrix_shape shape = matrix_unpack_shape(o->target);
     const int bits = bits_of_numbers(o->detail), in_register = bits == 64 ? 1 : 32 / bits, first = 2;
     uint64_t addresses[LANES], address;

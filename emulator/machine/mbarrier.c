@@ -11,7 +11,7 @@
 
 static const uint64_t PHASE = (1ull << MBARRIER_PENDING_SHIFT) - 1;
 
-mbarrier *emu_find_mbarrier(machine *m, uint32_t address) {
+mbarrier *emu_find_mbarrier(cta *m, uint32_t address) {
     for (int i = 0; i < m->mbarrier_count; i++) {
         if (m->mbarriers[i].live && m->mbarriers[i].address == address) return &m->mbarriers[i];
     }
@@ -28,7 +28,7 @@ static uint32_t mbarrier_address(const warp *w, const op *o, int lane) {
 }
 
 /* The object an instruction names; NULL after a report. */
-static mbarrier *expect_mbarrier(machine *m, warp *w, const op *o, int lane) {
+static mbarrier *expect_mbarrier(cta *m, warp *w, const op *o, int lane) {
     uint32_t address = mbarrier_address(w, o, lane);
     if (!emu_translate(m, w, SPACE_SHARED, address, 8, lane, "uses the mbarrier of")) return NULL;
     mbarrier *bar = emu_find_mbarrier(m, address);
@@ -53,7 +53,7 @@ static bool made_by(const warp *w, const op *o, uint32_t lanes, int lane) {
     return false;
 }
 
-void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_init(cta *m, warp *w, const op *o, uint32_t mask) {
     const uint32_t all = mask;
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
@@ -97,7 +97,7 @@ void emu_exec_mbarrier_init(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* A copy that a CTA of the cluster has under way, and that counts at an mbarrier of `m`; NULL without one. */
-static const bulk_copy *copy_that_counts(const machine *m, const machine *from, const mbarrier *bar) {
+static const bulk_copy *copy_that_counts(const cta *m, const cta *from, const mbarrier *bar) {
     for (size_t i = 0; i < from->bulk_count; i++) {
         const bulk_copy *copy = &from->bulk[i];
         if (!copy->is_store && copy->to == m && copy->mbarrier == bar->address) return copy;
@@ -106,7 +106,7 @@ static const bulk_copy *copy_that_counts(const machine *m, const machine *from, 
 }
 
 /* An mbarrier that is about to go must not be waited for, and no copy may count at it. */
-static void check_unused(machine *m, const warp *w, int lane, const mbarrier *bar) {
+static void check_unused(cta *m, const warp *w, int lane, const mbarrier *bar) {
     for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
         const bulk_copy *copy = copy_that_counts(m, &m->cluster->ctas[rank], bar);
         if (!copy) continue;
@@ -131,7 +131,7 @@ static void check_unused(machine *m, const warp *w, int lane, const mbarrier *ba
     }
 }
 
-void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_invalidate(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         mbarrier *bar = expect_mbarrier(m, w, o, lane);
@@ -142,7 +142,7 @@ void emu_exec_mbarrier_invalidate(machine *m, warp *w, const op *o, uint32_t mas
     }
 }
 
-static void complete_phase(machine *m, mbarrier *bar) {
+static void complete_phase(cta *m, mbarrier *bar) {
     if (bar->pending || bar->bytes) return;
     if (m->orders) emu_orders_complete(m, bar);
     bar->phase++;
@@ -168,7 +168,7 @@ static void complete_phase(machine *m, mbarrier *bar) {
 }
 
 /* An instruction of a CTA of the cluster counts at an mbarrier of `owner`, which may complete a phase. */
-static void count_at(const machine *m, machine *owner, mbarrier *bar, uint32_t arrivals, int64_t bytes) {
+static void count_at(const cta *m, cta *owner, mbarrier *bar, uint32_t arrivals, int64_t bytes) {
     const uint32_t here = owner->here;
     owner->here = m->here;
     bar->pending -= arrivals;
@@ -177,18 +177,18 @@ static void count_at(const machine *m, machine *owner, mbarrier *bar, uint32_t a
     owner->here = here;
 }
 
-void emu_mbarrier_arrive(machine *m, mbarrier *bar, uint32_t count) {
+void emu_mbarrier_arrive(cta *m, mbarrier *bar, uint32_t count) {
     bar->pending -= count;
     complete_phase(m, bar);
 }
 
-void emu_mbarrier_bytes(machine *m, mbarrier *bar, int64_t bytes) {
+void emu_mbarrier_bytes(cta *m, mbarrier *bar, int64_t bytes) {
     bar->bytes += bytes;
     complete_phase(m, bar);
 }
 
 /* expect_tx: before the arrival that comes with it. */
-static void announce(machine *m, const warp *w, int lane, mbarrier *bar, uint32_t bytes) {
+static void announce(cta *m, const warp *w, int lane, mbarrier *bar, uint32_t bytes) {
     enum { MAX_BYTES = (1 << 20) - 1 };
     bar->bytes += bytes;
     bar->announced += bytes;
@@ -199,7 +199,7 @@ static void announce(machine *m, const warp *w, int lane, mbarrier *bar, uint32_
 }
 
 /* The same for an instruction that may name one of another CTA of the cluster: *owner. */
-static mbarrier *expect_mbarrier_of_any(machine *m, warp *w, const op *o, int lane, machine **owner) {
+static mbarrier *expect_mbarrier_of_any(cta *m, warp *w, const op *o, int lane, cta **owner) {
     const uint64_t address = emu_lane_address(w, o, o->dests, lane) - (o->space == SPACE_GENERIC ? SHARED_WINDOW : 0);
     uint32_t local;
     *owner = m;
@@ -219,10 +219,10 @@ static mbarrier *expect_mbarrier_of_any(machine *m, warp *w, const op *o, int la
 }
 
 /* expect_tx and complete_tx without an arrival. */
-void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_bytes(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
-        machine *owner;
+        cta *owner;
         mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         const uint32_t bytes = slot32(w, o->r[1])[lane];
         if (!bar) continue;
@@ -234,18 +234,18 @@ void emu_exec_mbarrier_bytes(machine *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks) emu_clock_tick(m, w);
 }
 
-static void publish(machine *m, const warp *w, int lane, machine *owner, mbarrier *bar) {
+static void publish(cta *m, const warp *w, int lane, cta *owner, mbarrier *bar) {
     if (owner == m)
         emu_clock_publish(m, w, 1u << lane, bar->arriving);
     else
         emu_remote_publish(m, w, 1u << lane, owner, bar->arriving);
 }
 
-void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_arrive(cta *m, warp *w, const op *o, uint32_t mask) {
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
         uint32_t count = slot32(w, o->r[2])[lane];
-        machine *owner;
+        cta *owner;
         mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         if (!bar) continue;
         slot64(w, o->r[0])[lane] = (bar->phase & PHASE) | (uint64_t)bar->pending << MBARRIER_PENDING_SHIFT;
@@ -274,12 +274,12 @@ void emu_exec_mbarrier_arrive(machine *m, warp *w, const op *o, uint32_t mask) {
 /* A warp that polls sleeps instead, and its next poll succeeds: how often a GPU would poll depends on time, which is
  * not modelled. With a schedule seed about half of the polls fail first, those of try_wait too, whose time has a limit:
  * so the code after a failed one runs, and a wait that is no loop shows what it waits for too little. */
-static bool poll_fails(const machine *m) {
+static bool poll_fails(const cta *m) {
     return m->launch->schedule && m->random >> 35 & 1;
 }
 
 /* Lanes learn what those know that arrived: together where it is one mbarrier. */
-static void learn_from(machine *m, warp *w, uint32_t lanes, mbarrier *const bars[LANES], bool relaxed) {
+static void learn_from(cta *m, warp *w, uint32_t lanes, mbarrier *const bars[LANES], bool relaxed) {
     while (lanes) {
         const mbarrier *bar = bars[first_lane(lanes)];
         uint32_t same = 0;
@@ -291,7 +291,7 @@ static void learn_from(machine *m, warp *w, uint32_t lanes, mbarrier *const bars
     }
 }
 
-static void note_seen(const machine *m, const warp *w, const mbarrier *bar) {
+static void note_seen(const cta *m, const warp *w, const mbarrier *bar) {
     if (!bar) return;
     seen_phase *seen = &w->seen[bar - m->mbarriers];
     seen->times = seen->phase == bar->phase ? seen->times + 1 : 1;
@@ -299,7 +299,7 @@ static void note_seen(const machine *m, const warp *w, const mbarrier *bar) {
 }
 
 /* No instruction reads the answer. */
-static void report_unheeded(machine *m, const warp *w, uint32_t mask, bool blocking) {
+static void report_unheeded(cta *m, const warp *w, uint32_t mask, bool blocking) {
     emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, first_lane(mask), -1, 0,
                "Nothing looks at the answer of this mbarrier.%s, which may be no: %s.\n"
                "Repeat it in a loop until the answer is yes.",
@@ -307,7 +307,7 @@ static void report_unheeded(machine *m, const warp *w, uint32_t mask, bool block
 }
 
 /* Those that return, each mbarrier once. */
-static void note_orders(machine *m, const warp *w, uint32_t mask, mbarrier *const bars[LANES]) {
+static void note_orders(cta *m, const warp *w, uint32_t mask, mbarrier *const bars[LANES]) {
     const mbarrier *last = NULL;
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
@@ -316,7 +316,7 @@ static void note_orders(machine *m, const warp *w, uint32_t mask, mbarrier *cons
     }
 }
 
-void emu_exec_mbarrier_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t done = 0;
     mbarrier *last = NULL, *bars[LANES] = {NULL};
     bool answers = w->poll_answers;

@@ -18,7 +18,7 @@ uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane)
 
 /* ---- from addresses to host bytes ---- */
 
-static void report_bounds(machine *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb,
+static void report_bounds(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb,
                           const char *what) {
     emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
                "This instruction %s %u bytes at 0x%" PRIx64
@@ -27,7 +27,7 @@ static void report_bounds(machine *m, const warp *w, int lane, uint64_t address,
                verb, bytes, address, what);
 }
 
-static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32_t bytes, int lane, const char *verb) {
+static uint8_t *global_bytes(cta *m, const warp *w, uint64_t address, uint32_t bytes, int lane, const char *verb) {
     uint64_t number = address >> BUFFER_SHIFT;
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     emu_device *device = m->device;
@@ -52,8 +52,8 @@ static uint8_t *global_bytes(machine *m, const warp *w, uint64_t address, uint32
     return NULL;
 }
 
-static uint8_t *window_bytes(machine *m, const warp *w, uint8_t *memory, uint64_t offset, uint64_t size,
-                             uint64_t address, uint32_t bytes, int lane, const char *verb, const char *name) {
+static uint8_t *window_bytes(cta *m, const warp *w, uint8_t *memory, uint64_t offset, uint64_t size, uint64_t address,
+                             uint32_t bytes, int lane, const char *verb, const char *name) {
     if (offset < size && size - offset >= bytes) return memory + offset;
     char what[160];
     snprintf(what, sizeof what, "byte %" PRId64 " of %s, which has %" PRIu64, (int64_t)offset, name, size);
@@ -61,7 +61,7 @@ static uint8_t *window_bytes(machine *m, const warp *w, uint8_t *memory, uint64_
     return NULL;
 }
 
-uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
+uint8_t *emu_translate(cta *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
                        const char *verb) {
     if (address & (bytes - 1)) {
         emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
@@ -88,7 +88,7 @@ uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address,
                             "the shared memory of the CTA");
     case SPACE_CLUSTER: {
         uint32_t local;
-        const machine *at = emu_expect_owner(m, w, lane, address, verb, &local);
+        const cta *at = emu_expect_owner(m, w, lane, address, verb, &local);
         return at ? window_bytes(m, w, at->shared, local - SHARED_BASE, at->shared_bytes, address, bytes, lane, verb,
                                  "the shared memory of that CTA")
                   : NULL;
@@ -105,7 +105,7 @@ uint8_t *emu_translate(machine *m, warp *w, state_space space, uint64_t address,
     }
 }
 
-const char *emu_device_string(machine *m, uint64_t address) {
+const char *emu_device_string(cta *m, uint64_t address) {
     address &= ~CONST_WINDOW;
     const buffer *own = emu_find_buffer(m->device, address); /* of a module that has its variables apart */
     const uint8_t *text = own ? own->bytes : m->device->variables;
@@ -116,46 +116,46 @@ const char *emu_device_string(machine *m, uint64_t address) {
 }
 
 /* The CTA whose shared memory an access goes to, and the address there. */
-static inline machine *owner_of(machine *m, const op *o, uint64_t address, uint32_t *local) {
+static inline cta *owner_of(cta *m, const op *o, uint64_t address, uint32_t *local) {
     *local = (uint32_t)address;
     return o->space == SPACE_SHARED ? m : emu_owner(m, (uint32_t)address, local);
 }
 
 /* Accesses to global memory. Those that others can be ordered by learn before, and tell afterwards. */
-static void note_global_read(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+static void note_global_read(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     if (o->order & ORDER_STRONG) emu_global_learn(m, w, lane, address, o->order);
     emu_global_read(m, w, lane, address, bytes, o->order);
 }
 
-static void note_global_write(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
+static void note_global_write(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
                               const uint8_t *data, const uint8_t *there) {
     emu_global_write(m, w, lane, address, bytes, o->order, data, there);
     if (o->order & ORDER_STRONG) emu_global_tell(m, w, lane, address, o->order);
     emu_note_output(m, o->instruction, address, bytes);
 }
 
-static void note_global_atomic(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+static void note_global_atomic(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     emu_global_learn(m, w, lane, address, o->order);
     emu_global_update(m, w, lane, address, bytes, o->order);
     emu_global_tell(m, w, lane, address, o->order);
 }
 
 /* Whether an access to shared memory orders threads, and the checks keep what each knows. */
-static inline bool orders_threads(const machine *m, const op *o) {
+static inline bool orders_threads(const cta *m, const op *o) {
     return o->flags & FLAG_ORDERS && m->clocks;
 }
 
-static inline uint32_t note_shared_read(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+static inline uint32_t note_shared_read(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     uint32_t local;
-    machine *at = owner_of(m, o, address, &local);
+    cta *at = owner_of(m, o, address, &local);
     if (orders_threads(m, o)) return emu_flag_read(m, w, lane, at, local, bytes, o->order);
     return at == m ? emu_shadow_read(m, w, lane, local, bytes) : emu_remote_read(m, w, lane, at, local, bytes);
 }
 
-static inline void note_shared_write(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
+static inline void note_shared_write(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
                                      const uint8_t *data) {
     uint32_t local;
-    machine *at = owner_of(m, o, address, &local);
+    cta *at = owner_of(m, o, address, &local);
     if (orders_threads(m, o))
         emu_flag_write(m, w, lane, at, local, bytes, o->order);
     else if (at == m)
@@ -165,9 +165,9 @@ static inline void note_shared_write(machine *m, warp *w, const op *o, int lane,
     if (w->undefined_stores >> lane & 1) emu_shadow_undefined(at, local, bytes);
 }
 
-static void note_shared_atomic(machine *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
+static void note_shared_atomic(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     uint32_t local;
-    machine *at = owner_of(m, o, address, &local);
+    cta *at = owner_of(m, o, address, &local);
     if (orders_threads(m, o))
         emu_flag_atomic(m, w, lane, at, local, bytes, o->order);
     else if (at == m)
@@ -177,13 +177,13 @@ static void note_shared_atomic(machine *m, warp *w, const op *o, int lane, uint6
 }
 
 /* Those that poll there look again. */
-static void note_remote_change(machine *m, const op *o, uint64_t address) {
+static void note_remote_change(cta *m, const op *o, uint64_t address) {
     uint32_t local;
-    machine *at = owner_of(m, o, address, &local);
+    cta *at = owner_of(m, o, address, &local);
     if (at != m) at->changes++;
 }
 
-static inline void note_change(machine *m, const op *o, state_space space, uint64_t address) {
+static inline void note_change(cta *m, const op *o, state_space space, uint64_t address) {
     m->changes++;
     if (space == SPACE_SHARED && o->space != SPACE_SHARED) note_remote_change(m, o, address);
 }
@@ -197,7 +197,7 @@ typedef struct access {
     state_space space;
 } access;
 
-static void count_access(machine *m, const op *o, const access *a, uint32_t mask) {
+static void count_access(cta *m, const op *o, const access *a, uint32_t mask) {
     if (a->space == SPACE_SHARED) {
         uint32_t low[LANES];
         for (int i = 0; i < LANES; i++) low[i] = (uint32_t)a->addresses[i];
@@ -217,7 +217,7 @@ bool emu_touches(const warp *w, const op *o, int lane, uint64_t *address) {
 }
 
 /* Whether an access that threads tell each other by has to wait for its turn, as it has not come yet. */
-static bool is_held(machine *m, warp *w, const op *o, uint32_t mask) {
+static bool is_held(cta *m, warp *w, const op *o, uint32_t mask) {
     const bool tells = o->kind == OP_ATOMIC || o->asks || o->flags & (FLAG_ORDERS | FLAG_MAY_ORDER);
     if (!tells) return false;
     const bool granted = w->granted;
@@ -229,7 +229,7 @@ static bool is_held(machine *m, warp *w, const op *o, uint32_t mask) {
     return true;
 }
 
-static void resolve(machine *m, warp *w, const op *o, unsigned source, uint32_t mask, const char *verb, access *a) {
+static void resolve(cta *m, warp *w, const op *o, unsigned source, uint32_t mask, const char *verb, access *a) {
     a->size = (uint32_t)o->bytes * o->vector;
     for (int i = 0; i < LANES; i++) {
         a->bytes[i] = NULL;
@@ -286,7 +286,7 @@ static void load_registers(warp *w, const op *o, const access *a, uint32_t mask)
 }
 
 /* Of each lane the undefined bytes of what it loads. */
-static void note_undefined_loads(machine *m, warp *w, const op *o, const access *a, const uint32_t *undefined) {
+static void note_undefined_loads(cta *m, warp *w, const op *o, const access *a, const uint32_t *undefined) {
     const uint32_t element = (1u << o->bytes) - 1;
     for (int k = 0; k < o->vector; k++) {
         uint32_t lanes = 0, address = 0;
@@ -302,7 +302,7 @@ static void note_undefined_loads(machine *m, warp *w, const op *o, const access 
 }
 
 /* The lanes that load what they have stored and others do not see yet. */
-static uint32_t take_own(const machine *m, const warp *w, access *a, uint32_t mask) {
+static uint32_t take_own(const cta *m, const warp *w, access *a, uint32_t mask) {
     uint32_t own = 0;
     for (; mask && a->space == SPACE_GLOBAL; mask &= mask - 1) {
         const int lane = first_lane(mask);
@@ -315,7 +315,7 @@ static uint32_t take_own(const machine *m, const warp *w, access *a, uint32_t ma
 }
 
 /* It counts as read by now; what others told there is learned as it reads. */
-static void load_late(machine *m, warp *w, const op *o, const access *a, uint32_t mask) {
+static void load_late(cta *m, warp *w, const op *o, const access *a, uint32_t mask) {
     late_access *late = emu_late_load(m, w, o);
     for (; late && mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
@@ -324,7 +324,7 @@ static void load_late(machine *m, warp *w, const op *o, const access *a, uint32_
     }
 }
 
-void emu_exec_load(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask) {
     access a;
     const bool comes_late = m->explores && emu_is_late_load(m, w, o, mask);
     if (m->explores && !comes_late && is_held(m, w, o, mask)) return;
@@ -368,7 +368,7 @@ static void keep_least(_Atomic uint32_t *least, uint32_t value) {
     }
 }
 
-void emu_note_output(machine *m, uint32_t instruction, uint64_t address, uint32_t bytes) {
+void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes) {
     const buffer *b = emu_find_buffer(m->device, address);
     if (!b || !b->output) return;
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
@@ -396,7 +396,7 @@ static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t 
 }
 
 /* Others learn what the thread knows now as they see it. */
-static void store_late(machine *m, warp *w, const op *o, late_access *late, int lane, uint64_t address, uint8_t *there,
+static void store_late(cta *m, warp *w, const op *o, late_access *late, int lane, uint64_t address, uint8_t *there,
                        const uint8_t *data) {
     emu_global_write(m, w, lane, address, late->bytes, o->order, data, there);
     emu_note_output(m, o->instruction, address, late->bytes);
@@ -404,7 +404,7 @@ static void store_late(machine *m, warp *w, const op *o, late_access *late, int 
     emu_late_add_lane(m, late, lane, address, there, data);
 }
 
-void emu_exec_store(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_store(cta *m, warp *w, const op *o, uint32_t mask) {
     access a;
     const bool comes_late = m->explores && emu_is_late_store(w, o, mask);
     if (m->explores && !comes_late && is_held(m, w, o, mask)) return;
@@ -510,7 +510,7 @@ static element atomic_result(const op *o, state_space space, element old, elemen
 }
 
 /* Elements of 16 bytes have no lock-free operations of the language. *changed becomes true where memory does. */
-static element update_wide(machine *m, const op *o, uint8_t *at, element value, element swap, bool *changed) {
+static element update_wide(cta *m, const op *o, uint8_t *at, element value, element swap, bool *changed) {
     element old;
     while (atomic_flag_test_and_set(&m->device->wide_atomics)) {
     }
@@ -533,7 +533,7 @@ static element update_wide(machine *m, const op *o, uint8_t *at, element value, 
         return (element){known, 0};                                                                                    \
     } while (0)
 
-static element update_bytes(machine *m, const op *o, state_space space, uint8_t *at, element value, element swap,
+static element update_bytes(cta *m, const op *o, state_space space, uint8_t *at, element value, element swap,
                             bool *changed) {
     if (o->bytes == 16) return update_wide(m, o, at, value, swap, changed);
     if (o->bytes == 8) UPDATE(uint64_t);
@@ -541,7 +541,7 @@ static element update_bytes(machine *m, const op *o, state_space space, uint8_t 
     UPDATE(uint32_t);
 }
 
-void emu_reduce(machine *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes) {
+void emu_reduce(cta *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes) {
     const state_space as = flushes ? SPACE_GLOBAL : SPACE_SHARED; /* whose atomics of f32 flush, and do not */
     const op each = {
         .detail = (uint8_t)(o->target >> 8), .target = o->target & 0xff, .bytes = o->bytes, .flags = o->flags};
@@ -563,14 +563,14 @@ static void put_element(warp *w, unsigned reg, int lane, uint32_t bytes, element
 }
 
 /* A ticket was drawn, or a place in a list: what the CTA does with it another CTA may do in another order. */
-static void note_draw(machine *m, warp *w, const op *o, bool changed) {
+static void note_draw(cta *m, warp *w, const op *o, bool changed) {
     cluster *c = m->cluster;
     const bool counts = o->detail == ATOMIC_ADD || o->detail == ATOMIC_INC || o->detail == ATOMIC_DEC;
     if (!c->draws_apart || !changed || !o->asks || !counts || o->target != ATOMIC_INTEGER) return;
     c->drew = w->poll_failed = c->draws++ < MOST_DRAWS;
 }
 
-void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
     access a;
     bool any_changed = false;
     if (m->explores && is_held(m, w, o, mask)) return;
@@ -603,7 +603,7 @@ void emu_exec_atomic(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* An instruction that names memory without touching it. */
-void emu_exec_address(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_address(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         emu_translate(m, w, (state_space)o->space, emu_lane_address(w, o, 0, lane), (uint32_t)o->bytes * o->vector,
@@ -628,7 +628,7 @@ static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transp
 }
 
 /* Where the rows of 16 bytes lie; NULL, and reported, where that is no shared memory. */
-static void matrix_rows(machine *m, warp *w, const op *o, const char *verb, uint32_t *addresses, uint8_t **rows) {
+static void matrix_rows(cta *m, warp *w, const op *o, const char *verb, uint32_t *addresses, uint8_t **rows) {
     const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
     for (int i = 0; i < o->vector * 8; i++) {
         uint64_t whole = emu_lane_address(w, o, o->dests, i) - window, offset = whole - SHARED_BASE;
@@ -640,8 +640,7 @@ static void matrix_rows(machine *m, warp *w, const op *o, const char *verb, uint
 }
 
 /* Of each row the undefined bytes: a lane gets four bytes of a row, transposed two of each of two rows. */
-static void note_undefined_rows(machine *m, warp *w, const op *o, const uint32_t *addresses,
-                                const uint32_t *undefined) {
+static void note_undefined_rows(cta *m, warp *w, const op *o, const uint32_t *addresses, const uint32_t *undefined) {
     for (int k = 0; k < o->vector; k++) {
         uint32_t lanes = 0, address = 0;
         bool stored = false;
@@ -660,7 +659,7 @@ static void note_undefined_rows(machine *m, warp *w, const op *o, const uint32_t
     }
 }
 
-void emu_exec_ldmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
     static const uint8_t zeros[16];
     uint32_t addresses[LANES];
     uint8_t *found[LANES];
@@ -685,7 +684,7 @@ static void gather_matrix(uint32_t *rows, const uint32_t *words, bool transposed
     spread_matrix(rows, at, transposed); /* its own inverse */
 }
 
-void emu_exec_stmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_stmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t addresses[LANES], words[LANES];
     uint8_t *rows[LANES];
     emu_check_all_lanes(m, w, mask);
@@ -704,7 +703,7 @@ void emu_exec_stmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* The transposed matrix of a warp. */
-void emu_exec_movmatrix(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_movmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t words[LANES];
     emu_check_all_lanes(m, w, mask);
     gather_matrix(words, slot32(w, o->r[1]), true);

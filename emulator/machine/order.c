@@ -30,11 +30,11 @@ uint64_t emu_mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
-static uint64_t next_random(machine *m) {
+static uint64_t next_random(cta *m) {
     return m->random = emu_mix(m->random);
 }
 
-static bool land_any_arrive(machine *m) {
+static bool land_any_arrive(cta *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         if (emu_land_next_arrive(m, &m->warps[i])) return true;
     }
@@ -42,18 +42,18 @@ static bool land_any_arrive(machine *m) {
 }
 
 /* Whether a warp is the one that the launch delays. */
-static bool is_delayed(const machine *m, uint32_t i) {
+static bool is_delayed(const cta *m, uint32_t i) {
     return m->launch->delay_line && m->launch->delay_warp == (int)i;
 }
 
-static bool waits_for_all(const machine *m, uint32_t i) {
+static bool waits_for_all(const cta *m, uint32_t i) {
     if (!is_delayed(m, i)) return false;
     const uint32_t instruction = m->code->ops[m->warps[i].pc].instruction;
     return emu_place_of(m->code, instruction).ptx_line == m->launch->delay_line;
 }
 
 /* A ready warp: the wanted one, the next one round or with a seed any; -1 when none is. */
-static int choose_warp(machine *m, int last) {
+static int choose_warp(cta *m, int last) {
     const int wanted = emu_wanted_warp(m);
     if (wanted >= 0 && (uint32_t)wanted < m->warp_count && m->warps[wanted].state == WARP_READY) return wanted;
     uint32_t offset = m->launch->schedule ? (uint32_t)(next_random(m) % m->warp_count) : (uint32_t)(last + 1);
@@ -86,7 +86,7 @@ static bool land_any_of_cluster(cluster *c) {
 }
 
 /* What the mbarrier still needs that a warp waits for. */
-static void describe_mbarrier(machine *m, const warp *w, char *out, size_t bytes) {
+static void describe_mbarrier(cta *m, const warp *w, char *out, size_t bytes) {
     const mbarrier *bar = emu_find_mbarrier(m, w->mbarrier_address);
     if (!bar) return;
     size_t used = 0;
@@ -108,7 +108,7 @@ static void describe_mbarrier(machine *m, const warp *w, char *out, size_t bytes
 }
 
 /* Of a warp that waits for its warpgroup: who has issued fewer products. */
-static void describe_products(const machine *m, const warp *w, char *out, size_t bytes) {
+static void describe_products(const cta *m, const warp *w, char *out, size_t bytes) {
     const uint32_t begin = (uint32_t)w->index / 4 * 4;
     size_t used = 0;
     for (uint32_t i = begin; i < begin + 4 && i < m->warp_count; i++) {
@@ -125,7 +125,7 @@ static void describe_cluster_barrier(const cluster *c, char *out, size_t bytes) 
     size_t used = 0;
     add_text(out, bytes, &used, "\n  barrier.cluster, phase %" PRIu64 ": waits for", c->phase);
     for (uint32_t rank = 0; rank < c->count; rank++) {
-        const machine *m = &c->ctas[rank];
+        const cta *m = &c->ctas[rank];
         uint32_t missing = 0;
         for (uint32_t i = 0; i < m->warp_count; i++)
             missing += m->warps[i].state != WARP_DONE && !m->warps[i].cluster_arrived;
@@ -136,12 +136,12 @@ static void describe_cluster_barrier(const cluster *c, char *out, size_t bytes) 
     }
 }
 
-static uint32_t waits_at(const machine *m, const warp *w) {
+static uint32_t waits_at(const cta *m, const warp *w) {
     return m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
 }
 
 /* Whether all that is said of one of two warps holds for the other. */
-static bool wait_alike(machine *m, const warp *a, const warp *b) {
+static bool wait_alike(cta *m, const warp *a, const warp *b) {
     if (a->state != b->state || waits_at(m, a) != waits_at(m, b)) return false;
     if (a->state != WARP_AT_MBARRIER && a->state != WARP_POLLING)
         return a->state == WARP_AT_BARRIER || a->state == WARP_AT_CLUSTER;
@@ -151,7 +151,7 @@ static bool wait_alike(machine *m, const warp *a, const warp *b) {
 }
 
 /* The warps of a CTA that wait, a line for those side by side that wait for the same; the first of them. */
-static const warp *list_waiting(machine *m, char *list, size_t bytes, bool *polling) {
+static const warp *list_waiting(cta *m, char *list, size_t bytes, bool *polling) {
     const warp *first = NULL;
     char rank[40] = "", warps[40];
     if (m->cluster->count > 1) snprintf(rank, sizeof rank, "CTA rank %u, ", m->rank);
@@ -183,7 +183,7 @@ static void report_deadlock(cluster *c) {
     char list[1800] = "";
     bool polling = false;
     const warp *first = NULL;
-    machine *reporter = c->ctas;
+    cta *reporter = c->ctas;
     for (uint32_t rank = 0; rank < c->count; rank++) {
         const warp *waits = list_waiting(&c->ctas[rank], list, sizeof list, &polling);
         if (first || !waits) continue;
@@ -199,7 +199,7 @@ static void report_deadlock(cluster *c) {
 
 /* No warp is ready and no copy can land: the next one that polls sees its poll fail, and may do something else. Its
  * index; -1 where none polls. */
-static int let_poll_fail(machine *m, int last) {
+static int let_poll_fail(cta *m, int last) {
     for (uint32_t k = 1; k <= m->warp_count; k++) {
         uint32_t i = ((uint32_t)last + k) % m->warp_count;
         if (m->warps[i].state != WARP_POLLING) continue;
@@ -210,7 +210,7 @@ static int let_poll_fail(machine *m, int last) {
     return -1;
 }
 
-static bool all_done(const machine *m) {
+static bool all_done(const cta *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         if (m->warps[i].state != WARP_DONE) return false;
     }
@@ -220,7 +220,7 @@ static bool all_done(const machine *m) {
 /* ---- polls ---- */
 
 /* Whether a warp that ran some warp instructions has gone on for long without a change of memory. */
-static bool runs_quietly(const machine *m, warp *w, uint64_t steps) {
+static bool runs_quietly(const cta *m, warp *w, uint64_t steps) {
     if (w->quiet_changes != m->changes) w->quiet_steps = 0;
     w->quiet_changes = m->changes;
     w->quiet_steps += steps;
@@ -231,7 +231,7 @@ static bool runs_quietly(const machine *m, warp *w, uint64_t steps) {
 
 /* Whether a warp that has run for long is in a loop that leads back to the very same registers: it ends only if
  * somebody else changes memory. */
-static bool runs_in_a_circle(machine *m, warp *w) {
+static bool runs_in_a_circle(cta *m, warp *w) {
     const size_t file = (size_t)m->code->slot_count * LANES * sizeof *w->file;
     const size_t predicates = (m->code->predicate_count + 1) * sizeof *w->predicates;
     const warp before = *w;
@@ -255,16 +255,16 @@ static bool runs_in_a_circle(machine *m, warp *w) {
     return same && m->changes == changes;
 }
 
-bool emu_all_run_in_circles(machine *const *resident, size_t count) {
+bool emu_all_run_in_circles(cta *const *resident, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        machine *m = resident[i];
+        cta *m = resident[i];
         for (uint32_t k = 0; k < m->warp_count; k++)
             if (m->warps[k].state == WARP_READY && !runs_in_a_circle(m, &m->warps[k])) return false;
     }
     return true;
 }
 
-static bool all_poll_in_vain(const machine *m) {
+static bool all_poll_in_vain(const cta *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
         if (w->state == WARP_READY && w->vain_at != m->changes + 1) return false;
@@ -272,14 +272,14 @@ static bool all_poll_in_vain(const machine *m) {
     return true;
 }
 
-static bool any_held(const machine *m) {
+static bool any_held(const cta *m) {
     for (uint32_t i = 0; i < m->warp_count; i++)
         if (m->warps[i].state == WARP_HELD) return true;
     return false;
 }
 
 /* Warps of one CTA run. In a cluster nothing lands here, as other CTAs may be able to run. */
-static cta_turn run_cta(machine *m, bool may_pause) {
+static cta_turn run_cta(cta *m, bool may_pause) {
     const bool seeded = m->launch->schedule != 0, alone = m->cluster->count == 1;
     bool ran = false;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].vain_at = 0;
@@ -334,20 +334,20 @@ static uint64_t changes_of(const cluster *c) {
 }
 
 /* late: or one that is delayed. */
-static bool has_ready_warp(const machine *m, bool late) {
+static bool has_ready_warp(const cta *m, bool late) {
     for (uint32_t i = 0; i < m->warp_count; i++)
         if (m->warps[i].state == WARP_READY && (late || !waits_for_all(m, i))) return true;
     return false;
 }
 
 /* The next CTA round that can continue, or with a seed any; NULL where all wait, or have polled in vain. */
-static machine *choose_cta(cluster *c) {
+static cta *choose_cta(cluster *c) {
     uint32_t offset = c->last + 1;
     if (c->ctas->launch->schedule) offset = (uint32_t)((c->random = emu_mix(c->random)) % c->count);
     for (int late = 0; late < 2; late++) {
         const uint64_t polled = changes_of(c) + 1;
         for (uint32_t k = 0; k < c->count; k++) {
-            machine *m = &c->ctas[(offset + k) % c->count];
+            cta *m = &c->ctas[(offset + k) % c->count];
             if (!m->ended && m->polled_at != polled && (has_ready_warp(m, late) || all_done(m))) return m;
         }
         if (!late && c->ctas->launch->delay_line && land_any_of_cluster(c)) late = -1; /* it may have freed a warp */
@@ -357,7 +357,7 @@ static machine *choose_cta(cluster *c) {
 
 static bool let_any_poll_fail(cluster *c) {
     for (uint32_t i = 0; i < c->count; i++) {
-        machine *m = &c->ctas[i];
+        cta *m = &c->ctas[i];
         if (!m->ended && m->vain_polls++ < MAX_VAIN_POLLS * m->warp_count && let_poll_fail(m, m->last_warp) >= 0)
             return true;
     }
@@ -388,7 +388,7 @@ cta_turn emu_run_turn(cluster *c, bool may_pause) {
     for (uint32_t i = 0; i < c->count; i++)
         if (c->ctas[i].faulted) return TURN_ENDED;
     for (;;) {
-        machine *m = choose_cta(c);
+        cta *m = choose_cta(c);
         if (!m) {
             const cta_turn turn = wait_together(c);
             if (turn != TURN_PAUSED) return turn;
@@ -410,7 +410,7 @@ cta_turn emu_run_turn(cluster *c, bool may_pause) {
 
 enum { LISTED_WARPS = 8 };
 
-static size_t list_warps(const machine *m, char *list, size_t bytes, int *listed) {
+static size_t list_warps(const cta *m, char *list, size_t bytes, int *listed) {
     size_t used = 0;
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
@@ -430,7 +430,7 @@ static size_t list_warps(const machine *m, char *list, size_t bytes, int *listed
     return used < bytes ? used : bytes - 1;
 }
 
-void emu_report_livelock(machine *const *resident, size_t count, uint64_t steps, uint64_t waiting) {
+void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uint64_t waiting) {
     char list[900] = "", more[300] = "";
     size_t used = 0;
     int listed = 0;
@@ -443,7 +443,7 @@ void emu_report_livelock(machine *const *resident, size_t count, uint64_t steps,
                  "\n%zu CTAs are resident together; %" PRIu64
                  " more start only when one of these ends. A CTA must not wait for one that is not resident.",
                  count, waiting);
-    machine *m = resident[0];
+    cta *m = resident[0];
     const warp *first = NULL;
     for (uint32_t i = 0; i < m->warp_count && !first; i++)
         if (m->warps[i].state == WARP_READY) first = &m->warps[i];

@@ -54,7 +54,7 @@ static void add_path(warp *w, int32_t pc, uint32_t mask, path_state state) {
 }
 
 /* Paths without lanes go, and those at the same op become one, which looks again whether it is complete. */
-static void merge_paths(const machine *m, warp *w) {
+static void merge_paths(const cta *m, warp *w) {
     int kept = 0;
     for (int i = 0; i < w->depth; i++) {
         path each = w->stack[i];
@@ -85,7 +85,7 @@ static uint32_t lanes_that_name(const uint32_t *members, uint32_t named, uint32_
 }
 
 /* The lanes of a path pass the instruction at which they wait. */
-static void pass(machine *m, path *each) {
+static void pass(cta *m, path *each) {
     op_counts *counts = &m->counts[m->code->ops[each->pc].instruction];
     m->steps++;
     counts->executed++;
@@ -119,7 +119,7 @@ static sync_function *member_op(const op *o, int *source) {
 
 /* The waiting lanes of all paths that could take part in an op and name these lanes. Calls of a function may have come
  * to it apart; and bar.warp.sync may be several instructions. */
-static uint32_t lanes_that_wait(const machine *m, const warp *w, const op *o, uint32_t named) {
+static uint32_t lanes_that_wait(const cta *m, const warp *w, const op *o, uint32_t named) {
     uint32_t lanes = 0;
     for (int k = 0; k < w->depth; k++) {
         const op *other = &m->code->ops[w->stack[k].pc];
@@ -133,7 +133,7 @@ static uint32_t lanes_that_wait(const machine *m, const warp *w, const op *o, ui
     return lanes;
 }
 
-static void pass_lanes(machine *m, warp *w, uint32_t lanes) {
+static void pass_lanes(cta *m, warp *w, uint32_t lanes) {
     for (int k = w->depth - 1; k >= 0; k--) {
         path *each = &w->stack[k];
         if (!(each->mask & lanes)) continue;
@@ -147,7 +147,7 @@ static void pass_lanes(machine *m, warp *w, uint32_t lanes) {
 }
 
 /* Paths that cannot become one, but whose lanes are complete together. */
-static bool release_together(machine *m, warp *w) {
+static bool release_together(cta *m, warp *w) {
     for (int i = 0; i < w->depth; i++) {
         const op *o = &m->code->ops[w->stack[i].pc];
         int source = 0;
@@ -172,7 +172,7 @@ static bool release_together(machine *m, warp *w) {
 
 /* barrier.sync without .aligned: lanes may come to it at different instructions. Those with .aligned must be one, but
  * calls of a function may have come to it apart. */
-static bool release_barrier_apart(machine *m, warp *w) {
+static bool release_barrier_apart(cta *m, warp *w) {
     const op *first = &m->code->ops[w->stack[0].pc];
     uint32_t id = slot32(w, first->r[0])[first_lane(w->stack[0].mask)];
     for (int i = 0; i < w->depth; i++) {
@@ -203,7 +203,7 @@ static bool goes_first(const warp *w, const path *a, const path *b) {
 }
 
 /* Of those in this state the one to run, -1 for none; with a seed now and then any. */
-static int choose_path(machine *m, const warp *w, path_state state) {
+static int choose_path(cta *m, const warp *w, path_state state) {
     int best = -1, count = 0, candidates[LANES];
     for (int i = 0; i < w->depth; i++) {
         if (w->stack[i].state != state) continue;
@@ -216,7 +216,7 @@ static int choose_path(machine *m, const warp *w, path_state state) {
 }
 
 /* The path that reports that its lanes cannot be complete: one at a barrier of the CTA last, as that ends the run. */
-static int choose_stuck(const machine *m, const warp *w) {
+static int choose_stuck(const cta *m, const warp *w) {
     int best = -1;
     bool best_ends = true;
     for (int i = 0; i < w->depth; i++) {
@@ -243,7 +243,7 @@ static void run_path(warp *w, int index) {
     w->spins = 0;
 }
 
-void emu_next_path(machine *m, warp *w, path_state state) {
+void emu_next_path(cta *m, warp *w, path_state state) {
     if (w->active) add_path(w, w->pc, w->active, state);
     w->active = 0;
     merge_paths(m, w);
@@ -271,7 +271,7 @@ void emu_next_path(machine *m, warp *w, path_state state) {
     run_path(w, chosen);
 }
 
-void emu_take_turns(machine *m, warp *w) {
+void emu_take_turns(cta *m, warp *w) {
     if (!w->split) {
         if (++w->spins < MAX_SPINS) return;
         emu_split_warp(w);
@@ -281,7 +281,7 @@ void emu_take_turns(machine *m, warp *w) {
 
 /* ---- lanes that wait for others ---- */
 
-bool emu_hold_lanes(machine *m, warp *w, const op *o, uint32_t mask) {
+bool emu_hold_lanes(cta *m, warp *w, const op *o, uint32_t mask) {
     bool forced = w->forced;
     w->forced = false;
     if (forced || !(live_lanes(w) & ~mask)) return false;
@@ -295,7 +295,7 @@ bool emu_hold_lanes(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* Whether a group must wait for lanes it names; what is wrong with it is reported. */
-static bool group_waits(machine *m, const warp *w, const uint32_t *members, uint32_t group, uint32_t mask) {
+static bool group_waits(cta *m, const warp *w, const uint32_t *members, uint32_t group, uint32_t mask) {
     uint32_t named = members[first_lane(group)], live = named & live_lanes(w), wanted = live | (w->wanted & named);
     uint32_t strangers = group & ~named, others = live & ~group & mask;
     if (strangers) {
@@ -317,7 +317,7 @@ static bool group_waits(machine *m, const warp *w, const uint32_t *members, uint
     return false;
 }
 
-static void run_groups(machine *m, warp *w, const op *o, uint32_t mask, const uint32_t *members, sync_function *run) {
+static void run_groups(cta *m, warp *w, const op *o, uint32_t mask, const uint32_t *members, sync_function *run) {
     uint32_t waiting = 0, wanted = 0, masks[LANES];
     memcpy(masks, members, sizeof masks); /* the op may write where they stand */
     for (uint32_t rest = mask; rest;) {
@@ -346,7 +346,7 @@ static void run_groups(machine *m, warp *w, const op *o, uint32_t mask, const ui
     }
 }
 
-void emu_run_members(machine *m, warp *w, const op *o, uint32_t mask, unsigned source, sync_function *run) {
+void emu_run_members(cta *m, warp *w, const op *o, uint32_t mask, unsigned source, sync_function *run) {
     const uint32_t *members = slot32(w, o->r[source]);
     uint32_t first = members[first_lane(mask)], differs = 0;
     if (mask == ALL_LANES) {
@@ -365,7 +365,7 @@ void emu_run_members(machine *m, warp *w, const op *o, uint32_t mask, unsigned s
 
 /* ---- mbarriers ---- */
 
-void emu_path_sleeps(machine *m, warp *w) {
+void emu_path_sleeps(cta *m, warp *w) {
     if (!w->depth) return;
     if (!w->split) emu_split_warp(w);
     warp_state state = w->state;

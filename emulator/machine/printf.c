@@ -5,9 +5,9 @@
 #include <stdarg.h>
 #include <string.h>
 
-static void append_output(machine *m, const char *text, size_t length) {
+static void append_output(cta *m, const char *text, size_t length) {
     if (!m->launch->output || !length) return;
-    char *output = machine_reserve(m, m->output, m->output_length + length, &m->output_capacity, 1);
+    char *output = cta_reserve(m, m->output, m->output_length + length, &m->output_capacity, 1);
     if (!output) return;
     m->output = output;
     memcpy(m->output + m->output_length, text, length);
@@ -15,13 +15,13 @@ static void append_output(machine *m, const char *text, size_t length) {
 }
 
 /* The same for what snprintf() makes of a conversion; it may be as long as its width says. */
-static void append_converted(machine *m, const char *conversion, ...) {
+static void append_converted(cta *m, const char *conversion, ...) {
     va_list arguments;
     va_start(arguments, conversion);
     const int length = vsnprintf(NULL, 0, conversion, arguments);
     va_end(arguments);
     if (!m->launch->output || length <= 0) return;
-    char *output = machine_reserve(m, m->output, m->output_length + (size_t)length + 1, &m->output_capacity, 1);
+    char *output = cta_reserve(m, m->output, m->output_length + (size_t)length + 1, &m->output_capacity, 1);
     if (!output) return;
     m->output = output;
     va_start(arguments, conversion);
@@ -68,7 +68,7 @@ static uint64_t next_integer(argument_reader *reader, const char *modifiers, siz
 
 /* One conversion of the format, from the '%' on; the number of format characters it took. What is none stays as it is.
  */
-static size_t print_conversion(machine *m, const char *format, argument_reader *reader) {
+static size_t print_conversion(cta *m, const char *format, argument_reader *reader) {
     char flags[8], piece[24];
     const size_t flag_count = strspn(format + 1, "-+ #0");
     const char *at = format + 1 + flag_count;
@@ -111,7 +111,7 @@ static size_t print_conversion(machine *m, const char *format, argument_reader *
     return (size_t)(at - format) + modifiers + 1;
 }
 
-int emu_device_printf(machine *m, const char *format, const uint8_t *arguments, size_t argument_bytes) {
+int emu_device_printf(cta *m, const char *format, const uint8_t *arguments, size_t argument_bytes) {
     argument_reader reader = {arguments, argument_bytes, 0, 0};
     while (*format) {
         size_t plain = strcspn(format, "%");

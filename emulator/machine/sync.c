@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void emu_report_divergent(machine *m, const warp *w, uint32_t wanted, uint32_t mask) {
+void emu_report_divergent(cta *m, const warp *w, uint32_t wanted, uint32_t mask) {
     uint32_t missing = wanted & ~mask, gone = missing & w->exited;
     emu_report(m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(missing), -1, 0,
                "This instruction needs lanes 0x%08x of the warp together, but only 0x%08x are here.\n"
@@ -12,18 +12,18 @@ void emu_report_divergent(machine *m, const warp *w, uint32_t wanted, uint32_t m
                wanted, mask, first_lane(missing), gone == missing ? "have ended without it" : "took another path");
 }
 
-void emu_check_all_lanes(machine *m, warp *w, uint32_t mask) {
+void emu_check_all_lanes(cta *m, warp *w, uint32_t mask) {
     if (mask != ALL_LANES) emu_report_divergent(m, w, ALL_LANES, mask);
 }
 
-void emu_exec_warp_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_warp_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)o;
     if (m->checks) emu_clock_warp_sync(m, w, mask);
 }
 
 /* ---- barriers of the CTA ---- */
 
-static uint32_t live_threads(const machine *m) {
+static uint32_t live_threads(const cta *m) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < m->warp_count; i++) {
         if (m->warps[i].state != WARP_DONE) count += LANES;
@@ -31,7 +31,7 @@ static uint32_t live_threads(const machine *m) {
     return count;
 }
 
-static void write_reduction(machine *m, warp *w, const named_barrier *bar) {
+static void write_reduction(cta *m, warp *w, const named_barrier *bar) {
     const op *o = &m->code->ops[w->pc - 1];
     uint32_t mask = w->active;
     if (o->detail == BARRIER_RED_POPC) {
@@ -44,7 +44,7 @@ static void write_reduction(machine *m, warp *w, const named_barrier *bar) {
     }
 }
 
-static void release_barrier(machine *m, uint32_t id) {
+static void release_barrier(cta *m, uint32_t id) {
     named_barrier *bar = &m->barriers[id];
     bool whole = bar->expected == 0;
     m->vain_polls = 0;
@@ -66,19 +66,19 @@ static void release_barrier(machine *m, uint32_t id) {
     if (clocks) memset(clocks, 0, m->clock_width * sizeof *clocks);
 }
 
-static void release_if_complete(machine *m, uint32_t id) {
+static void release_if_complete(cta *m, uint32_t id) {
     named_barrier *bar = &m->barriers[id];
     uint32_t wanted = bar->expected ? bar->expected : live_threads(m);
     if (bar->arrived && bar->arrived >= wanted) release_barrier(m, id);
 }
 
-void emu_barriers_after_exit(machine *m) {
+void emu_barriers_after_exit(cta *m) {
     for (uint32_t id = 0; id < BARRIERS; id++) {
         if (m->barriers[id].arrived && !m->barriers[id].expected) release_if_complete(m, id);
     }
 }
 
-static bool barrier_operands(machine *m, const warp *w, const op *o, int lane, uint32_t *id, uint32_t *count) {
+static bool barrier_operands(cta *m, const warp *w, const op *o, int lane, uint32_t *id, uint32_t *count) {
     *id = slot32(w, o->r[o->dests])[lane];
     *count = o->sources > 1 ? slot32(w, o->r[o->dests + 1])[lane] : 0;
     if (*id >= BARRIERS) {
@@ -104,7 +104,7 @@ static bool barrier_operands(machine *m, const warp *w, const op *o, int lane, u
     return true;
 }
 
-void emu_exec_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t id, count;
     if (mask != live_lanes(w)) {
         emu_report_divergent(m, w, live_lanes(w), mask);
@@ -149,7 +149,7 @@ int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within) {
     return *within ? from & 31 : lane;
 }
 
-void emu_exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_shuffle(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t *d = slot32(w, o->r[0]);
     uint32_t values[LANES], results[LANES], inside = 0, bad = 0;
     memcpy(values, slot32(w, o->r[1]), sizeof values);
@@ -170,7 +170,7 @@ void emu_exec_shuffle(machine *m, warp *w, const op *o, uint32_t mask) {
     if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (inside & mask);
 }
 
-void emu_exec_vote(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_vote(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)m;
     uint32_t votes = (w->predicates[o->p[2]] ^ (o->flags & FLAG_PREDICATE_NEGATED ? ALL_LANES : 0)) & mask;
     bool result = o->detail == VOTE_ANY   ? votes != 0
@@ -203,7 +203,7 @@ static uint32_t combine(const op *o, uint32_t a, uint32_t b) {
     }
 }
 
-void emu_exec_redux(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_redux(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)m;
     const uint32_t *values = slot32(w, o->r[1]);
     uint32_t result = values[first_lane(mask)];
@@ -214,7 +214,7 @@ void emu_exec_redux(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-void emu_exec_match(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_match(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)m;
     uint32_t results[LANES] = {0};
     for (int i = 0; i < LANES; i++) {

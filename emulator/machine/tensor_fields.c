@@ -29,7 +29,7 @@ static const element_type elements[] = {
 
 enum { ELEMENT_TYPES = sizeof elements / sizeof elements[0], PIECE = 16, HALF = EMU_TENSOR_MAP_BYTES / 2 };
 
-static void report_value(machine *m, const warp *w, int lane, uint64_t address, const char *field, uint64_t value,
+static void report_value(cta *m, const warp *w, int lane, uint64_t address, const char *field, uint64_t value,
                          const char *rule) {
     emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, address,
                "The %s of the tensor map at 0x%" PRIx64 " becomes %" PRIu64 ": %s.", field, address, value, rule);
@@ -42,7 +42,7 @@ static bool is_zeros(const uint8_t *bytes) {
 }
 
 /* The 128 bytes; NULL after a report. */
-static uint8_t *find_bytes(machine *m, warp *w, int lane, state_space space, uint64_t address, const char *verb) {
+static uint8_t *find_bytes(cta *m, warp *w, int lane, state_space space, uint64_t address, const char *verb) {
     uint8_t *bytes = emu_translate(m, w, space, address, HALF, lane, verb);
     return bytes && emu_translate(m, w, space, address + HALF, HALF, lane, verb) ? bytes : NULL;
 }
@@ -53,18 +53,18 @@ static uint32_t shared_address(state_space space, uint64_t address) {
     return 0;
 }
 
-static void note_read(machine *m, const warp *w, int lane, uint32_t shared) {
+static void note_read(cta *m, const warp *w, int lane, uint32_t shared) {
     for (uint32_t at = 0; m->checks && shared && at < EMU_TENSOR_MAP_BYTES; at += PIECE)
         emu_shadow_read(m, w, lane, shared + at, PIECE);
 }
 
-static void note_write(machine *m, const warp *w, int lane, uint32_t shared, const uint8_t *bytes) {
+static void note_write(cta *m, const warp *w, int lane, uint32_t shared, const uint8_t *bytes) {
     for (uint32_t at = 0; m->checks && shared && at < EMU_TENSOR_MAP_BYTES; at += PIECE)
         emu_shadow_write(m, w, lane, shared + at, PIECE, bytes + at);
 }
 
 /* False after a report. */
-static bool set_field(machine *m, const warp *w, int lane, uint64_t address, const op *o, uint64_t value,
+static bool set_field(cta *m, const warp *w, int lane, uint64_t address, const op *o, uint64_t value,
                       emu_tensor_info *info) {
     const int64_t axis = o->immediate;
     switch (o->detail) {
@@ -125,7 +125,7 @@ static void begin_map(tensor_map *map) {
 }
 
 /* r: the address, the value. */
-void emu_exec_tensor_field(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_tensor_field(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
         const uint64_t address = slot64(w, o->r[0])[lane];
@@ -152,7 +152,7 @@ void emu_exec_tensor_field(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* r: the addresses of the copy in global memory and of the map in shared memory. A warp does it once. */
-void emu_exec_tensor_map_copy(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_tensor_map_copy(cta *m, warp *w, const op *o, uint32_t mask) {
     if (!mask) return;
     const int lane = first_lane(mask);
     const uint64_t to = slot64(w, o->r[0])[lane], from = slot64(w, o->r[1])[lane];

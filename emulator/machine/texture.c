@@ -52,7 +52,7 @@ bool emu_free_texture(emu_device *device, uint64_t object) {
 /* ---- what a lane reads ---- */
 
 typedef struct lane_access {
-    machine *m;
+    cta *m;
     const warp *w;
     const op *o;
     int lane;
@@ -289,7 +289,7 @@ static void fetch(lane_access *a, uint32_t words[4]) {
     }
 }
 
-void emu_exec_texture(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_texture(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         lane_access a = {.m = m, .w = w, .o = o, .lane = first_lane(mask)};
         uint32_t words[4] = {0};
@@ -360,7 +360,7 @@ static void load_elements(const lane_access *a, const uint8_t *from) {
     }
 }
 
-void emu_exec_surface(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_surface(cta *m, warp *w, const op *o, uint32_t mask) {
     const uint32_t bytes = o->bytes * (uint32_t)o->immediate;
     m->counts[o->instruction].bytes += (uint64_t)population(mask) * bytes;
     for (; mask; mask &= mask - 1) {

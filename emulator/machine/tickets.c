@@ -168,7 +168,7 @@ static uint32_t find_state(tickets *t, size_t cta, uint64_t state, uint32_t befo
     return (uint32_t)t->count++;
 }
 
-static bool is_held(const machine *m) {
+static bool is_held(const cta *m) {
     for (uint32_t i = 0; i < m->warp_count; i++)
         if (m->warps[i].state == WARP_HELD) return true;
     return false;
@@ -187,7 +187,7 @@ static bool *find_kept(tickets *t, uint64_t where) {
 }
 
 /* A CTA has come to its next draw. */
-static uint32_t come_to(tickets *t, size_t k, machine *m, uint32_t before, uint32_t drawn) {
+static uint32_t come_to(tickets *t, size_t k, cta *m, uint32_t before, uint32_t drawn) {
     ticket_work *work = &t->seats[k].work;
     bool *kept = find_kept(t, emu_waits(m));
     t->failed |= !kept;
@@ -201,7 +201,7 @@ static uint32_t come_to(tickets *t, size_t k, machine *m, uint32_t before, uint3
 }
 
 /* The CTA that drew last has done what it does with the ticket. */
-static void note_part(tickets *t, size_t k, machine *m, uint32_t ticket) {
+static void note_part(tickets *t, size_t k, cta *m, uint32_t ticket) {
     seat *its = &t->seats[k];
     const uint32_t from = its->at, to = m->ended ? ENDED : come_to(t, k, m, from, ticket);
     t->learnt |= its->work.reads_more;
@@ -306,7 +306,7 @@ bool emu_tickets_plan(tickets *t) {
 /* ---- a run ---- */
 
 /* Room for what each CTA remembers; false when out of memory. */
-static bool make_room(tickets *t, const machine *m) {
+static bool make_room(tickets *t, const cta *m) {
     bool complete;
     if (t->cells) return true;
     t->cells = m->cell_count;
@@ -322,7 +322,7 @@ static bool make_room(tickets *t, const machine *m) {
     return complete;
 }
 
-bool emu_tickets_begin(tickets *t, machine **ctas, size_t count) {
+bool emu_tickets_begin(tickets *t, cta **ctas, size_t count) {
     t->drawn = 0;
     if (!make_room(t, ctas[0])) return false;
     for (size_t k = 0; k < count; k++) {
@@ -337,7 +337,7 @@ bool emu_tickets_begin(tickets *t, machine **ctas, size_t count) {
 }
 
 /* Before the first draw: each CTA that draws at all waits. */
-static void note_first(tickets *t, machine *const *ctas, size_t count) {
+static void note_first(tickets *t, cta *const *ctas, size_t count) {
     for (size_t k = 0; k < count; k++) {
         if (ctas[k]->ended || !emu_tickets_runs(t, k)) continue;
         t->seats[k].first = ctas[k]->now;
@@ -346,7 +346,7 @@ static void note_first(tickets *t, machine *const *ctas, size_t count) {
 }
 
 /* Who is to draw: as planned, else a CTA that has not drawn this ticket in its state. */
-static int choose(const tickets *t, machine *const *ctas, size_t count, uint32_t ticket) {
+static int choose(const tickets *t, cta *const *ctas, size_t count, uint32_t ticket) {
     const bool planned = ticket < t->until;
     int chosen = -1;
     if (planned && t->wanted[ticket]) return is_held(ctas[t->target]) ? (int)t->target : -1;
@@ -368,7 +368,7 @@ static uint32_t choose_ticket(const tickets *t, uint32_t first) {
     return ticket;
 }
 
-int emu_tickets_draw(tickets *t, machine *const *ctas, size_t count, uint64_t *value) {
+int emu_tickets_draw(tickets *t, cta *const *ctas, size_t count, uint64_t *value) {
     uint32_t ticket = (uint32_t)t->drawn;
     if (ticket)
         note_part(t, t->owners[ticket - 1], ctas[t->owners[ticket - 1]], ticket - 1);
@@ -391,8 +391,8 @@ int emu_tickets_draw(tickets *t, machine *const *ctas, size_t count, uint64_t *v
     return chosen;
 }
 
-void emu_tickets_end(tickets *t, machine *const *ctas, size_t count) {
-    const machine *target = t->is_solo ? ctas[t->target] : NULL;
+void emu_tickets_end(tickets *t, cta *const *ctas, size_t count) {
+    const cta *target = t->is_solo ? ctas[t->target] : NULL;
     for (size_t k = 0; k < count && !target; k++) t->holds &= ctas[k]->ended;
     t->holds &= target || t->drawn == t->draws;
     if (target && (target->faulted || target->finding_count)) t->suspect = true;

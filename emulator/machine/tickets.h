@@ -21,15 +21,15 @@ void emu_tickets_free(tickets *t);
  * left. */
 bool emu_tickets_plan(tickets *t);
 /* A run begins, all CTAs being resident; false when out of memory. */
-bool emu_tickets_begin(tickets *t, machine **ctas, size_t count);
+bool emu_tickets_begin(tickets *t, cta **ctas, size_t count);
 /* Whether a CTA has a part in the run, and whether it is the only one: then the run is not one of the launch. */
 bool emu_tickets_runs(const tickets *t, size_t cta);
 bool emu_tickets_solo(const tickets *t);
 /* Each CTA that runs waits to draw, or has ended: whose turn it is, by its place in ctas; -1 where the run need not go
  * on. *value: what the counter has, and then what it is to have. */
-int emu_tickets_draw(tickets *t, machine *const *ctas, size_t count, uint64_t *value);
+int emu_tickets_draw(tickets *t, cta *const *ctas, size_t count, uint64_t *value);
 bool emu_tickets_all_drawn(const tickets *t);
-void emu_tickets_end(tickets *t, machine *const *ctas, size_t count);
+void emu_tickets_end(tickets *t, cta *const *ctas, size_t count);
 /* Whether the CTAs have done what the argument asks for, so far; and whether there was no memory. */
 bool emu_tickets_hold(const tickets *t);
 bool emu_tickets_failed(const tickets *t);

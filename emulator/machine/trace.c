@@ -94,7 +94,7 @@ bool emu_check_trace(const emu_launch *launch, emu_error *error) {
 
 /* ---- showing it ---- */
 
-static bool shows(const machine *m, const warp *w, const op *o) {
+static bool shows(const cta *m, const warp *w, const op *o) {
     const emu_trace *t = &m->launch->trace;
     if (!t->file) return false;
     if (t->cta >= 0 && (uint64_t)t->cta != m->cta_index) return false;
@@ -109,7 +109,7 @@ static bool shows(const machine *m, const warp *w, const op *o) {
     return false;
 }
 
-bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
+bool emu_trace_wants(const cta *m, const warp *w, const op *o) {
     return (m->launch->trace.events && o->flags & FLAG_FIRST) || shows(m, w, o);
 }
 
@@ -118,7 +118,7 @@ static uint64_t lane_value(const warp *w, const op *o, int i, int bits, int lane
 }
 
 /* A register of every lane: one value when all agree, else the lanes in rows of eight. */
-static void print_register(const machine *m, const warp *w, const op *o, int i, uint32_t mask) {
+static void print_register(const cta *m, const warp *w, const op *o, int i, uint32_t mask) {
     FILE *out = m->launch->trace.file;
     const virtual_register *reg = &m->code->registers[m->code->names[o - m->code->ops][i]];
     char name[64];
@@ -153,7 +153,7 @@ static void print_register(const machine *m, const warp *w, const op *o, int i, 
     fprintf(out, "\n");
 }
 
-static void print_predicate(const machine *m, const warp *w, unsigned p, uint32_t mask) {
+static void print_predicate(const cta *m, const warp *w, unsigned p, uint32_t mask) {
     if (p == NO_PREDICATE) return;
     char name[64];
     emu_register_name(&m->code->registers[m->code->predicate_names[p]], name, sizeof name);
@@ -165,7 +165,7 @@ static void print_predicate(const machine *m, const warp *w, unsigned p, uint32_
         fprintf(out, "        %s = true in lanes 0x%08x of 0x%08x\n", name, value, mask);
 }
 
-static void show(const machine *m, const warp *w, const op *o, uint32_t mask) {
+static void show(const cta *m, const warp *w, const op *o, uint32_t mask) {
     FILE *out = m->launch->trace.file;
     emu_place place = emu_place_of(m->code, o->instruction);
     if (o->flags & FLAG_FIRST) {
@@ -184,14 +184,14 @@ static void show(const machine *m, const warp *w, const op *o, uint32_t mask) {
     if (o->kind == OP_COMPARE) print_predicate(m, w, o->p[1], mask);
 }
 
-bool emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
+bool emu_trace_op(const cta *m, const warp *w, const op *o, uint32_t mask) {
     const emu_trace *t = &m->launch->trace;
     if (t->events && o->flags & FLAG_FIRST) emu_note_instruction(t->events, m, w, o);
     if (shows(m, w, o)) show(m, w, o, mask);
     return false;
 }
 
-int emu_wanted_warp(const machine *m) {
+int emu_wanted_warp(const cta *m) {
     (void)m;
     return -1;
 }

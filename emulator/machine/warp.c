@@ -40,13 +40,13 @@ static void pop_path(warp *w) {
 }
 
 /* In a split warp both sides are paths like the others. */
-static void part_split(machine *m, warp *w, const op *o, uint32_t taken) {
+static void part_split(cta *m, warp *w, const op *o, uint32_t taken) {
     w->stack[w->depth++] = (path){.pc = o->target, .join = -1, .mask = taken, .turns = w->turns, .frame = w->frame};
     w->active &= ~taken;
     emu_next_path(m, w, PATH_RUNS);
 }
 
-static void branch(machine *m, warp *w, const op *o, uint32_t taken) {
+static void branch(cta *m, warp *w, const op *o, uint32_t taken) {
     uint32_t stays = w->active & ~taken;
     int32_t next = w->pc;
     if (!taken) return;
@@ -72,7 +72,7 @@ static void branch(machine *m, warp *w, const op *o, uint32_t taken) {
     w->join = join;
 }
 
-static void leave(machine *m, warp *w, uint32_t mask) {
+static void leave(cta *m, warp *w, uint32_t mask) {
     w->exited |= mask;
     w->active &= ~mask;
     if (w->frame_count) emu_leave_calls(w, mask);
@@ -173,7 +173,7 @@ static void run_predicate(warp *w, const op *o, uint32_t mask) {
 
 /* Time is the warp instructions that the CTA has run, so that runs repeat exactly: a clock cycle and a nanosecond each.
  */
-static void run_clock(const machine *m, warp *w, const op *o, uint32_t mask) {
+static void run_clock(const cta *m, warp *w, const op *o, uint32_t mask) {
     bool upper = o->detail == SPECIAL_CLOCK_HI || o->detail == SPECIAL_GLOBALTIMER_HI;
     uint64_t time = upper ? m->steps >> 32 : m->steps;
     for (; mask; mask &= mask - 1) {
@@ -188,7 +188,7 @@ static void run_clock(const machine *m, warp *w, const op *o, uint32_t mask) {
 /* ---- the loop ---- */
 
 /* The instructions on matrices that attention kernels do not use. */
-static void run_matrix(machine *m, warp *w, const op *o, uint32_t mask) {
+static void run_matrix(cta *m, warp *w, const op *o, uint32_t mask) {
     if (mask != ALL_LANES && emu_hold_lanes(m, w, o, mask)) return;
     emu_check_all_lanes(m, w, mask);
     if (o->kind == OP_MATRIX)
@@ -203,7 +203,7 @@ static void run_matrix(machine *m, warp *w, const op *o, uint32_t mask) {
         emu_exec_movmatrix(m, w, o, mask);
 }
 
-static void run_warpgroup(machine *m, warp *w, const op *o, uint32_t mask) {
+static void run_warpgroup(cta *m, warp *w, const op *o, uint32_t mask) {
     if (mask != ALL_LANES && emu_hold_lanes(m, w, o, mask)) return;
     if (o->kind == OP_WGMMA)
         emu_exec_wgmma(m, w, o, mask);
@@ -218,7 +218,7 @@ static void run_warpgroup(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 
 /* Lanes wait for those of their warp, except an arrival without .aligned. */
-static void run_cluster_barrier(machine *m, warp *w, const op *o, uint32_t mask) {
+static void run_cluster_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
     const bool apart = o->vector && o->detail != CLUSTER_WAIT;
     if (apart || mask == live_lanes(w) || !emu_hold_lanes(m, w, o, mask)) emu_exec_cluster_barrier(m, w, o, mask);
 }
@@ -230,7 +230,7 @@ static uint32_t lanes_on(const warp *w, const op *o) {
     return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
 }
 
-bool emu_step_registers(const machine *m, warp *w) {
+bool emu_step_registers(const cta *m, warp *w) {
     const op *o = &m->code->ops[w->pc];
     const uint32_t mask = lanes_on(w, o);
     if (o->kind == OP_JOIN && w->pc == w->join) return false;
@@ -254,7 +254,7 @@ bool emu_step_registers(const machine *m, warp *w) {
 /* Without a default: a kind of op that nothing runs does not compile. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"
-static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
+static void run_other(cta *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
     case OP_ROUNDED:
         run_rounded(w, o, mask);
@@ -413,7 +413,7 @@ static void run_other(machine *m, warp *w, const op *o, uint32_t mask) {
 }
 #pragma GCC diagnostic pop
 
-static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
+static void run_op(cta *m, warp *w, const op *o, uint32_t mask) {
     switch ((op_kind)o->kind) {
     case OP_LANES:
     case OP_LANES_4:
@@ -469,7 +469,7 @@ static void run_op(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-void emu_warp_run(machine *m, warp *w, uint64_t budget) {
+void emu_warp_run(cta *m, warp *w, uint64_t budget) {
     const op *ops = m->code->ops;
     const bool explores = m->explores;
     bool tracing = m->launch->trace.file || m->launch->trace.events;

@@ -7,26 +7,26 @@ enum { WARPGROUP = 4, FILE_REGISTERS = 65536 };
 
 /* Registers of a thread at entry: as many as .maxnreg says, else as ptxas gives to a CTA that shares the multiprocessor
  * with as few as .minnctapersm allows. */
-static uint32_t registers_at_entry(const machine *m) {
+static uint32_t registers_at_entry(const cta *m) {
     if (m->code->max_registers) return m->code->max_registers / 8 * 8;
     const uint32_t ctas = m->code->min_ctas ? m->code->min_ctas : 1;
     uint32_t each = FILE_REGISTERS / (m->warp_count * LANES * ctas) / 8 * 8;
     return each > 248 ? 248 : each;
 }
 
-static uint32_t registers_of(const machine *m, const warp *w) {
+static uint32_t registers_of(const cta *m, const warp *w) {
     return w->registers ? w->registers : registers_at_entry(m);
 }
 
 /* What the other warps of the CTA leave of the registers that it began with. Only setmaxnreg.dec gives some back. */
-static int64_t registers_left(const machine *m, const warp *w) {
+static int64_t registers_left(const cta *m, const warp *w) {
     int64_t left = (int64_t)registers_at_entry(m) * m->warp_count;
     for (uint32_t i = 0; i < m->warp_count; i++)
         if (&m->warps[i] != w) left -= registers_of(m, &m->warps[i]);
     return left;
 }
 
-void emu_describe_registers(const machine *m, const warp *w, char *out, size_t bytes) {
+void emu_describe_registers(const cta *m, const warp *w, char *out, size_t bytes) {
     const uint32_t wanted = (uint32_t)m->code->ops[w->pc].immediate;
     const int64_t left = registers_left(m, w);
     snprintf(
@@ -36,7 +36,7 @@ void emu_describe_registers(const machine *m, const warp *w, char *out, size_t b
 }
 
 /* The warps of a warpgroup must ask for the same. */
-static void check_same_request(machine *m, const warp *w, uint32_t wanted) {
+static void check_same_request(cta *m, const warp *w, uint32_t wanted) {
     const uint32_t first = (uint32_t)w->index / WARPGROUP * WARPGROUP;
     for (uint32_t i = first; i < first + WARPGROUP && i < m->warp_count; i++) {
         const warp *other = &m->warps[i];
@@ -49,7 +49,7 @@ static void check_same_request(machine *m, const warp *w, uint32_t wanted) {
     }
 }
 
-void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_max_registers(cta *m, warp *w, const op *o, uint32_t mask) {
     const uint32_t wanted = (uint32_t)o->immediate, has = registers_of(m, w);
     emu_check_all_lanes(m, w, mask);
     if (o->detail ? wanted < has : wanted > has) {
@@ -72,7 +72,7 @@ void emu_exec_max_registers(machine *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-void emu_exec_elect(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_elect(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)m;
     const uint32_t leader = (uint32_t)first_lane(mask);
     for (uint32_t rest = mask; rest; rest &= rest - 1) slot32(w, o->r[0])[first_lane(rest)] = leader;

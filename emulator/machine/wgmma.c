@@ -60,13 +60,13 @@ static void chunk_addresses(const operand_layout *at, uint32_t block, uint32_t o
 
 /* ---- one product of a warp ---- */
 
-static bool inside(const machine *m, uint32_t address) {
+static bool inside(const cta *m, uint32_t address) {
     uint32_t offset = address - SHARED_BASE;
     return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK;
 }
 
 /* Whether all chunks of an operand are inside, but for some where a closer look would tell. */
-static bool all_inside(const machine *m, const operand_layout *at, uint32_t blocks) {
+static bool all_inside(const cta *m, const operand_layout *at, uint32_t blocks) {
     uint32_t offset = 7 * at->row;
     if (at->along_k || !at->swizzle)
         offset += (blocks - 1) * at->stride + (at->swizzle ? CHUNK : at->leading);
@@ -77,14 +77,14 @@ static bool all_inside(const machine *m, const operand_layout *at, uint32_t bloc
 }
 
 /* A chunk outside of shared memory is zeros; where checks are on, its product was reported. */
-static const uint8_t *chunk_bytes(const machine *m, uint32_t address) {
+static const uint8_t *chunk_bytes(const cta *m, uint32_t address) {
     static const uint8_t zeros[CHUNK];
     return inside(m, address) ? m->shared + (address - SHARED_BASE) : zeros;
 }
 
 /* A core matrix as the register of a fragment: lane 4*row + t has word t of its row, the values 2*t and 2*t + 1 along K
  * or value t of 32 bits. */
-static void gather(const machine *m, const operand_layout *at, uint32_t block, uint32_t half, uint32_t negated,
+static void gather(const cta *m, const operand_layout *at, uint32_t block, uint32_t half, uint32_t negated,
                    uint32_t words[LANES]) {
     if (at->along_k) {
         for (uint32_t row = 0; row < 8; row++)
@@ -137,7 +137,7 @@ static void multiply_columns(const op *o, uint32_t *const d[4], uint32_t a[4][LA
 }
 
 /* A of the rows of warp w. */
-static void take_a(const machine *m, const warp *w, const wgmma *each, uint32_t a[4][LANES]) {
+static void take_a(const cta *m, const warp *w, const wgmma *each, uint32_t a[4][LANES]) {
     const op *o = each->o;
     const uint32_t negated = sign_of(o, WGMMA_NEGATE_A), block = 2 * ((uint32_t)w->index % WARPGROUP);
     if (o->detail & WGMMA_A_REGISTERS) {
@@ -149,7 +149,7 @@ static void take_a(const machine *m, const warp *w, const wgmma *each, uint32_t 
 }
 
 /* B of eight columns. */
-static void take_b(const machine *m, const wgmma *each, uint32_t columns, uint32_t b[2][LANES]) {
+static void take_b(const cta *m, const wgmma *each, uint32_t columns, uint32_t b[2][LANES]) {
     operand_layout layout = layout_of(each->b, each->o->detail & WGMMA_TRANSPOSE_B);
     for (uint32_t half = 0; half < 2; half++)
         gather(m, &layout, columns, half, sign_of(each->o, WGMMA_NEGATE_B), b[half]);
@@ -165,7 +165,7 @@ static void take_d(warp *w, const wgmma *each, uint32_t columns, uint32_t *d[4])
 }
 
 /* The rows of warp w. */
-static void multiply(const machine *m, warp *w, const wgmma *each) {
+static void multiply(const cta *m, warp *w, const wgmma *each) {
     uint32_t a[4][LANES], b[2][LANES], *d[4] = {NULL};
     take_a(m, w, each, a);
     for (uint32_t j = 0; j < each->o->vector; j++) {
@@ -176,7 +176,7 @@ static void multiply(const machine *m, warp *w, const wgmma *each) {
 }
 
 /* The rows of four warps that issued one product, of f16 or bf16 with sums of f32. */
-static void multiply_together(const machine *m, warp *first, uint32_t serial) {
+static void multiply_together(const cta *m, warp *first, uint32_t serial) {
     const wgmma *leader = &first->wgmmas[serial - first->wgmma_landed];
     const bool bfloat = first_numbers(leader->o) == MATRIX_BF16;
     uint32_t words[4][LANES], *d[4];
@@ -199,11 +199,10 @@ static void multiply_together(const machine *m, warp *first, uint32_t serial) {
 
 /* ---- what a product reads ---- */
 
-typedef void chunks_function(machine *m, const warp *w, const uint32_t *addresses, uint32_t count);
+typedef void chunks_function(cta *m, const warp *w, const uint32_t *addresses, uint32_t count);
 
 /* Those inside of shared memory. */
-static void visit_operand(machine *m, const warp *w, const operand_layout *at, uint32_t blocks,
-                          chunks_function *visit) {
+static void visit_operand(cta *m, const warp *w, const operand_layout *at, uint32_t blocks, chunks_function *visit) {
     const bool all = all_inside(m, at, blocks);
     for (uint32_t block = 0; block < blocks; block++) {
         uint32_t addresses[CHUNKS], count = all ? CHUNKS : 0;
@@ -224,7 +223,7 @@ void emu_wgmma_chunks(const op *o, bool of_a, uint64_t descriptor, uint32_t *off
 }
 
 /* Every chunk of shared memory that a product of the whole warpgroup reads. */
-static void visit_chunks(machine *m, const warp *w, const wgmma *each, chunks_function *visit) {
+static void visit_chunks(cta *m, const warp *w, const wgmma *each, chunks_function *visit) {
     operand_layout layout = layout_of(each->b, each->o->detail & WGMMA_TRANSPOSE_B);
     visit_operand(m, w, &layout, each->o->vector, visit);
     if (each->o->detail & WGMMA_A_REGISTERS) return;
@@ -232,28 +231,28 @@ static void visit_chunks(machine *m, const warp *w, const wgmma *each, chunks_fu
     visit_operand(m, w, &layout, 2 * WARPGROUP, visit);
 }
 
-static void begin_reads(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+static void begin_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
     emu_product_reads_begin(m, w, addresses, count);
 }
 
-static void end_reads(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+static void end_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
     emu_product_reads_end(m, w, addresses, count, 1);
 }
 
 /* Of the four warps at once. */
-static void end_all_reads(machine *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+static void end_all_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
     emu_product_reads_end(m, w, addresses, count, WARPGROUP);
 }
 
 /* ---- registers ---- */
 
 /* Virtual registers, not slots: ptxas gives an unfinished product registers of its own, whatever shares a slot here. */
-static const uint16_t *registers_of(const machine *m, const op *o) {
+static const uint16_t *registers_of(const cta *m, const op *o) {
     return m->code->names[o - m->code->ops];
 }
 
 /* A product begins to use its registers, or ends. */
-static void note_use(const machine *m, warp *w, const op *o, int by) {
+static void note_use(const cta *m, warp *w, const op *o, int by) {
     for (int j = 0; j < o->vector; j++) {
         const uint16_t *names = registers_of(m, &o[j]);
         for (int i = 0; i < o->dests; i++)
@@ -264,12 +263,12 @@ static void note_use(const machine *m, warp *w, const op *o, int by) {
         w->wgmma_uses[a[i]].reading = (uint8_t)(w->wgmma_uses[a[i]].reading + by);
 }
 
-static void register_name(const machine *m, uint16_t name, char *out, size_t bytes) {
+static void register_name(const cta *m, uint16_t name, char *out, size_t bytes) {
     emu_register_name(&m->code->registers[name], out, bytes);
 }
 
 /* The last unfinished product of a warp that adds to a register. */
-static const op *adder_of(const machine *m, const warp *w, uint16_t name) {
+static const op *adder_of(const cta *m, const warp *w, uint16_t name) {
     for (size_t i = w->wgmma_count; i-- > 0;) {
         const op *o = w->wgmmas[i].o;
         for (int j = 0; j < o->vector; j++) {
@@ -281,7 +280,7 @@ static const op *adder_of(const machine *m, const warp *w, uint16_t name) {
     return NULL;
 }
 
-static const op *reader_of(const machine *m, const warp *w, uint16_t name) {
+static const op *reader_of(const cta *m, const warp *w, uint16_t name) {
     for (size_t i = w->wgmma_count; i-- > 0;) {
         const op *o = w->wgmmas[i].o;
         const uint16_t *a = registers_of(m, o) + o->dests + WGMMA_A;
@@ -291,7 +290,7 @@ static const op *reader_of(const machine *m, const warp *w, uint16_t name) {
     return NULL;
 }
 
-static void report_in_flight(machine *m, const warp *w, uint16_t name, bool written) {
+static void report_in_flight(cta *m, const warp *w, uint16_t name, bool written) {
     char text[64];
     const bool adding = w->wgmma_uses[name].adding;
     const op *by = adding ? adder_of(m, w, name) : reader_of(m, w, name);
@@ -302,7 +301,7 @@ static void report_in_flight(machine *m, const warp *w, uint16_t name, bool writ
                text, written ? "written" : "read", adding ? "adds to it" : "takes it as a part of A");
 }
 
-void emu_check_registers(machine *m, warp *w, const op *o) {
+void emu_check_registers(cta *m, warp *w, const op *o) {
     const uint16_t *names = registers_of(m, o);
     wgmma_use *uses = w->wgmma_uses;
     const int count = o->dests + o->sources;
@@ -322,7 +321,7 @@ void emu_check_registers(machine *m, warp *w, const op *o) {
     for (int i = 0; i < count; i++) uses[names[i]].touched = w->wgmma_fences + 1;
 }
 
-static void check_fenced(machine *m, const warp *w, const uint16_t *names, int count, const char *what) {
+static void check_fenced(cta *m, const warp *w, const uint16_t *names, int count, const char *what) {
     for (int i = 0; i < count; i++) {
         if (w->wgmma_uses[names[i]].touched != w->wgmma_fences + 1) continue;
         char text[64];
@@ -336,7 +335,7 @@ static void check_fenced(machine *m, const warp *w, const uint16_t *names, int c
 }
 
 /* An unfinished product may add to the same registers if it has the same shape. */
-static void check_shape(machine *m, const warp *w, const op *o) {
+static void check_shape(cta *m, const warp *w, const op *o) {
     const uint16_t name = registers_of(m, o)[0];
     const op *before = w->wgmma_uses[name].adding ? adder_of(m, w, name) : NULL;
     if (!before || before->vector == o->vector) return;
@@ -348,7 +347,7 @@ static void check_shape(machine *m, const warp *w, const op *o) {
                text, 8 * o->vector, 8 * before->vector);
 }
 
-static void check_product_registers(machine *m, const warp *w, const op *o) {
+static void check_product_registers(cta *m, const warp *w, const op *o) {
     if (!w->wgmma_fences) {
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
                    "This is the first wgmma of the warp, and no wgmma.fence stands before it.\n"
@@ -364,7 +363,7 @@ static void check_product_registers(machine *m, const warp *w, const op *o) {
         if (w->wgmma_uses[a[i]].adding) report_in_flight(m, w, a[i], false);
 }
 
-void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_wgmma_fence(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)o;
     emu_check_all_lanes(m, w, mask);
     w->wgmma_fences++;
@@ -373,14 +372,14 @@ void emu_exec_wgmma_fence(machine *m, warp *w, const op *o, uint32_t mask) {
 /* ---- issue ---- */
 
 /* The other warps of the group, where they wait for this one, look again. */
-static void wake_group(machine *m, const warp *w) {
+static void wake_group(cta *m, const warp *w) {
     uint32_t first = (uint32_t)w->index / WARPGROUP * WARPGROUP;
     for (uint32_t i = first; i < first + WARPGROUP && i < m->warp_count; i++) {
         if (m->warps[i].state == WARP_AT_WGMMA) m->warps[i].state = WARP_READY;
     }
 }
 
-static void check_descriptor(machine *m, const warp *w, const char *name, const operand_layout *at, uint32_t blocks) {
+static void check_descriptor(cta *m, const warp *w, const char *name, const operand_layout *at, uint32_t blocks) {
     for (uint32_t block = 0; block < blocks && !all_inside(m, at, blocks); block++) {
         uint32_t addresses[CHUNKS];
         chunk_addresses(at, block, addresses);
@@ -397,7 +396,7 @@ static void check_descriptor(machine *m, const warp *w, const char *name, const 
 }
 
 /* All lanes of a warp must give the same descriptor. */
-static void check_uniform(machine *m, const warp *w, const op *o, unsigned source, const char *name) {
+static void check_uniform(cta *m, const warp *w, const op *o, unsigned source, const char *name) {
     const uint64_t *values = slot64(w, o->r[o->dests + source]);
     for (int lane = 1; lane < LANES; lane++) {
         if (values[lane] == values[0]) continue;
@@ -410,7 +409,7 @@ static void check_uniform(machine *m, const warp *w, const op *o, unsigned sourc
 }
 
 /* Bits 14, 15, 30, 31, 46 to 48 and 52 to 61 are nothing. */
-static void check_bits(machine *m, const warp *w, const char *name, uint64_t descriptor) {
+static void check_bits(cta *m, const warp *w, const char *name, uint64_t descriptor) {
     const uint64_t unused = 3ull << 14 | 3ull << 30 | 7ull << 46 | 0x3ffull << 52;
     if (!(descriptor & unused)) return;
     emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
@@ -419,7 +418,7 @@ static void check_bits(machine *m, const warp *w, const char *name, uint64_t des
                name, descriptor, descriptor & unused);
 }
 
-static void check_scale(machine *m, const warp *w, const op *o) {
+static void check_scale(cta *m, const warp *w, const op *o) {
     const uint32_t lanes = o->p[2] == NO_PREDICATE ? 0 : w->predicates[o->p[2]];
     if (!lanes || lanes == ALL_LANES) return;
     emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, first_lane(lanes & 1 ? ~lanes : lanes), -1, 0,
@@ -427,7 +426,7 @@ static void check_scale(machine *m, const warp *w, const op *o) {
                population(lanes));
 }
 
-static void check_product(machine *m, const warp *w, const wgmma *each) {
+static void check_product(cta *m, const warp *w, const wgmma *each) {
     const op *o = each->o;
     operand_layout layout = layout_of(each->b, o->detail & WGMMA_TRANSPOSE_B);
     check_scale(m, w, o);
@@ -441,7 +440,7 @@ static void check_product(machine *m, const warp *w, const wgmma *each) {
     check_descriptor(m, w, "A", &layout, 2 * WARPGROUP);
 }
 
-void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_wgmma(cta *m, warp *w, const op *o, uint32_t mask) {
     if (o->immediate) return; /* the op of the first columns does it all */
     emu_check_all_lanes(m, w, mask);
     if (m->warp_count < ((uint32_t)w->index / WARPGROUP + 1) * WARPGROUP) {
@@ -450,7 +449,7 @@ void emu_exec_wgmma(machine *m, warp *w, const op *o, uint32_t mask) {
         m->faulted = true;
         return;
     }
-    wgmma *products = machine_reserve(m, w->wgmmas, w->wgmma_count + 1, &w->wgmma_capacity, sizeof *products);
+    wgmma *products = cta_reserve(m, w->wgmmas, w->wgmma_count + 1, &w->wgmma_capacity, sizeof *products);
     if (!products) return;
     w->wgmmas = products;
     wgmma *each = &w->wgmmas[w->wgmma_count];
@@ -487,7 +486,7 @@ static const warp *who_disagrees(const warp *first, uint32_t serial) {
     return NULL;
 }
 
-static void report_disagreement(machine *m, const warp *first, const warp *other, uint32_t serial) {
+static void report_disagreement(cta *m, const warp *first, const warp *other, uint32_t serial) {
     const wgmma *each = &first->wgmmas[serial - first->wgmma_landed];
     const wgmma *its = &other->wgmmas[serial - other->wgmma_landed];
     const bool same_a = each->o->detail & WGMMA_A_REGISTERS || each->a == its->a;
@@ -507,12 +506,12 @@ static bool sums_16_bits(const op *o) {
 
 /* A product is one of the warpgroup: who has waited for its part knows that the others have read, too. CUTLASS relies
  * on it; PTX speaks of the threads that wait alone. */
-static bool waits_for_group(const machine *m) {
+static bool waits_for_group(const cta *m) {
     return m->checks && !m->launch->wgmma_wait_per_warp;
 }
 
 /* A product has a stamp of its own: other warps may wait for it alone, and then know nothing of the next. */
-static void end_group_reads(machine *m, warp *observer, warp *first, uint32_t serial, bool alike) {
+static void end_group_reads(cta *m, warp *observer, warp *first, uint32_t serial, bool alike) {
     const uint32_t stamp = emu_clock_tick(m, observer);
     for (int i = 0; i < WARPGROUP; i++) {
         wgmma *its = &first[i].wgmmas[serial - first[i].wgmma_landed];
@@ -522,7 +521,7 @@ static void end_group_reads(machine *m, warp *observer, warp *first, uint32_t se
 }
 
 /* The products up to `wanted`, in the order of issue, for all warps of the group. */
-static void compute(machine *m, warp *observer, uint32_t wanted) {
+static void compute(cta *m, warp *observer, uint32_t wanted) {
     uint32_t *done = &m->wgmma_done[observer->index / WARPGROUP], here = m->here;
     warp *first = &m->warps[observer->index / WARPGROUP * WARPGROUP];
     for (; *done != wanted; ++*done) {
@@ -541,7 +540,7 @@ static void compute(machine *m, warp *observer, uint32_t wanted) {
 }
 
 /* A warp has waited for its part of some products, and of nobody else's. */
-static void end_own_reads(machine *m, warp *w, uint32_t count) {
+static void end_own_reads(cta *m, warp *w, uint32_t count) {
     if (count) emu_clock_tick(m, w);
     const uint32_t here = m->here;
     for (uint32_t i = 0; i < count; i++) {
@@ -560,7 +559,7 @@ static uint32_t products_to_wait_for(const warp *w, int64_t groups) {
     return count;
 }
 
-void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_wgmma_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     emu_check_all_lanes(m, w, mask);
     uint32_t count = products_to_wait_for(w, o->immediate), wanted = w->wgmma_landed + count;
     warp *first = &m->warps[w->index / WARPGROUP * WARPGROUP];
@@ -583,7 +582,7 @@ void emu_exec_wgmma_wait(machine *m, warp *w, const op *o, uint32_t mask) {
     emu_clock_warp_sync(m, w, mask);
 }
 
-void emu_exec_wgmma_commit(machine *m, warp *w, const op *o, uint32_t mask) {
+void emu_exec_wgmma_commit(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)o;
     emu_check_all_lanes(m, w, mask);
     w->wgmma_commits++;

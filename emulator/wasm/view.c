@@ -197,7 +197,7 @@ static const char *const state_names[] = {
 };
 
 /* The op that a warp stands before, or waits in; NULL where it is done. */
-static const op *op_of(const machine *m, const warp *w) {
+static const op *op_of(const cta *m, const warp *w) {
     if (w->state == WARP_DONE) return NULL;
     const op *o = &m->code->ops[w->pc];
     if (w == &m->warps[emu_watch_warp()] || w->state == WARP_AT_BARRIER) o--; /* the machine has counted it already */
@@ -205,7 +205,7 @@ static const op *op_of(const machine *m, const warp *w) {
     return o;
 }
 
-static void add_warps(const machine *m) {
+static void add_warps(const cta *m) {
     add("\"warps\":[");
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
@@ -217,7 +217,7 @@ static void add_warps(const machine *m) {
     add("]");
 }
 
-static void add_mbarriers(const machine *m) {
+static void add_mbarriers(const cta *m) {
     add("\"mbarriers\":[");
     bool further = false;
     for (int i = 0; i < m->mbarrier_count; i++) {
@@ -238,7 +238,7 @@ static void add_numbers(const char *name, const int64_t *numbers, uint32_t count
 }
 
 /* The copies of the engine that are under way; one by a tensor map has a box in a tensor. */
-static void add_bulk(const machine *m) {
+static void add_bulk(const cta *m) {
     add("\"bulk\":[");
     for (size_t i = 0; i < m->bulk_count; i++) {
         const bulk_copy *copy = &m->bulk[i];
@@ -263,7 +263,7 @@ static void add_bulk(const machine *m) {
 
 /* The registers that the op of a warp names, those that it writes first. `lanes` is the address of 32 values of `bits`
  * bits; 0 where the slot holds another register now. */
-static void add_operands(const machine *m, const warp *w) {
+static void add_operands(const cta *m, const warp *w) {
     const op *o = op_of(m, w);
     add("\"operands\":[");
     for (int i = 0; o && i < o->dests + o->sources && i < MAX_OPERANDS; i++) {
@@ -283,7 +283,7 @@ static void add_operands(const machine *m, const warp *w) {
 /* Whether the launch stands before a step; then what its CTA looks like, and the operands of a warp, -1: of the one
  * whose turn it is. */
 EMU_EXPORT(emu_view_look) int emu_view_look(int chosen) {
-    const machine *m = emu_watch_machine();
+    const cta *m = emu_watch_machine();
     begin("");
     if (!m) return 0;
     const int turn = emu_watch_warp(), shown = chosen >= 0 && (uint32_t)chosen < m->warp_count ? chosen : turn;
@@ -301,7 +301,7 @@ EMU_EXPORT(emu_view_look) int emu_view_look(int chosen) {
 
 /* A register by its name, "%r12": the address of its 32 values; 0 where there is none, or another is in its slot. */
 EMU_EXPORT(emu_view_register) const uint32_t *emu_view_register(int warp_index, const char *name) {
-    const machine *m = emu_watch_machine();
+    const cta *m = emu_watch_machine();
     for (size_t i = 0; m && i < m->code->register_count; i++) {
         char each[64];
         const virtual_register *reg = &m->code->registers[i];
@@ -316,7 +316,7 @@ EMU_EXPORT(emu_view_register) const uint32_t *emu_view_register(int warp_index, 
 /* The addresses in shared memory that the lanes of a warp are about to touch, UINT32_MAX for a lane that is off;
  * returns the bytes of each lane, 0 where its instruction touches none. */
 EMU_EXPORT(emu_view_addresses) int emu_view_addresses(int warp_index, uint32_t addresses[32]) {
-    const machine *m = emu_watch_machine();
+    const cta *m = emu_watch_machine();
     const warp *w = &m->warps[warp_index];
     const op *o = op_of(m, w);
     if (!o) return 0;
@@ -329,7 +329,7 @@ EMU_EXPORT(emu_view_addresses) int emu_view_addresses(int warp_index, uint32_t a
 
 /* The accumulators of a wgmma as a warp has them now: four registers for each eight columns, UINT32_MAX where a slot
  * holds another register. */
-static void copy_sums(const machine *m, const warp *w, const op *o, uint32_t *to) {
+static void copy_sums(const cta *m, const warp *w, const op *o, uint32_t *to) {
     for (int j = 0; j < o->vector; j++) {
         for (int i = 0; i < 4; i++, to += LANES) {
             const bool held = i < o->dests && emu_watch_holds(m, w, m->code->names[&o[j] - m->code->ops][i]);
@@ -345,7 +345,7 @@ static void copy_sums(const machine *m, const warp *w, const op *o, uint32_t *to
  * the rows of 16 bytes of the core matrices of A, 8 blocks of two times eight, then those of B, a block for each eight
  * columns, and the accumulators. */
 EMU_EXPORT(emu_view_product) int emu_view_product(int warp_index, uint32_t *out) {
-    const machine *m = emu_watch_machine();
+    const cta *m = emu_watch_machine();
     const warp *w = &m->warps[warp_index];
     const op *o = op_of(m, w);
     begin("");
@@ -371,7 +371,7 @@ EMU_EXPORT(emu_view_shared_bytes) uint32_t emu_view_shared_bytes(void) {
 /* Who wrote each word of shared memory last: 0 nobody, 1 a copy that is still under way, else 2 + thread * 2^20 +
  * instruction. Nothing is known without checks: false. */
 EMU_EXPORT(emu_view_writers) bool emu_view_writers(uint32_t *writers) {
-    const machine *m = emu_watch_machine();
+    const cta *m = emu_watch_machine();
     if (!m->cells) return false;
     for (uint32_t word = 0; word < m->shared_bytes / 4; word++) {
         const shadow_cell *cell = &m->cells[4 * word >> m->cell_shift];

@@ -16,7 +16,7 @@ static struct {
     uint16_t *owners[CTAS]; /* by warp and slot: 1 + the register that was written there last */
     const uint32_t *turns;  /* pairs of a step and a warp */
     uint32_t turn_count;
-    const machine *machine;
+    const cta *owner;
     int warp;
 } watch = {.warp = -1};
 
@@ -24,7 +24,7 @@ void emu_watch_start(uint32_t stop, bool remember) {
     watch.stop = stop;
     watch.remembers = remember;
     watch.count = 0;
-    watch.machine = NULL;
+    watch.owner = NULL;
     watch.warp = -1;
     for (int i = 0; i < CTAS; i++) {
         free(watch.owners[i]);
@@ -37,8 +37,8 @@ void emu_watch_turns(const uint32_t *turns, uint32_t count) {
     watch.turn_count = count;
 }
 
-const machine *emu_watch_machine(void) {
-    return watch.machine;
+const cta *emu_watch_machine(void) {
+    return watch.owner;
 }
 
 int emu_watch_warp(void) {
@@ -56,14 +56,14 @@ const uint32_t *emu_watch_steps(void) {
 /* ---- registers and their slots ---- */
 
 /* NULL when out of memory. */
-static uint16_t *owners_of(const machine *m, const warp *w) {
+static uint16_t *owners_of(const cta *m, const warp *w) {
     uint16_t **const owners = &watch.owners[m->cta_index % CTAS];
     const size_t slots = m->code->slot_count;
     if (!*owners) *owners = calloc(slots * MAX_WARPS + 1, sizeof **owners);
     return *owners ? *owners + slots * (size_t)w->index : NULL;
 }
 
-static void note_writes(const machine *m, const warp *w, const op *o) {
+static void note_writes(const cta *m, const warp *w, const op *o) {
     uint16_t *const owners = owners_of(m, w);
     const uint16_t *const names = m->code->names[o - m->code->ops];
     for (int i = 0; owners && i < o->dests; i++) {
@@ -72,7 +72,7 @@ static void note_writes(const machine *m, const warp *w, const op *o) {
     }
 }
 
-bool emu_watch_holds(const machine *m, const warp *w, uint16_t name) {
+bool emu_watch_holds(const cta *m, const warp *w, uint16_t name) {
     const virtual_register *const reg = &m->code->registers[name];
     const uint16_t *const owners = owners_of(m, w);
     if (reg->kind != REGISTER_PLAIN) return true;
@@ -83,7 +83,7 @@ bool emu_watch_holds(const machine *m, const warp *w, uint16_t name) {
 
 /* ---- what the machine asks ---- */
 
-static void remember(const machine *m, const warp *w, const op *o) {
+static void remember(const cta *m, const warp *w, const op *o) {
     if (watch.count == watch.capacity) {
         const size_t capacity = watch.capacity ? 2 * watch.capacity : 65536;
         uint32_t *const steps = realloc(watch.steps, capacity * sizeof *steps);
@@ -96,21 +96,21 @@ static void remember(const machine *m, const warp *w, const op *o) {
     watch.steps[watch.count] = (uint32_t)(m->cta_index % CTAS) << 25 | (uint32_t)w->index << 20 | o->instruction;
 }
 
-int emu_wanted_warp(const machine *m) {
+int emu_wanted_warp(const cta *m) {
     (void)m;
     for (uint32_t i = 0; i < watch.turn_count; i++)
         if (watch.turns[2 * i] == watch.count) return (int)watch.turns[2 * i + 1];
     return -1;
 }
 
-static bool ends_instruction(const machine *m, const op *o) {
+static bool ends_instruction(const cta *m, const op *o) {
     return o + 1 == m->code->ops + m->code->op_count || o[1].instruction != o->instruction;
 }
 
-bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
+bool emu_trace_wants(const cta *m, const warp *w, const op *o) {
     if (o->flags & FLAG_FIRST) {
         if (watch.count == watch.stop) {
-            watch.machine = m;
+            watch.owner = m;
             watch.warp = w->index;
             emu_page_leave(EMU_LEFT_STOPPED);
         }
@@ -121,7 +121,7 @@ bool emu_trace_wants(const machine *m, const warp *w, const op *o) {
     return watch.turn_count && emu_wanted_warp(m) >= 0 && ends_instruction(m, o);
 }
 
-bool emu_trace_op(const machine *m, const warp *w, const op *o, uint32_t mask) {
+bool emu_trace_op(const cta *m, const warp *w, const op *o, uint32_t mask) {
     (void)m, (void)w, (void)o, (void)mask;
     return true; /* the next step is the turn of a warp that was chosen by hand */
 }

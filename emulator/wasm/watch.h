@@ -14,12 +14,12 @@ void emu_watch_start(uint32_t stop, bool remember);
  * that follows. */
 void emu_watch_turns(const uint32_t *turns, uint32_t count);
 
-/* The machine and warp of the step that was left out, NULL and -1 where the launch ended. */
-const machine *emu_watch_machine(void);
+/* The CTA and warp of the step that was left out, NULL and -1 where the launch ended. */
+const cta *emu_watch_machine(void);
 int emu_watch_warp(void);
 
 /* Whether a slot of a warp holds this virtual register: none that shares the slot was written since. */
-bool emu_watch_holds(const machine *m, const warp *w, uint16_t name);
+bool emu_watch_holds(const cta *m, const warp *w, uint16_t name);
 
 /* Steps so far, and what each was: CTA (7 bits), warp (5 bits) and instruction (20 bits). */
 uint32_t emu_watch_count(void);
