@@ -68,7 +68,7 @@ adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the 
 		'    make bench VER="$(VER)"          # speeds, into logs/bench/; name the parent too, to compare' \
 		'    make profile VER="$(VER)"        # counters of ncu, into logs/profile/' \
 		'    make ladder notebooks          # then the pages again'
-accept: bin/ptxrun  ##+ accepts the figures of a version, in regs/baseline.csv: VER= WHY=
+accept: bin/ptxrun  ##+ accepts the figures of a version, in regs/registers.csv: VER= WHY=
 	$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'

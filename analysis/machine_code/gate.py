@@ -4,11 +4,12 @@
     python3 -m analysis accept --version v09 --why "two registers more buy the second stage"
 
 regs/registers.csv and sass/ hold the figures and the code, as `make regs sass` wrote them: a stale or missing one is a
-difference, reported figure by figure as worse, better or changed. regs/baseline.csv holds no figure: it says by their
-hash which have been accepted and why, so that a figure that nobody accepted is a difference whether or not it was
-recorded. regs/loops.csv holds the accepted figures of every KV loop and of the rest of the kernel: what grew since is
-named, also once the listings are made again. A new advisory of ptxas is a difference too. A baseline of another toolkit
-is skipped, never passed. With files, these are compared with a baseline of their own (baseline.py).
+difference, reported figure by figure as worse, better or changed. Next to its figures a line of registers.csv holds the
+hash of the figures that were accepted, and the reason: a figure that nobody accepted is a difference, even once `make
+regs` has recorded it. regs/loops.csv holds the accepted figures of every KV loop and of the rest of the kernel, so what
+grew is named even after the listings were made again. A new advisory of ptxas is a difference as well. Figures of
+another toolkit are skipped, never passed. Files given on the command line are compared with a baseline of their own
+(baseline.py).
 """
 
 import argparse
@@ -16,7 +17,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -37,14 +38,24 @@ from analysis.machine_code.loops import (
 )
 from analysis.machine_code.ptxas_log import read_log
 from analysis.machine_code.regions import Graph
-from analysis.machine_code.regs import FIGURES, Row, cells, read_registers, rows_of_code
+from analysis.machine_code.regs import (
+    FIGURES,
+    Accepted,
+    Key,
+    Row,
+    cells,
+    merge_registers,
+    read_accepted,
+    read_registers,
+    registers_path,
+    rows_of_code,
+)
 from analysis.machine_code.sass import Listing, disassemble, format_listing
 from analysis.machine_code.subjects import subject_of_cubin
 from analysis.machine_code.toolkit import run as run_tool
-from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table, read_columns
+from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
 DEFAULT_ARCHS = "80 90"
-Key = tuple[str, str, str]  # version, architecture, config
 WORSE_WHEN_MORE = (
     *("registers", "stack", "spill_stores", "spill_loads", "static_smem", "ldl", "stl"),
     *(name for name in PART_FIGURES if name != "matrix"),
@@ -64,24 +75,6 @@ class Fresh:
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """One line of the baseline: which figures of a kernel were accepted, what they were built from, and why."""
-
-    version: str
-    arch: str
-    config: str
-    figures_hash: str  # of its row in registers.csv
-    advisories: str
-    source_hash: str  # of the kernel's source below its header block
-    toolkit: str
-    why: str
-
-    @property
-    def key(self) -> Key:
-        return (self.version, self.arch, self.config)
-
-
-@dataclass(frozen=True)
 class Finding:
     """One difference that needs a change or an `accept`."""
 
@@ -92,9 +85,6 @@ class Finding:
     before: str | int | None
     after: str | int | None
     note: str
-
-
-COLUMNS = tuple(field.name for field in fields(Accepted))
 
 
 # ---- fresh figures ---------------------------------------------------------------------------------------------------
@@ -155,35 +145,6 @@ def pinned_toolkit(folder: Path) -> str:
     if not found:
         raise AnalysisError(f"{path}: pins no nvidia-cuda-nvcc")
     return found[1]
-
-
-# ---- the baseline ----------------------------------------------------------------------------------------------------
-
-
-def baseline_path(folder: Path) -> Path:
-    return folder / "regs/baseline.csv"
-
-
-def baseline_text(lines: Iterable[Accepted]) -> str:
-    """The text of baseline.csv, sorted."""
-    return Table(COLUMNS, [list(asdict(line).values()) for line in sorted(lines, key=lambda line: line.key)]).csv()
-
-
-def parse_baseline(text: str, name: str) -> dict[Key, Accepted]:
-    """What was accepted, by version, architecture and config."""
-    baseline: dict[Key, Accepted] = {}
-    for where, values in read_columns(text, COLUMNS, name):
-        line = Accepted(**values)
-        if line.key in baseline:
-            raise AnalysisError(f"{where}: {' '.join(line.key)} is there twice")
-        baseline[line.key] = line
-    return baseline
-
-
-def read_baseline(folder: Path) -> dict[Key, Accepted]:
-    """The baseline below `folder`; empty when there is none yet."""
-    path = baseline_path(folder)
-    return parse_baseline(read_text(path), str(path)) if path.exists() else {}
 
 
 # ---- judging ---------------------------------------------------------------------------------------------------------
@@ -261,7 +222,7 @@ def compare_loops(fresh: Fresh, accepted: Sequence[Part]) -> list[Finding]:
 def judge(row: Row, advisories: str, accepted: Accepted | None, key: Key, source: str) -> list[Finding]:
     """Whether one kernel is as accepted; `source` is the hash of the source that it comes from."""
     if accepted is None:
-        return [Finding(*key, "baseline", "absent", f"{row.registers} registers", "not accepted yet")]
+        return [Finding(*key, "accepted", "nothing", f"{row.registers} registers", "not accepted yet")]
     found = []
     new = set(advisories.split("+")) - set(accepted.advisories.split("+")) - {""}
     if new:
@@ -270,7 +231,7 @@ def judge(row: Row, advisories: str, accepted: Accepted | None, key: Key, source
     if accepted.figures_hash != figures_hash(row):
         same = accepted.source_hash == source
         note = "the figures changed though the source did not" if same else "the source changed: accept its figures"
-        found.append(Finding(*key, "baseline", accepted.figures_hash, figures_hash(row), note))
+        found.append(Finding(*key, "accepted", accepted.figures_hash, figures_hash(row), note))
     return found
 
 
@@ -279,27 +240,22 @@ def judge_version(
     version: Version,
     fresh: Fresh,
     recorded: Sequence[Row],
-    baseline: dict[Key, Accepted],
+    accepted: Mapping[Key, Accepted],
     loops: Sequence[Part],
 ) -> list[Finding]:
-    """All findings on one version and architecture: its committed figures, its listing, its loops, its baseline."""
+    """All findings on one version and architecture: its committed figures, listing and loops, and what is accepted."""
     recorded = [row for row in recorded if row.arch == fresh.arch]
     found = compare_rows(version.version, fresh.rows, recorded) + compare_listings(folder, fresh)
     found += compare_loops(fresh, loops)
     source = source_hash(version)
-    built = set()
     for row in fresh.rows:
         key = (version.version, fresh.arch, row.config)
-        built.add(key)
-        found += judge(row, fresh.advisories, baseline.get(key), key, source)
-    for key in sorted(baseline):
-        if key[:2] == (version.version, fresh.arch) and key not in built:
-            found.append(Finding(*key, "baseline", "accepted", "not built", "the version's config changed"))
+        found += judge(row, fresh.advisories, accepted.get(key), key, source)
     return found
 
 
 def leftover_files(folder: Path, versions: Iterable[str]) -> list[Finding]:
-    """What is left of versions that are no longer there: listings, rows of registers.csv, lines of the baseline."""
+    """What is left of versions that are no longer there: listings, and lines of registers.csv and loops.csv."""
     known = set(versions)
 
     def gone(version: str, what: str, remedy: str) -> Finding:
@@ -311,29 +267,29 @@ def leftover_files(folder: Path, versions: Iterable[str]) -> list[Finding]:
         for name in [name_of_stem(path.name.rpartition(".sm_")[0])]
         if name not in known
     ]
-    rows = sorted(read_registers(folder).keys() - known)
-    found += [gone(version, "regs/registers.csv", "run `make regs`") for version in rows]
-    for name, keys in (("baseline", read_baseline(folder)), ("regs/loops.csv", read_loops(folder))):
-        found += [gone(version, name, "remove its lines") for version in sorted({key[0] for key in keys} - known)]
+    remedy = {"regs/registers.csv": "run `make regs`", "regs/loops.csv": "remove its lines"}
+    recorded = [read_registers(folder).keys(), {key[0] for key in read_loops(folder)}]
+    for (name, what), versions_there in zip(remedy.items(), recorded, strict=True):
+        found += [gone(version, name, what) for version in sorted(versions_there - known)]
     return found
 
 
-def skip_reason(folder: Path, baseline: dict[Key, Accepted]) -> str | None:
-    """Why the baseline says nothing about this build, or None when it does."""
+def skip_reason(folder: Path) -> str | None:
+    """Why the accepted figures say nothing about this build, or None when they do."""
     ours = toolkit_version(folder)
-    others = sorted({line.toolkit for line in baseline.values()} - {ours})
-    return f"skipped: baseline is for {', '.join(others)}, this build is of {ours}" if others else None
+    others = sorted({one.toolkit for one in read_accepted(folder).values()} - {ours})
+    return f"skipped: the accepted figures are of {', '.join(others)}, this build is of {ours}" if others else None
 
 
 def check(folder: Path, versions: dict[str, Version], archs: list[str]) -> list[Finding]:
     """Every finding on the versions. The caller asks skip_reason() first."""
-    baseline, recorded, loops = read_baseline(folder), read_registers(folder), read_loops(folder)
+    accepted, recorded, loops = read_accepted(folder), read_registers(folder), read_loops(folder)
     found = []
     for name, version in versions.items():
         for arch in version.archs(archs):
             fresh = measure(folder, version, arch)
             found += judge_version(
-                folder, version, fresh, recorded.get(name, []), baseline, loops.get((name, arch), [])
+                folder, version, fresh, recorded.get(name, []), accepted, loops.get((name, arch), [])
             )
     return found
 
@@ -344,35 +300,35 @@ def accept_line(versions: Iterable[str]) -> str:
 
 
 def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: str) -> int:
-    """Note in the baseline that the figures of these versions are accepted; the number of its lines that changed.
+    """Record the figures of these versions as accepted; return how many kernels were accepted anew.
 
     The figures of their loops go to regs/loops.csv, with what the emulator counts in each.
     """
     toolkit, pinned = toolkit_version(folder), pinned_toolkit(folder)
     if toolkit != pinned:
-        raise AnalysisError(f"this build is of toolkit {toolkit}; a baseline is of the pinned one, {pinned}")
+        raise AnalysisError(f"this build is of toolkit {toolkit}; accepted figures are of the pinned one, {pinned}")
     for version in versions.values():
         if version.header.to_fill_in:
             keys = ", ".join(version.header.to_fill_in)
             raise AnalysisError(f"{version.path}: its header block still says {TO_FILL_IN!r} for {keys}")
-    before = read_baseline(folder)
-    again = {(name, arch) for name, version in versions.items() for arch in version.archs(archs)}
-    after = {key: line for key, line in before.items() if key[:2] not in again}
-    loops = read_loops(folder)
+    before, loops = read_accepted(folder), read_loops(folder)
+    after: dict[Key, Accepted] = {}
+    builds = []
     for version in versions.values():
         for arch in version.archs(archs):
             fresh = measure(folder, version, arch)
             own = subject_of_cubin(cubin_of(folder, version, arch), version.header.config)
             loops[version.version, arch] = measure_loops(own, version.version)
+            builds.append((version.version, fresh.rows))
             for row in fresh.rows:
-                line = Accepted(version.version, arch, row.config, figures_hash(row), fresh.advisories,
-                                source_hash(version), toolkit, why)  # fmt: skip
-                old = before.get(line.key)
-                # a line whose figures stay keeps the reason that it was accepted for
-                after[line.key] = old if old and replace(line, why=old.why) == old else line
-    write_if_changed(baseline_path(folder), baseline_text(after.values()))
+                key = (version.version, arch, row.config)
+                one = Accepted(figures_hash(row), fresh.advisories, source_hash(version), toolkit, why)
+                old = before.get(key)
+                # figures that have not changed keep the reason that they were accepted for
+                after[key] = old if old and replace(one, why=old.why) == old else one
+    merge_registers(folder, builds, after)
     write_if_changed(loops_path(folder), loops_text(part for parts in loops.values() for part in parts))
-    return sum(before.get(key) != after.get(key) for key in before.keys() | after.keys())
+    return sum(before.get(key) != one for key, one in after.items())
 
 
 def differences(found: Sequence[Finding]) -> Table:
@@ -409,7 +365,7 @@ def run_gate(args: argparse.Namespace) -> int:
     if args.files or args.baseline or not in_checkout():
         return run_gate_of_files(args)
     folder, archs = root(), _archs(args.archs)
-    reason = skip_reason(folder, read_baseline(folder))
+    reason = skip_reason(folder)
     if reason:
         print(reason)
         return DONE
@@ -444,9 +400,9 @@ def run_accept(args: argparse.Namespace) -> int:
     if not args.version:
         raise AnalysisError("--version is missing: name the versions to accept, such as VER=v09")
     changed = accept(root(), load_chosen(root(), args.version), _archs(args.archs), why)
-    path = baseline_path(root()).relative_to(root())
+    path = registers_path(root()).relative_to(root())
     emit(
-        json_text({"file": str(path), "changed": changed}) if args.json else f"{path}: {changed} lines changed\n",
+        json_text({"file": str(path), "changed": changed}) if args.json else f"{path}: {changed} kernels accepted\n",
         None,
     )
     return DONE

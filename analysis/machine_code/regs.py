@@ -66,8 +66,24 @@ class Row:
 COLUMNS = tuple(field.name for field in fields(Row))
 KEYS = ("version", "arch", "config")
 BUILD = re.compile(rf"({RUNG}|attention\.\w+)\.(sm_\w+)")  # what the files of a build are named
-REGISTERS_COLUMNS = (*KEYS, *(name for name in COLUMNS if name not in KEYS))
+FIGURE_COLUMNS = tuple(name for name in COLUMNS if name not in KEYS)
 FIGURES = ("registers", "stack", "spill_stores", "spill_loads", "static_smem", "barriers", "ldl", "stl")
+Key = tuple[str, str, str]  # version, architecture, config
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Which figures of a kernel were accepted, what they were built from, and why."""
+
+    figures_hash: str  # of the figures that were accepted, not of those in the same line
+    advisories: str
+    source_hash: str  # of the kernel's source below its header block
+    toolkit: str
+    why: str
+
+
+ACCEPTED_COLUMNS = tuple(field.name for field in fields(Accepted))
+REGISTERS_COLUMNS = (*KEYS, *FIGURE_COLUMNS, *ACCEPTED_COLUMNS)
 
 
 def rows_of(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
@@ -220,49 +236,73 @@ def registers_path(folder: Path) -> Path:
     return folder / "regs/registers.csv"
 
 
-def registers_text(versions: Mapping[str, Iterable[Row]]) -> str:
-    """The text of registers.csv: one row per version, architecture and config, sorted by these."""
-    lines = [(version, row) for version, rows in versions.items() for row in rows]
-    lines.sort(key=lambda line: (line[0], line[1].arch, line[1].config))
-    named = [dict(zip(COLUMNS, cells(row), strict=True)) | {"version": version} for version, row in lines]
-    return Table(REGISTERS_COLUMNS, [[line[name] for name in REGISTERS_COLUMNS] for line in named]).csv()
+def registers_text(versions: Mapping[str, Iterable[Row]], accepted: Mapping[Key, Accepted]) -> str:
+    """The text of registers.csv: one line per kernel, sorted by version, architecture and config.
+
+    A line holds the kernel's figures, then what was accepted of it; the latter is empty where nobody accepted any.
+    """
+    lines = []
+    for (version, config, arch), row in sorted(_by_key(versions).items(), key=lambda line: (line[0][0], line[0][::-1])):
+        figures = dict(zip(COLUMNS, cells(row), strict=True))
+        one = accepted.get((version, arch, config))
+        reason = [getattr(one, name) if one else "" for name in ACCEPTED_COLUMNS]
+        lines.append([version, arch, config, *(figures[name] for name in FIGURE_COLUMNS), *reason])
+    return Table(REGISTERS_COLUMNS, lines).csv()
 
 
-def read_registers(folder: Path) -> dict[str, list[Row]]:
-    """Version to rows of regs/registers.csv below `folder`; empty before the first `make regs`."""
-    path = registers_path(folder)
-    if not path.exists():
-        return {}
+def parse_registers(text: str, name: str) -> tuple[dict[str, list[Row]], dict[Key, Accepted]]:
+    """What registers.csv holds: the rows of each version, and what was accepted of each kernel."""
     versions: dict[str, list[Row]] = {}
+    accepted: dict[Key, Accepted] = {}
     seen = set()
-    for where, values in read_columns(read_text(path), REGISTERS_COLUMNS, str(path)):
+    for where, values in read_columns(text, REGISTERS_COLUMNS, name):
         key = (values["version"], values["arch"], values["config"])
         if key in seen:
             raise AnalysisError(f"{where}: {' '.join(key)} is there twice")
         seen.add(key)
         versions.setdefault(values["version"], []).append(_parse_row(values, where))
-    return versions
+        if values["figures_hash"]:
+            accepted[key] = Accepted(**{column: values[column] for column in ACCEPTED_COLUMNS})
+    return versions, accepted
 
 
-def merge_registers(folder: Path, builds: Sequence[tuple[str, list[Row]]]) -> list[Sequence[Cell]]:
-    """Put the rows of builds into regs/registers.csv; the figures that changed, as capture_changes() tells them.
+def _read(folder: Path) -> tuple[dict[str, list[Row]], dict[Key, Accepted]]:
+    path = registers_path(folder)
+    return parse_registers(read_text(path), str(path)) if path.exists() else ({}, {})
 
-    The rows of a build replace all of its version and architecture. Rows of versions whose source is gone are dropped.
-    Several processes may merge at once: each waits for the others.
+
+def read_registers(folder: Path) -> dict[str, list[Row]]:
+    """Version to rows of regs/registers.csv below `folder`; empty before the first `make regs`."""
+    return _read(folder)[0]
+
+
+def read_accepted(folder: Path) -> dict[Key, Accepted]:
+    """What was accepted of each kernel; empty before the first `make accept`."""
+    return _read(folder)[1]
+
+
+def merge_registers(
+    folder: Path, builds: Sequence[tuple[str, list[Row]]], newly_accepted: Mapping[Key, Accepted] | None = None
+) -> list[Sequence[Cell]]:
+    """Put the rows of builds into regs/registers.csv; return the figures that changed, as capture_changes() does.
+
+    The rows of a build replace all of its version and architecture; what was accepted of a kernel stays, unless
+    `newly_accepted` has it. Rows of versions whose source is gone are dropped. Several processes may merge at once:
+    each waits for the others.
     """
     path = registers_path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        before = read_registers(folder)
+        before, accepted = _read(folder)
         replaced = {(version, row.arch) for version, rows in builds for row in rows}
         kept = [(name, [row for row in rows if (name, row.arch) not in replaced]) for name, rows in before.items()]
         after = _by_version([*kept, *builds])
         files = kernel_files(folder) | attention_files(folder) | backward_files(folder) | fp8_files(folder)
         there = files.keys()
         after = {version: rows for version, rows in after.items() if version in there}
-        write_if_changed(path, registers_text(after))
+        write_if_changed(path, registers_text(after, accepted | dict(newly_accepted or {})))
     finally:
         os.close(lock)
     return capture_changes(_by_key(before), _by_key(after))

@@ -19,8 +19,8 @@ from analysis.errors import DONE
 from analysis.files import root, write_if_changed
 from analysis.machine_code.bounds import UNKNOWN, loop_bound
 from analysis.machine_code.counts import count_instructions, counts_table
-from analysis.machine_code.gate import read_baseline
 from analysis.machine_code.occupancy import occupancy_of
+from analysis.machine_code.regs import read_accepted
 from analysis.machine_code.sass_diff import compare
 from analysis.measure.records import Record, RecordError, latest_run, records_in
 from analysis.measure.summary import rows as summary_rows
@@ -251,10 +251,10 @@ def published_section(steps: Sequence[Step]) -> Section:
 
 def accepted_section(folder: Path) -> Section:
     """The reasons in the baseline."""
-    reasons = dict.fromkeys((line.version, line.why) for line in read_baseline(folder).values())
+    reasons = dict.fromkeys((key[0], one.why) for key, one in read_accepted(folder).items())
     rows = [list(reason) for reason in reasons]
     return Section(
-        "Accepted figures", "Why the figures in regs/baseline.csv are accepted.", [Table(("version", "why"), rows)]
+        "Accepted figures", "Why the figures in regs/registers.csv are accepted.", [Table(("version", "why"), rows)]
     )
 
 

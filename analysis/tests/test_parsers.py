@@ -16,10 +16,9 @@ from analysis.files import root
 from analysis.ladder.checks import parse_checks
 from analysis.ladder.config import parse_config
 from analysis.ladder.headers import parse_header
-from analysis.machine_code.gate import parse_baseline
 from analysis.machine_code.loops import parse_loops, parts_of
 from analysis.machine_code.ptxas_log import demangle, parse_log
-from analysis.machine_code.regs import parse_csv, rows_of, to_csv
+from analysis.machine_code.regs import parse_csv, parse_registers, rows_of, to_csv
 from analysis.machine_code.sass import parse_listing
 from analysis.measure.profile import columns, parse
 from analysis.measure.records import parse_lines
@@ -68,7 +67,10 @@ PARSERS: dict[str, tuple[list[str], Callable[[str], object]]] = {
     ),
     "listing": ([LISTING], lambda listing: [parts_of(each) for each in parse_listing(listing, "f")]),
     "register csv": ([to_csv(rows_of(parse_log(log, "f"), None)) for log in LOGS], lambda table: parse_csv(table, "f")),
-    "baseline": (["\n".join(text("regs/baseline.csv")[0].splitlines()[:20])], lambda table: parse_baseline(table, "f")),
+    "registers": (
+        ["\n".join(text("regs/registers.csv")[0].splitlines()[:20])],
+        lambda table: parse_registers(table, "f"),
+    ),
     "loops": (["\n".join(text("regs/loops.csv")[0].splitlines()[:20])], lambda table: parse_loops(table, "f")),
     "record": (
         [  # the first records with their headers, and a whole one

@@ -107,7 +107,7 @@ def walk(folder: Path, parent: str) -> str:
     assert re.search(rf"{version} on h200, predicted, .* of {parent}'s speed", said["make adopt"])
     for arch in archs:
         assert (folder / f"sass/{version}.{arch}.sass").exists()
-        assert re.search(rf"^{version},{arch},", (folder / "regs/baseline.csv").read_text(), re.MULTILINE)
+        assert re.search(rf"^{version},{arch},", (folder / "regs/registers.csv").read_text(), re.MULTILINE)
     table = (folder / "kernels/README.md").read_text().splitlines()
     assert any("not measured" in row for row in table if re.match(rf"\| \[?{version}\b", row))
     listed = f'"{version} ' in (folder / "notebooks/01_the_ladder.ipynb").read_text()

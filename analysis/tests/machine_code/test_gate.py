@@ -1,4 +1,4 @@
-"""The gate: what makes it fail, what leaves it green, and the repository's own build against its baseline.
+"""The gate: what makes it fail, what leaves it green, and the repository's own build against the accepted figures.
 
 The first version is built here, whole and damaged in several ways, in a checkout of its own.
 """
@@ -24,9 +24,19 @@ from analysis.ladder.headers import load, load_all, load_beside
 from analysis.ladder.instances import about_text, instances_text
 from analysis.machine_code import gate, loops
 from analysis.machine_code.cubin import OPCODE_MASK, Cubin
-from analysis.machine_code.gate import Accepted
 from analysis.machine_code.loops import figures_of, parts_of, read_loops
-from analysis.machine_code.regs import FIGURES, Row, merge_registers, read_registers, registers_path
+from analysis.machine_code.regs import (
+    FIGURES,
+    Accepted,
+    Key,
+    Row,
+    merge_registers,
+    parse_registers,
+    read_accepted,
+    read_registers,
+    registers_path,
+    registers_text,
+)
 from analysis.machine_code.sass import (
     Control,
     Instruction,
@@ -41,7 +51,7 @@ from analysis.tests.support.kinds import newest_beside, one_of_each_kind
 
 ROW = Row("(FP16)", "sm_80", 200, 0, 0, 0, 0, 1, "424[0]", "hash", 0, 0)
 KEY = ("v09", "sm_80", "(FP16)")
-ACCEPTED = Accepted(*KEY, gate.figures_hash(ROW), "", "source", "13.5.37", "because")
+ACCEPTED = Accepted(gate.figures_hash(ROW), "", "source", "13.5.37", "because")
 
 
 def judge(
@@ -86,8 +96,8 @@ def test_a_kernel_more_or_less_than_recorded_is_a_finding() -> None:
 def test_figures_that_nobody_accepted_fail_whatever_is_recorded() -> None:
     other = replace(ROW, code_hash="other")
     assert judge() == judge(source="new source") == []
-    assert judge(other) == ["baseline: the figures changed though the source did not"]
-    assert judge(other, source="new source") == ["baseline: the source changed: accept its figures"]
+    assert judge(other) == ["accepted: the figures changed though the source did not"]
+    assert judge(other, source="new source") == ["accepted: the source changed: accept its figures"]
 
 
 def test_a_new_advisory_fails_and_one_that_went_does_not() -> None:
@@ -97,8 +107,8 @@ def test_a_new_advisory_fails_and_one_that_went_does_not() -> None:
     assert judge(advisories="C7508+C7510", accepted=accepted) == ["advisories: new: C7508"]
 
 
-def test_a_kernel_without_a_baseline_fails() -> None:
-    assert judge(accepted=None) == ["baseline: not accepted yet"]
+def test_a_kernel_that_nobody_accepted_fails() -> None:
+    assert judge(accepted=None) == ["accepted: not accepted yet"]
 
 
 # ---- figures of the loops and of the rest ----------------------------------------------------------------------------
@@ -212,46 +222,20 @@ def test_the_source_is_what_stands_below_the_header_block() -> None:
     assert gate.source_hash(other_header) == gate.source_hash(version)
 
 
-def test_a_line_of_a_kernel_that_is_not_built_any_more_is_stale(tmp_path: Path) -> None:
-    """Of this version and architecture alone: others are judged with their own build."""
-    version = load(root(), "v01")
-    path = root() / "sass/v01.sm_80.sass"
-    fresh = gate.Fresh("v01", "sm_80", [ROW], parse_listing(path.read_text(), str(path))[0], "", path.read_text())
-    (tmp_path / "sass").mkdir()
-    shutil.copy(path, tmp_path / "sass")
-    loops = read_loops(root())["v01", "sm_80"]
-    keys = [("v01", "sm_80", ROW.config), ("v01", "sm_80", "(gone)"), ("v01", "sm_90", "(x)"), ("v02", "sm_80", "(x)")]
-    baseline = {key: replace(ACCEPTED, version=key[0], arch=key[1], config=key[2]) for key in keys}
-    (finding,) = gate.judge_version(tmp_path, version, fresh, [ROW], baseline, loops)
-    assert (finding.version, finding.arch, finding.config) == ("v01", "sm_80", "(gone)")
-    assert (finding.figure, finding.before, finding.after) == ("baseline", "accepted", "not built")
-
-
 word = st.text('(a", \n', min_size=1)
-accepted_strategy = st.builds(
-    Accepted, st.sampled_from(["v01", "v02"]), st.sampled_from(["sm_80", "sm_90"]), word, word,
-    st.sampled_from(["", "C7510"]), st.just("s"), st.just("13.5"), st.text('because, "\n'),
-)  # fmt: skip
+kernels = st.tuples(st.sampled_from(["v01", "v02"]), st.sampled_from(["sm_80", "sm_90"]), word)
+acceptances = st.builds(
+    Accepted, st.just("0123"), st.sampled_from(["", "C7510"]), st.just("s"), st.just("13.5"), st.text('because, "\n')
+)
 
 
-@given(st.lists(accepted_strategy, max_size=4, unique_by=lambda line: line.key))
-def test_baseline_reads_back_equal(lines: list[Accepted]) -> None:
-    assert gate.parse_baseline(gate.baseline_text(lines), "b") == {line.key: line for line in lines}
-
-
-@given(st.text(max_size=100))
-def test_any_text_is_a_baseline_or_refused(text: str) -> None:
-    for source in (text, ",".join(gate.COLUMNS) + "\n" + text):
-        try:
-            gate.parse_baseline(source, "b")
-        except AnalysisError:
-            continue
-
-
-def test_a_baseline_line_twice_is_refused() -> None:
-    text = gate.baseline_text([ACCEPTED, ACCEPTED])
-    with pytest.raises(AnalysisError, match="twice"):
-        gate.parse_baseline(text, "b")
+@given(st.dictionaries(kernels, st.none() | acceptances, max_size=4))
+def test_registers_and_what_was_accepted_read_back_equal(lines: dict[Key, Accepted | None]) -> None:
+    versions: dict[str, list[Row]] = {}
+    for version, arch, config in sorted(lines):
+        versions.setdefault(version, []).append(replace(ROW, arch=arch, config=config))
+    accepted = {key: one for key, one in lines.items() if one}
+    assert parse_registers(registers_text(versions, accepted), "r") == (versions, accepted)
 
 
 # ---- a checkout of its own -------------------------------------------------------------------------------------------
@@ -316,7 +300,7 @@ def short_problems() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def accepted_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("CUDA"):
-        pytest.skip("skipped: baseline is for the pinned toolkit, CUDA= names another one")
+        pytest.skip("skipped: accepted figures are of the pinned toolkit, CUDA= names another one")
     folder = tmp_path_factory.mktemp("accepted checkout")
     build(folder)
     record(folder)
@@ -376,11 +360,11 @@ def test_a_longer_loop_fails_also_when_it_is_recorded(checkout: Path, capsys: py
     build(checkout, sed=("__syncthreads();", "__syncthreads();\n    __syncthreads();"))
     longer = {f"loop 1 (every problem): {name}" for name in ("instructions", "synchronisation", "stalls")}
     found = failing(capsys)
-    assert found.keys() >= {*longer, "code_hash", "baseline"}
+    assert found.keys() >= {*longer, "code_hash", "accepted"}
     assert all(int(found[figure][1]) > int(found[figure][0]) for figure in longer)
     record(checkout)
     found = failing(capsys)
-    assert found.keys() >= {*longer, "baseline"} and "code_hash" not in found
+    assert found.keys() >= {*longer, "accepted"} and "code_hash" not in found
 
 
 def test_without_exit_code_differences_are_only_printed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -393,27 +377,27 @@ def test_stale_and_missing_files_fail(checkout: Path, capsys: pytest.CaptureFixt
     sass = checkout / "sass/v01.sm_80.sass"
     sass.write_text(sass.read_text().replace("HMMA", "IMMA", 1))
     registers_path(checkout).unlink()
-    assert failing(capsys) == {"regs/registers.csv": ("absent", "built"), "sass/v01.sm_80.sass": ("stale", "fresh")}
+    found = failing(capsys)
+    assert found.pop("accepted")[0] == "nothing"
+    assert found == {"regs/registers.csv": ("absent", "built"), "sass/v01.sm_80.sass": ("stale", "fresh")}
     sass.unlink()
     assert failing(capsys)["sass/v01.sm_80.sass"] == ("missing", "fresh")
 
 
 def test_leftovers_of_removed_versions_fail(checkout: Path) -> None:
-    for name in ("regs/registers.csv", "regs/baseline.csv", "regs/loops.csv"):
+    for name in ("regs/registers.csv", "regs/loops.csv"):
         path = checkout / name
         path.write_text(path.read_text() + path.read_text().splitlines()[1].replace("v01", "v99", 1) + "\n")
     shutil.copy(checkout / "sass/v01.sm_80.sass", checkout / "sass/v99.sm_80.sass")
     found = gate.leftover_files(checkout, ["v01"])
-    assert [finding.figure for finding in found] == [
-        *("sass/v99.sm_80.sass", "regs/registers.csv", "baseline", "regs/loops.csv")
-    ]
+    assert [finding.figure for finding in found] == [*("sass/v99.sm_80.sass", "regs/registers.csv", "regs/loops.csv")]
     assert {finding.version for finding in found} == {"v99"}
 
 
 def test_another_toolkit_is_skipped_and_never_accepted(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (checkout / "build/toolkit.h").write_text('#define FL_TOOLKIT "13.0.88"\n')
     assert main(["gate", "--exit-code"]) == 0
-    assert capsys.readouterr().out == "skipped: baseline is for 13.5.37, this build is of 13.0.88\n"
+    assert capsys.readouterr().out == "skipped: the accepted figures are of 13.5.37, this build is of 13.0.88\n"
     assert main(["accept", "--version", "v01", "--why", "no"]) == 2
     assert "the pinned one, 13.5.37" in capsys.readouterr().err
 
@@ -451,10 +435,10 @@ def test_accept_records_the_reason_and_makes_the_gate_green(checkout: Path, caps
     assert main(["gate", "--exit-code"]) == 1
     assert main(["accept", "--version", "v01", "--why", " fewer  registers "]) == 0
     assert main(["gate", "--exit-code"]) == 0
-    (line,) = gate.read_baseline(checkout).values()
+    (line,) = read_accepted(checkout).values()
     assert line.why == "fewer registers"
     assert main(["accept", "--version", "v01", "--why", "again"]) == 0
-    (line,) = gate.read_baseline(checkout).values()
+    (line,) = read_accepted(checkout).values()
     assert line.why == "fewer registers"
     capsys.readouterr()
     for arguments, word in (
@@ -507,8 +491,7 @@ def test_the_machine_code_is_as_accepted(name: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", [*one_of_each_kind(load_all(root())), *newest_beside()])
 def test_the_build_is_as_accepted(name: str) -> None:
-    baseline = gate.read_baseline(root())
-    reason = gate.skip_reason(root(), baseline)
+    reason = gate.skip_reason(root())
     if reason:
         pytest.skip(reason)
     assert_accepted(gate.check(root(), {name: load(root(), name)}, own_archs()))

@@ -74,7 +74,7 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(version.path, tmp_path / "kernels/mma_sync")
         rows[name] = [row(version, registers)]
         (tmp_path / f"sass/{name}.sm_80.sass").write_text(listing_text(str(version.header.config), hmma, moves))
-    registers_path(tmp_path).write_text(registers_text(rows))
+    registers_path(tmp_path).write_text(registers_text(rows, {}))
     traffic = [Traffic("v01", "c", 10, 64, 10, 5), Traffic("v02", "c", 10, 10, 10, 5)]
     (tmp_path / "regs/traffic.csv").write_text(traffic_csv(traffic))
     return tmp_path
@@ -110,7 +110,7 @@ def test_missing_figures_are_shown_as_missing(checkout: Path) -> None:
 
 def test_a_register_file_of_another_config_is_refused(checkout: Path) -> None:
     other = Row("(other)", "sm_80", 1, 0, 0, 0, 0, 1, "n/a", None, 0, 0)
-    registers_path(checkout).write_text(registers_text({"v01": [other]}))
+    registers_path(checkout).write_text(registers_text({"v01": [other]}, {}))
     with pytest.raises(AnalysisError, match="make regs VER=v01"):
         read_steps(checkout)
 
