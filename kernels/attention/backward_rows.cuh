@@ -1,0 +1,134 @@
+/* backward_rows.cuh - the two small kernels: row_sums before flash_backward and round_dQ after it.
+ *
+ *     sum_rows<cfg>(args);      delta and the scaled log-sum-exp of each query, and cleared sums or turns
+ *     round_rows<cfg>(args);    dQ in 16 bits from its fp32 sums
+ *
+ * They write rows of whole Q blocks. Rows behind the last query get values that make P and dS zero.
+ */
+#ifndef FL_ATTENTION_BACKWARD_ROWS_CUH
+#define FL_ATTENTION_BACKWARD_ROWS_CUH
+
+#include "kernels/attention/backward_sequences.cuh"
+#include "kernels/attention/fragments.cuh"
+
+/* A query row for a thread of the small kernels, which have rows of whole Q blocks: its block among those of all heads,
+ * and the row within the sequence. Rows of numbers that are left over are not `there`. */
+template <backward_config cfg>
+struct query {
+    int row;
+    [[no_unique_address]] own_sequence<cfg> seq;
+    int64_t of_all; /* with serve */
+
+    __device__ __forceinline__ query(const pass_args<cfg> &args, int number) : row(number) {
+        if constexpr (cfg.serves) {
+            const int of_head = number / cfg.B_r;
+            const int sample = sequence_of_block(args.Q_offsets, args.batch, args.all_Q_rows, cfg.B_r, of_head);
+            seq = find_sequence(args, sample);
+            row -= first_block_at(seq.first_q, sample, cfg.B_r) * cfg.B_r;
+            of_all = (int64_t)blockIdx.y * count_Q_blocks<cfg>(args) + of_head;
+        }
+    }
+    __device__ __forceinline__ bool there(const pass_args<cfg> &args) const {
+        return (!cfg.serves || row >= 0) && row < queries_of<cfg>(args, seq);
+    }
+    __device__ __forceinline__ int64_t block(const pass_args<cfg> &args) const {
+        if constexpr (cfg.serves) return of_all;
+        return first_block_of<cfg>(args, seq, blockIdx.z, blockIdx.y) + row / cfg.B_r;
+    }
+    /* Of 8 elements of a tensor with these strides. */
+    __device__ __forceinline__ int64_t offset(const tensor_strides &strides, int chunk) const {
+        if constexpr (cfg.serves) return (seq.first_q + row) * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+        return blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+    }
+    /* Among the rows of log-sum-exp. */
+    __device__ __forceinline__ int64_t number(const pass_args<cfg> &args) const {
+        if constexpr (cfg.serves) return (int64_t)blockIdx.y * args.all_Q_rows + seq.first_q + row;
+        return ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + row;
+    }
+};
+
+/* Gradients of rows of no sequence, before the first and behind the last, are 0. */
+template <backward_config cfg>
+__device__ __forceinline__ void clear_others(void *gradient, const tensor_strides &strides, const int32_t *offsets,
+                                             int batch, int all) {
+    constexpr int lanes = cfg.d_head / 8, rows = BACKWARD_SMALL_THREADS / lanes;
+    const int first = offsets[0], end = offsets[batch], chunk = threadIdx.x % lanes;
+    const uint32_t zeros[4] = {};
+    for (int row = blockIdx.x * rows + threadIdx.x / lanes; row < all; row += gridDim.x * rows)
+        if (row < first || row >= end)
+            st_global_v4((uint16_t *)gradient + row * strides.seq + blockIdx.y * strides.head + 8 * chunk, zeros);
+}
+template <backward_config cfg>
+__device__ __forceinline__ void clear_other_rows(const backward_serving_args &args) {
+    clear_others<cfg>(args.dQ, args.Q_strides, args.Q_offsets, args.batch, args.all_Q_rows);
+    if (blockIdx.y >= args.KV_heads) return;
+    clear_others<cfg>(args.dK, args.K_strides, args.KV_offsets, args.batch, args.all_KV_rows);
+    clear_others<cfg>(args.dV, args.V_strides, args.KV_offsets, args.batch, args.all_KV_rows);
+}
+
+/* 16 bytes of O and dO for each thread, a row for d_head / 8 lanes. Rows behind the last get what makes P and dS 0. */
+template <backward_config cfg>
+__device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
+    constexpr int lanes = cfg.d_head / 8;
+    const int number = blockIdx.x * (BACKWARD_SMALL_THREADS / lanes) + threadIdx.x / lanes, chunk = threadIdx.x % lanes;
+    const query<cfg> own(args, number);
+    const bool there = own.there(args);
+    float sum = 0;
+    if (there) {
+        const tensor_strides &strides = args.O_strides;
+        const int64_t at = own.offset(strides, chunk);
+        uint32_t O[4], dO[4];
+        ld_global_v4(O, (const uint16_t *)args.O + at);
+        ld_global_v4(dO, (const uint16_t *)args.dO + at);
+        for (int i = 0; i < 4; i++) {
+            float a, b, c, d;
+            widen_pair<cfg.dtype>(O[i], a, b);
+            widen_pair<cfg.dtype>(dO[i], c, d);
+            sum += a * c + b * d;
+        }
+    }
+    for (int distance = lanes / 2; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
+    const int64_t block = own.block(args);
+    const uint32_t zeros[4] = {};
+    if constexpr (!cfg.in_order) {
+        float *const sums = args.sums + (block * cfg.B_r + number % cfg.B_r) * cfg.d_head;
+        for (int half = 0; half < 2; half++) st_global_v4(sums + (half * lanes + chunk) * 4, zeros);
+    } else if (there && (own.row / cfg.B_r < first_seeing<cfg>(args, own.seq, 0) ||
+                         (cfg.serves && !keys_of<cfg>(args, own.seq)))) {
+        st_global_v4((uint16_t *)args.dQ + own.offset(args.Q_strides, chunk), zeros);
+    }
+    if constexpr (cfg.serves) clear_other_rows<cfg>(args);
+    if (chunk) return;
+    const int64_t of_lse = own.number(args);
+    const float lse = there ? args.LSE[of_lse] : -INFINITY;
+    float *const kept = args.delta + block * 2 * cfg.B_r + number % cfg.B_r;
+    kept[0] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+    kept[cfg.B_r] = sum;
+    if (cfg.in_order && number % cfg.B_r == 0) args.turns[BACKWARD_COUNTERS + block] = 0;
+    if (block == 0 && number == 0) args.turns[0] = 0;
+}
+
+/* 8 columns of dQ for each thread: a half warp has those of 16 rows, 512 bytes of sums that lie one behind the other.
+ */
+template <backward_config cfg>
+__device__ __forceinline__ void round_rows(const pass_args<cfg> &args) {
+    constexpr int chunks = cfg.d_head / 8;
+    const int thread = blockIdx.x * BACKWARD_SMALL_THREADS + threadIdx.x;
+    const int number = thread / 16 / chunks * 16 + thread % 16, chunk = thread / 16 % chunks;
+    const query<cfg> own(args, number);
+    if (!own.there(args)) return;
+    const int64_t block = own.block(args);
+    const int tile = (chunk / 8 * (cfg.B_r / 16) + number % cfg.B_r / 16) * 8 + chunk % 8;
+    const float *const sums =
+        args.sums + block * (cfg.B_r * cfg.d_head) + tile * 128 + number % 8 * 16 + number % 16 / 8 * 2;
+    uint32_t pairs[4];
+    for (int i = 0; i < 4; i++) {
+        const float2 pair = *(const float2 *)(sums + 4 * i);
+        pairs[i] = round_pair<cfg.dtype>(args.softmax_scale * pair.x, args.softmax_scale * pair.y);
+    }
+    const tensor_strides &strides = args.Q_strides;
+    const int64_t at = own.offset(strides, chunk);
+    st_global_v4((uint16_t *)args.dQ + at, pairs);
+}
+
+#endif

@@ -1,0 +1,207 @@
+/* backward_schedule.cuh - which tile a CTA computes, and in which order it goes through the Q blocks.
+ *
+ *     const work<cfg> all = find_work<cfg>(args, draw_tile<cfg>(args));      a tile from the counter
+ *     const own_work<cfg> all(args);                                        or the one tile of this CTA
+ *     for (place<cfg> here; here.is_in(all, heads); here.advance(all))      the Q blocks that see its keys
+ *
+ * A tile is a KV block of a KV head.
+ */
+#ifndef FL_ATTENTION_BACKWARD_SCHEDULE_CUH
+#define FL_ATTENTION_BACKWARD_SCHEDULE_CUH
+
+#include "common/ptx_sm90a.cuh"
+#include "kernels/attention/backward_sequences.cuh"
+
+/* Whether CTAs draw tiles; else each has one. */
+template <backward_config cfg>
+constexpr bool draws = backward_draws(&cfg);
+
+/* KV blocks of all heads: what the CTAs share out. */
+template <backward_config cfg>
+__device__ __forceinline__ int count_tiles(const backward_args &args) {
+    return count_KV_blocks<cfg>(args) * args.KV_heads * (cfg.serves ? 1 : args.batch);
+}
+
+/* The number of a CTA's next tile, -1 behind the last. Whoever waits for the CTA of a tile waits for one that has drawn
+ * it. */
+template <backward_config cfg>
+__device__ __forceinline__ int draw_tile(const backward_args &args) {
+    const int drawn = atomicAdd(args.turns, 1);
+    return drawn < count_tiles<cfg>(args) ? drawn : -1;
+}
+
+/* A KV block, and the Q blocks of all heads that see its keys. */
+template <backward_config cfg>
+struct work {
+    int KV_block, KV_head, sample; /* KV_block -1: there is none */
+    int first_block, blocks, start;
+    [[no_unique_address]] own_sequence<cfg> seq;
+};
+
+/* The sample of the tensors. */
+template <backward_config cfg>
+__device__ __forceinline__ int sample_of(const work<cfg> &of) {
+    return cfg.serves ? 0 : of.sample;
+}
+
+/* Whether no other sequence has one of the blocks: where offsets decrease, a turn would be waited for that nobody
+ * passes on. Which sequence is found never decreases with the number, so the first and the last block tell. */
+template <backward_config cfg>
+__device__ __forceinline__ bool owns_its_blocks(const backward_serving_args &args, const own_sequence<cfg> &seq,
+                                                int sample) {
+    const int first_q = first_block_at(seq.first_q, sample, cfg.B_r), Q_blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r;
+    const int first_k = first_block_at(seq.first_k, sample, cfg.B_c);
+    const auto of_Q = [&](int number) {
+        return sequence_of_block(args.Q_offsets, args.batch, args.all_Q_rows, cfg.B_r, number);
+    };
+    return sequence_of_block(args.KV_offsets, args.batch, args.all_KV_rows, cfg.B_c, first_k) == sample &&
+           of_Q(first_q) == sample && of_Q(first_q + max(Q_blocks, 1) - 1) == sample;
+}
+
+/* Where sequences lie one behind the other: KV block `number` of all that a head has. */
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> find_packed_work(const backward_serving_args &args, int number, int KV_head) {
+    const int sample = sequence_of_block(args.KV_offsets, args.batch, args.all_KV_rows, cfg.B_c, number);
+    const sequence seq = find_sequence(args, sample);
+    const int KV_block = number - first_block_at(seq.first_k, sample, cfg.B_c);
+    if (KV_block < 0 || KV_block * cfg.B_c >= seq.seq_k) return {-1};
+    if (cfg.in_order && !owns_its_blocks<cfg>(args, seq, sample)) return {-1};
+    const int KV_blocks = (seq.seq_k + cfg.B_c - 1) / cfg.B_c;
+    const int first = first_seeing<cfg>(args, seq, KV_block), blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    const int start = cfg.in_order || args.causal ? 0 : (unsigned)KV_block * blocks / KV_blocks;
+    return {KV_block, KV_head, sample, first, blocks, start, seq};
+}
+
+/* A tile of a KV head and a sample, and its number among those of the head. */
+struct tile_number {
+    int pair, of_head;
+};
+
+/* Tiles along the heads of a section, then along a head. `fitting`: heads that a section may have. */
+__device__ __forceinline__ tile_number along_heads(int tile, int of_head, int pairs, int fitting) {
+    const int sections = (pairs + fitting - 1) / fitting, most = (pairs + sections - 1) / sections;
+    const int section = tile / (most * of_head), in_section = tile - section * most * of_head;
+    const int size = min(most, pairs - section * most), number = in_section / size;
+    return {section * most + in_section - number * size, number};
+}
+
+/* Heads whose tensors and sums are so many bytes. */
+template <backward_config cfg>
+__device__ __forceinline__ int heads_of(const backward_args &args, int bytes) {
+    const int bytes_of_row = cfg.d_head * (4 + 8 * (args.heads / args.KV_heads));
+    return max(1, bytes / bytes_of_row / max(args.seq_q, args.seq_k));
+}
+
+/* In order tiles go along the heads of a section, so that CTAs that follow one another in a head begin one after the
+ * other; the more heads, the shorter they wait, as long as all stay in the L2 cache. With the mask they go from the
+ * last KV block, which sees the fewest queries, to the first: each begins with Q blocks of its own, which those that it
+ * waits for have left. */
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> find_work_in_order(const pass_args<cfg> &args, int tile) {
+    if (tile < 0) return {-1};
+    const int KV_blocks = count_KV_blocks<cfg>(args), pairs = args.KV_heads * (cfg.serves ? 1 : args.batch);
+    const int bytes = (args.causal ? 32 : 48) << 20; /* without the mask the CTAs of a head are close together */
+    const auto [pair, number] = along_heads(tile, KV_blocks, pairs, heads_of<cfg>(args, bytes));
+    const int KV_block = args.causal ? KV_blocks - 1 - number : number;
+    if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
+    const int first = first_seeing<cfg>(args, {}, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    return {KV_block, pair % args.KV_heads, pair / args.KV_heads, first, blocks, 0};
+}
+
+/* Tiles are numbered along a head, then along the heads. With the mask, the first of a head sees the most: then along
+ * the KV heads of a section, whose tensors stay in the L2 cache, from the first KV block to the last. With serve they
+ * are numbered along a head, which has those of all sequences. */
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int tile) {
+    if constexpr (cfg.in_order) return find_work_in_order<cfg>(args, tile);
+    const int KV_blocks = count_KV_blocks<cfg>(args);
+    int pair = tile / KV_blocks, KV_block = tile - pair * KV_blocks; /* pair: of a KV head and a sample */
+    if (tile < 0) return {-1};
+    if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
+    if (args.causal) {
+        const int pairs = args.KV_heads * args.batch;
+        const tile_number found = along_heads(tile, KV_blocks, pairs, heads_of<cfg>(args, 32 << 20));
+        KV_block = found.of_head;
+        pair = found.pair;
+    }
+    const int first = first_seeing<cfg>(args, {}, KV_block), blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    return {KV_block,
+            pair % args.KV_heads,
+            pair / args.KV_heads,
+            first,
+            blocks,
+            args.causal ? 0 : (int)((unsigned)KV_block * blocks / KV_blocks)};
+}
+
+/* The thread that draws leaves it in shared memory. */
+template <backward_config cfg>
+__device__ __forceinline__ void post_work(uint32_t smem, const work<cfg> &of) {
+    store_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
+    if constexpr (!cfg.serves) {
+        store_shared_v4(smem + 16, of.blocks, of.start, 0, 0);
+    } else {
+        store_shared_v4(smem + 16, of.blocks, of.start, of.seq.seq_q, of.seq.seq_k);
+        store_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, 0, 0);
+    }
+}
+template <backward_config cfg>
+__device__ __forceinline__ work<cfg> read_work(uint32_t smem) {
+    work<cfg> of;
+    int unused[2];
+    load_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
+    if constexpr (!cfg.serves) {
+        load_shared_v4(smem + 16, of.blocks, of.start, unused[0], unused[1]);
+    } else {
+        load_shared_v4(smem + 16, of.blocks, of.start, of.seq.seq_q, of.seq.seq_k);
+        load_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, unused[0], unused[1]);
+    }
+    return of;
+}
+
+/* One of the steps of a tile: a Q block of a head. CTAs of a head begin at blocks of their own, so that they don't add
+ * to the same rows; in order, and with the mask, with the first. */
+template <backward_config cfg>
+struct place {
+    int head = 0, number = 0;
+
+    __device__ __forceinline__ int block(const work<cfg> &of) const {
+        const int from_first = of.start + number;
+        return of.first_block + (from_first < of.blocks ? from_first : from_first - of.blocks);
+    }
+    __device__ __forceinline__ bool is_in(const work<cfg> &of, int heads) const {
+        return head < heads && of.blocks > 0;
+    }
+    __device__ __forceinline__ void advance(const work<cfg> &of) {
+        if (++number == of.blocks) number = 0, head++;
+    }
+};
+
+/* The KV block of the CTA, and the steps to go: the Q blocks of one head behind those of the other. */
+template <backward_config cfg>
+struct own_work : work<cfg> {
+    using work<cfg>::KV_block, work<cfg>::KV_head, work<cfg>::sample, work<cfg>::seq;
+    using work<cfg>::first_block, work<cfg>::blocks, work<cfg>::start;
+    int heads;
+
+    __device__ __forceinline__ own_work(const pass_args<cfg> &args) : heads(args.heads / args.KV_heads) {
+        if constexpr (cfg.serves) {
+            (work<cfg> &)*this = find_packed_work<cfg>(args, blockIdx.x, blockIdx.y);
+        } else {
+            const unsigned KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
+            KV_block = blockIdx.x % KV_blocks;
+            KV_head = blockIdx.x / KV_blocks % (unsigned)args.KV_heads;
+            sample = blockIdx.x / KV_blocks / (unsigned)args.KV_heads;
+            first_block = first_seeing<cfg>(args, seq, KV_block);
+            blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r - first_block;
+            start = args.causal ? 0 : (unsigned)KV_block * blocks / KV_blocks;
+        }
+    }
+    __device__ __forceinline__ int steps() const { return heads * blocks; }
+    __device__ __forceinline__ int head(int step) const { return KV_head * heads + step / blocks; }
+    __device__ __forceinline__ int block(int step) const {
+        const int from_first = step % blocks + start;
+        return first_block + (from_first < blocks ? from_first : from_first - blocks);
+    }
+};
+
+#endif
