@@ -1,0 +1,85 @@
+/* fp8_scales.cuh - the scales of Q, K and V, of a head or of blocks of keys.
+ *
+ *     exponent_scale = find_exponent_scale(args, here);        of scores, to exponents to base 2
+ *     scale_S<cfg>(args, S, before, first_key, scale);         where blocks of keys have scales of their own
+ *
+ * 32 keys, four tiles of S, share a scale.
+ */
+#ifndef FL_ATTENTION_FP8_SCALES_CUH
+#define FL_ATTENTION_FP8_SCALES_CUH
+
+#include "common/fp8.h"
+#include "kernels/attention/fp8_products.cuh"
+#include "kernels/attention/schedule.cuh"
+
+__device__ __forceinline__ float factor_of(const float *factors, int head) {
+    return factors ? factors[head] : 1;
+}
+
+/* Of scores, to exponents to base 2. */
+__device__ __forceinline__ float find_exponent_scale(const fp8_args &args, const Q_place &here) {
+    return args.softmax_scale * args.Q_descale * args.K_descale * 1.44269504f * factor_of(args.Q_scales, here.head) *
+           factor_of(args.K_scales, here.KV_head);
+}
+__device__ __forceinline__ float find_exponent_scale(const serving_args &args, const served_place &here) {
+    return args.softmax_scale * 1.44269504f * factor_of(args.Q_scales, here.head) *
+           (args.scale_keys ? 1 : factor_of(args.K_scales, here.KV_head));
+}
+
+/* Of O, before it is divided by l. */
+__device__ __forceinline__ float find_V_descale(const fp8_args &args, const Q_place &here) {
+    return args.V_descale * factor_of(args.V_scales, here.KV_head);
+}
+__device__ __forceinline__ float find_V_descale(const serving_args &args, const served_place &here) {
+    return args.scale_keys ? 1 : factor_of(args.V_scales, here.KV_head);
+}
+
+/* Where each so many keys have factors: what scores are multiplied by without those of K, and factors of other heads
+ * and sequences, before those of this one. */
+template <bool serves>
+struct factors_of_keys {
+    float score_scale;
+    int before;
+};
+template <>
+struct factors_of_keys<false> {};
+
+/* Of the keys from `key` on. `before` are those of other heads and sequences. */
+__device__ __forceinline__ float factor_of_keys(const serving_args &args, const float *factors, int before, int key) {
+    const int shift = __ffs(args.scale_keys) - 1;
+    return factors ? factors[before + (min(key, args.seq_k - 1) >> shift)] : 1;
+}
+
+/* S to exponents to base 2, with that of V's factor. */
+template <fp8_config cfg>
+__device__ __forceinline__ void scale_S(const serving_args &args, scores<cfg> &S, int before, int first_key,
+                                        float score_scale) {
+#pragma unroll
+    for (int chunk = 0; chunk < cfg.B_c / 32; chunk++) {
+        const float of_K = score_scale * factor_of_keys(args, args.K_scales, before, first_key + 32 * chunk);
+        const float of_V = lg2_approx(factor_of_keys(args, args.V_scales, before, first_key + 32 * chunk));
+        for (int tile = 4 * chunk; tile < 4 * chunk + 4; tile++)
+            for (int i = 0; i < 4; i++) S[tile][i] = S[tile][i] * of_K + of_V;
+    }
+}
+
+/* The lane's sums of P without V's factors. Not of P as it was rounded: with a small factor of V nothing of a large
+ * weight may be left. */
+template <fp8_config cfg>
+__device__ __forceinline__ void sum_without_factors(const serving_args &args, float (&sum)[2], const scores<cfg> &P,
+                                                    int before, int first_key) {
+    sum[0] = sum[1] = 0;
+#pragma unroll
+    for (int chunk = 0; chunk < cfg.B_c / 32; chunk++) {
+        const float of_V = factor_of_keys(args, args.V_scales, before, first_key + 32 * chunk);
+        const float undone = ex2_approx(-lg2_approx(of_V));
+        for (int half = 0; half < 2; half++) {
+            float of_chunk = 0;
+            for (int tile = 4 * chunk; tile < 4 * chunk + 4; tile++)
+                of_chunk += P[tile][2 * half] + P[tile][2 * half + 1];
+            sum[half] += of_chunk * undone;
+        }
+    }
+}
+
+#endif
