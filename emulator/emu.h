@@ -14,8 +14,8 @@
  *
  *   $ cc -std=c11 -Ilib program.c -Llib -lflemu -Wl,-rpath,lib -o program
  *
- * Without the library: compile your program with the .c files of the folders ptx, machine, check and cuda beside this
- * header, and link them with `-pthread -lm`. They need no include folder and no macro.
+ * Without the library: compile your program with the .c files of the folders ptx, machine, check, explore and cuda next
+ * to this header, and link them with `-pthread -lm`. They need no include folder and no macro.
  *
  * In the order of use: emu_compile() makes PTX of CUDA, emu_load() reads PTX, emu_find_entry() and emu_entry() tell
  * what is in it, emu_device_new() and emu_alloc() make memory, emu_run() launches, emu_findings() and emu_counts() tell

@@ -21,7 +21,7 @@ $(BUILD)/revision.h: FORCE
 
 # about.c is compiled once for each version, main.c and ptxrun.c are not for test programs.
 HARNESS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out harness/about.c harness/main.c,$(wildcard harness/*.c)))
-EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check cuda tool)))
+EMULATOR_C := $(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check explore cuda tool)))
 EMULATOR := $(patsubst %.c,$(BUILD)/%.o,$(filter-out emulator/tool/ptxrun.c,$(EMULATOR_C)))
 RUNTIME := $(patsubst %.c,$(BUILD)/%.o,$(wildcard runtime/*.c))
 OBJECTS := $(HARNESS) $(RUNTIME) $(EMULATOR)

@@ -37,7 +37,7 @@ $(FOR_BUILD)/exports.def: library/exports.map
 	@$(parts) { echo EXPORTS; sed -n 's/^ *\(fl_[a-z_]*\);.*/\1/p' $<; } >$(part); $(whole)
 # Not a $(part): a DLL holds the name that the linker gives it.
 FOR_C := $(filter-out library/version.c,$(wildcard library/*.c runtime/*.c)) \
-	$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check)))
+	$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check explore)))
 $(FOR_LIBRARY): $(FOR_C) $(HEADERS) $(BUILD)/library/versions.c \
 		$(wildcard runtime/$(FOR)/*) $(FOR_VERSIONS) $(BUILD)/revision.h library/exports.map \
 		$(FOR_BUILD)/exports.def

@@ -1,7 +1,7 @@
 # A GPU for programs that have none: the driver API over the emulator.
 #
 #     emulator/driver/*.c ─ cc ─► build/driver/*.o ┐
-#     build/emulator/{ptx,machine,check}/*.o ──────┴─► lib/emulated/libcuda.so.1 ◄─ bin/emulated-gpu PROGRAM
+#     build/emulator/{ptx,…,explore}/*.o ──────────┴─► lib/emulated/libcuda.so.1 ◄─ bin/emulated-gpu PROGRAM
 #     emulator/cudart/*.c ─ cc ─► build/cudart/*.o ──► lib/emulated/libcudart.so.13, for `nvcc -cudart shared`
 
 DRIVER_TOOL := emulator/driver/emulated_gpu.c

@@ -1,12 +1,12 @@
 # The emulator and a part of the harness in WebAssembly, for pages:
 #
-#     emulator/{ptx,machine,check,wasm}, runtime/, harness/browser ─ zig cc ─► build/wasm/emulator.wasm
+#     emulator/{ptx,machine,check,explore,wasm}, runtime/, harness/browser ─ zig cc ─► build/wasm/emulator.wasm
 #     the same, natively ─ cc ─► build/wasm/page.so, which tests compare it with
 
 WASM := $(BUILD)/wasm
 # watch.c stands in place of trace.c and events.c: it follows a launch instead of printing it.
 WASM_C := $(filter-out emulator/machine/trace.c emulator/machine/events.c, \
-		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check wasm)))) \
+		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check explore wasm)))) \
 	$(patsubst %,runtime/%.c,abilities config json launch parameters status tensor_maps) \
 	harness/problem.c harness/inputs.c harness/browser/problem.c
 WASM_FLAGS := -target wasm32-wasi -std=c11 -D_GNU_SOURCE -Os -msimd128 -mnontrapping-fptoint -mbulk-memory \
@@ -24,7 +24,7 @@ $(WASM_COMMON): $(WASM)/include/%: % make/wasm.mk
 
 .PHONY: wasm
 wasm: $(WASM)/emulator.wasm $(WASM)/page.so  ##+ the emulator in WebAssembly, for pages: build/wasm/emulator.wasm
-WASM_H := $(wildcard emulator/*.h $(addsuffix /*.h,$(addprefix emulator/,ptx machine check wasm wasm/include)) \
+WASM_H := $(wildcard emulator/*.h $(addsuffix /*.h,$(addprefix emulator/,ptx machine check explore wasm wasm/include)) \
 	runtime/*.h harness/*.h)
 $(WASM)/emulator.wasm: $(WASM_C) $(WASM_H) $(WASM_COMMON) $(WASM)/flags | $(ZIG)/wasm.installed
 	$(call say,WASM,$@)$(parts) ZIG_LOCAL_CACHE_DIR=$(WASM)/cache ZIG_GLOBAL_CACHE_DIR=$(WASM)/cache \

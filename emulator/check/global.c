@@ -3,7 +3,7 @@
  *
  * A cell covers the narrowest access of the entry to global memory. It remembers the last write and the last reads of
  * two threads, with the time that their CTA had. Two accesses of a cluster are ordered as those of shared memory are
- * (cells.h); of clusters that tell each other known.c says it. Accesses that are .relaxed, .volatile or stronger, and
+ * (cells.h); of clusters that tell each other happens_before.c says it. Accesses that are .relaxed, .volatile or stronger, and
  * atomics, do not race with each other, unless the scope of one leaves out the other.
  */
 #include "../machine/boxes.h"

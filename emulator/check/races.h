@@ -1,6 +1,6 @@
-/* races.h - what the checks of global memory (global.c, known.c, grid.c) have in common.
+/* races.h - what the checks of global memory (global.c, happens_before.c, grid.c) have in common.
  *
- * global.c keeps the last accesses of each cell. Where the CTAs of a launch tell each other, known.c says what a thread
+ * global.c keeps the last accesses of each cell. Where the CTAs of a launch tell each other, happens_before.c says what a thread
  * knows of other clusters; elsewhere nothing orders two clusters, and grid.c puts together what each of them did.
  */
 #ifndef FL_EMU_RACES_H
@@ -113,7 +113,7 @@ void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uin
 void emu_split_cells(const races *r, void *cells, size_t bytes);
 /* The coordinates of a CTA. */
 void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
-/* known.c: whether a thread knows of an access by another cluster. */
+/* happens_before.c: whether a thread knows of an access by another cluster. */
 bool emu_knows(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank);
 void emu_forget_places(races *r);
 

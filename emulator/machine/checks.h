@@ -191,7 +191,7 @@ uint64_t emu_state(const cta *m, uint32_t first, const bool *kept, const live_se
 /* Where its warps stand, and its mbarriers. */
 uint64_t emu_waits(const cta *m);
 
-/* check/known.c: what CTAs know of each other. */
+/* explore/happens_before.c: what CTAs know of each other. */
 void emu_order_start_cta(cta *m);
 void emu_order_free(cta *m);
 /* A strong access learns what was told at its address, or tells. */

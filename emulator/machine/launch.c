@@ -1,10 +1,10 @@
 /* launch.c - launches: CTAs over host threads, or in turns where they tell each other. */
 #include "../ptx/errors.h"
-#include "ahead.h"
+#include "lookahead.h"
 #include "calls.h"
 #include "crew.h"
-#include "explore.h"
-#include "late.h"
+#include "../explore/explore.h"
+#include "delayed.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -94,7 +94,7 @@ typedef struct bulk_copy {
     int warp;
     uint8_t lane;
     bool is_store;
-    bool has_turn; /* of its own, to land in: see late.c */
+    bool has_turn; /* of its own, to land in: see delayed.c */
 } bulk_copy;
 
 typedef struct async_arrive {
@@ -157,12 +157,12 @@ typedef struct warp {
     bool poll_answers;   /* the next test_wait answers, even if the answer is no */
     bool granted;        /* a turn: see explore.c */
     uint32_t held;       /* lanes of the access that waits for one */
-    bool waits_for_late; /* it waits for what it does late, and has no turn: see late.c */
+    bool waits_for_late; /* it waits for what it does late, and has no turn: see delayed.c */
     uint32_t late_accesses, late_fences; /* so far, and fences between them */
     uint64_t loaded, acquired, delayed;  /* where its last strong loads were, and no fence since; else 0 */
     uint32_t mbarrier_address;
     struct seen_phase *seen; /* by mbarrier; NULL without checks */
-    /* of memory that is polled: see order.c */
+    /* of memory that is polled: see schedule.c */
     uint32_t polls, poll_instruction;
     uint64_t poll_address, poll_changes, vain_at; /* vain_at: 1 + cta.changes when it had polled in vain */
     uint64_t quiet_steps, quiet_changes;          /* what it ran since memory changed */
@@ -283,7 +283,7 @@ typedef struct checked_write {
 #define WHO_ATOMIC 0x40000000u
 #define WHO_UNDEFINED 0x80000000u /* of a write: the value was one that nothing gave */
 
-/* What a CTA does with the ticket that it has: see tickets.c. */
+/* What a CTA does with the ticket that it has: see tile_counter.c. */
 typedef struct ticket_work {
     uint64_t sum;      /* of its accesses to global memory, and of what they write */
     uint32_t draws;    /* tickets that it waited for so far */
@@ -371,7 +371,7 @@ typedef struct cluster {
     bool draws_apart; /* others have a turn behind each ticket: see launch.c */
     bool drew;        /* a ticket, in the turn at work */
     uint32_t draws;
-    struct ahead *ahead; /* its threads; NULL where the turns run one after the other. See ahead.h */
+    struct ahead *ahead; /* its threads; NULL where the turns run one after the other. See lookahead.h */
     struct cluster *next_ahead;
     enum { AHEAD_NOT, AHEAD_BEGINS, AHEAD_RUNS, AHEAD_DONE } ahead_state;
     cta_turn turn_ahead;
@@ -420,7 +420,7 @@ typedef struct cta {
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
     const ignored_list *ignored;
-    struct cta_order *order;    /* see check/known.c */
+    struct cta_order *order;    /* see explore/happens_before.c */
     struct orders *orders;      /* see check/orders.c; NULL where there is nothing to look at */
     proxy_fences *proxy_fences; /* of shared, then of global memory, by thread, and what each knew at its last one */
     uint32_t *fence_knows;      /* likewise */
@@ -519,7 +519,7 @@ void emu_warp_run(cta *m, warp *w, uint64_t budget);
 /* The next op of a copy of a warp, if it works on registers alone and keeps the lanes together; else false. */
 bool emu_step_registers(const cta *m, warp *w);
 
-/* order.c: who runs next. */
+/* schedule.c: who runs next. */
 /* Warps of a cluster run until one of these is the case; may_pause: let other clusters run between. */
 cta_turn emu_run_turn(cluster *c, bool may_pause);
 /* Whether whatever can run in these CTAs runs in loops that change nothing. */

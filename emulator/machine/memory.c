@@ -4,10 +4,10 @@
  * and alignment are always checked: a load from a bad address gives zeros, a store to one is dropped.
  */
 #include "addresses.h"
-#include "ahead.h"
+#include "lookahead.h"
 #include "checks.h"
 #include "lane_loop.h"
-#include "late.h"
+#include "delayed.h"
 
 #include <inttypes.h>
 #include <string.h>

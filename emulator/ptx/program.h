@@ -242,7 +242,7 @@ typedef struct op {
     uint16_t r[MAX_OPERANDS]; /* virtual registers until flow.c gives slots */
     uint32_t instruction;
     int32_t target, join; /* branch: op indexes; join -1 for none; atomic: target is an atomic_numbers */
-    bool asks;            /* gives what other threads may have written meanwhile: see order.c */
+    bool asks;            /* gives what other threads may have written meanwhile: see schedule.c */
     uint8_t order;        /* access_order, of accesses and fences */
     int64_t immediate;    /* offset of an address, ... */
 } op;

@@ -10,7 +10,7 @@ import pytest
 from support.emulation import ROOT, entry
 
 LIB = ROOT / "lib"
-FOLDERS = ("ptx", "machine", "check", "cuda")
+FOLDERS = ("ptx", "machine", "check", "explore", "cuda")
 PLAIN = ["-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror"]
 STORE = """.reg .b64 %rd<2>;
 ld.param.u64 %rd1, [to];

@@ -18,7 +18,7 @@ import pytest
 from support.emulation import ROOT, entry
 
 EMU = ROOT / "emulator"
-FLOORS = ["", "ptx", "machine", "check", "cuda", "tool"]
+FLOORS = ["", "ptx", "machine", "check", "explore", "cuda", "tool"]
 INTERFACES = {("ptx", "machine"): EMU / "ptx/lanes.h", ("machine", "check"): EMU / "machine/checks.h"}
 OPEN = [EMU / "machine/numbers.h", EMU / "ptx/errors.h"]  # 16-bit numbers exist once, and how errors are filled
 FILES = sorted(EMU.glob("emu.h")) + sorted(path for floor in FLOORS[1:] for path in (EMU / floor).glob("*.[ch]"))

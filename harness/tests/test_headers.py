@@ -55,9 +55,9 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/driver/driver.h": None,
     "emulator/cudart/cudart.h": None,
     "emulator/machine/addresses.h": "const warp *w, const op *o, int lane, uint64_t address",
-    "emulator/machine/explore.h": "machine **ctas, size_t count",
-    "emulator/machine/late.h": "machine *m, warp *w",
-    "emulator/machine/tickets.h": "machine **ctas, size_t count, const uint64_t *owners, size_t draws",
+    "emulator/explore/explore.h": "cta **ctas, size_t count",
+    "emulator/machine/delayed.h": "cta *m, warp *w",
+    "emulator/explore/tile_counter.h": "cta **ctas, size_t count, const uint64_t *owners, size_t draws",
     "harness/device/microbenchmark.h": "enum status status, const struct code_image *images, uint64_t count,"
     " struct failure failure",
     "harness/device/pipes.h": "pipe_result result",
@@ -103,11 +103,11 @@ EXAMPLES: dict[str, str | None] = {
     "common/tests/tap.h": "int sum",
     "emulator/emu.h": "const char *text",
     "emulator/check/orders.h": "int gaps",
-    "emulator/check/cells.h": "const machine *m, const warp *w, int lane",
+    "emulator/check/cells.h": "const cta *m, const warp *w, int lane",
     "emulator/check/ages.h": "ages now, uint32_t thread, uint32_t stamp",
-    "emulator/machine/boxes.h": "machine *m, const bulk_copy *copy, row_function *move_row",
-    "emulator/machine/checks.h": "machine *m, warp *w, int lane, uint32_t address, uint32_t bytes",
-    "emulator/machine/copies.h": "int (*search)(void)",
+    "emulator/machine/boxes.h": "cta *m, const bulk_copy *copy, row_function *move_row",
+    "emulator/machine/checks.h": "cta *m, warp *w, int lane, uint32_t address, uint32_t bytes",
+    "emulator/explore/copies.h": "int (*search)(void)",
     "emulator/machine/lane_loop.h": None,
     "emulator/machine/mma.h": "double accumulator, const double *terms, mma_a a, mma_b b,"
     " const uint32_t *const *a_words, const uint32_t *const *b_words,"

@@ -1,12 +1,12 @@
-/* ahead.h - CTAs that draw tickets, and tell each other nothing else, on all threads of the host.
+/* lookahead.h - CTAs that draw tickets, and tell each other nothing else, on all threads of the host.
  *
  * launch.c gives them turns, each up to a ticket. Between two tickets a cluster touches nothing that another one could
  * see without a race. So it runs ahead of its turn on a thread of the host as far as its next atomic, where it waits
  * for the turn: tickets are drawn in the order that one thread gives. Where clusters race all the same, that is found,
  * but the host decides which access comes second, as in programs without tickets.
  */
-#ifndef FL_EMU_AHEAD_H
-#define FL_EMU_AHEAD_H
+#ifndef FL_EMU_LOOKAHEAD_H
+#define FL_EMU_LOOKAHEAD_H
 
 #include "machine.h"
 

@@ -1,6 +1,6 @@
 /* state.c - what a CTA remembers where its warps wait: registers, memory, barriers, and what the checks know. Two runs
- * of one CTA that remember the same go on alike, and the checks find the same: tickets.c relies on it. */
-#include "ages.h"
+ * of one CTA that remember the same go on alike, and the checks find the same: tile_counter.c relies on it. */
+#include "../check/ages.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* late.h - what comes later than its instruction, in a run of an explorer: it has a turn of its own (late.c,
+/* delayed.h - what comes later than its instruction, in a run of an explorer: it has a turn of its own (delayed.c,
  * explore.c).
  *
  *     if (m->explores) emu_late_reductions(m, w); // then m->late has them, and each has a turn
  */
-#ifndef FL_EMU_LATE_H
-#define FL_EMU_LATE_H
+#ifndef FL_EMU_DELAYED_H
+#define FL_EMU_DELAYED_H
 
 #include "machine.h"
 
@@ -32,7 +32,7 @@ typedef struct late_access {
     uint32_t lanes, bytes;
     uint64_t at[LANES];
     uint8_t *there[LANES], data[LANES][16];
-    struct knowledge *told[LANES]; /* see check/known.c */
+    struct knowledge *told[LANES]; /* see explore/happens_before.c */
 } late_access;
 
 /* A warp has issued bulk copies: those that reduce land by a turn. */

@@ -1,5 +1,5 @@
-/* ahead.c - see ahead.h */
-#include "ahead.h"
+/* lookahead.c - see lookahead.h */
+#include "../machine/lookahead.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef FL_EMU_EXPLORE_H
 #define FL_EMU_EXPLORE_H
 
-#include "machine.h"
+#include "../machine/machine.h"
 
 /* Of one launch, over its runs. Owned: emu_explorer_free(). NULL when out of memory. */
 explorer *emu_explorer_new(void);
@@ -20,7 +20,7 @@ bool emu_explorer_spent(const explorer *x);
 /* Of the launch: CTAs tell each other nothing but tickets. */
 void emu_explorer_note_draws(explorer *x, bool only_draws);
 /* After the first run: whether CTAs share a counter alone, and draw in very many ways. Then the next runs are those
- * that tickets.h plans, until they are left: which goes back to the classes behind the first run. */
+ * that tile_counter.h plans, until they are left: which goes back to the classes behind the first run. */
 bool emu_explorer_use_tickets(explorer *x, uint64_t ctas);
 void emu_explorer_leave_tickets(explorer *x);
 bool emu_explorer_plan(explorer *x);

@@ -1,7 +1,7 @@
 /* explore.c - every order of the accesses to flags and counters that can matter, by running a launch again and again.
  *
  * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). What comes later than
- * its instruction has a turn of its own (late.c). Between two turns whatever can run without one does:
+ * its instruction has a turn of its own (delayed.c). Between two turns whatever can run without one does:
  * docs/orders.md says why the order of that does not matter. So a run is a sequence of turns. Two turns are dependent
  * where they touch the same bytes and not both only read or both only add. Orders that differ by turns that are not
  * dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson, Jonsson, Sagonas, Optimal
@@ -13,10 +13,10 @@
  * when that has ended, the next copy takes another turn there.
  */
 #include "explore.h"
-#include "checks.h"
+#include "../machine/checks.h"
+#include "../machine/delayed.h"
 #include "copies.h"
-#include "late.h"
-#include "tickets.h"
+#include "tile_counter.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

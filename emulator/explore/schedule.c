@@ -1,11 +1,11 @@
-/* order.c - who runs next: the warps of a CTA in turns, and what is said where none can continue.
+/* schedule.c - who runs next: the warps of a CTA in turns, and what is said where none can continue.
  *
  * A warp runs until it must wait. One that polls memory, by loads that are volatile, relaxed or acquire or by atomics
  * whose result is used, lets others go first after POLLS_OF_A_TURN polls between which nothing in memory changed. Where
  * all warps that could run have done so, the CTA has polled in vain: launch.c lets other CTAs run, whose stores may be
  * what it waits for.
  */
-#include "checks.h"
+#include "../machine/checks.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

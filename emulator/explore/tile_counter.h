@@ -1,12 +1,12 @@
-/* tickets.h - the orders of a launch whose CTAs share a counter alone, CTA by CTA (tickets.c).
+/* tile_counter.h - the orders of a launch whose CTAs share a counter alone, CTA by CTA (tile_counter.c).
  *
  *     tickets *t = emu_tickets_new(owners, draws, count); // owners: who drew each ticket of the first run
  *     while (emu_tickets_plan(t)) emu_tickets_begin(t, ctas, count);
  */
-#ifndef FL_EMU_TICKETS_H
-#define FL_EMU_TICKETS_H
+#ifndef FL_EMU_TILE_COUNTER_H
+#define FL_EMU_TILE_COUNTER_H
 
-#include "machine.h"
+#include "../machine/machine.h"
 
 typedef struct tickets tickets;
 

@@ -9,8 +9,8 @@
  *   - an arrival of phase n knows each expect_tx of it, else the phase may complete without the bytes.
  * The first holds at barriers of a part of the CTA, too.
  */
-#include "orders.h"
-#include "ages.h"
+#include "../check/orders.h"
+#include "../check/ages.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

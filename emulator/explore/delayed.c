@@ -1,4 +1,4 @@
-/* late.c - what comes later than its instruction: bulk reductions, and strong accesses to global memory.
+/* delayed.c - what comes later than its instruction: bulk reductions, and strong accesses to global memory.
  *
  * A store goes to a list of its warp, in which the warp itself finds it, and comes to memory by a turn. A load reads by
  * a turn, until which no op can use its registers. So threads see what PTX allows where it does not order two accesses.
@@ -6,10 +6,10 @@
  * waits for all of its warp, a fence by some lanes orders those of all, and a load is late only where another access
  * follows before a branch. Atomics and acquire loads are not late.
  */
-#include "late.h"
-#include "addresses.h"
-#include "boxes.h"
-#include "checks.h"
+#include "../machine/delayed.h"
+#include "../machine/addresses.h"
+#include "../machine/boxes.h"
+#include "../machine/checks.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* tickets.c - which CTA draws which ticket, where CTAs share the counter that they draw from and nothing else.
+/* tile_counter.c - which CTA draws which ticket, where CTAs share the counter that they draw from and nothing else.
  *
  * What a CTA does between two draws depends on the ticket and on what it remembers: two runs that have come to the same
- * state (check/state.c) go on alike. So it is enough that each CTA has drawn, in each state that it comes to, each
+ * state (state.c) go on alike. So it is enough that each CTA has drawn, in each state that it comes to, each
  * ticket that it can draw there; all other orders put the same parts together in another way. docs/orders.md has the
  * argument, and emu_tickets_hold() says whether what it asks for was seen in all runs so far.
  *
@@ -9,8 +9,8 @@
  * tickets have been drawn by two CTAs, and their work has been seen to race with nothing. Then CTAs run alone, from the
  * numbers that the counter had in those runs. What is found there is looked for in a run of all.
  */
-#include "tickets.h"
-#include "checks.h"
+#include "tile_counter.h"
+#include "../machine/checks.h"
 
 #include <stdlib.h>
 #include <string.h>

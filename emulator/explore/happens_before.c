@@ -1,4 +1,5 @@
-/* known.c - what a thread knows of other clusters, where the CTAs of a grid tell each other through global memory.
+/* happens_before.c - what a thread knows of other clusters, where the CTAs of a grid tell each other through global
+ * memory.
  *
  * A release at a place tells what its thread knows there; an acquire at that place learns it. A .relaxed access,
  * .volatile ones and atomics without an order among them, tells what a fence before it released, and what it reads is
@@ -7,7 +8,7 @@
  *
  * Knowledge is a list of times: of a whole CTA, of a warp of it, or of a thread.
  */
-#include "races.h"
+#include "../check/races.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
-/* every_order.c - emu_run_orders(): a launch again and again, from the same memory, in the orders that explore.c names.
+/* interleavings.c - emu_run_orders(): a launch again and again, from the same memory, in the orders that explore.c
+ * names.
  */
+#include "../machine/crew.h"
 #include "../ptx/errors.h"
-#include "crew.h"
 #include "explore.h"
-#include "tickets.h"
+#include "tile_counter.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
