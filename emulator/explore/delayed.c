@@ -6,10 +6,10 @@
  * waits for all of its warp, a fence by some lanes orders those of all, and a load is late only where another access
  * follows before a branch. Atomics and acquire loads are not late.
  */
-#include "../machine/delayed.h"
 #include "../machine/addresses.h"
 #include "../machine/boxes.h"
 #include "../machine/checks.h"
+#include "../machine/interleaving.h"
 
 #include <stdlib.h>
 

@@ -14,7 +14,8 @@
  */
 #include "explore.h"
 #include "../machine/checks.h"
-#include "../machine/delayed.h"
+#include "../machine/crew.h"
+#include "../machine/interleaving.h"
 #include "copies.h"
 #include "tile_counter.h"
 
@@ -645,12 +646,6 @@ static bool take_turn(explorer *x, cta **ctas, size_t count, size_t *position) {
     return true;
 }
 
-static bool has_faulted(const cluster *c) {
-    bool faulted = false;
-    for (uint32_t i = 0; i < c->count; i++) faulted |= c->ctas[i].faulted;
-    return faulted;
-}
-
 /* Whatever can run without a turn does: the CTAs of a cluster stand side by side. False where one is at fault. */
 static bool run_between(const explorer *x, cta **ctas, size_t count) {
     for (size_t k = 0; k < count; k += ctas[k]->cluster->count) {
@@ -661,7 +656,7 @@ static bool run_between(const explorer *x, cta **ctas, size_t count) {
             if (polls > MOST_POLLS) emu_report_livelock(&ctas[k], c->count, 0, 0);
             turn = emu_run_turn(c, false);
         }
-        if (has_faulted(c)) return false;
+        if (emu_has_faulted(c)) return false;
         for (uint32_t i = 0; i < c->count; i++) c->ctas[i].ended |= turn == TURN_ENDED;
     }
     return true;

@@ -1,12 +1,12 @@
 /* lookahead.c - see lookahead.h */
-#include "../machine/lookahead.h"
+#include "lookahead.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 enum { MAX_AHEAD = 64 }; /* threads */
 
-typedef struct ahead {
+typedef struct lookahead {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t threads[MAX_AHEAD];
@@ -14,11 +14,11 @@ typedef struct ahead {
     run_turn *run;
     cluster *first, **end; /* those that have not begun, in the order of their turns */
     bool stops, closed;    /* at the next atomic; when all have come there */
-} ahead;
+} lookahead;
 
 /* All of these with the lock. */
 
-static void leave_list(ahead *a, cluster *c) {
+static void leave_list(lookahead *a, cluster *c) {
     cluster **at = &a->first;
     while (*at != c) at = &(*at)->next_ahead;
     *at = c->next_ahead;
@@ -26,7 +26,7 @@ static void leave_list(ahead *a, cluster *c) {
     c->ahead_state = AHEAD_NOT;
 }
 
-static void run_now(ahead *a, cluster *c) {
+static void run_now(lookahead *a, cluster *c) {
     c->ahead_state = AHEAD_RUNS;
     pthread_mutex_unlock(&a->lock);
     const cta_turn turn = a->run(c, true);
@@ -37,7 +37,7 @@ static void run_now(ahead *a, cluster *c) {
 }
 
 static void *work(void *argument) {
-    ahead *a = argument;
+    lookahead *a = argument;
     pthread_mutex_lock(&a->lock);
     while (!a->closed) {
         cluster *c = a->first;
@@ -52,8 +52,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-struct ahead *emu_ahead_new(int threads, run_turn *run) {
-    ahead *a = calloc(1, sizeof *a);
+lookahead *emu_lookahead_new(int threads, run_turn *run) {
+    lookahead *a = calloc(1, sizeof *a);
     if (!a) return NULL;
     a->end = &a->first;
     a->run = run;
@@ -65,9 +65,9 @@ struct ahead *emu_ahead_new(int threads, run_turn *run) {
     return a;
 }
 
-void emu_ahead_begin(struct ahead *a, cluster *c) {
+void emu_lookahead_begin(lookahead *a, cluster *c) {
     pthread_mutex_lock(&a->lock);
-    c->ahead = a;
+    c->lookahead = a;
     c->has_turn = false;
     c->ahead_state = AHEAD_BEGINS;
     c->next_ahead = NULL;
@@ -77,7 +77,7 @@ void emu_ahead_begin(struct ahead *a, cluster *c) {
     pthread_mutex_unlock(&a->lock);
 }
 
-cta_turn emu_ahead_turn(struct ahead *a, cluster *c) {
+cta_turn emu_lookahead_turn(lookahead *a, cluster *c) {
     pthread_mutex_lock(&a->lock);
     c->has_turn = true;
     pthread_cond_broadcast(&a->changed);
@@ -89,8 +89,8 @@ cta_turn emu_ahead_turn(struct ahead *a, cluster *c) {
     return c->turn_ahead;
 }
 
-bool emu_ahead_waits(cluster *c) {
-    ahead *a = c->ahead;
+bool emu_lookahead_waits(cluster *c) {
+    lookahead *a = c->lookahead;
     pthread_mutex_lock(&a->lock);
     while (!c->has_turn && !a->stops) pthread_cond_wait(&a->changed, &a->lock);
     const bool goes_on = c->has_turn;
@@ -98,7 +98,7 @@ bool emu_ahead_waits(cluster *c) {
     return goes_on;
 }
 
-void emu_ahead_free(struct ahead *a) {
+void emu_lookahead_free(lookahead *a) {
     if (!a) return;
     pthread_mutex_lock(&a->lock);
     a->stops = true;

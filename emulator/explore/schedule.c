@@ -6,6 +6,8 @@
  * what it waits for.
  */
 #include "../machine/checks.h"
+#include "../machine/crew.h"
+#include "../machine/interleaving.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -22,13 +24,6 @@ enum {
     SEED_SLICES_OF_A_CTA = 8,  /* on average, with a seed */
     SEED_EARLY_COPY = 4        /* turns of warps until a bulk copy lands that could wait, likewise */
 };
-
-uint64_t emu_mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
 
 static uint64_t next_random(cta *m) {
     return m->random = emu_mix(m->random);
@@ -255,13 +250,23 @@ static bool runs_in_a_circle(cta *m, warp *w) {
     return same && m->changes == changes;
 }
 
-bool emu_all_run_in_circles(cta *const *resident, size_t count) {
+static bool all_run_in_circles(cta *const *resident, size_t count) {
     for (size_t i = 0; i < count; i++) {
         cta *m = resident[i];
         for (uint32_t k = 0; k < m->warp_count; k++)
             if (m->warps[k].state == WARP_READY && !runs_in_a_circle(m, &m->warps[k])) return false;
     }
     return true;
+}
+
+/* Whether they last for too long: their loops change nothing at all, or only registers, such as a number of polls after
+ * which a loop ends. */
+bool emu_lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, cta *const *resident, size_t count) {
+    enum { QUIET_STEPS = 1000000, MAX_QUIET_STEPS = 200000000 };
+    if (q->changes != changes) *q = (quiet){changes, steps, steps};
+    if (steps - q->checked < QUIET_STEPS) return false;
+    q->checked = steps;
+    return steps - q->begin > MAX_QUIET_STEPS || all_run_in_circles(resident, count);
 }
 
 static bool all_poll_in_vain(const cta *m) {

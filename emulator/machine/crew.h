@@ -1,10 +1,11 @@
-/* crew.h - one launch at work: what launch.c (running it) and device.c (what it leaves) share. */
+/* crew.h - one launch at work: what those share that run it, and device.c, which collects what it leaves. */
 #ifndef FL_EMU_CREW_H
 #define FL_EMU_CREW_H
 
 #include "machine.h"
 
 typedef struct crew {
+    long threads; /* of the host */
     emu_device *device;
     const emu_module *module;
     const entry *code;
@@ -14,12 +15,13 @@ typedef struct crew {
     _Atomic uint64_t next_cluster, first_fault; /* first_fault: smallest cluster that could not continue */
     char **outputs;                             /* of each CTA that printed */
     ignored_list ignored;
-    struct races *races;  /* NULL without checks */
-    explorer *explorer;   /* NULL for a run in one order */
-    bool is_explicit;     /* the launch or the entry names clusters */
-    bool polls, in_turns; /* the program polls memory; its CTAs tell each other, and run in turns */
-    bool only_draws;      /* by tickets alone, behind which nothing is ordered */
-    struct ahead *ahead;  /* then, on more than one thread of the host */
+    struct races *races;         /* NULL without checks */
+    explorer *explorer;          /* NULL for a run in one order */
+    bool unfinished;             /* the explorer has left this run before its end */
+    bool is_explicit;            /* the launch or the entry names clusters */
+    bool polls, in_turns;        /* the program polls memory; its CTAs tell each other, and run in turns */
+    bool only_draws;             /* they communicate by tickets alone, behind which nothing is ordered */
+    struct lookahead *lookahead; /* then, on more than one thread of the host */
 } crew;
 
 /* Rounds in which whatever can run polls, and no store changes memory. */
@@ -35,6 +37,17 @@ typedef struct worker {
     quiet before;       /* its last turn that has begun */
     uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can continue */
 } worker;
+
+/* cta.c: the CTAs of a worker, which run one cluster after another; false when out of memory. */
+bool emu_hire(crew *c, worker *self);
+void emu_free_cluster(cluster *c);
+void emu_start_cluster(cluster *c, uint64_t index);
+void emu_end_cluster(crew *c, cluster *ended);
+/* Of any of its CTAs. */
+bool emu_has_faulted(const cluster *c);
+bool emu_is_out_of_memory(const cluster *c);
+/* What its CTAs have done so far. */
+quiet emu_progress_of(const cluster *c);
 
 /* launch.c: emu_run() in an order that an explorer chooses, NULL for none */
 emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_launch *launch, explorer *explorer,

@@ -1,10 +1,8 @@
-/* launch.c - launches: CTAs over host threads, or in turns where they tell each other. */
+/* launch.c - launches: checks the arguments, spreads CTAs over threads of the host, collects what they leave. */
 #include "../ptx/errors.h"
-#include "lookahead.h"
-#include "calls.h"
+#include "checks.h"
 #include "crew.h"
-#include "../explore/explore.h"
-#include "delayed.h"
+#include "interleaving.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -13,286 +11,6 @@
 #include <unistd.h>
 
 enum { MAX_LOCAL_BYTES = 512 << 10 };
-
-/* ---- machines ---- */
-
-static void cta_free(cta *m) {
-    emu_shadow_free(m); /* reads the warps */
-    emu_flags_free(m);
-    emu_orders_free(m);
-    emu_order_free(m);
-    for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
-        warp *w = &m->warps[i];
-        free(w->file);
-        free(w->predicates);
-        free(w->undefined);
-        free(w->stack);
-        emu_free_calls(w);
-        free(w->copies);
-        free(w->wgmmas);
-        free(w->wgmma_uses);
-        free(w->seen);
-        free(w->arrives);
-    }
-    for (size_t i = 0; i < m->finding_count; i++) free(m->findings[i].message);
-    free(m->warps);
-    free(m->shared);
-    free(m->local);
-    free(m->findings);
-    free(m->bulk);
-    free(m->unfinished);
-    emu_late_forget(m);
-    m->reads_early = false;
-    free(m->late);
-    free(m->counts);
-    free(m->output);
-}
-
-static void *zeroed(size_t bytes) {
-    size_t whole = (bytes + 64) / 64 * 64;
-    void *memory = aligned_alloc(64, whole);
-    if (memory) memset(memory, 0, whole);
-    return memory;
-}
-
-/* Pages that nobody touches take no room: a large local memory is a new one for each CTA. */
-static bool create_local(cta *m) {
-    free(m->local);
-    m->local = calloc((size_t)m->warp_count * LANES, m->code->local_bytes + 1);
-    return m->local != NULL;
-}
-
-static void free_cluster(cluster *c) {
-    for (uint32_t i = 0; c->ctas && i < c->count; i++) cta_free(&c->ctas[i]);
-    free(c->ctas);
-    free(c->clocks);
-    emu_race_table_free(c->races);
-}
-
-static bool cta_create(cta *m) {
-    const entry *code = m->code;
-    m->threads = m->launch->block[0] * m->launch->block[1] * m->launch->block[2];
-    m->warp_count = (m->threads + LANES - 1) / LANES;
-    uint32_t fixed = (code->shared_bytes + 127) / 128 * 128;
-    m->shared_bytes = m->launch->dynamic_shared ? fixed + m->launch->dynamic_shared : code->shared_bytes;
-    m->checks = m->launch->checks;
-    m->warps = zeroed(m->warp_count * sizeof *m->warps);
-    m->shared = zeroed(m->shared_bytes + 16);
-    m->counts = zeroed((code->instruction_count + 1) * sizeof *m->counts);
-    bool complete = m->warps && m->shared && m->counts && create_local(m);
-    for (uint32_t i = 0; complete && i < m->warp_count; i++) {
-        warp *w = &m->warps[i];
-        w->file = zeroed((size_t)code->slot_count * LANES * sizeof *w->file);
-        w->predicates = zeroed((code->predicate_count + 1) * sizeof *w->predicates);
-        w->undefined = zeroed((code->slot_count + code->predicate_count + 1) * sizeof *w->undefined);
-        w->stack = zeroed(MAX_PATHS * sizeof *w->stack);
-        w->stack_capacity = MAX_PATHS;
-        complete = w->file && w->predicates && w->undefined && w->stack;
-        if (!m->checks || !code->uses_wgmma) continue;
-        w->wgmma_uses = zeroed(code->register_count * sizeof *w->wgmma_uses);
-        complete &= w->wgmma_uses != NULL;
-    }
-    return complete && (!m->checks || (emu_shadow_create(m) && emu_flags_create(m) && emu_orders_create(m)));
-}
-
-/* ---- start of a CTA ---- */
-
-static uint32_t cluster_value(const cta *m, special_register which) {
-    const cluster *c = m->cluster;
-    switch (which) {
-    case SPECIAL_CLUSTERID_X:
-    case SPECIAL_CLUSTERID_Y:
-    case SPECIAL_CLUSTERID_Z:
-        return c->place[which - SPECIAL_CLUSTERID_X];
-    case SPECIAL_NCLUSTERID_X:
-    case SPECIAL_NCLUSTERID_Y:
-    case SPECIAL_NCLUSTERID_Z:
-        return m->launch->grid[which - SPECIAL_NCLUSTERID_X] / c->size[which - SPECIAL_NCLUSTERID_X];
-    case SPECIAL_CLUSTER_CTAID_X:
-    case SPECIAL_CLUSTER_CTAID_Y:
-    case SPECIAL_CLUSTER_CTAID_Z:
-        return m->cta[which - SPECIAL_CLUSTER_CTAID_X] % c->size[which - SPECIAL_CLUSTER_CTAID_X];
-    case SPECIAL_CLUSTER_NCTAID_X:
-    case SPECIAL_CLUSTER_NCTAID_Y:
-    case SPECIAL_CLUSTER_NCTAID_Z:
-        return c->size[which - SPECIAL_CLUSTER_NCTAID_X];
-    case SPECIAL_CLUSTER_CTARANK:
-        return m->rank;
-    case SPECIAL_CLUSTER_NCTARANK:
-        return c->count;
-    default:
-        return c->is_explicit;
-    }
-}
-
-static uint32_t special_value(const cta *m, special_register which, uint32_t warp_index, uint32_t lane) {
-    const emu_launch *l = m->launch;
-    if (which >= SPECIAL_CLUSTERID_X && which <= SPECIAL_IS_EXPLICIT_CLUSTER) return cluster_value(m, which);
-    uint32_t thread = warp_index * LANES + lane;
-    switch (which) {
-    case SPECIAL_TID_X:
-        return thread % l->block[0];
-    case SPECIAL_TID_Y:
-        return thread / l->block[0] % l->block[1];
-    case SPECIAL_TID_Z:
-        return thread / l->block[0] / l->block[1];
-    case SPECIAL_NTID_X:
-    case SPECIAL_NTID_Y:
-    case SPECIAL_NTID_Z:
-        return l->block[which - SPECIAL_NTID_X];
-    case SPECIAL_CTAID_X:
-    case SPECIAL_CTAID_Y:
-    case SPECIAL_CTAID_Z:
-        return m->cta[which - SPECIAL_CTAID_X];
-    case SPECIAL_NCTAID_X:
-    case SPECIAL_NCTAID_Y:
-    case SPECIAL_NCTAID_Z:
-        return l->grid[which - SPECIAL_NCTAID_X];
-    case SPECIAL_LANEID:
-        return lane;
-    case SPECIAL_WARPID:
-        return warp_index;
-    case SPECIAL_NWARPID:
-        return m->warp_count;
-    case SPECIAL_LANEMASK_EQ:
-        return 1u << lane;
-    case SPECIAL_LANEMASK_LT:
-        return (1u << lane) - 1;
-    case SPECIAL_LANEMASK_LE:
-        return (1u << lane) | ((1u << lane) - 1);
-    case SPECIAL_LANEMASK_GT:
-        return ~((1u << lane) | ((1u << lane) - 1));
-    case SPECIAL_LANEMASK_GE:
-        return ~((1u << lane) - 1);
-    case SPECIAL_DYNAMIC_SHARED:
-        return l->dynamic_shared;
-    case SPECIAL_TOTAL_SHARED:
-        return m->shared_bytes;
-    case SPECIAL_NSMID:
-        return 1; /* one multiprocessor, number 0, runs everything */
-    default:
-        return 0;
-    }
-}
-
-/* Constants and special registers live in slots like others; the rest starts at zero, so that runs repeat exactly. */
-static void fill_registers(const cta *m, warp *w) {
-    const entry *code = m->code;
-    memset(w->file, 0, (size_t)code->slot_count * LANES * sizeof *w->file);
-    for (size_t v = 0; v < code->register_count; v++) {
-        const virtual_register *reg = &code->registers[v];
-        if (reg->kind == REGISTER_PLAIN) continue;
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            if (reg->kind == REGISTER_SPECIAL) {
-                slot32(w, reg->slot)[lane] = special_value(m, (special_register)reg->value, (uint32_t)w->index, lane);
-            } else if (reg->bits == 32) {
-                slot32(w, reg->slot)[lane] = (uint32_t)reg->value;
-            } else {
-                slot64(w, reg->slot)[lane] = reg->value;
-            }
-        }
-    }
-}
-
-static void start_warp(cta *m, uint32_t index) {
-    warp *w = &m->warps[index];
-    uint32_t lanes = m->threads - index * LANES;
-    w->index = (int)index;
-    w->present = lanes >= LANES ? ALL_LANES : (1u << lanes) - 1;
-    w->active = w->present;
-    w->exited = 0;
-    w->pc = 0;
-    w->join = -1;
-    w->depth = 0;
-    w->frame = -1;
-    memset(w->frame_base, 0, sizeof w->frame_base);
-    emu_leave_calls(w, ALL_LANES);
-    w->split = w->forced = w->tries_again = false;
-    w->spins = w->turns = w->wanted = 0;
-    w->state = WARP_READY;
-    w->waits_for_late = false;
-    w->late_accesses = w->late_fences = 0;
-    w->loaded = w->acquired = w->delayed = 0;
-    w->poll_failed = w->poll_answers = false;
-    w->polls = 0;
-    w->quiet_steps = w->quiet_changes = w->poll_changes = 0;
-    w->clock = 1;
-    w->together = true;
-    w->synced = 0;
-    w->copy_count = w->arrive_count = w->wgmma_count = 0;
-    w->registers = 0;
-    memset(w->bulk_commits, 0, sizeof w->bulk_commits);
-    w->wgmma_issued = w->wgmma_landed = w->wgmma_commits = 0;
-    w->register_changes = 0;
-    if (w->seen) memset(w->seen, 0, MAX_MBARRIERS * sizeof *w->seen);
-    w->wgmma_fences = 0;
-    if (w->wgmma_uses) memset(w->wgmma_uses, 0, m->code->register_count * sizeof *w->wgmma_uses);
-    w->copy_serial = 0;
-    w->cluster_arrived = 0;
-    w->cluster_phase = 0;
-    w->cluster_waits = false;
-    memset(w->commits, 0, sizeof w->commits);
-    memset(w->predicates, 0, (m->code->predicate_count + 1) * sizeof *w->predicates);
-    if (m->checks) emu_start_undefined(m, w);
-    fill_registers(m, w);
-}
-
-static void clear_local(cta *m) {
-    enum { LARGE = 1 << 20 };
-    size_t bytes = (size_t)m->warp_count * LANES * m->code->local_bytes;
-    if (bytes <= LARGE)
-        memset(m->local, 0, bytes);
-    else if (!create_local(m))
-        m->out_of_memory = m->faulted = true;
-}
-
-static void start_cta(cta *m) {
-    const uint32_t *grid = m->launch->grid;
-    uint32_t rest = m->rank;
-    for (int i = 0; i < 3; i++) {
-        m->cta[i] = m->cluster->place[i] * m->cluster->size[i] + rest % m->cluster->size[i];
-        rest /= m->cluster->size[i];
-    }
-    m->cta_index = m->cta[0] + (uint64_t)grid[0] * (m->cta[1] + (uint64_t)grid[1] * m->cta[2]);
-    m->random = emu_mix(m->launch->schedule ^ emu_mix(m->cta_index));
-    m->ended = false;
-    m->polled_at = 0;
-    m->faulted = false;
-    m->here = 0;
-    m->steps = 0;
-    m->vain_polls = 0;
-    m->changes = 0;
-    m->last_warp = -1;
-    m->output_length = 0;
-    for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
-    m->mbarrier_count = 0;
-    m->bulk_count = m->unfinished_count = 0;
-    emu_late_forget(m);
-    memset(m->wgmma_done, 0, sizeof m->wgmma_done);
-    memset(m->shared, 0, m->shared_bytes);
-    clear_local(m);
-    for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
-    for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
-    if (m->checks) emu_shadow_start_cta(m);
-    if (m->checks) emu_flags_start_cta(m);
-    if (m->checks) emu_order_start_cta(m);
-    if (m->checks) emu_orders_start_cta(m);
-}
-
-static void start_cluster(cluster *c, uint64_t index) {
-    const uint32_t *grid = c->ctas->launch->grid;
-    uint64_t rest = index;
-    for (int i = 0; i < 3; i++) {
-        c->place[i] = (uint32_t)(rest % (grid[i] / c->size[i]));
-        rest /= grid[i] / c->size[i];
-    }
-    c->index = index;
-    c->phase = 0;
-    c->draws = 0;
-    c->last = c->count - 1;
-    c->random = emu_mix(c->ctas->launch->schedule ^ emu_mix(~index));
-    for (uint32_t i = 0; i < c->count; i++) start_cta(&c->ctas[i]);
-}
 
 /* ---- threads of the host ---- */
 
@@ -306,98 +24,22 @@ static long host_threads(const emu_launch *l) {
     return l->trace.file || l->trace.events || wanted < 1 ? 1 : wanted;
 }
 
-static void keep_output(crew *c, cta *m) {
-    if (!m->output_length || !c->outputs) return;
-    char *text = malloc(m->output_length + 1);
-    if (!text) return;
-    memcpy(text, m->output, m->output_length);
-    text[m->output_length] = 0;
-    c->outputs[m->cta_index] = text; /* each CTA has its own place */
-}
-
-/* Whether they last for too long: their loops change nothing at all, or only registers, such as a number of polls after
- * which a loop ends. */
-static bool lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, cta *const *resident, size_t count) {
-    enum { QUIET_STEPS = 1000000, MAX_QUIET_STEPS = 200000000 };
-    if (q->changes != changes) *q = (quiet){changes, steps, steps};
-    if (steps - q->checked < QUIET_STEPS) return false;
-    q->checked = steps;
-    return steps - q->begin > MAX_QUIET_STEPS || emu_all_run_in_circles(resident, count);
-}
-
-/* CTAs for a worker; false when out of memory. */
-static bool hire(crew *c, worker *self) {
-    cluster *own = &self->cluster;
-    self->crew = c;
-    *own = (cluster){.count = c->cluster[0] * c->cluster[1] * c->cluster[2],
-                     .size = {c->cluster[0], c->cluster[1], c->cluster[2]},
-                     .is_explicit = c->is_explicit};
-    own->ctas = calloc(own->count, sizeof *own->ctas);
-    own->races = emu_race_table(c->races);
-    bool complete = own->ctas && (own->races || !c->races);
-    for (uint32_t i = 0; complete && i < own->count; i++) {
-        cta *m = &own->ctas[i];
-        *m = (cta){.module = c->module, .code = c->code, .device = c->device, .launch = c->launch};
-        m->cluster = own;
-        m->rank = i;
-        m->watches = c->polls;
-        m->explores = c->explorer != NULL;
-        m->ignored = &c->ignored;
-        complete = cta_create(m);
-    }
-    return complete;
-}
-
-static bool has_faulted(const cluster *c) {
-    bool faulted = false;
-    for (uint32_t i = 0; i < c->count; i++) faulted |= c->ctas[i].faulted;
-    return faulted;
-}
-
-static bool is_out_of_memory(const cluster *c) {
-    bool out = false;
-    for (uint32_t i = 0; c->ctas && i < c->count; i++) out |= c->ctas[i].out_of_memory;
-    return out;
-}
-
-/* What its CTAs have done so far. */
-static quiet progress_of(const cluster *c) {
-    quiet sum = {0};
-    for (uint32_t i = 0; i < c->count; i++) {
-        sum.changes += c->ctas[i].changes;
-        sum.begin += c->ctas[i].steps;
-    }
-    return sum;
-}
-
-static void end_cluster(crew *c, cluster *ended) {
-    for (uint32_t i = 0; i < ended->count; i++) {
-        cta *m = &ended->ctas[i];
-        if (m->checks && m->bulk_count && !has_faulted(ended)) emu_check_no_bulk_left(m);
-        emu_land_stores(m);
-        m->steps_total += m->steps;
-        atomic_fetch_add(&c->device->ctas_done, 1);
-        keep_output(c, m);
-        emu_order_free(m);
-    }
-    if (ended->races) emu_races_end_cluster(ended->races);
-}
-
 /* No warp is ready that does anything but poll. */
 static void check_livelock(quiet *q, cluster *c) {
-    const quiet now = progress_of(c);
+    const quiet now = emu_progress_of(c);
     cta *all[MAX_CLUSTER];
     size_t count = 0;
     for (uint32_t i = 0; i < c->count; i++)
         if (!c->ctas[i].ended) all[count++] = &c->ctas[i];
-    if (lasts_too_long(q, now.changes, now.begin, all, count)) emu_report_livelock(all, count, now.begin - q->begin, 0);
+    if (emu_lasts_too_long(q, now.changes, now.begin, all, count))
+        emu_report_livelock(all, count, now.begin - q->begin, 0);
 }
 
 static void run_cluster(crew *c, cluster *own, uint64_t index) {
     quiet q = {.changes = UINT64_MAX};
-    start_cluster(own, index);
+    emu_start_cluster(own, index);
     while (emu_run_turn(own, false) != TURN_ENDED) check_livelock(&q, own);
-    end_cluster(c, own);
+    emu_end_cluster(c, own);
 }
 
 static void *work(void *argument) {
@@ -410,168 +52,10 @@ static void *work(void *argument) {
         if (index >= c->cluster_total || index > atomic_load(&c->first_fault)) return NULL;
         run_cluster(c, own, index);
         uint64_t known = atomic_load(&c->first_fault);
-        while (has_faulted(own) && index < known && !atomic_compare_exchange_weak(&c->first_fault, &known, index)) {
+        while (emu_has_faulted(own) && index < known && !atomic_compare_exchange_weak(&c->first_fault, &known, index)) {
         }
-        if (is_out_of_memory(own)) return NULL;
+        if (emu_is_out_of_memory(own)) return NULL;
     }
-}
-
-/* ---- CTAs that tell each other ---- */
-
-/* Those that are resident, on one thread of the host: so their order does not depend on how many threads there are. */
-typedef struct grid_turns {
-    crew *crew;
-    worker *workers; /* as many as can be resident */
-    int capacity, used, running, last;
-    uint64_t changes, steps, random;
-} grid_turns;
-
-enum {
-    SEEDED_CTAS = 8, /* resident ones between which a seed switches, while they can continue */
-    DRAWING_CTAS = 8 /* those that draw tickets in turn, each on a thread of the host if there are as many */
-};
-
-static bool has_polled(const grid_turns *g, const worker *each) {
-    return each->polled_at == g->changes + 1;
-}
-
-/* The worker that takes up the next cluster; NULL when out of memory. */
-static worker *start_next(grid_turns *g) {
-    worker *self = g->workers;
-    while (self->runs) self++;
-    if (self == g->workers + g->used) {
-        g->used++;
-        if (!hire(g->crew, self)) return NULL;
-    }
-    start_cluster(&self->cluster, g->crew->next_cluster++);
-    self->runs = true;
-    self->polled_at = 0;
-    g->running++;
-    return self;
-}
-
-/* The next one round of those that have just drawn a ticket, where there are enough; else NULL. */
-static worker *choose_drawing(const grid_turns *g) {
-    worker *next = NULL;
-    int drawing = 0;
-    for (int k = g->used; k >= 1; k--) {
-        worker *each = &g->workers[(g->last + k) % g->used];
-        if (!each->runs || !each->drew) continue;
-        next = each;
-        drawing++;
-    }
-    return drawing >= DRAWING_CTAS ? next : NULL;
-}
-
-/* New CTAs first, then those that have not polled since memory changed, in turns; with a seed any of a few. NULL where
- * all have polled in vain, or there is no memory. */
-static worker *choose_cta(grid_turns *g, bool *complete) {
-    const bool seeded = g->crew->launch->schedule != 0;
-    int ready = 0, skipped = 0;
-    worker *drawing = seeded ? NULL : choose_drawing(g);
-    if (drawing) return drawing;
-    for (int i = 0; i < g->used; i++) ready += g->workers[i].runs && !has_polled(g, &g->workers[i]);
-    while (g->running < g->capacity && g->crew->next_cluster < g->crew->cluster_total) {
-        if (seeded && ready >= SEEDED_CTAS) break;
-        worker *self = start_next(g);
-        *complete = self != NULL;
-        if (!seeded || !self) return self;
-        ready++;
-    }
-    if (seeded && ready) skipped = (int)((g->random = emu_mix(g->random)) % (uint64_t)ready);
-    for (int k = 1; k <= g->used; k++) {
-        int i = (g->last + k) % g->used;
-        if (g->workers[i].runs && !has_polled(g, &g->workers[i]) && !skipped--) return &g->workers[i];
-    }
-    return NULL;
-}
-
-/* All resident CTAs have polled in vain. */
-static bool ends_in_livelock(grid_turns *g, quiet *q) {
-    const uint32_t of_cluster = g->workers->cluster.count;
-    cta **all = malloc((size_t)g->running * of_cluster * sizeof(cta *));
-    size_t count = 0;
-    for (int i = 0; all && i < g->used; i++) {
-        for (uint32_t k = 0; k < of_cluster && g->workers[i].runs; k++)
-            if (!g->workers[i].cluster.ctas[k].ended) all[count++] = &g->workers[i].cluster.ctas[k];
-    }
-    bool ends = count && lasts_too_long(q, g->changes, g->steps, all, count);
-    if (ends)
-        emu_report_livelock(all, count, g->steps - q->begin,
-                            (g->crew->cluster_total - g->crew->next_cluster) * of_cluster);
-    free(all);
-    return ends;
-}
-
-static void begin_turn(worker *self) {
-    self->before = progress_of(&self->cluster);
-    self->cluster.drew = false;
-    self->cluster.draws_apart = true;
-}
-
-static bool run_in_turns(crew *c, worker *workers, int capacity) {
-    grid_turns g = {
-        .crew = c, .workers = workers, .capacity = capacity, .last = -1, .random = emu_mix(c->launch->schedule)};
-    quiet q = {.changes = UINT64_MAX};
-    bool complete = true, faulted = false;
-    if (c->only_draws) {
-        const uint64_t threads = smaller_of((uint64_t)host_threads(c->launch), DRAWING_CTAS);
-        complete = (c->ahead = emu_ahead_new(threads > 1 ? (int)threads : 0, emu_run_turn)) != NULL;
-    }
-    while (complete && !faulted && (g.running || c->next_cluster < c->cluster_total)) {
-        worker *self = choose_cta(&g, &complete);
-        if (!complete) break;
-        if (!self) {
-            for (int i = 0; i < g.used; i++) workers[i].polled_at = 0;
-            faulted = ends_in_livelock(&g, &q);
-            continue;
-        }
-        const bool begun = c->ahead && self->drew;
-        if (!begun) begin_turn(self);
-        const cta_turn turn = c->ahead ? emu_ahead_turn(c->ahead, &self->cluster) : emu_run_turn(&self->cluster, true);
-        const quiet after = progress_of(&self->cluster);
-        g.last = (int)(self - workers);
-        g.changes += after.changes - self->before.changes + (turn == TURN_ENDED);
-        g.steps += after.begin - self->before.begin;
-        self->polled_at = turn == TURN_POLLS ? g.changes + 1 : 0;
-        self->drew = turn == TURN_PAUSED && self->cluster.drew;
-        if (c->ahead && self->drew) {
-            begin_turn(self);
-            emu_ahead_begin(c->ahead, &self->cluster);
-        }
-        if (turn != TURN_ENDED) continue;
-        self->runs = false;
-        g.running--;
-        end_cluster(c, &self->cluster);
-        faulted = has_faulted(&self->cluster);
-        complete = !is_out_of_memory(&self->cluster);
-    }
-    emu_ahead_free(c->ahead);
-    if (faulted) atomic_store(&c->first_fault, c->cluster_total - 1); /* what the others found counts too */
-    return complete;
-}
-
-/* All CTAs are resident; whoever tells another waits for its turn. */
-static bool run_explored(crew *c, worker *workers, int count) {
-    cta **all = malloc((size_t)c->cta_total * sizeof(cta *));
-    size_t ctas = 0;
-    bool complete = all != NULL;
-    for (int i = 0; complete && i < count; i++) {
-        cluster *own = &workers[i].cluster;
-        complete = hire(c, &workers[i]);
-        if (!complete) break;
-        start_cluster(own, c->next_cluster++);
-        for (uint32_t k = 0; k < own->count; k++) all[ctas++] = &own->ctas[k];
-    }
-    if (complete) complete = emu_explorer_run(c->explorer, all, ctas);
-    free(all);
-    if (!complete || !emu_explorer_ended(c->explorer)) return complete;
-    for (int i = 0; i < count; i++) {
-        end_cluster(c, &workers[i].cluster);
-        if (has_faulted(&workers[i].cluster)) atomic_store(&c->first_fault, c->cluster_total - 1);
-        complete &= !is_out_of_memory(&workers[i].cluster);
-    }
-    return complete;
 }
 
 /* ---- a launch ---- */
@@ -666,7 +150,7 @@ static int worker_count(const crew *c) {
     const emu_launch *l = c->launch;
     const uint64_t state = state_bytes(l, c->code) * (c->cta_total / c->cluster_total);
     uint64_t most = smaller_of(MAX_STATE_BYTES / state + 1, smaller_of(c->cluster_total, MAX_THREADS));
-    return (int)smaller_of((uint64_t)host_threads(l), most);
+    return (int)smaller_of((uint64_t)c->threads, most);
 }
 
 /* Clusters that are resident together, on as many multiprocessors as an A100 has, of which a program cannot have more
@@ -737,7 +221,7 @@ static bool run_workers(crew *c, worker *workers, int count) {
     pthread_t threads[256];
     int started = 0;
     bool complete = true;
-    for (int i = 0; i < count; i++) complete &= hire(c, &workers[i]);
+    for (int i = 0; i < count; i++) complete &= emu_hire(c, &workers[i]);
     if (!complete) return false;
     for (int i = 1; i < count; i++) {
         if (pthread_create(&threads[started], NULL, work, &workers[i])) break;
@@ -745,7 +229,7 @@ static bool run_workers(crew *c, worker *workers, int count) {
     }
     work(&workers[0]); /* fewer threads than asked for do the same work */
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < count; i++) complete &= !is_out_of_memory(&workers[i].cluster);
+    for (int i = 0; i < count; i++) complete &= !emu_is_out_of_memory(&workers[i].cluster);
     return complete;
 }
 
@@ -785,10 +269,9 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
     find_communication(&c);
-    c.only_draws = c.in_turns && !explorer && only_draws(code, launch);
+    c.threads = host_threads(launch);
+    c.only_draws = c.in_turns && only_draws(code, launch);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
-    if (c.explorer)
-        emu_explorer_note_draws(c.explorer, c.in_turns && c.cta_total == c.cluster_total && only_draws(code, launch));
     if (c.explorer && (uint64_t)count < c.cluster_total)
         return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",
                         c.cta_total, (int)(count * (c.cta_total / c.cluster_total))),
@@ -796,23 +279,22 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     worker *workers = calloc((size_t)count, sizeof *workers);
     bool complete = workers && prepare_device(device, module, code, launch->checks);
     if (complete && launch->checks)
-        complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns && !c.only_draws);
+        complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns && (explorer || !c.only_draws));
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete)
-        complete = c.explorer   ? run_explored(&c, workers, count)
-                   : c.in_turns ? run_in_turns(&c, workers, count)
+        complete = c.explorer   ? emu_run_explored(&c, workers, count)
+                   : c.in_turns ? emu_run_in_turns(&c, workers, count)
                                 : run_workers(&c, workers, count);
-    const bool ended = !c.explorer || emu_explorer_ended(c.explorer);
     while (count > 1 && workers && !workers[count - 1].cluster.ctas) count--; /* those that had no CTA */
-    if (complete && ended && c.races && atomic_load(&c.first_fault) == UINT64_MAX)
+    if (complete && !c.unfinished && c.races && atomic_load(&c.first_fault) == UINT64_MAX)
         emu_report_grid_races(c.races, workers[0].cluster.ctas);
-    if (complete && ended) {
+    if (complete && !c.unfinished) {
         complete = emu_merge_findings(&c, workers, count) && emu_finish_outputs(&c);
         emu_merge_counts(&c, workers, count);
     }
     print_outputs(&c);
     const unsigned orders = complete ? order_gaps(&c, workers, count) : 0;
-    for (int i = 0; workers && i < count; i++) free_cluster(&workers[i].cluster);
+    for (int i = 0; workers && i < count; i++) emu_free_cluster(&workers[i].cluster);
     free(workers);
     const bool races_unseen = emu_races_spent(c.races);
     emu_races_free(c.races);

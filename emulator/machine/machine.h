@@ -371,8 +371,8 @@ typedef struct cluster {
     bool draws_apart; /* others have a turn behind each ticket: see launch.c */
     bool drew;        /* a ticket, in the turn at work */
     uint32_t draws;
-    struct ahead *ahead; /* its threads; NULL where the turns run one after the other. See lookahead.h */
-    struct cluster *next_ahead;
+    struct lookahead *lookahead; /* threads that run it before its turn; NULL: its turns run one after the other */
+    struct cluster *next_ahead;  /* the rest is lookahead.c's */
     enum { AHEAD_NOT, AHEAD_BEGINS, AHEAD_RUNS, AHEAD_DONE } ahead_state;
     cta_turn turn_ahead;
     bool has_turn;
@@ -500,6 +500,13 @@ static inline void *cta_reserve(cta *m, void *array, size_t wanted, size_t *capa
     return reserved;
 }
 
+static inline uint64_t emu_mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
 enum { POLLS_OF_A_TURN = 32, MOST_DRAWS = 4096 };
 /* An op that asks what other threads have written: after some in a row without a change others go first. */
 static inline void note_poll(cta *m, warp *w, const op *o, uint64_t address) {
@@ -518,16 +525,6 @@ int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within);
 void emu_warp_run(cta *m, warp *w, uint64_t budget);
 /* The next op of a copy of a warp, if it works on registers alone and keeps the lanes together; else false. */
 bool emu_step_registers(const cta *m, warp *w);
-
-/* schedule.c: who runs next. */
-/* Warps of a cluster run until one of these is the case; may_pause: let other clusters run between. */
-cta_turn emu_run_turn(cluster *c, bool may_pause);
-/* Whether whatever can run in these CTAs runs in loops that change nothing. */
-bool emu_all_run_in_circles(cta *const *resident, size_t count);
-/* The machines of all resident CTAs, whose warps wait or poll; steps: for how long, 0 for ever in this order; waiting:
- * CTAs that are not resident yet. */
-void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uint64_t waiting);
-uint64_t emu_mix(uint64_t x);
 
 /* memory.c */
 void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask);

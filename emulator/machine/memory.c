@@ -4,10 +4,9 @@
  * and alignment are always checked: a load from a bad address gives zeros, a store to one is dropped.
  */
 #include "addresses.h"
-#include "lookahead.h"
 #include "checks.h"
+#include "interleaving.h"
 #include "lane_loop.h"
-#include "delayed.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -575,7 +574,7 @@ void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
     bool any_changed = false;
     if (m->explores && is_held(m, w, o, mask)) return;
     if (m->explores) emu_late_note(m, w, o, mask);
-    if (m->cluster->ahead && o->space != SPACE_SHARED && !emu_ahead_waits(m->cluster)) {
+    if (m->cluster->lookahead && o->space != SPACE_SHARED && !emu_lookahead_waits(m->cluster)) {
         m->faulted = true; /* as another CTA is */
         return;
     }

@@ -5,7 +5,7 @@
  * that need each other before they come to the mark split the warp: see paths.c.
  */
 #include "calls.h"
-#include "delayed.h"
+#include "interleaving.h"
 
 #include <fenv.h>
 #include <inttypes.h>

@@ -56,7 +56,7 @@ EXAMPLES: dict[str, str | None] = {
     "emulator/cudart/cudart.h": None,
     "emulator/machine/addresses.h": "const warp *w, const op *o, int lane, uint64_t address",
     "emulator/explore/explore.h": "cta **ctas, size_t count",
-    "emulator/machine/delayed.h": "cta *m, warp *w",
+    "emulator/machine/interleaving.h": "cluster *c",
     "emulator/explore/tile_counter.h": "cta **ctas, size_t count, const uint64_t *owners, size_t draws",
     "harness/device/microbenchmark.h": "enum status status, const struct code_image *images, uint64_t count,"
     " struct failure failure",

@@ -8,21 +8,19 @@
 #ifndef FL_EMU_LOOKAHEAD_H
 #define FL_EMU_LOOKAHEAD_H
 
-#include "machine.h"
+#include "../machine/interleaving.h"
 
 /* What runs a turn: emu_run_turn(). */
 typedef cta_turn run_turn(cluster *c, bool may_pause);
 
 /* threads: to run ahead on; with none, or where none can be started, each turn runs when it has come, and the results
  * are the same. NULL when out of memory. */
-struct ahead *emu_ahead_new(int threads, run_turn *run);
+struct lookahead *emu_lookahead_new(int threads, run_turn *run);
 /* Lets a cluster begin its next turn. */
-void emu_ahead_begin(struct ahead *a, cluster *c);
+void emu_lookahead_begin(struct lookahead *a, cluster *c);
 /* Its turn has come: runs it, or what is left of it. */
-cta_turn emu_ahead_turn(struct ahead *a, cluster *c);
-/* An atomic of a cluster waits for the turn; false where the launch has ended at a fault, and it shall stop. */
-bool emu_ahead_waits(cluster *c);
+cta_turn emu_lookahead_turn(struct lookahead *a, cluster *c);
 /* Each cluster that has begun comes to its next atomic or to its end. May be called with NULL. */
-void emu_ahead_free(struct ahead *a);
+void emu_lookahead_free(struct lookahead *a);
 
 #endif

@@ -1,12 +1,38 @@
-/* delayed.h - what comes later than its instruction, in a run of an explorer: it has a turn of its own (delayed.c,
- * explore.c).
+/* interleaving.h - which warp, CTA or delayed access goes next: machine/ calls these functions, explore/ has them.
  *
- *     if (m->explores) emu_late_reductions(m, w); // then m->late has them, and each has a turn
+ *     while (emu_run_turn(c, false) != TURN_ENDED) puts("its warps poll");
+ *
+ * A launch whose CTAs do not communicate runs each cluster to its end. The CTAs of any other one run in turns. A run of
+ * an explorer (cta.explores) stops each access that can tell a thread what another did until the explorer chooses it.
  */
-#ifndef FL_EMU_DELAYED_H
-#define FL_EMU_DELAYED_H
+#ifndef FL_EMU_INTERLEAVING_H
+#define FL_EMU_INTERLEAVING_H
 
 #include "machine.h"
+
+struct crew;
+struct worker;
+struct quiet;
+
+/* schedule.c: warps of a cluster run until one of these is the case; may_pause: let other clusters run between. */
+cta_turn emu_run_turn(cluster *c, bool may_pause);
+/* Whether warps that only poll have polled for too long: their loops change nothing at all, or only registers, such as
+ * a number of polls after which a loop ends. changes, steps: of memory, and warp instructions, so far. */
+bool emu_lasts_too_long(struct quiet *q, uint64_t changes, uint64_t steps, cta *const *resident, size_t count);
+/* All resident CTAs, whose warps wait or poll; steps: for how long, 0 for ever in this order; waiting: CTAs that are
+ * not resident yet. */
+void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uint64_t waiting);
+
+/* round_robin.c: the clusters of a launch, of which `capacity` are resident, run in turns; or all of them in the order
+ * that the explorer chooses. False when out of memory. */
+bool emu_run_in_turns(struct crew *c, struct worker *workers, int capacity);
+bool emu_run_explored(struct crew *c, struct worker *workers, int count);
+
+/* lookahead.c: an atomic of a cluster waits for its turn; false where the launch has ended at a fault, and the cluster
+ * must stop. */
+bool emu_lookahead_waits(cluster *c);
+
+/* ---- delayed.c: what happens after its instruction, in a run of an explorer ---- */
 
 typedef struct byte_range {
     uint64_t address, bytes;
