@@ -273,6 +273,9 @@ void emu_unload_from(emu_device *device, emu_module *module);
 /* A variable of such a module by its name, ready for emu_host_bytes(); false where there is none. */
 bool emu_find_variable(emu_device *device, const emu_module *module, const char *name, emu_variable *variable);
 
+/* The architecture that a device has, such as 90: addresses in shared memory begin at 1024 from 90 on, else at 0. 0,
+ * the default: what the .target of a module names. For modules loaded afterwards. */
+void emu_set_architecture(emu_device *device, unsigned architecture);
 /* A device with an empty address space. NULL when out of memory. Owned: emu_device_free() frees its buffers too. */
 emu_device *emu_device_new(void);
 void emu_device_free(emu_device *device);

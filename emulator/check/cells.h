@@ -82,10 +82,10 @@ static inline void take_later(uint32_t *own, const uint32_t *clocks, uint32_t co
 /* ---- cells ---- */
 
 static inline uint32_t first_cell(const cta *m, uint32_t address) {
-    return (address - SHARED_BASE) >> m->cell_shift;
+    return (address - m->shared_base) >> m->cell_shift;
 }
 static inline uint32_t last_cell(const cta *m, uint32_t address, uint32_t bytes) {
-    return (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    return (address - m->shared_base + bytes - 1) >> m->cell_shift;
 }
 /* Of the last read of a cell by a warp, where the machine has clocks. */
 static inline warp_read *read_by(const cta *m, uint32_t warp, uint32_t index) {

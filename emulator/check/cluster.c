@@ -140,7 +140,7 @@ uint32_t emu_remote_read(cta *m, const warp *w, int lane, cta *at, uint32_t addr
         const shadow_cell *cell = &at->cells[i];
         at->remote->reads[(size_t)i * m->cluster->count + m->rank] = (remote_access){w->clock, who};
         if (cell->write_time == TIME_NEVER) {
-            undefined |= bytes_in_cell(at, address, bytes, (i << at->cell_shift) + SHARED_BASE);
+            undefined |= bytes_in_cell(at, address, bytes, (i << at->cell_shift) + at->shared_base);
         } else if (cell->write_time == TIME_IN_FLIGHT) {
             emu_report_in_flight(m, w, lane, at, i, "reads");
         } else {

@@ -144,7 +144,7 @@ uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uin
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         const shadow_cell *cell = &at->cells[i];
         if (cell->write_time == TIME_NEVER)
-            undefined |= bytes_in_cell(at, address, bytes, (i << at->cell_shift) + SHARED_BASE);
+            undefined |= bytes_in_cell(at, address, bytes, (i << at->cell_shift) + at->shared_base);
         else if (cell->write_time == TIME_IN_FLIGHT)
             emu_report_in_flight(m, w, lane, at, i, "reads");
         else if (cell->write_time && !(cell->write_who & WHO_ATOMIC))

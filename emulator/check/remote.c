@@ -78,7 +78,7 @@ void emu_join_tails(cta *m) {
 
 void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint32_t index, uint32_t rank, uint32_t who,
                             const char *now, const char *before) {
-    const uint32_t address = (index << at->cell_shift) + SHARED_BASE;
+    const uint32_t address = (index << at->cell_shift) + at->shared_base;
     char place[48] = "", other[48] = "its own CTA";
     const uint32_t thread = who_thread(who);
     if (at != m) snprintf(place, sizeof place, " of the CTA with rank %u", at->rank);

@@ -247,7 +247,7 @@ static void describe_wait(cta *m, const warp *w, uint32_t address, char *out, si
 }
 
 void emu_report_in_flight(cta *m, const warp *w, int lane, const cta *at, uint32_t index, const char *verb) {
-    const uint32_t who = at->cells[index].write_who, address = (index << at->cell_shift) + SHARED_BASE;
+    const uint32_t who = at->cells[index].write_who, address = (index << at->cell_shift) + at->shared_base;
     const uint32_t writer = at->remote && at->remote->writers[index] ? at->remote->writers[index] - 1u : at->rank;
     char other[64], of_cta[48] = "", waited[200] = "";
     const char *text = m->code->instructions[who_instruction(who)].text;
@@ -291,7 +291,7 @@ static void report_writer(cta *m, const warp *w, int lane, uint32_t index, const
     if (m->async_written && m->async_written[index] > LANDED)
         emu_report_in_flight(m, w, lane, m, index, verb);
     else
-        report_race(m, w, lane, (index << m->cell_shift) + SHARED_BASE, m->cells[index].write_who, false, verb,
+        report_race(m, w, lane, (index << m->cell_shift) + m->shared_base, m->cells[index].write_who, false, verb,
                     "wrote");
 }
 
@@ -326,7 +326,7 @@ static inline void note_memory(const cta *m, uint32_t index) {
 /* A read of a cell that was written since the last barrier of the CTA, or never: the bytes that are undefined. */
 static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t index) {
     const shadow_cell *cell = &m->cells[index];
-    const uint32_t at = (index << m->cell_shift) + SHARED_BASE;
+    const uint32_t at = (index << m->cell_shift) + m->shared_base;
     if (cell->write_time == TIME_NEVER) return bytes_in_cell(m, address, bytes, at);
     if (cell->write_time == TIME_IN_FLIGHT) {
         emu_report_in_flight(m, w, lane, m, index, "reads");
@@ -369,8 +369,8 @@ static void note_read(const cta *m, const warp *w, uint32_t who, shadow_cell *ce
 }
 
 uint32_t emu_shadow_read(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
-             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t first = (address - m->shared_base) >> m->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
     uint32_t who = pack_who(m, w, lane), undefined = 0;
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
@@ -386,8 +386,8 @@ uint32_t emu_shadow_read(cta *m, const warp *w, int lane, uint32_t address, uint
 }
 
 void emu_shadow_undefined(cta *m, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
-             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t first = (address - m->shared_base) >> m->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) m->cells[i].write_who |= WHO_UNDEFINED;
     m->undefined_cells = true;
     m->settled = 0;
@@ -432,7 +432,7 @@ static bool same_value(const cta *m, const shadow_cell *cell, uint32_t address, 
     uint32_t begin = cell_address > address ? cell_address : address;
     uint32_t end = cell_address + (1u << m->cell_shift);
     if (end > address + bytes) end = address + bytes;
-    return begin < end && !memcmp(m->shared + (begin - SHARED_BASE), data + (begin - address), end - begin);
+    return begin < end && !memcmp(m->shared + (begin - m->shared_base), data + (begin - address), end - begin);
 }
 
 void emu_check_mbarrier_bytes(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes) {
@@ -454,7 +454,8 @@ enum { ASYNC_UNIT = 16 };
 
 /* Whether the async proxy may still read what is written: then that is said. */
 bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - SHARED_BASE) / ASYNC_UNIT, last = (address - SHARED_BASE + bytes - 1) / ASYNC_UNIT;
+    uint32_t first = (address - m->shared_base) / ASYNC_UNIT,
+             last = (address - m->shared_base + bytes - 1) / ASYNC_UNIT;
     for (uint32_t i = first; i <= last; i++) {
         if (!at->async_reads[i].count) continue;
         emu_report(m, EMU_ASYNC_IN_FLIGHT, at->async_reads[i].instruction, w, lane, -1, address,
@@ -561,7 +562,7 @@ static bool is_in_order(cta *m, const warp *w, int lane, uint32_t index) {
 static void check_async_read(cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
-        uint32_t at = (i << m->cell_shift) + SHARED_BASE;
+        uint32_t at = (i << m->cell_shift) + m->shared_base;
         if (is_in_order(m, w, lane, i)) continue;
         if (cell->write_time > m->settled && slow_read(m, w, lane, at, 1u << m->cell_shift, i))
             report_unset(m, w, lane, at);
@@ -570,7 +571,7 @@ static void check_async_read(cta *m, const warp *w, int lane, uint32_t first, ui
 }
 
 static void count_async_read(const cta *m, uint32_t address) {
-    async_read *read = &m->async_reads[(address - SHARED_BASE) / ASYNC_UNIT];
+    async_read *read = &m->async_reads[(address - m->shared_base) / ASYNC_UNIT];
     for (uint32_t i = first_cell(m, address); m->ticket && i <= last_cell(m, address, ASYNC_UNIT); i++)
         note_memory(m, i);
     read->count++;
@@ -599,14 +600,15 @@ static void note_async_read(cta *m, const warp *w, uint32_t who, uint32_t first,
 
 void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
     note_async_read(m, w, pack_who(m, w, lane), first_cell(m, address), last_cell(m, address, bytes), stamp);
-    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) m->async_reads[(address - SHARED_BASE + i) / ASYNC_UNIT].count--;
+    for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT)
+        m->async_reads[(address - m->shared_base + i) / ASYNC_UNIT].count--;
 }
 
 void emu_product_reads_end(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
     const uint32_t who = pack_who(m, w, 0);
     for (uint32_t i = 0; i < count; i++) {
         note_async_read(m, w, who, first_cell(m, addresses[i]), last_cell(m, addresses[i], ASYNC_UNIT), w->clock);
-        m->async_reads[(addresses[i] - SHARED_BASE) / ASYNC_UNIT].count -= reads;
+        m->async_reads[(addresses[i] - m->shared_base) / ASYNC_UNIT].count -= reads;
     }
 }
 
@@ -631,12 +633,12 @@ void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, ui
         if (m->read_generic[i] && reader == ALL_ORDERED && (reader = unfenced_reader(m, w, lane, i)) != ALL_ORDERED)
             emu_report(
                 m, EMU_MISSING_PROXY_FENCE, who_instruction(m->cells[i].read_who), w, lane, reader,
-                (i << m->cell_shift) + SHARED_BASE,
+                (i << m->cell_shift) + m->shared_base,
                 "This bulk copy writes shared memory at 0x%x through the async proxy, but an ordinary instruction "
                 "has read it, and no fence.proxy.async lies between: the copy may come first.\n"
                 "The thread that reads executes fence.proxy.async after it, and then the barrier that tells this "
                 "warp; or this thread executes it behind that barrier.",
-                (i << m->cell_shift) + SHARED_BASE);
+                (i << m->cell_shift) + m->shared_base);
         m->read_generic[i] = false;
     }
 }
@@ -731,7 +733,7 @@ static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t 
         return;
     else if (written_before(m, w, lane, i))
         *before = last;
-    else if (!same_value(m, cell, address, (i << m->cell_shift) + SHARED_BASE, bytes, data))
+    else if (!same_value(m, cell, address, (i << m->cell_shift) + m->shared_base, bytes, data))
         report_writer(m, w, lane, i, "writes");
 }
 
@@ -746,7 +748,7 @@ static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint3
     checked_write before = {0};
     for (uint32_t i = first; i <= last; i++) {
         shadow_cell *cell = &m->cells[i];
-        uint32_t at = (i << m->cell_shift) + SHARED_BASE;
+        uint32_t at = (i << m->cell_shift) + m->shared_base;
         bool both_atomic = atomic && cell->write_who & WHO_ATOMIC && cell->write_time != TIME_IN_FLIGHT;
         if (cell->write_time > m->base && cell->write_time != TIME_NEVER && !both_atomic)
             check_written(m, w, lane, i, address, bytes, data, time == TIME_IN_FLIGHT, &before);
@@ -777,12 +779,12 @@ void emu_shadow_write(cta *m, const warp *w, int lane, uint32_t address, uint32_
 
 /* An atomic reads too, but atomics are ordered among themselves. */
 void emu_shadow_atomic(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
-             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t first = (address - m->shared_base) >> m->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
         note_memory(m, i);
         if (m->cells[i].write_time == TIME_NEVER) {
-            report_never(m, w, lane, (i << m->cell_shift) + SHARED_BASE);
+            report_never(m, w, lane, (i << m->cell_shift) + m->shared_base);
             m->cells[i].write_time = 0; /* once is enough */
         }
     }
@@ -795,8 +797,8 @@ void emu_shadow_issue(cta *m, const warp *w, int lane, uint32_t address, uint32_
 
 void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
                      uint32_t instruction, unsigned landing) {
-    uint32_t first = (address - SHARED_BASE) >> m->cell_shift,
-             last = (address - SHARED_BASE + bytes - 1) >> m->cell_shift;
+    uint32_t first = (address - m->shared_base) >> m->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
     for (uint32_t i = first; i <= last; i++) {
         m->cells[i].write_time = stamp;

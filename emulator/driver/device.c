@@ -100,6 +100,7 @@ static CUresult start(void) {
         emu_device_free(device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    emu_set_architecture(device, 10 * (unsigned)state.architecture->major + (unsigned)state.architecture->minor);
     state.device = device;
     return CUDA_SUCCESS;
 }

@@ -75,7 +75,7 @@ static void add_reduction(cta *m, warp *w, const bulk_copy *copy) {
         free(kept);
         return;
     }
-    memcpy(kept, m->shared + (copy->shared - SHARED_BASE), copy->bytes);
+    memcpy(kept, m->shared + (copy->shared - m->shared_base), copy->bytes);
     late->sum = sum_of_copy(copy);
     late->copy = *copy;
     late->copy.kept = kept;

@@ -266,7 +266,7 @@ static bool changes_nothing(cta *m, const warp *w, const op *o, const candidate 
     const bool shared = emu_touches(w, o, lane, &address);
     const cta *at = shared ? emu_owner(m, address, &local) : m;
     if (!at) return false;
-    const uint8_t *bytes = shared ? at->shared + (local - SHARED_BASE) : emu_host_bytes(m->device, address);
+    const uint8_t *bytes = shared ? at->shared + (local - m->shared_base) : emu_host_bytes(m->device, address);
     const unsigned first = o->r[o->dests + 1]; /* what should be there, or is to be */
     if (!bytes || population(w->held) != 1) return false;
     memcpy(&value, bytes, o->bytes);

@@ -7,11 +7,6 @@
 
 #include "machine.h"
 
-static inline uint64_t lane_address(const warp *w, const op *o, unsigned source, int lane) {
-    uint64_t base = o->flags & FLAG_WIDE_ADDRESS ? slot64(w, o->r[source])[lane] : slot32(w, o->r[source])[lane];
-    return base + (uint64_t)o->immediate;
-}
-
 /* Which space an access really goes to, for checks and counters. */
 static inline state_space effective_space(const op *o, uint64_t address) {
     if (o->space == SPACE_CLUSTER) return SPACE_SHARED;
@@ -21,6 +16,13 @@ static inline state_space effective_space(const op *o, uint64_t address) {
            : address & PARAM_WINDOW ? SPACE_PARAM
            : address & CONST_WINDOW ? SPACE_CONST
                                     : SPACE_GLOBAL;
+}
+
+/* A shared address is relative: see relative_address(). */
+static inline uint64_t lane_address(const warp *w, const op *o, unsigned source, int lane) {
+    uint64_t base = o->flags & FLAG_WIDE_ADDRESS ? slot64(w, o->r[source])[lane] : slot32(w, o->r[source])[lane];
+    const uint64_t address = base + (uint64_t)o->immediate;
+    return w->rank_bits && effective_space(o, address) == SPACE_SHARED ? relative_address(w, address) : address;
 }
 
 /* The address that a load, a store or an atomic accesses; whether it is one of global memory. */

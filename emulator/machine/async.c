@@ -33,7 +33,7 @@ void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
         uint32_t taken = o->sources > 2 ? slot32(w, o->r[2])[lane] : o->bytes;
         if (taken > o->bytes) taken = o->bytes;
         uint64_t base = o->detail ? slot64(w, o->r[1])[lane] : slot32(w, o->r[1])[lane];
-        uint64_t target = base + (uint64_t)(int64_t)o->target;
+        uint64_t target = relative_address(w, base + (uint64_t)(int64_t)o->target);
         sources[lane] = emu_lane_address(w, o, 0, lane);
         targets[lane] = (uint32_t)target;
         const uint8_t *from = NULL;
@@ -58,7 +58,7 @@ void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 static void land(cta *m, warp *w, const async_copy *copy, uint32_t stamp, unsigned landing) {
-    uint8_t *to = m->shared + (copy->target - SHARED_BASE);
+    uint8_t *to = m->shared + (copy->target - m->shared_base);
     m->changes++;
     if (copy->source_bytes == 16) {
         memcpy(to, copy->source, 16); /* of a size that compilers know */

@@ -21,7 +21,7 @@ static bulk_copy *new_copy(cta *m) {
 
 static bool shared_range(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t alignment,
                          const char *what) {
-    uint32_t offset = address - SHARED_BASE;
+    uint32_t offset = address - m->shared_base;
     if (address % alignment) {
         emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, address,
                    "The %s in shared memory is 0x%x: it must be a multiple of %u.", what, address, alignment);
@@ -37,6 +37,8 @@ static bool shared_range(cta *m, const warp *w, int lane, uint32_t address, uint
 /* The target of a copy and its mbarrier, which must be of one CTA. */
 static bool find_target(cta *m, const warp *w, int lane, uint64_t target, uint64_t mbarrier, bulk_copy *copy) {
     uint32_t local;
+    target = relative_address(w, target);
+    mbarrier = relative_address(w, mbarrier);
     copy->to = m;
     copy->shared = (uint32_t)target;
     if (copy->is_store) return true;
@@ -151,7 +153,7 @@ static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
         }
         copy->address = other;
         if (o->detail & BULK_BETWEEN_CTAS) {
-            copy->source = (uint32_t)other;
+            copy->source = (uint32_t)relative_address(w, other);
             if (!shared_range(m, w, lane, copy->source, copy->bytes, BULK_ALIGNMENT, "source of a bulk copy"))
                 return false;
         } else {
@@ -194,7 +196,7 @@ static void note_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_
     const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
     const uint32_t begin = shared + first * copy->map.info.element_bytes;
     for (uint32_t i = 0; copy->is_store && i < bytes; i++)
-        data[i] = m->shared[swizzled(&copy->map.info, begin + i) - SHARED_BASE];
+        data[i] = m->shared[swizzled(&copy->map.info, begin + i) - m->shared_base];
     if (bytes) note_run(m, copy, address, bytes, data, *ends);
 }
 
@@ -204,7 +206,7 @@ static void note_global(cta *m, const bulk_copy *copy, bool ends) {
     if (copy->map.info.rank)
         emu_each_row(m, copy, note_row, &ends);
     else
-        note_run(m, copy, copy->address, copy->bytes, m->shared + (copy->shared - SHARED_BASE), ends);
+        note_run(m, copy, copy->address, copy->bytes, m->shared + (copy->shared - m->shared_base), ends);
 }
 
 /* ---- what is under way ---- */
@@ -285,8 +287,8 @@ static void issue_multicast(cta *m, const warp *w, const bulk_copy *copy, uint32
     for (; ranks; ranks &= ranks - 1) {
         bulk_copy one = *copy;
         uint32_t local;
-        const uint64_t address = emu_cluster_address((uint32_t)first_lane(ranks), copy->shared);
-        one.to = emu_expect_owner(m, w, copy->lane, address, "copies to", &local);
+        const uint64_t address = copy->shared | (uint64_t)first_lane(ranks) << CTA_SHIFT;
+        one.to = emu_expect_owner(m, w, copy->lane, relative_address(w, address), "copies to", &local);
         if (one.to) issue_load(m, w, &one);
     }
 }
@@ -318,7 +320,7 @@ void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask) {
 
 /* What is at an address of shared memory, or was. */
 static uint8_t *shared_bytes(const bulk_copy *copy, uint32_t address) {
-    return copy->kept ? copy->kept + (address - copy->shared) : copy->to->shared + (address - SHARED_BASE);
+    return copy->kept ? copy->kept + (address - copy->shared) : copy->to->shared + (address - copy->to->shared_base);
 }
 
 /* What elements outside of the tensor become: zeros, or the NaN that fma.oob knows. */
@@ -395,7 +397,7 @@ static void move_run(cta *m, const bulk_copy *copy) {
     uint8_t *shared = shared_bytes(copy, copy->shared);
     const uint8_t *from = copy->is_store     ? shared
                           : copy->has_values ? copy->values
-                          : copy->source     ? m->shared + (copy->source - SHARED_BASE)
+                          : copy->source     ? m->shared + (copy->source - m->shared_base)
                                              : copy->memory;
     uint8_t *to = copy->is_store ? copy->memory : shared;
     if (copy->reduces) {

@@ -1,8 +1,9 @@
 /* cluster.c - what the CTAs of a cluster share: addresses in each other's shared memory, and a barrier.
  *
- * An address of shared::cluster names its CTA from bit 24 on, and holds below the address that this CTA has for it.
- * mapa names a CTA by its rank, with BY_RANK set. Without BY_RANK these bits are a difference to the own rank: 0 in
- * addresses of the own memory. On a GPU they hold the rank, so that `address ^ 1 << 24` is of the CTA beside it.
+ * A shared address holds the rank of its CTA from bit 24 on, in every CTA of a cluster, as on a GPU: so a program may
+ * compute the address of a peer (`address ^ 1 << 24`) or of the first CTA of a pair (`address & 0xfeffffff`). The bits
+ * below are the address in that CTA. Inside the machine addresses are relative to the CTA that uses them: see
+ * relative_address().
  */
 #include "checks.h"
 
@@ -10,17 +11,11 @@
 #include <string.h>
 
 static const uint32_t LOCAL_PART = (1u << CTA_SHIFT) - 1;
-static const uint32_t BY_RANK = 16; /* above every rank */
 
 /* ---- addresses ---- */
 
-uint64_t emu_cluster_address(uint32_t rank, uint32_t local) {
-    return (uint64_t)(BY_RANK | rank) << CTA_SHIFT | (local & LOCAL_PART);
-}
-
 static uint64_t rank_in(const cta *m, uint64_t address) {
-    const uint64_t name = address >> CTA_SHIFT;
-    return name & BY_RANK ? name ^ BY_RANK : name ^ m->rank;
+    return address >> CTA_SHIFT ^ m->rank;
 }
 
 cta *emu_owner(cta *m, uint64_t address, uint32_t *local) {
@@ -73,7 +68,7 @@ void emu_exec_map_address(cta *m, warp *w, const op *o, uint32_t mask) {
                        "mapa names the CTA of rank %u, and the cluster has %u CTAs.", rank, m->cluster->count);
             continue;
         }
-        address = rank == m->rank ? address & LOCAL_PART : emu_cluster_address(rank, (uint32_t)address);
+        address = (address & LOCAL_PART) | rank << CTA_SHIFT;
         if (o->space == SPACE_GENERIC) address |= SHARED_WINDOW;
         if (o->bytes == 8)
             slot64(w, o->r[0])[lane] = address;
@@ -86,10 +81,7 @@ void emu_exec_cta_rank(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
         uint64_t address;
-        uint32_t local;
-        if (!shared_address(m, w, o, lane, &address)) continue;
-        const cta *at = emu_owner(m, address, &local);
-        slot32(w, o->r[0])[lane] = at ? at->rank : 0;
+        if (shared_address(m, w, o, lane, &address)) slot32(w, o->r[0])[lane] = (uint32_t)(address >> CTA_SHIFT);
     }
 }
 

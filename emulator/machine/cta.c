@@ -65,8 +65,8 @@ static bool cta_create(cta *m) {
     const entry *code = m->code;
     m->threads = m->launch->block[0] * m->launch->block[1] * m->launch->block[2];
     m->warp_count = (m->threads + LANES - 1) / LANES;
-    uint32_t fixed = (code->shared_bytes + 127) / 128 * 128;
-    m->shared_bytes = m->launch->dynamic_shared ? fixed + m->launch->dynamic_shared : code->shared_bytes;
+    m->shared_base = m->module->shared_base;
+    m->shared_bytes = m->launch->dynamic_shared ? code->dynamic_begin + m->launch->dynamic_shared : code->shared_bytes;
     m->checks = m->launch->checks;
     m->warps = zeroed(m->warp_count * sizeof *m->warps);
     m->shared = zeroed(m->shared_bytes + 16);
@@ -177,10 +177,12 @@ static void fill_registers(const cta *m, warp *w) {
         for (uint32_t lane = 0; lane < LANES; lane++) {
             if (reg->kind == REGISTER_SPECIAL) {
                 slot32(w, reg->slot)[lane] = special_value(m, (special_register)reg->value, (uint32_t)w->index, lane);
-            } else if (reg->bits == 32) {
-                slot32(w, reg->slot)[lane] = (uint32_t)reg->value;
             } else {
-                slot64(w, reg->slot)[lane] = reg->value;
+                const uint64_t value = reg->value + (reg->kind == REGISTER_SHARED_ADDRESS ? w->rank_bits : 0);
+                if (reg->bits == 32)
+                    slot32(w, reg->slot)[lane] = (uint32_t)value;
+                else
+                    slot64(w, reg->slot)[lane] = value;
             }
         }
     }
@@ -190,6 +192,7 @@ static void start_warp(cta *m, uint32_t index) {
     warp *w = &m->warps[index];
     uint32_t lanes = m->threads - index * LANES;
     w->index = (int)index;
+    w->rank_bits = m->rank << CTA_SHIFT;
     w->present = lanes >= LANES ? ALL_LANES : (1u << lanes) - 1;
     w->active = w->present;
     w->exited = 0;

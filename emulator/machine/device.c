@@ -15,6 +15,10 @@ emu_device *emu_device_new(void) {
     return calloc(1, sizeof(emu_device));
 }
 
+void emu_set_architecture(emu_device *device, unsigned architecture) {
+    device->architecture = architecture;
+}
+
 void emu_free_findings(emu_device *device) {
     for (size_t i = 0; i < device->finding_count; i++) free((void *)(uintptr_t)device->findings[i].message);
     free(device->findings);

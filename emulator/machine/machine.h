@@ -150,6 +150,7 @@ typedef struct warp {
     uint32_t turns;             /* that the path at work had since the warp was split */
     uint32_t wanted;            /* lanes that it has waited for since it came to an instruction with a member mask */
     int index;
+    uint32_t rank_bits; /* the CTA's rank in the cluster, at its place in shared addresses */
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
@@ -208,7 +209,8 @@ typedef struct output_record {
 } output_record;
 
 struct emu_device {
-    uint64_t heap_bytes; /* of the buffers that malloc() on the device made */
+    unsigned architecture; /* 90; 0: as the modules say */
+    uint64_t heap_bytes;   /* of the buffers that malloc() on the device made */
     buffer *buffers;
     size_t buffer_count, buffer_capacity;
     uint8_t *variables; /* .global and .const of the module that ran last, address id 0 */
@@ -395,7 +397,7 @@ typedef struct cta {
     uint32_t threads, warp_count;
     warp *warps;
     uint8_t *shared;
-    uint32_t shared_bytes;
+    uint32_t shared_base, shared_bytes; /* address of its first byte; size */
     uint8_t *local;
     /* checks */
     bool checks;
@@ -482,6 +484,11 @@ static inline void copy_registers(const entry *code, const warp *from, warp *to)
 static inline bool same_registers(const entry *code, const warp *a, const warp *b) {
     return !memcmp(a->file, b->file, (size_t)code->slot_count * LANES * sizeof *a->file) &&
            !memcmp(a->predicates, b->predicates, (code->predicate_count + 1) * sizeof *a->predicates);
+}
+/* A shared address as the machine uses it: from bit CTA_SHIFT on the rank of its CTA XOR the own one, 0 for memory of
+ * the own CTA. A program sees the rank itself. */
+static inline uint64_t relative_address(const warp *w, uint64_t address) {
+    return address ^ w->rank_bits;
 }
 static inline int first_lane(uint32_t mask) {
     return __builtin_ctz(mask);
@@ -585,7 +592,7 @@ void emu_check_registers(cta *m, warp *w, const op *o);
 void emu_exec_wgmma_fence(cta *m, warp *w, const op *o, uint32_t mask);
 /* Where in shared memory the rows of 16 bytes of the core matrices of A or of B lie: for each block of eight along M or
  * N eight rows, then the eight of the other half along K. */
-void emu_wgmma_chunks(const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets);
+void emu_wgmma_chunks(const cta *m, const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets);
 void emu_exec_wgmma_commit(cta *m, warp *w, const op *o, uint32_t mask);
 void emu_exec_wgmma_wait(cta *m, warp *w, const op *o, uint32_t mask);
 
@@ -619,8 +626,7 @@ void emu_check_all_lanes(cta *m, warp *w, uint32_t mask);
 void emu_barriers_after_exit(cta *m);
 
 /* cluster.c: addresses of shared memory in a cluster, and its barrier */
-uint64_t emu_cluster_address(uint32_t rank, uint32_t local);
-/* The CTA of an address of shared::cluster, *local: the address there; NULL where no CTA has that rank. */
+/* The CTA of a relative address of shared::cluster, *local: the address there; NULL where no CTA has that rank. */
 cta *emu_owner(cta *m, uint64_t address, uint32_t *local);
 /* The same with a report, also where that CTA has ended. */
 cta *emu_expect_owner(cta *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local);

@@ -83,12 +83,12 @@ uint8_t *emu_translate(cta *m, warp *w, state_space space, uint64_t address, uin
     }
     switch (space) {
     case SPACE_SHARED:
-        return window_bytes(m, w, m->shared, address - SHARED_BASE, m->shared_bytes, address, bytes, lane, verb,
+        return window_bytes(m, w, m->shared, address - m->shared_base, m->shared_bytes, address, bytes, lane, verb,
                             "the shared memory of the CTA");
     case SPACE_CLUSTER: {
         uint32_t local;
         const cta *at = emu_expect_owner(m, w, lane, address, verb, &local);
-        return at ? window_bytes(m, w, at->shared, local - SHARED_BASE, at->shared_bytes, address, bytes, lane, verb,
+        return at ? window_bytes(m, w, at->shared, local - m->shared_base, at->shared_bytes, address, bytes, lane, verb,
                                  "the shared memory of that CTA")
                   : NULL;
     }
@@ -630,7 +630,7 @@ static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transp
 static void matrix_rows(cta *m, warp *w, const op *o, const char *verb, uint32_t *addresses, uint8_t **rows) {
     const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
     for (int i = 0; i < o->vector * 8; i++) {
-        uint64_t whole = emu_lane_address(w, o, o->dests, i) - window, offset = whole - SHARED_BASE;
+        uint64_t whole = emu_lane_address(w, o, o->dests, i) - window, offset = whole - m->shared_base;
         addresses[i] = (uint32_t)whole;
         rows[i] = m->shared + offset;
         if ((offset & 15) || offset >= m->shared_bytes || m->shared_bytes - offset < 16)

@@ -47,10 +47,17 @@ static uint8_t *find_bytes(cta *m, warp *w, int lane, state_space space, uint64_
     return bytes && emu_translate(m, w, space, address + HALF, HALF, lane, verb) ? bytes : NULL;
 }
 
+static bool is_shared(state_space space, uint64_t address) {
+    return space == SPACE_SHARED || (space == SPACE_GENERIC && address & SHARED_WINDOW);
+}
+
 /* The address in shared memory, of which the checks are told; 0 for another space. */
 static uint32_t shared_address(state_space space, uint64_t address) {
-    if (space == SPACE_SHARED || (space == SPACE_GENERIC && address & SHARED_WINDOW)) return (uint32_t)address;
-    return 0;
+    return is_shared(space, address) ? (uint32_t)address : 0;
+}
+
+static uint64_t own_address(state_space space, const warp *w, uint64_t address) {
+    return is_shared(space, address) ? relative_address(w, address) : address;
 }
 
 static void note_read(cta *m, const warp *w, int lane, uint32_t shared) {
@@ -128,7 +135,7 @@ static void begin_map(tensor_map *map) {
 void emu_exec_tensor_field(cta *m, warp *w, const op *o, uint32_t mask) {
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
-        const uint64_t address = slot64(w, o->r[0])[lane];
+        const uint64_t address = own_address((state_space)o->space, w, slot64(w, o->r[0])[lane]);
         uint8_t *bytes = find_bytes(m, w, lane, (state_space)o->space, address, "changes the tensor map in");
         if (!bytes) continue;
         const uint32_t shared = shared_address((state_space)o->space, address);
@@ -155,7 +162,7 @@ void emu_exec_tensor_field(cta *m, warp *w, const op *o, uint32_t mask) {
 void emu_exec_tensor_map_copy(cta *m, warp *w, const op *o, uint32_t mask) {
     if (!mask) return;
     const int lane = first_lane(mask);
-    const uint64_t to = slot64(w, o->r[0])[lane], from = slot64(w, o->r[1])[lane];
+    const uint64_t to = slot64(w, o->r[0])[lane], from = relative_address(w, slot64(w, o->r[1])[lane]);
     const uint8_t *source = find_bytes(m, w, lane, SPACE_SHARED, from, "copies the tensor map from");
     uint8_t *target = find_bytes(m, w, lane, SPACE_GLOBAL, to, "copies the tensor map to");
     if (!source || !target) return;

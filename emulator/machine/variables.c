@@ -51,7 +51,7 @@ emu_module *emu_load_on(emu_device *device, const char *ptx, size_t bytes, emu_e
         return NULL;
     }
     const uint32_t place = (uint32_t)(address >> BUFFER_SHIFT);
-    emu_module *module = emu_load_at(place, ptx, bytes, error);
+    emu_module *module = emu_load_at(place, device->architecture, ptx, bytes, error);
     device->buffers[place - 1].size = 0;
     if (module && emu_reset_variables(device, module)) return module;
     if (module) *error = (emu_error){.text = "out of memory"};

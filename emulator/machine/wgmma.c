@@ -61,7 +61,7 @@ static void chunk_addresses(const operand_layout *at, uint32_t block, uint32_t o
 /* ---- one product of a warp ---- */
 
 static bool inside(const cta *m, uint32_t address) {
-    uint32_t offset = address - SHARED_BASE;
+    uint32_t offset = address - m->shared_base;
     return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK;
 }
 
@@ -73,13 +73,13 @@ static bool all_inside(const cta *m, const operand_layout *at, uint32_t blocks) 
     else
         offset += at->row + blocks * CHUNK / at->row * at->leading + at->stride;
     const uint32_t least = at->start & ~127u, most = (at->start + offset) | 127u;
-    return least >= SHARED_BASE && most - SHARED_BASE < m->shared_bytes;
+    return least >= m->shared_base && most - m->shared_base < m->shared_bytes;
 }
 
 /* A chunk outside of shared memory is zeros; where checks are on, its product was reported. */
 static const uint8_t *chunk_bytes(const cta *m, uint32_t address) {
     static const uint8_t zeros[CHUNK];
-    return inside(m, address) ? m->shared + (address - SHARED_BASE) : zeros;
+    return inside(m, address) ? m->shared + (address - m->shared_base) : zeros;
 }
 
 /* A core matrix as the register of a fragment: lane 4*row + t has word t of its row, the values 2*t and 2*t + 1 along K
@@ -215,11 +215,11 @@ static void visit_operand(cta *m, const warp *w, const operand_layout *at, uint3
     }
 }
 
-void emu_wgmma_chunks(const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets) {
+void emu_wgmma_chunks(const cta *m, const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets) {
     const operand_layout at = layout_of(descriptor, o->detail & (of_a ? WGMMA_TRANSPOSE_A : WGMMA_TRANSPOSE_B));
     const uint32_t blocks = of_a ? 2 * WARPGROUP : o->vector;
     for (uint32_t block = 0; block < blocks; block++) chunk_addresses(&at, block, offsets + CHUNKS * block);
-    for (uint32_t i = 0; i < CHUNKS * blocks; i++) offsets[i] -= SHARED_BASE;
+    for (uint32_t i = 0; i < CHUNKS * blocks; i++) offsets[i] -= m->shared_base;
 }
 
 /* Every chunk of shared memory that a product of the whole warpgroup reads. */

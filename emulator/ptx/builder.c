@@ -65,18 +65,26 @@ static uint16_t new_register(decoder *dec, virtual_register reg) {
     return emu_add_register(dec->load, dec->code, dec->in->line, reg);
 }
 
-uint16_t emu_constant_register(decoder *dec, uint64_t value, int bits) {
+static uint16_t constant_of(decoder *dec, register_kind kind, uint64_t value, int bits) {
     if (bits < 64) value &= (1ull << bits) - 1;
     int width = bits <= 32 ? 32 : bits;
     size_t at = (size_t)((value * 0x9e3779b97f4a7c15ull >> 40) + (uint64_t)width) % 1024;
     for (int probes = 0; dec->constants[at] && probes < 1024; at = (at + 1) % 1024, probes++) {
         const virtual_register *known = &dec->code->registers[dec->constants[at]];
-        if (known->value == value && known->bits == width) return dec->constants[at];
+        if (known->value == value && known->bits == width && known->kind == kind) return dec->constants[at];
     }
     uint16_t added = new_register(
-        dec, (virtual_register){.prefix = "", .value = value, .kind = REGISTER_CONSTANT, .bits = (uint8_t)width});
+        dec, (virtual_register){.prefix = "", .value = value, .kind = (uint8_t)kind, .bits = (uint8_t)width});
     if (!dec->constants[at]) dec->constants[at] = added;
     return added;
+}
+
+uint16_t emu_constant_register(decoder *dec, uint64_t value, int bits) {
+    return constant_of(dec, REGISTER_CONSTANT, value, bits);
+}
+
+uint16_t emu_shared_register(decoder *dec, uint64_t address, int bits) {
+    return constant_of(dec, REGISTER_SHARED_ADDRESS, address, bits);
 }
 
 static uint16_t special_register_of(decoder *dec, special_register which) {
@@ -176,9 +184,9 @@ static uint16_t frame_register(decoder *dec, const symbol *which, int64_t offset
 
 /* ---- symbols ---- */
 
-uint64_t emu_symbol_address(const symbol *which) {
+uint64_t emu_symbol_address(const emu_module *module, const symbol *which) {
     if (which->space == SPACE_FUNCTION) return FUNCTION_WINDOW + 16ull * which->offset;
-    if (which->space == SPACE_SHARED) return SHARED_BASE + (is_dynamic(which) ? 0 : which->offset);
+    if (which->space == SPACE_SHARED) return module->shared_base + (is_dynamic(which) ? 0 : which->offset);
     if (which->space == SPACE_GLOBAL || which->space == SPACE_CONST) {
         return ((uint64_t)which->place << BUFFER_SHIFT) + BUFFER_START + which->offset;
     }
@@ -197,8 +205,9 @@ static uint16_t symbol_register(decoder *dec, const symbol *which, int64_t offse
     if (which->space == SPACE_LOCAL && dec->frame != NO_REGISTER) return frame_register(dec, which, offset, bits);
     if (which->space == SPACE_FUNCTION)
         dec->code->routines[emu_need_routine(dec, (int)which->offset)].address_taken = true;
-    uint64_t value = emu_symbol_address(which) + (uint64_t)offset;
-    if (!is_dynamic(which)) return emu_constant_register(dec, value, bits);
+    uint64_t value = emu_symbol_address(&dec->load->module, which) + (uint64_t)offset;
+    if (which->space != SPACE_SHARED) return emu_constant_register(dec, value, bits);
+    if (!is_dynamic(which)) return emu_shared_register(dec, value, bits);
     if (bits == 32) value = (uint32_t)value;
     for (size_t i = dec->awaiting_count; i-- > 0;) {
         if (dec->awaiting[i].what != AWAITING_REGISTER) continue;
@@ -207,7 +216,7 @@ static uint16_t symbol_register(decoder *dec, const symbol *which, int64_t offse
         break;
     }
     uint16_t added = new_register(
-        dec, (virtual_register){.prefix = "", .value = value, .kind = REGISTER_CONSTANT, .bits = (uint8_t)bits});
+        dec, (virtual_register){.prefix = "", .value = value, .kind = REGISTER_SHARED_ADDRESS, .bits = (uint8_t)bits});
     emu_await_dynamic(dec, AWAITING_REGISTER, added);
     return added;
 }
@@ -248,7 +257,7 @@ static uint64_t reserved_address(decoder *dec, special_register which) {
     enum { RESERVED_BYTES = 1024 };
     if (!dec->reserved) {
         uint32_t offset = (dec->code->shared_bytes + 15) / 16 * 16;
-        dec->reserved = SHARED_BASE + offset;
+        dec->reserved = dec->load->module.shared_base + offset;
         dec->code->shared_bytes = offset + RESERVED_BYTES;
     }
     bool begin = which == SPECIAL_RESERVED_BEGIN || which == SPECIAL_RESERVED_0;
@@ -289,7 +298,7 @@ uint16_t emu_source_of_type(decoder *dec, const operand *from, const type_info *
     }
     case OPERAND_SPECIAL: {
         if (from->value >= SPECIAL_RESERVED_BEGIN)
-            return emu_constant_register(dec, reserved_address(dec, (special_register)from->value), bits);
+            return emu_shared_register(dec, reserved_address(dec, (special_register)from->value), bits);
         if (from->value == SPECIAL_IS_EXPLICIT_CLUSTER)
             emu_refuse(dec, "%%is_explicit_cluster is a predicate where a register is needed");
         if (from->value >= SPECIAL_CLOCK) return clock_register(dec, (special_register)from->value, bits);
@@ -415,6 +424,11 @@ static state_space real_space(decoder *dec, const operand *address, state_space 
     return stated;
 }
 
+uint16_t emu_base_register(decoder *dec, const operand *address, state_space space) {
+    const bool own = space == SPACE_SHARED || (space == SPACE_CLUSTER && address->symbol >= 0);
+    return own ? emu_shared_register(dec, 0, 32) : emu_constant_register(dec, 0, 32);
+}
+
 void emu_add_address(decoder *dec, op *o, const operand *address, state_space space) {
     if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     o->space = (uint8_t)real_space(dec, address, space);
@@ -427,11 +441,11 @@ void emu_add_address(decoder *dec, op *o, const operand *address, state_space sp
             o->immediate += address->value;
             return;
         }
-        o->immediate += (int64_t)emu_symbol_address(which);
+        o->immediate += (int64_t)emu_symbol_address(&dec->load->module, which);
         if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_ADDRESS, (uint32_t)(o - dec->code->ops));
     }
     if (address->reg == NO_REGISTER) {
-        add_source(o, emu_constant_register(dec, 0, 32));
+        add_source(o, emu_base_register(dec, address, (state_space)o->space));
         return;
     }
     const virtual_register *base = &dec->code->registers[address->reg];

@@ -59,6 +59,10 @@ static inline const operand *operand_at(decoder *dec, int index) {
 }
 void emu_expect_operands(decoder *dec, int least, int most);
 uint16_t emu_constant_register(decoder *dec, uint64_t value, int bits);
+/* The same for an address in the CTA's own shared memory, which bears the CTA's rank. */
+uint16_t emu_shared_register(decoder *dec, uint64_t address, int bits);
+/* What an address without a register is relative to: 0, and of shared memory the rank. */
+uint16_t emu_base_register(decoder *dec, const operand *address, state_space space);
 uint16_t emu_scratch_register(decoder *dec, int bits);
 /* The virtual register that holds an operand's value; literals and symbols become constants. */
 uint16_t emu_source(decoder *dec, const operand *from, int bits, enum width_rule rule);
@@ -79,7 +83,7 @@ static inline void add_source(op *o, uint16_t reg) {
 }
 /* The address of a variable as an instruction sees it; in dynamic shared memory, its distance from there: the code that
  * uses that calls emu_await_dynamic() too. */
-uint64_t emu_symbol_address(const symbol *which);
+uint64_t emu_symbol_address(const emu_module *module, const symbol *which);
 static inline bool is_dynamic(const symbol *which) {
     return which->space == SPACE_SHARED && which->offset == UINT32_MAX;
 }

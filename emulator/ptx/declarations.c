@@ -285,7 +285,7 @@ static uint64_t parse_initial_address(parser *p) {
         emu_load_fail(p->load, name.line, "'%.*s' is not a variable whose address an initial value can be",
                       shown_length(&name), name.begin);
     if (generic) emu_expect(p, ")");
-    uint64_t value = emu_symbol_address(which);
+    uint64_t value = emu_symbol_address(p->module, which);
     if (generic && which->space == SPACE_CONST) value += CONST_WINDOW;
     for (bool minus; (minus = is_mark(now(p), '-')) || is_mark(now(p), '+');) {
         next(p);
@@ -344,6 +344,16 @@ static uint32_t place_variable(parser *p, uint32_t *used, uint32_t alignment, ui
     return offset;
 }
 
+/* Whether a definition takes the bytes that an external declaration of the name has: *offset. */
+static bool is_declared_shared(const parser *p, const token *name, uint32_t alignment, uint64_t bytes,
+                               uint32_t *offset) {
+    const declaration *known = in_scope(p, name->begin, name->length, DECLARED_SYMBOL);
+    if (!known || !known->external || known->what != DECLARED_SYMBOL) return false;
+    const symbol *before = &p->module->symbols[known->index];
+    *offset = before->offset;
+    return before->space == SPACE_SHARED && before->bytes && before->bytes >= bytes && !(*offset % alignment);
+}
+
 /* .global .align 4 .b8 name[16] = {...}; and its likes for .const .shared .local .param */
 void emu_parse_variable(parser *p, state_space space, bool external) {
     uint32_t alignment = 0;
@@ -376,9 +386,14 @@ void emu_parse_variable(parser *p, state_space space, bool external) {
     uint32_t offset;
     if (space == SPACE_SHARED) {
         uint32_t *used = p->code ? &p->code->shared_bytes : &p->module_shared_bytes;
-        /* dynamic shared memory follows all static variables: its offset is set when the entry is complete */
-        offset = external || unsized ? UINT32_MAX : place_variable(p, used, alignment, bytes, name.line);
-        if (external || unsized) bytes = 0;
+        /* dynamic shared memory follows all static variables: its offset is set when the entry is complete. A variable
+         * with a size is static, though it is external: ptxas ignores .extern where it finds no definition */
+        unsized |= !bytes;
+        offset = UINT32_MAX;
+        if (!unsized && !is_declared_shared(p, &name, alignment, bytes, &offset))
+            offset = place_variable(p, used, alignment, bytes, name.line);
+        if (unsized) bytes = 0;
+        if (unsized && alignment > p->dynamic_alignment) p->dynamic_alignment = alignment;
     } else if (space == SPACE_LOCAL || space == SPACE_PARAM) {
         if (!p->code)
             emu_load_fail(p->load, name.line, "a .local or .param variable outside of a function is not supported");

@@ -5,7 +5,6 @@
 #include "forms.h"
 
 enum {
-    DYNAMIC_SHARED_ALIGNMENT = 128,
     FRAME_ALIGNMENT = 16,
     RECURSION_BYTES = 16 << 10, /* of a thread, for frames of functions that call themselves */
     MAX_STACK_BYTES = 512 << 20
@@ -16,8 +15,7 @@ enum {
 /* Dynamic shared memory begins behind all static variables, the last of which is known at the end of the entry. */
 static void place_dynamic(decoder *dec) {
     entry *code = dec->code;
-    const int64_t base =
-        (code->shared_bytes + DYNAMIC_SHARED_ALIGNMENT - 1) / DYNAMIC_SHARED_ALIGNMENT * DYNAMIC_SHARED_ALIGNMENT;
+    const int64_t base = code->dynamic_begin;
     for (size_t i = 0; i < dec->awaiting_count; i++) {
         const awaited *each = &dec->awaiting[i];
         if (each->what == AWAITING_REGISTER) {

@@ -289,13 +289,13 @@ void emu_decode_copy_async(decoder *dec, const form_match *match) {
     int64_t offset = target->value;
     if (target->symbol >= 0) {
         const symbol *which = &dec->load->module.symbols[target->symbol];
-        offset += (int64_t)emu_symbol_address(which);
+        offset += (int64_t)emu_symbol_address(&dec->load->module, which);
         if (is_dynamic(which)) emu_await_dynamic(dec, AWAITING_TARGET, (uint32_t)(o - dec->code->ops));
     }
     if (offset < INT32_MIN || offset > INT32_MAX) emu_refuse(dec, "the offset does not fit shared memory");
     o->target = (int32_t)offset;
     if (target->reg == NO_REGISTER) {
-        add_source(o, emu_constant_register(dec, 0, 32));
+        add_source(o, emu_base_register(dec, target, SPACE_SHARED));
     } else {
         int bits = dec->code->registers[target->reg].bits;
         if (bits != 32 && bits != 64) emu_refuse(dec, "the register of an address has 32 or 64 bits");

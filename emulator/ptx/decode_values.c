@@ -457,13 +457,18 @@ void emu_decode_address_convert(decoder *dec, const form_match *match) {
     emit_lanes(dec, emu_lanes_add_64, emu_dest(dec, operand_at(dec, 0), 64), value, distance);
 }
 
-/* The window of a generic address is its top bits: shift them down and compare. Of shared memory the rank follows,
- * which is 0 for that of the own CTA. */
+/* The window of a generic address is its top bits: shift them down and compare. In shared memory the rank follows,
+ * which must be the CTA's own. */
 void emu_decode_is_space(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     const unsigned shift = match->space == SPACE_SHARED ? CTA_SHIFT : 59;
     uint64_t window = window_of(match->space) >> shift;
     uint16_t value = emu_source(dec, operand_at(dec, 1), 64, EXACT), top = emu_scratch_register(dec, 64);
+    if (match->space == SPACE_SHARED) {
+        const uint16_t relative = emu_scratch_register(dec, 64);
+        emit_lanes(dec, emu_lanes_xor_64, relative, value, emu_shared_register(dec, 0, 64));
+        value = relative;
+    }
     emit_lanes(dec, emu_lanes_shr_u64, top, value, emu_constant_register(dec, shift, 32));
     op *o = emu_emit(dec, OP_COMPARE);
     uint8_t wanted;

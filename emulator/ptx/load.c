@@ -8,6 +8,9 @@
 
 #include <string.h>
 
+/* From compute capability 9.0 on the first bytes of shared memory belong to the driver. */
+enum { FIRST_WITH_RESERVED_SHARED = 90, RESERVED_SHARED = 1024 };
+
 static bool little_endian(void) {
     uint16_t probe = 1;
     uint8_t first;
@@ -19,10 +22,11 @@ static bool read_module(loader *load, const char *ptx, size_t bytes) {
     if (setjmp(load->escape)) return false;
     emu_index_forms(load);
     emu_parse_module(load, ptx, bytes);
+    load->module.shared_base = load->architecture >= FIRST_WITH_RESERVED_SHARED ? RESERVED_SHARED : 0;
     return true;
 }
 
-emu_module *emu_load_at(uint32_t place, const char *ptx, size_t bytes, emu_error *error) {
+emu_module *emu_load_at(uint32_t place, unsigned architecture, const char *ptx, size_t bytes, emu_error *error) {
     *error = (emu_error){0};
     if (!little_endian()) {
         snprintf(error->text, sizeof error->text, "the emulator needs a little-endian host");
@@ -36,6 +40,7 @@ emu_module *emu_load_at(uint32_t place, const char *ptx, size_t bytes, emu_error
     static _Atomic uint64_t modules;
     load->module.serial = ++modules;
     load->module.place = place;
+    load->architecture = architecture;
     load->error = error;
     if (read_module(load, ptx, bytes)) return &load->module;
     emu_loader_free(load);
@@ -43,7 +48,7 @@ emu_module *emu_load_at(uint32_t place, const char *ptx, size_t bytes, emu_error
 }
 
 emu_module *emu_load(const char *ptx, size_t bytes, emu_error *error) {
-    return emu_load_at(0, ptx, bytes, error);
+    return emu_load_at(0, 0, ptx, bytes, error);
 }
 
 const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes) {
@@ -61,7 +66,7 @@ bool emu_variable_at(const emu_module *module, size_t index, emu_variable *varia
         const symbol *each = &module->symbols[i];
         if (each->space != SPACE_GLOBAL && each->space != SPACE_CONST) continue;
         found = !index--;
-        *variable = (emu_variable){each->name, each->type, emu_symbol_address(each), each->bytes};
+        *variable = (emu_variable){each->name, each->type, emu_symbol_address(module, each), each->bytes};
     }
     pthread_mutex_unlock(&module->load->lock);
     return found;

@@ -26,6 +26,7 @@ typedef struct loader {
     jmp_buf escape; /* where emu_load_fail() goes: to emu_load or emu_decode */
     struct parser *parser;
     double version;                   /* of PTX, as the text names it */
+    unsigned architecture;            /* of the device, or of .target: 90 */
     uint16_t *first_form, *next_form; /* the table of forms by opcode */
 } loader;
 

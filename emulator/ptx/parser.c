@@ -407,6 +407,7 @@ void emu_parse_entry_body(loader *load, entry *code) {
     emu_decode_routine_end(p->decoder);
     entry_body *own = code->body;
     parse_routines(p);
+    code->dynamic_begin = emu_align_up(code->shared_bytes, p->dynamic_alignment);
     emu_decode_end(p->decoder);
     code->body = own;
     emu_link_locations(p);
@@ -432,6 +433,15 @@ static void parse_version(parser *p) {
     else
         p->load->version = (double)bits;
     next(p);
+}
+
+/* "sm_90a" is 90; 0 for an option such as "debug". */
+static unsigned architecture_of(const token *target) {
+    unsigned number = 0;
+    if (target->length < 4 || memcmp(target->begin, "sm_", 3) != 0) return 0;
+    for (uint32_t i = 3; i < target->length && (unsigned)(target->begin[i] - '0') < 10; i++)
+        number = 10 * number + (unsigned)(target->begin[i] - '0');
+    return number;
 }
 
 static void parse_top(parser *p) {
@@ -461,7 +471,8 @@ static void parse_top(parser *p) {
         parse_version(p);
     else if (token_is(&head, ".target")) {
         do {
-            emu_expect_name(p, "a target");
+            const token target = emu_expect_name(p, "a target");
+            if (!p->load->architecture) p->load->architecture = architecture_of(&target);
         } while (accept(p, ","));
     } else if (token_is(&head, ".address_size")) {
         if (emu_expect_integer(p) != 64) emu_load_fail(p->load, head.line, "only .address_size 64 is supported");
@@ -489,6 +500,7 @@ void emu_parse_module(loader *load, const char *text, size_t bytes) {
     p->load = load;
     p->module = &load->module;
     memset(p->heads, 0xff, sizeof p->heads);
+    p->dynamic_alignment = 16; /* at least */
     refuse_binary(load, text, bytes);
     emu_lexer_start(&p->lex, load, text, bytes);
     if (now(p)->kind == TOKEN_END) emu_load_fail(load, 1, "the text holds no PTX");

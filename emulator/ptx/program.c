@@ -99,7 +99,7 @@ const char *emu_special_name(special_register which) {
 void emu_register_name(const virtual_register *reg, char *out, size_t bytes) {
     if (reg->kind == REGISTER_SPECIAL)
         snprintf(out, bytes, "%s", special_names[reg->value]);
-    else if (reg->kind == REGISTER_CONSTANT)
+    else if (reg->kind == REGISTER_CONSTANT || reg->kind == REGISTER_SHARED_ADDRESS)
         snprintf(out, bytes, "0x%" PRIx64, reg->value);
     else if (reg->value == UINT64_MAX)
         snprintf(out, bytes, "%s", reg->prefix);

@@ -15,9 +15,8 @@ enum {
     MAX_WARPS = 32,
     MAX_OPERANDS = 16, /* registers of one op */
     NO_REGISTER = -1,
-    SHARED_BASE = 1024, /* first byte of shared memory: what lies below is out of bounds, as on recent devices */
-    CTA_SHIFT = 24,     /* an address in shared::cluster: its CTA above (cluster.c), the one in that CTA below */
-    MAX_CLUSTER = 8     /* CTAs */
+    CTA_SHIFT = 24, /* an address in shared memory: the rank of its CTA above, the address in that CTA below */
+    MAX_CLUSTER = 8 /* CTAs */
 };
 
 static const uint32_t ALL_LANES = 0xffffffffu;
@@ -48,7 +47,12 @@ typedef enum state_space {
 
 /* ---- registers and variables ---- */
 
-typedef enum register_kind { REGISTER_PLAIN, REGISTER_CONSTANT, REGISTER_SPECIAL } register_kind;
+typedef enum register_kind {
+    REGISTER_PLAIN,
+    REGISTER_CONSTANT,
+    REGISTER_SHARED_ADDRESS, /* a constant to which each CTA adds its rank, from bit CTA_SHIFT on */
+    REGISTER_SPECIAL
+} register_kind;
 
 typedef enum special_register {
     SPECIAL_TID_X,
@@ -406,7 +410,8 @@ typedef struct entry {
     size_t routine_count, routine_capacity;
     call_site *calls;
     size_t call_count, call_capacity;
-    uint32_t shared_bytes; /* static, its own and the module's */
+    uint32_t shared_bytes;  /* static, its own and the module's */
+    uint32_t dynamic_begin; /* offset of dynamic shared memory, which follows */
     location *locations;
     size_t location_count;
     const uint8_t *variables; /* initial bytes of .global and .const variables */
@@ -438,13 +443,15 @@ struct emu_module {
     size_t symbol_count;
     struct function *functions; /* see statement.h */
     size_t function_count;
-    uint32_t place;     /* number of the buffer that holds its variables; 0 where it shares that of other modules */
-    uint8_t *variables; /* of the module and of the bodies parsed so far; a launch sees those of its entry */
+    uint32_t place;       /* number of the buffer that holds its variables; 0 where it shares that of other modules */
+    uint32_t shared_base; /* address of the first byte of shared memory; the bytes below are out of bounds */
+    uint8_t *variables;   /* of the module and of the bodies parsed so far; a launch sees those of its entry */
     uint32_t variable_bytes;
 };
 
-/* emu_load() for a module whose variables lie in a buffer of this number. */
-emu_module *emu_load_at(uint32_t place, const char *ptx, size_t bytes, emu_error *error);
+/* emu_load() for a module whose variables lie in a buffer of this number. architecture: as of emu_set_architecture().
+ */
+emu_module *emu_load_at(uint32_t place, unsigned architecture, const char *ptx, size_t bytes, emu_error *error);
 /* The initial bytes of the variables that were declared so far. */
 const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes);
 emu_place emu_place_of(const entry *code, uint32_t instruction_index);

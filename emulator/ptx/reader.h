@@ -85,8 +85,8 @@ typedef struct parser {
     int place_heads[PLACE_HASH];
     known_loc locs[LOC_HASH];
     int current_location;
-    uint32_t module_shared_bytes;
-    struct decoder *decoder; /* of the entry */
+    uint32_t module_shared_bytes, dynamic_alignment; /* of all dynamic shared variables so far, as ptxas does it */
+    struct decoder *decoder;                         /* of the entry */
     /* of the statement that is read */
     operand operands[MAX_STATEMENT_OPERANDS], items[MAX_STATEMENT_OPERANDS * MAX_ITEMS];
     size_t item_count;

@@ -251,8 +251,8 @@ static void add_bulk(const cta *m) {
         add("{\"of\":");
         add_quoted(of ? of->name : "");
         add(",\"warp\":%d,\"instruction\":%u,\"store\":%s,\"shared\":%u,\"bytes\":%u,\"mbarrier\":%u,\"swizzle\":%d",
-            copy->warp, copy->instruction, copy->is_store ? "true" : "false", copy->shared - SHARED_BASE, copy->bytes,
-            copy->mbarrier, (int)info->swizzle);
+            copy->warp, copy->instruction, copy->is_store ? "true" : "false", copy->shared - m->shared_base,
+            copy->bytes, copy->mbarrier, (int)info->swizzle);
         add_numbers("sizes", sizes, info->rank);
         add_numbers("box", box, info->rank);
         add_numbers("corner", corner, info->rank);
@@ -287,7 +287,7 @@ EMU_EXPORT(emu_view_look) int emu_view_look(int chosen) {
     begin("");
     if (!m) return 0;
     const int turn = emu_watch_warp(), shown = chosen >= 0 && (uint32_t)chosen < m->warp_count ? chosen : turn;
-    add("{\"cta\":%" PRIu64 ",\"turn\":%d,\"shown\":%d,\"shared_base\":%u,", m->cta_index, turn, shown, SHARED_BASE);
+    add("{\"cta\":%" PRIu64 ",\"turn\":%d,\"shown\":%d,\"shared_base\":%u,", m->cta_index, turn, shown, m->shared_base);
     add_warps(m);
     add(",");
     add_mbarriers(m);
@@ -351,8 +351,8 @@ EMU_EXPORT(emu_view_product) int emu_view_product(int warp_index, uint32_t *out)
     begin("");
     if (!o || o->kind != OP_WGMMA || o->immediate) return 0;
     const bool registers = o->detail & WGMMA_A_REGISTERS;
-    if (!registers) emu_wgmma_chunks(o, true, slot64(w, o->r[o->dests + WGMMA_A])[0], out);
-    emu_wgmma_chunks(o, false, slot64(w, o->r[o->dests + WGMMA_B])[0], out + 128);
+    if (!registers) emu_wgmma_chunks(m, o, true, slot64(w, o->r[o->dests + WGMMA_A])[0], out);
+    emu_wgmma_chunks(m, o, false, slot64(w, o->r[o->dests + WGMMA_B])[0], out + 128);
     copy_sums(m, w, o, out + 128 + 16 * o->vector);
     add("{\"columns\":%d,\"registers\":%s,\"a_along_k\":%s,\"b_along_k\":%s,\"numbers\":%d}", 8 * o->vector,
         registers ? "true" : "false", o->detail & WGMMA_TRANSPOSE_A ? "false" : "true",
