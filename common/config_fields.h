@@ -18,9 +18,6 @@
  *          versions of the folder refuse it
  *   help   what the field means, in units
  *
- * HEAD_SIZE(d_head, mma_sync, wgmma)
- *   the first version of each folder that has a configuration for heads of that size
- *
  * RULE(name, holds, sentence)
  *   name      of the field that a broken rule is reported for, as "NAME = VALUE: SENTENCE" and, in a parenthesis, the
  *             values of the other fields in `holds`
@@ -30,9 +27,6 @@
  */
 #ifndef FIELD
 #define FIELD(type, name, word, mma_sync, wgmma, help)
-#endif
-#ifndef HEAD_SIZE
-#define HEAD_SIZE(d_head, mma_sync, wgmma)
 #endif
 #ifndef RULE
 #define RULE(name, holds, sentence)
@@ -74,20 +68,14 @@ FIELD(bool, first_max, "first_max", "", "v35",
       "the maximum of the first KV block stays in use until a row's sum outgrows a threshold")
 FIELD(bool, early_release, "early_k", "", "v36",
       "a K block is released once S is computed, and no later pass reads it again")
-FIELD(bool, any_length, "any_length", "v38", "v42",
+FIELD(bool, any_length, "any_length", "", "",
       "any numbers of queries and keys, strides of each tensor, a softmax scale, log-sum-exp: takes attention_args")
-FIELD(bool, causal, "causal", "v39", "v43",
+FIELD(bool, causal, "causal", "", "",
       "a launch may ask for the causal mask: blocks that no row sees are skipped, the longest Q blocks come first")
-FIELD(bool, grouped_heads, "grouped", "v40", "v42", "several heads may share a KV head")
-FIELD(bool, packed_heads, "packed", "v40", "",
+FIELD(bool, grouped_heads, "grouped", "", "", "several heads may share a KV head")
+FIELD(bool, packed_heads, "packed", "", "",
       "where queries are few, those of all heads of a KV head are the rows of one Q block")
-FIELD(bool, tickets, "tickets", "v50", "v44", "CTAs draw Q blocks from a counter in global memory, the longest first")
-
-HEAD_SIZE(64, "v41", "v45")
-HEAD_SIZE(96, "v41", "")
-HEAD_SIZE(128, "v00", "v26")
-HEAD_SIZE(192, "v41", "")
-HEAD_SIZE(256, "v41", "v46")
+FIELD(bool, tickets, "tickets", "", "", "CTAs draw Q blocks from a counter in global memory, the longest first")
 
 RULE(d_head, cfg.d_head >= 1 && cfg.d_head <= 65536, "must be from 1 to 65536")
 RULE(B_r, cfg.B_r >= 1 && cfg.B_r <= 65536, "must be from 1 to 65536")
@@ -139,5 +127,4 @@ RULE(tickets, !cfg.tickets || (cfg.persistent && cfg.any_length),
 /* clang-format on */
 
 #undef FIELD
-#undef HEAD_SIZE
 #undef RULE

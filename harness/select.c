@@ -1,6 +1,7 @@
 #include "harness/select.h"
 
 #include "harness/about.h"
+#include "runtime/abilities.h"
 #include "runtime/config.h"
 
 #include <inttypes.h>
@@ -49,27 +50,12 @@ static enum status choose_all(const struct options *options, const struct instan
     return STATUS_OK;
 }
 
-/* The first version for each size of heads, and the first of those for sm_90a alone. */
-static const struct {
-    int d_head;
-    const char *mma_sync, *wgmma;
-} SIZES[] = {
-#define HEAD_SIZE(d_head, mma_sync, wgmma) {d_head, mma_sync, wgmma},
-#include "common/config_fields.h"
-};
-
-/* The size is none of those that the version is for, which are listed. */
+/* The version has no configuration for the size; `sizes` lists those it has. Versions of the ladder have one. */
 static enum status fail_size(int64_t d_head, const char *sizes, struct failure *failure) {
-    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
-        if (SIZES[i].d_head != d_head) continue;
-        const char *const exact = *SIZES[i].wgmma ? about_exact() : NULL;
-        return fail(failure, STATUS_USAGE,
-                    "--d-head %" PRId64 ": %s is for %s; %s is the first version%s%s that is for %" PRId64, d_head,
-                    about_version(), sizes, exact ? SIZES[i].wgmma : SIZES[i].mma_sync, exact ? " for " : "",
-                    exact ? exact : "", d_head);
-    }
-    return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s is for %s; no version is for %" PRId64, d_head,
-                about_version(), sizes, d_head);
+    const bool of_ladder = about_version()[0] == 'v';
+    return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": %s supports %s%s%s%s", d_head, about_version(), sizes,
+                of_ladder ? "; " : "", of_ladder ? general_kernel(about_exact()) : "",
+                of_ladder ? " supports more sizes" : "");
 }
 
 /* Whether only kernels with serving_args compute what the command line asks for. */

@@ -3,8 +3,8 @@
  *     if (causal && !config_able(&config, ABILITY_CAUSAL))
  *         return fail_ability(&failure, ABILITY_CAUSAL, "v07", NULL, "--causal");
  *
- * Versions for one architecture alone, "sm_90a", are a line of their own with first versions of their own: functions
- * that name one take that architecture, or NULL for a version of the other line.
+ * Each sentence names a kernel that computes the problem. It needs the architecture, "sm_90a", of a version that is
+ * built for one only, or NULL for any other version.
  */
 #ifndef FL_ABILITIES_H
 #define FL_ABILITIES_H
@@ -27,7 +27,10 @@ enum ability {
 
 bool config_able(const KernelConfig *config, enum ability ability);
 
-/* "ASKED: v07 has no causal mask; v39 is the first version that has one", STATUS_USAGE. */
+/* The kernel that computes every problem of these abilities: attention/wgmma for "sm_90a", else attention/mma_sync. */
+const char *general_kernel(const char *exact);
+
+/* "ASKED: v07 has no causal mask; attention/mma_sync has one", STATUS_USAGE. */
 enum status fail_ability(struct failure *failure, enum ability ability, const char *version, const char *exact,
                          const char *asked);
 

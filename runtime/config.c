@@ -121,13 +121,6 @@ const char *dtype_name(enum dtype dtype) {
     return dtype == FP16 ? "fp16" : "bf16";
 }
 
-const char *config_field_since(const char *name, bool one_architecture) {
-    for (int i = 0; i < LADDER.count; i++)
-        if (!strcmp(LADDER_FIELDS[i].name, name))
-            return one_architecture ? LADDER_FIELDS[i].wgmma : LADDER_FIELDS[i].mma_sync;
-    return "";
-}
-
 static int value_of(const KernelConfig *config, const struct field *field) {
     const char *const place = (const char *)config + field->offset;
     switch (field->type) {

@@ -70,10 +70,6 @@ bool config_has_ragged_queries(const KernelConfig *config);
 
 bool config_equal(const KernelConfig *a, const KernelConfig *b);
 
-/* The first version that acts on a field, "v38": of those for one architecture alone, or of the others. "" where none
- * does, and for a name that is no field. */
-const char *config_field_since(const char *name, bool one_architecture);
-
 /* "fp16" or "bf16". */
 const char *dtype_name(enum dtype dtype);
 

@@ -67,23 +67,23 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--tokens", "256", "--seq-k", "192"], ["--tokens 256", "queries, --seq-k 192"]),
         (["--tokens", "512", "--batch", "2"], ["--tokens and --batch", "drop one"]),
         (["--energy", "--profile"], ["--energy", "--profile"]),
-        (["--causal"], ["--causal: v01 has no causal mask; v39 is the first version that has one"]),
-        (["--lse"], ["--lse: v01 gives no log-sum-exp; v38 is the first version that gives it"]),
-        (["--seq-q", "64", "--seq-k", "128"], ["--seq-q 64 --seq-k 128: v01 has as many keys as queries; v38"]),
-        (["--seq", "64", "--seq-q", "1"], ["--seq-q 1 --seq-k 64: v01 has as many keys as queries; v38"]),
-        (["--heads", "8", "--kv-heads", "2"], ["--kv-heads 2: v01 has as many KV heads as heads; v40"]),
+        (["--causal"], ["--causal: v01 has no causal mask; attention/mma_sync has one"]),
+        (["--lse"], ["--lse: v01 returns no log-sum-exp; attention/mma_sync returns it"]),
+        (["--seq-q", "64", "--seq-k", "128"], ["--seq-q 64 --seq-k 128: v01 requires as many keys as queries"]),
+        (["--seq", "64", "--seq-q", "1"], ["--seq-q 1 --seq-k 64: v01 requires as many keys as queries"]),
+        (["--heads", "8", "--kv-heads", "2"], ["--kv-heads 2: v01 requires as many KV heads as heads"]),
         (["--heads", "8", "--kv-heads", "3"], ["--kv-heads 3: must divide the number of heads, 8"]),
         (["--heads", "2", "--kv-heads", "4"], ["--kv-heads 4: must divide the number of heads, 2"]),
-        (["--scale", "0.5"], ["--scale 0.5: v01 multiplies scores by 1 / sqrt(d_head); v38"]),
+        (["--scale", "0.5"], ["--scale 0.5: v01 multiplies scores by 1 / sqrt(d_head)"]),
         (["--scale", "0"], ["--scale '0': must be from 1e-06 to 1e+06"]),
         (["--scale", "-1"], ["--scale '-1': must be from 1e-06"]),
         (["--scale", "nan"], ["--scale 'nan': must be a number"]),
-        (["--layout", "padded"], ["--layout padded: v01 takes contiguous tensors (bshd); v38"]),
+        (["--layout", "padded"], ["--layout padded: v01 requires contiguous tensors (bshd)"]),
         (["--layout", "sbhd"], ["--layout 'sbhd': must be one of bshd|bhsd|padded"]),
-        (["--d-head", "64"], ["--d-head 64: v01 is for 128; v41 is the first version that is for 64"]),
+        (["--d-head", "64"], ["--d-head 64: v01 supports 128; attention/mma_sync supports more sizes"]),
         (["--d-head", "64", "--config", OWN], ["has d_head 128, but --d-head is 64"]),
         (["--d-head", "64", "--config", "all"], ["--d-head 64: no such config is built"]),
-        (["--seq", "65"], ["v38 is the first version that takes any length"]),
+        (["--seq", "65"], ["attention/mma_sync accepts any length"]),
         (["--seq", "1", "--seq-q", "2", "--seq-k", "3"], ["--seq: --seq-q and --seq-k say both lengths"]),
         (["--seq-k", "1073741824", "--heads", "64"], ["heads 64 x seq 1073741824", "at most 68719476736 elements"]),
         (["--seq-q", "64", "--heads", "60000", "--batch", "60000"], ["the product must be at most"]),
@@ -100,15 +100,13 @@ def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -
 @pytest.mark.parametrize(
     ("version", "arguments", "sentence"),
     [
-        ("v41", "--d-head 72", "v41 is for 128, 64, 96, 192, 256; no version is for 72"),
-        ("v30", "--lse", "v30 gives no log-sum-exp; v42 is the first version for sm_90a that gives it"),
-        ("v30", "--seq-q 65 --seq-k 65", "v42 is the first version for sm_90a that takes any length"),
-        ("v42", "--causal", "v42 has no causal mask; v43 is the first version for sm_90a that has one"),
-        ("v42", "--d-head 64", "v42 is for 128; v45 is the first version for sm_90a that is for 64"),
-        ("v42", "--d-head 96", "v42 is for 128; v41 is the first version that is for 96"),
+        ("attention.mma_sync", "--d-head 72", "--d-head 72: attention/mma_sync supports 128, 64, 96, 192, 256"),
+        ("v30", "--lse", "v30 returns no log-sum-exp; attention/wgmma returns it"),
+        ("v30", "--seq-q 65 --seq-k 65", "attention/wgmma accepts any length"),
+        ("v30", "--d-head 64", "--d-head 64: v30 supports 128; attention/wgmma supports more sizes"),
     ],
 )
-def test_the_first_version_is_one_for_the_same_gpus(version: str, arguments: str, sentence: str) -> None:
+def test_the_kernel_that_is_named_is_one_for_the_same_gpus(version: str, arguments: str, sentence: str) -> None:
     program = ROOT / "bin" / version
     if not program.exists():
         pytest.skip(f"bin/{version} is not built: make {version}")
@@ -711,11 +709,11 @@ def test_what_does_not_fit_is_said_in_figures(driver: str) -> None:
     assert "seq 16384 needs 0.02 GB of GPU memory: 0.01 of 0.01 GB are free" in done.stderr
 
 
-@pytest.mark.skipif(not (ROOT / "bin/v38").exists(), reason="bin/v38 is not built: make v38")
+@pytest.mark.skipif(not (ROOT / "bin/v25").exists(), reason="bin/v25 is not built: make v25")
 @pytest.mark.parametrize(("sms", "grid"), [(4, "4 x 1 x 1"), (7, "7 x 4 x 1")])
 def test_a_persistent_grid_is_that_of_the_gpu(driver: str, sms: int, grid: str) -> None:
     """A CTA for each multiprocessor; where the last wave is not full, its Q blocks are split."""
-    program = ROOT / "bin/v38"
+    program = ROOT / "bin/v25"
     square = ("--batch", "1", "--heads", "16", "--seq", "2048", "--profile")
     done = run(*square, program=program, **made_up(driver, f"log,idle,sms={sms}"))
     assert done.stderr == f"flash_forward {grid}, 256\n"
