@@ -1,6 +1,12 @@
 # What is wrong with a command line is said before anything is built. A variable that changes nothing is refused.
 
-known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(error no version '$v'; there are: $(VERSIONS))))
+# The kernel that replaces a version that was removed; nothing for any other name.
+replacement = $(subst /,.,$(shell awk -F'[(), "]+' -v version='$(call quoted,$(1))' \
+	'/^REMOVED/ && length(version) == 3 && "v" $$2 <= version && version <= "v" $$3 { print $$4 }' \
+	common/removed_versions.h))
+unknown = $(error $(if $(2),$(1) was removed from the ladder: $(2) replaces it,no version '$(1)'; \
+	there are: $(VERSIONS)))
+known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(call unknown,$v,$(call replacement,$v))))
 need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
 $(call known,$(VER) $(A) $(B) $(filter v% b0%,$(MAKECMDGOALS)))
 

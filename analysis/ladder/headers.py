@@ -31,6 +31,7 @@ from analysis.ladder.config import (
     parse_short_form,
 )
 from analysis.ladder.fields import FIELDS
+from analysis.ladder.removed import replacement_of
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
 OPTIONAL_KEYS = ("credit", "predict", "claims", "others", "smaller", "serving", "ordered", "accurate")
@@ -336,6 +337,8 @@ def load(root: Path, version: str) -> Version:
     files = kernel_files(root) | attention_files(root) | backward_files(root) | fp8_files(root)
     version = name_of_stem(version)
     if version not in files:
+        if kernel := replacement_of(version):
+            raise AnalysisError(f"{version} was removed from the ladder: {kernel} replaces it")
         raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
     return read_ladder_version(files[version])
 
@@ -400,8 +403,6 @@ def _not_acted_on(version: Version, config: KernelConfig) -> list[str]:
     found: list[str] = []
     if not version.is_of_ladder:
         return found
-    if config.any_length and "attention_args" not in version.source:  # a late number with an early parent
-        found.append("any_length must be off: the kernel takes forward_args")
     for row in FIELDS.values():
         first, line = (row.wgmma, "wgmma") if version.one_arch else (row.mma_sync, "mma.sync")
         if getattr(config, row.name) and (not first or first > version.version):

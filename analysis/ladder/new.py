@@ -13,13 +13,14 @@ from pathlib import Path
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root, write_atomically
 from analysis.ladder.headers import TO_FILL_IN, Version, kernel_files, load
+from analysis.ladder.removed import removed_versions
 
 LAST = 99  # a version has two digits
 
 
 def next_version(folder: Path) -> str:
-    """The number after the largest that is taken."""
-    number = int(max(kernel_files(folder))[1:3]) + 1
+    """The number after the largest that is or was taken: records in logs/ have those of removed versions."""
+    number = int(max(*kernel_files(folder), *removed_versions())[1:3]) + 1
     if number > LAST:
         raise AnalysisError(f"v{LAST} is taken: a version has two digits")
     return f"v{number:02}"

@@ -231,6 +231,8 @@ def test_what_the_library_refuses() -> None:
         flashladder.attention(q, three, three)
     with pytest.raises(ValueError, match="v99"):
         flashladder.attention(q, k, v, version="v99")
+    with pytest.raises(ValueError, match="version 'v51': was removed from the ladder; attention/mma_sync replaces it"):
+        flashladder.attention(q, k, v, version="v51")
     odd = np.zeros((2, 5, 4, 72), np.float16)
     with pytest.raises(NotImplementedError, match="72"):
         flashladder.attention(odd, odd, odd)

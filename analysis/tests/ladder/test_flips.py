@@ -12,7 +12,7 @@ from analysis.ladder.c_source import closing_bracket, without_comments
 from analysis.ladder.config import KernelConfig, default_set
 from analysis.ladder.configs import verdict
 from analysis.ladder.fields import FIELDS
-from analysis.ladder.headers import Version, load, load_all, refusals
+from analysis.ladder.headers import Version, load_all, refusals
 from analysis.tests.support.flips import flipped
 
 VERSIONS = load_all(root())
@@ -48,19 +48,3 @@ def wrong_flips(version: Version, config: KernelConfig) -> list[str]:
 def test_a_flipped_field_is_refused_with_a_sentence_or_acted_on(version: Version) -> None:
     for config in (version.header.config, *version.header.beside):
         assert wrong_flips(version, config) == [], config
-
-
-def test_what_the_kernels_for_any_length_cannot_do_without() -> None:
-    """They drew from a counter at address 0 without tickets, and did not compile without any_length."""
-    said = {}
-    for name in ("any_length", "grouped_heads", "causal", "tickets"):
-        version = load(root(), "v52")
-        other = flipped(version.header.config, name)
-        assert isinstance(other, KernelConfig)
-        said[name] = refusals(version, other)[0]
-    assert said == {
-        "any_length": "any_length must be on: the kernel takes attention_args",
-        "grouped_heads": "grouped must be on: a launch decides by its heads",
-        "causal": "causal must be on: a launch may ask for the mask",
-        "tickets": "tickets must be on: CTAs draw Q blocks from a counter in global memory",
-    }

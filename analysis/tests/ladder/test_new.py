@@ -35,9 +35,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_copy_of_the_parent_under_the_next_number(folder: Path) -> None:
+    """Numbers of removed versions are not used again: records in logs/ carry them."""
     path = new.start(folder, "v07", "wide_loads")
-    assert path == folder / "kernels/mma_sync/v08_wide_loads.cu"
-    child, parent = load(folder, "v08"), load(folder, "v07")
+    assert path == folder / "kernels/mma_sync/v53_wide_loads.cu"
+    child, parent = load(folder, "v53"), load(folder, "v07")
     assert (child.header.title, child.header.parent, child.header.arch) == ("wide loads", "v07", "sm_90")
     assert child.header.config == parent.header.config and child.header.claims == ()
     assert child.header.to_fill_in == ("idea", "predict", "claims") and parent.header.to_fill_in == ()
@@ -48,7 +49,7 @@ def test_a_copy_of_the_parent_under_the_next_number(folder: Path) -> None:
 def test_nothing_is_overwritten(folder: Path) -> None:
     first = new.start(folder, "v07", "one")
     first.write_text(first.read_text() + "// mine\n")
-    assert new.start(folder, "v07", "one").name == "v09_one.cu"
+    assert new.start(folder, "v07", "one").name == "v54_one.cu"
     assert first.read_text().endswith("// mine\n")
 
 
@@ -81,5 +82,5 @@ def test_a_header_with_lines_to_fill_in_is_not_accepted(folder: Path, monkeypatc
     new.start(folder, "v07", "wide")
     monkeypatch.setattr(gate, "toolkit_version", lambda _: "13.5.37")
     monkeypatch.setattr(gate, "pinned_toolkit", lambda _: "13.5.37")
-    with pytest.raises(AnalysisError, match=r"v08_wide.cu: its header block still says .* idea, predict, claims"):
-        gate.accept(folder, {"v08": load(folder, "v08")}, ["sm_80"], "early")
+    with pytest.raises(AnalysisError, match=r"v53_wide.cu: its header block still says .* idea, predict, claims"):
+        gate.accept(folder, {"v53": load(folder, "v53")}, ["sm_80"], "early")
