@@ -112,7 +112,7 @@ typedef struct fl_strides {
 /* One attention problem. Zeros mean what is usual, so that a field that is not set does no harm. */
 typedef struct fl_problem {
     size_t size;         /* sizeof(fl_problem) */
-    const char *version; /* "attention/wgmma", "v38"; NULL or "best": the fastest that computes the problem on this
+    const char *version; /* "attention/wgmma", "v37"; NULL or "best": the fastest that computes the problem on this
                             GPU, as measured */
     const char *config;  /* short form of an embedded instance, see fl_kernel(); NULL: the version's own for d_head.
                             It needs a version beside it */
@@ -210,7 +210,7 @@ typedef struct fl_support {
     int32_t measured;           /* 1: "best" follows times measured on this compute capability and kind of problem */
     int32_t unused;             /* 0 */
     char order[FL_MAX_TEXT];    /* why this version, in a sentence */
-    char kernel[32];            /* what fl_problem.version takes: "attention/wgmma", "v38"; since FL_ABI 2 */
+    char kernel[32];            /* what fl_problem.version takes: "attention/wgmma", "v37"; since FL_ABI 2 */
 } fl_support;
 
 /* One embedded kernel: an instance of a version, or of a kernel of kernels/attention/, which counts as one here. */
@@ -224,7 +224,7 @@ typedef struct fl_kernel_info {
     int32_t d_head;             /* elements of a row */
     uint32_t features;          /* bits of fl_feature */
     int32_t own;                /* 1: the version's own config for this dtype and d_head */
-    char kernel[32];            /* what fl_problem.version takes: "attention/wgmma", "v38"; since FL_ABI 2 */
+    char kernel[32];            /* what fl_problem.version takes: "attention/wgmma", "v37"; since FL_ABI 2 */
 } fl_kernel_info;
 
 /* What a library uses. */
@@ -273,7 +273,7 @@ fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info);
 fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info);
 
 /* What would run the problem, without log-sum-exp, on GPU problem.device (-1: of the current context, else the first
- * that can be used). All versions of the default library give log-sum-exp, those before v38 do not.
+ * that can be used). All kernels of the default library return log-sum-exp; versions v00 to v37 do not.
  * FL_UNSUPPORTED or FL_UNAVAILABLE where nothing does, with the reason. */
 fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *support);
 

@@ -218,9 +218,29 @@ static struct embedded *version_named(const struct fl_library *library, const ch
     return by_short_name;
 }
 
+/* The kernel that replaces a version that the ladder no longer has; NULL for any other name. */
+static const char *replacement_of(const char *name) {
+    static const struct {
+        int first, last;
+        const char *kernel;
+    } removed[] = {
+#define REMOVED(first, last, replacement) {first, last, replacement},
+#include "common/removed_versions.h"
+    };
+    char *end;
+    const long number = name[0] == 'v' && strlen(name) == 3 ? strtol(name + 1, &end, 10) : -1;
+    for (size_t i = 0; number >= 0 && !*end && i < sizeof removed / sizeof *removed; i++)
+        if (removed[i].first <= number && number <= removed[i].last) return removed[i].kernel;
+    return NULL;
+}
+
 static fl_status fail_version(const struct fl_library *library, const char *name, struct failure *failure) {
     char names[400];
     size_t used = 0;
+    const char *const replacement = replacement_of(name);
+    if (replacement)
+        return refuse(failure, FL_INVALID, "version '%s': was removed from the ladder; %s replaces it", name,
+                      replacement);
     for (size_t i = 0; i < library->count && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? " " : "",
                                  library->versions[i].about->version);
@@ -261,11 +281,6 @@ static int place_of(const struct ranking *row, const struct embedded *version) {
     return 100000 - (strchr(name, '/') ? 1000 + (version->code.exact != NULL) : (int)strtol(name + 1, NULL, 10));
 }
 
-/* On the emulator CTAs that draw their work from a counter run on one core, others on all. */
-static int lateness(const struct embedded *version) {
-    return (version->n_own && version->own[0].tickets ? 2 : 0) + (version->code.exact != NULL);
-}
-
 /* Whether such a kernel is the fastest: where one row block has the queries of all heads that share a KV head, and
  * where others have too few CTAs. Each row block reads its keys anew, with all CTAs and as fast as memory gives them; a
  * CTA of attention/wgmma takes as long for its keys as 79 row blocks together, on an H200. With the larger row blocks
@@ -289,17 +304,19 @@ static int place_for(const struct ranking *row, const struct embedded *version, 
     return paged(&call->problem) || has_few_rows(version, call) ? -1 : INT_MAX;
 }
 
-/* The versions in the order of a ranking, on the emulator those first that it runs in less time. */
+/* The versions in the order of a ranking. On the emulator, those for several architectures come first: it runs them in
+ * less time. */
 static size_t ordered(const struct fl_library *library, const struct ranking *row, const struct call *call,
                       bool emulated, struct embedded **order) {
     size_t count = 0;
     for (size_t i = 0; i < library->count; i++) {
         struct embedded *const version = &library->versions[i];
-        const int late = emulated ? lateness(version) : 0, place = place_for(row, version, call);
+        const bool late = emulated && version->code.exact;
+        const int place = place_for(row, version, call);
         size_t at = count++;
         for (; at > 0; at--) {
             const struct embedded *const before = order[at - 1];
-            const int before_late = emulated ? lateness(before) : 0;
+            const bool before_late = emulated && before->code.exact;
             if (before_late < late || (before_late == late && place_for(row, before, call) < place)) break;
             order[at] = order[at - 1];
         }

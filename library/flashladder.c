@@ -219,14 +219,8 @@ static void write_order(const struct choice *choice, bool emulated, fl_support *
     const char *const name = choice->version->about->version;
     if (!choice->best)
         snprintf(support->order, sizeof support->order, "%s: asked for by name", name);
-    else if (emulated && choice->instance->config.tickets)
-        snprintf(support->order, sizeof support->order,
-                 "%s: on the emulator versions without tickets come first, and none of them computes this; CTAs that "
-                 "draw tickets run on one core",
-                 name);
     else if (emulated)
-        snprintf(support->order, sizeof support->order,
-                 "%s: on the emulator versions without tickets come first: their CTAs run on all cores", name);
+        snprintf(support->order, sizeof support->order, "%s: the emulator runs it in the least time", name);
     else if (choice->few_rows)
         snprintf(support->order, sizeof support->order, "%s: few rows for each KV head: all CTAs share out its keys",
                  name);

@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 struct version {
-    const char *version; /* "v38", "attention/wgmma" */
-    const char *name;    /* "any length" */
+    const char *version; /* "v37", "attention/wgmma" */
+    const char *name;    /* "q in registers" */
     const char *config;  /* short form of the header's config */
     const char *others;  /* those of the header's other configs, each ended by ';' */
     const char *arch;    /* "sm_80", the least architecture; "sm_90a", the only one */

@@ -6,10 +6,9 @@
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
 #     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
 
-# Those that library/ranking.h names, unless VER names others.
-RANKED := $(subst /,.,$(shell sed -n 's/^ \* embedded: //p' library/ranking.h 2>/dev/null))
+# The kernels of kernels/attention/, unless VER names others.
 GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward,$(or $(VER),$(VERSIONS))))
-EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(filter $(RANKED),$(VERSIONS)))))
+EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(ATTENTION))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
 GRADIENTS_ENTRY = $(patsubst %,&fl_%_entry,$(call identifier,$(GRADIENTS)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))

@@ -8,10 +8,12 @@ Kernel, speed and ratios come from the newest run that holds it and the library;
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.ladder.headers import load_attention
 from analysis.measure.records import Record
 from analysis.publish import general, libraries
 from analysis.publish.general import Case, Speeds
 from analysis.publish.overview import HEADLINE, Step, own_records
+from analysis.publish.ranking import held_code, with_present_names
 from analysis.table import Cell, Table
 
 GPUS = ("h200", "h100")
@@ -34,6 +36,7 @@ def records_at(folder: Path, steps: Sequence[Step], case: Case, gpu: str) -> lis
     mine = own_records(libraries.records_of(folder, gpu), problem, {step.name: step.version for step in steps})
     path = folder / general.FOLDER / f"{gpu}.jsonl"
     more = [one for one in general.records_of(folder, gpu) if one.problem == problem] if path.exists() else []
+    more = [*with_present_names(more, held_code(folder, load_attention(folder)))]
     return [one for one in [*mine, *more] if one.passed is not False]
 
 

@@ -1,24 +1,21 @@
-"""The kernels by measured speed for each case: library/ranking.h, from which the library chooses one.
+"""The kernels of kernels/attention/ by measured speed for each case: library/ranking.h, from which the library chooses.
 
-text = ranking_text(root(), kernels)      # name to Version: the ladder's and those of kernels/attention/
+text = ranking_text(root(), load_attention(root()))
 
 A case is a compute capability, a head size, and with or without the causal mask. Times are compared within one run on
 one GPU alone, as the clock differs from run to run. Each run and problem has a level, each kernel a speed; the two are
 fitted to the logarithms of all times (least squares), and libraries that were measured beside the kernels tie runs
 together. A kernel's score is its speed divided by the fastest one's, and 0 where no chain of runs leads to the others.
-What was measured with a kernel's machine code counts for it, whatever the name: v52's records are those of
-attention/wgmma as long as their code hashes are equal. Only forward passes of one type and of whole sequences count:
-what is measured of caches or tensors in e4m3, of lengths and of gradients says nothing of them.
-
-The library embeds the kernels of kernels/attention/, each version that is faster than they are in some case, and one
-for the emulator, which runs CTAs that draw tickets on one core: the first one of any length that draws none.
+The records of a removed version count for a kernel with the same code hash: v52's are those of attention/wgmma. Only
+forward passes of one type and of whole sequences count, because the measurements of caches or tensors in e4m3, of
+sequence lengths and of gradients compare other problems.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -26,7 +23,8 @@ from statistics import median
 import numpy as np
 
 from analysis.ladder.config import Dtype
-from analysis.ladder.headers import ATTENTION, Version
+from analysis.ladder.headers import Version
+from analysis.ladder.removed import replacement_of
 from analysis.machine_code.regs import read_registers
 from analysis.measure.records import Problem, Record, records_in
 
@@ -37,8 +35,7 @@ TEXT = """\
 /* ranking.h - the kernels by measured speed, for each compute capability, head size and mask.
  *
  * Made by `python3 -m analysis ladder --write` from logs/general/, logs/bench/ and the code hashes in regs/; edits here
- * are lost. make embeds these, unless VER names others:
- * EMBEDDED
+ * are lost.
  */
 #ifndef FL_LIBRARY_RANKING_H
 #define FL_LIBRARY_RANKING_H
@@ -83,19 +80,25 @@ def _forms(kernels: Mapping[str, Version]) -> set[tuple[str, str]]:
 
 
 def measured(records: Iterable[Record], kernels: Mapping[str, Version], held: Held) -> list[Record]:
-    """Right results of libraries, and of kernels in a config of their header; again for each of the same code."""
+    """Right results of libraries, of kernels in a config of their header, and of removed versions with their code."""
     forms = _forms(kernels)
-    found: list[Record] = []
+    return [
+        record
+        for old in records
+        for record in with_present_names([old], held)
+        if record.samples_ns and record.passed is not False and _is_plain(record.problem)
+        if record.is_peer or record is not old or (record.subject, record.config) in forms
+    ]
+
+
+def with_present_names(records: Iterable[Record], held: Held) -> Iterator[Record]:
+    """The records; those of a removed version under the name of the kernel with its machine code, or not at all."""
     for record in records:
-        if not record.samples_ns or record.passed is False or not _is_plain(record.problem):
+        if record.is_peer or not replacement_of(record.subject):
+            yield record
             continue
-        if record.is_peer:
-            found.append(record)
-        elif (record.subject, record.config) in forms:
-            code = record.raw.get("code_hash")
-            same = (name for name, hashes in held.items() if code in hashes and name != record.subject)
-            found += [record, *(replace(record, subject=name) for name in same)]
-    return found
+        code = record.raw.get("code_hash")
+        yield from (replace(record, subject=name) for name, hashes in held.items() if code in hashes)
 
 
 def _is_plain(problem: Problem) -> bool:
@@ -152,31 +155,9 @@ def _largest_group(kernels: set[str], runs: Sequence[Times]) -> set[str]:
     return max(groups, key=lambda group: (len(group & kernels), sorted(group)))
 
 
-LEAD = 1.01  # by which a version must be faster than a kernel of kernels/attention/; runs differ by less without cause
-
-
 def ranked(scored: Mapping[Case, Mapping[str, float]]) -> dict[Case, list[str]]:
-    """The fastest first. Of two that are equally fast one of kernels/attention/ comes first, else the newer one."""
-
-    def key(case: Case, name: str) -> tuple[float, bool, str]:
-        return scored[case][name] * (LEAD if _is_living(name) else 1), _is_living(name), name
-
-    return {case: sorted(scored[case], key=lambda name: key(case, name), reverse=True) for case in sorted(scored)}
-
-
-def _is_living(name: str) -> bool:
-    return name.startswith(f"{ATTENTION}/")
-
-
-def embedded(orders: Iterable[list[str]], kernels: Mapping[str, Version], held: Held) -> list[str]:
-    """What the library embeds, as said above. A version with the machine code of a living kernel adds nothing."""
-    living = [name for name in kernels if _is_living(name)]
-    copied = set().union(*(held.get(name, set()) for name in living))
-    general = {name: kernel.header.config for name, kernel in kernels.items() if kernel.header.config.any_length}
-    chosen = {name for name in general if _is_living(name) or not held.get(name, set()) & copied}
-    fastest = [next((name for name in order if name in chosen), "") for order in orders]
-    on_all_cores = [name for name in general if not general[name].tickets and not kernels[name].one_arch]
-    return [*living, *sorted({*fastest, *on_all_cores[:1]} - {*living, ""})]
+    """The fastest first, equally fast ones by name."""
+    return {case: sorted(found, key=lambda name: (-found[name], name)) for case, found in sorted(scored.items())}
 
 
 def ranking_text(folder: Path, kernels: Mapping[str, Version]) -> str:
@@ -189,8 +170,7 @@ def ranking_text(folder: Path, kernels: Mapping[str, Version]) -> str:
     for (capability, d_head, causal), order in orders.items():
         major, minor = capability.split(".")
         lines += [f"    {{{major}, {minor}, {d_head}, {'true' if causal else 'false'},", *_literal(order)]
-    embeds = f"embedded: {' '.join(embedded(orders.values(), kernels, held))}"
-    return TEXT.replace("EMBEDDED", embeds).replace("ROWS", "".join(f"{line}\n" for line in lines))
+    return TEXT.replace("ROWS", "".join(f"{line}\n" for line in lines))
 
 
 def _literal(order: list[str]) -> list[str]:

@@ -238,7 +238,6 @@ CHAPTERS = {
     "4-waiting": ("v17", "v25"),
     "5-hopper": ("v26", "v30"),
     "6-pipeline": ("v31", "v37"),
-    "7-general-attention": ("v38", "v99"),
 }
 INTRODUCTION = """# The ladder
 
@@ -450,8 +449,7 @@ def documents(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
     if (folder / "docs/story.md").exists():
         made |= jumps.story_pictures(folder, steps)
     if (folder / ranking.FILE).exists():
-        kernels = {step.name: step.version for step in steps} | load_attention(folder)
-        made[folder / ranking.FILE] = ranking.ranking_text(folder, kernels)
+        made[folder / ranking.FILE] = ranking.ranking_text(folder, load_attention(folder))
     parts: dict[str, dict[str, Callable[[], str]]] = {
         "README.md": {
             "steps": lambda: jumps.jumps_table(steps, "kernels/").markdown(),

@@ -195,9 +195,9 @@ static void refusals(fl_library *library) {
     refused(library, &made, FL_UNSUPPORTED, "seqlens_k: fl_backward() does not take it");
     made = right, made.attention.asked.d_head = 96;
     refused(library, &made, FL_UNSUPPORTED, "d_head 96: attention/backward is for 64, 128, 256");
-    made = right, made.attention.asked.version = "v38";
+    made = right, made.attention.asked.version = "v37";
     refused(library, &made, FL_UNSUPPORTED,
-            "version 'v38': must be NULL, \"best\" or \"attention/backward\", which computes gradients");
+            "version 'v37': must be NULL, \"best\" or \"attention/backward\", which computes gradients");
     made = right, made.attention.tensors.lse = NULL;
     refused(library, &made, FL_INVALID, "lse: must not be NULL");
     made = right, made.attention.tensors.o = NULL;

@@ -10,11 +10,12 @@
 
 enum { VERSIONS = 4, KB = 1024, STATIC_BYTES = 16 * KB };
 
-/* v37 for contiguous tensors of one shape, v41 with a large and a small config, v46 for sm_90a alone. */
+/* v37 requires contiguous tensors of one shape, attention/mma_sync has a large and a small config, and attention/wgmma
+ * requires sm_90a. */
 static const char WHOLE_BLOCKS[] = "(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles";
-static const char LARGE[] = "(FP16, 128, 256, 64, 8): async+load_2_2_2_tiles+stages_4+padded+any_length+causal+grouped";
-static const char SMALL[] = "(FP16, 128, 128, 32, 4): async+load_2_2_2_tiles+stages_2+padded+any_length+causal+grouped";
-static const char HOPPER[] = "(FP16, 128, 128, 128, 8): load_0_0_0_tiles+stages_2+tensor+any_length+causal+grouped";
+static const char LARGE[] = "(FP16, 128, 256, 64, 8): mma_sync+stages_4";
+static const char SMALL[] = "(FP16, 128, 128, 32, 4): mma_sync+stages_2";
+static const char HOPPER[] = "(FP16, 128, 128, 128, 8): wgmma+stages_2";
 
 /* A cubin that says of one kernel how much static shared memory it has. */
 struct cubin {
@@ -88,8 +89,8 @@ static void make(struct made_up *made) {
     snprintf(cubin->names, sizeof cubin->names, ".nv.shared.%s", LARGE);
     made->library.versions = made->versions;
     add(made, "v37", WHOLE_BLOCKS, NULL, NULL);
-    add(made, "v41", LARGE, SMALL, NULL);
-    add(made, "v46", HOPPER, NULL, "sm_90a");
+    add(made, "attention/mma_sync", LARGE, SMALL, NULL);
+    add(made, "attention/wgmma", HOPPER, NULL, "sm_90a");
 }
 
 static struct call call_of(const char *version) {
@@ -130,22 +131,23 @@ static void best(const struct made_up *made) {
     struct call call = call_of(NULL);
     struct choice choice;
     struct failure failure;
-    chosen(made, &call, &H200, "v37", WHOLE_BLOCKS, "whole blocks on an H200, by the committed order");
+    chosen(made, &call, &H200, "attention/wgmma", HOPPER, "on an H200, by the committed order");
     ok(!choose(&made->library, &call, &H200, &choice, &failure) && choice.best && choice.measured, "it is measured");
     ok(!choose(&made->library, &call, &A100, &choice, &failure) && choice.best && !choice.measured &&
            choice.ranked_major == 9,
        "on an A100 the order of 9.0 is followed");
     call.problem.seq_q = call.problem.seq_k = 250;
-    chosen(made, &call, &H200, "v46", HOPPER, "any length");
-    chosen(made, &call, &A100, "v41", SMALL, "a GPU that cannot hold the version's own config");
-    chosen(made, &call, NULL, "v41", LARGE, "the emulator takes versions for sm_80 first");
+    chosen(made, &call, &H200, "attention/wgmma", HOPPER, "any length");
+    chosen(made, &call, &A100, "attention/mma_sync", SMALL, "a GPU that cannot hold the version's own config");
+    chosen(made, &call, NULL, "attention/mma_sync", LARGE, "the emulator takes kernels for sm_80 first");
     call.problem.seq_q = call.problem.seq_k = 256;
     float lse;
     call.tensors.lse = &lse;
-    chosen(made, &call, &H200, "v46", HOPPER, "log-sum-exp");
+    chosen(made, &call, &H200, "attention/wgmma", HOPPER, "log-sum-exp");
     call.tensors.lse = NULL;
     call.strided = true;
-    chosen(made, &call, &H200, "v46", HOPPER, "strides in device memory");
+    chosen(made, &call, &H200, "attention/wgmma", HOPPER, "strides in device memory");
+    call.problem.version = "v37";
     call.problem.memory = FL_HOST_MEMORY;
     chosen(made, &call, &H200, "v37", WHOLE_BLOCKS, "strides in host memory: it is packed");
 }
@@ -155,12 +157,12 @@ static void shared_memory(const struct made_up *made) {
     const KernelConfig large = parse(LARGE);
     const int most = config_smem_bytes(&large) + STATIC_BYTES;
     const struct gpu_target just = {"just", "", 8, 0, most}, less = {"less", "", 8, 0, most - 1};
-    struct call call = call_of("v41");
-    chosen(made, &call, &just, "v41", LARGE, "as much shared memory as it needs");
-    chosen(made, &call, &less, "v41", SMALL, "a byte less");
+    struct call call = call_of("attention/mma_sync");
+    chosen(made, &call, &just, "attention/mma_sync", LARGE, "as much shared memory as it needs");
+    chosen(made, &call, &less, "attention/mma_sync", SMALL, "a byte less");
     call.problem.config = LARGE;
     refused(made, &call, &less, FL_UNAVAILABLE,
-            "padded+any_length+causal+grouped needs 225344 bytes of shared memory per CTA, 16384 of them static: less "
+            "mma_sync+stages_4 needs 225344 bytes of shared memory per CTA, 16384 of them static: less "
             "has 225343; take a smaller B_r or B_c");
 }
 
@@ -175,22 +177,23 @@ static void reasons(const struct made_up *made) {
     call.scaled = true;
     call.problem.scale = 0.5f;
     refused(made, &call, &H200, FL_UNSUPPORTED,
-            "scale 0.5: v37 multiplies scores by 1 / sqrt(d_head); v38 is the first");
+            "scale 0.5: v37 multiplies scores by 1 / sqrt(d_head); attention/mma_sync accepts a");
     call.scaled = false;
     call.strided = true;
-    refused(made, &call, &H200, FL_UNSUPPORTED, "strides: v37 takes contiguous tensors (bshd); v38 is the first");
+    refused(made, &call, &H200, FL_UNSUPPORTED,
+            "strides: v37 requires contiguous tensors (bshd); attention/mma_sync accepts strides");
     call.strided = false;
     call.problem.seq_k = 384;
-    refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 256, seq_k 384: v37 has as many keys as queries");
+    refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 256, seq_k 384: v37 requires as many keys as queries");
     call.problem.seq_q = call.problem.seq_k = 100;
     refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 100: must be a multiple of B_r = 128");
-    call = call_of("v46");
-    refused(made, &call, &A100, FL_UNAVAILABLE, "v46 is for sm_90a alone");
-    call = call_of("v41");
+    call = call_of("attention/wgmma");
+    refused(made, &call, &A100, FL_UNAVAILABLE, "attention/wgmma is for sm_90a alone");
+    call = call_of("attention/mma_sync");
     call.problem.config = LARGE;
     refused(made, &call, &A100, FL_UNAVAILABLE, "16384 of them static: A100 has");
     call.problem.config = SMALL;
-    chosen(made, &call, &A100, "v41", SMALL, "by its short form");
+    chosen(made, &call, &A100, "attention/mma_sync", SMALL, "by its short form");
 }
 
 /* A library of versions that all compute the same, under other names. */
@@ -200,49 +203,35 @@ static void make_equals(struct made_up *made, size_t count, const char *const *n
     for (size_t i = 0; i < count; i++) add(made, names[i], SMALL, NULL, NULL);
 }
 
-/* Of two versions the one that the ranking of the nearest measured case names first. */
+/* Of two kernels, whatever their order in the library, the one that the ranking of the measured case names first. */
 static void rankings(void) {
-    const size_t count = sizeof RANKINGS / sizeof *RANKINGS;
-    for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; k < count; k++) {
-            /* two that are measured in both cases, in another order: only the right case puts them right */
-            const struct ranking *const asked = &RANKINGS[i], *const other = &RANKINGS[k];
-            char names[2][32];
-            bool found = false;
-            for (const char *a = asked->versions; *a && !found; a += strcspn(a, " "), a += *a == ' ')
-                for (const char *b = a + strcspn(a, " "); *b && !found; b += strcspn(b, " ")) {
-                    b += *b == ' ';
-                    snprintf(names[0], sizeof names[0], "%.*s", (int)strcspn(a, " "), a);
-                    snprintf(names[1], sizeof names[1], "%.*s", (int)strcspn(b, " "), b);
-                    const char *const first = strstr(other->versions, names[0]), *const second =
-                                                                                     strstr(other->versions, names[1]);
-                    found = second && (!first || second < first);
-                }
-            if (!found) continue;
-            const char *const both[] = {names[1], names[0]};
+    for (size_t i = 0; i < sizeof RANKINGS / sizeof *RANKINGS; i++) {
+        const struct ranking *const row = &RANKINGS[i];
+        char names[2][32];
+        const int read = sscanf(row->versions, "%31s %31s", names[0], names[1]);
+        for (int order = 0; order < 2 && read == 2; order++) {
+            const char *const both[] = {names[order], names[1 - order]};
+            struct gpu_target target = H200;
             struct made_up made;
             make_equals(&made, 2, both);
             for (int v = 0; v < 2; v++) {
-                made.instances[v][0].config.d_head = made.versions[v].own[0].d_head = asked->d_head;
+                made.instances[v][0].config.d_head = made.versions[v].own[0].d_head = row->d_head;
                 made.instances[v][0].symbol = LARGE; /* the cubin's */
             }
             struct call call = call_of(NULL);
-            call.problem.d_head = asked->d_head;
-            call.problem.causal = asked->causal;
-            struct gpu_target target = H200;
-            target.major = asked->major, target.minor = asked->minor;
-            char what[100];
-            snprintf(what, sizeof what, "d_head %d, causal %d: %s before %s", asked->d_head, asked->causal, names[0],
-                     names[1]);
-            chosen(&made, &call, &target, names[0], LARGE, what);
+            call.problem.d_head = row->d_head;
+            call.problem.causal = row->causal;
+            target.major = row->major, target.minor = row->minor;
+            chosen(&made, &call, &target, names[0], LARGE, row->versions);
         }
+        ok(read == 2, "d_head %d, causal %d: two kernels were measured", row->d_head, row->causal);
     }
 }
 
 /* Versions that nobody has measured come last: kernels with other names, of these the ones for one architecture, then
  * the newest. */
 static void not_measured(void) {
-    static const char *const names[] = {"v900", "v902", "v901", "v41"};
+    static const char *const names[] = {"v900", "v902", "v901", "attention/mma_sync"};
     static const char *const living[] = {"v900", "attention/new", "attention/newer", "attention/wgm"};
     struct call call = call_of(NULL);
     struct made_up made;
@@ -252,13 +241,13 @@ static void not_measured(void) {
     chosen(&made, &call, &H200, "v902", SMALL, "the newest of three");
     ok(!choose(&made.library, &call, &H200, &choice, &failure) && choice.best && !choice.measured, "none is measured");
     make_equals(&made, 4, names);
-    chosen(&made, &call, &H200, "v41", SMALL, "one that is measured before newer ones that are not");
+    chosen(&made, &call, &H200, "attention/mma_sync", SMALL, "one that is measured before newer ones that are not");
     make_equals(&made, 2, living);
     chosen(&made, &call, &H200, "attention/new", SMALL, "a name without a number before versions");
     add(&made, living[2], SMALL, NULL, "sm_90a");
     chosen(&made, &call, &H200, "attention/newer", SMALL, "for this GPU alone");
-    add(&made, "v41", SMALL, NULL, NULL);
-    chosen(&made, &call, &H200, "v41", SMALL, "one that is measured before all of them");
+    add(&made, "attention/mma_sync", SMALL, NULL, NULL);
+    chosen(&made, &call, &H200, "attention/mma_sync", SMALL, "one that is measured before all of them");
     make_equals(&made, 1, &living[3]);
     ok(!choose(&made.library, &call, &H200, &choice, &failure) && !choice.measured,
        "the beginning of a measured name is another name");
@@ -266,7 +255,7 @@ static void not_measured(void) {
 
 /* Whole names come before those that callers of FL_ABI 1 know. */
 static void short_names(void) {
-    static const char *const names[] = {"attention/mma_sync", "attention/v38", "v38"};
+    static const char *const names[] = {"attention/mma_sync", "attention/v37", "v37"};
     struct made_up made;
     struct call call;
     make_equals(&made, 3, names);
@@ -280,6 +269,28 @@ static void short_names(void) {
     refused(&made, &call, &H200, FL_INVALID, "version 'mma_sync': this library holds attention/mma_sync ");
 }
 
+/* Each removed version is rejected with the kernel that replaces it, and its neighbours as any unknown name. */
+static void removed(const struct made_up *made) {
+    static const struct {
+        const char *name, *sentence;
+    } cases[] = {
+        {"v38", "version 'v38': was removed from the ladder; attention/mma_sync replaces it"},
+        {"v42", "version 'v42': was removed from the ladder; attention/wgmma replaces it"},
+        {"v47", "attention/mma_sync replaces it"},
+        {"v49", "attention/wgmma replaces it"},
+        {"v51", "attention/mma_sync replaces it"},
+        {"v52", "attention/wgmma replaces it"},
+        {"v36", "version 'v36': this library holds v37 "},
+        {"v53", "version 'v53': this library holds v37 "},
+        {"v4x", "version 'v4x': this library holds v37 "},
+        {"v042", "version 'v042': this library holds v37 "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct call call = call_of(cases[i].name);
+        refused(made, &call, &H200, FL_INVALID, cases[i].sentence);
+    }
+}
+
 /* What a kernel is said to serve. */
 static void features(struct made_up *made) {
     static const uint64_t count = 1;
@@ -291,7 +302,7 @@ static void features(struct made_up *made) {
     }
     ok(!fl_kernel(&made->library, 0, &info) && !strcmp(info.version, "v37") && !info.features,
        "whole blocks of one shape: %u", info.features);
-    ok(!fl_kernel(&made->library, 1, &info) && !strcmp(info.version, "v41") &&
+    ok(!fl_kernel(&made->library, 1, &info) && !strcmp(info.kernel, "attention/mma_sync") &&
            info.features == (FL_ANY_LENGTH | FL_CAUSAL | FL_GROUPED),
        "all there is: %u", info.features);
 }
@@ -318,10 +329,11 @@ static void few_rows(void) {
         call.problem.kv_heads = cases[i].kv_heads;
         call.problem.batch = cases[i].batch;
         call.problem.seq_k = cases[i].seq_k;
-        chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "v46", cases[i].few ? decode : HOPPER, "rows");
+        chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "attention/wgmma",
+               cases[i].few ? decode : HOPPER, "rows");
         ok(!choose(&made.library, &call, &H200, &choice, &failure) && choice.few_rows == cases[i].few, "and why");
-        chosen(&made, &call, &A100, "v41", SMALL, "another GPU");
-        chosen(&made, &call, NULL, "v41", LARGE, "the emulator");
+        chosen(&made, &call, &A100, "attention/mma_sync", SMALL, "another GPU");
+        chosen(&made, &call, NULL, "attention/mma_sync", LARGE, "the emulator");
     }
     make_equals(&made, 0, NULL);
     add(&made, "attention/decode", decode, NULL, "sm_90a");
@@ -346,8 +358,8 @@ static void rows_of_groups(void) {
         call.problem.seq_q = cases[i].seq_q;
         call.problem.heads = cases[i].heads;
         call.problem.seq_k = cases[i].seq_k;
-        chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "v46", cases[i].few ? serving : HOPPER,
-               "rows of a group");
+        chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "attention/wgmma",
+               cases[i].few ? serving : HOPPER, "rows of a group");
     }
 }
 
@@ -409,6 +421,7 @@ int main(void) {
     rankings();
     not_measured();
     short_names();
+    removed(&made);
     few_rows();
     rows_of_groups();
     sizes_of_structs();

@@ -187,15 +187,12 @@ static void layouts(fl_library *library) {
 static void calls_that_differ_in_a_word(fl_library *library) {
     struct problem problem = small_problem();
     problem.d_head = 128, problem.KV_heads = problem.heads;
-    struct attention attention = attention_on(0, problem, "attention/wgmma");
+    struct attention attention = attention_on(0, problem, "attention/mma_sync");
     const CUstream stream = stream_of(0);
     fl_support support = {.size = sizeof support};
     char other[sizeof support.config];
     ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && last_launch()->tickets,
-       "attention/wgmma draws");
-    attention.asked.version = "v38";
-    ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && !last_launch()->tickets,
-       "the same problem by v38, which does not");
+       "attention/mma_sync is dynamically scheduled");
     const char *const by_name = last_launch()->symbol;
     attention.asked.version = NULL;
     ok(!fl_forward(library, &attention.asked, &attention.tensors, stream) && strcmp(last_launch()->symbol, by_name),
@@ -304,11 +301,6 @@ static void workspaces(fl_library *library) {
     ok(tickets_of(library, &attention, one) == attention.tensors.workspace, "one that is given is used");
     cuda.cuMemFree_v2((CUdeviceptr)(uintptr_t)attention.tensors.workspace);
     attention.tensors.workspace = NULL;
-    free_on(&attention);
-    struct problem plain = small_problem();
-    plain.d_head = 128, plain.KV_heads = plain.heads;
-    attention = attention_on(0, plain, "v38");
-    ok(!fl_forward(library, &attention.asked, &attention.tensors, one) && !last_launch()->tickets, "v38 needs none");
     free_on(&attention);
     cuda.cuStreamDestroy_v2(one);
     cuda.cuStreamDestroy_v2(other);

@@ -37,7 +37,7 @@ class Backend(NamedTuple):
 class Version(NamedTuple):
     """An embedded kernel: a version, or one that is changed by commits; the tuples hold what its instances have."""
 
-    name: str  # "attention/wgmma", "v38"
+    name: str  # "attention/wgmma", "v37"
     title: str  # "any length"
     dtypes: tuple[str, ...]  # "float16", "bfloat16"
     d_heads: tuple[int, ...]
