@@ -2,10 +2,9 @@
 
     PYTHONPATH=python python3 python/tests/gpu_serving.py [--out FILE.csv] [--fa3 libfa3.so] [GROUP …]
 
-Groups: decode pages ragged rows e4m3 varlen window lengths random, and those whose measurement is owed, in two minutes:
-`causal plain mixed causes peers`; without one all. It needs lib/libflashladder.so,
-nvcc, PyTorch and a GPU of compute capability 9.0. `lengths` compares with v52: make lib VER="attention.decode
-attention.wgmma v52". `random` compares random problems with float64, for RANDOM_S seconds, and `peers` those of
+Groups: decode pages ragged rows e4m3 varlen window random, and those whose measurement is owed, in two minutes:
+`causal plain mixed causes peers`; without one all. It needs lib/libflashladder.so, nvcc, PyTorch and a GPU of compute
+capability 9.0. `random` compares random problems with float64, for RANDOM_S seconds, and `peers` those of
 peer_cases.py, in any order, for PEERS_S seconds: 600 for nearly all.
 
 A subject is a CUDA graph of launches over buffers that together are several times as large as the L2 cache. All
@@ -531,21 +530,6 @@ def group_window(bench: Bench) -> None:
         if bench.fa3 and d_head == 128:
             subjects["FlashAttention-3"] = fa3_prefill(bench, 1, parts, 1, 16384, None, 0)
         bench.run(f"16384, causal, d_head {d_head}", ("TFLOP/s", flops * pairs([16384])), subjects, 4)
-
-
-def group_lengths(bench: Bench) -> None:
-    """attention/wgmma beside v52, whose ring of Q at d_head 256 has a full mbarrier for both consumers."""
-    names = [version.name for version in flashladder.versions()]
-    for d_head in (64, 128, 256):
-        for causal in (True, False):
-            for seq in (512, 2048, 8192):
-                heads = 2048 // d_head
-                parts = [tuple(normal(16384 // seq, seq, heads, d_head) for _ in range(3)) for _ in range(4)]
-                of = lambda name: lambda i: flashladder.attention(*parts[i], causal=causal, version=name)  # noqa: E731, B023
-                subjects = {name: of(name) for name in ("v52", "attention/wgmma") if name in names}
-                all_pairs = pairs([seq]) if causal else seq * seq
-                case = f"{seq}{', causal' * causal}, d_head {d_head}"
-                bench.run(case, ("TFLOP/s", 4 * 2048 * all_pairs * (16384 // seq)), subjects, 4)
 
 
 # ---- what is owed ----------------------------------------------------------------------------------------------------
