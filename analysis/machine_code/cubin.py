@@ -38,8 +38,9 @@ REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
 INDIRECT_BRANCH_TARGETS = 0x34
 MAX_THREADS, REQUIRED_THREADS = 0x05, 0x10  # of a CTA in three dimensions: __launch_bounds__, .reqntid
 JUMP_TABLES = ".nv.constant2"
-# From 9.0 on a kernel's section of shared memory begins with the driver's bytes, and this section says so.
-RESERVED_SHARED, RESERVED_BYTES = ".nv.shared.reserved.0", 1024
+# From 9.0 on the driver reserves the first bytes of shared memory. A kernel's section includes them once it is linked,
+# and the file names the reserved memory: by a section, or only by a symbol if ptxas -g or nvlink wrote it.
+RESERVED_SHARED, RESERVED_SYMBOL, RESERVED_BYTES = ".nv.shared.reserved.0", ".nv.reservedSmem.offset0", 1024
 # Low twelve bits of an instruction word: opcode and operand form. Each has one form; tests compare with nvdisasm.
 LDL, STL, NOP = 0x983, 0x387, 0x918
 OPCODE_MASK = 0xFFF
@@ -330,7 +331,8 @@ class Cubin:
     def kernels(self) -> list[Kernel]:
         """Functions in the order of their code, kernels and device functions."""
         found = []
-        reserved = RESERVED_BYTES if self.section(RESERVED_SHARED) else 0
+        names_reserved = any(symbol.name == RESERVED_SYMBOL for symbol in self.symbols)
+        reserves = names_reserved or self.section(RESERVED_SHARED) is not None
         banks: dict[str, list[tuple[str, bytes]]] = {}  # constant banks of each function, by what follows .text
         for each in self.sections:
             bank = re.fullmatch(r"(\.nv\.constant[1-9]\d*)(\..*)?", each.name, re.DOTALL)
@@ -351,6 +353,7 @@ class Cubin:
                 code = section.data  # with the subroutines behind the kernel, which belong to it alone
             suffix = section.name.removeprefix(".text")
             shared = self.section(".nv.shared" + suffix)
+            reserved = RESERVED_BYTES if reserves and shared and shared.kind == SHT_NOBITS else 0
             info = self._read_info(".nv.info" + suffix)
             barriers = info.get((NUM_BARRIERS, -1))
             registers = self._attributes.get((REGCOUNT, symbol.index))

@@ -12,7 +12,7 @@ from analysis.ladder.config import parse_short_form
 from analysis.machine_code.contents import code_summary
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import read_images
-from analysis.tests.support.compiled import ARCHS, cubin, listings, log_of, misread_opcodes
+from analysis.tests.support.compiled import ARCHS, cubin, linked, listings, log_of, made_by_ptxas, misread_opcodes
 from analysis.tests.support.kinds import some_in_check
 
 SMALL = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
@@ -35,6 +35,36 @@ def test_figures_are_those_of_ptxas(source: str, arch: str) -> None:
     assert sorted(static) == sorted(kernel.static_smem for kernel in read.entries)
     barriers = [int(n) for n in re.findall(r"used (\d+) barriers", log)]
     assert sorted(barriers) == sorted(kernel.barriers or 0 for kernel in read.entries)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100", "sm_120"])
+@pytest.mark.parametrize(
+    "way", [("-O3",), ("-g", "-O0"), ("-O3", "-c"), ("-g", "-O0", "-c"), ("-O3", "-c", "nvlink")], ids=" ".join
+)
+def test_static_shared_memory_excludes_what_the_driver_reserves(way: tuple[str, ...], arch: str) -> None:
+    """Only a file that is linked includes those 1,024 bytes, and ptxas marks them in two ways."""
+    text = """.version 8.6
+.target sm_80
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{
+.shared .align 4 .b8 tile[516];
+.reg .b32 %r<3>;
+.reg .b64 %p;
+ld.param.u64 %p, [out];
+mov.u32 %r0, %tid.x;
+mov.u32 %r1, tile;
+mad.lo.u32 %r1, %r0, 4, %r1;
+st.shared.u32 [%r1], %r0;
+bar.sync 0;
+ld.shared.u32 %r2, [tile+512];
+st.global.u32 [%p], %r2;
+ret;
+}
+"""
+    path = made_by_ptxas(text, arch, *[option for option in way if option != "nvlink"])
+    (kernel,) = Cubin.read(linked(path, arch) if "nvlink" in way else path).entries
+    assert kernel.static_smem == 516
 
 
 @pytest.mark.parametrize("arch", some_in_check(ARCHS, ("sm_80", "sm_90a", "sm_120")))

@@ -119,22 +119,33 @@ def without_lines(name: str, arch: str) -> Path:
     """The cubin of the same PTX without its line numbers."""
     text = ptx(name, arch).read_text(encoding="utf-8")
     text = re.sub(r"^\s*\.section\s+\.debug_str.*?^\s*}", "", text, flags=re.DOTALL | re.MULTILINE)
-    return _assembled_from(re.sub(r"^\s*\.(loc|file)\b.*$", "", text, flags=re.MULTILINE), arch, "-O3")
+    return made_by_ptxas(re.sub(r"^\s*\.(loc|file)\b.*$", "", text, flags=re.MULTILINE), arch, "-O3")
 
 
 @cache
 def linked_later(name: str, arch: str) -> Path:
     """A relocatable cubin."""
-    return _assembled_from(ptx(name, arch).read_text(encoding="utf-8"), arch, "-O3", "-c")
+    return made_by_ptxas(ptx(name, arch).read_text(encoding="utf-8"), arch, "-O3", "-c")
 
 
-def _assembled_from(text: str, arch: str, *options: str) -> Path:
+def made_by_ptxas(text: str, arch: str, *options: str) -> Path:
     target = _folder("assembled", text, arch, *options) / f"{arch}.cubin"
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
             source, out = Path(scratch) / "in.ptx", Path(scratch) / "out.cubin"
             source.write_text(text, encoding="utf-8")
             _run("ptxas", *options, f"-arch={arch}", str(source), "-o", str(out))
+            _keep(out, target)
+    return target
+
+
+def linked(path: Path, arch: str) -> Path:
+    """What nvlink makes of a relocatable cubin."""
+    target = path.with_suffix(".linked.cubin")
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch) / "out.cubin"
+            _run("nvlink", f"-arch={arch}", str(path), "-o", str(out))
             _keep(out, target)
     return target
 
