@@ -20,10 +20,14 @@ $(DRIVER) $(CUDART) $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o): $(BUILD)/%.o: emul
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(CUDA_H))
 $(EMULATED)/libcuda.so.1: $(DRIVER) $(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
-		$(BUILD)/cuda.map $(BUILD)/flags/ld
+		$(BUILD)/cuda.aliases $(BUILD)/cuda.map $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) \
-		-Wl,-soname,$(@F),--version-script=$(BUILD)/cuda.map $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
+		-Wl,-soname,$(@F),--version-script=$(BUILD)/cuda.map $(filter %.o %.aliases,$^) $(ALL_LDLIBS) $(linked)
+# A linker script that gives functions their other names.
+$(BUILD)/cuda.aliases: emulator/driver/functions_table.h
+	@mkdir -p $(@D)
+	@$(parts) sed -n 's/^ALIAS(\(.*\), \(.*\), .*/\1 = \2;/p' $< >$(part); $(whole)
 $(BUILD)/cuda.map:
 	@mkdir -p $(@D)
 	@$(parts) echo '{ global: cu*; local: *; };' >$(part); $(whole)

@@ -9,7 +9,7 @@
  * Whatever is put on a stream runs at once, in the call that puts it there, on the emulator's one device: an order that
  * CUDA allows for every program. So a stream has never anything left to do, and an event has always happened.
  *
- *   functions_table.h  every function of the driver: served here, or refused by name
+ *   functions_table.h  every function of the driver: served, another name of one, or refused by name
  *   entry_points.c     their addresses, and the refusals        module.c   modules, libraries, variables, cuLink
  *   names.c            functions and results by name            image.c    PTX in fatbins
  *   device.c           the device and its attributes            launch.c   kernels, occupancy, tensor maps
@@ -17,7 +17,7 @@
  *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs
  *   operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
  *   texture.c          arrays, textures, surfaces
- *   earlier.c          functions under their old names
+ *   legacy_entry_points.c  functions of earlier releases with other arguments
  */
 #ifndef FL_EMU_DRIVER_H
 #define FL_EMU_DRIVER_H

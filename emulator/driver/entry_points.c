@@ -12,9 +12,11 @@ enum { NOT_SUPPORTED = 801 }; /* CUDA_ERROR_NOT_SUPPORTED */
 
 #pragma GCC visibility push(default)
 #define SERVED(name, since) extern int name(void);
+#define ALIAS(name, target, since) extern int name(void);
 #define REFUSED(name, since) int name(void);
 #include "functions_table.h"
 #undef SERVED
+#undef ALIAS
 #undef REFUSED
 #pragma GCC visibility pop
 
@@ -25,6 +27,7 @@ static int refuse(const char *name, _Atomic int *said) {
 }
 
 #define SERVED(name, since)
+#define ALIAS(name, target, since)
 #define REFUSED(name, since)                                                                                           \
     int name(void) {                                                                                                   \
         static _Atomic int said;                                                                                       \
@@ -32,6 +35,7 @@ static int refuse(const char *name, _Atomic int *said) {
     }
 #include "functions_table.h"
 #undef SERVED
+#undef ALIAS
 #undef REFUSED
 
 typedef struct function {
@@ -42,9 +46,11 @@ typedef struct function {
 
 static const function functions[] = {
 #define SERVED(name, since) {#name, since, name},
+#define ALIAS(name, target, since) {#name, since, name},
 #define REFUSED(name, since) {#name, since, name},
 #include "functions_table.h"
 #undef SERVED
+#undef ALIAS
 #undef REFUSED
 };
 

@@ -1,72 +1,35 @@
-/* earlier.c - functions of earlier releases that programs still call by their old names: cuda.h declares their
- * successors alone, and gives those the old names by macros. */
+/* legacy_entry_points.c - functions of earlier releases that take other arguments than their successors.
+ *
+ * Programs still load them by their old names. cuda.h declares only the successors, and renames them by macros. */
 #include "driver.h"
 
-#undef cuCtxPopCurrent
-#undef cuCtxPushCurrent
-#undef cuDeviceGetUuid
-#undef cuDevicePrimaryCtxRelease
-#undef cuDevicePrimaryCtxReset
-#undef cuDevicePrimaryCtxSetFlags
-#undef cuEventElapsedTime
 #undef cuGraphAddDependencies
 #undef cuGraphAddKernelNode
 #undef cuGraphExecKernelNodeSetParams
-#undef cuGraphInstantiate
 #undef cuGraphKernelNodeSetParams
 #undef cuGraphNodeGetDependencies
 #undef cuStreamBeginCapture
+#undef cuMemAdvise
+#undef cuMemPrefetchAsync
 #undef cuStreamGetCaptureInfo
+#undef cuStreamUpdateCaptureDependencies
 
 #pragma GCC visibility push(default)
-CUresult cuCtxPopCurrent(CUcontext *context);
-CUresult cuCtxPushCurrent(CUcontext context);
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
-CUresult cuDevicePrimaryCtxRelease(CUdevice device);
-CUresult cuDevicePrimaryCtxReset(CUdevice device);
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags);
-CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count);
 CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
                               const CUDA_KERNEL_NODE_PARAMS_v1 *parameters);
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                         const CUDA_KERNEL_NODE_PARAMS_v1 *parameters);
-CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *error, char *log, size_t bytes);
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters);
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *needs, size_t *count);
 CUresult cuStreamBeginCapture(CUstream stream);
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *capture, cuuint64_t *id);
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *capture, cuuint64_t *id, CUgraph *graph,
                                    const CUgraphNode **last, size_t *count);
+CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device);
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags);
 #pragma GCC visibility pop
-
-CUresult cuCtxPopCurrent(CUcontext *context) {
-    return cuCtxPopCurrent_v2(context);
-}
-
-CUresult cuCtxPushCurrent(CUcontext context) {
-    return cuCtxPushCurrent_v2(context);
-}
-
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-    return cuDeviceGetUuid_v2(uuid, device);
-}
-
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-    return cuDevicePrimaryCtxRelease_v2(device);
-}
-
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-    return cuDevicePrimaryCtxReset_v2(device);
-}
-
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags) {
-    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
-}
-
-CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-    return cuEventElapsedTime_v2(milliseconds, start, end);
-}
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
     return cuGraphAddDependencies_v2(graph, from, to, NULL, count);
@@ -74,10 +37,6 @@ CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CU
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *needs, size_t *count) {
     return cuGraphNodeGetDependencies_v2(node, needs, NULL, count);
-}
-
-CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *error, char *log, size_t bytes) {
-    return cuGraphInstantiate_v2(executable, graph, error, log, bytes);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream) {
@@ -91,6 +50,24 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *captu
 
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *capture, cuuint64_t *id) {
     return cuStreamGetCaptureInfo_v3(stream, capture, id, NULL, NULL, NULL, NULL);
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags) {
+    return cuStreamUpdateCaptureDependencies_v2(stream, nodes, NULL, count, flags);
+}
+
+/* Where a number names the device, or -1 the host. */
+static CUmemLocation location_of(CUdevice device) {
+    return (CUmemLocation){.type = device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
+                           .id = device == CU_DEVICE_CPU ? 0 : device};
+}
+
+CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
+    return cuMemAdvise_v2(address, bytes, advice, location_of(device));
+}
+
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
+    return cuMemPrefetchAsync_v2(address, bytes, location_of(device), 0, stream);
 }
 
 /* The same with the later members. */
