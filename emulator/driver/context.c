@@ -55,13 +55,15 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS) status = check_device(device);
     if (status == CUDA_SUCCESS && !primary.references) status = CUDA_ERROR_INVALID_CONTEXT;
-    if (status == CUDA_SUCCESS) primary.references--;
+    if (status == CUDA_SUCCESS && !--primary.references) the_driver()->failure = CUDA_SUCCESS;
     return driver_leave(status);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
     CUresult status = driver_enter();
-    return driver_leave(status == CUDA_SUCCESS ? check_device(device) : status);
+    if (status == CUDA_SUCCESS) status = check_device(device);
+    if (status == CUDA_SUCCESS) the_driver()->failure = CUDA_SUCCESS;
+    return driver_leave(status);
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
@@ -130,6 +132,7 @@ CUresult cuCtxDestroy(CUcontext context) {
         *at = context->next;
         if (current() == context) depth--;
         free(context);
+        the_driver()->failure = CUDA_SUCCESS;
     }
     return driver_leave(status);
 }
@@ -213,11 +216,12 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
 }
 
 CUresult cuCtxSynchronize(void) {
-    return driver_leave(enter_context(&primary));
+    CUresult status = enter_context(&primary);
+    return driver_leave(status == CUDA_SUCCESS ? the_driver()->failure : status);
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
-    CUresult status = driver_enter();
+    CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS && !exists(context)) status = CUDA_ERROR_INVALID_CONTEXT;
     return driver_leave(status);
 }

@@ -53,6 +53,11 @@ CUresult driver_enter(void) {
     return state.device ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+CUresult driver_enter_work(void) {
+    CUresult status = driver_enter();
+    return status == CUDA_SUCCESS ? state.failure : status;
+}
+
 CUresult driver_leave(CUresult status) {
     if (!forked) pthread_mutex_unlock(&lock);
     return status;

@@ -55,6 +55,7 @@ typedef struct driver {
     uint64_t used;  /* bytes of device memory */
     uint64_t steps; /* warp instructions that all launches executed: the clock of events */
     uint64_t schedule, step_limit;
+    CUresult failure; /* of a kernel that was stopped: all later work fails with it until the context is destroyed */
 } driver;
 
 /* Take the lock. CUDA_SUCCESS, or why no call can do anything: cuInit() was not called, or this is the child of a fork
@@ -62,6 +63,8 @@ typedef struct driver {
 CUresult driver_enter(void);
 /* Release the lock; the status again. */
 CUresult driver_leave(CUresult status);
+/* driver_enter() for work on the device, which fails after a kernel was stopped there. */
+CUresult driver_enter_work(void);
 /* Between the two. */
 driver *the_driver(void);
 /* CUDA_ERROR_INVALID_DEVICE with a sentence for all but device 0. */

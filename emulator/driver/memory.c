@@ -63,6 +63,7 @@ void *any_bytes(CUdeviceptr address, size_t bytes) {
 /* ---- allocations ---- */
 
 static CUresult check_size(size_t bytes) {
+    if (the_driver()->failure) return the_driver()->failure;
     if (!bytes) return CUDA_ERROR_INVALID_VALUE;
     if (bytes <= DEVICE_MEMORY - the_driver()->used) return CUDA_SUCCESS;
     driver_say("%zu bytes of memory were asked for: the emulated GPU has %" PRIu64 ", of which %" PRIu64 " are free",
@@ -148,7 +149,7 @@ CUresult cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
-    CUresult status = driver_enter();
+    CUresult status = driver_enter_work();
     return driver_leave(status == CUDA_SUCCESS ? release_memory(address) : status);
 }
 
@@ -330,7 +331,7 @@ static operation copy_rows(CUmemorytype to, uint64_t target, CUmemorytype from, 
 }
 
 static CUresult run_now(operation o) {
-    CUresult status = driver_enter();
+    CUresult status = driver_enter_work();
     return driver_leave(status == CUDA_SUCCESS ? run_operation(&o) : status);
 }
 
@@ -426,7 +427,7 @@ CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D *copy, CUstream stream) {
 static CUresult set_now(CUdeviceptr address, size_t pitch, unsigned value, unsigned element, size_t width,
                         size_t height) {
     operation o;
-    CUresult status = driver_enter();
+    CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS) status = fill_set(&o, address, pitch, value, element, width, height);
     return driver_leave(status == CUDA_SUCCESS ? run_operation(&o) : status);
 }

@@ -61,8 +61,9 @@ static CUresult load_text(CUmodule *loaded, char *text, emu_error *error) {
 }
 
 static CUresult load_image(CUmodule *module, const void *image, emu_error *error) {
-    CUresult status;
+    CUresult status = the_driver()->failure;
     *error = (emu_error){0};
+    if (status != CUDA_SUCCESS) return status;
     char *text = image_ptx(image, &status);
     return text ? load_text(module, text, error) : status;
 }

@@ -91,6 +91,21 @@ static CUresult run_set(const memory_set *s) {
 
 /* ---- kernels ---- */
 
+/* What the findings of a launch mean to the context: `otherwise` where none of them stops a kernel in a way of its own.
+ */
+static CUresult failure_of(const emu_device *device, CUresult otherwise) {
+    size_t count;
+    const emu_finding *findings = emu_findings(device, &count);
+    CUresult failure = otherwise;
+    for (size_t i = 0; i < count; i++) {
+        const emu_class class_ = findings[i].class_;
+        if (class_ == EMU_ASSERT) failure = CUDA_ERROR_ASSERT;
+        if (class_ == EMU_STEP_LIMIT || class_ == EMU_LIVELOCK || class_ == EMU_DEADLOCK)
+            failure = CUDA_ERROR_LAUNCH_TIMEOUT;
+    }
+    return failure;
+}
+
 static CUresult run_kernel(const kernel_launch *k) {
     driver *d = the_driver();
     const emu_module *module = k->function->module->module;
@@ -116,23 +131,14 @@ static CUresult run_kernel(const kernel_launch *k) {
     }
     d->steps += emu_counts(d->device)->steps;
     note_findings(d->device, info->name);
-    if (status != EMU_FAULT) return CUDA_SUCCESS;
-    size_t count;
-    const emu_finding *findings = emu_findings(d->device, &count);
-    CUresult result = CUDA_ERROR_LAUNCH_FAILED;
-    for (size_t i = 0; i < count; i++) {
-        const emu_class class_ = findings[i].class_;
-        if (class_ == EMU_ASSERT) result = CUDA_ERROR_ASSERT;
-        if (class_ == EMU_TRAP) result = CUDA_ERROR_ILLEGAL_INSTRUCTION;
-        if (class_ == EMU_STEP_LIMIT || class_ == EMU_LIVELOCK || class_ == EMU_DEADLOCK)
-            result = CUDA_ERROR_LAUNCH_TIMEOUT;
-    }
-    return result;
+    d->failure = failure_of(d->device, status == EMU_FAULT ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
+    return CUDA_SUCCESS; /* a launch does not wait for its kernel: what follows fails */
 }
 
 /* ---- all kinds ---- */
 
 CUresult run_operation(const operation *o) {
+    if (the_driver()->failure) return CUDA_SUCCESS; /* nothing runs any more */
     switch (o->kind) {
     case DO_KERNEL:
         return run_kernel(&o->kernel);

@@ -21,7 +21,7 @@ CUstream find_stream(CUstream handle) {
 
 /* A call about a stream, with what it is to write. */
 static CUresult enter_stream(CUstream *stream, const void *answer) {
-    CUresult status = driver_enter();
+    CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS && !answer) status = CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return status;
     *stream = find_stream(*stream);
@@ -50,7 +50,7 @@ static bool list_add_all(node_list *list, const node_list *more) {
 
 CUresult submit(CUstream handle, operation *o) {
     CUstream stream = find_stream(handle);
-    CUresult status = stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    CUresult status = stream ? the_driver()->failure : CUDA_ERROR_INVALID_HANDLE;
     if (status == CUDA_SUCCESS && stream->captured) {
         CUgraphNode node;
         status = add_node(stream->captured, stream->last.nodes, stream->last.count, o, &node);
@@ -367,7 +367,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 }
 
 static CUresult check_event(CUevent event) {
-    CUresult status = driver_enter();
+    CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS && !event) status = CUDA_ERROR_INVALID_HANDLE;
     if (status == CUDA_SUCCESS && event->captured) status = CUDA_ERROR_CAPTURED_EVENT;
     return driver_leave(status);
@@ -383,7 +383,7 @@ CUresult cuEventQuery(CUevent event) {
 
 /* No time: a nanosecond for each warp instruction that was executed between the two, so that runs agree. */
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-    CUresult status = driver_enter();
+    CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS && !milliseconds) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS && !(start && end && start->recorded && end->recorded))
         status = CUDA_ERROR_INVALID_HANDLE;

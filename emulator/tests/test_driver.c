@@ -71,6 +71,14 @@ static bool works(CUresult result, const char *what) {
 
 /* ---- topics ---- */
 
+/* Kernels that are stopped: by the limit of steps, by themselves, and at a barrier that nobody completes. */
+static const char stopping[] =
+    ".version 8.0\n.target sm_80\n.address_size 64\n"
+    ".entry endless() {\nL: bra L;\n}\n"
+    ".entry traps() {\ntrap;\n}\n"
+    ".entry waits() {\n.reg .u32 %t;\n.reg .pred %p;\nmov.u32 %t, %tid.x;\nsetp.lt.u32 %p, %t, 32;\n"
+    "@%p bar.sync 1, 64;\nret;\n}\n";
+
 static void test_start(void) {
     int count;
     is(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED, "a call before cuInit");
@@ -495,14 +503,61 @@ static void test_findings(void) {
     works(cuLaunchKernel(race, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), "a race is no error of the launch");
     says(said(), "kernel race: race at PTX line", "without a file of notes");
     setenv("EMULATED_GPU_NOTES", path, 1);
-    is(cuLaunchKernel(endless, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_LAUNCH_TIMEOUT, "an endless kernel");
-    cuLaunchKernel(endless, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        works(cuLaunchKernel(endless, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "a launch does not wait for its kernel");
+        works(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset");
+    }
     const ssize_t bytes = read(file, notes, sizeof notes - 1);
     ok(bytes > 0 && notes[bytes - 1] == '\n' && strchr(notes, '\n') == notes + bytes - 1, "one line for one cause");
     says(notes, "{\"finding\": \"step-limit\", \"kernel\": \"endless\"", "note");
     unsetenv("EMULATED_GPU_NOTES");
     close(file);
     unlink(path);
+    cuModuleUnload(module);
+}
+
+/* After a kernel was stopped, all work fails with the same error until the context is destroyed. */
+static void test_failures(void) {
+    static const struct {
+        const char *kernel;
+        CUresult failure;
+    } kernels[] = {{"endless", CUDA_ERROR_LAUNCH_TIMEOUT},
+                   {"traps", CUDA_ERROR_LAUNCH_FAILED},
+                   {"waits", CUDA_ERROR_LAUNCH_TIMEOUT}};
+    CUmodule module, other;
+    CUfunction function;
+    CUdeviceptr at, more;
+    CUevent event;
+    CUstream stream;
+    int value = 5, there = 0, major;
+    cuModuleLoadData(&module, stopping);
+    cuMemAlloc(&at, 4);
+    cuEventCreate(&event, 0);
+    cuStreamCreate(&stream, 0);
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+        const CUresult failure = kernels[i].failure;
+        const char *name = kernels[i].kernel;
+        works(cuModuleGetFunction(&function, module, name), name);
+        works(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, stream, NULL, NULL), name);
+        is(cuStreamSynchronize(stream), failure, "cuStreamSynchronize");
+        is(cuCtxSynchronize(), failure, "cuCtxSynchronize");
+        is(cuMemcpyHtoD(at, &value, 4), failure, "cuMemcpyHtoD");
+        is(cuMemcpyDtoH(&there, at, 4), failure, "cuMemcpyDtoH");
+        is(cuMemsetD8(at, 1, 4), failure, "cuMemsetD8");
+        is(cuMemAlloc(&more, 4), failure, "cuMemAlloc");
+        is(cuMemFree(at), failure, "cuMemFree");
+        is(cuEventRecord(event, stream), failure, "cuEventRecord");
+        is(cuEventSynchronize(event), failure, "cuEventSynchronize");
+        is(cuModuleLoadData(&other, stopping), failure, "cuModuleLoadData");
+        is(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, NULL), failure, "another launch");
+        works(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0), "attributes remain");
+        works(cuDevicePrimaryCtxReset(0), "the context is destroyed");
+        works(cuCtxSynchronize(), "and begins again");
+    }
+    works(cuMemcpyHtoD(at, &value, 4), "memory remains here");
+    cuMemFree(at);
+    cuEventDestroy(event);
+    cuStreamDestroy(stream);
     cuModuleUnload(module);
 }
 
@@ -570,6 +625,7 @@ int main(void) {
     test_tensor_maps();
     test_streams();
     test_findings();
+    test_failures();
     test_threads();
     test_fork();
     return tap_done();
