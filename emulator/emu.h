@@ -220,13 +220,22 @@ typedef struct emu_counters {
     int entry;
 } emu_counters;
 
-/* One row of the table of PTX forms: what is accepted, and nothing else is. */
+/* How the bits that a PTX form computes compare with those of a GPU. */
+typedef enum emu_fidelity {
+    EMU_EXACT,    /* the PTX ISA defines every bit, and the emulator computes these */
+    EMU_RECORDED, /* the PTX ISA leaves bits open; the emulator computes those that an H200 gave */
+    EMU_FORMULA,  /* the PTX ISA leaves bits open; the emulator has a rule of its own, and a GPU may differ */
+    EMU_NO_BITS   /* the form computes no value: it synchronizes, branches or gives a hint */
+} emu_fidelity;
+
+/* One row of the table of PTX forms. The emulator rejects what no row accepts. */
 typedef struct emu_form {
     const char *opcode;    /* "add" */
     const char *modifiers; /* tokens in order, alternatives by '|', optional ones ending in '?': "rn? ftz? sat? f32" */
     const char *operands;  /* such as "d, a, b" */
     const char *group;
     const char *note; /* "" or a remark for the reader of the table */
+    emu_fidelity fidelity;
 } emu_form;
 
 /* ---- from CUDA to PTX ---- */

@@ -13,12 +13,14 @@ static void print_cell(FILE *to, const char *text) {
 }
 
 void emu_print_forms(FILE *to) {
-    fputs("| opcode | modifiers | operands | group | note |\n|---|---|---|---|---|\n", to);
+    static const char *const bits[] = {
+        [EMU_EXACT] = "exact", [EMU_RECORDED] = "recorded", [EMU_FORMULA] = "formula", [EMU_NO_BITS] = ""};
+    fputs("| opcode | modifiers | operands | group | bits | note |\n|---|---|---|---|---|---|\n", to);
     const emu_form *form;
     for (size_t i = 0; (form = emu_form_at(i)); i++) {
-        const char *cells[] = {form->opcode, form->modifiers, form->operands, form->group};
+        const char *cells[] = {form->opcode, form->modifiers, form->operands, form->group, bits[form->fidelity]};
         fputs("| ", to);
-        for (int c = 0; c < 4; c++) print_cell(to, cells[c]);
+        for (int c = 0; c < 5; c++) print_cell(to, cells[c]);
         fprintf(to, "%s |\n", form->note);
     }
 }

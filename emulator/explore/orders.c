@@ -306,7 +306,7 @@ enum { MOST_STEPS = 64 };
 
 /* Goes on as a copy of a warp would until it is back at the op, or comes to one that does not work on registers alone;
  * false where that is so. */
-static bool leads_back(const cta *m, warp *w, int32_t to, register_step *step) {
+static bool leads_back(cta *m, warp *w, int32_t to, register_step *step) {
     for (int i = 0; i < MOST_STEPS; i++) {
         if (w->pc == to) return true;
         if (!step(m, w)) return false;
@@ -332,7 +332,7 @@ static void answer(warp *w, const op *o, uint32_t mask, bool yes) {
 
 /* Two answers "no" lead back to the op, the second changes no register, and a "yes" behind them does what one at once
  * does. w stands behind the op. */
-static bool only_asks_again(const cta *m, const warp *w, const op *o, uint32_t mask, uint32_t *files[4],
+static bool only_asks_again(cta *m, const warp *w, const op *o, uint32_t mask, uint32_t *files[4],
                             register_step *step) {
     const int32_t at = w->pc - 1;
     warp once = copy_warp(m, w, files[0]);

@@ -374,7 +374,8 @@ static uint64_t lane_value(const warp *w, unsigned slot, int bits, int lane) {
 }
 
 /* A subtraction adds the complement of y, as devices do: its carry is 1 where it borrows nothing, also for an addc. */
-void emu_exec_carry(warp *w, const op *o, uint32_t mask) {
+void emu_exec_carry(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m;
     int bits = 8 * o->bytes;
     uint64_t keep = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
     const bool sub = o->detail == CARRY_SUB;

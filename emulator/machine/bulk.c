@@ -6,6 +6,7 @@
  */
 #include "boxes.h"
 #include "checks.h"
+#include "interleaving.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -314,6 +315,7 @@ void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask) {
         *kept = copy;
     }
     if (m->checks) emu_clock_tick(m, w);
+    if (m->explores) emu_late_reductions(m, w);
 }
 
 /* ---- landing ---- */
@@ -523,6 +525,11 @@ static void finish_stores(cta *m, const warp *w, const op *o, uint32_t mask) {
             m->unfinished[kept++] = *copy;
     }
     m->unfinished_count = kept;
+}
+
+void emu_exec_bulk_commit(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m, (void)o;
+    for (int i = 0; i < LANES; i++) w->bulk_commits[i] += mask >> i & 1;
 }
 
 /* In the order of issue; with a schedule seed in any. */

@@ -204,7 +204,7 @@ static void call_routine(cta *m, warp *w, const op *o, uint32_t mask) {
     w->frame = callee.frame;
 }
 
-void emu_exec_return(cta *m, warp *w, uint32_t mask) {
+void emu_return_from_call(cta *m, warp *w, uint32_t mask) {
     call_frame *frame = &w->frames[w->frame];
     const routine *from = &m->code->routines[frame->routine];
     const call_site *site = frame->site;
@@ -235,7 +235,8 @@ void emu_exec_return(cta *m, warp *w, uint32_t mask) {
     if (w->split) emu_next_path(m, w, PATH_RUNS);
 }
 
-void emu_exec_frame(warp *w, const op *o, uint32_t mask) {
+void emu_exec_frame(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m;
     for (; mask; mask &= mask - 1) slot64(w, o->r[0])[first_lane(mask)] = w->frame_base[first_lane(mask)];
 }
 

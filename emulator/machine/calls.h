@@ -4,10 +4,8 @@
 
 #include "paths.h"
 
-void emu_exec_call(cta *m, warp *w, const op *o, uint32_t mask);
 /* Lanes return; without any left the path is at its end, unless the warp is split: then another continues. */
-void emu_exec_return(cta *m, warp *w, uint32_t mask);
-void emu_exec_frame(warp *w, const op *o, uint32_t mask);
+void emu_return_from_call(cta *m, warp *w, uint32_t mask);
 /* Lanes ended in functions. */
 void emu_leave_calls(warp *w, uint32_t mask);
 void emu_free_calls(warp *w);

@@ -166,7 +166,7 @@ void emu_orders_complete(cta *m, const mbarrier *bar);
 /* A wait that is about to return, and one that may be answered no: what the program does then is tried on copies of the
  * warp, op by op. A step is false where the op does not work on registers alone. */
 void emu_orders_wait(cta *m, const warp *w, int lane, const mbarrier *bar);
-typedef bool register_step(const cta *m, warp *copy);
+typedef bool register_step(cta *m, warp *copy);
 void emu_orders_ask(cta *m, const warp *w, const op *o, uint32_t mask, register_step *step);
 /* A warp comes to a barrier of the CTA, and those that wait there go on. */
 void emu_orders_barrier(cta *m, const warp *w, int lane, uint32_t id);

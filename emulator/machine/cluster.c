@@ -132,7 +132,7 @@ static void arrive(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 void emu_exec_cluster_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
-    if (mask != live_lanes(w) && !(o->vector && o->detail != CLUSTER_WAIT)) {
+    if (!o->vector && mask != live_lanes(w)) {
         emu_report_divergent(m, w, live_lanes(w), mask);
         m->faulted = true;
         return;

@@ -500,6 +500,13 @@ static inline uint32_t population(uint32_t mask) {
     return mask == ALL_LANES ? LANES : (uint32_t)__builtin_popcount(mask);
 }
 
+/* Lanes on for an op: active and, where there is a guard, allowed by it. */
+static inline uint32_t lanes_on(const warp *w, const op *o) {
+    if (o->guard == NO_PREDICATE) return w->active;
+    uint32_t guard = w->predicates[o->guard];
+    return w->active & (o->flags & FLAG_GUARD_NEGATED ? ~guard : guard);
+}
+
 /* emu_reserve(); without memory the machine is at fault. */
 static inline void *cta_reserve(cta *m, void *array, size_t wanted, size_t *capacity, size_t element_bytes) {
     void *reserved = emu_reserve(array, wanted, capacity, element_bytes);
@@ -528,20 +535,19 @@ static inline void note_poll(cta *m, warp *w, const op *o, uint64_t address) {
 /* sync.c: the lane whose value a lane takes in a shuffle, and whether that is within its segment. */
 int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within);
 
+/* Execute an op for the lanes of a mask. Every operation has a handler, which its row in forms_table.h names. */
+typedef void op_handler(cta *m, warp *w, const op *o, uint32_t mask);
+#define OP_ROW(kind, lanes, handler, text) op_handler handler;
+#include "../ptx/forms_table.h"
+
 /* warp.c: run until the warp must wait, is done, or budget instructions have run. */
 void emu_warp_run(cta *m, warp *w, uint64_t budget);
-/* The next op of a copy of a warp, if it works on registers alone and keeps the lanes together; else false. */
-bool emu_step_registers(const cta *m, warp *w);
+/* values.c: the next op of a copy of a warp, if it works on registers alone and keeps the lanes together; else false.
+ */
+bool emu_step_registers(cta *m, warp *w);
 
 /* memory.c */
-void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask);
 void emu_finish_load(warp *w, const op *o, uint8_t *const *bytes, uint32_t mask); /* of a late one */
-void emu_exec_store(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_stmatrix(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_movmatrix(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_address(cta *m, warp *w, const op *o, uint32_t mask);
 /* Host bytes of an access, or NULL after reporting why there are none. */
 uint8_t *emu_translate(cta *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
                        const char *verb);
@@ -549,12 +555,6 @@ uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane)
 /* The address that a lane accesses; whether it is one of the shared memory of the CTA. */
 bool emu_touches(const warp *w, const op *o, int lane, uint64_t *address);
 const char *emu_device_string(cta *m, uint64_t generic_address);
-
-/* alu.c */
-void emu_exec_carry(warp *w, const op *o, uint32_t mask);
-
-/* mma.c */
-void emu_exec_mma(warp *w, const op *o, uint32_t mask);
 
 /* memory.c: elements side by side are added to others and the like, as an OP_BULK says. Subnormals of f32 count, or
  * are flushed to zero. */
@@ -564,8 +564,6 @@ void emu_reduce(cta *m, const op *o, bool flushes, uint8_t *at, const uint8_t *f
 void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes);
 
 /* bulk.c */
-void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_bulk_wait(cta *m, warp *w, const op *o, uint32_t mask);
 /* Let a copy to shared memory land; false where there is none. */
 bool emu_land_next_bulk(cta *m);
 /* What a copy does to memory. */
@@ -577,48 +575,18 @@ void emu_describe_registers(const cta *m, const warp *w, char *out, size_t bytes
 /* What is still under way as the CTA ends. */
 void emu_check_no_bulk_left(cta *m);
 
-/* tensor_fields.c */
-void emu_exec_tensor_field(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_tensor_map_copy(cta *m, warp *w, const op *o, uint32_t mask);
-
-/* warpgroup.c */
-void emu_exec_max_registers(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_elect(cta *m, warp *w, const op *o, uint32_t mask);
-
 /* wgmma.c */
-void emu_exec_wgmma(cta *m, warp *w, const op *o, uint32_t mask);
 /* Checks of registers around wgmma: that op `o` leaves those of unfinished products alone. */
 void emu_check_registers(cta *m, warp *w, const op *o);
-void emu_exec_wgmma_fence(cta *m, warp *w, const op *o, uint32_t mask);
 /* Where in shared memory the rows of 16 bytes of the core matrices of A or of B lie: for each block of eight along M or
  * N eight rows, then the eight of the other half along K. */
 void emu_wgmma_chunks(const cta *m, const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets);
-void emu_exec_wgmma_commit(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_wgmma_wait(cta *m, warp *w, const op *o, uint32_t mask);
-
-/* matrix.c: all lanes of the warp */
-void emu_exec_matrix(warp *w, const op *o);
-void emu_exec_wmma_load(cta *m, warp *w, const op *o);
-void emu_exec_wmma_store(cta *m, warp *w, const op *o);
 
 /* async.c */
-void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_copy_wait(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_copy_arrive(cta *m, warp *w, const op *o, uint32_t mask);
 /* Let the copies land that an arrive of this warp waits for, and do the oldest arrive; false when there is none. */
 bool emu_land_next_arrive(cta *m, warp *w);
 
-/* texture.c */
-void emu_exec_texture(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_surface(cta *m, warp *w, const op *o, uint32_t mask);
-
 /* sync.c */
-void emu_exec_barrier(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_warp_barrier(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_shuffle(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_vote(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_redux(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_match(cta *m, warp *w, const op *o, uint32_t mask);
 /* That lanes `wanted` do not come to where lanes `mask` are. */
 void emu_report_divergent(cta *m, const warp *w, uint32_t wanted, uint32_t mask);
 void emu_check_all_lanes(cta *m, warp *w, uint32_t mask);
@@ -630,9 +598,6 @@ void emu_barriers_after_exit(cta *m);
 cta *emu_owner(cta *m, uint64_t address, uint32_t *local);
 /* The same with a report, also where that CTA has ended. */
 cta *emu_expect_owner(cta *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local);
-void emu_exec_cluster_barrier(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_map_address(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_cta_rank(cta *m, warp *w, const op *o, uint32_t mask);
 /* After lanes left: the barrier may be complete without them. */
 void emu_cluster_after_exit(cta *m);
 
@@ -641,11 +606,6 @@ mbarrier *emu_find_mbarrier(cta *m, uint32_t address);
 void emu_mbarrier_arrive(cta *m, mbarrier *bar, uint32_t count);
 /* Bytes that a phase waits for besides arrivals: more, or with a negative number fewer, as they come. */
 void emu_mbarrier_bytes(cta *m, mbarrier *bar, int64_t bytes);
-void emu_exec_mbarrier_bytes(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_init(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_arrive(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask);
-void emu_exec_mbarrier_invalidate(cta *m, warp *w, const op *o, uint32_t mask);
 
 /* counters.c */
 void emu_count_shared(cta *m, const op *o, const uint32_t *addresses, uint32_t bytes, uint32_t mask);

@@ -272,7 +272,8 @@ static void find_words(const warp *w, const uint16_t *regs, int count, enum matr
     for (int i = 0; i < count; i++) words[i] = words_of(w, regs[i], bits_of_numbers(numbers));
 }
 
-void emu_exec_matrix(warp *w, const op *o) {
+void emu_exec_matrix(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m, (void)mask;
     const op *factors = o - 1;
     const matrix_product product = {.shape = matrix_unpack_shape(o->target),
                                     .a = (enum matrix_numbers)(o->detail & 15),
@@ -320,7 +321,8 @@ static void count_register(cta *m, const op *o, const uint64_t *addresses) {
 }
 
 /* Registers that hold elements again are filled from memory once more, as a device does where it needs to. */
-void emu_exec_wmma_load(cta *m, warp *w, const op *o) {
+void emu_exec_wmma_load(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)mask;
     const matrix_shape shape = matrix_unpack_shape(o->target);
     const int bits = bits_of_numbers(o->detail), in_register = bits == 64 ? 1 : 32 / bits;
     const uint32_t bytes = bits < 8 ? 1 : (uint32_t)bits / 8;
@@ -353,7 +355,8 @@ void emu_exec_wmma_load(cta *m, warp *w, const op *o) {
     }
 }
 
-void emu_exec_wmma_store(cta *m, warp *w, const op *o) {
+void emu_exec_wmma_store(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)mask;
     const matrix_shape shape = matrix_unpack_shape(o->target);
     const int bits = bits_of_numbers(o->detail), in_register = bits == 64 ? 1 : 32 / bits, first = 2;
     uint64_t addresses[LANES], address;

@@ -316,7 +316,7 @@ static void note_orders(cta *m, const warp *w, uint32_t mask, mbarrier *const ba
     }
 }
 
-void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask) {
+static void answer_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t done = 0;
     mbarrier *last = NULL, *bars[LANES] = {NULL};
     bool answers = w->poll_answers;
@@ -349,4 +349,10 @@ void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | done;
     w->poll_failed = last != NULL;
+}
+
+void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask) {
+    if (m->orders) emu_orders_ask(m, w, o, mask, emu_step_registers);
+    answer_wait(m, w, o, mask);
+    if (w->state != WARP_READY) emu_path_sleeps(m, w);
 }

@@ -659,13 +659,13 @@ static void note_undefined_rows(cta *m, warp *w, const op *o, const uint32_t *ad
 }
 
 void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)mask;
     static const uint8_t zeros[16];
     uint32_t addresses[LANES];
     uint8_t *found[LANES];
     const uint8_t *rows[LANES];
     int count = o->vector * 8;
     uint32_t undefined[LANES] = {0}, any = 0;
-    emu_check_all_lanes(m, w, mask);
     matrix_rows(m, w, o, "reads", addresses, found);
     for (int i = 0; i < count; i++) rows[i] = found[i] ? found[i] : zeros;
     for (int i = 0; i < count && m->checks; i++) {
@@ -684,9 +684,9 @@ static void gather_matrix(uint32_t *rows, const uint32_t *words, bool transposed
 }
 
 void emu_exec_stmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)mask;
     uint32_t addresses[LANES], words[LANES];
     uint8_t *rows[LANES];
-    emu_check_all_lanes(m, w, mask);
     matrix_rows(m, w, o, "writes", addresses, rows);
     for (int k = 0; k < o->vector; k++) {
         gather_matrix(words, slot32(w, o->r[1 + k]), o->flags & FLAG_TRANSPOSE);
@@ -703,8 +703,8 @@ void emu_exec_stmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
 
 /* The transposed matrix of a warp. */
 void emu_exec_movmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m, (void)mask;
     uint32_t words[LANES];
-    emu_check_all_lanes(m, w, mask);
     gather_matrix(words, slot32(w, o->r[1]), true);
     memcpy(slot32(w, o->r[0]), words, sizeof words);
 }

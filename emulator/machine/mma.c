@@ -364,9 +364,9 @@ void emu_add_products(uint32_t *const d[4], const uint32_t *const c[4], const mm
     }
 }
 
-void emu_exec_mma(warp *w, const op *o, uint32_t mask) {
+void emu_exec_mma(cta *m, warp *w, const op *o, uint32_t mask) {
     static const uint32_t zeros[LANES];
-    (void)mask; /* all lanes, or emu_check_all_lanes() has said so */
+    (void)m, (void)mask;
     const int steps = o->vector;
     const bool bfloat = o->detail == MMA_BF16;
     const uint16_t *a = o->r + 4, *b = a + 2 * steps, *c = b + steps;

@@ -94,27 +94,26 @@ static void pass(cta *m, path *each) {
     each->state = PATH_RUNS;
 }
 
-/* The instructions with a member mask: the operand that holds it, and what runs them. */
-static sync_function *member_op(const op *o, int *source) {
-    switch ((op_kind)o->kind) {
-    case OP_WARP_BARRIER:
-        *source = 0;
-        return emu_exec_warp_barrier;
-    case OP_VOTE:
-        *source = o->dests;
-        return emu_exec_vote;
-    case OP_REDUX:
-        *source = 2;
-        return emu_exec_redux;
-    case OP_MATCH:
-        *source = 2;
-        return emu_exec_match;
-    case OP_SHUFFLE:
-        *source = 4;
-        return emu_exec_shuffle;
-    default:
-        return NULL;
-    }
+/* The lanes that an operation needs, and what executes it where several paths may do so together. */
+#define NOT_TOGETHER(handler) NULL
+#define TOGETHER(handler) handler
+#define RUN_LANES_EACH NOT_TOGETHER
+#define RUN_LANES_LIVE NOT_TOGETHER
+#define RUN_LANES_ALIGNED NOT_TOGETHER
+#define RUN_LANES_WARPGROUP NOT_TOGETHER
+#define RUN_LANES_WARP TOGETHER
+#define RUN_LANES_NAMED TOGETHER
+static const struct {
+    op_handler *run;
+    enum op_lanes lanes;
+} operations[] = {
+#define OP_ROW(kind, lanes, handler, text) [kind] = {RUN_##lanes(handler), lanes},
+#include "../ptx/forms_table.h"
+};
+
+/* The member masks of an instruction of LANES_NAMED, by lane. */
+static const uint32_t *members_of(const warp *w, const op *o) {
+    return slot32(w, o->r[o->dests + o->sources - 1]);
 }
 
 /* The waiting lanes of all paths that could take part in an op and name these lanes. Calls of a function may have come
@@ -123,11 +122,10 @@ static uint32_t lanes_that_wait(const cta *m, const warp *w, const op *o, uint32
     uint32_t lanes = 0;
     for (int k = 0; k < w->depth; k++) {
         const op *other = &m->code->ops[w->stack[k].pc];
-        int source;
         if (other != o && !(o->kind == OP_WARP_BARRIER && other->kind == OP_WARP_BARRIER)) continue;
-        if (member_op(other, &source))
-            lanes |= lanes_that_name(slot32(w, other->r[source]), named, w->stack[k].mask);
-        else if (other->kind == OP_MMA || other->kind == OP_LDMATRIX)
+        if (operations[other->kind].lanes == LANES_NAMED)
+            lanes |= lanes_that_name(members_of(w, other), named, w->stack[k].mask);
+        else if (operations[other->kind].lanes == LANES_WARP)
             lanes |= w->stack[k].mask;
     }
     return lanes;
@@ -150,20 +148,13 @@ static void pass_lanes(cta *m, warp *w, uint32_t lanes) {
 static bool release_together(cta *m, warp *w) {
     for (int i = 0; i < w->depth; i++) {
         const op *o = &m->code->ops[w->stack[i].pc];
-        int source = 0;
-        sync_function *run = member_op(o, &source);
-        const bool matrix = o->kind == OP_MMA || o->kind == OP_LDMATRIX;
-        if (!run && !matrix) continue;
-        uint32_t named = run ? slot32(w, o->r[source])[first_lane(w->stack[i].mask)] : ALL_LANES;
+        const bool names = operations[o->kind].lanes == LANES_NAMED;
+        if (!operations[o->kind].run) continue;
+        uint32_t named = names ? members_of(w, o)[first_lane(w->stack[i].mask)] : ALL_LANES;
         uint32_t here = lanes_that_wait(m, w, o, named);
-        if ((run ? named & live_lanes(w) : ALL_LANES) & ~here) continue;
+        if ((names ? named & live_lanes(w) : ALL_LANES) & ~here) continue;
         m->here = o->instruction;
-        if (run)
-            run(m, w, o, here);
-        else if (o->kind == OP_MMA)
-            emu_exec_mma(w, o, here);
-        else
-            emu_exec_ldmatrix(m, w, o, here);
+        operations[o->kind].run(m, w, o, here);
         pass_lanes(m, w, here);
         return true;
     }
@@ -317,7 +308,7 @@ static bool group_waits(cta *m, const warp *w, const uint32_t *members, uint32_t
     return false;
 }
 
-static void run_groups(cta *m, warp *w, const op *o, uint32_t mask, const uint32_t *members, sync_function *run) {
+static void run_groups(cta *m, warp *w, const op *o, uint32_t mask, const uint32_t *members, op_handler *run) {
     uint32_t waiting = 0, wanted = 0, masks[LANES];
     memcpy(masks, members, sizeof masks); /* the op may write where they stand */
     for (uint32_t rest = mask; rest;) {
@@ -346,8 +337,8 @@ static void run_groups(cta *m, warp *w, const op *o, uint32_t mask, const uint32
     }
 }
 
-void emu_run_members(cta *m, warp *w, const op *o, uint32_t mask, unsigned source, sync_function *run) {
-    const uint32_t *members = slot32(w, o->r[source]);
+void emu_run_members(cta *m, warp *w, const op *o, uint32_t mask, op_handler *run) {
+    const uint32_t *members = members_of(w, o);
     uint32_t first = members[first_lane(mask)], differs = 0;
     if (mask == ALL_LANES) {
         for (int i = 0; i < LANES; i++) differs |= members[i] ^ first;

@@ -9,8 +9,6 @@
 
 #include "checks.h"
 
-typedef void sync_function(cta *m, warp *w, const op *o, uint32_t mask);
-
 /* The stack becomes a list of paths. */
 void emu_split_warp(warp *w);
 /* The path at work goes to the list, as one that waits or one that runs; another is chosen. */
@@ -20,9 +18,8 @@ void emu_take_turns(cta *m, warp *w);
 /* Lanes that were to execute an op wait for others to come, and the op counts as not executed. False where no others
  * are left that could come: then the caller says so. */
 bool emu_hold_lanes(cta *m, warp *w, const op *o, uint32_t mask);
-/* Execute an instruction with a member mask for each group of lanes that is complete; the others wait. source: the
- * operand that holds the masks. */
-void emu_run_members(cta *m, warp *w, const op *o, uint32_t mask, unsigned source, sync_function *run);
+/* Execute an instruction with a member mask for each group of lanes that is complete; the others wait. */
+void emu_run_members(cta *m, warp *w, const op *o, uint32_t mask, op_handler *run);
 /* A path sleeps until an mbarrier completes; others of the warp run meanwhile, if there are. */
 void emu_path_sleeps(cta *m, warp *w);
 void emu_wake_paths(warp *w);

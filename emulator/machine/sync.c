@@ -230,3 +230,10 @@ void emu_exec_match(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (same ? mask : 0);
 }
+
+void emu_exec_elect(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m;
+    const uint32_t leader = (uint32_t)first_lane(mask);
+    for (uint32_t rest = mask; rest; rest &= rest - 1) slot32(w, o->r[0])[first_lane(rest)] = leader;
+    if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | 1u << leader;
+}

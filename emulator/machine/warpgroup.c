@@ -1,5 +1,5 @@
-/* warpgroup.c - what warps of sm_90 share besides memory: the CTA's registers; and elect.sync. */
-#include "paths.h"
+/* warpgroup.c - what warps of sm_90 share besides memory: the CTA's registers. */
+#include "checks.h"
 
 #include <inttypes.h>
 
@@ -51,7 +51,6 @@ static void check_same_request(cta *m, const warp *w, uint32_t wanted) {
 
 void emu_exec_max_registers(cta *m, warp *w, const op *o, uint32_t mask) {
     const uint32_t wanted = (uint32_t)o->immediate, has = registers_of(m, w);
-    emu_check_all_lanes(m, w, mask);
     if (o->detail ? wanted < has : wanted > has) {
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
                    "setmaxnreg.%s %u in a warp whose threads have %u registers: the number may only %s.",
@@ -70,11 +69,4 @@ void emu_exec_max_registers(cta *m, warp *w, const op *o, uint32_t mask) {
     for (uint32_t i = 0; i < m->warp_count && !o->detail; i++) {
         if (m->warps[i].state == WARP_AT_REGISTERS) m->warps[i].state = WARP_READY;
     }
-}
-
-void emu_exec_elect(cta *m, warp *w, const op *o, uint32_t mask) {
-    (void)m;
-    const uint32_t leader = (uint32_t)first_lane(mask);
-    for (uint32_t rest = mask; rest; rest &= rest - 1) slot32(w, o->r[0])[first_lane(rest)] = leader;
-    if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | 1u << leader;
 }

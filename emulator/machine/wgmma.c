@@ -364,8 +364,8 @@ static void check_product_registers(cta *m, const warp *w, const op *o) {
 }
 
 void emu_exec_wgmma_fence(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m, (void)mask;
     (void)o;
-    emu_check_all_lanes(m, w, mask);
     w->wgmma_fences++;
 }
 
@@ -441,8 +441,8 @@ static void check_product(cta *m, const warp *w, const wgmma *each) {
 }
 
 void emu_exec_wgmma(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)mask;
     if (o->immediate) return; /* the op of the first columns does it all */
-    emu_check_all_lanes(m, w, mask);
     if (m->warp_count < ((uint32_t)w->index / WARPGROUP + 1) * WARPGROUP) {
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
                    "wgmma is an instruction of four warps, and the CTA has no whole warpgroup for warp %d.", w->index);
@@ -560,7 +560,6 @@ static uint32_t products_to_wait_for(const warp *w, int64_t groups) {
 }
 
 void emu_exec_wgmma_wait(cta *m, warp *w, const op *o, uint32_t mask) {
-    emu_check_all_lanes(m, w, mask);
     uint32_t count = products_to_wait_for(w, o->immediate), wanted = w->wgmma_landed + count;
     warp *first = &m->warps[w->index / WARPGROUP * WARPGROUP];
     for (int i = 0; count && i < WARPGROUP; i++) {
@@ -583,7 +582,7 @@ void emu_exec_wgmma_wait(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 void emu_exec_wgmma_commit(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)m, (void)mask;
     (void)o;
-    emu_check_all_lanes(m, w, mask);
     w->wgmma_commits++;
 }

@@ -470,3 +470,57 @@ int64_t emu_group_count(decoder *dec, int index, int64_t most) {
         emu_refuse(dec, "a number of groups from 0 to %" PRId64 " is needed", most);
     return groups->value;
 }
+
+/* ---- operands that a row names ---- */
+
+/* One operand of a row's text: "d.32|p", "[a]", "mask.32", with the width of the first type where it names none. */
+typedef struct named_operand {
+    char name; /* its first letter */
+    bool has_predicate;
+    int bits;
+} named_operand;
+
+/* Read the operand at *text and step over it; false at the end of the text. */
+static bool next_named(const form_match *match, const char **text, named_operand *out) {
+    const char *at = *text;
+    const size_t length = strcspn(at, ",");
+    const char *dot = memchr(at, '.', length);
+    if (!*at) return false;
+    *out = (named_operand){.name = *at, .has_predicate = memchr(at, '|', length) != NULL};
+    if (dot)
+        out->bits = dot[1] == '1' ? 16 : dot[1] == '3' ? 32 : 64;
+    else if (match->type_count)
+        out->bits = match->types[0]->bits;
+    *text = at + length + (at[length] ? 2 : 0);
+    return true;
+}
+
+op *emu_emit_operands(decoder *dec, const form_match *match) {
+    named_operand each;
+    uint16_t sources[MAX_OPERANDS], dest = 0, predicate = NO_PREDICATE;
+    int count = 0, read = 0, address = -1;
+    bool writes = false;
+    for (const char *text = match->operands; next_named(match, &text, &each);) count++;
+    emu_expect_operands(dec, count, count);
+    count = 0;
+    for (const char *text = match->operands; next_named(match, &text, &each); count++) {
+        const operand *from = operand_at(dec, count);
+        if (each.name == '[') {
+            address = count;
+        } else if (each.name == 'd') {
+            writes = true;
+            dest = emu_dest(dec, from, each.bits);
+            if (!each.has_predicate && from->second != NO_REGISTER)
+                emu_refuse(dec, "a second destination is not allowed");
+            predicate = emu_optional_predicate(dec, from->second);
+        } else {
+            sources[read++] = emu_source(dec, from, each.bits, EXACT);
+        }
+    }
+    op *o = emu_emit(dec, match->kind);
+    o->p[0] = predicate;
+    if (writes) add_dest(o, dest);
+    if (address >= 0) emu_add_address(dec, o, operand_at(dec, address), match->space);
+    for (int i = 0; i < read; i++) add_source(o, sources[i]);
+    return o;
+}

@@ -53,6 +53,8 @@ enum width_rule { EXACT, WIDER };
 /* Refuse the statement: the reason, and its text. */
 _Noreturn void emu_refuse(decoder *dec, const char *format, ...) __attribute__((format(printf, 2, 3)));
 op *emu_emit(decoder *dec, op_kind kind);
+/* The op of a form with the operands that its row names: destinations, predicate, address and sources. */
+op *emu_emit_operands(decoder *dec, const form_match *match);
 static inline const operand *operand_at(decoder *dec, int index) {
     if (index >= dec->in->operand_count) emu_refuse(dec, "operand %d is missing", index + 1);
     return &dec->in->operands[index];

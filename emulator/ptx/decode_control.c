@@ -73,15 +73,13 @@ void emu_decode_exit(decoder *dec, const form_match *match) {
         emu_emit(dec, OP_EXIT);
 }
 
-void emu_decode_trap(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, OP_TRAP);
+void emu_decode_nothing(decoder *dec, const form_match *match) {
+    emu_emit(dec, match->kind);
 }
 
-void emu_decode_nothing(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_emit(dec, OP_NOTHING);
+/* A form whose op needs nothing but the operands of its row. */
+void emu_decode_plain(decoder *dec, const form_match *match) {
+    emu_emit_operands(dec, match);
 }
 
 /* ---- calls ---- */
@@ -202,7 +200,7 @@ void emu_decode_call(decoder *dec, const form_match *match) {
         actuals[i] = pass(dec, result ? &c.results[i] : &c.parameters[i - c.result_count], as, result);
     }
     site.actuals = actuals;
-    op *o = emu_emit(dec, OP_CALL);
+    op *o = emu_emit(dec, match->kind);
     o->detail = (uint8_t)(built_in ? built_in->target : CALL_ROUTINE);
     o->immediate = (int64_t)code->call_count;
     if (address != NO_REGISTER) add_source(o, (uint16_t)address);

@@ -91,7 +91,7 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
     }
     if (!store) sources[count++] = address_value(dec, operand_at(dec, tensor ? 2 : 3));
     if (multicast) sources[count++] = emu_source(dec, operand_at(dec, wanted - hints - 1), 16, EXACT);
-    op *o = emu_emit(dec, OP_BULK);
+    op *o = emu_emit(dec, match->kind);
     o->detail = detail;
     o->vector = (uint8_t)rank;
     if (detail & BULK_REDUCES) name_elements(o, match);
@@ -108,7 +108,7 @@ void emu_decode_store_async(decoder *dec, const form_match *match) {
     uint16_t values[4], target = address_value(dec, operand_at(dec, 0)),
                         mbarrier = address_value(dec, operand_at(dec, 2));
     for (int i = 0; i < count; i++) values[i] = emu_source_of_type(dec, &from[i], type, EXACT);
-    op *o = emu_emit(dec, OP_BULK);
+    op *o = emu_emit(dec, match->kind);
     o->detail = BULK_VALUES;
     if (!strcmp(dec->in->opcode->pieces[0], "red")) o->detail |= BULK_REDUCES;
     o->vector = (uint8_t)count;
@@ -150,7 +150,7 @@ void emu_decode_tensor_field(decoder *dec, const form_match *match) {
     const uint16_t address = address_value(dec, operand_at(dec, 0));
     uint16_t value = emu_source(dec, operand_at(dec, operands - 1), bits, EXACT);
     if (bits == 32) value = widen(dec, value);
-    op *o = emu_emit(dec, OP_TENSOR_FIELD);
+    op *o = emu_emit(dec, match->kind);
     o->detail = (uint8_t)field;
     o->space = emu_chose(match, "shared::cta") ? SPACE_SHARED
                : emu_chose(match, "global")    ? SPACE_GLOBAL
@@ -171,7 +171,7 @@ void emu_decode_tensor_map_copy(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 3, 3);
     expect_map_bytes(dec, 2);
     const uint16_t to = address_value(dec, operand_at(dec, 0)), from = address_value(dec, operand_at(dec, 1));
-    op *o = emu_emit(dec, OP_TENSOR_MAP_COPY);
+    op *o = emu_emit(dec, match->kind);
     add_source(o, to);
     add_source(o, from);
 }
@@ -184,15 +184,9 @@ void emu_decode_tensor_map_fence(decoder *dec, const form_match *match) {
     emu_emit(dec, OP_NOTHING);
 }
 
-void emu_decode_bulk_commit(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, OP_BULK_COMMIT);
-}
-
 void emu_decode_bulk_wait(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 1, 1);
-    op *o = emu_emit(dec, OP_BULK_WAIT);
+    op *o = emu_emit(dec, match->kind);
     o->immediate = emu_group_count(dec, 0, INT32_MAX);
     o->detail = emu_chose(match, "read");
 }
@@ -201,69 +195,37 @@ void emu_decode_bulk_wait(decoder *dec, const form_match *match) {
 
 void emu_decode_cluster_barrier(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 0, 0);
-    op *o = emu_emit(dec, OP_CLUSTER_BARRIER);
+    op *o = emu_emit(dec, match->kind);
     o->detail = emu_chose(match, "wait")      ? CLUSTER_WAIT
                 : emu_chose(match, "relaxed") ? CLUSTER_ARRIVE_RELAXED
                                               : CLUSTER_ARRIVE;
-    o->vector = !emu_chose(match, "aligned");
+    o->vector = o->detail != CLUSTER_WAIT && !emu_chose(match, "aligned"); /* lanes may arrive apart */
 }
 
-/* An address of 32 bits is one of shared::cluster; a generic one has 64. */
-static int address_bits(decoder *dec, const form_match *match) {
-    const int bits = match->types[0]->bits;
-    if (bits == 32 && !emu_chose(match, "shared::cluster")) emu_refuse(dec, "a generic address has 64 bits");
-    return bits;
-}
-
-static op *emit_on_address(decoder *dec, const form_match *match, op_kind kind, uint16_t value, uint16_t to) {
-    op *o = emu_emit(dec, kind);
-    o->bytes = (uint8_t)(match->types[0]->bits / 8);
-    o->space = emu_chose(match, "shared::cluster") ? SPACE_CLUSTER : SPACE_GENERIC;
-    add_dest(o, to);
-    add_source(o, value);
-    return o;
-}
-
-void emu_decode_map_address(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 3, 3);
-    const int bits = address_bits(dec, match);
-    uint16_t value = emu_source(dec, operand_at(dec, 1), bits, EXACT),
-             rank = emu_source(dec, operand_at(dec, 2), 32, EXACT), to = emu_dest(dec, operand_at(dec, 0), bits);
-    add_source(emit_on_address(dec, match, OP_MAP_ADDRESS, value, to), rank);
-}
-
-void emu_decode_cta_rank(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 2, 2);
-    uint16_t value = emu_source(dec, operand_at(dec, 1), address_bits(dec, match), EXACT),
-             to = emu_dest(dec, operand_at(dec, 0), 32);
-    emit_on_address(dec, match, OP_CTA_RANK, value, to);
+/* mapa and getctarank: an address of 32 bits is one of shared::cluster; a generic one has 64. */
+void emu_decode_cluster_address(decoder *dec, const form_match *match) {
+    const bool cluster = emu_chose(match, "shared::cluster");
+    if (match->types[0]->bits == 32 && !cluster) emu_refuse(dec, "a generic address has 64 bits");
+    op *o = emu_emit_operands(dec, match);
+    o->bytes = match->types[0]->bits / 8;
+    o->space = cluster ? SPACE_CLUSTER : SPACE_GENERIC;
 }
 
 void emu_decode_fence(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 0, 0);
     dec->code->has_fence = true;
     const bool sc = emu_chose(match, "sc") || !strcmp(dec->in->opcode->pieces[0], "membar");
-    emu_emit(dec, OP_FENCE)->order = (uint8_t)((emu_chose(match, "cta") ? ORDER_CTA : 0) | (sc ? ORDER_SC : 0));
+    emu_emit(dec, match->kind)->order = (uint8_t)((emu_chose(match, "cta") ? ORDER_CTA : 0) | (sc ? ORDER_SC : 0));
 }
 
 /* ---- warps ---- */
-
-void emu_decode_elect(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 2, 2);
-    uint16_t mask = emu_source(dec, operand_at(dec, 1), 32, EXACT), to = emu_dest(dec, operand_at(dec, 0), 32);
-    op *o = emu_emit(dec, OP_ELECT);
-    add_dest(o, to);
-    o->p[0] = emu_optional_predicate(dec, operand_at(dec, 0)->second);
-    add_source(o, mask);
-}
 
 void emu_decode_max_registers(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 1, 1);
     const operand *count = operand_at(dec, 0);
     if (count->kind != OPERAND_INTEGER || count->value < 24 || count->value > 256 || count->value % 8)
         emu_refuse(dec, "a multiple of 8 from 24 to 256 is needed");
-    op *o = emu_emit(dec, OP_MAX_REGISTERS);
+    op *o = emu_emit(dec, match->kind);
     o->immediate = count->value;
     o->detail = emu_chose(match, "inc");
 }
@@ -271,15 +233,9 @@ void emu_decode_max_registers(decoder *dec, const form_match *match) {
 void emu_decode_proxy_fence(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 0, 0);
     const bool shared = emu_chose(match, "shared::cta") || emu_chose(match, "shared::cluster");
-    emu_emit(dec, OP_PROXY_FENCE)->detail = emu_chose(match, "global") ? FENCED_GLOBAL
-                                            : shared                   ? FENCED_SHARED
-                                                                       : FENCED_SHARED | FENCED_GLOBAL;
-}
-
-void emu_decode_init_fence(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, OP_INIT_FENCE);
+    emu_emit(dec, match->kind)->detail = emu_chose(match, "global") ? FENCED_GLOBAL
+                                         : shared                   ? FENCED_SHARED
+                                                                    : FENCED_SHARED | FENCED_GLOBAL;
 }
 
 /* ---- wgmma ---- */
@@ -327,7 +283,7 @@ void emu_decode_wgmma(decoder *dec, const form_match *match) {
     if (narrow && !registers && is_second(dec, 6, 0, 1, "trans-a")) detail |= WGMMA_TRANSPOSE_A;
     if (narrow && is_second(dec, registers ? 6 : 7, 0, 1, "trans-b")) detail |= WGMMA_TRANSPOSE_B;
     for (int j = 0; j < columns / 8; j++) {
-        op *o = emu_emit(dec, OP_WGMMA);
+        op *o = emu_emit(dec, match->kind);
         o->detail = detail;
         o->bytes = (uint8_t)(emu_numbers_of(factor) | emu_numbers_of(match->types[2]) << 4);
         if (emu_chose(match, "satfinite")) o->flags |= FLAG_SIGNED;
@@ -341,13 +297,7 @@ void emu_decode_wgmma(decoder *dec, const form_match *match) {
     }
 }
 
-void emu_decode_wgmma_order(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, emu_chose(match, "fence") ? OP_WGMMA_FENCE : OP_WGMMA_COMMIT);
-}
-
 void emu_decode_wgmma_wait(decoder *dec, const form_match *match) {
-    (void)match;
     emu_expect_operands(dec, 1, 1);
-    emu_emit(dec, OP_WGMMA_WAIT)->immediate = emu_group_count(dec, 0, 7);
+    emu_emit(dec, match->kind)->immediate = emu_group_count(dec, 0, 7);
 }

@@ -85,7 +85,7 @@ void emu_decode_matrix(decoder *dec, const form_match *match) {
     for (int part = MATRIX_A; part <= MATRIX_B; part++)
         for (int i = 0; i < counts[part]; i++) add_source(o, regs[part][i]);
     dec->first = first;
-    o = emu_emit(dec, OP_MATRIX);
+    o = emu_emit(dec, match->kind);
     describe(o, match);
     o->detail = (uint8_t)(emu_numbers_of(a) | emu_numbers_of(b) << 4);
     o->bytes = (uint8_t)(emu_numbers_of(c) | emu_numbers_of(d) << 4);
@@ -96,7 +96,7 @@ void emu_decode_matrix(decoder *dec, const form_match *match) {
 }
 
 /* What loads and stores of wmma say of their memory. */
-static void decode_access(decoder *dec, const form_match *match, op_kind kind, int address) {
+static void decode_access(decoder *dec, const form_match *match, int address) {
     emu_expect_operands(dec, 2, 3);
     matrix_part part = emu_chose(match, "a")   ? MATRIX_A
                        : emu_chose(match, "b") ? MATRIX_B
@@ -104,7 +104,7 @@ static void decode_access(decoder *dec, const form_match *match, op_kind kind, i
                                                : MATRIX_D;
     const type_info *type = match->types[0];
     const matrix_shape shape = find_shape(match);
-    bool load = kind == OP_WMMA_LOAD, columns = emu_chose(match, "col");
+    bool load = match->kind == OP_WMMA_LOAD, columns = emu_chose(match, "col");
     int rows = part == MATRIX_B ? shape.k : shape.m, width = part == MATRIX_A ? shape.k : shape.n;
     int count = fragment_registers(dec, part, shape, type);
     uint16_t regs[MAX_OPERANDS], stride;
@@ -114,7 +114,7 @@ static void decode_access(decoder *dec, const form_match *match, op_kind kind, i
         take_sources(dec, 1, type, count, regs);
     stride = dec->in->operand_count == 3 ? emu_source(dec, operand_at(dec, 2), 32, EXACT)
                                          : emu_constant_register(dec, (uint64_t)(columns ? rows : width), 32);
-    op *o = emu_emit(dec, kind);
+    op *o = emu_emit(dec, match->kind);
     describe(o, match);
     o->detail = (uint8_t)emu_numbers_of(type);
     o->vector = (uint8_t)part;
@@ -127,9 +127,9 @@ static void decode_access(decoder *dec, const form_match *match, op_kind kind, i
 }
 
 void emu_decode_wmma_load(decoder *dec, const form_match *match) {
-    decode_access(dec, match, OP_WMMA_LOAD, 1);
+    decode_access(dec, match, 1);
 }
 
 void emu_decode_wmma_store(decoder *dec, const form_match *match) {
-    decode_access(dec, match, OP_WMMA_STORE, 0);
+    decode_access(dec, match, 0);
 }

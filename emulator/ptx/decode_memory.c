@@ -62,7 +62,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
         if (own == 64) shape.detail |= (uint8_t)(1 << i);
         if (own == 16) shape.detail |= (uint8_t)(16 << i);
     }
-    op *o = emu_emit(dec, OP_LOAD);
+    op *o = emu_emit(dec, match->kind);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
     o->flags |= shape.flags | orders(match, false);
@@ -84,7 +84,7 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     const operand *from = emu_elements(dec, operand_at(dec, 1), shape.vector);
     uint16_t values[4];
     for (int i = 0; i < shape.vector; i++) values[i] = emu_source_of_type(dec, &from[i], type, WIDER);
-    op *o = emu_emit(dec, OP_STORE);
+    op *o = emu_emit(dec, match->kind);
     o->bytes = shape.bytes;
     o->vector = shape.vector;
     o->flags |= orders(match, false);
@@ -131,7 +131,7 @@ static void decode_atomic_at(decoder *dec, const form_match *match, int first, b
     if (has_result) to = emu_elements(dec, operand_at(dec, 0), count);
     for (int i = 0; i < count; i++)
         dests[i] = to ? emu_dest(dec, &to[i], type->bits) : emu_scratch_register(dec, type->bits);
-    op *o = emu_emit(dec, OP_ATOMIC);
+    op *o = emu_emit(dec, match->kind);
     o->detail = operation;
     o->target = emu_atomic_numbers(type);
     o->asks = has_result;
@@ -169,7 +169,7 @@ void emu_decode_cache_line(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     const operand *size = operand_at(dec, 1);
     if (size->kind != OPERAND_INTEGER || size->value != LINE_BYTES) emu_refuse(dec, "the size is %d bytes", LINE_BYTES);
-    op *o = emu_emit(dec, OP_ADDRESS);
+    op *o = emu_emit(dec, match->kind);
     o->bytes = 16;
     o->vector = LINE_BYTES / 16;
     emu_add_address(dec, o, operand_at(dec, 0), match->space);
@@ -197,7 +197,7 @@ void emu_decode_ldmatrix(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, 2, 2);
     int count = emu_chose(match, "x1") ? 1 : emu_chose(match, "x2") ? 2 : 4;
     const operand *to = emu_elements(dec, operand_at(dec, 0), count);
-    op *o = emu_emit(dec, OP_LDMATRIX);
+    op *o = emu_emit(dec, match->kind);
     o->vector = (uint8_t)count;
     o->bytes = 16;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
@@ -211,21 +211,12 @@ void emu_decode_stmatrix(decoder *dec, const form_match *match) {
     const operand *from = emu_elements(dec, operand_at(dec, 1), count);
     uint16_t sources[4];
     for (int i = 0; i < count; i++) sources[i] = emu_source(dec, &from[i], 32, EXACT);
-    op *o = emu_emit(dec, OP_STMATRIX);
+    op *o = emu_emit(dec, match->kind);
     o->vector = (uint8_t)count;
     o->bytes = 16;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     emu_add_address(dec, o, operand_at(dec, 0), match->space);
     for (int i = 0; i < count; i++) add_source(o, sources[i]);
-}
-
-void emu_decode_movmatrix(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 2, 2);
-    uint16_t from = emu_source(dec, operand_at(dec, 1), 32, EXACT), to = emu_dest(dec, operand_at(dec, 0), 32);
-    op *o = emu_emit(dec, OP_MOVMATRIX);
-    add_dest(o, to);
-    add_source(o, from);
 }
 
 void emu_decode_mma(decoder *dec, const form_match *match) {
@@ -243,7 +234,7 @@ void emu_decode_mma(decoder *dec, const form_match *match) {
                                         : emu_source(dec, &parts[part][i], 32, EXACT);
         }
     }
-    op *o = emu_emit(dec, OP_MMA);
+    op *o = emu_emit(dec, match->kind);
     o->detail = emu_chose(match, "bf16") ? MMA_BF16 : MMA_F16;
     o->vector = deep ? 2 : 1; /* steps of 8 along k */
     for (int i = 0; i < 4; i++) add_dest(o, emu_dest(dec, &parts[0][i], 32));
@@ -280,7 +271,7 @@ void emu_decode_copy_async(decoder *dec, const form_match *match) {
     uint16_t source_bytes = 0;
     bool partial = dec->in->operand_count == 4 + hints;
     if (partial) source_bytes = copied_bytes(dec, operand_at(dec, 3), bytes);
-    op *o = emu_emit(dec, OP_COPY_ASYNC);
+    op *o = emu_emit(dec, match->kind);
     o->bytes = (uint8_t)bytes;
     o->vector = 1;
     emu_add_address(dec, o, operand_at(dec, 1), SPACE_GLOBAL);
@@ -305,26 +296,17 @@ void emu_decode_copy_async(decoder *dec, const form_match *match) {
     if (partial) add_source(o, source_bytes);
 }
 
-void emu_decode_copy_commit(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 0, 0);
-    emu_emit(dec, OP_COPY_COMMIT);
-}
-
 void emu_decode_copy_wait(decoder *dec, const form_match *match) {
     bool all = emu_chose(match, "wait_all");
     emu_expect_operands(dec, all ? 0 : 1, all ? 0 : 1);
-    op *o = emu_emit(dec, OP_COPY_WAIT);
+    op *o = emu_emit(dec, match->kind);
     o->immediate = -1;
     if (all) return;
     o->immediate = emu_group_count(dec, 0, INT32_MAX);
 }
 
 void emu_decode_copy_arrive(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 1, 1);
-    op *o = emu_emit(dec, OP_COPY_ARRIVE);
-    o->detail = !emu_chose(match, "noinc");
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
+    emu_emit_operands(dec, match)->detail = !emu_chose(match, "noinc");
 }
 
 /* ---- barriers ---- */
@@ -335,7 +317,7 @@ void emu_decode_barrier(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, red ? 3 : arrive ? 2 : 0, red ? 4 : 2);
     uint16_t id = first < last ? emu_source(dec, operand_at(dec, first), 32, EXACT) : emu_constant_register(dec, 0, 32);
     int count = first + 1 < last ? emu_source(dec, operand_at(dec, first + 1), 32, EXACT) : -1;
-    op *o = emu_emit(dec, OP_BARRIER);
+    op *o = emu_emit(dec, match->kind);
     o->detail = arrive ? BARRIER_ARRIVE : BARRIER_SYNC;
     o->vector = !strcmp(dec->in->opcode->pieces[0], "barrier") && !emu_chose(match, "aligned");
     if (red) {
@@ -349,13 +331,6 @@ void emu_decode_barrier(decoder *dec, const form_match *match) {
     }
     add_source(o, id);
     if (count >= 0) add_source(o, (uint16_t)count);
-}
-
-void emu_decode_warp_barrier(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 1, 1);
-    uint16_t mask = emu_source(dec, operand_at(dec, 0), 32, EXACT);
-    add_source(emu_emit(dec, OP_WARP_BARRIER), mask);
 }
 
 /* ---- instructions of a warp ---- */
@@ -377,7 +352,7 @@ void emu_decode_shuffle(decoder *dec, const form_match *match) {
     sources[3] = member_mask(dec, match, 4);
     for (int i = 0; i < 3; i++) sources[i] = emu_source(dec, operand_at(dec, i + 1), 32, EXACT);
     const operand *to = operand_at(dec, 0);
-    op *o = emu_emit(dec, OP_SHUFFLE);
+    op *o = emu_emit(dec, match->kind);
     o->detail = emu_chose(match, "up")     ? SHUFFLE_UP
                 : emu_chose(match, "down") ? SHUFFLE_DOWN
                 : emu_chose(match, "bfly") ? SHUFFLE_BFLY
@@ -389,7 +364,7 @@ void emu_decode_shuffle(decoder *dec, const form_match *match) {
 
 void emu_decode_vote(decoder *dec, const form_match *match) {
     uint16_t mask = member_mask(dec, match, 2), vote = emu_predicate_source(dec, operand_at(dec, 1));
-    op *o = emu_emit(dec, OP_VOTE);
+    op *o = emu_emit(dec, match->kind);
     o->detail = emu_chose(match, "any")   ? VOTE_ANY
                 : emu_chose(match, "all") ? VOTE_ALL
                 : emu_chose(match, "uni") ? VOTE_UNI
@@ -402,60 +377,19 @@ void emu_decode_vote(decoder *dec, const form_match *match) {
     add_source(o, mask);
 }
 
-void emu_decode_active_mask(decoder *dec, const form_match *match) {
-    (void)match;
-    emu_expect_operands(dec, 1, 1);
-    op *o = emu_emit(dec, OP_ACTIVE_MASK);
-    add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
-}
-
 void emu_decode_redux(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 3, 3);
-    uint16_t value = emu_source(dec, operand_at(dec, 1), 32, EXACT),
-             mask = emu_source(dec, operand_at(dec, 2), 32, EXACT);
-    static const char *const names[] = {"add", "min", "max", "and", "or", "xor"};
-    op *o = emu_emit(dec, OP_REDUX);
-    for (uint8_t i = 0; i < 6; i++) {
-        if (emu_chose(match, names[i])) o->detail = i; /* ATOMIC_ADD and so on */
-    }
+    op *o = emu_emit_operands(dec, match);
+    o->detail = emu_atomic_operation(match);
     if (match->types[0]->family == 's') o->flags |= FLAG_SIGNED;
-    add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
-    add_source(o, value);
-    add_source(o, mask);
 }
 
 void emu_decode_match(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 3, 3);
-    int bits = match->types[0]->bits;
-    uint16_t value = emu_source(dec, operand_at(dec, 1), bits, EXACT),
-             mask = emu_source(dec, operand_at(dec, 2), 32, EXACT);
-    const operand *to = operand_at(dec, 0);
-    bool all = emu_chose(match, "all");
-    if (!all && to->second != NO_REGISTER) emu_refuse(dec, "match.any has no predicate");
-    op *o = emu_emit(dec, OP_MATCH);
-    o->detail = all ? MATCH_ALL : MATCH_ANY;
-    o->p[0] = emu_optional_predicate(dec, to->second);
-    o->bytes = (uint8_t)(bits / 8);
-    add_dest(o, emu_dest(dec, operand_at(dec, 0), 32));
-    add_source(o, value);
-    add_source(o, mask);
+    op *o = emu_emit_operands(dec, match);
+    o->detail = emu_chose(match, "all") ? MATCH_ALL : MATCH_ANY;
+    o->bytes = match->types[0]->bits / 8;
 }
 
 /* ---- mbarrier ---- */
-
-void emu_decode_mbarrier_init(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 2, 2);
-    uint16_t count = emu_source(dec, operand_at(dec, 1), 32, EXACT);
-    op *o = emu_emit(dec, OP_MBARRIER_INIT);
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
-    add_source(o, count);
-}
-
-void emu_decode_mbarrier_invalidate(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 1, 1);
-    op *o = emu_emit(dec, OP_MBARRIER_INVALIDATE);
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
-}
 
 /* With expect_tx the third operand counts bytes, and one arrival is made. */
 void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
@@ -467,7 +401,7 @@ void emu_decode_mbarrier_arrive(decoder *dec, const form_match *match) {
     if (match->space == SPACE_CLUSTER && operand_at(dec, 0)->kind != OPERAND_SINK)
         emu_refuse(dec, "an arrival in shared::cluster gives no state: _ is needed");
     uint16_t state = emu_dest(dec, operand_at(dec, 0), 64);
-    op *o = emu_emit(dec, OP_MBARRIER_ARRIVE);
+    op *o = emu_emit(dec, match->kind);
     add_dest(o, state);
     emu_add_address(dec, o, operand_at(dec, 1), match->space);
     add_source(o, count);
@@ -493,19 +427,14 @@ void emu_decode_mbarrier_pending(decoder *dec, const form_match *match) {
 }
 
 void emu_decode_mbarrier_bytes(decoder *dec, const form_match *match) {
-    emu_expect_operands(dec, 2, 2);
-    uint16_t bytes = emu_source(dec, operand_at(dec, 1), 32, EXACT);
-    op *o = emu_emit(dec, OP_MBARRIER_BYTES);
-    o->detail = emu_chose(match, "complete_tx");
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
-    add_source(o, bytes);
+    emu_emit_operands(dec, match)->detail = emu_chose(match, "complete_tx");
 }
 
 void emu_decode_mbarrier_wait(decoder *dec, const form_match *match) {
     bool parity = emu_chose(match, "parity"), blocking = emu_chose(match, "try_wait");
     emu_expect_operands(dec, 3, blocking ? 4 : 3);
     uint16_t phase = emu_source(dec, operand_at(dec, 2), parity ? 32 : 64, EXACT);
-    op *o = emu_emit(dec, OP_MBARRIER_WAIT);
+    op *o = emu_emit(dec, match->kind);
     o->detail = (uint8_t)((parity ? MBARRIER_PARITY : MBARRIER_STATE) | (blocking ? MBARRIER_BLOCKING : 0) |
                           (emu_chose(match, "relaxed") ? MBARRIER_HEARS : 0));
     o->p[0] = emu_predicate(dec, operand_at(dec, 0));

@@ -13,8 +13,7 @@ enum matrix_numbers emu_numbers_of(const type_info *type);
 /* The rows of lane functions are all decoded by this one. */
 decode_function emu_decode_lanes;
 
-#define LANES_ROW(group, opcode, modifiers, operands, note, function)
-#define RULE_ROW(group, opcode, modifiers, operands, note, function) decode_function function;
+#define FORM_ROW(group, opcode, modifiers, operands, kind, fidelity, decode, note) decode_function decode;
 #include "forms_table.h"
 
 #endif

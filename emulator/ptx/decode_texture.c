@@ -44,7 +44,7 @@ void emu_decode_texture(decoder *dec, const form_match *match) {
     const int count = object_operand(dec, match, 1, type, &form, sources);
     if (level) emu_source_of_type(dec, operand_at(dec, 2), type, EXACT);
     for (int i = 0; i < 4; i++) dests[i] = emu_dest(dec, &to[i], 32);
-    op *o = emu_emit(dec, OP_TEXTURE);
+    op *o = emu_emit(dec, match->kind);
     o->vector = form;
     o->detail = type->family == 'f' ? 0 : TEXTURE_INDEXED;
     for (int i = 0; i < 4; i++) add_dest(o, dests[i]);
@@ -52,7 +52,7 @@ void emu_decode_texture(decoder *dec, const form_match *match) {
 }
 
 static op *emit_surface(decoder *dec, const form_match *match, uint8_t form) {
-    op *o = emu_emit(dec, OP_SURFACE);
+    op *o = emu_emit(dec, match->kind);
     o->vector = form;
     o->bytes = match->types[0]->bits / 8;
     o->immediate = match->vector;

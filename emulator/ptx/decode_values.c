@@ -127,7 +127,7 @@ void emu_decode_carry(decoder *dec, const form_match *match) {
     emu_expect_operands(dec, count, count);
     for (int i = 1; i < count; i++) sources[i - 1] = emu_source_of_type(dec, operand_at(dec, i), type, EXACT);
     uint16_t to = emu_dest(dec, operand_at(dec, 0), type->bits), carry = emu_carry_predicate(dec);
-    op *o = emu_emit(dec, OP_CARRY);
+    op *o = emu_emit(dec, match->kind);
     o->detail = *name == 'a'             ? CARRY_ADD
                 : *name == 's'           ? CARRY_SUB
                 : emu_chose(match, "lo") ? CARRY_MAD_LO

@@ -6,10 +6,10 @@
 #include <string.h>
 
 static const form form_table[] = {
-#define LANES_ROW(group, opcode, modifiers, operands, note, function)                                                  \
-    {{opcode, modifiers, operands, group, note}, emu_decode_lanes, function},
-#define RULE_ROW(group, opcode, modifiers, operands, note, function)                                                   \
-    {{opcode, modifiers, operands, group, note}, function, NULL},
+#define LANES_ROW(group, opcode, modifiers, operands, fidelity, function, note)                                        \
+    {{opcode, modifiers, operands, group, note, EMU_##fidelity}, OP_LANES, emu_decode_lanes, function},
+#define FORM_ROW(group, opcode, modifiers, operands, kind, fidelity, decode, note)                                     \
+    {{opcode, modifiers, operands, group, note, EMU_##fidelity}, kind, decode, NULL},
 #include "forms_table.h"
 };
 
@@ -187,6 +187,8 @@ const form *emu_find_form(loader *load, const statement *where, form_match *matc
         if (strcmp(form_table[i].row.opcode, in->pieces[0])) continue;
         if (match_row(&form_table[i], in, match, &reached)) {
             if (form_table[i].lanes) read_operands(&form_table[i], match);
+            match->kind = form_table[i].kind;
+            match->operands = form_table[i].row.operands;
             match->flushes = emu_chose(match, "ftz") && strstr(form_table[i].row.modifiers, "ftz?");
             return &form_table[i];
         }

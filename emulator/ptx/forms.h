@@ -6,6 +6,7 @@
 
 typedef struct form {
     emu_form row;
+    op_kind kind; /* of the op that does the work */
     decode_function *decode;
     lane_function *lanes; /* of a row that emu_decode_lanes() decodes, else NULL */
 } form;

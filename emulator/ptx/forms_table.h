@@ -1,17 +1,116 @@
-/* forms_table.h - the one table of PTX forms: what a row does not say is refused.
+/* forms_table.h - the one table of the emulator's instructions: its operations, and the PTX forms that become them.
  *
- *     #define LANES_ROW(group, opcode, modifiers, operands, note, function) lane_function function;
- *     #define RULE_ROW(group, opcode, modifiers, operands, note, function)
+ *     #define OP_ROW(kind, lanes, handler, text) op_handler handler;
  *     #include "forms_table.h"
  *
- * A row of LANES_ROW is done by a lane function of the machine, one of RULE_ROW is decoded by a function of its own.
- * The table of rows (forms.c), the declarations of the lane functions (lanes.h) and of the decoding functions
- * (decode_rules.h) are made from this text.
+ * OP_ROW is an operation of the machine: `handler` executes an op of that kind once `lanes` are there (enum op_lanes in
+ * program.h). FORM_ROW is a PTX form: `decode` turns its statement into ops, the main one of which has the kind of the
+ * row. LANES_ROW is a form whose ops compute each lane by a lane function. An includer defines the rows that it needs:
+ * the kinds and the dispatch of ops, the declarations of the handlers, decoding rules and lane functions, and the text
+ * of `ptxrun --forms` and `ptxrun --explain` are all made from this text. The emulator rejects what no row accepts.
  *
  * modifiers: tokens in the order PTX writes them; alternatives stand between bars, a token ending in '?' may be absent.
- * operands: d is the destination, p and q are predicates, the others sources; a register has the width of the first
- * type modifier unless ".16", ".32", ".64" follows its letter. `ptxrun --forms` prints this table.
+ * operands: d is the destination, p and q are predicates, [a] is an address, the others are sources. A register has the
+ * width of the first type modifier unless ".16", ".32" or ".64" follows its name. Many rules read them from this
+ * column. fidelity: an emu_fidelity (emu.h) without its prefix. note: "likewise" repeats the note of the row before.
  */
+#ifndef OP_ROW
+#define OP_ROW(kind, lanes, handler, text)
+#endif
+#ifndef FORM_ROW
+#define FORM_ROW(group, opcode, modifiers, operands, kind, fidelity, decode, note)
+#endif
+#ifndef LANES_ROW
+#define LANES_ROW(group, opcode, modifiers, operands, fidelity, function, note)
+#endif
+
+/* ---- operations ---- */
+
+/* those on registers come first: emu_step_registers() and explore/ rely on it */
+OP_ROW(OP_LANES, LANES_EACH, emu_exec_lanes, "r[0] = lanes(r[1], r[2], r[3])")
+OP_ROW(OP_LANES_4, LANES_EACH, emu_exec_lanes,
+       "r[0] = lanes(r[1], r[2], {r[3], r[4]}), the last two next to each other")
+OP_ROW(OP_ROUNDED, LANES_EACH, emu_exec_rounded, "OP_LANES with the rounding `detail`, which is not to nearest")
+OP_ROW(OP_CARRY, LANES_EACH, emu_exec_carry,
+       "r[0] = r[1] op r[2] (r[3]) with the carry p[2], if any; p[0]: the carry out")
+OP_ROW(OP_COMPARE, LANES_EACH, emu_exec_compare,
+       "p[0] (and p[1], the opposite) = compare(r[0], r[1], immediate), combined with p[2]")
+OP_ROW(OP_SELECT, LANES_EACH, emu_exec_select, "r[0] = p[2] ? r[1] : r[2]")
+OP_ROW(OP_PREDICATE, LANES_EACH, emu_exec_predicate, "p[0] = p[1] op p[2]")
+OP_ROW(OP_BRANCH, LANES_EACH, emu_exec_branch, "continue at op `target`; lanes that diverge meet again at `join`")
+OP_ROW(OP_JOIN, LANES_EACH, emu_exec_nothing, "where diverged lanes meet again; emu_warp_run() executes it")
+/* control */
+OP_ROW(OP_EXIT, LANES_EACH, emu_exec_exit, "the lanes end")
+OP_ROW(OP_TRAP, LANES_EACH, emu_exec_trap, "end the launch with a finding: a trap_detail")
+OP_ROW(OP_CALL, LANES_EACH, emu_exec_call, "call function number `immediate` of the calls")
+OP_ROW(OP_RETURN, LANES_EACH, emu_exec_return, "return from a function")
+OP_ROW(OP_FRAME, LANES_EACH, emu_exec_frame, "r[0] = where the frame of the function begins in local memory")
+/* memory */
+OP_ROW(OP_LOAD, LANES_EACH, emu_exec_load, "r[0 .. dests) = memory")
+OP_ROW(OP_STORE, LANES_EACH, emu_exec_store, "memory = the sources after the address")
+OP_ROW(OP_ATOMIC, LANES_EACH, emu_exec_atomic, "r[0 .. dests) = memory, which one lane after another changes")
+OP_ROW(OP_ADDRESS, LANES_EACH, emu_exec_address, "check that the address is valid; nothing else")
+OP_ROW(OP_TEXTURE, LANES_EACH, emu_exec_texture,
+       "r[0 .. 4) = the texel of object r[4] at the coordinates that follow it, in the form `vector`")
+OP_ROW(OP_SURFACE, LANES_EACH, emu_exec_surface,
+       "load or store elements of a surface: `bytes` each, a surface_detail; a store has its values last")
+/* matrices: all lanes of a warp or of a warpgroup */
+OP_ROW(OP_LDMATRIX, LANES_WARP, emu_exec_ldmatrix, "r[0 .. dests) = matrices in shared memory")
+OP_ROW(OP_STMATRIX, LANES_WARP, emu_exec_stmatrix, "matrices in shared memory = the sources after the address")
+OP_ROW(OP_MOVMATRIX, LANES_WARP, emu_exec_movmatrix, "r[0] = the transposed matrix r[1]")
+OP_ROW(OP_MMA, LANES_WARP, emu_exec_mma, "r[0 .. dests) = A * B + C in f16 or bf16 with f32 sums")
+OP_ROW(OP_FACTORS, LANES_EACH, emu_exec_nothing,
+       "the sources A and B of the OP_MATRIX after it, which has no room for them")
+OP_ROW(OP_MATRIX, LANES_WARP, emu_exec_matrix, "r[0 .. dests) = factors and the sources, C")
+OP_ROW(OP_WMMA_LOAD, LANES_WARP, emu_exec_wmma_load, "r[0 .. dests) = a fragment in memory")
+OP_ROW(OP_WMMA_STORE, LANES_WARP, emu_exec_wmma_store, "a fragment in memory = the sources after the stride")
+OP_ROW(OP_WGMMA, LANES_WARPGROUP, emu_exec_wgmma,
+       "issue eight columns of a wgmma.mma_async, whose ops follow each other")
+OP_ROW(OP_WGMMA_FENCE, LANES_WARPGROUP, emu_exec_wgmma_fence, "order accesses to registers before the next wgmma")
+OP_ROW(OP_WGMMA_COMMIT, LANES_WARPGROUP, emu_exec_wgmma_commit, "end a group of the wgmmas issued so far")
+OP_ROW(OP_WGMMA_WAIT, LANES_WARPGROUP, emu_exec_wgmma_wait, "wait until at most `immediate` groups are unfinished")
+OP_ROW(OP_MAX_REGISTERS, LANES_WARPGROUP, emu_exec_max_registers, "setmaxnreg to `immediate` a thread; detail 1: .inc")
+/* copies */
+OP_ROW(OP_COPY_ASYNC, LANES_EACH, emu_exec_copy_async, "issue a cp.async")
+OP_ROW(OP_COPY_COMMIT, LANES_EACH, emu_exec_copy_commit, "end a group of the thread's cp.async")
+OP_ROW(OP_COPY_WAIT, LANES_EACH, emu_exec_copy_wait,
+       "wait until at most `immediate` groups are unfinished; -1: all copies")
+OP_ROW(OP_COPY_ARRIVE, LANES_EACH, emu_exec_copy_arrive,
+       "arrive at an mbarrier once the thread's cp.async have completed")
+OP_ROW(OP_BULK, LANES_EACH, emu_exec_bulk, "issue a bulk copy: a bulk_detail")
+OP_ROW(OP_BULK_COMMIT, LANES_EACH, emu_exec_bulk_commit, "end a group of the thread's bulk copies")
+OP_ROW(OP_BULK_WAIT, LANES_EACH, emu_exec_bulk_wait,
+       "wait until at most `immediate` groups are unfinished; detail 1: .read")
+OP_ROW(OP_TENSOR_FIELD, LANES_EACH, emu_exec_tensor_field,
+       "field `detail`, of axis `immediate`, of the tensor map at r[0] = r[1]")
+OP_ROW(OP_TENSOR_MAP_COPY, LANES_EACH, emu_exec_tensor_map_copy,
+       "tensor map at r[0] in global memory = that at r[1] in shared")
+/* synchronization */
+OP_ROW(OP_BARRIER, LANES_LIVE, emu_exec_barrier, "barrier r[0] of the CTA, for r[1] threads: a barrier_mode")
+OP_ROW(OP_WARP_BARRIER, LANES_NAMED, emu_exec_warp_barrier, "the lanes named by r[0] wait for each other")
+OP_ROW(OP_CLUSTER_BARRIER, LANES_ALIGNED, emu_exec_cluster_barrier, "a cluster_barrier_detail")
+OP_ROW(OP_MBARRIER_INIT, LANES_EACH, emu_exec_mbarrier_init, "initialize an mbarrier")
+OP_ROW(OP_MBARRIER_ARRIVE, LANES_EACH, emu_exec_mbarrier_arrive, "r[0] = the state before the arrival")
+OP_ROW(OP_MBARRIER_WAIT, LANES_EACH, emu_exec_mbarrier_wait, "p[0] = whether the phase is complete: an mbarrier_detail")
+OP_ROW(OP_MBARRIER_INVALIDATE, LANES_EACH, emu_exec_mbarrier_invalidate, "end an mbarrier")
+OP_ROW(OP_MBARRIER_BYTES, LANES_EACH, emu_exec_mbarrier_bytes, "expect_tx; detail 1: complete_tx")
+OP_ROW(OP_FENCE, LANES_EACH, emu_exec_fence, "order the thread's accesses for other threads")
+OP_ROW(OP_PROXY_FENCE, LANES_EACH, emu_exec_proxy_fence, "order generic accesses before those of the async proxy")
+OP_ROW(OP_INIT_FENCE, LANES_EACH, emu_exec_init_fence, "publish initialized mbarriers to the cluster")
+OP_ROW(OP_MAP_ADDRESS, LANES_EACH, emu_exec_map_address, "r[0] = address r[1] in the CTA of rank r[2]")
+OP_ROW(OP_CTA_RANK, LANES_EACH, emu_exec_cta_rank, "r[0] = the rank of the CTA of address r[1]")
+/* lanes of a warp */
+OP_ROW(OP_SHUFFLE, LANES_NAMED, emu_exec_shuffle, "r[0] = r[1] of another lane: a shuffle_mode")
+OP_ROW(OP_VOTE, LANES_NAMED, emu_exec_vote, "r[0] or p[0] = p[2] over the lanes: a vote_mode")
+OP_ROW(OP_REDUX, LANES_NAMED, emu_exec_redux, "r[0] = r[1] reduced over the lanes by an atomic_operation")
+OP_ROW(OP_MATCH, LANES_NAMED, emu_exec_match, "r[0] = the lanes with the same r[1]: a match_mode")
+OP_ROW(OP_ELECT, LANES_NAMED, emu_exec_elect, "p[0] = whether the lane is the elected one, r[0] = that lane")
+OP_ROW(OP_ACTIVE_MASK, LANES_EACH, emu_exec_active_mask, "r[0] = the lanes that execute this op together")
+OP_ROW(OP_CLOCK, LANES_EACH, emu_exec_clock, "r[0] = the special register `detail`")
+OP_ROW(OP_NOTHING, LANES_EACH, emu_exec_nothing, "nothing")
+
+/* ---- PTX forms ---- */
+
 #define COMPARES "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"
 #define FLOAT_COMPARES "eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan"
 #define COMPARABLE "b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|bf16|f16x2|bf16x2"
@@ -48,15 +147,15 @@
 #define LOAD_SPACES "global|shared|shared::cta|shared::cluster|local|const|param|param::entry?"
 #define STORE_SPACES "global|shared|shared::cta|shared::cluster|local|param|param::func?"
 
-#define INT(opcode, modifiers, operands, function) LANES_ROW("integer", opcode, modifiers, operands, "", function)
-#define BIT(opcode, modifiers, operands, function) LANES_ROW("logic", opcode, modifiers, operands, "", function)
-#define FLOAT(opcode, modifiers, operands, function) LANES_ROW("float", opcode, modifiers, operands, "", function)
-#define SPECIAL(opcode, modifiers, function)                                                                           \
-    LANES_ROW("special function", opcode, modifiers, "d, a", "computed in f64 and rounded once", function)
+#define INT(opcode, modifiers, operands, function)                                                                     \
+    LANES_ROW("integer", opcode, modifiers, operands, EXACT, function, "")
+#define BIT(opcode, modifiers, operands, function) LANES_ROW("logic", opcode, modifiers, operands, EXACT, function, "")
+#define FLOAT(opcode, modifiers, operands, function)                                                                   \
+    LANES_ROW("float", opcode, modifiers, operands, EXACT, function, "")
+#define SPECIAL(opcode, modifiers, fidelity, function)                                                                 \
+    LANES_ROW("special function", opcode, modifiers, "d, a", fidelity, function, "computed in f64 and rounded once")
 #define H200(opcode, modifiers, operands, function)                                                                    \
-    LANES_ROW("special function", opcode, modifiers, operands, "as an H200, bit for bit", function)
-#define ROW(group, opcode, modifiers, operands, function, note)                                                        \
-    RULE_ROW(group, opcode, modifiers, operands, note, function)
+    LANES_ROW("special function", opcode, modifiers, operands, RECORDED, function, "as an H200, bit for bit")
 
 /* integer */
 #define BY_WIDTH(opcode, modifiers, operands, name)                                                                    \
@@ -97,17 +196,19 @@ INT("mad24", "lo s32", "d, a, b, c", emu_lanes_mad24_lo_s32)
 INT("mad24", "hi u32", "d, a, b, c", emu_lanes_mad24_hi_u32)
 INT("mad24", "hi s32", "d, a, b, c", emu_lanes_mad24_hi_s32)
 INT("mad24", "hi sat s32", "d, a, b, c", emu_lanes_mad24_hi_sat_s32)
-ROW("integer", "add", "cc u32|s32|u64|s64", "d, a, b", emu_decode_carry, "cc: the carry of each lane, kept for addc")
-ROW("integer", "sub", "cc u32|s32|u64|s64", "d, a, b", emu_decode_carry, "the carry is the borrow")
-ROW("integer", "addc", "u16|s16", "d, a, b", emu_decode_carry, "")
-ROW("integer", "addc", "cc? u32|s32|u64|s64", "d, a, b", emu_decode_carry, "")
-ROW("integer", "addc", "sat s32", "d, a, b", emu_decode_carry, "")
-ROW("integer", "subc", "u16|s16", "d, a, b", emu_decode_carry, "")
-ROW("integer", "subc", "cc? u32|s32|u64|s64", "d, a, b", emu_decode_carry, "")
-ROW("integer", "subc", "sat s32", "d, a, b", emu_decode_carry, "")
-ROW("integer", "mad", "lo|hi cc u32|s32|u64|s64", "d, a, b, c", emu_decode_carry, "")
-ROW("integer", "madc", "lo u16|s16", "d, a, b, c", emu_decode_carry, "")
-ROW("integer", "madc", "lo|hi cc? u32|s32|u64|s64", "d, a, b, c", emu_decode_carry, "")
+FORM_ROW("integer", "add", "cc u32|s32|u64|s64", "d, a, b", OP_CARRY, EXACT, emu_decode_carry,
+         "cc: the carry of each lane, kept for addc")
+FORM_ROW("integer", "sub", "cc u32|s32|u64|s64", "d, a, b", OP_CARRY, EXACT, emu_decode_carry,
+         "the carry is the borrow")
+FORM_ROW("integer", "addc", "u16|s16", "d, a, b", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "addc", "cc? u32|s32|u64|s64", "d, a, b", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "addc", "sat s32", "d, a, b", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "subc", "u16|s16", "d, a, b", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "subc", "cc? u32|s32|u64|s64", "d, a, b", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "subc", "sat s32", "d, a, b", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "mad", "lo|hi cc u32|s32|u64|s64", "d, a, b, c", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "madc", "lo u16|s16", "d, a, b, c", OP_CARRY, EXACT, emu_decode_carry, "")
+FORM_ROW("integer", "madc", "lo|hi cc? u32|s32|u64|s64", "d, a, b, c", OP_CARRY, EXACT, emu_decode_carry, "")
 BY_TYPE("sad", "", "d, a, b, c", emu_lanes_sad)
 BY_TYPE("div", "", "d, a, b", emu_lanes_div)
 BY_TYPE("rem", "", "d, a, b", emu_lanes_rem)
@@ -196,7 +297,8 @@ BIT("shf", "l clamp b32", "d, a, b, c", emu_lanes_shf_l_clamp)
 BIT("shf", "r wrap b32", "d, a, b, c", emu_lanes_shf_r_wrap)
 BIT("shf", "r clamp b32", "d, a, b, c", emu_lanes_shf_r_clamp)
 BIT("lop3", "b32", "d, a, b, c, immediate", emu_lanes_lop3)
-ROW("logic", "lop3", "and|or b32", "d|p, a, b, c, immediate, q", emu_decode_lop3, "p: whether d is not 0, with q")
+FORM_ROW("logic", "lop3", "and|or b32", "d|p, a, b, c, immediate, q", OP_LANES_4, EXACT, emu_decode_lop3,
+         "p: whether d is not 0, with q")
 BIT("prmt", "b32", "d, a, b, c", emu_lanes_prmt)
 BIT("prmt", "b32 f4e", "d, a, b, c", emu_lanes_prmt_f4e)
 BIT("prmt", "b32 b4e", "d, a, b, c", emu_lanes_prmt_b4e)
@@ -230,20 +332,21 @@ PLAIN_AND_FTZ("abs", "", "", "d, a", emu_lanes_abs_f32)
 PLAIN_AND_FTZ("neg", "", "", "d, a", emu_lanes_neg_f32)
 FLOAT("copysign", "f32", "d, a, b", emu_lanes_copysign_f32)
 FLOAT("copysign", "f64", "d, a, b", emu_lanes_copysign_f64)
-#define SPECIAL_F32(opcode, modifiers, name)                                                                           \
-    SPECIAL(opcode, modifiers "f32", name)                                                                             \
-    SPECIAL(opcode, modifiers "ftz f32", name##_ftz)
-SPECIAL_F32("rcp", ROUNDING " ", emu_lanes_rcp_f32)
+#define SPECIAL_F32(opcode, modifiers, fidelity, name)                                                                 \
+    SPECIAL(opcode, modifiers "f32", fidelity, name)                                                                   \
+    SPECIAL(opcode, modifiers "ftz f32", fidelity, name##_ftz)
+SPECIAL_F32("rcp", ROUNDING " ", EXACT, emu_lanes_rcp_f32)
 H200("rcp", "approx f32", "d, a", emu_lanes_rcp_approx_f32)
 H200("rcp", "approx ftz f32", "d, a", emu_lanes_rcp_approx_f32_ftz)
-SPECIAL_F32("sqrt", ROUNDING "|approx ", emu_lanes_sqrt_f32)
-SPECIAL_F32("rsqrt", "approx ", emu_lanes_rsqrt_f32)
+SPECIAL_F32("sqrt", ROUNDING " ", EXACT, emu_lanes_sqrt_f32)
+SPECIAL_F32("sqrt", "approx ", FORMULA, emu_lanes_sqrt_f32)
+SPECIAL_F32("rsqrt", "approx ", FORMULA, emu_lanes_rsqrt_f32)
 H200("ex2", "approx f32", "d, a", emu_lanes_ex2_f32)
 H200("ex2", "approx ftz f32", "d, a", emu_lanes_ex2_f32_ftz)
-SPECIAL_F32("lg2", "approx ", emu_lanes_lg2_f32)
-SPECIAL_F32("sin", "approx ", emu_lanes_sin_f32)
-SPECIAL_F32("cos", "approx ", emu_lanes_cos_f32)
-SPECIAL("tanh", "approx f32", emu_lanes_tanh_f32)
+SPECIAL_F32("lg2", "approx ", FORMULA, emu_lanes_lg2_f32)
+SPECIAL_F32("sin", "approx ", FORMULA, emu_lanes_sin_f32)
+SPECIAL_F32("cos", "approx ", FORMULA, emu_lanes_cos_f32)
+SPECIAL("tanh", "approx f32", FORMULA, emu_lanes_tanh_f32)
 FLOAT("add", ROUNDING "? f64", "d, a, b", emu_lanes_add_f64)
 FLOAT("sub", ROUNDING "? f64", "d, a, b", emu_lanes_sub_f64)
 FLOAT("mul", ROUNDING "? f64", "d, a, b", emu_lanes_mul_f64)
@@ -254,14 +357,14 @@ FLOAT("min", "f64", "d, a, b", emu_lanes_min_f64)
 FLOAT("max", "f64", "d, a, b", emu_lanes_max_f64)
 FLOAT("abs", "f64", "d, a", emu_lanes_abs_f64)
 FLOAT("neg", "f64", "d, a", emu_lanes_neg_f64)
-LANES_ROW("float", "rcp", ROUNDING " ftz? f64", "d, a", "ftz changes nothing, as in what ptxas makes of it",
-          emu_lanes_rcp_f64)
+LANES_ROW("float", "rcp", ROUNDING " ftz? f64", "d, a", EXACT, emu_lanes_rcp_f64,
+          "ftz changes nothing, as in the machine code of ptxas")
 FLOAT("sqrt", ROUNDING " f64", "d, a", emu_lanes_sqrt_f64)
-SPECIAL("rsqrt", "approx f64", emu_lanes_rsqrt_f64)
-LANES_ROW("special function", "rcp", "approx ftz f64", "d, a", "upper 32 bits in and out, as an H200, bit for bit",
-          emu_lanes_rcp_high_f64)
-LANES_ROW("special function", "rsqrt", "approx ftz f64", "d, a", "upper 32 bits in and out, the result is cut",
-          emu_lanes_rsqrt_high_f64)
+SPECIAL("rsqrt", "approx f64", FORMULA, emu_lanes_rsqrt_f64)
+LANES_ROW("special function", "rcp", "approx ftz f64", "d, a", RECORDED, emu_lanes_rcp_high_f64,
+          "upper 32 bits in and out, as an H200, bit for bit")
+LANES_ROW("special function", "rsqrt", "approx ftz f64", "d, a", FORMULA, emu_lanes_rsqrt_high_f64,
+          "upper 32 bits in and out, the result is cut")
 #define HALVES(type, ftz, sat)                                                                                         \
     FLOAT("add", "rn? " ftz sat #type, "d, a, b", emu_lanes_add_##type)                                                \
     FLOAT("sub", "rn? " ftz sat #type, "d, a, b", emu_lanes_sub_##type)                                                \
@@ -276,29 +379,32 @@ LANES_ROW("special function", "rsqrt", "approx ftz f64", "d, a", "upper 32 bits 
     FLOAT("max", ftz "NaN xorsign abs " #type, "d, a, b", emu_lanes_max_nan_##type)                                    \
     FLOAT("neg", ftz #type, "d, a", emu_lanes_neg_##type)                                                              \
     FLOAT("abs", ftz #type, "d, a", emu_lanes_abs_##type)                                                              \
-    SPECIAL("tanh", "approx " #type, emu_lanes_tanh_##type)
+    SPECIAL("tanh", "approx " #type, FORMULA, emu_lanes_tanh_##type)
 HALVES(f16, "ftz? ", "sat? ")
 HALVES(f16x2, "ftz? ", "sat? ")
 HALVES(bf16, "", "")
 HALVES(bf16x2, "", "")
-#define FMA_HALF(modifiers, type, note)                                                                                \
-    LANES_ROW("float", "fma", modifiers " " #type, "d, a, b, c", note, emu_lanes_fma_##type)                           \
-    LANES_ROW("float", "fma", modifiers " " #type "x2", "d, a, b, c", note, emu_lanes_fma_##type##x2)
-FMA_HALF("rn ftz? sat|relu?", f16, "")
-FMA_HALF("rn relu?", bf16, "")
-FMA_HALF("rn sat|relu? oob", f16, "0 where a or b is 0x7ff7 or 0xfff7, as on an H200")
-FMA_HALF("rn relu? oob", bf16, "likewise")
-SPECIAL("ex2", "approx f16", emu_lanes_ex2_f16)
-SPECIAL("ex2", "approx f16x2", emu_lanes_ex2_f16x2)
-SPECIAL("ex2", "approx ftz bf16", emu_lanes_ex2_bf16)
-SPECIAL("ex2", "approx ftz bf16x2", emu_lanes_ex2_bf16x2)
+#define FMA_HALF(modifiers, type, fidelity, note)                                                                      \
+    LANES_ROW("float", "fma", modifiers " " #type, "d, a, b, c", fidelity, emu_lanes_fma_##type, note)                 \
+    LANES_ROW("float", "fma", modifiers " " #type "x2", "d, a, b, c", fidelity, emu_lanes_fma_##type##x2, note)
+FMA_HALF("rn ftz? sat|relu?", f16, EXACT, "")
+FMA_HALF("rn relu?", bf16, EXACT, "")
+FMA_HALF("rn sat|relu? oob", f16, RECORDED, "0 where a or b is 0x7ff7 or 0xfff7, as on an H200")
+FMA_HALF("rn relu? oob", bf16, RECORDED, "likewise")
+SPECIAL("ex2", "approx f16", FORMULA, emu_lanes_ex2_f16)
+SPECIAL("ex2", "approx f16x2", FORMULA, emu_lanes_ex2_f16x2)
+SPECIAL("ex2", "approx ftz bf16", FORMULA, emu_lanes_ex2_bf16)
+SPECIAL("ex2", "approx ftz bf16x2", FORMULA, emu_lanes_ex2_bf16x2)
 /* predicates, moves, conversions */
-ROW("compare", "setp", COMPARES " ftz? " COMPARABLE, "p|q, a, b", emu_decode_compare,
-    "q may be absent: the opposite; of a packed type, the comparison of the upper half")
-ROW("compare", "setp", COMPARES " and|or|xor ftz? " COMPARABLE, "p|q, a, b, c", emu_decode_compare, "c is a predicate")
+FORM_ROW("compare", "setp", COMPARES " ftz? " COMPARABLE, "p|q, a, b", OP_COMPARE, EXACT, emu_decode_compare,
+         "q may be absent: the opposite; of a packed type, the comparison of the upper half")
+FORM_ROW("compare", "setp", COMPARES " and|or|xor ftz? " COMPARABLE, "p|q, a, b, c", OP_COMPARE, EXACT,
+         emu_decode_compare, "c is a predicate")
 #define SETS(compares, to, from, ftz)                                                                                  \
-    ROW("compare", "set", compares ftz " " to " " from, "d, a, b", emu_decode_set, "all ones or 1.0 where it holds")   \
-    ROW("compare", "set", compares " and|or|xor" ftz " " to " " from, "d, a, b, c", emu_decode_set, "c is a predicate")
+    FORM_ROW("compare", "set", compares ftz " " to " " from, "d, a, b", OP_SELECT, EXACT, emu_decode_set,              \
+             "all ones or 1.0 where it holds")                                                                         \
+    FORM_ROW("compare", "set", compares " and|or|xor" ftz " " to " " from, "d, a, b, c", OP_SELECT, EXACT,             \
+             emu_decode_set, "c is a predicate")
 SETS(COMPARES, "u32|s32", COMPARABLE, " ftz?")
 SETS(COMPARES, "f32", "b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64", " ftz?")
 SETS(FLOAT_COMPARES, "u16|s16", "f16|bf16", " ftz?")
@@ -306,24 +412,29 @@ SETS(COMPARES, "f16", "b16|u16|s16|b32|u32|s32|b64|u64|s64|f16|f32|f64", " ftz?"
 SETS(COMPARES, "bf16", "b16|u16|s16|b32|u32|s32|b64|u64|s64|bf16|f16|f32|f64", "")
 SETS(FLOAT_COMPARES, "f16x2", "f16x2", " ftz?")
 SETS(FLOAT_COMPARES, "bf16x2", "bf16x2", "")
-ROW("compare", "testp", "finite|infinite|number|notanumber|normal|subnormal f32|f64", "p, a", emu_decode_test, "")
-ROW("compare", "selp", SELECTABLE, "d, a, b, p", emu_decode_select, "")
-ROW("compare", "slct", SELECTABLE " s32", "d, a, b, c.32", emu_decode_sign_select, "a where c is not negative")
-ROW("compare", "slct", "ftz? " SELECTABLE " f32", "d, a, b, c.32", emu_decode_sign_select, "b where c is NaN")
-ROW("compare", "and", "pred", "p, a, b", emu_decode_predicate, "")
-ROW("compare", "or", "pred", "p, a, b", emu_decode_predicate, "")
-ROW("compare", "xor", "pred", "p, a, b", emu_decode_predicate, "")
-ROW("compare", "not", "pred", "p, a", emu_decode_predicate, "")
-ROW("compare", "mov", "pred", "p, a", emu_decode_predicate, "")
-ROW("move", "mov", "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128", "d, a", emu_decode_move,
-    "a: register, number, special register, variable; either side may be a vector that is packed or unpacked")
-ROW("move", "mov", "v2|v4 b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64", "d, a", emu_decode_move_vector,
-    "d: a vector of at most 16 bytes; a: one of as many elements, or a number or register for each of them")
-ROW("move", "cvta", "to? global|shared|shared::cta|shared::cluster|local|const|param|param::entry u64", "d, a",
-    emu_decode_address_convert, "")
-ROW("move", "isspacep", "global|shared|shared::cta|shared::cluster|local|const|param|param::entry", "p, a.64",
-    emu_decode_is_space, "")
-#define CONVERT(modifiers, operands, note) ROW("convert", "cvt", modifiers, operands, emu_decode_convert, note)
+FORM_ROW("compare", "testp", "finite|infinite|number|notanumber|normal|subnormal f32|f64", "p, a", OP_COMPARE, EXACT,
+         emu_decode_test, "")
+FORM_ROW("compare", "selp", SELECTABLE, "d, a, b, p", OP_SELECT, EXACT, emu_decode_select, "")
+FORM_ROW("compare", "slct", SELECTABLE " s32", "d, a, b, c.32", OP_SELECT, EXACT, emu_decode_sign_select,
+         "a where c is not negative")
+FORM_ROW("compare", "slct", "ftz? " SELECTABLE " f32", "d, a, b, c.32", OP_SELECT, EXACT, emu_decode_sign_select,
+         "b where c is NaN")
+FORM_ROW("compare", "and", "pred", "p, a, b", OP_PREDICATE, EXACT, emu_decode_predicate, "")
+FORM_ROW("compare", "or", "pred", "p, a, b", OP_PREDICATE, EXACT, emu_decode_predicate, "")
+FORM_ROW("compare", "xor", "pred", "p, a, b", OP_PREDICATE, EXACT, emu_decode_predicate, "")
+FORM_ROW("compare", "not", "pred", "p, a", OP_PREDICATE, EXACT, emu_decode_predicate, "")
+FORM_ROW("compare", "mov", "pred", "p, a", OP_PREDICATE, EXACT, emu_decode_predicate, "")
+FORM_ROW("move", "mov", "b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128", "d, a", OP_LANES, EXACT, emu_decode_move,
+         "a: register, number, special register, variable; either side may be a vector that is packed or unpacked")
+FORM_ROW("move", "mov", "v2|v4 b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64", "d, a", OP_LANES, EXACT,
+         emu_decode_move_vector,
+         "d: a vector of at most 16 bytes; a: one of as many elements, or a number or register for each of them")
+FORM_ROW("move", "cvta", "to? global|shared|shared::cta|shared::cluster|local|const|param|param::entry u64", "d, a",
+         OP_LANES, EXACT, emu_decode_address_convert, "")
+FORM_ROW("move", "isspacep", "global|shared|shared::cta|shared::cluster|local|const|param|param::entry", "p, a.64",
+         OP_COMPARE, EXACT, emu_decode_is_space, "")
+#define CONVERT(modifiers, operands, note)                                                                             \
+    FORM_ROW("convert", "cvt", modifiers, operands, OP_LANES, EXACT, emu_decode_convert, note)
 CONVERT("sat? " INTEGERS " " INTEGERS, "d, a", "registers may be wider than the types")
 CONVERT("rni|rzi|rmi|rpi ftz? sat? " INTEGERS " f32", "d, a", "out of range gives the nearest value")
 CONVERT("rni|rzi|rmi|rpi sat? " INTEGERS " f64|f16", "d, a", "likewise")
@@ -355,35 +466,38 @@ CONVERT("rn satfinite relu? e4m3x2|e5m2x2 f16x2", "d, a", "")
 CONVERT("rn relu? f16x2 e4m3x2|e5m2x2", "d, a", "")
 CONVERT("rna satfinite? tf32 f32", "d.32, a", "")
 CONVERT("rn|rz relu? tf32 f32", "d.32, a", "")
-ROW("convert", "cvt", "pack sat u16|s16 s32", "d.32, a, b", emu_decode_pack, "a becomes the upper half")
-ROW("convert", "cvt", "pack sat u8|s8|u4|s4|u2|s2 s32 b32", "d.32, a, b, c", emu_decode_pack,
-    "a and b, a above b, below the low bits of c")
+FORM_ROW("convert", "cvt", "pack sat u16|s16 s32", "d.32, a, b", OP_LANES, EXACT, emu_decode_pack,
+         "a becomes the upper half")
+FORM_ROW("convert", "cvt", "pack sat u8|s8|u4|s4|u2|s2 s32 b32", "d.32, a, b, c", OP_LANES, EXACT, emu_decode_pack,
+         "a and b, a above b, below the low bits of c")
 /* memory */
-ROW("memory", "ld",
-    LOAD_ORDER " " SCOPE " " LOAD_SPACES " ca|cg|cs|lu|cv? nc? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
-    "d, [a], policy", emu_decode_load,
-    "d: a vector with v2 and v4; cache operators and hints change nothing here; policy with L2::cache_hint only")
-ROW("memory", "ldu", "global? v2|v4? " DATA, "d, [a]", emu_decode_load, "")
-ROW("memory", "st",
-    STORE_ORDER " " SCOPE " " STORE_SPACES " wb|cg|cs|wt? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
-    "[a], b, policy", emu_decode_store, "likewise")
-ROW("memory", "st", "async weak? shared::cluster? mbarrier::complete_tx::bytes v2|v4? b32|u32|s32|f32|b64|u64|s64|f64",
-    "[a], b, [mbarrier]", emu_decode_store_async, "lands as late as the mbarrier allows")
+FORM_ROW("memory", "ld",
+         LOAD_ORDER " " SCOPE " " LOAD_SPACES " ca|cg|cs|lu|cv? nc? " L1_HINT " " L2_HINT " " CACHE_HINT
+                    " v2|v4? " DATA,
+         "d, [a], policy", OP_LOAD, EXACT, emu_decode_load,
+         "d: a vector with v2 and v4; cache operators and hints change nothing here; policy with L2::cache_hint only")
+FORM_ROW("memory", "ldu", "global? v2|v4? " DATA, "d, [a]", OP_LOAD, EXACT, emu_decode_load, "")
+FORM_ROW("memory", "st",
+         STORE_ORDER " " SCOPE " " STORE_SPACES " wb|cg|cs|wt? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
+         "[a], b, policy", OP_STORE, EXACT, emu_decode_store, "likewise")
+FORM_ROW("memory", "st",
+         "async weak? shared::cluster? mbarrier::complete_tx::bytes v2|v4? b32|u32|s32|f32|b64|u64|s64|f64",
+         "[a], b, [mbarrier]", OP_BULK, EXACT, emu_decode_store_async, "lands as late as the mbarrier allows")
 #define RED_ASYNC(operations)                                                                                          \
-    ROW("memory", "red", "async relaxed cluster shared::cluster? mbarrier::complete_tx::bytes " operations,            \
-        "[a], b, [mbarrier]", emu_decode_store_async, "likewise")
+    FORM_ROW("memory", "red", "async relaxed cluster shared::cluster? mbarrier::complete_tx::bytes " operations,       \
+             "[a], b, [mbarrier]", OP_BULK, EXACT, emu_decode_store_async, "likewise")
 RED_ASYNC("add u32|s32|u64|s64")
 RED_ASYNC("min|max u32|s32")
 RED_ASYNC("inc|dec u32")
 RED_ASYNC("and|or|xor b32")
 #undef RED_ASYNC
 #define ATOM(space, operations, note)                                                                                  \
-    ROW("memory", "atom", "relaxed|acquire|release|acq_rel? " SCOPE " " space " " operations, "d, [a], b, policy",     \
-        emu_decode_atomic, note)
+    FORM_ROW("memory", "atom", "relaxed|acquire|release|acq_rel? " SCOPE " " space " " operations,                     \
+             "d, [a], b, policy", OP_ATOMIC, EXACT, emu_decode_atomic, note)
 #define ATOM_AND_RED(space, operations, note)                                                                          \
     ATOM(space, operations, note)                                                                                      \
-    ROW("memory", "red", "relaxed|release? " SCOPE " " space " " operations, "[a], b, policy", emu_decode_reduction,   \
-        note)
+    FORM_ROW("memory", "red", "relaxed|release? " SCOPE " " space " " operations, "[a], b, policy", OP_ATOMIC, EXACT,  \
+             emu_decode_reduction, note)
 ATOM_AND_RED(ATOMIC_SPACES, "add " CACHE_HINT " u32|s32|u64|f32|f64", "f32: subnormals are flushed in global memory")
 ATOM_AND_RED(ATOMIC_SPACES, "min|max " CACHE_HINT " u32|s32|u64|s64", "")
 ATOM_AND_RED(ATOMIC_SPACES, "and|or|xor " CACHE_HINT " b32|b64", "")
@@ -392,48 +506,56 @@ ATOM_AND_RED(ATOMIC_SPACES, "add noftz " CACHE_HINT " f16|bf16|f16x2|bf16x2", ""
 ATOM_AND_RED("global?", "add " CACHE_HINT " v2|v4 f32", "each element by itself")
 ATOM_AND_RED("global?", "add|min|max noftz " CACHE_HINT " v2|v4 f16|bf16|f16x2|bf16x2", "likewise")
 ATOM(ATOMIC_SPACES, "exch " CACHE_HINT " b32|b64|b128", "")
-ROW("memory", "atom", "relaxed|acquire|release|acq_rel? " SCOPE " " ATOMIC_SPACES " cas b16|b32|b64|b128",
-    "d, [a], b, c", emu_decode_atomic, "")
+FORM_ROW("memory", "atom", "relaxed|acquire|release|acq_rel? " SCOPE " " ATOMIC_SPACES " cas b16|b32|b64|b128",
+         "d, [a], b, c", OP_ATOMIC, EXACT, emu_decode_atomic, "")
 #undef ATOM
 #undef ATOM_AND_RED
-ROW("memory", "prefetch", "global|local? L1|L2", "[a]", emu_decode_prefetch, "does nothing")
-ROW("memory", "prefetch", "global L2::evict_last|L2::evict_normal", "[a]", emu_decode_prefetch, "likewise")
-ROW("memory", "prefetchu", "L1", "[a]", emu_decode_prefetch, "likewise")
-ROW("memory", "applypriority", "global? L2::evict_normal", "[a], 128", emu_decode_cache_line, "the address is checked")
-ROW("memory", "discard", "global? L2", "[a], 128", emu_decode_cache_line, "likewise; the data stays")
-ROW("memory", "createpolicy",
-    "fractional L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged "
-    "L2::evict_first|L2::evict_unchanged? b64",
-    "d, fraction", emu_decode_policy, "0, which cache hints ignore; fraction may be absent")
-ROW("memory", "createpolicy",
-    "range global? L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged "
-    "L2::evict_first|L2::evict_unchanged? b64",
-    "d, [a], primary, total", emu_decode_policy, "likewise")
-ROW("memory", "createpolicy", "cvt L2 b64", "d, a", emu_decode_policy, "likewise")
-ROW("ldmatrix", "ldmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "{d, ...}, [a]", emu_decode_ldmatrix,
-    "")
-ROW("ldmatrix", "stmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "[a], {b, ...}", emu_decode_stmatrix,
-    "")
-ROW("ldmatrix", "movmatrix", "sync aligned m8n8 trans b16", "d, a", emu_decode_movmatrix, "")
-ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 f16 f16 f32", "{d0..3}, {a}, {b}, {c0..3}", emu_decode_mma,
-    "one sum of exact terms, cut as on an H200")
-ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 bf16 bf16 f32", "{d0..3}, {a}, {b}, {c0..3}",
-    emu_decode_mma, "likewise")
-#define MATRIX(modifiers, note)                                                                                        \
-    ROW("mma", "mma", modifiers, "{d, ...}, {a, ...}, {b, ...}, {c, ...}", emu_decode_matrix, note)
-MATRIX("sync aligned m16n8k16|m16n8k8 row col f16 f16 f16 f16", "the sum of f32, rounded to the nearest")
-MATRIX("sync aligned m16n8k8|m16n8k4 row col f32 tf32 tf32 f32", "the lower 13 bits of a and b are ignored")
-MATRIX("sync aligned m8n8k4|m16n8k4|m16n8k8|m16n8k16 row col f64 f64 f64 f64", "fused multiply-adds in the order of k")
-MATRIX("sync aligned m16n8k32|m16n8k16 row col f32 e4m3|e5m2 e4m3|e5m2 f32", "two sums of f16 products, as on an H200")
-MATRIX("sync aligned m16n8k32|m16n8k16 row col f16 e4m3|e5m2 e4m3|e5m2 f16", "likewise, each rounded")
-MATRIX("sync aligned m8n8k16|m16n8k16|m16n8k32 row col satfinite? s32 s8|u8 s8|u8 s32", "exact")
-MATRIX("sync aligned m8n8k32|m16n8k32|m16n8k64 row col satfinite? s32 s4|u4 s4|u4 s32", "exact")
-MATRIX("sync aligned m8n8k128|m16n8k128|m16n8k256 row col s32 b1 b1 s32 xor|and popc", "exact")
+FORM_ROW("memory", "prefetch", "global|local? L1|L2", "[a]", OP_NOTHING, NO_BITS, emu_decode_prefetch, "does nothing")
+FORM_ROW("memory", "prefetch", "global L2::evict_last|L2::evict_normal", "[a]", OP_NOTHING, NO_BITS,
+         emu_decode_prefetch, "likewise")
+FORM_ROW("memory", "prefetchu", "L1", "[a]", OP_NOTHING, NO_BITS, emu_decode_prefetch, "likewise")
+FORM_ROW("memory", "applypriority", "global? L2::evict_normal", "[a], 128", OP_ADDRESS, NO_BITS, emu_decode_cache_line,
+         "the address is checked")
+FORM_ROW("memory", "discard", "global? L2", "[a], 128", OP_ADDRESS, NO_BITS, emu_decode_cache_line,
+         "likewise; the data stays")
+FORM_ROW("memory", "createpolicy",
+         "fractional L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged "
+         "L2::evict_first|L2::evict_unchanged? b64",
+         "d, fraction", OP_LANES, FORMULA, emu_decode_policy, "0, which cache hints ignore; fraction may be absent")
+FORM_ROW("memory", "createpolicy",
+         "range global? L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged "
+         "L2::evict_first|L2::evict_unchanged? b64",
+         "d, [a], primary, total", OP_LANES, FORMULA, emu_decode_policy, "likewise")
+FORM_ROW("memory", "createpolicy", "cvt L2 b64", "d, a", OP_LANES, FORMULA, emu_decode_policy, "likewise")
+FORM_ROW("ldmatrix", "ldmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "{d, ...}, [a]", OP_LDMATRIX,
+         EXACT, emu_decode_ldmatrix, "")
+FORM_ROW("ldmatrix", "stmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "[a], {b, ...}", OP_STMATRIX,
+         EXACT, emu_decode_stmatrix, "")
+FORM_ROW("ldmatrix", "movmatrix", "sync aligned m8n8 trans b16", "d.32, a.32", OP_MOVMATRIX, EXACT, emu_decode_plain,
+         "")
+FORM_ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 f16 f16 f32", "{d0..3}, {a}, {b}, {c0..3}", OP_MMA,
+         RECORDED, emu_decode_mma, "one sum of exact terms, cut as on an H200")
+FORM_ROW("mma", "mma", "sync aligned m16n8k16|m16n8k8 row col f32 bf16 bf16 f32", "{d0..3}, {a}, {b}, {c0..3}", OP_MMA,
+         RECORDED, emu_decode_mma, "likewise")
+#define MATRIX(modifiers, fidelity, note)                                                                              \
+    FORM_ROW("mma", "mma", modifiers, "{d, ...}, {a, ...}, {b, ...}, {c, ...}", OP_MATRIX, fidelity,                   \
+             emu_decode_matrix, note)
+MATRIX("sync aligned m16n8k16|m16n8k8 row col f16 f16 f16 f16", RECORDED, "the sum of f32, rounded to the nearest")
+MATRIX("sync aligned m16n8k8|m16n8k4 row col f32 tf32 tf32 f32", RECORDED, "the lower 13 bits of a and b are ignored")
+MATRIX("sync aligned m8n8k4|m16n8k4|m16n8k8|m16n8k16 row col f64 f64 f64 f64", FORMULA,
+       "fused multiply-adds in the order of k")
+MATRIX("sync aligned m16n8k32|m16n8k16 row col f32 e4m3|e5m2 e4m3|e5m2 f32", RECORDED,
+       "two sums of f16 products, as on an H200")
+MATRIX("sync aligned m16n8k32|m16n8k16 row col f16 e4m3|e5m2 e4m3|e5m2 f16", RECORDED, "likewise, each rounded")
+MATRIX("sync aligned m8n8k16|m16n8k16|m16n8k32 row col satfinite? s32 s8|u8 s8|u8 s32", EXACT, "exact")
+MATRIX("sync aligned m8n8k32|m16n8k32|m16n8k64 row col satfinite? s32 s4|u4 s4|u4 s32", EXACT, "exact")
+MATRIX("sync aligned m8n8k128|m16n8k128|m16n8k256 row col s32 b1 b1 s32 xor|and popc", EXACT, "exact")
 #undef MATRIX
 #define WMMA_SHAPES "m16n16k16|m32n8k16|m8n32k16"
 #define WMMA_SPACES "global|" SHARED "?"
 #define WMMA_LOAD(modifiers)                                                                                           \
-    ROW("wmma", "wmma", modifiers, "{d, ...}, [a], stride", emu_decode_wmma_load, "stride may be absent")
+    FORM_ROW("wmma", "wmma", modifiers, "{d, ...}, [a], stride", OP_WMMA_LOAD, EXACT, emu_decode_wmma_load,            \
+             "stride may be absent")
 WMMA_LOAD("load a|b sync aligned row|col " WMMA_SHAPES " " WMMA_SPACES " f16|bf16|s8|u8")
 WMMA_LOAD("load a|b sync aligned row|col m16n16k8 " WMMA_SPACES " tf32")
 WMMA_LOAD("load a|b sync aligned row|col m8n8k4 " WMMA_SPACES " f64")
@@ -445,77 +567,100 @@ WMMA_LOAD("load c sync aligned row|col " WMMA_SHAPES " " WMMA_SPACES " f16|f32|s
 WMMA_LOAD("load c sync aligned row|col m16n16k8 " WMMA_SPACES " f32")
 WMMA_LOAD("load c sync aligned row|col m8n8k4 " WMMA_SPACES " f64")
 WMMA_LOAD("load c sync aligned row|col m8n8k32|m8n8k128 " WMMA_SPACES " s32")
-#define WMMA_STORE(modifiers) ROW("wmma", "wmma", modifiers, "[a], {b, ...}, stride", emu_decode_wmma_store, "likewise")
+#define WMMA_STORE(modifiers)                                                                                          \
+    FORM_ROW("wmma", "wmma", modifiers, "[a], {b, ...}, stride", OP_WMMA_STORE, EXACT, emu_decode_wmma_store,          \
+             "likewise")
 WMMA_STORE("store d sync aligned row|col " WMMA_SHAPES " " WMMA_SPACES " f16|f32|s32")
 WMMA_STORE("store d sync aligned row|col m16n16k8 " WMMA_SPACES " f32")
 WMMA_STORE("store d sync aligned row|col m8n8k4 " WMMA_SPACES " f64")
 WMMA_STORE("store d sync aligned row|col m8n8k32|m8n8k128 " WMMA_SPACES " s32")
-#define WMMA(modifiers, note)                                                                                          \
-    ROW("wmma", "wmma", modifiers, "{d, ...}, {a, ...}, {b, ...}, {c, ...}", emu_decode_matrix, note)
-WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " f16|f32 f16|f32", "types of d and c; sums as those of mma")
-WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " f32 bf16 bf16 f32", "likewise")
-WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " satfinite? s32 s8|u8 s8|u8 s32", "exact; a and b of one type")
-WMMA("mma sync aligned row|col row|col m16n16k8 f32 tf32 tf32 f32", "the lower 13 bits of a and b are ignored")
-WMMA("mma sync aligned row|col row|col m8n8k4 rn? f64 f64 f64 f64", "fused multiply-adds in the order of k")
-WMMA("mma sync aligned row col m8n8k32 satfinite? s32 s4|u4 s4|u4 s32", "exact; a and b of one type")
-WMMA("mma xor|and popc sync aligned row col m8n8k128 s32 b1 b1 s32", "exact")
+#define WMMA(modifiers, fidelity, note)                                                                                \
+    FORM_ROW("wmma", "wmma", modifiers, "{d, ...}, {a, ...}, {b, ...}, {c, ...}", OP_MATRIX, fidelity,                 \
+             emu_decode_matrix, note)
+WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " f16|f32 f16|f32", RECORDED,
+     "types of d and c; sums as those of mma")
+WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " f32 bf16 bf16 f32", RECORDED, "likewise")
+WMMA("mma sync aligned row|col row|col " WMMA_SHAPES " satfinite? s32 s8|u8 s8|u8 s32", EXACT,
+     "exact; a and b of one type")
+WMMA("mma sync aligned row|col row|col m16n16k8 f32 tf32 tf32 f32", RECORDED,
+     "the lower 13 bits of a and b are ignored")
+WMMA("mma sync aligned row|col row|col m8n8k4 rn? f64 f64 f64 f64", FORMULA, "fused multiply-adds in the order of k")
+WMMA("mma sync aligned row col m8n8k32 satfinite? s32 s4|u4 s4|u4 s32", EXACT, "exact; a and b of one type")
+WMMA("mma xor|and popc sync aligned row col m8n8k128 s32 b1 b1 s32", EXACT, "exact")
 #undef WMMA
 #undef WMMA_LOAD
 #undef WMMA_STORE
 #undef WMMA_SHAPES
 #undef WMMA_SPACES
 /* asynchronous copies */
-ROW("cp.async", "cp", "async ca|cg shared|shared::cta global " CACHE_HINT " L2::64B|L2::128B|L2::256B?",
-    "[d], [a], bytes, source-bytes, policy", emu_decode_copy_async,
+FORM_ROW(
+    "cp.async", "cp", "async ca|cg shared|shared::cta global " CACHE_HINT " L2::64B|L2::128B|L2::256B?",
+    "[d], [a], bytes, source-bytes, policy", OP_COPY_ASYNC, EXACT, emu_decode_copy_async,
     "bytes 4, 8 or 16 (cg: 16); source-bytes may be absent, or a predicate that makes them 0; the rest is filled with "
     "zeros")
-ROW("cp.async", "cp", "async commit_group", "", emu_decode_copy_commit, "")
-ROW("cp.async", "cp", "async wait_group", "n", emu_decode_copy_wait, "copies land here, as late as allowed")
-ROW("cp.async", "cp", "async wait_all", "", emu_decode_copy_wait, "")
-ROW("cp.async", "cp", "async mbarrier arrive noinc? shared|shared::cta? b64", "[a]", emu_decode_copy_arrive, "")
+FORM_ROW("cp.async", "cp", "async commit_group", "", OP_COPY_COMMIT, NO_BITS, emu_decode_plain, "")
+FORM_ROW("cp.async", "cp", "async wait_group", "n", OP_COPY_WAIT, NO_BITS, emu_decode_copy_wait,
+         "copies land here, as late as allowed")
+FORM_ROW("cp.async", "cp", "async wait_all", "", OP_COPY_WAIT, NO_BITS, emu_decode_copy_wait, "")
+FORM_ROW("cp.async", "cp", "async mbarrier arrive noinc? shared|shared::cta? b64", "[a]", OP_COPY_ARRIVE, NO_BITS,
+         emu_decode_copy_arrive, "")
 /* wgmma: of a warpgroup, sm_90a */
-ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 f16 f16",
-    "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", emu_decode_wgmma,
-    "A: a descriptor, or {a0..3} without trans-a; one sum of exact terms, cut as on an H200")
-ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 bf16 bf16",
-    "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", emu_decode_wgmma, "likewise")
-ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f16 f16 f16",
-    "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", emu_decode_wgmma,
-    "two sums in a register, rounded to the nearest")
-ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K8 " f32 tf32 tf32",
-    "{d}, A, B, scale-d, scale-a, scale-b", emu_decode_wgmma, "the lower 13 bits of A and B are ignored")
-ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_BYTES " f32|f16 e4m3|e5m2 e4m3|e5m2",
-    "{d}, A, B, scale-d, scale-a, scale-b", emu_decode_wgmma, "one sum of exact terms, cut to 14 bits as on an H200")
-ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K32 " satfinite? s32 s8|u8 s8|u8", "{d}, A, B, scale-d",
-    emu_decode_wgmma, "exact")
-ROW("wgmma", "wgmma", "fence sync aligned", "", emu_decode_wgmma_order, "")
-ROW("wgmma", "wgmma", "commit_group sync aligned", "", emu_decode_wgmma_order, "")
-ROW("wgmma", "wgmma", "wait_group sync aligned", "n", emu_decode_wgmma_wait, "")
+FORM_ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 f16 f16",
+         "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", OP_WGMMA, RECORDED, emu_decode_wgmma,
+         "A: a descriptor, or {a0..3} without trans-a; one sum of exact terms, cut as on an H200")
+FORM_ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f32 bf16 bf16",
+         "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", OP_WGMMA, RECORDED, emu_decode_wgmma, "likewise")
+FORM_ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES " f16 f16 f16",
+         "{d}, A, B, scale-d, scale-a, scale-b, trans-a, trans-b", OP_WGMMA, RECORDED, emu_decode_wgmma,
+         "two sums in a register, rounded to the nearest")
+FORM_ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K8 " f32 tf32 tf32",
+         "{d}, A, B, scale-d, scale-a, scale-b", OP_WGMMA, RECORDED, emu_decode_wgmma,
+         "the lower 13 bits of A and B are ignored")
+FORM_ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_BYTES " f32|f16 e4m3|e5m2 e4m3|e5m2",
+         "{d}, A, B, scale-d, scale-a, scale-b", OP_WGMMA, RECORDED, emu_decode_wgmma,
+         "one sum of exact terms, cut to 14 bits as on an H200")
+FORM_ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K32 " satfinite? s32 s8|u8 s8|u8",
+         "{d}, A, B, scale-d", OP_WGMMA, EXACT, emu_decode_wgmma, "exact")
+FORM_ROW("wgmma", "wgmma", "fence sync aligned", "", OP_WGMMA_FENCE, NO_BITS, emu_decode_plain, "")
+FORM_ROW("wgmma", "wgmma", "commit_group sync aligned", "", OP_WGMMA_COMMIT, NO_BITS, emu_decode_plain, "")
+FORM_ROW("wgmma", "wgmma", "wait_group sync aligned", "n", OP_WGMMA_WAIT, NO_BITS, emu_decode_wgmma_wait, "")
 /* synchronisation */
-ROW("barrier", "bar", "cta? sync", "a, b", emu_decode_barrier, "a: 0 to 15, may be absent; b: threads, may be absent")
-ROW("barrier", "bar", "cta? arrive", "a, b", emu_decode_barrier, "")
-ROW("barrier", "bar", "cta? red popc u32", "d, a, b, p", emu_decode_barrier, "b may be absent")
-ROW("barrier", "bar", "cta? red and|or pred", "p, a, b, c", emu_decode_barrier, "b may be absent")
-ROW("barrier", "barrier", "cta? sync aligned?", "a, b", emu_decode_barrier, "all lanes of a warp must arrive together")
-ROW("barrier", "barrier", "cta? arrive aligned?", "a, b", emu_decode_barrier, "likewise")
-ROW("barrier", "barrier", "cta? red popc aligned? u32", "d, a, b, p", emu_decode_barrier, "likewise")
-ROW("barrier", "barrier", "cta? red and|or aligned? pred", "p, a, b, c", emu_decode_barrier, "likewise")
-ROW("barrier", "barrier", "cluster arrive release|relaxed? aligned?", "", emu_decode_cluster_barrier, "")
-ROW("barrier", "barrier", "cluster wait acquire? aligned?", "", emu_decode_cluster_barrier, "")
-ROW("barrier", "bar", "warp sync", "mask", emu_decode_warp_barrier, "")
-ROW("warp", "shfl", "sync? up|down|bfly|idx b32", "d|p, a, b, c, mask", emu_decode_shuffle,
-    "p may be absent; without sync and mask before PTX 6.4")
-ROW("warp", "vote", "sync? any|all|uni pred", "p, a, mask", emu_decode_vote, "without sync and mask before PTX 6.4")
-ROW("warp", "vote", "sync? ballot b32", "d, a, mask", emu_decode_vote, "likewise")
-ROW("warp", "activemask", "b32", "d", emu_decode_active_mask, "")
-ROW("warp", "redux", "sync add|min|max u32|s32", "d, a, mask", emu_decode_redux, "")
-ROW("warp", "redux", "sync and|or|xor b32", "d, a, mask", emu_decode_redux, "")
-ROW("warp", "match", "any sync b32|b64", "d.32, a, mask", emu_decode_match, "")
-ROW("warp", "match", "all sync b32|b64", "d.32|p, a, mask", emu_decode_match, "p may be absent")
-ROW("mbarrier", "mbarrier", "init shared|shared::cta? b64", "[a], count", emu_decode_mbarrier_init, "")
-ROW("mbarrier", "mbarrier", "inval shared|shared::cta? b64", "[a]", emu_decode_mbarrier_invalidate, "")
+FORM_ROW("barrier", "bar", "cta? sync", "a, b", OP_BARRIER, NO_BITS, emu_decode_barrier,
+         "a: 0 to 15, may be absent; b: threads, may be absent")
+FORM_ROW("barrier", "bar", "cta? arrive", "a, b", OP_BARRIER, NO_BITS, emu_decode_barrier, "")
+FORM_ROW("barrier", "bar", "cta? red popc u32", "d, a, b, p", OP_BARRIER, EXACT, emu_decode_barrier, "b may be absent")
+FORM_ROW("barrier", "bar", "cta? red and|or pred", "p, a, b, c", OP_BARRIER, EXACT, emu_decode_barrier,
+         "b may be absent")
+FORM_ROW("barrier", "barrier", "cta? sync aligned?", "a, b", OP_BARRIER, NO_BITS, emu_decode_barrier,
+         "all lanes of a warp must arrive together")
+FORM_ROW("barrier", "barrier", "cta? arrive aligned?", "a, b", OP_BARRIER, NO_BITS, emu_decode_barrier, "likewise")
+FORM_ROW("barrier", "barrier", "cta? red popc aligned? u32", "d, a, b, p", OP_BARRIER, EXACT, emu_decode_barrier,
+         "likewise")
+FORM_ROW("barrier", "barrier", "cta? red and|or aligned? pred", "p, a, b, c", OP_BARRIER, EXACT, emu_decode_barrier,
+         "likewise")
+FORM_ROW("barrier", "barrier", "cluster arrive release|relaxed? aligned?", "", OP_CLUSTER_BARRIER, NO_BITS,
+         emu_decode_cluster_barrier, "")
+FORM_ROW("barrier", "barrier", "cluster wait acquire? aligned?", "", OP_CLUSTER_BARRIER, NO_BITS,
+         emu_decode_cluster_barrier, "")
+FORM_ROW("barrier", "bar", "warp sync", "mask.32", OP_WARP_BARRIER, NO_BITS, emu_decode_plain, "")
+FORM_ROW("warp", "shfl", "sync? up|down|bfly|idx b32", "d|p, a, b, c, mask", OP_SHUFFLE, EXACT, emu_decode_shuffle,
+         "p may be absent; without sync and mask before PTX 6.4")
+FORM_ROW("warp", "vote", "sync? any|all|uni pred", "p, a, mask", OP_VOTE, EXACT, emu_decode_vote,
+         "without sync and mask before PTX 6.4")
+FORM_ROW("warp", "vote", "sync? ballot b32", "d, a, mask", OP_VOTE, EXACT, emu_decode_vote, "likewise")
+FORM_ROW("warp", "activemask", "b32", "d", OP_ACTIVE_MASK, FORMULA, emu_decode_plain, "")
+FORM_ROW("warp", "redux", "sync add|min|max u32|s32", "d, a, mask", OP_REDUX, EXACT, emu_decode_redux, "")
+FORM_ROW("warp", "redux", "sync and|or|xor b32", "d, a, mask", OP_REDUX, EXACT, emu_decode_redux, "")
+FORM_ROW("warp", "match", "any sync b32|b64", "d.32, a, mask.32", OP_MATCH, EXACT, emu_decode_match, "")
+FORM_ROW("warp", "match", "all sync b32|b64", "d.32|p, a, mask.32", OP_MATCH, EXACT, emu_decode_match,
+         "p may be absent")
+FORM_ROW("mbarrier", "mbarrier", "init shared|shared::cta? b64", "[a], count.32", OP_MBARRIER_INIT, NO_BITS,
+         emu_decode_plain, "")
+FORM_ROW("mbarrier", "mbarrier", "inval shared|shared::cta? b64", "[a]", OP_MBARRIER_INVALIDATE, NO_BITS,
+         emu_decode_plain, "")
 #define ARRIVE(modifiers, operands, note)                                                                              \
-    ROW("mbarrier", "mbarrier", "arrive|arrive_drop " modifiers " b64", operands, emu_decode_mbarrier_arrive, note)
+    FORM_ROW("mbarrier", "mbarrier", "arrive|arrive_drop " modifiers " b64", operands, OP_MBARRIER_ARRIVE, NO_BITS,    \
+             emu_decode_mbarrier_arrive, note)
 ARRIVE("release|relaxed? cta|cluster? shared|shared::cta?", "state, [a], count", "count may be absent; state may be _")
 ARRIVE("expect_tx release|relaxed? cta|cluster? shared|shared::cta?", "state, [a], bytes", "state may be _")
 ARRIVE("noComplete release? cta? shared|shared::cta?", "state, [a], count", "the phase must not complete by it")
@@ -523,31 +668,34 @@ ARRIVE("release|relaxed? cta|cluster? shared::cluster", "_, [a], count",
        "of any CTA of the cluster; count may be absent")
 ARRIVE("expect_tx release|relaxed? cta|cluster? shared::cluster", "_, [a], bytes", "likewise")
 #undef ARRIVE
-ROW("mbarrier", "mbarrier", "pending_count b64", "d.32, state", emu_decode_mbarrier_pending,
-    "arrivals that were missing before the one that gave the state")
-ROW("mbarrier", "mbarrier", "expect_tx|complete_tx relaxed? cta|cluster? shared|shared::cta|shared::cluster? b64",
-    "[a], bytes", emu_decode_mbarrier_bytes, "")
-ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire|relaxed? cta|cluster? shared|shared::cta? b64", "p, [a], state",
-    emu_decode_mbarrier_wait, "the warp sleeps until the phase is complete; a time limit is ignored")
-ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire|relaxed? cta|cluster? shared|shared::cta? b64",
-    "p, [a], parity", emu_decode_mbarrier_wait, "likewise")
+FORM_ROW("mbarrier", "mbarrier", "pending_count b64", "d.32, state", OP_LANES, EXACT, emu_decode_mbarrier_pending,
+         "arrivals that were missing before the one that gave the state")
+FORM_ROW("mbarrier", "mbarrier", "expect_tx|complete_tx relaxed? cta|cluster? shared|shared::cta|shared::cluster? b64",
+         "[a], bytes.32", OP_MBARRIER_BYTES, NO_BITS, emu_decode_mbarrier_bytes, "")
+FORM_ROW("mbarrier", "mbarrier", "test_wait|try_wait acquire|relaxed? cta|cluster? shared|shared::cta? b64",
+         "p, [a], state", OP_MBARRIER_WAIT, NO_BITS, emu_decode_mbarrier_wait,
+         "the warp sleeps until the phase is complete; a time limit is ignored")
+FORM_ROW("mbarrier", "mbarrier", "test_wait|try_wait parity acquire|relaxed? cta|cluster? shared|shared::cta? b64",
+         "p, [a], parity", OP_MBARRIER_WAIT, NO_BITS, emu_decode_mbarrier_wait, "likewise")
 /* bulk copies: by the copy engine, which tells an mbarrier or a group */
-ROW("bulk", "cp",
+FORM_ROW(
+    "bulk", "cp",
     "async bulk shared::cluster|shared::cta global mbarrier::complete_tx::bytes multicast::cluster? L2::cache_hint?",
-    "[d], [a], bytes, [mbarrier], mask, policy", emu_decode_bulk,
+    "[d], [a], bytes, [mbarrier], mask, policy", OP_BULK, EXACT, emu_decode_bulk,
     "lands as late as the mbarrier allows; mask: the CTAs of a multicast, 16 bits")
-ROW("bulk", "cp", "async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes", "[d], [a], bytes, [mbarrier]",
-    emu_decode_bulk, "likewise")
-ROW("bulk", "cp", "async bulk global shared::cta bulk_group L2::cache_hint?", "[d], [a], bytes, policy",
-    emu_decode_bulk, "lands when its group is waited for")
-ROW("bulk", "cp",
-    "async bulk tensor " RANK " shared::cluster|shared::cta global tile? mbarrier::complete_tx::bytes "
-    "multicast::cluster? L2::cache_hint?",
-    "[d], [map, {coordinates}], [mbarrier], mask, policy", emu_decode_bulk, "")
-ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile? bulk_group L2::cache_hint?",
-    "[map, {coordinates}], [a], policy", emu_decode_bulk, "")
+FORM_ROW("bulk", "cp", "async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes",
+         "[d], [a], bytes, [mbarrier]", OP_BULK, EXACT, emu_decode_bulk, "likewise")
+FORM_ROW("bulk", "cp", "async bulk global shared::cta bulk_group L2::cache_hint?", "[d], [a], bytes, policy", OP_BULK,
+         EXACT, emu_decode_bulk, "lands when its group is waited for")
+FORM_ROW("bulk", "cp",
+         "async bulk tensor " RANK " shared::cluster|shared::cta global tile? mbarrier::complete_tx::bytes "
+         "multicast::cluster? L2::cache_hint?",
+         "[d], [map, {coordinates}], [mbarrier], mask, policy", OP_BULK, EXACT, emu_decode_bulk, "")
+FORM_ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile? bulk_group L2::cache_hint?",
+         "[map, {coordinates}], [a], policy", OP_BULK, EXACT, emu_decode_bulk, "")
 #define REDUCE(target, operands, operations)                                                                           \
-    ROW("bulk", "cp", "reduce async bulk " target " " operations, operands, emu_decode_bulk, "each element by itself")
+    FORM_ROW("bulk", "cp", "reduce async bulk " target " " operations, operands, OP_BULK, EXACT, emu_decode_bulk,      \
+             "each element by itself")
 #define REDUCE_IN_CTA(operations)                                                                                      \
     REDUCE("shared::cluster shared::cta mbarrier::complete_tx::bytes", "[d], [a], bytes, [mbarrier]", operations)
 #define REDUCE_IN_GLOBAL(operations)                                                                                   \
@@ -561,68 +709,79 @@ REDUCE_IN_GLOBAL("add noftz f16|bf16")
 REDUCE_IN_GLOBAL("min|max u32|s32|u64|s64|f16|bf16")
 REDUCE_IN_GLOBAL("inc|dec u32")
 REDUCE_IN_GLOBAL("and|or|xor b32|b64")
-ROW("bulk", "cp",
-    "reduce async bulk tensor " RANK
-    " global shared::cta add|min|max|inc|dec|and|or|xor tile? bulk_group L2::cache_hint?",
-    "[map, {coordinates}], [a], policy", emu_decode_bulk, "the tensor map names the type of the elements")
+FORM_ROW("bulk", "cp",
+         "reduce async bulk tensor " RANK
+         " global shared::cta add|min|max|inc|dec|and|or|xor tile? bulk_group L2::cache_hint?",
+         "[map, {coordinates}], [a], policy", OP_BULK, EXACT, emu_decode_bulk,
+         "the tensor map names the type of the elements")
 #undef REDUCE_IN_GLOBAL
 #undef REDUCE_IN_CTA
 #undef REDUCE
-ROW("bulk", "cp", "async bulk commit_group", "", emu_decode_bulk_commit, "")
-ROW("bulk", "cp", "async bulk wait_group read?", "n", emu_decode_bulk_wait,
-    "with .read the copies may still write global memory")
-ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile? L2::cache_hint?", "...", emu_decode_nothing,
-    "changes nothing here")
-ROW("bulk", "prefetch", "param|const? tensormap", "[map]", emu_decode_prefetch, "likewise")
+FORM_ROW("bulk", "cp", "async bulk commit_group", "", OP_BULK_COMMIT, NO_BITS, emu_decode_plain, "")
+FORM_ROW("bulk", "cp", "async bulk wait_group read?", "n", OP_BULK_WAIT, NO_BITS, emu_decode_bulk_wait,
+         "with .read the copies may still write global memory")
+FORM_ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile? L2::cache_hint?", "...", OP_NOTHING,
+         NO_BITS, emu_decode_nothing, "changes nothing here")
+FORM_ROW("bulk", "prefetch", "param|const? tensormap", "[map]", OP_NOTHING, NO_BITS, emu_decode_prefetch, "likewise")
 #define REPLACE(field, type, operands)                                                                                 \
-    ROW("bulk", "tensormap", "replace tile " field " global|shared::cta? b1024 " type, operands,                       \
-        emu_decode_tensor_field, "of 128 bytes of zeros, or of a tensor map")
+    FORM_ROW("bulk", "tensormap", "replace tile " field " global|shared::cta? b1024 " type, operands, OP_TENSOR_FIELD, \
+             EXACT, emu_decode_tensor_field, "of 128 bytes of zeros, or of a tensor map")
 REPLACE("global_address", "b64", "[map], a")
 REPLACE("rank|elemtype|interleave_layout|swizzle_mode|fill_mode", "b32", "[map], a")
 REPLACE("box_dim|global_dim|element_stride", "b32", "[map], axis, a")
 REPLACE("global_stride", "b64", "[map], axis, a")
 #undef REPLACE
-ROW("bulk", "tensormap", "cp_fenceproxy global shared::cta tensormap::generic release cta|cluster|gpu|sys sync aligned",
-    "[d], [a], 128", emu_decode_tensor_map_copy, "")
-ROW("fence", "fence", "proxy tensormap::generic acquire cta|cluster|gpu|sys", "[map], 128", emu_decode_tensor_map_fence,
-    "does nothing: tensor maps are seen at once")
-ROW("fence", "fence", "proxy tensormap::generic release cta|cluster|gpu|sys", "", emu_decode_tensor_map_fence,
-    "likewise")
+FORM_ROW("bulk", "tensormap",
+         "cp_fenceproxy global shared::cta tensormap::generic release cta|cluster|gpu|sys sync aligned",
+         "[d], [a], 128", OP_TENSOR_MAP_COPY, EXACT, emu_decode_tensor_map_copy, "")
+FORM_ROW("fence", "fence", "proxy tensormap::generic acquire cta|cluster|gpu|sys", "[map], 128", OP_NOTHING, NO_BITS,
+         emu_decode_tensor_map_fence, "does nothing: tensor maps are seen at once")
+FORM_ROW("fence", "fence", "proxy tensormap::generic release cta|cluster|gpu|sys", "", OP_NOTHING, NO_BITS,
+         emu_decode_tensor_map_fence, "likewise")
 /* textures and surfaces */
-ROW("texture", "tex", "level? 1d|2d|3d|a1d|a2d v4 f32|u32|s32 f32|s32", "{d}, [object, {coordinates}], level",
-    emu_decode_texture, "a layer comes first; no mipmaps: level is ignored; linear filters are exact to 8 bits")
-ROW("texture", "tex", "level? cube v4 f32|u32|s32 f32", "{d}, [object, {x, y, z}], level", emu_decode_texture,
-    "likewise")
+FORM_ROW("texture", "tex", "level? 1d|2d|3d|a1d|a2d v4 f32|u32|s32 f32|s32", "{d}, [object, {coordinates}], level",
+         OP_TEXTURE, FORMULA, emu_decode_texture,
+         "a layer comes first; no mipmaps: level is ignored; linear filters are exact to 8 bits")
+FORM_ROW("texture", "tex", "level? cube v4 f32|u32|s32 f32", "{d}, [object, {x, y, z}], level", OP_TEXTURE, FORMULA,
+         emu_decode_texture, "likewise")
 #define SURFACE "b 1d|2d|3d|a1d|a2d v2|v4? b8|b16|b32|b64 trap|clamp|zero"
-ROW("texture", "suld", SURFACE, "{d}, [object, {coordinates}]", emu_decode_surface_load, "x counts bytes")
-ROW("texture", "sust", SURFACE, "[object, {coordinates}], {a}", emu_decode_surface_store, "likewise")
+FORM_ROW("texture", "suld", SURFACE, "{d}, [object, {coordinates}]", OP_SURFACE, EXACT, emu_decode_surface_load,
+         "x counts bytes")
+FORM_ROW("texture", "sust", SURFACE, "[object, {coordinates}], {a}", OP_SURFACE, EXACT, emu_decode_surface_store,
+         "likewise")
 #undef SURFACE
 /* warps of sm_90 */
-ROW("warp", "elect", "sync", "d|p, mask", emu_decode_elect, "the lowest lane of the mask; d may be _")
-ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", emu_decode_max_registers,
-    "waits until the CTA has the registers")
-ROW("fence", "fence", "mbarrier_init release cluster", "", emu_decode_init_fence,
-    "bulk copies can then count at the mbarriers of the thread")
-ROW("control", "griddepcontrol", "launch_dependents|wait", "", emu_decode_nothing, "does nothing")
-ROW("fence", "membar", "cta|gl|sys", "", emu_decode_fence, "memory is sequentially consistent here")
-ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", emu_decode_fence, "likewise")
+FORM_ROW("warp", "elect", "sync", "d.32|p, mask.32", OP_ELECT, FORMULA, emu_decode_plain,
+         "the lowest lane of the mask; d may be _")
+FORM_ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", OP_MAX_REGISTERS, NO_BITS, emu_decode_max_registers,
+         "waits until the CTA has the registers")
+FORM_ROW("fence", "fence", "mbarrier_init release cluster", "", OP_INIT_FENCE, NO_BITS, emu_decode_plain,
+         "bulk copies can then count at the mbarriers of the thread")
+FORM_ROW("control", "griddepcontrol", "launch_dependents|wait", "", OP_NOTHING, NO_BITS, emu_decode_nothing,
+         "does nothing")
+FORM_ROW("fence", "membar", "cta|gl|sys", "", OP_FENCE, NO_BITS, emu_decode_fence,
+         "memory is sequentially consistent here")
+FORM_ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", OP_FENCE, NO_BITS, emu_decode_fence,
+         "likewise")
 /* clusters */
-ROW("cluster", "mapa", "shared::cluster? u32|u64", "d, a, rank.32", emu_decode_map_address,
-    "u32 with shared::cluster only; a: a register, or a variable with shared::cluster")
-ROW("cluster", "getctarank", "shared::cluster? u32|u64", "d.32, a", emu_decode_cta_rank, "likewise")
-ROW("fence", "fence", "proxy alias", "", emu_decode_nothing, "likewise")
-ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", emu_decode_proxy_fence,
-    "stores of the thread can then be read by wgmma and bulk copies")
+FORM_ROW("cluster", "mapa", "shared::cluster? u32|u64", "d, a, rank.32", OP_MAP_ADDRESS, EXACT,
+         emu_decode_cluster_address, "u32 with shared::cluster only; a: a register, or a variable with shared::cluster")
+FORM_ROW("cluster", "getctarank", "shared::cluster? u32|u64", "d.32, a", OP_CTA_RANK, EXACT, emu_decode_cluster_address,
+         "likewise")
+FORM_ROW("fence", "fence", "proxy alias", "", OP_NOTHING, NO_BITS, emu_decode_nothing, "does nothing")
+FORM_ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", OP_PROXY_FENCE, NO_BITS,
+         emu_decode_proxy_fence, "stores of the thread can then be read by wgmma and bulk copies")
 /* control */
-ROW("control", "bra", "uni?", "label", emu_decode_branch, "")
-ROW("control", "brx", "idx uni?", "a, targets", emu_decode_branch_indexed, "behind their .branchtargets")
-ROW("control", "ret", "uni?", "", emu_decode_exit, "")
-ROW("control", "exit", "", "", emu_decode_exit, "")
-ROW("control", "trap", "", "", emu_decode_trap, "")
-ROW("control", "brkpt", "", "", emu_decode_nothing, "does nothing")
-ROW("control", "nanosleep", "u32", "a", emu_decode_nothing, "does nothing")
-ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_call,
-    "functions of the text, also by address; built in are vprintf, __assertfail, malloc and free")
+FORM_ROW("control", "bra", "uni?", "label", OP_BRANCH, NO_BITS, emu_decode_branch, "")
+FORM_ROW("control", "brx", "idx uni?", "a, targets", OP_BRANCH, NO_BITS, emu_decode_branch_indexed,
+         "behind their .branchtargets")
+FORM_ROW("control", "ret", "uni?", "", OP_EXIT, NO_BITS, emu_decode_exit, "")
+FORM_ROW("control", "exit", "", "", OP_EXIT, NO_BITS, emu_decode_exit, "")
+FORM_ROW("control", "trap", "", "", OP_TRAP, NO_BITS, emu_decode_plain, "")
+FORM_ROW("control", "brkpt", "", "", OP_NOTHING, NO_BITS, emu_decode_nothing, "does nothing")
+FORM_ROW("control", "nanosleep", "u32", "a", OP_NOTHING, NO_BITS, emu_decode_nothing, "does nothing")
+FORM_ROW("control", "call", "uni?", "(d), function, (a, ...), targets", OP_CALL, NO_BITS, emu_decode_call,
+         "functions of the text, also by address; built in are vprintf, __assertfail, malloc and free")
 
 #undef COMPARES
 #undef FLOAT_COMPARES
@@ -651,7 +810,6 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef FLOAT
 #undef SPECIAL
 #undef H200
-#undef ROW
 #undef HALVES
 #undef FMA_HALF
 #undef BY_WIDTH
@@ -660,5 +818,6 @@ ROW("control", "call", "uni?", "(d), function, (a, ...), targets", emu_decode_ca
 #undef SPECIAL_F32
 #undef SETS
 #undef CONVERT
+#undef OP_ROW
+#undef FORM_ROW
 #undef LANES_ROW
-#undef RULE_ROW

@@ -10,8 +10,7 @@
 
 /* Those that the rows of the table of forms name. emu_lanes_lop3 and emu_lanes_bfi_* find a fourth source behind the
  * third: see OP_LANES_4. */
-#define LANES_ROW(group, opcode, modifiers, operands, note, function) lane_function function;
-#define RULE_ROW(group, opcode, modifiers, operands, note, function)
+#define LANES_ROW(group, opcode, modifiers, operands, fidelity, function, note) lane_function function;
 #include "forms_table.h"
 
 /* Those of moves, packed vectors, special registers and .sat, which decoding rules choose. */

@@ -151,71 +151,22 @@ typedef struct instruction {
 typedef void lane_function(void *d, const void *a, const void *b, const void *c);
 typedef uint32_t compare_function(const void *a, const void *b, uint32_t wanted);
 
+/* What an op does: the operations of forms_table.h. */
 typedef enum op_kind {
-    OP_LANES,     /* r[0] = lanes(r[1], r[2], r[3]) */
-    OP_LANES_4,   /* r[0] = lanes(r[1], r[2], {r[3], r[4]}): the last two side by side */
-    OP_ROUNDED,   /* OP_LANES under another rounding than to nearest: detail */
-    OP_CARRY,     /* r[0] = r[1] op r[2] (r[3]) with the carry p[2] where there is one; p[0]: the carry out */
-    OP_COMPARE,   /* p[0] (and p[1], the opposite) = compare(r[0], r[1], immediate) combined with p[2] */
-    OP_SELECT,    /* r[0] = p[2] ? r[1] : r[2] */
-    OP_PREDICATE, /* p[0] = p[1] op p[2] */
-    OP_BRANCH,
-    OP_JOIN,
-    OP_EXIT,
-    OP_TRAP,
-    OP_CALL,   /* immediate: index of the call */
-    OP_RETURN, /* from a function */
-    OP_FRAME,  /* r[0] = where the frame of the function begins in local memory */
-    OP_LOAD,
-    OP_STORE,
-    OP_ATOMIC,
-    OP_LDMATRIX,
-    OP_MMA,
-    OP_COPY_ASYNC,
-    OP_COPY_COMMIT,
-    OP_COPY_WAIT,
-    OP_COPY_ARRIVE,
-    OP_BARRIER,
-    OP_WARP_BARRIER,
-    OP_SHUFFLE,
-    OP_VOTE,
-    OP_ACTIVE_MASK,
-    OP_REDUX,
-    OP_MATCH,
-    OP_MBARRIER_INIT,
-    OP_MBARRIER_ARRIVE,
-    OP_MBARRIER_WAIT,
-    OP_MBARRIER_INVALIDATE,
-    OP_FACTORS, /* the sources A and B of the op behind it, which has no room for them; does nothing */
-    OP_MATRIX,  /* r[0 .. dests) = factors and the sources, C */
-    OP_WMMA_LOAD,
-    OP_WMMA_STORE,
-    OP_STMATRIX,
-    OP_MOVMATRIX,
-    OP_CLOCK,          /* r[0] = the special register `detail` */
-    OP_WGMMA,          /* eight columns of a wgmma.mma_async, whose ops stand side by side */
-    OP_MBARRIER_BYTES, /* expect_tx, or complete_tx with a detail */
-    OP_BULK,
-    OP_BULK_COMMIT,
-    OP_BULK_WAIT,
-    OP_TENSOR_FIELD, /* r[0]: address of a tensor map, r[1]: value of the tensor_field `detail`, of axis `immediate` */
-    OP_TENSOR_MAP_COPY, /* r[0]: in global memory, r[1]: in shared memory */
-    OP_MAX_REGISTERS,   /* setmaxnreg: `immediate` a thread, detail 1 for .inc */
-    OP_ELECT,
-    OP_PROXY_FENCE,
-    OP_INIT_FENCE,
-    OP_WGMMA_FENCE,
-    OP_WGMMA_COMMIT,
-    OP_WGMMA_WAIT,
-    OP_CLUSTER_BARRIER, /* a cluster_barrier_detail */
-    OP_MAP_ADDRESS,     /* mapa: r[0] = r[1] in the CTA of rank r[2] */
-    OP_CTA_RANK,        /* getctarank: r[0] = the rank of the CTA of r[1] */
-    OP_FENCE,           /* of threads */
-    OP_ADDRESS,         /* an address that must be good, and nothing else */
-    OP_TEXTURE,         /* r[0 .. 4) = the texel of object r[4] at the coordinates behind it, in the form `vector` */
-    OP_SURFACE,         /* likewise, `bytes` of each element, a surface_detail; a store has its values at the end */
-    OP_NOTHING
+#define OP_ROW(kind, lanes, handler, text) kind,
+#include "forms_table.h"
+    OP_KINDS
 } op_kind;
+
+/* The lanes that must come together before an operation is executed. */
+enum op_lanes {
+    LANES_EACH,      /* whichever are there */
+    LANES_WARP,      /* all of the warp */
+    LANES_WARPGROUP, /* likewise, and the op may wait for other warps */
+    LANES_LIVE,      /* those of the warp that have not ended */
+    LANES_ALIGNED,   /* likewise, unless `vector` of the op is set */
+    LANES_NAMED      /* those in the member mask, which is the last source of the op */
+};
 
 enum { NO_PREDICATE = 0xffff };
 

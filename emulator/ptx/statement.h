@@ -46,6 +46,8 @@ typedef struct form_match {
     uint8_t vector;                         /* elements: 2 and 4 with .v2 and .v4, else 1 */
     bool flushes;                           /* .ftz where the row has it as "ftz?": its function does not flush */
     uint8_t operand_count, operand_bits[5]; /* of a row with a lane function; 0 bits for the table of lop3 */
+    op_kind kind;                           /* of the row, as are the operands */
+    const char *operands;
 } form_match;
 
 /* An opcode with its modifiers, as written; instructions that read alike share one, and its form is looked up once. */

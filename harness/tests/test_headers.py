@@ -203,10 +203,11 @@ def declarations(header: Path) -> set[str]:
     """Names of the functions and objects that a header declares: nothing inline, no types."""
     flags = ["-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", "-E", "-x", "c"]
     done = subprocess.run(["cc", *flags, header], capture_output=True, text=True, check=True)
-    own, here = [], True
+    own, here, file = [], True, header
     for line in done.stdout.splitlines():
         if marker := re.match(r'# \d+ "([^"]*)"', line):
-            here = Path(marker[1]) == header or marker[1].endswith("forms_table.h")
+            above, file = file, Path(marker[1])
+            here = file == header or (file.name == "forms_table.h" and (above == header or (here and above == file)))
         elif here and not line.startswith("#"):
             own.append(line)
     found = set()
@@ -214,7 +215,7 @@ def declarations(header: Path) -> set[str]:
         words = re.sub(r"__attribute__ ?\(\(.*?\)\)+|_Noreturn|extern", "", statement).strip()
         if re.match(r"(typedef|static|enum|_Static_assert|(struct|union) \w* ?(\{\})?$|$)", words):
             continue
-        if functions := re.match(r"(?:lane|decode)_function (\w.*)", words):
+        if functions := re.match(r"(?:lane_function|decode_function|op_handler) (\w.*)", words):
             found.update(functions[1].split(", "))
         elif declared := re.search(r"(\w+) ?\(", words) or re.search(r"(\w+)(?:\[\w*\])*$", words):
             found.add(declared[1])
@@ -277,9 +278,10 @@ def words(*paths: Path) -> Counter[str]:
 
 
 def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Path]]]) -> None:
-    """By another source, by the shared objects, by the page, by a C test of what its own source uses, or by a test of
-    what emu.h offers."""
-    called = words(*(path for folder in (ROOT / "library", DRIVER, CUDART, PAGE) for path in folder.glob("*.c")))
+    """By another source, a row of the emulator's table of forms, the shared objects, the page, a C test of what its own
+    source uses, or a test of what emu.h offers."""
+    users = [path for folder in (ROOT / "library", DRIVER, CUDART, PAGE) for path in folder.glob("*.c")]
+    called = words(ROOT / "emulator/ptx/forms_table.h", *users)
     tests = words(*(path for room in ROOMS for path in (ROOT / room).rglob("tests/*.[ch]")))
     offered = (
         words(ROOT / "emulator/emu.h").keys()
