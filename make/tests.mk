@@ -57,6 +57,7 @@ TEST_SECONDS := 1800# for what hangs: the longest program takes 20 s alone on a 
 	san/library/*.d))
 
 CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
+OLDEST := build/oldest/oldest.installed# the oldest toolkit that CUDA= may name
 
 ##@ Testing
 .PHONY: check check-anywhere check-frameworks check-long check-mutants check-site check-tune mutate fuzz lint format
@@ -86,6 +87,7 @@ endif
 check-long: $(BUILD)/tests/test_special $(BUILD)/tests-san/test_fuzz
 check-long: all emu-lib $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
+	@$(MAKE) --no-print-directory $(OLDEST) || echo 'make: no toolkit 13.0: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	SECONDS_TO_FUZZ=60 $(BUILD)/tests-san/test_fuzz
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
@@ -116,6 +118,7 @@ mutate: $(MUTATED) | $(MUTATORS)  ##+ changes lines one at a time: does a test f
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m analysis mutate --write $(FILES)
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
+$(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
