@@ -17,7 +17,8 @@
  *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs
  *   operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
  *   texture.c          arrays, textures, surfaces
- *   legacy_entry_points.c  functions of earlier releases with other arguments
+ *   legacy_entry_points.c  functions of earlier releases with other arguments, or without successor
+ *   launch_by_steps.c  launches whose sizes and parameters are set one by one
  */
 #ifndef FL_EMU_DRIVER_H
 #define FL_EMU_DRIVER_H
@@ -38,7 +39,7 @@ CUresult cuProfilerStop(void);
 
 /* ---- the one device, and the lock around all ---- */
 
-enum { DRIVER_VERSION = 13020, MULTIPROCESSORS = 8 };
+enum { DRIVER_VERSION = 13050, MULTIPROCESSORS = 8 };
 #define DEVICE_MEMORY (16ull << 30) /* bytes: the most that one buffer of the emulator may have */
 
 /* What an architecture has, in bytes of shared memory; CUDA C++ Programming Guide, "Technical Specifications". */
@@ -87,6 +88,7 @@ struct CUfunc_st {
     bool decoded;
     int dynamic_shared; /* bytes that a launch may ask for */
     int cluster[3], must_cluster;
+    struct launch_by_steps *steps; /* owned, NULL where nothing was set: see launch_by_steps.c */
 };
 
 struct CUmod_st {

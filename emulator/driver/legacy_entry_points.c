@@ -1,6 +1,7 @@
-/* legacy_entry_points.c - functions of earlier releases that take other arguments than their successors.
+/* legacy_entry_points.c - functions of earlier releases that take other arguments than their successors, or have none.
  *
  * Programs still load them by their old names. cuda.h declares only the successors, and renames them by macros. */
+#define CUDA_ENABLE_DEPRECATED /* some of these functions */
 #include "driver.h"
 
 #undef cuGraphAddDependencies
@@ -102,4 +103,33 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node
     if (!parameters) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_KERNEL_NODE_PARAMS later = now(parameters);
     return cuGraphExecKernelNodeSetParams_v2(executable, node, &later);
+}
+
+/* ---- contexts with a count of uses: here a context lives until cuCtxDestroy() ---- */
+
+CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
+    CUresult status = flags ? CUDA_ERROR_INVALID_VALUE : cuCtxGetCurrent(context);
+    return status == CUDA_SUCCESS && !*context ? CUDA_ERROR_INVALID_CONTEXT : status;
+}
+
+CUresult cuCtxDetach(CUcontext context) {
+    CUcontext current;
+    CUresult status = cuCtxGetCurrent(&current);
+    return status == CUDA_SUCCESS && context != current ? CUDA_ERROR_INVALID_CONTEXT : status;
+}
+
+/* ---- the width of shared memory banks, which compute capability 3 could choose ---- */
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config) {
+    if (!config) return CUDA_ERROR_INVALID_VALUE;
+    *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+    return cuCtxSynchronize();
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+    return (unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_ERROR_INVALID_VALUE : cuCtxSynchronize();
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
+    return function ? cuCtxSetSharedMemConfig(config) : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -28,6 +28,7 @@ static void fill_logs(unsigned count, const CUjit_option *options, void **values
 
 static void unload(CUmodule module) {
     emu_unload_from(the_driver()->device, module->module);
+    for (int i = 0; module->functions && i < module->count; i++) free(module->functions[i].steps);
     free(module->functions);
     free(module->text);
     free(module);

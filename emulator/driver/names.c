@@ -112,14 +112,23 @@ CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint
     return cuGetProcAddress_v2(name, function, version, flags, NULL);
 }
 
-/* The toolkit's runtime asks for tables that are documented nowhere, at its first call: who brings it is told why it
- * ends there. */
+/* Compilers ask for the tables of the runtime in them, and need none. */
+static bool is_compiler(const char *library) {
+    static const char *const compilers[] = {"/libnvrtc", "/libnvJitLink", "/libnvvm"};
+    for (size_t i = 0; i < sizeof compilers / sizeof compilers[0]; i++)
+        if (strstr(library, compilers[i])) return true;
+    return false;
+}
+
+/* The toolkit's runtime asks for tables that are documented nowhere, at its first call: the user is told which file
+ * brings it, and that it ends there. */
 CUresult cuGetExportTable(const void **table, const CUuuid *which) {
     static _Atomic int said;
     Dl_info caller;
     (void)which;
     if (table) *table = NULL;
     const bool is_known = dladdr(__builtin_return_address(0), &caller) && caller.dli_fname;
+    if (is_known && is_compiler(caller.dli_fname)) return CUDA_ERROR_NOT_SUPPORTED;
     if (!said++)
         driver_say(
             "%s brings NVIDIA's CUDA runtime, which cannot start here: it asks for tables of the driver that are "

@@ -2,6 +2,7 @@
  * links it. What it says on stderr is read back. */
 #include "common/tests/tap.h"
 
+#define CUDA_ENABLE_DEPRECATED /* functions that programs still call */
 #include <cuda.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -385,6 +386,44 @@ static CUresult encode(CUdeviceptr at, CUtensorMapDataType type, unsigned rows, 
                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, fill);
 }
 
+/* A launch as before cuLaunchKernel(). */
+static void test_launches_by_steps(void) {
+    const char text[] =
+        ".version 8.0\n.target sm_80\n.address_size 64\n.extern .shared .b8 s[];\n"
+        ".entry fill(.param .u64 out, .param .u32 value, .param .f32 more) {\n.reg .u64 %p;\n.reg .u32 %v, %t, %n;\n"
+        ".reg .f32 %f;\nld.param.u64 %p, [out];\nld.param.u32 %v, [value];\nld.param.f32 %f, [more];\n"
+        "cvt.rzi.u32.f32 %t, %f;\nadd.u32 %v, %v, %t;\nmov.u32 %n, %dynamic_smem_size;\nadd.u32 %v, %v, %n;\n"
+        "mov.u32 %t, %ctaid.y;\nmov.u32 %n, %nctaid.x;\nmul.lo.u32 %t, %t, %n;\nmov.u32 %n, %ctaid.x;\n"
+        "add.u32 %t, %t, %n;\nmov.u32 %n, %ntid.x;\nmul.lo.u32 %t, %t, %n;\nmov.u32 %n, %tid.x;\n"
+        "add.u32 %t, %t, %n;\nmad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %v;\nret;\n}\n";
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr at;
+    unsigned there[8] = {0};
+    works(cuModuleLoadData(&module, text), "fill");
+    works(cuModuleGetFunction(&function, module, "fill"), "fill");
+    works(cuMemAlloc(&at, sizeof there), "its memory");
+    is(cuLaunch(function), CUDA_ERROR_INVALID_VALUE, "without a block");
+    is(cuFuncSetBlockShape(function, 2, 0, 1), CUDA_ERROR_INVALID_VALUE, "an empty block");
+    works(cuFuncSetBlockShape(function, 2, 1, 1), "cuFuncSetBlockShape");
+    works(cuFuncSetSharedSize(function, 16), "cuFuncSetSharedSize");
+    works(cuParamSetv(function, 0, &at, sizeof at), "cuParamSetv");
+    works(cuParamSeti(function, 8, 300), "cuParamSeti");
+    works(cuParamSetf(function, 12, 5.5f), "cuParamSetf");
+    is(cuParamSetv(function, 4090, &at, sizeof at), CUDA_ERROR_INVALID_VALUE, "a parameter beyond 4096 bytes");
+    is(cuLaunchGrid(function, 2, 2), CUDA_ERROR_INVALID_VALUE, "fewer bytes of parameters than the kernel takes");
+    works(cuParamSetSize(function, 16), "cuParamSetSize");
+    works(cuLaunchGrid(function, 2, 2), "cuLaunchGrid");
+    works(cuMemcpyDtoH(there, at, sizeof there), "its result");
+    for (int i = 0; i < 8; i++) ok(there[i] == 321, "thread %d stored %u", i, there[i]);
+    works(cuParamSeti(function, 8, 400), "another value");
+    works(cuLaunch(function), "cuLaunch");
+    works(cuMemcpyDtoH(there, at, sizeof there), "its result");
+    ok(there[1] == 421 && there[2] == 321, "one CTA stored %u", there[1]);
+    cuMemFree(at);
+    cuModuleUnload(module);
+}
+
 static void test_tensor_maps(void) {
     CUdeviceptr at;
     const CUtensorMapDataType half = CU_TENSOR_MAP_DATA_TYPE_FLOAT16, word = CU_TENSOR_MAP_DATA_TYPE_UINT16;
@@ -622,6 +661,7 @@ int main(void) {
     test_modules();
     test_fatbins();
     test_launches();
+    test_launches_by_steps();
     test_tensor_maps();
     test_streams();
     test_findings();
