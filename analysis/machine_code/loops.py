@@ -368,7 +368,7 @@ def executed_in(ptx: str, symbol: str, config: KernelConfig, problems: tuple[Pro
 def passes_of(loop: Sequence[Instruction], lines: Mapping[int, int | None], executed: Mapping[int, int]) -> int:
     """How often warps went through a loop: most of its matrix instructions were executed so often.
 
-    From v38 on a masked block has its own copy of half of them. Some wgmma and copies stand in blocks that few passes
+    A masked block may have its own copy of half of them. Some wgmma and copies stand in blocks that few passes
     execute, such as the end of a tile, and ptxas gives some wgmma the line of what follows, which may be a loop that
     waits.
     """

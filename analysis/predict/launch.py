@@ -164,16 +164,11 @@ def _waves(
 def _persistent(
     config: KernelConfig, peeled: bool, ctas: int, tiles: Mapping[int, Tile], shape: Shape, machine: Machine
 ) -> float:
-    """One CTA per multiprocessor takes Q blocks in turn; those left over may be cut into slices.
-
-    Kernels of fp8 deal blocks of the causal mask to and fro, so that all CTAs have about the same work.
-    """
+    """One CTA per multiprocessor takes Q blocks in turn; those left over may be cut into slices."""
     blocks, places, tile = _blocks(config, shape, peeled), int(machine.multiprocessors), tiles[ctas]
     full, left = divmod(len(blocks), places)
     mean = sum(blocks) / len(blocks)
     whole = tile.cycles(mean, machine.excess)
-    if shape.causal and has_producer(config) and not config.tickets and not isinstance(config, Fp8Config):
-        return _fixed_order(config, peeled, tile, shape, places, machine)
     if not left:
         return full * whole
     waves = slice_waves(config, left, blocks[0], shape.causal, places)
@@ -181,16 +176,6 @@ def _persistent(
         fills = shape.causal or (config.tickets and config.split_tail)
         return (full + (left / places if fills else 1)) * whole
     return full * whole + waves * _slice(config, tile, mean, min(left * config.n_warps, places), machine)
-
-
-def _fixed_order(config: KernelConfig, peeled: bool, tile: Tile, shape: Shape, ctas: int, machine: Machine) -> float:
-    """Q blocks, a head's from its last rows to its first, are dealt out in turn: the CTA with the most work ends last.
-
-    With 128 Q blocks a head and 132 CTAs some CTAs get the long blocks of every head.
-    """
-    of_head = [passes_of(config, shape, row) - peeled for row in reversed(range(ceil(shape.seq / config.B_r)))]
-    blocks = of_head * (shape.batch * shape.heads)
-    return max(sum(tile.cycles(passes, machine.excess) for passes in blocks[cta::ctas]) for cta in range(ctas))
 
 
 def slice_waves(config: KernelConfig, left: int, passes: int, causal: bool, places: int) -> int:

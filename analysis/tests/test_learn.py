@@ -202,11 +202,7 @@ def test_the_library_page_says_how_much_shared_memory_kernels_take() -> None:
         (row, *_) = (row for row in static[name] if row.config == config.short_form())
         return round((config.smem_bytes() + row.static_smem) / 1024)
 
-    own = [
-        kilobytes(name, config)
-        for name in ("v38", newest)
-        for config in (versions[name].header.config, *versions[name].header.others)
-    ]
+    own = [kilobytes(newest, config) for config in (versions[newest].header.config, *versions[newest].header.others)]
     assert f"take {min(own)} to {max(own)} KB of shared memory per CTA" in page
     small = [f"{kilobytes(newest, config)} KB for {config.d_head}" for config in versions[newest].header.smaller]
     assert f"for the head size: {', '.join(small)}." in page

@@ -90,13 +90,12 @@ def rows_of(name: str, tried: Iterable[Mutant], same: Iterable[Mutant]) -> list[
 
 
 # Mutants of versions that are the same program.
-GENERAL = "v4[2-9]|v52|attention/wgmma"  # take any length
+GENERAL = "attention/wgmma"  # its consumers pass blocks that they do not see
 FP8 = "attention/fp8.*"
 RUNGS = "f0[1-8]"
 OWN_TILE = "b0[5-7]|attention/backward"  # a CTA has one
 IN_ORDER = "attention/backward ordered"
 BACKWARD = f"{OWN_TILE}|{IN_ORDER}"
-PASSING = "v4[5689]|v52|attention/wgmma"  # of these the ones whose consumers pass blocks that they do not see
 SAME = (
     Listed(
         f"v2[89]|v3[0-7]|{GENERAL}|{FP8}|{RUNGS}|{BACKWARD}",
@@ -107,7 +106,7 @@ SAME = (
     Listed("v26", "copies commit", "", "its copies join the next group, which is waited for before they are read"),
     Listed("v3[0-2]", "barrier", "wait_for_turn", "turns say who issues first: no data depends on them"),
     Listed(
-        f"v2[7-9]|v3[0-2]|{PASSING}",
+        f"v2[7-9]|v3[0-2]|{GENERAL}",
         "barrier",
         "group_threads|have read",
         "who waits for a wgmma knows that all four warps have read",
@@ -127,20 +126,20 @@ SAME = (
     Listed("v35", "warp barrier", "all lanes have read K", "no score outgrows m here, so that no lane reads K"),
     Listed("v29|v3[0-2]", "arrival|second arrival|early release", "n_blocks - 1", "nobody waits for the last phase"),
     Listed(
-        PASSING,
+        GENERAL,
         "mbarrier wait",
         "pass_block",
         "of one block that the consumer does not see: turns keep both within a block of each other, so that both have "
         "released the block before it in its stage",
     ),
     Listed(
-        f"v44|{PASSING}",
+        GENERAL,
         "mbarrier wait",
         r"wait_for_phase\((at\.)?draw",
         "only the lengths of Q blocks depend on when a CTA draws",
     ),
     Listed(
-        f"v44|{PASSING}",
+        GENERAL,
         "mbarrier wait|second arrival|fewer arrivals|warp barrier",
         r"place_empty|places\.(empty|init|wait_until_empty)|^__syncwarp\(\); < (attend|finish)",
         "a CTA draws once the producer has a place for the Q block before: the consumers have read the place of four "

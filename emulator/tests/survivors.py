@@ -35,8 +35,7 @@ class Listed:
     reason: str
 
 
-DRAWING = "v5[01]|attention/mma_sync"  # mma.sync kernels that draw Q blocks, and slices
-SKIPPING = f"v39|v4[01]|v47|{DRAWING}"  # those whose warps skip blocks that they do not see
+GENERAL = "attention/mma_sync"  # it draws Q blocks and slices, and its warps skip blocks that they do not see
 SAME = (
     Listed(
         "v0[12]",
@@ -46,88 +45,65 @@ SAME = (
         "barrier ahead of P.V, and V is overwritten only after the next barrier",
     ),
     Listed(
-        SKIPPING,
+        GENERAL,
         "warp barrier",
         r"copy_ahead\(all_read - 1 - read\)",
         "a warp gets there that sees no key: it has not read Q",
     ),
     Listed(
-        f"v38|{SKIPPING}",
+        GENERAL,
         "warp barrier",
         r"copy_Q\((Q_block|own|\))",
         "ahead of a CTA's first Q block or of a slice: no lane reads a Q; a barrier of the CTA follows each slice",
     ),
     Listed(
-        f"v38|{SKIPPING}",
+        GENERAL,
         "barrier|warp barrier|wait",
         r"^(cp_async_wait_group<0>\(\);|slice \? __syncthreads\(\) : __syncwarp\(\);)",
         "of Q: a warp reads it with its first K block, whose mbarrier waits for the copies of Q, too",
     ),
     Listed(
-        f"v38|{SKIPPING}",
+        GENERAL,
         "commit",
         "copy_Q",
         "arrivals at an mbarrier come after all copies of a thread, in a group or not",
     ),
     Listed(
-        SKIPPING,
+        GENERAL,
         "mbarrier wait|mbarrier arrival",
         r"(full|empty) \+ 8 \* \(read % cfg.stages\)",
         "of a block that the warp does not see: those that read it wait for its copies, and what nobody reads is zeros "
         "that nobody misses; a slice copies nothing over such blocks",
     ),
     Listed(
-        "v47",
-        "shifted store|misaligned",
-        "own = own",
-        "of the place of a Q block that has begun only the end is read again",
-    ),
-    Listed(
-        "v47",
-        "shifted store",
-        r"^place\.KV_blocks",
-        "the Q block before has as many KV blocks or more, and those that are too many are not seen",
-    ),
-    Listed("v47", "warp barrier", r"^__syncwarp\(\); < if \(next >= 0\) find_next", "another follows at once"),
-    Listed("v47", "warp barrier", r"^__syncwarp\(\);.* < attend<cfg, true>", "a slice is the only one of its CTA"),
-    Listed(
-        DRAWING,
+        GENERAL,
         "warp barrier",
         r"find_queries\(own",
         "two follow each other, after the rows' queries are written and before they are read: one of them is enough",
     ),
     Listed(
-        DRAWING,
+        GENERAL,
         "warp barrier",
         r"find_queries\(next",
         "the next rows' queries are read after the warp barrier with which the copy of their Q begins",
     ),
     Listed(
-        DRAWING,
+        GENERAL,
         "warp barrier",
         r"^__syncwarp\(\); < (attend<cfg, false>|find_next)",
         "all lanes wait at an mbarrier for the place that one of them draws: this one only brings them together again",
     ),
     Listed(
-        f"v47|{DRAWING}",
+        GENERAL,
         "shifted store",
         r"^place\.number",
         "only the debug hooks read it, and nothing lies behind it",
     ),
     Listed(
-        DRAWING,
+        GENERAL,
         "mbarrier wait",
         r"copy_KV\(true, n_blocks",
         "ahead of the first Q block's first copies: a barrier of the CTA follows the slices, which have read theirs",
-    ),
-)
-# Shifted fragments that only the result tells from right programs; of all others a check has to name the read.
-READ_ELSEWHERE = (
-    Listed(
-        "v3[89]",
-        "shifted fragment",
-        r"load_Q<cfg>.* < attend<cfg, true>",
-        "Q of a slice: two blocks further on lies K of the next stage, copied before Q and waited for with it",
     ),
 )
 # Code that no launch executes.
@@ -145,7 +121,7 @@ NEVER = (
         "as in v00: each thread has a multiple of four chunks",
     ),
     Listed(
-        SKIPPING,
+        GENERAL,
         ".*",
         r"copy_ahead\(all_read - 1 - read\); < .*attend<cfg, true>",
         "blocks that a slice does not see only fill up to `ahead`, and nothing is copied behind them",
@@ -236,7 +212,7 @@ class Trials:
     other: Trials | None = None  # of the same kernel with another element type, all of whose mutants were tried
     listed: tuple[Listed, ...] = SAME
     never: tuple[Listed, ...] = NEVER
-    read_elsewhere: tuple[Listed, ...] = READ_ELSEWHERE
+    read_elsewhere: tuple[Listed, ...] = ()
     by_order: tuple[Listed, ...] = ()  # that only a finding about other orders names
     share: int = 1  # of mutants one in so many is tried; of a kernel for mma.sync all that synchronise or are listed
     originals: dict[Launch, Original] = field(default_factory=dict)

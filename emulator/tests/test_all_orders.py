@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.emulation import entry, ptxrun
 from support.ladders import Backward, ladders
-from support.versions import Launch, versions
+from support.versions import Launch, kernels
 
 START = """.reg .b64 %m, %o, %p;
 .reg .b32 %t, %b, %v, %n, %s;
@@ -566,29 +566,28 @@ def test_ctas_of_clusters_draw(draw: str, counters: int, ctas: int, tmp_path: Pa
 
 
 DRAWN = {
-    ("v49", 256, 1, 2): 2,
-    ("v52", 256, 1, 2): 2,
-    ("v52", 512, 1, 2): 8,
-    ("v52", 128, 8, 2): 128,
-    ("v50", 512, 1, 2): 2,
+    ("attention/wgmma", 256, 1, 2): 2,
+    ("attention/wgmma", 512, 1, 2): 8,
+    ("attention/wgmma", 128, 8, 2): 128,
+    ("attention/mma_sync", 512, 1, 2): 2,
     ("v25", 256, 1, 0): 1,
 }
 
 
 @pytest.mark.first
 @pytest.mark.long
-def test_v52_draws_sixteen_Q_blocks() -> None:
+def test_wgmma_draws_sixteen_Q_blocks() -> None:
     """32768 ways to draw them."""
-    version = next(version for version in versions() if version.name == "v52")
+    version = next(version for version in kernels() if version.name == "attention/wgmma")
     done = Launch(version.entry("fp16"), 128, heads=16, ctas=2).run(version.ptx, "--orders", "all")
     assert (done.returncode, done.stderr) == (0, "orders: 1362 classes of tickets, all run\n")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "seq", "heads", "ctas"), DRAWN, ids=str)
-def test_versions_that_draw_tickets(name: str, seq: int, heads: int, ctas: int) -> None:
+def test_kernels_that_draw_tickets(name: str, seq: int, heads: int, ctas: int) -> None:
     """As many classes as there are ways to draw, and the same bits of O in each."""
-    version = next(version for version in versions() if version.name == name)
+    version = next(version for version in kernels() if version.name == name)
     done = Launch(version.entry("fp16"), seq, heads=heads, ctas=ctas).run(version.ptx, "--orders", "all")
     assert (done.returncode, done.stderr) == (0, answer(DRAWN[name, seq, heads, ctas]))
 

@@ -48,15 +48,14 @@ def bits(values: Array, dtype: str) -> Array:
 
 
 def write_inputs(folder: Path, launch: Launch, dtype: str, levels: Sequence[float], rows: slice) -> None:
-    """Blocks in the order of the version: from the last on where it has no ring, or takes any length."""
+    """Blocks in the order of the version: from the last on where it has no ring."""
     rng = np.random.default_rng(1)
     q, k, v = np.zeros((3, SEQ, D_HEAD))
     q[rows, 0] = 1
     v[:] = rng.integers(-8, 9, v.shape) / 8  # exact in bf16
     B_c = launch.config.B_c
     assert SEQ // B_c == len(levels)
-    forward = launch.config.stages and not launch.config.any_length
-    for block, level in enumerate(levels if forward else levels[::-1]):
+    for block, level in enumerate(levels if launch.config.stages else levels[::-1]):
         k[block * B_c : (block + 1) * B_c, 0] = level - 48
         k[block * B_c + rng.integers(B_c), 0] = level
     for name, values in zip("qkv", (q, k, v), strict=True):

@@ -14,13 +14,6 @@ def test_generated_parts_are_current(tmp_path: Path) -> None:
     assert generate(page, tmp_path) == page, "stale: run .venv/bin/python emulator/tests/page.py"
 
 
-def test_the_page_says_which_versions_draw_tickets() -> None:
-    assert "except those from v44 on with `tickets` in their configuration" in PAGE.read_text()
-    texts = {path.name[:3]: path.read_text() for path in ROOT.glob("kernels/*/v*.cu")}
-    drawing = {name for name, text in texts.items() if "args.tickets" in text}
-    assert min(drawing) == "v44" and drawing == {name for name, text in texts.items() if "+tickets" in text}
-
-
 def test_a_project_that_is_missing_shows(tmp_path: Path) -> None:
     page = PAGE.read_text()
     assert page.count(" cuda-samples,") == 1

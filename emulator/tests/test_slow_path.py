@@ -59,15 +59,15 @@ def bits(values: Array, dtype: str) -> Array:
 
 
 def write_inputs(folder: Path, dtype: str, config: KernelConfig, level: float, rows: slice) -> None:
-    """The second and the last block have the level, the others level 0. For any length the last block comes first."""
+    """The second and the last block have the level, the others level 0."""
     B_c = config.B_c
     rng = np.random.default_rng(1)
     q, k, v = np.zeros((3, SEQ, D_HEAD))
     q[rows, 0] = 1
     v[:] = rng.integers(-8, 9, v.shape) / 8
     turns = range(SEQ // B_c)
-    for turn, block in zip(turns, turns[::-1] if config.any_length else turns, strict=True):
-        top = level if turn in (1, turns[-1]) else 0.0
+    for block in turns:
+        top = level if block in (1, turns[-1]) else 0.0
         k[block * B_c : (block + 1) * B_c, 0] = top - 240
         k[block * B_c + rng.integers(B_c), 0] = top
     for name, values in zip("qkv", (q, k, v), strict=True):

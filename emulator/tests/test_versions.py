@@ -42,7 +42,7 @@ def problem(version: Version, dtype: str, seq: int, heads: int = 1, batch: int =
 def test_version_is_right(version: Version, dtype: str, tmp_path: Path) -> None:
     worst, text = problem(version, dtype, 256, 2, 2).worst(version.ptx, tmp_path, "--orders")
     assert worst <= 1, f"largest error over bound {worst}\n{text}"
-    assert ("no race, no deadlock in any order" in text) != version.config.tickets, text
+    assert "no race, no deadlock in any order" in text, text
 
 
 @pytest.mark.parametrize("version", ONE_OF_EACH_KIND)

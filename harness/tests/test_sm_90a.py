@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from made_up_gpu import ROOT, made_up, records, run
 
-from analysis.ladder.headers import Version, load_all
+from analysis.ladder.headers import Version, load, load_all
 
 VERSIONS = [version for version in load_all(ROOT).values() if version.one_arch]
-SMALL = ("--batch", "2", "--heads", "2", "--check", "all", "--config", "all", "--quiet", "--json", "-")
+OWN = ("--batch", "2", "--heads", "2", "--check", "all", "--quiet", "--json", "-")
+SMALL = (*OWN, "--config", "all")
 
 
 def first(copies: bool) -> Version:
@@ -23,7 +24,7 @@ def first(copies: bool) -> Version:
 
 
 def program_of(version: Version) -> Path:
-    return ROOT / "bin" / version.version
+    return ROOT / "bin" / version.stem
 
 
 def on_gpu(driver: str, how: str, version: Version, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,22 +77,24 @@ def test_a_gpu_of_90_runs_it(driver: str, copies: bool) -> None:
     assert [(record["backend"], record["check"]["pass"]) for record in records(done)] == [("gpu", True)] * 2
 
 
-def first_with_tickets() -> Version:
-    version = next(version for version in VERSIONS if version.header.config.tickets)
-    return version if program_of(version).exists() else pytest.skip(f"{version.version} is not built: make all")
+def scheduled(driver: str, how: str) -> subprocess.CompletedProcess[str]:
+    """A kernel whose CTAs are scheduled dynamically, by a counter in global memory."""
+    program = program_of(load(ROOT, "attention/wgmma"))
+    if not program.exists():
+        pytest.skip("bin/attention.wgmma is not built: make attention")
+    return run(*OWN, "--seq", "128", "--runs", "1", program=program, **made_up(driver, how))
 
 
 def test_counters_that_cannot_be_set_are_an_error(driver: str) -> None:
-    done = on_gpu(driver, "cc=90,fails=cuStreamSynchronize:1", first_with_tickets())
+    done = scheduled(driver, "cc=90,fails=cuStreamSynchronize:1")
     assert done.returncode == 3 and "setting the tickets to zero: CUDA_ERROR_UNKNOWN" in done.stderr
 
 
 def test_counters_are_set_to_zero_and_what_lies_behind_them_to_poison(driver: str) -> None:
     """In this order, before the first launch."""
-    version = first_with_tickets()
-    done = on_gpu(driver, "cc=90,log", version, "--config", str(version.header.config), "--runs", "1")
+    done = scheduled(driver, "cc=90,log")
     assert done.returncode == 0, done.stderr
-    config, lines = version.header.config, done.stderr.splitlines()
+    config, lines = load(ROOT, "attention/wgmma").header.config, done.stderr.splitlines()
     whole, zeros = config.tickets_bytes(1), config.counter_bytes()
     set_first = [line for line in lines[: [line.split()[0] for line in lines].index("flash_forward")] if "mem" in line]
     assert f"memset {whole} of 0xff" in set_first and f"memset {zeros} of 0x00" in set_first

@@ -159,7 +159,7 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
             assert len(kernel) == 1
             continue
         running = max(kernel, key=lambda part: part.passes)
-        static_stride = "v16" in descent(version) and not load(root(), version).header.config.any_length
+        static_stride = "v16" in descent(version)
         of_warps = "16 heads" if static_stride else "every problem"
         assert running.role == of_warps if arch != "sm_90a" else running.role.startswith(loops.CONSUMER)
 
@@ -180,11 +180,8 @@ H200 = 132  # multiprocessors, of the benchmark's GPU
 
 
 def tail(config: KernelConfig, blocks: int, grid: tuple[int, int, int], multiprocessors: int) -> bool:
-    """Whether Q blocks are left over for slices. With tickets the kernel decides: groups_of() of v50."""
+    """Whether Q blocks are left over for slices."""
     ctas = grid[0] * grid[1] * grid[2]
-    if config.tickets and config.split_tail:
-        KV_blocks, waves = HEADLINE.seq // config.B_c, -(-(blocks % ctas) * config.n_warps // ctas)
-        return 0 < 3 * waves * (KV_blocks + config.n_warps) < config.n_warps * KV_blocks
     return ctas > (multiprocessors if config.persistent else blocks)
 
 
@@ -232,7 +229,7 @@ def test_the_launch_is_that_of_the_harness(tmp_path: Path) -> None:
 
 
 def test_the_first_parameter_is_read_from_the_header() -> None:
-    config = load(root(), "v44").header.config
+    config = load(root(), "attention/wgmma").header.config
     buffers = [f"buf:f16:{i}" for i in range(4)]
     strides = "i64:7,i64:8,i64:9"
     general = f"i32:64,{strides},{strides},{strides},u64:0,buf:i32:2,i32:5,f32:0.0883883476,i32:0,i32:0,i32:0,i32:0"

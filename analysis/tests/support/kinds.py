@@ -19,7 +19,7 @@ from analysis.ladder.headers import Version, load_all, load_beside
 def kind_of(version: Version) -> tuple[int, ...]:
     config = version.header.config
     roles = (version.one_arch, config.producer, config.stages > 0)
-    return (*roles, config.persistent, config.any_length)
+    return (*roles, config.persistent)
 
 
 @cache

@@ -186,8 +186,8 @@ def shared(symbol: str) -> list[General]:
 def sliced(symbol: str) -> list[General]:
     """Problems in which CTAs have slices of a Q block: they lie in further rows of the grid, or the kernel decides.
 
-    In the second case (groups_of() of v50) one CTA has the slices of three heads, one has a slice and then a Q block,
-    and there is a CTA for each slice, of which some have no rows.
+    In the second case (groups_of() in slices.cuh) one CTA has the slices of three heads, one has a slice and then a Q
+    block, and there is a CTA for each slice, of which some have no rows.
     """
     config = Launch(symbol).config
     if not config.split_tail:

@@ -87,7 +87,7 @@ class Version:
 
 
 def drawn(symbol: str) -> list[Launch]:
-    """Of a kernel that draws Q blocks and decides itself what is cut into slices (groups_of() of v50).
+    """Of a kernel that draws Q blocks and decides itself what is cut into slices (groups_of() in slices.cuh).
 
     One CTA has a slice of each head, and then more Q blocks than places, so that it uses the first place again. One has
     partly filled Q blocks, with warps that have no rows, ahead of others. One has fewer keys than are copied ahead. And
