@@ -63,7 +63,7 @@ COMMANDS = (
         "layouts", "emulate.layouts", "say which elements of a matrix each lane holds, and where chunks lie", "numpy"
     ),
     Command("corpus", "emulate.corpus", "try the emulator on all kernels below a folder, and tabulate what it accepts"),
-    Command("ladder", "publish.readme", "print the table of all versions, or write it into the documents"),
+    Command("ladder", "publish.documents", "print the table of all versions, or write it into the documents"),
     Command("report", "publish.report", "write one page over all versions, as Markdown and as HTML"),
     Command("site", "publish.site", "lay out the sources of the static site, or look for broken links in its pages"),
     Command("counts", "machine_code.counts", "count opcodes by family, whole and by region"),
@@ -80,9 +80,9 @@ COMMANDS = (
     Command("predict", "measure.predicted", "predict cycles of a KV loop and of a launch, without a GPU"),
     Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
     Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
-    Command("map", "publish.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),
+    Command("map", "inspect.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),
     Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
-    Command("why", "publish.why", "one sheet on what a version changed and what resulted"),
+    Command("why", "inspect.why", "one sheet on what a version changed and what resulted"),
     Command(
         "check-tools", "publish.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
     ),
@@ -103,7 +103,6 @@ COMMANDS = (
     Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
     Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
     Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
-    Command("plot", "publish.plot", "draw the ladder, the roofline or where the time goes", "matplotlib"),
     Command("mutate", "mutation.mutate", "change lines one at a time and see whether a test fails"),
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )

@@ -1,6 +1,6 @@
-"""Both states of the GPU, and joules: versions, living kernels and libraries, from the records of one GPU.
+"""Both states of the GPU, and joules: versions, production kernels and libraries, from the records of one GPU.
 
-print(energy_text(root(), read_steps(root())))
+print(energy_table(root(), read_steps(root())).markdown())
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,9 @@ from analysis.errors import AnalysisError
 from analysis.ladder.headers import load_attention
 from analysis.measure.records import Problem, Record
 from analysis.measure.stats import median
-from analysis.publish.libraries import GPU, NAMES, SIZES, fastest, records_of
-from analysis.publish.overview import HEADLINE, Step, own_records
+from analysis.publish.libraries import NAMES, fastest, records_of
+from analysis.publish.overview import GPU, HEADLINE, Step, own_records, problem_at, problem_of_tokens
 from analysis.table import Cell, Table
-
-FAST = ("FlashAttention-3", "cuDNN")
-NOTHING = "No record with energy yet: `bench --energy` measures it.\n"
 
 
 def energies(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
@@ -46,13 +43,13 @@ def energy_table(folder: Path, steps: Sequence[Step], gpu: str = GPU) -> Table:
     joules, how much they compute, watts, and the temperature at the end. Idle is the most of all rounds.
     """
     records, versions = records_of(folder, gpu), {step.name: step.version for step in steps}
-    living = {name: name for name in load_attention(folder)}
-    names = {step.name: step.name for step in steps} | living | NAMES
+    production = load_attention(folder)
+    names = {name: name for name in (*versions, *production)} | NAMES
     rows: list[Sequence[Cell]] = []
     for dtype in ("fp16", "bf16"):
-        for size in SIZES.values():
+        for size in (problem_at, problem_of_tokens):
             problem = size(HEADLINE.seq, dtype)
-            found = energies(own_records(records, problem, versions | load_attention(folder)))
+            found = energies(own_records(records, problem, versions | production))
             rows += [_row(name, problem, found[subject]) for subject, name in names.items() if subject in found]
     return Table(COLUMNS, rows)
 
@@ -82,19 +79,10 @@ def _row(name: str, problem: Problem, found: Sequence[dict[str, Any]]) -> Sequen
 
 
 def states_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """Of the fastest version, the living kernels and the libraries in fp16: TFLOP/s in both states, TFLOP per J."""
+    """TFLOP/s in both states, and TFLOP per J, of the fastest version, the production kernels and the libraries."""
     shown = {fastest(steps).name, *load_attention(folder), *NAMES.values()}
     rows = [row for row in energy_table(folder, steps).rows if row[0] in shown and row[1:3] == ("fp16", HEADLINE.batch)]
     return Table(("", "first", "sustained", "TFLOP per J"), [(row[0], row[3], row[4], row[8]) for row in rows])
-
-
-def states_sentence(folder: Path, steps: Sequence[Step]) -> str:
-    """The same in a sentence, behind the one of the standard problem; empty where no state was measured."""
-    rows = [row for row in states_table(folder, steps).rows if row[0] in (fastest(steps).name, *FAST) and row[1]]
-    if not rows:
-        return ""
-    cool, hot = (", ".join(f"{row[0]} {row[column]}" for row in rows) for column in (1, 2))
-    return f"That is between two states of the GPU, cool at first ({cool}) and sustained at its power limit ({hot}).\n"
 
 
 def joules_and_watts(folder: Path, steps: Sequence[Step]) -> dict[str, tuple[float, float]]:
@@ -106,9 +94,3 @@ def joules_and_watts(folder: Path, steps: Sequence[Step]) -> dict[str, tuple[flo
         for name, rounds in found.items()
         if name in versions and all(one.get("joules") and one.get("watts") for one in rounds)
     }
-
-
-def energy_text(folder: Path, steps: Sequence[Step]) -> str:
-    """The table, or a line that says how to get one."""
-    table = energy_table(folder, steps)
-    return table.markdown() if table.rows else NOTHING

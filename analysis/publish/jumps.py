@@ -1,13 +1,11 @@
-"""What docs/story.md and README.md show of the large steps: a table of them, and a block and a picture of each.
+"""The large steps of the ladder: README's table, and for docs/story.md a block and a picture of each.
 
-    print(jumps_table(steps, "../kernels/").markdown())
-    print(block(root(), steps[2]))              # lines of its difference, what was predicted, what was measured
-
-A speed beside its parent's is that of the newest run that holds both, so that no two runs are compared.
+print(jumps_text(root(), steps))
+print(block_of("v08")(root(), steps))       # lines of its difference, the prediction, the measurement
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,43 +14,47 @@ from analysis.errors import AnalysisError
 from analysis.ladder.headers import source_diff
 from analysis.ladder.source_diff import KV_LOOP, part_of
 from analysis.machine_code.bounds import issued
-from analysis.publish.drawing import svg
-from analysis.publish.lessons import Canvas
-from analysis.publish.overview import HEADLINE, Step
+from analysis.publish.drawing import Canvas, svg
+from analysis.publish.libraries import libraries_at, records_of
+from analysis.publish.overview import GPU, HEADLINE, Step
 from analysis.publish.pictures import KINDS, kind_of, rings
-from analysis.publish.story import GPU, MISSING, held_up
+from analysis.publish.story import MISSING, held_up
 from analysis.table import Cell, Table
 
-FOLDER = "docs/story"  # of the pictures
+FA3 = "FlashAttention-3"
+LOOP = "v29"  # whose loop the README shows
 
 
 @dataclass(frozen=True)
 class Told:
-    """What the story tells of a step: what waited before it, and lines of its difference to the parent.
+    """The idea of a step, what it removes, and lines of its difference to the parent that the story shows.
 
     A piece of the difference is a number of lines from the next one on that holds a text; without pieces the loop
     itself is shown. Dumps and asserts are left out.
     """
 
-    waited: str
+    idea: str
+    removes: str
     pieces: tuple[tuple[str, int], ...] = ()
 
 
 STEPS: Mapping[str, Told] = {
-    "v01": Told("(this table begins here)"),
-    "v02": Told("every read of shared memory, eight times", (("chunk ^= row % 8", 1),)),
-    "v08": Told("products, for addresses to be computed", (("return block + smem_offset", 2),)),
+    "v01": Told("plain `mma.sync` kernel", MISSING),
+    "v02": Told("XOR swizzle", "shared-memory bank conflicts", (("chunk ^= row % 8", 1),)),
+    "v08": Told("compile-time swizzle", "address arithmetic in the loop", (("return block + smem_offset", 2),)),
     "v09": Told(
-        "products, for registers to be moved",
+        "row-major K fragments",
+        "register moves before each product",
         (
             ("mma<cfg>(S[i][2 * n], Q[i], K[n][0], K[n][2])", 2),
             ("for (int n = 0; n < key_steps<cfg>; n++) {", 3),
             ("smem_offset<cfg>(lane % 16, lane / 16)}", 2),
         ),
     ),
-    "v17": Told("products, for O to be multiplied by 1", (("if constexpr (kind.first) {", 13),)),
+    "v17": Told("lazy rescaling", "most multiplications of O by 1", (("if constexpr (kind.first) {", 13),)),
     "v19": Told(
-        "every warp, for the slowest of its CTA",
+        "mbarrier ring for K and V",
+        "CTA-wide barriers in the loop",
         (
             ("wait_for_phase(empty + 8 * stage", 4),
             ("hand_over(); /* K has arrived", 1),
@@ -61,48 +63,68 @@ STEPS: Mapping[str, Told] = {
         ),
     ),
     "v25": Told(
-        "the CTA, for its first and last copies",
+        "persistent CTAs",
+        "startup and drain of each Q block",
         (("if (next < end && block + 1 == n_blocks) copy_Q(next)", 3),),
     ),
-    "v26": Told("tensor cores, for operands in registers"),
-    "v28": Told("products, for threads that copy", (("if (group == 0) { /* 168 registers", 7),)),
+    "v26": Told("`wgmma` (Hopper)", "K and V operand loads into registers"),
+    "v28": Told(
+        "producer and consumer warpgroups",
+        "copies issued by threads that multiply",
+        (("if (group == 0) { /* 168 registers", 7),),
+    ),
     "v29": Told(
-        "tensor cores, for the softmax",
+        "next scores issued early",
+        "idle tensor cores during the softmax",
         (("start_QK<cfg>(S, Q_matrix, K_matrix + stage", 2), ("for (int block = 0; block + 1 < n_blocks", 7)),
     ),
-    "v35": Told("exponentials, for the largest score", (("row_values sum = {};", 12),)),
+    "v35": Told("no running maximum", "the wait for each row's maximum", (("row_values sum = {};", 12),)),
     "v37": Told(
-        "nobody: power is the limit",
+        "Q in registers",
+        "repeated shared-memory reads of Q, to save power",
         (("wgmma_m64n128k16_f16(S, Q_step", 1), ("wgmma_m64n128k16_f16(S, Q[k]", 1), ("start_QK<cfg>(S, Q_matrix", 2)),
     ),
 }
 
 
-def story_steps(steps: Sequence[Step]) -> list[Step]:
-    return [step for step in steps if step.name in STEPS]
-
-
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
-def jumps_table(steps: Sequence[Step], link: str) -> Table:
-    """A row per step of the story: idea, speed, and gain over its parent; `link` leads from the page to kernels/."""
+def jumps_text(folder: Path, steps: Sequence[Step]) -> str:
+    """A sentence, and a row per step: idea, what it removes, TFLOP/s, and percent of FlashAttention-3."""
+    peer = next((one.row.tflops for one in libraries_at(records_of(folder), steps) if one.name == FA3), None)
     rows: list[list[Cell]] = []
-    for step in story_steps(steps):
-        speed = step.speeds.get(GPU)
-        cells: list[Cell] = [f"[{step.name}]({link}{step.version.file})", step.version.header.title]
-        cells += [STEPS[step.name].waited, f"{speed.tflops:.0f}" if speed else MISSING, gain_text(step)]
-        rows.append(cells)
-    return Table(("version", "idea", "what waited before it", f"TFLOP/s, {GPU.upper()}", "× its parent"), rows)
+    for step in steps:
+        if told := STEPS.get(step.name):
+            speed = step.speeds.get(GPU)
+            cells: list[Cell] = [f"[{step.name}](kernels/{step.version.file})", told.idea, told.removes]
+            cells.append(round(speed.tflops) if speed else None)
+            rows.append([*cells, round(100 * speed.tflops / peer) if speed and peer else None])
+    columns = ("version", "idea", "what it removes", f"TFLOP/s, {GPU.upper()}", f"% of {FA3}")
+    text = Table(columns, rows).markdown()
+    if peer is None:
+        return text
+    every = sum(step.name >= "v01" for step in steps)
+    return (
+        f"The table shows {len(rows)} of {every} versions. The last column compares each speed with {FA3}, which\n"
+        f"reaches {peer:.0f} TFLOP/s on the same problem.\n\n{text}"
+    )
 
 
-def gain_text(step: Step) -> str:
-    """Its speed divided by its parent's in the newest run of both, with the parent's name: "4.99 (v01)"."""
-    found = step.gains.get(GPU, {}).get(HEADLINE.seq)
-    return f"{found:.2f} ({step.version.header.parent})" if found else MISSING
+def loop_text(_: Path, steps: Sequence[Step]) -> str:
+    """The main loop of one version, without its configuration, as the README shows it."""
+    version = next((step.version for step in steps if step.name == LOOP), None)
+    lines = part_of(version, KV_LOOP)[1] if version else []
+    shown = [plain(line) for line in lines if line.strip() and not is_left_out(line)]
+    return "```cpp\n" + "".join(f"{line}\n" for line in shown) + "```\n"
 
 
 # ---- a step ----------------------------------------------------------------------------------------------------------
+
+
+def block_of(name: str) -> Callable[[Path, Sequence[Step]], str]:
+    """What makes the block of one step."""
+    return lambda folder, steps: block(folder, next(step for step in steps if step.name == name))
 
 
 def block(folder: Path, step: Step) -> str:
@@ -226,18 +248,17 @@ def operands(before: Step, after: Step) -> str:
     return canvas.svg(f"What wgmma reads from shared memory in {before.name} and {after.name}")
 
 
-def story_pictures(folder: Path, steps: Sequence[Step]) -> dict[Path, str]:
-    """The story's own pictures by their file; those of which a version or its record is missing are left out."""
-    by_name = {step.name: step for step in steps}
+def story_pictures(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
+    """The story's own pictures by name; those of which a version or its record is missing are left out."""
+    by_name, stays = {step.name: step for step in steps if step.parts}, read_ring(folder)
     made = {
         name: mix([by_name[version] for version in versions])
         for name, versions in MIXES.items()
-        if all(version in by_name and by_name[version].parts for version in versions)
+        if by_name.keys() >= set(versions)
     }
-    stays = read_ring(folder)
-    for name, versions in RINGS.items():
-        if all(version in stays for version in versions):
-            made[name] = svg(rings({version: stays[version] for version in versions}))
-    if {"v36", "v37"} <= by_name.keys():
-        made["operands"] = operands(by_name["v36"], by_name["v37"])
-    return {folder / FOLDER / f"{name}.svg": text for name, text in made.items()}
+    made |= {
+        name: svg(rings({version: stays[version] for version in versions}))
+        for name, versions in RINGS.items()
+        if stays.keys() >= set(versions)
+    }
+    return made | ({"operands": operands(by_name["v36"], by_name["v37"])} if "v37" in by_name else {})

@@ -1,19 +1,19 @@
-"""Pictures of docs/learn: layouts as the kernels' own functions give them, and a pipeline as traced.
+"""Pictures of docs/learn: layouts as the kernels' own functions give them, a pipeline as traced, predictions as scored.
 
-Each is a function from regs/layouts.csv or regs/pipeline.csv to SVG text; `lessons(root())` has them by name. Most of
-them are hundreds of small cells, which Canvas writes in a tenth of the space that matplotlib needs.
+for name, text in lessons(root(), read_steps(root())).items(): ...     # "mma": SVG of docs/learn/mma.svg
 """
 
-import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.emulate.layouts import CHUNKS, TILE, Held, read_layouts
 from analysis.emulate.pipeline import COPIES, Work, read_pipeline
+from analysis.ladder.headers import Version, load_attention
 from analysis.publish import banks
-from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, YELLOW
-from analysis.publish.pictures import WORK, lane_of, lanes_of
+from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, YELLOW, Canvas
+from analysis.publish.overview import GPU, HEADLINE, Step
+from analysis.publish.predictions import HIT, NEAR, Judged, judge
 
 REGISTERS = (SKY, ORANGE, GREEN, PINK)
 WARPS = (BLUE, ORANGE, GREEN, PINK)
@@ -21,55 +21,23 @@ GROUPS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY)  # of banks
 CELL = 19  # pixels
 SHOWN_LANE = 5
 SHOWN_CHUNK = 3
-RING, SPECIALISED = "v28", ("v28", "v29", "v33")
+RING, SPECIALIZED = "v28", ("v28", "v29", "v33")
+SMALL = ("v10", "v11", "v12", "v13", "v14", "v15", "v16")
+MASKED = "attention/mma_sync"
+SEQ = 512  # of the picture of a mask
+WIDTH = 760  # pixels
 Layouts = Mapping[str, Sequence[Held]]
-
-
-@dataclass
-class Canvas:
-    """SVG text, made of rectangles and words; sizes are in pixels."""
-
-    width: float
-    height: float
-    parts: list[str] = field(default_factory=list)
-
-    def rectangle(self, x: float, y: float, width: float, height: float, color: str, opacity: float = 0.6) -> None:
-        place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
-        self.parts.append(f'<rect {place} fill="{color}" fill-opacity="{opacity:g}" stroke="white"/>')
-
-    def outline(self, x: float, y: float, width: float, height: float) -> None:
-        place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
-        self.parts.append(f'<rect {place} fill="none" stroke="{BLACK}" stroke-width="2"/>')
-
-    def upright(self, x: float, top: float, bottom: float, color: str) -> None:
-        """A vertical line."""
-        self.parts.append(f'<line x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom:g}" stroke="{color}"/>')
-
-    def words(self, x: float, y: float, text: str, size: float = 12, anchor: str = "middle") -> None:
-        """Text whose baseline is at y and whose middle, start or end is at x."""
-        self.parts.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}">{html.escape(text)}</text>'
-        )
-
-    def cell(self, x: float, y: float, width: float, height: float, color: str, text: str = "") -> None:
-        """A rectangle with small text in its middle."""
-        self.rectangle(x, y, width, height, color)
-        if text:
-            self.words(x + width / 2, y + height / 2 + 3, text, 9)
-
-    def legend(self, entries: Sequence[tuple[str, str]], apart: float) -> None:
-        """Colours with their meaning in a row at the bottom, `apart` pixels from one to the next."""
-        x = (self.width - apart * len(entries)) / 2
-        for color, name in entries:
-            self.rectangle(x, self.height - 18, 22, 11, color)
-            self.words(x + 28, self.height - 8, name, 11, "start")
-            x += apart
-
-    def svg(self, title: str) -> str:
-        size = f'width="{self.width:g}" height="{self.height:g}" viewBox="0 0 {self.width:g} {self.height:g}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="DejaVu Sans, Arial, sans-serif">'
-        back = '<rect width="100%" height="100%" fill="white"/>'
-        return "\n".join([head, f"<title>{html.escape(title)}</title>", back, *self.parts, "</svg>", ""])
+# Work of a pipeline: color and words.
+WORK = {
+    "K": (GREY, "copy of K, Q"),
+    "V": (PINK, "copy of V"),
+    "O": (YELLOW, "copy of O"),
+    "QK": (BLUE, "S = Q Kᵀ"),
+    "PV": (SKY, "O += P V"),
+    "max": (RED, "largest scores"),
+    "exp": (ORANGE, "exponentials"),
+    "store": (GREEN, "divide and store O"),
+}
 
 
 @dataclass
@@ -111,7 +79,7 @@ def mma(layouts: Layouts) -> str:
     Matrix(canvas, 380, 45, 8, "B: 16 steps, 8 columns").held(layouts["B of V"], 4)
     Matrix(canvas, 580, 45, 8, "result: 16 rows, 8 columns").held(layouts["S"], 4)
     names = ("register 0 (floats 0, 1)", "register 1 (floats 2, 3)", "register 2", "register 3")
-    canvas.legend(list(zip(REGISTERS, names, strict=True)), 185)
+    canvas.legend(list(zip(REGISTERS, names, strict=True)))
     return canvas.svg("Lanes and registers of the operands and the result of mma.m16n8k16")
 
 
@@ -124,7 +92,7 @@ def ldmatrix(layouts: Layouts) -> str:
         named.cell(row, 8 * chunk, REGISTERS[one.who // 8], f"lane {one.who}", 8)
     Matrix(canvas, 360, 45, TILE, "ldmatrix: lane that gets the element").held(layouts["A"])
     Matrix(canvas, 690, 45, TILE, "ldmatrix .trans: lane that gets the element").held(layouts["B of V"])
-    canvas.legend([(color, f"matrix {n}: register {n}") for n, color in enumerate(REGISTERS)], 185)
+    canvas.legend([(color, f"matrix {n}: register {n}") for n, color in enumerate(REGISTERS)])
     return canvas.svg("Addresses that lanes give to ldmatrix, and elements that they get")
 
 
@@ -138,7 +106,7 @@ def S_to_P(layouts: Layouts) -> str:
         matrix = Matrix(canvas, x, 70, TILE, title)
         matrix.held(held)
         matrix.outline(held[SHOWN_LANE])
-    canvas.legend([(color, f"floats {2 * n}, {2 * n + 1} → register {n}") for n, color in enumerate(REGISTERS)], 185)
+    canvas.legend([(color, f"floats {2 * n}, {2 * n + 1} → register {n}") for n, color in enumerate(REGISTERS)])
     return canvas.svg("S as results of mma and P as an operand of the next one")
 
 
@@ -158,8 +126,7 @@ def swizzle(layouts: Layouts) -> str:
             for place, (_, chunk) in held:
                 matrix.cell(row, place, GROUPS[group[row, place]], str(chunk))
         matrix.outline(Held(layout, 0, tuple(shown)))
-    canvas.legend([(color, f"{4 * n}–{4 * n + 3}") for n, color in enumerate(GROUPS)], 82)
-    canvas.words(10, 237, "banks", 11, "start")
+    canvas.legend([(color, f"{4 * n}–{4 * n + 3}") for n, color in enumerate(GROUPS)], "banks")
     return canvas.svg("Chunks of eight rows in the banks of shared memory")
 
 
@@ -174,7 +141,7 @@ def wgmma(layouts: Layouts) -> str:
         canvas.cell(40, 45 + 76 * warp, 220, 76, WARPS[warp])
         canvas.words(150, 87 + 76 * warp, text)
     Matrix(canvas, 380, 45, TILE, "lanes of warp 1, columns 0 to 15", TILE).held(held[32:64])
-    canvas.legend([(color, f"floats {2 * n}, {2 * n + 1}") for n, color in enumerate(REGISTERS)], 140)
+    canvas.legend([(color, f"floats {2 * n}, {2 * n + 1}") for n, color in enumerate(REGISTERS)])
     return canvas.svg("Warps, lanes and registers of a wgmma result")
 
 
@@ -188,9 +155,9 @@ def _steps(canvas: Canvas, x: float, y: float, end: int) -> None:
 
 
 def ring(work: Sequence[Work], stages: int = 2) -> str:
-    """The places of K and V over the steps of a pipeline: copied, full, read by each consumer, empty again.
+    """The slots of K and V over the steps of a pipeline: copied, full, read by each consumer, empty again.
 
-    Above a place stand the phases of its two mbarriers, each at the step in which it completes.
+    Above a slot are the phases of its two mbarriers, each at the step in which it completes.
     """
     end = max(one.step for one in work if one.what == "PV") + 1
     canvas = Canvas(110 + STEP * end, 2 * stages * 55 + 80)
@@ -198,7 +165,7 @@ def ring(work: Sequence[Work], stages: int = 2) -> str:
     for tensor, product in (("K", "QK"), ("V", "PV")):
         copied = {one.block: one.step for one in work if one.who == COPIES and one.what == tensor}
         for stage in range(stages):
-            canvas.words(left - 8, top + 22, f"{tensor}, place {stage}", 11, "end")
+            canvas.words(left - 8, top + 22, f"{tensor}, slot {stage}", 11, "end")
             for block in sorted(block for block in copied if block % stages == stage):
                 reads = [one for one in work if one.what == product and one.block == block]
                 full, empty = copied[block] + 1, max(one.step for one in reads) + 1
@@ -212,8 +179,18 @@ def ring(work: Sequence[Work], stages: int = 2) -> str:
             top += 55
     _steps(canvas, left, top, end)
     words = ((GREY, "copied"), (YELLOW, "full"), (BLUE, "read by consumer 1"), (SKY, "read by consumer 2"))
-    canvas.legend(words, 150)
-    return canvas.svg(f"The places of K and V of {work[0].version} and the phases of their mbarriers")
+    canvas.legend(words)
+    return canvas.svg(f"The slots of K and V of {work[0].version} and the phases of their mbarriers")
+
+
+def lane_of(work: Work) -> str:
+    return f"{COPIES} of {work.what}" if work.who == COPIES else work.who
+
+
+def lanes_of(work: Sequence[Work]) -> list[str]:
+    consumers = sorted({each.who.partition(" ")[2] for each in work if each.who != COPIES})
+    threads = [f"{kind} {number}" for number in consumers for kind in ("products", "threads")]
+    return [*(f"{COPIES} of {what}" for what in "QKV"), *threads, f"{COPIES} of O"]
 
 
 def pipeline(versions: Mapping[str, Sequence[Work]]) -> str:
@@ -233,24 +210,126 @@ def pipeline(versions: Mapping[str, Sequence[Work]]) -> str:
             twice = [other for other in work if (lane_of(other), other.step) == (lane_of(one), one.step)]
             text = ", ".join(str(other.block) for other in twice)
             if one == twice[0]:
-                canvas.cell(*at, color if color != BLACK else GREY, text)
+                canvas.cell(*at, color, text)
                 if one.Q_block % 2:
                     canvas.outline(*at)
         top += LANE * (len(lanes) + 1)
     _steps(canvas, left, top - 5, end)
-    shown = {color if color != BLACK else GREY: name for color, name in WORK.values()}
-    shown[GREY] = "copy of K, Q or O"
-    canvas.legend(list(shown.items()), 150)
+    canvas.legend(list(WORK.values()))
     return canvas.svg(f"What waits for what in {', '.join(versions)}")
 
 
-def lessons(folder: Path) -> dict[str, str]:
-    """Every picture by its name; none where the files that they are drawn from are missing."""
-    layouts, work = read_layouts(folder), read_pipeline(folder)
+# ---- from header blocks and records ----------------------------------------------------------------------------------
+
+
+def _axis(canvas: Canvas, left: float, bottom: float, scale: float, values: Sequence[float], show: str) -> None:
+    """Vertical lines at some values, the first at `left`, with what they stand for below."""
+    for value in values:
+        x = round(left + scale * (value - values[0]), 1)
+        canvas.upright(x, 12, bottom, "#d0d0d0")
+        canvas.words(x, bottom + 14, show.format(value), 10)
+
+
+def small_steps(steps: Sequence[Step]) -> str:
+    """Speeds of versions that differ by less than their intervals: a mark, and the 95 % interval as a bar."""
+    high = 24 * len(steps) + 18
+    canvas = Canvas(WIDTH, high + 44)
+    low, scale, left = 1.07, 550 / 0.05, 60.0
+    _axis(canvas, left, high, scale, [low + 0.01 * k for k in range(6)], "{:.2f}")
+    for row, step in enumerate(steps):
+        ratio, y = step.speeds[GPU].ratio, 30 + 24 * row
+        assert ratio is not None
+        canvas.words(left - 10, y + 4, step.name, 12, "end")
+        canvas.rectangle(left + scale * (ratio.low - low), y - 6, scale * (ratio.high - ratio.low), 12, BLUE, 0.3)
+        canvas.rectangle(left + scale * (ratio.mid - low) - 2, y - 9, 4, 18, BLUE, 1)
+        gain = step.gain()
+        text = "" if gain is None else f"{100 * (gain - 1):+.1f} % over {step.version.header.parent}"
+        canvas.words(WIDTH - 8, y + 4, text, 11, "end")
+    canvas.words(left + 275, high + 34, f"speed / FlashAttention-2 at {HEADLINE.seq}, and its 95 % interval", 11)
+    return canvas.svg(f"Speeds of {steps[0].name} to {steps[-1].name} with their intervals")
+
+
+def keys_seen(first: int, rows: int, keys: int) -> tuple[int, int]:
+    """Of KV blocks of `keys`, from key 0 on: how many all rows of a warp see whole, and how many any row sees."""
+    return (first + 1) // keys, -(-(first + rows) // keys)
+
+
+def mask(kernel: Version) -> str:
+    """Which KV blocks a warp computes with the causal mask, and in which of them it masks scores."""
+    config = kernel.header.config
+    rows, wide, high = config.B_r // config.n_warps, 44, 18
+    warps, blocks = SEQ // rows, SEQ // config.B_c
+    canvas = Canvas(WIDTH, high * warps + 96)
+    left, top = 190.0, 36.0
+    canvas.words(left + wide * blocks / 2, 14, f"{SEQ} keys, in KV blocks of {config.B_c}", 12)
+    for block in range(blocks):
+        canvas.words(left + wide * (block + 0.5), 30, str(block), 10)
+    computed = masked = 0
+    for warp in range(warps):
+        first = warp * rows
+        whole, seen = keys_seen(first, rows, config.B_c)
+        y = top + high * warp
+        canvas.words(left - 8, y + 13, f"rows {first} to {first + rows - 1}", 10, "end")
+        for block in range(blocks):
+            color = BLUE if block < whole else ORANGE if block < seen else GREY
+            canvas.rectangle(left + wide * block, y, wide, high, color, 0.6 if block < seen else 0.12)
+        computed, masked = computed + seen, masked + seen - whole
+    for block in range(SEQ // config.B_r):
+        canvas.outline(left, top + block * high * config.B_r / rows, wide * blocks, high * config.B_r / rows)
+    words = (f"{computed} of {warps * blocks} computed,", f"{masked} of them masked", "outlined: a Q block")
+    for line, text in enumerate(words):
+        canvas.words(left + wide * blocks + 14, top + 14 + 18 * line, text, 12, "start")
+    canvas.legend([(BLUE, "all rows see all keys"), (ORANGE, "computed, then masked"), (GREY, "not computed")])
+    return canvas.svg(f"KV blocks that each warp of {kernel.version} computes with the causal mask")
+
+
+def outcomes(claims: Sequence[Judged]) -> str:
+    """Predicted gains over the parent as bars, what was measured as a mark in the color of its score."""
+    shown = [
+        one for one in claims
+        if (one.claim.quantity, one.claim.place) == ("speedup", str(HEADLINE.seq)) and one.measured is not None
+    ]  # fmt: skip
+    low, high, line = -0.25, 0.55, 15
+    bottom, left, scale = line * len(shown) + 22, 60.0, 680 / (high - low)
+    canvas = Canvas(WIDTH, bottom + 60)
+
+    def place(gain: float) -> float:
+        return round(left + scale * (min(high, max(low, gain)) - low), 1)
+
+    _axis(canvas, place(-0.2), bottom, scale / 100, [*range(-20, 51, 10)], "{:+.0f} %")
+    for row, one in enumerate(shown):
+        y = 28 + line * row
+        canvas.words(left - 10, y + 4, one.version, 10, "end")
+        gain = (one.measured or 1.0) - 1
+        if gain > high:
+            words = f"predicted {one.claim.low:.1f} to {one.claim.high:.1f} times, measured {1 + gain:.1f} →"
+            canvas.words(WIDTH - 20, y + 4, words, 10, "end")
+            continue
+        first, last = place(one.claim.low - 1), place(one.claim.high - 1)
+        canvas.rectangle(first, y - 5, max(3.0, last - first), 10, GREY, 0.6)
+        color = {HIT: GREEN, NEAR: ORANGE}.get(one.score, RED)
+        canvas.rectangle(place(gain) - 2.5, y - 7, 5, 14, color, 1)
+    canvas.upright(place(0), 12, bottom, BLACK)
+    canvas.words(left + 300, bottom + 30, f"gain over the parent at {HEADLINE.seq}", 11)
+    canvas.legend([(GREY, "predicted"), (GREEN, "measured: hit"), (ORANGE, "near"), (RED, "miss")])
+    return canvas.svg(f"Gains at {HEADLINE.seq}, predicted and measured")
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def lessons(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
+    """Every picture by its name; those of which a version or a record is missing are left out."""
+    layouts, work, by_name = read_layouts(folder), read_pipeline(folder), {step.name: step for step in steps}
     drawn: tuple[Callable[[Layouts], str], ...] = (mma, ldmatrix, S_to_P, swizzle, wgmma)
     made = {one.__name__: one(layouts) for one in drawn} if layouts else {}
-    if RING in work:
-        made["ring"] = ring(work[RING])
-    if all(version in work for version in SPECIALISED):
-        made["pipeline"] = pipeline({version: work[version] for version in SPECIALISED})
+    if work.keys() >= {RING, *SPECIALIZED}:
+        made |= {"ring": ring(work[RING]), "pipeline": pipeline({name: work[name] for name in SPECIALIZED})}
+    if all(name in by_name and GPU in by_name[name].speeds for name in SMALL):
+        made["small_steps"] = small_steps([by_name[name] for name in SMALL])
+    if masked := load_attention(folder).get(MASKED):
+        made["mask"] = mask(masked)
+    claims = judge(steps)
+    if any(one.measured is not None for one in claims):
+        made["outcomes"] = outcomes(claims)
     return made

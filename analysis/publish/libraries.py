@@ -1,35 +1,29 @@
 """The fastest version beside the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
 
     print(libraries_table(root(), read_steps(root())).markdown())
-    print(standing(root(), read_steps(root())))
 
 Each row is of the newest run that holds its subject and FlashAttention-2 at all lengths; where there is none, each
 figure of the newest run that holds both. A library that no run holds is left out: nothing is quoted from elsewhere.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.measure.records import Problem, Record, records_in
-from analysis.measure.stats import Interval
 from analysis.measure.summary import Row
 from analysis.publish.overview import (
+    GPU,
     HEADLINE,
     LENGTHS,
     PEER,
-    TOKENS,
     Step,
-    newest_ratio,
     newest_rows,
     of_one_run,
-    own_records,
     problem_at,
-    problem_of_tokens,
 )
 from analysis.table import Cell, Table
 
-GPU = "h200"
 NAMES = {
     "cudnn": "cuDNN",
     "fa3": "FlashAttention-3",
@@ -82,69 +76,7 @@ def libraries_table(folder: Path, steps: Sequence[Step]) -> Table:
     return Table(("", "type", *map(str, LENGTHS)), rows)
 
 
-SIZES: dict[str, Callable[[int, str], Problem]] = {
-    "16, 8, 4": problem_at,
-    f"{TOKENS} / length": problem_of_tokens,
-}
-COMPARED = ("fa3", "cudnn", "fa2")
-
-
-def lead_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """How many times as fast as each library the fastest version is, at both sizes; what was not measured is left out.
-
-    A problem of both sizes, such as 16 sequences of 1024, does not make a row of the second one alone.
-    """
-    records, best = records_of(folder), fastest(steps)
-    versions = {step.name: step.version for step in steps}
-    rows: list[Sequence[Cell]] = []
-    for peer in COMPARED:
-        for dtype in ("fp16", "bf16"):
-            seen: set[Problem] = set()
-            for size, problem in SIZES.items():
-                problems = [problem(seq, dtype) for seq in LENGTHS]
-                mine = of_one_run(records, [best.name, peer], problems)
-                at = [own_records(mine, one, versions) for one in problems]
-                ratios = [newest_ratio(each, best.name, peer) for each in at]
-                if any(ratio and one not in seen for ratio, one in zip(ratios, problems, strict=True)):
-                    rows.append((f"{best.name} / {NAMES[peer]}", dtype, size, *map(_interval, ratios)))
-                seen |= {*problems}
-    return Table(("speed", "type", "batch", *map(str, LENGTHS)), rows)
-
-
-def _interval(ratio: Interval | None) -> str:
-    return ratio.plus_minus() if ratio else NOT_MEASURED
-
-
 def _shown(row: Row | None) -> str:
     if row is None:
         return NOT_MEASURED
     return f"{row.tflops:.0f}" + (f" ({row.ratio.mid:.2f})" if row.ratio and row.subject != PEER else "")
-
-
-def _first_word(name: str) -> str:
-    """The name at the beginning of a sentence; cuDNN is written so everywhere."""
-    return name.capitalize() if name.islower() else name
-
-
-def standing(folder: Path, steps: Sequence[Step]) -> str:
-    """Where the ladder stands at the headline problem, in a sentence or two: what is faster comes first."""
-    records, best = records_of(folder), fastest(steps)
-    ours = best.speeds.get(GPU)
-    if ours is None:
-        return f"{best.name} is not measured on an {GPU.upper()}.\n"
-    libraries = libraries_at(records, steps)
-    faster = [one for one in libraries if one.row.tflops > ours.tflops]
-    slower = [one for one in libraries if one.row.tflops <= ours.tflops]
-    said = [
-        f"{one.name} reaches {one.row.tflops:.0f} TFLOP/s and is {one.row.tflops / ours.tflops:.2f} times as fast as "
-        f"{best.name}, which reaches {ours.tflops:.0f}."
-        for one in faster
-    ] or [f"{best.name} reaches {ours.tflops:.0f} TFLOP/s."]
-    slower.sort(key=lambda one: -one.row.tflops)
-    said += [f"{_first_word(one.name)} reaches {one.row.tflops:.0f}." for one in slower]
-    for package in sorted({one.package for one in libraries if one.package.startswith("PyTorch")}):
-        said.append(f"The libraries were called through {package}.")
-    own = [f"{one.name} is {one.package}" for one in libraries if not one.package.startswith("PyTorch")]
-    said += [f"{', '.join(own)}, built from its own source."] if own else []
-    device = ours.device.removeprefix("NVIDIA ")
-    return f"On an {device}, in {HEADLINE.dtype} at seq {HEADLINE.seq}: {' '.join(said)}\n"

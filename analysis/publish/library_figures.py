@@ -142,8 +142,10 @@ def beside_one_call(recorded: Sequence[Figure]) -> list[Figure]:
     return found
 
 
-def timeline(folder: Path) -> Any:
+def timeline(folder: Path, _: object = None) -> Any:
     """Kernels and messages of the first of two GPUs during one call, from a trace of each method."""
+    if not (folder / TIMELINE).exists():
+        return None
     rows = list(csv.DictReader(read_text(folder / TIMELINE).splitlines()))
     methods = list(dict.fromkeys(row["method"] for row in rows))
     kinds = {"attention": BLUE, "messages": ORANGE, "other": GREY}

@@ -36,7 +36,10 @@ AT_A_TIME = 2
 
 
 def show(figure: Any, alt: str) -> None:
-    """Display a figure with a text that stands for it."""
+    """Display a figure, or the SVG text of a picture, with a text for those who do not see it."""
+    if isinstance(figure, str):
+        _display({"image/svg+xml": figure, "text/plain": alt}, alt)
+        return
     image = png(figure)
     importlib.import_module("matplotlib.pyplot").close(figure)
     _display({"image/png": image, "text/plain": alt}, alt)
@@ -68,7 +71,7 @@ def show_code(version: Version, *parts: str) -> None:
 
 
 def _display(data: dict[str, str], alt: str) -> None:
-    metadata = {"image/png": {"alt": alt}} if "image/png" in data else {}
+    metadata = {kind: {"alt": alt} for kind in data if kind.startswith("image/")}
     importlib.import_module("IPython.display").display(data, metadata=metadata, raw=True)
 
 

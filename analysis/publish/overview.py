@@ -29,6 +29,7 @@ from analysis.measure.summary import rows as summary_rows
 
 ARCHS = ("sm_80", "sm_90")
 PEER = "fa2"
+GPU = "h200"  # whose speeds the pages show
 HEADLINE = Problem("attention", "fp16", 16, 16, 4096, 128, "normal")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 TOKENS = 16384  # rows of a problem of the second size
@@ -73,6 +74,10 @@ class Step:
     @property
     def name(self) -> str:
         return self.version.version
+
+    def gain(self, seq: int = HEADLINE.seq) -> float | None:
+        """Its speed divided by its parent's in one run that holds both; every page prints this value."""
+        return self.gains.get(GPU, {}).get(seq)
 
     def arch_in(self, column: str) -> str:
         """The architecture whose figures stand in a column of ARCHS: sm_90a for sm_90 where it is the only one."""
@@ -254,9 +259,20 @@ def newest_ratio(records: Sequence[Record], subject: str, reference: str) -> Int
 
 
 def speeds_at(records: Sequence[Record], problem: Problem, versions: Mapping[str, Version]) -> dict[str, Speed]:
-    """The speed of every version that was measured at the problem beside FlashAttention-2."""
+    """The speed of every version that was measured at the problem.
+
+    It comes from the newest run that also holds FlashAttention-2, or else from the newest run, without a ratio.
+    """
     rows = newest_rows(records, problem, versions, list(versions))
-    return {name: speed_of(records, row) for name, row in rows.items()}
+    found = {name: speed_of(records, row) for name, row in rows.items()}
+    own = own_records(records, problem, versions)
+    for name in versions.keys() - found.keys():
+        mine = [record for record in own if record.subject == name and record.passed is not False]
+        if mine:
+            newest = [record for record in mine if record.run_id == latest_run(mine, [name])]
+            (row,), _ = summary_rows(newest, against=name, of=[name])
+            found[name] = replace(speed_of(newest, row), ratio=None)
+    return found
 
 
 def speed_of(records: Sequence[Record], row: Measured) -> Speed:

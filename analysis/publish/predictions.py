@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.ladder.claims import QUANTITIES, Claim
-from analysis.publish.overview import Step
+from analysis.publish.overview import GPU, Step
 from analysis.table import Cell, Table
 
-GPU = "h200"
 HIT, NEAR, MISS, OPEN = "hit", "near", "miss", "not measured"
 SCORES = (HIT, NEAR, MISS, OPEN)
 NEARLY = 0.05  # of the figure: what lies outside of the range by no more is near
@@ -60,13 +59,15 @@ def figure(quantity: str, place: str, step: Step) -> float | None:
     return speed.ratio.mid if speed and speed.ratio else None
 
 
-# A quantity that compares with the parent, and the figure that it compares.
+# A quantity that compares with the parent, and the number that it compares. A gain in speed is that of one run.
 CHANGES = {"loop_change": "loop", "registers_change": "registers"}
-RATIOS = {"code_ratio": "code", "speedup": "fa2"}
+RATIOS = {"code_ratio": "code", "speedup": ""}
 
 
 def measured_for(claim: Claim, step: Step, parent: Step | None) -> float | None:
-    """The figure that the claim is about; None where one that it needs is not recorded."""
+    """The number that the claim is about; None where one that it needs is not recorded."""
+    if claim.quantity == "speedup":
+        return step.gain(int(claim.place))
     name = CHANGES.get(claim.quantity) or RATIOS.get(claim.quantity)
     if name is None:
         return figure(claim.quantity, claim.place, step)
@@ -78,7 +79,7 @@ def measured_for(claim: Claim, step: Step, parent: Step | None) -> float | None:
 
 
 def judge(steps: Sequence[Step]) -> list[Judged]:
-    """Every claim of every header but those of another case, which general.py shows."""
+    """Every claim of every header about the ladder's own problem."""
     by_name = {step.name: step for step in steps}
     return [
         Judged(step.name, claim, measured_for(claim, step, by_name.get(step.version.header.parent)))

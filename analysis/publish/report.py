@@ -1,9 +1,9 @@
-"""One page over all versions, as Markdown and as one HTML file without anything outside it.
+"""One page over all versions: build/report.html, a file that fetches nothing.
 
-    python3 -m analysis report            # build/report.html; build/report.md with its pictures in build/report/
+    python3 -m analysis report
 
-The page is made from committed files: header blocks, regs/, sass/, logs/bench/ and the published figures. A section
-whose files are not there says so.
+A summary comes first, then the ladder. Everything else is folded. A click on the name of a column sorts its table. The
+page is made from committed files: header blocks, regs/, sass/ and logs/bench/.
 """
 
 import argparse
@@ -26,33 +26,23 @@ from analysis.measure.records import Record, RecordError, latest_run, records_in
 from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
 from analysis.publish import drawing, pictures, predictions
-from analysis.publish.libraries import NOT_MEASURED, Standing, libraries_at, records_of
-from analysis.publish.overview import ARCHS, HEADLINE, PEER, Step, read_steps
-from analysis.publish.readme import (
-    MISSING,
-    families,
-    ladder_record,
-    ladder_table,
-    published_speed_table,
-    published_table,
-    shown,
-)
+from analysis.publish.ladder_page import MISSING, families, ladder_table, shown
+from analysis.publish.libraries import NOT_MEASURED, fastest, libraries_at, records_of
+from analysis.publish.overview import ARCHS, GPU, HEADLINE, PEER, Step, read_steps
 from analysis.table import Cell, Table, emit, json_text
 
-HEADLINE_TEXT = f"{HEADLINE.dtype}, batch {HEADLINE.batch}, {HEADLINE.heads} heads, seq {HEADLINE.seq}"
+TITLE = "flashladder: all versions"
+NOTHING = "Nothing is recorded yet."
+OPEN = 2  # sections that are not folded
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of pictures.py. `name` is that of its file beside the Markdown page."""
+    """A figure of pictures.py; `name` keeps its parts apart from those of other figures, `alt` says what it shows."""
 
     name: str
-    title: str
     alt: str
     figure: Any
-
-
-Block = Table | Picture
 
 
 @dataclass(frozen=True)
@@ -61,73 +51,50 @@ class Section:
 
     title: str
     text: str
-    blocks: Sequence[Block]
+    blocks: Sequence[Table | Picture]
 
 
 # ---- what the page holds ---------------------------------------------------------------------------------------------
 
 
 def sections(folder: Path) -> list[Section]:
-    """The whole page in order."""
+    """The entire page in order."""
     steps = read_steps(folder)
-    page = [
-        Section(
-            "Versions",
-            f"Each version at its own config. TFLOP/s are those of {HEADLINE_TEXT}. Speed / FA2 is the speed divided "
-            "by FlashAttention-2's in the same run, ± the half-width of the 95 % interval. Loop / HMMA is the number "
-            "of instructions in the KV loop per matrix instruction. Wavefronts / ideal is what the emulator models, "
-            "divided by the same accesses without bank conflicts.",
-            [
-                progress_picture(steps, libraries_at(records_of(folder), steps)),
-                *(ladder_table(found, links=False, archs=archs) for archs, found in families(steps).items() if found),
-                *speed_charts(steps),
-            ],
-        )
-    ]
+    page = [summary_section(folder, steps), versions_section(steps)]
     page += [speed_section(path.stem, records_in(path)) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]
-    page += [resource_section(steps), steps_section(steps), *(loop_section(steps, arch) for arch in loop_archs(steps))]
-    page += [bounds_section(steps), traffic_section(steps), predictions_section(steps), published_section(steps)]
-    page += [accepted_section(folder)]
-    return page
+    page += [resource_section(steps), steps_section(steps)]
+    page += [loop_section(steps, arch) for arch in sorted({arch for step in steps for arch in step.parts})]
+    return [*page, bounds_section(steps), traffic_section(steps), predictions_section(steps), accepted_section(folder)]
 
 
-def progress_picture(steps: Sequence[Step], libraries: Sequence[Standing]) -> Picture:
-    """The ladder as lines, ours beside the published ones and the libraries."""
-    ours = [
-        f"{step.name} {100 * speed.ratio.mid:.0f} % on {gpu}"
-        for step in steps
-        for gpu, speed in sorted(step.speeds.items())
-        if speed.ratio
-    ]
-    alt = "Percent of FlashAttention-2's speed by version: " + (
-        ", ".join(ours) or "none of this ladder is measured yet"
+def summary_section(folder: Path, steps: Sequence[Step]) -> Section:
+    """How far the ladder is, in sentences and one picture."""
+    best = fastest(steps)
+    said = [f"{len(steps)} versions."]
+    if speed := best.speeds.get(GPU):
+        said.append(f"The fastest is {best.name} with {speed.tflops:.0f} TFLOP/s on an {GPU.upper()} ({HEADLINE}).")
+        others = [f"{one.name} {one.row.tflops:.0f}" for one in libraries_at(records_of(folder), steps)]
+        said += [f"Libraries on the same problem: {', '.join(others)}."] if others else []
+        gains = {step.name: gain for step in steps if (gain := step.gain())}
+        largest = sorted(gains, key=lambda name: -gains[name])[:3]
+        said.append("Largest steps: " + ", ".join(f"{name} (× {gains[name]:.2f})" for name in largest) + ".")
+    figure = pictures.progress(folder, steps)
+    alt = "Percent of FlashAttention-2's speed by version, with the libraries as horizontal lines"
+    return Section("Summary", " ".join(said), [Picture("progress", alt, figure)] if figure else [])
+
+
+def versions_section(steps: Sequence[Step]) -> Section:
+    text = (
+        f"Each version in its own configuration ({HEADLINE}). Speed / FA2 is the speed divided by FlashAttention-2's "
+        "in the same run, ± half of the 95 % interval. Loop / HMMA is the number of instructions in the KV loop per "
+        "matrix instruction. Wavefronts / ideal divides the emulator's count by that without bank conflicts."
     )
-    return Picture(
-        "progress",
-        "Speed of every version",
-        f"{alt}; beside it the published ladder and libraries.",
-        pictures.progress(steps, libraries),
-    )
-
-
-def speed_charts(steps: Sequence[Step]) -> list[Block]:
-    """The ladder as bars, one chart a GPU."""
-    charts: list[Block] = []
-    for gpu in sorted({gpu for step in steps for gpu in step.speeds}):
-        bars = [
-            (step.name, speed.ratio.mid, f"{speed.ratio.mid:.3f}")
-            for step in steps
-            if (speed := step.speeds.get(gpu)) and speed.ratio
-        ]
-        title = f"Speed / FA2, {gpu.upper()}, {HEADLINE_TEXT}"
-        alt = f"{title}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
-        charts.append(Picture(f"speed-{gpu}", title, alt, pictures.bars(bars, "speed / FA2", 1.0, "FlashAttention-2")))
-    return charts
+    tables = [ladder_table(found, links=False, archs=archs) for archs, found in families(steps).items() if found]
+    return Section("Versions", text, tables)
 
 
 def speed_section(gpu: str, records: tuple[Record, ...]) -> Section:
     """Every problem of the newest run on one GPU, a table per type: the headline's first."""
-    title = f"Speed on {gpu.upper()}"
     said, tables = [], []
     for dtype in dict.fromkeys((HEADLINE.dtype, "fp16", "bf16")):
         of_type = [record for record in records if record.problem.dtype == dtype]
@@ -138,9 +105,8 @@ def speed_section(gpu: str, records: tuple[Record, ...]) -> Section:
         found, reference = summary_rows([record for record in of_type if record.run_id == run])
         said.append(f"{dtype}: run {run}, ratio to {reference}.")
         tables.append(wide_table(found, reference))
-    if not tables:
-        return Section(title, "No run is recorded.", [])
-    return Section(title, " ".join(["TFLOP/s by type and length, in brackets the ratio.", *said]), tables)
+    text = " ".join(["TFLOP/s by type and length, in brackets the ratio.", *said])
+    return Section(f"Speed on {gpu.upper()}", text, tables)
 
 
 def resource_section(steps: Sequence[Step]) -> Section:
@@ -153,11 +119,8 @@ def resource_section(steps: Sequence[Step]) -> Section:
             rows.append([step.name, arch, row.registers, row.stack, row.spill_stores + row.spill_loads])
             rows[-1] += [row.ldl, row.stl, config.smem_bytes()]
             rows[-1] += [occupancy_of(arch, row.registers, config).ctas or "does not fit", str(config)]
-    text = "Of each version's own config. LDL and STL are counted in the code: zero spills is not zero local memory."
-    known = [f"{step.name} {row.registers}" for step in steps for arch, row in step.rows.items() if arch == "sm_80"]
-    alt = "Loop instructions per HMMA, registers and source lines changed; registers on sm_80: " + ", ".join(known)
-    picture = Picture("figures", "Loop, registers and source lines", alt, pictures.figures_by_version(steps))
-    return Section("Registers and memory", text, [*([picture] if known else []), Table(columns, rows)])
+    text = "LDL and STL are counted in the code: a kernel without spills can still use local memory."
+    return Section("Registers and memory", text, [Table(columns, rows)])
 
 
 def steps_section(steps: Sequence[Step]) -> Section:
@@ -165,37 +128,27 @@ def steps_section(steps: Sequence[Step]) -> Section:
     by_name = {step.name: step for step in steps}
     rows: list[list[Cell]] = []
     for step in steps:
-        parent = by_name.get(step.version.header.parent)
-        if parent is None:
-            continue
-        row: list[Cell] = [f"{parent.name} -> {step.name}", step.version.header.title, step.changed]
-        for arch in ARCHS:
-            both = arch in step.parts and arch in parent.parts
-            row.append(compare(parent.parts[arch], step.parts[arch]).verdict if both else MISSING)
-        rows.append(row)
-    text = "Source lines added and removed, and what changed in the KV loop, each version at its own config."
+        if parent := by_name.get(step.version.header.parent):
+            row: list[Cell] = [f"{parent.name} -> {step.name}", step.version.header.title, step.changed]
+            for arch in ARCHS:
+                both = arch in step.parts and arch in parent.parts
+                row.append(compare(parent.parts[arch], step.parts[arch]).verdict if both else MISSING)
+            rows.append(row)
+    text = "Source lines added and removed, and what changed in the KV loop."
     return Section("Steps", text, [Table(("step", "idea", "lines changed", *ARCHS), rows)])
-
-
-def loop_archs(steps: Sequence[Step]) -> list[str]:
-    """The architectures of the loops: ARCHS, and those that a version is for alone."""
-    return [*ARCHS, *sorted({step.version.header.arch for step in steps if step.version.one_arch and step.parts})]
 
 
 def loop_section(steps: Sequence[Step], arch: str) -> Section:
     """Opcode families of the KV loop, one column per version."""
     there = [step for step in steps if arch in step.parts]
-    bars = [(step.name, value, f"{value:.2f}") for step in there if (value := step.loop_per_matrix(arch))]
-    unit = there[0].unit(arch) if there else "HMMA"
-    alt = f"Instructions of the KV loop per {unit}, {arch}: " + ", ".join(f"{name} {text}" for name, _, text in bars)
     counts = [
         (step.name, count_instructions("loop", step.parts[arch].loop, matrix=step.parts[arch].graph.matrix))
         for step in there
     ]
-    table = counts_table(counts, per_matrix=False) if counts else Table(("opcode",), [])
+    alt = f"Instructions of the KV loop per {there[0].unit(arch)} by purpose, {arch}"
+    mix = Picture(f"loop-{arch}", alt, pictures.loop_mix(there, arch))
     text = "Instructions by family. !PT marks dummies that are never executed; they count in the total."
-    mix: Block = Picture(f"loop-{arch}", f"Instructions per {unit} by purpose", alt, pictures.loop_mix(there, arch))
-    return Section(f"KV loop, {arch}", text, [mix, table] if there else [table])
+    return Section(f"KV loop, {arch}", text, [mix, counts_table(counts, per_matrix=False)])
 
 
 def bounds_section(steps: Sequence[Step]) -> Section:
@@ -206,26 +159,20 @@ def bounds_section(steps: Sequence[Step]) -> Section:
         for arch, parts in step.parts.items():
             bound = loop_bound(parts)
             pipe, cycles = (bound.binding.pipe, bound.binding.cycles or 0) if bound.binding else (UNKNOWN, None)
-            rows.append([step.name, arch, bound.issue_cycles, pipe, None if cycles is None else round(cycles, 1)])
-            rows[-1].append(
-                MISSING if cycles is None or not parts.matrix_count else shown(cycles / parts.matrix_count, 2)
-            )
+            each = MISSING if cycles is None or not parts.matrix_count else shown(cycles / parts.matrix_count, 2)
+            rows.append([step.name, arch, bound.issue_cycles, pipe, None if cycles is None else round(cycles, 1), each])
     text = (
-        "Bounds, not times: the stall counts of one warp added up, and the busiest pipe of a sub-partition, "
-        "in cycles of one pass through the loop by one warp."
+        "Bounds, not times: the stall counts of one warp added up, and the busiest pipe of a sub-partition, in cycles "
+        "of one pass through the loop by one warp."
     )
     return Section("Bounds", text, [Table(columns, rows)])
 
 
 def traffic_section(steps: Sequence[Step]) -> Section:
-    """What the emulator counts."""
     columns = ("version", "PTX instructions", "shared wavefronts", "without conflicts", "global sectors")
-    rows: list[list[Cell]] = [
-        [step.name, step.traffic.executed, step.traffic.wavefronts, step.traffic.ideal, step.traffic.sectors]
-        for step in steps
-        if step.traffic
-    ]
-    text = f"Modelled on {MODELLED}; exact counts of the model, no times."
+    found = [(step.name, step.traffic) for step in steps if step.traffic]
+    rows = [(name, one.executed, one.wavefronts, one.ideal, one.sectors) for name, one in found]
+    text = f"Counted by the emulator on {MODELLED}."
     return Section("Memory traffic", text, [Table(columns, rows)])
 
 
@@ -233,80 +180,16 @@ def predictions_section(steps: Sequence[Step]) -> Section:
     """Every claim of the header blocks, with its score."""
     claims = predictions.judge(steps)
     text = (
-        "Claims of the header blocks, written before measuring. A hit lies within the tolerance, near outside of "
-        "it by at most 5 % of the figure, and twice the tolerance where it is relative to the parent. Speeds are those "
-        "of the H200 at the length given."
+        "Claims of the header blocks, written before measuring. A hit lies within the tolerance. Near misses it by at "
+        "most 5 % of the number, or by twice the tolerance where it is relative to the parent."
     )
     return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
 
 
-def published_section(steps: Sequence[Step]) -> Section:
-    """Our loops and speeds beside those of the ladder that this one follows."""
-    text = (
-        "KV loops for sm_80 beside the published listing whose config is nearest, opcodes that differ as "
-        "ours/published; then percent of FlashAttention-2 at seq 4096. Sources: analysis/data/README.md."
-    )
-    return Section("Beside the published ladder", text, [published_table(steps), published_speed_table(steps)])
-
-
 def accepted_section(folder: Path) -> Section:
-    """The reasons in the baseline."""
-    reasons = dict.fromkeys((key[0], one.why) for key, one in read_accepted(folder).items())
-    rows = [list(reason) for reason in reasons]
-    return Section(
-        "Accepted figures", "Why the figures in regs/registers.csv are accepted.", [Table(("version", "why"), rows)]
-    )
-
-
-# ---- Markdown --------------------------------------------------------------------------------------------------------
-
-TITLE = "flashladder: all versions"
-NOTHING = "Nothing is recorded yet."
-LONG = 14  # characters of a cell that gets a column of some width, on a phone too
-
-
-def to_markdown(page: Sequence[Section]) -> str:
-    """The page as Markdown: the first section open, what the others hold folded."""
-    parts = [f"# {TITLE}\n"]
-    for index, section in enumerate(page):
-        parts.append(f"## {section.title}\n\n{section.text}\n")
-        seen, folded = _markdown_blocks(section, index > 0)
-        parts += seen
-        if folded:
-            parts += [
-                f'<details class="more"><summary>{_many(section, index > 0)}</summary>\n',
-                *folded,
-                "</details>\n",
-            ]
-    return "\n".join(parts)
-
-
-def _markdown_blocks(section: Section, later: bool) -> tuple[list[str], list[str]]:
-    """What is seen at once, and what is folded."""
-    seen: list[str] = []
-    folded: list[str] = []
-    for block in section.blocks:
-        if isinstance(block, Picture):
-            text = f"![{block.alt}](report/{block.name}.svg)\n"
-        else:
-            text = block.markdown() if block.rows else ""
-        if text:
-            (folded if is_folded(block, later) else seen).append(text)
-    tables = [block for block in section.blocks if isinstance(block, Table)]
-    return (seen if any(table.rows for table in tables) or not tables else [*seen, f"{NOTHING}\n"]), folded
-
-
-def is_folded(block: Block, later: bool) -> bool:
-    """All of the sections after the first, and of the first the long charts, whose figures stand in its tables."""
-    return later or (isinstance(block, Picture) and block.name.startswith("speed-"))
-
-
-def _many(section: Section, later: bool) -> str:
-    """What is folded of a section: "2 charts, 1 table"."""
-    blocks = [block for block in section.blocks if is_folded(block, later)]
-    counts = (("chart", sum(isinstance(one, Picture) for one in blocks)),
-              ("table", sum(isinstance(one, Table) and bool(one.rows) for one in blocks)))  # fmt: skip
-    return ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts if count)
+    reasons = dict.fromkeys((key[0], line.why) for key, line in read_accepted(folder).items())
+    text = "Why the machine code in regs/registers.csv was accepted."
+    return Section("Accepted machine code", text, [Table(("version", "why"), [list(reason) for reason in reasons])])
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------
@@ -319,7 +202,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 100rem; background: var(--back); color: var(--text);
   font: 1rem/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 nav a { display: inline-block; margin-right: 1rem; padding: .25rem 0; } a { color: var(--bar); }
 p { max-width: 45rem; color: var(--soft); }
 .wide { overflow: auto; max-height: 95vh; margin: 1rem 0; }
@@ -331,33 +214,43 @@ p { max-width: 45rem; color: var(--soft); }
   linear-gradient(to left, var(--shade), transparent) right / .75rem 100% no-repeat scroll; }
 table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .375rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { vertical-align: bottom; } td { white-space: nowrap; }
-td.long { white-space: normal; min-width: 6.5rem; overflow-wrap: anywhere; }
-td.none { white-space: normal; color: var(--soft); }
-th.number, td.number { text-align: right; } th { max-width: 7rem; }
-td.long:nth-child(2) { min-width: 10rem; }
-@media (max-width: 40rem) { .wide { max-height: 80vh; }
-  td.long, td.long:nth-child(2) { min-width: 5.5rem; } th, td { padding: .25rem; } }
+th { vertical-align: bottom; max-width: 7rem; cursor: pointer; } td { white-space: nowrap; }
+td.long { white-space: normal; min-width: 10rem; overflow-wrap: anywhere; }
+th.number, td.number { text-align: right; }
+@media (max-width: 40rem) { .wide { max-height: 80vh; } td.long { min-width: 5.5rem; } th, td { padding: .25rem; } }
 @media print { .wide { max-height: none; } }
 thead th { position: sticky; top: 0; z-index: 1; background: var(--back); }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--back); } th:first-child { z-index: 2; }
 tbody tr:hover { background: color-mix(in srgb, var(--bar) 12%, transparent); }
-summary { cursor: pointer; padding: .25rem 0; color: var(--bar); }
-figure { margin: 1rem 0; } figcaption { font-weight: 600; } .scroll { overflow-x: auto; }
+summary { cursor: pointer; padding: .25rem 0; } summary h2 { display: inline; }
+figure { margin: 1rem 0; } .scroll { overflow-x: auto; }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; min-width: 44rem; max-width: 60rem;
   color: var(--text); }
 svg text { fill: var(--text); }
 """.strip()
-
-NUMBER = ' class="number"'
+SCRIPT = """
+document.addEventListener('click', event => {
+  const head = event.target.closest('th');
+  if (!head) return;
+  const body = head.closest('table').tBodies[0], down = head.ariaSort === 'ascending';
+  const value = row => row.cells[head.cellIndex].textContent, number = row => parseFloat(value(row).replace(/,/g, ''));
+  const order = (a, b) => isNaN(number(a)) || isNaN(number(b))
+    ? isNaN(number(a)) - isNaN(number(b)) || value(a).localeCompare(value(b)) : number(a) - number(b);
+  const rows = [...body.rows].sort(order);
+  body.append(...(down ? rows.reverse() : rows));
+  for (const other of head.parentNode.cells) other.removeAttribute('aria-sort');
+  head.ariaSort = down ? 'descending' : 'ascending';
+});
+""".strip()
 # A number as cells show it: 5.20, 1,024, 1.102 ± 0.005, 367.1 (1.239), 12 %, 41/39; a dash stands for none.
 _NUMBER = re.compile(rf"[+−-]?[\d.,]+( ± (< )?[\d.,]+)?( ?\([\d.,]+\))?( ?%)?(/[\d.,]+)?|[–-]||{NOT_MEASURED}")
+LONG = 14  # characters of a cell that gets a column of some width, on a phone too
 
 
 def to_html(page: Sequence[Section]) -> str:
-    """The page as one HTML file: no script, nothing fetched, light and dark, readable on a phone."""
+    """The page as one HTML file: nothing is fetched, light and dark, readable on a phone."""
     links = "\n".join(f'<a href="#s{i}">{html.escape(section.title)}</a>' for i, section in enumerate(page))
-    body = "\n".join(_html_section(i, section) for i, section in enumerate(page))
+    body = "\n".join(_section(i, section) for i, section in enumerate(page))
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -374,101 +267,73 @@ def to_html(page: Sequence[Section]) -> str:
 {links}
 </nav>
 {body}
+<script>
+{SCRIPT}
+</script>
 </body>
 </html>
 """
 
 
-def _html_section(index: int, section: Section) -> str:
-    parts = [
-        f'<section id="s{index}">',
-        f"<h2>{html.escape(section.title)}</h2>",
-        f"<p>{html.escape(section.text)}</p>",
-    ]
-    blocks = [(is_folded(block, index > 0), text) for block in section.blocks if (text := _html_block(block))]
-    if section.blocks and not blocks:
-        parts.append(f"<p>{NOTHING}</p>")
-    parts += [text for folded, text in blocks if not folded]
-    if more := [text for folded, text in blocks if folded]:
-        parts += [f'<details class="more"><summary>{_many(section, index > 0)}</summary>', *more, "</details>"]
-    return "\n".join([*parts, "</section>"])
+def _section(index: int, section: Section) -> str:
+    blocks = [text for block in section.blocks if (text := _block(block))] or [f"<p>{NOTHING}</p>"]
+    text, title = f"<p>{html.escape(section.text)}</p>", f"<h2>{html.escape(section.title)}</h2>"
+    if index < OPEN:
+        return "\n".join([f'<section id="s{index}">', title, text, *blocks, "</section>"])
+    return "\n".join([f'<details id="s{index}"><summary>{title}</summary>', text, *blocks, "</details>"])
 
 
-def _html_block(block: Block) -> str:
-    """Nothing for a table without rows and a chart without bars."""
+def _block(block: Table | Picture) -> str:
+    """A picture or a table, in an element that the keys can scroll; nothing for a table without rows."""
     if isinstance(block, Picture):
         drawn = drawing.inline_svg(block.figure, block.name, block.alt)
-        scrolled = f'<div class="scroll" {_reachable(block.title)}>{drawn}</div>'
-        return f"<figure><figcaption>{html.escape(block.title)}</figcaption>\n{scrolled}</figure>"
-    return _html_table(block) if block.rows else ""
-
-
-def _reachable(name: str) -> str:
-    """Attributes of what scrolls, so that the keys can scroll it too."""
-    return f'tabindex="0" role="region" aria-label="{html.escape(name)}"'
-
-
-def _html_table(table: Table) -> str:
-    numbers = [all(_NUMBER.fullmatch(_shown(row[place])) for row in table.rows) for place in range(len(table.columns))]
-    head = "".join(
-        f'<th scope="col"{NUMBER * number}>{html.escape(name)}</th>'
-        for name, number in zip(table.columns, numbers, strict=True)
-    )
+        return f'<figure><div class="scroll" {_reachable(block.alt)}>{drawn}</div></figure>'
+    if not block.rows:
+        return ""
+    numbers = [all(_NUMBER.fullmatch(_text(row[at])) for row in block.rows) for at in range(len(block.columns))]
+    pairs = zip(block.columns, numbers, strict=True)
+    head = "".join(f'<th scope="col"{_class("number" * number)}>{html.escape(name)}</th>' for name, number in pairs)
     rows = "\n".join(
-        f"<tr>{''.join(_html_cell(cell, number) for cell, number in zip(row, numbers, strict=True))}</tr>"
-        for row in table.rows
+        f"<tr>{''.join(_cell(_text(cell), number) for cell, number in zip(row, numbers, strict=True))}</tr>"
+        for row in block.rows
     )
-    name = f"table of {table.columns[0]}, {', '.join(table.columns[1:3])}"
+    name = f"table of {block.columns[0]}, {', '.join(block.columns[1:3])}"
     body = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
     return f'<div class="wide" {_reachable(name)}>{body}</div>'
 
 
-def _shown(cell: Cell) -> str:
+def _reachable(name: str) -> str:
+    return f'tabindex="0" role="region" aria-label="{html.escape(name)}"'
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def _text(cell: Cell) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else "" if cell is None else str(cell)
 
 
-def _html_cell(cell: Cell, number: bool) -> str:
-    text = _shown(cell)
-    long, none = len(text) > LONG and not number, text == NOT_MEASURED
-    kinds = " ".join(name for name, holds in (("number", number), ("long", long), ("none", none)) if holds)
-    return f'<td class="{kinds}">{html.escape(text)}</td>' if kinds else f"<td>{html.escape(text)}</td>"
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
-def as_page(folder: Path) -> dict[str, str]:
-    """The page as a folder of the static site: its Markdown and its pictures, by name."""
-    page = sections(folder)
-    return {"index.md": to_markdown(page)} | pictures_of(page)
-
-
-def pictures_of(page: Sequence[Section]) -> dict[str, str]:
-    """The pictures that the Markdown names, by file."""
-    drawn = [block for section in page for block in section.blocks if isinstance(block, Picture)]
-    return {f"report/{picture.name}.svg": drawing.svg(picture.figure) for picture in drawn}
+def _cell(text: str, number: bool) -> str:
+    return f"<td{_class('number' if number else 'long' * (len(text) > LONG))}>{html.escape(text)}</td>"
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="folder for report.md and report.html; build/ without it"
-    )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of writing the page")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for report.html; build/ without it")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of writing the page")
 
 
 def run_report(args: argparse.Namespace) -> int:
     folder = root()
     if args.json:
+        from analysis.publish.documents import ladder_record
+
         emit(json_text(ladder_record(read_steps(folder))), None)
         return DONE
-    out = args.out or folder / "build"
-    page = sections(folder)
-    for name, text in pictures_of(page).items():
-        write_if_changed(out / name, text)
-    for name, text in (("report.md", to_markdown(page)), ("report.html", to_html(page))):
-        write_if_changed(out / name, text)
-        print(out / name)
+    path = (args.out or folder / "build") / "report.html"
+    write_if_changed(path, to_html(sections(folder)))
+    print(path)
     return DONE

@@ -12,7 +12,7 @@ from analysis.ladder.headers import Version, load_backward, load_fp8
 from analysis.machine_code.regs import Row, read_registers
 from analysis.measure.records import Problem, Record, records_in
 from analysis.measure.stats import median
-from analysis.publish.libraries import GPU
+from analysis.publish.overview import GPU
 from analysis.table import Cell, Table
 
 NOT_MEASURED = "not measured"

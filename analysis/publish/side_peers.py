@@ -11,7 +11,7 @@ from pathlib import Path
 from analysis.files import read_text
 from analysis.measure.records import Record, records_in
 from analysis.measure.stats import median
-from analysis.publish.libraries import GPU
+from analysis.publish.overview import GPU
 from analysis.publish.side_ladders import FP8, ROWS
 from analysis.table import Cell, Table
 
@@ -27,7 +27,7 @@ BACKWARD = {"FlashAttention-3": OWN, "cuDNN 9.19": OWN, "FlashAttention-3, deter
 MASKS = ("", ", causal")
 FA3 = "FlashAttention-3"
 FA3_ORDERED = "fa3_ordered"
-H100, H200 = "h100", "h200"
+H100 = "h100"
 FAST, ACCURATE = "attention/fp8", "attention/fp8, accurate sums"
 CUDNN, BACK_TO_BACK = "cuDNN", "cuDNN, back to back"
 
@@ -134,17 +134,3 @@ def _measured(run: Sequence[Record], subject: str, causal: bool, accurate: bool)
         if found:
             speeds[seq] = problem.flop() / median(found) / 1e3
     return speeds
-
-
-def fp8_states(folder: Path, gpu: str = H200) -> Table:
-    """Of one run of gpu_fp8_states.py: both states of the GPU, in brackets attention/fp8 divided by this one."""
-    record = json.loads(read_text(folder / f"logs/fp8/states.{gpu}.json"))["TFLOP/s"]
-    rows: list[list[Cell]] = []
-    for mask, by_keys in record.items():
-        subjects = {name: None for of in by_keys.values() for name in of}
-        for name in subjects:
-            for state in ("first", "sustained"):
-                speeds = {int(keys): of[name][state] for keys, of in by_keys.items() if name in of}
-                ours = {} if name == FAST else {int(keys): of[FAST][state] for keys, of in by_keys.items()}
-                rows.append(["causal" if mask == "causal" else "", state, *row(name, speeds, ours)])
-    return Table(("mask", "state", "TFLOP/s", *map(str, LENGTHS)), rows)

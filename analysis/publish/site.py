@@ -29,6 +29,10 @@ INDEX = "index.md"  # what the front page is called in the site
 CONTENTS = "docs/index.md"  # says where each page stands
 README = "README.md"
 REPORT = "tables/index.md"
+REPORT_PAGE = """# All versions
+
+<a href="report.html">The report</a> has the numbers of every version on one page. A click on a column sorts its table.
+"""
 PICTURES = (".svg", ".png")
 LONGEST_SOURCE = 300_000  # characters; a longer file has a page with its beginning
 
@@ -191,8 +195,9 @@ def moved_notebook(site: Site, page: str, text: str) -> str:
         for output in cell.get("outputs", []):
             if words := output.get("data", {}).get("text/markdown"):
                 output["data"]["text/markdown"] = moved(site, page, "".join(words))
-            if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
-                cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
+            for kind in ("image/png", "image/svg+xml"):
+                if alt := output.get("metadata", {}).get(kind, {}).get("alt"):
+                    cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
     return json.dumps(book)
 
 
@@ -232,7 +237,8 @@ def stage(folder: Path, out: Path) -> None:
         made |= {f"linked/exercises/{name}": text for name, text in exercises.exercise_files(folder).items()}
         made[exercises.CHAPTER] = exercises.with_link(made[exercises.CHAPTER])
     report = importlib.import_module("analysis.publish.report")
-    made |= {f"tables/{name}": text for name, text in report.as_page(folder).items()}
+    made[REPORT] = REPORT_PAGE
+    made["linked/tables/report.html"] = report.to_html(report.sections(folder))
     for name, entries in site.sources.items():
         if entries is None:
             text = read_text(folder / name)

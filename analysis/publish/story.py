@@ -1,9 +1,8 @@
-"""Every version's prediction, its speed at three lengths and what held it up, and what each step gained.
+"""What each step gained, what it waited for, and how busy the tensor cores were: for the story and the notebooks.
 
-    story_table(root(), read_steps(root())).markdown()
+    steps_table(read_steps(root()), ["v26", "v27"]).markdown()
 
-Speeds are those of fp16 with 16 heads in the newest run on the H200 that holds the version and FlashAttention-2,
-divided by FlashAttention-2's. What held it up is what ncu said of one launch that is kept in logs/profile.
+A gain is Step.gain(): the version's speed divided by its parent's in one run of the H200 that holds both.
 """
 
 from collections.abc import Sequence
@@ -11,41 +10,14 @@ from pathlib import Path
 
 from analysis.machine_code.bounds import SUB_PARTITIONS, loop_bound
 from analysis.measure.profile import kept
-from analysis.measure.records import Problem
-from analysis.publish.libraries import NOT_MEASURED, SIZES, records_of
-from analysis.publish.overview import HEADLINE, LENGTHS, Step, newest_ratio, own_records
+from analysis.publish.libraries import NOT_MEASURED
+from analysis.publish.overview import GPU, LENGTHS, Step
 from analysis.table import Cell, Table
 
-GPU = "h200"
 MULTIPROCESSORS = 132  # of the H200
 OPERATIONS = 2 * 16 * 8 * 16  # of one m16n8k16
-SHOWN_LENGTHS = (512, 4096, 16384)
+SHOWN = (512, 4096, 16384)  # lengths on the page
 MISSING = "–"
-
-SHOWN = (512, 4096, 16384)  # lengths on the page of what each step gained
-
-
-def story_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """One row per version: idea, prediction, ratio to FlashAttention-2, clock of the SMs, and what ncu saw."""
-    columns = (
-        "version",
-        "idea",
-        "predicted",
-        *(f"speed / FA2 at {seq}" for seq in SHOWN_LENGTHS),
-        f"TFLOP/s at {HEADLINE.seq}",
-        "SM MHz",
-        "tensor pipe, stalls",
-    )
-    table: list[list[Cell]] = []
-    for step in steps:
-        header = step.version.header
-        measured = [step.lengths.get(GPU, {}).get(seq) for seq in SHOWN_LENGTHS]
-        cells: list[Cell] = [f"{speed.ratio.mid:.3f}" if speed and speed.ratio else NOT_MEASURED for speed in measured]
-        headline = step.speeds.get(GPU)
-        cells.append(f"{headline.tflops:.0f}" if headline else NOT_MEASURED)
-        cells.append(f"{1000 * headline.sm_ghz:.0f}" if headline and headline.sm_ghz else NOT_MEASURED)
-        table.append([step.name, header.title, header.predict or "nothing", *cells, held_up(folder, step.name)])
-    return Table(columns, table)
 
 
 def held_up(folder: Path, version: str) -> str:
@@ -59,8 +31,18 @@ def held_up(folder: Path, version: str) -> str:
 
 
 def gain(steps: Sequence[Step], name: str, seq: int) -> float | None:
-    """Speed of a version divided by its parent's in the newest run of both; None where no run holds both."""
-    return next((step.gains.get(GPU, {}).get(seq) for step in steps if step.name == name), None)
+    """The gain of one version at one length; None where no run holds it and its parent."""
+    return next((step.gain(seq) for step in steps if step.name == name), None)
+
+
+def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
+    """The gains of the versions with wgmma, at three lengths."""
+    rows = [
+        [step.name, *(NOT_MEASURED if (one := step.gain(seq)) is None else f"{one:.3f}" for seq in SHOWN)]
+        for step in steps
+        if step.version.one_arch and step.parent
+    ]
+    return Table(("version", *map(str, SHOWN)), rows)
 
 
 def steps_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
@@ -70,7 +52,7 @@ def steps_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
     for name in names:
         header = by_name[name].version.header
         claims = [claim.text for claim in header.claims if claim.scored and claim.quantity == "speedup"]
-        gains = [gain(steps, name, seq) for seq in LENGTHS]
+        gains = [by_name[name].gain(seq) for seq in LENGTHS]
         shown = [NOT_MEASURED if one is None else f"{100 * (one - 1):+.1f} %" for one in gains]
         rows.append([name, header.title, ", ".join(claims) or MISSING, *shown])
     return Table(("version", "idea", "predicted", *(f"at {seq}" for seq in LENGTHS)), rows)
@@ -104,37 +86,3 @@ def busy_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
         ]
         rows.append([name, by_name[name].version.header.title, *cells])
     return Table(("version", "idea", *(f"at {seq}" for seq in LENGTHS)), rows)
-
-
-def gains_table(folder: Path, steps: Sequence[Step]) -> Table:
-    """A row per version for sm_90a and size: speed divided by the parent's, in the newest run that holds both.
-
-    A second size has a row only where a problem was measured that the first one does not have.
-    """
-    records = records_of(folder)
-    rows: list[list[Cell]] = []
-    for step in steps:
-        parent = step.parent
-        if not step.version.one_arch or parent is None:
-            continue
-        versions = {parent.version: parent, step.name: step.version}
-        claims = [claim.text for claim in step.version.header.claims if claim.scored and claim.quantity == "speedup"]
-        seen: set[Problem] = set()
-        for size, problem in SIZES.items():
-            problems = [problem(seq, HEADLINE.dtype) for seq in LENGTHS]
-            mine = [own_records(records, one, versions) for one in problems]
-            ratios = [newest_ratio(each, step.name, parent.version) for each in mine]
-            if not seen or any(ratio and one not in seen for ratio, one in zip(ratios, problems, strict=True)):
-                shown = [f"{ratio.mid:.3f}" if ratio else NOT_MEASURED for ratio in ratios]
-                rows.append([step.name, step.version.header.title, ", ".join(claims), size, *shown])
-            seen |= {*problems}
-    return Table(("version", "idea", "predicted", "batch", *map(str, LENGTHS)), rows)
-
-
-def measured_gains(folder: Path, steps: Sequence[Step]) -> Table:
-    """The same at the first size and three lengths, of versions measured at several, without what was predicted."""
-    whole = gains_table(folder, steps)
-    first = next(iter(SIZES))
-    rows = [row for row in whole.rows if row[3] == first and sum(cell != NOT_MEASURED for cell in row[4:]) > 1]
-    left_out = {"idea", "predicted", "batch", *(str(seq) for seq in LENGTHS if seq not in SHOWN)}
-    return Table(whole.columns, rows).without(left_out)

@@ -14,13 +14,13 @@ from pathlib import Path
 from analysis.emulate.lines import Line, read_lines
 from analysis.ladder.headers import Version
 from analysis.publish.jumps import measured
+from analysis.publish.ladder_page import families, ladder_table
 from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.linked_code import Linked, banks, linked_html, live_picture
 from analysis.publish.machine_page import PLACES, place_in_machine
-from analysis.publish.overview import Step
+from analysis.publish.overview import GPU, Step
 from analysis.publish.predictions import Judged, judge, shown
-from analysis.publish.readme import families, ladder_table
-from analysis.publish.story import GPU, steps_table
+from analysis.publish.story import steps_table
 from analysis.table import Table
 
 AROUND = 3  # lines that stay around a change

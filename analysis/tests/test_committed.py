@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.files import read_text, root
-from analysis.publish.space import read_space
+from analysis.measure.searches import read_space
 from analysis.table import read_columns
 
 PAGE = root() / "analysis/measure/README.md"

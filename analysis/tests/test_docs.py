@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import COMMANDS, _parser, main
-from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.claims import RUNG
 from analysis.ladder.headers import backward_files, fp8_files, kernel_files
-from analysis.publish import drawing, readme
+from analysis.publish.documents import documents
 from analysis.publish.overview import Step, read_steps
 from analysis.tests.support.copies import environment
 
@@ -310,44 +309,14 @@ def test_every_page_and_notebook_is_linked_from_the_list_of_documents() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((root() / "README.md").read_text().splitlines()) <= 120
-
-
-def test_the_quick_start_is_short() -> None:
-    start = (root() / "README.md").read_text().split("## Quick start")[1].split("\n## ")[0]
-    assert 1 <= len([line for line in start.splitlines() if line.startswith("    ")]) <= 10
+    assert len((root() / "README.md").read_text().splitlines()) <= 100
 
 
 @pytest.mark.whole_ladder
 def test_generated_parts_are_fresh() -> None:
-    made = readme.documents(root(), steps())
+    made = documents(root(), steps())
     stale = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]
     assert not stale, "run `make ladder`"
-
-
-def test_a_page_without_markers_is_refused() -> None:
-    begin, end = readme.markers("ladder")
-    for text in ("no markers", f"{end}\n{begin}\n", begin):
-        with pytest.raises(AnalysisError, match="expected one line"):
-            readme.with_part(text, "", "README.md")
-
-
-def test_only_what_stands_between_the_markers_is_replaced() -> None:
-    begin, end = readme.markers("ladder")
-    text = f"before\n{begin}\nold\n{end}\nafter\n"
-    made = readme.with_part(text, readme.ladder_table(steps()[:1], archs=["sm_80"]).markdown(), "README.md")
-    assert made.startswith(f"before\n{begin}\n| version")
-    assert made.endswith(f"{end}\nafter\n")
-    assert "old" not in made
-    with pytest.raises(AnalysisError, match="<!-- standing: "):
-        readme.with_part(text, "", "README.md", "standing")
-    assert "(mma_sync/v00_plain.cu)" in made
-
-
-def test_a_picture_is_the_same_twice() -> None:
-    from analysis.publish import pictures
-
-    assert drawing.svg(pictures.progress(steps()[:3])) == drawing.svg(pictures.progress(steps()[:3]))
 
 
 def test_a_gpu_machine_needs_no_other_folders_than_the_page_says(tmp_path: Path) -> None:

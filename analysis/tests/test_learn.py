@@ -14,10 +14,8 @@ from analysis.ladder.claims import RUNG
 from analysis.ladder.config import SMEM_MOST, KernelConfig
 from analysis.ladder.headers import load_all, load_attention
 from analysis.machine_code.regs import read_registers
-from analysis.publish import readme
-from analysis.publish.fits import CAPABILITIES, fits_table, shared_memory
+from analysis.publish.ladder_page import CHAPTERS, chapter_part
 from analysis.publish.notebooks import notebooks
-from analysis.table import Cell
 from analysis.tests.support.copies import environment, whole_checkout
 from analysis.tests.test_docs import steps
 
@@ -175,22 +173,38 @@ def test_new_gpu_says_how_much_shared_memory_the_versions_take() -> None:
     assert sorted(limits, key=float) == ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
     assert {arch: SMEM_MOST[arch] for arch in limits} == limits
     ladder = (root() / "kernels/README.md").read_text(encoding="utf-8")
-    assert f"[{shared_memory(root())['v18'] // 1024} KB of shared memory]" in ladder
+    assert f"[{shared_memory()['v18'] // 1024} KB of shared memory]" in ladder
 
 
-def test_versions_fit_where_a_cta_may_have_their_shared_memory() -> None:
-    """Each in one row, with what its largest configuration takes and where that is allowed."""
-    taken = shared_memory(root())
-    spans: dict[str, tuple[Cell, Cell]] = {}
-    for versions, bytes_, fit in fits_table(root()).rows:
-        first, last = str(versions).split()[0], str(versions).split()[-1]
-        spans |= {name: (bytes_, fit) for name in taken if first <= name <= last}
-    assert list(spans) == list(taken) == [name for name, version in load_all(root()).items() if not version.one_arch]
-    for name, (bytes_, fit) in spans.items():
-        assert bytes_ == f"{taken[name]:,}"
-        where = [capability for capability in CAPABILITIES if taken[name] <= SMEM_MOST[capability]]
-        assert fit == ("everywhere" if where == list(CAPABILITIES) else ", ".join(where))
-    assert spans["v00"][1] == "everywhere" and spans["v18"][1] == "8.0, 9.0, 10.0" and spans["v25"][1] == "9.0, 10.0"
+def shared_memory() -> dict[str, int]:
+    """Version with mma.sync to the most bytes that a CTA of it takes."""
+    static = read_registers(root())
+    return {
+        name: max(
+            config.smem_bytes() + row.static_smem
+            for config in (version.header.config, *version.header.others)
+            for row in static[name]
+            if row.config == config.short_form()
+        )
+        for name, version in load_all(root()).items()
+        if not version.one_arch
+    }
+
+
+def test_versions_fit_where_the_page_says() -> None:
+    """Each sentence names the shared memory of its versions, and the GPUs that allow it."""
+    page = " ".join((FOLDER / "new-gpu.md").read_text(encoding="utf-8").split())
+    taken = shared_memory()
+    small, v18, large = (
+        {taken[name] for name in taken if first <= name <= last}
+        for first, last in (("v00", "v17"), ("v18", "v18"), ("v19", "v25"))
+    )
+    assert f"v00 to v17 take at most {max(small):,} bytes per CTA and fit every GPU" in page
+    assert f"v18 takes {max(v18):,} bytes and fits 8.0, 9.0 and 10.0." in page
+    assert f"v19 to v25 take {min(large):,} to {max(large):,} bytes and fit 9.0 and 10.0." in page
+    archs = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+    for bytes_, fit in ((max(small), archs), (max(v18), ("8.0", "9.0", "10.0")), (max(large), ("9.0", "10.0"))):
+        assert tuple(arch for arch in archs if SMEM_MOST[arch] >= bytes_) == fit
 
 
 def test_the_library_page_says_how_much_shared_memory_kernels_take() -> None:
@@ -233,20 +247,20 @@ def test_every_version_stands_in_one_chapter() -> None:
     """The plan and the tables name the same versions, without gap or overlap."""
     plan = (FOLDER / "index.md").read_text(encoding="utf-8")
     there = [step.name for step in steps()]
-    spans = list(readme.CHAPTERS.values())
+    spans = list(CHAPTERS.values())
     assert sorted(name for span in spans for name in there if span[0] <= name <= span[1]) == there
     assert all(last < following for (_, last), (following, _) in pairwise(spans))
-    for chapter, (first, last) in readme.CHAPTERS.items():
+    for chapter, (first, last) in CHAPTERS.items():
         open_end = f"{first} on" if last > there[-1] else f"{first} to {last}"
         versions = open_end if last > first else first
         assert f"]({chapter}.md) | {versions} |" in plan
-        shown = re.findall(rf"^\| \[({RUNG})\]", readme.chapter_part(steps(), first, last), re.MULTILINE)
+        shown = re.findall(rf"^\| \[({RUNG})\]", chapter_part(steps(), first, last), re.MULTILINE)
         assert sorted(shown) == [name for name in there if first <= name <= last]
 
 
 def test_a_chapter_leaves_out_what_all_its_versions_share() -> None:
     def columns(first: str, last: str) -> str:
-        return readme.chapter_part(steps(), first, last).splitlines()[0]
+        return chapter_part(steps(), first, last).splitlines()[0]
 
     assert "registers" in columns("v06", "v10") and "registers" not in columns("v17", "v25")
     assert "wavefronts" in columns("v00a", "v05") and "wavefronts" not in columns("v06", "v10")

@@ -16,7 +16,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import configs
 
-WRITERS = ("new", "notebooks", "plot", "read", "site")  # what they make is of another kind: a kernel, a picture, pages
+WRITERS = ("new", "notebooks", "read", "site")  # what they make is of another kind: a kernel, a picture, pages
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -100,9 +100,7 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "arguments", [["plot", "time", "--seq", "512", "-o", "a b.svg"], ["debug", "--help"], ["notebooks"]]
-)
+@pytest.mark.parametrize("arguments", [["notebooks", "a b"], ["debug", "--help"], ["notebooks"]])
 def test_what_needs_a_package_says_what_to_type_instead(arguments: list[str]) -> None:
     (needs,) = (command.needs for command in COMMANDS if command.name == arguments[0])
     done = bare(*arguments)
@@ -113,11 +111,11 @@ def test_what_needs_a_package_says_what_to_type_instead(arguments: list[str]) ->
 
 @pytest.mark.skipif(not (root() / ".venv/tests.installed").exists(), reason="`make setup` was not run")
 def test_what_needs_a_package_runs_where_it_is_installed() -> None:
-    """python3 without any package, as a new user has it; its own environment has matplotlib."""
+    """python3 without any package, as a new user has it; its own environment has nbclient."""
     python3 = str(Path(sys.base_prefix) / "bin/python3")
-    command = [python3, "-S", "-m", "analysis", "plot", "--help"]
+    command = [python3, "-S", "-m", "analysis", "notebooks", "--help"]
     done = subprocess.run(command, cwd=root(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "usage: python3 -m analysis plot" in done.stdout, done.stderr
+    assert done.returncode == 0 and "usage: python3 -m analysis notebooks" in done.stdout, done.stderr
 
 
 def test_documents_type_python3_for_commands() -> None:
@@ -127,8 +125,8 @@ def test_documents_type_python3_for_commands() -> None:
 
 
 def test_a_package_that_only_an_option_needs_is_named_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ladder", "--part", "abi"]) == 0
-    assert bare("ladder", "--part", "abi").stdout == capsys.readouterr().out != ""
+    assert main(["ladder", "--part", "record"]) == 0
+    assert bare("ladder", "--part", "record").stdout == capsys.readouterr().out != ""
     done = bare("ladder", "--exit-code")
     assert done.returncode == 2 and "needs matplotlib, which" in done.stderr
 
@@ -138,8 +136,8 @@ def test_without_a_virtual_environment_the_message_begins_with_make_setup(
 ) -> None:
     monkeypatch.setattr(program, "root", lambda: tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["plot"]) == 2
-    assert "run `make setup`, then `.venv/bin/python -m analysis plot`" in capsys.readouterr().err
+    assert main(["notebooks"]) == 2
+    assert "run `make setup`, then `.venv/bin/python -m analysis notebooks`" in capsys.readouterr().err
 
 
 def test_every_other_command_starts_in_a_bare_interpreter() -> None:
@@ -203,8 +201,7 @@ def test_streams_that_are_closed(arguments: str, closed: str, status: int, said:
     "command",
     [
         "configs --set all -o {}/out",
-        "plot ladder -o {}/out.svg",
-        pytest.param("plot ladder -o {}/out.png", marks=pytest.mark.long),
+        "ladder --part record -o {}/out",
     ],
 )
 def test_what_a_file_holds_is_kept_where_the_disk_is_full(command: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ BUILD = ROOT / "build/wheel-tools"
 PACKED = (
     *("analysis/*.py", "analysis/ladder/*.py", "analysis/machine_code/*.py", "analysis/measure/*.py"),
     *("analysis/emulate/__init__.py", "analysis/emulate/lines.py"),
-    *("analysis/publish/__init__.py", "analysis/publish/code_map.py"),
+    *("analysis/inspect/__init__.py", "analysis/inspect/code_map.py"),
     *("common/*.h", "logs/bench/wgmma.*.json", "regs/loops.csv", "regs/traffic.csv"),
     *("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/*"),
 )

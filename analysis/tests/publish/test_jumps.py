@@ -10,7 +10,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import source_diff
-from analysis.publish import cases, jumps, story
+from analysis.publish import jumps
 from analysis.publish.overview import HEADLINE, Step, read_steps
 
 
@@ -25,7 +25,7 @@ def test_the_story_has_a_section_for_each_step_in_their_order() -> None:
     assert [name for pair in titles for name in pair if name] == list(jumps.STEPS)
     pictures = re.findall(r"^!\[[^]]+\]\((\S+)\)$", text, re.MULTILINE)
     assert len(pictures) == len(titles)  # one each
-    assert {path.name for path in (root() / jumps.FOLDER).iterdir()} == {
+    assert {path.name for path in (root() / "docs/story").iterdir()} == {
         name.rpartition("/")[2] for name in pictures if name.startswith("story/")
     }
 
@@ -49,7 +49,7 @@ def test_lines_are_those_that_make_read_prints(name: str) -> None:
 
 
 def test_a_line_that_no_difference_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jumps, "STEPS", {"v02": jumps.Told("", (("no such line", 1),))})
+    monkeypatch.setattr(jumps, "STEPS", {"v02": jumps.Told("", "", (("no such line", 1),))})
     with pytest.raises(AnalysisError, match="v02: no line of its difference to v01 holds 'no such line'"):
         jumps.code_of(steps()["v02"])
 
@@ -62,11 +62,9 @@ def test_without_pieces_the_loop_is_shown() -> None:
 
 def test_gains_are_those_of_one_run() -> None:
     step = replace(steps()["v02"], gains={"h200": {HEADLINE.seq: 4.5, 512: 9.0}})
-    assert jumps.gain_text(step) == "4.50 (v01)"
     assert "v01 × 4.500 at 4096" in jumps.measured(root(), step)
     assert "at 512" not in jumps.measured(root(), step)  # nobody predicted it
     bare = replace(step, gains={}, speeds={}, parts={}, traffic=None)
-    assert jumps.gain_text(bare) == story.MISSING
     assert jumps.measured(root() / "nowhere", bare) == "nothing yet"
 
 
@@ -82,38 +80,3 @@ def test_wgmma_reads_no_Q_from_shared_memory_in_v37() -> None:
     assert drawn.count("Q: 16 KB") == 1 and drawn.count("K: 32 KB") == 2
     sources = [steps()[name].version.source for name in ("v36", "v37")]
     assert ["wgmma_m64n128k16_f16(S, Q[k]" in source for source in sources] == [False, True]
-
-
-# ---- README's cases --------------------------------------------------------------------------------------------------
-
-
-def rows() -> dict[str, list[str]]:
-    return {
-        str(row[0]): [str(cell) for cell in row[1:]] for row in cases.cases_table(root(), list(steps().values())).rows
-    }
-
-
-def test_every_case_was_measured_beside_fa3_on_both_gpus() -> None:
-    found = rows()
-    assert list(found) == list(cases.CASES)
-    for row in found.values():
-        for kernel, tflops, over_fa3, _ in (row[:4], row[4:]):
-            assert re.fullmatch(r"v\d\d|attention/\w+", kernel) and int(tflops) > 300 and float(over_fa3) > 0.9
-    assert found["no mask, d_head 128"][3] != cases.MISSING  # a run that holds cuDNN too comes first
-
-
-def test_a_case_takes_kernel_and_ratio_from_one_run() -> None:
-    case = cases.CASES["causal, d_head 64"]
-    records = cases.records_at(root(), list(steps().values()), case, "h200")
-    kernel, tflops, over, _ = cases.cells_of(records, case)
-    newest = max(one.run_id for one in records if one.subject == kernel)
-    without = [one for one in records if one.run_id != newest]
-    assert cases.cells_of(without, case)[0] != kernel or cases.cells_of(without, case)[1:3] != (tflops, over)
-    alone = [one for one in records if one.subject != "fa3"]
-    assert cases.cells_of(alone, case) == (cases.MISSING,) * 4
-
-
-def test_a_table_without_records_has_gaps() -> None:
-    bare: list[Step] = []
-    row = cases.cases_table(root() / "nowhere", bare).rows[0]
-    assert set(row[1:]) == {cases.MISSING}

@@ -84,8 +84,9 @@ def test_a_notebook_asks_shows_and_concludes(path: Path) -> None:
     assert re.search(r"^\*\*Question: .*\?\*\*", text(read[0]), re.MULTILINE | re.DOTALL)
     assert text(read[-1]).startswith("## What was learnt\n")
     outputs = [output for cell in read for output in cell.get("outputs", [])]
-    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
-    assert pictures
+    kinds = {"image/png", "image/svg+xml"}
+    pictures = [output for output in outputs if kinds & output.get("data", {}).keys()]
+    assert pictures or path.stem.startswith("06")  # tables alone
     for output in pictures:
         assert len("".join(output["data"]["text/plain"])) > 20, "a picture needs a text that stands for it"
     assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from analysis.files import root
-from analysis.publish.side_peers import LENGTHS, backward_peers, fp8_peers, fp8_states, in_order_table, row
+from analysis.publish.side_peers import LENGTHS, backward_peers, fp8_peers, in_order_table, row
 
 
 def compared(folder: Path, cases: dict[str, dict[str, dict[str, float]]]) -> Path:
@@ -64,22 +64,6 @@ def test_gradients_in_order_are_divided_by_those_of_the_same_build() -> None:
         speed, ratio = re.fullmatch(r"(\d+) \((.*)\)", str(rows[d_head, mask, "in any order"][at])).groups()  # type: ignore[union-attr]
         assert abs(int(str(ours)) / int(speed) - float(ratio)) < 0.01 and 0.85 < float(ratio) < 1.2
     assert (256, "", "FlashAttention-3, deterministic") not in rows
-
-
-def test_both_states_of_fp8_are_divided_by_the_same_state(tmp_path: Path) -> None:
-    path = tmp_path / "logs/fp8/states.h200.json"
-    path.parent.mkdir(parents=True)
-    ours, other = {"first": 900.0, "sustained": 600.0}, {"first": 600.0, "sustained": 500.0}
-    full = {"1024": {"attention/fp8": ours, "FA3": other}, "2048": {"attention/fp8": ours}}
-    path.write_text(json.dumps({"TFLOP/s": {"full": full, "causal": {"2048": {"attention/fp8": other}}}}))
-    assert [[*each[:3], *each[4:6]] for each in fp8_states(tmp_path).rows] == [
-        ["", "first", "attention/fp8", "900", "900"],
-        ["", "sustained", "attention/fp8", "600", "600"],
-        ["", "first", "FA3", "600 (1.50)", ""],
-        ["", "sustained", "FA3", "500 (1.20)", ""],
-        ["causal", "first", "attention/fp8", "", "600"],
-        ["causal", "sustained", "attention/fp8", "", "500"],
-    ]
 
 
 def test_the_page_says_what_accurate_sums_have_of_cudnn() -> None:

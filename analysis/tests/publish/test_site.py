@@ -122,12 +122,12 @@ def test_what_was_laid_out_before_goes(checkout: Checkout, monkeypatch: pytest.M
     folder = checkout(files | {"build/out/docs/old.md": ""})
     monkeypatch.setattr(site, "root", lambda: folder)
     monkeypatch.setattr("analysis.publish.overview.read_steps", lambda _: [])
-    monkeypatch.setattr("analysis.publish.report.as_page", lambda _: {"index.md": "# All\n"})
+    monkeypatch.setattr("analysis.publish.report.sections", lambda _: [])
     out = folder / "build/out"
     assert main(["site", "--stage", str(out)]) == 0
     made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     pages = {"index.md", "docs/index.md", "docs/a.md", "docs/p.svg", "tables/index.md", "tasks/o.md"}
-    assert made == pages | {"texts/x.c", "texts/index.json"}
+    assert made == pages | {"texts/x.c", "texts/index.json", "linked/tables/report.html"}
     assert (out / "tasks/o.md").read_text() == "---\norphan: true\n---\n\n# O\n"
     assert (out / "texts/x.c").read_text() == "// text\n"
     assert ":caption: To use it\n\ndocs/a\n" in (out / "index.md").read_text()

@@ -12,12 +12,12 @@ import pytest
 
 from analysis.__main__ import COMMANDS, main
 from analysis.files import root
+from analysis.inspect import why
+from analysis.inspect.why import VERDICTS, device_arch, read_sheet
 from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
 from analysis.machine_code.subjects import DEFAULT_ARCH
 from analysis.measure.stats import Interval, Verdict
-from analysis.publish import why
-from analysis.publish.why import VERDICTS, device_arch, read_sheet
 from analysis.tests.support.compiled import built
 
 

@@ -14,9 +14,9 @@ from analysis.__main__ import main
 from analysis.emulate.lines import Line, read_lines
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
+from analysis.inspect.code_map import code_map, counts_of, samples_of, to_html
 from analysis.machine_code.subjects import resolve, start
 from analysis.measure.samples import parse_samples
-from analysis.publish.code_map import code_map, counts_of, samples_of, to_html
 from analysis.tests.support.compiled import built, cubin
 
 

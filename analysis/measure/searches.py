@@ -18,10 +18,10 @@ from analysis.machine_code.regs import Row, read_csv, read_registers
 from analysis.measure import stats
 from analysis.measure.records import Problem, Record, read
 from analysis.measure.summary import round_of
-from analysis.publish.overview import HEADLINE
 from analysis.table import Cell, Table
 
 GPU = "h200"
+HEADLINE = Problem("attention", "fp16", 16, 16, 4096, 128, "normal")
 
 HEADERS = "the header's"
 
@@ -106,7 +106,7 @@ def _of_newest(version: str, problem: Problem, records: Sequence[Record]) -> Spa
 
 
 def winners_table(folder: Path) -> Table:
-    """docs/configurations.md's table: what is fastest in every search, and the header's configuration beside it."""
+    """The fastest configuration of every search, and how the header's compares with it."""
     rows: list[Sequence[Cell]] = []
     registers = read_registers(folder)
     for name, version in load_all(folder).items():
@@ -118,12 +118,6 @@ def winners_table(folder: Path) -> Table:
                 found = _beside_winner(space, own, hashes.get(str(own)))
                 rows.append((name, gpu.upper(), space.problem.dtype, space.problem.seq, *found))
     return Table(("version", "GPU", "type", "length", "fastest", "TFLOP/s", "header's time / fastest's"), rows)
-
-
-def other_winners(folder: Path) -> Table:
-    """The rows of winners_table() in which the fastest is not the header's. Speeds of two searches do not compare."""
-    table = winners_table(folder)
-    return Table(table.columns, [row for row in table.rows if row[4] != HEADERS]).without({"TFLOP/s"})
 
 
 def _beside_winner(space: Space, own: KernelConfig, code_hash: str | None) -> Sequence[Cell]:

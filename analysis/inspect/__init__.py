@@ -1,0 +1,1 @@
+"""One kernel or one step as a sheet or a page: source, PTX, machine code, counts and times side by side."""

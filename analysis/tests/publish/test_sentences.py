@@ -1,0 +1,219 @@
+"""Sentences of documents that no generator writes: their numbers are those of the records."""
+
+import csv
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from analysis.files import read_text, root
+from analysis.ladder.headers import load_all, load_attention
+from analysis.machine_code.sass import Instruction
+from analysis.measure.profile import kept
+from analysis.measure.searches import winners_table
+from analysis.measure.validation import Case, cases_of, leave_one_out, mean_error, of_fit, order
+from analysis.predict.machine import read_machine, read_values
+from analysis.predict.tiles import read_tiles
+from analysis.publish.energy import energy_table
+from analysis.publish.libraries import records_of
+from analysis.publish.overview import LENGTHS, Step, newest_rows, problem_at, read_steps
+from analysis.publish.production import rates_in
+from analysis.publish.side_peers import backward_peers
+from analysis.publish.story import gain, held_up
+
+
+@cache
+def steps() -> list[Step]:
+    return read_steps(root())
+
+
+def page(name: str) -> str:
+    """A page in one line."""
+    return " ".join(read_text(root() / name).split())
+
+
+def span(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+# ---- predict.md ------------------------------------------------------------------------------------------------------
+
+
+def percent(error: float) -> str:
+    return f"{100 * abs(error):.1f} %"
+
+
+def at(errors: Mapping[Case, float], seq: int) -> list[float]:
+    return [error for case, error in errors.items() if case.shape.seq == seq]
+
+
+def test_predict_states_the_errors_of_the_model() -> None:
+    text, known = page("docs/predict.md"), read_tiles(root())
+    cases = {gpu: cases_of(root(), gpu, known) for gpu in ("h200", "h100")}
+    found, h100 = leave_one_out(of_fit(cases["h200"]), read_machine("h200")), read_machine("h100")
+    errors, own = found.cycles, of_fit(cases["h100"])
+    worst = max(errors, key=lambda case: abs(errors[case]))
+    assert (
+        f"predicts {len(errors)} launches" in text
+        and f"**mean error of {percent(mean_error(errors.values()))}**" in text
+    )
+    assert f"largest error is {percent(errors[worst])}, for {worst.version} at {worst.shape.seq} keys" in text
+    here = at(errors, 4096)
+    assert f"the mean is {percent(mean_error(here))} and the largest error {percent(max(map(abs, here)))}" in text
+    assert f"at 512 keys the mean is {percent(mean_error(at(errors, 512)))}" in text
+    cycles, times = ([getattr(case, name)(h100) for case in own] for name in ("error", "error_of_time"))
+    assert f"the mean over {len(own)} launches is {percent(mean_error(cycles))}" in text
+    mine = percent(mean_error(found.time.values()))
+    assert f"error in time is {mine} on the H200 and {percent(mean_error(times))} on the H100" in text
+    pairs = order(errors)
+    assert f"orders {100 * pairs.share:.1f} % of the {pairs.pairs} pairs" in text
+
+
+def test_predict_states_the_errors_of_other_kernels() -> None:
+    text, known, machine = page("docs/predict.md"), read_tiles(root()), read_machine("h200")
+    cases = cases_of(root(), "h200", known)
+    errors = {case: case.error(machine) for case in cases if case not in set(of_fit(cases))}
+    worst = max(errors, key=lambda case: abs(errors[case]))
+    assert f"Over {len(errors)} launches" in text and f"mean error is {percent(mean_error(errors.values()))}" in text
+    assert f"largest error is {percent(errors[worst])}, for {worst.version} at {worst.shape.seq} keys" in text
+    assert [name for name in load_attention(root()) if name not in known] == ["attention/decode"]
+    assert "attention/decode is not modeled" in text
+    rows = csv.DictReader(read_text(root() / "logs/bench/foreign.h200.csv").splitlines())
+    by_kernel: dict[str, list[float]] = {}
+    for row in rows:
+        measured = 1e3 * float(row["ms"]) * float(row["sm_clock_mhz"])
+        by_kernel.setdefault(row["kernel"], []).append(float(row["predicted_cycles"]) / measured - 1)
+    near = sum(max(map(abs, errors)) <= 0.1 for errors in by_kernel.values())
+    assert (near, len(by_kernel)) == (5, 8) and "Five of eight kernels are within 10 %" in text
+    every = [error for found in by_kernel.values() for error in found]
+    assert f"mean error over {len(every)} launches is {percent(mean_error(every))}" in text
+    kinds = [value.how for value in read_values()[1]]
+    of = {how: kinds.count(how) for how in ("measured", "published", "fitted", "assumed")}
+    assert f"{of['measured']} numbers are measured, {of['published']} are published" in text
+    assert f"{of['fitted']} are fitted and {of['assumed']} are assumed" in text
+
+
+def test_predict_has_what_pipes_measured_on_the_h100() -> None:
+    text = page("docs/predict.md")
+    rows = json.loads(read_text(root() / "logs/bench/pipes.h100.json"))["pipes"]
+    group = "a group of 8 QGMMA.64x96x32"
+    (ends,) = (row["ends"] for row in rows if row.get("order") == group and row["warps"] == 12)
+    first, second, third = sorted(round(8 * end, -1) for end in ends)
+    assert f"the youngest has its results after {first:.0f}, the others after {second:.0f} and {third:.0f}." in text
+    copies = {(row["ahead"], row["sms"], row["pause"]): row["cycles"] for row in rows if "copy" in row}
+    assert f"of 32 KB takes {round(copies[1, 1, 0], -1):.0f} alone (H100)" in text
+
+
+# ---- performance.md --------------------------------------------------------------------------------------------------
+
+
+def test_cudnn_is_faster_than_every_version_with_mma_sync() -> None:
+    assert "cuDNN is faster than every version that multiplies by `mma.sync`, at every length." in page(
+        "docs/performance.md"
+    )
+    versions = {step.name: step.version for step in steps() if not step.version.one_arch}
+    for problem in (problem_at(seq, dtype) for seq in LENGTHS for dtype in ("fp16", "bf16")):
+        rows = newest_rows(records_of(root()), problem, versions, ["cudnn", *versions])
+        ours = [row.tflops for name, row in rows.items() if name in versions]
+        assert ours and rows["cudnn"].tflops > max(ours), problem
+
+
+def test_the_prose_on_wgmma_holds() -> None:
+    assert "v28 loses at 512" in page("docs/performance.md") and (gain(steps(), "v28", 512) or 2) < 1
+    assert 1.15 < (gain(steps(), "v33", 512) or 0) < 1.4 and 1.05 < (gain(steps(), "v35", 4096) or 0) < 1.25
+
+
+def test_the_prose_on_energy_holds() -> None:
+    assert "From v02 on no subject draws less than 675 W of the board's 700." in page("docs/performance.md")
+    rows = [row for row in energy_table(root(), steps()).rows if row[0] not in ("v00", "v01")]
+    assert all(675 < float(str(row[9])) <= 700 * 1.0075 for row in rows)
+
+
+def loop_of(name: str) -> Sequence[Instruction]:
+    """The instructions of the KV loop on the H200."""
+    step = next(step for step in steps() if step.name == name)
+    return step.parts[step.arch_in("sm_90")].loop
+
+
+def test_the_prose_on_what_bound_each_step_holds() -> None:
+    text, launches = page("docs/performance.md"), kept(root())
+    largest = {name: held_up(root(), name).split(", ")[1].split()[0] for name in launches if name >= "v26"}
+    assert largest == {name: "barrier" if name < "v29" else "wait" for name in largest}
+    assert "BAR" not in {instruction.opcode.split(".")[0] for instruction in loop_of("v28")}
+    cycles = {name: launch.figures["cycles"] for name, launch in launches.items()}
+    assert f"the cycles fall by a factor of {cycles['v25'] / cycles['v37']:.2f}" in text
+
+
+# ---- other pages -----------------------------------------------------------------------------------------------------
+
+
+def test_fp8_states_its_ratios() -> None:
+    text = page("kernels/fp8/README.md")
+    runs = json.loads(read_text(root() / "logs/fp8/states.h200.json"))["TFLOP/s"]
+    ratios = {
+        (mask, name, state): [of["attention/fp8"][state] / of[name][state] for of in by_keys.values() if name in of]
+        for mask, by_keys in runs.items()
+        for name in ("cuDNN, O in e4m3", "FlashAttention-3", "attention/fp8, accurate")
+        for state in ("first", "sustained")
+    }
+    cudnn, fa3, accurate = "cuDNN, O in e4m3", "FlashAttention-3", "attention/fp8, accurate"
+    hot = [ratios["full", cudnn, "sustained"], ratios["full", fa3, "sustained"], ratios["causal", cudnn, "sustained"]]
+    assert (f"attention/fp8 is {span(hot[0])} × as fast as cuDNN at the power limit, and {span(hot[1])} × as fast as "
+            f"FlashAttention-3. With the causal mask it is {span(hot[2])} × as fast as cuDNN.") in text  # fmt: skip
+    cool = [ratios["full", cudnn, "first"], ratios["full", fa3, "first"], ratios["causal", cudnn, "first"]]
+    assert f"these ratios are {span(cool[0])}, {span(cool[1])} and {span(cool[2])}." in text
+    slow = [one for mask in runs for one in ratios[mask, accurate, "sustained"]]
+    assert f"Accurate sums take {span(slow)} × the time" in text
+
+
+def test_general_attention_states_what_pages_cost() -> None:
+    text, rates = page("docs/general-attention.md"), rates_in(root(), "h100")
+    ratios: dict[int, list[float]] = {}
+    for case, of in rates.items():
+        if (size := re.search(r"pages of (\d+), causal$", case)) and "flashladder, packed keys" in of:
+            ratios.setdefault(int(size[1]), []).append(100 * of["flashladder"] / of["flashladder, packed keys"])
+    small, large = ratios[16], [one for size, found in ratios.items() if size >= 64 for one in found]
+    assert f"pages of 16 rows it reaches {min(small):.0f} to {max(small):.0f} %" in text
+    assert f"with pages of 64 rows or more {min(large):.0f} to {max(large):.0f} %" in text
+
+
+def test_configurations_names_every_header_that_is_not_the_fastest() -> None:
+    text = page("docs/configurations.md")
+    slower = [row for row in winners_table(root()).rows if row[4] != "the header's"]
+    assert {str(row[0]) for row in slower} == set(re.findall(r"\*\*(v\d\d) at \d+ keys", text))
+    times: dict[tuple[str, object], list[float]] = {(str(row[0]), row[3]): [] for row in slower}
+    for row in slower:
+        times[str(row[0]), row[3]].append(float(str(row[6]).split()[0]))
+    assert f"is {times['v07', 4096][0]:.2f} × as fast" in text and f"are {span(times['v37', 512])} × as fast" in text
+
+
+def test_the_story_is_titled_by_the_speeds_of_its_first_and_last_step() -> None:
+    table = read_text(root() / "README.md").partition("<!-- /steps -->")[0]
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("| [v")]
+    title = f"From {rows[0][4]} to {rows[-1][4]} TFLOP/s"
+    assert read_text(root() / "docs/story.md").startswith(f"# {title}\n") and rows[-1][1].startswith("[v37]")
+    assert all(f"[{title}]" in read_text(root() / name).replace("\n", " ") for name in ("README.md", "docs/index.md"))
+
+
+def test_the_readme_states_what_one_step_removes_and_how_fast_gradients_are() -> None:
+    counts = []
+    for name in ("v10", "v11"):
+        parts = next(step for step in steps() if step.name == name).parts["sm_80"]
+        counts.append(len(parts.regions["epilogue"]))
+    assert f"removes {counts[0] - counts[1]} of the {counts[0]} instructions after it" in page("README.md")
+    ratios = [
+        float(ratio)
+        for row in backward_peers(root()).rows
+        if row[2] == "FlashAttention-3"
+        for ratio in re.findall(r"\(([\d.]+)\)", " ".join(map(str, row[3:])))
+    ]
+    assert f"The backward pass reaches {min(ratios):.1f} to {max(ratios):.1f} × its speed." in page("README.md")
+
+
+def test_the_scope_of_the_versions_is_stated() -> None:
+    sources = {name: version.source for name, version in load_all(root()).items()}
+    assert "versions up to v37 compute nothing else" in page("docs/performance.md")
+    assert all("static_assert(cfg.d_head == 128" in source for source in sources.values())
+    assert not [name for name, source in sources.items() if "dropout" in source or "causal" in source]
+    hopper = [name for name, version in load_all(root()).items() if version.one_arch]
+    assert [name for name, source in sources.items() if "wgmma" in source] == hopper == [f"v{n}" for n in range(26, 38)]
