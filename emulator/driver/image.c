@@ -1,4 +1,7 @@
-/* image.c - the PTX in what a program gives to cuModuleLoadData(): text, a fatbin, or nvcc's wrapper of one.
+/* image.c - the PTX in what a program gives to cuModuleLoadData(): text, a fatbin, nvcc's wrapper of one, or a cubin.
+ *
+ * A cubin that was compiled with -lineinfo or -G holds its PTX for debuggers, in a section of its own; one that nvlink
+ * made has such a section for each of its parts.
  *
  * The layout of a fatbin is documented nowhere; this is what nvcc 12 and 13 write. PTX in it is plain, or compressed by
  * LZ4 (nvcc 12) or Zstandard (nvcc 13); libzstd.so.1 expands the latter where the machine has it.
@@ -6,10 +9,11 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WRAPPER_MAGIC = 0x466243b1, KIND_PTX = 1, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
+enum { WRAPPER_MAGIC = 0x466243b1, KIND_PTX = 1, KIND_CUBIN = 2, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
 #define FATBIN_MAGIC 0xba55ed50u
 
 /* What stands before each program of a fatbin. */
@@ -82,8 +86,8 @@ static bool expand_zstd(const uint8_t *from, size_t bytes, uint8_t *to, size_t w
 
 /* ---- fatbins ---- */
 
-/* The text of a program, ended by a zero byte; NULL where it cannot be read. */
-static char *program_text(const program_header *h, const uint8_t *payload) {
+/* The bytes of a program, ended by a zero byte; NULL where it cannot be read. */
+static char *program_bytes(const program_header *h, const uint8_t *payload) {
     const bool compressed = h->flags & (FLAG_LZ4 | FLAG_ZSTD);
     const uint64_t bytes = compressed ? h->expanded_bytes : h->payload_bytes;
     if (bytes > 1u << 30 || (compressed && h->compressed_bytes > h->payload_bytes)) return NULL;
@@ -112,6 +116,78 @@ static int suits(const char *text, const architecture *a) {
     return number <= ours ? 1 + (int)number : 0;
 }
 
+/* ---- texts ---- */
+
+/* A module begins with .version, .target and .address_size, which a text has once: of a later one they become blank. */
+static void blank_heading(char *text) {
+    static const char *const headings[] = {".version", ".target", ".address_size"};
+    for (int i = 0; i < 3; i++) {
+        char *at = strstr(text, headings[i]);
+        if (at) memset(at, ' ', strcspn(at, "\n"));
+    }
+}
+
+bool image_join(char **text, size_t *bytes, char *more) {
+    const size_t length = strlen(more);
+    char *joined = realloc(*text, *bytes + length + 2);
+    if (joined) {
+        if (*bytes) blank_heading(more);
+        snprintf(joined + *bytes, length + 2, "%s\n", more);
+        *text = joined;
+        *bytes += length + 1;
+    }
+    free(more);
+    return joined != NULL;
+}
+
+/* ---- cubins ---- */
+
+/* The lines of a section, each of which ends in a zero byte, behind a header of eight; NULL when out of memory. */
+static char *lines_of(const uint8_t *section, size_t bytes) {
+    enum { SECTION_HEADER = 8 };
+    const size_t length = bytes > SECTION_HEADER ? bytes - SECTION_HEADER : 0;
+    char *text = malloc(length + 1);
+    if (!text) return NULL;
+    for (size_t i = 0; i < length; i++)
+        text[i] = section[SECTION_HEADER + i] ? (char)section[SECTION_HEADER + i] : '\n';
+    text[length] = 0;
+    return text;
+}
+
+/* The PTX in a cubin; NULL where it has none. */
+static char *cubin_ptx(const uint8_t *cubin) {
+    static const char wanted[] = ".nv_debug_ptx_txt";
+    Elf64_Ehdr file;
+    Elf64_Shdr section, names;
+    char *text = NULL;
+    size_t bytes = 0;
+    memcpy(&file, cubin, sizeof file);
+    if (file.e_ident[EI_CLASS] != ELFCLASS64 || file.e_machine != EM_CUDA || file.e_shentsize != sizeof section ||
+        file.e_shstrndx >= file.e_shnum)
+        return NULL;
+    memcpy(&names, cubin + file.e_shoff + file.e_shstrndx * sizeof names, sizeof names);
+    for (int i = 0; i < file.e_shnum; i++) {
+        memcpy(&section, cubin + file.e_shoff + (size_t)i * sizeof section, sizeof section);
+        if (section.sh_type != SHT_PROGBITS || section.sh_name >= names.sh_size ||
+            strncmp((const char *)cubin + names.sh_offset + section.sh_name, wanted, sizeof wanted - 1) != 0)
+            continue;
+        char *more = lines_of(cubin + section.sh_offset, section.sh_size);
+        if (!more || !image_join(&text, &bytes, more)) break;
+    }
+    return text;
+}
+
+/* ---- images ---- */
+
+static char *program_text(const program_header *h, const uint8_t *payload) {
+    if (h->kind != KIND_PTX && h->kind != KIND_CUBIN) return NULL;
+    char *bytes = program_bytes(h, payload);
+    if (!bytes || h->kind == KIND_PTX) return bytes;
+    char *text = h->expanded_bytes + h->payload_bytes > sizeof(Elf64_Ehdr) ? cubin_ptx((uint8_t *)bytes) : NULL;
+    free(bytes);
+    return text;
+}
+
 static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
     uint16_t header_bytes;
     uint64_t bytes;
@@ -126,7 +202,7 @@ static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
         if (h.header_bytes < sizeof h || h.header_bytes + h.payload_bytes > bytes - at) break;
         at += h.header_bytes + h.payload_bytes;
         programs++;
-        char *text = h.kind == KIND_PTX ? program_text(&h, program + h.header_bytes) : NULL;
+        char *text = program_text(&h, program + h.header_bytes);
         const int suited = text ? suits(text, the_driver()->architecture) : 0;
         if (suited > best_suits) {
             free(best);
@@ -159,7 +235,13 @@ char *image_ptx(const void *image, CUresult *status) {
         }
         if (magic == FATBIN_MAGIC) return fatbin_ptx(bytes, status);
         if (!memcmp(bytes, "\177ELF", 4)) {
-            driver_say("a module is machine code (a cubin): the emulator runs PTX");
+            char *text = cubin_ptx(bytes);
+            if (text && suits(text, the_driver()->architecture)) return text;
+            driver_say(text
+                           ? "a module is machine code of another architecture (a cubin)"
+                           : "a module is machine code (a cubin): the emulator runs PTX, which nvcc and ptxas leave in "
+                             "a cubin only with -lineinfo or -G");
+            free(text);
             *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
             return NULL;
         }

@@ -335,31 +335,6 @@ CUresult cuLinkCreate(unsigned count, CUjit_option *options, void **values, CUli
     return driver_leave(status);
 }
 
-/* A module begins with .version, .target and .address_size, which a text has once: of a later one they become blank. */
-static void blank_heading(char *text) {
-    static const char *const headings[] = {".version", ".target", ".address_size"};
-    for (int i = 0; i < 3; i++) {
-        char *at = strstr(text, headings[i]);
-        if (at) memset(at, ' ', strcspn(at, "\n"));
-    }
-}
-
-/* The text is taken over. */
-static CUresult append_text(CUlinkState link, char *text) {
-    const size_t more = strlen(text);
-    char *joined = realloc(link->text, link->bytes + more + 2);
-    if (!joined) {
-        free(text);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (link->bytes) blank_heading(text);
-    snprintf(joined + link->bytes, more + 2, "%s\n", text);
-    link->text = joined;
-    link->bytes += more + 1;
-    free(text);
-    return CUDA_SUCCESS;
-}
-
 CUresult cuLinkAddData(CUlinkState link, CUjitInputType type, void *data, size_t bytes, const char *name,
                        unsigned count, CUjit_option *options, void **values) {
     (void)count;
@@ -367,11 +342,16 @@ CUresult cuLinkAddData(CUlinkState link, CUjitInputType type, void *data, size_t
     (void)values;
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !(link && data)) status = CUDA_ERROR_INVALID_VALUE;
-    if (status == CUDA_SUCCESS && type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY) {
-        driver_say("%s cannot be linked: the emulator links PTX and fatbins, and this is input of type %d",
-                   name ? name : "the input", (int)type);
+    if (status == CUDA_SUCCESS && type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY &&
+        type != CU_JIT_INPUT_CUBIN) {
+        driver_say(
+            "%s cannot be linked: the emulator links PTX, fatbins and cubins that hold PTX, and this is input of "
+            "type %d",
+            name ? name : "the input", (int)type);
         status = CUDA_ERROR_NOT_SUPPORTED;
     }
+    if (status == CUDA_SUCCESS && type == CU_JIT_INPUT_CUBIN && (bytes < 4 || memcmp(data, "\177ELF", 4) != 0))
+        status = CUDA_ERROR_INVALID_IMAGE;
     char *text = NULL;
     if (status == CUDA_SUCCESS && type == CU_JIT_INPUT_PTX) {
         text = strndup(data, bytes);
@@ -379,7 +359,8 @@ CUresult cuLinkAddData(CUlinkState link, CUjitInputType type, void *data, size_t
     } else if (status == CUDA_SUCCESS) {
         text = image_ptx(data, &status);
     }
-    return driver_leave(text ? append_text(link, text) : status);
+    if (text && !image_join(&link->text, &link->bytes, text)) status = CUDA_ERROR_OUT_OF_MEMORY;
+    return driver_leave(status);
 }
 
 CUresult cuLinkAddFile(CUlinkState link, CUjitInputType type, const char *path, unsigned count, CUjit_option *options,

@@ -264,7 +264,8 @@ static void test_modules(void) {
     is(cuModuleLoadDataEx(&first, HEADING ".entry e() { ret; }\n.dance;\n", 2, options, values), CUDA_ERROR_INVALID_PTX,
        "what is no PTX");
     says(log, ".dance", "error log");
-    is(cuModuleLoadData(&first, "\177ELF\2\1\1"), CUDA_ERROR_NO_BINARY_FOR_GPU, "machine code");
+    const char cubin[64] = "\177ELF\2\1\1";
+    is(cuModuleLoadData(&first, cubin), CUDA_ERROR_NO_BINARY_FOR_GPU, "machine code");
     says(said(), "the emulator runs PTX", "machine code");
     CUlinkState link;
     works(cuLinkCreate(0, NULL, NULL, &link), "cuLinkCreate");
@@ -272,7 +273,8 @@ static void test_modules(void) {
           "one text");
     works(cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)racing, sizeof racing, "b", 0, NULL, NULL),
           "another");
-    is(cuLinkAddData(link, CU_JIT_INPUT_CUBIN, log, 1, "c.cubin", 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED, "a cubin");
+    is(cuLinkAddData(link, CU_JIT_INPUT_NVVM, log, 1, "c.bc", 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED, "NVVM IR");
+    is(cuLinkAddData(link, CU_JIT_INPUT_CUBIN, log, 1, "c", 0, NULL, NULL), CUDA_ERROR_INVALID_IMAGE, "no cubin");
     void *image;
     works(cuLinkComplete(link, &image, &bytes), "cuLinkComplete");
     works(cuModuleUnload(first), "cuModuleUnload of the first");

@@ -103,7 +103,7 @@ def test_a_compiler_may_ask_for_the_runtime_s_tables(name: str, warns: bool, tmp
     )
     subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(asking), str(LIBRARY)], check=True)
     code = f"import ctypes; print(ctypes.CDLL({str(asking)!r}).ask())"
-    tool = [ROOT / "bin/emulated-gpu", sys.executable, "-c", code]
+    tool = [str(ROOT / "bin/emulated-gpu"), sys.executable, "-c", code]
     done = subprocess.run(tool, capture_output=True, text=True, check=False)
     assert done.stdout == f"{NOT_SUPPORTED}\n"
     assert ("brings NVIDIA's CUDA runtime, which cannot start here" in done.stderr) == warns

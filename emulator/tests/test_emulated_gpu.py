@@ -377,3 +377,49 @@ def test_what_nvcc_links_with_the_shared_runtime_runs(tmp_path: Path) -> None:
     subprocess.run([TOOLKIT / "bin/nvcc", *flags, "-o", tmp_path / "saxpy", source], check=True)
     done = subprocess.run([TOOL, tmp_path / "saxpy"], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right: 1000 elements, 1 launch\n", "")
+
+
+CUBIN_KERNEL = """
+__device__ int shared_by_both = 3;
+extern "C" __device__ int twice(int);
+extern "C" __global__ void k(void) { if (threadIdx.x == 0) printf("%d\\n", twice(shared_by_both)); }
+"""
+CUBIN_FUNCTION = """
+extern "C" __device__ int twice(int x) { return 2 * x; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts", "works"),
+    [
+        (["-lineinfo"], 1, True),
+        (["-G"], 1, True),
+        (["-lineinfo", "-rdc=true"], 2, True),
+        ([], 1, False),
+        (["-rdc=true"], 2, False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_cubin_with_its_ptx_runs(flags: list[str], parts: int, works: bool, tmp_path: Path) -> None:
+    """Compiled with -lineinfo or -G it holds its PTX, and what nvlink makes of several holds that of each."""
+    texts = ["#include <cstdio>" + CUBIN_KERNEL, CUBIN_FUNCTION]
+    if parts == 1:
+        texts = [CUBIN_FUNCTION + texts[0]]
+    for i, text in enumerate(texts):
+        (tmp_path / f"{i}.cu").write_text(text)
+        command = [str(TOOLKIT / "bin/nvcc"), "-cubin", "-arch=sm_80", *flags, "-o", str(tmp_path / f"{i}.cubin")]
+        subprocess.run([*command, str(tmp_path / f"{i}.cu")], check=True)
+    cubin = tmp_path / "0.cubin"
+    if parts > 1:
+        cubins = [str(tmp_path / f"{i}.cubin") for i in range(parts)]
+        cubin = tmp_path / "linked.cubin"
+        subprocess.run([str(TOOLKIT / "bin/nvlink"), "-arch=sm_80", *cubins, "-o", str(cubin)], check=True)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [str(TOOL), "--arch", "sm_80", sys.executable, str(tmp_path / "program.py"), str(cubin), "0"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    if works:
+        assert (done.returncode, done.stdout, done.stderr) == (0, "major 8\n6\n", "")
+    else:
+        assert "cuModuleLoadData: 209" in done.stderr and "only with -lineinfo or -G" in done.stderr
