@@ -440,6 +440,9 @@ bool emu_print_counters(FILE *to, const emu_counters *counters);
 void emu_write_counters(FILE *to, const emu_counters *counters);
 /* The table of accepted PTX forms, as Markdown. */
 void emu_print_forms(FILE *to);
+/* What the forms with an opcode and modifiers such as "ex2.approx.f32" do here, how their bits compare with a GPU's,
+ * and what the emulator does not see; false when there is none. "limits" stands for all that it does not see. */
+bool emu_explain_form(FILE *to, const char *form, emu_error *error);
 
 #pragma GCC visibility pop
 

@@ -19,6 +19,10 @@ const emu_form *emu_form_at(size_t index) {
     return index < form_count ? &form_table[index].row : NULL;
 }
 
+const form *emu_form_row(size_t index) {
+    return &form_table[index];
+}
+
 /* ---- matching ---- */
 
 enum { FORM_HASH = 256 };
@@ -136,6 +140,17 @@ static void read_operands(const form *row, form_match *match) {
         match->operand_bits[match->operand_count] = (uint8_t)bits;
         at = comma ? comma + 2 : NULL;
     }
+}
+
+bool emu_form_has(size_t index, const opcode *in, bool complete) {
+    form_match match;
+    int reached = 0;
+    if (strcmp(form_table[index].row.opcode, in->pieces[0])) return false;
+    return match_row(&form_table[index], in, &match, &reached) || (!complete && reached == in->piece_count);
+}
+
+bool emu_is_alternative(const char *word, const char *alternatives) {
+    return one_of(word, alternatives, alternatives + strlen(alternatives));
 }
 
 /* Rows by opcode: first[hash] is 1 + the first row of a chain, next[row] likewise. */

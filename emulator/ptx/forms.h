@@ -11,6 +11,12 @@ typedef struct form {
     lane_function *lanes; /* of a row that emu_decode_lanes() decodes, else NULL */
 } form;
 
+/* A row by its number, which is below that of the rows. */
+const form *emu_form_row(size_t index);
+/* Whether a row has an opcode and its modifiers; complete: and needs no others. */
+bool emu_form_has(size_t index, const opcode *in, bool complete);
+/* Whether a word is one of those between the bars. */
+bool emu_is_alternative(const char *word, const char *alternatives);
 /* Rows by opcode, for emu_find_form(). */
 void emu_index_forms(loader *load);
 /* Leaves by emu_load_fail() where no form has the opcode, so that operands of unknown ones need not be read. */

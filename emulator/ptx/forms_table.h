@@ -8,6 +8,7 @@
  * row. LANES_ROW is a form whose ops compute each lane by a lane function. An includer defines the rows that it needs:
  * the kinds and the dispatch of ops, the declarations of the handlers, decoding rules and lane functions, and the text
  * of `ptxrun --forms` and `ptxrun --explain` are all made from this text. The emulator rejects what no row accepts.
+ * BLIND_ROW is something that it does not see, with the opcodes where people look for it.
  *
  * modifiers: tokens in the order PTX writes them; alternatives stand between bars, a token ending in '?' may be absent.
  * operands: d is the destination, p and q are predicates, [a] is an address, the others are sources. A register has the
@@ -19,6 +20,9 @@
 #endif
 #ifndef FORM_ROW
 #define FORM_ROW(group, opcode, modifiers, operands, kind, fidelity, decode, note)
+#endif
+#ifndef BLIND_ROW
+#define BLIND_ROW(opcodes, text)
 #endif
 #ifndef LANES_ROW
 #define LANES_ROW(group, opcode, modifiers, operands, fidelity, function, note)
@@ -108,6 +112,25 @@ OP_ROW(OP_ELECT, LANES_NAMED, emu_exec_elect, "p[0] = whether the lane is the el
 OP_ROW(OP_ACTIVE_MASK, LANES_EACH, emu_exec_active_mask, "r[0] = the lanes that execute this op together")
 OP_ROW(OP_CLOCK, LANES_EACH, emu_exec_clock, "r[0] = the special register `detail`")
 OP_ROW(OP_NOTHING, LANES_EACH, emu_exec_nothing, "nothing")
+
+/* ---- what the emulator does not see ---- */
+
+BLIND_ROW("", "Launches in two streams run one after the other, so a race between them is not reported.")
+BLIND_ROW("griddepcontrol",
+          "A dependent grid begins when the grid before it has ended, so a read before .wait is not reported.")
+BLIND_ROW("fence|membar",
+          "A fence that is missing after a .relaxed load of a flag in shared memory of another CTA is not reported.")
+BLIND_ROW("ld|ldu|ldmatrix",
+          "The checks keep few earlier reads, so they can miss a race with one: in shared memory the lanes of "
+          "each warp that read since it last synchronized, in global memory the last reads of two threads.")
+BLIND_ROW("st",
+          "Two threads that store the same value by one instruction are not reported, because the result is certain.")
+BLIND_ROW("ld|st|prefetch|createpolicy|applypriority|discard",
+          "There are no caches: hints change nothing, and only --orders all delays loads and stores.")
+BLIND_ROW("atom|red|cp",
+          "Sums of floats depend on the order of the atomics; a run shows one order, --schedule SEED another.")
+BLIND_ROW("mov", "%clock, %clock64 and %globaltimer count the warp instructions of the CTA, not time.")
+BLIND_ROW("tex|tld4", "Textures have no mipmaps.")
 
 /* ---- PTX forms ---- */
 
@@ -820,4 +843,5 @@ FORM_ROW("control", "call", "uni?", "(d), function, (a, ...), targets", OP_CALL,
 #undef CONVERT
 #undef OP_ROW
 #undef FORM_ROW
+#undef BLIND_ROW
 #undef LANES_ROW

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import hopper_trials
 import ncu
 import speed
 import tried
+from support.forms import TYPE, Form, read_forms
 from support.markers import PAGE, ROOT, fill
 
 EXAMPLE = """\
@@ -82,6 +84,43 @@ def comparison() -> str:
     return f"- Outputs for five inputs in fp16 and bf16, compared with the emulator's, of {said}\n  ({links})."
 
 
+def family(form: Form) -> str:
+    """The opcode of a form, with the modifier that tells it from others of its opcode."""
+    words = [word for token in form.tokens for word in token.rstrip("?").split("|")]
+    return ".".join([form.opcode, *(word for word in ("approx", "full", "oob") if word in words)])
+
+
+def fidelity(forms: Sequence[Form]) -> str:
+    """How many forms compute exact bits, and which compute others."""
+
+    def of(bits: str) -> str:
+        types: dict[str, set[str]] = {}
+        for form in forms:
+            if form.bits == bits:
+                last = [token for token in form.tokens if TYPE.match(token)][-1:]
+                types.setdefault(family(form), set()).update(*(token.split("|") for token in last))
+        mixed = {name for name in types if {form.bits for form in forms if family(form) == name} != {bits}}
+        return ", ".join(
+            f"`{name}`" + (f" of {' and '.join(sorted(words))}" if name in mixed else "")
+            for name, words in types.items()
+        )
+
+    exact = sum(form.bits == "exact" for form in forms)
+    return (
+        f"- {exact} of the {len(forms)} forms compute exactly the bits that the PTX ISA defines.\n"
+        f"- The bits of {of('recorded')} are those of an H200.\n"
+        f"- The bits of {of('formula')} follow a formula of the emulator, and a GPU may give others.\n"
+        "- The other forms compute no value."
+    )
+
+
+def wrapped(items: str) -> str:
+    """Items of a list, one a line, as paragraphs of at most 120 characters."""
+    return "\n".join(
+        textwrap.fill(item, 120, subsequent_indent="  ", break_on_hyphens=False) for item in items.splitlines()
+    )
+
+
 def run(*arguments: str) -> str:
     """Output of ptxrun, messages included."""
     done = subprocess.run([ROOT / "bin" / "ptxrun", *arguments], capture_output=True, text=True, check=False)
@@ -100,6 +139,8 @@ def generate(page: str, folder: Path) -> str:
     """The page with its generated parts as the emulator has them now."""
     page = fill(page, "tried", tried.summary())
     page = fill(page, "outputs", comparison())
+    page = fill(page, "fidelity", wrapped(fidelity(read_forms())))
+    page = fill(page, "limits", wrapped(run("--explain", "limits")))
     return fill(page, "message", "```text\n" + message(folder) + "\n```")
 
 

@@ -26,7 +26,7 @@ typedef struct request {
 } request;
 
 typedef struct options {
-    const char *file, *entry, *counters_csv;
+    const char *file, *entry, *counters_csv, *explain;
     const char *ptx_file;          /* the same, or what was made of a CUDA file */
     const char *const *nvcc_flags; /* those after "--", NULL where there is none */
     const char *args[MAX_ARGS], *data[MAX_ARGS];
@@ -230,6 +230,8 @@ static const option option_table[] = {
      "say whether this run stands for every order of its warps and copies; all: run those that differ, too"},
     {"--runs", "N", NUMBER, AT(runs), UINT64_MAX, NULL, "of --orders all at most (10000)"},
     {"--forms", NULL, FLAG, AT(forms), 0, NULL, "print the table of accepted PTX forms as Markdown; needs no file"},
+    {"--explain", "FORM", TEXT, AT(explain), 0, NULL,
+     "say what a PTX form such as ex2.approx.f32 does here and whether its bits are a GPU's; limits: what is not seen"},
     {"--help", NULL, FLAG, AT(help), 0, NULL, "show this text"},
 };
 #undef AT
@@ -330,7 +332,7 @@ static bool parse_options(options *options, int argc, char **argv, emu_error *er
     if (options->all_orders && (options->schedule || options->delay_line || !options->checks || !options->runs))
         return emu_fail(error, "--orders all needs the checks and at least one run, and chooses the order itself: "
                                "leave out --schedule, --delay, --checks off and --runs 0");
-    return options->file || options->help || options->forms ||
+    return options->file || options->help || options->forms || options->explain ||
            emu_fail(error, "no PTX or CUDA file; --help shows the usage");
 }
 
@@ -578,6 +580,8 @@ int main(int argc, char **argv) {
         print_help();
     else if (options.forms)
         emu_print_forms(stdout);
+    else if (options.explain)
+        status = emu_explain_form(stdout, options.explain, &error) ? EMU_OK : EMU_REFUSED;
     else
         status = load_and_run(&options, &error);
     if (status != EMU_REFUSED && !flush_stdout(&error)) status = EMU_REFUSED;

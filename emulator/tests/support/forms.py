@@ -21,6 +21,7 @@ class Form:
     opcode: str
     tokens: tuple[str, ...]  # "rn|rz?", as the table writes them
     operands: str
+    bits: str  # "exact", "recorded", "formula", or "" where it computes no value
 
     def match(self, pieces: list[str]) -> list[tuple[int, str]] | None:
         """(token, alternative) of each modifier, or None. Types keep their order, as in forms.c for legal PTX."""
@@ -49,8 +50,8 @@ class Form:
 def read_forms() -> list[Form]:
     rows = []
     for line in ptxrun("--forms").stdout.splitlines()[2:]:
-        opcode, modifiers, operands, *_ = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:])
-        rows.append(Form(opcode, tuple(modifiers.replace("\\|", "|").split()), operands))
+        opcode, modifiers, operands, _, bits, *_ = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:])
+        rows.append(Form(opcode, tuple(modifiers.replace("\\|", "|").split()), operands, bits))
     return rows
 
 
