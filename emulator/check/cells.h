@@ -5,7 +5,7 @@
 #ifndef FL_EMU_CELLS_H
 #define FL_EMU_CELLS_H
 
-#include "../machine/checks.h"
+#include "checks.h"
 
 enum { WHO_THREAD_SHIFT = 20, WHO_INSTRUCTIONS = 1 << 20 };
 
@@ -23,7 +23,7 @@ static inline uint32_t who_instruction(uint32_t who) {
 
 /* What a lane knows of every thread. As long as all lanes of a warp know the same, it stands in the row of lane 0. */
 static inline uint32_t *row_of(const cta *m, const warp *w, int lane) {
-    return m->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->clock_width;
+    return m->checks->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->checks->clock_width;
 }
 
 /* A row continues with what the lane knows of the engines: of bulk copies that have landed, by mbarrier; of cp.async
@@ -42,16 +42,16 @@ static inline uint32_t clock_of_progress(const cta *m, uint32_t warp) {
     return m->warp_count * LANES + LANDINGS + m->warp_count + warp;
 }
 static inline uint32_t *tail_of(const cta *m, uint32_t *row) {
-    return row + m->warp_count * LANES + m->engines;
+    return row + m->warp_count * LANES + m->checks->engines;
 }
 
 static inline uint32_t tail_count(const cta *m) {
-    return m->clock_width - m->warp_count * LANES - m->engines;
+    return m->checks->clock_width - m->warp_count * LANES - m->checks->engines;
 }
 
 /* In a tail, the engines of the CTA of some rank. */
 static inline uint32_t *engines_of(const cta *m, uint32_t *tail, uint32_t rank) {
-    return tail + m->cluster->count * m->warp_count + rank * m->engines;
+    return tail + m->cluster->count * m->warp_count + rank * m->checks->engines;
 }
 
 /* What a lane knows of the engines of a CTA of the cluster. */
@@ -63,9 +63,9 @@ static inline const uint32_t *known_engines(const cta *m, const warp *w, int lan
 /* Whether an access of a thread of this CTA lies before what an observer does now. */
 static inline bool ordered(const cta *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
     uint32_t thread = (uint32_t)(w->index * LANES + lane);
-    if (stamp <= m->base || thread == other_thread) return true;
+    if (stamp <= m->checks->base || thread == other_thread) return true;
     if (other_thread / LANES == (uint32_t)w->index && stamp <= w->synced) return true;
-    return m->clocks && row_of(m, w, lane)[other_thread] >= stamp;
+    return m->checks->clocks && row_of(m, w, lane)[other_thread] >= stamp;
 }
 
 /* The same of a thread of the CTA of some rank. */
@@ -82,20 +82,26 @@ static inline void take_later(uint32_t *own, const uint32_t *clocks, uint32_t co
 /* ---- cells ---- */
 
 static inline uint32_t first_cell(const cta *m, uint32_t address) {
-    return (address - m->shared_base) >> m->cell_shift;
+    return (address - m->shared_base) >> m->checks->cell_shift;
 }
 static inline uint32_t last_cell(const cta *m, uint32_t address, uint32_t bytes) {
-    return (address - m->shared_base + bytes - 1) >> m->cell_shift;
+    return (address - m->shared_base + bytes - 1) >> m->checks->cell_shift;
 }
 /* Of the last read of a cell by a warp, where the machine has clocks. */
 static inline warp_read *read_by(const cta *m, uint32_t warp, uint32_t index) {
-    return &m->warp_reads[(size_t)warp * m->cell_count + index];
+    return &m->checks->warp_reads[(size_t)warp * m->checks->cell_count + index];
 }
 
 /* The bytes of an access that lie in a cell, by bit. */
 static inline uint32_t bytes_in_cell(const cta *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
-    uint32_t of_cell = (1u << (1u << m->cell_shift)) - 1, whole = (1u << bytes) - 1;
+    uint32_t of_cell = (1u << (1u << m->checks->cell_shift)) - 1, whole = (1u << bytes) - 1;
     return whole & (cell_address < address ? of_cell >> (address - cell_address) : of_cell << (cell_address - address));
+}
+
+/* Adds a word to a hash. */
+static inline void add_word(uint64_t *sum, uint64_t word) {
+    *sum = (*sum ^ word) * 0x9e3779b97f4a7c15ull;
+    *sum ^= *sum >> 29;
 }
 
 /* shadow.c: the clock of what lands at an mbarrier, and its time now: who waits for the phase knows it. */

@@ -16,17 +16,18 @@
 
 /* What lanes of a warp know, by warp of the cluster. */
 static void gather_knowledge(const cta *m, const warp *w, uint32_t mask, uint32_t *to) {
+    const checks *const shadow = m->checks;
     uint32_t *own = to + m->rank * m->warp_count;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         uint32_t *row = row_of(m, w, first_lane(rest));
         take_later(to, tail_of(m, row), tail_count(m));
-        take_later(engines_of(m, to, m->rank), row + m->warp_count * LANES, m->engines);
+        take_later(engines_of(m, to, m->rank), row + m->warp_count * LANES, shadow->engines);
         for (uint32_t t = 0; t < m->warp_count * LANES; t++)
             if (own[t / LANES] < row[t]) own[t / LANES] = row[t];
         if (w->together) break;
     }
     for (uint32_t k = 0; k < m->warp_count; k++)
-        if (own[k] < m->base) own[k] = m->base;
+        if (own[k] < shadow->base) own[k] = shadow->base;
     if (own[w->index] < w->clock) own[w->index] = w->clock;
 }
 
@@ -36,7 +37,7 @@ static void spread_knowledge(const cta *at, const uint32_t *from, uint32_t *cloc
     for (uint32_t t = 0; t < at->warp_count * LANES; t++)
         if (clocks[t] < own[t / LANES]) clocks[t] = own[t / LANES];
     take_later(tail_of(at, clocks), from, tail_count(at));
-    take_later(clocks + at->warp_count * LANES, engines_of(at, tail_of(at, clocks), at->rank), at->engines);
+    take_later(clocks + at->warp_count * LANES, engines_of(at, tail_of(at, clocks), at->rank), at->checks->engines);
 }
 
 void emu_remote_publish(cta *m, const warp *w, uint32_t mask, cta *at, uint32_t *clocks) {
@@ -51,8 +52,8 @@ void emu_remote_acquire(cta *m, warp *w, uint32_t mask, const cta *at, const uin
         uint32_t *of_warp = &known[at->rank * at->warp_count + t / LANES];
         if (*of_warp < clocks[t]) *of_warp = clocks[t];
     }
-    take_later(known, clocks + (at->clock_width - tail_count(at)), tail_count(at));
-    take_later(engines_of(at, known, at->rank), clocks + at->warp_count * LANES, at->engines);
+    take_later(known, clocks + (at->checks->clock_width - tail_count(at)), tail_count(at));
+    take_later(engines_of(at, known, at->rank), clocks + at->warp_count * LANES, at->checks->engines);
     spread_knowledge(m, known, own);
     emu_clock_acquire(m, w, mask, own);
 }
@@ -70,7 +71,7 @@ void emu_remote_tell_fenced(const warp *w, const cta *at, uint32_t *clocks) {
 static void tell_progress(const cta *m, const warp *w, uint32_t mask, uint32_t *to) {
     uint32_t known[MOST_TAIL] = {0};
     const uint32_t first = LANDINGS + m->warp_count;
-    if (!m->engines) return;
+    if (!m->checks->engines) return;
     gather_knowledge(m, w, mask, known);
     for (uint32_t rank = 0; rank < m->cluster->count; rank++) {
         take_later(engines_of(m, to, rank) + first, engines_of(m, known, rank) + first, m->warp_count);
@@ -82,10 +83,10 @@ void emu_remote_tell_progress(const cta *m, const warp *w, int lane, const cta *
     uint32_t known[MOST_TAIL] = {0};
     tell_progress(m, w, 1u << lane, known);
     take_later(tail_of(at, clocks), known, tail_count(at));
-    take_later(clocks + at->warp_count * LANES, engines_of(at, known, at->rank), at->engines);
+    take_later(clocks + at->warp_count * LANES, engines_of(at, known, at->rank), at->checks->engines);
 }
 
-void emu_cluster_publish(cta *m, warp *w, uint32_t mask, bool relaxed) {
+void emu_on_cluster_arrive(cta *m, warp *w, uint32_t mask, bool relaxed) {
     if (relaxed) {
         take_later(m->cluster->clocks, w->released, tail_count(m));
         tell_progress(m, w, mask, m->cluster->clocks);
@@ -95,7 +96,11 @@ void emu_cluster_publish(cta *m, warp *w, uint32_t mask, bool relaxed) {
     emu_clock_tick(m, w);
 }
 
-void emu_cluster_acquire(cta *m, warp *w, uint32_t mask) {
+void emu_on_cluster_complete(cluster *c) {
+    if (c->clocks) memcpy(c->clocks + c->clock_count, c->clocks, c->clock_count * sizeof *c->clocks);
+}
+
+void emu_on_cluster_wait(cta *m, warp *w, uint32_t mask) {
     uint32_t clocks[MOST_CLOCKS] = {0};
     spread_knowledge(m, m->cluster->clocks + m->cluster->clock_count, clocks);
     emu_clock_acquire(m, w, mask, clocks);
@@ -112,7 +117,7 @@ void emu_cluster_fence(cta *m, warp *w) {
 
 /* Threads of the CTA itself, by warp the lanes that read last. */
 static void check_own_readers(cta *m, const warp *w, int lane, cta *at, uint32_t index) {
-    const uint32_t who = at->cells[index].read_who & (WHO_INSTRUCTIONS - 1);
+    const uint32_t who = at->checks->cells[index].read_who & (WHO_INSTRUCTIONS - 1);
     for (uint32_t k = 0; k < at->warp_count; k++) {
         warp_read *last = read_by(at, k, index);
         if (!last->lanes) continue;
@@ -124,7 +129,7 @@ static void check_own_readers(cta *m, const warp *w, int lane, cta *at, uint32_t
 }
 
 static void note_last(cta *m, const warp *w, cta *at, uint32_t who, uint32_t stamp) {
-    remote_access *last = &at->remote->last[m->rank * m->warp_count + (uint32_t)w->index];
+    remote_access *last = &at->checks->remote->last[m->rank * m->warp_count + (uint32_t)w->index];
     if (last->time <= stamp) *last = (remote_access){stamp, who};
 }
 
@@ -137,10 +142,10 @@ uint32_t emu_remote_read(cta *m, const warp *w, int lane, cta *at, uint32_t addr
     uint32_t undefined = 0;
     if (!emu_make_remote_cells(m, at)) return 0;
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
-        const shadow_cell *cell = &at->cells[i];
-        at->remote->reads[(size_t)i * m->cluster->count + m->rank] = (remote_access){w->clock, who};
+        const shadow_cell *cell = &at->checks->cells[i];
+        at->checks->remote->reads[(size_t)i * m->cluster->count + m->rank] = (remote_access){w->clock, who};
         if (cell->write_time == TIME_NEVER) {
-            undefined |= bytes_in_cell(at, address, bytes, (i << at->cell_shift) + at->shared_base);
+            undefined |= bytes_in_cell(at, address, bytes, (i << at->checks->cell_shift) + at->shared_base);
         } else if (cell->write_time == TIME_IN_FLIGHT) {
             emu_report_in_flight(m, w, lane, at, i, "reads");
         } else {
@@ -156,9 +161,9 @@ static void write_cells(cta *m, const warp *w, int lane, cta *at, uint32_t addre
     const uint32_t who = pack_who(m, w, lane) | (atomic ? WHO_ATOMIC : 0);
     if (!emu_make_remote_cells(m, at)) return;
     if (at->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, at, address, bytes);
-    if (at->async_reads) emu_check_async_readers(m, w, lane, at, address, bytes);
+    if (at->checks->async_reads) emu_check_async_readers(m, w, lane, at, address, bytes);
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
-        shadow_cell *cell = &at->cells[i];
+        shadow_cell *cell = &at->checks->cells[i];
         const bool both_atomic = atomic && cell->write_who & WHO_ATOMIC;
         if (cell->write_time == TIME_IN_FLIGHT) {
             emu_report_in_flight(m, w, lane, at, i, time == TIME_IN_FLIGHT ? "starts another copy to" : "writes");
@@ -169,9 +174,9 @@ static void write_cells(cta *m, const warp *w, int lane, cta *at, uint32_t addre
         emu_check_remote_readers(m, w, lane, at, i);
         cell->write_time = time;
         cell->write_who = who;
-        if (at->async_written) at->async_written[i] = LANDED_NOTHING;
-        at->remote->writers[i] = (uint8_t)(m->rank + 1);
-        at->remote->writes[i] = (remote_access){w->clock, who};
+        if (at->checks->async_written) at->checks->async_written[i] = LANDED_NOTHING;
+        at->checks->remote->writers[i] = (uint8_t)(m->rank + 1);
+        at->checks->remote->writes[i] = (remote_access){w->clock, who};
     }
     note_last(m, w, at, who, w->clock);
 }
@@ -182,12 +187,12 @@ void emu_remote_write(cta *m, const warp *w, int lane, cta *at, uint32_t address
 
 void emu_remote_atomic(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
-        if (at->cells[i].write_time != TIME_NEVER) continue;
+        if (at->checks->cells[i].write_time != TIME_NEVER) continue;
         emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
                    "This thread updates shared memory of the CTA with rank %u at 0x%x, which nothing has written.\n"
                    "Shared memory starts with whatever an earlier CTA left there.",
                    at->rank, address);
-        at->cells[i].write_time = 0; /* once is enough */
+        at->checks->cells[i].write_time = 0; /* once is enough */
     }
     write_cells(m, w, lane, at, address, bytes, TIME_REMOTE, true);
 }
@@ -206,18 +211,19 @@ void emu_remote_land(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar
     const bool counts = bar && !copy->has_values;
     const uint32_t stamp = counts ? emu_engine_ticks(at, bar) : copy->stamp;
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
-        at->cells[i].write_time = TIME_REMOTE;
-        at->cells[i].write_who = who;
-        at->remote->writers[i] = (uint8_t)(m->rank + 1);
-        at->remote->writes[i] = (remote_access){stamp, who};
-        if (at->async_written) at->async_written[i] = (uint8_t)(counts ? emu_landing_of(at, bar) : LANDED);
+        at->checks->cells[i].write_time = TIME_REMOTE;
+        at->checks->cells[i].write_who = who;
+        at->checks->remote->writers[i] = (uint8_t)(m->rank + 1);
+        at->checks->remote->writes[i] = (remote_access){stamp, who};
+        if (at->checks->async_written)
+            at->checks->async_written[i] = (uint8_t)(counts ? emu_landing_of(at, bar) : LANDED);
     }
     note_last(m, w, at, who, copy->stamp);
 }
 
 void emu_remote_mbarrier(cta *m, const warp *w, int lane, cta *at, uint32_t address) {
     const uint32_t who = pack_who(m, w, lane), index = first_cell(at, address);
-    const shadow_cell *cell = &at->cells[index];
+    const shadow_cell *cell = &at->checks->cells[index];
     if (!emu_make_remote_cells(m, at)) return;
     note_last(m, w, at, who, w->clock);
     if (cell->write_time == TIME_REMOTE || ordered_in_cluster(m, w, lane, at->rank, cell->write_who, cell->write_time))
@@ -258,10 +264,11 @@ static void report_exit(cta *m, uint32_t rank, uint32_t instruction, int warp_in
     other->here = here;
 }
 
-void emu_check_exit(cta *m) {
+void emu_on_exit(cta *m) {
+    checks *const shadow = m->checks;
     const uint32_t warps = m->warp_count;
-    for (uint32_t i = 0; m->remote && i < m->cluster->count * warps; i++) {
-        const remote_access *last = &m->remote->last[i];
+    for (uint32_t i = 0; shadow->remote && i < m->cluster->count * warps; i++) {
+        const remote_access *last = &shadow->remote->last[i];
         if (last->time > known_by_any(m, i))
             report_exit(m, i / warps, who_instruction(last->who), (int)(i % warps),
                         (int)(who_thread(last->who) % LANES));

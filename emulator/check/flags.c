@@ -19,55 +19,61 @@ static size_t row_count(const cta *m) {
 }
 
 bool emu_flags_create(cta *m) {
-    const size_t words = row_count(m) * m->clock_width;
+    checks *const shadow = m->checks;
+    const size_t words = row_count(m) * shadow->clock_width;
     if (!m->code->relaxed_flags) return true;
-    m->fenced = malloc(words * sizeof *m->fenced);
-    m->heard = malloc(words * sizeof *m->heard);
-    m->heard_times = malloc(row_count(m) * sizeof *m->heard_times);
-    return m->fenced && m->heard && m->heard_times;
+    shadow->fenced = malloc(words * sizeof *shadow->fenced);
+    shadow->heard = malloc(words * sizeof *shadow->heard);
+    shadow->heard_times = malloc(row_count(m) * sizeof *shadow->heard_times);
+    return shadow->fenced && shadow->heard && shadow->heard_times;
 }
 
 static void forget(cta *m) {
-    for (size_t i = 0; i < m->flag_count; i++) free(m->flags[i].clocks);
-    m->flag_count = 0;
+    checks *const shadow = m->checks;
+    for (size_t i = 0; i < shadow->flag_count; i++) free(shadow->flags[i].clocks);
+    shadow->flag_count = 0;
 }
 
 void emu_flags_start_cta(cta *m) {
-    const size_t words = row_count(m) * m->clock_width;
+    const checks *const shadow = m->checks;
+    const size_t words = row_count(m) * shadow->clock_width;
     forget(m);
-    if (!m->fenced) return;
-    memset(m->fenced, 0, words * sizeof *m->fenced);
-    memset(m->heard, 0, words * sizeof *m->heard);
-    memset(m->heard_times, 0, row_count(m) * sizeof *m->heard_times);
+    if (!shadow->fenced) return;
+    memset(shadow->fenced, 0, words * sizeof *shadow->fenced);
+    memset(shadow->heard, 0, words * sizeof *shadow->heard);
+    memset(shadow->heard_times, 0, row_count(m) * sizeof *shadow->heard_times);
 }
 
 void emu_flags_free(cta *m) {
+    const checks *const shadow = m->checks;
     forget(m);
-    free(m->flags);
-    free(m->fenced);
-    free(m->heard);
-    free(m->heard_times);
+    free(shadow->flags);
+    free(shadow->fenced);
+    free(shadow->heard);
+    free(shadow->heard_times);
 }
 
 /* ---- fences ---- */
 
 /* What a thread heard, or others that it is ordered behind. */
 static void learn_heard(cta *m, warp *w, int lane) {
+    const checks *const shadow = m->checks;
     uint32_t clocks[MOST_CLOCKS] = {0};
     bool any = false;
     for (uint32_t t = 0; t < row_count(m); t++) {
-        if (!m->heard_times[t] || !ordered(m, w, lane, t, m->heard_times[t])) continue;
-        take_later(clocks, m->heard + t * m->clock_width, m->clock_width);
+        if (!shadow->heard_times[t] || !ordered(m, w, lane, t, shadow->heard_times[t])) continue;
+        take_later(clocks, shadow->heard + t * shadow->clock_width, shadow->clock_width);
         any = true;
     }
     if (any) emu_clock_acquire(m, w, 1u << lane, clocks);
 }
 
 void emu_flag_fence(cta *m, warp *w, uint32_t mask) {
-    if (!m->fenced) return;
+    const checks *const shadow = m->checks;
+    if (!shadow->fenced) return;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
-        uint32_t *fenced = m->fenced + (size_t)(w->index * LANES + lane) * m->clock_width;
+        uint32_t *fenced = shadow->fenced + (size_t)(w->index * LANES + lane) * shadow->clock_width;
         learn_heard(m, w, lane);
         emu_clock_publish(m, w, 1u << lane, fenced);
     }
@@ -75,22 +81,24 @@ void emu_flag_fence(cta *m, warp *w, uint32_t mask) {
 }
 
 void emu_hear(cta *m, const warp *w, uint32_t mask, const uint32_t *clocks) {
-    for (; m->heard && mask; mask &= mask - 1) {
+    checks *const shadow = m->checks;
+    for (; shadow->heard && mask; mask &= mask - 1) {
         const size_t thread = (size_t)(w->index * LANES + first_lane(mask));
-        take_later(m->heard + thread * m->clock_width, clocks, m->clock_width);
-        m->heard_times[thread] = w->clock;
+        take_later(shadow->heard + thread * shadow->clock_width, clocks, shadow->clock_width);
+        shadow->heard_times[thread] = w->clock;
     }
 }
 
 void emu_tell_fenced(cta *m, const warp *w, int lane, cta *at, uint32_t *clocks) {
-    if (!m->fenced) return;
+    const checks *const shadow = m->checks;
+    if (!shadow->fenced) return;
     if (at != m) {
         emu_remote_tell_fenced(w, at, clocks);
         return;
     }
     for (uint32_t t = 0; t < row_count(m); t++) {
-        const uint32_t *fenced = m->fenced + t * m->clock_width;
-        if (fenced[t] && ordered(m, w, lane, t, fenced[t])) take_later(clocks, fenced, m->clock_width);
+        const uint32_t *fenced = shadow->fenced + t * shadow->clock_width;
+        if (fenced[t] && ordered(m, w, lane, t, fenced[t])) take_later(clocks, fenced, shadow->clock_width);
     }
 }
 
@@ -98,14 +106,15 @@ void emu_tell_fenced(cta *m, const warp *w, int lane, cta *at, uint32_t *clocks)
 
 /* What was told at a place, in the clocks of its CTA; NULL where nothing was, or when out of memory. */
 static uint32_t *told_at(cta *m, cta *at, uint32_t address, bool add) {
-    for (size_t i = 0; i < at->flag_count; i++)
-        if (at->flags[i].address == address) return at->flags[i].clocks;
+    for (size_t i = 0; i < at->checks->flag_count; i++)
+        if (at->checks->flags[i].address == address) return at->checks->flags[i].clocks;
     if (!add) return NULL;
-    flag *grown = cta_reserve(m, at->flags, at->flag_count + 1, &at->flag_capacity, sizeof *at->flags);
-    uint32_t *clocks = calloc(at->clock_width, sizeof *clocks);
-    if (grown) at->flags = grown;
+    flag *grown = cta_reserve(m, at->checks->flags, at->checks->flag_count + 1, &at->checks->flag_capacity,
+                              sizeof *at->checks->flags);
+    uint32_t *clocks = calloc(at->checks->clock_width, sizeof *clocks);
+    if (grown) at->checks->flags = grown;
     if (grown && clocks) {
-        at->flags[at->flag_count++] = (flag){address, clocks};
+        at->checks->flags[at->checks->flag_count++] = (flag){address, clocks};
         return clocks;
     }
     free(clocks);
@@ -142,9 +151,9 @@ uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uin
     uint32_t undefined = 0;
     if (at != m) emu_remote_use(m, w, lane, at);
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
-        const shadow_cell *cell = &at->cells[i];
+        const shadow_cell *cell = &at->checks->cells[i];
         if (cell->write_time == TIME_NEVER)
-            undefined |= bytes_in_cell(at, address, bytes, (i << at->cell_shift) + at->shared_base);
+            undefined |= bytes_in_cell(at, address, bytes, (i << at->checks->cell_shift) + at->shared_base);
         else if (cell->write_time == TIME_IN_FLIGHT)
             emu_report_in_flight(m, w, lane, at, i, "reads");
         else if (cell->write_time && !(cell->write_who & WHO_ATOMIC))
@@ -156,14 +165,14 @@ uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uin
 
 void emu_flag_write(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++)
-        if (at->cells[i].write_time == TIME_NEVER) at->cells[i].write_time = 0;
+        if (at->checks->cells[i].write_time == TIME_NEVER) at->checks->cells[i].write_time = 0;
     emu_flag_atomic(m, w, lane, at, address, bytes, order);
 }
 
 void emu_flag_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
     learn(m, w, lane, at, address, order);
     if (at == m)
-        emu_shadow_atomic(m, w, lane, address, bytes);
+        emu_on_shared_atomic(m, w, lane, address, bytes);
     else
         emu_remote_atomic(m, w, lane, at, address, bytes);
     tell(m, w, lane, at, address, order);

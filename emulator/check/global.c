@@ -3,11 +3,11 @@
  *
  * A cell covers the narrowest access of the entry to global memory. It remembers the last write and the last reads of
  * two threads, with the time that their CTA had. Two accesses of a cluster are ordered as those of shared memory are
- * (cells.h); of clusters that tell each other happens_before.c says it. Accesses that are .relaxed, .volatile or stronger, and
- * atomics, do not race with each other, unless the scope of one leaves out the other.
+ * (cells.h); of clusters that tell each other happens_before.c says it. Accesses that are .relaxed, .volatile or
+ * stronger, and atomics, do not race with each other, unless the scope of one leaves out the other.
  */
 #include "../machine/boxes.h"
-#include "ages.h"
+#include "cells.h"
 #include "races.h"
 
 #include <inttypes.h>
@@ -237,9 +237,10 @@ static void report_unfinished(cta *m, const warp *w, int lane, uint64_t address,
 
 /* For whoever asks what a CTA remembers: another thread of it was there before the ticket, or a store still is. */
 static void note_meeting(const cta *m, const warp *w, int lane, const access_note *note) {
-    if (!m->ticket || note->cluster != (uint32_t)m->cluster->index) return;
+    checks *const shadow = m->checks;
+    if (!shadow->ticket || note->cluster != (uint32_t)m->cluster->index) return;
     const bool other = who_thread(note->who) != (uint32_t)(w->index * LANES + lane);
-    m->ticket->meets |= note->time == TIME_UNTIL_WAIT || (other && note->time <= m->ticket->since);
+    shadow->ticket->meets |= note->time == TIME_UNTIL_WAIT || (other && note->time <= shadow->ticket->since);
 }
 
 /* An access `now` of a cell that `then` touched before. */
@@ -263,7 +264,8 @@ static uint32_t hash(const uint8_t *bytes, uint32_t count) {
 
 /* For whoever asks what a CTA does with a ticket, in whatever order. */
 static inline void note_work(const cta *m, uint64_t address, uint32_t bytes, bool writes, const uint8_t *data) {
-    if (!m->ticket) return;
+    checks *const shadow = m->checks;
+    if (!shadow->ticket) return;
     uint64_t sum = 1;
     add_word(&sum, address);
     add_word(&sum, (uint64_t)bytes << 1 | writes);
@@ -272,7 +274,7 @@ static inline void note_work(const cta *m, uint64_t address, uint32_t bytes, boo
         memcpy(&word, data + i, bytes - i < 8 ? bytes - i : 8);
         add_word(&sum, word);
     }
-    m->ticket->sum += sum;
+    shadow->ticket->sum += sum;
 }
 
 static inline bool same_warp(const access_note *note, uint32_t note_rank, const access_note *own, uint32_t rank) {

@@ -119,22 +119,22 @@ static int by_number(const void *a, const void *b) {
 
 /* Behind the findings of the machine, which depend on the CTAs that it ran: those of one cause are not yet one. */
 static void append_findings(cta *m, finding_record *findings, size_t found) {
-    const size_t count = m->finding_count;
-    finding_record *all = cta_reserve(m, m->findings, count + found, &m->finding_capacity, sizeof *all);
+    const size_t count = m->findings.count;
+    finding_record *all = cta_reserve(m, m->findings.records, count + found, &m->findings.capacity, sizeof *all);
     if (!all) return;
-    m->findings = all;
+    m->findings.records = all;
     memcpy(all + count, findings, found * sizeof *all);
-    m->finding_count += found;
+    m->findings.count += found;
 }
 
 /* Pages in order, so that what is described does not depend on which was made first. */
 void emu_report_grid_races(struct races *r, cta *m) {
     page_map *map = &r->grid;
     size_t count = 0;
-    finding_record *const before = m->findings;
-    const size_t found_before = m->finding_count, room = m->finding_capacity;
-    m->findings = NULL;
-    m->finding_count = m->finding_capacity = 0;
+    finding_record *const before = m->findings.records;
+    const size_t found_before = m->findings.count, room = m->findings.capacity;
+    m->findings.records = NULL;
+    m->findings.count = m->findings.capacity = 0;
     for (size_t i = 0; map->slots && i <= map->mask; i++)
         if (map->slots[i]) map->slots[count++] = map->slots[i];
     if (count) qsort(map->slots, count, sizeof *map->slots, by_number);
@@ -145,11 +145,11 @@ void emu_report_grid_races(struct races *r, cta *m) {
                 check_cell(r, m, each->number * PAGE_BYTES + ((uint64_t)k << each->shift), &each->cells[k]);
     }
     for (size_t i = count; map->slots && i <= map->mask; i++) map->slots[i] = NULL;
-    finding_record *const found = m->findings;
-    const size_t found_count = m->finding_count;
-    m->findings = before;
-    m->finding_count = found_before;
-    m->finding_capacity = room;
+    finding_record *const found = m->findings.records;
+    const size_t found_count = m->findings.count;
+    m->findings.records = before;
+    m->findings.count = found_before;
+    m->findings.capacity = room;
     if (found_count) append_findings(m, found, found_count);
     free(found);
 }

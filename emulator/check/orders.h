@@ -14,6 +14,8 @@
 #ifndef FL_EMU_ORDERS_H
 #define FL_EMU_ORDERS_H
 
+#include "checks.h"
+
 /* What the argument does not cover, by bit. */
 enum order_gap {
     GAP_UNCHECKED = 1,  /* the checks are off */
@@ -29,5 +31,35 @@ enum order_gap {
     GAP_PARTED = 1024,  /* lanes of a warp that wait apart */
     GAP_LOADS = 2048    /* loads that accesses behind them may overtake */
 };
+
+/* What orders.c is told, before the clocks of the warp change. Call it only where checks.orders is not NULL. */
+
+/* For a CTA with clocks; false when out of memory. */
+bool emu_orders_create(cta *m);
+void emu_orders_start_cta(cta *m);
+void emu_orders_free(cta *m);
+/* An mbarrier begins. */
+void emu_orders_init(cta *m, const mbarrier *bar);
+/* An arrival, or complete_tx, at an mbarrier of a CTA of the cluster. */
+void emu_orders_arrive(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool relaxed);
+/* An expect_tx, without an arrival that comes with it. */
+void emu_orders_expect(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar);
+/* A copy is issued that counts at the mbarrier, or an arrival that comes behind copies; and it lands, in `at`. */
+void emu_orders_issue(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool arrives);
+void emu_orders_land(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, uint32_t instruction);
+/* A phase is complete, and the next one has not begun. */
+void emu_orders_complete(cta *m, const mbarrier *bar);
+/* A wait that is about to return, and one that may be answered no: what the program does then is tried on copies of the
+ * warp, op by op. A step is false where the op does not work on registers alone. */
+void emu_orders_wait(cta *m, const warp *w, int lane, const mbarrier *bar);
+void emu_orders_ask(cta *m, const warp *w, const op *o, uint32_t mask, register_step *step);
+/* A warp comes to a barrier of the CTA, and those that wait there go on. */
+void emu_orders_barrier(cta *m, const warp *w, int lane, uint32_t id);
+void emu_orders_release(cta *m, uint32_t id);
+/* A warp issues its part of a wgmma; one that has waited for the whole knows that the others have come so far. */
+void emu_orders_product(cta *m, warp *w);
+void emu_orders_product_wait(cta *m, const warp *w, uint32_t wanted);
+/* setmaxnreg */
+void emu_orders_registers(cta *m, const warp *w, bool more);
 
 #endif

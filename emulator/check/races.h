@@ -1,7 +1,8 @@
 /* races.h - what the checks of global memory (global.c, happens_before.c, grid.c) have in common.
  *
- * global.c keeps the last accesses of each cell. Where the CTAs of a launch tell each other, happens_before.c says what a thread
- * knows of other clusters; elsewhere nothing orders two clusters, and grid.c puts together what each of them did.
+ * global.c keeps the last accesses of each cell. Where the CTAs of a launch tell each other, happens_before.c says what
+ * a thread knows of other clusters; elsewhere nothing orders two clusters, and grid.c puts together what each of them
+ * did.
  */
 #ifndef FL_EMU_RACES_H
 #define FL_EMU_RACES_H
@@ -124,5 +125,35 @@ static inline uint64_t global_cta(const races *r, uint64_t cluster, uint32_t ran
 static inline races *races_of(const cta *m) {
     return m->cluster->races->all;
 }
+
+/* ---- global.c ---- */
+
+/* Accesses; order: an access_order. data: the bytes to be written, and those that they replace; NULL where these are
+ * not known. */
+void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order);
+void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
+                      const uint8_t *data, const uint8_t *there);
+void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order);
+/* The same of a bulk copy that a thread issues, of elements side by side. A write lasts until the thread has waited for
+ * the whole copy; without data it updates what is there. */
+void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
+void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const uint8_t *data);
+void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
+void emu_global_proxy_fence(cta *m, unsigned memory);
+/* For the next cluster of a worker. */
+void emu_race_table_clear(struct race_table *t);
+
+/* ---- explore/happens_before.c: what CTAs know of each other ---- */
+
+void emu_order_start_cta(cta *m);
+void emu_order_free(cta *m);
+/* A strong access learns what was told at its address, or tells. */
+void emu_global_learn(cta *m, warp *w, int lane, uint64_t address, unsigned order);
+void emu_global_tell(cta *m, warp *w, int lane, uint64_t address, unsigned order);
+/* The same in two: what a store tells, owned: emu_global_forget(), and that others see it. */
+struct knowledge *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order);
+void emu_global_told(cta *m, uint64_t address, unsigned order, const struct knowledge *what);
+void emu_global_forget(struct knowledge *what);
+void emu_global_fence(cta *m, warp *w, uint32_t lanes, unsigned order);
 
 #endif

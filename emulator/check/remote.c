@@ -21,13 +21,14 @@ bool emu_cluster_create(cta *m) {
 }
 
 static void forget(cta *m) {
-    if (!m->remote) return;
-    free(m->remote->writes);
-    free(m->remote->writers);
-    free(m->remote->reads);
-    free(m->remote->last);
-    free(m->remote);
-    m->remote = NULL;
+    checks *const shadow = m->checks;
+    if (!shadow->remote) return;
+    free(shadow->remote->writes);
+    free(shadow->remote->writers);
+    free(shadow->remote->reads);
+    free(shadow->remote->last);
+    free(shadow->remote);
+    shadow->remote = NULL;
 }
 
 void emu_cluster_start_cta(cta *m) {
@@ -43,9 +44,9 @@ void emu_cluster_free(cta *m) {
 }
 
 bool emu_make_remote_cells(cta *m, cta *at) {
-    if (at->remote) return true;
-    const size_t cells = at->cell_count, count = at->cluster->count;
-    remote_cells *made = at->remote = calloc(1, sizeof *made);
+    if (at->checks->remote) return true;
+    const size_t cells = at->checks->cell_count, count = at->cluster->count;
+    remote_cells *made = at->checks->remote = calloc(1, sizeof *made);
     if (made) {
         made->writes = calloc(cells, sizeof *made->writes);
         made->writers = calloc(cells, 1);
@@ -60,7 +61,7 @@ bool emu_make_remote_cells(cta *m, cta *at) {
 
 void emu_join_tails(cta *m) {
     uint32_t all[MOST_ENGINES + MOST_TAIL] = {0};
-    const uint32_t threads = m->warp_count * LANES, count = m->clock_width - threads;
+    const uint32_t threads = m->warp_count * LANES, count = m->checks->clock_width - threads;
     for (int write = 0; write < 2; write++) {
         for (uint32_t i = 0; i < m->warp_count; i++) {
             for (int lane = 0; lane < (m->warps[i].together ? 1 : LANES); lane++) {
@@ -78,7 +79,7 @@ void emu_join_tails(cta *m) {
 
 void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint32_t index, uint32_t rank, uint32_t who,
                             const char *now, const char *before) {
-    const uint32_t address = (index << at->cell_shift) + at->shared_base;
+    const uint32_t address = (index << at->checks->cell_shift) + at->shared_base;
     char place[48] = "", other[48] = "its own CTA";
     const uint32_t thread = who_thread(who);
     if (at != m) snprintf(place, sizeof place, " of the CTA with rank %u", at->rank);
@@ -94,17 +95,17 @@ void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint
 }
 
 void emu_check_remote_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb) {
-    const shadow_cell *cell = &at->cells[index];
+    const shadow_cell *cell = &at->checks->cells[index];
     const bool remote = cell->write_time == TIME_REMOTE;
-    const uint32_t rank = remote ? at->remote->writers[index] - 1u : at->rank;
-    const uint32_t stamp = remote ? at->remote->writes[index].time : cell->write_time;
+    const uint32_t rank = remote ? at->checks->remote->writers[index] - 1u : at->rank;
+    const uint32_t stamp = remote ? at->checks->remote->writes[index].time : cell->write_time;
     if (!ordered_in_cluster(m, w, lane, rank, cell->write_who, stamp))
         emu_report_remote_race(m, w, lane, at, index, rank, cell->write_who, verb, "wrote");
 }
 
 void emu_check_remote_readers(cta *m, const warp *w, int lane, cta *at, uint32_t index) {
-    for (uint32_t rank = 0; at->remote && rank < m->cluster->count; rank++) {
-        remote_access *read = &at->remote->reads[(size_t)index * m->cluster->count + rank];
+    for (uint32_t rank = 0; at->checks->remote && rank < m->cluster->count; rank++) {
+        remote_access *read = &at->checks->remote->reads[(size_t)index * m->cluster->count + rank];
         if (!read->time || ordered_in_cluster(m, w, lane, rank, read->who, read->time)) continue;
         emu_report_remote_race(m, w, lane, at, index, rank, read->who, "writes", "read");
         read->time = 0; /* once is enough */

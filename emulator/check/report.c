@@ -1,5 +1,5 @@
 /* report.c - findings in words. */
-#include "../machine/checks.h"
+#include "checks.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -160,9 +160,9 @@ bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_place 
 /* ---- records ---- */
 
 static bool is_ignored(const cta *m, emu_class class_, uint32_t other) {
-    if (!m->ignored->count) return false;
+    if (!m->findings.ignored->count) return false;
     emu_place here = emu_place_of(m->code, m->here), there = emu_place_of(m->code, other);
-    return emu_is_ignored(m->ignored, class_, &here, &there);
+    return emu_is_ignored(m->findings.ignored, class_, &here, &there);
 }
 
 /* The functions that the lanes are in, from the inside out, and where each was called. */
@@ -184,8 +184,8 @@ static void append_calls(const cta *m, const warp *w, char *out, size_t bytes) {
 
 static finding_record *find_record(cta *m, emu_class class_, uint32_t other) {
     const finding_record wanted = {.class_ = class_, .here = m->here, .other = other};
-    for (size_t i = 0; i < m->finding_count; i++) {
-        if (emu_same_cause(m->code, &m->findings[i], &wanted)) return &m->findings[i];
+    for (size_t i = 0; i < m->findings.count; i++) {
+        if (emu_same_cause(m->code, &m->findings.records[i], &wanted)) return &m->findings.records[i];
     }
     return NULL;
 }
@@ -198,11 +198,12 @@ void emu_report(cta *m, emu_class class_, uint32_t other, const warp *w, int lan
         record->count++;
         return;
     }
-    if (m->finding_count == MAX_FINDINGS) return;
-    finding_record *all = cta_reserve(m, m->findings, m->finding_count + 1, &m->finding_capacity, sizeof *all);
+    if (m->findings.count == MAX_FINDINGS) return;
+    finding_record *all =
+        cta_reserve(m, m->findings.records, m->findings.count + 1, &m->findings.capacity, sizeof *all);
     if (!all) return;
-    m->findings = all;
-    record = &m->findings[m->finding_count++];
+    m->findings.records = all;
+    record = &m->findings.records[m->findings.count++];
     *record = (finding_record){.class_ = class_,
                                .here = m->here,
                                .other = other,

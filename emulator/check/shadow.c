@@ -2,12 +2,12 @@
  *
  * Time is a counter of the CTA that ticks at every synchronisation. An access carries the stamp its warp has then.
  * "Ordered before a thread" means one of:
- *   - stamp <= m->base: every thread has passed a barrier of the whole CTA since;
+ *   - stamp <= m->checks->base: every thread has passed a barrier of the whole CTA since;
  *   - the same thread made it, or the same warp did and stamp <= warp.synced: a bar.warp.sync of all lanes lies
  * between;
  *   - the thread's own clock says so: vector clocks per thread, kept only for entries with mbarriers, flags, barriers
- *     of a part of the CTA or of a warp (entry.needs_clocks), where m->clocks[thread][other] is the last stamp of other
- *     that thread knows
+ *     of a part of the CTA or of a warp (entry.needs_clocks), where m->checks->clocks[thread][other] is the last stamp
+ * of other that thread knows
  *   - for the target of a bulk copy, the thread's own clock says so of the engine of its mbarrier: it has waited for
  *     the phase that the copy belongs to, or knows of a wait
  * A cell covers the narrowest access of the entry to shared memory. It remembers the last write and the last read;
@@ -30,30 +30,32 @@ static bool has_arrivals(const entry *code) {
 }
 
 bool emu_shadow_create(cta *m) {
+    checks *const shadow = m->checks;
     uint32_t granule = m->code->granule_bytes;
-    m->cell_shift = (uint32_t)__builtin_ctz(granule);
-    m->cell_count = (m->shared_bytes >> m->cell_shift) + 1;
-    m->cells = malloc(m->cell_count * sizeof *m->cells);
-    if (!m->cells) return false;
+    shadow->cell_shift = (uint32_t)__builtin_ctz(granule);
+    shadow->cell_count = (m->shared_bytes >> shadow->cell_shift) + 1;
+    shadow->cells = malloc(shadow->cell_count * sizeof *shadow->cells);
+    if (!shadow->cells) return false;
     const bool in_cluster = m->code->uses_cluster || m->cluster->count > 1;
-    m->engines = m->code->needs_clocks ? LANDINGS + 2 * m->warp_count : 0;
-    const uint32_t tail = in_cluster ? m->cluster->count * (m->warp_count + m->engines) : 0;
-    m->copies_arrive = m->engines && has_arrivals(m->code);
-    m->clock_width = m->warp_count * LANES + m->engines + tail;
+    shadow->engines = m->code->needs_clocks ? LANDINGS + 2 * m->warp_count : 0;
+    const uint32_t tail = in_cluster ? m->cluster->count * (m->warp_count + shadow->engines) : 0;
+    shadow->copies_arrive = shadow->engines && has_arrivals(m->code);
+    shadow->clock_width = m->warp_count * LANES + shadow->engines + tail;
     if (!m->code->needs_clocks && !tail) return true;
-    size_t threads = (size_t)m->warp_count * LANES, width = m->clock_width;
-    m->clocks = malloc(threads * width * sizeof *m->clocks);
-    m->warp_reads = malloc((size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
-    bool complete = m->clocks && m->warp_reads;
+    size_t threads = (size_t)m->warp_count * LANES, width = shadow->clock_width;
+    shadow->clocks = malloc(threads * width * sizeof *shadow->clocks);
+    shadow->warp_reads = malloc((size_t)shadow->cell_count * m->warp_count * sizeof *shadow->warp_reads);
+    bool complete = shadow->clocks && shadow->warp_reads;
     for (uint32_t i = 0; i < m->warp_count; i++)
         complete &= (m->warps[i].seen = malloc(MAX_MBARRIERS * sizeof *m->warps[i].seen)) != NULL;
-    if (m->code->uses_async_proxy || m->copies_arrive) complete &= (m->async_written = malloc(m->cell_count)) != NULL;
+    if (m->code->uses_async_proxy || shadow->copies_arrive)
+        complete &= (shadow->async_written = malloc(shadow->cell_count)) != NULL;
     if (m->code->uses_async_proxy) {
-        m->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
-        m->proxy_fences = malloc(2 * threads * sizeof *m->proxy_fences);
-        m->fence_knows = malloc(2 * threads * (threads + tail) * sizeof *m->fence_knows);
-        complete &= m->async_reads && m->proxy_fences && m->fence_knows;
-        if (m->launch->fence_behind_reads) complete &= (m->read_generic = malloc(m->cell_count)) != NULL;
+        shadow->async_reads = malloc((m->shared_bytes / 16 + 1) * sizeof *shadow->async_reads);
+        shadow->proxy_fences = malloc(2 * threads * sizeof *shadow->proxy_fences);
+        shadow->fence_knows = malloc(2 * threads * (threads + tail) * sizeof *shadow->fence_knows);
+        complete &= shadow->async_reads && shadow->proxy_fences && shadow->fence_knows;
+        if (m->launch->fence_behind_reads) complete &= (shadow->read_generic = malloc(shadow->cell_count)) != NULL;
     }
     for (int i = 0; i < BARRIERS; i++) complete &= (m->barriers[i].clocks = malloc(width * sizeof(uint32_t))) != NULL;
     for (int i = 0; i < MAX_MBARRIERS; i++) {
@@ -64,15 +66,16 @@ bool emu_shadow_create(cta *m) {
 }
 
 void emu_shadow_free(cta *m) {
+    const checks *const shadow = m->checks;
     emu_cluster_free(m);
-    free(m->cells);
-    free(m->clocks);
-    free(m->warp_reads);
-    free(m->async_reads);
-    free(m->async_written);
-    free(m->read_generic);
-    free(m->proxy_fences);
-    free(m->fence_knows);
+    free(shadow->cells);
+    free(shadow->clocks);
+    free(shadow->warp_reads);
+    free(shadow->async_reads);
+    free(shadow->async_written);
+    free(shadow->read_generic);
+    free(shadow->proxy_fences);
+    free(shadow->fence_knows);
     for (int i = 0; i < BARRIERS; i++) free(m->barriers[i].clocks);
     for (int i = 0; i < MAX_MBARRIERS; i++) {
         free(m->mbarriers[i].arriving);
@@ -81,38 +84,40 @@ void emu_shadow_free(cta *m) {
 }
 
 void emu_shadow_start_cta(cta *m) {
-    for (uint32_t i = 0; i < m->cell_count; i++) m->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
-    m->base = m->settled = 0;
-    m->undefined_cells = false;
-    m->checked = (checked_write){0};
-    memset(m->last_reads, 0, sizeof m->last_reads);
-    m->now = 1;
-    if (!m->clocks) return;
+    checks *const shadow = m->checks;
+    for (uint32_t i = 0; i < shadow->cell_count; i++) shadow->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
+    shadow->base = shadow->settled = 0;
+    shadow->undefined_cells = false;
+    shadow->checked = (checked_write){0};
+    memset(shadow->last_reads, 0, sizeof shadow->last_reads);
+    shadow->now = 1;
+    if (!shadow->clocks) return;
     size_t threads = (size_t)m->warp_count * LANES;
     for (uint32_t i = 0; i < m->warp_count; i++)
-        memset(row_of(m, &m->warps[i], 0), 0, m->clock_width * sizeof *m->clocks);
-    memset(m->warp_reads, 0, (size_t)m->cell_count * m->warp_count * sizeof *m->warp_reads);
-    if (m->async_written) memset(m->async_written, 0, m->cell_count);
-    if (m->async_reads) {
-        memset(m->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *m->async_reads);
-        memset(m->proxy_fences, 0, 2 * threads * sizeof *m->proxy_fences);
-        if (m->read_generic) memset(m->read_generic, 0, m->cell_count);
+        memset(row_of(m, &m->warps[i], 0), 0, shadow->clock_width * sizeof *shadow->clocks);
+    memset(shadow->warp_reads, 0, (size_t)shadow->cell_count * m->warp_count * sizeof *shadow->warp_reads);
+    if (shadow->async_written) memset(shadow->async_written, 0, shadow->cell_count);
+    if (shadow->async_reads) {
+        memset(shadow->async_reads, 0, (m->shared_bytes / 16 + 1) * sizeof *shadow->async_reads);
+        memset(shadow->proxy_fences, 0, 2 * threads * sizeof *shadow->proxy_fences);
+        if (shadow->read_generic) memset(shadow->read_generic, 0, shadow->cell_count);
     }
-    for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, m->clock_width * sizeof(uint32_t));
+    for (int i = 0; i < BARRIERS; i++) memset(m->barriers[i].clocks, 0, shadow->clock_width * sizeof(uint32_t));
     emu_cluster_start_cta(m);
 }
 
 /* ---- order ---- */
 
 uint32_t emu_clock_tick(cta *m, warp *w) {
-    return w->clock = ++m->now;
+    return w->clock = ++m->checks->now;
 }
 
 void emu_clock_full_barrier(cta *m) {
-    m->base = m->now++;
-    if (!m->undefined_cells) m->settled = m->base;
-    for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = m->now;
-    if (m->clock_width > m->warp_count * LANES) emu_join_tails(m);
+    checks *const shadow = m->checks;
+    shadow->base = shadow->now++;
+    if (!shadow->undefined_cells) shadow->settled = shadow->base;
+    for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = shadow->now;
+    if (shadow->clock_width > m->warp_count * LANES) emu_join_tails(m);
 }
 
 unsigned emu_landing_of(const cta *m, const mbarrier *bar) {
@@ -120,7 +125,7 @@ unsigned emu_landing_of(const cta *m, const mbarrier *bar) {
 }
 
 uint32_t emu_engine_ticks(cta *m, mbarrier *bar) {
-    return bar->arriving[m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY] = ++m->now;
+    return bar->arriving[m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY] = ++m->checks->now;
 }
 
 unsigned emu_copies_land(cta *m, const warp *w, mbarrier *bar, const async_arrive *arrive) {
@@ -141,11 +146,12 @@ void emu_engine_lands(cta *m, const warp *w, const bulk_copy *copy, mbarrier *ba
 }
 
 void emu_clock_publish(cta *m, const warp *w, uint32_t mask, uint32_t *clocks) {
-    if (!m->clocks) return;
+    const checks *const shadow = m->checks;
+    if (!shadow->clocks) return;
     const uint32_t first = (uint32_t)w->index * LANES;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = first_lane(rest);
-        if (!w->together || rest == mask) take_later(clocks, row_of(m, w, lane), m->clock_width);
+        if (!w->together || rest == mask) take_later(clocks, row_of(m, w, lane), shadow->clock_width);
         if (clocks[first + (uint32_t)lane] < w->clock) clocks[first + (uint32_t)lane] = w->clock;
     }
     for (uint32_t t = first; t < first + LANES; t++) {
@@ -158,14 +164,16 @@ static void part_rows(cta *m, warp *w) {
     if (!w->together) return;
     const uint32_t *shared = row_of(m, w, 0);
     w->together = false;
-    for (int lane = 1; lane < LANES; lane++) memcpy(row_of(m, w, lane), shared, m->clock_width * sizeof *shared);
+    for (int lane = 1; lane < LANES; lane++)
+        memcpy(row_of(m, w, lane), shared, m->checks->clock_width * sizeof *shared);
 }
 
 void emu_clock_acquire(cta *m, warp *w, uint32_t mask, const uint32_t *clocks) {
-    if (!m->clocks) return;
+    const checks *const shadow = m->checks;
+    if (!shadow->clocks) return;
     if (live_lanes(w) & ~mask) part_rows(m, w);
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
-        take_later(row_of(m, w, first_lane(rest)), clocks, m->clock_width);
+        take_later(row_of(m, w, first_lane(rest)), clocks, shadow->clock_width);
         if (w->together) return;
     }
 }
@@ -173,25 +181,26 @@ void emu_clock_acquire(cta *m, warp *w, uint32_t mask, const uint32_t *clocks) {
 /* Lanes tell each other what they know; those outside of the mask learn nothing, and nobody learns of them. */
 static void sync_some(cta *m, warp *w, uint32_t mask) {
     uint32_t all[MOST_CLOCKS];
-    memset(all, 0, m->clock_width * sizeof *all);
+    memset(all, 0, m->checks->clock_width * sizeof *all);
     emu_clock_publish(m, w, mask, all);
     emu_clock_acquire(m, w, mask, all);
     emu_clock_tick(m, w);
 }
 
-void emu_clock_warp_sync(cta *m, warp *w, uint32_t mask) {
-    if (m->clocks && live_lanes(w) & ~mask) {
+void emu_on_warp_barrier(cta *m, warp *w, uint32_t mask) {
+    const checks *const shadow = m->checks;
+    if (shadow->clocks && live_lanes(w) & ~mask) {
         sync_some(m, w, mask);
         return;
     }
     w->synced = w->clock;
-    if (m->clocks && !w->together) {
+    if (shadow->clocks && !w->together) {
         uint32_t all[MOST_CLOCKS];
-        memset(all, 0, m->clock_width * sizeof *all);
+        memset(all, 0, shadow->clock_width * sizeof *all);
         for (uint32_t rest = mask; rest; rest &= rest - 1)
-            take_later(all, row_of(m, w, first_lane(rest)), m->clock_width);
+            take_later(all, row_of(m, w, first_lane(rest)), shadow->clock_width);
         w->together = true;
-        memcpy(row_of(m, w, 0), all, m->clock_width * sizeof *all);
+        memcpy(row_of(m, w, 0), all, shadow->clock_width * sizeof *all);
     }
     emu_clock_tick(m, w);
 }
@@ -247,8 +256,10 @@ static void describe_wait(cta *m, const warp *w, uint32_t address, char *out, si
 }
 
 void emu_report_in_flight(cta *m, const warp *w, int lane, const cta *at, uint32_t index, const char *verb) {
-    const uint32_t who = at->cells[index].write_who, address = (index << at->cell_shift) + at->shared_base;
-    const uint32_t writer = at->remote && at->remote->writers[index] ? at->remote->writers[index] - 1u : at->rank;
+    const uint32_t who = at->checks->cells[index].write_who,
+                   address = (index << at->checks->cell_shift) + at->shared_base;
+    const uint32_t writer =
+        at->checks->remote && at->checks->remote->writers[index] ? at->checks->remote->writers[index] - 1u : at->rank;
     char other[64], of_cta[48] = "", waited[200] = "";
     const char *text = m->code->instructions[who_instruction(who)].text;
     const bool store = strstr(text, "st.async") != NULL, bulk = store || strstr(text, "cp.async.bulk") != NULL;
@@ -281,24 +292,26 @@ static void report_never(cta *m, const warp *w, int lane, uint32_t address) {
 /* Whether the last write of a cell, which has landed, lies before what a lane does. Who knows when a bulk copy was
  * issued does not know that it has landed: only a wait for its phase tells that. */
 static bool written_before(const cta *m, const warp *w, int lane, uint32_t index) {
-    const shadow_cell *cell = &m->cells[index];
-    if (!m->async_written || m->async_written[index] <= LANDED)
+    checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[index];
+    if (!shadow->async_written || shadow->async_written[index] <= LANDED)
         return ordered(m, w, lane, who_thread(cell->write_who), cell->write_time);
-    return row_of(m, w, lane)[m->warp_count * LANES + m->async_written[index] - LANDED_BY] >= cell->write_time;
+    return row_of(m, w, lane)[m->warp_count * LANES + shadow->async_written[index] - LANDED_BY] >= cell->write_time;
 }
 
 static void report_writer(cta *m, const warp *w, int lane, uint32_t index, const char *verb) {
-    if (m->async_written && m->async_written[index] > LANDED)
+    const checks *const shadow = m->checks;
+    if (shadow->async_written && shadow->async_written[index] > LANDED)
         emu_report_in_flight(m, w, lane, m, index, verb);
     else
-        report_race(m, w, lane, (index << m->cell_shift) + m->shared_base, m->cells[index].write_who, false, verb,
-                    "wrote");
+        report_race(m, w, lane, (index << shadow->cell_shift) + m->shared_base, shadow->cells[index].write_who, false,
+                    verb, "wrote");
 }
 
 void emu_check_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb) {
-    const bool remote = at->cells[index].write_time == TIME_REMOTE;
-    const uint32_t stamp = remote ? at->remote->writes[index].time : at->cells[index].write_time;
-    const unsigned landing = at->async_written ? at->async_written[index] : LANDED_NOTHING;
+    const bool remote = at->checks->cells[index].write_time == TIME_REMOTE;
+    const uint32_t stamp = remote ? at->checks->remote->writes[index].time : at->checks->cells[index].write_time;
+    const unsigned landing = at->checks->async_written ? at->checks->async_written[index] : LANDED_NOTHING;
     if (at == m && !remote) {
         if (!written_before(m, w, lane, index)) report_writer(m, w, lane, index, verb);
     } else if (landing < LANDED_BY) {
@@ -320,13 +333,15 @@ static void remember(ticket_work *ticket, uint32_t index) {
 }
 
 static inline void note_memory(const cta *m, uint32_t index) {
-    if (m->ticket && !m->ticket->looked[index]) remember(m->ticket, index);
+    const checks *const shadow = m->checks;
+    if (shadow->ticket && !shadow->ticket->looked[index]) remember(shadow->ticket, index);
 }
 
 /* A read of a cell that was written since the last barrier of the CTA, or never: the bytes that are undefined. */
 static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t index) {
-    const shadow_cell *cell = &m->cells[index];
-    const uint32_t at = (index << m->cell_shift) + m->shared_base;
+    checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[index];
+    const uint32_t at = (index << shadow->cell_shift) + m->shared_base;
     if (cell->write_time == TIME_NEVER) return bytes_in_cell(m, address, bytes, at);
     if (cell->write_time == TIME_IN_FLIGHT) {
         emu_report_in_flight(m, w, lane, m, index, "reads");
@@ -334,7 +349,7 @@ static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uin
     }
     if (cell->write_time == TIME_REMOTE)
         emu_check_writer(m, w, lane, m, index, "reads");
-    else if (cell->write_time > m->base && !written_before(m, w, lane, index))
+    else if (cell->write_time > shadow->base && !written_before(m, w, lane, index))
         report_writer(m, w, lane, index, "reads");
     return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
 }
@@ -343,17 +358,17 @@ static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uin
 static inline void note_warp_read(cta *m, const warp *w, uint32_t who, shadow_cell *cell, uint32_t index,
                                   uint32_t stamp) {
     warp_read *last = read_by(m, (uint32_t)w->index, index);
-    if (m->last_reads[w->index] < stamp) m->last_reads[w->index] = stamp;
+    if (m->checks->last_reads[w->index] < stamp) m->checks->last_reads[w->index] = stamp;
     const uint32_t self = 1u << who_thread(who) % LANES;
     last->lanes = last->time == stamp ? last->lanes | self : self;
     last->time = stamp;
-    bool others = cell->read_time > m->base && who_thread(cell->read_who) != who_thread(who);
+    bool others = cell->read_time > m->checks->base && who_thread(cell->read_who) != who_thread(who);
     cell->read_who = who | (others ? WHO_MANY_LANES : 0);
     cell->read_time = stamp;
 }
 
 static void note_read(const cta *m, const warp *w, uint32_t who, shadow_cell *cell) {
-    if (cell->read_time <= m->base) {
+    if (cell->read_time <= m->checks->base) {
         cell->read_who = who;
     } else {
         uint32_t before = cell->read_who;
@@ -368,29 +383,31 @@ static void note_read(const cta *m, const warp *w, uint32_t who, shadow_cell *ce
     cell->read_time = w->clock;
 }
 
-uint32_t emu_shadow_read(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - m->shared_base) >> m->cell_shift,
-             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
+uint32_t emu_on_shared_read(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    checks *const shadow = m->checks;
+    uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
     uint32_t who = pack_who(m, w, lane), undefined = 0;
     for (uint32_t i = first; i <= last; i++) {
-        shadow_cell *cell = &m->cells[i];
-        if (cell->write_time > m->settled) undefined |= slow_read(m, w, lane, address, bytes, i);
-        if (m->warp_reads)
+        shadow_cell *cell = &shadow->cells[i];
+        if (cell->write_time > shadow->settled) undefined |= slow_read(m, w, lane, address, bytes, i);
+        if (shadow->warp_reads)
             note_warp_read(m, w, who, cell, i, w->clock);
         else
             note_read(m, w, who, cell);
-        if (m->read_generic) m->read_generic[i] = true;
+        if (shadow->read_generic) shadow->read_generic[i] = true;
         note_memory(m, i);
     }
     return undefined;
 }
 
 void emu_shadow_undefined(cta *m, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - m->shared_base) >> m->cell_shift,
-             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
-    for (uint32_t i = first; i <= last; i++) m->cells[i].write_who |= WHO_UNDEFINED;
-    m->undefined_cells = true;
-    m->settled = 0;
+    checks *const shadow = m->checks;
+    uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
+    for (uint32_t i = first; i <= last; i++) shadow->cells[i].write_who |= WHO_UNDEFINED;
+    shadow->undefined_cells = true;
+    shadow->settled = 0;
 }
 
 /* ---- writes ---- */
@@ -405,9 +422,10 @@ enum { ALL_ORDERED = -1 };
 /* The thread of a read that nothing orders before this write, or ALL_ORDERED. Without clocks of the threads it is the
  * last reader. */
 static int unordered_reader(const cta *m, const warp *w, int lane, const shadow_cell *cell, uint32_t index) {
+    const checks *const shadow = m->checks;
     uint32_t who = cell->read_who, thread = who_thread(who);
-    if (cell->read_time <= m->base) return ALL_ORDERED;
-    if (!m->clocks) {
+    if (cell->read_time <= shadow->base) return ALL_ORDERED;
+    if (!shadow->clocks) {
         bool same_warp = thread / LANES == (uint32_t)w->index && !(who & WHO_MANY_WARPS);
         if (same_warp && cell->read_time <= w->synced) return ALL_ORDERED;
         return same_warp && thread == (uint32_t)(w->index * LANES + lane) && !(who & WHO_MANY_LANES) ? ALL_ORDERED
@@ -416,7 +434,7 @@ static int unordered_reader(const cta *m, const warp *w, int lane, const shadow_
     /* of each warp the lanes that read last: what earlier readers did goes unseen */
     for (uint32_t other = 0; other < m->warp_count; other++) {
         const warp_read *last = read_by(m, other, index);
-        for (uint32_t lanes = last->time > m->base ? last->lanes : 0; lanes; lanes &= lanes - 1) {
+        for (uint32_t lanes = last->time > shadow->base ? last->lanes : 0; lanes; lanes &= lanes - 1) {
             thread = other * LANES + (uint32_t)first_lane(lanes);
             if (!ordered(m, w, lane, thread, last->time)) return (int)thread;
         }
@@ -430,7 +448,7 @@ static bool same_value(const cta *m, const shadow_cell *cell, uint32_t address, 
                        const uint8_t *data) {
     if (who_instruction(cell->write_who) != m->here || !data) return false;
     uint32_t begin = cell_address > address ? cell_address : address;
-    uint32_t end = cell_address + (1u << m->cell_shift);
+    uint32_t end = cell_address + (1u << m->checks->cell_shift);
     if (end > address + bytes) end = address + bytes;
     return begin < end && !memcmp(m->shared + (begin - m->shared_base), data + (begin - address), end - begin);
 }
@@ -457,8 +475,8 @@ bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uin
     uint32_t first = (address - m->shared_base) / ASYNC_UNIT,
              last = (address - m->shared_base + bytes - 1) / ASYNC_UNIT;
     for (uint32_t i = first; i <= last; i++) {
-        if (!at->async_reads[i].count) continue;
-        emu_report(m, EMU_ASYNC_IN_FLIGHT, at->async_reads[i].instruction, w, lane, -1, address,
+        if (!at->checks->async_reads[i].count) continue;
+        emu_report(m, EMU_ASYNC_IN_FLIGHT, at->checks->async_reads[i].instruction, w, lane, -1, address,
                    "This thread writes shared memory at 0x%x while a wgmma or a bulk copy may still read it.\n"
                    "The reader must wait first (wgmma.wait_group or cp.async.bulk.wait_group.read) and then tell "
                    "this thread, by an mbarrier or a barrier.",
@@ -471,15 +489,16 @@ bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uin
 /* What a thread knew at its last fence.proxy.async: of the threads of its CTA, then, in a cluster, of all warps. */
 static uint32_t *knows_at_fence(const cta *m, const warp *w, int lane, bool global) {
     const size_t threads = (size_t)m->warp_count * LANES, thread = (size_t)(w->index * LANES + lane);
-    return m->fence_knows + (global * threads + thread) * (threads + tail_count(m));
+    return m->checks->fence_knows + (global * threads + thread) * (threads + tail_count(m));
 }
 
 /* Whether the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
  * observer, executed by the one or by the other. */
 bool emu_proxy_sees(const cta *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
+    checks *const shadow = m->checks;
     uint32_t self = (uint32_t)(w->index * LANES + lane), threads = m->warp_count * LANES;
-    const struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
-    if (m->proxy_fences[global * threads + self].next && knows_at_fence(m, w, lane, global)[thread] >= stamp)
+    const struct proxy_fences *its = &shadow->proxy_fences[global * threads + thread];
+    if (shadow->proxy_fences[global * threads + self].next && knows_at_fence(m, w, lane, global)[thread] >= stamp)
         return true;
     for (int i = 0; i < FENCES; i++) {
         uint32_t fence = its->stamps[i];
@@ -491,29 +510,31 @@ bool emu_proxy_sees(const cta *m, const warp *w, int lane, uint32_t thread, uint
 /* The same of a store to shared memory by a thread of another CTA. */
 static bool proxy_sees_remote(const cta *m, const warp *w, int lane, uint32_t rank, const remote_access *store) {
     const uint32_t thread = who_thread(store->who), self = (uint32_t)(w->index * LANES + lane);
-    const struct proxy_fences *its = &m->cluster->ctas[rank].proxy_fences[thread];
+    const struct proxy_fences *its = &m->cluster->ctas[rank].checks->proxy_fences[thread];
     for (int i = 0; i < FENCES; i++) {
         const uint32_t fence = its->stamps[i];
         if (fence >= store->time && ordered_in_cluster(m, w, lane, rank, store->who, fence)) return true;
     }
     const uint32_t *tail = knows_at_fence(m, w, lane, false) + m->warp_count * LANES;
-    return m->proxy_fences[self].next && tail[rank * m->warp_count + thread / LANES] >= store->time;
+    return m->checks->proxy_fences[self].next && tail[rank * m->warp_count + thread / LANES] >= store->time;
 }
 
 /* Whether a store is one that the async proxy does not see, and no race: that is reported as one. */
 static bool is_unfenced(const cta *m, const warp *w, int lane, const shadow_cell *cell) {
-    const size_t index = (size_t)(cell - m->cells);
+    checks *const shadow = m->checks;
+    const size_t index = (size_t)(cell - shadow->cells);
     const uint32_t thread = who_thread(cell->write_who);
-    if (!cell->write_time || m->async_written[index]) return false;
+    if (!cell->write_time || shadow->async_written[index]) return false;
     if (cell->write_time != TIME_REMOTE)
         return ordered(m, w, lane, thread, cell->write_time) &&
                !emu_proxy_sees(m, w, lane, thread, cell->write_time, false);
-    const remote_access *store = &m->remote->writes[index];
-    const uint32_t rank = m->remote->writers[index] - 1u;
+    const remote_access *store = &shadow->remote->writes[index];
+    const uint32_t rank = shadow->remote->writers[index] - 1u;
     return ordered_in_cluster(m, w, lane, rank, store->who, store->time) && !proxy_sees_remote(m, w, lane, rank, store);
 }
 
 static void check_proxy(cta *m, const warp *w, int lane, uint32_t address, const shadow_cell *cell) {
+    const checks *const shadow = m->checks;
     const uint32_t thread = who_thread(cell->write_who);
     char other[112];
     if (!is_unfenced(m, w, lane, cell)) return;
@@ -521,7 +542,7 @@ static void check_proxy(cta *m, const warp *w, int lane, uint32_t address, const
     if (cell->write_time == TIME_REMOTE) {
         const size_t used = strlen(other);
         snprintf(other + used, sizeof other - used, " of the CTA with rank %u",
-                 m->remote->writers[cell - m->cells] - 1u);
+                 shadow->remote->writers[cell - shadow->cells] - 1u);
     }
     emu_report(
         m, EMU_MISSING_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
@@ -541,38 +562,42 @@ static void report_unset(cta *m, const warp *w, int lane, uint32_t address) {
 
 /* Whether what wrote a cell is what is_in_order() has found to lie before. */
 static inline bool is_as_checked(const cta *m, uint32_t index) {
-    const shadow_cell *cell = &m->cells[index];
-    return cell->write_time == m->checked.time && cell->write_who == m->checked.who &&
-           m->async_written[index] == m->checked.landing;
+    checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[index];
+    return cell->write_time == shadow->checked.time && cell->write_who == shadow->checked.who &&
+           shadow->async_written[index] == shadow->checked.landing;
 }
 
 /* Whether the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
  * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
 static bool is_in_order(cta *m, const warp *w, int lane, uint32_t index) {
-    const shadow_cell *cell = &m->cells[index];
+    checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[index];
     const checked_write own = {cell->write_time, cell->write_who, (uint32_t)(w->index * LANES + lane) + 1,
-                               m->async_written[index]};
-    if (m->checked.thread == own.thread && is_as_checked(m, index)) return true;
+                               shadow->async_written[index]};
+    if (shadow->checked.thread == own.thread && is_as_checked(m, index)) return true;
     if (own.time >= TIME_REMOTE || own.who & WHO_UNDEFINED || is_unfenced(m, w, lane, cell)) return false;
-    if (own.time > m->base && !written_before(m, w, lane, index)) return false;
-    m->checked = own;
+    if (own.time > shadow->base && !written_before(m, w, lane, index)) return false;
+    shadow->checked = own;
     return true;
 }
 
 static void check_async_read(cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
+    checks *const shadow = m->checks;
     for (uint32_t i = first; i <= last; i++) {
-        shadow_cell *cell = &m->cells[i];
-        uint32_t at = (i << m->cell_shift) + m->shared_base;
+        shadow_cell *cell = &shadow->cells[i];
+        uint32_t at = (i << shadow->cell_shift) + m->shared_base;
         if (is_in_order(m, w, lane, i)) continue;
-        if (cell->write_time > m->settled && slow_read(m, w, lane, at, 1u << m->cell_shift, i))
+        if (cell->write_time > shadow->settled && slow_read(m, w, lane, at, 1u << shadow->cell_shift, i))
             report_unset(m, w, lane, at);
         if (cell->write_time < TIME_NEVER) check_proxy(m, w, lane, at, cell);
     }
 }
 
 static void count_async_read(const cta *m, uint32_t address) {
-    async_read *read = &m->async_reads[(address - m->shared_base) / ASYNC_UNIT];
-    for (uint32_t i = first_cell(m, address); m->ticket && i <= last_cell(m, address, ASYNC_UNIT); i++)
+    checks *const shadow = m->checks;
+    async_read *read = &shadow->async_reads[(address - m->shared_base) / ASYNC_UNIT];
+    for (uint32_t i = first_cell(m, address); shadow->ticket && i <= last_cell(m, address, ASYNC_UNIT); i++)
         note_memory(m, i);
     read->count++;
     read->instruction = m->here;
@@ -583,10 +608,10 @@ void emu_async_read_begins(cta *m, const warp *w, int lane, uint32_t address, ui
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT) count_async_read(m, address + i);
 }
 
-void emu_product_reads_begin(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
+void emu_on_product_read(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t first = first_cell(m, addresses[i]), last = last_cell(m, addresses[i], ASYNC_UNIT);
-        bool known = m->checked.thread == (uint32_t)(w->index * LANES) + 1;
+        bool known = m->checks->checked.thread == (uint32_t)(w->index * LANES) + 1;
         for (uint32_t k = first; k <= last && known; k++) known = is_as_checked(m, k);
         if (!known) check_async_read(m, w, 0, first, last);
         count_async_read(m, addresses[i]);
@@ -594,21 +619,22 @@ void emu_product_reads_begin(cta *m, const warp *w, const uint32_t *addresses, u
 }
 
 static void note_async_read(cta *m, const warp *w, uint32_t who, uint32_t first, uint32_t last, uint32_t stamp) {
-    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &m->cells[i], i, stamp);
-    for (uint32_t i = first; m->read_generic && i <= last; i++) m->read_generic[i] = false;
+    checks *const shadow = m->checks;
+    for (uint32_t i = first; i <= last; i++) note_warp_read(m, w, who, &shadow->cells[i], i, stamp);
+    for (uint32_t i = first; shadow->read_generic && i <= last; i++) shadow->read_generic[i] = false;
 }
 
 void emu_async_read_ends(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp) {
     note_async_read(m, w, pack_who(m, w, lane), first_cell(m, address), last_cell(m, address, bytes), stamp);
     for (uint32_t i = 0; i < bytes; i += ASYNC_UNIT)
-        m->async_reads[(address - m->shared_base + i) / ASYNC_UNIT].count--;
+        m->checks->async_reads[(address - m->shared_base + i) / ASYNC_UNIT].count--;
 }
 
-void emu_product_reads_end(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
+void emu_on_product_read_end(cta *m, const warp *w, const uint32_t *addresses, uint32_t count, uint32_t reads) {
     const uint32_t who = pack_who(m, w, 0);
     for (uint32_t i = 0; i < count; i++) {
         note_async_read(m, w, who, first_cell(m, addresses[i]), last_cell(m, addresses[i], ASYNC_UNIT), w->clock);
-        m->async_reads[(addresses[i] - m->shared_base) / ASYNC_UNIT].count -= reads;
+        m->checks->async_reads[(addresses[i] - m->shared_base) / ASYNC_UNIT].count -= reads;
     }
 }
 
@@ -627,19 +653,21 @@ static int unfenced_reader(const cta *m, const warp *w, int lane, uint32_t index
 }
 
 void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    checks *const shadow = m->checks;
     int reader = ALL_ORDERED;
-    if (!m->read_generic) return;
+    if (!shadow->read_generic) return;
     for (uint32_t i = first_cell(m, address); i <= last_cell(m, address, bytes); i++) {
-        if (m->read_generic[i] && reader == ALL_ORDERED && (reader = unfenced_reader(m, w, lane, i)) != ALL_ORDERED)
+        if (shadow->read_generic[i] && reader == ALL_ORDERED &&
+            (reader = unfenced_reader(m, w, lane, i)) != ALL_ORDERED)
             emu_report(
-                m, EMU_MISSING_PROXY_FENCE, who_instruction(m->cells[i].read_who), w, lane, reader,
-                (i << m->cell_shift) + m->shared_base,
+                m, EMU_MISSING_PROXY_FENCE, who_instruction(shadow->cells[i].read_who), w, lane, reader,
+                (i << shadow->cell_shift) + m->shared_base,
                 "This bulk copy writes shared memory at 0x%x through the async proxy, but an ordinary instruction "
                 "has read it, and no fence.proxy.async lies between: the copy may come first.\n"
                 "The thread that reads executes fence.proxy.async after it, and then the barrier that tells this "
                 "warp; or this thread executes it behind that barrier.",
-                (i << m->cell_shift) + m->shared_base);
-        m->read_generic[i] = false;
+                (i << shadow->cell_shift) + m->shared_base);
+        shadow->read_generic[i] = false;
     }
 }
 
@@ -652,20 +680,21 @@ static void note_init_fence(cta *m, uint32_t thread, uint32_t stamp) {
 }
 
 static void note_proxy_fence(cta *m, const warp *w, int lane, bool global) {
+    checks *const shadow = m->checks;
     const uint32_t threads = m->warp_count * LANES, thread = (uint32_t)(w->index * LANES + lane);
-    struct proxy_fences *its = &m->proxy_fences[global * threads + thread];
+    struct proxy_fences *its = &shadow->proxy_fences[global * threads + thread];
     its->stamps[its->next++ % FENCES] = w->clock;
     uint32_t *knows = knows_at_fence(m, w, lane, global), *row = row_of(m, w, lane);
     memcpy(knows, row, threads * sizeof *knows);
     memcpy(knows + threads, tail_of(m, row), tail_count(m) * sizeof *knows);
-    for (uint32_t t = 0; t < threads; t++) knows[t] = knows[t] < m->base ? m->base : knows[t];
+    for (uint32_t t = 0; t < threads; t++) knows[t] = knows[t] < shadow->base ? shadow->base : knows[t];
     for (uint32_t t = (uint32_t)w->index * LANES; t < ((uint32_t)w->index + 1) * LANES; t++)
         knows[t] = knows[t] < w->synced ? w->synced : knows[t];
     knows[thread] = w->clock;
 }
 
 void emu_proxy_fence(cta *m, warp *w, uint32_t mask, unsigned memory) {
-    if (!m->proxy_fences) return;
+    if (!m->checks->proxy_fences) return;
     for (; mask; mask &= mask - 1) {
         const int lane = first_lane(mask);
         if (memory & FENCED_SHARED) note_proxy_fence(m, w, lane, false);
@@ -681,7 +710,8 @@ void emu_init_fence(cta *m, warp *w, uint32_t mask) {
 }
 
 void emu_check_init_fence(cta *m, const warp *w, int lane, const mbarrier *bar) {
-    if (!m->proxy_fences || !ordered(m, w, lane, bar->init_thread, bar->init_stamp)) return; /* the latter is a race */
+    if (!m->checks->proxy_fences || !ordered(m, w, lane, bar->init_thread, bar->init_stamp))
+        return; /* the latter is a race */
     if (bar->fence_stamp && ordered(m, w, lane, bar->init_thread, bar->fence_stamp)) return;
     if (emu_proxy_sees(m, w, lane, bar->init_thread, bar->init_stamp, false)) return;
     emu_report(m, EMU_MISSING_INIT_FENCE, UINT32_MAX, w, lane, (int)bar->init_thread, bar->address,
@@ -693,7 +723,7 @@ void emu_check_init_fence(cta *m, const warp *w, int lane, const mbarrier *bar) 
 }
 
 void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp) {
-    for (int lane = 0; m->clocks && lane < (w->together ? 1 : LANES); lane++) {
+    for (int lane = 0; m->checks->clocks && lane < (w->together ? 1 : LANES); lane++) {
         uint32_t *known_stamp = &row_of(m, w, lane)[thread];
         if (*known_stamp < stamp) *known_stamp = stamp;
     }
@@ -702,10 +732,11 @@ void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp) {
 /* Whether all reads of many cells lie before what a lane does. Where they are few, or a lane that read is less known
  * than others of its warp, it takes a closer look to say so. */
 static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
+    const checks *const shadow = m->checks;
     enum { MANY = 64 };
-    if (!m->clocks || last - first < MANY) return false;
+    if (!shadow->clocks || last - first < MANY) return false;
     for (uint32_t k = 0; k < m->warp_count; k++) {
-        if (m->last_reads[k] <= m->base) continue;
+        if (shadow->last_reads[k] <= shadow->base) continue;
         const warp_read *reads = read_by(m, k, first);
         const bool alike = !memcmp(reads, reads + 1, (last - first) * sizeof *reads);
         uint32_t latest = 0, lanes = 0;
@@ -713,7 +744,7 @@ static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t firs
             latest = latest > reads[i].time ? latest : reads[i].time;
             lanes |= reads[i].lanes;
         }
-        for (; lanes && latest > m->base; lanes &= lanes - 1)
+        for (; lanes && latest > shadow->base; lanes &= lanes - 1)
             if (!ordered(m, w, lane, k * LANES + (uint32_t)first_lane(lanes), latest)) return false;
     }
     return true;
@@ -722,9 +753,9 @@ static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t firs
 /* before: a write of a cell that lies before; such cells stand side by side. */
 static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t address, uint32_t bytes,
                           const uint8_t *data, bool copies, checked_write *before) {
-    const shadow_cell *cell = &m->cells[i];
+    const shadow_cell *cell = &m->checks->cells[i];
     const checked_write last = {cell->write_time, cell->write_who, before->thread,
-                                m->async_written ? m->async_written[i] : LANDED_NOTHING};
+                                m->checks->async_written ? m->checks->async_written[i] : LANDED_NOTHING};
     if (cell->write_time == TIME_IN_FLIGHT)
         emu_report_in_flight(m, w, lane, m, i, copies ? "starts another copy to" : "writes");
     else if (cell->write_time == TIME_REMOTE)
@@ -733,7 +764,7 @@ static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t 
         return;
     else if (written_before(m, w, lane, i))
         *before = last;
-    else if (!same_value(m, cell, address, (i << m->cell_shift) + m->shared_base, bytes, data))
+    else if (!same_value(m, cell, address, (i << m->checks->cell_shift) + m->shared_base, bytes, data))
         report_writer(m, w, lane, i, "writes");
 }
 
@@ -743,49 +774,51 @@ static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint3
     uint32_t who = pack_who(m, w, lane);
     if (m->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, m, address, bytes);
     /* once is enough: other warps of the warpgroup, which read later, have no race with it */
-    if (m->async_reads && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE) time = 0;
+    if (m->checks->async_reads && emu_check_async_readers(m, w, lane, m, address, bytes) && time < TIME_REMOTE)
+        time = 0;
     const bool known = reads_are_known(m, w, lane, first, last);
     checked_write before = {0};
     for (uint32_t i = first; i <= last; i++) {
-        shadow_cell *cell = &m->cells[i];
-        uint32_t at = (i << m->cell_shift) + m->shared_base;
+        shadow_cell *cell = &m->checks->cells[i];
+        uint32_t at = (i << m->checks->cell_shift) + m->shared_base;
         bool both_atomic = atomic && cell->write_who & WHO_ATOMIC && cell->write_time != TIME_IN_FLIGHT;
-        if (cell->write_time > m->base && cell->write_time != TIME_NEVER && !both_atomic)
+        if (cell->write_time > m->checks->base && cell->write_time != TIME_NEVER && !both_atomic)
             check_written(m, w, lane, i, address, bytes, data, time == TIME_IN_FLIGHT, &before);
-        int reader = cell->read_time > m->base && !known ? unordered_reader(m, w, lane, cell, i) : ALL_ORDERED;
+        int reader = cell->read_time > m->checks->base && !known ? unordered_reader(m, w, lane, cell, i) : ALL_ORDERED;
         if (reader != ALL_ORDERED) {
             report_race(m, w, lane, at, who_instruction(cell->read_who) | (uint32_t)reader << WHO_THREAD_SHIFT,
                         cell->read_who & (WHO_MANY_LANES | WHO_MANY_WARPS), "writes", "read");
             cell->read_time = 0; /* once is enough */
         }
         /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */
-        bool covers_store = atomic && !m->clocks && cell->write_time > m->base && cell->write_time > w->synced &&
-                            cell->write_time < TIME_NEVER && !(cell->write_who & WHO_ATOMIC) &&
-                            who_thread(cell->write_who) == who_thread(who);
+        bool covers_store = atomic && !m->checks->clocks && cell->write_time > m->checks->base &&
+                            cell->write_time > w->synced && cell->write_time < TIME_NEVER &&
+                            !(cell->write_who & WHO_ATOMIC) && who_thread(cell->write_who) == who_thread(who);
         cell->write_time = time;
-        if (m->ticket) note_new(m->ticket, i);
-        if (m->async_written) m->async_written[i] = LANDED_NOTHING;
+        if (m->checks->ticket) note_new(m->checks->ticket, i);
+        if (m->checks->async_written) m->checks->async_written[i] = LANDED_NOTHING;
         cell->write_who = who | (atomic && !covers_store ? WHO_ATOMIC : 0);
     }
-    for (uint32_t i = first; m->remote && i <= last; i++) {
+    for (uint32_t i = first; m->checks->remote && i <= last; i++) {
         emu_check_remote_readers(m, w, lane, m, i);
-        m->remote->writers[i] = 0;
+        m->checks->remote->writers[i] = 0;
     }
 }
 
-void emu_shadow_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
+void emu_on_shared_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
     write_cells(m, w, lane, address, bytes, data, w->clock, false);
 }
 
 /* An atomic reads too, but atomics are ordered among themselves. */
-void emu_shadow_atomic(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
-    uint32_t first = (address - m->shared_base) >> m->cell_shift,
-             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
+void emu_on_shared_atomic(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+    checks *const shadow = m->checks;
+    uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
     for (uint32_t i = first; i <= last; i++) {
         note_memory(m, i);
-        if (m->cells[i].write_time == TIME_NEVER) {
-            report_never(m, w, lane, (i << m->cell_shift) + m->shared_base);
-            m->cells[i].write_time = 0; /* once is enough */
+        if (shadow->cells[i].write_time == TIME_NEVER) {
+            report_never(m, w, lane, (i << shadow->cell_shift) + m->shared_base);
+            shadow->cells[i].write_time = 0; /* once is enough */
         }
     }
     write_cells(m, w, lane, address, bytes, NULL, w->clock, true);
@@ -797,12 +830,12 @@ void emu_shadow_issue(cta *m, const warp *w, int lane, uint32_t address, uint32_
 
 void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
                      uint32_t instruction, unsigned landing) {
-    uint32_t first = (address - m->shared_base) >> m->cell_shift,
-             last = (address - m->shared_base + bytes - 1) >> m->cell_shift;
+    uint32_t first = (address - m->shared_base) >> m->checks->cell_shift,
+             last = (address - m->shared_base + bytes - 1) >> m->checks->cell_shift;
     uint32_t who = (instruction & (WHO_INSTRUCTIONS - 1)) | (uint32_t)(w->index * LANES + lane) << WHO_THREAD_SHIFT;
     for (uint32_t i = first; i <= last; i++) {
-        m->cells[i].write_time = stamp;
-        m->cells[i].write_who = who;
-        if (m->async_written) m->async_written[i] = (uint8_t)landing;
+        m->checks->cells[i].write_time = stamp;
+        m->checks->cells[i].write_who = who;
+        if (m->checks->async_written) m->checks->async_written[i] = (uint8_t)landing;
     }
 }

@@ -9,7 +9,7 @@
  *
  * A warp counts the registers with such a mask: as long as there are none, nothing is done.
  */
-#include "../machine/checks.h"
+#include "checks.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void put_lanes(warp *w, undefined *to, uint32_t mask, uint32_t lanes, con
     if (whole | to->lanes) set_lanes(w, to, whole, lanes & mask ? from : to);
 }
 
-void emu_enter_undefined(const entry *code, warp *w, const routine *to, uint32_t mask) {
+void emu_on_call(const entry *code, warp *w, const routine *to, uint32_t mask) {
     for (uint32_t i = 0; i < code->unset_count; i++) {
         const uint32_t v = code->unset[i];
         const bool predicate = v >= code->register_count;
@@ -50,7 +50,7 @@ void emu_enter_undefined(const entry *code, warp *w, const routine *to, uint32_t
 void emu_start_undefined(cta *m, warp *w) {
     w->undefined_count = w->undefined_stores = 0;
     memset(w->undefined, 0, (m->code->slot_count + m->code->predicate_count + 1) * sizeof *w->undefined);
-    emu_enter_undefined(m->code, w, &m->code->routines[0], w->present);
+    emu_on_call(m->code, w, &m->code->routines[0], w->present);
 }
 
 void emu_save_undefined(const entry *code, const warp *w, const routine *of, uint32_t *saved) {
@@ -68,9 +68,9 @@ void emu_restore_undefined(const entry *code, warp *w, const routine *of, const 
     }
 }
 
-void emu_note_undefined(cta *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored) {
+void emu_on_undefined_load(cta *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored) {
     const undefined read = {.origin = m->here, .address = address};
-    if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, stored ? &m->stored : &read);
+    if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, stored ? &m->checks->stored : &read);
 }
 
 /* ---- where a value matters ---- */
@@ -169,7 +169,7 @@ static void follow_shuffle(cta *m, warp *w, const op *o, uint32_t mask) {
     bool within;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
-        lanes |= (from.lanes >> emu_shuffled_from(w, o, lane, &within) & 1) << lane;
+        lanes |= (from.lanes >> shuffled_from(w, o, lane, &within) & 1) << lane;
     }
     put_lanes(w, &w->undefined[o->r[0]], mask, lanes, &from);
     if (o->p[0] != NO_PREDICATE) put_lanes(w, of_predicate(m, w, o->p[0]), mask, 0, &from);
@@ -244,7 +244,7 @@ static void follow_store(cta *m, warp *w, const op *o, uint32_t mask) {
         const undefined *value = &w->undefined[o->r[o->dests + i]];
         if (!(value->lanes & mask)) continue;
         w->undefined_stores |= value->lanes & mask;
-        m->stored = *value;
+        m->checks->stored = *value;
     }
 }
 
@@ -294,7 +294,7 @@ static bool touches_undefined(const cta *m, const warp *w, const op *o) {
     return any || (o->guard != NO_PREDICATE && of_predicate(m, w, o->guard)->lanes);
 }
 
-void emu_follow_undefined(cta *m, warp *w, const op *o, uint32_t mask) {
+void emu_on_op(cta *m, warp *w, const op *o, uint32_t mask) {
     if (!touches_undefined(m, w, o)) return;
     const role role = role_of((op_kind)o->kind);
     undefined *guard = o->guard == NO_PREDICATE ? NULL : of_predicate(m, w, o->guard);

@@ -13,10 +13,11 @@
  * when that has ended, the next copy takes another turn there.
  */
 #include "explore.h"
-#include "../machine/checks.h"
+#include "../check/races.h"
 #include "../machine/crew.h"
 #include "../machine/interleaving.h"
 #include "copies.h"
+#include "delayed.h"
 #include "tile_counter.h"
 
 #include <inttypes.h>
@@ -27,17 +28,17 @@ enum { MOST_TURNS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512 };
 
 typedef enum access_kind { READS, ADDS, WRITES } access_kind;
 
-/* Bytes that a late access touches. They are kept as long as the explorer. */
+/* Bytes that a delayed access touches. They are kept as long as the explorer. */
 typedef struct places {
     struct places *next;
     size_t count;
     byte_range ranges[];
 } places;
 
-/* A warp, or what it does late. */
+/* A warp, or what it does delayed. */
 typedef struct agent {
     uint64_t cta;
-    uint32_t warp, late; /* late: the number of that, else 0 */
+    uint32_t warp, delayed; /* delayed: the number of that, else 0 */
 } agent;
 
 /* An agent that waits for its turn, and what it touches then. */
@@ -49,9 +50,9 @@ typedef struct candidate {
     uint32_t sum; /* of those that add: see emu_sum_of() */
     int count;
     uint64_t at[LANES];
-    const places *late; /* instead of these; NULL for a warp */
-    bool draws;         /* one lane adds to a number in global memory, and looks at what was there */
-    bool enabled;       /* no wait, or one that is over */
+    const places *delayed; /* instead of these; NULL for a warp */
+    bool draws;            /* one lane adds to a number in global memory, and looks at what was there */
+    bool enabled;          /* no wait, or one that is over */
     bool done, sleeps;
 } candidate;
 
@@ -140,15 +141,15 @@ void emu_explorer_restart(explorer *x) {
 /* ---- turns ---- */
 
 static bool same_agent(const candidate *a, const candidate *b) {
-    return a->who.cta == b->who.cta && a->who.warp == b->who.warp && a->who.late == b->who.late;
+    return a->who.cta == b->who.cta && a->who.warp == b->who.warp && a->who.delayed == b->who.delayed;
 }
 
 static size_t range_count(const candidate *c) {
-    return c->late ? c->late->count : (size_t)c->count;
+    return c->delayed ? c->delayed->count : (size_t)c->count;
 }
 
 static byte_range range_of(const candidate *c, size_t i) {
-    return c->late ? c->late->ranges[i] : (byte_range){c->at[i], c->size};
+    return c->delayed ? c->delayed->ranges[i] : (byte_range){c->at[i], c->size};
 }
 
 static bool overlap(const candidate *a, const candidate *b) {
@@ -278,8 +279,8 @@ static bool changes_nothing(cta *m, const warp *w, const op *o, const candidate 
 static void ask(cta *m, warp *copy, const op *o) {
     const op_counts counts = m->counts[o->instruction];
     const uint64_t polls = m->polls;
-    const bool checks = m->checks;
-    m->checks = false;
+    struct checks *const checks = m->checks;
+    m->checks = NULL;
     copy->granted = true;
     copy->pc++;
     if (o->kind == OP_LOAD)
@@ -302,7 +303,7 @@ static bool leads_back(cta *m, warp *copy, warp *branch, const op *o) {
             copy_registers(m->code, copy, branch);
             branched = true;
         }
-        if (emu_late_concerns(m, copy, &m->code->ops[copy->pc]) || !emu_step_registers(m, copy)) return false;
+        if (emu_delayed_concerns(m, copy, &m->code->ops[copy->pc]) || !emu_step_registers(m, copy)) return false;
     }
     return false;
 }
@@ -347,27 +348,27 @@ static candidate describe(cta *m, const warp *w) {
 }
 
 /* What it touches, the same for those that touch the same; NULL when out of memory. */
-static const places *places_of(explorer *x, const late_access *late) {
-    const size_t bytes = late->range_count * sizeof *late->ranges;
+static const places *places_of(explorer *x, const delayed_access *delayed) {
+    const size_t bytes = delayed->range_count * sizeof *delayed->ranges;
     places *found = x->places;
-    while (found && (found->count != late->range_count || memcmp(found->ranges, late->ranges, bytes)))
+    while (found && (found->count != delayed->range_count || memcmp(found->ranges, delayed->ranges, bytes)))
         found = found->next;
     if (found) return found;
     places *made = malloc(sizeof *made + bytes);
     if (!made) return NULL;
-    *made = (places){x->places, late->range_count};
-    memcpy(made->ranges, late->ranges, bytes);
+    *made = (places){x->places, delayed->range_count};
+    memcpy(made->ranges, delayed->ranges, bytes);
     return x->places = made;
 }
 
-static candidate describe_late(explorer *x, const cta *m, const late_access *late) {
-    return (candidate){.who = {m->cta_index, (uint32_t)late->warp, late->number},
-                       .instruction = late->instruction,
-                       .kind = late->loads ? READS
-                               : late->sum ? ADDS
-                                           : WRITES,
-                       .sum = late->sum,
-                       .late = places_of(x, late),
+static candidate describe_late(explorer *x, const cta *m, const delayed_access *delayed) {
+    return (candidate){.who = {m->cta_index, (uint32_t)delayed->warp, delayed->number},
+                       .instruction = delayed->instruction,
+                       .kind = delayed->loads ? READS
+                               : delayed->sum ? ADDS
+                                              : WRITES,
+                       .sum = delayed->sum,
+                       .delayed = places_of(x, delayed),
                        .enabled = true};
 }
 
@@ -384,14 +385,14 @@ static bool add_candidate(const explorer *x, turn *now, const candidate *c) {
 
 /* Of one CTA. False when out of memory. */
 static bool list_agents(explorer *x, cta *m, turn *now) {
-    for (size_t i = 0; i < m->late_count; i++) {
-        if (!emu_late_is_due(m, &m->late[i])) continue;
-        const candidate c = describe_late(x, m, &m->late[i]);
-        if (!c.late || !add_candidate(x, now, &c)) return false;
+    for (size_t i = 0; i < m->delayed_count; i++) {
+        if (!emu_delayed_is_due(m, &m->delayed[i])) continue;
+        const candidate c = describe_late(x, m, &m->delayed[i]);
+        if (!c.delayed || !add_candidate(x, now, &c)) return false;
     }
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
-        if (w->state != WARP_HELD || w->waits_for_late) continue;
+        if (w->state != WARP_HELD || w->waits_for_delayed) continue;
         const candidate c = describe(m, w);
         if (!add_candidate(x, now, &c)) return false;
     }
@@ -429,38 +430,38 @@ static bool any_enabled(const turn *now) {
     return false;
 }
 
-static void store_lanes(cta *m, const late_access *late) {
-    for (uint32_t rest = late->lanes; rest; rest &= rest - 1) {
+static void store_lanes(cta *m, const delayed_access *delayed) {
+    for (uint32_t rest = delayed->lanes; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
-        memcpy(late->there[lane], late->data[lane], late->bytes);
-        emu_global_told(m, late->at[lane], late->order, late->told[lane]);
+        memcpy(delayed->there[lane], delayed->data[lane], delayed->bytes);
+        if (m->checks) emu_global_told(m, delayed->at[lane], delayed->order, delayed->told[lane]);
     }
 }
 
-static void load_lanes(cta *m, const late_access *late) {
-    warp *w = &m->warps[late->warp];
+static void load_lanes(cta *m, const delayed_access *delayed) {
+    warp *w = &m->warps[delayed->warp];
     uint8_t *from[LANES] = {NULL};
-    for (uint32_t rest = late->lanes; rest; rest &= rest - 1) {
+    for (uint32_t rest = delayed->lanes; rest; rest &= rest - 1) {
         const int lane = first_lane(rest);
-        const uint8_t *own = emu_late_own(m, w, late->number, lane, late->at[lane], late->bytes);
-        from[lane] = own ? (uint8_t *)(uintptr_t)own : late->there[lane];
-        if (!own && from[lane]) emu_global_learn(m, w, lane, late->at[lane], late->order);
+        const uint8_t *own = emu_own_delayed(m, w, delayed->number, lane, delayed->at[lane], delayed->bytes);
+        from[lane] = own ? (uint8_t *)(uintptr_t)own : delayed->there[lane];
+        if (m->checks && !own && from[lane]) emu_global_learn(m, w, lane, delayed->at[lane], delayed->order);
     }
-    emu_finish_load(w, late->loads, from, late->lanes);
+    emu_finish_load(w, delayed->loads, from, delayed->lanes);
 }
 
 static void let_late_happen(cta *m, const agent *who) {
-    for (size_t i = 0; i < m->late_count; i++) {
-        const late_access *late = &m->late[i];
-        if (late->number != who->late || (uint32_t)late->warp != who->warp) continue;
-        if (late->copy.reduces)
-            emu_bulk_moves(m, &late->copy);
-        else if (late->loads)
-            load_lanes(m, late);
+    for (size_t i = 0; i < m->delayed_count; i++) {
+        const delayed_access *delayed = &m->delayed[i];
+        if (delayed->number != who->delayed || (uint32_t)delayed->warp != who->warp) continue;
+        if (delayed->copy.reduces)
+            emu_bulk_moves(m, &delayed->copy);
+        else if (delayed->loads)
+            load_lanes(m, delayed);
         else
-            store_lanes(m, late);
-        m->changes += !late->loads;
-        emu_late_remove(m, i);
+            store_lanes(m, delayed);
+        m->changes += !delayed->loads;
+        emu_remove_delayed(m, i);
         break;
     }
 }
@@ -470,7 +471,7 @@ static void grant(cta **ctas, size_t count, const candidate *c) {
     for (size_t k = 0; k < count; k++)
         if (ctas[k]->cta_index == c->who.cta) m = ctas[k];
     m->polled_at = 0;
-    if (c->who.late) {
+    if (c->who.delayed) {
         let_late_happen(m, &c->who);
         return;
     }
@@ -765,7 +766,7 @@ typedef struct agent_name {
 
 static agent_name name_of(const candidate *c) {
     agent_name name;
-    snprintf(name.text, sizeof name.text, "%swarp %u of CTA %" PRIu64, c->who.late ? "a late access of " : "",
+    snprintf(name.text, sizeof name.text, "%swarp %u of CTA %" PRIu64, c->who.delayed ? "a delayed access of " : "",
              c->who.warp, c->who.cta);
     return name;
 }

@@ -104,7 +104,7 @@ static bool includes(const cta *m, const knowledge *k, const access_note *note, 
 
 /* Whether a thread is one of those, or ordered behind one. */
 static bool is_behind(const cta *m, const warp *w, int lane, const event *e) {
-    if (e->time <= m->base || (e->warp == (uint32_t)w->index && e->lanes >> lane & 1)) return true;
+    if (e->time <= m->checks->base || (e->warp == (uint32_t)w->index && e->lanes >> lane & 1)) return true;
     for (uint32_t rest = e->lanes; rest; rest &= rest - 1)
         if (ordered(m, w, lane, e->warp * LANES + (uint32_t)first_lane(rest), e->time)) return true;
     return false;
@@ -136,7 +136,7 @@ static void settle(cta *m, event_list *list, bool fences) {
     int kept = 0;
     for (int i = 0; i < list->count; i++) {
         event *e = &list->items[i];
-        if (e->time > m->base || e->narrow) {
+        if (e->time > m->checks->base || e->narrow) {
             list->items[kept++] = *e;
             continue;
         }
@@ -172,24 +172,27 @@ static void forget_events(event_list *list) {
 }
 
 void emu_order_start_cta(cta *m) {
+    checks *const shadow = m->checks;
     emu_order_free(m);
-    if (m->cluster->races && races_of(m)->in_turns) m->order = calloc(1, sizeof *m->order);
+    if (m->cluster->races && races_of(m)->in_turns) shadow->order = calloc(1, sizeof *shadow->order);
 }
 
 void emu_order_free(cta *m) {
-    if (!m->order) return;
-    forget_events(&m->order->fences);
-    forget_events(&m->order->learned);
-    forget_events(&m->order->read);
-    free(m->order);
-    m->order = NULL;
+    checks *const shadow = m->checks;
+    if (!shadow->order) return;
+    forget_events(&shadow->order->fences);
+    forget_events(&shadow->order->learned);
+    forget_events(&shadow->order->read);
+    free(shadow->order);
+    shadow->order = NULL;
 }
 
 /* ---- what lanes know ---- */
 
 bool emu_knows(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
-    if (!m->order || races_of(m)->merged > MOST_MERGED) return true;
-    const event_list *learned = &m->order->learned;
+    checks *const shadow = m->checks;
+    if (!shadow->order || races_of(m)->merged > MOST_MERGED) return true;
+    const event_list *learned = &shadow->order->learned;
     if (includes(m, learned->settled, note, rank)) return true;
     for (int i = 0; i < learned->count; i++)
         if (is_behind(m, w, lane, &learned->items[i]) && includes(m, learned->items[i].what, note, rank)) return true;
@@ -202,24 +205,25 @@ static void add_known(knowledge *to, uint64_t number, uint32_t time) {
 
 /* Of the own CTA, thread by thread where all of a warp or of the CTA are not known. */
 static void add_own_cta(const cta *m, const warp *w, uint32_t lanes, bool itself, knowledge *to) {
+    const checks *const shadow = m->checks;
     const uint64_t cta = number_of(m, m->cluster->index, m->rank);
     uint32_t times[MAX_WARPS * LANES] = {0}, of_warp[MAX_WARPS] = {0};
-    for (uint32_t rest = m->clocks ? lanes : 0; rest; rest &= rest - 1) {
+    for (uint32_t rest = shadow->clocks ? lanes : 0; rest; rest &= rest - 1) {
         take_later(times, row_of(m, w, first_lane(rest)), m->warp_count * LANES);
         if (w->together) break;
     }
     of_warp[w->index] = w->synced;
-    if (m->base) add_known(to, cta, m->base);
+    if (shadow->base) add_known(to, cta, shadow->base);
     for (uint32_t k = 0; k < m->warp_count; k++) {
         uint32_t least = UINT32_MAX;
         for (uint32_t t = k * LANES; t < (k + 1) * LANES; t++) least = times[t] < least ? times[t] : least;
         if (of_warp[k] < least) of_warp[k] = least;
-        if (of_warp[k] > m->base) add_known(to, cta + 1 + k, of_warp[k]);
+        if (of_warp[k] > shadow->base) add_known(to, cta + 1 + k, of_warp[k]);
     }
     for (uint32_t t = 0; t < m->warp_count * LANES; t++) {
         const bool own = itself && t / LANES == (uint32_t)w->index && lanes >> t % LANES & 1;
         const uint32_t time = own ? w->clock : times[t];
-        if (time > m->base && time > of_warp[t / LANES]) add_known(to, cta + 1 + m->warp_count + t, time);
+        if (time > shadow->base && time > of_warp[t / LANES]) add_known(to, cta + 1 + m->warp_count + t, time);
     }
 }
 
@@ -236,7 +240,7 @@ static knowledge *gather(cta *m, const warp *w, uint32_t lanes, bool itself) {
         for (uint32_t k = 0; k < m->warp_count; k++)
             if (tail[k]) add_known(known, number_of(m, c->index, rank) + 1 + k, tail[k]);
     }
-    event_list *learned = &m->order->learned;
+    event_list *learned = &m->checks->order->learned;
     settle(m, learned, false);
     known = join(m, known, learned->settled);
     for (int i = 0; i < learned->count; i++)
@@ -246,7 +250,7 @@ static knowledge *gather(cta *m, const warp *w, uint32_t lanes, bool itself) {
 
 /* What fences released that a thread is behind; narrow: those of the scope of the CTA too. */
 static knowledge *gather_released(cta *m, const warp *w, int lane, bool narrow) {
-    event_list *fences = &m->order->fences;
+    event_list *fences = &m->checks->order->fences;
     settle(m, fences, true);
     knowledge *known = keep(fences->settled);
     for (int i = 0; i < fences->count; i++) {
@@ -312,10 +316,11 @@ static event *find_event(event_list *list, const warp *w, int lane, const knowle
 }
 
 static void learn(cta *m, warp *w, int lane, unsigned order, uint64_t address, uint64_t cta) {
+    checks *const shadow = m->checks;
     const races *r = races_of(m);
     if (!r->places) return;
     knowledge *told = r->places[slot_of(r, address, cta)].told;
-    event_list *list = order & ORDER_ACQUIRE ? &m->order->learned : &m->order->read;
+    event_list *list = order & ORDER_ACQUIRE ? &shadow->order->learned : &shadow->order->read;
     event *known = told ? find_event(list, w, lane, told) : NULL;
     if (known) known->lanes |= 1u << lane;
     if (known || !told) return;
@@ -326,13 +331,13 @@ static void learn(cta *m, warp *w, int lane, unsigned order, uint64_t address, u
 /* ---- instructions ---- */
 
 void emu_global_learn(cta *m, warp *w, int lane, uint64_t address, unsigned order) {
-    if (!m->order || races_of(m)->merged > MOST_MERGED) return;
+    if (!m->checks->order || races_of(m)->merged > MOST_MERGED) return;
     learn(m, w, lane, order, address, 1 + global_cta(races_of(m), m->cluster->index, m->rank));
     if (!(order & ORDER_CTA)) learn(m, w, lane, order, address, 0);
 }
 
 struct knowledge *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order) {
-    if (!m->order || races_of(m)->merged > MOST_MERGED) return NULL;
+    if (!m->checks->order || races_of(m)->merged > MOST_MERGED) return NULL;
     return order & ORDER_RELEASE ? gather(m, w, 1u << lane, true) : gather_released(m, w, lane, order & ORDER_CTA);
 }
 
@@ -353,22 +358,23 @@ void emu_global_tell(cta *m, warp *w, int lane, uint64_t address, unsigned order
 }
 
 void emu_global_fence(cta *m, warp *w, uint32_t lanes, unsigned order) {
-    if (!m->order || !lanes || races_of(m)->merged > MOST_MERGED) return;
+    checks *const shadow = m->checks;
+    if (!shadow->order || !lanes || races_of(m)->merged > MOST_MERGED) return;
     const uint32_t time = emu_clock_tick(m, w);
-    event_list *read = &m->order->read;
+    event_list *read = &shadow->order->read;
     for (int i = 0; i < read->count; i++) {
         uint32_t behind = 0;
         for (uint32_t rest = lanes; rest; rest &= rest - 1)
             if (is_behind(m, w, first_lane(rest), &read->items[i])) behind |= 1u << first_lane(rest);
         if (!behind) continue;
         const event e = {(uint32_t)w->index, behind, time, false, keep(read->items[i].what)};
-        add_event(m, &m->order->learned, &e, false);
+        add_event(m, &shadow->order->learned, &e, false);
     }
     if (read->settled) {
         const event e = {(uint32_t)w->index, lanes, time, false, keep(read->settled)};
-        add_event(m, &m->order->learned, &e, false);
+        add_event(m, &shadow->order->learned, &e, false);
     }
     const event e = {(uint32_t)w->index, lanes, time, order & ORDER_CTA, gather(m, w, lanes, false)};
-    add_event(m, &m->order->fences, &e, true);
+    add_event(m, &shadow->order->fences, &e, true);
     emu_clock_tick(m, w);
 }

@@ -1,5 +1,5 @@
 /* live.c - which registers of a decoded entry may still be read, before each op. */
-#include "../machine/checks.h"
+#include "state.h"
 
 #include <stdlib.h>
 

@@ -10,7 +10,7 @@
  * The first holds at barriers of a part of the CTA, too.
  */
 #include "../check/orders.h"
-#include "../check/ages.h"
+#include "ages.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -56,26 +56,30 @@ struct orders {
 /* ---- life ---- */
 
 bool emu_orders_create(cta *m) {
-    if (!m->engines) return true;
-    m->orders = calloc(1, sizeof *m->orders);
-    if (!m->orders) return false;
-    m->orders->agents = m->cluster->count * m->warp_count;
-    m->orders->events = calloc((size_t)MAX_MBARRIERS * KINDS * m->orders->agents, sizeof *m->orders->events);
-    m->orders->asked = calloc(m->code->op_count + 1, 1);
-    return m->orders->events && m->orders->asked;
+    checks *const shadow = m->checks;
+    if (!shadow->engines) return true;
+    shadow->orders = calloc(1, sizeof *shadow->orders);
+    if (!shadow->orders) return false;
+    shadow->orders->agents = m->cluster->count * m->warp_count;
+    shadow->orders->events =
+        calloc((size_t)MAX_MBARRIERS * KINDS * shadow->orders->agents, sizeof *shadow->orders->events);
+    shadow->orders->asked = calloc(m->code->op_count + 1, 1);
+    return shadow->orders->events && shadow->orders->asked;
 }
 
 void emu_orders_start_cta(cta *m) {
-    if (!m->orders) return;
-    memset(m->orders->barriers, 0, sizeof m->orders->barriers);
-    memset(m->orders->taken, 0, sizeof m->orders->taken);
+    const checks *const shadow = m->checks;
+    if (!shadow->orders) return;
+    memset(shadow->orders->barriers, 0, sizeof shadow->orders->barriers);
+    memset(shadow->orders->taken, 0, sizeof shadow->orders->taken);
 }
 
 void emu_orders_free(cta *m) {
-    if (m->orders) free(m->orders->asked);
-    if (m->orders) free(m->orders->events);
-    free(m->orders);
-    m->orders = NULL;
+    checks *const shadow = m->checks;
+    if (shadow->orders) free(shadow->orders->asked);
+    if (shadow->orders) free(shadow->orders->events);
+    free(shadow->orders);
+    shadow->orders = NULL;
 }
 
 /* Sums and the like, whose order does not matter where nobody looks at the results. */
@@ -99,20 +103,22 @@ unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool 
 }
 
 unsigned emu_orders_gaps(const cta *m) {
-    return (m->orders ? m->orders->gaps : 0) | (m->reads_early ? GAP_LOADS : 0);
+    const checks *const shadow = m->checks;
+    return (m->checks && shadow->orders ? shadow->orders->gaps : 0) | (m->reads_early ? GAP_LOADS : 0);
 }
 
 /* By agent: the events of a kind at an mbarrier of m. */
 static order_event *events_of(const cta *m, const mbarrier *bar, uint64_t kind) {
-    return m->orders->events + ((size_t)(bar - m->mbarriers) * KINDS + kind) * m->orders->agents;
+    const checks *const shadow = m->checks;
+    return shadow->orders->events + ((size_t)(bar - m->mbarriers) * KINDS + kind) * shadow->orders->agents;
 }
 
 static order_landing *landing_of(const cta *m, const mbarrier *bar, uint64_t phase) {
-    return &m->orders->landings[bar - m->mbarriers][phase % 3];
+    return &m->checks->orders->landings[bar - m->mbarriers][phase % 3];
 }
 
 static void forget(const cta *m, const mbarrier *bar, uint64_t kind) {
-    memset(events_of(m, bar, kind), 0, m->orders->agents * sizeof(order_event));
+    memset(events_of(m, bar, kind), 0, m->checks->orders->agents * sizeof(order_event));
 }
 
 static uint32_t agent_of(const cta *m, const warp *w) {
@@ -120,14 +126,15 @@ static uint32_t agent_of(const cta *m, const warp *w) {
 }
 
 void emu_orders_init(cta *m, const mbarrier *bar) {
+    const checks *const shadow = m->checks;
     for (uint64_t kind = 0; kind < KINDS; kind++) forget(m, bar, kind);
-    memset(m->orders->landings[bar - m->mbarriers], 0, sizeof m->orders->landings[0]);
+    memset(shadow->orders->landings[bar - m->mbarriers], 0, sizeof shadow->orders->landings[0]);
 }
 
 /* ---- order ---- */
 
 static bool knows(const cta *m, const warp *w, uint32_t other, const order_event *e) {
-    if (e->stamp <= m->base || other == (uint32_t)w->index) return true;
+    if (e->stamp <= m->checks->base || other == (uint32_t)w->index) return true;
     for (int lane = 0; lane < (w->together ? 1 : LANES); lane++) {
         const uint32_t *row = row_of(m, w, lane) + other * LANES;
         if (row_of(m, w, lane)[clock_of_progress(m, other)] >= e->stamp) return true;
@@ -160,7 +167,7 @@ static const order_event *unknown_to(const cta *m, const warp *w, const cta *at,
                                      uint32_t *whose) {
     const order_event *arrivals = events_of(at, bar, phase % 3);
     const order_landing *landing = landing_of(at, bar, phase);
-    for (uint32_t i = 0; i < at->orders->agents; i++) {
+    for (uint32_t i = 0; i < at->checks->orders->agents; i++) {
         if (!arrivals[i].stamp || knows_agent(m, w, i, &arrivals[i])) continue;
         *whose = i;
         return &arrivals[i];
@@ -212,13 +219,13 @@ static void check_phase_before(cta *m, const warp *w, int lane, const cta *at, c
 /* The waits of the phase at work that a warp knows cannot be overrun, or the expect_tx before an arrival of it. */
 static void mark(cta *m, const warp *w, const cta *at, const mbarrier *bar, uint64_t kind) {
     order_event *events = events_of(at, bar, kind);
-    for (uint32_t i = 0; i < at->orders->agents; i++)
+    for (uint32_t i = 0; i < at->checks->orders->agents; i++)
         if (events[i].stamp && !events[i].known) events[i].known = knows_agent(m, w, i, &events[i]);
 }
 
 void emu_orders_arrive(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool relaxed) {
     order_event *last = &events_of(at, bar, bar->phase % 3)[agent_of(m, w)];
-    if (relaxed) m->orders->gaps |= GAP_RELAXED;
+    if (relaxed) m->checks->orders->gaps |= GAP_RELAXED;
     if (last->stamp == w->clock && last->instruction == m->here) return; /* another lane */
     if (!relaxed) check_phase_before(m, w, lane, at, bar, "arrival");
     mark(m, w, at, bar, WAITS);
@@ -235,7 +242,7 @@ void emu_orders_issue(cta *m, const warp *w, int lane, cta *at, const mbarrier *
     check_phase_before(m, w, lane, at, bar, arrives ? "arrival behind copies" : "copy");
     mark(m, w, at, bar, WAITS);
     if (arrives) mark(m, w, at, bar, EXPECTS);
-    if (bar - at->mbarriers >= LANDINGS) m->orders->gaps |= GAP_MBARRIERS;
+    if (bar - at->mbarriers >= LANDINGS) m->checks->orders->gaps |= GAP_MBARRIERS;
 }
 
 void emu_orders_land(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, uint32_t instruction) {
@@ -274,7 +281,7 @@ static void report_late_expect(cta *at, const mbarrier *bar, uint32_t agent, con
 
 void emu_orders_complete(cta *m, const mbarrier *bar) {
     const order_event *waits = events_of(m, bar, WAITS), *expects = events_of(m, bar, EXPECTS);
-    for (uint32_t i = 0; i < m->orders->agents; i++) {
+    for (uint32_t i = 0; i < m->checks->orders->agents; i++) {
         if (waits[i].stamp && !waits[i].known) report_overrun(m, bar, i % m->warp_count, &waits[i]);
         if (expects[i].stamp && !expects[i].known) report_late_expect(m, bar, i, &expects[i]);
     }
@@ -359,21 +366,22 @@ static bool others_run(const warp *w) {
 }
 
 void emu_orders_ask(cta *m, const warp *w, const op *o, uint32_t mask, register_step *step) {
+    checks *const shadow = m->checks;
     const size_t index = (size_t)(o - m->code->ops);
-    if (others_run(w)) m->orders->gaps |= GAP_PARTED;
-    if (others_run(w) || m->orders->asked[index]) return;
-    m->orders->asked[index] = 1;
+    if (others_run(w)) shadow->orders->gaps |= GAP_PARTED;
+    if (others_run(w) || shadow->orders->asked[index]) return;
+    shadow->orders->asked[index] = 1;
     const size_t words = register_words(m->code);
     uint32_t *room = aligned_alloc(64, 4 * words * sizeof *room), *files[4];
     for (int i = 0; room && i < 4; i++) files[i] = room + i * words;
-    if (!room || !only_asks_again(m, w, o, mask, files, step)) m->orders->gaps |= GAP_POLLS;
+    if (!room || !only_asks_again(m, w, o, mask, files, step)) shadow->orders->gaps |= GAP_POLLS;
     free(room);
 }
 
 /* ---- barriers of the CTA ---- */
 
 void emu_orders_barrier(cta *m, const warp *w, int lane, uint32_t id) {
-    named_order *its = &m->orders->barriers[id];
+    named_order *its = &m->checks->orders->barriers[id];
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const order_event *e = &its->before[i];
         if (!e->stamp || knows(m, w, i, e)) continue;
@@ -389,7 +397,7 @@ void emu_orders_barrier(cta *m, const warp *w, int lane, uint32_t id) {
 }
 
 void emu_orders_release(cta *m, uint32_t id) {
-    named_order *its = &m->orders->barriers[id];
+    named_order *its = &m->checks->orders->barriers[id];
     memcpy(its->before, its->now, sizeof its->before);
     memset(its->now, 0, sizeof its->now);
 }
@@ -397,23 +405,24 @@ void emu_orders_release(cta *m, uint32_t id) {
 /* ---- wgmma ---- */
 
 void emu_orders_product(cta *m, warp *w) {
-    m->orders->products[w->index][w->wgmma_issued % PRODUCTS] = (product_issue){w->wgmma_issued, w->clock};
+    m->checks->orders->products[w->index][w->wgmma_issued % PRODUCTS] = (product_issue){w->wgmma_issued, w->clock};
     emu_clock_tick(m, w);
 }
 
 void emu_orders_product_wait(cta *m, const warp *w, uint32_t wanted) {
     const uint32_t first = (uint32_t)w->index / 4 * 4;
     for (uint32_t i = first; i < first + 4; i++) {
-        const product_issue *its = &m->orders->products[i][(wanted - 1) % PRODUCTS];
+        const product_issue *its = &m->checks->orders->products[i][(wanted - 1) % PRODUCTS];
         if (its->serial == wanted - 1) emu_clock_learn(m, w, clock_of_progress(m, i), its->stamp);
     }
 }
 
 void emu_orders_registers(cta *m, const warp *w, bool more) {
-    order_event *taken = m->orders->taken;
-    if (w->register_changes > 1) m->orders->gaps |= GAP_REGISTERS;
+    checks *const shadow = m->checks;
+    order_event *taken = shadow->orders->taken;
+    if (w->register_changes > 1) shadow->orders->gaps |= GAP_REGISTERS;
     for (uint32_t i = 0; i < m->warp_count && !more; i++)
-        if (taken[i].stamp && knows(m, w, i, &taken[i])) m->orders->gaps |= GAP_REGISTERS;
+        if (taken[i].stamp && knows(m, w, i, &taken[i])) shadow->orders->gaps |= GAP_REGISTERS;
     if (more) taken[w->index] = event_of(m, w, 0);
 }
 
@@ -427,7 +436,7 @@ static void add_event(const cta *m, const ages *a, uint64_t *sum, const order_ev
 
 static void add_phases(const cta *m, const ages *a, uint64_t *sum, const mbarrier *bar) {
     const uint32_t landing = m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY;
-    for (uint32_t i = 0; i < m->orders->agents; i++) {
+    for (uint32_t i = 0; i < m->checks->orders->agents; i++) {
         for (uint64_t back = 0; back < 3; back++)
             add_event(m, a, sum, &events_of(m, bar, (bar->phase + back) % 3)[i], i);
         for (uint64_t kind = WAITS; kind < KINDS; kind++) add_event(m, a, sum, &events_of(m, bar, kind)[i], i);
@@ -439,15 +448,16 @@ static void add_phases(const cta *m, const ages *a, uint64_t *sum, const mbarrie
 }
 
 void emu_add_orders(const cta *m, const ages *a, uint64_t *sum) {
-    for (int i = 0; m->orders && i < m->mbarrier_count; i++) add_phases(m, a, sum, &m->mbarriers[i]);
-    for (uint32_t i = 0; m->orders && i < m->warp_count; i++) {
+    checks *const shadow = m->checks;
+    for (int i = 0; shadow->orders && i < m->mbarrier_count; i++) add_phases(m, a, sum, &m->mbarriers[i]);
+    for (uint32_t i = 0; shadow->orders && i < m->warp_count; i++) {
         const uint32_t issued = m->warps[i].wgmma_issued - 1;
-        const product_issue *its = &m->orders->products[i][issued % PRODUCTS];
+        const product_issue *its = &shadow->orders->products[i][issued % PRODUCTS];
         for (int id = 0; id < BARRIERS; id++) {
-            add_event(m, a, sum, &m->orders->barriers[id].now[i], i);
-            add_event(m, a, sum, &m->orders->barriers[id].before[i], i);
+            add_event(m, a, sum, &shadow->orders->barriers[id].now[i], i);
+            add_event(m, a, sum, &shadow->orders->barriers[id].before[i], i);
         }
-        add_event(m, a, sum, &m->orders->taken[i], i);
+        add_event(m, a, sum, &shadow->orders->taken[i], i);
         if (its->serial == issued) add_word(sum, age_since(a, a->known[clock_of_progress(m, i)], its->stamp));
     }
 }

@@ -5,9 +5,9 @@
  * all warps that could run have done so, the CTA has polled in vain: launch.c lets other CTAs run, whose stores may be
  * what it waits for.
  */
-#include "../machine/checks.h"
 #include "../machine/crew.h"
 #include "../machine/interleaving.h"
+#include "../machine/machine.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -405,7 +405,7 @@ cta_turn emu_run_turn(cluster *c, bool may_pause) {
         if (m->faulted) return TURN_ENDED;
         if (turn == TURN_ENDED) {
             m->ended = true;
-            if (m->checks) emu_check_exit(m);
+            if (m->checks) emu_on_exit(m);
         }
         if (turn == TURN_PAUSED && may_pause) return turn;
     }

@@ -1,6 +1,7 @@
 /* state.c - what a CTA remembers where its warps wait: registers, memory, barriers, and what the checks know. Two runs
  * of one CTA that remember the same go on alike, and the checks find the same: tile_counter.c relies on it. */
-#include "../check/ages.h"
+#include "state.h"
+#include "ages.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -46,10 +47,11 @@ static uint32_t agent_known_to(const cta *m, const warp *w, uint32_t other) {
 
 /* What each live warp knows: the least of it is what all do. */
 static void find_known(const cta *m, ages *a) {
-    const uint32_t threads = m->warp_count * LANES, width = m->clocks ? m->clock_width : threads;
-    for (uint32_t k = 0; k < width; k++) a->known[k] = m->clocks ? TIME_REMOTE - 1 : m->base;
-    for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = m->clocks ? TIME_REMOTE - 1 : m->base;
-    for (uint32_t i = 0; m->clocks && i < m->warp_count; i++) {
+    const checks *const shadow = m->checks;
+    const uint32_t threads = m->warp_count * LANES, width = shadow->clocks ? shadow->clock_width : threads;
+    for (uint32_t k = 0; k < width; k++) a->known[k] = shadow->clocks ? TIME_REMOTE - 1 : shadow->base;
+    for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = shadow->clocks ? TIME_REMOTE - 1 : shadow->base;
+    for (uint32_t i = 0; shadow->clocks && i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
         if (!is_live(w)) continue;
         for (uint32_t rest = rows_of(w); rest; rest &= rest - 1) {
@@ -62,12 +64,12 @@ static void find_known(const cta *m, ages *a) {
         for (uint32_t k = 0; k < m->warp_count; k++)
             if (k != i) a->agents[k] = smaller(a->agents[k], agent_known_to(m, w, k));
     }
-    for (uint32_t k = 0; k < threads; k++) a->known[k] = larger(a->known[k], m->base);
-    for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = larger(a->agents[k], m->base);
+    for (uint32_t k = 0; k < threads; k++) a->known[k] = larger(a->known[k], shadow->base);
+    for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = larger(a->agents[k], shadow->base);
 }
 
 static void add_clocks(const cta *m, const ages *a, uint64_t *sum, const uint32_t *clocks) {
-    for (uint32_t k = 0; k < m->clock_width; k++) add_word(sum, age_since(a, a->known[k], clocks[k]));
+    for (uint32_t k = 0; k < m->checks->clock_width; k++) add_word(sum, age_since(a, a->known[k], clocks[k]));
 }
 
 /* ---- warps ---- */
@@ -125,7 +127,7 @@ static void add_warp(const cta *m, const ages *a, const live_sets *live, const w
     add_all_registers(m, w, live, sum);
     add_word(sum, age_since(a, 0, w->clock));
     add_word(sum, age_since(a, a->known[w->index * LANES], w->synced));
-    for (uint32_t rest = m->clocks ? rows_of(w) : 0; rest; rest &= rest - 1)
+    for (uint32_t rest = m->checks->clocks ? rows_of(w) : 0; rest; rest &= rest - 1)
         add_clocks(m, a, sum, row_of(m, w, first_lane(rest)));
 }
 
@@ -148,12 +150,13 @@ typedef struct last_store {
 } last_store;
 
 static uint64_t age_of_write(const cta *m, const ages *a, uint32_t index, last_store *last) {
-    const shadow_cell *cell = &m->cells[index];
+    checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[index];
     const uint32_t thread = who_thread(cell->write_who), time = cell->write_time;
-    const unsigned landing = m->async_written ? m->async_written[index] : LANDED_NOTHING;
+    const unsigned landing = shadow->async_written ? shadow->async_written[index] : LANDED_NOTHING;
     const uint32_t place = landing >= LANDED_BY ? m->warp_count * LANES + landing - LANDED_BY : thread;
     const uint64_t age = age_since(a, a->known[place], time);
-    if (age || !time || landing || !m->proxy_fences) return age;
+    if (age || !time || landing || !shadow->proxy_fences) return age;
     if (last->time != time || last->thread != thread)
         *last = (last_store){time, thread, seen_by_proxies(m, thread, time)};
     return last->seen ? 0 : age_since(a, 0, time);
@@ -166,28 +169,30 @@ static void add_access(uint64_t *sum, uint64_t cell, uint64_t age, uint32_t who)
 }
 
 static void add_cells(const cta *m, const ages *a, uint64_t *sum, const bool *kept) {
+    checks *const shadow = m->checks;
     last_store last = {0};
-    for (uint32_t i = 0; i < m->cell_count; i++) {
-        const shadow_cell *cell = &m->cells[i];
+    for (uint32_t i = 0; i < shadow->cell_count; i++) {
+        const shadow_cell *cell = &shadow->cells[i];
         const uint64_t written = age_of_write(m, a, i, &last);
         if (written) add_access(sum, i, written, cell->write_who);
-        if (written && m->async_written) add_word(sum, m->async_written[i]);
-        if (m->undefined_cells) add_word(sum, cell->write_who & WHO_UNDEFINED);
-        const uint64_t read = m->clocks ? 0 : age_since(a, m->base, cell->read_time);
+        if (written && shadow->async_written) add_word(sum, shadow->async_written[i]);
+        if (shadow->undefined_cells) add_word(sum, cell->write_who & WHO_UNDEFINED);
+        const uint64_t read = shadow->clocks ? 0 : age_since(a, shadow->base, cell->read_time);
         if (read) add_access(sum, i, read, cell->read_who);
-        const size_t begin = (size_t)i << m->cell_shift, end = begin + ((size_t)1 << m->cell_shift);
+        const size_t begin = (size_t)i << shadow->cell_shift, end = begin + ((size_t)1 << shadow->cell_shift);
         if (kept[i] && begin < m->shared_bytes)
             add_bytes(sum, m->shared + begin, (end < m->shared_bytes ? end : m->shared_bytes) - begin);
     }
 }
 
 static void add_reads(const cta *m, const ages *a, uint64_t *sum) {
-    for (uint32_t k = 0; m->warp_reads && k < m->warp_count; k++) {
+    const checks *const shadow = m->checks;
+    for (uint32_t k = 0; shadow->warp_reads && k < m->warp_count; k++) {
         const warp_read *reads = read_by(m, k, 0);
         const uint32_t *known = a->known + k * LANES;
         uint32_t all = UINT32_MAX; /* of any lane */
         for (int lane = 0; lane < LANES; lane++) all = smaller(all, known[lane]);
-        for (uint32_t i = 0; m->last_reads[k] > all && i < m->cell_count; i++) {
+        for (uint32_t i = 0; shadow->last_reads[k] > all && i < shadow->cell_count; i++) {
             uint32_t least = UINT32_MAX; /* of those that read */
             if (reads[i].time <= all) continue;
             for (uint32_t rest = reads[i].lanes; rest; rest &= rest - 1)
@@ -200,13 +205,14 @@ static void add_reads(const cta *m, const ages *a, uint64_t *sum) {
 
 /* Fences that some may not know of, and what their threads knew. */
 static void add_fences(const cta *m, const ages *a, uint64_t *sum) {
+    checks *const shadow = m->checks;
     const size_t threads = (size_t)m->warp_count * LANES;
-    for (size_t i = 0; m->proxy_fences && i < 2 * threads; i++) {
-        const proxy_fences *its = &m->proxy_fences[i];
+    for (size_t i = 0; shadow->proxy_fences && i < 2 * threads; i++) {
+        const proxy_fences *its = &shadow->proxy_fences[i];
         if (!its->next) continue;
         for (uint32_t k = 0; k < FENCES; k++)
             add_word(sum, age_since(a, a->known[i % threads], its->stamps[(its->next + k) % FENCES]));
-        for (size_t k = 0; k < threads; k++) add_word(sum, age_since(a, 0, m->fence_knows[i * threads + k]));
+        for (size_t k = 0; k < threads; k++) add_word(sum, age_since(a, 0, shadow->fence_knows[i * threads + k]));
     }
 }
 
@@ -230,7 +236,7 @@ static void add_mbarrier(const cta *m, const ages *a, uint64_t *sum, const mbarr
     add_word(sum, bar->phase < 2 ? bar->phase : 2 | (bar->phase & 1)); /* the rules ask for the first two */
     add_word(sum, age_since(a, a->known[bar->init_thread], bar->init_stamp));
     add_word(sum, age_since(a, a->known[bar->init_thread], bar->fence_stamp));
-    if (!m->clocks) return;
+    if (!m->checks->clocks) return;
     add_clocks(m, a, sum, bar->arriving);
     add_clocks(m, a, sum, bar->completed);
 }
@@ -238,7 +244,7 @@ static void add_mbarrier(const cta *m, const ages *a, uint64_t *sum, const mbarr
 static void add_barrier(const cta *m, const ages *a, uint64_t *sum, const named_barrier *bar) {
     add_word(sum, (uint64_t)bar->arrived << 32 | bar->expected);
     add_word(sum, (uint64_t)bar->popcount << 32 | bar->any_true << 1 | bar->any_false);
-    if (m->clocks) add_clocks(m, a, sum, bar->clocks);
+    if (m->checks->clocks) add_clocks(m, a, sum, bar->clocks);
 }
 
 uint64_t emu_waits(const cta *m) {
@@ -251,14 +257,15 @@ uint64_t emu_waits(const cta *m) {
 }
 
 uint64_t emu_state(const cta *m, uint32_t first, const bool *kept, const live_sets *live) {
+    const checks *const shadow = m->checks;
     static const ages none;
     ages a = none;
     uint64_t sum = 1;
-    bool at_work = m->flag_count || m->cluster->count > 1 || m->read_generic;
+    bool at_work = shadow->flag_count || m->cluster->count > 1 || shadow->read_generic;
     for (size_t i = 0; i < m->bulk_count; i++) at_work |= !m->bulk[i].is_store;
     for (uint32_t i = 0; i < m->warp_count; i++) at_work |= is_live(&m->warps[i]) && is_at_work(&m->warps[i]);
     if (at_work) return 0;
-    a.now = m->now;
+    a.now = shadow->now;
     a.first = first;
     find_known(m, &a);
     for (uint32_t i = 0; i < m->warp_count; i++) add_warp(m, &a, live, &m->warps[i], &sum);
@@ -266,7 +273,7 @@ uint64_t emu_state(const cta *m, uint32_t first, const bool *kept, const live_se
     add_reads(m, &a, &sum);
     add_fences(m, &a, &sum);
     for (size_t i = 0; i < m->bulk_count; i++) add_store(m, &a, &sum, &m->bulk[i]);
-    add_word(&sum, m->undefined_cells);
+    add_word(&sum, shadow->undefined_cells);
     add_bytes(&sum, m->local, (size_t)m->warp_count * LANES * m->code->local_bytes);
     for (int i = 0; i < m->mbarrier_count; i++) add_mbarrier(m, &a, &sum, &m->mbarriers[i]);
     for (int i = 0; i < BARRIERS; i++) add_barrier(m, &a, &sum, &m->barriers[i]);

@@ -10,7 +10,7 @@
  * numbers that the counter had in those runs. What is found there is looked for in a run of all.
  */
 #include "tile_counter.h"
-#include "../machine/checks.h"
+#include "state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +195,7 @@ static uint32_t come_to(tickets *t, size_t k, cta *m, uint32_t before, uint32_t 
     t->holds &= state != 0;
     if (!t->holds) return UNKNOWN;
     work->kept[work->draws++] = kept;
-    work->since = m->now;
+    work->since = m->checks->now;
     memset(work->looked, 0, t->cells * sizeof *work->looked);
     return find_state(t, k, state, before, drawn);
 }
@@ -309,7 +309,7 @@ bool emu_tickets_plan(tickets *t) {
 static bool make_room(tickets *t, const cta *m) {
     bool complete;
     if (t->cells) return true;
-    t->cells = m->cell_count;
+    t->cells = m->checks->cell_count;
     t->live = emu_find_live(m->code);
     complete = t->live.sets != NULL;
     for (size_t k = 0; k < t->ctas; k++) {
@@ -331,7 +331,7 @@ bool emu_tickets_begin(tickets *t, cta **ctas, size_t count) {
         its->work = (ticket_work){.written = its->work.written, .looked = its->work.looked, .kept = its->work.kept};
         memset(its->work.written, 0, t->cells * sizeof *its->work.written);
         memset(its->work.looked, 0, t->cells * sizeof *its->work.looked);
-        ctas[k]->ticket = &its->work;
+        ctas[k]->checks->ticket = &its->work;
     }
     return true;
 }
@@ -340,7 +340,7 @@ bool emu_tickets_begin(tickets *t, cta **ctas, size_t count) {
 static void note_first(tickets *t, cta *const *ctas, size_t count) {
     for (size_t k = 0; k < count; k++) {
         if (ctas[k]->ended || !emu_tickets_runs(t, k)) continue;
-        t->seats[k].first = ctas[k]->now;
+        t->seats[k].first = ctas[k]->checks->now;
         t->seats[k].at = come_to(t, k, ctas[k], UNKNOWN, UNKNOWN);
     }
 }
@@ -395,7 +395,7 @@ void emu_tickets_end(tickets *t, cta *const *ctas, size_t count) {
     const cta *target = t->is_solo ? ctas[t->target] : NULL;
     for (size_t k = 0; k < count && !target; k++) t->holds &= ctas[k]->ended;
     t->holds &= target || t->drawn == t->draws;
-    if (target && (target->faulted || target->finding_count)) t->suspect = true;
+    if (target && (target->faulted || target->findings.count)) t->suspect = true;
     if (target && t->suspect) t->until = t->drawn;
     if (t->holds && !t->suspect && ctas[t->owners[t->drawn - 1]]->ended)
         note_part(t, t->owners[t->drawn - 1], ctas[t->owners[t->drawn - 1]], (uint32_t)t->drawn - 1);

@@ -3,7 +3,7 @@
  * The bytes are read from global memory at that time too. Copies that no wait covers never land. An asynchronous arrive
  * on an mbarrier happens when no warp can run otherwise, and brings the copies issued before it by its lane.
  */
-#include "checks.h"
+#include "machine.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -43,8 +43,7 @@ void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
         else if (taken)
             from = partial_source(m, w, sources[lane], o->bytes, taken, lane);
         if (!emu_translate(m, w, SPACE_SHARED, target, o->bytes, lane, "copies to") || (taken && !from)) continue;
-        if (m->checks) emu_shadow_issue(m, w, lane, targets[lane], o->bytes);
-        if (m->checks && taken) emu_global_read(m, w, lane, sources[lane], taken, 0);
+        if (m->checks) emu_on_copy_issue(m, w, lane, targets[lane], o->bytes, sources[lane], taken);
         if (taken) add_source(w, from, taken);
         w->copies[w->copy_count++] = (async_copy){from,           targets[lane], w->commits[lane], w->copy_serial++,
                                                   o->instruction, (uint8_t)lane, o->bytes,         (uint8_t)taken};
@@ -57,7 +56,7 @@ void emu_exec_copy_async(cta *m, warp *w, const op *o, uint32_t mask) {
     m->counts[o->instruction].requests--;
 }
 
-static void land(cta *m, warp *w, const async_copy *copy, uint32_t stamp, unsigned landing) {
+static void land(cta *m, warp *w, const async_copy *copy, uint32_t stamp, unsigned by) {
     uint8_t *to = m->shared + (copy->target - m->shared_base);
     m->changes++;
     if (copy->source_bytes == 16) {
@@ -66,7 +65,7 @@ static void land(cta *m, warp *w, const async_copy *copy, uint32_t stamp, unsign
         if (copy->source_bytes) memcpy(to, copy->source, copy->source_bytes);
         memset(to + copy->source_bytes, 0, (size_t)(copy->bytes - copy->source_bytes));
     }
-    if (m->checks) emu_shadow_land(m, w, copy->lane, copy->target, copy->bytes, stamp, copy->instruction, landing);
+    if (m->checks) emu_on_copy_complete(m, w, copy, stamp, by);
 }
 
 /* The clock of a copy that a wait lets land: where an arrive on an mbarrier is under way that brings it, the arrive's.
@@ -90,12 +89,12 @@ void emu_exec_copy_wait(cta *m, warp *w, const op *o, uint32_t mask) {
         /* groups that may stay in flight: the last `immediate` committed; wait_all takes what is not committed too */
         bool done = o->immediate < 0 || (int64_t)copy->group < (int64_t)w->commits[copy->lane] - o->immediate;
         if (mine && done)
-            land(m, w, copy, landing_stamp(w, copy), LANDED_NOTHING);
+            land(m, w, copy, landing_stamp(w, copy), 0);
         else
             w->copies[kept++] = *copy;
     }
     w->copy_count = kept;
-    if (m->copies_arrive) emu_copies_waited(m, w, mask);
+    if (m->checks) emu_on_copy_wait(m, w, mask);
 }
 
 /* ---- cp.async.mbarrier.arrive ---- */
@@ -115,11 +114,11 @@ void emu_exec_copy_arrive(cta *m, warp *w, const op *o, uint32_t mask) {
         if (!arrives) return;
         w->arrives = arrives;
         if (o->detail) bar->pending++;
-        if (m->orders) emu_orders_issue(m, w, lane, m, bar, true);
+        if (m->checks) emu_on_copy_arrive_issue(m, w, lane, bar);
         w->arrives[w->arrive_count++] =
             (async_arrive){(uint32_t)address, o->instruction, w->copy_serial, w->clock, (uint8_t)lane, o->detail};
     }
-    emu_clock_tick(m, w);
+    if (m->checks) emu_on_epoch(m, w);
 }
 
 bool emu_land_next_arrive(cta *m, warp *w) {
@@ -127,24 +126,19 @@ bool emu_land_next_arrive(cta *m, warp *w) {
     async_arrive arrive = w->arrives[0];
     memmove(w->arrives, w->arrives + 1, --w->arrive_count * sizeof *w->arrives);
     mbarrier *bar = emu_find_mbarrier(m, arrive.address);
-    const unsigned landing = bar && m->copies_arrive ? emu_copies_land(m, w, bar, &arrive) : LANDED_NOTHING;
+    const unsigned by = m->checks ? emu_on_copies_complete(m, w, bar, &arrive) : 0;
     size_t kept = 0;
     for (size_t i = 0; i < w->copy_count; i++) {
         const async_copy *copy = &w->copies[i];
         if (copy->lane == arrive.lane && copy->serial < arrive.serial)
-            land(m, w, copy, arrive.stamp, landing);
+            land(m, w, copy, arrive.stamp, by);
         else
             w->copies[kept++] = *copy;
     }
     w->copy_count = kept;
     if (!bar) return true;
     m->here = arrive.instruction;
-    if (m->orders) emu_orders_land(m, w, arrive.lane, m, bar, arrive.instruction);
-    if (m->clocks) {
-        /* the arrive tells of the copies, not of what the thread did after it */
-        uint32_t thread = (uint32_t)(w->index * LANES + arrive.lane);
-        if (bar->arriving[thread] < arrive.stamp) bar->arriving[thread] = arrive.stamp;
-    }
+    if (m->checks) emu_on_copy_arrive(m, w, bar, &arrive);
     emu_mbarrier_arrive(m, bar, 1);
     return true;
 }

@@ -7,6 +7,14 @@
 
 #include "machine.h"
 
+enum { MAX_ROW_BYTES = 256 * 8 };
+
+/* Rows are chunks of 16 bytes in shared memory, whose order the swizzle changes. */
+static inline uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
+    static const uint32_t masks[] = {0, 1, 3, 7};
+    return address ^ (address >> 7 & masks[info->swizzle]) << 4;
+}
+
 /* The row of a box that begins at `at`, as far as the tensor has it: its bytes, from column *first of the box on. */
 uint32_t emu_bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *address, uint32_t *first);
 /* Each row of the box, with the place of its bytes in shared memory. */

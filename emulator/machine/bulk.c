@@ -5,8 +5,8 @@
  * its thread waits for its group, or as the CTA ends. Both go through the async proxy: see the checks in shadow.c.
  */
 #include "boxes.h"
-#include "checks.h"
 #include "interleaving.h"
+#include "machine.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -89,7 +89,7 @@ static const tensor_map *map_at(cta *m, warp *w, int lane, uint64_t address) {
 
 /* ---- issue ---- */
 
-enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16, MAX_ROW_BYTES = 256 * 8 };
+enum { TENSOR_ALIGNMENT = 128, BULK_ALIGNMENT = 16, CHUNK = 16 };
 
 /* A box begins at a multiple of 16 bytes of its row, and one that is written not before the tensor; a reduction needs
  * numbers that it knows. Else an H200 ends the kernel. False after a report. */
@@ -170,53 +170,13 @@ static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
 
 /* ---- boxes ---- */
 
-/* Rows are chunks of 16 bytes in shared memory, whose order the swizzle changes. */
-static uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
-    static const uint32_t masks[] = {0, 1, 3, 7};
-    return address ^ (address >> 7 & masks[info->swizzle]) << 4;
-}
-
-/* ---- global memory, for the checks ---- */
-
-static void note_run(cta *m, const bulk_copy *copy, uint64_t address, uint32_t bytes, const uint8_t *data, bool ends) {
-    const warp *w = &m->warps[copy->warp];
-    if (!copy->is_store)
-        emu_global_copy_read(m, w, copy->lane, address, bytes);
-    else if (ends)
-        emu_global_write_ends(m, w, copy->lane, address, bytes);
-    else
-        emu_global_write_begins(m, w, copy->lane, address, bytes, copy->reduces ? NULL : data);
-}
-
-/* *context: whether the copy ends. */
-static void note_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context) {
-    const bool *ends = context;
-    uint8_t data[MAX_ROW_BYTES];
-    uint64_t address = 0;
-    uint32_t first = 0;
-    const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
-    const uint32_t begin = shared + first * copy->map.info.element_bytes;
-    for (uint32_t i = 0; copy->is_store && i < bytes; i++)
-        data[i] = m->shared[swizzled(&copy->map.info, begin + i) - m->shared_base];
-    if (bytes) note_run(m, copy, address, bytes, data, *ends);
-}
-
-/* The read or the write of a copy: a read as it is issued, a write as it begins and as it ends. */
-static void note_global(cta *m, const bulk_copy *copy, bool ends) {
-    if (copy->source || copy->has_values) return;
-    if (copy->map.info.rank)
-        emu_each_row(m, copy, note_row, &ends);
-    else
-        note_run(m, copy, copy->address, copy->bytes, m->shared + (copy->shared - m->shared_base), ends);
-}
-
 /* ---- what is under way ---- */
 
 /* The mbarrier that counts the bytes of a load; false after a report that there is none. */
-static bool note_mbarrier(cta *m, const warp *w, bulk_copy *copy) {
+static bool note_mbarrier(cta *m, warp *w, bulk_copy *copy) {
     const int lane = copy->lane;
     const bool own = copy->to == m;
-    const mbarrier *bar = emu_find_mbarrier(copy->to, copy->mbarrier);
+    mbarrier *bar = emu_find_mbarrier(copy->to, copy->mbarrier);
     if (!bar) {
         emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, copy->mbarrier,
                    "There is no mbarrier at 0x%x%s for this copy to count its bytes: mbarrier.init must come first.",
@@ -224,10 +184,7 @@ static bool note_mbarrier(cta *m, const warp *w, bulk_copy *copy) {
         return false;
     }
     copy->phase = bar->phase;
-    if (m->orders) emu_orders_issue(m, w, lane, copy->to, bar, false);
-    if (m->orders && !own) emu_remote_tell_progress(m, w, lane, copy->to, bar->arriving);
-    if (m->checks && own) emu_check_init_fence(m, w, lane, bar);
-    if (m->checks && !own) emu_remote_mbarrier(m, w, lane, copy->to, copy->mbarrier);
+    if (m->checks) emu_on_bulk_count(m, w, copy, bar);
     return true;
 }
 
@@ -250,34 +207,17 @@ static bool fill_store(cta *m, const warp *w, const op *o, int lane, bulk_copy *
            shared_range(m, w, lane, copy->shared, copy->bytes, copy->bytes, "target of a store");
 }
 
-/* What the target's cells are marked with until the bytes land. A reduction is one with others, as an atomic is. */
-static void mark_target(cta *m, const warp *w, const bulk_copy *copy) {
-    cta *at = copy->to;
-    if (copy->reduces && at == m)
-        emu_shadow_atomic(m, w, copy->lane, copy->shared, copy->bytes);
-    else if (copy->reduces)
-        emu_remote_atomic(m, w, copy->lane, at, copy->shared, copy->bytes);
-    else if (at == m)
-        emu_shadow_issue(m, w, copy->lane, copy->shared, copy->bytes);
-    else
-        emu_remote_issue(m, w, copy->lane, at, copy->shared, copy->bytes);
-}
-
 /* A copy to shared memory of one CTA. */
-static void issue_load(cta *m, const warp *w, bulk_copy *copy) {
+static void issue_load(cta *m, warp *w, bulk_copy *copy) {
     if (!note_mbarrier(m, w, copy)) return;
-    if (m->checks) note_global(m, copy, false);
-    if (m->checks && copy->source) emu_async_read_begins(m, w, copy->lane, copy->source, copy->bytes);
-    if (m->checks && copy->to == m && !copy->has_values)
-        emu_check_async_write(m, w, copy->lane, copy->shared, copy->bytes);
-    if (m->checks) mark_target(m, w, copy);
+    if (m->checks) emu_on_bulk_issue(m, w, copy);
     m->counts[copy->instruction].bytes += copy->bytes;
     bulk_copy *kept = new_copy(m);
     if (kept) *kept = *copy;
 }
 
 /* The same copy to the same places of several CTAs; each lands by itself. */
-static void issue_multicast(cta *m, const warp *w, const bulk_copy *copy, uint32_t ranks) {
+static void issue_multicast(cta *m, warp *w, const bulk_copy *copy, uint32_t ranks) {
     const cluster *c = m->cluster;
     if (!ranks || ranks >> c->count) {
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, copy->lane, -1, copy->shared,
@@ -307,15 +247,14 @@ void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask) {
             issue_load(m, w, &copy);
             continue;
         }
-        if (m->checks) emu_async_read_begins(m, w, lane, copy.shared, copy.bytes);
-        if (m->checks) note_global(m, &copy, false);
+        if (m->checks) emu_on_bulk_issue(m, w, &copy);
         m->counts[o->instruction].bytes += copy.bytes;
         bulk_copy *kept = new_copy(m);
         if (!kept) return;
         *kept = copy;
     }
-    if (m->checks) emu_clock_tick(m, w);
-    if (m->explores) emu_late_reductions(m, w);
+    if (m->checks) emu_on_epoch(m, w);
+    if (m->explores) emu_delay_reductions(m, w);
 }
 
 /* ---- landing ---- */
@@ -424,43 +363,14 @@ static void remove_copy(cta *m, size_t index) {
     memmove(&m->bulk[index], &m->bulk[index + 1], (--m->bulk_count - index) * sizeof *m->bulk);
 }
 
-/* As long as bytes are missing that were announced, a phase does not complete. */
-static void check_phase(cta *m, const bulk_copy *copy, const mbarrier *bar) {
-    if (bar->phase == copy->phase) return;
-    const uint32_t here = m->here;
-    m->here = copy->instruction;
-    emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, &m->warps[copy->warp], copy->lane, -1, bar->address,
-               "Phase %" PRIu64 " of the mbarrier at 0x%x completed while this copy of %u bytes was still under way.\n"
-               "expect_tx announced fewer bytes than the copies of that phase bring, or came after the last arrival.",
-               copy->phase, bar->address, copy->bytes);
-    m->here = here;
-}
-
-static void land_cells(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
-    if (copy->to == m && bar && m->engines && !copy->has_values)
-        emu_engine_lands(m, w, copy, bar);
-    else if (copy->to == m)
-        emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, copy->stamp, copy->instruction,
-                        copy->has_values ? LANDED_NOTHING : LANDED);
-    else
-        emu_remote_land(m, w, copy, bar);
-}
-
 static void land_load(cta *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
-    const warp *w = &m->warps[copy.warp];
     cta *at = copy.to;
     remove_copy(m, index);
     emu_bulk_moves(m, &copy);
-    if (m->checks && copy.source) emu_async_read_ends(m, w, copy.lane, copy.source, copy.bytes, copy.stamp);
     mbarrier *bar = emu_find_mbarrier(at, copy.mbarrier);
-    if (m->checks && !copy.reduces) land_cells(m, w, &copy, bar);
+    if (m->checks) emu_on_bulk_complete(m, &copy, bar);
     if (!bar) return;
-    if (m->checks) check_phase(m, &copy, bar);
-    if (m->orders) emu_orders_land(m, w, copy.lane, at, bar, copy.instruction);
-    uint32_t thread = (uint32_t)(copy.warp * LANES + copy.lane);
-    if (at == m && m->clocks && bar->arriving[thread] < copy.stamp) bar->arriving[thread] = copy.stamp;
-    if (at != m && m->checks) emu_remote_tell(m, w, at, bar->arriving, copy.stamp);
     const uint32_t here = at->here;
     at->here = copy.instruction;
     emu_mbarrier_bytes(at, bar, -(int64_t)copy.bytes);
@@ -501,30 +411,9 @@ bool emu_land_next_bulk(cta *m) {
 
 static void land_store(cta *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
-    const warp *w = &m->warps[copy.warp];
-    bulk_copy *kept = m->checks && m->cluster->races ? cta_reserve(m, m->unfinished, m->unfinished_count + 1,
-                                                                   &m->unfinished_capacity, sizeof *kept)
-                                                     : NULL;
-    if (kept) {
-        m->unfinished = kept;
-        m->unfinished[m->unfinished_count++] = copy;
-    }
     remove_copy(m, index);
     if (!copy.has_turn) emu_bulk_moves(m, &copy);
-    if (m->checks) emu_async_read_ends(m, w, copy.lane, copy.shared, copy.bytes, w->clock);
-}
-
-/* What they wrote to global memory is there. */
-static void finish_stores(cta *m, const warp *w, const op *o, uint32_t mask) {
-    size_t kept = 0;
-    for (size_t i = 0; i < m->unfinished_count; i++) {
-        const bulk_copy *copy = &m->unfinished[i];
-        if (bulk_waits_for(copy, w, o, mask))
-            note_global(m, copy, true);
-        else
-            m->unfinished[kept++] = *copy;
-    }
-    m->unfinished_count = kept;
+    if (m->checks) emu_on_bulk_store_read(m, &copy);
 }
 
 void emu_exec_bulk_commit(cta *m, warp *w, const op *o, uint32_t mask) {
@@ -541,8 +430,8 @@ void emu_exec_bulk_wait(cta *m, warp *w, const op *o, uint32_t mask) {
         while (!bulk_waits_for(&m->bulk[i], w, o, mask) || skipped--) i++;
         land_store(m, i);
     }
-    if (!o->detail) finish_stores(m, w, o, mask);
-    if (m->checks) emu_clock_tick(m, w);
+    if (m->checks && !o->detail) emu_on_bulk_store_wait(m, w, o, mask);
+    if (m->checks) emu_on_epoch(m, w);
 }
 
 void emu_check_no_bulk_left(cta *m) {

@@ -153,7 +153,7 @@ static int enter(cta *m, warp *w, const call_site *site, int callee, uint32_t ma
         for (int i = site->results; i < site->actual_count; i++)
             memcpy(own + to->formals[i].offset, from + site->actuals[i].offset, site->actuals[i].bytes);
     }
-    if (m->checks) emu_enter_undefined(code, w, to, mask);
+    if (m->checks) emu_on_call(code, w, to, mask);
     return index;
 }
 

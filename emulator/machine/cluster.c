@@ -5,7 +5,7 @@
  * below are the address in that CTA. Inside the machine addresses are relative to the CTA that uses them: see
  * relative_address().
  */
-#include "checks.h"
+#include "machine.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static void complete_if_all_arrived(cluster *c) {
     }
     if (!arrived) return;
     c->phase++;
-    if (c->clocks) memcpy(c->clocks + c->clock_count, c->clocks, c->clock_count * sizeof *c->clocks);
+    if (c->ctas->checks) emu_on_cluster_complete(c);
     for (uint32_t i = 0; i < c->count; i++) {
         cta *m = &c->ctas[i];
         m->changes++;
@@ -127,7 +127,7 @@ static void arrive(cta *m, warp *w, const op *o, uint32_t mask) {
     w->cluster_arrived |= mask;
     w->cluster_phase = c->phase;
     w->cluster_waits = true;
-    if (m->checks) emu_cluster_publish(m, w, mask, o->detail == CLUSTER_ARRIVE_RELAXED);
+    if (m->checks) emu_on_cluster_arrive(m, w, mask, o->detail == CLUSTER_ARRIVE_RELAXED);
     complete_if_all_arrived(c);
 }
 
@@ -152,5 +152,5 @@ void emu_exec_cluster_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
         return;
     }
     w->cluster_waits = false;
-    if (m->checks) emu_cluster_acquire(m, w, mask);
+    if (m->checks) emu_on_cluster_wait(m, w, mask);
 }

@@ -9,10 +9,7 @@
 /* ---- machines ---- */
 
 static void cta_free(cta *m) {
-    emu_shadow_free(m); /* reads the warps */
-    emu_flags_free(m);
-    emu_orders_free(m);
-    emu_order_free(m);
+    emu_checks_free(m); /* reads the warps */
     for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         free(w->file);
@@ -26,16 +23,15 @@ static void cta_free(cta *m) {
         free(w->seen);
         free(w->arrives);
     }
-    for (size_t i = 0; i < m->finding_count; i++) free(m->findings[i].message);
+    for (size_t i = 0; i < m->findings.count; i++) free(m->findings.records[i].message);
     free(m->warps);
     free(m->shared);
     free(m->local);
-    free(m->findings);
+    free(m->findings.records);
     free(m->bulk);
-    free(m->unfinished);
-    emu_late_forget(m);
+    emu_forget_delayed(m);
     m->reads_early = false;
-    free(m->late);
+    free(m->delayed);
     free(m->counts);
     free(m->output);
 }
@@ -67,7 +63,6 @@ static bool cta_create(cta *m) {
     m->warp_count = (m->threads + LANES - 1) / LANES;
     m->shared_base = m->module->shared_base;
     m->shared_bytes = m->launch->dynamic_shared ? code->dynamic_begin + m->launch->dynamic_shared : code->shared_bytes;
-    m->checks = m->launch->checks;
     m->warps = zeroed(m->warp_count * sizeof *m->warps);
     m->shared = zeroed(m->shared_bytes + 16);
     m->counts = zeroed((code->instruction_count + 1) * sizeof *m->counts);
@@ -80,11 +75,11 @@ static bool cta_create(cta *m) {
         w->stack = zeroed(MAX_PATHS * sizeof *w->stack);
         w->stack_capacity = MAX_PATHS;
         complete = w->file && w->predicates && w->undefined && w->stack;
-        if (!m->checks || !code->uses_wgmma) continue;
+        if (!m->launch->checks || !code->uses_wgmma) continue;
         w->wgmma_uses = zeroed(code->register_count * sizeof *w->wgmma_uses);
         complete &= w->wgmma_uses != NULL;
     }
-    return complete && (!m->checks || (emu_shadow_create(m) && emu_flags_create(m) && emu_orders_create(m)));
+    return complete && (!m->launch->checks || emu_checks_create(m));
 }
 
 /* ---- start of a CTA ---- */
@@ -205,8 +200,8 @@ static void start_warp(cta *m, uint32_t index) {
     w->split = w->forced = w->tries_again = false;
     w->spins = w->turns = w->wanted = 0;
     w->state = WARP_READY;
-    w->waits_for_late = false;
-    w->late_accesses = w->late_fences = 0;
+    w->waits_for_delayed = false;
+    w->delayed_accesses = w->delayed_fences = 0;
     w->loaded = w->acquired = w->delayed = 0;
     w->poll_failed = w->poll_answers = false;
     w->polls = 0;
@@ -228,7 +223,6 @@ static void start_warp(cta *m, uint32_t index) {
     w->cluster_waits = false;
     memset(w->commits, 0, sizeof w->commits);
     memset(w->predicates, 0, (m->code->predicate_count + 1) * sizeof *w->predicates);
-    if (m->checks) emu_start_undefined(m, w);
     fill_registers(m, w);
 }
 
@@ -261,17 +255,14 @@ static void start_cta(cta *m) {
     m->output_length = 0;
     for (int i = 0; i < m->mbarrier_count; i++) m->mbarriers[i].live = false;
     m->mbarrier_count = 0;
-    m->bulk_count = m->unfinished_count = 0;
-    emu_late_forget(m);
+    m->bulk_count = 0;
+    emu_forget_delayed(m);
     memset(m->wgmma_done, 0, sizeof m->wgmma_done);
     memset(m->shared, 0, m->shared_bytes);
     clear_local(m);
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
-    if (m->checks) emu_shadow_start_cta(m);
-    if (m->checks) emu_flags_start_cta(m);
-    if (m->checks) emu_order_start_cta(m);
-    if (m->checks) emu_orders_start_cta(m);
+    if (m->checks) emu_checks_start(m);
 }
 
 void emu_start_cluster(cluster *c, uint64_t index) {
@@ -317,7 +308,7 @@ bool emu_hire(crew *c, worker *self) {
         m->rank = i;
         m->watches = c->polls;
         m->explores = c->explorer != NULL;
-        m->ignored = &c->ignored;
+        m->findings.ignored = &c->ignored;
         complete = cta_create(m);
     }
     return complete;
@@ -353,7 +344,7 @@ void emu_end_cluster(crew *c, cluster *ended) {
         m->steps_total += m->steps;
         atomic_fetch_add(&c->device->ctas_done, 1);
         keep_output(c, m);
-        emu_order_free(m);
+        if (m->checks) emu_checks_end(m);
     }
     if (ended->races) emu_races_end_cluster(ended->races);
 }

@@ -1,6 +1,6 @@
 /* device.c - devices: their buffers, and the findings and counters that a launch leaves there. */
-#include "checks.h"
 #include "crew.h"
+#include "machine.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -176,14 +176,14 @@ bool emu_merge_findings(crew *c, worker *workers, int count) {
     size_t total = 0;
     const uint32_t ctas = c->cluster[0] * c->cluster[1] * c->cluster[2];
     for (uint32_t i = 0; i < (uint32_t)count * ctas; i++)
-        total += workers[i / ctas].cluster.ctas[i % ctas].finding_count;
+        total += workers[i / ctas].cluster.ctas[i % ctas].findings.count;
     finding_record *all = malloc((total + 1) * sizeof *all);
     if (!all) return false;
     total = 0;
     for (uint32_t i = 0; i < (uint32_t)count * ctas; i++) {
         cta *m = &workers[i / ctas].cluster.ctas[i % ctas];
-        for (size_t k = 0; k < m->finding_count; k++) all[total++] = m->findings[k];
-        m->finding_count = 0; /* the messages are ours now */
+        for (size_t k = 0; k < m->findings.count; k++) all[total++] = m->findings.records[k];
+        m->findings.count = 0; /* the messages are ours now */
     }
     qsort(all, total, sizeof *all, by_cta);
     uint64_t fault = atomic_load(&c->first_fault);
@@ -309,6 +309,28 @@ static bool check_output(crew *c, const buffer *b) {
     if (never) complete &= report_output(c, b, EMU_OUTPUT_NEVER_WRITTEN, first_never, never, NULL);
     if (twice) complete &= report_output(c, b, EMU_OUTPUT_WRITTEN_TWICE, first_twice, twice, &b->output[first_twice]);
     return complete;
+}
+
+/* Remember who wrote an output: order between CTAs does not matter to what is kept. */
+static void keep_least(_Atomic uint32_t *least, uint32_t value) {
+    uint32_t known = atomic_load_explicit(least, memory_order_relaxed);
+    while ((!known || value < known) && !atomic_compare_exchange_weak(least, &known, value)) {
+    }
+}
+
+void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes) {
+    const buffer *b = emu_find_buffer(m->device, address);
+    if (!b || !b->output) return;
+    uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    uint32_t cta = (uint32_t)m->cta_index + 1;
+    for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++) {
+        output_record *record = &b->output[g];
+        atomic_fetch_add_explicit(&record->count, bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE,
+                                  memory_order_relaxed);
+        keep_least(&record->instruction, instruction + 1);
+        keep_least(&record->first_cta, cta);
+        keep_least(&record->last_cta, UINT32_MAX - cta); /* kept as distance from the top: the greatest wins */
+    }
 }
 
 bool emu_prepare_outputs(emu_device *device, bool checks) {

@@ -32,59 +32,30 @@ bool emu_run_explored(struct crew *c, struct worker *workers, int count);
  * must stop. */
 bool emu_lookahead_waits(cluster *c);
 
-/* ---- delayed.c: what happens after its instruction, in a run of an explorer ---- */
+/* ---- delayed.c: accesses that happen after their instruction, in a run of an explorer ---- */
 
-typedef struct byte_range {
-    uint64_t address, bytes;
-} byte_range;
+struct delayed_access;
 
-/* Sums and the like that are the same in any order have one number, 0 where the order matters. */
-uint32_t emu_sum_of(const op *o, enum atomic_numbers numbers, uint32_t bytes, bool is_signed);
-
-/* A bulk reduction, which lands at any time until its thread has waited for the whole of it; a store to global memory
- * that is volatile, relaxed or a release, which other threads see at any time until a fence.sc of its thread; or a load
- * from there that is volatile or relaxed, which reads at any time until a fence, or an op that needs what it reads. */
-typedef struct late_access {
-    uint32_t number, instruction; /* number: of the warp, from 1 on */
-    int warp;
-    uint32_t sum;
-    byte_range *ranges; /* in global memory */
-    size_t range_count, range_capacity;
-    bulk_copy copy;  /* of a reduction, else without one; its bytes are owned */
-    uint32_t fences; /* of a store: those of the warp before it */
-    bool releases;
-    const op *loads; /* of a load, else NULL */
-    unsigned order;
-    uint32_t lanes, bytes;
-    uint64_t at[LANES];
-    uint8_t *there[LANES], data[LANES][16];
-    struct knowledge *told[LANES]; /* see explore/happens_before.c */
-} late_access;
-
-/* A warp has issued bulk copies: those that reduce land by a turn. */
-void emu_late_reductions(cta *m, warp *w);
-/* Whether other threads see a store later; then a new write, to which lanes are added. NULL when out of memory. */
-bool emu_is_late_store(const warp *w, const op *o, uint32_t mask);
-late_access *emu_late_store(cta *m, warp *w, const op *o);
-void emu_late_add_lane(cta *m, late_access *late, int lane, uint64_t address, uint8_t *there, const uint8_t *data);
-/* Whether a load may read later: another access comes before an op that needs it. Then as for a store. */
-bool emu_is_late_load(const cta *m, const warp *w, const op *o, uint32_t mask);
-late_access *emu_late_load(cta *m, warp *w, const op *o);
-/* Whether an op reads or writes a register that a load under way will write. */
-bool emu_late_concerns(const cta *m, const warp *w, const op *o);
-/* What a lane stored itself at these very bytes, by the warp's accesses up to a number, and others do not see yet; NULL
- * for nothing. */
-const uint8_t *emu_late_own(const cta *m, const warp *w, uint32_t until, int lane, uint64_t address, uint32_t bytes);
-/* Whether an op has to wait for what its warp did before, which comes later; then the warp does. */
-bool emu_late_holds(cta *m, warp *w, const op *o, uint32_t mask);
-/* A warp executes an access: whether it might come before a load that was before it, which no turn here does. */
-void emu_late_note(cta *m, warp *w, const op *o, uint32_t mask);
-/* A fence other than fence.sc: what is stored behind it comes behind what was stored before. */
-void emu_late_fence(warp *w);
-/* Whether it can come now: what must come before has. */
-bool emu_late_is_due(const cta *m, const late_access *late);
-/* It has come: those that wait for it look again. */
-void emu_late_remove(cta *m, size_t index);
-void emu_late_forget(cta *m);
+/* A warp has issued bulk copies: those that reduce happen by a transition of their own. */
+void emu_delay_reductions(cta *m, warp *w);
+/* Whether other threads see a store later. Then an access to which its lanes are added; NULL when out of memory. */
+bool emu_is_delayed_store(const warp *w, const op *o, uint32_t mask);
+struct delayed_access *emu_delay_store(cta *m, warp *w, const op *o);
+void emu_delay_store_lane(cta *m, warp *w, struct delayed_access *delayed, int lane, uint64_t address, uint8_t *there,
+                          const uint8_t *data);
+/* Whether a load may read later: another access comes before an op that needs it. Then it does; by lane: its address
+ * and bytes, NULL where there are none. */
+bool emu_is_delayed_load(const cta *m, const warp *w, const op *o, uint32_t mask);
+void emu_delay_load(cta *m, warp *w, const op *o, uint32_t mask, const uint64_t *addresses, uint8_t *const *bytes);
+/* What a lane stored itself at exactly these bytes, by accesses of the warp up to a number, and others do not see yet;
+ * NULL for nothing. */
+const uint8_t *emu_own_delayed(const cta *m, const warp *w, uint32_t until, int lane, uint64_t address, uint32_t bytes);
+/* Whether an op has to wait for delayed accesses of its warp; then the warp does. */
+bool emu_delayed_holds(cta *m, warp *w, const op *o, uint32_t mask);
+/* A warp executes an access: note whether it might overtake a load before it in a way that no transition does. */
+void emu_note_overtaking(cta *m, warp *w, const op *o, uint32_t mask);
+/* A fence other than fence.sc: stores after it become visible after stores before it. */
+void emu_delayed_fence(warp *w);
+void emu_forget_delayed(cta *m);
 
 #endif

@@ -1,8 +1,8 @@
 /* launch.c - launches: checks the arguments, spreads CTAs over threads of the host, collects what they leave. */
 #include "../ptx/errors.h"
-#include "checks.h"
 #include "crew.h"
 #include "interleaving.h"
+#include "machine.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -136,13 +136,9 @@ enum { MAX_THREADS = 256 };
 /* What a CTA at work needs, at most: local memory takes only what was touched. */
 static uint64_t state_bytes(const emu_launch *l, const entry *code) {
     uint64_t threads = ((uint64_t)l->block[0] * l->block[1] * l->block[2] + LANES - 1) / LANES * LANES;
-    uint64_t shared = code->shared_bytes + (uint64_t)l->dynamic_shared, cells = shared / code->granule_bytes + 1;
+    uint64_t shared = code->shared_bytes + (uint64_t)l->dynamic_shared;
     uint64_t bytes = sizeof(cta) + shared + threads * (code->local_bytes + 4ull * code->slot_count);
-    if (l->checks) bytes += cells * sizeof(shadow_cell);
-    if (l->checks && code->needs_clocks)
-        bytes += 4 * threads * (threads + BARRIERS + 2 * MAX_MBARRIERS) + cells * threads / LANES * sizeof(warp_read);
-    if (l->checks && code->relaxed_flags) bytes += 8 * threads * threads;
-    return bytes;
+    return bytes + (l->checks ? emu_checks_bytes(code, threads, shared) : 0);
 }
 
 /* Threads of the host: each runs a cluster at a time. */

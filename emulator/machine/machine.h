@@ -9,6 +9,7 @@
 #ifndef FL_EMU_MACHINE_H
 #define FL_EMU_MACHINE_H
 
+#include "../check/events.h"
 #include "../ptx/lanes.h"
 #include "tensor_map.h"
 
@@ -154,13 +155,13 @@ typedef struct warp {
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
-    bool poll_failed;    /* a test_wait just failed, or memory was polled in vain: let others go first */
-    bool poll_answers;   /* the next test_wait answers, even if the answer is no */
-    bool granted;        /* a turn: see explore.c */
-    uint32_t held;       /* lanes of the access that waits for one */
-    bool waits_for_late; /* it waits for what it does late, and has no turn: see delayed.c */
-    uint32_t late_accesses, late_fences; /* so far, and fences between them */
-    uint64_t loaded, acquired, delayed;  /* where its last strong loads were, and no fence since; else 0 */
+    bool poll_failed;       /* a test_wait just failed, or memory was polled in vain: let others go first */
+    bool poll_answers;      /* the next test_wait answers, even if the answer is no */
+    bool granted;           /* a turn: see explore.c */
+    uint32_t held;          /* lanes of the access that waits for one */
+    bool waits_for_delayed; /* it waits for what it does late, and has no turn: see delayed.c */
+    uint32_t delayed_accesses, delayed_fences; /* so far, and fences between them */
+    uint64_t loaded, acquired, delayed;        /* where its last strong loads were, and no fence since; else 0 */
     uint32_t mbarrier_address;
     struct seen_phase *seen; /* by mbarrier; NULL without checks */
     /* of memory that is polled: see schedule.c */
@@ -234,69 +235,6 @@ typedef struct undefined {
     uint32_t lanes, origin, address;
 } undefined;
 
-typedef struct shadow_cell {
-    uint32_t write_time; /* stamp, or one of the marks below */
-    uint32_t write_who;
-    uint32_t read_time;
-    uint32_t read_who;
-} shadow_cell;
-
-/* The last fence.proxy.async of a thread. */
-enum { FENCES = 8 };
-typedef struct proxy_fences {
-    uint32_t stamps[FENCES], next;
-} proxy_fences;
-
-/* Reads of the async proxy in flight, and the instruction of the last. */
-typedef struct async_read {
-    uint32_t count, instruction;
-} async_read;
-
-/* The last read of a cell by a warp, and by which of its lanes. */
-typedef struct warp_read {
-    uint32_t time, lanes;
-} warp_read;
-
-#define TIME_IN_FLIGHT 0xffffffffu
-#define TIME_NEVER 0xfffffffeu
-#define TIME_REMOTE 0xfffffffdu /* a thread of another CTA: see remote_cells */
-
-/* An access by a thread of another CTA of the cluster, with a stamp of that CTA. */
-typedef struct remote_access {
-    uint32_t time, who;
-} remote_access;
-
-/* What other CTAs did to the shared memory of this one; made when the first of them touches it. */
-typedef struct remote_cells {
-    remote_access *writes; /* [cells], where the cell says TIME_REMOTE or TIME_IN_FLIGHT */
-    uint8_t *writers;      /* [cells] 1 + the rank of that CTA; 0 where it is this one */
-    remote_access *reads;  /* [cells][CTAs of the cluster]: the last of each */
-    remote_access *last;   /* [CTAs of the cluster][warps]: the last access of each warp */
-} remote_cells;
-
-/* A write of shared memory that lies before what a thread does, and whose landing; thread: 1 + its number. */
-typedef struct checked_write {
-    uint32_t time, who, thread, landing;
-} checked_write;
-
-/* who: instruction (20 bits), thread (10 bits), and two flags. */
-#define WHO_MANY_LANES 0x40000000u
-#define WHO_MANY_WARPS 0x80000000u
-#define WHO_ATOMIC 0x40000000u
-#define WHO_UNDEFINED 0x80000000u /* of a write: the value was one that nothing gave */
-
-/* What a CTA does with the ticket that it has: see tile_counter.c. */
-typedef struct ticket_work {
-    uint64_t sum;      /* of its accesses to global memory, and of what they write */
-    uint32_t draws;    /* tickets that it waited for so far */
-    uint16_t *written; /* by cell of shared memory: tickets that it had waited for then */
-    bool *looked;      /* by cell: it was written or read since the last */
-    bool **kept;       /* by ticket, by cell: what is known to be read behind that wait, and not written before */
-    bool reads_more;   /* of other cells: they are kept now */
-    uint32_t since;    /* when it waited for the last ticket */
-    bool meets;        /* threads of the CTA at bytes of global memory, of which one was there before */
-} ticket_work;
-
 /* Findings not to report. */
 typedef struct ignored {
     emu_class class_;
@@ -318,6 +256,12 @@ typedef struct finding_record {
     char *message;
 } finding_record;
 
+typedef struct finding_list {
+    finding_record *records; /* owned, with their messages */
+    size_t count, capacity;
+    const ignored_list *ignored;
+} finding_list;
+
 typedef struct named_barrier {
     uint32_t arrived; /* threads */
     uint32_t expected;
@@ -336,11 +280,6 @@ typedef struct mbarrier {
     uint32_t init_thread, init_stamp, fence_stamp; /* of mbarrier.init, and of the first fence of that thread since */
     uint32_t *arriving, *completed;                /* clocks of the current and the last completed phase */
 } mbarrier;
-
-/* A place in shared memory that orders threads, and what those knew that wrote it: see check/flags.c. */
-typedef struct flag {
-    uint32_t address, *clocks;
-} flag;
 
 enum { BARRIERS = 16, MAX_MBARRIERS = 256, COUNTER_FIELDS = 7 };
 
@@ -399,51 +338,20 @@ typedef struct cta {
     uint8_t *shared;
     uint32_t shared_base, shared_bytes; /* address of its first byte; size */
     uint8_t *local;
-    /* checks */
-    bool checks;
-    shadow_cell *cells;
-    uint32_t cell_shift, cell_count;
-    uint32_t now, base;   /* time; accesses stamped up to base are ordered for all */
-    uint32_t settled;     /* base, or 0 where an undefined value was stored: writes up to it need no look */
-    bool undefined_cells; /* an undefined value was stored */
-    undefined stored;     /* the last of them */
-    checked_write checked;
-    uint32_t *clocks;     /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
-    uint32_t clock_width; /* the threads, the engines and, in a cluster, the warps of all its CTAs */
-    uint32_t engines;     /* clocks of what works beside the warps, see cells.h; 0 where there are none */
-    flag *flags;
-    size_t flag_count, flag_capacity;
-    uint32_t *fenced, *heard;       /* [threads][clock_width] see check/flags.c; NULL without entry.relaxed_flags */
-    uint32_t *heard_times;          /* likewise */
-    remote_cells *remote;           /* NULL as long as no other CTA has touched the shared memory */
-    warp_read *warp_reads;          /* [warps][cells], likewise: a warp reads cells side by side */
-    uint32_t last_reads[MAX_WARPS]; /* likewise: the last stamp of each warp there */
+    struct checks *checks; /* NULL without checks: see check/events.h */
+    finding_list findings;
     named_barrier barriers[BARRIERS];
     mbarrier mbarriers[MAX_MBARRIERS];
     int mbarrier_count;
-    const ignored_list *ignored;
-    struct cta_order *order;    /* see explore/happens_before.c */
-    struct orders *orders;      /* see check/orders.c; NULL where there is nothing to look at */
-    proxy_fences *proxy_fences; /* of shared, then of global memory, by thread, and what each knew at its last one */
-    uint32_t *fence_knows;      /* likewise */
-    bool copies_arrive;         /* cp.async tell mbarriers that they have landed: they have clocks of their own */
-    uint8_t *read_generic;      /* by cell: an ordinary read was the last; likewise */
-    uint8_t *async_written;     /* by cell: a landing, see shadow.c, of the last write; likewise */
-    async_read *async_reads;    /* by 16 bytes of shared memory: those in flight; NULL where there can be none */
-    bulk_copy *bulk;            /* under way */
+    bulk_copy *bulk; /* under way */
     size_t bulk_count, bulk_capacity;
-    bulk_copy *unfinished; /* stores that a .read has waited for, and nothing else: kept with checks alone */
-    size_t unfinished_count, unfinished_capacity;
     uint32_t wgmma_done[MAX_WARPS / 4]; /* products of each warpgroup that are computed */
-    finding_record *findings;
-    size_t finding_count, finding_capacity;
-    op_counts *counts; /* by instruction */
+    op_counts *counts;                  /* by instruction */
     uint64_t steps, steps_total, traced;
-    uint32_t vain_polls;      /* that failed as no warp could run, since a barrier last freed one */
-    ticket_work *ticket;      /* NULL where nobody asks */
-    bool explores;            /* accesses that threads tell each other by wait for their turn: see explore.c */
-    struct late_access *late; /* then: what comes later, and has one too */
-    size_t late_count, late_capacity;
+    uint32_t vain_polls;            /* that failed as no warp could run, since a barrier last freed one */
+    bool explores;                  /* accesses that threads tell each other by wait for their turn: see explore.c */
+    struct delayed_access *delayed; /* then: what comes later, and has one too */
+    size_t delayed_count, delayed_capacity;
     bool reads_early; /* an access might overtake a load in a way that no turn here does */
     bool watches;     /* whether a store changes memory: the program polls */
     uint64_t changes, polls;
@@ -532,8 +440,18 @@ static inline void note_poll(cta *m, warp *w, const op *o, uint64_t address) {
     if (++w->polls >= POLLS_OF_A_TURN) w->poll_failed = true;
 }
 
-/* sync.c: the lane whose value a lane takes in a shuffle, and whether that is within its segment. */
-int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within);
+/* The lane whose value a lane takes in a shuffle, and whether that is within its segment. */
+static inline int shuffled_from(const warp *w, const op *o, int lane, bool *within) {
+    const uint32_t b = slot32(w, o->r[2])[lane], c = slot32(w, o->r[3])[lane];
+    const uint32_t segment = c >> 8 & 31, clamp = c & 31, amount = b & 31;
+    const int high = (int)(((uint32_t)lane & segment) | (clamp & ~segment));
+    int from = (int)(((uint32_t)lane & segment) | (amount & ~segment));
+    if (o->detail == SHUFFLE_UP) from = lane - (int)amount;
+    if (o->detail == SHUFFLE_DOWN) from = lane + (int)amount;
+    if (o->detail == SHUFFLE_BFLY) from = lane ^ (int)amount;
+    *within = o->detail == SHUFFLE_UP ? from >= high : from <= high;
+    return *within ? from & 31 : lane;
+}
 
 /* Execute an op for the lanes of a mask. Every operation has a handler, which its row in forms_table.h names. */
 typedef void op_handler(cta *m, warp *w, const op *o, uint32_t mask);
@@ -560,7 +478,7 @@ const char *emu_device_string(cta *m, uint64_t generic_address);
  * are flushed to zero. */
 void emu_reduce(cta *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes);
 
-/* Remember who wrote bytes of an output. */
+/* device.c: remember who wrote bytes of an output. */
 void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes);
 
 /* bulk.c */

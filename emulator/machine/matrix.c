@@ -9,7 +9,7 @@
  * Sums of 16-bit and tf32 products are those of mma.c; an f16 result is such a sum rounded to the nearest. f64 is fused
  * multiply-adds in the order of k. Integers are exact and wrap, or are limited with .satfinite.
  */
-#include "checks.h"
+#include "machine.h"
 #include "mma.h"
 #include "numbers.h"
 
@@ -336,9 +336,9 @@ void emu_exec_wmma_load(cta *m, warp *w, const op *o, uint32_t mask) {
             if (!of) addresses[lane] = address;
             if (!from) continue;
             if (m->checks && space_of(o, address) == SPACE_SHARED)
-                emu_shadow_read(m, w, lane, (uint32_t)address, bytes);
+                emu_on_shared_read(m, w, lane, (uint32_t)address, bytes);
             else if (m->checks && !(address & CONST_WINDOW))
-                emu_global_read(m, w, lane, address, bytes, 0);
+                emu_on_global_read(m, w, lane, address, bytes, NULL);
             memcpy(&value, from, bytes);
             if (bits < 8) value = value >> shift & ((1u << bits) - 1);
             words[r][lane] |= value << bits * of % 64;
@@ -369,11 +369,9 @@ void emu_exec_wmma_store(cta *m, warp *w, const op *o, uint32_t mask) {
             if (!of) addresses[lane] = address;
             if (!to) continue;
             if (m->checks && space_of(o, address) == SPACE_SHARED)
-                emu_shadow_write(m, w, lane, (uint32_t)address, (uint32_t)bits / 8, &value);
-            if (m->checks && space_of(o, address) != SPACE_SHARED) {
-                emu_global_write(m, w, lane, address, (uint32_t)bits / 8, 0, (const uint8_t *)&value, to);
-                emu_note_output(m, o->instruction, address, (uint32_t)bits / 8);
-            }
+                emu_on_shared_write(m, w, lane, (uint32_t)address, (uint32_t)bits / 8, &value);
+            if (m->checks && space_of(o, address) != SPACE_SHARED)
+                emu_on_global_write(m, w, lane, address, (uint32_t)bits / 8, o, (const uint8_t *)&value, to);
             m->changes++;
             memcpy(to, &value, (size_t)bits / 8);
         }

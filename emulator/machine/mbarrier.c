@@ -38,7 +38,7 @@ static mbarrier *expect_mbarrier(cta *m, warp *w, const op *o, int lane) {
             "There is no mbarrier at 0x%x: mbarrier.init must come first, and a barrier before other threads use it.",
             address);
     } else if (m->checks) {
-        emu_shadow_read(m, w, lane, address, 8);
+        emu_on_mbarrier_use(m, w, lane, m, address);
     }
     return bar;
 }
@@ -78,21 +78,16 @@ void emu_exec_mbarrier_init(cta *m, warp *w, const op *o, uint32_t mask) {
                        MAX_MBARRIERS);
             continue;
         }
-        if (m->checks) emu_shadow_write(m, w, lane, address, 8, NULL);
+        if (m->checks) emu_on_shared_write(m, w, lane, address, 8, NULL);
         memset(bytes, 0, 8);
         uint32_t *arriving = bar->arriving, *completed = bar->completed;
         *bar = (mbarrier){.address = address,
                           .expected = count,
                           .pending = count,
                           .live = true,
-                          .init_thread = (uint32_t)(w->index * LANES + lane),
-                          .init_stamp = w->clock,
                           .arriving = arriving,
                           .completed = completed};
-        size_t clock_bytes = m->clock_width * sizeof *arriving;
-        if (arriving) memset(arriving, 0, clock_bytes);
-        if (completed) memset(completed, 0, clock_bytes);
-        if (m->orders) emu_orders_init(m, bar);
+        if (m->checks) emu_on_mbarrier_init(m, w, lane, bar);
     }
 }
 
@@ -138,27 +133,18 @@ void emu_exec_mbarrier_invalidate(cta *m, warp *w, const op *o, uint32_t mask) {
         if (!bar) continue;
         if (m->checks) check_unused(m, w, lane, bar);
         bar->live = false;
-        if (m->checks) emu_shadow_write(m, w, lane, bar->address, 8, NULL);
+        if (m->checks) emu_on_shared_write(m, w, lane, bar->address, 8, NULL);
     }
 }
 
 static void complete_phase(cta *m, mbarrier *bar) {
     if (bar->pending || bar->bytes) return;
-    if (m->orders) emu_orders_complete(m, bar);
+    if (m->checks) emu_on_phase(m, bar);
     bar->phase++;
     bar->announced = 0;
     m->changes++;
     m->vain_polls = 0;
     bar->pending = bar->expected;
-    if (bar->arriving) {
-        uint32_t *done = bar->arriving;
-        /* knowledge only grows: what completed before stays known */
-        for (uint32_t t = 0; t < m->clock_width; t++)
-            done[t] = done[t] > bar->completed[t] ? done[t] : bar->completed[t];
-        bar->arriving = bar->completed;
-        bar->completed = done;
-        memset(bar->arriving, 0, m->clock_width * sizeof *done);
-    }
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         bool waits = w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING;
@@ -213,7 +199,7 @@ static mbarrier *expect_mbarrier_of_any(cta *m, warp *w, const op *o, int lane, 
                    "fence.mbarrier_init.release.cluster and a barrier.cluster that both CTAs pass.",
                    local, (*owner)->rank);
     } else if (m->checks && *owner != m) {
-        emu_remote_mbarrier(m, w, lane, *owner, local);
+        emu_on_mbarrier_use(m, w, lane, *owner, local);
     }
     return bar;
 }
@@ -226,19 +212,11 @@ void emu_exec_mbarrier_bytes(cta *m, warp *w, const op *o, uint32_t mask) {
         mbarrier *bar = expect_mbarrier_of_any(m, w, o, lane, &owner);
         const uint32_t bytes = slot32(w, o->r[1])[lane];
         if (!bar) continue;
-        if (m->orders && o->detail) emu_orders_arrive(m, w, lane, owner, bar, false);
-        if (m->orders && !o->detail) emu_orders_expect(m, w, lane, owner, bar);
+        if (m->checks) emu_on_mbarrier_bytes(m, w, lane, owner, bar, o->detail);
         if (!o->detail) announce(m, w, lane, bar, bytes);
         count_at(m, owner, bar, 0, o->detail ? -(int64_t)bytes : 0);
     }
-    if (m->checks) emu_clock_tick(m, w);
-}
-
-static void publish(cta *m, const warp *w, int lane, cta *owner, mbarrier *bar) {
-    if (owner == m)
-        emu_clock_publish(m, w, 1u << lane, bar->arriving);
-    else
-        emu_remote_publish(m, w, 1u << lane, owner, bar->arriving);
+    if (m->checks) emu_on_epoch(m, w);
 }
 
 void emu_exec_mbarrier_arrive(cta *m, warp *w, const op *o, uint32_t mask) {
@@ -261,14 +239,12 @@ void emu_exec_mbarrier_arrive(cta *m, warp *w, const op *o, uint32_t mask) {
                        "This arrival completes phase %" PRIu64 " of the mbarrier at 0x%x, and .noComplete says that it "
                        "does not.",
                        bar->phase, bar->address);
-        if (m->orders) emu_orders_arrive(m, w, lane, owner, bar, o->detail & MBARRIER_RELAXED);
-        if (m->checks && !(o->detail & MBARRIER_RELAXED)) publish(m, w, lane, owner, bar);
-        if (m->checks && o->detail & MBARRIER_RELAXED) emu_tell_fenced(m, w, lane, owner, bar->arriving);
+        if (m->checks) emu_on_mbarrier_arrive(m, w, lane, owner, bar, o->detail & MBARRIER_RELAXED);
         if (o->detail & MBARRIER_DROP) bar->expected -= count;
         if (o->sources > 2) announce(m, w, lane, bar, slot32(w, o->r[3])[lane]);
         count_at(m, owner, bar, count, 0);
     }
-    if (m->checks) emu_clock_tick(m, w);
+    if (m->checks) emu_on_epoch(m, w);
 }
 
 /* A warp that polls sleeps instead, and its next poll succeeds: how often a GPU would poll depends on time, which is
@@ -278,42 +254,12 @@ static bool poll_fails(const cta *m) {
     return m->launch->schedule && m->random >> 35 & 1;
 }
 
-/* Lanes learn what those know that arrived: together where it is one mbarrier. */
-static void learn_from(cta *m, warp *w, uint32_t lanes, mbarrier *const bars[LANES], bool relaxed) {
-    while (lanes) {
-        const mbarrier *bar = bars[first_lane(lanes)];
-        uint32_t same = 0;
-        for (uint32_t rest = lanes; rest; rest &= rest - 1)
-            if (bars[first_lane(rest)] == bar) same |= 1u << first_lane(rest);
-        if (bar && relaxed) emu_hear(m, w, same, bar->completed);
-        if (bar && !relaxed) emu_clock_acquire(m, w, same, bar->completed);
-        lanes &= ~same;
-    }
-}
-
-static void note_seen(const cta *m, const warp *w, const mbarrier *bar) {
-    if (!bar) return;
-    seen_phase *seen = &w->seen[bar - m->mbarriers];
-    seen->times = seen->phase == bar->phase ? seen->times + 1 : 1;
-    seen->phase = bar->phase;
-}
-
 /* No instruction reads the answer. */
 static void report_unheeded(cta *m, const warp *w, uint32_t mask, bool blocking) {
     emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, first_lane(mask), -1, 0,
                "Nothing looks at the answer of this mbarrier.%s, which may be no: %s.\n"
                "Repeat it in a loop until the answer is yes.",
                blocking ? "try_wait" : "test_wait", blocking ? "it waits for a limited time" : "it does not wait");
-}
-
-/* Those that return, each mbarrier once. */
-static void note_orders(cta *m, const warp *w, uint32_t mask, mbarrier *const bars[LANES]) {
-    const mbarrier *last = NULL;
-    for (; mask; mask &= mask - 1) {
-        const int lane = first_lane(mask);
-        if (bars[lane] && bars[lane] != last) emu_orders_wait(m, w, lane, bars[lane]);
-        if (bars[lane]) last = bars[lane];
-    }
 }
 
 static void answer_wait(cta *m, warp *w, const op *o, uint32_t mask) {
@@ -335,9 +281,7 @@ static void answer_wait(cta *m, warp *w, const op *o, uint32_t mask) {
         done |= (uint32_t)complete << lane;
         if (!complete) last = bar;
     }
-    if (m->orders) note_orders(m, w, done, bars);
-    if (m->checks) learn_from(m, w, done, bars, o->detail & MBARRIER_HEARS);
-    if (w->seen && done) note_seen(m, w, bars[first_lane(done)]);
+    if (m->checks) emu_on_mbarrier_wait(m, w, done, bars, o->detail & MBARRIER_HEARS);
     /* where some lanes may continue, the answer is given: what they saw complete need not be so later */
     const bool sleeps = blocking ? !poll_fails(m) : !(done || answers || poll_fails(m));
     if (m->checks && o->flags & FLAG_UNHEEDED) report_unheeded(m, w, mask, blocking);
@@ -352,7 +296,7 @@ static void answer_wait(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 void emu_exec_mbarrier_wait(cta *m, warp *w, const op *o, uint32_t mask) {
-    if (m->orders) emu_orders_ask(m, w, o, mask, emu_step_registers);
+    if (m->checks) emu_on_mbarrier_ask(m, w, o, mask, emu_step_registers);
     answer_wait(m, w, o, mask);
     if (w->state != WARP_READY) emu_path_sleeps(m, w);
 }

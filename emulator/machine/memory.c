@@ -4,9 +4,9 @@
  * and alignment are always checked: a load from a bad address gives zeros, a store to one is dropped.
  */
 #include "addresses.h"
-#include "checks.h"
 #include "interleaving.h"
 #include "lane_loop.h"
+#include "machine.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -120,59 +120,27 @@ static inline cta *owner_of(cta *m, const op *o, uint64_t address, uint32_t *loc
     return o->space == SPACE_SHARED ? m : emu_owner(m, (uint32_t)address, local);
 }
 
-/* Accesses to global memory. Those that others can be ordered by learn before, and tell afterwards. */
-static void note_global_read(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
-    if (o->order & ORDER_STRONG) emu_global_learn(m, w, lane, address, o->order);
-    emu_global_read(m, w, lane, address, bytes, o->order);
-}
-
-static void note_global_write(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
-                              const uint8_t *data, const uint8_t *there) {
-    emu_global_write(m, w, lane, address, bytes, o->order, data, there);
-    if (o->order & ORDER_STRONG) emu_global_tell(m, w, lane, address, o->order);
-    emu_note_output(m, o->instruction, address, bytes);
-}
-
-static void note_global_atomic(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
-    emu_global_learn(m, w, lane, address, o->order);
-    emu_global_update(m, w, lane, address, bytes, o->order);
-    emu_global_tell(m, w, lane, address, o->order);
-}
-
-/* Whether an access to shared memory orders threads, and the checks keep what each knows. */
-static inline bool orders_threads(const cta *m, const op *o) {
-    return o->flags & FLAG_ORDERS && m->clocks;
-}
-
 static inline uint32_t note_shared_read(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     uint32_t local;
     cta *at = owner_of(m, o, address, &local);
-    if (orders_threads(m, o)) return emu_flag_read(m, w, lane, at, local, bytes, o->order);
-    return at == m ? emu_shadow_read(m, w, lane, local, bytes) : emu_remote_read(m, w, lane, at, local, bytes);
+    if (at == m && !(o->flags & FLAG_ORDERS)) return emu_on_shared_read(m, w, lane, local, bytes);
+    return emu_on_cluster_read(m, w, lane, at, local, bytes, o);
 }
 
 static inline void note_shared_write(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes,
                                      const uint8_t *data) {
     uint32_t local;
     cta *at = owner_of(m, o, address, &local);
-    if (orders_threads(m, o))
-        emu_flag_write(m, w, lane, at, local, bytes, o->order);
-    else if (at == m)
-        emu_shadow_write(m, w, lane, local, bytes, data);
+    if (at == m && !(o->flags & FLAG_ORDERS) && !w->undefined_stores)
+        emu_on_shared_write(m, w, lane, local, bytes, data);
     else
-        emu_remote_write(m, w, lane, at, local, bytes);
-    if (w->undefined_stores >> lane & 1) emu_shadow_undefined(at, local, bytes);
+        emu_on_cluster_write(m, w, lane, at, local, bytes, o, data);
 }
 
 static void note_shared_atomic(cta *m, warp *w, const op *o, int lane, uint64_t address, uint32_t bytes) {
     uint32_t local;
     cta *at = owner_of(m, o, address, &local);
-    if (orders_threads(m, o))
-        emu_flag_atomic(m, w, lane, at, local, bytes, o->order);
-    else if (at == m)
-        emu_shadow_atomic(m, w, lane, local, bytes);
-    else
-        emu_remote_atomic(m, w, lane, at, local, bytes);
+    emu_on_cluster_atomic(m, w, lane, at, local, bytes, o);
 }
 
 /* Those that poll there look again. */
@@ -296,7 +264,7 @@ static void note_undefined_loads(cta *m, warp *w, const op *o, const access *a, 
             address = (uint32_t)a->addresses[i];
             stored = undefined[i] & STORED_UNDEFINED;
         }
-        emu_note_undefined(m, w, o->r[k], lanes, address, stored);
+        emu_on_undefined_load(m, w, o->r[k], lanes, address, stored);
     }
 }
 
@@ -305,7 +273,7 @@ static uint32_t take_own(const cta *m, const warp *w, access *a, uint32_t mask) 
     uint32_t own = 0;
     for (; mask && a->space == SPACE_GLOBAL; mask &= mask - 1) {
         const int lane = first_lane(mask);
-        const uint8_t *stored = emu_late_own(m, w, UINT32_MAX, lane, a->addresses[lane], a->size);
+        const uint8_t *stored = emu_own_delayed(m, w, UINT32_MAX, lane, a->addresses[lane], a->size);
         if (!stored) continue;
         a->bytes[lane] = (uint8_t *)(uintptr_t)stored; /* to read */
         own |= 1u << lane;
@@ -313,28 +281,18 @@ static uint32_t take_own(const cta *m, const warp *w, access *a, uint32_t mask) 
     return own;
 }
 
-/* It counts as read by now; what others told there is learned as it reads. */
-static void load_late(cta *m, warp *w, const op *o, const access *a, uint32_t mask) {
-    late_access *late = emu_late_load(m, w, o);
-    for (; late && mask; mask &= mask - 1) {
-        const int lane = first_lane(mask);
-        if (a->bytes[lane]) emu_global_read(m, w, lane, a->addresses[lane], a->size, o->order);
-        emu_late_add_lane(m, late, lane, a->addresses[lane], a->bytes[lane], NULL);
-    }
-}
-
 void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask) {
     access a;
-    const bool comes_late = m->explores && emu_is_late_load(m, w, o, mask);
-    if (m->explores && !comes_late && is_held(m, w, o, mask)) return;
-    if (m->explores) emu_late_note(m, w, o, mask);
+    const bool is_delayed = m->explores && emu_is_delayed_load(m, w, o, mask);
+    if (m->explores && !is_delayed && is_held(m, w, o, mask)) return;
+    if (m->explores) emu_note_overtaking(m, w, o, mask);
     resolve(m, w, o, o->dests, mask, "reads", &a);
-    if (comes_late) {
-        load_late(m, w, o, &a, mask);
+    if (is_delayed) {
+        emu_delay_load(m, w, o, mask, a.addresses, a.bytes);
         return;
     }
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
-    const uint32_t own = m->late_count ? take_own(m, w, &a, mask) : 0;
+    const uint32_t own = m->delayed_count ? take_own(m, w, &a, mask) : 0;
     uint32_t undefined[LANES] = {0}, any = 0;
     if (m->checks && (a.space == SPACE_SHARED || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
@@ -347,7 +305,7 @@ void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks && (a.space == SPACE_GLOBAL || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
             if (a.bytes[i] && !(own >> i & 1) && effective_space(o, a.addresses[i]) == SPACE_GLOBAL)
-                note_global_read(m, w, o, i, a.addresses[i], a.size);
+                emu_on_global_read(m, w, i, a.addresses[i], a.size, o);
         }
     }
     if (any) note_undefined_loads(m, w, o, &a, undefined);
@@ -358,28 +316,6 @@ void emu_finish_load(warp *w, const op *o, uint8_t *const *bytes, uint32_t mask)
     access a = {.size = (uint32_t)o->bytes * o->vector};
     memcpy(a.bytes, bytes, sizeof a.bytes);
     load_registers(w, o, &a, mask);
-}
-
-/* Remember who wrote an output: order between CTAs does not matter to what is kept. */
-static void keep_least(_Atomic uint32_t *least, uint32_t value) {
-    uint32_t known = atomic_load_explicit(least, memory_order_relaxed);
-    while ((!known || value < known) && !atomic_compare_exchange_weak(least, &known, value)) {
-    }
-}
-
-void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes) {
-    const buffer *b = emu_find_buffer(m->device, address);
-    if (!b || !b->output) return;
-    uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
-    uint32_t cta = (uint32_t)m->cta_index + 1;
-    for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++) {
-        output_record *record = &b->output[g];
-        atomic_fetch_add_explicit(&record->count, bytes < OUTPUT_GRANULE ? bytes : OUTPUT_GRANULE,
-                                  memory_order_relaxed);
-        keep_least(&record->instruction, instruction + 1);
-        keep_least(&record->first_cta, cta);
-        keep_least(&record->last_cta, UINT32_MAX - cta); /* kept as distance from the top: the greatest wins */
-    }
 }
 
 static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t *out) {
@@ -394,40 +330,32 @@ static void gather_element(const warp *w, const op *o, int k, int lane, uint8_t 
     }
 }
 
-/* Others learn what the thread knows now as they see it. */
-static void store_late(cta *m, warp *w, const op *o, late_access *late, int lane, uint64_t address, uint8_t *there,
-                       const uint8_t *data) {
-    emu_global_write(m, w, lane, address, late->bytes, o->order, data, there);
-    emu_note_output(m, o->instruction, address, late->bytes);
-    late->told[lane] = emu_global_to_tell(m, w, lane, o->order);
-    emu_late_add_lane(m, late, lane, address, there, data);
-}
-
 void emu_exec_store(cta *m, warp *w, const op *o, uint32_t mask) {
     access a;
-    const bool comes_late = m->explores && emu_is_late_store(w, o, mask);
-    if (m->explores && !comes_late && is_held(m, w, o, mask)) return;
-    if (m->explores) emu_late_note(m, w, o, mask);
+    const bool is_delayed = m->explores && emu_is_delayed_store(w, o, mask);
+    if (m->explores && !is_delayed && is_held(m, w, o, mask)) return;
+    if (m->explores) emu_note_overtaking(m, w, o, mask);
     resolve(m, w, o, 0, mask, "writes", &a);
-    late_access *late = comes_late ? emu_late_store(m, w, o) : NULL;
+    struct delayed_access *delayed = is_delayed ? emu_delay_store(m, w, o) : NULL;
     for (int i = 0; i < LANES; i++) {
         if (!a.bytes[i]) continue;
         uint8_t data[16];
         for (int k = 0, at = 0; k < o->vector && at + o->bytes <= (int)sizeof data; k++, at += o->bytes) {
             gather_element(w, o, k, i, data + at);
         }
-        if (late) {
-            store_late(m, w, o, late, i, a.addresses[i], a.bytes[i], data);
+        if (delayed) {
+            emu_delay_store_lane(m, w, delayed, i, a.addresses[i], a.bytes[i], data);
             continue;
         }
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) note_shared_write(m, w, o, i, a.addresses[i], a.size, data);
-        if (m->checks && space == SPACE_GLOBAL) note_global_write(m, w, o, i, a.addresses[i], a.size, data, a.bytes[i]);
+        if (m->checks && space == SPACE_GLOBAL)
+            emu_on_global_write(m, w, i, a.addresses[i], a.size, o, data, a.bytes[i]);
         if (!m->watches || memcmp(a.bytes[i], data, a.size)) note_change(m, o, space, a.addresses[i]);
         memcpy(a.bytes[i], data, a.size);
     }
     w->undefined_stores = 0;
-    if (m->checks && (orders_threads(m, o) || (m->order && o->order))) emu_clock_tick(m, w);
+    if (m->checks) emu_on_access_end(m, w, o);
 }
 
 /* ---- atomics ---- */
@@ -573,7 +501,7 @@ void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
     access a;
     bool any_changed = false;
     if (m->explores && is_held(m, w, o, mask)) return;
-    if (m->explores) emu_late_note(m, w, o, mask);
+    if (m->explores) emu_note_overtaking(m, w, o, mask);
     if (m->cluster->lookahead && o->space != SPACE_SHARED && !emu_lookahead_waits(m->cluster)) {
         m->faulted = true; /* as another CTA is */
         return;
@@ -584,7 +512,7 @@ void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
         if (!a.bytes[i]) continue;
         state_space space = effective_space(o, a.addresses[i]);
         if (m->checks && space == SPACE_SHARED) note_shared_atomic(m, w, o, i, a.addresses[i], a.size);
-        if (m->checks && space == SPACE_GLOBAL) note_global_atomic(m, w, o, i, a.addresses[i], a.size);
+        if (m->checks && space == SPACE_GLOBAL) emu_on_global_atomic(m, w, i, a.addresses[i], a.size, o);
         bool changed = false;
         for (int k = 0; k < o->vector; k++) {
             element value = register_element(w, values[k], i, o->bytes), swap = {0, 0};
@@ -596,7 +524,7 @@ void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
         if (changed) note_change(m, o, space, a.addresses[i]);
         any_changed |= changed && space == SPACE_GLOBAL;
     }
-    if (m->checks && (orders_threads(m, o) || m->order)) emu_clock_tick(m, w);
+    if (m->checks) emu_on_access_end(m, w, o);
     if (o->asks) note_poll(m, w, o, a.addresses[first_lane(mask)]);
     note_draw(m, w, o, any_changed);
 }
@@ -654,7 +582,7 @@ static void note_undefined_rows(cta *m, warp *w, const op *o, const uint32_t *ad
                 lanes |= (uint32_t)part_undefined << lane;
             }
         }
-        emu_note_undefined(m, w, o->r[k], lanes, address, stored);
+        emu_on_undefined_load(m, w, o->r[k], lanes, address, stored);
     }
 }
 
@@ -669,7 +597,7 @@ void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
     matrix_rows(m, w, o, "reads", addresses, found);
     for (int i = 0; i < count; i++) rows[i] = found[i] ? found[i] : zeros;
     for (int i = 0; i < count && m->checks; i++) {
-        if (found[i]) any |= undefined[i] = emu_shadow_read(m, w, i, addresses[i], 16);
+        if (found[i]) any |= undefined[i] = emu_on_shared_read(m, w, i, addresses[i], 16);
     }
     if (any) note_undefined_rows(m, w, o, addresses, undefined);
     for (int k = 0; k < o->vector; k++) spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
@@ -693,7 +621,7 @@ void emu_exec_stmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
         for (int row = 0; row < 8; row++) {
             int lane = 8 * k + row;
             if (!rows[lane]) continue;
-            if (m->checks) emu_shadow_write(m, w, lane, addresses[lane], 16, words + 4 * row);
+            if (m->checks) emu_on_shared_write(m, w, lane, addresses[lane], 16, words + 4 * row);
             memcpy(rows[lane], words + 4 * row, 16);
             m->changes++;
         }

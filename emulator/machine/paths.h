@@ -7,7 +7,7 @@
 #ifndef FL_EMU_PATHS_H
 #define FL_EMU_PATHS_H
 
-#include "checks.h"
+#include "machine.h"
 
 /* The stack becomes a list of paths. */
 void emu_split_warp(warp *w);

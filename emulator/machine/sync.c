@@ -1,5 +1,5 @@
 /* sync.c - what warps do together: barriers, shuffles, votes. */
-#include "checks.h"
+#include "machine.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ void emu_check_all_lanes(cta *m, warp *w, uint32_t mask) {
 
 void emu_exec_warp_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)o;
-    if (m->checks) emu_clock_warp_sync(m, w, mask);
+    if (m->checks) emu_on_warp_barrier(m, w, mask);
 }
 
 /* ---- barriers of the CTA ---- */
@@ -46,24 +46,15 @@ static void write_reduction(cta *m, warp *w, const named_barrier *bar) {
 
 static void release_barrier(cta *m, uint32_t id) {
     named_barrier *bar = &m->barriers[id];
-    bool whole = bar->expected == 0;
     m->vain_polls = 0;
-    if (m->orders) emu_orders_release(m, id);
-    if (m->checks && whole) emu_clock_full_barrier(m);
+    if (m->checks) emu_on_barrier_complete(m, id);
     for (uint32_t i = 0; i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         if (w->state != WARP_AT_BARRIER || w->barrier_id != id) continue;
         w->state = WARP_READY;
         if (m->code->ops[w->pc - 1].detail >= BARRIER_RED_AND) write_reduction(m, w, bar);
-        if (m->checks && !whole) {
-            emu_clock_acquire(m, w, live_lanes(w), bar->clocks);
-            w->synced = w->clock;
-            emu_clock_tick(m, w);
-        }
     }
-    uint32_t *clocks = bar->clocks;
-    *bar = (named_barrier){.clocks = clocks};
-    if (clocks) memset(clocks, 0, m->clock_width * sizeof *clocks);
+    *bar = (named_barrier){.clocks = bar->clocks};
 }
 
 static void release_if_complete(cta *m, uint32_t id) {
@@ -124,11 +115,8 @@ void emu_exec_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
         bar->any_true |= (value & mask) != 0;
         bar->any_false |= (~value & mask) != 0;
     }
-    if (m->orders) emu_orders_barrier(m, w, first_lane(mask), id);
-    if (m->checks && bar->clocks) emu_clock_publish(m, w, mask, bar->clocks);
-    if (o->detail == BARRIER_ARRIVE) {
-        if (m->checks) emu_clock_tick(m, w);
-    } else {
+    if (m->checks) emu_on_barrier_arrive(m, w, mask, id, o->detail != BARRIER_ARRIVE);
+    if (o->detail != BARRIER_ARRIVE) {
         w->state = WARP_AT_BARRIER;
         w->barrier_id = id;
     }
@@ -137,25 +125,13 @@ void emu_exec_barrier(cta *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- shuffles, votes and their like ---- */
 
-int emu_shuffled_from(const warp *w, const op *o, int lane, bool *within) {
-    const uint32_t b = slot32(w, o->r[2])[lane], c = slot32(w, o->r[3])[lane];
-    const uint32_t segment = c >> 8 & 31, clamp = c & 31, amount = b & 31;
-    const int high = (int)(((uint32_t)lane & segment) | (clamp & ~segment));
-    int from = (int)(((uint32_t)lane & segment) | (amount & ~segment));
-    if (o->detail == SHUFFLE_UP) from = lane - (int)amount;
-    if (o->detail == SHUFFLE_DOWN) from = lane + (int)amount;
-    if (o->detail == SHUFFLE_BFLY) from = lane ^ (int)amount;
-    *within = o->detail == SHUFFLE_UP ? from >= high : from <= high;
-    return *within ? from & 31 : lane;
-}
-
 void emu_exec_shuffle(cta *m, warp *w, const op *o, uint32_t mask) {
     uint32_t *d = slot32(w, o->r[0]);
     uint32_t values[LANES], results[LANES], inside = 0, bad = 0;
     memcpy(values, slot32(w, o->r[1]), sizeof values);
     for (int lane = 0; lane < LANES; lane++) {
         bool within;
-        const int from = emu_shuffled_from(w, o, lane, &within);
+        const int from = shuffled_from(w, o, lane, &within);
         inside |= (uint32_t)within << lane;
         results[lane] = values[from];
         if (mask >> lane & 1 && !(mask >> from & 1)) bad |= 1u << lane;

@@ -1,6 +1,6 @@
 /* tensor_fields.c - tensor maps that a kernel makes: tensormap.replace writes the fields of one, beginning with 128
  * bytes of zeros or with another map, and tensormap.cp_fenceproxy copies it to global memory. */
-#include "checks.h"
+#include "machine.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -60,14 +60,14 @@ static uint64_t own_address(state_space space, const warp *w, uint64_t address) 
     return is_shared(space, address) ? relative_address(w, address) : address;
 }
 
-static void note_read(cta *m, const warp *w, int lane, uint32_t shared) {
+static void note_read(cta *m, warp *w, int lane, uint32_t shared) {
     for (uint32_t at = 0; m->checks && shared && at < EMU_TENSOR_MAP_BYTES; at += PIECE)
-        emu_shadow_read(m, w, lane, shared + at, PIECE);
+        emu_on_shared_read(m, w, lane, shared + at, PIECE);
 }
 
-static void note_write(cta *m, const warp *w, int lane, uint32_t shared, const uint8_t *bytes) {
+static void note_write(cta *m, warp *w, int lane, uint32_t shared, const uint8_t *bytes) {
     for (uint32_t at = 0; m->checks && shared && at < EMU_TENSOR_MAP_BYTES; at += PIECE)
-        emu_shadow_write(m, w, lane, shared + at, PIECE, bytes + at);
+        emu_on_shared_write(m, w, lane, shared + at, PIECE, bytes + at);
 }
 
 /* False after a report. */
@@ -151,7 +151,7 @@ void emu_exec_tensor_field(cta *m, warp *w, const op *o, uint32_t mask) {
         }
         if (!set_field(m, w, lane, address, o, slot64(w, o->r[1])[lane], &map.info)) continue;
         if (m->checks && o->space == SPACE_GLOBAL)
-            emu_global_write(m, w, lane, address, EMU_TENSOR_MAP_BYTES, 0, (const uint8_t *)&map, bytes);
+            emu_on_global_write(m, w, lane, address, EMU_TENSOR_MAP_BYTES, NULL, (const uint8_t *)&map, bytes);
         memcpy(bytes, &map, sizeof map);
         note_write(m, w, lane, shared, bytes);
         m->changes++;
@@ -167,10 +167,7 @@ void emu_exec_tensor_map_copy(cta *m, warp *w, const op *o, uint32_t mask) {
     uint8_t *target = find_bytes(m, w, lane, SPACE_GLOBAL, to, "copies the tensor map to");
     if (!source || !target) return;
     note_read(m, w, lane, (uint32_t)from);
-    if (m->checks) {
-        emu_global_write(m, w, lane, to, EMU_TENSOR_MAP_BYTES, 0, source, target);
-        emu_note_output(m, o->instruction, to, EMU_TENSOR_MAP_BYTES);
-    }
+    if (m->checks) emu_on_global_write(m, w, lane, to, EMU_TENSOR_MAP_BYTES, o, source, target);
     memcpy(target, source, EMU_TENSOR_MAP_BYTES);
     m->changes++;
 }

@@ -5,7 +5,7 @@
  * which eight binary places are kept. How a device rounds that fraction and the mix is documented nowhere: here the
  * fraction goes to the nearest, and the mix, computed in f64, to the nearest f32.
  */
-#include "checks.h"
+#include "machine.h"
 #include "numbers.h"
 
 #include <inttypes.h>
@@ -53,7 +53,7 @@ bool emu_free_texture(emu_device *device, uint64_t object) {
 
 typedef struct lane_access {
     cta *m;
-    const warp *w;
+    warp *w;
     const op *o;
     int lane;
     const emu_texture_info *info;
@@ -177,7 +177,7 @@ static const uint8_t *texel_at(const lane_access *a, const double *indices, bool
     const uint32_t bytes = texel_bytes(t) * t->channels;
     uint64_t address;
     const uint8_t *found = bytes_at(a, (uint64_t)at[0] * bytes, (uint64_t)at[1], (uint64_t)at[2], bytes, &address);
-    if (found && a->m->checks) emu_global_read(a->m, a->w, a->lane, address, bytes, 0);
+    if (found && a->m->checks) emu_on_global_read(a->m, a->w, a->lane, address, bytes, NULL);
     a->m->counts[a->o->instruction].bytes += bytes;
     return found;
 }
@@ -340,10 +340,7 @@ static void store_elements(const lane_access *a, uint8_t *to, uint64_t address, 
         const uint64_t value = o->bytes == 8 ? slot64(a->w, slot)[a->lane] : slot32(a->w, slot)[a->lane];
         memcpy(data + i * o->bytes, &value, o->bytes);
     }
-    if (a->m->checks) {
-        emu_global_write(a->m, a->w, a->lane, address, bytes, 0, data, to);
-        emu_note_output(a->m, o->instruction, address, bytes);
-    }
+    if (a->m->checks) emu_on_global_write(a->m, a->w, a->lane, address, bytes, o, data, to);
     memcpy(to, data, bytes);
     a->m->changes++;
 }
@@ -372,7 +369,7 @@ void emu_exec_surface(cta *m, warp *w, const op *o, uint32_t mask) {
             if (at) store_elements(&a, at, address, bytes);
             continue;
         }
-        if (at && m->checks) emu_global_read(m, w, a.lane, address, bytes, 0);
+        if (at && m->checks) emu_on_global_read(m, w, a.lane, address, bytes, NULL);
         load_elements(&a, at);
     }
 }

@@ -120,21 +120,17 @@ void emu_exec_active_mask(cta *m, warp *w, const op *o, uint32_t mask) {
 }
 
 void emu_exec_fence(cta *m, warp *w, const op *o, uint32_t mask) {
-    if (m->explores) emu_late_fence(w);
-    if (m->checks) emu_flag_fence(m, w, mask);
-    if (m->checks) emu_global_fence(m, w, mask, o->order);
-    if (w->released && !(o->order & ORDER_CTA)) emu_cluster_fence(m, w);
+    if (m->explores) emu_delayed_fence(w);
+    if (m->checks) emu_on_fence(m, w, o, mask);
 }
 
 void emu_exec_proxy_fence(cta *m, warp *w, const op *o, uint32_t mask) {
-    if (m->checks) emu_proxy_fence(m, w, mask, o->detail);
-    if (m->checks) emu_global_proxy_fence(m, o->detail);
+    if (m->checks) emu_on_proxy_fence(m, w, mask, o->detail);
 }
 
 void emu_exec_init_fence(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)o;
-    if (m->checks && m->proxy_fences) emu_init_fence(m, w, mask);
-    if (w->released) emu_cluster_fence(m, w);
+    if (m->checks) emu_on_init_fence(m, w, mask);
 }
 
 /* ---- dispatch ---- */
@@ -196,8 +192,8 @@ void emu_warp_run(cta *m, warp *w, uint64_t budget) {
                 return;
             }
         }
-        if (w->undefined_count) emu_follow_undefined(m, w, o, mask);
-        if (!mask || (explores && emu_late_holds(m, w, o, mask))) continue;
+        if (w->undefined_count) emu_on_op(m, w, o, mask);
+        if (!mask || (explores && emu_delayed_holds(m, w, o, mask))) continue;
         if (w->wgmma_uses && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);

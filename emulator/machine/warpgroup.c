@@ -1,5 +1,5 @@
 /* warpgroup.c - what warps of sm_90 share besides memory: the CTA's registers. */
-#include "checks.h"
+#include "machine.h"
 
 #include <inttypes.h>
 
@@ -64,7 +64,7 @@ void emu_exec_max_registers(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     w->registers = wanted;
     w->register_changes++;
-    if (m->orders) emu_orders_registers(m, w, o->detail);
+    if (m->checks) emu_on_registers(m, w, o->detail);
     check_same_request(m, w, wanted);
     for (uint32_t i = 0; i < m->warp_count && !o->detail; i++) {
         if (m->warps[i].state == WARP_AT_REGISTERS) m->warps[i].state = WARP_READY;

@@ -8,7 +8,7 @@
  * layouts, and the sums follow its rule (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate"; the sums
  * of f32 from 16-bit factors were compared with an H200's).
  */
-#include "checks.h"
+#include "machine.h"
 #include "mma.h"
 
 #include <inttypes.h>
@@ -232,16 +232,16 @@ static void visit_chunks(cta *m, const warp *w, const wgmma *each, chunks_functi
 }
 
 static void begin_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
-    emu_product_reads_begin(m, w, addresses, count);
+    emu_on_product_read(m, w, addresses, count);
 }
 
 static void end_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
-    emu_product_reads_end(m, w, addresses, count, 1);
+    emu_on_product_read_end(m, w, addresses, count, 1);
 }
 
 /* Of the four warps at once. */
 static void end_all_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
-    emu_product_reads_end(m, w, addresses, count, WARPGROUP);
+    emu_on_product_read_end(m, w, addresses, count, WARPGROUP);
 }
 
 /* ---- registers ---- */
@@ -467,7 +467,7 @@ void emu_exec_wgmma(cta *m, warp *w, const op *o, uint32_t mask) {
         note_use(m, w, o, 1);
         visit_chunks(m, w, each, begin_reads); /* for its part of the warpgroup's product */
     }
-    if (m->orders) emu_orders_product(m, w);
+    if (m->checks) emu_on_product_issue(m, w);
     w->wgmma_count++;
     w->wgmma_issued++;
     wake_group(m, w);
@@ -512,7 +512,7 @@ static bool waits_for_group(const cta *m) {
 
 /* A product has a stamp of its own: other warps may wait for it alone, and then know nothing of the next. */
 static void end_group_reads(cta *m, warp *observer, warp *first, uint32_t serial, bool alike) {
-    const uint32_t stamp = emu_clock_tick(m, observer);
+    const uint32_t stamp = emu_on_epoch(m, observer);
     for (int i = 0; i < WARPGROUP; i++) {
         wgmma *its = &first[i].wgmmas[serial - first[i].wgmma_landed];
         its->reader = (uint32_t)observer->index, its->read = stamp;
@@ -541,7 +541,7 @@ static void compute(cta *m, warp *observer, uint32_t wanted) {
 
 /* A warp has waited for its part of some products, and of nobody else's. */
 static void end_own_reads(cta *m, warp *w, uint32_t count) {
-    if (count) emu_clock_tick(m, w);
+    if (count) emu_on_epoch(m, w);
     const uint32_t here = m->here;
     for (uint32_t i = 0; i < count; i++) {
         m->here = w->wgmmas[i].o->instruction;
@@ -571,14 +571,12 @@ void emu_exec_wgmma_wait(cta *m, warp *w, const op *o, uint32_t mask) {
     if (count && (int32_t)(m->wgmma_done[w->index / WARPGROUP] - wanted) < 0) compute(m, w, wanted);
     for (uint32_t i = 0; m->checks && i < count; i++) note_use(m, w, w->wgmmas[i].o, -1);
     for (uint32_t i = 0; waits_for_group(m) && i < count; i++)
-        emu_clock_learn(m, w, w->wgmmas[i].reader * LANES, w->wgmmas[i].read);
+        emu_on_product_known(m, w, w->wgmmas[i].reader, w->wgmmas[i].read);
     if (m->checks && !waits_for_group(m)) end_own_reads(m, w, count);
     w->wgmma_count -= count;
     w->wgmma_landed = wanted;
     memmove(w->wgmmas, w->wgmmas + count, w->wgmma_count * sizeof *w->wgmmas);
-    if (!m->checks) return;
-    if (m->orders && count) emu_orders_product_wait(m, w, wanted);
-    emu_clock_warp_sync(m, w, mask);
+    if (m->checks) emu_on_product_wait(m, w, count, wanted, mask);
 }
 
 void emu_exec_wgmma_commit(cta *m, warp *w, const op *o, uint32_t mask) {

@@ -1,6 +1,7 @@
 #include "view.h"
 
-#include "../machine/checks.h"
+#include "../check/checks.h"
+#include "../machine/machine.h"
 #include "watch.h"
 
 #include <inttypes.h>
@@ -372,9 +373,10 @@ EMU_EXPORT(emu_view_shared_bytes) uint32_t emu_view_shared_bytes(void) {
  * instruction. Nothing is known without checks: false. */
 EMU_EXPORT(emu_view_writers) bool emu_view_writers(uint32_t *writers) {
     const cta *m = emu_watch_machine();
-    if (!m->cells) return false;
+    const checks *k = m->checks;
+    if (!k) return false;
     for (uint32_t word = 0; word < m->shared_bytes / 4; word++) {
-        const shadow_cell *cell = &m->cells[4 * word >> m->cell_shift];
+        const shadow_cell *cell = &k->cells[4 * word >> k->cell_shift];
         const bool written = cell->write_time && cell->write_time != TIME_NEVER;
         writers[word] = written ? 2 + (cell->write_who & ~(WHO_ATOMIC | WHO_UNDEFINED)) : 0;
         if (cell->write_time == TIME_IN_FLIGHT) writers[word] = 1;

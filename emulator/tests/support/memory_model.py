@@ -207,7 +207,7 @@ class State:
 
 
 def next_states(program: Program, words: list[str], now: State) -> Iterator[State]:
-    """A late access comes, or a thread does its next step."""
+    """A delayed access comes, or a thread does its next step."""
 
     def come(n: int, i: int, places: tuple[int, ...], waiting: frozenset[Event]) -> State:
         step = program[n][i]

@@ -8,7 +8,7 @@
 #ifndef FL_EMU_AGES_H
 #define FL_EMU_AGES_H
 
-#include "cells.h"
+#include "../check/cells.h"
 
 typedef struct ages {
     uint32_t now, first;
@@ -21,11 +21,6 @@ static inline uint64_t age_since(const ages *a, uint32_t known, uint32_t stamp) 
     if (stamp >= TIME_REMOTE) return (uint64_t)MARKED << 32 | stamp;
     if (stamp <= known) return 0;
     return stamp <= a->first ? (uint64_t)EARLY << 32 | stamp : (uint64_t)LATE << 32 | (a->now - stamp);
-}
-
-static inline void add_word(uint64_t *sum, uint64_t word) {
-    *sum = (*sum ^ word) * 0x9e3779b97f4a7c15ull;
-    *sum ^= *sum >> 29;
 }
 
 /* orders.c: what is kept of mbarriers and barriers. */
