@@ -71,12 +71,18 @@ static bool find_library(char folder[PATH_MAX]) {
     return false;
 }
 
+/* Put more ahead of what the user has there. */
+static void set_ahead(const char *name, const char *more, const char *separator) {
+    const char *before = getenv(name);
+    char *all = NULL;
+    if (!before) before = "";
+    if (asprintf(&all, "%s%s%s", more, *before ? separator : "", before) < 0) exit(STATUS_USAGE);
+    set(name, all);
+    free(all);
+}
+
 static void set_environment(const char *folder, const char *notes) {
-    const char *before = getenv("LD_LIBRARY_PATH");
-    char *paths = NULL;
-    if (asprintf(&paths, "%s%s%s", folder, before && *before ? ":" : "", before ? before : "") < 0) exit(STATUS_USAGE);
-    set("LD_LIBRARY_PATH", paths);
-    free(paths);
+    set_ahead("LD_LIBRARY_PATH", folder, ":");
     set("EMULATED_GPU_NOTES", notes);
     /* Triton asks ldconfig for libcuda.so.1, and has ptxas make machine code: the stand-in hands the PTX through. */
     set("TRITON_LIBCUDA_PATH", folder);
@@ -85,6 +91,7 @@ static void set_environment(const char *folder, const char *notes) {
     set_path("NUMBA_CUDA_DRIVER", folder, "libcuda.so.1");
     set_default("NUMBA_CUDA_ENABLE_PYNVJITLINK", "0"); /* nvJitLink would make machine code */
     set_default("DEV", "CUDA:PTX");                    /* of tinygrad: its renderer of PTX */
+    set_ahead("NVCC_APPEND_FLAGS", "-lineinfo", " ");  /* cubins that a program compiles hold their PTX then */
 }
 
 /* ---- the arguments ---- */

@@ -423,3 +423,21 @@ def test_a_cubin_with_its_ptx_runs(flags: list[str], parts: int, works: bool, tm
         assert (done.returncode, done.stdout, done.stderr) == (0, "major 8\n6\n", "")
     else:
         assert "cuModuleLoadData: 209" in done.stderr and "only with -lineinfo or -G" in done.stderr
+
+
+COMPILING = """
+import subprocess, sys
+subprocess.run([sys.argv[1], "-cubin", "-arch=sm_80", "0.cu", "-o", "0.cubin"], check=True)
+raise SystemExit(subprocess.call([sys.executable, "program.py", "0.cubin", "0"]))
+"""
+
+
+def test_a_program_that_compiles_cubins_by_nvcc(tmp_path: Path) -> None:
+    """As PyCUDA's SourceModule does: nvcc takes -lineinfo from the environment, so the cubins hold their PTX."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "0.cu").write_text('extern "C" __global__ void k(void) {}')
+    done = subprocess.run(
+        [str(TOOL), "--arch", "sm_80", sys.executable, "-c", COMPILING, str(TOOLKIT / "bin/nvcc")],
+        capture_output=True, text=True, timeout=300, cwd=tmp_path, env={**os.environ, "NVCC_APPEND_FLAGS": "-O1"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "major 8\n", "")
