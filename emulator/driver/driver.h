@@ -14,7 +14,7 @@
  *   names.c            functions and results by name            image.c    PTX in fatbins
  *   device.c           the device and its attributes            launch.c   kernels, occupancy, tensor maps
  *   context.c          contexts                                 stream.c   streams, events, capture
- *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs
+ *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs, whose nodes are in graph_nodes.c
  *   operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
  *   texture.c          arrays, textures, surfaces
  *   legacy_entry_points.c  functions of earlier releases with other arguments, or without successor
@@ -127,6 +127,7 @@ typedef struct kernel_launch {
     CUfunction function;
     uint32_t grid[3], block[3], cluster[3], dynamic_shared;
     uint8_t *parameters; /* owned */
+    void **pointers;     /* to each of them, owned; NULL until a program asks for them */
 } kernel_launch;
 
 typedef struct memory_set {
@@ -165,6 +166,8 @@ void free_operation(operation *o);
 CUresult fill_kernel(operation *o, CUfunction function, const unsigned grid[3], const unsigned block[3],
                      unsigned dynamic_shared, void **parameters, void **extra);
 CUresult fill_kernel_node(operation *o, const CUDA_KERNEL_NODE_PARAMS *parameters);
+/* Set an attribute of a launch; those that change no result are ignored. */
+CUresult apply_attribute(operation *o, const CUlaunchAttribute *attribute);
 CUresult fill_set(operation *o, CUdeviceptr address, size_t pitch, unsigned value, unsigned element, size_t width,
                   size_t height);
 /* Put it on a stream, which takes it over: run it, or make it a node of the graph that the stream is captured into. */

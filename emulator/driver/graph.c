@@ -1,25 +1,8 @@
 /* graph.c - graphs: nodes in the order in which they were added, which depend on others; a launch runs them at once. */
-#include "driver.h"
+#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct CUgraphNode_st {
-    operation what;
-    node_list needs;
-    CUgraph graph;
-    CUgraphNode origin; /* of a node of an executable graph: that of the graph it was made from */
-    bool enabled, done; /* done: of the pass at work */
-};
-
-struct CUgraph_st {
-    node_list nodes; /* owned */
-};
-
-struct CUgraphExec_st {
-    CUgraph graph; /* owned: a copy */
-    unsigned long long flags;
-};
 
 /* ---- graphs ---- */
 
@@ -149,7 +132,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode origin, CUgraph c
 /* ---- nodes ---- */
 
 /* The operation is taken over, whatever happens. */
-static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count, operation *o) {
+CUresult add_checked(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count, operation *o) {
     CUresult status = node && graph && (needs || !count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; status == CUDA_SUCCESS && i < count; i++)
         if (!needs[i] || needs[i]->graph != graph) status = CUDA_ERROR_INVALID_VALUE;
@@ -163,7 +146,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
     operation o;
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS) status = fill_kernel_node(&o, parameters);
-    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+    return driver_leave(status == CUDA_SUCCESS ? add_checked(node, graph, needs, count, &o) : status);
 }
 
 CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
@@ -173,10 +156,10 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
     if (status == CUDA_SUCCESS && !copy) status = CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return driver_leave(status);
     operation o = {.kind = DO_COPY, .copy = *copy};
-    return driver_leave(add(node, graph, needs, count, &o));
+    return driver_leave(add_checked(node, graph, needs, count, &o));
 }
 
-static CUresult fill_set_node(operation *o, const CUDA_MEMSET_NODE_PARAMS *p) {
+CUresult fill_set_node(operation *o, const CUDA_MEMSET_NODE_PARAMS *p) {
     return p ? fill_set(o, p->dst, p->pitch, p->value, p->elementSize, p->width, p->height) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -186,7 +169,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
     operation o;
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS) status = fill_set_node(&o, parameters);
-    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+    return driver_leave(status == CUDA_SUCCESS ? add_checked(node, graph, needs, count, &o) : status);
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
@@ -195,13 +178,13 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
     if (status == CUDA_SUCCESS && !(parameters && parameters->fn)) status = CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return driver_leave(status);
     operation o = {.kind = DO_HOST, .host = *parameters};
-    return driver_leave(add(node, graph, needs, count, &o));
+    return driver_leave(add_checked(node, graph, needs, count, &o));
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count) {
     operation o = {.kind = DO_NOTHING};
     CUresult status = driver_enter();
-    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+    return driver_leave(status == CUDA_SUCCESS ? add_checked(node, graph, needs, count, &o) : status);
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
@@ -210,7 +193,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !child) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) status = copy_graph(child, &o.graph);
-    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+    return driver_leave(status == CUDA_SUCCESS ? add_checked(node, graph, needs, count, &o) : status);
 }
 
 static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count, CUevent event,
@@ -218,7 +201,7 @@ static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *n
     operation o = {.kind = kind, .event = event};
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !event) status = CUDA_ERROR_INVALID_HANDLE;
-    return driver_leave(status == CUDA_SUCCESS ? add(node, graph, needs, count, &o) : status);
+    return driver_leave(status == CUDA_SUCCESS ? add_checked(node, graph, needs, count, &o) : status);
 }
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
@@ -231,6 +214,13 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraph
     return add_event(node, graph, needs, count, event, DO_WAIT);
 }
 
+static void remove_need(CUgraphNode node, CUgraphNode need) {
+    size_t others = 0;
+    for (size_t k = 0; k < node->needs.count; k++)
+        if (node->needs.nodes[k] != need) node->needs.nodes[others++] = node->needs.nodes[k];
+    node->needs.count = others;
+}
+
 CUresult cuGraphDestroyNode(CUgraphNode node) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !node) status = CUDA_ERROR_INVALID_VALUE;
@@ -238,11 +228,7 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
     node_list *all = &node->graph->nodes;
     size_t kept = 0;
     for (size_t i = 0; i < all->count; i++) {
-        node_list *needs = &all->nodes[i]->needs;
-        size_t others = 0;
-        for (size_t k = 0; k < needs->count; k++)
-            if (needs->nodes[k] != node) needs->nodes[others++] = needs->nodes[k];
-        needs->count = others;
+        remove_need(all->nodes[i], node);
         if (all->nodes[i] != node) all->nodes[kept++] = all->nodes[i];
     }
     all->count = kept;
@@ -289,11 +275,57 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     return driver_leave(status);
 }
 
+/* One answer of the edges of a graph: with data, which is all zeros, where the caller has room for it. */
+static void give_edge_data(CUgraphEdgeData *edges, size_t room) {
+    if (edges) memset(edges, 0, room * sizeof *edges);
+}
+
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *needs, CUgraphEdgeData *edges, size_t *count) {
-    (void)edges;
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS) status = node ? give_list(&node->needs, needs, count) : CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS && needs) give_edge_data(edges, *count);
     return driver_leave(status);
+}
+
+static bool has_need(CUgraphNode node, CUgraphNode need) {
+    for (size_t i = 0; i < node->needs.count; i++)
+        if (node->needs.nodes[i] == need) return true;
+    return false;
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependents, CUgraphEdgeData *edges,
+                                      size_t *count) {
+    node_list found = {0};
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !node) status = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; status == CUDA_SUCCESS && i < node->graph->nodes.count; i++) {
+        CUgraphNode each = node->graph->nodes.nodes[i];
+        if (has_need(each, node) && !list_add(&found, each)) status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (status == CUDA_SUCCESS) status = give_list(&found, dependents, count);
+    if (status == CUDA_SUCCESS && dependents) give_edge_data(edges, *count);
+    free(found.nodes);
+    return driver_leave(status);
+}
+
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges, size_t *count) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && (!graph || !count || !from != !to)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    const size_t room = from ? *count : 0;
+    size_t found = 0;
+    for (size_t i = 0; i < graph->nodes.count; i++) {
+        CUgraphNode node = graph->nodes.nodes[i];
+        for (size_t k = 0; k < node->needs.count; k++, found++) {
+            if (found >= room) continue;
+            from[found] = node->needs.nodes[k];
+            to[found] = node;
+        }
+    }
+    for (size_t i = found; i < room; i++) from[i] = to[i] = NULL;
+    if (from) give_edge_data(edges, room);
+    if (!from || room > found) *count = found;
+    return driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
@@ -304,6 +336,17 @@ CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CU
     for (size_t i = 0; status == CUDA_SUCCESS && i < count; i++)
         if (from[i]->graph != graph || to[i]->graph != graph || !list_add(&to[i]->needs, from[i]))
             status = CUDA_ERROR_INVALID_VALUE;
+    return driver_leave(status);
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                   const CUgraphEdgeData *edges, size_t count) {
+    (void)edges;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && (!graph || (count && !(from && to)))) status = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; status == CUDA_SUCCESS && i < count; i++)
+        if (!from[i] || !to[i] || to[i]->graph != graph || !has_need(to[i], from[i])) status = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; status == CUDA_SUCCESS && i < count; i++) remove_need(to[i], from[i]);
     return driver_leave(status);
 }
 
@@ -343,6 +386,38 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
     return cuGraphInstantiate(executable, graph, parameters->flags);
 }
 
+/* Whether both have the same nodes and edges, in the order in which they were added; *error: the node where not. */
+static CUgraphExecUpdateResult compare_graphs(CUgraph before, CUgraph after, CUgraphNode *error) {
+    if (before->nodes.count != after->nodes.count) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (size_t i = 0; i < before->nodes.count; i++) {
+        CUgraphNode a = before->nodes.nodes[i], b = *error = after->nodes.nodes[i];
+        if (a->what.kind != b->what.kind) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if (a->needs.count != b->needs.count) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        for (size_t k = 0; k < b->needs.count; k++) {
+            size_t at = 0;
+            while (after->nodes.nodes[at] != b->needs.nodes[k]) at++;
+            if (!has_need(a, before->nodes.nodes[at])) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        }
+    }
+    *error = NULL;
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec executable, CUgraph graph, CUgraphExecUpdateResultInfo *result) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(executable && graph && result)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    *result = (CUgraphExecUpdateResultInfo){0};
+    result->result = compare_graphs(executable->graph, graph, &result->errorNode);
+    if (result->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return driver_leave(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    for (size_t i = 0; status == CUDA_SUCCESS && i < graph->nodes.count; i++) {
+        operation o;
+        status = copy_operation(&graph->nodes.nodes[i]->what, &o);
+        if (status == CUDA_SUCCESS) status = replace_operation(executable->graph->nodes.nodes[i], &o);
+    }
+    return driver_leave(status);
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec executable) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !executable) status = CUDA_ERROR_INVALID_VALUE;
@@ -373,75 +448,8 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
     return driver_leave(status == CUDA_SUCCESS ? submit(stream, &o) : status);
 }
 
-/* Put another operation into a node; it must be of the same kind. It is taken over. */
-static CUresult replace(CUgraphNode node, operation *o) {
-    if (!node || node->what.kind != o->kind) {
-        free_operation(o);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    free_operation(&node->what);
-    node->what = *o;
-    return CUDA_SUCCESS;
-}
-
-static CUgraphNode node_of(CUgraphExec executable, CUgraphNode node) {
+CUgraphNode node_of(CUgraphExec executable, CUgraphNode node) {
     return executable ? copy_of(executable->graph, node) : NULL;
-}
-
-CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) {
-    operation o;
-    CUresult status = driver_enter();
-    if (status == CUDA_SUCCESS) status = fill_kernel_node(&o, parameters);
-    return driver_leave(status == CUDA_SUCCESS ? replace(node, &o) : status);
-}
-
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
-                                        const CUDA_KERNEL_NODE_PARAMS *parameters) {
-    operation o;
-    CUresult status = driver_enter();
-    if (status == CUDA_SUCCESS) status = fill_kernel_node(&o, parameters);
-    return driver_leave(status == CUDA_SUCCESS ? replace(node_of(executable, node), &o) : status);
-}
-
-static CUresult replace_copy(CUgraphNode node, const CUDA_MEMCPY3D *copy) {
-    operation o = {.kind = DO_COPY};
-    if (!copy) return CUDA_ERROR_INVALID_VALUE;
-    o.copy = *copy;
-    return replace(node, &o);
-}
-
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *copy) {
-    CUresult status = driver_enter();
-    return driver_leave(status == CUDA_SUCCESS ? replace_copy(node, copy) : status);
-}
-
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy,
-                                        CUcontext context) {
-    (void)context;
-    CUresult status = driver_enter();
-    return driver_leave(status == CUDA_SUCCESS ? replace_copy(node_of(executable, node), copy) : status);
-}
-
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters) {
-    operation o;
-    CUresult status = driver_enter();
-    if (status == CUDA_SUCCESS) status = fill_set_node(&o, parameters);
-    return driver_leave(status == CUDA_SUCCESS ? replace(node, &o) : status);
-}
-
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
-                                        const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context) {
-    (void)context;
-    return cuGraphMemsetNodeSetParams(node_of(executable, node), parameters);
-}
-
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
-                                      const CUDA_HOST_NODE_PARAMS *parameters) {
-    CUresult status = driver_enter();
-    if (status == CUDA_SUCCESS && !(parameters && parameters->fn)) status = CUDA_ERROR_INVALID_VALUE;
-    if (status != CUDA_SUCCESS) return driver_leave(status);
-    operation o = {.kind = DO_HOST, .host = *parameters};
-    return driver_leave(replace(node_of(executable, node), &o));
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec executable, CUgraphNode node, unsigned enabled) {

@@ -88,7 +88,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigne
                           parameters, NULL);
 }
 
-static CUresult apply_attribute(operation *o, const CUlaunchAttribute *a) {
+CUresult apply_attribute(operation *o, const CUlaunchAttribute *a) {
     switch ((int)a->id) {
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         o->kernel.cluster[0] = a->value.clusterDim.x;

@@ -4,11 +4,19 @@
 #define CUDA_ENABLE_DEPRECATED /* some of these functions */
 #include "driver.h"
 
+#include <string.h>
+
 #undef cuGraphAddDependencies
 #undef cuGraphAddKernelNode
 #undef cuGraphExecKernelNodeSetParams
 #undef cuGraphKernelNodeSetParams
 #undef cuGraphNodeGetDependencies
+#undef cuGraphAddNode
+#undef cuGraphExecUpdate
+#undef cuGraphGetEdges
+#undef cuGraphKernelNodeGetParams
+#undef cuGraphNodeGetDependentNodes
+#undef cuGraphRemoveDependencies
 #undef cuStreamBeginCapture
 #undef cuMemAdvise
 #undef cuMemPrefetchAsync
@@ -30,6 +38,13 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *captu
 CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device);
 CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags);
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                        CUgraphNodeParams *parameters);
+CUresult cuGraphExecUpdate(CUgraphExec executable, CUgraph graph, CUgraphNode *error, CUgraphExecUpdateResult *result);
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count);
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *parameters);
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependents, size_t *count);
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count);
 #pragma GCC visibility pop
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
@@ -38,6 +53,31 @@ CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CU
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *needs, size_t *count) {
     return cuGraphNodeGetDependencies_v2(node, needs, NULL, count);
+}
+
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
+                        CUgraphNodeParams *parameters) {
+    return cuGraphAddNode_v2(node, graph, needs, NULL, count, parameters);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec executable, CUgraph graph, CUgraphNode *error, CUgraphExecUpdateResult *result) {
+    CUgraphExecUpdateResultInfo info = {0};
+    CUresult status = result ? cuGraphExecUpdate_v2(executable, graph, &info) : CUDA_ERROR_INVALID_VALUE;
+    if (error) *error = info.errorNode;
+    if (result) *result = info.result;
+    return status;
+}
+
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
+    return cuGraphGetEdges_v2(graph, from, to, NULL, count);
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependents, size_t *count) {
+    return cuGraphNodeGetDependentNodes_v2(node, dependents, NULL, count);
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
+    return cuGraphRemoveDependencies_v2(graph, from, to, NULL, count);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream) {
@@ -90,6 +130,13 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
     if (!parameters) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_KERNEL_NODE_PARAMS later = now(parameters);
     return cuGraphAddKernelNode_v2(node, graph, needs, count, &later);
+}
+
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *parameters) {
+    CUDA_KERNEL_NODE_PARAMS later;
+    CUresult status = parameters ? cuGraphKernelNodeGetParams_v2(node, &later) : CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) memcpy(parameters, &later, sizeof *parameters); /* which the later one begins with */
+    return status;
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters) {

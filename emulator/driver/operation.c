@@ -167,6 +167,7 @@ CUresult copy_operation(const operation *from, operation *to) {
     if (from->kind == DO_GRAPH) return copy_graph(from->graph, &to->graph);
     if (from->kind != DO_KERNEL) return CUDA_SUCCESS;
     const emu_entry_info *info = emu_entry(from->kernel.function->module->module, from->kernel.function->entry);
+    to->kernel.pointers = NULL;
     to->kernel.parameters = malloc((size_t)info->param_bytes + 1);
     if (!to->kernel.parameters) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(to->kernel.parameters, from->kernel.parameters, info->param_bytes);
@@ -174,7 +175,10 @@ CUresult copy_operation(const operation *from, operation *to) {
 }
 
 void free_operation(operation *o) {
-    if (o->kind == DO_KERNEL) free(o->kernel.parameters);
+    if (o->kind == DO_KERNEL) {
+        free(o->kernel.parameters);
+        free(o->kernel.pointers);
+    }
     if (o->kind == DO_GRAPH) delete_graph(o->graph);
     *o = (operation){0};
 }

@@ -388,6 +388,110 @@ static CUresult encode(CUdeviceptr at, CUtensorMapDataType type, unsigned rows, 
                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, fill);
 }
 
+/* A graph that is built node by node: memory is set to 1, two kernels add 2 and 3, and a copy brings the result. */
+static void test_graphs_by_hand(void) {
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr at;
+    CUgraph graph, child, found;
+    CUgraphNode set, first, second, copy, record, from[8], to[8], nodes[8];
+    CUgraphExec executable;
+    CUevent event, other;
+    unsigned there[4] = {0}, by = 2;
+    size_t count;
+    works(cuModuleLoadData(&module, adding), "adding");
+    works(cuModuleGetFunction(&function, module, "add"), "add");
+    works(cuMemAlloc(&at, sizeof there), "its memory");
+    works(cuGraphCreate(&graph, 0), "cuGraphCreate");
+    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET,
+                           .memset = {.dst = at, .value = 1, .elementSize = 4, .width = 4, .height = 1}};
+    works(cuGraphAddNode(&set, graph, NULL, NULL, 0, &p), "a node that sets memory");
+    void *parameters[] = {&at, &by};
+    p = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_KERNEL,
+                            .kernel = {.func = function,
+                                       .gridDimX = 1,
+                                       .gridDimY = 1,
+                                       .gridDimZ = 1,
+                                       .blockDimX = 4,
+                                       .blockDimY = 1,
+                                       .blockDimZ = 1,
+                                       .kernelParams = parameters}};
+    works(cuGraphAddNode(&first, graph, &set, NULL, 1, &p), "a kernel");
+    by = 3;
+    works(cuGraphAddNode(&second, graph, &first, NULL, 1, &p), "another kernel");
+    const CUDA_MEMCPY3D back = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .srcDevice = at,
+                                .dstMemoryType = CU_MEMORYTYPE_HOST,
+                                .dstHost = there,
+                                .WidthInBytes = sizeof there,
+                                .Height = 1,
+                                .Depth = 1};
+    works(cuGraphAddMemcpyNode(&copy, graph, &second, 1, &back, context), "a copy");
+
+    count = 8;
+    works(cuGraphGetEdges(graph, from, to, NULL, &count), "cuGraphGetEdges");
+    ok(count == 3 && from[0] == set && to[0] == first && from[2] == second && to[2] == copy, "%zu edges", count);
+    works(cuGraphNodeGetDependentNodes(first, NULL, NULL, &count), "how many depend on the first kernel");
+    works(cuGraphNodeGetDependentNodes(first, nodes, NULL, &count), "cuGraphNodeGetDependentNodes");
+    ok(count == 1 && nodes[0] == second, "the second kernel does");
+    works(cuGraphRemoveDependencies(graph, &first, &second, NULL, 1), "cuGraphRemoveDependencies");
+    is(cuGraphRemoveDependencies(graph, &first, &second, NULL, 1), CUDA_ERROR_INVALID_VALUE,
+       "an edge that is not there");
+    works(cuGraphNodeGetDependentNodes(first, NULL, NULL, &count), "cuGraphNodeGetDependentNodes");
+    ok(count == 0, "nothing depends on it any more");
+    works(cuGraphAddDependencies(graph, &first, &second, NULL, 1), "the edge again");
+
+    CUDA_KERNEL_NODE_PARAMS kernel;
+    works(cuGraphKernelNodeGetParams(second, &kernel), "cuGraphKernelNodeGetParams");
+    ok(kernel.func == function && kernel.blockDimX == 4 && *(unsigned *)kernel.kernelParams[1] == 3, "its parameters");
+    is(cuGraphKernelNodeGetParams(set, &kernel), CUDA_ERROR_INVALID_VALUE, "no kernel");
+    CUDA_MEMSET_NODE_PARAMS setting;
+    works(cuGraphMemsetNodeGetParams(set, &setting), "cuGraphMemsetNodeGetParams");
+    ok(setting.dst == at && setting.value == 1 && setting.width == 4, "what it sets");
+    CUDA_MEMCPY3D copied;
+    works(cuGraphMemcpyNodeGetParams(copy, &copied), "cuGraphMemcpyNodeGetParams");
+    ok(copied.dstHost == there && copied.WidthInBytes == sizeof there, "what it copies");
+
+    works(cuGraphInstantiate(&executable, graph, 0), "cuGraphInstantiate");
+    works(cuGraphLaunch(executable, NULL), "cuGraphLaunch");
+    ok(there[0] == 6 && there[3] == 6, "1 + 2 + 3 is %u", there[3]);
+    p.kernel.kernelParams = (void *[]){&at, &(unsigned){30}};
+    works(cuGraphExecNodeSetParams(executable, second, &p), "cuGraphExecNodeSetParams");
+    works(cuGraphLaunch(executable, NULL), "cuGraphLaunch");
+    ok(there[0] == 33, "1 + 2 + 30 is %u", there[0]);
+    p.kernel.kernelParams = (void *[]){&at, &(unsigned){40}};
+    works(cuGraphNodeSetParams(first, &p), "cuGraphNodeSetParams");
+    CUgraphExecUpdateResultInfo result;
+    works(cuGraphExecUpdate(executable, graph, &result), "cuGraphExecUpdate");
+    works(cuGraphLaunch(executable, NULL), "cuGraphLaunch");
+    ok(there[0] == 44, "1 + 40 + 3 is %u", there[0]);
+    works(cuGraphDestroyNode(copy), "a graph without its copy");
+    is(cuGraphExecUpdate(executable, graph, &result), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "another graph");
+    ok(result.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, "as its nodes are others");
+
+    works(cuEventCreate(&event, 0), "an event");
+    works(cuEventCreate(&other, 0), "another");
+    works(cuGraphCreate(&child, 0), "a child");
+    works(cuGraphAddEventRecordNode(&record, child, NULL, 0, event), "a record in it");
+    works(cuGraphEventRecordNodeSetEvent(record, other), "cuGraphEventRecordNodeSetEvent");
+    works(cuGraphEventRecordNodeGetEvent(record, &event), "cuGraphEventRecordNodeGetEvent");
+    ok(event == other, "the other event");
+    p = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = child}};
+    works(cuGraphAddNode(&record, graph, &second, NULL, 1, &p), "the child as a node");
+    works(cuGraphChildGraphNodeGetGraph(record, &found), "cuGraphChildGraphNodeGetGraph");
+    works(cuGraphGetNodes(found, NULL, &count), "its nodes");
+    ok(count == 1, "%zu", count);
+    p.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    said();
+    is(cuGraphAddNode(&record, graph, NULL, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED, "a conditional node");
+    says(said(), "a node of type 13 is not supported in a graph", "conditional");
+    cuGraphExecDestroy(executable);
+    cuGraphDestroy(graph);
+    cuGraphDestroy(child);
+    cuMemFree(at);
+    cuModuleUnload(module);
+}
+
 /* A launch as before cuLaunchKernel(). */
 static void test_launches_by_steps(void) {
     const char text[] =
@@ -664,6 +768,7 @@ int main(void) {
     test_fatbins();
     test_launches();
     test_launches_by_steps();
+    test_graphs_by_hand();
     test_tensor_maps();
     test_streams();
     test_findings();
