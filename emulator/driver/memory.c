@@ -19,10 +19,13 @@ typedef struct allocation {
     uint8_t *host; /* NULL of device memory */
     unsigned flags;
     unsigned long long id;
+    CUmemoryPool pool; /* NULL where it is of none */
 } allocation;
 
 struct CUmemPoolHandle_st {
     cuuint64_t threshold;
+    cuuint64_t used, most; /* bytes now, and at most since a program set it to 0 */
+    CUmemoryPool next;
 };
 
 enum { NUMBERS = 65537, ADDRESS_SHIFT = 36, FIRST_SHARED = 256, END_SHARED = 1280 };
@@ -30,6 +33,7 @@ enum { NUMBERS = 65537, ADDRESS_SHIFT = 36, FIRST_SHARED = 256, END_SHARED = 128
 static allocation allocations[NUMBERS];
 static unsigned long long last_id;
 static struct CUmemPoolHandle_st default_pool;
+static CUmemoryPool pools, current_pool = &default_pool; /* those of cuMemPoolCreate(); the device's */
 
 static allocation *find(CUdeviceptr address) {
     const uint64_t number = address >> ADDRESS_SHIFT;
@@ -72,7 +76,7 @@ static CUresult check_size(size_t bytes) {
 }
 
 static void note_allocation(allocation_kind kind, CUdeviceptr address, size_t bytes, uint8_t *host, unsigned flags) {
-    allocations[address >> ADDRESS_SHIFT] = (allocation){kind, address, bytes, host, flags, ++last_id};
+    allocations[address >> ADDRESS_SHIFT] = (allocation){kind, address, bytes, host, flags, ++last_id, NULL};
     if (kind == DEVICE) the_driver()->used += bytes;
 }
 
@@ -119,6 +123,7 @@ static CUresult release(allocation *a) {
     if (!emu_free(the_driver()->device, a->address)) return CUDA_ERROR_INVALID_VALUE;
     if (a->kind == PINNED || a->kind == MANAGED) munmap(a->host, a->bytes);
     if (a->kind == DEVICE) the_driver()->used -= a->bytes;
+    if (a->pool) a->pool->used -= a->bytes;
     *a = (allocation){0};
     return CUDA_SUCCESS;
 }
@@ -153,9 +158,27 @@ CUresult cuMemFree(CUdeviceptr address) {
     return driver_leave(status == CUDA_SUCCESS ? release_memory(address) : status);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+static bool exists(CUmemoryPool pool) {
+    for (CUmemoryPool each = pools; each; each = each->next)
+        if (each == pool) return true;
+    return pool == &default_pool;
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
     (void)stream;
-    return cuMemAlloc(address, bytes);
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !exists(pool)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) status = allocate_memory(address, bytes);
+    if (status == CUDA_SUCCESS) {
+        find(*address)->pool = pool;
+        pool->used += bytes;
+        if (pool->used > pool->most) pool->most = pool->used;
+    }
+    return driver_leave(status);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+    return cuMemAllocFromPoolAsync(address, bytes, current_pool, stream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
@@ -257,61 +280,141 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
     return cuMemAdvise_v2(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, location);
 }
 
-/* ---- pools: there is one, and all memory is its ---- */
+/* ---- pools: they count what is allocated from them, and keep nothing that was freed ---- */
 
-static CUresult give_pool(CUmemoryPool *pool, CUdevice device) {
+static CUresult give_pool(CUmemoryPool *pool, CUdevice device, CUmemoryPool which) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !pool) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) status = check_device(device);
-    if (status == CUDA_SUCCESS) *pool = &default_pool;
+    if (status == CUDA_SUCCESS) *pool = which;
     return driver_leave(status);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
-    return give_pool(pool, device);
+    return give_pool(pool, device, &default_pool);
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
-    return give_pool(pool, device);
+    return give_pool(pool, device, current_pool);
 }
 
-static CUresult check_pool(CUmemoryPool pool) {
-    return driver_leave(driver_enter()) == CUDA_SUCCESS && pool == &default_pool ? CUDA_SUCCESS
-                                                                                 : CUDA_ERROR_INVALID_VALUE;
+/* The device of a location; pools of the host are not supported. */
+static CUdevice device_of(const CUmemLocation *location) {
+    return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : CU_DEVICE_INVALID;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+    return type == CU_MEM_ALLOCATION_TYPE_PINNED ? cuDeviceGetDefaultMemPool(pool, device_of(location))
+                                                 : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+    return type == CU_MEM_ALLOCATION_TYPE_PINNED ? cuDeviceGetMemPool(pool, device_of(location))
+                                                 : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* A call about a pool, with what it reads or writes. */
+static CUresult enter_pool(CUmemoryPool pool, const void *other) {
+    CUresult status = driver_enter();
+    return status == CUDA_SUCCESS && !(other && exists(pool)) ? CUDA_ERROR_INVALID_VALUE : status;
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    CUresult status = check_pool(pool);
-    return status == CUDA_SUCCESS ? check_device(device) : status;
+    CUresult status = enter_pool(pool, &pool);
+    if (status == CUDA_SUCCESS) status = check_device(device);
+    if (status == CUDA_SUCCESS) current_pool = pool;
+    return driver_leave(status);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    return type == CU_MEM_ALLOCATION_TYPE_PINNED ? cuDeviceSetMemPool(device_of(location), pool)
+                                                 : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(pool && properties)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS && (properties->handleTypes || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)) {
+        driver_say("a memory pool for other processes, or of memory that is not pinned, is not supported");
+        status = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (status == CUDA_SUCCESS) status = check_device(device_of(&properties->location));
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    CUmemoryPool made = calloc(1, sizeof *made);
+    if (!made) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    made->next = pools;
+    *pool = pools = made;
+    return driver_leave(status);
+}
+
+/* Memory that is allocated from it stays until it is freed. */
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    CUresult status = enter_pool(pool, &pool);
+    if (status == CUDA_SUCCESS && pool == &default_pool) status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    CUmemoryPool *at = &pools;
+    while (*at != pool) at = &(*at)->next;
+    *at = pool->next;
+    for (int i = 0; i < NUMBERS; i++)
+        if (allocations[i].pool == pool) allocations[i].pool = NULL;
+    if (current_pool == pool) current_pool = &default_pool;
+    free(pool);
+    return driver_leave(status);
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     (void)keep;
-    return check_pool(pool);
+    return driver_leave(enter_pool(pool, &pool));
+}
+
+/* There is one device, which may read and write all pools. */
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    CUresult status = enter_pool(pool, access);
+    for (size_t i = 0; status == CUDA_SUCCESS && i < count; i++) status = check_device(device_of(&access[i].location));
+    return driver_leave(status);
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *access, CUmemoryPool pool, CUmemLocation *location) {
+    CUresult status = enter_pool(pool, access);
+    if (status == CUDA_SUCCESS) status = check_device(device_of(location));
+    if (status == CUDA_SUCCESS) *access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return driver_leave(status);
+}
+
+/* Where a pool keeps an attribute; NULL for those that choose how memory is used again, which changes nothing here. */
+static cuuint64_t *pool_number(CUmemoryPool pool, CUmemPool_attribute attribute) {
+    switch ((int)attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return &pool->threshold;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return &pool->used;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return &pool->most;
+    default:
+        return NULL;
+    }
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    CUresult status = value ? check_pool(pool) : CUDA_ERROR_INVALID_VALUE;
-    if (status == CUDA_SUCCESS && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-        memcpy(&pool->threshold, value, sizeof pool->threshold);
-    return status;
+    CUresult status = enter_pool(pool, value);
+    cuuint64_t *number = status == CUDA_SUCCESS ? pool_number(pool, attribute) : NULL;
+    if (number == &pool->used) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS && number) memcpy(number, value, sizeof *number);
+    if (number == &pool->most) pool->most = pool->used; /* a program can only set it back */
+    return driver_leave(status);
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    CUresult status = value ? check_pool(pool) : CUDA_ERROR_INVALID_VALUE;
-    if (status != CUDA_SUCCESS) return status;
-    cuuint64_t wide = attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? pool->threshold : the_driver()->used;
-    if (attribute >= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
-        memcpy(value, &wide, sizeof wide);
-    } else {
+    CUresult status = enter_pool(pool, value);
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    const cuuint64_t *number = pool_number(pool, attribute);
+    if (number)
+        memcpy(value, number, sizeof *number);
+    else
         memset(value, 0, sizeof(int));
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    CUresult status = check_pool(pool);
-    return status == CUDA_SUCCESS ? cuMemAllocAsync(address, bytes, stream) : status;
+    return driver_leave(status);
 }
 
 /* ---- copies ---- */

@@ -388,6 +388,54 @@ static CUresult encode(CUdeviceptr at, CUtensorMapDataType type, unsigned rows, 
                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, fill);
 }
 
+/* Pools count what is theirs; prefetch and advice by device number, as before CUDA 12.2. */
+static void test_pools(void) {
+    CUmemoryPool pool, ours, now;
+    CUdeviceptr a, b;
+    cuuint64_t bytes = 1;
+    CUmemAccess_flags access = 0;
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    works(cuDeviceGetDefaultMemPool(&pool, 0), "cuDeviceGetDefaultMemPool");
+    works(cuMemPoolCreate(&ours, &properties), "cuMemPoolCreate");
+    works(cuMemAllocFromPoolAsync(&a, 1000, ours, NULL), "cuMemAllocFromPoolAsync");
+    works(cuMemPoolGetAttribute(ours, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes), "cuMemPoolGetAttribute");
+    ok(bytes == 1000, "%llu bytes of ours are used", (unsigned long long)bytes);
+    works(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes), "cuMemPoolGetAttribute");
+    ok(bytes == 0, "%llu bytes of the default pool", (unsigned long long)bytes);
+    works(cuDeviceSetMemPool(0, ours), "cuDeviceSetMemPool");
+    works(cuDeviceGetMemPool(&now, 0), "cuDeviceGetMemPool");
+    ok(now == ours, "the pool of the device is ours");
+    works(cuMemAllocAsync(&b, 24, NULL), "cuMemAllocAsync");
+    works(cuMemFreeAsync(a, NULL), "cuMemFreeAsync");
+    works(cuMemPoolGetAttribute(ours, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes), "cuMemPoolGetAttribute");
+    ok(bytes == 24, "%llu bytes are left", (unsigned long long)bytes);
+    works(cuMemPoolGetAttribute(ours, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &bytes), "the most");
+    ok(bytes == 1024, "%llu bytes at most", (unsigned long long)bytes);
+    works(cuMemPoolGetAccess(&access, ours, &properties.location), "cuMemPoolGetAccess");
+    ok(access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "the device reads and writes it");
+    works(cuMemPoolDestroy(ours), "cuMemPoolDestroy");
+    is(cuMemPoolDestroy(ours), CUDA_ERROR_INVALID_VALUE, "once more");
+    is(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE, "the default pool");
+    works(cuDeviceGetMemPool(&now, 0), "cuDeviceGetMemPool");
+    ok(now == pool, "the default pool is the device's again");
+    works(cuMemFree(b), "memory of a pool that is gone");
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    said();
+    is(cuMemPoolCreate(&ours, &properties), CUDA_ERROR_NOT_SUPPORTED, "a pool to share");
+    says(said(), "a memory pool for other processes", "a pool to share");
+
+    CUresult (*prefetch)(CUdeviceptr, size_t, CUdevice, CUstream);
+    CUresult (*advise)(CUdeviceptr, size_t, CUmem_advise, CUdevice);
+    works(cuGetProcAddress("cuMemPrefetchAsync", (void **)&prefetch, 8000, 0, NULL), "cuMemPrefetchAsync of CUDA 8");
+    works(cuGetProcAddress("cuMemAdvise", (void **)&advise, 8000, 0, NULL), "cuMemAdvise of CUDA 8");
+    works(cuMemAllocManaged(&a, 4096, CU_MEM_ATTACH_GLOBAL), "managed memory");
+    works(prefetch(a, 4096, CU_DEVICE_CPU, NULL), "to the host");
+    works(advise(a, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, 0), "advice");
+    is(prefetch(a, 4097, 0, NULL), CUDA_ERROR_INVALID_VALUE, "one byte more");
+    cuMemFree(a);
+}
+
 /* A graph that is built node by node: memory is set to 1, two kernels add 2 and 3, and a copy brings the result. */
 static void test_graphs_by_hand(void) {
     CUmodule module;
@@ -769,6 +817,7 @@ int main(void) {
     test_launches();
     test_launches_by_steps();
     test_graphs_by_hand();
+    test_pools();
     test_tensor_maps();
     test_streams();
     test_findings();
