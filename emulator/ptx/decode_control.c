@@ -20,7 +20,7 @@ static void branch_to(decoder *dec, const operand *where, uint16_t guard) {
     dec->branches[dec->branch_count++] = (branch){*where, (uint32_t)dec->code->op_count};
     op *o = emu_emit(dec, OP_BRANCH);
     o->guard = guard;
-    o->flags &= (uint8_t)~FLAG_GUARD_NEGATED;
+    o->flags &= (uint16_t)~FLAG_GUARD_NEGATED;
 }
 
 static const branch_table *find_table(const decoder *dec, const operand *where) {
@@ -55,7 +55,7 @@ void emu_decode_branch_indexed(decoder *dec, const form_match *match) {
             o->p[2] = o->guard;
             if (o->flags & FLAG_GUARD_NEGATED) o->flags |= FLAG_PREDICATE_NEGATED;
             o->guard = NO_PREDICATE;
-            o->flags &= (uint8_t)~FLAG_GUARD_NEGATED;
+            o->flags &= (uint16_t)~FLAG_GUARD_NEGATED;
         }
         add_source(o, index);
         add_source(o, number);

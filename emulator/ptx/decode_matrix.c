@@ -81,7 +81,7 @@ void emu_decode_matrix(decoder *dec, const form_match *match) {
     take_dests(dec, 0, d, counts[MATRIX_D], regs[MATRIX_D]);
     bool first = dec->first;
     op *o = emu_emit(dec, OP_FACTORS);
-    o->flags &= (uint8_t)~FLAG_FIRST;
+    o->flags &= (uint16_t)~FLAG_FIRST;
     for (int part = MATRIX_A; part <= MATRIX_B; part++)
         for (int i = 0; i < counts[part]; i++) add_source(o, regs[part][i]);
     dec->first = first;

@@ -28,7 +28,7 @@ static void check_order(decoder *dec, const form_match *match) {
 
 /* Of an access that others can be ordered by, perhaps with the help of a fence: an atomic without an order is .relaxed,
  * as .volatile is. */
-static uint8_t orders(const form_match *match, bool atomic) {
+static uint16_t orders(const form_match *match, bool atomic) {
     if (emu_chose(match, "relaxed") || emu_chose(match, "acquire") || emu_chose(match, "release") ||
         emu_chose(match, "acq_rel"))
         return FLAG_ORDERS;

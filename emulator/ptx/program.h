@@ -176,11 +176,11 @@ enum op_flags {
     FLAG_WIDE_ADDRESS = 4, /* the address register has 64 bits */
     FLAG_SIGNED = 8,
     FLAG_TRANSPOSE = 16, /* of matrices */
-    FLAG_MAY_ORDER = 16, /* of accesses: .volatile, or an atomic without an order; FLAG_ORDERS with a fence beside it */
-    FLAG_UNHEEDED = 16,  /* of a wait at an mbarrier: nothing reads its answer */
     FLAG_PASSES = 32,    /* a parameter or result of a function */
     FLAG_PREDICATE_NEGATED = 64,
-    FLAG_ORDERS = 128 /* an access that is .relaxed, .acquire or .release: see check/flags.c */
+    FLAG_ORDERS = 128,    /* an access that is .relaxed, .acquire or .release: see check/flags.c */
+    FLAG_MAY_ORDER = 256, /* an access that is .volatile, or an atomic without an order: FLAG_ORDERS with a fence */
+    FLAG_UNHEEDED = 512   /* a wait at an mbarrier whose answer nothing reads */
 };
 
 typedef struct op {
@@ -188,7 +188,7 @@ typedef struct op {
         lane_function *lanes;
         compare_function *compare;
     } run;
-    uint8_t kind, flags;
+    uint8_t kind, order;      /* order: access_order, of accesses and fences */
     uint8_t dests, sources;   /* r[0 .. dests) are written, the next sources are read */
     uint8_t space, detail;    /* state_space; meaning by kind (enums below) */
     uint8_t bytes, vector;    /* memory: bytes of an element, elements; vector of a barrier: 1 without .aligned */
@@ -198,7 +198,7 @@ typedef struct op {
     uint32_t instruction;
     int32_t target, join; /* branch: op indexes; join -1 for none; atomic: target is an atomic_numbers */
     bool asks;            /* gives what other threads may have written meanwhile: see schedule.c */
-    uint8_t order;        /* access_order, of accesses and fences */
+    uint16_t flags;       /* op_flags */
     int64_t immediate;    /* offset of an address, ... */
 } op;
 
