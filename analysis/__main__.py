@@ -84,7 +84,7 @@ COMMANDS = (
     Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
     Command("why", "inspect.why", "one sheet on what a version changed and what resulted"),
     Command(
-        "check-tools", "publish.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
+        "check-tools", "tools.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
     ),
     Command("images", "machine_code.images", "list or extract kernels of an executable, library, fatbinary or cubin"),
     Command("records", "measure.summary", "show, list, check or merge files of records"),
@@ -103,7 +103,7 @@ COMMANDS = (
     Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
     Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
     Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
-    Command("mutate", "mutation.mutate", "change lines one at a time and see whether a test fails"),
+    Command("mutate", "tools.mutation.mutate", "change lines one at a time and see whether a test fails"),
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 

@@ -16,7 +16,6 @@ from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.configs import fields_table
 from analysis.ladder.headers import load_attention
 from analysis.measure import schema
-from analysis.mutation import results
 from analysis.publish import (
     drawing,
     energy,
@@ -34,6 +33,7 @@ from analysis.publish import (
 )
 from analysis.publish.overview import Step, read_steps
 from analysis.table import Table, add_output_arguments, emit, json_text
+from analysis.tools.mutation import results
 
 Maker = Callable[[Path, Sequence[Step]], str | Table]
 

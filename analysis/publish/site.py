@@ -216,7 +216,7 @@ def stage(folder: Path, out: Path) -> None:
     made: dict[str, str] = {}
     pages_of_versions = importlib.import_module("analysis.publish.version_pages")
     steps = importlib.import_module("analysis.publish.overview").read_steps(folder)
-    read_linked = importlib.import_module("analysis.publish.linked_code").read_linked
+    read_linked = importlib.import_module("analysis.inspect.linked_code").read_linked
     built = {step.name: found for step in steps if (found := read_linked(folder, step.version))}
     folded_body = importlib.import_module("analysis.ladder.folding").folded_body
     bodies = {step.name: folded_body(step.version) for step in steps} if folder == root() else {}

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from analysis.emulate.lines import Line, read_lines
+from analysis.inspect.linked_code import Linked, banks, linked_html, live_picture
 from analysis.ladder.headers import Version
 from analysis.publish.jumps import measured
 from analysis.publish.ladder_page import families, ladder_table
 from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.linked_code import Linked, banks, linked_html, live_picture
 from analysis.publish.machine_page import PLACES, place_in_machine
 from analysis.publish.overview import GPU, Step
 from analysis.publish.predictions import Judged, judge, shown

@@ -6,12 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from analysis.files import root
-from analysis.ladder.headers import load
-from analysis.machine_code.live import LiveLoop
-from analysis.machine_code.loops import parts_of
-from analysis.machine_code.maps import MapRow
-from analysis.machine_code.sass import parse_listing
-from analysis.publish.linked_code import (
+from analysis.inspect.linked_code import (
     Counted,
     Linked,
     banks,
@@ -23,6 +18,11 @@ from analysis.publish.linked_code import (
     sass_rows,
     source_rows,
 )  # fmt: skip
+from analysis.ladder.headers import load
+from analysis.machine_code.live import LiveLoop
+from analysis.machine_code.loops import parts_of
+from analysis.machine_code.maps import MapRow
+from analysis.machine_code.sass import parse_listing
 
 VERSION = load(root(), "v02")
 FILE = f"kernels/{VERSION.file}"

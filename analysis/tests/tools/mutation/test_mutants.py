@@ -10,11 +10,11 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.mutation.mutants import Line, Mutant, difference, lines_of, without_comments
-from analysis.mutation.mutate import State, Task, Worker, affordable, limit_of
-from analysis.mutation.pytest_child import TIMED_OUT, run_pytest
-from analysis.mutation.reach import Reach, c_reach, python_reach, read_reach
-from analysis.mutation.results import (
+from analysis.tools.mutation.mutants import Line, Mutant, difference, lines_of, without_comments
+from analysis.tools.mutation.mutate import State, Task, Worker, affordable, limit_of
+from analysis.tools.mutation.pytest_child import TIMED_OUT, run_pytest
+from analysis.tools.mutation.reach import Reach, c_reach, python_reach, read_reach
+from analysis.tools.mutation.results import (
     GROUPS,
     KILLED,
     NONE,
@@ -27,7 +27,7 @@ from analysis.mutation.results import (
     share,
     survivors,
 )
-from analysis.mutation.trees import COVERAGE, MEMORY, Tree
+from analysis.tools.mutation.trees import COVERAGE, MEMORY, Tree
 
 PACKAGES = root() / ".venv/mutators"
 pytestmark = pytest.mark.skipif(not PACKAGES.exists(), reason="no mutators: make setup")
@@ -135,7 +135,7 @@ PROGRAM = "build/tests/test_toy"
 def test_what_becomes_of_a_change_in_c(
     toy: Tree, changed: str, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.mutation.mutate.limit_of", lambda seconds: 0.3)
+    monkeypatch.setattr("analysis.tools.mutation.mutate.limit_of", lambda seconds: 0.3)
     assert judged(toy, "harness/toy.c", "a < b ? a : b", changed, ((PROGRAM, 0.0),)) == expected
     before = toy.object_of("harness/toy.c").read_bytes()
     assert toy.compile("harness/toy.c") and toy.object_of("harness/toy.c").read_bytes() == before

@@ -14,7 +14,7 @@ from analysis.files import read_text
 from analysis.table import Cell, Table, read_columns
 
 RESULTS = "logs/mutants.csv"
-REVIEWED = "analysis/mutation/equivalents.csv"
+REVIEWED = "analysis/tools/mutation/equivalents.csv"
 KILLED, SURVIVED, NONE = "killed", "survived", "none"
 
 

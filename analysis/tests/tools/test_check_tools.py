@@ -7,8 +7,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.files import root
-from analysis.publish.check_tools import check_file
 from analysis.tests.support.compiled import cubin, fatbinary, log_of, ptx
+from analysis.tools.check_tools import check_file
 
 
 def kinds(path: Path) -> list[str]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError
-from analysis.mutation.pytest_child import enter, in_child, options, used
-from analysis.mutation.trees import Tree
+from analysis.tools.mutation.pytest_child import enter, in_child, options, used
+from analysis.tools.mutation.trees import Tree
 
 SECONDS_OF_ALL = 3600.0
 ROOMS = ("emulator", "runtime", "harness", "library")  # below build/

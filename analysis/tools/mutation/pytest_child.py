@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.mutation.trees import MEMORY, WAITING, limit_resources
+from analysis.tools.mutation.trees import MEMORY, WAITING, limit_resources
 
 TIMED_OUT = "time limit"
 NO_START = "import"
@@ -49,7 +49,7 @@ def enter(folder: Path) -> None:
         os.dup2(quiet, descriptor)
     for name in [name for name in sys.modules if name.partition(".")[0] in ("analysis", "conftest")]:
         del sys.modules[name]
-    home = str(Path(__file__).resolve().parents[2])
+    home = str(Path(__file__).resolve().parents[3])
     sys.path[:] = [str(folder), *(path for path in sys.path if path not in ("", home))]
     os.chdir(folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(

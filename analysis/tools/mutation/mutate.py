@@ -23,10 +23,11 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
-from analysis.mutation.mutants import Line, digest, lines_of
-from analysis.mutation.pytest_child import TIMED_OUT, preload, run_pytest
-from analysis.mutation.reach import Reach, c_reach, python_reach, read_reach
-from analysis.mutation.results import (
+from analysis.table import add_table_arguments, print_table
+from analysis.tools.mutation.mutants import Line, digest, lines_of
+from analysis.tools.mutation.pytest_child import TIMED_OUT, preload, run_pytest
+from analysis.tools.mutation.reach import Reach, c_reach, python_reach, read_reach
+from analysis.tools.mutation.results import (
     GROUPS,
     KILLED,
     NONE,
@@ -41,8 +42,7 @@ from analysis.mutation.results import (
     shares_table,
     survivors,
 )
-from analysis.mutation.trees import COVERAGE, SANITIZED, Tree, make_tree
-from analysis.table import add_table_arguments, print_table
+from analysis.tools.mutation.trees import COVERAGE, SANITIZED, Tree, make_tree
 
 TRIES = 12  # mutants of a line that are compiled in search of one that differs
 MOST_SECONDS = 60.0  # of pytest's tests for one mutant, as they take without a change

@@ -1,0 +1,1 @@
+"""Programs for those who develop this project: mutants of the code, and what the parsers recognise in a file."""
