@@ -49,7 +49,6 @@ PARTS: tuple[tuple[str, str, Maker], ...] = (
     ("loop", "README.md", jumps.loop_text),
     ("versions", "kernels/backward/README.md", of_folder(side_ladders.backward_table)),
     ("peers", "kernels/backward/README.md", of_folder(side_peers.backward_peers)),
-    ("in_order", "kernels/backward/README.md", of_folder(side_peers.in_order_table)),
     ("versions", "kernels/fp8/README.md", of_folder(side_ladders.fp8_table)),
     ("peers", "kernels/fp8/README.md", of_folder(side_peers.fp8_peers)),
     ("speeds", "docs/general-attention.md", of_folder(production.speeds_table)),

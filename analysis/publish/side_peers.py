@@ -1,4 +1,4 @@
-"""attention/backward and attention/fp8 beside libraries: tables of the pages of the two ladders.
+"""attention/backward and attention/fp8 next to libraries: tables of the pages of the two ladders.
 
 print(backward_peers(root()).markdown())
 """
@@ -11,25 +11,20 @@ from pathlib import Path
 from analysis.files import read_text
 from analysis.measure.records import Record, records_in
 from analysis.measure.stats import median
-from analysis.publish.overview import GPU
+from analysis.publish.overview import GPU, LENGTHS
 from analysis.publish.side_ladders import FP8, ROWS
 from analysis.table import Cell, Table
 
-LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 Speeds = Mapping[int, float]  # TFLOP/s by length
-
-# A row of a record that a table shows, and the rows of ours, of which the first that is there is divided by it. The
-# first measured the order of products that heads of 64 and 128 have now, in a build before it was committed.
-OWN = ("its form before, with rotated starts", "attention/backward")
-SHOWN = {OWN[0]: "attention/backward, an earlier build", "attention/backward, in_order": "in_order, an earlier build"}
-IN_ORDER = ("attention/backward, in_order",)
-BACKWARD = {"FlashAttention-3": OWN, "cuDNN 9.19": OWN, "FlashAttention-3, deterministic": IN_ORDER}
+# Ours by the names of a record, and what the table shows. The first was measured in a build before it was committed,
+# with the order of products that heads of 64 and 128 have now.
+OURS = {
+    "its form before, with rotated starts": "attention/backward, an earlier build",
+    "attention/backward": "attention/backward",
+}
+FA3, FAST, ACCURATE = "FlashAttention-3", "attention/fp8", "attention/fp8, accurate sums"
+CUDNN, BACK_TO_BACK, CUDNN_919 = "cuDNN", "cuDNN, back to back", "cuDNN 9.19"
 MASKS = ("", ", causal")
-FA3 = "FlashAttention-3"
-FA3_ORDERED = "fa3_ordered"
-H100 = "h100"
-FAST, ACCURATE = "attention/fp8", "attention/fp8, accurate sums"
-CUDNN, BACK_TO_BACK = "cuDNN", "cuDNN, back to back"
 
 
 def row(name: str, speeds: Speeds, ours: Speeds) -> list[Cell]:
@@ -42,76 +37,46 @@ def row(name: str, speeds: Speeds, ours: Speeds) -> list[Cell]:
 
 
 def backward_peers(folder: Path) -> Table:
-    """Of the two runs of FlashAttention-3 the faster counts at each length."""
+    """Of two runs of one subject the faster counts at each length."""
     record = json.loads(read_text(folder / f"logs/backward/compared.{GPU}.json"))["TFLOP/s"]
     rows: list[list[Cell]] = []
     for case, subjects in record.items():
         d_head, mask = case.removeprefix("d").split()
-        for names in (OWN, IN_ORDER):
-            ours = next((name for name in names if name in subjects), "")
-            peers = [name for name, divided in BACKWARD.items() if divided == names]
-            for name in (ours, *peers):
-                if name in subjects:
-                    beside = {} if name == ours else _best(subjects, ours)
-                    cells = row(SHOWN.get(name, name), _best(subjects, name), beside)
-                    rows.append([int(d_head), "causal" if mask == "causal" else "", *cells])
-    return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
-
-
-def in_order_table(folder: Path) -> Table:
-    """On an H100 the newest build's gradients in order, beside those in any order, FlashAttention-3's and cuDNN's."""
-    records = [record for record in records_in(folder / f"logs/backward/{H100}.jsonl") if record.passed]
-    build = next(each.raw["revision"] for each in reversed(records) if "in_order" in each.config)
-    own = [record for record in records if record.raw.get("revision") == build]
-    subjects = {
-        "attention/backward, in_order": [record for record in own if "in_order" in record.config],
-        "in any order": [
-            record for record in own if "backward_wgmma" in record.config and "in_order" not in record.config
-        ],
-        "FlashAttention-3, deterministic": [record for record in records if record.subject == FA3_ORDERED],
-        "cuDNN 9.19, in any order": [record for record in records if record.subject == "cudnn"],
-    }
-    rows: list[list[Cell]] = []
-    for d_head in sorted({record.problem.d_head for record in own}):
-        for causal in (False, True):
-            ours: Speeds = {}
-            for name, of in subjects.items():
-                found = [each for each in of if (each.problem.d_head, each.problem.causal) == (d_head, causal)]
-                speeds = {each.problem.seq: each.problem.flop() / median(each.samples_ns) / 1e3 for each in found}
-                if speeds:
-                    rows.append([d_head, "causal" if causal else "", *row(name, speeds, ours)])
-                ours = ours or speeds
+        first: list[Cell] = [int(d_head), "causal" if mask == "causal" else ""]
+        own = next((name for name in OURS if name in subjects), "")
+        if own:
+            rows.append([*first, *row(OURS[own], _best(subjects, own), {})])
+        peers = [name for name in (FA3, CUDNN_919) if name in subjects]
+        rows += [[*first, *row(name, _best(subjects, name), _best(subjects, own))] for name in peers]
     return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
 
 
 def _best(subjects: Mapping[str, Mapping[str, float]], name: str) -> Speeds:
-    """Of all runs of a row, without a name of none."""
+    """Of all runs of a row; without a name of none."""
     runs = [_by_length(subjects[each]) for each in (name, f"{name}, again") if each in subjects]
     return {seq: max(run[seq] for run in runs) for seq in (runs[0] if runs else {})}
 
 
 def fp8_peers(folder: Path) -> Table:
-    """A run beside FlashAttention-3, and one beside cuDNN."""
+    """A run with FlashAttention-3, and one with cuDNN."""
     records = records_in(folder / f"logs/fp8/{GPU}.jsonl")
     newest = max(record.run_id for record in records if record.subject == "fa3")
     run = [record for record in records if record.run_id == newest]
-    beside_fa3 = {}
-    for mask in MASKS:
-        beside_fa3[FAST + mask] = _measured(run, FAST, bool(mask), accurate=False)
-        beside_fa3[FA3 + mask] = _measured(run, "fa3", bool(mask), accurate=False)
-        beside_fa3[ACCURATE + mask] = _measured(run, FAST, bool(mask), accurate=True)
     other = json.loads(read_text(folder / f"logs/fp8/cudnn.{GPU}.json"))
-    beside_cudnn = {name: _by_length(speeds) for name, speeds in other["TFLOP/s"].items()}
-    back_to_back = other["TFLOP/s of cuDNN, back to back for 60 ms"]
-    beside_cudnn |= {BACK_TO_BACK + mask: _by_length(back_to_back[CUDNN + mask]) for mask in MASKS}
+    with_fa3: dict[str, Speeds] = {}
+    with_cudnn = {name: _by_length(speeds) for name, speeds in other["TFLOP/s"].items()}
+    for mask in MASKS:
+        with_fa3[FAST + mask] = _measured(run, FAST, bool(mask), accurate=False)
+        with_fa3[FA3 + mask] = _measured(run, "fa3", bool(mask), accurate=False)
+        with_fa3[ACCURATE + mask] = _measured(run, FAST, bool(mask), accurate=True)
+        with_cudnn[BACK_TO_BACK + mask] = _by_length(other["TFLOP/s of cuDNN, back to back for 60 ms"][CUDNN + mask])
     rows: list[list[Cell]] = []
-    for title, speeds, peers in (("1", beside_fa3, (FA3,)), ("2", beside_cudnn, (CUDNN, BACK_TO_BACK))):
+    for title, speeds, peers in (("1", with_fa3, (FA3,)), ("2", with_cudnn, (CUDNN, BACK_TO_BACK))):
         for mask in MASKS:
             ours = speeds[FAST + mask]
             rows.append([title, *row(FAST + mask, ours, {})])
-            rows += [[title, *row(peer + mask, speeds[peer + mask], ours)] for peer in peers]
-            if speeds.get(ACCURATE + mask):
-                rows.append([title, *row(ACCURATE + mask, speeds[ACCURATE + mask], ours)])
+            names = [name + mask for name in (*peers, ACCURATE) if speeds.get(name + mask)]
+            rows += [[title, *row(name, speeds[name], ours)] for name in names]
     return Table(("run", "TFLOP/s", *map(str, LENGTHS)), rows)
 
 
