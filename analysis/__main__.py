@@ -65,7 +65,7 @@ COMMANDS = (
     Command("corpus", "emulate.corpus", "try the emulator on all kernels below a folder, and tabulate what it accepts"),
     Command("ladder", "publish.documents", "print the table of all versions, or write it into the documents"),
     Command("report", "publish.report", "write one page over all versions, as Markdown and as HTML"),
-    Command("site", "publish.site", "lay out the sources of the static site, or look for broken links in its pages"),
+    Command("site", "site.stage", "lay out the sources of the static site, or look for broken links in its pages"),
     Command("counts", "machine_code.counts", "count opcodes by family, whole and by region"),
     Command(
         "loop",

@@ -11,7 +11,7 @@ import pytest
 from analysis.files import root
 
 # From the lowest up.
-FLOORS = ("ladder", "machine_code", "predict", "measure", "emulate", "tools", "learn", "inspect", "publish")
+FLOORS = ("ladder", "machine_code", "predict", "measure", "emulate", "tools", "learn", "inspect", "publish", "site")
 GROUND = ("errors", "files", "table")
 PROGRAM = "__main__"  # imports all floors; no module imports it
 

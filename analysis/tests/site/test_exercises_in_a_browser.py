@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.files import root
-from analysis.publish.exercise_page import tasks
+from analysis.site.exercise_page import tasks
 from analysis.tests.site.browsers import SITE, browser_tab
 
 pytestmark = pytest.mark.site

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.files import root
-from analysis.publish.machine_page import MACHINE_LINK, PLACES
+from analysis.site.machine_page import MACHINE_LINK, PLACES
 from analysis.tests.site.browsers import SITE, browser_tab
 from analysis.tests.site.figures import compressed, first_page
 

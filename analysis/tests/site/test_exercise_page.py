@@ -9,7 +9,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.headers import load
-from analysis.publish import exercise_page
+from analysis.site import exercise_page
 
 
 def test_each_task_has_what_its_kind_needs() -> None:

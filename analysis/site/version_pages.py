@@ -17,10 +17,10 @@ from analysis.ladder.headers import Version
 from analysis.publish.jumps import measured
 from analysis.publish.ladder_page import families, ladder_table
 from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.machine_page import PLACES, place_in_machine
 from analysis.publish.overview import GPU, Step
 from analysis.publish.predictions import Judged, judge, shown
 from analysis.publish.story import steps_table
+from analysis.site.machine_page import PLACES, place_in_machine
 from analysis.table import Table
 
 AROUND = 3  # lines that stay around a change

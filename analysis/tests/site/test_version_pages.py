@@ -9,7 +9,7 @@ from analysis.files import root
 from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import changed_lines
 from analysis.publish.overview import Step, read_steps
-from analysis.publish.version_pages import (
+from analysis.site.version_pages import (
     below_header,
     difference,
     loop_listing,

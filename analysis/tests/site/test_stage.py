@@ -11,8 +11,8 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import REFUSED, AnalysisError
 from analysis.files import root
-from analysis.publish import site
-from analysis.publish.site import broken_links, links_of, moved, moved_notebook, navigation, read_site
+from analysis.site import stage as site
+from analysis.site.stage import broken_links, links_of, moved, moved_notebook, navigation, read_site
 
 CONTENTS = """# Documents
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
-from analysis.publish.machine_page import with_machine_links
+from analysis.site.machine_page import with_machine_links
 
 FRONT = "docs/story.md"
 INDEX = "index.md"  # what the front page is called in the site
@@ -214,7 +214,7 @@ def stage(folder: Path, out: Path) -> None:
     """Write the sources of all pages below `out`; what an earlier run left there goes."""
     site = read_site(folder)
     made: dict[str, str] = {}
-    pages_of_versions = importlib.import_module("analysis.publish.version_pages")
+    pages_of_versions = importlib.import_module("analysis.site.version_pages")
     steps = importlib.import_module("analysis.publish.overview").read_steps(folder)
     read_linked = importlib.import_module("analysis.inspect.linked_code").read_linked
     built = {step.name: found for step in steps if (found := read_linked(folder, step.version))}
@@ -229,11 +229,11 @@ def stage(folder: Path, out: Path) -> None:
     for page in set(site.pages) - {FRONT} - {name for names in groups.values() for name in names}:
         made[site.pages[page]] = f"---\norphan: true\n---\n\n{made[site.pages[page]]}"
     made[INDEX] += "\n" + contents(groups, site)
-    machine = importlib.import_module("analysis.publish.machine_page")
+    machine = importlib.import_module("analysis.site.machine_page")
     if files := machine.machine_files(folder):
         made |= {f"linked/machine/{name}": text for name, text in files.items()}
         made[INDEX] = machine.with_places(made[INDEX])
-        exercises = importlib.import_module("analysis.publish.exercise_page")
+        exercises = importlib.import_module("analysis.site.exercise_page")
         made |= {f"linked/exercises/{name}": text for name, text in exercises.exercise_files(folder).items()}
         made[exercises.CHAPTER] = exercises.with_link(made[exercises.CHAPTER])
     report = importlib.import_module("analysis.publish.report")

@@ -10,8 +10,8 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.headers import kernel_files
-from analysis.publish import machine_page
 from analysis.publish.jumps import STEPS
+from analysis.site import machine_page
 
 PTX = """//
 .version 9.5

@@ -1,0 +1,1 @@
+"""The static site: pages of documents, versions, the machine and the exercises, laid out for Sphinx."""
