@@ -102,7 +102,7 @@ COMMANDS = (
     Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
     Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
     Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
-    Command("notebooks", "publish.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
+    Command("notebooks", "tools.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
     Command("mutate", "tools.mutation.mutate", "change lines one at a time and see whether a test fails"),
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )

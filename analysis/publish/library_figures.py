@@ -98,8 +98,8 @@ def frameworks_text(folder: Path) -> str:
         shapes = {f"{p['heads']} heads on {p['kv_heads']}, d_head {p['d_head']}, {p['dtype']}" for p in problems}
         said = f"One causal sequence on several GPUs ({'; '.join(sorted(shapes))}). Efficiency is the time on one GPU\n"
         said += "divided by GPUs · time on all, of one call and of calls in a row:\n\n"
-        columns = ("GPU", "GPUs", "keys", "method", "ms", "efficiency", "in a row")
-        parts.append(said + Table(columns, parallel).markdown())
+        names = ("GPU", "GPUs", "keys", "method", "ms", "efficiency", "in a row")
+        parts.append(said + Table(names, parallel).markdown())
     for gpu in sorted({_gpu(figure) for figure in recorded}):
         mine = [figure for figure in recorded if figure["figure"] == CHECK and _gpu(figure) == gpu]
         passed = "; ".join(figure["stage"] for figure in mine if figure["passed"])

@@ -1,38 +1,23 @@
-"""Runs the notebooks and keeps their outputs: `make notebooks` does all of notebooks/ in place.
+"""What a notebook shows: figures, tables, and parts of versions.
 
-    show(figure, "what it shows, in words")      # in a notebook
+    show(figure, "what it shows, in words")
     show_table(table)
     show_diff(v19, v20, KV_LOOP)
     show_code(v20, "copy_KV")
 
-A notebook reads committed files alone. Its outputs are committed; one whose text outputs differ from what a run
-prints is stale.
+`make notebooks` runs the notebooks (analysis/tools/notebooks.py).
 """
 
-import argparse
 import base64
 import importlib
 import io
-import json
-import os
-import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from analysis.errors import DIFFERENT, DONE, AnalysisError
-from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.headers import Version
 from analysis.ladder.source_diff import part_diff, part_of
 from analysis.table import Table
 
-TIMEOUT = 600  # seconds per cell: it hangs, on any machine
 DPI = 110
-AT_A_TIME = 2
-
-
-# ---- for use in a notebook -------------------------------------------------------------------------------------------
 
 
 def show(figure: Any, alt: str) -> None:
@@ -73,117 +58,3 @@ def show_code(version: Version, *parts: str) -> None:
 def _display(data: dict[str, str], alt: str) -> None:
     metadata = {kind: {"alt": alt} for kind in data if kind.startswith("image/")}
     importlib.import_module("IPython.display").display(data, metadata=metadata, raw=True)
-
-
-# ---- running ---------------------------------------------------------------------------------------------------------
-
-
-def notebooks(folder: Path) -> list[Path]:
-    """Every notebook in order."""
-    return sorted((folder / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-
-
-def execute(path: Path) -> str:
-    """The text of the notebook after a run of all its cells; a cell that fails is an error that shows it."""
-    nbformat, nbclient = importlib.import_module("nbformat"), importlib.import_module("nbclient")
-    book = nbformat.reads(read_text(path), as_version=4)
-    environment = {**os.environ, "PYTHONPATH": str(root()), "MPLBACKEND": "Agg"}
-    limits = {"timeout": TIMEOUT, "startup_timeout": TIMEOUT}
-    client = nbclient.NotebookClient(book, **limits, resources={"metadata": {"path": str(path.parent)}})
-    manager = client.create_kernel_manager()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            manager.transport, manager.ip = "ipc", f"{folder}/kernel"  # sockets that are files, not ports
-            with client.setup_kernel(env=environment):
-                for index, cell in enumerate(book.cells):
-                    client.execute_cell(cell, index)
-    except nbclient.exceptions.CellExecutionError as error:
-        raise AnalysisError(f"{path}: {error}") from None
-    return tidy(book)
-
-
-def tidy(book: Any) -> str:
-    """Notebook text without what differs from run to run: times, versions, random names."""
-    count = 0
-    cells = []
-    for number, cell in enumerate(book["cells"], start=1):
-        kept: dict[str, Any] = {"cell_type": cell["cell_type"], "id": f"cell-{number:02}", "metadata": {}}
-        if cell["cell_type"] == "code":
-            count += 1
-            outputs = [_tidy_output(output, count) for output in _joined(cell.get("outputs", []))]
-            kept |= {"execution_count": count, "outputs": outputs}
-        kept["source"] = _lines(cell["source"])
-        cells.append(kept)
-    metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
-    whole = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
-
-
-def _joined(outputs: Sequence[Any]) -> list[Any]:
-    """What a cell prints as one output: how it comes in pieces differs from run to run."""
-    found: list[Any] = []
-    for output in outputs:
-        if output["output_type"] == "stream" and found and output["name"] == found[-1].get("name"):
-            found[-1] = output | {"text": "".join(found[-1]["text"]) + "".join(output["text"])}
-        else:
-            found.append(output)
-    return found
-
-
-def _tidy_output(output: Any, count: int) -> dict[str, Any]:
-    kept = {key: output[key] for key in ("output_type", "name", "text", "data", "metadata") if key in output}
-    if kept["output_type"] == "execute_result":
-        kept["execution_count"] = count
-    if "text" in kept:
-        kept["text"] = _lines(kept["text"])
-    if "data" in kept:
-        kept["data"] = {kind: value if kind == "image/png" else _lines(value) for kind, value in kept["data"].items()}
-    return kept
-
-
-def _lines(text: str | Sequence[str]) -> list[str]:
-    return (text if isinstance(text, str) else "".join(text)).splitlines(keepends=True)
-
-
-def words(text: str) -> list[tuple[str, ...]]:
-    """Sources and text outputs of a notebook: what is compared to find out whether it is stale."""
-    found = []
-    for cell in json.loads(text)["cells"]:
-        said = ["".join(cell["source"])]
-        for output in cell.get("outputs", []):
-            said.append("".join(output.get("text") or output.get("data", {}).get("text/plain", "")))
-        found.append(tuple(said))
-    return found
-
-
-# ---- the command -----------------------------------------------------------------------------------------------------
-
-
-def add_notebooks_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of file names, such as 02 (all notebooks)")
-    parser.add_argument("--write", action="store_true", help="keep the outputs in the files")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when one was stale")
-
-
-def run_notebooks(args: argparse.Namespace) -> int:
-    """Run them, two at a time."""
-    chosen = [
-        path
-        for path in notebooks(root())
-        if not args.names or path.name.startswith(tuple(name.removeprefix("notebooks/") for name in args.names))
-    ]
-    if not chosen:
-        there = ", ".join(path.stem for path in notebooks(root()))
-        raise AnalysisError(f"no notebook's name begins with {' or '.join(args.names)}; there are {there}")
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        texts = list(pool.map(execute, chosen))
-    stale = [path for path, text in zip(chosen, texts, strict=True) if words(read_text(path)) != words(text)]
-    for path, text in zip(chosen, texts, strict=True):
-        if args.write:
-            write_if_changed(path, text)
-        state = "ran" if path not in stale else "ran, outputs changed" if args.write else "ran, STALE"
-        print(f"{path.relative_to(root())}: {state}")
-    return DIFFERENT if args.exit_code and stale else DONE

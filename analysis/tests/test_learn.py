@@ -15,9 +15,9 @@ from analysis.ladder.config import SMEM_MOST, KernelConfig
 from analysis.ladder.headers import load_all, load_attention
 from analysis.machine_code.regs import read_registers
 from analysis.publish.ladder_page import CHAPTERS, chapter_part
-from analysis.publish.notebooks import notebooks
 from analysis.tests.support.copies import environment, whole_checkout
 from analysis.tests.test_docs import steps
+from analysis.tools.notebooks import notebooks
 
 FOLDER = root() / "docs/learn"
 PAGES = sorted(FOLDER.glob("*.md"))

@@ -13,8 +13,8 @@ from analysis import files
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.publish import notebooks
 from analysis.tests.support.kept import raws, write
+from analysis.tools import notebooks
 
 ALL = notebooks.notebooks(root())
 IN_CHECK = [path for path in ALL if path.name.startswith(("01", "15"))]  # the ladder, general attention
@@ -122,7 +122,7 @@ def test_a_notebook_fails_when_the_records_contradict_it(tmp_path: Path, monkeyp
     records = [raw for raw in every if raw.get("version", raw.get("peer")) in ("v01", "v02", "fa2")]
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     for name in ("show", "show_diff", "show_table"):
-        monkeypatch.setattr(notebooks, name, lambda *shown: None)
+        monkeypatch.setattr(f"analysis.publish.notebooks.{name}", lambda *shown: None)
 
     def run(slower: int) -> None:
         for raw in records:
