@@ -85,7 +85,6 @@ def judge(steps: Sequence[Step]) -> list[Judged]:
         Judged(step.name, claim, measured_for(claim, step, by_name.get(step.version.header.parent)))
         for step in steps
         for claim in step.version.header.claims
-        if claim.scored
     ]
 
 

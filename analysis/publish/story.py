@@ -51,7 +51,7 @@ def steps_table(steps: Sequence[Step], names: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
     for name in names:
         header = by_name[name].version.header
-        claims = [claim.text for claim in header.claims if claim.scored and claim.quantity == "speedup"]
+        claims = [claim.text for claim in header.claims if claim.quantity == "speedup"]
         gains = [by_name[name].gain(seq) for seq in LENGTHS]
         shown = [NOT_MEASURED if one is None else f"{100 * (one - 1):+.1f} %" for one in gains]
         rows.append([name, header.title, ", ".join(claims) or MISSING, *shown])
