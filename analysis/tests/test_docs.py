@@ -13,7 +13,7 @@ import pytest
 from analysis.__main__ import COMMANDS, _parser, main
 from analysis.files import root
 from analysis.ladder.claims import RUNG
-from analysis.ladder.headers import backward_files, fp8_files, kernel_files
+from analysis.ladder.headers import attention_files, backward_files, fp8_files, kernel_files, stem_of
 from analysis.publish.documents import documents
 from analysis.publish.overview import Step, read_steps
 from analysis.tests.support.copies import environment
@@ -38,6 +38,7 @@ GPU_PAGES = (
 EXAMPLE = "v99"  # of docs/adding-a-version.md, which test_walk.py runs
 VERSION_GOAL = re.compile(RUNG)
 VERSIONS = kernel_files(root()) | backward_files(root()) | fp8_files(root())
+PRODUCTION = {stem_of(name) for name in attention_files(root())}
 LONGEST = 512  # seq that the emulator is asked to run here
 
 
@@ -116,7 +117,7 @@ def problems_of_make(command: str) -> list[str]:
         if assigned or word.startswith("-"):
             continue
         version = VERSION_GOAL.fullmatch(word)
-        if not (word in goals() or (version and (word in VERSIONS or word == EXAMPLE))):
+        if not (word in goals() | PRODUCTION or (version and (word in VERSIONS or word == EXAMPLE))):
             found.append(f"goal {word}")
     return found
 
