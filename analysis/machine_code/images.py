@@ -31,6 +31,7 @@ from analysis.table import Cell, Table, add_table_arguments, print_table
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 ARCHIVE_MAGIC = b"!<arch>\n"
+KIND_LTO_IR = 8  # of a program in a fatbinary; its architecture stands 28 bytes behind the begin of its header
 WHOLE = "the file"
 KEPT_BYTES = 32 << 20  # of cubins that stay in memory as they were parsed
 NO_KERNEL = ""  # in place of a symbol
@@ -139,12 +140,11 @@ def survey(path: Path) -> tuple[list[Image], list[Skipped]]:
         except AnalysisError as error:
             skipped.append(Skipped(error, digest))
     if not images and not skipped:
-        size = path.stat().st_size
-        kind = (
-            "an archive of host objects"
-            if is_archive(path)
-            else f"neither a cubin, nor PTX, nor a fatbinary in {size} bytes"
-        )
+        kind = f"neither a cubin, nor PTX, nor a fatbinary in {path.stat().st_size} bytes"
+        if lto := _lto_architectures(path):
+            kind = f"only LTO-IR for {lto}, from which nvcc and nvlink -lto make machine code: read the file they link"
+        elif is_archive(path):
+            kind = "an archive of host objects"
         raise NoDeviceCode(f"{path}: no device code: {kind}")
     return images, skipped
 
@@ -162,6 +162,27 @@ def _candidates(path: Path) -> list[Image]:
     except OSError as error:
         raise AnalysisError(f"{path}: {error.strerror}") from error
     return [*found, *_unpacked(path)] if wrapped else found
+
+
+def _lto_architectures(path: Path) -> str:
+    """The architectures of the LTO-IR in the fatbinaries of a file, such as "sm_90"; empty where there is none."""
+    data = read_bytes(path)
+    found = set()
+    at = data.find(FATBIN_MAGIC)
+    while at >= 0:
+        try:
+            _, _, header, size = struct.unpack_from("<IHHQ", data, at)
+            program, end = at + header, at + header + size
+            while program < end:
+                kind, _, bytes_ahead, payload = struct.unpack_from("<HHIQ", data, program)
+                (architecture,) = struct.unpack_from("<I", data, program + 28)
+                if kind == KIND_LTO_IR:
+                    found.add(architecture)
+                program += max(1, bytes_ahead + payload)
+        except struct.error:
+            pass  # cut short
+        at = data.find(FATBIN_MAGIC, at + 1)
+    return ", ".join(f"sm_{number}" for number in sorted(found))
 
 
 def has_images(start: bytes) -> bool:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, NoDeviceCode
 from analysis.files import root
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import read_images
+from analysis.machine_code.toolkit import find_tool
 from analysis.tests.support.compiled import cubin, fatbinary, ptx
 
 
@@ -106,6 +107,17 @@ def test_fatbinaries(form: str) -> None:
     ]
     names = {kernel.symbol for image in images if image.kind == "cubin" for kernel in image.cubin("f").entries}
     assert names == {kernel.symbol for kernel in Cubin.read(cubin("plain.cu")).entries}
+
+
+@pytest.mark.parametrize(("codes", "named"), [(("90",), "sm_90"), (("80", "90"), "sm_80, sm_90")])
+def test_an_object_of_lto_ir_is_named(codes: tuple[str, ...], named: str, tmp_path: Path) -> None:
+    """nvcc -code=lto_90, as CMake's INTERPROCEDURAL_OPTIMIZATION does: there is a fatbinary, but no machine code yet."""
+    source, path = tmp_path / "k.cu", tmp_path / "k.o"
+    source.write_text("__global__ void kernel(int *out) { out[threadIdx.x] = 1; }", encoding="utf-8")
+    options = [f"-gencode=arch=compute_{code},code=lto_{code}" for code in codes]
+    subprocess.run([str(find_tool("nvcc")), "-c", "-rdc=true", *options, str(source), "-o", str(path)], check=True)
+    with pytest.raises(NoDeviceCode, match=f"no device code: only LTO-IR for {named}, from which"):
+        read_images(path)
 
 
 def test_shared_object(tmp_path: Path) -> None:
