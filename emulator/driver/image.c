@@ -13,7 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WRAPPER_MAGIC = 0x466243b1, KIND_PTX = 1, KIND_CUBIN = 2, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
+enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_OF_PARTS = 2 };
+/* What nvcc gives to the runtime. */
+typedef struct wrapper {
+    uint32_t magic, version;
+    const uint8_t *fatbin;
+    const uint8_t *const
+        *parts; /* of separate compilation: the fatbin of each, ended by NULL; fatbin is what nvlink made */
+} wrapper;
+
+enum { KIND_PTX = 1, KIND_CUBIN = 2, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
 #define FATBIN_MAGIC 0xba55ed50u
 
 /* What stands before each program of a fatbin. */
@@ -188,20 +197,21 @@ static char *program_text(const program_header *h, const uint8_t *payload) {
     return text;
 }
 
-static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
+/* The PTX of a fatbin that suits the device best; NULL where none of its programs does, of which it counts all. */
+static char *find_ptx(const uint8_t *fatbin, int *programs) {
     uint16_t header_bytes;
     uint64_t bytes;
     memcpy(&header_bytes, fatbin + 6, sizeof header_bytes);
     memcpy(&bytes, fatbin + 8, sizeof bytes);
     char *best = NULL;
-    int best_suits = 0, programs = 0;
+    int best_suits = 0;
     for (uint64_t at = 0; at + sizeof(program_header) <= bytes;) {
         program_header h;
         const uint8_t *program = fatbin + header_bytes + at;
         memcpy(&h, program, sizeof h);
         if (h.header_bytes < sizeof h || h.header_bytes + h.payload_bytes > bytes - at) break;
         at += h.header_bytes + h.payload_bytes;
-        programs++;
+        ++*programs;
         char *text = program_text(&h, program + h.header_bytes);
         const int suited = text ? suits(text, the_driver()->architecture) : 0;
         if (suited > best_suits) {
@@ -212,7 +222,10 @@ static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
             free(text);
         }
     }
-    if (best) return best;
+    return best;
+}
+
+static char *reject_machine_code(int programs, CUresult *status) {
     const architecture *a = the_driver()->architecture;
     driver_say("none of %d programs in a fatbin is PTX for %s: the emulator runs PTX, not machine code; compile with "
                "`nvcc -gencode arch=compute_%d%d%s,code=compute_%d%d%s`",
@@ -220,6 +233,29 @@ static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
                a->specific ? "a" : "");
     *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
     return NULL;
+}
+
+static char *fatbin_ptx(const uint8_t *fatbin, CUresult *status) {
+    int programs = 0;
+    char *text = find_ptx(fatbin, &programs);
+    return text ? text : reject_machine_code(programs, status);
+}
+
+/* The PTX of the parts of a program that nvcc compiled separately (-rdc=true): nvlink links machine code only. NVIDIA's
+ * library for launches on the device is such a part, too, without PTX; a program that needs it is refused later. */
+static char *linked_ptx(const uint8_t *const *parts, CUresult *status) {
+    char *text = NULL;
+    size_t bytes = 0;
+    int programs = 0;
+    for (; *parts; parts++) {
+        char *more = find_ptx(*parts, &programs);
+        if (more && !image_join(&text, &bytes, more)) {
+            free(text);
+            *status = CUDA_ERROR_OUT_OF_MEMORY;
+            return NULL;
+        }
+    }
+    return text ? text : reject_machine_code(programs, status);
 }
 
 char *image_ptx(const void *image, CUresult *status) {
@@ -230,7 +266,10 @@ char *image_ptx(const void *image, CUresult *status) {
     if (bytes[0] && bytes[1] && bytes[2]) {
         memcpy(&magic, bytes, sizeof magic);
         if (magic == WRAPPER_MAGIC) {
-            memcpy(&bytes, bytes + 8, sizeof bytes);
+            wrapper w;
+            memcpy(&w, bytes, sizeof w);
+            if (w.version == WRAPPER_OF_PARTS && w.parts && w.parts[0]) return linked_ptx(w.parts, status);
+            bytes = w.fatbin;
             memcpy(&magic, bytes, sizeof magic);
         }
         if (magic == FATBIN_MAGIC) return fatbin_ptx(bytes, status);

@@ -441,3 +441,31 @@ def test_a_program_that_compiles_cubins_by_nvcc(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=300, cwd=tmp_path, env={**os.environ, "NVCC_APPEND_FLAGS": "-O1"},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "major 8\n", "")
+
+
+SEPARATE = """
+#include <cstdio>
+extern __device__ int f(int);
+extern __device__ int counted;
+__global__ void k(int *x) { x[threadIdx.x] = f(threadIdx.x) + counted; }
+int main() {
+    int *x, h[32], seven = 7;
+    cudaMalloc(&x, sizeof h);
+    cudaMemcpyToSymbol(counted, &seven, sizeof seven);
+    k<<<1, 32>>>(x);
+    cudaMemcpy(h, x, sizeof h, cudaMemcpyDeviceToHost);
+    printf("%s %d\\n", cudaGetErrorString(cudaGetLastError()), h[31]);
+}
+"""
+
+
+def test_separate_compilation_runs(tmp_path: Path) -> None:
+    """nvcc -rdc=true: the driver joins the PTX of all parts, as nvlink links machine code only."""
+    (tmp_path / "a.cu").write_text(SEPARATE)
+    (tmp_path / "b.cu").write_text("__device__ int counted;\n__device__ int f(int x) { return 3 * x; }")
+    options = ["-w", "-rdc=true", "-cudart", "shared", f"-L{EMULATED}", "-gencode", "arch=compute_80,code=compute_80"]
+    sources = [str(tmp_path / "a.cu"), str(tmp_path / "b.cu")]
+    subprocess.run([str(TOOLKIT / "bin/nvcc"), *options, "-o", str(tmp_path / "program"), *sources], check=True)
+    command = [str(TOOL), "--arch", "sm_80", str(tmp_path / "program")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no error 100\n", "")
