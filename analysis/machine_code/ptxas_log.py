@@ -4,9 +4,10 @@
     for usage in log.entries: print(usage.name, usage.registers, usage.spill_stores)
 
 ptxas may have another name (ptxas-blackwell of Triton); colours, and whatever a build system puts before each line,
-such as a time stamp, play no part. What nvlink says of a kernel replaces what ptxas said of it before it was linked.
-Other lines (of make, of nvcc's front end) are passed over. A line of ptxas that is not understood is
-an error that names it, and so is an entry function without its figures: nothing is ever read as 0 or left out.
+such as a time stamp, play no part. Lines of projects that Visual Studio builds at once ("1>", "2>") may alternate.
+What nvlink says of a kernel replaces what ptxas said of it before it was linked. Other lines (of make, of nvcc's front
+end) are passed over. A line of ptxas that is not understood is an error that names it, and so is an entry function
+without its figures: nothing is ever read as 0 or left out.
 """
 
 import argparse
@@ -88,6 +89,7 @@ USED_ITEMS = (
 CMEM_ITEM = r"([0-9]{1,18}) bytes cmem\[([0-9]{1,18})\]"
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+PROJECT = re.compile(r"\s*([0-9]+)>")
 TOOL = r"(?:^|.*?\s)(ptxas|nvlink)(?:-[\w.-]+)?"  # after what a build system puts before each line
 TOOL_LINE = re.compile(rf"{TOOL}\s*:?\s*(info|warning|error|fatal)\s*:\s*(.*)")
 ENTRY = re.compile(r"Compiling entry function '(.*)' for '([^']+)'")
@@ -107,18 +109,31 @@ FUNCTION_NAMED = re.compile(r"(?:in(?: the)? function|for function|for entry) (?
 
 def parse_log(text: str, name: str = "log") -> Log:
     """The functions and notes of a log; `name` is the file's, for messages. A log without a kernel is an error."""
-    reader = _Reader(name)
-    for number, line in enumerate(text.splitlines(), start=1):
-        reader.read(number, line)
-    return reader.finish()
+    log = Log()
+    readers: dict[str, _Reader] = {}
+    for number, text_line in enumerate(text.splitlines(), start=1):
+        project, line = _split_project(text_line)
+        readers.setdefault(project, _Reader(name, log)).read(number, line)
+    for reader in readers.values():
+        reader.finish()
+    if not log.entries:
+        raise AnalysisError(f"{name}: no kernel in this log: is it the output of ptxas -v?")
+    return log
+
+
+def _split_project(line: str) -> tuple[str, str]:
+    """The number of a project that Visual Studio puts before each of its lines ("1>"), and the line without colours."""
+    line = COLOUR.sub("", line).rstrip()
+    project = PROJECT.match(line)
+    return (project[1], line[project.end() :]) if project else ("", line)
 
 
 class _Reader:
-    """One line after the other; what is open is the function that figures belong to."""
+    """One line of a project after the other; what is open is the function that figures belong to."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, log: Log) -> None:
         self.name = name
-        self.log = Log()
+        self.log = log
         self.current: Usage | None = None
         self.expects_sizes = 0  # the line that a line of sizes must follow
         self.arch = ""
@@ -126,8 +141,7 @@ class _Reader:
     def error(self, number: int, problem: str) -> AnalysisError:
         return AnalysisError(f"{self.name}:{number}: {problem}")
 
-    def read(self, number: int, coloured: str) -> None:
-        line = COLOUR.sub("", coloured).rstrip()
+    def read(self, number: int, line: str) -> None:
         if self.expects_sizes:
             sizes = PROPERTY_SIZES.fullmatch(line)
             if not sizes:
@@ -243,17 +257,14 @@ class _Reader:
         self.log.functions.append(usage)
         self.current = None
 
-    def finish(self) -> Log:
+    def finish(self) -> None:
         if self.expects_sizes:
             raise self.error(self.expects_sizes, "the log ends before the stack frame and spills of this function")
         self.close()
-        if not self.log.entries:
-            raise AnalysisError(f"{self.name}: no kernel in this log: is it the output of ptxas -v?")
-        return self.log
 
 
 def looks_like_log(text: str) -> bool:
-    return any(TOOL_LINE.match(COLOUR.sub("", line)) for line in text.splitlines())
+    return any(TOOL_LINE.match(_split_project(line)[1]) for line in text.splitlines())
 
 
 def read_log(path: Path) -> Log:

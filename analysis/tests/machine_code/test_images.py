@@ -111,7 +111,7 @@ def test_fatbinaries(form: str) -> None:
 
 @pytest.mark.parametrize(("codes", "named"), [(("90",), "sm_90"), (("80", "90"), "sm_80, sm_90")])
 def test_an_object_of_lto_ir_is_named(codes: tuple[str, ...], named: str, tmp_path: Path) -> None:
-    """nvcc -code=lto_90, as CMake's INTERPROCEDURAL_OPTIMIZATION does: there is a fatbinary, but no machine code yet."""
+    """As CMake's INTERPROCEDURAL_OPTIMIZATION makes it: there is a fatbinary, but no machine code yet."""
     source, path = tmp_path / "k.cu", tmp_path / "k.o"
     source.write_text("__global__ void kernel(int *out) { out[threadIdx.x] = 1; }", encoding="utf-8")
     options = [f"-gencode=arch=compute_{code},code=lto_{code}" for code in codes]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.machine_code.ptxas_log import Note, Usage, demangle, parse_log, read_log
+from analysis.machine_code.ptxas_log import Note, Usage, demangle, looks_like_log, parse_log, read_log
 
 FOLDER = Path(__file__).parents[1] / "fixtures/ptxas"
 ONE = """ptxas info    : Compiling entry function 'k' for 'sm_80'
@@ -219,3 +219,24 @@ def test_deeply_nested_templates_are_demangled() -> None:
     depth = 400
     name = "_Z1fI" + "1AI" * depth + "i" + "E" * depth + "Evv"
     assert demangle(name).startswith("void f<A<A<A<")
+
+
+def test_projects_that_visual_studio_builds_at_a_time() -> None:
+    """Each line begins with the number of its project, and the lines of two projects take turns."""
+    logs = [
+        f"""ptxas info    : Compiling entry function '{name}' for 'sm_86'
+ptxas info    : Function properties for {name}
+    {stack} bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used {registers} registers, used 1 barriers, 368 bytes cmem[0]
+"""
+        for name, stack, registers in (("first", 0, 20), ("second", 16, 30))
+    ]
+    lines = [f"{project}>{line}" for pair in zip(*(log.splitlines() for log in logs), strict=True)
+             for project, line in enumerate(pair, start=1)]  # fmt: skip
+    text = "\n".join(["1>------ Build started: Project: kernels, Configuration: Release x64 ------", *lines])
+    assert looks_like_log(text)
+    usages = parse_log(text).entries
+    assert [(each.name, each.stack, each.registers) for each in usages] == [("first", 0, 20), ("second", 16, 30)]
+    cut = "\n".join(line for line in text.splitlines() if not line.startswith("2>    "))
+    with pytest.raises(AnalysisError, match="expected the stack frame and spills"):
+        parse_log(cut)
