@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from analysis.errors import DIFFERENT, DONE, AnalysisError
+from analysis.errors import DIFFERENT, DONE, AnalysisError, NothingInCommon
 from analysis.files import in_checkout, read_text, root, write_atomically, write_if_changed
 from analysis.ladder.claims import RUNG
 from analysis.ladder.config import ConfigError, parse_short_form
@@ -334,16 +334,24 @@ def add_regs_arguments(parser: argparse.ArgumentParser) -> None:
     add_table_arguments(parser)
 
 
+def nothing_in_common(before: Path, after: Path) -> NothingInCommon:
+    return NothingInCommon(f"{before} and {after} have no kernel in common: no name and architecture is in both")
+
+
 def compare_files(before: Path, after: Path) -> list[Sequence[Cell]]:
     """(kernel, architecture, figure, before, after) of all that differs between two register CSVs or two binaries."""
     if is_binary(before) != is_binary(after):
         raise AnalysisError(f"{before} and {after}: two register CSVs or two binaries, not one of each")
     if not is_binary(before):
         one, other = ({("", row.config, row.arch): row for row in read_csv(path)} for path in (before, after))
+        if not one.keys() & other.keys():
+            raise nothing_in_common(before, after)
         return [change[1:] for change in capture_changes(one, other)]
     old, new = (read_contents(path, None) for path in (before, after))
     changes: list[Sequence[Cell]] = []
     pairs = pair_kernels([*old.kernels, *old.others], [*new.kernels, *new.others])
+    if not any(pair.before and pair.after for pair in pairs if pair.figures.code_bytes):
+        raise nothing_in_common(before, after)
     names = names_of(pair.figures.symbol for pair in pairs)
     for pair in pairs:
         who = (named(pair.figures, names), pair.figures.arch)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
+from analysis.errors import NOTHING_IN_COMMON, AnalysisError
 from analysis.files import root
 from analysis.machine_code import regs
 from analysis.machine_code.contents import CodeSummary
@@ -30,6 +30,7 @@ from analysis.machine_code.regs import (
     rows_of,
     to_csv,
 )
+from analysis.tests.support.compiled import cubin
 
 FOLDER = Path(__file__).parents[1] / "fixtures/ptxas"
 TWO = FOLDER / "cuda13_two_instances.sm_80.log"
@@ -297,3 +298,12 @@ def test_captures_are_kept_and_compared(
     assert main(["captures", "before", "before", "--exit-code"]) == 0
     assert main(["captures", "before", "missing"]) == 2
     assert main(["capture", "--name", "../out"]) == 2
+
+
+def test_builds_without_a_common_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    """A comparison of builds that have nothing in common would list every kernel as added or gone."""
+    one, other = cubin("plain.cu", "sm_80"), cubin("attention.cu", "sm_80")
+    assert main(["regs", str(one), str(other), "--exit-code"]) == NOTHING_IN_COMMON
+    assert "have no kernel in common" in capsys.readouterr().err
+    assert main(["regs", str(one), str(cubin("plain.cu", "sm_90")), "--exit-code"]) == NOTHING_IN_COMMON
+    assert main(["regs", str(one), str(one), "--exit-code"]) == 0
