@@ -114,11 +114,23 @@ static void note_finding(const emu_finding *finding, const char *kernel) {
     free(line);
 }
 
+/* Numba mangles its kernels like this, and its PTX has lines only if it is asked for them. */
+static void hint_at_lines(const emu_finding *finding, const char *kernel) {
+    static bool said;
+    if (said || finding->here.own || strncmp(kernel, "_ZN6cudapy", 10) != 0) return;
+    said = true;
+    driver_say("the lines of these findings are those of the PTX: @cuda.jit(lineinfo=True) gives them the lines of the "
+               "Python program");
+}
+
 void note_findings(const emu_device *device, const char *kernel) {
     size_t count;
     const emu_finding *findings = emu_findings(device, &count);
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count; i++)
-        if (!is_known(&findings[i], kernel)) note_finding(&findings[i], kernel);
+        if (!is_known(&findings[i], kernel)) {
+            note_finding(&findings[i], kernel);
+            hint_at_lines(&findings[i], kernel);
+        }
     pthread_mutex_unlock(&lock);
 }

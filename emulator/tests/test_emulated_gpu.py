@@ -469,3 +469,20 @@ def test_separate_compilation_runs(tmp_path: Path) -> None:
     command = [str(TOOL), "--arch", "sm_80", str(tmp_path / "program")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "no error 100\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "hints"),
+    [
+        ("_ZN6cudapy8__main__4permB2v1", "", True),
+        ("_ZN6cudapy8__main__4permB2v1", ".loc 1 17 3\n", False),
+        ("k", "", False),
+    ],
+)
+def test_findings_of_numba_hint_at_its_option_for_lines(name: str, lines: str, hints: bool, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.replace('b"k"', f'b"{name}"'))
+    (tmp_path / "k.ptx").write_text(RACE.replace("k()", f"{name}()").replace(".loc 1 17 3\n", lines))
+    command = [str(TOOL), sys.executable, str(tmp_path / "program.py"), str(tmp_path / "k.ptx"), "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and f"kernel {name}: race" in done.stderr
+    assert ("@cuda.jit(lineinfo=True)" in done.stderr) == hints
