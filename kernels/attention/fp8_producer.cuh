@@ -32,11 +32,12 @@ __device__ __forceinline__ void copy_block(const ring<stages, bytes> &to, const 
 /* A CTA's first Q block has the number of the CTA; it draws the others. */
 template <fp8_config cfg>
 __device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at) {
-    const int Q_blocks = rows_of_Q_blocks<cfg>(args.seq_q) * args.heads * args.batch;
+    const block_order order = find_order<cfg>(args);
+    const int Q_blocks = order.rows * args.heads * args.batch;
     int number = blockIdx.x, n = 0;
 #pragma unroll 1
     for (int turn = 0;; turn++) {
-        const Q_place here = number < Q_blocks ? find_Q_block<cfg>(args, number) : Q_place{-1, 0, 0, 0, 0};
+        const Q_place here = number < Q_blocks ? find_Q_block<cfg>(args, order, number) : Q_place{-1, 0, 0, 0, 0};
         post_place(at.Q_blocks, turn, here);
         if (here.row < 0) break;
         copy_Q<cfg>(maps, at, turn, here);

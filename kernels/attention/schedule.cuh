@@ -83,34 +83,51 @@ struct numbered_block {
     int head, behind;
 };
 
-/* Q blocks are numbered along a head, then along the heads: CTAs that take neighbours read the same K and V at the same
+/* The order of the Q blocks of a launch, or of a sequence. The scheduler computes it once, because divisions take it
+ * as long as a KV block takes the consumers.
+ *
+ * Q blocks are numbered along a head, then along the heads: CTAs that take neighbours read the same K and V at the same
  * time. With the mask neighbours of a head see different numbers of KV blocks. Then Q blocks are numbered along the
  * heads of a section, then from the last rows to the first, which see fewer keys, then along the sections. KV heads are
- * shared out evenly among the sections. `rows` are the Q blocks of a head. */
-template <auto cfg>
-__device__ __forceinline__ numbered_block find_numbered(int number, int rows, int seq_k, int KV_heads, int group,
-                                                        bool by_sections) {
-    int head = number / rows, behind = number % rows;
-    if (by_sections) {
-        const int sections = count_sections<cfg>(rows, seq_k, KV_heads, group);
-        /* The first sections have one KV head more than the others. */
-        const int fewest = KV_heads / sections, in_larger = KV_heads % sections * (fewest + 1), KV_head = head / group;
-        const bool larger = KV_head < in_larger;
-        const int begin = larger ? 0 : in_larger, size = larger ? fewest + 1 : fewest;
-        const int first = (begin + (KV_head - begin) / size * size) * group, heads = size * group;
-        const int in_section = number - first * rows;
-        head = first + in_section % heads, behind = in_section / heads;
+ * shared out evenly among the sections: the first ones have one more than the others. */
+struct block_order {
+    uint32_t rows;         /* Q blocks of a head */
+    uint32_t section;      /* heads of a section that is not larger; 0 without sections */
+    uint32_t group;        /* heads that share a KV head: as many more has a larger section */
+    uint32_t larger_heads; /* heads of all larger sections */
+
+    __device__ __forceinline__ numbered_block find(uint32_t number) const {
+        if (section == 0) {
+            const uint32_t head = number / rows;
+            return {(int)head, (int)(number - head * rows)};
+        }
+        const bool larger = number < larger_heads * rows;
+        const uint32_t heads = larger ? section + group : section, first_head = larger ? 0 : larger_heads;
+        const uint32_t from_first = number - first_head * rows, sections_before = from_first / (heads * rows);
+        const uint32_t in_section = from_first - sections_before * heads * rows, behind = in_section / heads;
+        return {(int)(first_head + sections_before * heads + in_section - behind * heads), (int)behind};
     }
-    return {head, behind};
+};
+
+template <auto cfg>
+__device__ __forceinline__ block_order find_order(int rows, int seq_k, int KV_heads, int group, bool by_sections) {
+    if (!by_sections) return {(uint32_t)rows, 0, (uint32_t)group, 0};
+    const int sections = count_sections<cfg>(rows, seq_k, KV_heads, group), fewest = KV_heads / sections;
+    const int larger_heads = KV_heads % sections * (fewest + 1) * group;
+    return {(uint32_t)rows, (uint32_t)(fewest * group), (uint32_t)group, (uint32_t)larger_heads};
+}
+template <auto cfg>
+__device__ __forceinline__ block_order find_order(const attention_args &args) {
+    return find_order<cfg>(rows_of_Q_blocks<cfg>(args.seq_q), args.seq_k, args.KV_heads * args.batch,
+                           heads_in_group(args), args.causal);
 }
 
 template <auto cfg>
-__device__ __forceinline__ Q_place find_Q_block(const attention_args &args, int number) {
-    const int rows = rows_of_Q_blocks<cfg>(args.seq_q), group = heads_in_group(args);
-    const auto [head, behind] =
-        find_numbered<cfg>(number, rows, args.seq_k, args.KV_heads * args.batch, group, args.causal);
-    const int row = (rows - 1 - behind) * cfg.B_r, keys = seen_keys(args, row + cfg.B_r);
-    return {row, head % args.heads, head / args.heads, count_blocks<cfg.B_c>(keys), head % args.heads / group};
+__device__ __forceinline__ Q_place find_Q_block(const attention_args &args, const block_order &order, int number) {
+    const auto [all_heads, behind] = order.find(number);
+    const uint32_t sample = (uint32_t)all_heads / args.heads, head = all_heads - sample * args.heads;
+    const int row = ((int)order.rows - 1 - behind) * cfg.B_r, keys = seen_keys(args, row + cfg.B_r);
+    return {row, (int)head, (int)sample, count_blocks<cfg.B_c>(keys), (int)(head / order.group)};
 }
 
 /* ---- places: the scheduler posts them, the producer and the warps of the consumers read them ---- */
@@ -142,14 +159,15 @@ __device__ __forceinline__ Q_place read_place(const ring<place_slots, bytes> &pl
 /* Post the places of this CTA's Q blocks. A number is drawn each time that the producer arrives at `draw`. */
 template <auto cfg>
 __device__ __forceinline__ void schedule(const attention_args &args, const place_ring<cfg> &places, uint32_t draw) {
-    const int Q_blocks = rows_of_Q_blocks<cfg>(args.seq_q) * args.heads * args.batch;
+    const block_order order = find_order<cfg>(args);
+    const int Q_blocks = order.rows * args.heads * args.batch;
     for (int turn = 0;; turn++) {
         int number = blockIdx.x;
         if (turn > 0) {
             wait_for_phase(draw, turn - 1);
             number = draw_number(args, Q_blocks);
         }
-        const Q_place first = number < Q_blocks ? find_Q_block<cfg>(args, number) : Q_place{-1, 0, 0, 0, 0};
+        const Q_place first = number < Q_blocks ? find_Q_block<cfg>(args, order, number) : Q_place{-1, 0, 0, 0, 0};
         post_place(places, turn, first);
         if (first.row < 0) break;
     }
@@ -246,7 +264,8 @@ __device__ __forceinline__ served_place find_Q_block(const serving_args &args, i
     const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
     const int rows = rows_of_Q_blocks<cfg>(seq.seq_q), group = heads_in_group(args);
     const bool by_sections = args.causal || args.window_right >= 0;
-    const auto [head, behind] = find_numbered<cfg>(number, rows, max(1, seq.seq_k), args.KV_heads, group, by_sections);
+    const block_order order = find_order<cfg>(rows, max(1, seq.seq_k), args.KV_heads, group, by_sections);
+    const auto [head, behind] = order.find(number);
     const int row = (rows - 1 - behind) * cfg.B_r, blocks = count_blocks<cfg.B_c>(seen_keys(range, row + cfg.B_r));
     return {{row, head, sample, blocks, head / group}, first_seen<cfg.B_c>(range, row), seq};
 }
@@ -260,7 +279,8 @@ __device__ __forceinline__ packed_place find_Q_block(const serving_args &args, i
     const head_packing packing = find_packing<cfg.B_r>(args, seq.seq_q);
     const int rows = rows_of_Q_blocks<cfg>(seq.seq_q << packing.shift), group = heads_in_group(args) / packing.heads;
     const bool by_sections = args.causal || args.window_right >= 0;
-    const auto [head, behind] = find_numbered<cfg>(number, rows, max(1, seq.seq_k), args.KV_heads, group, by_sections);
+    const block_order order = find_order<cfg>(rows, max(1, seq.seq_k), args.KV_heads, group, by_sections);
+    const auto [head, behind] = order.find(number);
     const int row = (rows - 1 - behind) * cfg.B_r, end = packing.query(row + cfg.B_r - 1) + 1;
     const int blocks = count_blocks<cfg.B_c>(seen_keys(range, end)), first = packing.query(row);
     return {{{row, head * packing.heads, sample, blocks, head / group}, first_seen<cfg.B_c>(range, first), seq},
