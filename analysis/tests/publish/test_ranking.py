@@ -7,8 +7,18 @@ import pytest
 
 from analysis.files import read_text, root
 from analysis.ladder.headers import load_attention
+from analysis.machine_code.regs import read_registers
 from analysis.measure.records import Record, Served, records_in
-from analysis.publish.ranking import FILE, held_code, measured, ranked, ranking_text, scores, with_present_names
+from analysis.publish.ranking import (
+    EARLIER,
+    FILE,
+    held_code,
+    measured,
+    ranked,
+    ranking_text,
+    scores,
+    with_present_names,
+)
 
 KERNELS = load_attention(root())
 
@@ -83,6 +93,13 @@ def test_code_is_held_in_the_configurations_of_a_header_alone() -> None:
     (header,) = {kernel.header for name, kernel in KERNELS.items() if name == "attention/mma_sync"}
     own = 2 * len((header.config, *header.others))
     assert header.smaller and len(held["attention/mma_sync"]) == 2 * own  # of sm_80 and of sm_90
+
+
+def test_earlier_code_counts_until_it_is_the_present_code_again() -> None:
+    present = {str(row.code_hash) for rows in read_registers(root()).values() for row in rows}
+    for name, hashes in EARLIER.items():
+        assert hashes < held_code(root(), KERNELS)[name]
+        assert not hashes & present, "it needs no entry"
 
 
 def test_the_fastest_comes_first_and_equally_fast_ones_by_name() -> None:
