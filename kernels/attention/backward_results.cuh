@@ -10,7 +10,8 @@
 #include "kernels/attention/backward_products.cuh"
 #include "kernels/attention/backward_schedule.cuh"
 
-/* Add 64 columns of dQ to the sums of a Q block. Without the pragma nvcc 13.0 keeps the loop, and dQ in local memory. */
+/* Add 64 columns of dQ to the sums of a Q block. Without the pragma nvcc 13.0 keeps the loop and stores dQ in local
+ * memory. */
 __device__ __forceinline__ void add_dQ(float *sums, const tiles<8> &dQ) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
