@@ -93,8 +93,7 @@ $(call stamp,$(BUILD)/flags/suite-$(1),$$(NVCC) $$(SUITE_FP8_FLAGS) $$($(2)_FLAG
 $(1)_PARTS = $$($(2)_CU:$($(2))/csrc/%.cu=$(SUITE_FP8)/$(1)/%.o)
 $(SUITE_FP8)/$(1)/host.o: emulator/suite/fp8/$(1).cu
 $$($(1)_PARTS): $(SUITE_FP8)/$(1)/%.o: $($(2))/csrc/%.cu
-$(SUITE_FP8)/$(1)/host.o $$($(1)_PARTS): $(BUILD)/flags/suite-$(1) \
-		| $(COMPILER) $(if $(CUDA),,$(VENV)/peers/peers.installed)
+$(SUITE_FP8)/$(1)/host.o $$($(1)_PARTS): $(BUILD)/flags/suite-$(1) | $(COMPILER)
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(SUITE_FP8_FLAGS) $$($(2)_FLAGS) -MD -MP -MF $$(@:.o=.d) -MT $$@ \
 		-c -o $$(part) $$(filter %.cu,$$^); $$(whole)

@@ -20,7 +20,7 @@ PLATFORMS = [
     *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"),
 ]
 # Groups of which a part is used that works without what the packages require for others, such as a user interface.
-ALONE = ("mutators", "peers", "cuda12")
+ALONE = ("mutators", "cuda12")
 HEAD = f"# Wheels for Python {', '.join(PYTHONS)} on Linux with glibc 2.28 or newer; written by make/lock.py.\n"
 
 

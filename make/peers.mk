@@ -16,8 +16,7 @@ FA3_KERNELS ?= $(foreach form,d128_full_x2 d128_full_x1 d128_causal_x1 d64_full_
 FA3_BACKWARD_KERNELS ?= $(foreach form,d128_full_any d128_causal_any d64_full_any d64_causal_any d128_full_ordered \
 	d128_causal_ordered,bf16_$(form))
 CUTLASS ?= $(FA3)/csrc/cutlass
-PEER_HEADERS := $(if $(CUDA),,$(VENV)/peers/peers.installed)
-CCCL = $(if $(CUDA),$(CUDA)/include/cccl,$(VENV)/peers/nvidia/cu13/include/cccl)
+CCCL = $(TOOLKIT)/include/cccl
 FA3_BUILD := $(BUILD)/peers/fa3
 comma := ,
 # As FlashAttention-3's setup.py has them, without what it needs for other kernels.
@@ -65,7 +64,7 @@ define fa3_kernel  # $(1) a word of FA3_KERNELS
 $(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(filter 64 96 128 192 256,$(call \
 	size_of,$(1))),$(filter 1 2,$(call cluster_of,$(1)))),,$(error FA3_KERNELS: '$(1)' is no kernel; expected \
 	words such as fp16_d128_full_x2: fp16, bf16 or e4m3, the head size, full or causal, clusters of 1 or 2))
-$(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+$(FA3_BUILD)/$(1).o: harness/peers/fa3_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER)
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
 		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
@@ -89,7 +88,7 @@ $(FA3_BUILD)/about.h: make/peers.mk
 		echo '#define FL_PEER fl_fa3' >>$(part); $(whole)
 $(FA3_BUILD)/about.o: harness/about.c $(FA3_BUILD)/about.h $(BUILD)/revision.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(call compile,-I$(FA3_BUILD) -I$(BUILD))
-$(FA3_BUILD)/fa3_call.o: harness/peers/fa3_call.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+$(FA3_BUILD)/fa3_call.o: harness/peers/fa3_call.cu $(BUILD)/flags/fa3 | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(parts) $(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $(part) $<; $(whole)
 $(FA3_BUILD)/fa3.o: harness/peers/fa3.c $(FA3_BUILD)/kernels.h $(BUILD)/flags/cc
@@ -109,7 +108,7 @@ define fa3_backward_kernel  # $(1) a word of FA3_BACKWARD_KERNELS
 $(if $(and $(ELEMENT_$(call word_of,$(1),1)),$(CAUSAL_$(call word_of,$(1),3)),$(filter 64 128 256,$(call \
 	size_of,$(1))),$(ORDERED_$(call word_of,$(1),4))),,$(error FA3_BACKWARD_KERNELS: '$(1)' is no kernel; expected \
 	words such as bf16_d128_full_any: fp16 or bf16, the head size, full or causal, any or ordered))
-$(FA3_BUILD)/$(1).o: harness/peers/fa3_backward_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+$(FA3_BUILD)/$(1).o: harness/peers/fa3_backward_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER)
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(ALL_FA3FLAGS) -DFA3_NAME=fa3_$(1) -DFA3_D_HEAD=$(call size_of,$(1)) \
 		-DFA3_ELEMENT=$(ELEMENT_$(call word_of,$(1),1)) -DFA3_CAUSAL=$(CAUSAL_$(call word_of,$(1),3)) \
@@ -126,7 +125,7 @@ $(FA3_BUILD)/backward/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
 		k,$(FA3_BACKWARD_KERNELS),$(call fa3_backward_row,$k))'; } >$(part); $(whole)
 $(FA3_BUILD)/fa3_backward.o: harness/peers/fa3_backward.c $(FA3_BUILD)/backward/kernels.h $(BUILD)/flags/cc
 	$(call say,CC,$@)$(call compile,-I$(FA3_BUILD)/backward)
-$(FA3_BUILD)/fa3_backward_call.o: harness/peers/fa3_backward_call.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+$(FA3_BUILD)/fa3_backward_call.o: harness/peers/fa3_backward_call.cu $(BUILD)/flags/fa3 | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(parts) $(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $(part) $<; $(whole)
 define fa3_backward_peer  # $(1) its name
@@ -149,7 +148,6 @@ bin/peers/$(1): $(FA3_BUILD)/fa3_backward.o $(FA3_BUILD)/fa3_backward_call.o $(F
 endef
 $(foreach name,fa3_backward fa3_ordered,$(eval $(call fa3_backward_peer,$(name))))
 
-$(eval $(call group,$(VENV)/peers/peers.installed,headers of the CUDA C++ libraries,$(VENV),$(VENV)/peers))
 
 # ---- as servers call it: bin/peers/libfa3_serving.so, for python/tests/gpu_serving.py and gpu_fp8_errors.py ----
 
@@ -161,7 +159,7 @@ truth_t := true
 truth_f := false
 FA3_SERVING_FLAGS = $(ALL_FA3FLAGS) -Xcompiler -fPIC
 define fa3_serving_kernel  # $(1) a word of FA3_SERVING, $(2) its name
-$(FA3_BUILD)/serving/$(2).o: harness/peers/fa3_serving_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+$(FA3_BUILD)/serving/$(2).o: harness/peers/fa3_serving_kernel.cu $(BUILD)/flags/fa3 | $(COMPILER)
 	@mkdir -p $$(@D)
 	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(FA3_SERVING_FLAGS) -DFA3_NAME=fa3_$(subst -,_,$(2)) \
 		-DFA3_VARLEN=$(truth_$(call word_of,$(1),2)) -DFA3_PAGES=$(truth_$(call word_of,$(1),3)) \
@@ -175,7 +173,7 @@ FA3_SERVING_OBJECTS := $(foreach k,$(FA3_SERVING),$(FA3_BUILD)/serving/$(call wo
 $(FA3_BUILD)/serving/combine.o: harness/peers/fa3_serving_kernel.cu
 $(FA3_BUILD)/serving/call.o: harness/peers/fa3_serving.cu
 $(FA3_BUILD)/serving/prepare.o: $(FA3)/hopper/flash_prepare_scheduler.cu
-$(addprefix $(FA3_BUILD)/serving/,combine.o call.o prepare.o): $(BUILD)/flags/fa3 | $(COMPILER) $(PEER_HEADERS)
+$(addprefix $(FA3_BUILD)/serving/,combine.o call.o prepare.o): $(BUILD)/flags/fa3 | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(parts) $(NVCC) $(FA3_SERVING_FLAGS) $(if $(filter %/combine.o,$@),-DFA3_COMBINE \
 		-DFA3_NAME=fa3_combine) -c -o $(part) $(filter %.cu,$^); $(whole)

@@ -58,7 +58,7 @@ not_installed = wheels=$$(sed -n '1s/.* for Python \(.*\) on .*/\1/p' $<); \
 	echo 'make: the packages cannot be reached; run make again to continue, or use an installed toolkit:' \
 		'make CUDA=/usr/local/cuda $(MAKECMDGOALS)' >&2
 
-$(eval $(call group,$(VENV)/compiler.installed,pinned CUDA toolkit (125 MB to fetch),$(VENV),,\
+$(eval $(call group,$(VENV)/compiler.installed,pinned CUDA toolkit (129 MB to fetch),$(VENV),,\
 	ln -sfn $$$$(cd $(VENV) && echo lib/python3*/site-packages/nvidia/cu13) $(VENV)/toolkit))
 $(eval $(call group,$(WHEEL),setuptools,$(VENV)))
 $(eval $(call group,$(READY),Python packages of the analysis and the tests,$(VENV)))

@@ -153,3 +153,30 @@ def test_other_files(run: Run) -> None:
     done = run("none.cu")
     assert done.returncode == 2 and "cannot read none.cu: No such file" in done.stderr
     assert (ROOT / ".venv/toolkit/bin/nvcc").exists()
+
+
+# What CUDA's C++ libraries bring: groups of threads, barriers of libcu++, and a sum of CUB, each over 64 threads.
+LIBRARIES = """#include <cooperative_groups.h>
+#include <cub/block/block_reduce.cuh>
+#include <cuda/barrier>
+
+extern "C" __global__ void k(int *out) {
+    __shared__ cuda::barrier<cuda::thread_scope_block> barrier;
+    __shared__ typename cub::BlockReduce<int, 64>::TempStorage storage;
+    __shared__ int copy[64];
+    const auto block = cooperative_groups::this_thread_block();
+    if (block.thread_rank() == 0) init(&barrier, 64);
+    block.sync();
+    copy[63 - threadIdx.x] = cooperative_groups::this_grid().thread_rank();
+    barrier.arrive_and_wait();
+    const int sum = cub::BlockReduce<int, 64>(storage).Sum(copy[threadIdx.x]);
+    if (threadIdx.x == 0) out[0] = sum, out[1] = copy[0];
+}
+"""
+
+
+def test_the_libraries_of_cuda_are_there(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(LIBRARIES)
+    done = run("a.cu", "--block", 64, "--arg", "out:i32:2", "--print", "0:2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{63 * 64 // 2} 63" in done.stdout
