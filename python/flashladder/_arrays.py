@@ -80,8 +80,29 @@ class Torch:
         dtype = str(array.dtype).replace("torch.", "")
         return Layout(tuple(array.shape), tuple(array.stride()), dtype, place, gpu)
 
+    def refuse_transforms(self, *tensors: Any) -> None:
+        """NotImplementedError inside torch.func's transforms, and where a tensor has a forward-mode tangent.
+
+        The kernels read memory, which transforms and tangents cannot follow: a result would lack its derivative.
+        """
+        functorch = getattr(getattr(self.torch, "_C", None), "_functorch", None)
+        if functorch is not None and functorch.peek_interpreter_stack() is not None:
+            raise NotImplementedError(
+                "flashladder cannot run inside torch.func transforms (vmap, grad, vjp, jvp): for vmap put the axis "
+                "into the batch; for gradients call .backward() or torch.autograd.grad() on flashladder.torch.attention"
+            )
+        forward_ad = getattr(getattr(self.torch, "autograd", None), "forward_ad", None)
+        if forward_ad is None or forward_ad._current_level < 0:
+            return
+        if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+            raise NotImplementedError(
+                "flashladder has no forward-mode derivative (torch.autograd.forward_ad): use reverse mode, .backward() "
+                "or torch.autograd.grad(), through flashladder.torch.attention"
+            )
+
     def refuse(self, q: Any, k: Any, v: Any, out: Any) -> None:
-        """NotImplementedError where autograd would need a backward."""
+        """NotImplementedError where a derivative would be lost: autograd would need a backward, or a transform runs."""
+        self.refuse_transforms(q, k, v)
         wanted = q.requires_grad or k.requires_grad or v.requires_grad or (out is not None and out.requires_grad)
         if wanted and self.torch.is_grad_enabled():
             raise NotImplementedError(
@@ -117,6 +138,12 @@ class Torch:
     def beside(self, array: Any) -> dict[str, Any]:
         """Arguments for a new array that lies where this one does."""
         return {"device": array.device}
+
+    def readable(self, array: Any, as_float32: bool) -> Any:
+        """The array as kernels read it: contiguous, and on request 16-bit numbers in float32."""
+        if as_float32 and array.dtype in (self.torch.float16, self.torch.bfloat16):
+            array = array.float()
+        return array.contiguous()
 
     def is_traced(self) -> bool:
         """Whether torch.compile looks on, which reads no values."""
@@ -159,6 +186,9 @@ class NumPy:
 
     def beside(self, array: Any) -> dict[str, Any]:
         return {}
+
+    def readable(self, array: Any, as_float32: bool) -> Any:
+        return _readable(self.numpy, array, as_float32)
 
     def is_traced(self) -> bool:
         return False
@@ -207,6 +237,9 @@ class CuPy:
 
     def beside(self, array: Any) -> dict[str, Any]:
         return {}
+
+    def readable(self, array: Any, as_float32: bool) -> Any:
+        return _readable(self.cupy, array, as_float32)
 
     def is_traced(self) -> bool:
         return False
@@ -293,6 +326,13 @@ def _common(q: Any, k: Any, v: Any, out: Any) -> Framework:
 def _a(array: Any) -> str:
     kind = type(array)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _readable(package: Any, array: Any, as_float32: bool) -> Any:
+    """Torch.readable() for arrays of NumPy and CuPy."""
+    if as_float32 and array.dtype.name in ("float16", "bfloat16"):
+        array = array.astype("float32")
+    return array if array.flags.c_contiguous else package.ascontiguousarray(array)
 
 
 def _in_elements(array: Any) -> tuple[int, ...]:
@@ -508,7 +548,7 @@ def attention(
     a row side by side: q.transpose(1, 2) of [batch, heads, seq, d_head] will do.
 
     causal      row i sees the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
-    scale       of the scores; None: 1 / √d_head
+    scale       of the scores, of either sign; None: 1 / √d_head
     window      (left, right): row i sees keys from i + seq_k - seq_q - left to i + seq_k - seq_q + right; -1: no end
     softcap     scores are softcap · tanh(score / softcap)
     sinks       float32 [heads]: a score that each row of the head sees too, not scaled and without a value
@@ -526,6 +566,7 @@ def attention(
     """
     if unknown:
         _call.refuse_unknown("attention", OPTIONS, unknown)
+    q, scale = _call.with_positive_scale(q, scale)
     if any(one is not None for one in (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)):
         serving = importlib.import_module("flashladder._serving")
         asked = serving.options(causal, scale, window, softcap, deterministic, return_lse, version)

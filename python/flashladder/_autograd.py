@@ -7,6 +7,7 @@ torch.use_deterministic_algorithms(True) asks for gradients that have the same b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
@@ -135,19 +136,52 @@ _operator.register_fake(_fake)
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    """What the backward pass reads. Log-sum-exp has no derivative of its own."""
+    """What the backward pass reads."""
     q, k, v, causal, scale, return_lse, _ = inputs
     out, lse = output
-    ctx.mark_non_differentiable(lse)
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(q, k, v, out, lse)
     ctx.options = causal, scale, return_lse
 
 
-def derive(context: Any, dout: Any, _: Any) -> tuple[Any, ...]:
+def derive(context: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
     causal, scale, return_lse = context.options
     if not return_lse:
         raise NotImplementedError(NO_LSE)
     q, k, v, out, lse = context.saved_tensors
     deterministic = torch.are_deterministic_algorithms_enabled()
-    gradients = torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic)
-    return (*gradients, None, None, None, None)
+
+    def backward(dout: Tensor) -> Any:
+        return torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic)
+
+    def forward() -> Any:
+        return torch.ops.flashladder.attention(q, k, k, causal, scale, False, "best")[0]
+
+    rows = None if dlse is None else dlse.transpose(1, 2)
+    return (*gradients_of(q, dout, rows, scale, forward, backward), None, None, None, None)
+
+
+def gradients_of(
+    q: Tensor,
+    dout: Any,
+    dlse: Any,
+    scale: float | None,
+    forward: Callable[[], Tensor],
+    backward: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk and dv of a loss that uses the result, log-sum-exp or both; None for the gradient of one not used.
+
+    The derivative of log-sum-exp with respect to the scores is P. So dlse, one number for each row of q, adds
+    scale · dlse · (P K) to dq and scale · Pᵀ (dlse · q) to dk. forward() gives P K, attention with K in place of V, and
+    the gradient of V for the output gradient dlse · q is the other product.
+    """
+    found = backward(torch.zeros_like(q) if dout is None else dout)
+    if dlse is None:
+        return found
+    dq, dk, dv = found
+    factor = (q.shape[-1] ** -0.5 if scale is None else scale) * dlse.unsqueeze(-1)
+    largest = factor.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)  # keeps 16-bit products in range
+    weighted = (factor / largest * q.float()).to(q.dtype)
+    dq = (dq.float() + factor * forward().float()).to(q.dtype)
+    dk = (dk.float() + largest * backward(weighted)[2].float()).to(dk.dtype)
+    return dq, dk, dv

@@ -105,6 +105,13 @@ def refuse_unknown(function: str, known: Collection[str], unknown: Collection[st
     raise TypeError(f"{function}() got an unexpected keyword argument {name!r}: {hint}")
 
 
+def with_positive_scale(q: Any, scale: Any) -> tuple[Any, Any]:
+    """q and a scale above 0 that give the same scores, because the kernels find maxima before they scale."""
+    if not isinstance(scale, (int, float)) or not -math.inf < scale <= 0 or not hasattr(q, "__neg__"):
+        return q, scale
+    return (-q, -scale) if scale else (q * 0, 1.0)
+
+
 def scale_of(scale: float | None) -> float:
     """The scale as the library takes it, 0 for 1 / sqrt(d_head). ValueError unless it is a positive number in fp32."""
     if scale is None:

@@ -118,14 +118,14 @@ _operator.register_fake(_fake)
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    """What the backward pass reads. Log-sum-exp has no derivative of its own."""
+    """What the backward pass reads."""
     q, k, v, cu_seqlens_q, cu_seqlens_k, *others = inputs
     arrays, (most_q, most_k, causal, scale, left, right, softcap, batch_invariant, return_lse, _) = (
         others[:6],
         others[6:],
     )
     out, lse = output
-    ctx.mark_non_differentiable(lse)
+    ctx.set_materialize_grads(False)
     ctx.refused = NO_LSE if not return_lse else None
     if (left, right, softcap) != (-1, -1, 0.0) or cu_seqlens_q is None or any(each is not None for each in arrays):
         ctx.refused = NO_BACKWARD
@@ -133,11 +133,26 @@ def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
 
 
-def derive(context: Any, dout: Any, _: Any) -> tuple[Any, ...]:
+def derive(context: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
     if context.refused:
         raise NotImplementedError(context.refused)
     options, batch_invariant = context.options
     ordered = batch_invariant or torch.are_deterministic_algorithms_enabled()
-    saved = context.saved_tensors
-    gradients = torch.ops.flashladder.varlen_backward(dout, *saved, *options, ordered)
+    q, k, *_, offsets, k_offsets = saved = context.saved_tensors
+    scale = options[-1]
+    rows = torch.arange(q.shape[0], device=q.device)
+    inside = (rows >= offsets[:1]) & (rows < offsets[-1:])
+
+    def backward(dout: Tensor) -> Any:
+        return torch.ops.flashladder.varlen_backward(dout, *saved, *options, ordered)
+
+    def forward() -> Any:
+        return torch.ops.flashladder.serve(q, k, k, offsets, k_offsets, *[None] * 6, *options)[0]
+
+    # A product with 0 would keep a NaN, so the gradients of rows that belong to no sequence are replaced.
+    if dout is not None:
+        dout = torch.where(inside[:, None, None], dout, torch.zeros((), dtype=dout.dtype, device=dout.device))
+    if dlse is not None:
+        dlse = torch.where(inside[:, None], dlse.transpose(0, 1), torch.zeros((), device=dlse.device))
+    gradients = _autograd.gradients_of(q, dout, dlse, scale, forward, backward)
     return (*gradients, *[None] * (INPUTS - 3))

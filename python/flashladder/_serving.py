@@ -176,12 +176,14 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
                 raise ValueError(f"block_table has the shape {layout.shape}: ({batch}, pages of a sequence) is needed")
         elif layout.shape != shapes.get(name, (batch,)):
             raise ValueError(f"{name} has the shape {layout.shape}: {shapes.get(name, (batch,))} is needed")
-        if batch and layout.strides != _contiguous(layout.shape):
+        if batch and not _is_contiguous(layout):
             raise ValueError(f"{name} has the strides {layout.strides}: copy it to a contiguous one")
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+def _is_contiguous(layout: Layout) -> bool:
+    """Whether the elements follow one another; the stride of an axis of size 1 is never used."""
+    steps = (math.prod(layout.shape[axis + 1 :]) for axis in range(len(layout.shape)))
+    return all(size == 1 or at == step for size, at, step in zip(layout.shape, layout.strides, steps))
 
 
 # ---- the calls -------------------------------------------------------------------------------------------------------
@@ -204,17 +206,22 @@ def serve(
             "lengths, pages, windows, sinks and soft caps are served for PyTorch, CuPy and NumPy arrays, and by "
             f"flashladder.jax: {_arrays._a(q)} has whole sequences alone"
         )
+    arrays = with_lengths(arrays, q)
     for name, array in arrays.items():
         if _arrays.framework_of(name, array) is not framework:
             raise TypeError(f"{name} is {_arrays._a(array)} and q {_arrays._a(q)}: arrays of one package are needed")
+    if stream is None:  # a copy is made in the framework's current stream
+        arrays = {name: framework.readable(array, name == "sinks") for name, array in arrays.items()}
     plan = _plan(framework, q, k, v, out, arrays, most, chosen)
     framework.refuse(q, k, v, out)
     handle = None if stream is None else _arrays.stream_handle(stream)
     current = _arrays._stream_of(framework, plan, handle, stream, calls=3)
     made, lse = framework.results(q, chosen.return_lse and plan.lse_shape, out, handle)
-    if "seqlens_q" in arrays and out is None:  # rows behind them are not written
+    # The kernels do not write rows that belong to no sequence.
+    unwritten = "seqlens_q" in arrays or "cu_seqlens_q" in arrays
+    if unwritten and out is None:
         framework.fill(made, 0.0, handle)
-    if "seqlens_q" in arrays and lse is not None:
+    if unwritten and lse is not None:
         framework.fill(lse, -float("inf"), handle)
     address = framework.address
     inputs = (address(q), address(k), address(v))
@@ -223,6 +230,23 @@ def serve(
     at = [address(arrays[name]) if name in arrays else 0 for name in ARRAYS]
     _call.launch_served(plan.address, (*inputs, address(made), 0 if lse is None else address(lse)), at, current)
     return made, lse
+
+
+def with_lengths(arrays: dict[str, Any], q: Any) -> dict[str, Any]:
+    """The arrays, where a length that is one number has become an array of it."""
+    if not any(type(arrays.get(name)) is int for name in ("seqlens_q", "seqlens_k")):
+        return arrays
+    batch = arrays["cu_seqlens_q"].shape[0] - 1 if "cu_seqlens_q" in arrays else q.shape[0]
+    return {name: lengths(array, batch, q) if type(array) is int else array for name, array in arrays.items()}
+
+
+def lengths(number: int, batch: int, q: Any) -> Any:
+    """int32 [batch] of a length that all sequences have, where q is."""
+    framework = _arrays.framework_of("q", q)
+    if type(framework) in (_arrays.JAX, _arrays.DLPack):
+        return number
+    package = framework.package()
+    return package.full((batch,), number, dtype=package.int32, **framework.beside(q))
 
 
 def present(**arrays: Any) -> dict[str, Any]:
@@ -269,11 +293,12 @@ def attention_varlen(
     k_scale, v_scale            of k and v of float8_e4m3fn, as those of attention_with_cache()
 
     The other arguments are those of attention(). Log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
-    and -infinity. Rows of q that belong to no sequence are not written.
+    and -infinity, as do rows of q that belong to no sequence; `out` keeps what it holds in such rows.
     """
     if unknown:
         known = ("seqlens_q", "seqlens_k", "block_table", "k_scale", "v_scale", *OPTIONS)
         _call.refuse_unknown("attention_varlen", known, unknown)
+    q, scale = _call.with_positive_scale(q, scale)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     _refuse_numbers_beside(stream, k_scale, v_scale)
     arrays, most = packed(
@@ -319,9 +344,9 @@ def packed(
 def _size(name: str, value: Any) -> int:
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{name} is {value!r}: an integer is needed")
-    if not 0 < int(value) <= 1 << 30:
-        raise ValueError(f"{name} is {value}: it must be from 1 to 2^30")
-    return int(value)
+    if not 0 <= int(value) <= 1 << 30:
+        raise ValueError(f"{name} is {value}: it must be from 0 to 2^30")
+    return max(1, int(value))  # the library has no problem without rows; sequences may have none
 
 
 def number_of_scale(name: str, scale: Any) -> float:
@@ -404,12 +429,15 @@ def attention_with_cache(
     if unknown:
         known = ("block_table", "k_new", "v_new", "k_scale", "v_scale", *OPTIONS)
         _call.refuse_unknown("attention_with_cache", known, unknown)
+    q, scale = _call.with_positive_scale(q, scale)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     _refuse_numbers_beside(stream, k_scale, v_scale)
     if seqlens_k is None:
         raise TypeError("seqlens_k is None: an int32 array [batch] is needed")
     if (k_new is None) != (v_new is None):
         raise ValueError("one of k_new and v_new is None: pass both or none")
+    if type(seqlens_k) is int:
+        seqlens_k = lengths(seqlens_k, q.shape[0], q)
     if k_new is not None:
         if stream is not None:
             raise ValueError("stream is given beside k_new, which the framework's current stream writes: leave it out")

@@ -182,15 +182,42 @@ def _is_eager(q: Any) -> bool:
     return type(q) is torch.Tensor and not torch.compiler.is_compiling()
 
 
+def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the type of autocast where that is on, as PyTorch's own attention takes them."""
+    kind = tensors[0].device.type
+    if (
+        kind not in ("cuda", "cpu")
+        or not torch.is_autocast_enabled(kind)
+        or all(tensor.dtype in DTYPES for tensor in tensors)
+    ):
+        return tensors
+    wanted = torch.get_autocast_dtype(kind)
+    return tuple(tensor.to(wanted) if tensor.dtype == torch.float32 else tensor for tensor in tensors)
+
+
+def _check_gradients(*tensors: Tensor, **others: Any) -> None:
+    """NotImplementedError where a derivative would be lost: a transform of torch.func runs, one of the tensors has a
+    tangent, or autograd would need the gradient of one of the others."""
+    if not torch.compiler.is_compiling():
+        framework = _arrays.framework_of("q", tensors[0])
+        if isinstance(framework, _arrays.Torch):
+            framework.refuse_transforms(*tensors)
+    for name, tensor in others.items():
+        if isinstance(tensor, torch.Tensor) and _autograd.is_wanted(tensor):
+            raise NotImplementedError(f"{name} requires a gradient, and no kernel computes it: pass {name}.detach()")
+
+
 def _operate(
     q: Tensor, k: Tensor, v: Tensor, arrays: dict[str, Any], chosen: Any, most: tuple[int, int] = (0, 0)
 ) -> Any:
+    _check_gradients(q, k, v, sinks=arrays.get("sinks"), k_scale=arrays.get("k_scales"), v_scale=arrays.get("v_scales"))
     differentiated = _autograd.is_wanted(q, k, v)
     if differentiated and not _packed.is_plain(arrays, chosen):
         raise NotImplementedError(_packed.NO_BACKWARD)
     if differentiated and _is_eager(q):
         _packed.check(q, k, v, chosen)
     left, right = chosen.window or (-1, -1)
+    arrays = _serving.with_lengths(arrays, q)
     named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
     out, lse = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
@@ -227,7 +254,11 @@ def attention_varlen(
     Autograd differentiates it by q, k and v without used lengths, windows, sinks and soft caps.
     deterministic="batch" gives gradients the same bits in every batch, too.
     """
+    _check_tensors(q=q, k=k, v=v)
+    q, k, v = _cast(q, k, v)
+    q, scale = _call.with_positive_scale(q, scale)
     options = (causal, scale, window, softcap, deterministic, return_lse, version)
+    _check_gradients(q, k, v, sinks=sinks, k_scale=k_scale, v_scale=v_scale)
     if _is_eager(q) and not _autograd.is_wanted(q, k, v):
         more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {
             "sinks": sinks,
@@ -266,11 +297,16 @@ def attention_with_cache(
     version: str = "best",
 ) -> Any:
     """flashladder.attention_with_cache, which torch.compile(fullgraph=True) traces with the rows that it writes."""
+    _check_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
+    q, scale = _call.with_positive_scale(q, scale)
     options = (causal, scale, window, softcap, deterministic, return_lse, version)
+    _check_gradients(q, k_cache, v_cache, sinks=sinks, k_scale=k_scale, v_scale=v_scale, k_new=k_new, v_new=v_new)
     if _is_eager(q):
         more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {"sinks": sinks}
         more |= {"k_scale": k_scale, "v_scale": v_scale}
         return flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, **more)
+    if type(seqlens_k) is int:
+        seqlens_k = _serving.lengths(seqlens_k, q.shape[0], q)
     if k_new is not None:
         seqlens_k = _append.append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
     arrays = _serving.present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
@@ -307,13 +343,9 @@ def varlen_attn(
     options = _varlen_options(False, scale, window_size, num_splits) | {"return_lse": lse}
     if block_table is None and cu_seq_k is None:
         raise ValueError("cu_seq_k is None: an int32 tensor [batch + 1] is needed, or block_table")
-    q = None if block_table is None or seqused_k is None else _of_one_length(query, cu_seq_q, max_q)
-    if q is None:
-        options |= {"seqlens_k": seqused_k, "block_table": block_table}
-        offsets = cu_seq_k if block_table is None or seqused_k is None else None
-        return attention_varlen(query, key, value, cu_seq_q, offsets, max_q, max_k, **options)
-    found = attention_with_cache(q, key, value, seqused_k, block_table, **options)
-    return (found[0].view(query.shape), _packed_lse(found[1])) if lse else found.view(query.shape)
+    options |= {"seqlens_k": seqused_k, "block_table": block_table}
+    offsets = cu_seq_k if block_table is None or seqused_k is None else None
+    return attention_varlen(query, key, value, cu_seq_q, offsets, max_q, max_k, **options)
 
 
 def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: int | None) -> dict[str, Any]:
@@ -327,18 +359,6 @@ def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: 
         "window": (left, -1 if right == 0 else right),
         "deterministic": "batch" if num_splits == 1 else None,
     }
-
-
-def _of_one_length(query: Tensor, cu_seq_q: Tensor, max_q: int) -> Tensor | None:
-    """[batch, max_q, heads, d_head] of packed sequences that all have the most queries, which their sum says: few of
-    them attention/decode computes faster. Else None."""
-    batch = cu_seq_q.shape[0] - 1
-    return query.unflatten(0, (batch, max_q)) if query.shape[0] == batch * max_q else None
-
-
-def _packed_lse(lse: Tensor) -> Tensor:
-    """[heads, tokens] of [batch, heads, seq_q]."""
-    return lse.transpose(0, 1).flatten(1)
 
 
 # ---- whole sequences -------------------------------------------------------------------------------------------------
@@ -366,14 +386,18 @@ def attention(
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
 
-    Autograd differentiates it by q, k and v; log-sum-exp has no derivative. torch.use_deterministic_algorithms(True)
-    asks for gradients with the same bits in every run. NotImplementedError: no kernel computes the gradients.
+    Autograd differentiates the result and log-sum-exp with respect to q, k and v.
+    torch.use_deterministic_algorithms(True) asks for gradients with the same bits in every run. Under autocast float32
+    tensors become its type. NotImplementedError: no kernel computes the gradients.
     """
     if unknown:
         known = tuple(name for name in _arrays.OPTIONS if name not in ("out", "stream"))
         _call.refuse_unknown("attention", known, unknown)
     asked = (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)
     _check_tensors(q=q, k=k, v=v)
+    q, k, v = _cast(q, k, v)
+    q, scale = _call.with_positive_scale(q, scale)
+    _check_gradients(q, k, v, sinks=sinks)
     differentiated = _autograd.is_wanted(q, k, v)
     if _is_eager(q) and not differentiated:
         more: dict[str, Any] = dict(
@@ -424,7 +448,11 @@ def scaled_dot_product_attention(
         )
     if query.shape[1] != key.shape[1] and not enable_gqa:
         raise ValueError(f"query has {query.shape[1]} heads and key has {key.shape[1]}: set enable_gqa=True")
-    q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    batch = max(tensor.shape[0] for tensor in (query, key, value))
+    q, k, v = (
+        (tensor.expand(batch, -1, -1, -1) if tensor.shape[0] == 1 else tensor).transpose(1, 2)
+        for tensor in (query, key, value)
+    )
     return attention(q, k, v, causal=is_causal, scale=scale).transpose(1, 2)
 
 
@@ -457,11 +485,7 @@ def _varlen(
             return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
         offsets = cu_seq_k if seqused_k is None else None
         arrays, most = _serving.packed(cu_seq_q, offsets, *most, None, seqused_k, block_table, None)
-        one, into = (_of_one_length(tensor, cu_seq_q, most[0]) for tensor in (q, out))
-        if one is None or into is None:
-            return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
-        del arrays["cu_seqlens_q"]
-        return _packed_lse(_serving.serve(one, k, v, arrays, chosen, out=into)[1])
+        return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
 
 
 class _Registration:

@@ -88,15 +88,27 @@ class Tensor:
     def tolist(self) -> list[int]:
         return self.values
 
+    def fill_(self, value: float) -> Tensor:
+        self.filled = value
+        return self
+
+    def __ge__(self, other: Tensor) -> Tensor:
+        return self
+
+    __lt__ = __and__ = __ge__
+
     def __getitem__(self, places: Any) -> Tensor:
         """Slices of elements of 16 bits, and None for a new dimension."""
         shape, stride, address, axis = [], [], self._address, 0
         for place in places if isinstance(places, tuple) else (places,):
-            first, end, _ = (place or slice(None)).indices(self.shape[axis])
-            shape.append(1 if place is None else max(end - first, 0))
-            stride.append(self._stride[axis] * (self.shape[axis] if place is None else 1))
-            if place is not None:
-                address, axis = address + 2 * first * self._stride[axis], axis + 1
+            if place is None:
+                shape.append(1)
+                stride.append(1)
+                continue
+            first, end, _ = place.indices(self.shape[axis])
+            shape.append(max(end - first, 0))
+            stride.append(self._stride[axis])
+            address, axis = address + 2 * first * self._stride[axis], axis + 1
         view = self.as_strided([*shape, *self.shape[axis:]], [*stride, *self._stride[axis:]])
         view._address = address
         return view
@@ -177,6 +189,9 @@ def made_up_torch() -> Any:
     for name in ("float16", "bfloat16", "float32", "int32", "uint8", "uint64"):
         setattr(torch, name, f"torch.{name}")
     torch.is_grad_enabled = lambda: torch.grad and not Operator.running
+    torch.is_autocast_enabled = lambda kind: False
+    torch.arange = lambda count, *, device: Tensor((count,), "int64", str(device))
+    torch.where = lambda condition, one, other: one
     torch.ordered = False
     torch.are_deterministic_algorithms_enabled = lambda: torch.ordered
     torch.contiguous_format = "contiguous"
@@ -303,6 +318,7 @@ class CupyArray:
         self.itemsize = self.dtype.itemsize
         self.strides = tuple(self.itemsize * step for step in strides_of(shape))
         self.data = SimpleNamespace(ptr=Tensor(shape).data_ptr(), device_id=gpu)
+        self.flags = SimpleNamespace(c_contiguous=True)
         self.allocated = allocated
 
 

@@ -224,7 +224,7 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("out", (host(), host(), host()), {"out": host(KV_SHAPE)}, r"out has the shape \(2, 7, 2, 64\) and q"),
     ("out's type", (host(), host(), host()), {"out": host().astype(np.float32)}, "out is float32"),
     ("read-only", (host(), host(), host()), {"out": read_only(host())}, "out is read-only"),
-    ("scale", (host(), host(), host()), {"scale": 0}, "scale is 0.0: it must be a positive number"),
+    ("scale", (host(), host(), host()), {"scale": float("inf")}, "scale is inf: it must be a positive number"),
     ("tiny scale", (host(), host(), host()), {"scale": 1e-60}, "scale is 1e-60: it must be"),
     ("no scale", (host(), host(), host()), {"scale": math.nan}, "scale is nan"),
     ("huge scale", (host(), host(), host()), {"scale": 10**400}, "scale is inf: it must be a positive number"),

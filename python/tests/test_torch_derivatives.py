@@ -1,0 +1,178 @@
+"""Derivatives in PyTorch: each argument and output that can carry a gradient carries one, or a message names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
+from flashladder import torch as fl  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+D_HEAD = 64
+
+
+def tensor(*shape: int) -> Any:
+    return torch.randn(shape).to(DEVICE, torch.bfloat16)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(3)
+
+
+def starts(*rows: int) -> Any:
+    return torch.tensor([0, *rows], device=DEVICE).cumsum(0).int()
+
+
+def reference(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+    """O and log-sum-exp [batch, heads, seq_q] in the type of q."""
+    group, rows, keys = q.shape[2] // k.shape[2], q.shape[1], k.shape[1]
+    k, v = (each.repeat_interleave(group, dim=2) for each in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * D_HEAD**-0.5
+    if causal:
+        scores = scores.masked_fill(
+            ~torch.ones(rows, keys, dtype=torch.bool, device=q.device).tril(keys - rows), -torch.inf
+        )
+    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v), scores.logsumexp(-1)
+
+
+def near(found: Any, expected: Any) -> bool:
+    return bool((found.double() - expected).norm() < 6e-3 * expected.norm())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("result", [0.0, 1.0])
+def test_a_loss_may_use_log_sum_exp(causal: bool, result: float) -> None:
+    inputs = [
+        each.requires_grad_() for each in (tensor(2, 40, 4, D_HEAD), tensor(2, 56, 2, D_HEAD), tensor(2, 56, 2, D_HEAD))
+    ]
+    weights = torch.randn(2, 4, 40, device=DEVICE)
+    weighted = torch.randn(2, 40, 4, D_HEAD, device=DEVICE)
+
+    def loss(o: Any, lse: Any) -> Any:
+        return (lse * weights).sum() + (result * (o.to(weighted.dtype) * weighted).sum() if result else 0)
+
+    twins = [each.detach().double().requires_grad_() for each in inputs]
+    loss(*fl.attention(*inputs, causal=causal, return_lse=True)).backward()
+    loss(*reference(*twins, causal)).backward()
+    for one, other in zip(inputs[: 3 if result else 2], twins, strict=False):
+        assert near(one.grad, other.grad)
+    if not result:
+        assert not inputs[2].grad.any()
+
+
+def test_a_loss_may_use_log_sum_exp_of_packed_sequences() -> None:
+    rows = starts(30, 12)
+    packed = [tensor(45, 2, D_HEAD).requires_grad_() for _ in range(3)]
+    o, lse = fl.attention_varlen(*packed, rows, rows, 30, 30, causal=True, return_lse=True)
+    ((lse[:, :42] ** 2).sum() + o[:42].float().square().sum()).backward()
+    twins = [each.detach().double().requires_grad_() for each in packed]
+    for first, last in ((0, 30), (30, 42)):
+        o, lse = reference(*(each[None, first:last] for each in twins), True)
+        ((lse**2).sum() + o.square().sum()).backward()
+    for one, other in zip(packed, twins, strict=True):
+        assert near(one.grad[:42], other.grad[:42]) and not one.grad[42:].any()
+
+
+def test_gradients_of_rows_of_no_sequence_reach_nothing() -> None:
+    rows = starts(30, 12)
+    packed = [tensor(100, 2, D_HEAD).requires_grad_() for _ in range(3)]
+    o = fl.attention_varlen(*packed, rows, rows, 30, 30, causal=True)
+    dout = torch.randn_like(o)
+    dout[42:] = torch.nan
+    o.backward(dout)
+    for each in packed:
+        assert each.grad.isfinite().all() and not each.grad[42:].any() and each.grad[:42].any()
+
+
+@pytest.mark.parametrize("name", ["sinks", "k_scale", "v_scale", "k_new", "v_new"])
+def test_an_argument_without_a_gradient_is_named(name: str) -> None:
+    q, cache = tensor(1, 4, 2, D_HEAD), tensor(1, 40, 2, D_HEAD)
+    length = torch.tensor([20], dtype=torch.int32, device=DEVICE)
+    more = {"k_new": tensor(1, 4, 2, D_HEAD), "v_new": tensor(1, 4, 2, D_HEAD)} if name.endswith("new") else {}
+    more[name] = more.get(name, torch.ones(2, device=DEVICE)).detach().requires_grad_()
+    with pytest.raises(NotImplementedError, match=rf"{name} requires a gradient.*{name}\.detach\(\)"):
+        fl.attention_with_cache(q, cache, cache.clone(), length, **more)
+
+
+def test_sinks_without_a_gradient_are_named_by_every_call() -> None:
+    q, sinks, rows = tensor(1, 20, 2, D_HEAD), torch.zeros(2, device=DEVICE, requires_grad=True), starts(20)
+    with pytest.raises(NotImplementedError, match="sinks requires a gradient"):
+        fl.attention(q, q, q, sinks=sinks)
+    with pytest.raises(NotImplementedError, match="sinks requires a gradient"):
+        fl.attention_varlen(q[0], q[0], q[0], rows, rows, 20, 20, sinks=sinks)
+    with torch.no_grad():
+        assert fl.attention(q, q, q, sinks=sinks).isfinite().all()
+
+
+def test_transforms_and_tangents_are_refused_by_name() -> None:
+    q, k, v = (tensor(3, 20, 2, D_HEAD) for _ in range(3))
+    rows = starts(20)
+    length = torch.tensor([20], dtype=torch.int32, device=DEVICE)
+
+    def call(q: Any) -> Any:
+        return fl.attention(q, k, v)
+
+    def loss(q: Any) -> Any:
+        return call(q).float().sum()
+
+    transformed = (
+        lambda: torch.vmap(lambda a: fl.attention(a[None], k[:1], v[:1]))(q),
+        lambda: torch.vmap(lambda a: fl.attention_varlen(a, k[0], v[0], rows, rows, 20, 20))(q),
+        lambda: torch.vmap(lambda a: fl.attention_with_cache(a[None], k[:1], v[:1], length))(q),
+        lambda: torch.func.grad(loss)(q),
+        lambda: torch.func.vjp(call, q),
+        lambda: torch.func.jvp(call, (q,), (q,)),
+        lambda: torch.vmap(torch.func.grad(lambda a: fl.attention(a[None], k[:1], v[:1]).float().sum()))(q),
+    )
+    for function in transformed:
+        with pytest.raises(NotImplementedError, match=r"torch\.func"):
+            function()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+        for arguments in ((dual, k, v), (k, dual, v), (k, v, dual)):
+            with pytest.raises(NotImplementedError, match="forward-mode"):
+                fl.attention(*arguments)
+        assert fl.attention(q, k, v).isfinite().all()
+
+
+@pytest.mark.parametrize("rows", [(1, 0, 1, 0), (3, 1, 2), (2, 4)])
+@pytest.mark.parametrize("window", [(-1, 0), (7, 0), (-1, -1)])
+def test_padded_rows_of_varlen_attn_belong_to_no_sequence(rows: tuple[int, ...], window: tuple[int, int]) -> None:
+    """As many rows as sequences times the most of one, of which the offsets use fewer: a captured graph has that."""
+    batch, most = len(rows), max(rows)
+    pages = [tensor(8 * batch, 16, 2, D_HEAD) for _ in range(2)]
+    table = torch.randperm(8 * batch, device=DEVICE).reshape(batch, 8).int()
+    used = torch.tensor([70, 100, 50, 9][:batch], dtype=torch.int32, device=DEVICE)
+    offsets, q = starts(*rows), tensor(batch * most, 4, D_HEAD)
+    out = fl.varlen_attn(
+        q, *pages, offsets, None, most, 0, window_size=window, enable_gqa=True, block_table=table, seqused_k=used
+    )
+    for i, (first, last) in enumerate(zip(offsets.tolist(), offsets.tolist()[1:], strict=False)):
+        if first == last:
+            continue
+        k, v = (each[table[i].long()].reshape(1, -1, 2, D_HEAD)[:, : int(used[i])] for each in pages)
+        ours = (window[0], -1) if window[1] == 0 else window
+        expected = fl.attention(q[None, first:last], k, v, causal=window[1] == 0, window=ours)
+        assert torch.allclose(out[first:last], expected[0], atol=1e-2)
+    assert not out[sum(rows) :].any()
+
+
+def test_autocast_casts_as_pytorch_does() -> None:
+    q, k, v = (torch.randn(1, 20, 2, D_HEAD, device=DEVICE) for _ in range(3))
+    expected = fl.attention(q.bfloat16(), k.bfloat16(), v.bfloat16())
+    with torch.autocast(DEVICE, torch.bfloat16):
+        assert torch.equal(fl.attention(q, k, v), expected)
+        assert torch.equal(fl.attention(q, k, v.bfloat16()), expected)
+        shown = fl.scaled_dot_product_attention(*(each.transpose(1, 2) for each in (q, k, v)))
+    assert torch.equal(shown.transpose(1, 2), expected)
+    with pytest.raises(ValueError, match="float32"):
+        fl.attention(q, k, v)
+
+
+def test_a_batch_of_one_is_broadcast_as_pytorch_does() -> None:
+    query, key = tensor(2, 2, 20, D_HEAD), tensor(1, 2, 20, D_HEAD)
+    out = fl.scaled_dot_product_attention(query, key, key)
+    assert torch.equal(out[1:], fl.scaled_dot_product_attention(query[1:], key, key))
