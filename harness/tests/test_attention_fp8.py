@@ -114,7 +114,7 @@ def test_a_flag_that_it_does_not_act_on_is_refused() -> None:
     ("arguments", "sentence"),
     [
         (("--descale-q", "0"), "--descale-q '0': must be from 1e-30 to 1e+30"),
-        (("--d-head", "96"), "--d-head 96: attention/fp8 is for 128, 64, 256"),
+        (("--d-head", "96"), "--d-head 96: attention/fp8 supports 128, 64, 256"),
         (("--window", "3,0"), "--window: fp8 kernels do not take it"),
         (("--layout", "bhsd"), "--layout: fp8 kernels take contiguous tensors"),
     ],
