@@ -16,7 +16,10 @@ from analysis.errors import DONE, AnalysisError
 from analysis.files import root, write_if_changed
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import VERSION, load, name_of_stem
-from analysis.machine_code.subjects import Subject, resolve
+from analysis.machine_code.loops import parts_of
+from analysis.machine_code.opcodes import COPY_ENGINE
+from analysis.machine_code.regions import Parts
+from analysis.machine_code.subjects import Subject, resolve, start
 from analysis.measure.executables import standard_batch
 from analysis.predict.clock import Activity, activity_of, clock_of
 from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
@@ -129,10 +132,29 @@ def run_foreign(args: argparse.Namespace, subject: Subject, machine: Machine, sh
         f"{subject.name} on {machine.gpu}, predicted, not measured: {subject.label}",
         f"launch      {found.cycles:.0f} cycles; at {found.hz / 1e9:.2f} GHz {found.ms:.3f} ms",
         *iteration_lines(kernel, iteration),
+        *copy_caveat(parts_of(start(subject).listing(), args.loop, subject)),
         f"model       {model_digest()}",
     ]
     emit("\n".join(lines) + "\n", args.output)
     return DONE
+
+
+def copy_caveat(parts: Parts) -> list[str]:
+    """What the prediction of a kernel that is not ours takes for granted about its TMA copies, if it has any."""
+    blocks = parts.graph.blocks
+    loop = [at for first in parts.kv.blocks for at in blocks[first].instructions]
+    if not any(at.base in COPY_ENGINE for block in blocks.values() for at in block.instructions):
+        return []
+    if any(at.base in COPY_ENGINE for at in loop) and any("TRYWAIT" in at.opcode for at in loop):
+        return [
+            "caveat      the loop starts its TMA copies and waits for mbarriers itself; their data is taken to be there "
+            "at once,",
+            "            so a kernel that waits for a copy it has just started takes longer",
+        ]
+    return [
+        "caveat      the data of TMA copies is taken to be there at once: how many stages the kernel keeps in flight is "
+        "not known"
+    ]
 
 
 def foreign_launch(text: str) -> tuple[Foreign, int]:

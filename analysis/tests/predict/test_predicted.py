@@ -10,7 +10,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.files import root
+from analysis.files import read_text, root
 from analysis.ladder.config import parse_short_form
 from analysis.measure import predicted
 from analysis.measure.autotune import PREDICTED, models_of, read_predicted
@@ -22,6 +22,8 @@ from analysis.predict.clock import ENERGIES, Activity, hz_of, wgmma_wavefronts, 
 from analysis.predict.launch import Shape, Tile, launch_cycles
 from analysis.predict.machine import model_digest, read_machine
 from analysis.predict.tiles import GPU, NUMBERS, Tiles, parse_tiles, read_tiles, tiles_text
+from analysis.tests.support.compiled import SOURCES
+from analysis.tests.support.compiled import cubin as compiled
 
 CONFIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
 SHAPE = Shape(16, 16, 4096)
@@ -116,6 +118,38 @@ def test_a_kernel_that_is_not_ours_is_told_its_launch(capsys: pytest.CaptureFixt
     assert run(path) == 0
     own = re.search(r"launch +(\d+) cycles", capsys.readouterr().out)
     assert foreign and own and int(foreign[1]) == pytest.approx(int(own[1]), rel=0.01)
+
+
+SYNCHRONOUS = """
+extern "C" __global__ void own(const __grid_constant__ tensor_map map, float *out, uint32_t smem, int blocks) {
+    float S[16] = {};
+    for (int block = 0; block < blocks; block++) {
+        if (threadIdx.x == 0) copy(smem, map, smem + 64, block);
+        wait(smem + 64, block & 1);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        scores(S, smem, smem + 512, 1);
+        commit_and_wait();
+    }
+    out[threadIdx.x] = S[0];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "caveat"),
+    [
+        (False, "caveat      the data of TMA copies is taken to be there at once"),
+        (True, "caveat      the loop starts its TMA copies and waits for mbarriers itself; their data is taken to be"),
+    ],
+)
+def test_a_foreign_kernel_s_copies_have_a_caveat(own: bool, caveat: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing in machine code tells for how many copies a kernel does not wait."""
+    text = read_text(SOURCES / "pipeline.cu")
+    if own:
+        text = text[: text.index("template <int group>")] + SYNCHRONOUS
+    path = compiled("pipeline.cu", "sm_90a", text=text)
+    assert run(str(path), "--launch", "132,4,1,64") == 0
+    assert caveat in capsys.readouterr().out
 
 
 def test_the_batch_is_that_of_the_protocol() -> None:
