@@ -28,7 +28,6 @@ from analysis.publish import (
     plot,
     production,
     side_ladders,
-    side_peers,
     story,
 )
 from analysis.publish.overview import Step, read_steps
@@ -48,9 +47,9 @@ PARTS: tuple[tuple[str, str, Maker], ...] = (
     ("steps", "README.md", jumps.jumps_text),
     ("loop", "README.md", jumps.loop_text),
     ("versions", "kernels/backward/README.md", of_folder(side_ladders.backward_table)),
-    ("peers", "kernels/backward/README.md", of_folder(side_peers.backward_peers)),
+    ("peers", "kernels/backward/README.md", of_folder(side_ladders.backward_peers)),
     ("versions", "kernels/fp8/README.md", of_folder(side_ladders.fp8_table)),
-    ("peers", "kernels/fp8/README.md", of_folder(side_peers.fp8_peers)),
+    ("peers", "kernels/fp8/README.md", of_folder(side_ladders.fp8_peers)),
     ("speeds", "docs/general-attention.md", of_folder(production.speeds_table)),
     ("figures", "docs/library.md", of_folder(library_figures.library_text)),
     ("figures", "docs/frameworks.md", of_folder(library_figures.frameworks_text)),

@@ -15,7 +15,7 @@ from analysis.ladder.headers import source_diff
 from analysis.ladder.source_diff import KV_LOOP, part_of
 from analysis.machine_code.bounds import issued
 from analysis.publish.drawing import Canvas, svg
-from analysis.publish.libraries import libraries_at, records_of
+from analysis.publish.libraries import libraries_at
 from analysis.publish.overview import GPU, HEADLINE, Step
 from analysis.publish.pictures import KINDS, kind_of, rings
 from analysis.publish.story import MISSING, held_up
@@ -92,22 +92,22 @@ STEPS: Mapping[str, Told] = {
 
 def jumps_text(folder: Path, steps: Sequence[Step]) -> str:
     """A sentence, and a row per step: idea, what it removes, TFLOP/s, and percent of FlashAttention-3."""
-    peer = next((one.row.tflops for one in libraries_at(records_of(folder), steps) if one.name == FA3), None)
+    library = libraries_at(folder, steps).get(FA3)
     rows: list[list[Cell]] = []
     for step in steps:
         if told := STEPS.get(step.name):
             speed = step.speeds.get(GPU)
             cells: list[Cell] = [f"[{step.name}](kernels/{step.version.file})", told.idea, told.removes]
             cells.append(round(speed.tflops) if speed else None)
-            rows.append([*cells, round(100 * speed.tflops / peer) if speed and peer else None])
+            rows.append([*cells, round(100 * speed.tflops / library.tflops) if speed and library else None])
     columns = ("version", "idea", "what it removes", f"TFLOP/s, {GPU.upper()}", f"% of {FA3}")
     text = Table(columns, rows).markdown()
-    if peer is None:
+    if library is None:
         return text
     every = sum(step.name >= "v01" for step in steps)
     return (
         f"The table shows {len(rows)} of {every} versions. The last column compares each speed with {FA3}, which\n"
-        f"reaches {peer:.0f} TFLOP/s on the same problem.\n\n{text}"
+        f"reaches {library.tflops:.0f} TFLOP/s on the same problem.\n\n{text}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The fastest version beside the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
+"""The fastest version next to the libraries that compute the same: TFLOP/s and ratios from the records of one GPU.
 
     print(libraries_table(root(), read_steps(root())).markdown())
 
@@ -7,10 +7,9 @@ figure of the newest run that holds both. A library that no run holds is left ou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.measure.records import Problem, Record, records_in
+from analysis.measure.records import Record, records_in
 from analysis.measure.summary import Row
 from analysis.publish.overview import (
     GPU,
@@ -33,20 +32,11 @@ NAMES = {
 NOT_MEASURED = "not measured"
 
 
-@dataclass(frozen=True)
-class Standing:
-    """A library's row at one problem, and its package: "FlashAttention-3 3.0.0", or "PyTorch 2.11" that calls it."""
-
-    name: str
-    package: str
-    row: Row
-
-
-def libraries_at(records: Sequence[Record], steps: Sequence[Step], problem: Problem = HEADLINE) -> list[Standing]:
-    """The libraries measured at the problem, in the order of NAMES; the versions of a run take part in its scatter."""
-    rows = newest_rows(records, problem, {step.name: step.version for step in steps}, list(NAMES))
-    packages = {record.subject: str(record.raw.get("library", "")) for record in records if record.is_peer}
-    return [Standing(name, packages.get(peer, ""), rows[peer]) for peer, name in NAMES.items() if peer in rows]
+def libraries_at(folder: Path, steps: Sequence[Step]) -> dict[str, Row]:
+    """The libraries measured at the headline problem, by name; the versions of a run take part in its scatter."""
+    versions = {step.name: step.version for step in steps}
+    rows = newest_rows(records_of(folder), HEADLINE, versions, list(NAMES))
+    return {name: rows[peer] for peer, name in NAMES.items() if peer in rows}
 
 
 def records_of(folder: Path, gpu: str = GPU) -> tuple[Record, ...]:

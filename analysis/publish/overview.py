@@ -66,9 +66,7 @@ class Step:
     parts: dict[str, Parts]  # by architecture, of its own config
     traffic: Traffic | None
     speeds: dict[str, Speed] = field(default_factory=dict)  # at the headline problem, by GPU file: "h200"
-    lengths: dict[str, dict[int, Speed]] = field(
-        default_factory=dict
-    )  # of one run at every length, by GPU file and seq
+    lengths: dict[str, dict[int, Speed]] = field(default_factory=dict)  # of one run, by GPU file and seq
     gains: dict[str, dict[int, float]] = field(default_factory=dict)  # speed over the parent's, by GPU file and seq
 
     @property

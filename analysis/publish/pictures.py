@@ -20,7 +20,7 @@ from analysis.machine_code.sass import Instruction
 from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDE, YELLOW, new_figure
 from analysis.publish.energy import energy_table
 from analysis.publish.lessons import WORK
-from analysis.publish.libraries import libraries_at, records_of
+from analysis.publish.libraries import libraries_at
 from analysis.publish.overview import GPU, HEADLINE, Step
 
 # What the instructions of a loop are for, in the order in which bars are stacked.
@@ -127,8 +127,8 @@ def progress(folder: Path, steps: Sequence[Step]) -> Any:
     for gpu, color in zip(sorted({gpu for step in steps for gpu in step.speeds}), (SKY, BLUE, ORANGE), strict=False):
         mine = {step.name: 100 * one.ratio.mid for step in steps if (one := step.speeds.get(gpu)) and one.ratio}
         axes.plot([position[name] for name in mine], [*mine.values()], color=color, marker="o", label=gpu.upper())
-    libraries = libraries_at(records_of(folder), steps)
-    heights = {one.name: 100 * one.row.ratio.mid for one in libraries if one.row.ratio and one.row.ratio.mid > 1}
+    ratios = {name: row.ratio.mid for name, row in libraries_at(folder, steps).items() if row.ratio}
+    heights = {name: 100 * ratio for name, ratio in ratios.items() if ratio > 1}
     heights = {"FlashAttention-2": 100.0} | heights
     note: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
     for step in steps:

@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.emulate.traffic import MODELLED
 from analysis.errors import DONE
 from analysis.files import root, write_if_changed
-from analysis.machine_code.bounds import UNKNOWN, loop_bound
 from analysis.machine_code.counts import count_instructions, counts_table
 from analysis.machine_code.occupancy import occupancy_of
-from analysis.machine_code.regs import read_accepted
 from analysis.machine_code.sass_diff import compare
 from analysis.measure.records import Record, RecordError, latest_run, records_in
 from analysis.measure.summary import rows as summary_rows
 from analysis.measure.summary import wide_table
 from analysis.publish import drawing, pictures, predictions
-from analysis.publish.ladder_page import MISSING, families, ladder_table, shown
-from analysis.publish.libraries import NOT_MEASURED, fastest, libraries_at, records_of
+from analysis.publish.ladder_page import MISSING, families, ladder_table
+from analysis.publish.libraries import NOT_MEASURED, fastest, libraries_at
 from analysis.publish.overview import ARCHS, GPU, HEADLINE, PEER, Step, read_steps
 from analysis.table import Cell, Table, emit, json_text
 
@@ -62,9 +59,8 @@ def sections(folder: Path) -> list[Section]:
     steps = read_steps(folder)
     page = [summary_section(folder, steps), versions_section(steps)]
     page += [speed_section(path.stem, records_in(path)) for path in sorted((folder / "logs/bench").glob("*.jsonl"))]
-    page += [resource_section(steps), steps_section(steps)]
-    page += [loop_section(steps, arch) for arch in sorted({arch for step in steps for arch in step.parts})]
-    return [*page, bounds_section(steps), traffic_section(steps), predictions_section(steps), accepted_section(folder)]
+    loops = [loop_section(steps, arch) for arch in sorted({arch for step in steps for arch in step.parts})]
+    return [*page, resource_section(steps), steps_section(steps), *loops, predictions_section(steps)]
 
 
 def summary_section(folder: Path, steps: Sequence[Step]) -> Section:
@@ -73,7 +69,7 @@ def summary_section(folder: Path, steps: Sequence[Step]) -> Section:
     said = [f"{len(steps)} versions."]
     if speed := best.speeds.get(GPU):
         said.append(f"The fastest is {best.name} with {speed.tflops:.0f} TFLOP/s on an {GPU.upper()} ({HEADLINE}).")
-        others = [f"{one.name} {one.row.tflops:.0f}" for one in libraries_at(records_of(folder), steps)]
+        others = [f"{name} {row.tflops:.0f}" for name, row in libraries_at(folder, steps).items()]
         said += [f"Libraries on the same problem: {', '.join(others)}."] if others else []
         gains = {step.name: gain for step in steps if (gain := step.gain())}
         largest = sorted(gains, key=lambda name: -gains[name])[:3]
@@ -151,31 +147,6 @@ def loop_section(steps: Sequence[Step], arch: str) -> Section:
     return Section(f"KV loop, {arch}", text, [mix, counts_table(counts, per_matrix=False)])
 
 
-def bounds_section(steps: Sequence[Step]) -> Section:
-    """Lower bounds of one pass through the loop."""
-    columns = ("version", "arch", "one warp alone", "binding pipe", "pipe cycles", "cycles / HMMA")
-    rows: list[list[Cell]] = []
-    for step in steps:
-        for arch, parts in step.parts.items():
-            bound = loop_bound(parts)
-            pipe, cycles = (bound.binding.pipe, bound.binding.cycles or 0) if bound.binding else (UNKNOWN, None)
-            each = MISSING if cycles is None or not parts.matrix_count else shown(cycles / parts.matrix_count, 2)
-            rows.append([step.name, arch, bound.issue_cycles, pipe, None if cycles is None else round(cycles, 1), each])
-    text = (
-        "Bounds, not times: the stall counts of one warp added up, and the busiest pipe of a sub-partition, in cycles "
-        "of one pass through the loop by one warp."
-    )
-    return Section("Bounds", text, [Table(columns, rows)])
-
-
-def traffic_section(steps: Sequence[Step]) -> Section:
-    columns = ("version", "PTX instructions", "shared wavefronts", "without conflicts", "global sectors")
-    found = [(step.name, step.traffic) for step in steps if step.traffic]
-    rows = [(name, one.executed, one.wavefronts, one.ideal, one.sectors) for name, one in found]
-    text = f"Counted by the emulator on {MODELLED}."
-    return Section("Memory traffic", text, [Table(columns, rows)])
-
-
 def predictions_section(steps: Sequence[Step]) -> Section:
     """Every claim of the header blocks, with its score."""
     claims = predictions.judge(steps)
@@ -184,12 +155,6 @@ def predictions_section(steps: Sequence[Step]) -> Section:
         "most 5 % of the number, or by twice the tolerance where it is relative to the parent."
     )
     return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
-
-
-def accepted_section(folder: Path) -> Section:
-    reasons = dict.fromkeys((key[0], line.why) for key, line in read_accepted(folder).items())
-    text = "Why the machine code in regs/registers.csv was accepted."
-    return Section("Accepted machine code", text, [Table(("version", "why"), [list(reason) for reason in reasons])])
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------

@@ -1,21 +1,23 @@
 """The ladders of the backward pass and of fp8: the tables of kernels/backward/README.md and kernels/fp8/README.md.
 
-print(fp8_table(root()).markdown())
+print(fp8_table(root()).markdown(), backward_peers(root()).markdown())
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.files import read_text
 from analysis.ladder.headers import Version, load_backward, load_fp8
 from analysis.machine_code.regs import Row, read_registers
 from analysis.measure.records import Problem, Record, records_in
 from analysis.measure.stats import median
-from analysis.publish.overview import GPU
+from analysis.publish.libraries import NOT_MEASURED
+from analysis.publish.overview import GPU, LENGTHS
 from analysis.table import Cell, Table
 
-NOT_MEASURED = "not measured"
 COLUMNS = ("version", "idea", "arch", "registers", "spills, B", "shared memory, B")
 ROWS, HEADS = 16384, 16  # queries of all sequences, as --tokens 16384 makes them
 CASES = ((512, False), (4096, False), (16384, False), (4096, True), (16384, True))  # length, with the causal mask
@@ -65,3 +67,91 @@ def _speed(version: Version, problem: Problem, records: Sequence[Record]) -> Cel
     newest = max((record.run_id for record in own), default="")
     found = [ns for record in own if record.run_id == newest and record.passed for ns in record.samples_ns]
     return f"{problem.flop() / median(found) / 1e3:.0f}" if found else NOT_MEASURED
+
+
+# ---- next to libraries -----------------------------------------------------------------------------------------------
+
+Speeds = Mapping[int, float]  # TFLOP/s by length
+# Ours by the names of a record, and what the table shows. The first was measured in a build before it was committed,
+# with the order of products that heads of 64 and 128 have now.
+OURS = {
+    "its form before, with rotated starts": "attention/backward, an earlier build",
+    "attention/backward": "attention/backward",
+}
+FA3, FAST, ACCURATE = "FlashAttention-3", "attention/fp8", "attention/fp8, accurate sums"
+CUDNN, BACK_TO_BACK, CUDNN_919 = "cuDNN", "cuDNN, back to back", "cuDNN 9.19"
+MASKS = ("", ", causal")
+
+
+def row(name: str, speeds: Speeds, ours: Speeds) -> list[Cell]:
+    """Speeds, and in brackets ours divided by them."""
+    cells: list[Cell] = [name]
+    for seq in LENGTHS:
+        ratio = f" ({ours[seq] / speeds[seq]:.2f})" if seq in ours and seq in speeds else ""
+        cells.append(f"{speeds[seq]:.0f}{ratio}" if seq in speeds else "")
+    return cells
+
+
+def backward_peers(folder: Path) -> Table:
+    """Of two runs of one subject the faster counts at each length."""
+    record = json.loads(read_text(folder / f"logs/backward/compared.{GPU}.json"))["TFLOP/s"]
+    rows: list[list[Cell]] = []
+    for case, subjects in record.items():
+        d_head, mask = case.removeprefix("d").split()
+        first: list[Cell] = [int(d_head), "causal" if mask == "causal" else ""]
+        own = next((name for name in OURS if name in subjects), "")
+        if own:
+            rows.append([*first, *row(OURS[own], _best(subjects, own), {})])
+        peers = [name for name in (FA3, CUDNN_919) if name in subjects]
+        rows += [[*first, *row(name, _best(subjects, name), _best(subjects, own))] for name in peers]
+    return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
+
+
+def _best(subjects: Mapping[str, Mapping[str, float]], name: str) -> Speeds:
+    """Of all runs of a row; without a name of none."""
+    runs = [_by_length(subjects[each]) for each in (name, f"{name}, again") if each in subjects]
+    return {seq: max(run[seq] for run in runs) for seq in (runs[0] if runs else {})}
+
+
+def fp8_peers(folder: Path) -> Table:
+    """A run with FlashAttention-3, and one with cuDNN."""
+    records = records_in(folder / f"logs/fp8/{GPU}.jsonl")
+    newest = max(record.run_id for record in records if record.subject == "fa3")
+    run = [record for record in records if record.run_id == newest]
+    other = json.loads(read_text(folder / f"logs/fp8/cudnn.{GPU}.json"))
+    with_fa3: dict[str, Speeds] = {}
+    with_cudnn = {name: _by_length(speeds) for name, speeds in other["TFLOP/s"].items()}
+    for mask in MASKS:
+        with_fa3[FAST + mask] = _measured(run, FAST, bool(mask), accurate=False)
+        with_fa3[FA3 + mask] = _measured(run, "fa3", bool(mask), accurate=False)
+        with_fa3[ACCURATE + mask] = _measured(run, FAST, bool(mask), accurate=True)
+        with_cudnn[BACK_TO_BACK + mask] = _by_length(other["TFLOP/s of cuDNN, back to back for 60 ms"][CUDNN + mask])
+    rows: list[list[Cell]] = []
+    for title, speeds, peers in (("1", with_fa3, (FA3,)), ("2", with_cudnn, (CUDNN, BACK_TO_BACK))):
+        for mask in MASKS:
+            ours = speeds[FAST + mask]
+            rows.append([title, *row(FAST + mask, ours, {})])
+            names = [name + mask for name in (*peers, ACCURATE) if speeds.get(name + mask)]
+            rows += [[title, *row(name, speeds[name], ours)] for name in names]
+    return Table(("run", "TFLOP/s", *map(str, LENGTHS)), rows)
+
+
+def _by_length(speeds: Mapping[str, float]) -> Speeds:
+    return {int(seq): speed for seq, speed in speeds.items()}
+
+
+def _measured(run: Sequence[Record], subject: str, causal: bool, accurate: bool) -> Speeds:
+    """Of the config with accurate sums, or of that without and of peers."""
+    speeds = {}
+    for seq in LENGTHS:
+        problem = replace(FP8, batch=ROWS // seq, seq=seq, causal=causal)
+        found = [
+            ns
+            for record in run
+            if record.subject == subject and record.problem == problem and record.passed
+            if ("rounded_l" in record.config) == accurate
+            for ns in record.samples_ns
+        ]
+        if found:
+            speeds[seq] = problem.flop() / median(found) / 1e3
+    return speeds

@@ -18,7 +18,7 @@ from analysis.publish.energy import energy_table
 from analysis.publish.libraries import records_of
 from analysis.publish.overview import LENGTHS, Step, newest_rows, problem_at, read_steps
 from analysis.publish.production import rates_in
-from analysis.publish.side_peers import backward_peers
+from analysis.publish.side_ladders import backward_peers
 from analysis.publish.story import gain, held_up
 
 
@@ -190,6 +190,7 @@ def test_configurations_names_every_header_that_is_not_the_fastest() -> None:
 def test_the_story_is_titled_by_the_speeds_of_its_first_and_last_step() -> None:
     table = read_text(root() / "README.md").partition("<!-- /steps -->")[0]
     rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("| [v")]
+    assert f"to {float(rows[-1][5]) / 100:.1f} × the speed of FlashAttention-3" in page("README.md")
     title = f"From {rows[0][4]} to {rows[-1][4]} TFLOP/s"
     assert read_text(root() / "docs/story.md").startswith(f"# {title}\n") and rows[-1][1].startswith("[v37]")
     assert all(f"[{title}]" in read_text(root() / name).replace("\n", " ") for name in ("README.md", "docs/index.md"))

@@ -7,7 +7,7 @@ from analysis.files import read_text, root
 from analysis.measure.records import records_in
 from analysis.measure.stats import median
 from analysis.publish.overview import LENGTHS
-from analysis.publish.side_peers import backward_peers, fp8_peers, row
+from analysis.publish.side_ladders import backward_peers, fp8_peers, row
 
 
 def compared(folder: Path, cases: dict[str, dict[str, dict[str, float]]]) -> Path:
