@@ -145,16 +145,15 @@ def copy_caveat(parts: Parts) -> list[str]:
     loop = [at for first in parts.kv.blocks for at in blocks[first].instructions]
     if not any(at.base in COPY_ENGINE for block in blocks.values() for at in block.instructions):
         return []
+    said = (
+        "the data of TMA copies is taken to be there at once: how many of them the kernel keeps in flight is not known"
+    )
     if any(at.base in COPY_ENGINE for at in loop) and any("TRYWAIT" in at.opcode for at in loop):
-        return [
-            "caveat      the loop starts its TMA copies and waits for mbarriers itself; their data is taken to be there "
-            "at once,",
-            "            so a kernel that waits for a copy it has just started takes longer",
-        ]
-    return [
-        "caveat      the data of TMA copies is taken to be there at once: how many stages the kernel keeps in flight is "
-        "not known"
-    ]
+        said = (
+            "the loop starts its TMA copies and waits for mbarriers itself; their data is taken to be there at once,\n"
+            "            so a kernel that waits for a copy it has just started takes longer"
+        )
+    return [f"caveat      {said}"]
 
 
 def foreign_launch(text: str) -> tuple[Foreign, int]:

@@ -144,7 +144,8 @@ static void test_dynamic_shared(void) {
     emu_module *module;
     const uint32_t *words = run_words(device, text, &module);
     uint32_t late = words[6], smem = words[0];
-    ok(smem == late + 208, "it is aligned to 16 bytes, as declared: %u, and the static variable lies at %u", smem, late);
+    ok(smem == late + 208, "it is aligned to 16 bytes, as declared: %u, and the static variable lies at %u", smem,
+       late);
     ok(words[1] == smem + 8 && words[2] == smem && words[3] == 0, "so is every address in it");
     ok(words[4] == smem + 8 && words[5] == smem + 8, "and what a copy, a load and a register take it for");
     emu_device_free(device);
