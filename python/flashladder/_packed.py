@@ -138,12 +138,16 @@ def derive(context: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
         raise NotImplementedError(context.refused)
     options, batch_invariant = context.options
     ordered = batch_invariant or torch.are_deterministic_algorithms_enabled()
-    q, k, *_, offsets, k_offsets = saved = context.saved_tensors
+    q, k, v, out, lse, offsets, k_offsets = context.saved_tensors
     scale = options[-1]
     rows = torch.arange(q.shape[0], device=q.device)
     inside = (rows >= offsets[:1]) & (rows < offsets[-1:])
 
+    # Blocks of the last sequence reach into rows of none: their P must be 0, and exp(S - inf) is.
+    lse = torch.where(inside, lse, torch.full((), torch.inf, device=lse.device))
+
     def backward(dout: Tensor) -> Any:
+        saved = (q, k, v, out, lse, offsets, k_offsets)
         return torch.ops.flashladder.varlen_backward(dout, *saved, *options, ordered)
 
     def forward() -> Any:

@@ -191,6 +191,7 @@ def made_up_torch() -> Any:
     torch.is_grad_enabled = lambda: torch.grad and not Operator.running
     torch.is_autocast_enabled = lambda kind: False
     torch.arange = lambda count, *, device: Tensor((count,), "int64", str(device))
+    torch.inf, torch.full = float("inf"), lambda shape, value, *, device: Tensor(shape, "float32", str(device))
     torch.where = lambda condition, one, other: one
     torch.ordered = False
     torch.are_deterministic_algorithms_enabled = lambda: torch.ordered

@@ -432,7 +432,7 @@ def test_varlen_attn_takes_pages() -> None:
     given, options = paged()
     expected, expected_lse = options.pop("expected")
     out, lse = fl.varlen_attn(*given, **options, window_size=(-1, 0), enable_gqa=True, return_aux=Mock(lse=True))
-    assert torch.equal(out, expected[:, 0]) and torch.equal(lse, expected_lse[:, :, 0].T)
+    assert torch.allclose(out, expected[:, 0], atol=4e-3) and torch.allclose(lse, expected_lse[:, :, 0].T, atol=1e-4)
 
 
 def ragged_pages() -> Any:
@@ -491,7 +491,8 @@ def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> N
         given, options = paged()
         expected = options.pop("expected")
         out, lse, *_ = registration.varlen(None, *given, 0.0, True, False, **options)
-        assert torch.equal(out, expected[0][:, 0]) and torch.equal(lse, expected[1][:, :, 0].T)
+        assert torch.allclose(out, expected[0][:, 0], atol=4e-3)
+        assert torch.allclose(lse, expected[1][:, :, 0].T, atol=1e-4)
         q_of_several, k, v, cu_q, used, table = ragged_pages()
         with torch.no_grad():
             expected = fl.attention_varlen(*varlen(), causal=True, return_lse=True)
