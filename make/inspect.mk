@@ -80,7 +80,7 @@ unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildca
 
 ##@ Tables and pages
 .PHONY: report ladder notebooks site
-report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions: build/report.html and build/report.md
+report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions: build/report.html
 	@$(RUN) -m analysis $@
 ladder: all | $(READY)  ##+ rewrites the generated tables of the documents
 	@$(RUN) -m analysis traffic --write

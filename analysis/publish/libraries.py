@@ -11,16 +11,7 @@ from pathlib import Path
 
 from analysis.measure.records import Record, records_in
 from analysis.measure.summary import Row
-from analysis.publish.overview import (
-    GPU,
-    HEADLINE,
-    LENGTHS,
-    PEER,
-    Step,
-    newest_rows,
-    of_one_run,
-    problem_at,
-)
+from analysis.publish.overview import GPU, HEADLINE, LENGTHS, PEER, Step, newest_rows, of_one_run, problem_at
 from analysis.table import Cell, Table
 
 NAMES = {
