@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -666,6 +666,7 @@ FOREIGN_KERNELS = (
 )
 
 
+@cache
 def library_of(name: str) -> str:
     """The library that the name of a foreign kernel speaks of, "" where it speaks of none; of our kernels too."""
     try:

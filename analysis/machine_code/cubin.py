@@ -10,6 +10,8 @@ import hashlib
 import math
 import re
 import struct
+import sys
+from array import array
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -137,8 +139,11 @@ class Kernel:
     def opcodes(self) -> Counter[int]:
         """How often each opcode stands in the code."""
         found: Counter[int] = Counter()
-        for (low, high), times in Counter(zip(self.code[::WORD_BYTES], self.code[1::WORD_BYTES], strict=True)).items():
-            found[(low | high << 8) & OPCODE_MASK] += times
+        ends = array("H", self.code)  # of two bytes each, of which the first of a word holds the opcode
+        if sys.byteorder == "big":
+            ends.byteswap()
+        for end, times in Counter(ends[:: WORD_BYTES // 2]).items():
+            found[end & OPCODE_MASK] += times
         return found
 
     def count(self, opcode: int) -> int:

@@ -265,12 +265,11 @@ def _start_of_ptx(data: mmap.mmap, at: int) -> int:
 def _unpacked(path: Path) -> list[Image]:
     """The images of fatbinaries in the order in which cuobjdump numbers them."""
     folder = tempfile.TemporaryDirectory(prefix="flashladder.")
-    for option in ("-xelf", "-xptx"):
-        try:
-            run("cuobjdump", [option, "all", str(path.resolve())], Path(folder.name))
-        except AnalysisError as error:
-            if "does not contain device code" not in str(error):
-                note(f"{path}: {error}")
+    try:
+        run("cuobjdump", ["-xelf", "all", "-xptx", "all", str(path.resolve())], Path(folder.name))
+    except AnalysisError as error:
+        if "does not contain device code" not in str(error):
+            note(f"{path}: {error}")
     files = sorted(Path(folder.name).iterdir(), key=lambda file: [int(n) for n in re.findall(r"\.(\d+)\.", file.name)])
     return [
         Image("cubin" if file.suffix == ".cubin" else "ptx", "", file.name, file, 0, file.stat().st_size, folder)
