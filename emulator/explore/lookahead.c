@@ -98,6 +98,14 @@ bool emu_lookahead_waits(cluster *c) {
     return goes_on;
 }
 
+bool emu_lookahead_is_early(cluster *c) {
+    lookahead *a = c->lookahead;
+    pthread_mutex_lock(&a->lock);
+    const bool is_early = !c->has_turn;
+    pthread_mutex_unlock(&a->lock);
+    return is_early;
+}
+
 void emu_lookahead_free(lookahead *a) {
     if (!a) return;
     pthread_mutex_lock(&a->lock);

@@ -1,9 +1,11 @@
-/* lookahead.h - CTAs that draw tickets, and tell each other nothing else, on all threads of the host.
+/* lookahead.h - clusters that run before their turn, on all threads of the host.
  *
- * launch.c gives them turns, each up to a ticket. Between two tickets a cluster touches nothing that another one could
- * see without a race. So it runs ahead of its turn on a thread of the host as far as its next atomic, where it waits
- * for the turn: tickets are drawn in the order that one thread gives. Where clusters race all the same, that is found,
- * but the host decides which access comes second, as in programs without tickets.
+ * round_robin.c gives clusters turns, for example each up to its next work tile. Where CTAs tell each other only which
+ * tiles are taken, a cluster does nothing between two turns that another one could see without a race. So it runs
+ * before its turn as far as the next access by which it tells something (an atomic, a relaxed store), and waits there
+ * for the turn: these accesses happen in the order that one thread gives. An atomic whose result nobody reads does not
+ * wait: it is postponed, and updates memory when the turn has come. Results, counters and findings do not depend on the
+ * number of threads. Where clusters race all the same, that is found, but the host decides which access comes second.
  */
 #ifndef FL_EMU_LOOKAHEAD_H
 #define FL_EMU_LOOKAHEAD_H

@@ -459,3 +459,13 @@ void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uin
                "Every warp that is left waits or polls, and no store changed memory %s.%s%s", last, more, list);
     m->faulted = true;
 }
+
+void emu_check_livelock(quiet *q, cluster *c) {
+    const quiet now = emu_progress_of(c);
+    cta *all[MAX_CLUSTER];
+    size_t count = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (!c->ctas[i].ended) all[count++] = &c->ctas[i];
+    if (emu_lasts_too_long(q, now.changes, now.begin, all, count))
+        emu_report_livelock(all, count, now.begin - q->begin, 0);
+}

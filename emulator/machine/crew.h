@@ -34,6 +34,8 @@ typedef struct worker {
     cluster cluster;
     bool runs;          /* a cluster that is resident, where clusters run in turns */
     bool drew;          /* a ticket, in its last turn */
+    bool begun;         /* its next turn runs before it has come */
+    bool is_early;      /* likewise, and it is its first */
     quiet before;       /* its last turn that has begun */
     uint64_t polled_at; /* 1 + the changes of memory when it had polled in vain; 0 where it can continue */
 } worker;

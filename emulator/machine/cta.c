@@ -54,6 +54,7 @@ void emu_free_cluster(cluster *c) {
     for (uint32_t i = 0; c->ctas && i < c->count; i++) cta_free(&c->ctas[i]);
     free(c->ctas);
     free(c->clocks);
+    free(c->postponed);
     emu_race_table_free(c->races);
 }
 
@@ -275,6 +276,7 @@ void emu_start_cluster(cluster *c, uint64_t index) {
     c->index = index;
     c->phase = 0;
     c->draws = 0;
+    c->postponed_count = 0;
     c->last = c->count - 1;
     c->random = emu_mix(c->ctas->launch->schedule ^ emu_mix(~index));
     for (uint32_t i = 0; i < c->count; i++) start_cta(&c->ctas[i]);

@@ -19,6 +19,8 @@ cta_turn emu_run_turn(cluster *c, bool may_pause);
 /* Whether warps that only poll have polled for too long: their loops change nothing at all, or only registers, such as
  * a number of polls after which a loop ends. changes, steps: of memory, and warp instructions, so far. */
 bool emu_lasts_too_long(struct quiet *q, uint64_t changes, uint64_t steps, cta *const *resident, size_t count);
+/* Reports a livelock of a cluster, no warp of which can do anything but poll, if that lasts too long. */
+void emu_check_livelock(struct quiet *q, cluster *c);
 /* All resident CTAs, whose warps wait or poll; steps: for how long, 0 for ever in this order; waiting: CTAs that are
  * not resident yet. */
 void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uint64_t waiting);
@@ -28,9 +30,11 @@ void emu_report_livelock(cta *const *resident, size_t count, uint64_t steps, uin
 bool emu_run_in_turns(struct crew *c, struct worker *workers, int capacity);
 bool emu_run_explored(struct crew *c, struct worker *workers, int count);
 
-/* lookahead.c: an atomic of a cluster waits for its turn; false where the launch has ended at a fault, and the cluster
- * must stop. */
+/* lookahead.c: what a cluster tells others waits for its turn; false where the launch has ended at a fault, and the
+ * cluster must stop. */
 bool emu_lookahead_waits(cluster *c);
+/* Whether a cluster runs before its turn. */
+bool emu_lookahead_is_early(cluster *c);
 
 /* ---- delayed.c: accesses that happen after their instruction, in a run of an explorer ---- */
 

@@ -24,21 +24,10 @@ static long host_threads(const emu_launch *l) {
     return l->trace.file || l->trace.events || wanted < 1 ? 1 : wanted;
 }
 
-/* No warp is ready that does anything but poll. */
-static void check_livelock(quiet *q, cluster *c) {
-    const quiet now = emu_progress_of(c);
-    cta *all[MAX_CLUSTER];
-    size_t count = 0;
-    for (uint32_t i = 0; i < c->count; i++)
-        if (!c->ctas[i].ended) all[count++] = &c->ctas[i];
-    if (emu_lasts_too_long(q, now.changes, now.begin, all, count))
-        emu_report_livelock(all, count, now.begin - q->begin, 0);
-}
-
 static void run_cluster(crew *c, cluster *own, uint64_t index) {
     quiet q = {.changes = UINT64_MAX};
     emu_start_cluster(own, index);
-    while (emu_run_turn(own, false) != TURN_ENDED) check_livelock(&q, own);
+    while (emu_run_turn(own, false) != TURN_ENDED) emu_check_livelock(&q, own);
     emu_end_cluster(c, own);
 }
 
@@ -188,10 +177,10 @@ static void find_communication(crew *c) {
     }
 }
 
-/* Whether CTAs tell each other nothing but tickets: relaxed atomics in global memory, which order nothing. What one of
- * them does between two atomics is then its own affair, in any order, and stores between them are as in a program
- * without tickets. */
-static bool only_draws(const entry *code, const emu_launch *l) {
+/* Whether CTAs tell each other nothing but which work tiles are taken, by relaxed atomics in global memory, which order
+ * nothing; stores: or store what none of them loads while it runs, by relaxed stores. Then what a CTA does between two
+ * of these accesses concerns no other CTA, and a cluster may run before its turn as far as the next one. */
+static bool only_draws(const entry *code, const emu_launch *l, bool stores) {
     if (l->schedule || l->first_finding_only) return false;
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
@@ -199,7 +188,8 @@ static bool only_draws(const entry *code, const emu_launch *l) {
         if (o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE)) return false;
         if (o->kind == OP_BULK && o->detail & BULK_STORE && o->detail & BULK_REDUCES) return false;
         if (o->kind == OP_FENCE && !(o->order & ORDER_CTA)) return false;
-        if (wide && (o->kind == OP_LOAD || o->kind == OP_STORE) && (o->asks || o->order)) return false;
+        if (wide && o->kind == OP_LOAD && (o->asks || o->order)) return false;
+        if (wide && o->kind == OP_STORE && o->order && (!stores || o->order != ORDER_STRONG)) return false;
         if (wide && o->kind == OP_ATOMIC && o->order & (ORDER_ACQUIRE | ORDER_RELEASE | ORDER_CTA)) return false;
     }
     return true;
@@ -266,7 +256,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     atomic_store(&c.first_fault, UINT64_MAX);
     find_communication(&c);
     c.threads = host_threads(launch);
-    c.only_draws = c.in_turns && only_draws(code, launch);
+    c.only_draws = c.in_turns && only_draws(code, launch, !explorer);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
     if (c.explorer && (uint64_t)count < c.cluster_total)
         return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",

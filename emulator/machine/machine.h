@@ -317,7 +317,10 @@ typedef struct cluster {
     enum { AHEAD_NOT, AHEAD_BEGINS, AHEAD_RUNS, AHEAD_DONE } ahead_state;
     cta_turn turn_ahead;
     bool has_turn;
-    struct race_table *races; /* see check/global.c; NULL without checks */
+    struct postponed_atomic *postponed; /* atomics without a result, which the cluster executed before its turn */
+    size_t postponed_count, postponed_capacity;
+    uint64_t postponed_begin, postponed_end; /* of the addresses that they update */
+    struct race_table *races;                /* see check/global.c; NULL without checks */
 } cluster;
 
 /* A CTA: its warps, its shared memory, and what runs and checks it. */
@@ -466,6 +469,8 @@ bool emu_step_registers(cta *m, warp *w);
 
 /* memory.c */
 void emu_finish_load(warp *w, const op *o, uint8_t *const *bytes, uint32_t mask); /* of a late one */
+/* The turn of a cluster has come: its postponed atomics update memory, in the order in which they were executed. */
+void emu_apply_postponed(cluster *c);
 /* Host bytes of an access, or NULL after reporting why there are none. */
 uint8_t *emu_translate(cta *m, warp *w, state_space space, uint64_t address, uint32_t bytes, int lane,
                        const char *verb);

@@ -26,10 +26,33 @@ static void report_bounds(cta *m, const warp *w, int lane, uint64_t address, uin
                verb, bytes, address, what);
 }
 
+/* ---- before the turn of a cluster ---- */
+
+/* An atomic of a warp that updates memory when the turn of its cluster has come. */
+typedef struct postponed_atomic {
+    cta *m;
+    const op *o;
+    uint8_t *bytes[LANES]; /* NULL for a lane that is off */
+    uint8_t values[LANES][16];
+} postponed_atomic;
+
+/* A cluster that runs before its turn waits for it. */
+static void wait_for_turn(cta *m) {
+    if (!emu_lookahead_waits(m->cluster))
+        m->faulted = true; /* as another CTA is */
+    else
+        emu_apply_postponed(m->cluster);
+}
+
+static bool meets_postponed(const cluster *c, uint64_t address, uint32_t bytes) {
+    return c->postponed_count && address < c->postponed_end && c->postponed_begin < address + bytes;
+}
+
 static uint8_t *global_bytes(cta *m, const warp *w, uint64_t address, uint32_t bytes, int lane, const char *verb) {
     uint64_t number = address >> BUFFER_SHIFT;
     uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     emu_device *device = m->device;
+    if (meets_postponed(m->cluster, address, bytes)) wait_for_turn(m);
     if (number == 0 && offset < device->variable_bytes && device->variable_bytes - offset >= bytes) {
         return device->variables + offset;
     }
@@ -335,6 +358,8 @@ void emu_exec_store(cta *m, warp *w, const op *o, uint32_t mask) {
     const bool is_delayed = m->explores && emu_is_delayed_store(w, o, mask);
     if (m->explores && !is_delayed && is_held(m, w, o, mask)) return;
     if (m->explores) emu_note_overtaking(m, w, o, mask);
+    if (m->cluster->lookahead && o->order && o->space != SPACE_SHARED) wait_for_turn(m);
+    if (m->faulted) return;
     resolve(m, w, o, 0, mask, "writes", &a);
     struct delayed_access *delayed = is_delayed ? emu_delay_store(m, w, o) : NULL;
     for (int i = 0; i < LANES; i++) {
@@ -497,15 +522,89 @@ static void note_draw(cta *m, warp *w, const op *o, bool changed) {
     c->drew = w->poll_failed = c->draws++ < MOST_DRAWS;
 }
 
+enum { MOST_POSTPONED = 1 << 16 };
+
+/* Whether an atomic whose result nobody reads can update memory later; it counts as executed now. */
+static bool can_postpone(const cta *m, const warp *w, const op *o, uint32_t mask) {
+    uint64_t address;
+    const cluster *c = m->cluster;
+    if (o->asks || o->detail == ATOMIC_CAS || o->bytes * o->vector > 16 || c->postponed_count >= MOST_POSTPONED)
+        return false;
+    for (; mask; mask &= mask - 1)
+        if (!touches_global(w, o, first_lane(mask), &address)) return false;
+    return true;
+}
+
+/* The room for it; NULL when out of memory. */
+static postponed_atomic *postpone(cta *m, const op *o) {
+    cluster *c = m->cluster;
+    postponed_atomic *more = cta_reserve(m, c->postponed, c->postponed_count + 1, &c->postponed_capacity, sizeof *more);
+    if (!more) return NULL;
+    if (!c->postponed_count) c->postponed_begin = UINT64_MAX, c->postponed_end = 0;
+    c->postponed = more;
+    more += c->postponed_count;
+    *more = (postponed_atomic){.m = m, .o = o};
+    return more;
+}
+
+static void postpone_lane(const warp *w, postponed_atomic *later, const access *a, int lane) {
+    const op *o = later->o;
+    cluster *c = later->m->cluster;
+    later->bytes[lane] = a->bytes[lane];
+    if (!a->bytes[lane]) return;
+    for (int k = 0; k < o->vector; k++) {
+        const element value = register_element(w, o->r[o->dests + 1 + k], lane, o->bytes);
+        memcpy(later->values[lane] + k * o->bytes, &value, o->bytes);
+    }
+    if (a->addresses[lane] < c->postponed_begin) c->postponed_begin = a->addresses[lane];
+    if (a->addresses[lane] + a->size > c->postponed_end) c->postponed_end = a->addresses[lane] + a->size;
+}
+
+void emu_apply_postponed(cluster *c) {
+    for (size_t i = 0; i < c->postponed_count; i++) {
+        const postponed_atomic *each = &c->postponed[i];
+        const op *o = each->o;
+        bool changed = false;
+        for (int at = 0; at < LANES * o->vector; at++) {
+            const int lane = at / o->vector, k = at % o->vector;
+            element value = {0};
+            if (!each->bytes[lane]) continue;
+            memcpy(&value, each->values[lane] + k * o->bytes, o->bytes);
+            update_bytes(each->m, o, SPACE_GLOBAL, each->bytes[lane] + k * o->bytes, value, (element){0}, &changed);
+        }
+    }
+    c->postponed_count = 0;
+}
+
+/* Before its turn a cluster must not update memory that others see. Returns whether the atomic is postponed. */
+static bool run_before_turn(cta *m, warp *w, const op *o, uint32_t mask) {
+    access a;
+    const bool is_early = emu_lookahead_is_early(m->cluster) && can_postpone(m, w, o, mask);
+    if (!is_early) {
+        wait_for_turn(m);
+        return m->faulted;
+    }
+    postponed_atomic *later = postpone(m, o);
+    const size_t before = m->cluster->postponed_count;
+    m->cluster->postponed_count = 0; /* it need not wait for those at the same addresses */
+    resolve(m, w, o, o->dests, mask, "updates", &a);
+    m->cluster->postponed_count = before;
+    for (int i = 0; later && i < LANES; i++) {
+        if (m->checks && a.bytes[i]) emu_on_global_atomic(m, w, i, a.addresses[i], a.size, o);
+        postpone_lane(w, later, &a, i);
+        if (a.bytes[i]) m->changes++;
+    }
+    if (later) m->cluster->postponed_count++;
+    if (m->checks) emu_on_access_end(m, w, o);
+    return true;
+}
+
 void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
     access a;
     bool any_changed = false;
     if (m->explores && is_held(m, w, o, mask)) return;
     if (m->explores) emu_note_overtaking(m, w, o, mask);
-    if (m->cluster->lookahead && o->space != SPACE_SHARED && !emu_lookahead_waits(m->cluster)) {
-        m->faulted = true; /* as another CTA is */
-        return;
-    }
+    if (m->cluster->lookahead && o->space != SPACE_SHARED && run_before_turn(m, w, o, mask)) return;
     resolve(m, w, o, o->dests, mask, "updates", &a);
     const uint16_t *values = o->r + o->dests + 1;
     for (int i = 0; i < LANES; i++) {
@@ -521,7 +620,8 @@ void emu_exec_atomic(cta *m, warp *w, const op *o, uint32_t mask) {
             element old = update_bytes(m, o, space, a.bytes[i] + k * o->bytes, value, swap, &changed);
             put_element(w, o->r[k], i, o->bytes, old);
         }
-        if (changed) note_change(m, o, space, a.addresses[i]);
+        const bool counts = changed || (m->cluster->lookahead && !o->asks); /* as one that is postponed */
+        if (counts) note_change(m, o, space, a.addresses[i]);
         any_changed |= changed && space == SPACE_GLOBAL;
     }
     if (m->checks) emu_on_access_end(m, w, o);

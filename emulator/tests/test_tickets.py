@@ -46,14 +46,20 @@ bra again;"""
 PARAMS = ".param .u64 out, .param .u64 counter, .param .u32 total, .param .u32 stop"
 DRAW, STORE = "atom.global.add.u32 %t, [%c], 1;", "st.global.u32 [%a], %s;"
 NEIGHBOUR = STORE + "\nst.global.u32 [%o], %s;"  # all store to the first word, too
+RELAXED = "st.relaxed.gpu.global.u32 [%a], %s;"
+SUM = """{ .reg .f32 %f;
+cvt.rn.f32.u32 %f, %i;
+rcp.rn.f32 %f, %f;
+red.global.add.f32 [%o + 4], %f; }"""  # of numbers that are rounded: the order of the terms shows
 FENCED = "fence.acq_rel.gpu;\n" + DRAW
 NEVER = 99
 
 
-def printed(tmp_path: Path, threads: int, draw: str = DRAW, store: str = STORE, stop: int = NEVER) -> tuple[int, str]:
+def printed(tmp_path: Path, threads: int, draw: str = DRAW, store: str = STORE, stop: int = NEVER,
+            fill: str = ":poison") -> tuple[int, str]:  # fmt: skip
     path = tmp_path / "tickets.ptx"
     path.write_text(entry(BODY.replace("DRAW", draw).replace("STORE", store), PARAMS))
-    arguments = [f"buf:u32:{64 * CTAS}:poison", "buf:u32:1", f"u32:{CTAS}", f"u32:{stop}"]
+    arguments = [f"buf:u32:{64 * CTAS}{fill}", "buf:u32:1", f"u32:{CTAS}", f"u32:{stop}"]
     done = ptxrun(path, "--grid", CTAS, "--block", 64, "--threads", threads, "--print", f"0:{64 * CTAS}",
                   *(word for each in arguments for word in ("--arg", each)))  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -64,10 +70,14 @@ def printed(tmp_path: Path, threads: int, draw: str = DRAW, store: str = STORE, 
     [
         ({}, 0, ""),
         ({"stop": 11}, 3, "trap"),
+        ({"store": RELAXED}, 0, ""),
+        ({"store": RELAXED, "stop": 11}, 3, "trap"),
+        ({"store": SUM, "fill": ""}, 0, ""),
+        ({"store": SUM, "fill": "", "stop": 11}, 3, "trap"),
         ({"draw": FENCED}, 0, ""),
         ({"draw": FENCED, "stop": 11}, 3, "trap"),
     ],
-    ids=["right", "trap", "fences", "trap and fences"],
+    ids=["right", "trap", "stores", "trap and stores", "sums", "trap and sums", "fences", "trap and fences"],
 )
 def test_the_number_of_threads_changes_nothing(
     options: dict[str, str | int], status: int, finding: str, tmp_path: Path
@@ -76,6 +86,37 @@ def test_the_number_of_threads_changes_nothing(
     assert len(texts) == 1, texts
     found, text = texts.pop()
     assert found == status and finding in text, text
+
+
+SUMS = """.reg .u64 %o;
+.reg .u32 %i;
+.reg .f32 %f;
+.reg .pred %q;
+ld.param.u64 %o, [out];
+mov.u32 %i, %ctaid.x;
+add.u32 %i, %i, 1;
+again:
+cvt.rn.f32.u32 %f, %i;
+rcp.rn.f32 %f, %f;
+red.global.add.f32 [%o], %f;
+add.u32 %i, %i, 20;
+setp.lt.u32 %q, %i, 4000;
+@%q bra again;
+END"""
+OWN = "ld.global.f32 %f, [%o];\nst.global.f32 [%o], %f;"  # sees what it added itself
+
+
+@pytest.mark.parametrize("end", ["", OWN], ids=["sums", "sums and a load"])
+def test_ctas_without_tickets_add_in_order(end: str, tmp_path: Path) -> None:
+    """Each on a thread of the host; the sum has the bits of one thread, which another order would change."""
+    path = tmp_path / "sums.ptx"
+    path.write_text(entry(SUMS.replace("END", end), ".param .u64 out"))
+    ctas = 20 if not end else 1
+    texts = {
+        ptxrun(path, "--grid", ctas, "--block", 32, "--threads", threads, "--print", "0:1", "--arg", "buf:f32:1").stdout
+        for threads in (1, 2, 3, 8, 8)
+    }
+    assert len(texts) == 1 and "0: " in texts.pop()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
