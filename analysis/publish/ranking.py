@@ -60,8 +60,8 @@ ROWS};
 Held = Mapping[str, set[str]]  # name to code hashes
 
 # Machine code that a kernel had when most of its records were made. These records count until a GPU has measured the
-# present code beside the libraries: one change lies between the two, which costs no case more than 0.1 % in cycles
-# (logs/general/tried.h200.csv, run 9).
+# present code next to the libraries. One change lies between the two: in ten interleaved rounds of 18 cases no case
+# differs by more than its noise, except that short causal launches gain 1 % (logs/general/tried.h200.csv, run 10).
 EARLIER: Held = {
     "attention/wgmma": {"1e01ad8082224f77", "3a189a5512d8c094", "6360666bb49ba0c6", "9e7975c65399d929"},
 }
