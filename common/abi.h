@@ -5,8 +5,8 @@
  * Q, K, V and O are device addresses of tensors of 16-bit elements. Strides count elements; those of a row lie side by
  * side.
  *
- * A kernel without the field `any_length` takes forward_args, the first bytes of attention_args: contiguous tensors of
- * one shape, so that the strides hold for all four, and softmax(Q·Kᵀ / sqrt(d_head)) without a mask.
+ * The kernels of the ladder take forward_args, the first bytes of attention_args: contiguous tensors of one shape, so
+ * that the strides hold for all four, and softmax(Q·Kᵀ / sqrt(d_head)) without a mask.
  *
  * A kernel with tensor copies has a second parameter, the tensor maps; runtime/tensor_maps.h says what they describe.
  */

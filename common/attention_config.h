@@ -1,4 +1,4 @@
-/* attention_config.h - the configuration of the kernels in kernels/attention/: their shape.
+/* attention_config.h - the configuration of kernels/attention/mma_sync.cu and wgmma.cu, and their launch.
  *
  *     flash_forward<attention_config{FP16, 128, 128, 128, 8, WGMMA, 2, 32, true}>
  *
@@ -9,16 +9,39 @@
 
 #include "common/config.h"
 
-#ifndef __cplusplus
-/* In C a configuration is a KernelConfig, which has no fields of these names: they take fields that these kernels do
- * not set. */
-#define paged_kv mma_double_buffer_loads
-#define packs early_release
-#endif
-
 typedef struct attention_config {
-#define FIELD(type, name, word, help) type name;
+#define FIELD(type, name, word, ...) type name;
 #include "common/attention_fields.h"
 } attention_config;
+
+/* With wgmma a warpgroup at the front copies the blocks. */
+FL_CONFIG_FN int attention_threads(const attention_config *config) {
+    return 32 * (config->n_warps + (config->instruction == WGMMA ? 4 : 0));
+}
+
+/* Bytes of dynamic shared memory: the rings of K and V, and Q, whose space O reuses. With mma_sync rows have 16 bytes
+ * of padding, and each stage two mbarriers. With wgmma and d_head up to 128 there are two Q blocks and O has a space of
+ * its own; blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. */
+FL_CONFIG_FN int attention_smem_bytes(const attention_config *config) {
+    const bool wgmma = config->instruction == WGMMA;
+    const int Q_rows = config->B_r * (wgmma && config->d_head <= 128 ? 3 : 1);
+    const int rows = (Q_rows + 2 * config->B_c * config->stages) * (config->d_head * 2 + (wgmma ? 0 : 16));
+    return wgmma ? 1024 + rows + 1024 : rows + 16 * config->stages;
+}
+
+/* Persistent CTAs: at most one per multiprocessor. With mma_sync a Q block may be split into n_warps slices. */
+FL_CONFIG_FN int64_t attention_ctas(const attention_config *config, const attention_args *args,
+                                    int64_t multiprocessors) {
+    const int64_t blocks = ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * args->heads * args->batch;
+    const int64_t work = config->instruction == WGMMA ? blocks : blocks * config->n_warps;
+    return work > multiprocessors ? multiprocessors : work;
+}
+
+FL_CONFIG_FN launch_shape attention_launch_shape(const attention_config *config, const attention_args *args,
+                                                 int64_t multiprocessors) {
+    const launch_shape shape = {(uint32_t)attention_ctas(config, args, multiprocessors), 1, 1,
+                                (uint32_t)attention_threads(config), (uint32_t)attention_smem_bytes(config)};
+    return shape;
+}
 
 #endif

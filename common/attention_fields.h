@@ -1,24 +1,6 @@
-/* attention_fields.h - the fields of an attention_config, the rules between them and the words of the ladder that
- * follow from them: the one list that C and Python read.
- *
- *     #define FIELD(type, name, word, help) type name;
- *     #include "common/attention_fields.h"
- *
- * To be included as common/config_fields.h is, whose columns FIELD and RULE have, but for first versions. A type more
- * is `enum instruction`: its word in the short form is the name of the instruction.
- *
- * FOLLOWS(name, value)   a field of KernelConfig that is not 0 in all or some of these kernels, and its value, an
- *                        expression over cfg.FIELD: by it harness and library know how a kernel is launched
- */
-#ifndef FIELD
-#define FIELD(type, name, word, help)
-#endif
-#ifndef RULE
-#define RULE(name, holds, sentence)
-#endif
-#ifndef FOLLOWS
-#define FOLLOWS(name, value)
-#endif
+/* attention_fields.h - the fields of an attention_config, the configuration of kernels/attention/mma_sync.cu and
+ * wgmma.cu. common/config_fields.h describes the columns. */
+#include "common/fields_begin.h"
 
 /* clang-format off */
 FIELD(enum dtype, dtype, "()", "element type of Q, K, V and O")
@@ -49,25 +31,23 @@ RULE(cap, !cfg.cap || cfg.serves, "must be off without serve: serving_args say w
 RULE(paged_kv, !cfg.paged_kv || cfg.serves, "must be off without serve: serving_args have the table")
 RULE(packs, !cfg.packs || cfg.serves, "must be off without serve: only sequences of few queries leave Q blocks empty")
 
-FOLLOWS(any_length, true)
-FOLLOWS(causal, true)
-FOLLOWS(grouped_heads, true)
-FOLLOWS(packed_heads, cfg.instruction == MMA_SYNC)
-FOLLOWS(tickets, true)
-FOLLOWS(persistent, true)
-FOLLOWS(split_tail, cfg.instruction == MMA_SYNC)
-FOLLOWS(padded_rows, cfg.instruction == MMA_SYNC)
-FOLLOWS(async_copy, cfg.instruction == MMA_SYNC)
-FOLLOWS(swizzled, cfg.instruction == WGMMA)
-FOLLOWS(eager_load_blocks, true)
-FOLLOWS(optimized_softmax, true)
-FOLLOWS(lazy_rescale, true)
-FOLLOWS(tensor_copies, cfg.instruction == WGMMA)
-FOLLOWS(producer, cfg.instruction == WGMMA)
-FOLLOWS(double_buffer_Q, cfg.instruction == WGMMA && cfg.d_head <= 128)
-FOLLOWS(first_max, cfg.instruction == WGMMA)
+HAS(ANY_LENGTH, true)
+HAS(CAUSAL, true)
+HAS(GROUPED_HEADS, true)
+HAS(PACKED_HEADS, cfg.instruction == MMA_SYNC)
+HAS(TICKETS, true)
+HAS(TENSOR_COPIES, cfg.instruction == WGMMA)
+HAS(SERVES, cfg.serves)
+HAS(CAP, cfg.cap)
+HAS(PAGED_KV, cfg.paged_kv)
+HAS(PACKS, cfg.packs)
+HAS(PERSISTENT, true)
+HAS(SPLIT_TAIL, cfg.instruction == MMA_SYNC)
+HAS(PRODUCER, cfg.instruction == WGMMA)
+HAS(DOUBLE_BUFFER_Q, cfg.instruction == WGMMA && cfg.d_head <= 128)
+HAS(LAZY_RESCALE, true)
+HAS(FIRST_MAX, cfg.instruction == WGMMA)
+HAS(PADDED_ROWS, cfg.instruction == MMA_SYNC)
 /* clang-format on */
 
-#undef FIELD
-#undef RULE
-#undef FOLLOWS
+#include "common/fields_end.h"

@@ -14,28 +14,15 @@
  *
  * A kernel with tensor copies has the tensor maps as its second parameter; O there is dO.
  *
- * Each field of the configuration is a row of common/backward_fields.h. analysis reads the functions as those of
- * common/config.h.
+ * Each field of the configuration is a row of common/backward_fields.h.
  */
 #ifndef FL_BACKWARD_H
 #define FL_BACKWARD_H
 
 #include "common/config.h"
 
-/* The third value of enum instruction: none of the tensor cores'. */
-#ifdef __cplusplus
-constexpr instruction FMA = (instruction)3;
-#else
-#define FMA ((enum instruction)3)
-/* In C a configuration is a KernelConfig, which every version includes and which has no places of these names: they
- * take those of fields that no backward_config has. */
-#define dQ_sums lazy_rescale
-#define in_order early_release
-#define any_rows first_max
-#endif
-
 typedef struct backward_config {
-#define FIELD(type, name, word, help) type name;
+#define FIELD(type, name, word, ...) type name;
 #include "common/backward_fields.h"
 } backward_config;
 
@@ -84,13 +71,6 @@ typedef struct backward_serving_args {
 
 static_assert(sizeof(backward_serving_args) == 320, "tensor maps begin behind it without padding");
 
-/* What the functions below take: on the host a configuration is a KernelConfig. */
-#ifdef __cplusplus
-typedef backward_config backward_shape;
-#else
-typedef KernelConfig backward_shape;
-#endif
-
 /* One warp has 32 chunks of 16 bytes, of one row or of several; CTAs of both small kernels have so many warps. */
 enum { BACKWARD_SMALL_THREADS = 128 };
 
@@ -98,79 +78,79 @@ enum { BACKWARD_SMALL_THREADS = 128 };
 enum { BACKWARD_COUNTERS = 4 };
 
 /* Rows of a CTA of the small kernels. */
-FL_CONFIG_FN int backward_small_rows(const backward_shape *config) {
+FL_CONFIG_FN int backward_small_rows(const backward_config *config) {
     return 8 * BACKWARD_SMALL_THREADS / config->d_head;
 }
 
 /* Bytes that a row in shared memory has behind its elements: they keep the banks apart where ldmatrix reads. */
-FL_CONFIG_FN int backward_padding(const backward_shape *config) {
-    return config->instruction == 1 ? 16 : 0;
+FL_CONFIG_FN int backward_padding(const backward_config *config) {
+    return config->instruction == MMA_SYNC ? 16 : 0;
 }
 
 /* Bytes of a row of d_head elements in shared memory. */
-FL_CONFIG_FN int backward_row_bytes(const backward_shape *config) {
+FL_CONFIG_FN int backward_row_bytes(const backward_config *config) {
     return config->d_head * 2 + backward_padding(config);
 }
 
 /* Rows in shared memory: K and V, and a Q block and its dO for each stage. Without the tensor cores a block of two
  * tensors at a time. */
-FL_CONFIG_FN int backward_smem_rows(const backward_shape *config) {
+FL_CONFIG_FN int backward_smem_rows(const backward_config *config) {
     const int Q_blocks = config->stages ? config->stages : 1;
-    return config->instruction == 3 ? 2 * config->B_r : 2 * (config->B_c + config->B_r * Q_blocks);
+    return config->instruction == FMA ? 2 * config->B_r : 2 * (config->B_c + config->B_r * Q_blocks);
 }
 
 /* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. With
  * wgmma blocks begin at multiples of 1024 bytes; with tensor copies 1024 bytes hold all mbarriers. */
-FL_CONFIG_FN int backward_smem_bytes(const backward_shape *config) {
+FL_CONFIG_FN int backward_smem_bytes(const backward_config *config) {
     const int rows = backward_smem_rows(config) * backward_row_bytes(config);
     const int Q_blocks = config->stages ? config->stages : 1, statistics = 8 * config->B_r * Q_blocks;
     const int dS = config->dQ_sums ? config->B_c * (2 * config->B_r + backward_padding(config)) : 0;
     const int P = config->d_head == 256 ? dS : 0;
-    return rows + statistics + (dS + P) * Q_blocks + (config->instruction == 2 ? 1024 : 0) +
+    return rows + statistics + (dS + P) * Q_blocks + (config->instruction == WGMMA ? 1024 : 0) +
            (config->tensor_copies ? 1024 : 0);
 }
 
-FL_CONFIG_FN int backward_threads(const backward_shape *config) {
+FL_CONFIG_FN int backward_threads(const backward_config *config) {
     return 32 * config->n_warps;
 }
 
 /* KV blocks of a KV head, or of a head. With serve those of all sequences, and one more that each may leave over. */
-FL_CONFIG_FN int64_t backward_KV_blocks(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_KV_blocks(const backward_config *config, const attention_args *args) {
     return config->serves ? (int64_t)args->all_KV_rows / config->B_c + args->batch
                           : ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
 }
 
 /* Q blocks of a head likewise. */
-FL_CONFIG_FN int64_t backward_Q_blocks(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_Q_blocks(const backward_config *config, const attention_args *args) {
     return config->serves ? (int64_t)args->all_Q_rows / config->B_r + args->batch
                           : ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
 }
 
 /* With any_rows: whether CTAs draw KV blocks. CTAs of in_order wait for those that have drawn before, and with d_head
  * 256 K and V of the next block are copied beside the last product. */
-FL_CONFIG_FN int backward_draws(const backward_shape *config) {
+FL_CONFIG_FN int backward_draws(const backward_config *config) {
     return config->in_order || config->d_head == 256;
 }
 
 /* CTAs have a KV block each, and without dQ_sums also the Q block of the same number. With any_rows the first dimension
  * has those of all heads, with serve those of one; where CTAs draw, there are as many as multiprocessors. */
-FL_CONFIG_FN int64_t backward_grid_x(const backward_shape *config, const attention_args *args,
+FL_CONFIG_FN int64_t backward_grid_x(const backward_config *config, const attention_args *args,
                                      int64_t multiprocessors) {
     const int64_t blocks = backward_KV_blocks(config, args), samples = config->serves ? 1 : args->batch;
     const int64_t all = blocks * args->KV_heads * samples, drawing = all < multiprocessors ? all : multiprocessors;
     return config->any_rows && backward_draws(config) ? drawing : !config->any_rows || config->serves ? blocks : all;
 }
 
-FL_CONFIG_FN int64_t backward_grid_y(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_grid_y(const backward_config *config, const attention_args *args) {
     const int64_t of_tiles = config->serves && !backward_draws(config) ? args->KV_heads : 1;
     return config->any_rows ? of_tiles : config->grouped_heads ? args->KV_heads : args->heads;
 }
 
-FL_CONFIG_FN int64_t backward_grid_z(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_grid_z(const backward_config *config, const attention_args *args) {
     return config->any_rows ? 1 : args->batch;
 }
 
-FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, const attention_args *args,
+FL_CONFIG_FN launch_shape backward_launch_shape(const backward_config *config, const attention_args *args,
                                                 int64_t multiprocessors) {
     const launch_shape shape = {(uint32_t)backward_grid_x(config, args, multiprocessors),
                                 (uint32_t)backward_grid_y(config, args), (uint32_t)backward_grid_z(config, args),
@@ -179,17 +159,17 @@ FL_CONFIG_FN launch_shape backward_launch_shape(const backward_shape *config, co
 }
 
 /* Query rows of a head that a pass keeps something of: with any_rows those of whole Q blocks. */
-FL_CONFIG_FN int64_t backward_kept_rows(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_kept_rows(const backward_config *config, const attention_args *args) {
     return config->any_rows ? backward_Q_blocks(config, args) * config->B_r : args->seq_q;
 }
 
 /* Samples that keep them: with serve all sequences together. */
-FL_CONFIG_FN int64_t backward_kept_samples(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_kept_samples(const backward_config *config, const attention_args *args) {
     return config->serves ? 1 : args->batch;
 }
 
 /* Of row_sums and of round_dQ. */
-FL_CONFIG_FN launch_shape backward_small_shape(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN launch_shape backward_small_shape(const backward_config *config, const attention_args *args) {
     const int rows = backward_small_rows(config);
     const launch_shape shape = {(uint32_t)((backward_kept_rows(config, args) + rows - 1) / rows), (uint32_t)args->heads,
                                 (uint32_t)backward_kept_samples(config, args), BACKWARD_SMALL_THREADS, 0};
@@ -197,15 +177,15 @@ FL_CONFIG_FN launch_shape backward_small_shape(const backward_shape *config, con
 }
 
 /* Bytes of delta, of the sums and of the turns, each a multiple of 16. */
-FL_CONFIG_FN int64_t backward_delta_bytes(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_delta_bytes(const backward_config *config, const attention_args *args) {
     const int64_t rows = backward_kept_samples(config, args) * args->heads * backward_kept_rows(config, args);
     return (4 * rows * (config->any_rows ? 2 : 1) + 15) / 16 * 16;
 }
-FL_CONFIG_FN int64_t backward_sums_bytes(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_sums_bytes(const backward_config *config, const attention_args *args) {
     const int64_t rows = backward_kept_samples(config, args) * args->heads * backward_kept_rows(config, args);
     return config->dQ_sums ? 4 * rows * config->d_head : 0;
 }
-FL_CONFIG_FN int64_t backward_turns_bytes(const backward_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t backward_turns_bytes(const backward_config *config, const attention_args *args) {
     const int64_t blocks = backward_kept_samples(config, args) * args->heads * backward_Q_blocks(config, args);
     const int64_t turns = config->in_order ? (4 * blocks + 15) / 16 * 16 : 0;
     return turns + (config->any_rows ? 4 * BACKWARD_COUNTERS : 0);

@@ -1,21 +1,6 @@
-/* backward_fields.h - the fields of a backward_config, the rules between them and the words of the ladder that follow
- * from them: the one list that C and Python read.
- *
- *     #define FIELD(type, name, word, help) type name;
- *     #include "common/backward_fields.h"
- *
- * To be included as common/attention_fields.h is, whose columns it has. A short form whose instruction begins with
- * `backward_` is one of these.
- */
-#ifndef FIELD
-#define FIELD(type, name, word, help)
-#endif
-#ifndef RULE
-#define RULE(name, holds, sentence)
-#endif
-#ifndef FOLLOWS
-#define FOLLOWS(name, value)
-#endif
+/* backward_fields.h - the fields of a backward_config, the configuration of kernels/backward/ and
+ * kernels/attention/backward.cu. common/config_fields.h describes the columns. */
+#include "common/fields_begin.h"
 
 /* clang-format off */
 FIELD(enum dtype, dtype, "()", "element type of Q, K, V, O and of their gradients")
@@ -44,8 +29,12 @@ RULE(any_rows, !cfg.any_rows || cfg.dQ_sums, "must be off without dq_sums: dQ of
 RULE(any_rows, !cfg.any_rows || cfg.tensor_copies, "must be off without tensor: the copy engine fills up a last block")
 RULE(serves, !cfg.serves || cfg.any_rows, "must be off without any_length: sequences are no whole blocks")
 RULE(tensor_copies, !cfg.tensor_copies || cfg.instruction == WGMMA, "must be off without wgmma")
+
+HAS(BACKWARD_PASS, true)
+HAS(CAUSAL, cfg.causal)
+HAS(GROUPED_HEADS, cfg.grouped_heads)
+HAS(TENSOR_COPIES, cfg.tensor_copies)
+HAS(SERVES, cfg.serves)
 /* clang-format on */
 
-#undef FIELD
-#undef RULE
-#undef FOLLOWS
+#include "common/fields_end.h"

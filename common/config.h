@@ -1,9 +1,9 @@
-/* config.h - the kernel configuration and the launch shape that follows from it.
+/* config.h - the configuration of the ladder's kernels and the launch shape that follows from it.
  *
  *     launch_shape shape = config_launch_shape(&config, &args, multiprocessors);
  *
- * Included by the kernels (C++20) and by the harness (C11). Each field is a row of common/config_fields.h. analysis
- * reads the functions that give a number as text: constants first, then one `return`.
+ * Included by the kernels (C++20) and by host code (C11). Each field is a row of common/config_fields.h. The other
+ * kinds of kernels have a header like this one each: common/families.h lists them.
  */
 #ifndef FL_CONFIG_H
 #define FL_CONFIG_H
@@ -16,16 +16,12 @@
 /* Element type of Q, K, V and O. The numbers are those of the kernel symbols. */
 enum dtype { FP16 = 5, BF16 = 15 };
 
-/* What the tensor cores are given. */
-enum instruction { NO_INSTRUCTION, MMA_SYNC, WGMMA };
+/* What multiplies: the tensor cores, or with FMA plain multiply-adds. The numbers are those of the kernel symbols. */
+enum instruction { MMA_SYNC = 1, WGMMA, FMA, FP8_WGMMA };
 
 typedef struct KernelConfig {
-#define FIELD(type, name, word, mma_sync, wgmma, help) type name;
+#define FIELD(type, name, word, ...) type name;
 #include "common/config_fields.h"
-#ifndef __cplusplus
-    enum instruction instruction; /* not 0: these are the words that follow from an attention_config */
-    bool serves, cap;             /* of the fields of such a kernel those that are no words of the ladder */
-#endif
 } KernelConfig;
 
 typedef struct launch_shape {
@@ -64,36 +60,29 @@ FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
     return config->tensor_copies ? 1024 + rows + 1024 : rows + 16 * config->stages;
 }
 
-/* Q blocks of a launch; the last one of a head may be partly filled. */
+/* Q blocks of a launch. */
 FL_CONFIG_FN int64_t config_Q_blocks(const KernelConfig *config, const attention_args *args) {
     return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r * args->heads * args->batch;
 }
 
-/* KV blocks of a launch, of which the causal mask may hide some; the last one may be partly filled. */
-FL_CONFIG_FN int64_t config_KV_blocks(const KernelConfig *config, const attention_args *args) {
-    return ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
-}
-
 /* Rows of CTAs for slices. With split_tail Q blocks left over for a last, partly filled wave get n_warps CTAs each, one
  * per slice, if that is faster: when waves * (KV_blocks / n_warps + 3) < KV_blocks; else 0. A warp of a slice reads its
- * n_warps-th part of the KV blocks, and the time of three blocks is a slice's fixed cost. With the causal mask nothing
- * is split: the last Q blocks are the shortest. With tickets the kernel decides what is split. */
+ * n_warps-th part of the KV blocks, and the time of three blocks is a slice's fixed cost. */
 FL_CONFIG_FN int64_t config_slice_waves(const KernelConfig *config, const attention_args *args,
                                         int64_t multiprocessors) {
-    const int64_t left = config_Q_blocks(config, args) % multiprocessors, KV_blocks = config_KV_blocks(config, args);
+    const int64_t left = config_Q_blocks(config, args) % multiprocessors, KV_blocks = args->seq_k / config->B_c;
     const int64_t waves = (left * config->n_warps + multiprocessors - 1) / multiprocessors;
     const bool faster = waves * (KV_blocks + 3 * config->n_warps) < config->n_warps * KV_blocks;
-    return config->split_tail && !config->tickets && !args->causal && faster ? waves : 0;
+    return config->split_tail && faster ? waves : 0;
 }
 
 /* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. With split_tail the Q
  * blocks, numbered in that order, are the grid's x, and slices follow. A persistent kernel has one row of CTAs, one per
- * multiprocessor, for the whole Q blocks, and below it the rows for slices; with tickets its CTAs draw slices, too. */
+ * multiprocessor, for the whole Q blocks, and below it the rows for slices. */
 FL_CONFIG_FN int64_t config_grid_x(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
     const int64_t blocks = config_Q_blocks(config, args), waves = config_slice_waves(config, args, multiprocessors);
     const int64_t slices = waves ? blocks % multiprocessors * config->n_warps : 0;
-    const int64_t drawn = config->tickets && config->split_tail ? blocks * config->n_warps : blocks;
-    return config->persistent   ? (waves || drawn > multiprocessors ? multiprocessors : drawn)
+    return config->persistent   ? (waves || blocks > multiprocessors ? multiprocessors : blocks)
            : config->split_tail ? blocks - slices / config->n_warps + slices
                                 : blocks / args->heads / args->batch;
 }

@@ -6,34 +6,20 @@
  * attention_args.tickets is the workspace: counters, zero before each launch and after it, then the parts of a result
  * that CTAs leave for the last of them.
  *
- * Each field is a row of common/decode_fields.h. analysis reads the functions as those of common/config.h.
+ * Each field is a row of common/decode_fields.h.
  */
 #ifndef FL_DECODE_CONFIG_H
 #define FL_DECODE_CONFIG_H
 
 #include "common/config.h"
 
-#ifndef __cplusplus
-/* In C a configuration is a KernelConfig, which has no places of these names: they take those of words of the ladder.
- */
-#define e4m3_cache split_tail
-#define ragged_queries padded_rows
-#endif
-
 typedef struct decode_config {
-#define FIELD(type, name, word, help) type name;
+#define FIELD(type, name, word, ...) type name;
 #include "common/decode_fields.h"
 } decode_config;
 
-/* What the functions below take: on the host a configuration is a KernelConfig. */
-#ifdef __cplusplus
-typedef decode_config decode_shape;
-#else
-typedef KernelConfig decode_shape;
-#endif
-
 /* Keys of a warp in a KV block: it has 16 of B_r rows. */
-FL_CONFIG_FN int decode_warp_keys(const decode_shape *config) {
+FL_CONFIG_FN int decode_warp_keys(const decode_config *config) {
     return config->B_c * config->B_r / 16 / config->n_warps;
 }
 
@@ -42,14 +28,14 @@ enum { DECODE_PAGE_KEYS = 16 };
 
 /* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away, and so beside
  * warpgroups of wgmma. */
-FL_CONFIG_FN int decode_threads(const decode_shape *config) {
+FL_CONFIG_FN int decode_threads(const decode_config *config) {
     return 32 * (config->n_warps + (config->n_warps == 8 || config->instruction == WGMMA ? 4 : 1));
 }
 
 /* The ring of K and V blocks, two places of Q, the warps' sums of O in rows with 8 floats of padding, their m and l, if
  * there is more than one key group, and what 1024 bytes hold: mbarriers and places of pieces. Tiles begin at multiples
  * of 1024 bytes. */
-FL_CONFIG_FN int decode_smem_bytes(const decode_shape *config) {
+FL_CONFIG_FN int decode_smem_bytes(const decode_config *config) {
     const int KV = config->stages * (config->e4m3_cache ? 2 : 4) * config->B_c * config->d_head;
     const int Q = 4 * config->B_r * config->d_head;
     const int rows = config->instruction == WGMMA ? 0 : 16 * config->n_warps;
@@ -57,12 +43,12 @@ FL_CONFIG_FN int decode_smem_bytes(const decode_shape *config) {
 }
 
 /* Blocks of rows of each KV head. */
-FL_CONFIG_FN int64_t decode_row_blocks(const decode_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t decode_row_blocks(const decode_config *config, const attention_args *args) {
     return ((int64_t)args->seq_q * (args->heads / args->KV_heads) + config->B_r - 1) / config->B_r;
 }
 
 /* KV blocks that a KV head's row blocks read, all sequences together. */
-FL_CONFIG_FN int64_t decode_KV_blocks(const decode_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t decode_KV_blocks(const decode_config *config, const attention_args *args) {
     const int64_t of_rows = ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
     return args->batch * decode_row_blocks(config, args) * (of_rows > 1 ? of_rows : 1);
 }
@@ -72,27 +58,27 @@ FL_CONFIG_FN int64_t decode_KV_blocks(const decode_shape *config, const attentio
 enum { DECODE_COUNTERS = 1024 };
 
 /* CTAs of each KV head: all that the GPU runs at a time, as long as each has a KV block. */
-FL_CONFIG_FN int64_t decode_shares(const decode_shape *config, const attention_args *args, int64_t multiprocessors) {
+FL_CONFIG_FN int64_t decode_shares(const decode_config *config, const attention_args *args, int64_t multiprocessors) {
     const int64_t at_once = multiprocessors < DECODE_COUNTERS ? multiprocessors : DECODE_COUNTERS;
     const int64_t most = at_once / args->KV_heads > 1 ? at_once / args->KV_heads : 1;
     const int64_t blocks = decode_KV_blocks(config, args);
     return blocks < most ? blocks : most;
 }
 
-FL_CONFIG_FN int64_t decode_ctas(const decode_shape *config, const attention_args *args, int64_t multiprocessors) {
+FL_CONFIG_FN int64_t decode_ctas(const decode_config *config, const attention_args *args, int64_t multiprocessors) {
     return args->KV_heads * decode_shares(config, args, multiprocessors);
 }
 
 /* Log-sum-exp and O of the parts behind them, in so many places: two for each CTA, or one for each part of a size. Two
  * or more CTAs of a KV head are at most as many as there are words; of one CTA each there are no parts. */
-FL_CONFIG_FN int64_t decode_part_bytes(const decode_shape *config, int64_t places, int64_t rows) {
+FL_CONFIG_FN int64_t decode_part_bytes(const decode_config *config, int64_t places, int64_t rows) {
     return places * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
 }
-FL_CONFIG_FN int64_t decode_parts(const decode_shape *config, const attention_args *args, int64_t split_keys) {
+FL_CONFIG_FN int64_t decode_parts(const decode_config *config, const attention_args *args, int64_t split_keys) {
     const int64_t parts = (args->seq_k + split_keys - 1) / split_keys;
     return parts * args->KV_heads * args->batch * decode_row_blocks(config, args);
 }
-FL_CONFIG_FN int64_t decode_workspace_bytes(const decode_shape *config, const attention_args *args,
+FL_CONFIG_FN int64_t decode_workspace_bytes(const decode_config *config, const attention_args *args,
                                             int64_t multiprocessors, int64_t split_keys) {
     const int64_t shares = decode_shares(config, args, multiprocessors), ctas = args->KV_heads * shares;
     const int64_t rows = (int64_t)args->seq_q * (args->heads / args->KV_heads);
@@ -100,7 +86,7 @@ FL_CONFIG_FN int64_t decode_workspace_bytes(const decode_shape *config, const at
     return 4 * DECODE_COUNTERS + decode_part_bytes(config, places, rows);
 }
 
-FL_CONFIG_FN launch_shape decode_launch_shape(const decode_shape *config, const attention_args *args,
+FL_CONFIG_FN launch_shape decode_launch_shape(const decode_config *config, const attention_args *args,
                                               int64_t multiprocessors) {
     const launch_shape shape = {(uint32_t)decode_ctas(config, args, multiprocessors), 1, 1,
                                 (uint32_t)decode_threads(config), (uint32_t)decode_smem_bytes(config)};

@@ -1,21 +1,6 @@
-/* decode_fields.h - the fields of a decode_config, the rules between them and the words of the ladder that follow from
- * them: the one list that C and Python read.
- *
- *     #define FIELD(type, name, word, help) type name;
- *     #include "common/decode_fields.h"
- *
- * To be included as common/attention_fields.h is, whose columns it has. A short form with `tensor` beside the name of
- * the instruction is one of these.
- */
-#ifndef FIELD
-#define FIELD(type, name, word, help)
-#endif
-#ifndef RULE
-#define RULE(name, holds, sentence)
-#endif
-#ifndef FOLLOWS
-#define FOLLOWS(name, value)
-#endif
+/* decode_fields.h - the fields of a decode_config, the configuration of kernels/attention/decode.cu.
+ * common/config_fields.h describes the columns. */
+#include "common/fields_begin.h"
 
 /* clang-format off */
 FIELD(enum dtype, dtype, "()", "element type of Q and O, and of K and V without e4m3")
@@ -25,7 +10,7 @@ FIELD(int, B_c, "()", "keys and values of a KV block")
 FIELD(int, n_warps, "()",
       "warps that compute, each with 16 rows and the keys of a key group: n_warps * 16 / B_r groups, with wgmma one")
 FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores are given: wgmma from 64 rows on")
-FIELD(bool, tensor_copies, "tensor", "the tensor copy engine copies the keys and values of each warp")
+FIELD(bool, tensor_copies, "tensor", "always on: the TMA copies the keys and values of each warp")
 FIELD(int, stages, "stages_N", "KV blocks in the ring")
 FIELD(bool, serves, "serve", "a length for each sequence, pages and parts of a size: takes serving_args")
 FIELD(bool, e4m3_cache, "e4m3", "K and V are e4m3, a byte an element, with a scale for each KV head")
@@ -51,19 +36,19 @@ RULE(e4m3_cache, !cfg.e4m3_cache || cfg.d_head == 128, "must be off unless d_hea
 RULE(ragged_queries, !cfg.ragged_queries || cfg.e4m3_cache, "must be off without e4m3: attention/wgmma has 16 bits")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
 
-FOLLOWS(any_length, true)
-FOLLOWS(causal, true)
-FOLLOWS(grouped_heads, true)
-FOLLOWS(packed_heads, true)
-FOLLOWS(tickets, true)
-FOLLOWS(persistent, true)
-FOLLOWS(swizzled, true)
-FOLLOWS(eager_load_blocks, true)
-FOLLOWS(optimized_softmax, true)
-FOLLOWS(lazy_rescale, true)
-FOLLOWS(producer, true)
+HAS(ANY_LENGTH, true)
+HAS(CAUSAL, true)
+HAS(GROUPED_HEADS, true)
+HAS(PACKED_HEADS, true)
+HAS(TICKETS, true)
+HAS(TENSOR_COPIES, true)
+HAS(SERVES, cfg.serves)
+HAS(SHARES_KEYS, true)
+HAS(E4M3_CACHE, cfg.e4m3_cache)
+HAS(RAGGED_QUERIES, cfg.ragged_queries)
+HAS(PERSISTENT, true)
+HAS(PRODUCER, true)
+HAS(LAZY_RESCALE, true)
 /* clang-format on */
 
-#undef FIELD
-#undef RULE
-#undef FOLLOWS
+#include "common/fields_end.h"

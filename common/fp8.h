@@ -11,29 +11,15 @@
  * O has 16 bits. The second parameter are the tensor maps. Where the caller transposes V, it lies as [batch, heads,
  * d_head, seq_k]; V_strides are those of V before.
  *
- * Each field of the configuration is a row of common/fp8_fields.h. analysis reads the functions as those of
- * common/config.h.
+ * Each field of the configuration is a row of common/fp8_fields.h.
  */
 #ifndef FL_FP8_H
 #define FL_FP8_H
 
 #include "common/config.h"
 
-/* The fourth value of enum instruction, after FMA of common/backward.h. */
-#ifdef __cplusplus
-constexpr instruction FP8_WGMMA = (instruction)4;
-#else
-#define FP8_WGMMA ((enum instruction)4)
-/* In C a configuration is a KernelConfig, which every version includes and which has no places of these names: they
- * take those of fields that no fp8_config has. */
-#define V_transposed eager_load_blocks
-#define K_permuted swizzled
-#define flush_blocks slack
-#define rounded_sums optimized_softmax
-#endif
-
 typedef struct fp8_config {
-#define FIELD(type, name, word, help) type name;
+#define FIELD(type, name, word, ...) type name;
 #include "common/fp8_fields.h"
 } fp8_config;
 
@@ -55,40 +41,28 @@ typedef struct fp8_args {
 
 static_assert(sizeof(fp8_args) == 256, "tensor maps begin behind it without padding");
 
-/* What the functions below take: on the host a configuration is a KernelConfig. */
-#ifdef __cplusplus
-typedef fp8_config fp8_shape;
-#else
-typedef KernelConfig fp8_shape;
-#endif
-
-/* By this name in C and in C++, for those who include other fields too. */
-FL_CONFIG_FN int fp8_flush_blocks(const fp8_shape *config) {
-    return config->flush_blocks;
-}
-
 /* Threads of a CTA: a warpgroup at the front brings the blocks. */
-FL_CONFIG_FN int fp8_threads(const fp8_shape *config) {
+FL_CONFIG_FN int fp8_threads(const fp8_config *config) {
     return 32 * (config->n_warps + 4);
 }
 
 /* Q blocks in shared memory: with `persistent` the next one, too, and likewise of V. Where fp32 of O takes 128 KB,
  * there is room for one. */
-FL_CONFIG_FN int fp8_Q_stages(const fp8_shape *config) {
+FL_CONFIG_FN int fp8_Q_stages(const fp8_config *config) {
     return config->persistent && !(config->d_head == 256 && config->flush_blocks) ? 2 : 1;
 }
 
-FL_CONFIG_FN int fp8_V_stages(const fp8_shape *config) {
+FL_CONFIG_FN int fp8_V_stages(const fp8_config *config) {
     return config->d_head == 256 && config->flush_blocks ? 1 : config->stages;
 }
 
 /* Of a row of V transposed, for up to as many keys. */
-FL_CONFIG_FN int fp8_Vt_row_bytes(const fp8_shape *config) {
+FL_CONFIG_FN int fp8_Vt_row_bytes(const fp8_config *config) {
     return config->d_head == 256 ? 64 : 128;
 }
 
 /* Bytes of rows of d_head bytes in shared memory: Q, in each stage K and V, and V transposed. */
-FL_CONFIG_FN int fp8_rows_bytes(const fp8_shape *config) {
+FL_CONFIG_FN int fp8_rows_bytes(const fp8_config *config) {
     const int V_rows = config->V_transposed ? 0 : config->B_c;
     return (fp8_Q_stages(config) * config->B_r + config->stages * config->B_c +
             fp8_V_stages(config) * (V_rows + fp8_Vt_row_bytes(config))) *
@@ -96,17 +70,17 @@ FL_CONFIG_FN int fp8_rows_bytes(const fp8_shape *config) {
 }
 
 /* Of O: in 16 bits, with flush_blocks in fp32 beside it. With tickets, too, the 16 bits lie where fp32 was. */
-FL_CONFIG_FN int fp8_O_bytes(const fp8_shape *config) {
+FL_CONFIG_FN int fp8_O_bytes(const fp8_config *config) {
     const int rounded_bytes = config->flush_blocks && config->tickets ? 0 : 2;
     return config->B_r * config->d_head * (config->flush_blocks ? rounded_bytes + 4 : 2);
 }
 
 /* Bytes of dynamic shared memory. Blocks begin at multiples of 1024 bytes, and 1024 bytes hold all mbarriers. */
-FL_CONFIG_FN int fp8_smem_bytes(const fp8_shape *config) {
+FL_CONFIG_FN int fp8_smem_bytes(const fp8_config *config) {
     return 1024 + fp8_rows_bytes(config) + fp8_O_bytes(config) + 1024;
 }
 
-FL_CONFIG_FN int64_t fp8_Q_blocks(const fp8_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t fp8_Q_blocks(const fp8_config *config, const attention_args *args) {
     return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
 }
 
@@ -117,21 +91,21 @@ FL_CONFIG_FN int64_t fp8_staying(int64_t Q_blocks, int64_t multiprocessors) {
                                              : multiprocessors;
 }
 
-FL_CONFIG_FN int64_t fp8_grid_x(const fp8_shape *config, const attention_args *args, int64_t multiprocessors) {
+FL_CONFIG_FN int64_t fp8_grid_x(const fp8_config *config, const attention_args *args, int64_t multiprocessors) {
     return config->persistent ? fp8_staying(fp8_Q_blocks(config, args) * args->heads * args->batch, multiprocessors)
                               : fp8_Q_blocks(config, args);
 }
 
-FL_CONFIG_FN int64_t fp8_grid_y(const fp8_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t fp8_grid_y(const fp8_config *config, const attention_args *args) {
     return config->persistent ? 1 : args->heads;
 }
 
-FL_CONFIG_FN int64_t fp8_grid_z(const fp8_shape *config, const attention_args *args) {
+FL_CONFIG_FN int64_t fp8_grid_z(const fp8_config *config, const attention_args *args) {
     return config->persistent ? 1 : args->batch;
 }
 
 /* Grid (Q blocks, heads, batch), or with `persistent` a row of CTAs. */
-FL_CONFIG_FN launch_shape fp8_launch_shape(const fp8_shape *config, const attention_args *args,
+FL_CONFIG_FN launch_shape fp8_launch_shape(const fp8_config *config, const attention_args *args,
                                            int64_t multiprocessors) {
     const launch_shape shape = {(uint32_t)fp8_grid_x(config, args, multiprocessors), (uint32_t)fp8_grid_y(config, args),
                                 (uint32_t)fp8_grid_z(config, args), (uint32_t)fp8_threads(config),

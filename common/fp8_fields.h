@@ -1,21 +1,6 @@
-/* fp8_fields.h - the fields of an fp8_config, the rules between them and the words of the ladder that follow from them:
- * the one list that C and Python read.
- *
- *     #define FIELD(type, name, word, help) type name;
- *     #include "common/fp8_fields.h"
- *
- * To be included as common/attention_fields.h is, whose columns it has. A short form whose instruction is `fp8_wgmma`
- * is one of these.
- */
-#ifndef FIELD
-#define FIELD(type, name, word, help)
-#endif
-#ifndef RULE
-#define RULE(name, holds, sentence)
-#endif
-#ifndef FOLLOWS
-#define FOLLOWS(name, value)
-#endif
+/* fp8_fields.h - the fields of an fp8_config, the configuration of kernels/fp8/ and kernels/attention/fp8.cu.
+ * common/config_fields.h describes the columns. */
+#include "common/fields_begin.h"
 
 /* clang-format off */
 FIELD(enum dtype, dtype, "()", "element type of O; Q, K and V are e4m3")
@@ -49,9 +34,13 @@ RULE(tickets, !cfg.tickets || cfg.persistent, "must be off without persistent: o
 RULE(serves, !cfg.serves || cfg.tickets, "must be off without tickets: only attention/fp8 serves")
 RULE(causal, !cfg.causal || cfg.any_length, "must be off without any_length, which has the mask")
 
-FOLLOWS(tensor_copies, true)
+HAS(E4M3_INPUTS, true)
+HAS(ANY_LENGTH, cfg.any_length)
+HAS(CAUSAL, cfg.causal)
+HAS(GROUPED_HEADS, cfg.grouped_heads)
+HAS(TICKETS, cfg.tickets)
+HAS(TENSOR_COPIES, true)
+HAS(SERVES, cfg.serves)
 /* clang-format on */
 
-#undef FIELD
-#undef RULE
-#undef FOLLOWS
+#include "common/fields_end.h"

@@ -110,7 +110,7 @@ static int multiprocessors(void) {
 /* What CTAs share: zeros, and behind them what no kernel reads before it writes. */
 static enum status set_tickets(struct emu *emu, struct failure *failure) {
     const serving_args args = serving_args_of(&emu->problem, problem_args(&emu->problem), emu->serving);
-    const KernelConfig *const config = &emu->instance->config;
+    const struct kernel_config *const config = &emu->instance->config;
     const size_t bytes = (size_t)launch_workspace_bytes(config, &args.attention, multiprocessors());
     const size_t counters = (size_t)launch_counter_bytes(config);
     if (!(emu->tickets = emu_alloc(emu->device, "tickets", bytes, EMU_BUFFER)))
@@ -134,21 +134,16 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     if (!entry || strcmp(entry->name, instance->symbol) != 0)
         return fail(failure, STATUS_ERROR, "the emulator does not find %s in the PTX", instance->symbol);
     if (entry->param_bytes != parameters_bytes(&instance->config))
-        return fail(
-            failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol, entry->param_bytes,
-            config_is_backward(&instance->config)
-                ? (instance->config.serves ? "backward_serving_args" : "backward_args")
-            : instance->config.serves          ? "serving_args"
-            : config_is_fp8(&instance->config) ? "fp8_args"
-            : instance->config.any_length      ? "attention_args"
-                                               : "forward_args",
-            instance->config.tensor_copies ? " and tensor_maps have" : " has", parameters_bytes(&instance->config));
+        return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol,
+                    entry->param_bytes, config_args(&instance->config)->type,
+                    config_has(&instance->config, TENSOR_COPIES) ? " and tensor_maps have" : " has",
+                    parameters_bytes(&instance->config));
     emu_error error;
     const int entries[] = {instance->entry, instance->before.symbol ? instance->before.entry : instance->entry,
                            instance->behind.symbol ? instance->behind.entry : instance->entry};
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         if (!emu_decode(emu->module, entries[i], &error)) return fail_load(&error, failure);
-    return instance->config.tickets ? set_tickets(emu, failure) : STATUS_OK;
+    return config_has(&instance->config, TICKETS) ? set_tickets(emu, failure) : STATUS_OK;
 }
 
 static void poison_gradients(const struct emu *emu) {
@@ -228,7 +223,7 @@ static union kernel_args arguments_of(const struct emu *emu) {
     args.O = (void *)(uintptr_t)emu->tensors[TENSOR_O];
     args.debug = (void *)(uintptr_t)emu->dump;
     args.LSE = (float *)(uintptr_t)emu->lse;
-    args.tickets = emu->instance->config.tickets ? (int32_t *)(uintptr_t)emu->tickets : NULL;
+    args.tickets = config_has(&emu->instance->config, TICKETS) ? (int32_t *)(uintptr_t)emu->tickets : NULL;
     if (emu->problem.backward)
         return (union kernel_args){.backward_serving =
                                        backward_args_of(&emu->problem, args, emu->backward, emu->serving)};
@@ -332,7 +327,7 @@ static enum status run_backward(struct emu *emu, emu_launch launch, const attent
     for (int i = 0; i < count && !emu->findings; i++) {
         const launch_shape shape = steps[i].shape;
         launch.entry = steps[i].entry;
-        launch.param_bytes = steps[i].main ? all_bytes : (uint32_t)parameters_args_bytes(&emu->instance->config);
+        launch.param_bytes = steps[i].main ? all_bytes : (uint32_t)config_args(&emu->instance->config)->bytes;
         memcpy(launch.grid, (const uint32_t[]){shape.grid_x, shape.grid_y, shape.grid_z}, sizeof launch.grid);
         launch.block[0] = shape.threads;
         launch.dynamic_shared = shape.smem_bytes;

@@ -363,7 +363,7 @@ static enum status set_peer(struct gpu *gpu, const struct peer *peer, struct fai
 /* ---- one instance ---- */
 
 /* What CTAs share: counters, which a kernel leaves at zero, and behind them what it does not read before it writes. */
-static enum status set_tickets(struct gpu *gpu, const KernelConfig *config, int sms, struct failure *failure) {
+static enum status set_tickets(struct gpu *gpu, const struct kernel_config *config, int sms, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     const serving_args args = serving_args_of(&gpu->problem, problem_args(&gpu->problem), gpu->serving);
     const int64_t bytes = launch_workspace_bytes(config, &args.attention, sms), zeros = launch_counter_bytes(config);
@@ -436,16 +436,16 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     enum status status = image_kernel_code(image, instance->symbol, code, failure);
     if (status || (status = gpu_smem_check(&embedded, image, &target, instance, failure))) return status;
     const int sms = about_dumps() ? 1 : backend->device.sms; /* with one there is no split tail: it leaves no dump */
-    gpu->draws = instance->config.tickets;
+    gpu->draws = config_has(&instance->config, TICKETS);
     if (gpu->draws && (status = set_tickets(gpu, &instance->config, sms, failure))) return status;
     const union kernel_args args = arguments_of(gpu);
     gpu->shape = launch_of(&instance->config, &args.attention, sms);
     gpu->symbol = instance->symbol;
     if (!gpu->module && (status = gpu_code_load(cuda, &embedded, &target, image, &gpu->module, failure))) return status;
     if ((status = gpu_kernel_find(cuda, gpu->module, instance, &gpu->kernel, failure))) return status;
-    gpu->small_shape = backward_small_shape(&instance->config, &args.attention);
+    if (problem->backward) gpu->small_shape = backward_small_shape(&instance->config.backward, &args.attention);
     if ((status = find_small(gpu, instance, failure))) return status;
-    if (!instance->config.tensor_copies) return STATUS_OK;
+    if (!config_has(&instance->config, TENSOR_COPIES)) return STATUS_OK;
     struct tensor_layout layouts[N_TENSORS];
     tensor_layouts(&args.attention, &instance->config, layouts);
     return tensor_maps_of_driver(cuda, problem->dtype, layouts, &gpu->maps, failure);

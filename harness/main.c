@@ -221,9 +221,9 @@ static enum status take_problem(struct session *session, const struct problem *p
 
 /* ---- one problem with one instance ---- */
 
-static int64_t dump_bytes(const struct problem *problem, const KernelConfig *config) {
+static int64_t dump_bytes(const struct problem *problem, const struct kernel_config *config) {
     const attention_args args = problem_args(problem);
-    return (int64_t)sizeof(float) * debug_buffer_floats(config_Q_blocks(config, &args), config_KV_blocks(config, &args),
+    return (int64_t)sizeof(float) * debug_buffer_floats(launch_Q_blocks(config, &args), launch_KV_blocks(config, &args),
                                                         config->B_r, config->B_c, config->d_head);
 }
 

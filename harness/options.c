@@ -1,5 +1,4 @@
 #include "harness/options.h"
-#include "common/fp8.h"
 #include "emulator/emu.h"
 #include "runtime/config.h"
 
@@ -451,19 +450,19 @@ static void set_served(const struct options *options, struct problem *problem) {
 }
 
 /* What an fp8_config says of the inputs and of the errors. */
-static void set_e4m3(const struct options *options, const KernelConfig *config, struct problem *problem) {
-    problem->e4m3 = config_is_fp8(config);
-    problem->e4m3_serves = problem->e4m3 && config->serves;
-    problem->cache_e4m3 = config_has_e4m3_cache(config);
+static void set_e4m3(const struct options *options, const struct kernel_config *config, struct problem *problem) {
+    problem->e4m3 = config_has(config, E4M3_INPUTS);
+    problem->e4m3_serves = problem->e4m3 && config_has(config, SERVES);
+    problem->cache_e4m3 = config_has(config, E4M3_CACHE);
     problem->descale[TENSOR_Q] = options->descale_Q;
     problem->descale[TENSOR_K] = options->descale_K;
     problem->descale[TENSOR_V] = options->descale_V;
-    problem->transposed_V = problem->e4m3 && config->V_transposed;
-    problem->rounded_sums_of_P = problem->e4m3 && config->rounded_sums;
-    problem->summed_keys = problem->e4m3 ? config->flush_blocks * config->B_c : 0;
+    problem->transposed_V = problem->e4m3 && config->fp8.V_transposed;
+    problem->rounded_sums_of_P = problem->e4m3 && config->fp8.rounded_sums;
+    problem->summed_keys = problem->e4m3 ? config->fp8.flush_blocks * config->B_c : 0;
 }
 
-void options_problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,
+void options_problem_at(const struct options *options, bool gpu, int64_t i, const struct kernel_config *config,
                         struct problem *problem) {
     const int64_t batch = take_value(&options->batch, &i, 0), heads = take_value(&options->heads, &i, gpu ? 16 : 2);
     const int64_t seq_k = take_value(&options->seq_k, &i, 0), seq_q = take_value(&options->seq_q, &i, 0);
@@ -481,7 +480,7 @@ void options_problem_at(const struct options *options, bool gpu, int64_t i, cons
     problem->dtype = config->dtype;
     problem->dist = options->dist;
     problem->seed = (uint64_t)options->seed;
-    problem->backward = config_is_backward(config);
+    problem->backward = config_has(config, BACKWARD_PASS);
     problem->causal = options->causal;
     problem->lse = options->lse;
     problem->scale = options->scale;

@@ -142,7 +142,7 @@ int64_t options_problem_count(const struct options *options);
 
 /* Problem i of them in the type and head size of a configuration: lengths outermost, then heads, then batches. The
  * defaults are those of a GPU or of the emulator. */
-void options_problem_at(const struct options *options, bool gpu, int64_t i, const KernelConfig *config,
+void options_problem_at(const struct options *options, bool gpu, int64_t i, const struct kernel_config *config,
                         struct problem *problem);
 
 #endif

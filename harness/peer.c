@@ -1,7 +1,5 @@
 #include "harness/peer.h"
 
-#include "common/backward.h"
-#include "common/fp8.h"
 #include "harness/about.h"
 
 #include <stdlib.h>
@@ -14,23 +12,27 @@ enum status peer_instances(struct instance_table *table, int d_head, struct fail
     if (!table->instances) return fail_memory(failure, COUNT * sizeof *table->instances, "the table of instances");
     for (size_t i = 0; i < COUNT; i++) {
         /* Which problems it has a kernel for, the library says. */
-        const KernelConfig forward = {.dtype = types[i],
-                                      .d_head = d_head,
-                                      .instruction = about_peer()->e4m3 ? FP8_WGMMA : MMA_SYNC,
-                                      .B_r = 1,
-                                      .B_c = 1,
-                                      .any_length = true,
-                                      .causal = true,
-                                      .grouped_heads = true};
-        const KernelConfig backward = {.dtype = types[i],
-                                       .d_head = d_head,
-                                       .B_r = 1,
-                                       .B_c = 1,
-                                       .instruction = WGMMA,
-                                       .any_rows = true,
-                                       .causal = true,
-                                       .grouped_heads = true};
-        table->instances[i].config = about_peer()->backward ? backward : forward;
+        struct kernel_config *const config = &table->instances[i].config;
+        const attention_config attention = {types[i], d_head, .B_r = 1, .B_c = 1, .instruction = MMA_SYNC};
+        const backward_config backward = {.dtype = types[i],
+                                          .d_head = d_head,
+                                          .B_r = 1,
+                                          .B_c = 1,
+                                          .instruction = WGMMA,
+                                          .causal = true,
+                                          .grouped_heads = true,
+                                          .any_rows = true};
+        const fp8_config fp8 = {.dtype = types[i],
+                                .d_head = d_head,
+                                .B_r = 1,
+                                .B_c = 1,
+                                .instruction = FP8_WGMMA,
+                                .any_length = true,
+                                .causal = true,
+                                .grouped_heads = true};
+        *config = about_peer()->backward ? (struct kernel_config){FAMILY_BACKWARD, .backward = backward}
+                  : about_peer()->e4m3   ? (struct kernel_config){FAMILY_FP8, .fp8 = fp8}
+                                         : (struct kernel_config){FAMILY_ATTENTION, .attention = attention};
         if (!(table->instances[i].symbol = strdup(about_version())))
             return fail_memory(failure, strlen(about_version()), "a peer's name");
         table->count++;

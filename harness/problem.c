@@ -1,7 +1,5 @@
 #include "harness/problem.h"
 
-#include "common/backward.h"
-#include "common/decode_config.h"
 #include "harness/about.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
@@ -270,16 +268,17 @@ static const char *served_option(const struct problem *problem) {
 }
 
 /* attention/decode: lengths of keys, pages and parts of a size, and with the word ragged several lengths of queries. */
-static enum status check_cache(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+static enum status check_cache(const struct problem *problem, const struct kernel_config *config,
+                               struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
-    const bool ragged = config_has_ragged_queries(config);
+    const bool ragged = config_has(config, RAGGED_QUERIES);
     const char *const of_lengths = problem->Q_lengths                 ? "--seqlens-q"
                                    : problem->layout == LAYOUT_PACKED ? "--layout packed"
                                                                       : NULL;
     const char *const others = problem->windowed ? "--window" : problem->sinks ? "--sinks" : NULL;
     const char *const lacks = !ragged && of_lengths ? of_lengths : others;
     const int64_t keys = problem->split_keys;
-    if (lacks && lacks == of_lengths && config_has_e4m3_cache(config))
+    if (lacks && lacks == of_lengths && config_has(config, E4M3_CACHE))
         return fail(failure, STATUS_USAGE, "%s: config %s does not take it: one with the word ragged does", lacks,
                     config_format(config, text));
     if (lacks)
@@ -291,11 +290,12 @@ static enum status check_cache(const struct problem *problem, const KernelConfig
 }
 
 /* attention/wgmma: pages with a config that has them, and all but parts of a size. */
-static enum status check_no_cache(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+static enum status check_no_cache(const struct problem *problem, const struct kernel_config *config,
+                                  struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
     if (problem->split_keys)
         return fail(failure, STATUS_USAGE, "--split-keys: %s does not take it: attention/decode does", about_version());
-    if (config_has_pages(config) != (problem->page_rows > 0))
+    if (config_has(config, PAGED_KV) != (problem->page_rows > 0))
         return fail(failure, STATUS_USAGE, "--page-rows: config %s %s", config_format(config, text),
                     problem->page_rows ? "has no pages: take one with the word pages" : "needs it");
     return STATUS_OK;
@@ -321,21 +321,23 @@ static enum status check_lengths(const struct problem *problem, struct failure *
     return STATUS_OK;
 }
 
-static enum status check_served(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+static enum status check_served(const struct problem *problem, const struct kernel_config *config,
+                                struct failure *failure) {
     const char *const option = served_option(problem);
     char text[CONFIG_TEXT_SIZE];
-    if (option && !config->serves)
+    if (option && !config_has(config, SERVES))
         return fail(
             failure, STATUS_USAGE,
             "%s: config %s of %s takes no serving_args: attention/wgmma has configs that do, with the word serve",
             option, config_format(config, text), about_version());
-    if (problem->softcap > 0 && !config->cap)
+    if (problem->softcap > 0 && !config_has(config, CAP))
         return fail(failure, STATUS_USAGE, "--softcap %g: config %s has no soft cap: take one with the word cap",
                     problem->softcap, config_format(config, text));
-    if (config->cap && !(problem->softcap > 0))
+    if (config_has(config, CAP) && !(problem->softcap > 0))
         return fail(failure, STATUS_USAGE, "--softcap: config %s needs one", config_format(config, text));
-    enum status status = config->serves && config_shares_keys(config) ? check_cache(problem, config, failure)
-                                                                      : check_no_cache(problem, config, failure);
+    enum status status = config_has(config, SERVES) && config_has(config, SHARES_KEYS)
+                             ? check_cache(problem, config, failure)
+                             : check_no_cache(problem, config, failure);
     if (status || (status = check_page_rows(problem->page_rows, failure))) return status;
     return check_lengths(problem, failure);
 }
@@ -374,7 +376,8 @@ static enum status check_sizes(const struct problem *problem, struct failure *fa
 }
 
 /* What the configuration lacks of the problem, with the first version that has it. */
-static enum status check_abilities(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+static enum status check_abilities(const struct problem *problem, const struct kernel_config *config,
+                                   struct failure *failure) {
     char KV_heads[40], seq_k[60], scale[40], layout[40];
     snprintf(KV_heads, sizeof KV_heads, "--kv-heads %" PRId64, problem->KV_heads);
     snprintf(seq_k, sizeof seq_k, "--seq-q %" PRId64 " --seq-k %" PRId64, problem->seq_q, problem->seq_k);
@@ -397,7 +400,8 @@ static enum status check_abilities(const struct problem *problem, const KernelCo
 }
 
 /* What the kernels of a backward pass lack. */
-static enum status check_backward(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+static enum status check_backward(const struct problem *problem, const struct kernel_config *config,
+                                  struct failure *failure) {
     const char *const served = served_option(problem);
     char text[CONFIG_TEXT_SIZE];
     const struct {
@@ -406,18 +410,18 @@ static enum status check_backward(const struct problem *problem, const KernelCon
     } rules[] = {{problem->lse, "--lse: log-sum-exp is an input of the backward pass"},
                  {problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
                   "--layout: the backward pass takes contiguous tensors (bshd)"},
-                 {problem->seq_q != problem->seq_k && !config->any_rows,
+                 {problem->seq_q != problem->seq_k && !config->backward.any_rows,
                   "--seq-q and --seq-k: take a config with the word any_length"},
-                 {problem->causal && !config->causal, "--causal: take a config with the word causal"},
-                 {problem->KV_heads != problem->heads && !config->grouped_heads,
+                 {problem->causal && !config_has(config, CAUSAL), "--causal: take a config with the word causal"},
+                 {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
                   "--kv-heads: take a config with the word grouped"}};
     if (beside_lengths(problem))
         return fail(failure, STATUS_USAGE, "%s: the backward pass does not take it", beside_lengths(problem));
-    if (served && !config->serves)
+    if (served && !config_has(config, SERVES))
         return fail(failure, STATUS_USAGE,
                     "%s: take a config of attention/backward with the word serve; %s of %s cannot", served,
                     config_format(config, text), about_version());
-    if (config->serves != (problem->layout == LAYOUT_PACKED))
+    if (config_has(config, SERVES) != (problem->layout == LAYOUT_PACKED))
         return fail(failure, STATUS_USAGE, "--layout: %s of %s takes sequences that lie one behind the other (packed)",
                     config_format(config, text), about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -426,7 +430,7 @@ static enum status check_backward(const struct problem *problem, const KernelCon
                         about_version());
     const int block = config->B_r > config->B_c ? config->B_r : config->B_c;
     const int64_t below = problem->seq_q / block * block;
-    if (config->any_rows) return check_lengths(problem, failure);
+    if (config->backward.any_rows) return check_lengths(problem, failure);
     if (problem->seq_q == below) return STATUS_OK;
     return fail(
         failure, STATUS_USAGE,
@@ -435,11 +439,11 @@ static enum status check_backward(const struct problem *problem, const KernelCon
 }
 
 /* Query rows or keys that are no whole blocks. */
-static enum status check_whole_blocks(const KernelConfig *config, const char *option, int64_t rows, int block,
+static enum status check_whole_blocks(const struct kernel_config *config, const char *option, int64_t rows, int block,
                                       struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
     const int64_t below = rows / block * block;
-    if (rows == below || config->any_length) return STATUS_OK;
+    if (rows == below || config_has(config, ANY_LENGTH)) return STATUS_OK;
     return fail(failure, STATUS_USAGE,
                 "%s %" PRId64 ": must be a multiple of %d, a block of %s; the nearest are %" PRId64 " and %" PRId64,
                 option, rows, block, config_format(config, text), below ? below : block,
@@ -447,7 +451,8 @@ static enum status check_whole_blocks(const KernelConfig *config, const char *op
 }
 
 /* What attention/fp8 and the kernels of kernels/fp8/ lack. */
-static enum status check_fp8(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+static enum status check_fp8(const struct problem *problem, const struct kernel_config *config,
+                             struct failure *failure) {
     const char *const served = served_option(problem);
     char text[CONFIG_TEXT_SIZE];
     const struct {
@@ -455,12 +460,12 @@ static enum status check_fp8(const struct problem *problem, const KernelConfig *
         const char *sentence;
     } rules[] = {{problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
                   "--layout: fp8 kernels take contiguous tensors (bshd)"},
-                 {problem->KV_heads != problem->heads && !config->grouped_heads,
+                 {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
                   "--kv-heads: take a config with the word grouped"},
-                 {problem->causal && !config->causal, "--causal: take a config with the word causal"}};
+                 {problem->causal && !config_has(config, CAUSAL), "--causal: take a config with the word causal"}};
     if (beside_lengths(problem))
         return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not take it", beside_lengths(problem));
-    if (served && !config->serves)
+    if (served && !config_has(config, SERVES))
         return fail(failure, STATUS_USAGE, "%s: take a config of attention/fp8 with the word serve; %s of %s cannot",
                     served, config_format(config, text), about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -483,7 +488,7 @@ static enum status check_no_descale(const struct problem *problem, struct failur
     return STATUS_OK;
 }
 
-enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure) {
+enum status problem_check(const struct problem *problem, const struct kernel_config *config, struct failure *failure) {
     enum status status;
     if (problem->d_head != config->d_head)
         return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,

@@ -7,8 +7,8 @@
 #define FL_PROBLEM_H
 
 #include "common/abi.h"
-#include "common/config.h"
 #include "harness/number_list.h"
+#include "runtime/config.h"
 #include "runtime/status.h"
 #include "runtime/tensors.h"
 
@@ -142,6 +142,6 @@ int64_t problem_default_batch(int64_t seq);
 attention_args problem_args(const struct problem *problem);
 
 /* Check sizes, and that the configuration can run them; STATUS_USAGE with a message of its own for each. */
-enum status problem_check(const struct problem *problem, const KernelConfig *config, struct failure *failure);
+enum status problem_check(const struct problem *problem, const struct kernel_config *config, struct failure *failure);
 
 #endif

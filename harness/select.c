@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* Error for a configuration that is not built, with what is built and how to build it. */
-static enum status not_built(const KernelConfig *config, const struct instance_table *table, struct failure *failure) {
+static enum status not_built(const struct kernel_config *config, const struct instance_table *table,
+                             struct failure *failure) {
     enum { LISTED = 8 };
     char text[CONFIG_TEXT_SIZE], list[(LISTED + 1) * CONFIG_TEXT_SIZE] = "";
     size_t used = 0;
@@ -37,7 +38,7 @@ static enum status choose(const struct instance *instance, const struct instance
 static enum status choose_all(const struct options *options, const struct instance_table *table,
                               const struct instance **chosen, size_t capacity, size_t *count, struct failure *failure) {
     for (size_t i = 0; i < table->count; i++) {
-        const KernelConfig *config = &table->instances[i].config;
+        const struct kernel_config *config = &table->instances[i].config;
         if (options->dtype != ANY_DTYPE && config->dtype != options->dtype) continue;
         if (options->d_head && config->d_head != options->d_head) continue;
         const enum status status = choose(&table->instances[i], chosen, capacity, count, failure);
@@ -74,9 +75,9 @@ static bool groups_heads(const struct options *options) {
 
 /* The configuration for heads of d_head elements that serves, with a cap and pages where there are, and one that packs
  * the heads of a group; false where the header has none. */
-static bool serving_config(const struct options *options, KernelConfig *config) {
+static bool serving_config(const struct options *options, struct kernel_config *config) {
     struct failure ignored;
-    KernelConfig own;
+    struct kernel_config own;
     const bool cap = options->softcap > 0, pages = options->page_rows > 0;
     const bool packs = !cap && groups_heads(options);
     if (config_parse(about_config(), &own, &ignored)) return false;
@@ -84,15 +85,16 @@ static bool serving_config(const struct options *options, KernelConfig *config) 
     for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
         char text[CONFIG_TEXT_SIZE];
         snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
-        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config->cap == cap &&
-            (config_shares_keys(config) || (config_has_pages(config) == pages && config_packs(config) == packs)))
+        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config_has(config, CAP) == cap &&
+            (config_has(config, SHARES_KEYS) ||
+             (config_has(config, PAGED_KV) == pages && config_has(config, PACKS) == packs)))
             return true;
     }
     return false;
 }
 
 /* The version's own configuration for heads of d_head elements: that of its header, or one of the others there. */
-static enum status own_config(int64_t d_head, KernelConfig *config, struct failure *failure) {
+static enum status own_config(int64_t d_head, struct kernel_config *config, struct failure *failure) {
     char sizes[100];
     enum status status = config_parse(about_config(), config, failure);
     if (status || !d_head || config->d_head == d_head) return status;
@@ -112,7 +114,7 @@ enum status select_instances(const struct options *options, const struct instanc
     *count = 0;
     for (int i = 0; i < (own ? 1 : options->n_configs); i++) {
         const char *const text = own ? "" : options->configs[i];
-        KernelConfig config;
+        struct kernel_config config;
         enum status status;
         if (!strcmp(text, "all")) {
             if ((status = choose_all(options, table, chosen, capacity, count, failure))) return status;

@@ -1,6 +1,5 @@
 #include "library/choice.h"
 
-#include "common/fp8.h"
 #include "library/ranking.h"
 #include "library/serving.h"
 #include "runtime/abilities.h"
@@ -16,7 +15,7 @@
 
 const struct instance *own_instance(const struct embedded *version, enum dtype dtype, int d_head) {
     for (int i = 0; i < version->n_own; i++) {
-        KernelConfig config = version->own[i];
+        struct kernel_config config = version->own[i];
         config.dtype = dtype;
         if (config.d_head == d_head) return instance_find(&version->table, &config);
     }
@@ -24,16 +23,17 @@ const struct instance *own_instance(const struct embedded *version, enum dtype d
 }
 
 static bool is_fp8(const struct embedded *version) {
-    return version->n_own && config_is_fp8(&version->own[0]);
+    return version->n_own && config_has(&version->own[0], E4M3_INPUTS);
 }
 
 /* Of a kernel that takes e4m3: whose sums are as the problem asks. */
 static const struct instance *fp8_instance(const struct embedded *version, const struct call *call) {
     const bool serves = serving_asked(&call->problem) != NULL;
     for (size_t i = 0; i < version->table.count; i++) {
-        const KernelConfig *const config = &version->table.instances[i].config;
-        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head && config->serves == serves &&
-            (fp8_flush_blocks(config) > 0) == (call->problem.sums == FL_SUMS_ACCURATE))
+        const struct kernel_config *const config = &version->table.instances[i].config;
+        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
+            config_has(config, SERVES) == serves &&
+            (config->fp8.flush_blocks > 0) == (call->problem.sums == FL_SUMS_ACCURATE))
             return &version->table.instances[i];
     }
     return NULL;
@@ -74,12 +74,13 @@ static const struct instance *find_serving(const struct embedded *version, const
     const int64_t rows = rows_at_a_time(&call->problem);
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
-        const KernelConfig *const config = &one->config;
-        if (!config->serves || config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
-            config->cap != (call->problem.softcap > 0) ||
-            (!config_shares_keys(config) && config_has_pages(config) != paged(&call->problem)) ||
-            config_packs(config) != packs || config_has_e4m3_cache(config) != (call->problem.kv_dtype == FL_E4M3) ||
-            config_has_ragged_queries(config) != serving_ragged_e4m3(&call->problem))
+        const struct kernel_config *const config = &one->config;
+        if (!config_has(config, SERVES) || config->dtype != call_dtype(call) ||
+            config->d_head != call->problem.d_head || config_has(config, CAP) != (call->problem.softcap > 0) ||
+            (!config_has(config, SHARES_KEYS) && config_has(config, PAGED_KV) != paged(&call->problem)) ||
+            config_has(config, PACKS) != packs ||
+            config_has(config, E4M3_CACHE) != (call->problem.kv_dtype == FL_E4M3) ||
+            config_has(config, RAGGED_QUERIES) != serving_ragged_e4m3(&call->problem))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
         if (!found || (small ? !smaller : smaller && config->B_r >= rows)) found = one;
@@ -96,7 +97,7 @@ static const struct instance *serving_instance(const struct embedded *version, c
 
 /* Whether its CTAs share out keys: for few rows it is the first, and for others the last. */
 static bool shares_keys(const struct embedded *version) {
-    return version->n_own && config_shares_keys(&version->own[0]);
+    return version->n_own && config_has(&version->own[0], SHARES_KEYS);
 }
 
 /* The version's own for the problem, or for the head size where it has none that serves. Where keys are shared out,
@@ -122,7 +123,7 @@ static fl_status find_own(const struct embedded *version, const struct call *cal
 static fl_status find_config(const struct embedded *version, const struct call *call, const struct instance **instance,
                              struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
-    KernelConfig config;
+    struct kernel_config config;
     if (config_parse(call->problem.config, &config, failure)) return FL_INVALID;
     if (config.dtype != call_dtype(call))
         return refuse(failure, FL_INVALID, "config '%s': is of type %s, but dtype is %s", call->problem.config,
@@ -138,8 +139,8 @@ static fl_status find_config(const struct embedded *version, const struct call *
 }
 
 /* What the kernel lacks of the problem, in the harness's sentences. */
-static fl_status check_abilities(const struct gpu_code *code, const KernelConfig *config, const struct call *call,
-                                 struct failure *failure) {
+static fl_status check_abilities(const struct gpu_code *code, const struct kernel_config *config,
+                                 const struct call *call, struct failure *failure) {
     const fl_problem *const problem = &call->problem;
     char KV_heads[60], lengths[60], scale[40];
     snprintf(KV_heads, sizeof KV_heads, "heads %d, kv_heads %d", problem->heads, problem->kv_heads);
@@ -192,7 +193,8 @@ static fl_status try_version(struct embedded *version, const struct call *call, 
     for (size_t i = 0; i < version->table.count; i++) {
         const struct instance *const one = &version->table.instances[i];
         if (one->config.dtype == instance->config.dtype && one->config.d_head == instance->config.d_head &&
-            one->config.serves == instance->config.serves && !try_instance(version, one, call, target, choice, &other))
+            config_has(&one->config, SERVES) == config_has(&instance->config, SERVES) &&
+            !try_instance(version, one, call, target, choice, &other))
             return FL_OK;
     }
     return status;

@@ -30,7 +30,7 @@ struct device_tensors {
     uint64_t lse, tickets; /* lse is 0 where it is not wanted */
 };
 
-static fl_status make_tensors(emu_device *device, const KernelConfig *config, const struct call *call,
+static fl_status make_tensors(emu_device *device, const struct kernel_config *config, const struct call *call,
                               struct device_tensors *made, struct failure *failure) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     const uint64_t lse_bytes = sizeof(float) * (uint64_t)call_lse_elements(call);
@@ -102,7 +102,7 @@ static emu_launch launch_with(int entry, const launch_shape *shape, const struct
 
 static fl_status run(emu_device *device, const struct choice *choice, const serving_args *serving,
                      struct failure *failure) {
-    const KernelConfig *const config = &choice->instance->config;
+    const struct kernel_config *const config = &choice->instance->config;
     const union kernel_args first = serving_kernel_args(config, serving);
     const attention_args *const args = &first.attention;
     const launch_shape shape = launch_of(config, args, MULTIPROCESSORS);
@@ -130,7 +130,7 @@ fl_status emulator_forward(struct fl_library *library, const struct choice *choi
         args->V = (const void *)(uintptr_t)made.tensors[TENSOR_V];
         args->O = (void *)(uintptr_t)made.tensors[TENSOR_O];
         args->LSE = (float *)(uintptr_t)made.lse;
-        args->tickets = choice->instance->config.tickets ? (int32_t *)(uintptr_t)made.tickets : NULL;
+        args->tickets = config_has(&choice->instance->config, TICKETS) ? (int32_t *)(uintptr_t)made.tickets : NULL;
         status = run(device, choice, &packed.args, failure);
     }
     if (!status) {
@@ -201,7 +201,7 @@ static fl_status run_backward(emu_device *device, const struct choice *choice, c
     if (parameters_of_emulator(&instance->config, attention, &block, failure)) return FL_ERROR;
     const size_t all_bytes = block.size;
     for (int i = 0; i < count; i++) {
-        block.size = steps[i].main ? all_bytes : parameters_args_bytes(&instance->config);
+        block.size = steps[i].main ? all_bytes : config_args(&instance->config)->bytes;
         const emu_launch launch = launch_with(steps[i].entry, &steps[i].shape, &block);
         const fl_status status = run_launch(device, choice->version, &launch, steps[i].symbol, failure);
         if (status) return status;

@@ -179,11 +179,13 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
     size_t place = (size_t)kernel;
     const struct embedded *const version = version_of_kernel(library, &place);
     const struct instance *const instance = &version->table.instances[place];
-    const KernelConfig *const config = &instance->config;
+    const struct kernel_config *const config = &instance->config;
     fl_kernel_info made = {.dtype = config->dtype == BF16 ? FL_BF16 : FL_FP16,
                            .d_head = config->d_head,
-                           .features = (config->any_length ? FL_ANY_LENGTH : 0u) | (config->causal ? FL_CAUSAL : 0u) |
-                                       (config->grouped_heads ? FL_GROUPED : 0u) | (config->serves ? FL_SERVING : 0u),
+                           .features = (config_has(config, ANY_LENGTH) ? FL_ANY_LENGTH : 0u) |
+                                       (config_has(config, CAUSAL) ? FL_CAUSAL : 0u) |
+                                       (config_has(config, GROUPED_HEADS) ? FL_GROUPED : 0u) |
+                                       (config_has(config, SERVES) ? FL_SERVING : 0u),
                            .own = own_instance(version, config->dtype, config->d_head) == instance};
     snprintf(made.kernel, sizeof made.kernel, "%s", version->about->version);
     short_name(version->about->version, made.version);
@@ -245,7 +247,7 @@ fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *s
         status = library->gpus ? gpu_query(library, &call, &choice, &failure)
                                : choose(library, &call, NULL, &choice, &failure);
     if (status) return ended(status, &failure);
-    const KernelConfig *const config = &choice.instance->config;
+    const struct kernel_config *const config = &choice.instance->config;
     fl_support made = {.measured = choice.measured,
                        .workspace_bytes = call.problem.memory == FL_DEVICE_MEMORY ? choice.workspace_bytes : 0};
     snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);
@@ -309,7 +311,7 @@ fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_s
         status = library->gpus ? gpu_query_backward(library, &call, &choice, &failure)
                                : gradients_choose(library, &call, false, NULL, &choice, &failure);
     if (status) return ended(status, &failure);
-    const KernelConfig *const config = &choice.instance->config;
+    const struct kernel_config *const config = &choice.instance->config;
     const bool device = call.problem.memory == FL_DEVICE_MEMORY;
     fl_support made = {.workspace_bytes = device ? gradients_workspace_bytes(config, &call) : 0};
     snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);

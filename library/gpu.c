@@ -55,7 +55,7 @@ struct gpus {
 /* Everything about a problem that does not depend on addresses or on the stream. */
 struct plan {
     struct context *context;
-    const KernelConfig *config;
+    const struct kernel_config *config;
     struct gpu_kernel kernel;
     launch_shape shape;
 };
@@ -395,10 +395,10 @@ static fl_status add_chunk(const struct cuda_driver *cuda, struct workspaces *wo
 }
 
 /* What the launches of a kernel take their workspaces from. */
-static fl_status make_workspaces(const struct cuda_driver *cuda, struct context *context, const KernelConfig *config,
-                                 struct failure *failure) {
-    const fl_status status = config->tickets ? make_pool(cuda, context, failure) : FL_OK;
-    if (status || !config_shares_keys(config) || context->workspaces.n_chunks) return status;
+static fl_status make_workspaces(const struct cuda_driver *cuda, struct context *context,
+                                 const struct kernel_config *config, struct failure *failure) {
+    const fl_status status = config_has(config, TICKETS) ? make_pool(cuda, context, failure) : FL_OK;
+    if (status || !config_has(config, SHARES_KEYS) || context->workspaces.n_chunks) return status;
     return add_chunk(cuda, &context->workspaces, 0, failure);
 }
 
@@ -607,7 +607,7 @@ static fl_status find_tickets(struct fl_library *library, const struct plan *pla
     if (!capturing) TRY(stream_id(cuda, stream, &id), "cuStreamGetId");
     const bool found = capturing ? workspaces_of_graph(&context->workspaces, &offset)
                                  : workspaces_of_stream(&context->workspaces, id, &offset);
-    if (found && config_shares_keys(plan->config))
+    if (found && config_has(plan->config, SHARES_KEYS))
         return find_large(library, plan, call, capturing, offset / WORKSPACE_BYTES, tickets, failure);
     if (found) return *tickets = (int32_t *)(uintptr_t)(context->pool + offset), FL_OK;
     return refuse(
@@ -629,11 +629,11 @@ static fl_status launch(struct fl_library *library, const struct plan *plan, con
     args->O = call->tensors.o;
     args->LSE = call->tensors.lse;
     serving_pass_arrays(&call->tensors, &serving);
-    if (plan->config->tickets) {
+    if (config_has(plan->config, TICKETS)) {
         const fl_status status = find_tickets(library, plan, call, stream, &args->tickets, failure);
         if (status) return status;
     }
-    if (plan->config->tensor_copies) {
+    if (config_has(plan->config, TENSOR_COPIES)) {
         tensor_layouts(args, plan->config, layouts);
         const enum status status = tensor_maps_of_driver(cuda, plan->config->dtype, layouts, &maps, failure);
         if (status) return status_of(status);
@@ -862,7 +862,7 @@ fl_status gpu_query(struct fl_library *library, const struct call *call, struct 
     if (status) return status;
     const struct device *const device = &library->gpus->devices[ordinal];
     const fl_status chosen = choose(library, call, &device->target, choice, failure);
-    if (!chosen && choice->instance->config.tickets)
+    if (!chosen && config_has(&choice->instance->config, TICKETS))
         choice->workspace_bytes = launch_workspace_bytes(&choice->instance->config, &call->args.attention, device->sms);
     return chosen;
 }
@@ -920,7 +920,7 @@ static fl_status plan_backward(struct fl_library *library, CUcontext handle, con
 static fl_status launch_backward(const struct cuda_driver *cuda, const struct instance *instance, int sms,
                                  const struct gpu_kernel kernels[MOST_STEPS], const struct gradient_call *asked,
                                  CUdeviceptr workspace, CUstream stream, struct failure *failure) {
-    const KernelConfig *const config = &instance->config;
+    const struct kernel_config *const config = &instance->config;
     const struct gpu_kernel *const in_order[] = {&kernels[1], &kernels[0], &kernels[2]};
     backward_serving_args args = gradients_args(asked, config, workspace);
     const attention_args *const attention = &args.backward.attention;
@@ -1006,8 +1006,8 @@ static fl_status make_copy(const struct cuda_driver *cuda, CUdeviceptr *made, si
 }
 
 static fl_status make_gradient_copies(const struct cuda_driver *cuda, const struct gradient_call *asked,
-                                      const KernelConfig *config, struct gradient_copies *copies, uint16_t *packed,
-                                      struct failure *failure) {
+                                      const struct kernel_config *config, struct gradient_copies *copies,
+                                      uint16_t *packed, struct failure *failure) {
     const struct call *const call = &asked->call;
     fl_status status =
         make_copy(cuda, &copies->of[OF_WORKSPACE], (size_t)gradients_workspace_bytes(config, call), NULL, failure);

@@ -158,9 +158,9 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
                       "this library has no %s: build it by `make lib` without VER, or with attention.backward in it",
                       NAME);
     for (size_t i = 0; i < version->table.count && !choice->instance; i++) {
-        const KernelConfig *const config = &version->table.instances[i].config;
+        const struct kernel_config *const config = &version->table.instances[i].config;
         if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
-            config->in_order == deterministic && config->serves == serves)
+            config->backward.in_order == deterministic && config_has(config, SERVES) == serves)
             choice->instance = &version->table.instances[i];
     }
     if (!choice->instance)
@@ -171,8 +171,8 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
 }
 
 /* The parts of the workspace, one behind the other: delta, sums, turns. */
-static KernelConfig with_turns(const KernelConfig *config) {
-    KernelConfig ordered = *config;
+static backward_config with_turns(const struct kernel_config *config) {
+    backward_config ordered = config->backward;
     ordered.in_order = true;
     return ordered;
 }
@@ -185,22 +185,22 @@ static attention_args shape_of(const struct call *call) {
     return args;
 }
 
-int64_t gradients_workspace_bytes(const KernelConfig *config, const struct call *call) {
-    const KernelConfig ordered = with_turns(config);
+int64_t gradients_workspace_bytes(const struct kernel_config *config, const struct call *call) {
+    const backward_config ordered = with_turns(config);
     const attention_args args = shape_of(call);
     return backward_delta_bytes(&ordered, &args) + backward_sums_bytes(&ordered, &args) +
            backward_turns_bytes(&ordered, &args);
 }
 
-backward_serving_args gradients_args(const struct gradient_call *asked, const KernelConfig *config,
+backward_serving_args gradients_args(const struct gradient_call *asked, const struct kernel_config *config,
                                      uint64_t workspace) {
     const fl_tensors *const tensors = &asked->call.tensors;
     const fl_gradients *const gradients = &asked->gradients;
     attention_args attention = shape_of(&asked->call);
     attention.Q = tensors->q, attention.K = tensors->k, attention.V = tensors->v;
     attention.O = tensors->o, attention.LSE = tensors->lse;
-    const uint64_t sums = workspace + (uint64_t)backward_delta_bytes(config, &attention);
-    const uint64_t turns = sums + (uint64_t)backward_sums_bytes(config, &attention);
+    const uint64_t sums = workspace + (uint64_t)backward_delta_bytes(&config->backward, &attention);
+    const uint64_t turns = sums + (uint64_t)backward_sums_bytes(&config->backward, &attention);
     return (backward_serving_args){.backward = {.attention = attention,
                                                 .dO = gradients->dout,
                                                 .dQ = gradients->dq,

@@ -8,10 +8,10 @@
 #ifndef FL_LIBRARY_GRADIENTS_H
 #define FL_LIBRARY_GRADIENTS_H
 
-#include "common/backward.h"
 #include "library/call.h"
 #include "library/choice.h"
 #include "library/opened.h"
+#include "runtime/config.h"
 
 struct gradient_call {
     struct call call;       /* O and log-sum-exp of its tensors are inputs */
@@ -41,11 +41,12 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
                            const struct gpu_target *target, struct choice *choice, struct failure *failure);
 
 /* Bytes of the workspace, as many with `deterministic` as without. */
-int64_t gradients_workspace_bytes(const KernelConfig *config, const struct call *call);
+int64_t gradients_workspace_bytes(const struct kernel_config *config, const struct call *call);
 
 /* The parameters of the kernels: with the strides of Q, K and V, of which tensor maps are made, then with those of
  * their gradients, which the kernels take. */
-backward_serving_args gradients_args(const struct gradient_call *asked, const KernelConfig *config, uint64_t workspace);
+backward_serving_args gradients_args(const struct gradient_call *asked, const struct kernel_config *config,
+                                     uint64_t workspace);
 void gradients_write_strides(const struct gradient_call *asked, backward_serving_args *args);
 
 /* ---- host memory ---- */

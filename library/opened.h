@@ -21,7 +21,7 @@ enum { MAX_OWN_CONFIGS = 8 }; /* head sizes that one version has a config for */
 struct embedded {
     const struct version *about;
     struct instance_table table;
-    KernelConfig own[MAX_OWN_CONFIGS]; /* its own config for each head size, of one type */
+    struct kernel_config own[MAX_OWN_CONFIGS]; /* its own config for each head size, of one type */
     int n_own;
     struct gpu_code code;
     emu_module *module; /* on the emulator, from the first use on; under the library's lock */

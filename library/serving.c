@@ -1,6 +1,5 @@
 #include "library/serving.h"
 
-#include "common/decode_config.h"
 #include "runtime/config.h"
 
 #include <inttypes.h>
@@ -332,31 +331,31 @@ fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tens
 
 /* ---- which kernel ---- */
 
-fl_status serving_check_kernel(const fl_problem *problem, const char *version, const KernelConfig *config,
+fl_status serving_check_kernel(const fl_problem *problem, const char *version, const struct kernel_config *config,
                                struct failure *failure) {
     const char *const asked = serving_asked(problem), *const wgmmas = asked_of_wgmma(problem),
                       *const decodes = asked_of_decode(problem);
     char text[CONFIG_TEXT_SIZE];
-    if (serving_all_e4m3(problem) != config_is_fp8(config))
+    if (serving_all_e4m3(problem) != config_has(config, E4M3_INPUTS))
         return refuse(failure, FL_UNSUPPORTED, "q_dtype %d: %s takes Q %s", problem->q_dtype, version,
-                      config_is_fp8(config) ? "of e4m3 alone: pass FL_E4M3"
-                                            : "of dtype alone: attention/fp8 takes e4m3");
-    if (config_is_fp8(config) && asked && !config->serves)
+                      config_has(config, E4M3_INPUTS) ? "of e4m3 alone: pass FL_E4M3"
+                                                      : "of dtype alone: attention/fp8 takes e4m3");
+    if (config_has(config, E4M3_INPUTS) && asked && !config_has(config, SERVES))
         return refuse(failure, FL_UNSUPPORTED, "%s: config %s of %s takes scales alone: one with the word serve does",
                       asked, config_format(config, text), version);
-    if (config_is_fp8(config)) return FL_OK;
-    if (!wgmmas && (problem->kv_dtype == FL_E4M3) != config_has_e4m3_cache(config))
+    if (config_has(config, E4M3_INPUTS)) return FL_OK;
+    if (!wgmmas && (problem->kv_dtype == FL_E4M3) != config_has(config, E4M3_CACHE))
         return refuse(failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s takes K and V %s; %s", problem->kv_dtype,
                       config_format(config, text), version,
-                      config_has_e4m3_cache(config) ? "of e4m3 alone" : "of dtype alone",
-                      config_has_e4m3_cache(config) ? "pass FL_E4M3"
-                                                    : "those of e4m3 are taken by attention/decode with d_head 128");
-    if (serving_ragged_e4m3(problem) && !config_has_ragged_queries(config))
+                      config_has(config, E4M3_CACHE) ? "of e4m3 alone" : "of dtype alone",
+                      config_has(config, E4M3_CACHE) ? "pass FL_E4M3"
+                                                     : "those of e4m3 are taken by attention/decode with d_head 128");
+    if (serving_ragged_e4m3(problem) && !config_has(config, RAGGED_QUERIES))
         return refuse(failure, FL_UNSUPPORTED,
                       "kv_dtype %d beside cu_seqlens_q, cu_seqlens_k or seqlens_q: config %s of %s does not take it: "
                       "one with the word ragged does",
                       problem->kv_dtype, config_format(config, text), version);
-    if (asked && !config->serves)
+    if (asked && !config_has(config, SERVES))
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s",
                       wgmmas    ? wgmmas
                       : decodes ? decodes
@@ -365,26 +364,27 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
                       wgmmas    ? "attention/wgmma does"
                       : decodes ? "attention/decode does, with d_head 64 and 128"
                                 : "attention/wgmma and attention/decode do");
-    if (config->serves && config_shares_keys(config) ? wgmmas != NULL : decodes != NULL)
+    if (config_has(config, SERVES) && config_has(config, SHARES_KEYS) ? wgmmas != NULL : decodes != NULL)
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s", wgmmas ? wgmmas : decodes, version,
                       wgmmas ? "attention/wgmma does" : "attention/decode does, with d_head 64 and 128");
-    if (problem->split_keys && !decodes && config_shares_keys(config))
+    if (problem->split_keys && !decodes && config_has(config, SHARES_KEYS))
         return refuse(failure, FL_UNSUPPORTED, "split_keys: for so many rows attention/wgmma takes it, and %s does not",
                       version);
     const bool pages = problem->arrays & FL_BLOCK_TABLE;
-    if (config->serves && !config_shares_keys(config) && config_has_pages(config) != pages)
+    if (config_has(config, SERVES) && !config_has(config, SHARES_KEYS) && config_has(config, PAGED_KV) != pages)
         return refuse(failure, FL_UNSUPPORTED, "block_table: config %s %s", config_format(config, text),
                       pages ? "has no pages: one with the word pages has" : "needs one");
-    if (config->cap != (problem->softcap > 0))
+    if (config_has(config, CAP) != (problem->softcap > 0))
         return refuse(failure, FL_UNSUPPORTED, "softcap %g: config %s %s", (double)problem->softcap,
-                      config_format(config, text), config->cap ? "needs one" : "has none: one with the word cap has");
+                      config_format(config, text),
+                      config_has(config, CAP) ? "needs one" : "has none: one with the word cap has");
     return FL_OK;
 }
 
 /* ---- the first parameter ---- */
 
-union kernel_args serving_kernel_args(const KernelConfig *config, const serving_args *args) {
-    if (!config_is_fp8(config) || config->serves) return (union kernel_args){.serving = *args};
+union kernel_args serving_kernel_args(const struct kernel_config *config, const serving_args *args) {
+    if (!config_has(config, E4M3_INPUTS) || config_has(config, SERVES)) return (union kernel_args){.serving = *args};
     return (union kernel_args){.fp8 = {.attention = args->attention,
                                        .Q_descale = 1,
                                        .K_descale = 1,

@@ -6,9 +6,9 @@
 #ifndef FL_LIBRARY_SERVING_H
 #define FL_LIBRARY_SERVING_H
 
-#include "common/config.h"
 #include "common/serving.h"
 #include "library/refuse.h"
+#include "runtime/config.h"
 #include "runtime/parameters.h"
 
 enum { N_ARRAYS = 10 }; /* those of enum fl_array, by number */
@@ -31,7 +31,7 @@ serving_args serving_of_problem(const fl_problem *problem, attention_args attent
 fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure);
 
 /* What the kernel lacks. FL_UNSUPPORTED. */
-fl_status serving_check_kernel(const fl_problem *problem, const char *version, const KernelConfig *config,
+fl_status serving_check_kernel(const fl_problem *problem, const char *version, const struct kernel_config *config,
                                struct failure *failure);
 
 /* Array number i: its name, its address (NULL where there is none) and its elements of 4 bytes. */
@@ -44,6 +44,6 @@ void serving_set_array(fl_tensors *tensors, int i, uint64_t address);
 void serving_pass_arrays(const fl_tensors *tensors, serving_args *args);
 
 /* What a kernel of that configuration takes for its first parameter. */
-union kernel_args serving_kernel_args(const KernelConfig *config, const serving_args *args);
+union kernel_args serving_kernel_args(const struct kernel_config *config, const serving_args *args);
 
 #endif

@@ -2,6 +2,7 @@
 #
 #     emulator/*/*.c, runtime/*.c, harness/*.c ─ cc ─► their objects below build/, which every version links
 #     build/emulator/*/*.o ─ cc ─► lib/libflemu.so, with emu.h and emu.py beside it
+#     build/runtime/*.o + build/analysis/ladder/*.o ─ cc ─► lib/libflconfig.so
 
 # -fPIC: the objects of the emulator also make a shared library.
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -fvisibility=hidden -fPIC -pthread -I. -MD -MP \
@@ -50,4 +51,10 @@ lib/emu.h lib/emu.py: lib/%:
 lib/emu.h: emulator/emu.h
 lib/emu.py: emulator/python/emu.py
 
--include $(wildcard $(BUILD)/harness/*.d $(BUILD)/runtime/*.d $(BUILD)/emulator/*/*.d)
+# What the programs in Python ask about configurations. They make it themselves where it is missing or older than this.
+lib/libflconfig.so: $(patsubst %,$(BUILD)/%.o,analysis/ladder/config_library \
+		$(addprefix runtime/,config cuda_driver json launch status tensor_maps)) $(BUILD)/flags/ld
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) $(filter %.o,$^) $(ALL_LDLIBS) $(linked)
+
+-include $(wildcard $(BUILD)/analysis/*/*.d $(BUILD)/harness/*.d $(BUILD)/runtime/*.d $(BUILD)/emulator/*/*.d)

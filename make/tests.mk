@@ -123,7 +123,7 @@ fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX f
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
 C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/tests/*.c runtime/*.c runtime/tests/*.c \
-	harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c)
+	harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c analysis/ladder/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
 	emulator/*/*.h library/*.h library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh \

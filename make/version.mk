@@ -9,10 +9,9 @@
 #     log + cubin ─ regs ─► build/regs/v07.sm_80.csv    log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
 #     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
 
-GENERATOR := $(addprefix analysis/,__init__.py errors.py files.py table.py \
-	$(addprefix ladder/,__init__.py c_source.py checks.py claims.py config.py fields.py headers.py instances.py)) \
-	$(addprefix common/,config_fields.h attention_fields.h decode_fields.h decode_config.h) \
-	$(addprefix common/,backward_fields.h backward.h fp8_fields.h fp8.h)
+GENERATOR := lib/libflconfig.so $(addprefix analysis/,__init__.py errors.py files.py table.py \
+	$(addprefix ladder/,__init__.py c_source.py checks.py claims.py config.py headers.py instances.py \
+	removed.py)) common/removed_versions.h
 
 # The default instances of the pinned toolkit are those that regs/ and sass/ record. What other sets, variants and
 # toolkits yield stays below build/, so that no set overwrites another.

@@ -1,25 +1,22 @@
 #include "runtime/abilities.h"
 
-#include "runtime/config.h"
-
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 
 static const struct {
+    enum feature feature;
     const char *lack, *has;
-    size_t offset;
 } ABILITIES[N_ABILITIES] = {
-    [ABILITY_CAUSAL] = {"has no causal mask", "has one", offsetof(KernelConfig, causal)},
-    [ABILITY_GROUPED] = {"requires as many KV heads as heads", "accepts fewer", offsetof(KernelConfig, grouped_heads)},
-    [ABILITY_KEYS] = {"requires as many keys as queries", "accepts any numbers", offsetof(KernelConfig, any_length)},
-    [ABILITY_SCALE] = {"multiplies scores by 1 / sqrt(d_head)", "accepts a scale", offsetof(KernelConfig, any_length)},
-    [ABILITY_LSE] = {"returns no log-sum-exp", "returns it", offsetof(KernelConfig, any_length)},
-    [ABILITY_STRIDES] = {"requires contiguous tensors (bshd)", "accepts strides", offsetof(KernelConfig, any_length)},
+    [ABILITY_CAUSAL] = {CAUSAL, "has no causal mask", "has one"},
+    [ABILITY_GROUPED] = {GROUPED_HEADS, "requires as many KV heads as heads", "accepts fewer"},
+    [ABILITY_KEYS] = {ANY_LENGTH, "requires as many keys as queries", "accepts any numbers"},
+    [ABILITY_SCALE] = {ANY_LENGTH, "multiplies scores by 1 / sqrt(d_head)", "accepts a scale"},
+    [ABILITY_LSE] = {ANY_LENGTH, "returns no log-sum-exp", "returns it"},
+    [ABILITY_STRIDES] = {ANY_LENGTH, "requires contiguous tensors (bshd)", "accepts strides"},
 };
 
-bool config_able(const KernelConfig *config, enum ability ability) {
-    return *(const bool *)((const char *)config + ABILITIES[ability].offset);
+bool config_able(const struct kernel_config *config, enum ability ability) {
+    return config_has(config, ABILITIES[ability].feature);
 }
 
 const char *general_kernel(const char *exact) {
@@ -32,13 +29,13 @@ enum status fail_ability(struct failure *failure, enum ability ability, const ch
                 general_kernel(exact), ABILITIES[ability].has);
 }
 
-enum status check_blocks(const KernelConfig *config, const char *exact, const char *name, int64_t length,
+enum status check_blocks(const struct kernel_config *config, const char *exact, const char *name, int64_t length,
                          struct failure *failure) {
     const struct {
         const char *name;
         int size;
     } blocks[] = {{"B_r", config->B_r}, {"B_c", config->B_c}};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks && !config->any_length; i++)
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks && !config_has(config, ANY_LENGTH); i++)
         if (length % blocks[i].size) {
             char text[CONFIG_TEXT_SIZE];
             const int64_t below = length / blocks[i].size * blocks[i].size;

@@ -9,7 +9,7 @@
 #ifndef FL_ABILITIES_H
 #define FL_ABILITIES_H
 
-#include "common/config.h"
+#include "runtime/config.h"
 #include "runtime/status.h"
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ enum ability {
     N_ABILITIES
 };
 
-bool config_able(const KernelConfig *config, enum ability ability);
+bool config_able(const struct kernel_config *config, enum ability ability);
 
 /* The kernel that computes every problem of these abilities: attention/wgmma for "sm_90a", else attention/mma_sync. */
 const char *general_kernel(const char *exact);
@@ -36,7 +36,7 @@ enum status fail_ability(struct failure *failure, enum ability ability, const ch
 
 /* Whether a length is one that the kernel takes: any, or a multiple of B_r and of B_c. STATUS_USAGE names the nearest;
  * `name` is what the length is called. */
-enum status check_blocks(const KernelConfig *config, const char *exact, const char *name, int64_t length,
+enum status check_blocks(const struct kernel_config *config, const char *exact, const char *name, int64_t length,
                          struct failure *failure);
 
 #endif

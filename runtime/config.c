@@ -1,10 +1,5 @@
 #include "runtime/config.h"
 
-#include "common/attention_config.h"
-#include "common/backward.h"
-#include "common/decode_config.h"
-#include "common/fp8.h"
-
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,117 +7,128 @@
 #include <string.h>
 #include <strings.h>
 
-enum type { TYPE_DTYPE, TYPE_INSTRUCTION, TYPE_INT, TYPE_BOOL };
+/* ---- what follows from common/families.h ---- */
 
-struct field {
-    const char *name, *word, *mma_sync, *wgmma;
-    enum type type;
-    size_t offset;
-};
-#define TYPE_OF(name)                                                                                                  \
-    _Generic(((KernelConfig *)0)->name,                                                                                \
+#define TYPE_OF(type, name)                                                                                            \
+    _Generic(((type *)0)->name,                                                                                        \
         bool: TYPE_BOOL,                                                                                               \
         int: TYPE_INT,                                                                                                 \
         enum dtype: TYPE_DTYPE,                                                                                        \
         enum instruction: TYPE_INSTRUCTION)
-static const struct field LADDER_FIELDS[] = {
-#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
-    {#name, word, mma_sync, wgmma, TYPE_OF(name), offsetof(KernelConfig, name)},
-#include "common/config_fields.h"
-};
-static const struct field ATTENTION_FIELDS[] = {
-#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
-#include "common/attention_fields.h"
-};
-static const struct field DECODE_FIELDS[] = {
-#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
-#include "common/decode_fields.h"
-};
-enum { MAX_FIELDS = sizeof LADDER_FIELDS / sizeof *LADDER_FIELDS };
-static const struct field BACKWARD_FIELDS[] = {
-#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
-#include "common/backward_fields.h"
-};
-static const struct field FP8_FIELDS[] = {
-#define FIELD(type, name, word, help) {#name, word, "", "", TYPE_OF(name), offsetof(KernelConfig, name)},
-#include "common/fp8_fields.h"
-};
-static_assert(sizeof FP8_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
-static_assert(sizeof BACKWARD_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
-static_assert(sizeof ATTENTION_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
-static_assert(sizeof DECODE_FIELDS <= sizeof LADDER_FIELDS, "MAX_FIELDS are those of the longest list");
 
-/* The fields that a configuration is written with: those of the ladder, of an attention_config, a decode_config,
- * a backward_config or an fp8_config. */
+/* clang-format off */
+#define FAMILY(id, name, type, ...)                                                                                    \
+    static_assert(offsetof(type, n_warps) == offsetof(KernelConfig, n_warps), "families begin with the same fields");  \
+    static const struct field *name##_fields(int *count) {                                                             \
+        typedef type fields_of;                                                                                        \
+        static const struct field fields[] = {
+#define FIELD(type, name, word, ...)                                                                                   \
+            {#name, word, TYPE_OF(fields_of, name), offsetof(fields_of, name), {__VA_ARGS__}},
+#define END_FAMILY                                                                                                     \
+        };                                                                                                             \
+        *count = sizeof fields / sizeof *fields;                                                                       \
+        return fields;                                                                                                 \
+    }
+#include "common/families.h"
+
+#define FAMILY(id, name, type, ...)                                                                                    \
+    static const struct rule *name##_broken(const struct kernel_config *config) {                                      \
+        const type cfg = config->name;
+#define RULE(name, holds, sentence)                                                                                    \
+        if (!(holds)) {                                                                                                \
+            static const struct rule rule = {#name, #holds, sentence};                                                 \
+            return &rule;                                                                                              \
+        }
+#define END_FAMILY                                                                                                     \
+        return NULL;                                                                                                   \
+    }
+#include "common/families.h"
+
+#define FAMILY(id, name, type, prefix, ...)                                                                            \
+    static launch_shape name##_launch(const struct kernel_config *config, const attention_args *args,                  \
+                                      int64_t multiprocessors) {                                                       \
+        return prefix##_launch_shape(&config->name, args, multiprocessors);                                            \
+    }                                                                                                                  \
+    static unsigned name##_features(const struct kernel_config *config) {                                              \
+        const type cfg = config->name;                                                                                 \
+        (void)cfg;                                                                                                     \
+        return 0
+#define HAS(feature, holds) | ((holds) ? 1u << feature : 0)
+#define END_FAMILY ; }
+#include "common/families.h"
+
+const struct family FAMILIES[N_FAMILIES] = {
+#define FAMILY(id, name, type, prefix, mark, function, args, serving_args)                                             \
+    [FAMILY_##id] = {#name, #type, mark, #function, name##_fields, name##_broken, name##_features, name##_launch,      \
+                     {#args, sizeof(args)}, {#serving_args, sizeof(serving_args)}},
+#include "common/families.h"
+};
+
+union fields { /* as many bytes as the longest list has fields */
+#define FAMILY(id, name, ...) char name[0
+#define FIELD(type, name, word, ...) +1
+#define END_FAMILY ];
+#include "common/families.h"
+};
+union words { /* as many as the words of all items take, or the names of all fields */
+#define FAMILY(id, name, ...) char name[1
+#define FIELD(type, name, word, ...) +sizeof word + sizeof #name
+#define END_FAMILY ];
+#include "common/families.h"
+};
+enum { MAX_FIELDS = sizeof(union fields), WORDS_SIZE = sizeof(union words) };
+/* clang-format on */
+
+/* A family with its fields at hand. */
 struct list {
-    const char *start; /* of a kernel's symbol */
+    enum family_id id;
+    const struct family *family;
     const struct field *fields;
-    int count;
-};
-static const struct list LADDER = {"_Z13flash_forwardIXtl12KernelConfig", LADDER_FIELDS, MAX_FIELDS};
-static const struct list ATTENTION = {"_Z13flash_forwardIXtl16attention_config", ATTENTION_FIELDS,
-                                      sizeof ATTENTION_FIELDS / sizeof *ATTENTION_FIELDS};
-
-static const struct list DECODE = {"_Z13flash_forwardIXtl13decode_config", DECODE_FIELDS,
-                                   sizeof DECODE_FIELDS / sizeof *DECODE_FIELDS};
-
-static const struct list BACKWARD = {"_Z14flash_backwardIXtl15backward_config", BACKWARD_FIELDS,
-                                     sizeof BACKWARD_FIELDS / sizeof *BACKWARD_FIELDS};
-
-static const struct list FP8 = {"_Z13flash_forwardIXtl10fp8_config", FP8_FIELDS,
-                                sizeof FP8_FIELDS / sizeof *FP8_FIELDS};
-
-static const struct list *list_of(const KernelConfig *config) {
-    return !config->instruction         ? &LADDER
-           : config_is_fp8(config)      ? &FP8
-           : config_is_backward(config) ? &BACKWARD
-           : config_shares_keys(config) ? &DECODE
-                                        : &ATTENTION;
-}
-
-enum {
-    WORDS_SIZE = 1 /* the words of all items, or the names of all fields */
-#define FIELD(type, name, word, mma_sync, wgmma, help) +sizeof word + sizeof #name
-#include "common/config_fields.h"
+    int count; /* of those that a short form has; behind them are those that are always 0 */
+    int all;
 };
 
-/* Of a configuration with the fields of a living kernel, the words of the ladder that follow from them. */
-static void add_words(const struct list *list, KernelConfig *config) {
-    const KernelConfig cfg = *config;
-#define FOLLOWS(name, value) config->name = (value);
-    if (list == &ATTENTION) {
-#include "common/attention_fields.h"
-    }
-#define FOLLOWS(name, value) config->name = (value);
-    if (list == &DECODE) {
-#include "common/decode_fields.h"
-    }
-#define FOLLOWS(name, value) config->name = (value);
-    if (list == &FP8) {
-#include "common/fp8_fields.h"
-    }
+static struct list list_of(enum family_id id) {
+    struct list list = {.id = id, .family = &FAMILIES[id]};
+    list.fields = list.family->fields(&list.all);
+    while (list.count < list.all && *list.fields[list.count].word) list.count++;
+    return list;
 }
+
+bool config_has(const struct kernel_config *config, enum feature feature) {
+    return FAMILIES[config->family].features(config) >> feature & 1;
+}
+
+const struct parameter *config_args(const struct kernel_config *config) {
+    const struct family *const family = &FAMILIES[config->family];
+    return config_has(config, SERVES) ? &family->serving_args : &family->args;
+}
+
+/* ---- values ---- */
 
 static const struct {
     const char *name, *number;
     enum dtype dtype;
 } DTYPES[] = {{"FP16", "5", FP16}, {"BF16", "15", BF16}};
 
-/* The word for an instruction in the short forms of a list. */
-static const char *instruction_name(const struct list *list, enum instruction instruction) {
-    static const char *const forward[] = {
-        [MMA_SYNC] = "mma_sync", [WGMMA] = "wgmma", [FMA] = "fma", [FP8_WGMMA] = "fp8_wgmma"};
-    static const char *const backward[] = {
-        [MMA_SYNC] = "backward_mma_sync", [WGMMA] = "backward_wgmma", [FMA] = "backward_fma"};
-    return (list == &BACKWARD ? backward : forward)[instruction];
-}
-
 const char *dtype_name(enum dtype dtype) {
     return dtype == FP16 ? "fp16" : "bf16";
 }
 
-static int value_of(const KernelConfig *config, const struct field *field) {
-    const char *const place = (const char *)config + field->offset;
+/* "mma_sync", NULL for a number that is no instruction. */
+static const char *instruction_name(int instruction) {
+    static const char *const names[] = {
+        [MMA_SYNC] = "mma_sync", [WGMMA] = "wgmma", [FMA] = "fma", [FP8_WGMMA] = "fp8_wgmma"};
+    return instruction >= 0 && (size_t)instruction < sizeof names / sizeof *names ? names[instruction] : NULL;
+}
+
+/* Where a field is: every family's struct begins where the union does. */
+static const char *place_of(const struct kernel_config *config, const struct field *field) {
+    return (const char *)&config->dtype + field->offset;
+}
+
+int config_value(const struct kernel_config *config, const struct field *field) {
+    const char *const place = place_of(config, field);
     switch (field->type) {
     case TYPE_DTYPE:
         return (int)*(const enum dtype *)place;
@@ -135,8 +141,8 @@ static int value_of(const KernelConfig *config, const struct field *field) {
     }
 }
 
-static void set_value(KernelConfig *config, const struct field *field, int value) {
-    char *const place = (char *)config + field->offset;
+void config_set(struct kernel_config *config, const struct field *field, int value) {
+    char *const place = (char *)config + (place_of(config, field) - (const char *)config);
     switch (field->type) {
     case TYPE_DTYPE:
         *(enum dtype *)place = (enum dtype)value;
@@ -175,14 +181,14 @@ static void __attribute__((format(printf, 2, 3))) append(struct writer *writer, 
     writer->length += length < 0 ? 0 : (size_t)length < left ? (size_t)length : left - 1;
 }
 
-static void append_value(struct writer *writer, const KernelConfig *config, const struct field *field) {
-    const int value = value_of(config, field);
+static void append_value(struct writer *writer, const struct kernel_config *config, const struct field *field) {
+    const int value = config_value(config, field);
     switch (field->type) {
     case TYPE_DTYPE:
         append(writer, "%s", value == FP16 ? "FP16" : "BF16");
         break;
     case TYPE_INSTRUCTION:
-        append(writer, "%s", instruction_name(&ATTENTION, (enum instruction)value));
+        append(writer, "%s", instruction_name(value));
         break;
     case TYPE_INT:
         append(writer, "%d", value);
@@ -220,7 +226,8 @@ static int span_number(struct span span) {
     return value;
 }
 
-static enum status parse_dtype(struct span span, const char *text, KernelConfig *config, struct failure *failure) {
+static enum status parse_dtype(struct span span, const char *text, struct kernel_config *config,
+                               struct failure *failure) {
     for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
         if (span_is(span, DTYPES[i].name) || span_is(span, DTYPES[i].number)) {
             config->dtype = DTYPES[i].dtype;
@@ -231,8 +238,8 @@ static enum status parse_dtype(struct span span, const char *text, KernelConfig 
 }
 
 /* "(dtype, d_head, B_r, B_c, n_warps)" */
-static enum status parse_shape(struct span shape, const char *text, const struct list *list, KernelConfig *config,
-                               struct failure *failure) {
+static enum status parse_shape(struct span shape, const char *text, const struct list *list,
+                               struct kernel_config *config, struct failure *failure) {
     char names[WORDS_SIZE];
     struct writer known = {names, sizeof names, 0};
     const int expected = item_end(list, 0);
@@ -258,7 +265,7 @@ static enum status parse_shape(struct span shape, const char *text, const struct
             return fail(failure, STATUS_USAGE, "config '%s': %s = '%.*s': must be a number of at most 9 digits", text,
                         list->fields[i].name, part.length, part.start);
         } else {
-            set_value(config, &list->fields[i], number);
+            config_set(config, &list->fields[i], number);
         }
         start = stop + 1;
     }
@@ -272,17 +279,34 @@ static int before_numbers(const char *word) {
     return length;
 }
 
-/* The instruction that an item names in the short forms of a list, else 0. Plain multiply-adds are those of a
- * backward_config alone, wgmma of e4m3 those of an fp8_config. */
-static enum instruction read_instruction(const struct list *list, struct span item) {
-    const int first = list == &FP8 ? (int)FP8_WGMMA : (int)MMA_SYNC;
-    const int last = list == &FP8 ? first : list == &BACKWARD ? (int)FMA : (int)WGMMA;
-    for (int one = first; one <= last; one++) {
-        const char *const name = instruction_name(list, (enum instruction)one);
-        if (strlen(name) == (size_t)item.length && !memcmp(name, item.start, strlen(name)))
-            return (enum instruction)one;
+/* How long the next name of "mma_sync|wgmma" is. */
+static size_t alternative(const char *words) {
+    return strcspn(words, "|");
+}
+
+/* The instruction whose name ends a word, the longest name: WGMMA of "backward_wgmma". 0 where there is none. */
+static int instruction_of(const char *word, size_t length) {
+    int found = 0;
+    for (int one = 1; instruction_name(one); one++) {
+        const char *const name = instruction_name(one);
+        const size_t n = strlen(name);
+        const bool ends = n <= length && !memcmp(word + length - n, name, n);
+        if (ends && (!found || n > strlen(instruction_name(found)))) found = one;
     }
+    return found;
+}
+
+/* The instruction that an item names, of the words of a field; 0 for another item. */
+static int read_instruction(const char *words, struct span item) {
+    for (size_t n; (n = alternative(words)); words += n + (words[n] == '|'))
+        if (n == (size_t)item.length && !memcmp(words, item.start, n)) return instruction_of(words, n);
     return 0;
+}
+
+/* Append the word of an instruction, of those of its field. */
+static void append_instruction(struct writer *writer, const char *words, int instruction) {
+    for (size_t n; (n = alternative(words)); words += n + (words[n] == '|'))
+        if (instruction_of(words, n) == instruction) append(writer, "%.*s", (int)n, words);
 }
 
 /* Whether an item has the form of the word of a field, and the values it gives to the fields that share the word. */
@@ -290,7 +314,8 @@ static bool read_item(struct span item, const struct list *list, int field, int 
     const char *at = item.start, *const end = item.start + item.length;
     const int numbers = item_end(list, field) - field;
     int n = 0;
-    if (list->fields[field].type == TYPE_INSTRUCTION) return (values[0] = (int)read_instruction(list, item)) != 0;
+    if (list->fields[field].type == TYPE_INSTRUCTION)
+        return (values[0] = read_instruction(list->fields[field].word, item)) != 0;
     values[0] = true;
     for (const char *word = list->fields[field].word; *word; word++) {
         if (isupper((unsigned char)*word)) {
@@ -306,8 +331,32 @@ static bool read_item(struct span item, const struct list *list, int field, int 
     return at == end;
 }
 
+/* The field of a family whose item has this form; -1 for none. */
+static int item_field(struct span item, const struct list *list) {
+    int values[MAX_FIELDS];
+    for (int i = item_end(list, 0); i < list->count; i = item_end(list, i))
+        if (read_item(item, list, i, values)) return i;
+    return -1;
+}
+
+/* "config '...': 'pages' is a flag of attention, not of decode: expected one of ..." */
+static enum status fail_item(struct span item, const char *text, const struct list *list, const char *words,
+                             struct failure *failure) {
+    char names[N_FAMILIES * 20] = "";
+    struct writer owners = {names, sizeof names, 0};
+    for (int id = 0; id < N_FAMILIES; id++) {
+        const struct list other = list_of(id);
+        if (item_field(item, &other) >= 0) append(&owners, "%s%s", owners.length ? ", " : "", other.family->name);
+    }
+    if (owners.length)
+        return fail(failure, STATUS_USAGE, "config '%s': '%.*s' is a flag of %s, not of %s: expected one of %s", text,
+                    item.length, item.start, names, list->family->name, words);
+    return fail(failure, STATUS_USAGE, "config '%s': unknown feature '%.*s': expected one of %s", text, item.length,
+                item.start, words);
+}
+
 /* Read one item into the config; `seen` says for each field whether its item was there. */
-static enum status parse_item(struct span item, const char *text, const struct list *list, KernelConfig *config,
+static enum status parse_item(struct span item, const char *text, const struct list *list, struct kernel_config *config,
                               bool *seen, struct failure *failure) {
     char words[WORDS_SIZE];
     struct writer known = {words, sizeof words, 0};
@@ -321,7 +370,7 @@ static enum status parse_item(struct span item, const char *text, const struct l
                 return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length,
                             item.start);
             seen[i] = true;
-            for (int field = i; field < end; field++) set_value(config, &list->fields[field], values[field - i]);
+            for (int field = i; field < end; field++) config_set(config, &list->fields[field], values[field - i]);
             return STATUS_OK;
         }
         if (word[before] && item.length >= before && !memcmp(item.start, word, (size_t)before))
@@ -329,8 +378,7 @@ static enum status parse_item(struct span item, const char *text, const struct l
                         "config '%s': '%.*s' must have the form %s with numbers from %d to 999999999", text,
                         item.length, item.start, word, end - i == 1);
     }
-    return fail(failure, STATUS_USAGE, "config '%s': unknown feature '%.*s': expected one of %s", text, item.length,
-                item.start, words);
+    return fail_item(item, text, list, words, failure);
 }
 
 /* The item at the front of what is left of a list, which is cut off; false at its end. */
@@ -343,21 +391,29 @@ static bool next_item(struct span *left, struct span *item) {
     return true;
 }
 
-/* A living kernel's configuration names its instruction, and so does a backward_config; one of the ladder has no such
- * item. Tensor copies in words are those of a decode_config. */
-static const struct list *list_of_features(struct span features) {
-    bool tensor = false, any = false;
-    for (struct span item; next_item(&features, &item);) {
-        if (read_instruction(&BACKWARD, item)) return &BACKWARD;
-        if (read_instruction(&FP8, item)) return &FP8;
-        any = any || read_instruction(&ATTENTION, item);
-        tensor = tensor || (item.length == 6 && !memcmp(item.start, "tensor", 6));
-    }
-    return !any ? &LADDER : tensor ? &DECODE : &ATTENTION;
+static bool span_equals(struct span item, const char *word) {
+    return strlen(word) == (size_t)item.length && !memcmp(word, item.start, strlen(word));
 }
 
-static enum status parse_features(struct span features, const char *text, const struct list *list, KernelConfig *config,
-                                  struct failure *failure) {
+/* The family that the features name by an instruction, and its mark where another one has the same; else the ladder. */
+static enum family_id family_of_features(struct span features) {
+    int found = FAMILY_LADDER;
+    for (int id = 0; id < N_FAMILIES; id++) {
+        const struct list list = list_of(id);
+        bool instruction = false, marked = !*list.family->mark;
+        struct span left = features;
+        for (struct span item; next_item(&left, &item);) {
+            const int field = item_field(item, &list);
+            instruction = instruction || (field >= 0 && list.fields[field].type == TYPE_INSTRUCTION);
+            marked = marked || span_equals(item, list.family->mark);
+        }
+        if (instruction && marked && (found == FAMILY_LADDER || *list.family->mark)) found = id;
+    }
+    return (enum family_id)found;
+}
+
+static enum status parse_features(struct span features, const char *text, const struct list *list,
+                                  struct kernel_config *config, struct failure *failure) {
     bool seen[MAX_FIELDS] = {0};
     for (struct span item; next_item(&features, &item);) {
         const enum status status = parse_item(item, text, list, config, seen, failure);
@@ -382,76 +438,47 @@ static bool names_field(const char *expression, const char *name) {
 }
 
 /* "B_r = 64: must be a multiple of 16 rows for each warp (n_warps = 8)" */
-static enum status broken(const struct list *list, const KernelConfig *config, const char *text, const char *name,
-                          const char *holds, const char *sentence, struct failure *failure) {
+static enum status broken(const struct list *list, const struct kernel_config *config, const char *text,
+                          const struct rule *rule, struct failure *failure) {
     char value[16], others[WORDS_SIZE + MAX_FIELDS * 16];
     struct writer subject = {value, sizeof value, 0}, rest = {others, sizeof others, 0};
     others[0] = 0;
     for (const struct field *field = list->fields; field < list->fields + list->count; field++) {
-        if (!strcmp(field->name, name)) {
+        if (!strcmp(field->name, rule->field)) {
             append_value(&subject, config, field);
-        } else if (names_field(holds, field->name)) {
+        } else if (names_field(rule->holds, field->name)) {
             append(&rest, "%s%s = ", rest.length ? ", " : " (", field->name);
             append_value(&rest, config, field);
         }
     }
-    return fail(failure, STATUS_USAGE, "config '%s': %s = %s: %s%s%s", text, name, value, sentence, others,
-                rest.length ? ")" : "");
+    return fail(failure, STATUS_USAGE, "%s%s%s%s = %s: %s%s%s", text ? "config '" : "", text ? text : "",
+                text ? "': " : "", rule->field, value, rule->sentence, others, rest.length ? ")" : "");
 }
 
-static enum status check(const struct list *list, const KernelConfig *config, const char *text,
-                         struct failure *failure) {
-    const KernelConfig cfg = *config;
-#define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
-    if (list == &ATTENTION) {
-#include "common/attention_fields.h"
-        return STATUS_OK;
-    }
-#define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
-    if (list == &DECODE) {
-#include "common/decode_fields.h"
-        return STATUS_OK;
-    }
-#define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
-    if (list == &BACKWARD) {
-#include "common/backward_fields.h"
-        return STATUS_OK;
-    }
-#define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
-    if (list == &FP8) {
-#include "common/fp8_fields.h"
-        return STATUS_OK;
-    }
-#define RULE(name, holds, sentence)                                                                                    \
-    if (!(holds)) return broken(list, config, text, #name, #holds, sentence, failure);
-#include "common/config_fields.h"
-    return STATUS_OK;
+enum status config_check(const struct kernel_config *config, const char *text, struct failure *failure) {
+    const struct list list = list_of(config->family);
+    const struct rule *const rule = list.family->broken(config);
+    return rule ? broken(&list, config, text, rule, failure) : STATUS_OK;
 }
 
-enum status config_parse(const char *text, KernelConfig *config, struct failure *failure) {
+enum status config_parse(const char *text, struct kernel_config *config, struct failure *failure) {
     const char *const end = text + strcspn(text, "|");
     const char *colon = memrchr(text, ':', (size_t)(end - text));
     const struct span shape = trimmed(text, colon ? colon : end);
     const struct span features = colon ? trimmed(colon + 1, end) : (struct span){end, 0};
-    const struct list *const list = list_of_features(features);
-    *config = (KernelConfig){.dtype = FP16};
-    enum status status = parse_shape(shape, text, list, config, failure);
+    const struct list list = list_of(family_of_features(features));
+    *config = (struct kernel_config){.family = list.id};
+    enum status status = parse_shape(shape, text, &list, config, failure);
     if (status) return status;
     if (!colon)
         return fail(failure, STATUS_USAGE, "config '%s': ':' and the features are missing after '%.*s'", text,
                     shape.length, shape.start);
-    status = parse_features(features, text, list, config, failure);
-    if (status || (status = check(list, config, text, failure))) return status;
-    add_words(list, config);
-    return STATUS_OK;
+    status = parse_features(features, text, &list, config, failure);
+    return status ? status : config_check(config, text, failure);
 }
 
-char *config_format(const KernelConfig *config, char *text) {
-    const struct list *const list = list_of(config);
+char *config_format(const struct kernel_config *config, char *text) {
+    const struct list own = list_of(config->family), *const list = &own;
     const int shape = item_end(list, 0);
     struct writer form = {text, CONFIG_TEXT_SIZE, 0};
     for (int i = 0; i < shape; i++) {
@@ -462,10 +489,10 @@ char *config_format(const KernelConfig *config, char *text) {
     const size_t shape_length = form.length;
     for (int i = shape; i < list->count; i = item_end(list, i)) {
         const struct field *field = &list->fields[i];
-        if (item_end(list, i) - i == 1 && !value_of(config, field)) continue;
+        if (item_end(list, i) - i == 1 && !config_value(config, field)) continue;
         if (form.length > shape_length) append(&form, "+");
         if (field->type == TYPE_INSTRUCTION) {
-            append(&form, "%s", instruction_name(list, (enum instruction)value_of(config, field)));
+            append_instruction(&form, field->word, config_value(config, field));
             continue;
         }
         for (const char *word = list->fields[i].word; *word; word++) {
@@ -478,28 +505,21 @@ char *config_format(const KernelConfig *config, char *text) {
     return text;
 }
 
+static const char *const LITERALS[] = {
+    [TYPE_DTYPE] = "L5dtype", [TYPE_INSTRUCTION] = "L11instruction", [TYPE_INT] = "Li", [TYPE_BOOL] = "Lb"};
+
 /* Read one literal such as "Li128E", "Lb1E" or "L5dtype15E" at *at; false where there is none of this type. */
-static bool symbol_value(const char **at, const char *end, enum type type, int *value) {
-    static const char *const starts[] = {
-        [TYPE_DTYPE] = "L5dtype", [TYPE_INSTRUCTION] = "L11instruction", [TYPE_INT] = "Li", [TYPE_BOOL] = "Lb"};
-    const size_t length = strlen(starts[type]);
+static bool symbol_value(const char **at, const char *end, enum field_type type, int *value) {
+    const size_t length = strlen(LITERALS[type]);
     const char *p = *at;
-    if ((size_t)(end - p) < length || memcmp(p, starts[type], length) != 0) return false;
+    if ((size_t)(end - p) < length || memcmp(p, LITERALS[type], length) != 0) return false;
     p += length;
     const char *const stop = memchr(p, 'E', (size_t)(end - p));
     if (!stop || (*value = span_number((struct span){p, (int)(stop - p)})) < 0) return false;
     if (type == TYPE_DTYPE && *value != FP16 && *value != BF16) return false;
-    if (type == TYPE_INSTRUCTION && (*value < MMA_SYNC || *value > (int)FP8_WGMMA)) return false;
+    if (type == TYPE_INSTRUCTION && !instruction_name(*value)) return false;
     if (type == TYPE_BOOL && *value > 1) return false;
     *at = stop + 1;
-    return true;
-}
-
-/* Cut `ending` off a text of *length bytes, where it is there. */
-static bool cut_ending(const char *text, size_t *length, const char *ending) {
-    const size_t cut = strlen(ending);
-    if (*length < cut || memcmp(text + *length - cut, ending, cut) != 0) return false;
-    *length -= cut;
     return true;
 }
 
@@ -507,114 +527,97 @@ static bool starts_with(const char *symbol, size_t length, const char *start) {
     return length >= strlen(start) && !memcmp(symbol, start, strlen(start));
 }
 
-/* The values of a list's fields, and behind them zeros: only their zero means what we know. */
-static bool symbol_values(const char *at, const char *end, const struct list *list, KernelConfig *config) {
+/* "_Z13flash_forwardIXtl12KernelConfig" */
+static void append_start(struct writer *writer, const struct family *family, const char *function) {
+    append(writer, "_Z%zu%sIXtl%zu%s", strlen(function), function, strlen(family->type), family->type);
+}
+
+/* "EEEv12forward_args", and of a main kernel "11tensor_maps" behind it. */
+static void append_parameters(struct writer *writer, const struct kernel_config *config, bool main) {
+    const char *const args = config_args(config)->type;
+    append(writer, "EEEv%zu%s%s", strlen(args), args, main && config_has(config, TENSOR_COPIES) ? "11tensor_maps" : "");
+}
+
+char *config_symbol(const struct kernel_config *config, char *symbol) {
+    const struct list list = list_of(config->family);
+    struct writer writer = {symbol, CONFIG_SYMBOL_SIZE, 0};
+    append_start(&writer, list.family, list.family->function);
+    for (int i = 0; i < list.all; i++)
+        append(&writer, "%s%dE", LITERALS[list.fields[i].type], config_value(config, &list.fields[i]));
+    append_parameters(&writer, config, true);
+    return symbol;
+}
+
+/* Read the values of a family's fields at *at, and behind them zeros: only their zero means what we know. */
+static bool symbol_values(const char **at, const char *end, const struct list *list, struct kernel_config *config) {
     int value;
-    for (int i = 0; i < list->count && (i < item_end(list, 0) || at < end); i++) { /* the later ones may be missing */
-        if (!symbol_value(&at, end, list->fields[i].type, &value)) return false;
-        set_value(config, &list->fields[i], value);
+    for (int i = 0; i < list->count && (i < item_end(list, 0) || (*at < end && **at == 'L')); i++) {
+        if (!symbol_value(at, end, list->fields[i].type, &value)) return false;
+        config_set(config, &list->fields[i], value);
     }
-    while (at < end)
-        if (!(symbol_value(&at, end, TYPE_BOOL, &value) || symbol_value(&at, end, TYPE_INT, &value)) || value != 0)
+    while (*at < end && **at == 'L')
+        if (!(symbol_value(at, end, TYPE_BOOL, &value) || symbol_value(at, end, TYPE_INT, &value)) || value != 0)
             return false;
     return true;
 }
 
-/* `function` is the start of the symbol that stands in place of "_Z14flash_backward". */
-static bool backward_from_symbol(const char *symbol, size_t length, const char *function, KernelConfig *config) {
-    const char *const values = strstr(BACKWARD.start, "IXtl");
-    const bool serves = cut_ending(symbol, &length, "EEEv21backward_serving_args");
-    if (!serves && !cut_ending(symbol, &length, "EEEv13backward_args")) return false;
-    if (!starts_with(symbol, length, function)) return false;
-    symbol += strlen(function), length -= strlen(function);
-    if (!starts_with(symbol, length, values)) return false;
-    *config = (KernelConfig){.dtype = FP16};
-    return symbol_values(symbol + strlen(values), symbol + length, &BACKWARD, config) && config->instruction &&
-           config->serves == serves;
+/* Whether a family that names instructions has one of its own. */
+static bool has_instruction(const struct list *list, const struct kernel_config *config) {
+    for (int i = 0; i < list->count; i++) {
+        char word[WORDS_SIZE] = "";
+        struct writer writer = {word, sizeof word, 0};
+        if (list->fields[i].type != TYPE_INSTRUCTION) continue;
+        append_instruction(&writer, list->fields[i].word, config_value(config, &list->fields[i]));
+        return *word != 0;
+    }
+    return true;
 }
 
-enum kernel_part config_part_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
-    static const struct {
-        const char *function;
-        enum kernel_part part;
-    } small[] = {{"_Z8row_sums", PART_BEFORE}, {"_Z8round_dQ", PART_BEHIND}};
-    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
-        if (backward_from_symbol(symbol, length, small[i].function, config)) return small[i].part;
+/* Of a family, as the kernel `function`; only the main one has tensor maps. */
+static bool read_symbol(const char *symbol, size_t length, const struct list *list, const char *function, bool main,
+                        struct kernel_config *config) {
+    char start[100], parameters[100];
+    struct writer starts = {start, sizeof start, 0}, ends = {parameters, sizeof parameters, 0};
+    append_start(&starts, list->family, function);
+    if (!starts_with(symbol, length, start)) return false;
+    *config = (struct kernel_config){.family = list->id, .dtype = FP16};
+    const char *at = symbol + strlen(start), *const end = symbol + length;
+    if (!symbol_values(&at, end, list, config) || !has_instruction(list, config)) return false;
+    append_parameters(&ends, config, main);
+    return strlen(parameters) == (size_t)(end - at) && !memcmp(at, parameters, strlen(parameters));
+}
+
+bool config_from_symbol(const char *symbol, size_t length, struct kernel_config *config) {
+    for (int id = 0; id < N_FAMILIES; id++) {
+        const struct list list = list_of(id);
+        if (read_symbol(symbol, length, &list, list.family->function, true, config)) return true;
+    }
+    return false;
+}
+
+enum kernel_part config_part_from_symbol(const char *symbol, size_t length, struct kernel_config *config) {
+    const struct list list = list_of(FAMILY_BACKWARD);
+    if (read_symbol(symbol, length, &list, "row_sums", false, config)) return PART_BEFORE;
+    if (read_symbol(symbol, length, &list, "round_dQ", false, config)) return PART_BEHIND;
     return config_from_symbol(symbol, length, config) ? PART_MAIN : PART_NONE;
 }
 
-static bool fp8_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
-    const bool serves = cut_ending(symbol, &length, "EEEv12serving_args");
-    if (!serves && !cut_ending(symbol, &length, "EEEv8fp8_args")) return false;
-    if (!starts_with(symbol, length, FP8.start)) return false;
-    *config = (KernelConfig){.dtype = FP16};
-    if (!symbol_values(symbol + strlen(FP8.start), symbol + length, &FP8, config)) return false;
-    add_words(&FP8, config);
-    return config_is_fp8(config) && config->serves == serves;
+bool config_equal(const struct kernel_config *a, const struct kernel_config *b) {
+    const struct list list = list_of(a->family);
+    for (int i = 0; i < list.count && a->family == b->family; i++)
+        if (config_value(a, &list.fields[i]) != config_value(b, &list.fields[i])) return false;
+    return a->family == b->family;
 }
 
-bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config) {
-    const bool maps = cut_ending(symbol, &length, "11tensor_maps"); /* the parameter behind the first */
-    if (backward_from_symbol(symbol, length, "_Z14flash_backward", config)) return config->tensor_copies == maps;
-    if (maps && fp8_from_symbol(symbol, length, config)) return true;
-    const bool serves = cut_ending(symbol, &length, "EEEv12serving_args");
-    const bool general = serves || cut_ending(symbol, &length, "EEEv14attention_args");
-    if (!general && !cut_ending(symbol, &length, "EEEv12forward_args")) return false;
-    const struct list *const list = starts_with(symbol, length, ATTENTION.start) ? &ATTENTION
-                                    : starts_with(symbol, length, DECODE.start)  ? &DECODE
-                                                                                 : &LADDER;
-    if (!starts_with(symbol, length, list->start)) return false;
-    *config = (KernelConfig){.dtype = FP16};
-    if (!symbol_values(symbol + strlen(list->start), symbol + length, list, config)) return false;
-    if (config->instruction > WGMMA) return false;
-    add_words(list, config);
-    if (list != list_of(config)) return false;
-    return config->any_length == general && config->serves == serves;
-}
-
-bool config_shares_keys(const KernelConfig *config) {
-    return config->instruction && config->packed_heads && config->tensor_copies;
-}
-
-bool config_is_backward(const KernelConfig *config) {
-    return config->instruction && !config->any_length && !config_is_fp8(config);
-}
-
-bool config_is_fp8(const KernelConfig *config) {
-    return config->instruction == FP8_WGMMA;
-}
-
-bool config_has_pages(const KernelConfig *config) {
-    return list_of(config) == &ATTENTION && config->paged_kv;
-}
-
-bool config_packs(const KernelConfig *config) {
-    return list_of(config) == &ATTENTION && config->packs;
-}
-
-bool config_has_e4m3_cache(const KernelConfig *config) {
-    return config_shares_keys(config) && config->e4m3_cache;
-}
-
-bool config_has_ragged_queries(const KernelConfig *config) {
-    return config_shares_keys(config) && config->ragged_queries;
-}
-
-bool config_equal(const KernelConfig *a, const KernelConfig *b) {
-    for (int i = 0; i < LADDER.count; i++)
-        if (value_of(a, &LADDER_FIELDS[i]) != value_of(b, &LADDER_FIELDS[i])) return false;
-    return a->instruction == b->instruction && a->serves == b->serves && a->cap == b->cap;
-}
-
-void config_json(struct json *json, const char *name, const KernelConfig *config) {
-    const struct list *const list = list_of(config);
+void config_json(struct json *json, const char *name, const struct kernel_config *config) {
+    const struct list own = list_of(config->family), *const list = &own;
     json_open(json, name, '{');
     for (const struct field *field = list->fields; field < list->fields + list->count; field++) {
-        const int value = value_of(config, field);
+        const int value = config_value(config, field);
         if (field->type == TYPE_DTYPE)
             json_string(json, field->name, dtype_name((enum dtype)value));
         else if (field->type == TYPE_INSTRUCTION)
-            json_string(json, field->name, instruction_name(&ATTENTION, (enum instruction)value));
+            json_string(json, field->name, instruction_name(value));
         else if (field->type == TYPE_BOOL)
             json_bool(json, field->name, value);
         else

@@ -1,74 +1,153 @@
-/* config.h - text forms of a KernelConfig: the short form people type and the symbol the compiler writes.
+/* config.h - configurations of kernels: the kind, its fields, the forms that they are written in, and what kernels
+ * have.
  *
+ *     struct kernel_config config;
  *     config_parse("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles", &config, &failure);
+ *     causal = config_has(&config, CAUSAL);
  *
- * Everything comes from the rows of common/config_fields.h, as in analysis/ladder/config.py; tests give both the same
- * texts. A short form that names an instruction, and a symbol of an attention_config, have the rows of
- * common/attention_fields.h: what is read is a KernelConfig too, the words that follow, and `instruction` is not 0.
+ * Everything follows from common/families.h: a new kind of kernel is a fields file and a row there. Python asks these
+ * functions through lib/libflconfig.so (analysis/ladder/config_library.c).
  */
 #ifndef FL_HARNESS_CONFIG_H
 #define FL_HARNESS_CONFIG_H
 
-#include "common/config.h"
+#include "common/families.h"
 #include "runtime/json.h"
 #include "runtime/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Enough for every short form: the word of each field, its number and what parts it from the next. */
-enum {
-    CONFIG_TEXT_SIZE = 1
-#define FIELD(type, name, word, mma_sync, wgmma, help) +sizeof word + sizeof "-2147483648, "
-#include "common/config_fields.h"
+enum family_id {
+#define FAMILY(id, ...) FAMILY_##id,
+#include "common/families.h"
+    N_FAMILIES
 };
 
-/* Read a short form, up to the first '|' so that a row of a table works. dtype is a name in any case or its number;
- * features may stand in any order, each once. STATUS_USAGE names the part that is wrong, or field, value and rule of
- * the first broken rule. */
-enum status config_parse(const char *text, KernelConfig *config, struct failure *failure);
+struct kernel_config {
+    enum family_id family;
+    union {
+        struct { /* the fields that every family begins with */
+            enum dtype dtype;
+            int d_head, B_r, B_c, n_warps;
+        };
+#define FAMILY(id, name, type, ...) type name;
+#include "common/families.h"
+    };
+};
 
-/* Write the short form into text, which holds CONFIG_TEXT_SIZE bytes; returns text. */
-char *config_format(const KernelConfig *config, char *text);
+/* What a kernel has. Each row names the feature as Python does. */
+#define FEATURES(FEATURE)                                                                                              \
+    FEATURE(ANY_LENGTH)     /* any numbers of queries and keys, strides, a softmax scale, log-sum-exp */               \
+    FEATURE(CAUSAL)         /* the causal mask */                                                                      \
+    FEATURE(GROUPED_HEADS)  /* heads that share KV heads */                                                            \
+    FEATURE(PACKED_HEADS)   /* a Q block may have the rows of all heads that share a KV head */                        \
+    FEATURE(TICKETS)        /* attention_args.tickets: tile counters, or the workspace of SHARES_KEYS */               \
+    FEATURE(TENSOR_COPIES)  /* a second parameter, the tensor maps */                                                  \
+    FEATURE(SERVES)         /* sequences of several lengths: a first parameter of its own */                           \
+    FEATURE(CAP)            /* a soft cap of the scores */                                                             \
+    FEATURE(PAGED_KV)       /* K and V are in pages, always; with SHARES_KEYS every kernel that serves accepts both */ \
+    FEATURE(PACKS)          /* PACKED_HEADS by tensor copies of groups, which a caller chooses by packs_group() */     \
+    FEATURE(SHARES_KEYS)    /* CTAs share the keys of a KV head (split-KV) */                                          \
+    FEATURE(E4M3_INPUTS)    /* Q, K and V are e4m3 */                                                                  \
+    FEATURE(E4M3_CACHE)     /* K and V are */                                                                          \
+    FEATURE(RAGGED_QUERIES) /* with E4M3_CACHE: sequences have queries of several numbers */                           \
+    FEATURE(BACKWARD_PASS)  /* a backward pass */                                                                      \
+    FEATURE(PERSISTENT)     /* persistent CTAs */                                                                      \
+    FEATURE(SPLIT_TAIL)     /* the last Q blocks may be split into slices */                                           \
+    FEATURE(PRODUCER)       /* warps that only issue copies */                                                         \
+    FEATURE(DOUBLE_BUFFER_Q) /* two Q blocks in shared memory */                                                       \
+    FEATURE(LAZY_RESCALE)    /* l and O are rescaled only where the maximum exceeds a threshold */                     \
+    FEATURE(FIRST_MAX)       /* the maximum of the first KV block stays in use until a row's sum exceeds one */        \
+    FEATURE(PADDED_ROWS)     /* rows in shared memory have 16 bytes of padding */
+enum feature {
+#define FEATURE(name) name,
+    FEATURES(FEATURE)
+#undef FEATURE
+        N_FEATURES
+};
 
-/* Decode the mangled name of flash_forward (Itanium C++ ABI 5.1.5, braced list `tl`). Fields behind the parenthesis
- * may be missing, and are zero; those that are not known here must be zero. The first parameter is
- * that of the configuration: serving_args with `serves`, else attention_args with any_length, else forward_args. False
- * for any other symbol. */
-bool config_from_symbol(const char *symbol, size_t length, KernelConfig *config);
+bool config_has(const struct kernel_config *config, enum feature feature);
 
-/* Which of the kernels of a backward pass a symbol is of, with the configuration: row_sums, flash_backward, round_dQ.
- * A flash_forward is PART_MAIN, what is none of ours PART_NONE. */
-enum kernel_part { PART_NONE, PART_BEFORE, PART_MAIN, PART_BEHIND };
-enum kernel_part config_part_from_symbol(const char *symbol, size_t length, KernelConfig *config);
-
-/* Add an object with every field under its name, for a reader that does not want to parse short forms. */
-void config_json(struct json *json, const char *name, const KernelConfig *config);
-
-/* Whether CTAs share out the keys of a KV head: the configuration is a decode_config. */
-bool config_shares_keys(const KernelConfig *config);
-
-/* Whether the configuration is a backward_config: it names its instruction and takes no attention_args alone. */
-bool config_is_backward(const KernelConfig *config);
-
-/* Whether the configuration is an fp8_config. */
-bool config_is_fp8(const KernelConfig *config);
-
-/* Whether it is an attention_config whose K and V lie in pages. A decode_config that serves takes both. */
-bool config_has_pages(const KernelConfig *config);
-
-/* Whether it is an attention_config whose Q blocks may have the queries of several heads, and whether that is of use: a
- * tensor copy has 64 rows. With KV_heads 0 there are as many as heads. */
-bool config_packs(const KernelConfig *config);
+/* Whether packing the heads of a group is of use: a tensor copy has 64 rows. With KV_heads 0 there are as many as
+ * heads. */
 static inline bool packs_group(int64_t heads, int64_t KV_heads) {
     return KV_heads > 0 && heads > KV_heads && heads <= 64 * KV_heads;
 }
 
-/* Whether it is a decode_config whose K and V are e4m3, and whether its sequences have queries of several numbers. */
-bool config_has_e4m3_cache(const KernelConfig *config);
-bool config_has_ragged_queries(const KernelConfig *config);
+enum field_type { TYPE_DTYPE, TYPE_INSTRUCTION, TYPE_INT, TYPE_BOOL };
+enum { FIELD_NOTES = 3 };
+struct field {
+    const char *name, *word;
+    enum field_type type;
+    size_t offset;                  /* in its family's struct */
+    const char *notes[FIELD_NOTES]; /* help, and of the ladder the first versions; NULL behind the last */
+};
 
-bool config_equal(const KernelConfig *a, const KernelConfig *b);
+struct rule {
+    const char *field, *holds, *sentence;
+};
+
+/* A kind of kernel: the row of common/families.h. */
+struct family {
+    const char *name, *type, *mark, *function;
+    const struct field *(*fields)(int *count);
+    const struct rule *(*broken)(const struct kernel_config *config); /* the first rule; NULL where all hold */
+    unsigned (*features)(const struct kernel_config *config);         /* a bit for each */
+    launch_shape (*launch)(const struct kernel_config *config, const attention_args *args, int64_t multiprocessors);
+    struct parameter {
+        const char *type;
+        size_t bytes;
+    } args, serving_args;
+};
+extern const struct family FAMILIES[N_FAMILIES];
+
+/* The first parameter of the kernel. */
+const struct parameter *config_args(const struct kernel_config *config);
+
+/* Enough for every short form: the word of each field, its number and what parts it from the next. */
+union config_text {
+#define FAMILY(id, name, ...) char name[1
+#define FIELD(type, name, word, ...) +sizeof word + sizeof "-2147483648, "
+#define END_FAMILY ];
+#include "common/families.h"
+};
+enum { CONFIG_TEXT_SIZE = sizeof(union config_text) };
+
+/* Read a short form, up to the first '|' so that a row of a table works. dtype is a name in any case or its number;
+ * features may stand in any order, each once. STATUS_USAGE names the part that is wrong, or field, value and rule of
+ * the first broken rule; of another family's flag, that family. */
+enum status config_parse(const char *text, struct kernel_config *config, struct failure *failure);
+
+/* Whether the rules hold; STATUS_USAGE names field, value and rule of the first broken one, after "config 'TEXT': "
+ * where there is a text. */
+enum status config_check(const struct kernel_config *config, const char *text, struct failure *failure);
+
+/* Write the short form into text, which holds CONFIG_TEXT_SIZE bytes; returns text. */
+char *config_format(const struct kernel_config *config, char *text);
+
+/* Decode the mangled name of a kernel (Itanium C++ ABI 5.1.5, braced list `tl`). Fields behind the parenthesis may be
+ * missing, and are zero; those that are not known here must be zero. The parameters are those of the configuration.
+ * False for any other symbol. */
+bool config_from_symbol(const char *symbol, size_t length, struct kernel_config *config);
+
+/* Write the mangled name into symbol, CONFIG_SYMBOL_SIZE bytes; returns it. */
+enum { CONFIG_SYMBOL_SIZE = CONFIG_TEXT_SIZE + 400 };
+char *config_symbol(const struct kernel_config *config, char *symbol);
+
+/* Which of the kernels of a backward pass a symbol is of, with the configuration: row_sums, flash_backward, round_dQ.
+ * A flash_forward is PART_MAIN, what is none of ours PART_NONE. */
+enum kernel_part { PART_NONE, PART_BEFORE, PART_MAIN, PART_BEHIND };
+enum kernel_part config_part_from_symbol(const char *symbol, size_t length, struct kernel_config *config);
+
+/* Add an object with every field under its name, for a reader that does not want to parse short forms. */
+void config_json(struct json *json, const char *name, const struct kernel_config *config);
+
+bool config_equal(const struct kernel_config *a, const struct kernel_config *b);
+
+/* A field by its number, as an int of any type. */
+int config_value(const struct kernel_config *config, const struct field *field);
+void config_set(struct kernel_config *config, const struct field *field, int value);
 
 /* "fp16" or "bf16". */
 const char *dtype_name(enum dtype dtype);

@@ -71,9 +71,9 @@ static const char *next_entry(const char *at, size_t *length) {
 }
 
 /* The instance of a configuration, which is added where there is none; NULL when out of memory. */
-static struct instance *instance_with(struct instance_table *table, const KernelConfig *config) {
+static struct instance *instance_with(struct instance_table *table, const struct kernel_config *config) {
     for (size_t i = 0; i < table->count; i++)
-        if (config_is_backward(config) && config_equal(&table->instances[i].config, config))
+        if (config_has(config, BACKWARD_PASS) && config_equal(&table->instances[i].config, config))
             return &table->instances[i];
     struct instance *const grown = realloc(table->instances, (table->count + 1) * sizeof *grown);
     if (!grown) return NULL;
@@ -84,7 +84,7 @@ static struct instance *instance_with(struct instance_table *table, const Kernel
 
 static enum status add_kernel(struct instance_table *table, const char *name, size_t length, int entry,
                               struct failure *failure) {
-    KernelConfig config;
+    struct kernel_config config;
     char *const symbol = strndup(name, length);
     if (!symbol) return fail_memory(failure, length, "a kernel's name");
     const enum kernel_part part = config_part_from_symbol(name, length, &config);
@@ -135,7 +135,7 @@ void instance_table_free(struct instance_table *table) {
     *table = (struct instance_table){0};
 }
 
-const struct instance *instance_find(const struct instance_table *table, const KernelConfig *config) {
+const struct instance *instance_find(const struct instance_table *table, const struct kernel_config *config) {
     for (size_t i = 0; i < table->count; i++)
         if (config_equal(&table->instances[i].config, config)) return &table->instances[i];
     return NULL;

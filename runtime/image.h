@@ -9,7 +9,7 @@
 #ifndef FL_IMAGE_H
 #define FL_IMAGE_H
 
-#include "common/config.h"
+#include "runtime/config.h"
 #include "runtime/status.h"
 
 #include <stddef.h>
@@ -34,7 +34,7 @@ struct small_kernel {
 
 /* One kernel that can be launched. */
 struct instance {
-    KernelConfig config;
+    struct kernel_config config;
     const char *symbol;                 /* owned by the table */
     int entry;                          /* position among the entries of the PTX, from 0 */
     struct small_kernel before, behind; /* of a backward pass: row_sums and round_dQ */
@@ -70,7 +70,7 @@ enum status instance_table_read(struct instance_table *table, const struct code_
 void instance_table_free(struct instance_table *table);
 
 /* The instance of a configuration, NULL where it is not built. */
-const struct instance *instance_find(const struct instance_table *table, const KernelConfig *config);
+const struct instance *instance_find(const struct instance_table *table, const struct kernel_config *config);
 
 /* Look a kernel up in a cubin (ELF64; registers from the attribute EIATTR_REGCOUNT of .nv.info). STATUS_ERROR where the
  * bytes are no cubin or hold no such kernel. */

@@ -11,12 +11,9 @@
 #ifndef FL_PARAMETERS_H
 #define FL_PARAMETERS_H
 
-#include "common/abi.h"
-#include "common/backward.h"
-#include "common/config.h"
-#include "common/fp8.h"
-#include "common/serving.h"
+#include "runtime/config.h"
 #include "runtime/status.h"
+#include "runtime/tensor_maps.h"
 
 #include <stdalign.h>
 #include <stddef.h>
@@ -37,15 +34,16 @@ union kernel_args {
     fp8_args fp8;
 };
 
-/* Bytes of the first parameter: all that the small kernels of a backward pass take. */
-size_t parameters_args_bytes(const KernelConfig *config);
-
 /* Bytes of all parameters of a kernel, with what lies between them. */
-size_t parameters_bytes(const KernelConfig *config);
+size_t parameters_bytes(const struct kernel_config *config);
+
+/* The second parameter as the emulator reads it. STATUS_ERROR where a map is refused. */
+enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
+                                    struct failure *failure);
 
 /* The whole block. The addresses of args are those of the emulator's device. STATUS_ERROR where a tensor map is
  * refused. */
-enum status parameters_of_emulator(const KernelConfig *config, const attention_args *args,
+enum status parameters_of_emulator(const struct kernel_config *config, const attention_args *args,
                                    struct parameter_block *block, struct failure *failure);
 
 #endif

@@ -1,11 +1,5 @@
 #include "runtime/tensor_maps.h"
 
-#include "common/attention_config.h"
-#include "common/backward.h"
-#include "common/decode_config.h"
-#include "common/fp8.h"
-#include "common/serving.h"
-#include "emulator/emu.h"
 #include "runtime/config.h"
 
 #include <string.h>
@@ -20,10 +14,10 @@ struct extent {
 };
 
 /* With offsets a tensor is one sample, with pages each page is. */
-static struct extent extent_of(const attention_args *args, const KernelConfig *config, bool keys) {
-    const bool backward = config_is_backward(config);
-    const serving_args *const serving = config->serves && !backward ? (const serving_args *)args : NULL;
-    if (backward && config->serves) return (struct extent){1, keys ? args->all_KV_rows : args->all_Q_rows};
+static struct extent extent_of(const attention_args *args, const struct kernel_config *config, bool keys) {
+    const bool backward = config_has(config, BACKWARD_PASS);
+    const serving_args *const serving = config_has(config, SERVES) && !backward ? (const serving_args *)args : NULL;
+    if (backward && config_has(config, SERVES)) return (struct extent){1, keys ? args->all_KV_rows : args->all_Q_rows};
     if (serving && keys && serving->pages) return (struct extent){serving->n_pages, serving->page_rows};
     if (serving && keys && serving->KV_offsets) return (struct extent){1, serving->KV_rows};
     if (serving && !keys && serving->Q_offsets) return (struct extent){1, serving->Q_rows};
@@ -40,7 +34,7 @@ static uint64_t address_in(const void *pointer) {
 enum { WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
 
 /* V as [batch, heads, d_head, seq], contiguous: a box has the keys of a block of all columns. */
-static void transpose_layout(struct tensor_layout *V, const attention_args *args, const KernelConfig *config) {
+static void transpose_layout(struct tensor_layout *V, const attention_args *args, const struct kernel_config *config) {
     const uint64_t keys = (uint64_t)args->seq_k, d_head = (uint64_t)config->d_head;
     V->sizes[0] = keys;
     V->sizes[1] = d_head;
@@ -52,7 +46,7 @@ static void transpose_layout(struct tensor_layout *V, const attention_args *args
 }
 
 /* K with the rows of each 16 keys in another order; heads and samples count rows of 16 keys. */
-static void permute_layout(struct tensor_layout *K, const attention_args *args, const KernelConfig *config) {
+static void permute_layout(struct tensor_layout *K, const attention_args *args, const struct kernel_config *config) {
     const uint64_t row = (uint64_t)args->K_strides.seq;
     const uint32_t d_head = (uint32_t)config->d_head;
     const struct tensor_layout permuted = {
@@ -67,9 +61,9 @@ static void permute_layout(struct tensor_layout *K, const attention_args *args, 
 }
 
 /* K, V and, in kernels of fp8, Q are bytes. */
-static void byte_layouts(const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
+static void byte_layouts(const struct kernel_config *config, struct tensor_layout layouts[N_TENSORS]) {
     const int row_bytes = config->d_head < ROW_BYTES ? config->d_head : ROW_BYTES;
-    for (int t = config_is_fp8(config) ? TENSOR_Q : TENSOR_K; t <= TENSOR_V; t++) {
+    for (int t = config_has(config, E4M3_INPUTS) ? TENSOR_Q : TENSOR_K; t <= TENSOR_V; t++) {
         struct tensor_layout *const layout = &layouts[t];
         layout->element_bytes = 1;
         layout->row_bytes = row_bytes;
@@ -80,15 +74,15 @@ static void byte_layouts(const KernelConfig *config, struct tensor_layout layout
     }
 }
 
-static void fp8_layouts(const attention_args *args, const KernelConfig *config,
+static void fp8_layouts(const attention_args *args, const struct kernel_config *config,
                         struct tensor_layout layouts[N_TENSORS]) {
     byte_layouts(config, layouts);
-    if (config->V_transposed) transpose_layout(&layouts[TENSOR_V], args, config);
-    if (config->K_permuted) permute_layout(&layouts[TENSOR_K], args, config);
+    if (config->fp8.V_transposed) transpose_layout(&layouts[TENSOR_V], args, config);
+    if (config->fp8.K_permuted) permute_layout(&layouts[TENSOR_K], args, config);
 }
 
 /* Of a page with fewer rows than a KV block a box has one tile: those of a block are not its rows one by one. */
-static void page_layouts(int page_rows, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
+static void page_layouts(int page_rows, const struct kernel_config *config, struct tensor_layout layouts[N_TENSORS]) {
     for (int t = TENSOR_K; t <= TENSOR_V && page_rows < config->B_c; t++) {
         layouts[t].box[1] = (uint32_t)page_rows;
         layouts[t].box[2] = 1;
@@ -97,7 +91,7 @@ static void page_layouts(int page_rows, const KernelConfig *config, struct tenso
 
 /* Q as groups of heads: a box has the rows of a warpgroup, of each query those of all heads of a group, and zeros up to
  * a power of two. */
-static void group_layout(const attention_args *args, const KernelConfig *config,
+static void group_layout(const attention_args *args, const struct kernel_config *config,
                          struct tensor_layout layouts[N_TENSORS]) {
     const struct tensor_layout *const Q = &layouts[TENSOR_Q];
     const uint32_t group = (uint32_t)(args->heads / args->KV_heads);
@@ -114,14 +108,15 @@ static void group_layout(const attention_args *args, const KernelConfig *config,
     layouts[TENSOR_O] = groups;
 }
 
-void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]) {
+void tensor_layouts(const attention_args *args, const struct kernel_config *config,
+                    struct tensor_layout layouts[N_TENSORS]) {
     enum { ELEMENT_BYTES = 2 };
-    const bool shares = config_shares_keys(config), backward = config_is_backward(config);
+    const bool shares = config_has(config, SHARES_KEYS), backward = config_has(config, BACKWARD_PASS);
     const uint32_t queries = backward ? (uint32_t)config->B_r : shares ? 1 : WARPGROUP_ROWS;
     const struct extent of_Q = extent_of(args, config, false), of_KV = extent_of(args, config, true);
-    const uint32_t keys = (uint32_t)(!shares          ? config->B_c
-                                     : config->serves ? DECODE_PAGE_KEYS
-                                                      : decode_warp_keys(config));
+    const uint32_t keys = (uint32_t)(!shares                      ? config->B_c
+                                     : config_has(config, SERVES) ? DECODE_PAGE_KEYS
+                                                                  : decode_warp_keys(&config->decode));
     const struct {
         const void *pointer;
         tensor_strides strides;
@@ -147,10 +142,10 @@ void tensor_layouts(const attention_args *args, const KernelConfig *config, stru
             .row_bytes = ROW_BYTES,
             .L2_promotion = shares ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     }
-    if (config_has_pages(config)) page_layouts(((const serving_args *)args)->page_rows, config, layouts);
-    if (config_packs(config)) group_layout(args, config, layouts);
-    if (config_is_fp8(config)) fp8_layouts(args, config, layouts);
-    if (config_has_e4m3_cache(config)) byte_layouts(config, layouts);
+    if (config_has(config, PAGED_KV)) page_layouts(((const serving_args *)args)->page_rows, config, layouts);
+    if (config_has(config, PACKS)) group_layout(args, config, layouts);
+    if (config_has(config, E4M3_INPUTS)) fp8_layouts(args, config, layouts);
+    if (config_has(config, E4M3_CACHE)) byte_layouts(config, layouts);
 }
 
 static tensor_map *map_of(tensor_maps *maps, int tensor) {
@@ -173,26 +168,6 @@ enum status tensor_maps_of_driver(const struct cuda_driver *cuda, enum dtype dty
             layout->L2_promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         const enum status status = cuda_check(cuda, result, failure, "cuTensorMapEncodeTiled of %s", NAMES[t]);
         if (status) return status;
-    }
-    return STATUS_OK;
-}
-
-enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
-                                    struct failure *failure) {
-    for (int t = 0; t < N_TENSORS; t++) {
-        const struct tensor_layout *layout = &layouts[t];
-        emu_tensor_info info = {.address = layout->address,
-                                .rank = TENSOR_RANK,
-                                .element_bytes = layout->element_bytes,
-                                .swizzle = layout->row_bytes == ROW_BYTES ? EMU_SWIZZLE_128B : EMU_SWIZZLE_64B};
-        for (int i = 0; i < TENSOR_RANK; i++) {
-            info.sizes[i] = (uint32_t)layout->sizes[i];
-            info.box[i] = layout->box[i];
-            if (i) info.strides[i - 1] = layout->strides[i - 1];
-        }
-        emu_error error;
-        if (!emu_make_tensor_map(&info, map_of(maps, t), &error))
-            return fail(failure, STATUS_ERROR, "the tensor map of %s: %s", NAMES[t], error.text);
     }
     return STATUS_OK;
 }

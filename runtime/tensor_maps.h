@@ -19,8 +19,7 @@
 #ifndef FL_TENSOR_MAPS_H
 #define FL_TENSOR_MAPS_H
 
-#include "common/abi.h"
-#include "common/config.h"
+#include "runtime/config.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/status.h"
 #include "runtime/tensors.h"
@@ -42,14 +41,13 @@ struct tensor_layout {
 
 /* The layouts of Q, K, V and O: addresses, sizes and strides are those of the arguments; those of a serving_args, whose
  * front `args` is, where the configuration serves. */
-void tensor_layouts(const attention_args *args, const KernelConfig *config, struct tensor_layout layouts[N_TENSORS]);
+void tensor_layouts(const attention_args *args, const struct kernel_config *config,
+                    struct tensor_layout layouts[N_TENSORS]);
 
-/* The second parameter of flash_forward, by the driver's cuTensorMapEncodeTiled or as the emulator reads it.
- * STATUS_ERROR where a map is refused. */
+/* The second parameter of flash_forward, by the driver's cuTensorMapEncodeTiled. STATUS_ERROR where a map is refused.
+ */
 enum status tensor_maps_of_driver(const struct cuda_driver *cuda, enum dtype dtype,
                                   const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
                                   struct failure *failure);
-enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
-                                    struct failure *failure);
 
 #endif

@@ -8,25 +8,36 @@ one place, its own source, what it supports; a set of configurations is cut to t
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from analysis.errors import AnalysisError
-from analysis.ladder import config
-from analysis.ladder.c_source import calls, closing_bracket, one_line, predicate, string_literal, without_comments
-from analysis.ladder.config import KernelConfig
+from analysis.ladder.c_source import (
+    c_expression,
+    c_value,
+    calls,
+    closing_bracket,
+    one_line,
+    string_literal,
+    without_comments,
+)
+from analysis.ladder.config import Dtype, Instruction, KernelConfig
 
-NAMES = replace(config.NAMES, calls={name: config.LAUNCH[name] for name in ("config_smem_bytes", "config_threads")})
+CONSTANTS = {each.name: int(each) for each in (*Dtype, *Instruction)} | {"true": 1, "false": 0}
+CALLS = {"config_smem_bytes": KernelConfig.smem_bytes, "config_threads": KernelConfig.threads}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One static_assert: its line, its expression as written, its sentence, and what it says of a configuration."""
+    """One static_assert: its line, its expression as written, and its sentence."""
 
     line: int
     expression: str
     sentence: str
-    holds: Callable[[KernelConfig], bool]
+    where: str  # "v01_base.cu:60"
+
+    def holds(self, config: KernelConfig) -> bool:
+        """Whether it accepts a configuration."""
+        return c_value(self.expression, {"cfg": config, **CONSTANTS, **CALLS}, self.where) != 0
 
 
 def parse_checks(source: str, name: str) -> list[Check]:
@@ -42,7 +53,8 @@ def parse_checks(source: str, name: str) -> list[Check]:
         if sentence is None:
             raise AnalysisError(f'{call.where}: expected static_assert(EXPRESSION, "sentence")')
         expression = one_line(call.arguments[0])
-        checks.append(Check(call.line, expression, sentence, predicate(expression, call.where, NAMES)))
+        c_expression(expression, call.where)  # an error where it is not understood
+        checks.append(Check(call.line, expression, sentence, call.where))
     if not checks:
         raise AnalysisError(f"{name}: check_config<cfg>() holds no static_assert")
     return checks

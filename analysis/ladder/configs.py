@@ -5,8 +5,7 @@ import os
 
 from analysis.errors import DIFFERENT, DONE
 from analysis.files import root
-from analysis.ladder.config import SET_HELP, KernelConfig, config_set, differences, parse_config
-from analysis.ladder.fields import FIELDS, PARENTHESIS
+from analysis.ladder.config import FIELDS, PARENTHESIS, SET_HELP, KernelConfig, config_set, differences, parse_config
 from analysis.ladder.headers import Version, load_chosen, refusals
 from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 

@@ -16,9 +16,8 @@ from textwrap import wrap
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
-from analysis.ladder.c_source import STRING, Names, closing_bracket, without_comments
-from analysis.ladder.c_source import predicate as compiled
-from analysis.ladder.config import LAUNCH, Dtype, KernelConfig
+from analysis.ladder.c_source import STRING, c_value, closing_bracket, without_comments
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import Version, load
 
 FORMATTER = Path(".venv/bin/clang-format")
@@ -143,7 +142,8 @@ def _with_numbers(text: str, config: KernelConfig) -> str:
         sizes[found[1]] = value
         return found[1]
 
-    text = re.sub(r"\b(config_\w+)\(&cfg\)", lambda found: str(LAUNCH[found[1]](config)), text)
+    row_bytes = config.d_head * 2 + (16 if config.padded_rows else 0)  # common/config.h
+    text = re.sub(r"\bconfig_row_bytes\(&cfg\)", str(row_bytes), text)
     text = re.sub(r"\bcfg\.(\w+)\b", field, text)
     text = re.sub(r"\b(\w+) = \1, ", "", text)
     constants = "".join(f"constexpr int {name} = {value};\n" for name, value in sizes.items())
@@ -172,14 +172,10 @@ def _value(expression: str, known: Mapping[str, int], file: str) -> int | None:
     names = set(re.findall(r"\b[A-Za-z_]\w*", expression))
     if not expression.strip() or not names <= set(known) or re.search(r"[\d.]+[fF]\b|\.", expression):
         return None
-    values: list[int] = []
     try:
-        for bit in range(-1, 31):  # `compiled` says whether an expression is 0: the bits of its value
-            test = f"({expression}) < 0" if bit < 0 else f"(({expression}) >> {bit}) & 1"
-            values.append(int(compiled(test, file, Names({}, {}, dict(known)))(None)))
+        return c_value(expression, known, file)
     except AnalysisError:
         return None
-    return None if values[0] else sum(one << bit for bit, one in enumerate(values[1:]))
 
 
 def _branched(text: str, known: Mapping[str, int], file: str) -> str:

@@ -21,16 +21,7 @@ from analysis.errors import AnalysisError
 from analysis.files import in_checkout, read_text
 from analysis.ladder.checks import Check, parse_checks
 from analysis.ladder.claims import RUNG, Claim, parse_claims
-from analysis.ladder.config import (
-    SMEM_MOST,
-    AttentionConfig,
-    BackwardConfig,
-    ConfigError,
-    Fp8Config,
-    KernelConfig,
-    parse_short_form,
-)
-from analysis.ladder.fields import FIELDS
+from analysis.ladder.config import FIELDS, SMEM_MOST, ConfigError, KernelConfig, parse_short_form
 from analysis.ladder.removed import replacement_of
 
 REQUIRED_KEYS = ("parent", "idea", "config", "arch")
@@ -382,18 +373,19 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
     What the source refuses and, where that is nothing, fields in use that only later versions of its folder act on, or
     none, and more shared memory than the only architecture of a version has.
     """
+    name = config.family.name
     if version.is_attention:
-        if not isinstance(config, AttentionConfig) or config.kernel != version.name:
+        if name == "ladder" or config.kernel != version.name:
             return [f"{config.short_form()} is no configuration of {version.version}"]
     elif version.is_backward:
-        if not isinstance(config, BackwardConfig):
+        if name != "backward":
             return [f"{config.short_form()} is no configuration of the backward pass"]
         if config.any_rows and version.version != GRADIENTS:
             return [f"any_rows must be off: {GRADIENTS} alone acts on it"]
     elif version.is_fp8:
-        if not isinstance(config, Fp8Config):
+        if name != "fp8":
             return [f"{config.short_form()} is no configuration of fp8"]
-    elif isinstance(config, AttentionConfig):
+    elif name != "ladder":
         return [f"configurations that name {config.instruction.name.lower()} are those of kernels/{ATTENTION}/"]
     own = [check.sentence for check in version.checks if not check.holds(config)]
     return own or _not_acted_on(version, config) + _too_much_shared_memory(version, config)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import write_if_changed
-from analysis.ladder.config import SET_HELP, BackwardConfig, KernelConfig, config_set, default_set, is_named_set
+from analysis.ladder.config import SET_HELP, KernelConfig, config_set, default_set, is_named_set
 from analysis.ladder.headers import Version, read_ladder_version, refusals
 from analysis.table import emit, json_text
 
@@ -47,9 +47,13 @@ def instances_text(configs: list[KernelConfig]) -> str:
 def kernels_of(config: KernelConfig) -> list[tuple[str, list[str]]]:
     """The kernels of a configuration, each with its parameters: one, or those of a backward pass."""
     parameters = [f"const __grid_constant__ {name}" for name in config.parameter_types()]
-    if not isinstance(config, BackwardConfig):
-        return [("flash_forward", parameters)]
-    return [("flash_backward", parameters), *((name, parameters[:1]) for name in config.small_kernels())]
+    return [(config.family.function, parameters), *((name, parameters[:1]) for name in small_kernels(config))]
+
+
+def small_kernels(config: KernelConfig) -> list[str]:
+    """The kernels of a backward pass beside flash_backward (kernels/backward/rows.cuh)."""
+    rounds = config.dQ_sums and not (config.any_rows and config.in_order)
+    return [*(["row_sums"] * config.backward_pass), *(["round_dQ"] * rounds)]
 
 
 def about_text(version: Version) -> str:

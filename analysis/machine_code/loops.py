@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.c_source import struct_members
-from analysis.ladder.config import BackwardConfig, Dtype, Fp8Config, KernelConfig
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.machine_code.maps import source_map
 from analysis.machine_code.notes import note
 from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, pipe_of
@@ -292,7 +292,7 @@ def argument_fields(
         values |= {f"{tensor}_strides.{name}": at for name, at in zip(("batch", "seq", "head"), strides, strict=True)}
     fields = [
         given.get(name) or PTXRUN_TYPES[kind].format(values.get(name, 0))
-        for kind, name in parameter_members(config.any_length or isinstance(config, Fp8Config))
+        for kind, name in parameter_members(config.any_length or config.e4m3_inputs)
     ]
     return f"struct:[{','.join(fields)}]"
 
@@ -319,7 +319,7 @@ def parameters_of(config: KernelConfig, problem: Problem, folder: Path) -> list[
     heads, seq, d = problem.heads, problem.seq, config.d_head
     strides = (seq * heads * d, heads * d, d)
     output = f"buf:f16:{seq * heads * d}"
-    if not isinstance(config, Fp8Config):
+    if not config.e4m3_inputs:
         arguments = argument_fields(config, [f"{output}:rand"] * 3 + [output], seq, 1, 1, strides)
         return [arguments, *([tensor_maps_argument(config, seq, heads)] if config.tensor_copies else [])]
     inputs = []
@@ -355,7 +355,7 @@ def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Probl
         for row in csv.DictReader(io.StringIO(read_text(counters))):
             line = int(row["ptx_line"])
             before, times = executed.get(line, 0), int(row["executed"])
-            executed[line] = max(before, times) if isinstance(config, Fp8Config) else before + times
+            executed[line] = max(before, times) if config.e4m3_inputs else before + times
     return executed
 
 
@@ -389,8 +389,8 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
     graph = Graph(listing)
     # Of a kernel without matrix instructions no loop has a name: there is nothing to count. A backward pass has one
     # loop whose every pass is alike.
-    counted = named_loops(graph) and not isinstance(config, BackwardConfig)
-    problems = (SHORTER, *PROBLEMS[1:]) if isinstance(config, Fp8Config) else PROBLEMS
+    counted = named_loops(graph) and not config.backward_pass
+    problems = (SHORTER, *PROBLEMS[1:]) if config.e4m3_inputs else PROBLEMS
     by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, problems) if counted else []
     by_structure = roles_of(graph)
     found = []

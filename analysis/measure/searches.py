@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.ladder.config import Dtype, KernelConfig, parse_short_form
-from analysis.ladder.fields import FIELDS
+from analysis.ladder.config import FIELDS, Dtype, KernelConfig, parse_short_form
 from analysis.ladder.headers import load_all
 from analysis.machine_code.regs import Row, read_csv, read_registers
 from analysis.measure import stats

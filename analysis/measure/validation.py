@@ -13,7 +13,7 @@ from itertools import combinations
 from math import inf
 from pathlib import Path
 
-from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.measure.records import Record, records_in
 from analysis.measure.stats import median
 from analysis.predict.clock import ENERGIES, REFERENCE, clock_of, work
@@ -100,7 +100,7 @@ def cases_of(folder: Path, gpu: str, known: Mapping[str, Tiles]) -> list[Case]:
 
 def _fits(record: Record, config: KernelConfig) -> bool:
     problem = record.problem
-    fp8 = isinstance(config, Fp8Config)
+    fp8 = config.e4m3_inputs
     plain = set(problem.case().split(", ")) <= {"", "causal", "O in bf16"} and problem.dist == "normal"
     timed = bool(record.sm_clock_hz) and record.passed is not False and not record.raw.get("energy")
     of_type = problem.dtype == ("e4m3" if fp8 else "fp16") and problem.heads == 16

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import Fp8Config, KernelConfig
+from analysis.ladder.config import KernelConfig
 from analysis.predict.machine import Machine
 from analysis.predict.multiprocessor import SCHEDULERS, STALLS, Residents, Run, simulate, stall_kind
 from analysis.predict.path import Path, has_producer
@@ -67,7 +67,7 @@ class Kernel:
 
 def element_bytes(config: KernelConfig) -> int:
     """Of Q, K and V; O has two."""
-    return 1 if isinstance(config, Fp8Config) else 2
+    return 1 if config.e4m3_inputs else 2
 
 
 def residents_of(config: KernelConfig | Foreign, ctas: int) -> Residents:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import Fp8Config, KernelConfig
+from analysis.ladder.config import KernelConfig
 from analysis.machine_code.loops import named_loops, shares_outside
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.sass import Instruction
@@ -49,7 +49,7 @@ class Path:
 
 def has_producer(config: KernelConfig) -> bool:
     """Whether a warp group brings the blocks and the others multiply them."""
-    return bool(config.producer) or isinstance(config, Fp8Config)
+    return bool(config.producer or config.e4m3_inputs)
 
 
 def path_of(parts: Parts, config: KernelConfig | None, machine: Machine, conflicts: float = 1.0) -> Path:

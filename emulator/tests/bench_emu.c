@@ -111,7 +111,7 @@ static bool time_launches(const emu_module *module, const struct instance *insta
         fprintf(stderr, "bench_emu: %s\n", failure.text);
         return false;
     }
-    launch_shape shape = config_launch_shape(&instance->config, &args, 1);
+    launch_shape shape = launch_of(&instance->config, &args, 1);
     emu_launch launch = {.entry = instance->entry,
                          .grid = {shape.grid_x, shape.grid_y, shape.grid_z},
                          .block = {shape.threads, 1, 1},

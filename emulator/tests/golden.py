@@ -18,7 +18,6 @@ from support.fp8 import Fp8
 from support.versions import Launch, Version, with_fp8
 
 from analysis.files import write_if_changed
-from analysis.ladder.config import Fp8Config
 
 GOLDEN = Path(__file__).resolve().parent / "records/golden_counters.csv"
 FIELDS = ["version", "warp_instructions", "mma", "wavefronts", "ideal", "sectors"]
@@ -27,7 +26,7 @@ FIELDS = ["version", "warp_instructions", "mma", "wavefronts", "ideal", "sectors
 def counters(version: Version, folder: Path, *options: object) -> dict[str, str]:
     path = folder / "counters.csv"
     symbol = version.entry("fp16")
-    of_bytes = isinstance(version.config, Fp8Config)
+    of_bytes = version.config.e4m3_inputs
     launch = Fp8(symbol, seq=256, seq_k=256) if of_bytes else Launch(symbol, seq=256)
     done = launch.run(version.ptx, "--counters-csv", path, *options)
     assert done.returncode == 0, f"{version.name}: status {done.returncode}\n{done.stderr}"

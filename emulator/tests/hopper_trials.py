@@ -29,8 +29,6 @@ from support.mutations import Mutant
 from support.versions import Version, kernels, of_fp8
 from survivors import ORDERS, Listed, classes
 
-from analysis.ladder.config import Fp8Config
-
 RECORD = Path(__file__).parent / "records/hopper_mutants.csv"
 FIELDS = ("kernel", "kind", "mutants", "reported", "equivalent")
 SCHEDULES = (0, 1, 2)
@@ -295,7 +293,7 @@ class VersionTrials(survivors.Trials):
     @property
     def of_fp8(self) -> bool:
         """Whether it is attention/fp8, whose products take long to emulate."""
-        return isinstance(self.problems[0].config, Fp8Config)
+        return self.problems[0].config.e4m3_inputs
 
     @property
     def tries_late(self) -> bool:

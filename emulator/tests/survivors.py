@@ -17,8 +17,6 @@ from support.emulation import ROOT
 from support.mutations import SYNCHRONISATION, TOGETHER, Mutant, equivalent, lines_of, mutants, together
 from support.versions import Launch, Version
 
-from analysis.ladder.config import Fp8Config
-
 SCHEDULES = (0, 1, 2)
 BY_RESULT = ("copy", "shifted store")  # kinds that only the result may tell from right programs
 AT_ONCE = 100  # mutants in one launch: the emulator keeps 256 findings
@@ -140,7 +138,7 @@ def problems(version: Version, dtype: str) -> list[Launch]:
     config = Launch(symbol).config
     if version in ladders.ladders():
         return [*ladders.problems(symbol)]
-    if isinstance(config, Fp8Config):
+    if config.e4m3_inputs:
         return [*fp8.problems(symbol)]
     if config.any_length:
         return [*general.problems(symbol)]

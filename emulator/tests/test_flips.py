@@ -13,8 +13,7 @@ from support.compiled import compiled
 from support.emulation import ROOT
 from support.versions import Launch
 
-from analysis.ladder.config import KernelConfig, default_set
-from analysis.ladder.fields import FIELDS
+from analysis.ladder.config import FIELDS, KernelConfig, default_set
 from analysis.ladder.headers import Version, load_all, refusals
 from analysis.tests.support.flips import flipped
 

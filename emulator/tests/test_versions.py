@@ -10,7 +10,6 @@ from support import general
 from support.general import General
 from support.versions import DTYPES, Launch, Version, first_in_check, kernels, versions, with_fp8
 
-from analysis.ladder.config import DecodeConfig
 from analysis.tests.support.kinds import marks_of
 
 VERSIONS = versions()
@@ -81,7 +80,7 @@ def test_problems_of_mutants_are_right(version: Version, dtype: str, tmp_path: P
 
 def test_shared_keys_give_the_same_bits_in_any_order(tmp_path: Path) -> None:
     """The last CTA to store a part combines all of them, in the order of the keys, whichever CTA it is."""
-    (decode,) = (version for version in ANY_LENGTH if isinstance(version.config, DecodeConfig))
+    (decode,) = (version for version in ANY_LENGTH if version.config.shares_keys)
     for launch in general.shared(decode.entry("fp16")):
         error, findings = launch.worst(decode.ptx, tmp_path)
         assert error <= 1, findings

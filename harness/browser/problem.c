@@ -23,7 +23,7 @@ static struct inputs inputs;
 static struct parameter_block block;
 static uint64_t tensors[N_TENSORS];
 static struct problem problem;
-static KernelConfig config;
+static struct kernel_config config;
 static bool dumps;     /* the PTX has the hooks of common/debug.cuh */
 static uint64_t dump;  /* address of what they write */
 static int64_t blocks; /* of Q */
@@ -54,9 +54,9 @@ static int multiprocessors(void) {
 }
 
 static bool allocate_dump(emu_device *device, attention_args *args) {
-    blocks = config_Q_blocks(&config, args);
+    blocks = launch_Q_blocks(&config, args);
     const int64_t floats =
-        debug_buffer_floats(blocks, config_KV_blocks(&config, args), config.B_r, config.B_c, config.d_head);
+        debug_buffer_floats(blocks, launch_KV_blocks(&config, args), config.B_r, config.B_c, config.d_head);
     dump = emu_alloc(device, "dump", (uint64_t)floats * sizeof(float), EMU_BUFFER);
     if (dump) memset(emu_host_bytes(device, dump), POISON, (size_t)floats * sizeof(float));
     args->debug_address = dump;
@@ -78,7 +78,7 @@ static bool allocate(emu_device *device, attention_args *args) {
     args->Q_address = tensors[TENSOR_Q], args->K_address = tensors[TENSOR_K];
     args->V_address = tensors[TENSOR_V], args->O_address = tensors[TENSOR_O];
     if (dumps && !allocate_dump(device, args)) return false;
-    if (!config.tickets) return true;
+    if (!config_has(&config, TICKETS)) return true;
     const size_t bytes = (size_t)launch_workspace_bytes(&config, args, multiprocessors());
     args->tickets_address = emu_alloc(device, "tickets", bytes, EMU_BUFFER);
     return args->tickets_address != 0;
@@ -92,7 +92,7 @@ EMU_EXPORT(page_dumps) void page_dumps(int on) {
 /* What the launch has dumped, as common/debug_layout.h says; shape: B_r, B_c, d_head, KV blocks, Q blocks. */
 EMU_EXPORT(page_dump) const void *page_dump(uint32_t shape[5]) {
     const attention_args args = problem_args(&problem);
-    const int64_t KV_blocks = config_KV_blocks(&config, &args);
+    const int64_t KV_blocks = launch_KV_blocks(&config, &args);
     const int64_t numbers[] = {config.B_r, config.B_c, config.d_head, KV_blocks, blocks};
     for (int i = 0; i < 5; i++) shape[i] = (uint32_t)numbers[i];
     return emu_host_bytes(emu_view()->device, dump);

@@ -16,7 +16,7 @@ import emu
 import numpy as np
 import numpy.typing as npt
 
-from analysis.ladder.config import Dtype, Fp8Config
+from analysis.ladder.config import Dtype, KernelConfig
 from harness.tests.caches import SWIZZLE_128B, AttentionArgs, _struct, tensor_map, widened
 from harness.tests.e4m3 import NAN, VALUES, bytes_of
 
@@ -57,7 +57,7 @@ class Problem:
         return P @ V / total, (most + np.log(total))[:, 0]
 
 
-def run(module: emu.Module, config: Fp8Config, problem: Problem, **settings: Any) -> tuple[Floats, Floats]:
+def run(module: emu.Module, config: KernelConfig, problem: Problem, **settings: Any) -> tuple[Floats, Floats]:
     """O and log-sum-exp; behind Q, K and V lie bytes of NaN."""
     kept: list[emu.Buffer] = []
 
@@ -90,7 +90,7 @@ def _with_NaN(rows: Bytes) -> Bytes:
     return np.concatenate([rows, np.full((128, rows.shape[1]), NAN, np.uint8)])
 
 
-def _maps(front: Any, config: Fp8Config, problem: Problem) -> bytes:
+def _maps(front: Any, config: KernelConfig, problem: Problem) -> bytes:
     """tensor_maps, as runtime/tensor_maps.c makes them for one head."""
     queries, keys = problem.seq_q, problem.seq_k
     K = byte_map(front.K, (128, keys, 1, 1, 1), (128, 128, 128, 128 * keys), (128, config.B_c, 1, 1, 1))

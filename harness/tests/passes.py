@@ -17,7 +17,8 @@ import emu
 import numpy as np
 import numpy.typing as npt
 
-from analysis.ladder.config import BACKWARD_COUNTERS, BackwardConfig, Dtype
+from analysis.ladder.config import BACKWARD_COUNTERS, Dtype, KernelConfig
+from analysis.ladder.instances import small_kernels
 from harness.tests.caches import AttentionArgs, _struct, rounded, tensor_map, widened
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,13 +64,13 @@ class Problem:
     def keys(self) -> int:
         return self.seq_k or self.seq
 
-    def inputs(self, config: BackwardConfig) -> dict[str, Bits]:
+    def inputs(self, config: KernelConfig) -> dict[str, Bits]:
         return {
             name: rounded(np.ascontiguousarray(tensor[..., : config.d_head]), Dtype(config.dtype))
             for name, tensor in self.tensors.items()
         }
 
-    def scale_of(self, config: BackwardConfig) -> float:
+    def scale_of(self, config: KernelConfig) -> float:
         return self.scale or config.d_head**-0.5
 
 
@@ -83,7 +84,7 @@ class Exact:
     of_delta: tuple[float, float, float]  # lengths of what delta changes in each by a roundoff of every element of O
 
 
-def exact(config: BackwardConfig, problem: Problem) -> Exact:
+def exact(config: KernelConfig, problem: Problem) -> Exact:
     """softmax(scale Q Kᵀ) V and its gradients for dO, as the formulas are written."""
     Q, K, V, dO = (widened(bits, Dtype(config.dtype)).transpose(0, 2, 1, 3) for bits in problem.inputs(config).values())
     K, V = (np.repeat(each, problem.group, axis=1) for each in (K, V))
@@ -107,7 +108,7 @@ def exact(config: BackwardConfig, problem: Problem) -> Exact:
 
 
 def run(
-    module: emu.Module, config: BackwardConfig, problem: Problem, small: bool = True, **settings: Any
+    module: emu.Module, config: KernelConfig, problem: Problem, small: bool = True, **settings: Any
 ) -> tuple[Bits, Bits, Bits]:
     """dQ, dK and dV, [batch, seq, heads, d_head]; without `small` only flash_backward runs, on exact inputs."""
     inputs, right, d = problem.inputs(config), exact(config, problem), config.d_head
@@ -148,7 +149,7 @@ def run(
     heads = front.KV_heads if config.grouped_heads else problem.heads
     grid = config.grid(problem.seq, heads, problem.batch, MULTIPROCESSORS, problem.keys)
     own = config.symbol()
-    before, *behind = config.small_kernels()
+    before, *behind = small_kernels(config)
     _small(module, before, own, problem, config)(given, **settings)
     maps = [_maps(args, config, problem)] if config.tensor_copies else []
     module[own][grid, config.threads(), config.smem_bytes()](given, *maps, **settings)
@@ -159,14 +160,14 @@ def run(
     return dQ, dK, dV
 
 
-def kept_rows_of(config: BackwardConfig, problem: Problem) -> int:
+def kept_rows_of(config: KernelConfig, problem: Problem) -> int:
     """Query rows of a head that a pass keeps something of, with serve of all sequences."""
     if config.serves:
         return (problem.batch * problem.seq // config.B_r + problem.batch) * config.B_r
     return -(-problem.seq // config.B_r) * config.B_r if config.any_rows else problem.seq
 
 
-def _small(module: emu.Module, name: str, own: str, problem: Problem, config: BackwardConfig) -> Any:
+def _small(module: emu.Module, name: str, own: str, problem: Problem, config: KernelConfig) -> Any:
     """row_sums or round_dQ with its launch."""
     symbol = own.replace("_Z14flash_backward", f"_Z{len(name)}{name}").removesuffix("11tensor_maps")
     rows = 8 * 128 // config.d_head
@@ -174,7 +175,7 @@ def _small(module: emu.Module, name: str, own: str, problem: Problem, config: Ba
     return module[symbol][grid, 128]
 
 
-def _maps(args: Any, config: BackwardConfig, problem: Problem) -> bytes:
+def _maps(args: Any, config: KernelConfig, problem: Problem) -> bytes:
     """tensor_maps, O of which is dO: whole blocks of queries or of keys."""
     front, d, made = args.front, config.d_head, b""
     of_Q, of_K = (problem.seq, problem.heads, config.B_r), (problem.keys, front.KV_heads, config.B_c)
@@ -184,7 +185,7 @@ def _maps(args: Any, config: BackwardConfig, problem: Problem) -> bytes:
     return made
 
 
-def errors(config: BackwardConfig, problem: Problem, got: tuple[Bits, Bits, Bits]) -> float:
+def errors(config: KernelConfig, problem: Problem, got: tuple[Bits, Bits, Bits]) -> float:
     """The largest |x - ref| / |ref| of the three, with the lengths of the vectors; NaN where a NaN is in one.
 
     Where few keys are seen, dP - delta is a small difference, and the error is that of delta, from an O of 16 bits.

@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", failure.text);
         return 1;
     }
-    const KernelConfig config = {.dtype = options.dtype, .d_head = (int)options.d_head};
+    const struct kernel_config config = {.dtype = options.dtype, .d_head = (int)options.d_head};
     options_problem_at(&options, false, 0, &config, &problem);
     return !answer(&problem);
 }

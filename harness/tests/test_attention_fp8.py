@@ -14,13 +14,13 @@ from typing import Any
 import emu
 import pytest
 
-from analysis.ladder.config import ConfigError, Fp8Config
+from analysis.ladder.config import ConfigError, KernelConfig
 from analysis.ladder.headers import load, refusals
 from harness.tests.fp8 import Problem, error, gain, run
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = load(ROOT, "attention/fp8")
-CONFIGS = [each for each in (KERNEL.header.config, *KERNEL.header.beside) if isinstance(each, Fp8Config)]
+CONFIGS = [each for each in (KERNEL.header.config, *KERNEL.header.beside) if each.e4m3_inputs]
 ACCURATE = {each.d_head: each for each in CONFIGS if each.flush_blocks and not each.serves}
 FAST = {each.d_head: each for each in CONFIGS if not each.flush_blocks and not each.serves}
 NAMES = [
@@ -32,7 +32,7 @@ SOME = [  # of both kinds of sums, with each kind of loop
 ]
 
 
-def executable(config: Fp8Config | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+def executable(config: KernelConfig | None, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = ROOT / "bin/attention.fp8"
     if not path.exists():
         pytest.skip("bin/attention.fp8 is not built: make attention.fp8")
@@ -41,7 +41,7 @@ def executable(config: Fp8Config | None, *arguments: str) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def record_of(config: Fp8Config, *arguments: str) -> dict[str, Any]:
+def record_of(config: KernelConfig, *arguments: str) -> dict[str, Any]:
     done = executable(config, "--check", "all", *arguments, "--json", "-")
     assert done.returncode == 0, done.stdout + done.stderr
     record: dict[str, Any] = json.loads(done.stdout)
@@ -58,7 +58,7 @@ def module() -> emu.Module:
 
 
 @pytest.mark.parametrize("config", SOME)
-def test_a_small_problem_is_right(config: Fp8Config) -> None:
+def test_a_small_problem_is_right(config: KernelConfig) -> None:
     """Shared heads, the mask, lengths that fill no block, and warpgroups that skip a block."""
     sizes = ("--heads", "2", "--kv-heads", "1", "--seq-q", "200", "--seq-k", "330", "--causal", "--lse")
     assert record_of(config, *sizes, "--descale-q", "0.5", "--descale-v", "3")["problem"]["dtype"] == "e4m3"
@@ -67,7 +67,7 @@ def test_a_small_problem_is_right(config: Fp8Config) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("schedule", ["1", "3"])
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
-def test_lengths_in_any_order_of_warps(config: Fp8Config, schedule: str) -> None:
+def test_lengths_in_any_order_of_warps(config: KernelConfig, schedule: str) -> None:
     for queries, keys in ((1, 1), (193, 97), (400, 400), (64, 700)):
         sizes = ("--heads", "1", "--seq-q", str(queries), "--seq-k", str(keys), "--schedule", schedule, "--lse")
         record_of(config, *sizes)
@@ -76,7 +76,7 @@ def test_lengths_in_any_order_of_warps(config: Fp8Config, schedule: str) -> None
 
 
 @pytest.mark.parametrize("config", CONFIGS[:1] + CONFIGS[-1:], ids=NAMES[:1] + NAMES[-1:])
-def test_scores_that_overflow_are_computed_again(config: Fp8Config) -> None:
+def test_scores_that_overflow_are_computed_again(config: KernelConfig) -> None:
     """Behind the first maximum by more than fp32 has: mma.sync is there for these alone."""
     sizes = ("--heads", "1", "--seq-q", "64", "--seq-k", "480", "--dist", "large")
     few, many = (record_of(config, *sizes, "--scale", scale)["counters"]["total"]["mma"] for scale in ("0.001", "0.5"))

@@ -97,7 +97,7 @@ int main(void) {
     ok(backend->ops->set_instance(backend, &other, &code, &failure) == STATUS_ERROR, "a symbol that is not there");
     says(failure.text, "does not find another in the PTX", "a symbol that is not there");
     other = table.instances[0];
-    other.config.any_length = true;
+    other.config.family = FAMILY_ATTENTION;
     ok(backend->ops->set_instance(backend, &other, &code, &failure) == STATUS_ERROR, "another struct of arguments");
     says(failure.text, " bytes of parameters: attention_args has ", "the arguments");
 

@@ -16,7 +16,7 @@ import emu
 import numpy as np
 import pytest
 
-from analysis.ladder.config import BackwardConfig, Dtype
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import GRADIENTS, load_backward, stem_of
 from harness.tests.passes import ROUNDOFF, Problem, errors, run
 
@@ -24,11 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = load_backward(ROOT)
 
 
-def configs(version: str) -> Iterator[BackwardConfig]:
+def configs(version: str) -> Iterator[KernelConfig]:
     """What is built by default."""
     header = VERSIONS[version].header
     for config in (header.config, *header.beside):
-        assert isinstance(config, BackwardConfig)
+        assert config.backward_pass
         for dtype in Dtype:
             yield config.replace(dtype=dtype)  # type: ignore[misc]
 
@@ -49,21 +49,21 @@ def module_of(version: str) -> emu.Module:
     return emu.Module(ptx_of(version))
 
 
-def assert_right(version: str, config: BackwardConfig, problem: Problem, schedule: int = 0) -> None:
+def assert_right(version: str, config: KernelConfig, problem: Problem, schedule: int = 0) -> None:
     """Two roundings of coefficients and one of the result, each at most the roundoff: far less in the mean."""
     got = run(module_of(version), config, problem, schedule=schedule)
     assert errors(config, problem, got) < 1.2 * ROUNDOFF[Dtype(config.dtype)]
 
 
 @pytest.mark.parametrize(("version", "config"), CASES)
-def test_two_blocks_are_right(version: str, config: BackwardConfig) -> None:
+def test_two_blocks_are_right(version: str, config: KernelConfig) -> None:
     assert_right(version, config, Problem(seq=2 * max(config.B_r, config.B_c)), schedule=7)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("version", "config"), CASES)
 @pytest.mark.parametrize("seed", range(3))
-def test_random_problems_are_right_in_any_order_of_warps(version: str, config: BackwardConfig, seed: int) -> None:
+def test_random_problems_are_right_in_any_order_of_warps(version: str, config: KernelConfig, seed: int) -> None:
     rng = np.random.default_rng(seed)
     block = max(config.B_r, config.B_c)
     heads = int(rng.choice([1, 2, 4]))
@@ -83,7 +83,7 @@ def test_random_problems_are_right_in_any_order_of_warps(version: str, config: B
 LIVING = [case for case in CASES if case.values[0] == GRADIENTS]
 
 
-def random_problem(config: BackwardConfig, seed: int, most: int = 300) -> Problem:
+def random_problem(config: KernelConfig, seed: int, most: int = 300) -> Problem:
     """Lengths around the blocks and far from them, with rows that see no key where queries are more than keys."""
     rng = np.random.default_rng(seed)
     heads = int(rng.choice([1, 2, 3]))
@@ -109,7 +109,7 @@ def random_problem(config: BackwardConfig, seed: int, most: int = 300) -> Proble
         pytest.param(1, 129, False, marks=pytest.mark.long),
     ],
 )
-def test_any_length_is_right(version: str, config: BackwardConfig, seq: int, seq_k: int, causal: bool) -> None:
+def test_any_length_is_right(version: str, config: KernelConfig, seq: int, seq_k: int, causal: bool) -> None:
     assert_right(version, config, Problem(seq, heads=2, KV_heads=1, causal=causal, seq_k=seq_k), schedule=seq)
 
 
@@ -118,7 +118,7 @@ ORDERED = [case for case in LIVING if case.values[1].in_order and case.values[1]
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("version", "config"), [case for case in ORDERED if case.values[1].dtype == Dtype.BF16])
-def test_sections_of_heads_are_right(version: str, config: BackwardConfig, causal: bool) -> None:
+def test_sections_of_heads_are_right(version: str, config: KernelConfig, causal: bool) -> None:
     """In order few heads of long sequences make a section: here 3 and 2, with the mask 2, 2 and 1."""
     longest = 10000 * 128 // config.d_head
     assert_right(version, config, Problem(seq=9, heads=5, causal=causal, seq_k=129, longest=longest), schedule=2)
@@ -127,7 +127,7 @@ def test_sections_of_heads_are_right(version: str, config: BackwardConfig, causa
 @pytest.mark.long
 @pytest.mark.parametrize(("version", "config"), LIVING)
 @pytest.mark.parametrize("seed", range(15))
-def test_random_lengths_are_right(version: str, config: BackwardConfig, seed: int) -> None:
+def test_random_lengths_are_right(version: str, config: KernelConfig, seed: int) -> None:
     assert_right(version, config, random_problem(config, seed), seed % 3)
 
 
@@ -144,7 +144,7 @@ SERVING = [case for case in LIVING if case.values[1].serves]
 
 
 @pytest.mark.parametrize("config", [case.values[1] for case in SERVING if case.values[1].dtype == Dtype.BF16], ids=str)
-def test_sequences_of_several_lengths_are_right(config: BackwardConfig) -> None:
+def test_sequences_of_several_lengths_are_right(config: KernelConfig) -> None:
     """No query, no key, both, and queries that see no key: all rows are compared, and no other is written."""
     lengths = ["--layout", "packed", "--seqlens-q", "70,0,3,0,9", "--seqlens-k", "66,5,0,0,2", "--causal"]
     done = executable(GRADIENTS, *lengths, "--config", str(config), "--check", "all", "--json", "-")
@@ -156,7 +156,7 @@ def test_sequences_of_several_lengths_are_right(config: BackwardConfig) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("config", [case.values[1] for case in SERVING], ids=str)
 @pytest.mark.parametrize("seed", range(6))
-def test_random_sequences_are_right(config: BackwardConfig, seed: int) -> None:
+def test_random_sequences_are_right(config: KernelConfig, seed: int) -> None:
     rng = np.random.default_rng(seed)
     heads, count = int(rng.choice([1, 2, 4])), int(rng.integers(1, 7))
     lengths = [rng.choice([0, 1, 63, 64, 65, 127, 128, 129, *rng.integers(1, 300, 4)], count) for _ in "qk"]
@@ -184,7 +184,7 @@ def broken(text: str, symbol: str) -> Iterator[str]:
             yield text[: start + found.start()] + instead + text[start + found.end() :]
 
 
-def findings_of(text: str, config: BackwardConfig, schedules: tuple[int, ...]) -> set[str]:
+def findings_of(text: str, config: KernelConfig, schedules: tuple[int, ...]) -> set[str]:
     """Classes of what the emulator reports. In order CTAs have two tiles each."""
     problem = Problem(seq=3 * max(config.B_r, config.B_c), heads=1 + config.in_order)
     found: set[str] = set()
@@ -196,9 +196,9 @@ def findings_of(text: str, config: BackwardConfig, schedules: tuple[int, ...]) -
     return found
 
 
-def own_config(version: str) -> BackwardConfig:
+def own_config(version: str) -> KernelConfig:
     config = VERSIONS[version].header.config
-    assert isinstance(config, BackwardConfig)
+    assert config.backward_pass
     return config
 
 
@@ -221,7 +221,7 @@ def test_every_barrier_is_missed(version: str) -> None:
     assert all(found), found
 
 
-def in_order(version: str) -> BackwardConfig:
+def in_order(version: str) -> KernelConfig:
     return next(config for config in configs(version) if config.in_order)
 
 

@@ -21,7 +21,7 @@ import pytest
 from made_up_gpu import made_up
 from made_up_gpu import run as run_on_made_up
 
-from analysis.ladder.config import ConfigError, Dtype, Fp8Config
+from analysis.ladder.config import ConfigError, Dtype, KernelConfig
 from analysis.ladder.headers import load_fp8, refusals
 from analysis.measure.schema import fault_of
 from harness.tests.fp8 import Problem, error, gain, run
@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = load_fp8(ROOT)
 
 
-def own_config(version: str) -> Fp8Config:
+def own_config(version: str) -> KernelConfig:
     config = VERSIONS[version].header.config
-    assert isinstance(config, Fp8Config)
+    assert config.e4m3_inputs
     return config
 
 
@@ -58,7 +58,7 @@ def module_of(version: str) -> emu.Module:
     return emu.Module(ptx_of(version))
 
 
-def assert_right(version: str, config: Fp8Config, problem: Problem, schedule: int = 0) -> None:
+def assert_right(version: str, config: KernelConfig, problem: Problem, schedule: int = 0) -> None:
     """A rounding of P is off by up to 2^-4; of many, with signs of their own, far less is left."""
     got, LSE = run(module_of(version), config, problem, schedule=schedule)
     right, right_LSE = problem.exact
@@ -66,7 +66,7 @@ def assert_right(version: str, config: Fp8Config, problem: Problem, schedule: in
     assert np.abs(LSE - right_LSE).max() < (0.05 if config.rounded_sums else 0.01)
 
 
-def small(config: Fp8Config) -> Problem:
+def small(config: KernelConfig) -> Problem:
     """Two blocks, and with a flush one behind it.
 
     Where any length goes, queries and keys that fill no block, with the mask where there is one.
@@ -84,7 +84,7 @@ def test_a_small_problem_is_right(version: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("version", "config"), CASES)
-def test_every_shape_is_right(version: str, config: Fp8Config) -> None:
+def test_every_shape_is_right(version: str, config: KernelConfig) -> None:
     """One block and several, and single rows."""
     problems = [small(config), Problem(config.B_r, config.B_c), Problem(2 * config.B_r, 3 * config.B_c)]
     problems += [Problem(1, 1), Problem(193, 97)] if config.any_length else []
@@ -103,7 +103,7 @@ def test_rows_that_see_no_key_are_zero() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("version", "config"), CASES)
 @pytest.mark.parametrize("seed", range(4))
-def test_random_problems_are_right_in_any_order_of_warps(version: str, config: Fp8Config, seed: int) -> None:
+def test_random_problems_are_right_in_any_order_of_warps(version: str, config: KernelConfig, seed: int) -> None:
     rng = np.random.default_rng(seed)
     queries, keys = config.B_r * int(rng.integers(1, 3)), config.B_c * int(rng.integers(1, 6))
     if config.any_length:
@@ -213,7 +213,7 @@ def broken(text: str, symbol: str) -> Iterator[str]:
             yield text[: start + found.start()] + instead + text[start + found.end() :]
 
 
-def findings_of(text: str, config: Fp8Config, schedules: tuple[int, ...]) -> set[str]:
+def findings_of(text: str, config: KernelConfig, schedules: tuple[int, ...]) -> set[str]:
     """Classes of what the emulator reports: of four blocks, of scores so large that a P is lost, and of one or two."""
     found: set[str] = set()
     queries = config.B_r * (5 if config.persistent else 1)  # one CTA: Q has two places

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from analysis.ladder.config import Dtype, Fp8Config
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import load
 from harness.tests.caches import SWIZZLE_128B, ServingArgs, tensor_map, widened
 from harness.tests.e4m3 import NAN, VALUES, bytes_of
@@ -23,7 +23,7 @@ from harness.tests.e4m3 import NAN, VALUES, bytes_of
 ROOT = Path(__file__).resolve().parents[2]
 Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
-CONFIGS = [each for each in load(ROOT, "attention/fp8").header.serving if isinstance(each, Fp8Config)]
+CONFIGS = [each for each in load(ROOT, "attention/fp8").header.serving if each.e4m3_inputs]
 NAMES = [f"{'accurate' if each.flush_blocks else 'fast'}-{each.d_head}" for each in CONFIGS]
 SOME = [
     pytest.param(each, id=name, marks=[] if each.d_head == 128 else [pytest.mark.long])
@@ -162,7 +162,7 @@ def placed(problem: Sequences, parts: list[Bytes], lengths: tuple[int, ...], hea
     return whole, starts
 
 
-def launch(config: Fp8Config, problem: Sequences, **settings: Any) -> Outputs:
+def launch(config: KernelConfig, problem: Sequences, **settings: Any) -> Outputs:
     d, batch = config.d_head, len(problem.queries)
     tensors: dict[str, Bytes] = {}
     starts: dict[str, list[int]] = {}
@@ -212,7 +212,7 @@ def launch(config: Fp8Config, problem: Sequences, **settings: Any) -> Outputs:
     return outputs(problem, config, starts["Q"], results[0].array, results[1].array)
 
 
-def outputs(problem: Sequences, config: Fp8Config, starts: list[int], whole: Any, LSE: Any) -> Outputs:
+def outputs(problem: Sequences, config: KernelConfig, starts: list[int], whole: Any, LSE: Any) -> Outputs:
     made, strays = Outputs([], [], [], False), np.ones(len(whole), bool)
     for b, (start, queries) in enumerate(zip(starts, problem.queries, strict=True)):
         bits = whole[start : start + queries]
@@ -244,7 +244,7 @@ def bytes_map(address: int, sizes: list[int], d: int, box: int) -> bytes:
     return text.raw
 
 
-def assert_right(config: Fp8Config, problem: Sequences, got: Outputs, most: float = 0.05) -> None:
+def assert_right(config: KernelConfig, problem: Sequences, got: Outputs, most: float = 0.05) -> None:
     """Factors of keys of V are in P: l is then of what was not rounded."""
     assert not got.strays, "rows that belong to no sequence were written"
     rounded = bool(config.rounded_sums) and not problem.scale_keys
@@ -259,13 +259,13 @@ def assert_right(config: Fp8Config, problem: Sequences, got: Outputs, most: floa
 
 @pytest.mark.parametrize("config", SOME)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
-def test_sequences_of_several_lengths(config: Fp8Config, packed: bool) -> None:
+def test_sequences_of_several_lengths(config: KernelConfig, packed: bool) -> None:
     problem = Sequences(d_head=config.d_head, packed=packed, causal=packed, factors=not packed)
     assert_right(config, problem, launch(config, problem))
 
 
 @pytest.mark.parametrize("config", SOME)
-def test_each_so_many_keys_have_factors(config: Fp8Config) -> None:
+def test_each_so_many_keys_have_factors(config: KernelConfig) -> None:
     """Other blocks than the kernel's, for each sequence."""
     problem = Sequences((70, 33), (300, 170), d_head=config.d_head, scale_keys=64)
     assert_right(config, problem, launch(config, problem, **QUIET))
@@ -274,7 +274,7 @@ def test_each_so_many_keys_have_factors(config: Fp8Config) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS[::3], ids=NAMES[::3])
-def test_factors_of_keys_that_differ_by_much(config: Fp8Config) -> None:
+def test_factors_of_keys_that_differ_by_much(config: KernelConfig) -> None:
     """P begins at 8 with the factor in it: a large one behind a small one is lowered, and none is lost."""
     problem = Sequences((64,), (500,), d_head=config.d_head, scale_keys=128, V_mean=0.0)
     problem.scales["V"][0, 0] = [1e-3, 1e4, 1.0, 1e-4]
@@ -285,7 +285,7 @@ FAST = [each for each in CONFIGS if not each.flush_blocks]
 
 
 @pytest.mark.parametrize("config", FAST, ids=[str(each.d_head) for each in FAST])
-def test_O_in_e4m3(config: Fp8Config) -> None:
+def test_O_in_e4m3(config: KernelConfig) -> None:
     """Divided by the factor of its head, and rounded once more."""
     problem = Sequences(d_head=config.d_head, O_e4m3=True, factors=True)
     assert_right(config, problem, launch(config, problem), most=0.06)
@@ -311,7 +311,7 @@ def test_scores_that_overflow_are_computed_again_from_their_sequence() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
 @pytest.mark.parametrize("schedule", [1, 3])
-def test_lengths_in_any_order_of_warps(config: Fp8Config, schedule: int) -> None:
+def test_lengths_in_any_order_of_warps(config: KernelConfig, schedule: int) -> None:
     for causal in (False, True):
         problem = Sequences((193, 5, 400, 64), (97, 700, 400, 1), d_head=config.d_head, causal=causal, seed=schedule)
         assert_right(config, problem, launch(config, problem, schedule=schedule))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_gpu import ROOT, made_up, records, run
 
-from analysis.ladder.config import Dtype, Fp8Config, KernelConfig
+from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import Version, load_attention
 
 GENERAL = [*load_attention(ROOT).values()]
@@ -43,7 +43,7 @@ def cases(draw: st.DrawFn, version: Version) -> list[str]:
         "heads": heads,
         "kv-heads": KV_heads,
         "dist": draw(st.sampled_from(("normal", "normal", "uniform", "large"))),
-        "layout": draw(st.sampled_from(("bshd",) if isinstance(config, Fp8Config) else ("bshd", "bhsd", "padded"))),
+        "layout": draw(st.sampled_from(("bshd",) if config.e4m3_inputs else ("bshd", "bhsd", "padded"))),
         "seed": draw(SEEDS),
     }
     dtype = draw(st.sampled_from(("fp16", "bf16")))
@@ -129,7 +129,7 @@ SLICES = (  # of kernels that cut what is left over
 @BY_NAME
 def test_edges(version: Version, edge: str) -> None:
     config = version.header.config
-    if isinstance(config, Fp8Config) and "--layout" in edge:
+    if config.e4m3_inputs and "--layout" in edge:
         pytest.skip("kernels of e4m3 take contiguous tensors")
     if edge in SLICES and not config.split_tail:
         pytest.skip(f"{version.version} has no slices")

@@ -42,7 +42,7 @@ BUILT[ROOT / "harness/about.c"] = ROOT / "build/v01/about.o"  # compiled for eac
 
 # The parameters of a function that has the example as its body; None for an example of definitions.
 EXAMPLES: dict[str, str | None] = {
-    "runtime/abilities.h": "KernelConfig config, bool causal, struct failure failure",
+    "runtime/abilities.h": "struct kernel_config config, bool causal, struct failure failure",
     "harness/about.h": "void",
     "harness/backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
     " struct kernel_code code, struct output output, struct failure failure",
@@ -50,7 +50,7 @@ EXAMPLES: dict[str, str | None] = {
     " uint64_t (*allocate)(int64_t bytes)",
     "harness/bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
     " struct failure failure",
-    "runtime/config.h": "KernelConfig config, struct failure failure",
+    "runtime/config.h": "bool causal, struct failure failure",
     "runtime/cuda_driver.h": "struct failure failure",
     "emulator/driver/driver.h": None,
     "emulator/cudart/cudart.h": None,
@@ -80,7 +80,7 @@ EXAMPLES: dict[str, str | None] = {
     "harness/number_list.h": "struct failure failure",
     "harness/options.h": "struct options options, int argc, char **argv, struct failure failure",
     "harness/parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
-    "runtime/parameters.h": "KernelConfig config, attention_args args, struct failure failure",
+    "runtime/parameters.h": "struct kernel_config config, attention_args args, struct failure failure",
     "harness/peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
     "harness/peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
     "harness/peers/fa3_backward.h": "fa3_backward_kernel fa3_bf16_d64_full_any, fa3_backward_launch launch",
@@ -96,8 +96,8 @@ EXAMPLES: dict[str, str | None] = {
     "harness/stats.h": "const double *samples, int64_t count, struct failure failure",
     "runtime/status.h": "struct failure *failure, int device, int count",
     "harness/tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
-    "runtime/tensor_maps.h": "attention_args args, KernelConfig config",
-    "runtime/launch.h": "KernelConfig config, attention_args args, int64_t multiprocessors",
+    "runtime/tensor_maps.h": "attention_args args, struct kernel_config config",
+    "runtime/launch.h": "struct kernel_config config, attention_args args, int64_t multiprocessors",
     "harness/verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
     "harness/tests/element.h": "void",
     "common/tests/tap.h": "int sum",
@@ -283,7 +283,8 @@ def words(*paths: Path) -> Counter[str]:
 def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Path]]]) -> None:
     """By another source, a row of the emulator's table of forms, the shared objects, the page, a C test of what its own
     source uses, or a test of what emu.h offers."""
-    users = [path for folder in (ROOT / "library", DRIVER, CUDART, PAGE) for path in folder.glob("*.c")]
+    folders = (ROOT / "library", ROOT / "analysis/ladder", DRIVER, CUDART, PAGE)
+    users = [path for folder in folders for path in folder.glob("*.c")]
     called = words(ROOT / "emulator/ptx/forms_table.h", *users)
     tests = words(*(path for room in ROOMS for path in (ROOT / room).rglob("tests/*.[ch]")))
     offered = (

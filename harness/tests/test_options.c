@@ -301,7 +301,7 @@ static void lists(void) {
 
 /* ---- problems ---- */
 
-static const KernelConfig FP16_128 = {.dtype = FP16, .d_head = 128}, BF16_128 = {.dtype = BF16, .d_head = 128};
+static const struct kernel_config FP16_128 = {.dtype = FP16, .d_head = 128}, BF16_128 = {.dtype = BF16, .d_head = 128};
 
 static void problems(void) {
     struct options options = {.dtype = FP16, .dist = DIST_RAMP, .seed = 9};

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const KernelConfig CONFIG = {.dtype = FP16, .d_head = 128, .B_r = 128, .B_c = 64, .n_warps = 4};
+static const struct kernel_config CONFIG = {.dtype = FP16, .d_head = 128, .B_r = 128, .B_c = 64, .n_warps = 4};
 
 static void costs(void) {
     const struct problem problem = problem_square(16, 16, 4096);
@@ -105,7 +105,7 @@ static void limits(void) {
            cases[i].batch, cases[i].heads, cases[i].seq);
         if (cases[i].word) says(failure.text, cases[i].word, "the size");
     }
-    KernelConfig wide = CONFIG;
+    struct kernel_config wide = CONFIG;
     struct failure failure;
     const struct problem problem = problem_square(1, 1, 64);
     wide.B_r = 64;

@@ -156,7 +156,7 @@ static struct record make_record(void) {
                                                 .clock_hz = 1.98e9,
                                                 .driver = "580.1, CUDA 13.0"}};
     static const struct instance instance = {
-        .config = {.dtype = FP16, .d_head = 128, .B_r = 64, .B_c = 64, .n_warps = 4, .async_copy = true},
+        .config = {FAMILY_LADDER, .ladder = {FP16, 128, .B_r = 64, .B_c = 64, .n_warps = 4, .async_copy = true}},
         .symbol = "symbol"};
     static struct problem problem;
     problem = square(16, 16, 4096, FP16, DIST_NORMAL, 1);

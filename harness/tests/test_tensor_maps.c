@@ -11,7 +11,7 @@
 
 static const struct problem PROBLEM = {
     .batch = 2, .heads = 3, .KV_heads = 3, .seq_q = 384, .seq_k = 384, .d_head = 128, .dtype = BF16};
-static const KernelConfig CONFIG = {.dtype = BF16, .d_head = 128, .B_r = 128, .B_c = 96, .n_warps = 8};
+static const struct kernel_config CONFIG = {.dtype = BF16, .d_head = 128, .B_r = 128, .B_c = 96, .n_warps = 8};
 static const uint64_t ADDRESSES[N_TENSORS] = {0x10000, 0x20000, 0x30000, 0x40000};
 
 static attention_args arguments(const struct problem *problem) {
@@ -49,7 +49,7 @@ static void layouts_of_general_attention(void) {
     problem.seq_k = 70;
     problem.d_head = 256;
     problem.layout = LAYOUT_PADDED;
-    KernelConfig config = CONFIG;
+    struct kernel_config config = CONFIG;
     config.d_head = 256;
     const attention_args args = arguments(&problem);
     tensor_layouts(&args, &config, layouts);
@@ -164,8 +164,9 @@ static void layouts_of_serving(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tensor_layout layouts[N_TENSORS];
-        KernelConfig config = CONFIG;
-        config.serves = cases[i].serves;
+        struct kernel_config config = CONFIG;
+        config.family = FAMILY_ATTENTION;
+        config.attention.serves = cases[i].serves;
         tensor_layouts(&cases[i].args->attention, &config, layouts);
         for (int t = 0; t < N_TENSORS; t++) {
             const bool keys = t == TENSOR_K || t == TENSOR_V;
@@ -183,13 +184,13 @@ static void boxes_of_pages(void) {
         int32_t page_rows;
         uint32_t rows, tiles;
     } cases[] = {{16, 16, 1}, {64, 64, 1}, {128, 128, 2}, {512, 128, 2}};
-    KernelConfig config;
+    struct kernel_config config;
     struct failure failure;
     struct tensor_layout layouts[N_TENSORS];
     serving_args args = serving_of_one_length(arguments(&PROBLEM));
     args.pages = &any, args.n_pages = 90;
     ok(!config_parse("(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+serve+pages", &config, &failure) &&
-           config_has_pages(&config),
+           config_has(&config, PAGED_KV),
        "a config with pages");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         args.page_rows = cases[i].page_rows;
@@ -201,7 +202,7 @@ static void boxes_of_pages(void) {
         ok(layouts[TENSOR_Q].box[1] == 64 && layouts[TENSOR_Q].box[2] == 2, "Q as ever");
     }
     ok(!config_parse("(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+serve", &config, &failure) &&
-           !config_has_pages(&config),
+           !config_has(&config, PAGED_KV),
        "one without");
 }
 
@@ -212,9 +213,10 @@ static void boxes_of_groups(void) {
         int32_t heads, KV_heads;
         uint32_t slots;
     } cases[] = {{4, 4, 1}, {8, 2, 4}, {14, 2, 8}, {64, 1, 64}, {65, 1, 64}};
-    KernelConfig config;
+    struct kernel_config config;
     struct failure failure;
-    ok(!config_parse("(FP16, 128, 128, 128, 8): wgmma+stages_2+serve+pack", &config, &failure) && config_packs(&config),
+    ok(!config_parse("(FP16, 128, 128, 128, 8): wgmma+stages_2+serve+pack", &config, &failure) &&
+           config_has(&config, PACKS),
        "a config that packs");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tensor_layout layouts[N_TENSORS];
@@ -238,7 +240,7 @@ static void boxes_of_groups(void) {
 /* What the emulator is passed: the arguments, and the maps at the next multiple of their alignment. */
 static void the_emulators_block(void) {
     const attention_args args = arguments(&PROBLEM);
-    KernelConfig config = CONFIG;
+    struct kernel_config config = CONFIG;
     struct tensor_layout layouts[N_TENSORS];
     tensor_maps maps;
     struct parameter_block block;
@@ -246,21 +248,22 @@ static void the_emulators_block(void) {
     ok(!parameters_of_emulator(&config, &args, &block, &failure) && block.size == sizeof(forward_args) &&
            !memcmp(block.bytes, &args, sizeof(forward_args)),
        "the arguments alone, %zu bytes", block.size);
-    config.tensor_copies = true;
+    config.ladder.tensor_copies = true;
     tensor_layouts(&args, &config, layouts);
     ok(!tensor_maps_of_emulator(layouts, &maps, &failure), "maps");
     for (int any_length = 0; any_length < 2; any_length++) {
         const size_t bytes = any_length ? sizeof(attention_args) : sizeof(forward_args);
         size_t at = 0;
         while (at < bytes) at += alignof(tensor_maps);
-        config.any_length = any_length;
+        if (any_length)
+            config = (struct kernel_config){FAMILY_ATTENTION, .attention = {BF16, 128, 128, 96, 8, WGMMA, .stages = 2}};
         ok(!parameters_of_emulator(&config, &args, &block, &failure) && block.size == at + sizeof maps &&
                !memcmp(block.bytes, &args, bytes) && !memcmp(block.bytes + at, &maps, sizeof maps),
            "%zu bytes of arguments, and maps at %zu", bytes, at);
     }
     serving_args serving = serving_of_one_length(args);
     serving.softcap = 50;
-    config.serves = true;
+    config.attention.serves = true;
     serving_args found;
     ok(!parameters_of_emulator(&config, &serving.attention, &block, &failure) &&
            block.size == sizeof serving + sizeof maps && !memcmp(block.bytes + sizeof serving, &maps, sizeof maps),

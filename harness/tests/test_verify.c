@@ -142,7 +142,7 @@ static void first_of_two(int64_t seq) {
 }
 
 /* One family of columns: what V holds in the even and in the odd rows, and what row 0 of the output holds. */
-struct family {
+struct problem_family {
     const char *name;
     float even, odd;
     double (*output)(int column, double roundoff);
@@ -165,13 +165,13 @@ static double about_a_millionth(int column, double roundoff) {
 /* |o - ref| may be u * (sum of p |v| + |ref|) * 1.05 + 1e-6, with u = 2^-11 for fp16 and 2^-8 for bf16: what is right
  * at this edge passes, what is beyond it does not. All scores are 0 here, so that p is 1 / seq. */
 static void tolerance(enum dtype dtype) {
-    static const struct family families[] = {{"p |v| alone", 1, -1, about_the_roundoff},
-                                             {"p |v| and |ref|", 1, 1, about_twice_the_roundoff},
-                                             {"neither", 0, 0, about_a_millionth}};
+    static const struct problem_family families[] = {{"p |v| alone", 1, -1, about_the_roundoff},
+                                                     {"p |v| and |ref|", 1, 1, about_twice_the_roundoff},
+                                                     {"neither", 0, 0, about_a_millionth}};
     const struct problem problem = square(1, 1, 64, dtype, DIST_NORMAL, 1);
     const double roundoff = dtype == FP16 ? 1.0 / 2048 : 1.0 / 256;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
-        const struct family *family = &families[f];
+        const struct problem_family *family = &families[f];
         struct fixture fixture;
         if (!ok(set_up(&fixture, problem), "inputs")) return;
         const double expected = (family->even + family->odd) / 2, weight = (fabs(family->even) + fabs(family->odd)) / 2;

@@ -123,7 +123,7 @@ static void make_bare(struct bare *bare, const struct attention *attention, CUde
     struct failure failure;
     struct tensor_layout layouts[N_TENSORS];
     const struct instance *instance = NULL;
-    KernelConfig own;
+    struct kernel_config own;
     MUST(instance_table_read(&table, fl_images, fl_image_count, &failure));
     MUST(config_parse(about_config(), &own, &failure));
     own.dtype = problem->dtype;
@@ -136,7 +136,7 @@ static void make_bare(struct bare *bare, const struct attention *attention, CUde
     bare->args.V = attention->tensors.v;
     bare->args.O = attention->tensors.o;
     bare->args.tickets = (int32_t *)(uintptr_t)tickets;
-    bare->shape = config_launch_shape(&own, &bare->args, sms);
+    bare->shape = launch_of(&own, &bare->args, sms);
     tensor_layouts(&bare->args, &own, layouts);
     MUST(tensor_maps_of_driver(&cuda, problem->dtype, layouts, &bare->maps, &failure));
     bare->kernel.symbol = "attention/wgmma";
@@ -178,7 +178,7 @@ static void driver_calls(void) {
     struct failure failure;
     struct tensor_layout layouts[N_TENSORS];
     tensor_maps maps;
-    KernelConfig config;
+    struct kernel_config config;
     uint64_t id;
     int capturing, ordinal, kind, managed;
     int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -227,7 +227,7 @@ static void bits_of_the_harness(fl_library *library) {
     struct kernel_code code;
     struct attention attention;
     struct problem problem = problem_of(1000, 4, true);
-    KernelConfig own;
+    struct kernel_config own;
     const CUstream stream = new_stream();
     problem.lse = true;
     problem.layout = LAYOUT_PADDED;

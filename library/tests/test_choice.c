@@ -3,6 +3,7 @@
 #include "library/choice.h"
 #include "library/ranking.h"
 #include "runtime/config.h"
+#include "runtime/launch.h"
 
 #include <elf.h>
 #include <math.h>
@@ -33,9 +34,9 @@ struct made_up {
     struct instance instances[VERSIONS][4];
 };
 
-static KernelConfig parse(const char *text) {
+static struct kernel_config parse(const char *text) {
     struct failure failure;
-    KernelConfig config;
+    struct kernel_config config;
     if (config_parse(text, &config, &failure)) {
         printf("Bail out! %s\n", failure.text);
         exit(1);
@@ -154,8 +155,8 @@ static void best(const struct made_up *made) {
 
 /* Shared memory counts with its static part. */
 static void shared_memory(const struct made_up *made) {
-    const KernelConfig large = parse(LARGE);
-    const int most = config_smem_bytes(&large) + STATIC_BYTES;
+    const struct kernel_config large = parse(LARGE);
+    const int most = launch_smem_bytes(&large) + STATIC_BYTES;
     const struct gpu_target just = {"just", "", 8, 0, most}, less = {"less", "", 8, 0, most - 1};
     struct call call = call_of("attention/mma_sync");
     chosen(made, &call, &just, "attention/mma_sync", LARGE, "as much shared memory as it needs");

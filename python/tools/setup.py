@@ -22,7 +22,7 @@ PACKED = (
     *("analysis/emulate/__init__.py", "analysis/emulate/lines.py"),
     *("analysis/inspect/__init__.py", "analysis/inspect/code_map.py"),
     *("common/*.h", "logs/bench/wgmma.*.json", "regs/loops.csv", "regs/traffic.csv"),
-    *("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/*"),
+    *("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/*", "lib/libflconfig.so"),
 )
 EMULATOR = ("emu.py", "emu.h", "libflemu.so")  # of lib/, beside the package's own modules
 
@@ -31,7 +31,8 @@ def packed() -> dict[str, Path]:
     """The files of the package beside its own modules: by their paths in it."""
     found = {str(path.relative_to(ROOT)): path for pattern in PACKED for path in sorted(ROOT.glob(pattern))}
     found |= {name: ROOT / "lib" / name for name in EMULATOR}
-    built = ("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/libcuda.so.1", "lib/emulated/libcudart.so.13", *EMULATOR)
+    libraries = ("emulated/libcuda.so.1", "emulated/libcudart.so.13", "libflconfig.so")
+    built = ("bin/ptxrun", "bin/emulated-gpu", *(f"lib/{name}" for name in libraries), *EMULATOR)
     missing = [name for name in built if name not in found or not found[name].is_file()]
     if missing:
         raise SystemExit(f"{', '.join(missing)} not built: run `make wheel-tools`")

@@ -14,7 +14,7 @@ static void shared_cases(void) {
     FILE *file = fopen("analysis/tests/fixtures/config_cases.txt", "r");
     if (!ok(file != NULL, "the shared cases can be read")) return;
     while (fgets(line, sizeof line, file)) {
-        KernelConfig config;
+        struct kernel_config config;
         struct failure failure = {""};
         char again[CONFIG_TEXT_SIZE];
         line[strcspn(line, "\n")] = 0;
@@ -38,22 +38,23 @@ static void shared_cases(void) {
 }
 
 /* A configuration from the bits of a number: every flag and some sizes. */
-static KernelConfig config_of(unsigned bits) {
+static struct kernel_config config_of(unsigned bits) {
     static const int tiles[] = {0, 2, 4, 8};
     const int k = tiles[bits >> 8 & 3];
-    return (KernelConfig){.dtype = bits & 1 ? FP16 : BF16,
-                          .d_head = 128,
-                          .B_r = bits & 2 ? 64 : 128,
-                          .B_c = bits & 4 ? 64 : 128,
-                          .n_warps = 4,
-                          .async_copy = bits & 8,
-                          .eager_load_blocks = bits & 16,
-                          .swizzled = bits & 32,
-                          .Q_mma_load_K_tiles = bits & 2048 ? k : 0,
-                          .K_mma_load_K_tiles = k,
-                          .V_mma_load_K_tiles = bits & 1024 ? 2 : 0,
-                          .mma_double_buffer_loads = bits & 64,
-                          .optimized_softmax = bits & 128};
+    const KernelConfig ladder = {.dtype = bits & 1 ? FP16 : BF16,
+                                 .d_head = 128,
+                                 .B_r = bits & 2 ? 64 : 128,
+                                 .B_c = bits & 4 ? 64 : 128,
+                                 .n_warps = 4,
+                                 .async_copy = bits & 8,
+                                 .eager_load_blocks = bits & 16,
+                                 .swizzled = bits & 32,
+                                 .Q_mma_load_K_tiles = bits & 2048 ? k : 0,
+                                 .K_mma_load_K_tiles = k,
+                                 .V_mma_load_K_tiles = bits & 1024 ? 2 : 0,
+                                 .mma_double_buffer_loads = bits & 64,
+                                 .optimized_softmax = bits & 128};
+    return (struct kernel_config){.family = FAMILY_LADDER, .ladder = ladder};
 }
 
 /* The sizes that every version has, at their limits. */
@@ -70,7 +71,7 @@ static void limits(void) {
                  {"(FP16, 128, 64, 64, 65537): async+load_0_0_0_tiles", "n_warps = 65537: must be from 1 to 65536"},
                  {"(FP16, 128, 16, 64, 1): async+load_0_0_0_tiles", ""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        KernelConfig config;
+        struct kernel_config config;
         struct failure failure = {""};
         const enum status status = config_parse(cases[i].text, &config, &failure);
         ok((status == STATUS_OK) == !*cases[i].said, "%s: %s", cases[i].text, status ? failure.text : "taken");
@@ -81,13 +82,13 @@ static void limits(void) {
 static void round_trips(void) {
     int wrong = 0, different = 0;
     for (unsigned bits = 0; bits < 4096; bits++) {
-        const KernelConfig config = config_of(bits);
-        KernelConfig again;
+        const struct kernel_config config = config_of(bits);
+        struct kernel_config again;
         char text[CONFIG_TEXT_SIZE];
         struct failure failure;
         if (config_parse(config_format(&config, text), &again, &failure) || !config_equal(&config, &again)) wrong++;
         for (unsigned bit = 1; bit < 256; bit <<= 1) {
-            const KernelConfig other = config_of(bits ^ bit);
+            const struct kernel_config other = config_of(bits ^ bit);
             if (config_equal(&config, &other)) different++;
         }
     }
@@ -95,20 +96,27 @@ static void round_trips(void) {
     ok(different == 0, "configurations that differ in one field are not equal (%d are)", different);
 }
 
-/* Of each field alone, whatever its place. */
+/* Of each field alone, whatever its place, and of the family. */
 static void equality(void) {
-    const KernelConfig base = {.dtype = FP16};
-    ok(config_equal(&base, &(KernelConfig){.dtype = FP16}), "a configuration equals its copy");
-    KernelConfig other;
-#define FIELD(type, name, word, mma_sync, wgmma, help)                                                                 \
-    other = base;                                                                                                      \
-    other.name = (type)(base.name ? 0 : 1);                                                                            \
-    ok(!config_equal(&base, &other) && !config_equal(&other, &base), "but not one with another " #name);
-#include "common/config_fields.h"
+    const struct kernel_config base = {.dtype = FP16};
+    ok(config_equal(&base, &(struct kernel_config){.dtype = FP16}), "a configuration equals its copy");
+    struct kernel_config other = {.family = FAMILY_DECODE, .dtype = FP16};
+    ok(!config_equal(&base, &other) && !config_equal(&other, &base), "but not one of another family");
+    for (int id = 0; id < N_FAMILIES; id++) {
+        int count;
+        const struct field *const fields = FAMILIES[id].fields(&count);
+        const struct kernel_config zero = {.family = (enum family_id)id};
+        for (int i = 0; i < count && *fields[i].word; i++) {
+            other = zero;
+            config_set(&other, &fields[i], 1);
+            ok(!config_equal(&zero, &other) && !config_equal(&other, &zero), "nor one with another %s of %s",
+               fields[i].name, FAMILIES[id].name);
+        }
+    }
 }
 
 static bool decodes(const char *symbol, const char *expected) {
-    KernelConfig config;
+    struct kernel_config config;
     char text[CONFIG_TEXT_SIZE];
     return config_from_symbol(symbol, strlen(symbol), &config) && !strcmp(config_format(&config, text), expected);
 }
@@ -116,9 +124,9 @@ static bool decodes(const char *symbol, const char *expected) {
 static void symbols(void) {
 #define BEFORE "_Z13flash_forwardIXtl12KernelConfig"
 #define FIRST BEFORE "L5dtype5ELi128ELi64ELi64ELi4ELb1ELb0ELb0ELi0ELi0ELi0ELb0ELb0E"
-#define LATER "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER GENERAL
+#define LATER "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER UNUSED
 #define HOPPER "Lb0ELb0ELb0ELb0ELb0ELi0ELb0ELb0E"
-#define GENERAL "Lb0ELb0ELb0ELb0ELb0E"
+#define UNUSED "Lb0ELb0ELb0ELb0ELb0E"
 #define MAPS "11tensor_maps"
 #define AFTER "EEEv12forward_args"
     static const char *const bad[] = {
@@ -133,8 +141,8 @@ static void symbols(void) {
         FIRST "Lb2E" AFTER,                       /* no such bool, lazy_rescale */
         FIRST LATER AFTER MAPS MAPS,
         FIRST LATER "EEEv" MAPS,
-        FIRST LATER "EEEv14attention_args",                   /* without any_length */
-        FIRST "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER "Lb1E" AFTER, /* with it */
+        FIRST LATER "EEEv14attention_args",                   /* of another family */
+        FIRST "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER "Lb1E" AFTER, /* a field that is always 0 */
         MAPS,
         FIRST "Lb1ELb0E" AFTER,                                                               /* bool for int */
         FIRST "Lb0" AFTER,                                                                    /* no end of a literal */
@@ -161,20 +169,11 @@ static void symbols(void) {
                "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_2+persistent+tensor+producer+qk_ahead+ping_pong+"
                "double_q+exp_16+first_max+early_k"),
        "every field of tensor copies lands in its place, behind it the second parameter");
-    ok(decodes(FIRST "Lb0ELi0ELi0ELb0ELb0ELb0E" HOPPER "Lb1ELb0ELb1E"
-                     "EEEv14attention_args",
-               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+any_length+grouped"),
-       "a kernel with any_length takes attention_args");
-    ok(decodes(FIRST "Lb0ELi2ELi0ELb0ELb0ELb1ELb1ELb1ELb0ELb0ELb0ELi0ELb0ELb0ELb1ELb1ELb1ELb1ELb1E"
-                     "EEEv14attention_args" MAPS,
-               "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_2+persistent+tensor+producer+any_length+causal+"
-               "grouped+packed+tickets"),
-       "every field of general attention lands in its place, before the tensor maps");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
        "every field lands in its place");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        KernelConfig config;
+        struct kernel_config config;
         ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "not a symbol of ours: '%s'", bad[i]);
     }
 }
@@ -203,12 +202,12 @@ static void launch_shapes(void) {
         {BLOCKS "+split_tail+persistent", 16384, 1, 132, 1 + 7, 1}, /* 1024 leave 100: slices for seven waves */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        KernelConfig config;
+        struct kernel_config config;
         struct failure failure;
         config_parse(cases[i].config, &config, &failure);
         const attention_args args = {
             .seq_q = cases[i].seq, .seq_k = cases[i].seq, .heads = 16, .batch = cases[i].batch};
-        const launch_shape shape = config_launch_shape(&config, &args, 132);
+        const launch_shape shape = launch_of(&config, &args, 132);
         ok(shape.grid_x == cases[i].x && shape.grid_y == cases[i].y && shape.grid_z == cases[i].z,
            "grid %u x %u x %u at %d x %d: %s", shape.grid_x, shape.grid_y, shape.grid_z, cases[i].batch, cases[i].seq,
            strchr(cases[i].config, '+'));
@@ -216,26 +215,25 @@ static void launch_shapes(void) {
 }
 
 /* Lengths that are no multiples of the blocks, and more keys than queries. */
+#define WGMMA_KERNEL "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong"
+#define MMA_SYNC_KERNEL "(FP16, 128, 256, 64, 8): mma_sync+stages_4"
 static void launch_shapes_of_any_length(void) {
     static const struct {
         const char *config;
         int seq_q, seq_k;
         uint32_t x, y, z;
     } cases[] = {
-        {TENSOR "+any_length", 129, 1, 2, 16, 2},
-        {TENSOR "+any_length", 1, 4096, 1, 16, 2},
-        {TENSOR "+persistent+producer+any_length+tickets", 129, 1000, 64, 1, 1},
-        {BLOCKS "+split_tail+persistent+any_length", 257, 257, 64, 1, 1},       /* 6 KV blocks are too few to split */
-        {BLOCKS "+split_tail+persistent+any_length", 257, 4097, 132, 1 + 4, 1}, /* 64 Q blocks of 8 slices */
-        {BLOCKS "+split_tail+persistent+any_length+tickets", 257, 4097, 132, 1, 1}, /* one row draws them all */
-        {BLOCKS "+split_tail+persistent+any_length+tickets", 1, 4096, 132, 1, 1},   /* 32 Q blocks, up to 256 slices */
+        {WGMMA_KERNEL, 129, 1000, 64, 1, 1},
+        {WGMMA_KERNEL, 129, 4096, 64, 1, 1},
+        {MMA_SYNC_KERNEL, 257, 4097, 132, 1, 1}, /* one row of CTAs for all slices */
+        {MMA_SYNC_KERNEL, 1, 4096, 132, 1, 1},   /* 32 Q blocks, up to 256 slices */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        KernelConfig config;
+        struct kernel_config config;
         struct failure failure;
         if (config_parse(cases[i].config, &config, &failure)) ok(false, "%s", failure.text);
         const attention_args args = {.seq_q = cases[i].seq_q, .seq_k = cases[i].seq_k, .heads = 16, .batch = 2};
-        const launch_shape shape = config_launch_shape(&config, &args, 132);
+        const launch_shape shape = launch_of(&config, &args, 132);
         ok(shape.grid_x == cases[i].x && shape.grid_y == cases[i].y && shape.grid_z == cases[i].z,
            "grid %u x %u x %u of %d queries on %d keys: %s", shape.grid_x, shape.grid_y, shape.grid_z, cases[i].seq_q,
            cases[i].seq_k, strchr(cases[i].config, '+'));
@@ -255,15 +253,21 @@ static void shared_memory(void) {
         {TENSOR "+producer", 384, 32 * KB + 4 * 32 * KB + EXTRA},
         {TENSOR "+persistent+producer", 384, 32 * KB + 4 * 32 * KB + EXTRA},
         {TENSOR "+persistent+producer+double_q", 384, 2 * 32 * KB + 4 * 32 * KB + 32 * KB + EXTRA},
+        {WGMMA_KERNEL, 384, 2 * 32 * KB + 4 * 32 * KB + 32 * KB + EXTRA},
+        {"(BF16, 64, 256, 64, 16): wgmma+stages_4+exp_16", 640, 3 * 32 * KB + 8 * 8 * KB + EXTRA},
+        {"(FP16, 256, 128, 64, 8): wgmma+stages_2+exp_16", 384, 64 * KB + 4 * 32 * KB + EXTRA},
+        {MMA_SYNC_KERNEL, 256, (256 + 8 * 64) * (2 * 128 + 16) + 4 * 16},
     };
     const attention_args args = {.seq_q = 4096, .seq_k = 4096, .heads = 16, .batch = 16};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        KernelConfig config;
+        struct kernel_config config;
         struct failure failure;
         ok(!config_parse(cases[i].config, &config, &failure), "reads %s", cases[i].config);
-        const launch_shape shape = config_launch_shape(&config, &args, 132);
+        const launch_shape shape = launch_of(&config, &args, 132);
         ok(shape.threads == cases[i].threads && shape.smem_bytes == cases[i].bytes, "%u threads, %u bytes: %s",
            shape.threads, shape.smem_bytes, strchr(cases[i].config, ':'));
+        ok(launch_threads(&config) == (int)shape.threads && launch_smem_bytes(&config) == (int)shape.smem_bytes,
+           "in every launch");
     }
 }
 
@@ -301,7 +305,7 @@ static void attention_symbols(void) {
     ok(decodes(ATTENTION "L11instruction1ELi4E" PARAMETERS, "(FP16, 128, 128, 128, 8): mma_sync+stages_4"),
        "one for mma.sync, without the last fields");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        KernelConfig config;
+        struct kernel_config config;
         ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "refuses %s", bad[i]);
     }
 }
@@ -319,39 +323,63 @@ static void backward_symbols(void) {
     ok(decodes("_Z14flash_backward" BACKWARD_VALUES "Lb1EEEEv21backward_serving_args" MAPS, CONFIG "+serve"),
        "one that serves");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        KernelConfig config;
+        struct kernel_config config;
         ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "refuses %s", bad[i]);
     }
 }
 
-/* The kernels of kernels/attention/ are launched as the versions are that they come from. */
-static void words_that_follow(void) {
-#define V52 "eager+swizzled+load_0_0_0_tiles+opt_softmax+lazy+persistent+tensor+producer+qk_ahead+first_max+early_k"
-#define V51 "async+eager+load_2_2_2_tiles+opt_softmax+lazy+padded+split_tail+persistent"
-#define CAN "+any_length+causal+grouped+tickets"
+/* A flag of one family in a configuration of another, a shape alone, and an instruction that no family has. */
+static void flags_of_other_families(void) {
     static const struct {
-        const char *shape, *features, *version;
+        const char *text, *said;
     } cases[] = {
-        {"(FP16, 128, 128, 128, 8): ", "wgmma+stages_2+exp_32+ping_pong",
-         V52 CAN "+stages_2+double_q+ping_pong+exp_32"},
-        {"(BF16, 64, 256, 64, 16): ", "wgmma+stages_4+exp_16", V52 CAN "+stages_4+double_q+exp_16"},
-        {"(FP16, 256, 128, 64, 8): ", "wgmma+stages_2+exp_16", V52 CAN "+stages_2+exp_16"},
-        {"(FP16, 128, 256, 64, 8): ", "mma_sync+stages_4", V51 CAN "+stages_4+slack_1+packed"},
-        {"(FP16, 64, 128, 64, 4): ", "mma_sync+stages_2", V51 CAN "+stages_2+packed"},
+        {"(BF16, 128, 16, 64, 4): mma_sync+tensor+stages_3+pages", "'pages' is a flag of attention, not of decode: "},
+        {"(FP16, 128, 128, 128, 8): wgmma+stages_2+e4m3", "'e4m3' is a flag of decode, not of attention: "},
+        {"(FP16, 128, 128, 128, 8): async+wgmma+stages_2", "'async' is a flag of ladder, not of attention: "},
+        {"(FP16, 128, 64, 64, 4): load_0_0_0_tiles+causal", "'causal' is a flag of fp8, backward, not of ladder: "},
+        {"(FP16, 128, 64, 64, 4): load_0_0_0_tiles+pack", "'pack' is a flag of attention, not of ladder: "},
+        {"(FP16, 128, 128, 128, 8): fp8_wgmma+stages_2+dq_sums", "'dq_sums' is a flag of backward, not of fp8: "},
+        {"(FP16, 128, 64, 128, 12): backward_wgmma+flush_8", "'flush_8' is a flag of fp8, not of backward: "},
+        {"(FP16, 128, 128, 128, 8): fp8_wgmma+wgmma", "'fp8_wgmma' is a flag of fp8, not of attention: "},
+        {"(FP16, 128, 128, 128, 8): fp8_mma_sync+stages_2", "unknown feature 'fp8_mma_sync': expected one of async"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[CONFIG_TEXT_SIZE], of_version[CONFIG_TEXT_SIZE];
-        KernelConfig config, version;
+        struct kernel_config config;
         struct failure failure = {""};
-        snprintf(text, sizeof text, "%s%s", cases[i].shape, cases[i].features);
-        snprintf(of_version, sizeof of_version, "%s%s", cases[i].shape, cases[i].version);
-        ok(!config_parse(text, &config, &failure), "reads %s %s", text, failure.text);
-        ok(!config_parse(of_version, &version, &failure), "reads %s %s", of_version, failure.text);
-        ok(!config_equal(&config, &version), "they are not of one kernel");
-#define FOLLOWS(name, value) ok(config.name == version.name, #name " is %d in %s", version.name, text);
-#include "common/attention_fields.h"
-        ok(config_smem_bytes(&config) == config_smem_bytes(&version), "as much shared memory: %s", text);
-        ok(config_threads(&config) == config_threads(&version), "as many threads: %s", text);
+        ok(config_parse(cases[i].text, &config, &failure) == STATUS_USAGE, "%s: rejected", cases[i].text);
+        says(failure.text, cases[i].said, cases[i].text);
+    }
+}
+
+/* Configurations, and what each of them has. */
+static void features(void) {
+    static const struct {
+        const char *text;
+        enum family_id family;
+        unsigned has;
+    } cases[] = {
+#define GENERAL (1u << ANY_LENGTH | 1u << CAUSAL | 1u << GROUPED_HEADS | 1u << TICKETS)
+        {TENSOR, FAMILY_LADDER, 1u << TENSOR_COPIES},
+        {BLOCKS, FAMILY_LADDER, 0},
+        {WGMMA_KERNEL, FAMILY_ATTENTION, GENERAL | 1u << TENSOR_COPIES},
+        {WGMMA_KERNEL "+serve+cap+pages", FAMILY_ATTENTION,
+         GENERAL | 1u << TENSOR_COPIES | 1u << SERVES | 1u << CAP | 1u << PAGED_KV},
+        {MMA_SYNC_KERNEL, FAMILY_ATTENTION, GENERAL | 1u << PACKED_HEADS},
+        {"(BF16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3+ragged", FAMILY_DECODE,
+         GENERAL | 1u << TENSOR_COPIES | 1u << PACKED_HEADS | 1u << SERVES | 1u << SHARES_KEYS | 1u << E4M3_CACHE |
+             1u << RAGGED_QUERIES},
+        {"(FP16, 128, 128, 128, 8): fp8_wgmma+stages_2+any_length+causal", FAMILY_FP8,
+         1u << E4M3_INPUTS | 1u << TENSOR_COPIES | 1u << ANY_LENGTH | 1u << CAUSAL},
+        {CONFIG, FAMILY_BACKWARD, 1u << BACKWARD_PASS | 1u << TENSOR_COPIES | 1u << CAUSAL | 1u << GROUPED_HEADS},
+    };
+    const unsigned of_kernel = (1u << PERSISTENT) - 1; /* the features after these say how it works */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kernel_config config;
+        struct failure failure = {""};
+        ok(!config_parse(cases[i].text, &config, &failure), "reads %s %s", cases[i].text, failure.text);
+        const unsigned has = FAMILIES[config.family].features(&config) & of_kernel;
+        ok(config.family == cases[i].family && has == cases[i].has, "is of %s, has %x", FAMILIES[config.family].name,
+           has);
     }
 }
 
@@ -362,14 +390,12 @@ static void shared_keys(void) {
         unsigned ctas;
     } cases[] = {{16, 32, 8, 1, 32768, 128}, {1, 32, 8, 1, 32768, 128},  {1, 32, 8, 1, 130, 24}, {1, 8, 8, 1, 1, 8},
                  {2, 8, 8, 17, 1, 32},       {1, 200, 200, 1, 999, 200}, {9, 8, 1, 4, 64, 18}};
-    KernelConfig config, other;
+    struct kernel_config config, other;
     struct failure failure = {""};
     ok(!config_parse("(BF16, 128, 16, 64, 4): mma_sync+tensor+stages_3", &config, &failure), "reads it");
     ok(!config_parse("(BF16, 128, 256, 64, 8): mma_sync+stages_4", &other, &failure), "reads mma_sync");
-    ok(config_shares_keys(&config) && !config_shares_keys(&other), "they are not of one kernel");
+    ok(config_has(&config, SHARES_KEYS) && !config_has(&other, SHARES_KEYS), "they are not of one kernel");
     ok(launch_threads(&config) == 160 && launch_smem_bytes(&config) == 143872, "five warps, 140 KiB");
-    ok(launch_threads(&other) == config_threads(&other) && launch_smem_bytes(&other) == config_smem_bytes(&other),
-       "others as in config.h");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const attention_args args = {.batch = cases[i].batch,
                                      .heads = cases[i].heads,
@@ -395,10 +421,10 @@ static void ragged_queries(void) {
     enum { ROW_BYTES = 129 * 4, PARTS = 3 };
     serving_args args = {.attention = {.batch = 7, .heads = 8, .KV_heads = 2, .seq_q = 100, .seq_k = 700}};
     attention_args *const front = &args.attention;
-    KernelConfig config;
+    struct kernel_config config;
     struct failure failure;
     ok(!config_parse("(BF16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3+ragged", &config, &failure) &&
-           config_has_ragged_queries(&config),
+           config_has(&config, RAGGED_QUERIES),
        "reads it");
     const int64_t counters = launch_counter_bytes(&config);
     args.Q_rows = 128;
@@ -440,7 +466,7 @@ static void fuzz(void) {
                 length++;
             }
         }
-        KernelConfig config, again;
+        struct kernel_config config, again;
         struct failure failure = {""};
         char printed[CONFIG_TEXT_SIZE];
         const enum status status = config_parse(text, &config, &failure);
@@ -467,7 +493,8 @@ int main(void) {
     shared_memory();
     attention_symbols();
     backward_symbols();
-    words_that_follow();
+    flags_of_other_families();
+    features();
     shared_keys();
     ragged_queries();
     fuzz();

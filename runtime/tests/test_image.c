@@ -46,9 +46,9 @@ static void entries(void) {
     ok(table.count == 3 && table.instances[0].config.dtype == FP16 && table.instances[1].config.dtype == BF16 &&
            table.instances[1].entry == 1 && !strcmp(table.instances[1].symbol, SYMBOL("15")),
        "in the order of the PTX, with their configurations");
-    KernelConfig config = table.instances[1].config;
+    struct kernel_config config = table.instances[1].config;
     ok(instance_find(&table, &config) == &table.instances[1], "an instance is found by its configuration");
-    config.swizzled = true;
+    config.ladder.swizzled = true;
     ok(instance_find(&table, &config) == NULL, "one that is not built is not");
     instance_table_free(&table);
     image = ptx_image(".visible .entry other(\n");

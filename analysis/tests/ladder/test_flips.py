@@ -9,9 +9,8 @@ import pytest
 
 from analysis.files import root
 from analysis.ladder.c_source import closing_bracket, without_comments
-from analysis.ladder.config import KernelConfig, default_set
+from analysis.ladder.config import FIELDS, KernelConfig, default_set
 from analysis.ladder.configs import verdict
-from analysis.ladder.fields import FIELDS
 from analysis.ladder.headers import Version, load_all, refusals
 from analysis.tests.support.flips import flipped
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.fields import FIELDS, Field
+from analysis.ladder.config import FIELDS, Field
 from analysis.ladder.headers import (
     Header,
     changed_lines,

@@ -1,8 +1,5 @@
 """Which KV loop of a kernel runs: the record, the choice, and what the emulator counts."""
 
-import os
-import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +9,8 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.config import Fp8Config, KernelConfig
-from analysis.ladder.headers import Version, load, load_all, load_attention
+from analysis.ladder.config import KernelConfig
+from analysis.ladder.headers import Version, load, load_all
 from analysis.machine_code import loops
 from analysis.machine_code.loops import (
     BENCHMARK,
@@ -201,31 +198,6 @@ def test_the_small_problem_takes_the_path_of_the_benchmark(version: Version) -> 
     for problem in (loops.NOTHING_LEFT, loops.OTHER_HEADS):
         few = problem.seq // config.B_r
         assert not tail(config, few, config.grid(problem.seq, 1, 1, problem.multiprocessors), problem.multiprocessors)
-
-
-HEADERS = [version.header for version in (load_all(root()) | load_attention(root())).values()]
-EVERY = dict.fromkeys(config for header in HEADERS for config in (header.config, *header.beside))
-CONFIGS = [config for config in EVERY if not isinstance(config, Fp8Config)]  # `loops` has no tensors of e4m3
-
-
-def launches_and_maps(config: KernelConfig) -> list[str]:
-    """What runtime/tests/launch_lines.c prints for a configuration."""
-    lines = [
-        " ".join(map(str, (*config.grid(rows, 2, 3, multiprocessors, 2 * rows), config.threads(), config.smem_bytes())))
-        for rows in (config.B_r * blocks - blocks % 3 for blocks in range(1, 70, 3))
-        for multiprocessors in range(1, 140, 13)
-    ]
-    maps = loops.tensor_maps_argument(config, 320, 3, 2, 5) if config.tensor_copies else ""
-    return lines + re.findall(r"tmap:(.*?):128B:", maps)
-
-
-def test_the_launch_is_that_of_the_harness(tmp_path: Path) -> None:
-    files = ("tests/launch_lines.c", "config.c", "json.c", "launch.c", "status.c", "tensor_maps.c")
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", f"-I{root()}", "-o", str(tmp_path / "lines")]
-    subprocess.run([*command, *(str(root() / "runtime" / name) for name in files)], check=True)
-    asked = "".join(f"{config}\n" for config in CONFIGS)
-    done = subprocess.run([tmp_path / "lines"], input=asked, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [line for config in CONFIGS for line in launches_and_maps(config)]
 
 
 def test_the_first_parameter_is_read_from_the_header() -> None:

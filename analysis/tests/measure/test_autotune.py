@@ -12,7 +12,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.ladder.config import KernelConfig, config_set, parse_short_form
+from analysis.ladder.config import config_set, parse_short_form
 from analysis.machine_code.cubin import Kernel
 from analysis.measure import autotune, records
 from analysis.measure.predicted import Prediction
@@ -133,11 +133,11 @@ def test_what_cannot_win_is_left_out_with_the_reason_unless_exhaustive(
 
 
 def test_shared_memory_is_that_of_the_gpu() -> None:
-    config = KernelConfig(parse_short_form(SHAPES[0]).dtype, 128, 128, 128, 4)
+    config = parse_short_form("(FP16, 128, 128, 128, 4): load_0_0_0_tiles")
     group = autotune.Group("x", (config,), 255, 0, 0, 0)
     assert autotune.left_out(group, "9.0") == ""
     assert autotune.left_out(group, "8.0") == ""
-    big = autotune.Group("x", (KernelConfig(config.dtype, 128, 128, 256, 4),), 255, 0, 0, 3072)
+    big = autotune.Group("x", (config.replace(B_c=256),), 255, 0, 0, 3072)
     assert autotune.left_out(big, "8.0") == ""
     assert "166912 bytes of shared memory" in autotune.left_out(big, "8.6")
     assert "needs 166913 bytes of shared memory" in autotune.left_out(replace(big, static_smem=3073), "8.0")

@@ -5,8 +5,7 @@ flipped(config, "tickets")     # the configuration without tickets, or the sente
 
 from __future__ import annotations
 
-from analysis.ladder.config import TYPES, ConfigError, Dtype, KernelConfig
-from analysis.ladder.fields import FIELDS
+from analysis.ladder.config import FIELDS, TYPES, ConfigError, Dtype, KernelConfig
 
 HALVED = ("d_head", "B_r", "B_c", "n_warps")
 WHERE_ZERO = {"stages": 2, "slack": 1, "exp_columns": 16}  # of ints that may be 0; 2 for the others

@@ -14,7 +14,6 @@ import numpy as np
 from support.versions import DTYPES, Launch, widen
 
 from analysis.emulate.online_softmax import output_bound
-from analysis.ladder.config import DecodeConfig
 from analysis.machine_code.loops import PTXRUN_TYPES, parameter_members
 
 MEMBERS = [name for _, name in parameter_members(any_length=True)]
@@ -34,7 +33,7 @@ class General(Launch):
     grid_rows: int = 1
 
     def grid(self) -> tuple[int, int, int]:
-        if isinstance(self.config, DecodeConfig):  # as many CTAs for each KV head
+        if self.config.shares_keys:  # as many CTAs for each KV head
             return (-(-(self.ctas or 1) // self.KV_heads) * self.KV_heads, 1, 1)
         return (self.ctas or 1, self.grid_rows, 1)
 
@@ -162,7 +161,7 @@ def problems(symbol: str) -> list[General]:
             replace(pair, seq_k=pair.seq + 2 * config.B_c - config.B_r // 4, causal=True),
             replace(pair, seq=half, seq_k=half + config.B_c - config.B_r // 2, causal=True, scale=3.0, **heads(4)),
         ]
-    if isinstance(config, DecodeConfig):
+    if config.shares_keys:
         found += shared(symbol)
     return [*found, *sliced(symbol)]
 

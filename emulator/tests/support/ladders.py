@@ -15,7 +15,7 @@ from support.fp8 import Fp8, members_behind
 from support.general import General
 from support.versions import ORDERED, Launch, Version
 
-from analysis.ladder.config import BACKWARD_COUNTERS, BackwardConfig, Dtype, KernelConfig
+from analysis.ladder.config import BACKWARD_COUNTERS, Dtype, KernelConfig
 from analysis.ladder.headers import GRADIENTS, load_backward, load_fp8, stem_of
 
 LARGE = 100.0  # of a scale: exponentials overflow in every row where they can
@@ -122,7 +122,7 @@ class Backward(General):
 def problems(symbol: str) -> list[Launch]:
     """Small problems that execute all of a version that can be executed, the cheapest first."""
     config = Launch(symbol).config
-    return [*(of_backward(symbol, config) if isinstance(config, BackwardConfig) else of_fp8(symbol, config))]
+    return [*(of_backward(symbol, config) if config.backward_pass else of_fp8(symbol, config))]
 
 
 def of_fp8(symbol: str, config: KernelConfig) -> list[Narrow]:
@@ -138,7 +138,7 @@ def of_fp8(symbol: str, config: KernelConfig) -> list[Narrow]:
     return [large, several, replace(plain, seq=8 * config.B_r, seq_k=config.B_c, many=True)]
 
 
-def of_backward(symbol: str, config: BackwardConfig) -> list[Backward]:
+def of_backward(symbol: str, config: KernelConfig) -> list[Backward]:
     """As many blocks as go through the ring three times. In order several tiles of a CTA, and of CTAs that wait for
     each other."""
     keys = max(config.B_r, config.B_c)

@@ -20,7 +20,7 @@ from support.emulation import ROOT, Array, ptxrun
 
 sys.path.insert(0, str(ROOT))
 from analysis.emulate.online_softmax import output_bound
-from analysis.ladder.config import Dtype, Fp8Config, KernelConfig, parse_symbol
+from analysis.ladder.config import Dtype, KernelConfig, parse_symbol
 from analysis.ladder.headers import Version as Header
 from analysis.ladder.headers import load_all, load_attention, load_beside
 from analysis.machine_code.loops import argument_fields, tensor_maps_argument
@@ -120,7 +120,7 @@ def versions() -> list[Version]:
 
 def kernels() -> list[Version]:
     """The versions, and the kernels of kernels/attention/ but that of e4m3, whose results test_attention_fp8.py has."""
-    living = {name: of for name, of in load_attention(ROOT).items() if not isinstance(of.header.config, Fp8Config)}
+    living = {name: of for name, of in load_attention(ROOT).items() if not of.header.config.e4m3_inputs}
     return [*versions(), *(Version(name, ROOT / f"build/{of.stem}/{of.stem}.ptx") for name, of in living.items())]
 
 
