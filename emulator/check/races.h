@@ -75,16 +75,16 @@ typedef struct known_thread {
     uint32_t time;
 } known_thread;
 
-typedef struct knowledge {
+typedef struct vector_clock {
     uint32_t references;
     size_t count;
     known_thread threads[];
-} knowledge;
+} vector_clock;
 
 /* A place in global memory that orders threads, and what those knew that wrote there. cta: 1 + that of the scope. */
 typedef struct told_place {
     uint64_t address, cta;
-    knowledge *told;
+    vector_clock *told;
 } told_place;
 
 /* One launch. */
@@ -99,7 +99,7 @@ typedef struct races {
     race_table shared; /* in turns: of all clusters */
     told_place *places;
     size_t place_mask, place_count;
-    uint64_t merged; /* threads of knowledge */
+    uint64_t merged; /* threads of vector_clock */
     pthread_mutex_t lock;
     page_map grid; /* else */
     uint64_t grid_bytes;
@@ -151,9 +151,9 @@ void emu_order_free(cta *m);
 void emu_global_learn(cta *m, warp *w, int lane, uint64_t address, unsigned order);
 void emu_global_tell(cta *m, warp *w, int lane, uint64_t address, unsigned order);
 /* The same in two: what a store tells, owned: emu_global_forget(), and that others see it. */
-struct knowledge *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order);
-void emu_global_told(cta *m, uint64_t address, unsigned order, const struct knowledge *what);
-void emu_global_forget(struct knowledge *what);
+struct vector_clock *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order);
+void emu_global_told(cta *m, uint64_t address, unsigned order, const struct vector_clock *what);
+void emu_global_forget(struct vector_clock *what);
 void emu_global_fence(cta *m, warp *w, uint32_t lanes, unsigned order);
 
 #endif

@@ -33,7 +33,7 @@ typedef struct delayed_access {
     uint32_t lanes, bytes;
     uint64_t at[LANES];
     uint8_t *there[LANES], data[LANES][16];
-    struct knowledge *told[LANES]; /* see explore/happens_before.c */
+    struct vector_clock *told[LANES]; /* see explore/happens_before.c */
 } delayed_access;
 
 /* Whether an op reads or writes a register that a delayed load will write. */

@@ -1,16 +1,17 @@
 /* explore.c - every order of the accesses to flags and counters that can matter, by running a launch again and again.
  *
- * An access that orders threads or asks what others have written waits for its turn (WARP_HELD). What comes later than
- * its instruction has a turn of its own (delayed.c). Between two turns whatever can run without one does:
- * docs/orders.md says why the order of that does not matter. So a run is a sequence of turns. Two turns are dependent
- * where they touch the same bytes and not both only read or both only add. Orders that differ by turns that are not
- * dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson, Jonsson, Sagonas, Optimal
- * Dynamic Partial Order Reduction, 2014) choose which turns to exchange, sleep sets leave what was seen. A poll whose
- * answer leads back to itself and changes nothing is a wait: it has no turn until its answer is another.
+ * An access that orders threads or asks what others have written waits for its transition (WARP_HELD). What comes later
+ * than its instruction has a transition of its own (delayed.c). Between two transitions whatever can run without one
+ * does: docs/orders.md says why the order of that does not matter. So a run is a sequence of transitions. Two
+ * transitions are dependent where they touch the same bytes and not both only read or both only add. Orders that differ
+ * by transitions that are not dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson,
+ * Jonsson, Sagonas, Optimal Dynamic Partial Order Reduction, 2014) choose which transitions to exchange, sleep sets
+ * leave what was seen. A poll whose answer leads back to itself and changes nothing is a wait: it has no transition
+ * until its answer is another.
  *
- * A run that departs from the one before begins anew and repeats the turns that the two have in common. Or, where the
- * system has copies of a process, the process waits at each turn that could be another, while a copy of it goes on;
- * when that has ended, the next copy takes another turn there.
+ * A run that departs from the one before begins anew and repeats the transitions that the two have in common. Or, where
+ * the system has copies of a process, the process waits at each transition that could be another, while a copy of it
+ * goes on; when that has ended, the next copy takes another transition there.
  */
 #include "explore.h"
 #include "../check/races.h"
@@ -24,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TURNS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512 };
+enum { MOST_TRANSITIONS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 512 };
 
 typedef enum access_kind { READS, ADDS, WRITES } access_kind;
 
@@ -36,16 +37,16 @@ typedef struct places {
 } places;
 
 /* A warp, or what it does delayed. */
-typedef struct agent {
+typedef struct actor {
     uint64_t cta;
     uint32_t warp, delayed; /* delayed: the number of that, else 0 */
-} agent;
+} actor;
 
-/* An agent that waits for its turn, and what it touches then. */
+/* An actor that waits for its transition, and what it touches then. */
 typedef struct candidate {
-    agent who;
+    actor who;
     uint32_t instruction, size;
-    uint32_t since; /* turns that had been taken when it came */
+    uint32_t since; /* transitions that had been taken when it came */
     access_kind kind;
     uint32_t sum; /* of those that add: see emu_sum_of() */
     int count;
@@ -56,13 +57,13 @@ typedef struct candidate {
     bool done, sleeps;
 } candidate;
 
-typedef struct turn {
+typedef struct transition {
     candidate *candidates;
     size_t count, capacity, taken;
-    uint64_t *before; /* bits: turns that come before this one in every run of the class */
+    uint64_t *before; /* bits: transitions that come before this one in every run of the class */
     bool *chosen;     /* by candidate: to be tried here */
     bool is_shared;   /* by copies: chosen is theirs */
-} turn;
+} transition;
 
 /* What the copies of a process share. Those of one depth come one after the other. */
 enum { MOST_DEPTH = 256, MOST_SHARED = 256 };
@@ -70,14 +71,14 @@ struct shared_orders {
     emu_exploration seen;
     uint32_t gaps;
     bool stops;  /* no other run is wanted */
-    bool failed; /* there was no memory, no process, or no room for so many turns or candidates */
+    bool failed; /* there was no memory, no process, or no room for so many transitions or candidates */
     size_t count;
-    agent order[MOST_TURNS]; /* of the run that stopped the others */
+    actor order[MOST_TRANSITIONS]; /* of the run that stopped the others */
     bool chosen[MOST_DEPTH][MOST_SHARED];
 };
 
 struct explorer {
-    turn *turns;
+    transition *transitions;
     size_t count, capacity; /* that were taken, in the run or to be repeated */
     size_t repeated;        /* those of the run to come */
     size_t departed;        /* where that departs from the run before, and which was taken there */
@@ -97,9 +98,9 @@ explorer *emu_explorer_new(void) {
 
 static void forget_from(explorer *x, size_t first) {
     for (size_t i = first; i < x->count; i++) {
-        free(x->turns[i].candidates);
-        free(x->turns[i].before);
-        if (!x->turns[i].is_shared) free(x->turns[i].chosen);
+        free(x->transitions[i].candidates);
+        free(x->transitions[i].before);
+        if (!x->transitions[i].is_shared) free(x->transitions[i].chosen);
     }
     if (first < x->count) x->count = first;
 }
@@ -108,7 +109,7 @@ void emu_explorer_free(explorer *x) {
     if (!x) return;
     emu_tickets_free(x->tickets);
     forget_from(x, 0);
-    free(x->turns);
+    free(x->transitions);
     for (places *each = x->places, *next; each; each = next) {
         next = each->next;
         free(each);
@@ -138,9 +139,9 @@ void emu_explorer_restart(explorer *x) {
     emu_explorer_leave_tickets(x);
 }
 
-/* ---- turns ---- */
+/* ---- transitions ---- */
 
-static bool same_agent(const candidate *a, const candidate *b) {
+static bool same_actor(const candidate *a, const candidate *b) {
     return a->who.cta == b->who.cta && a->who.warp == b->who.warp && a->who.delayed == b->who.delayed;
 }
 
@@ -168,11 +169,11 @@ static bool commute(const candidate *a, const candidate *b) {
 }
 
 static bool dependent(const candidate *a, const candidate *b) {
-    return same_agent(a, b) || (!commute(a, b) && overlap(a, b));
+    return same_actor(a, b) || (!commute(a, b) && overlap(a, b));
 }
 
 static const candidate *taken_at(const explorer *x, size_t i) {
-    return &x->turns[i].candidates[x->turns[i].taken];
+    return &x->transitions[i].candidates[x->transitions[i].taken];
 }
 
 static bool bit(const uint64_t *bits, size_t i) {
@@ -181,37 +182,38 @@ static bool bit(const uint64_t *bits, size_t i) {
 
 /* Turn i comes before, and what comes before that. */
 static void add_before(const explorer *x, uint64_t *bits, size_t i) {
-    for (size_t k = 0; k <= i / 64; k++) bits[k] |= x->turns[i].before[k];
+    for (size_t k = 0; k <= i / 64; k++) bits[k] |= x->transitions[i].before[k];
     bits[i / 64] |= 1ull << i % 64;
 }
 
-/* Whether the warp of a turn was there at turn i, and waited for another answer. */
-static bool waited_at(const turn *t, const candidate *c) {
+/* Whether the warp of a transition was there at transition i, and waited for another answer. */
+static bool waited_at(const transition *t, const candidate *c) {
     for (size_t k = 0; k < t->count; k++)
-        if (same_agent(&t->candidates[k], c) && t->candidates[k].since == c->since) return !t->candidates[k].enabled;
+        if (same_actor(&t->candidates[k], c) && t->candidates[k].since == c->since) return !t->candidates[k].enabled;
     return false;
 }
 
-/* Whether the last turn is one that turn i alone has freed: it cannot come before that. */
+/* Whether the last transition is one that transition i alone has freed: it cannot come before that. */
 static bool freed_by(const explorer *x, size_t i, size_t last) {
     const candidate *c = taken_at(x, last);
-    bool alone = waited_at(&x->turns[i], c);
-    for (size_t k = i + 1; k < last && alone; k++) alone = bit(x->turns[k].before, i) || !dependent(taken_at(x, k), c);
+    bool alone = waited_at(&x->transitions[i], c);
+    for (size_t k = i + 1; k < last && alone; k++)
+        alone = bit(x->transitions[k].before, i) || !dependent(taken_at(x, k), c);
     return alone;
 }
 
-/* Let turn i be tried with something first that is behind turn i of those up to `last` in no order. */
+/* Let transition i be tried with something first that is behind transition i of those up to `last` in no order. */
 static void exchange(explorer *x, size_t i, size_t last) {
-    turn *at = &x->turns[i];
+    transition *at = &x->transitions[i];
     bool *first = NULL;
     for (size_t k = i + 1; k <= last; k++) {
-        const uint64_t *before = x->turns[k].before;
+        const uint64_t *before = x->transitions[k].before;
         if (k != last && bit(before, i)) continue;
         bool is_first = true;
-        for (size_t j = i + 1; j < k && is_first; j++) is_first = !bit(before, j) || bit(x->turns[j].before, i);
+        for (size_t j = i + 1; j < k && is_first; j++) is_first = !bit(before, j) || bit(x->transitions[j].before, i);
         for (size_t c = 0; c < at->count && is_first; c++) {
             const candidate *each = &at->candidates[c];
-            if (!same_agent(each, taken_at(x, k)) || !each->enabled) continue;
+            if (!same_actor(each, taken_at(x, k)) || !each->enabled) continue;
             if (at->chosen[c]) return;
             if (!first) first = &at->chosen[c];
         }
@@ -220,24 +222,24 @@ static void exchange(explorer *x, size_t i, size_t last) {
     for (size_t c = 0; c < at->count && !first; c++) at->chosen[c] = true;
 }
 
-/* A turn was taken: what comes before it, and which of those could have come after it. What freed a wait comes before
- * it, but what comes before that may have come after: who takes a lock may have been first. */
+/* A transition was taken: what comes before it, and which of those could have come after it. What freed a wait comes
+ * before it, but what comes before that may have come after: who takes a lock may have been first. */
 static bool order_last(explorer *x) {
     const size_t last = x->count - 1, words = last / 64 + 1;
     const candidate *c = taken_at(x, last);
     uint64_t *before = calloc(words, sizeof *before), *fixed = calloc(words, sizeof *fixed);
     bool *races = calloc(last + 1, sizeof *races);
     const bool complete = before && fixed && races;
-    x->turns[last].before = before;
+    x->transitions[last].before = before;
     if (complete && c->since) add_before(x, fixed, c->since - 1);
     for (size_t i = last; complete && i-- > 0;) {
         if (!dependent(taken_at(x, i), c)) continue;
         races[i] = !bit(fixed, i);
-        add_before(x, waited_at(&x->turns[i], c) ? before : fixed, i);
+        add_before(x, waited_at(&x->transitions[i], c) ? before : fixed, i);
     }
     for (size_t i = 0; complete && i < words; i++) before[i] |= fixed[i];
     for (size_t i = 0; complete && i < last; i++)
-        if (races[i] && !same_agent(taken_at(x, i), c) && !freed_by(x, i, last)) exchange(x, i, last);
+        if (races[i] && !same_actor(taken_at(x, i), c) && !freed_by(x, i, last)) exchange(x, i, last);
     free(fixed);
     free(races);
     return complete;
@@ -374,7 +376,7 @@ static candidate describe_late(explorer *x, const cta *m, const delayed_access *
 
 /* ---- a run ---- */
 
-static bool add_candidate(const explorer *x, turn *now, const candidate *c) {
+static bool add_candidate(const explorer *x, transition *now, const candidate *c) {
     candidate *more = emu_reserve(now->candidates, now->count + 1, &now->capacity, sizeof *more);
     if (!more) return false;
     now->candidates = more;
@@ -384,7 +386,7 @@ static bool add_candidate(const explorer *x, turn *now, const candidate *c) {
 }
 
 /* Of one CTA. False when out of memory. */
-static bool list_agents(explorer *x, cta *m, turn *now) {
+static bool list_actors(explorer *x, cta *m, transition *now) {
     for (size_t i = 0; i < m->delayed_count; i++) {
         if (!emu_delayed_is_due(m, &m->delayed[i])) continue;
         const candidate c = describe_late(x, m, &m->delayed[i]);
@@ -399,17 +401,17 @@ static bool list_agents(explorer *x, cta *m, turn *now) {
     return true;
 }
 
-/* Those that wait for their turn now. False when out of memory. */
-static bool list_candidates(explorer *x, cta **ctas, size_t count, turn *now) {
-    *now = (turn){0};
+/* Those that wait for their transition now. False when out of memory. */
+static bool list_candidates(explorer *x, cta **ctas, size_t count, transition *now) {
+    *now = (transition){0};
     for (size_t k = 0; k < count; k++)
-        if (!list_agents(x, ctas[k], now)) return false;
-    const turn *last = x->count ? &x->turns[x->count - 1] : NULL;
+        if (!list_actors(x, ctas[k], now)) return false;
+    const transition *last = x->count ? &x->transitions[x->count - 1] : NULL;
     for (size_t i = 0; last && i < now->count; i++) {
         candidate *c = &now->candidates[i];
         for (size_t k = 0; k < last->count; k++) {
             const candidate *was = &last->candidates[k];
-            if (k == last->taken || !same_agent(c, was)) continue;
+            if (k == last->taken || !same_actor(c, was)) continue;
             c->since = was->since;
             c->sleeps = (was->sleeps || was->done) && !dependent(was, &last->candidates[last->taken]);
         }
@@ -418,13 +420,13 @@ static bool list_candidates(explorer *x, cta **ctas, size_t count, turn *now) {
 }
 
 /* The first that may go, of those that stand for more than was seen; count where there is none. */
-static size_t choose(const turn *now) {
+static size_t choose(const transition *now) {
     size_t i = 0;
     while (i < now->count && (!now->candidates[i].enabled || now->candidates[i].sleeps)) i++;
     return i;
 }
 
-static bool any_enabled(const turn *now) {
+static bool any_enabled(const transition *now) {
     for (size_t i = 0; i < now->count; i++)
         if (now->candidates[i].enabled) return true;
     return false;
@@ -450,7 +452,7 @@ static void load_lanes(cta *m, const delayed_access *delayed) {
     emu_finish_load(w, delayed->loads, from, delayed->lanes);
 }
 
-static void let_late_happen(cta *m, const agent *who) {
+static void let_late_happen(cta *m, const actor *who) {
     for (size_t i = 0; i < m->delayed_count; i++) {
         const delayed_access *delayed = &m->delayed[i];
         if (delayed->number != who->delayed || (uint32_t)delayed->warp != who->warp) continue;
@@ -481,14 +483,14 @@ static void grant(cta **ctas, size_t count, const candidate *c) {
     w->polls = 0;
 }
 
-static bool is_open(const turn *t, size_t i) {
+static bool is_open(const transition *t, size_t i) {
     const candidate *c = &t->candidates[i];
     return t->chosen[i] && c->enabled && !c->done && !c->sleeps;
 }
 
-/* Takes another turn in place of the last one; false where none is wanted. */
+/* Takes another transition in place of the last one; false where none is wanted. */
 static bool take_other(explorer *x) {
-    turn *t = &x->turns[x->count - 1];
+    transition *t = &x->transitions[x->count - 1];
     t->candidates[t->taken].done = true;
     x->instead_of = t->taken;
     x->departed = x->count - 1;
@@ -506,8 +508,8 @@ static bool take_other(explorer *x) {
 
 /* ---- copies ---- */
 
-/* What a turn is to be tried with from now on copies of this process may say. */
-static bool share_turn(explorer *x, turn *t) {
+/* What a transition is to be tried with from now on copies of this process may say. */
+static bool share_transition(explorer *x, transition *t) {
     struct shared_orders *shared = x->shared;
     if (x->depth == MOST_DEPTH || t->count > MOST_SHARED) {
         shared->stops = shared->failed = true;
@@ -520,15 +522,15 @@ static bool share_turn(explorer *x, turn *t) {
     return t->is_shared = true;
 }
 
-/* Goes on in a copy of this process and, when that has ended, in others that take other turns here. False in the
+/* Goes on in a copy of this process and, when that has ended, in others that take other transitions here. False in the
  * process itself, when none is left; then it has nothing more to do, and if it is a copy it ends. */
 static bool go_on_in_copies(explorer *x, size_t at) {
-    turn *t = &x->turns[at];
+    transition *t = &x->transitions[at];
     size_t open = 0;
     for (size_t i = 0; i < t->count; i++)
         open += t->candidates[i].enabled && !t->candidates[i].done && !t->candidates[i].sleeps;
     if (open < 2) return true;
-    for (bool more = share_turn(x, t); more; more = !x->shared->stops && take_other(x)) {
+    for (bool more = share_transition(x, t); more; more = !x->shared->stops && take_other(x)) {
         const copy_result copy = emu_run_copy();
         if (copy == COPY_ITSELF) {
             x->depth++;
@@ -536,7 +538,7 @@ static bool go_on_in_copies(explorer *x, size_t at) {
         }
         if (copy == COPY_FAILED) x->shared->stops = x->shared->failed = true;
         forget_from(x, at + 1);
-        t = &x->turns[at];
+        t = &x->transitions[at];
     }
     if (x->failed) x->shared->stops = x->shared->failed = true;
     x->left = x->explored = true;
@@ -550,7 +552,8 @@ void emu_explorer_note_draws(explorer *x, bool only_draws) {
     x->only_draws = only_draws;
 }
 
-/* Whether in the last run all draw from one counter, and nothing else has a turn until all have; then who drew. */
+/* Whether in the last run all draw from one counter, and nothing else has a transition until all have; then who drew.
+ */
 static bool list_owners(const explorer *x, uint64_t *owners, size_t *draws) {
     *draws = 0;
     for (size_t i = 0; i < x->count; i++) {
@@ -583,9 +586,10 @@ bool emu_explorer_plan(explorer *x) {
     return emu_tickets_plan(x->tickets);
 }
 
-/* The turn of one of those that wait: all draw from the counter, or all tickets are drawn. NULL where that is not so.
+/* The transition of one of those that wait: all draw from the counter, or all tickets are drawn. NULL where that is not
+ * so.
  */
-static const candidate *choose_drawing(explorer *x, cta **ctas, size_t count, const turn *now) {
+static const candidate *choose_drawing(explorer *x, cta **ctas, size_t count, const transition *now) {
     const candidate *counter = taken_at(x, 0);
     uint64_t value = 0;
     if (emu_tickets_all_drawn(x->tickets)) return now->count == 1 && !now->candidates->draws ? now->candidates : NULL;
@@ -605,7 +609,7 @@ static const candidate *choose_drawing(explorer *x, cta **ctas, size_t count, co
 
 /* Likewise, where tickets are drawn as planned. */
 static bool take_ticket(explorer *x, cta **ctas, size_t count) {
-    turn now;
+    transition now;
     x->failed = !list_candidates(x, ctas, count, &now);
     const candidate *chosen = !x->failed && now.count ? choose_drawing(x, ctas, count, &now) : NULL;
     x->left = now.count && !chosen;
@@ -614,32 +618,32 @@ static bool take_ticket(explorer *x, cta **ctas, size_t count) {
     return chosen != NULL;
 }
 
-/* ---- turns of a run ---- */
+/* ---- transitions of a run ---- */
 
-/* The next turn is taken; false where there is none, or an end to the run. */
-static bool take_turn(explorer *x, cta **ctas, size_t count, size_t *position) {
+/* The next transition is taken; false where there is none, or an end to the run. */
+static bool take_transition(explorer *x, cta **ctas, size_t count, size_t *position) {
     if (x->tickets) return take_ticket(x, ctas, count);
     if (*position < x->repeated) {
         if (x->shared && !go_on_in_copies(x, *position)) return false;
         grant(ctas, count, taken_at(x, (*position)++));
         return true;
     }
-    turn now;
+    transition now;
     x->failed = !list_candidates(x, ctas, count, &now);
-    turn *more = x->failed ? NULL : emu_reserve(x->turns, x->count + 1, &x->capacity, sizeof *more);
+    transition *more = x->failed ? NULL : emu_reserve(x->transitions, x->count + 1, &x->capacity, sizeof *more);
     now.chosen = calloc(now.count + 1, sizeof *now.chosen);
     x->failed |= !more || !now.chosen;
-    if (more) x->turns = more;
+    if (more) x->transitions = more;
     now.taken = choose(&now);
     x->left = !x->failed && now.taken == now.count && any_enabled(&now);
-    x->spent = x->count >= MOST_TURNS;
+    x->spent = x->count >= MOST_TRANSITIONS;
     if (x->failed || now.taken == now.count || x->spent) {
         free(now.candidates);
         free(now.chosen);
         return false;
     }
     now.chosen[now.taken] = true;
-    x->turns[x->count++] = now;
+    x->transitions[x->count++] = now;
     ++*position;
     x->failed = !order_last(x);
     if (x->failed || (x->shared && !go_on_in_copies(x, x->count - 1))) return false;
@@ -647,7 +651,7 @@ static bool take_turn(explorer *x, cta **ctas, size_t count, size_t *position) {
     return true;
 }
 
-/* Whatever can run without a turn does: the CTAs of a cluster stand side by side. False where one is at fault. */
+/* Whatever can run without a transition does: the CTAs of a cluster stand side by side. False where one is at fault. */
 static bool run_between(const explorer *x, cta **ctas, size_t count) {
     for (size_t k = 0; k < count; k += ctas[k]->cluster->count) {
         cluster *c = ctas[k]->cluster;
@@ -667,7 +671,7 @@ bool emu_explorer_run(explorer *x, cta **ctas, size_t count) {
     size_t position = 0, left = 0;
     x->left = x->spent = x->failed = false;
     if (x->tickets && !emu_tickets_begin(x->tickets, ctas, count)) return false;
-    while (run_between(x, ctas, count) && take_turn(x, ctas, count, &position)) {
+    while (run_between(x, ctas, count) && take_transition(x, ctas, count, &position)) {
     }
     if (x->tickets && emu_tickets_solo(x->tickets)) {
         emu_tickets_end(x->tickets, ctas, count);
@@ -700,7 +704,8 @@ bool emu_explorer_next(explorer *x) {
 uint64_t emu_explorer_pending(const explorer *x) {
     uint64_t pending = 0;
     for (size_t i = 0; i < x->count; i++)
-        for (size_t k = 0; k < x->turns[i].count; k++) pending += k != x->turns[i].taken && is_open(&x->turns[i], k);
+        for (size_t k = 0; k < x->transitions[i].count; k++)
+            pending += k != x->transitions[i].taken && is_open(&x->transitions[i], k);
     return pending;
 }
 
@@ -731,18 +736,18 @@ void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps) 
     emu_end_copy();
 }
 
-/* The turns of the run that stopped the others are those of the next. */
+/* The transitions of the run that stopped the others are those of the next. */
 static bool repeat(explorer *x, const struct shared_orders *shared) {
     for (size_t i = 0; i < shared->count; i++) {
-        turn *more = emu_reserve(x->turns, x->count + 1, &x->capacity, sizeof *more);
+        transition *more = emu_reserve(x->transitions, x->count + 1, &x->capacity, sizeof *more);
         candidate *taken = calloc(1, sizeof *taken);
-        if (more) x->turns = more;
+        if (more) x->transitions = more;
         if (!more || !taken) {
             free(taken);
             return false;
         }
         *taken = (candidate){.who = shared->order[i]};
-        x->turns[x->count++] = (turn){.candidates = taken, .count = 1};
+        x->transitions[x->count++] = (transition){.candidates = taken, .count = 1};
         x->repeated = x->count;
     }
     return true;
@@ -760,12 +765,12 @@ bool emu_explorer_leave_copies(explorer *x, emu_exploration *seen, uint32_t *gap
     return complete;
 }
 
-typedef struct agent_name {
+typedef struct actor_name {
     char text[80];
-} agent_name;
+} actor_name;
 
-static agent_name name_of(const candidate *c) {
-    agent_name name;
+static actor_name name_of(const candidate *c) {
+    actor_name name;
     snprintf(name.text, sizeof name.text, "%swarp %u of CTA %" PRIu64, c->who.delayed ? "a delayed access of " : "",
              c->who.warp, c->who.cta);
     return name;
@@ -778,7 +783,7 @@ void emu_explorer_describe(const explorer *x, const entry *code, char *out, size
         return;
     }
     if (x->departed >= x->count) return;
-    const candidate *now = taken_at(x, x->departed), *was = &x->turns[x->departed].candidates[x->instead_of];
+    const candidate *now = taken_at(x, x->departed), *was = &x->transitions[x->departed].candidates[x->instead_of];
     snprintf(out, bytes, "%s goes first at PTX line %d, and not %s at line %d", name_of(now).text,
              emu_place_of(code, now->instruction).ptx_line, name_of(was).text,
              emu_place_of(code, was->instruction).ptx_line);

@@ -20,13 +20,13 @@ enum { MOST_EVENTS = 2 * MAX_WARPS }; /* so that two are of one warp, where ther
 typedef struct event {
     uint32_t warp, lanes, time;
     bool narrow; /* for the own CTA only */
-    knowledge *what;
+    vector_clock *what;
 } event;
 
 typedef struct event_list {
     event items[MOST_EVENTS];
     int count;
-    knowledge *settled; /* of those that every thread of the CTA is ordered behind */
+    vector_clock *settled; /* of those that every thread of the CTA is ordered behind */
 } event_list;
 
 struct cta_order {
@@ -35,17 +35,17 @@ struct cta_order {
 
 /* ---- knowledge ---- */
 
-static knowledge *keep(knowledge *k) {
+static vector_clock *keep(vector_clock *k) {
     if (k) k->references++;
     return k;
 }
 
-static void drop(knowledge *k) {
+static void drop(vector_clock *k) {
     if (k && !--k->references) free(k);
 }
 
-static knowledge *make(cta *m, size_t room) {
-    knowledge *made = malloc(sizeof *made + room * sizeof made->threads[0]);
+static vector_clock *make(cta *m, size_t room) {
+    vector_clock *made = malloc(sizeof *made + room * sizeof made->threads[0]);
     if (!made) {
         m->out_of_memory = m->faulted = true;
         return NULL;
@@ -56,12 +56,12 @@ static knowledge *make(cta *m, size_t room) {
 }
 
 /* Both; takes a from the caller. */
-static knowledge *join(cta *m, knowledge *a, const knowledge *b) {
+static vector_clock *join(cta *m, vector_clock *a, const vector_clock *b) {
     races *r = races_of(m);
     if (!b || a == b) return a;
     r->merged += b->count + (a ? a->count : 0);
     if (r->merged > MOST_MERGED) atomic_store(&r->spent, true);
-    knowledge *both = make(m, b->count + (a ? a->count : 0));
+    vector_clock *both = make(m, b->count + (a ? a->count : 0));
     if (!both) return a;
     size_t i = 0, k = 0;
     while (i < (a ? a->count : 0) || k < b->count) {
@@ -76,7 +76,7 @@ static knowledge *join(cta *m, knowledge *a, const knowledge *b) {
     return both;
 }
 
-static uint32_t time_of(const knowledge *k, uint64_t number) {
+static uint32_t time_of(const vector_clock *k, uint64_t number) {
     size_t low = 0, high = k->count;
     while (low < high) {
         const size_t middle = (low + high) / 2;
@@ -93,7 +93,7 @@ static uint64_t number_of(const cta *m, uint64_t cluster, uint32_t rank) {
     return global_cta(races_of(m), cluster, rank) * (1 + m->warp_count + m->warp_count * LANES);
 }
 
-static bool includes(const cta *m, const knowledge *k, const access_note *note, uint32_t rank) {
+static bool includes(const cta *m, const vector_clock *k, const access_note *note, uint32_t rank) {
     const uint64_t cta = number_of(m, note->cluster, rank);
     const uint32_t thread = who_thread(note->who);
     return k && (time_of(k, cta) >= note->time || time_of(k, cta + 1 + thread / LANES) >= note->time ||
@@ -117,15 +117,15 @@ static bool any_is_behind(const cta *m, const warp *w, uint32_t lanes, const eve
 }
 
 /* What the lanes of a fence released that a thread is behind: the thread's own accesses and those of the others. */
-static knowledge *released_by(cta *m, const event *e, uint32_t lanes) {
-    knowledge *own = make(m, LANES);
+static vector_clock *released_by(cta *m, const event *e, uint32_t lanes) {
+    vector_clock *own = make(m, LANES);
     const uint64_t first = number_of(m, m->cluster->index, m->rank) + 1 + m->warp_count + e->warp * LANES;
     for (; own && lanes; lanes &= lanes - 1)
         own->threads[own->count++] = (known_thread){first + (uint64_t)first_lane(lanes), e->time};
     return own;
 }
 
-static knowledge *join_and_drop(cta *m, knowledge *a, knowledge *b) {
+static vector_clock *join_and_drop(cta *m, vector_clock *a, vector_clock *b) {
     a = join(m, a, b);
     drop(b);
     return a;
@@ -199,12 +199,12 @@ bool emu_knows(cta *m, const warp *w, int lane, const access_note *note, uint32_
     return false;
 }
 
-static void add_known(knowledge *to, uint64_t number, uint32_t time) {
+static void add_known(vector_clock *to, uint64_t number, uint32_t time) {
     to->threads[to->count++] = (known_thread){number, time};
 }
 
 /* Of the own CTA, thread by thread where all of a warp or of the CTA are not known. */
-static void add_own_cta(const cta *m, const warp *w, uint32_t lanes, bool itself, knowledge *to) {
+static void add_own_cta(const cta *m, const warp *w, uint32_t lanes, bool itself, vector_clock *to) {
     const checks *const shadow = m->checks;
     const uint64_t cta = number_of(m, m->cluster->index, m->rank);
     uint32_t times[MAX_WARPS * LANES] = {0}, of_warp[MAX_WARPS] = {0};
@@ -228,9 +228,9 @@ static void add_own_cta(const cta *m, const warp *w, uint32_t lanes, bool itself
 }
 
 /* What lanes of a warp know together; itself: with what they did last. */
-static knowledge *gather(cta *m, const warp *w, uint32_t lanes, bool itself) {
+static vector_clock *gather(cta *m, const warp *w, uint32_t lanes, bool itself) {
     const cluster *c = m->cluster;
-    knowledge *known = make(m, (size_t)c->count * (1 + m->warp_count) + m->warp_count * LANES);
+    vector_clock *known = make(m, (size_t)c->count * (1 + m->warp_count) + m->warp_count * LANES);
     for (uint32_t rank = 0; known && rank < c->count; rank++) {
         if (rank == m->rank) {
             add_own_cta(m, w, lanes, itself, known);
@@ -249,10 +249,10 @@ static knowledge *gather(cta *m, const warp *w, uint32_t lanes, bool itself) {
 }
 
 /* What fences released that a thread is behind; narrow: those of the scope of the CTA too. */
-static knowledge *gather_released(cta *m, const warp *w, int lane, bool narrow) {
+static vector_clock *gather_released(cta *m, const warp *w, int lane, bool narrow) {
     event_list *fences = &m->checks->order->fences;
     settle(m, fences, true);
-    knowledge *known = keep(fences->settled);
+    vector_clock *known = keep(fences->settled);
     for (int i = 0; i < fences->count; i++) {
         const event *e = &fences->items[i];
         uint32_t lanes = 0;
@@ -290,7 +290,7 @@ static bool make_room(races *r) {
     return true;
 }
 
-static void tell(cta *m, uint64_t address, uint64_t cta, const knowledge *what) {
+static void tell(cta *m, uint64_t address, uint64_t cta, const vector_clock *what) {
     races *r = races_of(m);
     if (!make_room(r)) {
         m->out_of_memory = m->faulted = true;
@@ -307,7 +307,7 @@ void emu_forget_places(races *r) {
 }
 
 /* The event by which lanes of a warp have what was told; of the instruction at work, or one of the lane alone. */
-static event *find_event(event_list *list, const warp *w, int lane, const knowledge *what) {
+static event *find_event(event_list *list, const warp *w, int lane, const vector_clock *what) {
     for (int i = 0; i < list->count; i++) {
         event *e = &list->items[i];
         if (e->what == what && e->warp == (uint32_t)w->index && (e->time == w->clock || e->lanes >> lane & 1)) return e;
@@ -319,7 +319,7 @@ static void learn(cta *m, warp *w, int lane, unsigned order, uint64_t address, u
     checks *const shadow = m->checks;
     const races *r = races_of(m);
     if (!r->places) return;
-    knowledge *told = r->places[slot_of(r, address, cta)].told;
+    vector_clock *told = r->places[slot_of(r, address, cta)].told;
     event_list *list = order & ORDER_ACQUIRE ? &shadow->order->learned : &shadow->order->read;
     event *known = told ? find_event(list, w, lane, told) : NULL;
     if (known) known->lanes |= 1u << lane;
@@ -336,23 +336,23 @@ void emu_global_learn(cta *m, warp *w, int lane, uint64_t address, unsigned orde
     if (!(order & ORDER_CTA)) learn(m, w, lane, order, address, 0);
 }
 
-struct knowledge *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order) {
+struct vector_clock *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order) {
     if (!m->checks->order || races_of(m)->merged > MOST_MERGED) return NULL;
     return order & ORDER_RELEASE ? gather(m, w, 1u << lane, true) : gather_released(m, w, lane, order & ORDER_CTA);
 }
 
-void emu_global_told(cta *m, uint64_t address, unsigned order, const struct knowledge *what) {
+void emu_global_told(cta *m, uint64_t address, unsigned order, const struct vector_clock *what) {
     if (!what) return;
     tell(m, address, 1 + global_cta(races_of(m), m->cluster->index, m->rank), what);
     if (!(order & ORDER_CTA)) tell(m, address, 0, what);
 }
 
-void emu_global_forget(struct knowledge *what) {
+void emu_global_forget(struct vector_clock *what) {
     drop(what);
 }
 
 void emu_global_tell(cta *m, warp *w, int lane, uint64_t address, unsigned order) {
-    knowledge *what = emu_global_to_tell(m, w, lane, order);
+    vector_clock *what = emu_global_to_tell(m, w, lane, order);
     emu_global_told(m, address, order, what);
     drop(what);
 }

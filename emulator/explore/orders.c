@@ -1,7 +1,7 @@
 /* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/orders.md has the argument.
  *
  * An event is known to a warp if it lies before what the warp does now, by the clocks of shadow.c. Lanes of a warp
- * count as one; an agent is a warp of any CTA of the cluster. For each mbarrier the events of three phases are kept:
+ * count as one; an actor is a warp of any CTA of the cluster. For each mbarrier the events of three phases are kept:
  * the one at work and the two before it.
  *   - what counts in phase n knows all that counted in phase n - 1, else it may count there;
  *   - who waits for phase n - 1 knows all that counted in phase n - 2, else the wait may return too early;
@@ -26,10 +26,10 @@ typedef struct order_event {
 /* The last copy that landed in a phase: its stamp is of the engine. */
 typedef struct order_landing {
     order_event event;
-    uint32_t agent;
+    uint32_t actor;
 } order_landing;
 
-/* What is kept of each agent at an mbarrier: arrivals in phase n at n % 3, its wait for phase n - 1, its expect_tx. */
+/* What is kept of each actor at an mbarrier: arrivals in phase n at n % 3, its wait for phase n - 1, its expect_tx. */
 enum { WAITS = 3, EXPECTS, KINDS };
 
 typedef struct named_order {
@@ -44,9 +44,9 @@ typedef struct product_issue {
 
 struct orders {
     product_issue products[MAX_WARPS][PRODUCTS];
-    order_event *events;                      /* [mbarriers][KINDS][agents] */
+    order_event *events;                      /* [mbarriers][KINDS][actors] */
     order_landing landings[MAX_MBARRIERS][3]; /* phase n at n % 3 */
-    uint32_t agents;
+    uint32_t actors;
     named_order barriers[BARRIERS];
     order_event taken[MAX_WARPS]; /* registers, by setmaxnreg.inc */
     unsigned gaps;
@@ -60,9 +60,9 @@ bool emu_orders_create(cta *m) {
     if (!shadow->engines) return true;
     shadow->orders = calloc(1, sizeof *shadow->orders);
     if (!shadow->orders) return false;
-    shadow->orders->agents = m->cluster->count * m->warp_count;
+    shadow->orders->actors = m->cluster->count * m->warp_count;
     shadow->orders->events =
-        calloc((size_t)MAX_MBARRIERS * KINDS * shadow->orders->agents, sizeof *shadow->orders->events);
+        calloc((size_t)MAX_MBARRIERS * KINDS * shadow->orders->actors, sizeof *shadow->orders->events);
     shadow->orders->asked = calloc(m->code->op_count + 1, 1);
     return shadow->orders->events && shadow->orders->asked;
 }
@@ -107,10 +107,10 @@ unsigned emu_orders_gaps(const cta *m) {
     return (m->checks && shadow->orders ? shadow->orders->gaps : 0) | (m->reads_early ? GAP_LOADS : 0);
 }
 
-/* By agent: the events of a kind at an mbarrier of m. */
+/* By actor: the events of a kind at an mbarrier of m. */
 static order_event *events_of(const cta *m, const mbarrier *bar, uint64_t kind) {
     const checks *const shadow = m->checks;
-    return shadow->orders->events + ((size_t)(bar - m->mbarriers) * KINDS + kind) * shadow->orders->agents;
+    return shadow->orders->events + ((size_t)(bar - m->mbarriers) * KINDS + kind) * shadow->orders->actors;
 }
 
 static order_landing *landing_of(const cta *m, const mbarrier *bar, uint64_t phase) {
@@ -118,10 +118,10 @@ static order_landing *landing_of(const cta *m, const mbarrier *bar, uint64_t pha
 }
 
 static void forget(const cta *m, const mbarrier *bar, uint64_t kind) {
-    memset(events_of(m, bar, kind), 0, m->checks->orders->agents * sizeof(order_event));
+    memset(events_of(m, bar, kind), 0, m->checks->orders->actors * sizeof(order_event));
 }
 
-static uint32_t agent_of(const cta *m, const warp *w) {
+static uint32_t actor_of(const cta *m, const warp *w) {
     return m->rank * m->warp_count + (uint32_t)w->index;
 }
 
@@ -144,13 +144,13 @@ static bool knows(const cta *m, const warp *w, uint32_t other, const order_event
     return false;
 }
 
-/* The same of an agent of any CTA. */
-static bool knows_agent(const cta *m, const warp *w, uint32_t agent, const order_event *e) {
-    const uint32_t rank = agent / m->warp_count, other = agent % m->warp_count;
+/* The same of an actor of any CTA. */
+static bool knows_actor(const cta *m, const warp *w, uint32_t actor, const order_event *e) {
+    const uint32_t rank = actor / m->warp_count, other = actor % m->warp_count;
     if (rank == m->rank) return knows(m, w, other, e);
     for (int lane = 0; lane < (w->together ? 1 : LANES); lane++) {
         uint32_t *tail = tail_of(m, row_of(m, w, lane));
-        if (tail[agent] >= e->stamp || engines_of(m, tail, rank)[LANDINGS + m->warp_count + other] >= e->stamp)
+        if (tail[actor] >= e->stamp || engines_of(m, tail, rank)[LANDINGS + m->warp_count + other] >= e->stamp)
             return true;
     }
     return false;
@@ -167,26 +167,26 @@ static const order_event *unknown_to(const cta *m, const warp *w, const cta *at,
                                      uint32_t *whose) {
     const order_event *arrivals = events_of(at, bar, phase % 3);
     const order_landing *landing = landing_of(at, bar, phase);
-    for (uint32_t i = 0; i < at->checks->orders->agents; i++) {
-        if (!arrivals[i].stamp || knows_agent(m, w, i, &arrivals[i])) continue;
+    for (uint32_t i = 0; i < at->checks->orders->actors; i++) {
+        if (!arrivals[i].stamp || knows_actor(m, w, i, &arrivals[i])) continue;
         *whose = i;
         return &arrivals[i];
     }
-    *whose = landing->agent;
+    *whose = landing->actor;
     return landing->event.stamp && !knows_landing(m, w, at, bar, landing->event.stamp) ? &landing->event : NULL;
 }
 
-typedef struct agent_name {
+typedef struct actor_name {
     char text[48];
-} agent_name;
+} actor_name;
 
 /* As a warp of `m` calls it. */
-static agent_name name_of(const cta *m, uint32_t agent) {
-    const uint32_t rank = agent / m->warp_count;
-    agent_name name;
-    snprintf(name.text, sizeof name.text, "warp %u", agent % m->warp_count);
+static actor_name name_of(const cta *m, uint32_t actor) {
+    const uint32_t rank = actor / m->warp_count;
+    actor_name name;
+    snprintf(name.text, sizeof name.text, "warp %u", actor % m->warp_count);
     if (rank != m->rank)
-        snprintf(name.text, sizeof name.text, "warp %u of the CTA with rank %u", agent % m->warp_count, rank);
+        snprintf(name.text, sizeof name.text, "warp %u of the CTA with rank %u", actor % m->warp_count, rank);
     return name;
 }
 
@@ -205,7 +205,7 @@ static void check_phase_before(cta *m, const warp *w, int lane, const cta *at, c
     const order_event *missed = bar->phase ? unknown_to(m, w, at, bar, bar->phase - 1, &whose) : NULL;
     if (!missed) return;
     const uint32_t warp = whose % m->warp_count;
-    const agent_name name = name_of(m, whose);
+    const actor_name name = name_of(m, whose);
     emu_report(m, EMU_PHASE_OVERRUN, missed->instruction, w, lane, (int)warp * LANES + missed->lane, bar->address,
                "This %s counts in phase %" PRIu64
                " of the mbarrier at 0x%x. In another order it counts in phase %" PRIu64
@@ -219,12 +219,12 @@ static void check_phase_before(cta *m, const warp *w, int lane, const cta *at, c
 /* The waits of the phase at work that a warp knows cannot be overrun, or the expect_tx before an arrival of it. */
 static void mark(cta *m, const warp *w, const cta *at, const mbarrier *bar, uint64_t kind) {
     order_event *events = events_of(at, bar, kind);
-    for (uint32_t i = 0; i < at->checks->orders->agents; i++)
-        if (events[i].stamp && !events[i].known) events[i].known = knows_agent(m, w, i, &events[i]);
+    for (uint32_t i = 0; i < at->checks->orders->actors; i++)
+        if (events[i].stamp && !events[i].known) events[i].known = knows_actor(m, w, i, &events[i]);
 }
 
 void emu_orders_arrive(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool relaxed) {
-    order_event *last = &events_of(at, bar, bar->phase % 3)[agent_of(m, w)];
+    order_event *last = &events_of(at, bar, bar->phase % 3)[actor_of(m, w)];
     if (relaxed) m->checks->orders->gaps |= GAP_RELAXED;
     if (last->stamp == w->clock && last->instruction == m->here) return; /* another lane */
     if (!relaxed) check_phase_before(m, w, lane, at, bar, "arrival");
@@ -235,7 +235,7 @@ void emu_orders_arrive(cta *m, const warp *w, int lane, cta *at, const mbarrier 
 
 void emu_orders_expect(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar) {
     check_phase_before(m, w, lane, at, bar, "expect_tx");
-    events_of(at, bar, EXPECTS)[agent_of(m, w)] = event_of(m, w, lane);
+    events_of(at, bar, EXPECTS)[actor_of(m, w)] = event_of(m, w, lane);
 }
 
 void emu_orders_issue(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool arrives) {
@@ -247,7 +247,7 @@ void emu_orders_issue(cta *m, const warp *w, int lane, cta *at, const mbarrier *
 
 void emu_orders_land(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, uint32_t instruction) {
     const uint32_t stamp = bar->arriving[at->warp_count * LANES + emu_landing_of(at, bar) - LANDED_BY];
-    *landing_of(at, bar, bar->phase) = (order_landing){{stamp, instruction, lane, false}, agent_of(m, w)};
+    *landing_of(at, bar, bar->phase) = (order_landing){{stamp, instruction, lane, false}, actor_of(m, w)};
 }
 
 static void report_overrun(cta *m, const mbarrier *bar, uint32_t warp, const order_event *wait) {
@@ -265,9 +265,9 @@ static void report_overrun(cta *m, const mbarrier *bar, uint32_t warp, const ord
     m->here = last;
 }
 
-static void report_late_expect(cta *at, const mbarrier *bar, uint32_t agent, const order_event *expect) {
-    cta *m = &at->cluster->ctas[agent / at->warp_count];
-    const uint32_t last = m->here, completes = at->here, warp = agent % m->warp_count;
+static void report_late_expect(cta *at, const mbarrier *bar, uint32_t actor, const order_event *expect) {
+    cta *m = &at->cluster->ctas[actor / at->warp_count];
+    const uint32_t last = m->here, completes = at->here, warp = actor % m->warp_count;
     m->here = expect->instruction;
     emu_report(m, EMU_ORDER_DEPENDENT, completes, &m->warps[warp], expect->lane, -1, bar->address,
                "This expect_tx announces bytes of phase %" PRIu64
@@ -281,7 +281,7 @@ static void report_late_expect(cta *at, const mbarrier *bar, uint32_t agent, con
 
 void emu_orders_complete(cta *m, const mbarrier *bar) {
     const order_event *waits = events_of(m, bar, WAITS), *expects = events_of(m, bar, EXPECTS);
-    for (uint32_t i = 0; i < m->checks->orders->agents; i++) {
+    for (uint32_t i = 0; i < m->checks->orders->actors; i++) {
         if (waits[i].stamp && !waits[i].known) report_overrun(m, bar, i % m->warp_count, &waits[i]);
         if (expects[i].stamp && !expects[i].known) report_late_expect(m, bar, i, &expects[i]);
     }
@@ -294,7 +294,7 @@ void emu_orders_complete(cta *m, const mbarrier *bar) {
 void emu_orders_wait(cta *m, const warp *w, int lane, const mbarrier *bar) {
     uint32_t whose;
     const order_event *missed = bar->phase > 1 ? unknown_to(m, w, m, bar, bar->phase - 2, &whose) : NULL;
-    events_of(m, bar, WAITS)[agent_of(m, w)] = event_of(m, w, lane);
+    events_of(m, bar, WAITS)[actor_of(m, w)] = event_of(m, w, lane);
     if (!missed) return;
     const uint32_t warp = whose % m->warp_count;
     emu_report(
@@ -428,15 +428,15 @@ void emu_orders_registers(cta *m, const warp *w, bool more) {
 
 /* ---- what is kept, for state.c ---- */
 
-static void add_event(const cta *m, const ages *a, uint64_t *sum, const order_event *e, uint32_t agent) {
-    const uint64_t age = age_since(a, a->agents[agent % m->warp_count], e->stamp);
+static void add_event(const cta *m, const ages *a, uint64_t *sum, const order_event *e, uint32_t actor) {
+    const uint64_t age = age_since(a, a->actors[actor % m->warp_count], e->stamp);
     add_word(sum, age << 1 | e->known);
     if (age) add_word(sum, (uint64_t)e->instruction << 32 | (uint32_t)e->lane);
 }
 
 static void add_phases(const cta *m, const ages *a, uint64_t *sum, const mbarrier *bar) {
     const uint32_t landing = m->warp_count * LANES + emu_landing_of(m, bar) - LANDED_BY;
-    for (uint32_t i = 0; i < m->checks->orders->agents; i++) {
+    for (uint32_t i = 0; i < m->checks->orders->actors; i++) {
         for (uint64_t back = 0; back < 3; back++)
             add_event(m, a, sum, &events_of(m, bar, (bar->phase + back) % 3)[i], i);
         for (uint64_t kind = WAITS; kind < KINDS; kind++) add_event(m, a, sum, &events_of(m, bar, kind)[i], i);

@@ -35,7 +35,7 @@ static uint32_t rows_of(const warp *w) {
 }
 
 /* How far a warp knows another one, where it asks for any of its lanes. */
-static uint32_t agent_known_to(const cta *m, const warp *w, uint32_t other) {
+static uint32_t actor_known_to(const cta *m, const warp *w, uint32_t other) {
     uint32_t known = 0;
     for (uint32_t rest = rows_of(w); rest; rest &= rest - 1) {
         const uint32_t *row = row_of(m, w, first_lane(rest));
@@ -50,7 +50,7 @@ static void find_known(const cta *m, ages *a) {
     const checks *const shadow = m->checks;
     const uint32_t threads = m->warp_count * LANES, width = shadow->clocks ? shadow->clock_width : threads;
     for (uint32_t k = 0; k < width; k++) a->known[k] = shadow->clocks ? TIME_REMOTE - 1 : shadow->base;
-    for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = shadow->clocks ? TIME_REMOTE - 1 : shadow->base;
+    for (uint32_t k = 0; k < m->warp_count; k++) a->actors[k] = shadow->clocks ? TIME_REMOTE - 1 : shadow->base;
     for (uint32_t i = 0; shadow->clocks && i < m->warp_count; i++) {
         const warp *w = &m->warps[i];
         if (!is_live(w)) continue;
@@ -62,10 +62,10 @@ static void find_known(const cta *m, ages *a) {
             }
         }
         for (uint32_t k = 0; k < m->warp_count; k++)
-            if (k != i) a->agents[k] = smaller(a->agents[k], agent_known_to(m, w, k));
+            if (k != i) a->actors[k] = smaller(a->actors[k], actor_known_to(m, w, k));
     }
     for (uint32_t k = 0; k < threads; k++) a->known[k] = larger(a->known[k], shadow->base);
-    for (uint32_t k = 0; k < m->warp_count; k++) a->agents[k] = larger(a->agents[k], shadow->base);
+    for (uint32_t k = 0; k < m->warp_count; k++) a->actors[k] = larger(a->actors[k], shadow->base);
 }
 
 static void add_clocks(const cta *m, const ages *a, uint64_t *sum, const uint32_t *clocks) {
