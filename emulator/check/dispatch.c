@@ -82,6 +82,7 @@ void emu_on_cluster_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address,
 void emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
     const unsigned order = o ? o->order : 0;
     if (order & ORDER_STRONG) emu_global_learn(m, w, lane, address, order);
+    if (o && o->flags & FLAG_CONSTANT) emu_global_constant_read(m, w, lane, address, bytes);
     emu_global_read(m, w, lane, address, bytes, order);
 }
 
@@ -95,7 +96,7 @@ void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t b
 
 void emu_on_global_atomic(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
     emu_global_learn(m, w, lane, address, o->order);
-    emu_global_update(m, w, lane, address, bytes, o->order);
+    emu_global_update(m, w, lane, address, bytes, o->order, o->asks);
     emu_global_tell(m, w, lane, address, o->order);
 }
 

@@ -46,6 +46,7 @@ static page *make_page(race_table *t, uint64_t number) {
         if (t->bytes + bytes > t->all->most_bytes) return NULL;
         made = malloc(bytes);
         if (!made) return NULL;
+        made->covered = NULL;
         t->bytes += bytes;
     }
     memset(made->cells, 0, (PAGE_BYTES >> COARSE_SHIFT) * sizeof(global_cell));
@@ -85,6 +86,7 @@ static global_cell *find_cell(race_table *t, uint64_t address) {
 static void free_pages(page *each) {
     while (each) {
         page *next = each->next;
+        free(each->covered);
         free(each);
         each = next;
     }
@@ -295,7 +297,8 @@ static inline void note_read(global_cell *cell, access_note own, uint32_t rank) 
 }
 
 static inline access_note own_note(const cta *m, const warp *w, int lane, unsigned order) {
-    const uint32_t strength = (order & ORDER_STRONG ? WHO_ATOMIC : 0) | (order & ORDER_CTA ? (uint32_t)WHO_NARROW : 0);
+    const bool narrow = order & ORDER_CTA || (order & ORDER_CLUSTER && m->cluster->count == 1);
+    const uint32_t strength = (order & ORDER_STRONG ? WHO_ATOMIC : 0) | (narrow ? (uint32_t)WHO_NARROW : 0);
     return (access_note){w->clock, pack_who(m, w, lane) | strength, (uint32_t)m->cluster->index};
 }
 
@@ -310,6 +313,49 @@ static uint32_t read_pieces(race_table *t, uint64_t address, uint32_t bytes, acc
     return read;
 }
 
+/* What a cell keeps of a covered atomic; NULL where it keeps none and none is added, or when out of memory. */
+static covered_note *covered_of(const cta *m, uint64_t address, global_cell *cell, bool add) {
+    race_table *t = m->cluster->races;
+    page *of = cell->history & COVERS || add ? find_page(t, address / PAGE_BYTES) : NULL;
+    if (!of) return NULL;
+    if (!of->covered) of->covered = calloc(t->all->cells, sizeof *of->covered);
+    return of->covered ? &of->covered[address % PAGE_BYTES >> t->all->shift] : NULL;
+}
+
+static void check_covered(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, uint32_t who,
+                          const char *now) {
+    const covered_note *old = cell->history & COVERS ? covered_of(m, address, cell, false) : NULL;
+    if (old && !both_strong(m, who, &old->note, old->rank))
+        check(m, w, lane, address, &old->note, old->rank, now, "updated");
+}
+
+static void report_constant(cta *m, const warp *w, int lane, uint64_t address, uint32_t who) {
+    char where[160];
+    describe(m, address, where, sizeof where);
+    emu_report(
+        m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
+        "A race in global memory at %s: this thread reads by ld.global.nc what this kernel wrote, and no barrier "
+        "orders such a load, which may return an older value from a cache.\n"
+        "Read it by ld.global: without __ldg() and without const __restrict__.",
+        where);
+}
+
+void emu_global_constant_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
+    race_table *t = m->cluster->races;
+    if (!t) return;
+    for (uint64_t at = address; at < address + bytes;) {
+        const page *of = find_page(t, at / PAGE_BYTES);
+        const uint32_t shift = of ? of->shift : COARSE_SHIFT;
+        const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
+        if (cell && cell->write.time &&
+            before(m, w, lane, &cell->write, cell->write_rank)) { /* else it is a plain race */
+            report_constant(m, w, lane, at, cell->write.who);
+            return;
+        }
+        at = ((at >> shift) + 1) << shift;
+    }
+}
+
 void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
     race_table *t = m->cluster->races;
     if (!t) return;
@@ -322,6 +368,7 @@ void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t
         if (!cell) continue;
         if (cell->write.time && !both_strong(m, own.who, &cell->write, cell->write_rank))
             check(m, w, lane, i << shift, &cell->write, cell->write_rank, "reads", "wrote");
+        check_covered(m, w, lane, i << shift, cell, own.who, "reads");
         note_read(cell, own, m->rank);
     }
 }
@@ -336,23 +383,46 @@ static void check_readers(cta *m, const warp *w, int lane, uint64_t address, glo
     cell->read.time = cell->older.time = 0; /* once is enough */
 }
 
+enum write_kind { WRITES, UPDATES, UPDATES_AND_ASKS /* and something uses the result */ };
+
+/* An atomic whose result nothing uses covers one that nothing orders before it: a plain read that follows would see the
+ * last alone. Of two that are covered, the one of another CTA stays. Where the result is used, the thread may know from
+ * it what came before. */
+static void note_covered(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
+                         bool asks) {
+    const access_note last = cell->write;
+    const bool strong = own.who & last.who & WHO_ATOMIC;
+    const covered_note *old = covered_of(m, address, cell, false);
+    if (!old || asks || !strong || before(m, w, lane, &old->note, old->rank)) cell->history &= (uint8_t)~COVERS;
+    if (asks || !strong || !last.time || before(m, w, lane, &last, cell->write_rank)) return;
+    if (cell->history & COVERS && last.cluster == own.cluster && cell->write_rank == m->rank) return;
+    covered_note *added = covered_of(m, address, cell, true);
+    if (!added) return;
+    *added = (covered_note){last, cell->write_rank};
+    cell->history |= COVERS;
+}
+
 /* there: the bytes that data replaces; both NULL where these are not known. */
 static void write_cell(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
-                       const uint8_t *data, const uint8_t *there, uint32_t bytes, bool update) {
+                       const uint8_t *data, const uint8_t *there, uint32_t bytes, enum write_kind kind) {
+    const bool update = kind != WRITES;
     const char *now = update ? "updates" : "writes";
     const bool same = data && there && who_instruction(cell->write.who) == m->here && !memcmp(data, there, bytes);
     if (cell->write.time && !same && !both_strong(m, own.who, &cell->write, cell->write_rank))
         check(m, w, lane, address, &cell->write, cell->write_rank, now, "wrote");
+    check_covered(m, w, lane, address, cell, own.who, now);
     check_readers(m, w, lane, address, cell, own.who, now);
     /* a store that its own thread follows with an atomic remains a store for those that are not ordered after it */
     const bool covers_store = update && cell->write.time && !(cell->write.who & WHO_ATOMIC) &&
                               same_warp(&cell->write, cell->write_rank, &own, m->rank) &&
                               who_thread(cell->write.who) == who_thread(own.who) && cell->write.time == own.time;
     if (covers_store) own.who &= ~WHO_ATOMIC;
+    note_covered(m, w, lane, address, cell, own, kind == UPDATES_AND_ASKS);
     cell->write = own;
     cell->write_rank = (uint8_t)m->rank;
     cell->history &= (uint8_t)~LAST_ASYNC;
     cell->history |= own.who & WHO_ATOMIC ? DID_UPDATE : DID_WRITE;
+    if (own.who & (uint32_t)WHO_NARROW && own.who & WHO_ATOMIC) cell->history |= DID_NARROW;
     if (data) cell->value = hash(data, bytes);
 }
 
@@ -413,7 +483,7 @@ static void check_sources(cta *m, const warp *w, int lane, uint64_t address, uin
 }
 
 static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, access_note own,
-                        const uint8_t *data, const uint8_t *there, bool update) {
+                        const uint8_t *data, const uint8_t *there, enum write_kind kind) {
     race_table *t = m->cluster->races;
     const uint32_t shift = t->all->shift;
     const uint64_t end = (address + bytes - 1) >> shift;
@@ -426,18 +496,19 @@ static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint3
         const uint64_t stop = (i + 1) << shift > address + bytes ? address + bytes : (i + 1) << shift;
         const uint64_t skipped = begin - address;
         write_cell(m, w, lane, begin, cell, own, data ? data + skipped : NULL, there ? there + skipped : NULL,
-                   (uint32_t)(stop - begin), update);
+                   (uint32_t)(stop - begin), kind);
     }
 }
 
 void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
                       const uint8_t *data, const uint8_t *there) {
-    if (m->cluster->races) write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order), data, there, false);
+    if (m->cluster->races) write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order), data, there, WRITES);
 }
 
-void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order) {
+void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order, bool asks) {
     if (m->cluster->races)
-        write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order | ORDER_STRONG), NULL, NULL, true);
+        write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order | ORDER_STRONG), NULL, NULL,
+                    asks ? UPDATES_AND_ASKS : UPDATES);
 }
 
 /* ---- bulk copies ---- */
@@ -486,7 +557,7 @@ void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, 
     access_note own = own_note(m, w, lane, data ? 0 : ORDER_STRONG);
     own.time = TIME_UNTIL_WAIT;
     write_cells(m, w, lane, address, bytes, own, data ? data + (address - begin) : NULL,
-                emu_host_bytes(m->device, address), !data);
+                emu_host_bytes(m->device, address), data ? WRITES : UPDATES);
 }
 
 void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {

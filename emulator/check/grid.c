@@ -33,6 +33,7 @@ static void add(extremes *to, const access_note *note, uint32_t rank) {
 static void add_cell(grid_cell *to, const global_cell *cell) {
     if (cell->history & DID_READ) add(&to->reads, &cell->read, cell->read_rank);
     if (cell->history & DID_UPDATE) add(&to->updates, &cell->write, cell->write_rank);
+    to->narrow |= (cell->history & DID_NARROW) != 0;
     if (!(cell->history & DID_WRITE)) return;
     const uint64_t known = to->writes.least;
     to->differs |=
@@ -110,6 +111,8 @@ static void check_cell(races *r, cta *m, uint64_t address, const grid_cell *cell
     if (find_pair(&cell->writes, &cell->reads, &here, &other)) report(r, m, address, here, other, "writes", "read");
     if (find_pair(&cell->updates, &cell->reads, &here, &other)) report(r, m, address, here, other, "updates", "read");
     if (find_pair(&cell->updates, &cell->writes, &here, &other)) report(r, m, address, here, other, "updates", "wrote");
+    if (cell->narrow && find_pair(&cell->updates, &cell->updates, &here, &other))
+        report(r, m, address, other, here, "updates", "updated, in a scope that leaves out one of the two");
 }
 
 static int by_number(const void *a, const void *b) {

@@ -18,8 +18,9 @@ typedef struct access_note {
     uint32_t time, who, cluster; /* time 0: none */
 } access_note;
 
-/* What a cluster did to a cell. LAST_ASYNC: a bulk copy wrote last. */
-enum cell_history { DID_READ = 1, DID_WRITE = 2, DID_UPDATE = 4, LAST_ASYNC = 8 };
+/* What a cluster did to a cell. LAST_ASYNC: a bulk copy wrote last; DID_NARROW: the scope of an update
+ * leaves other clusters out; COVERS: the page has a covered_note of the cell. */
+enum cell_history { DID_READ = 1, DID_WRITE = 2, DID_UPDATE = 4, LAST_ASYNC = 8, DID_NARROW = 16, COVERS = 32 };
 
 typedef struct global_cell {
     access_note write, read, older; /* older: a read by another thread than the last */
@@ -27,13 +28,20 @@ typedef struct global_cell {
     uint8_t write_rank, read_rank, older_rank, history;
 } global_cell;
 
+/* An atomic that nothing orders before the last one of a cell, which covers it. */
+typedef struct covered_note {
+    access_note note;
+    uint32_t rank;
+} covered_note;
+
 /* A page of which only whole pieces of COARSE bytes were read, and nothing was written, has a cell for each of these.
  */
 enum { COARSE_SHIFT = 7, COARSE = 1 << COARSE_SHIFT };
 typedef struct page {
     uint64_t number;
     struct page *next;
-    uint32_t shift; /* of a cell: COARSE_SHIFT, or that of the launch */
+    uint32_t shift;        /* of a cell: COARSE_SHIFT, or that of the launch */
+    covered_note *covered; /* by cell, or NULL */
     global_cell cells[];
 } page;
 
@@ -61,6 +69,7 @@ typedef struct grid_cell {
     extremes writes, reads, updates;
     uint32_t value;
     bool differs; /* two clusters wrote what is not the same, or by two instructions */
+    bool narrow;  /* the scope of an update leaves other clusters out */
 } grid_cell;
 
 typedef struct grid_page {
@@ -133,7 +142,9 @@ static inline races *races_of(const cta *m) {
 void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order);
 void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
                       const uint8_t *data, const uint8_t *there);
-void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order);
+void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order, bool asks);
+/* A load that is .nc: whether this kernel wrote there before. */
+void emu_global_constant_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 /* The same of a bulk copy that a thread issues, of elements side by side. A write lasts until the thread has waited for
  * the whole copy; without data it updates what is there. */
 void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);

@@ -40,6 +40,7 @@ static uint8_t access_order(const form_match *match, bool atomic) {
     if (emu_chose(match, "acquire") || emu_chose(match, "acq_rel")) order |= ORDER_ACQUIRE;
     if (emu_chose(match, "release") || emu_chose(match, "acq_rel")) order |= ORDER_RELEASE;
     if (emu_chose(match, "cta")) order |= ORDER_CTA;
+    if (emu_chose(match, "cluster")) order |= ORDER_CLUSTER;
     return (uint8_t)order;
 }
 
@@ -67,6 +68,7 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     o->vector = shape.vector;
     o->flags |= shape.flags | orders(match, false);
     o->order = access_order(match, false);
+    if (emu_chose(match, "nc")) o->flags |= FLAG_CONSTANT;
     o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
     o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
               emu_chose(match, "cv");

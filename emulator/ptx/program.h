@@ -180,7 +180,8 @@ enum op_flags {
     FLAG_PREDICATE_NEGATED = 64,
     FLAG_ORDERS = 128,    /* an access that is .relaxed, .acquire or .release: see check/flags.c */
     FLAG_MAY_ORDER = 256, /* an access that is .volatile, or an atomic without an order: FLAG_ORDERS with a fence */
-    FLAG_UNHEEDED = 512   /* a wait at an mbarrier whose answer nothing reads */
+    FLAG_UNHEEDED = 512,  /* a wait at an mbarrier whose answer nothing reads */
+    FLAG_CONSTANT = 1024  /* a load that is .nc: of what the kernel does not write */
 };
 
 typedef struct op {
@@ -207,8 +208,9 @@ enum access_order {
     ORDER_STRONG = 1,
     ORDER_ACQUIRE = 2,
     ORDER_RELEASE = 4,
-    ORDER_CTA = 8, /* in the CTA only */
-    ORDER_SC = 16  /* of a fence */
+    ORDER_CTA = 8,     /* in the CTA only */
+    ORDER_SC = 16,     /* of a fence */
+    ORDER_CLUSTER = 32 /* in the cluster only */
 };
 enum compare_combine { COMBINE_NONE, COMBINE_AND, COMBINE_OR, COMBINE_XOR };
 enum rounding { ROUND_NEAREST, ROUND_ZERO, ROUND_DOWN, ROUND_UP };

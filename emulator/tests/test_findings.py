@@ -224,6 +224,20 @@ def by_halves(other: int, sync: str) -> str:
     return BY_HALVES.replace("OTHER", str(other)).replace("SYNC", sync)
 
 
+# All threads wait for a phase, and thread 32 ends the mbarrier.
+ENDED = """@%q mbarrier.init.shared.b64 [%s], 64;
+bar.sync 0;
+mbarrier.arrive.shared.b64 %state, [%s];
+wait:
+.loc 1 12 0
+mbarrier.test_wait.shared.b64 %done, [%s], %state;
+@!%done bra wait;
+MEET
+setp.eq.u32 %q, %t, 32;
+.loc 1 13 0
+@%q mbarrier.inval.shared.b64 [%s];
+"""
+
 DEFECTS = [
     Defect(
         "race",
@@ -607,6 +621,13 @@ DEFECTS = [
         "@%q mbarrier.init.shared.b64 [%s], 32;",
         ["initialised a second time", "lane 0"],
         block=32,
+    ),
+    Defect(
+        "race",
+        "an mbarrier that ends while another warp may still wait",
+        MBARRIER + ENDED.replace("MEET", ""),
+        MBARRIER + ENDED.replace("MEET", "bar.sync 0;"),
+        ["writes what another thread read", "lesson.cu:13", "The other instruction is at lesson.cu:12"],
     ),
     Defect(
         "divergent-sync",

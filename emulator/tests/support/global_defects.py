@@ -216,6 +216,22 @@ HALVES += "selp.b32 %m, 0xffff, 0xffff0000, %low;\nbar.warp.sync %m;"
 ASYNC = "mad.lo.u32 %s, %t, 4, %s;\ncp.async.ca.shared.global [%s], [%o], 4;\ncp.async.wait_all;"
 BETWEEN_CTAS = ["in global memory", "of buffer 'argument 0'", "Only the end of the kernel orders CTAs"]
 
+
+def updated(between: str) -> str:
+    """Threads 0 and 32 update a word, and thread 32 loads it."""
+    return (
+        START
+        + f"""and.b32 %y, %t, 31;
+setp.eq.u32 %q, %y, 0;
+.loc 1 18 0
+@%q red.global.add.u32 [%b], 1;
+{between}
+setp.eq.u32 %q, %t, 32;
+.loc 1 19 0
+@%q ld.global.u32 %x, [%b];"""
+    )
+
+
 GLOBAL = [
     Defect("race", "a word that another warp has stored, without a barrier",
            after_store(""), after_store("bar.sync 0;"),
@@ -250,6 +266,20 @@ GLOBAL = [
            START + ".loc 1 17 0\nred.global.add.u32 [%b], 1;\nld.global.u32 %x, [%b];",
            START + "red.global.add.u32 [%b], 1;\nld.global.u32 %x, [%a];",
            ["of buffer 'argument 1'", "this thread"], **TWO),
+    Defect("race", "a word that another thread updates too, loaded after an update of one's own",
+           updated(""), updated(BARRIER),
+           ["this thread reads what another thread updated", "lesson.cu:18", "lesson.cu:19", "warp 0, lane 0"],
+           **BUFFERS),
+    Defect("race", "atomics of CTAs whose scope is the CTA",
+           START + ".loc 1 18 0\nred.relaxed.cta.global.add.u32 [%b], 1;",
+           START + "red.relaxed.gpu.global.add.u32 [%b], 1;",
+           ["in a scope that leaves out one of the two", "lesson.cu:18"], **FOUR),
+    Defect("race", "atomics of clusters whose scope is the cluster",
+           START + "red.relaxed.cluster.global.add.u32 [%b], 1;", START + "red.relaxed.sys.global.add.u32 [%b], 1;",
+           ["in a scope that leaves out one of the two"], **FOUR),
+    Defect("race", "ld.global.nc of a word that another warp has stored",
+           after_store(BARRIER).replace("ld.global.u32", "ld.global.nc.u32"), after_store(BARRIER),
+           ["by ld.global.nc what this kernel wrote", "lesson.cu:10", "lesson.cu:12"], **BUFFERS),
     Defect("race", "the last CTA without its barrier",
            last_cta(MEET="", BEFORE=THREADFENCE, AFTER=THREADFENCE),
            last_cta(BEFORE=THREADFENCE, AFTER=THREADFENCE),
