@@ -92,6 +92,59 @@ static fl_status open_backend(struct fl_library *library, fl_backend backend, st
     return FL_OK;
 }
 
+/* ---- fork ---- */
+
+/* A child has only the thread that forked, so it would wait forever for a lock that another thread held. A fork
+ * therefore takes all locks first. */
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct fl_library *all_opened;
+
+static void before_fork(void) {
+    pthread_mutex_lock(&list_lock);
+    for (struct fl_library *one = all_opened; one; one = one->next) pthread_mutex_lock(&one->lock);
+}
+
+static void after_fork(void) {
+    for (struct fl_library *one = all_opened; one; one = one->next) pthread_mutex_unlock(&one->lock);
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void in_child(void) {
+    for (struct fl_library *one = all_opened; one; one = one->next) one->forked = one->gpus != NULL;
+    after_fork();
+}
+
+static void watch_forks(void) {
+#ifndef _WIN32
+    pthread_atfork(before_fork, after_fork, in_child);
+#endif
+}
+
+static void list_library(struct fl_library *library) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&list_lock);
+    library->next = all_opened;
+    all_opened = library;
+    pthread_mutex_unlock(&list_lock);
+}
+
+static void unlist_library(const struct fl_library *library) {
+    pthread_mutex_lock(&list_lock);
+    struct fl_library **one = &all_opened;
+    while (*one && *one != library) one = &(*one)->next;
+    if (*one) *one = library->next;
+    pthread_mutex_unlock(&list_lock);
+}
+
+/* CUDA does not work in a child of the process that initialized it. */
+static fl_status check_process(const fl_library *library, struct failure *failure) {
+    if (!library->forked) return FL_OK;
+    return refuse(failure, FL_UNAVAILABLE,
+                  "this process was forked after the library had opened the GPUs, and CUDA does not work in a child: "
+                  "start processes with spawn, or fork before the first call");
+}
+
 fl_status fl_open(fl_backend backend, fl_library **library) {
     static _Atomic uint64_t opened;
     struct failure failure;
@@ -103,6 +156,7 @@ fl_status fl_open(fl_backend backend, fl_library **library) {
     fl_library *const made = calloc(1, sizeof *made);
     if (!made) return ended(refuse_memory(&failure, sizeof *made, "the library"), &failure);
     pthread_mutex_init(&made->lock, NULL);
+    list_library(made);
     made->id = atomic_fetch_add(&opened, 1) + 1;
     fl_status status = read_versions(made, &failure);
     if (!status) status = open_backend(made, backend, &failure);
@@ -115,6 +169,7 @@ fl_status fl_open(fl_backend backend, fl_library **library) {
 
 void fl_close(fl_library *library) {
     if (!library) return;
+    unlist_library(library);
     if (library->gpus) gpus_close(library);
     for (size_t i = 0; library->versions && i < all_embedded(library); i++) {
         instance_table_free(&library->versions[i].table);
@@ -287,8 +342,10 @@ static fl_status emulated_forward(fl_library *library, const fl_problem *problem
 fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream) {
     struct failure failure;
     if (!library) return ended(refuse(&failure, FL_INVALID, "library: must not be NULL"), &failure);
-    const fl_status status = library->gpus ? gpu_forward(library, problem, tensors, stream, &failure)
-                                           : emulated_forward(library, problem, tensors, stream, &failure);
+    fl_status status = check_process(library, &failure);
+    if (!status)
+        status = library->gpus ? gpu_forward(library, problem, tensors, stream, &failure)
+                               : emulated_forward(library, problem, tensors, stream, &failure);
     return ended(status, &failure);
 }
 
@@ -342,7 +399,9 @@ fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_t
                       const fl_gradients *gradients, void *stream) {
     struct failure failure;
     if (!library) return ended(refuse(&failure, FL_INVALID, "library: must not be NULL"), &failure);
-    const fl_status status = library->gpus ? gpu_backward(library, problem, tensors, gradients, stream, &failure)
-                                           : emulated_backward(library, problem, tensors, gradients, stream, &failure);
+    fl_status status = check_process(library, &failure);
+    if (!status)
+        status = library->gpus ? gpu_backward(library, problem, tensors, gradients, stream, &failure)
+                               : emulated_backward(library, problem, tensors, gradients, stream, &failure);
     return ended(status, &failure);
 }

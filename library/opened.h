@@ -39,6 +39,8 @@ struct fl_library {
     size_t n_kernels;
     struct gpus *gpus; /* NULL on the emulator */
     pthread_mutex_t lock;
+    struct fl_library *next; /* of all that are open */
+    bool forked;             /* the process is a child of the one that opened the GPUs */
 };
 
 /* Of `versions`, with attention/backward. */

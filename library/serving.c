@@ -42,9 +42,14 @@ static int64_t key_scales(const fl_problem *problem) {
     return problem->kv_heads * (keys ? problem->batch * blocks : 1);
 }
 
+/* Entries that are read of a row of the block table, which may be a slice of a wider table. */
+static int64_t pages_in_use(const fl_problem *problem) {
+    return problem->page_rows > 0 ? (problem->seq_k + (int64_t)problem->page_rows - 1) / problem->page_rows : 0;
+}
+
 int64_t serving_array_elements(const fl_problem *problem, int i) {
-    const int64_t batch = problem->batch, pages = batch * problem->pages_of_sequence, of_keys = key_scales(problem),
-                  heads = problem->heads;
+    const int64_t batch = problem->batch, of_keys = key_scales(problem), heads = problem->heads,
+                  pages = batch ? (batch - 1) * problem->pages_of_sequence + pages_in_use(problem) : 0;
     const int64_t counts[N_ARRAYS] = {batch + 1, batch + 1, batch, batch, pages, heads, of_keys, of_keys, heads, heads};
     return problem->arrays >> i & 1 ? counts[i] : 0;
 }

@@ -242,6 +242,16 @@ _lock = threading.Lock()
 _handle: int | None = None
 
 
+def _after_fork() -> None:
+    """A child has no thread that would unlock what another one held."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def handle() -> int:
     """The opened back end: GPUs where there are any, else the emulator. Opened once for the process."""
     global _handle
