@@ -10,12 +10,10 @@ On a GPU the arrays are used where they lie, on the framework's current stream. 
 back; without a GPU the emulator computes them, slowly. flashladder.torch.attention has gradients.
 """
 
-from flashladder._arrays import attention
-from flashladder._fp8 import attention_e4m3
+from flashladder._functions import attention, attention_e4m3, attention_varlen, attention_with_cache
 from flashladder._library import RELEASE
 from flashladder._quantize import quantize_e4m3
 from flashladder._queries import Backend, Device, Support, Version, backend, supports, versions
-from flashladder._serving import attention_varlen, attention_with_cache
 
 __version__ = RELEASE.split()[0]
 __all__ = [

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashladder import _arrays
+from flashladder._frameworks import HOST, JAX, DLPack, common, kind_of
 
 
 def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: Any, v_new: Any) -> Any:
     """Write rows behind the lengths; the lengths with them. ValueError where shapes do not belong together."""
     _check_shapes(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
-    framework = _arrays._common(k_cache, v_cache, k_new, v_new)
-    if type(framework) in (_arrays.JAX, _arrays.DLPack):
-        raise NotImplementedError(f"k_new is {_arrays._a(k_new)}: new rows are written for PyTorch, CuPy and NumPy")
-    package, host = framework.package(), framework.layout(k_cache).place == _arrays.HOST
+    framework = common(k_cache, v_cache, k_new, v_new)
+    if type(framework) in (JAX, DLPack):
+        raise NotImplementedError(f"k_new is {kind_of(k_new)}: new rows are written for PyTorch, CuPy and NumPy")
+    package, host = framework.package(), framework.layout(k_cache).place == HOST
     new = k_new.shape[1]
     if not k_new.shape[0] or not new:
         return seqlens_k

@@ -1,53 +1,74 @@
-"""The derivative of torch.ops.flashladder.attention: an operator of its own, which torch.compile traces too.
+"""Derivatives for flashladder.torch: operators of their own, which torch.compile traces too.
 
     torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic) -> (dq, dk, dv)
+    torch.ops.flashladder.varlen_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
+                                          max_seqlen_k, causal, scale, deterministic) -> (dq, dk, dv)
+
+The kernels read the offsets of packed sequences, so the host does not wait and a graph may capture the call. Rows that
+belong to no sequence have the gradient 0, whatever dout has there.
+
+Log-sum-exp has a gradient: that of q is scale · dlse · attention(q, k, k), and that of k is what a backward pass with
+dout = scale · dlse · q gives for v. A loss without log-sum-exp does not pay for it.
 
 torch.use_deterministic_algorithms(True) asks for gradients that have the same bits in every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
 
-from flashladder import _call, _gradients
+from flashladder import _launch
+from flashladder._call import MOST_SEQUENCES
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
-NO_LSE = "the backward pass reads log-sum-exp, and return_lse is False: pass True, as flashladder.torch.attention does"
-
-
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+NO_LSE = "the backward pass reads log-sum-exp, and return_lse is False: pass True, as flashladder.torch does"
+NO_FORWARD_MODE = (
+    "{} has a tangent, and attention has no forward-mode derivative (jvp, forward_ad): use reverse mode, or compute it "
+    'with torch.nn.functional.scaled_dot_product_attention under sdpa_kernel("math")'
+)
+NO_BACKWARD = (
+    "{0} requires a gradient, and {1} no backward: call it under torch.no_grad() or torch.inference_mode(), or pass "
+    "{0}.detach()"
+)
+ONLY_ATTENTION = (
+    "torch.func transforms attention without lengths, windows, sinks, soft caps and caches: for vmap put the axis into "
+    "the batch; for gradients call .backward() or torch.autograd.grad()"
+)
 
 
-def problem_of(q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None) -> Any:
-    """The problem of tensors [batch, seq, heads, d_head]."""
-    return _call.problem(
-        DTYPES[q.dtype],
-        q.device.index if q.device.type == "cuda" else None,
-        (q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3]),
-        tuple(tensor.stride()[:3] for tensor in (q, k, v, out)),
-        causal,
-        scale,
-        "best",
-    )
+def are_transformed() -> bool:
+    """Whether torch.func transforms the call (vmap, grad, vjp), which only operators take part in."""
+    if torch.compiler.is_compiling():
+        return False
+    functorch = getattr(getattr(torch, "_C", None), "_functorch", None)
+    peek = getattr(functorch, "peek_interpreter_stack", None)
+    return peek is not None and peek() is not None
 
 
-def is_wanted(*tensors: Tensor) -> bool:
-    """Whether autograd will ask for gradients."""
-    return bool(torch.is_grad_enabled()) and any(tensor.requires_grad for tensor in tensors)
+def refuse_forward_mode(tensors: dict[str, Tensor]) -> None:
+    """NotImplementedError where a tensor has a tangent, which an operator would lose in silence."""
+    forward_ad: Any = getattr(torch.autograd, "forward_ad", None) if hasattr(torch, "autograd") else None
+    if getattr(forward_ad, "_current_level", -1) < 0:
+        return
+    for name, tensor in tensors.items():
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(NO_FORWARD_MODE.format(name))
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> None:
-    """NotImplementedError, Unavailable: no kernel computes the gradients, which is said before anything runs."""
-    _gradients.workspace_bytes(problem_of(q, k, v, q, causal, scale))
+def wanted_by(tensors: dict[str, Tensor]) -> str:
+    """The first tensor that autograd will ask a gradient for, or ""."""
+    if not torch.is_grad_enabled():
+        return ""
+    return next((name for name, one in tensors.items() if one is not None and getattr(one, "requires_grad", False)), "")
 
 
 def lies_well(tensor: Tensor) -> bool:
-    """Whether a kernel takes the steps of a tensor."""
-    strides = [step for size, step in zip(tensor.shape[:3], tensor.stride()[:3]) if size > 1]
-    return tensor.stride(3) == 1 and all(step > 0 and step % 8 == 0 for step in strides)
+    """Whether a kernel takes the strides of a tensor."""
+    strides = [step for size, step in zip(tensor.shape[:-1], tensor.stride()[:-1]) if size > 1]
+    return tensor.stride(-1) == 1 and all(step > 0 and step % 8 == 0 for step in strides)
 
 
 def _like(tensor: Tensor) -> Tensor:
@@ -56,25 +77,56 @@ def _like(tensor: Tensor) -> Tensor:
     return made if lies_well(made) else torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
-def compute_into(
-    made: tuple[Tensor, Tensor, Tensor],
+def _strides(tensor: Tensor) -> tuple[int, ...]:
+    """Those of samples, rows and heads; a packed tensor is one sample."""
+    return tensor.stride()[:3] if tensor.dim() == 4 else (tensor.shape[0] * tensor.stride(0), *tensor.stride()[:2])
+
+
+def problem_of(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None, offsets: Any = (), most: Any = ()
+) -> Any:
+    """The problem of tensors [batch, seq, heads, d_head], or [tokens, heads, d_head] where there are offsets."""
+    packed = (("arrays", 3), ("total_q", q.shape[0]), ("total_k", k.shape[0])) if offsets else ()
+    batch = offsets[0].shape[0] - 1 if offsets else q.shape[0]
+    rows_q, rows_k = (max(1, rows) for rows in most) if offsets else (q.shape[1], k.shape[1])
+    return _launch.problem(
+        DTYPES[q.dtype],
+        q.device.index if q.device.type == "cuda" else None,
+        (batch, q.shape[-2], k.shape[-2], rows_q, rows_k, q.shape[-1]),
+        tuple(_strides(tensor) for tensor in (q, k, v, out)),
+        causal,
+        scale,
+        "best",
+        None,
+        packed,
+    )
+
+
+def check(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, packed: bool = False) -> None:
+    """NotImplementedError, Unavailable: no kernel computes the gradients, which is said before anything runs."""
+    if packed and not (q.dim() == k.dim() == v.dim() == 3 and q.dtype in DTYPES and k.shape[0]):
+        return
+    offsets = (torch.empty(2, dtype=torch.int32, device="cpu"),) * 2 if packed else ()
+    _launch.workspace_bytes(problem_of(q, k, v, q, causal, scale, offsets, (1, 1)))
+
+
+def _compute_into(
+    made: tuple[Tensor, ...],
     dout: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
+    tensors: tuple[Tensor, ...],
     lse: Tensor,
     causal: bool,
     scale: float | None,
     deterministic: bool,
+    offsets: tuple[Tensor, ...],
+    most: tuple[int, ...],
 ) -> None:
-    """dq, dk and dv of tensors [batch, seq, heads, d_head] into `made`, in the current stream."""
-    if dout.stride() != out.stride():
-        dout = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(dout)
-    wanted = problem_of(q, k, v, out, causal, scale)
+    """dq, dk and dv into `made`, in the current stream."""
+    q, k, v, out = tensors
+    wanted = problem_of(q, k, v, out, causal, scale, offsets, most)
     cuda = q.device.type == "cuda"
-    workspace = torch.empty(_gradients.workspace_bytes(wanted), dtype=torch.uint8, device=q.device)
-    _gradients.backward(
+    workspace = torch.empty(_launch.workspace_bytes(wanted), dtype=torch.uint8, device=q.device)
+    _launch.backward(
         wanted,
         q=q.data_ptr(),
         k=k.data_ptr(),
@@ -83,7 +135,8 @@ def compute_into(
         lse=lse.data_ptr(),
         dout=dout.data_ptr(),
         gradients=[tensor.data_ptr() for tensor in made],
-        strides=[tensor.stride()[:3] for tensor in made],
+        strides=[_strides(tensor) for tensor in made],
+        offsets=tuple(one.data_ptr() for one in offsets) or (0, 0),
         workspace=workspace.data_ptr() if cuda else 0,
         deterministic=deterministic,
         stream=torch.cuda.current_stream(q.device).cuda_stream if cuda else 0,
@@ -100,15 +153,37 @@ def compute(
     causal: bool,
     scale: float | None,
     deterministic: bool,
+    offsets: tuple[Tensor, ...] = (),
+    most: tuple[int, ...] = (),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk and dv, which lie as q, k and v do."""
+    """dq, dk and dv, in the memory order of q, k and v. More than 65,535 sequences take several passes."""
+    if dout.stride() != out.stride():
+        dout = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(dout)
     made = _like(q), _like(k), _like(v)
-    compute_into(made, dout, q, k, v, out, lse, causal, scale, deterministic)
+    options = (causal, scale, deterministic)
+    sequences = offsets[0].shape[0] - 1 if offsets else q.shape[0]
+    if offsets and not k.shape[0]:
+        return tuple(tensor.zero_() for tensor in made)
+    if sequences <= MOST_SEQUENCES:
+        _compute_into(made, dout, (q, k, v, out), lse, *options, offsets, most)
+        return made
+    for first in range(0, sequences, MOST_SEQUENCES):
+        some = slice(first, first + MOST_SEQUENCES)
+        if not offsets:
+            one = [tensor[some] for tensor in (dout, q, k, v, out, lse)]
+            _compute_into(tuple(tensor[some] for tensor in made), one[0], tuple(one[1:5]), one[5], *options, (), ())
+            continue
+        part = tuple(tensor[first : first + MOST_SEQUENCES + 1] for tensor in offsets)
+        room = made if not first else (_like(q), _like(k), _like(v))
+        _compute_into(room, dout, (q, k, v, out), lse, *options, part, most)
+        if first:  # a pass gives rows of other sequences the gradient 0
+            for total, more in zip(made, room):
+                total.add_(more)
     return made
 
 
-# Its annotations become the operator's schema, read by every Python.
-def _backward(
+# Their annotations become the operators' schemas, read by every Python.
+def _attention_backward(
     dout: torch.Tensor,
     q: torch.Tensor,
     k: torch.Tensor,
@@ -122,66 +197,152 @@ def _backward(
     return compute(dout, q, k, v, out, lse, causal, scale, deterministic)
 
 
-def _fake(
-    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *others: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+def _varlen_backward(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool,
+    scale: Optional[float],  # noqa: UP045
+    deterministic: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    offsets, most = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
+    return compute(dout, q, k, v, out, lse, causal, scale, deterministic, offsets, most)
+
+
+def _fake(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _like(q), _like(k), _like(v)
 
 
-_operator = torch.library.custom_op("flashladder::attention_backward", _backward, mutates_args=())
-_operator.register_fake(_fake)
+_of_whole = torch.library.custom_op("flashladder::attention_backward", _attention_backward, mutates_args=())
+_of_packed = torch.library.custom_op("flashladder::varlen_backward", _varlen_backward, mutates_args=())
+_of_whole.register_fake(_fake)
+_of_packed.register_fake(_fake)
+
+
+def folded(operator: Any, count: int) -> Any:
+    """A rule of vmap for an operator whose first `count` arguments are [batch, …]: the mapped axis joins the batch."""
+
+    def rule(info: Any, dims: tuple[Any, ...], *arguments: Any) -> Any:
+        tensors = []
+        for tensor, axis in zip(arguments[:count], dims):
+            front = tensor.expand(info.batch_size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
+            tensors.append(front.reshape(-1, *front.shape[2:]) if front.dim() > 2 else front)
+        made = operator(*tensors, *arguments[count:])
+        apart = [one.reshape(info.batch_size, -1, *one.shape[1:]) if one.dim() > 1 else one for one in made]
+        return tuple(apart), tuple(0 if one.dim() > 1 else None for one in made)
+
+    return rule
 
 
 # ---- what torch.library.register_autograd() takes --------------------------------------------------------------------
 
 
-def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    """What the backward pass reads."""
+def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    """Save what the backward pass of torch.ops.flashladder.attention reads."""
     q, k, v, causal, scale, return_lse, _ = inputs
     out, lse = output
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(q, k, v, out, lse)
-    ctx.options = causal, scale, return_lse
+    ctx.options, ctx.refused = (causal, scale), None if return_lse else NO_LSE
+    ctx.inputs, ctx.ordered = len(inputs), False
 
 
-def derive(context: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
-    causal, scale, return_lse = context.options
-    if not return_lse:
-        raise NotImplementedError(NO_LSE)
-    q, k, v, out, lse = context.saved_tensors
-    deterministic = torch.are_deterministic_algorithms_enabled()
+def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    """Save what the backward pass of torch.ops.flashladder.serve reads, of packed sequences and nothing else."""
+    q, k, v, cu_seqlens_q, cu_seqlens_k, *others = inputs
+    arrays, (most_q, most_k, causal, scale, left, right, softcap, batch_invariant, return_lse, _) = (
+        others[:6],
+        others[6:],
+    )
+    out, lse = output
+    ctx.set_materialize_grads(False)
+    ctx.refused = None if return_lse else NO_LSE
+    if (left, right, softcap) != (-1, -1, 0.0) or cu_seqlens_q is None or any(each is not None for each in arrays):
+        ctx.refused = NO_BACKWARD.format("an argument", "used lengths, windows, sinks, soft caps and caches have")
+    ctx.options, ctx.ordered = (most_q, most_k, causal, scale), batch_invariant
+    ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
+    ctx.inputs = len(inputs)
 
-    def backward(dout: Tensor) -> Any:
-        return torch.ops.flashladder.attention_backward(dout, q, k, v, out, lse, causal, scale, deterministic)
 
-    def forward() -> Any:
-        return torch.ops.flashladder.attention(q, k, k, causal, scale, False, "best")[0]
+def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
+    """The gradients of q, k and v of either operator."""
+    if ctx.refused:
+        raise NotImplementedError(ctx.refused)
+    if dout is None and dlse is None:
+        return tuple([None] * ctx.inputs)
+    (q, k, v, out, lse, *offsets), options = ctx.saved_tensors, ctx.options
+    ordered = ctx.ordered or torch.are_deterministic_algorithms_enabled()
+    operators = torch.ops.flashladder
+    if offsets:
+        # Blocks of the last sequence reach into rows of none: exp(S - infinity) makes their P 0.
+        inside = _inside(q, offsets[0])
+        dout = None if dout is None else torch.where(inside[:, None, None], dout, 0)
+        lse = torch.where(inside, lse, float("inf"))
+        dlse = None if dlse is None else torch.where(inside, dlse, 0)
 
-    rows = None if dlse is None else dlse.transpose(1, 2)
-    return (*gradients_of(q, dout, rows, scale, forward, backward), None, None, None, None)
+    def gradients(dout: Any, v: Any, out: Any) -> Any:
+        pass_of = operators.varlen_backward if offsets else operators.attention_backward
+        if are_transformed():
+            pass_of = TransformedBackward.apply
+        return pass_of(dout, q, k, v, out, lse, *offsets, *options, ordered)
+
+    dq, dk, dv = gradients(torch.zeros_like(q) if dout is None else dout, v, out)
+    if dlse is not None:
+        causal, scale = options[-2:]
+        factor = (q.shape[-1] ** -0.5 if scale is None else scale) * dlse.transpose(-1, -2)[..., None]
+        largest = factor.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)  # keeps products of 16 bits in range
+        if offsets:
+            means = operators.serve(q, k, k, *offsets, *[None] * 6, *options[:2], causal, scale)[0]
+        else:
+            means = operators.attention(q, k, k, causal, scale)[0]
+        of_v = gradients((factor / largest * q.float()).to(q.dtype), k, means)[2]
+        dq = (dq.float() + factor * means.float()).to(q.dtype)
+        dk = (dk.float() + largest * of_v.float()).to(k.dtype)
+    return (dq, dk, dv, *[None] * (ctx.inputs - 3))
 
 
-def gradients_of(
-    q: Tensor,
-    dout: Any,
-    dlse: Any,
-    scale: float | None,
-    forward: Callable[[], Tensor],
-    backward: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk and dv of a loss that uses the result, log-sum-exp or both; None for the gradient of one not used.
+def _inside(rows: Any, starts: Any) -> Any:
+    """Which rows belong to a sequence: NaN in the others would reach the sums of a whole block."""
+    at = torch.arange(rows.shape[0], device=rows.device)
+    return (at >= starts[:1]) & (at < starts[-1:])
 
-    The derivative of log-sum-exp with respect to the scores is P. So dlse, one number for each row of q, adds
-    scale · dlse · (P K) to dq and scale · Pᵀ (dlse · q) to dk. forward() gives P K, attention with K in place of V, and
-    the gradient of V for the output gradient dlse · q is the other product.
-    """
-    found = backward(torch.zeros_like(q) if dout is None else dout)
-    if dlse is None:
-        return found
-    dq, dk, dv = found
-    factor = (q.shape[-1] ** -0.5 if scale is None else scale) * dlse.unsqueeze(-1)
-    largest = factor.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)  # keeps 16-bit products in range
-    weighted = (factor / largest * q.float()).to(q.dtype)
-    dq = (dq.float() + factor * forward().float()).to(q.dtype)
-    dk = (dk.float() + largest * backward(weighted)[2].float()).to(dk.dtype)
-    return dq, dk, dv
+
+_Function: Any = getattr(getattr(torch, "autograd", None), "Function", object)
+
+
+class Transformed(_Function):  # type: ignore[misc]
+    """torch.ops.flashladder.attention as torch.func differentiates it, which asks for a class of this form."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> Any:
+        return torch.ops.flashladder.attention(*inputs)
+
+    setup_context = staticmethod(setup_context)
+    backward = staticmethod(backward)
+
+
+class TransformedBackward(_Function):  # type: ignore[misc]
+    """torch.ops.flashladder.attention_backward in the same form."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> Any:
+        return torch.ops.flashladder.attention_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotImplementedError("attention has no second derivative")

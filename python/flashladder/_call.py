@@ -1,9 +1,10 @@
-"""Forward with plain numbers and addresses: what every front end of the package calls in the end.
+"""One call of attention: what every front end of the package fills in, and the only way to the library.
 
-    forward(q=address, k=..., v=..., o=..., lse=0, dtype="bf16", device=0, causal=True, scale=None,
-            shape=(batch, heads, kv_heads, seq_q, seq_k, d_head), strides=(q_steps, k_steps, v_steps, o_steps))
+    call = Call(q, k, v, options(causal=True), present(seqlens_k=lengths))
+    o, lse = call.run()
 
-Steps are (batch, seq, head) in elements. The caller keeps the tensors alive until the GPU is done with them.
+What follows from the shapes, types and options of a call is a `Plan`. It is made once: a call whose facts are known
+reads addresses, makes its result and launches.
 """
 
 from __future__ import annotations
@@ -11,204 +12,522 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import struct
-from collections.abc import Collection, Sequence
-from typing import Any, NoReturn
+import os
+import warnings
+from typing import Any, NamedTuple
 
-from flashladder._library import DEVICE_MEMORY, DTYPES, HOST_MEMORY, LIBRARY, Problem, Strides, Tensors, check, handle
+from flashladder import _launch
+from flashladder._dlpack import Borrowed
+from flashladder._frameworks import (
+    DTYPES,
+    E4M3,
+    HOST,
+    JAX,
+    DLPack,
+    Framework,
+    Layout,
+    NumPy,
+    Torch,
+    common,
+    framework_of,
+    kind_of,
+    layout_of,
+    stream_handle,
+)
+from flashladder._library import ARRAYS, EMULATOR, LIBRARY, Description, Problem, check, handle
+from flashladder._library import E4M3 as KIND_E4M3
+from flashladder._options import Options, number_of_scale, size
+from flashladder._overlap import overlap, overlaps_itself, span
 
-Steps = Sequence[int]
-SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "d_head")
-LARGEST = 2**31 - 1
-
-# What other packages call an argument, or have beside ours, and what to do here.
-ELSEWHERE = {
-    "softmax_scale": "here it is scale",
-    "sm_scale": "here it is scale",
-    "is_causal": "here it is causal, with the mask aligned to the bottom right",
-    "return_attn_probs": "here it is return_lse",
-    "return_softmax_lse": "here it is return_lse",
-    "enable_gqa": "heads that share K and V are recognised by the shape: leave it out",
-    "attn_mask": "there is no mask but the causal one and windows",
-    "window_size": "here it is window",
-    "s_aux": "here it is sinks",
-    "seqused_q": "here it is seqlens_q",
-    "seqused_k": "here it is seqlens_k",
-    "cache_seqlens": "here it is seqlens_k",
-    "k": "here it is k_new, beside v_new",
-    "rotary_cos": "nothing is rotated: rotate q and k_new before the call",
-    "num_splits": "here it is deterministic='batch' for splits that the batch does not change",
-    "alibi_slopes": "scores have no bias",
-    "dropout_p": "there is no dropout",
-    "device": "the arrays are computed where they lie: leave it out",
-}
-
-_forward = LIBRARY.fl_forward
-_size = Tensors.cu_seqlens_q.offset  # of FL_ABI 2: without arrays
-_size_served = ctypes.sizeof(Tensors)
-_tensors_served = struct.Struct("17N").pack
-_tensors = struct.Struct("7N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
-
-
-def check_arrays(q: Any, k: Any, v: Any, dtypes: Collection[Any]) -> None:
-    """What the shapes and types of three arrays say, which are known before there is memory. ValueError."""
-    for name, array in (("q", q), ("k", k), ("v", v)):
-        if array.ndim != 4:
-            raise ValueError(f"{name} has {array.ndim} dimensions, not 4: [batch, seq, heads, d_head]")
-        if array.dtype not in dtypes:
-            raise ValueError(f"{name} is {array.dtype}, not float16 or bfloat16")
-        if array.dtype != q.dtype:
-            raise ValueError(f"q is {q.dtype} and {name} is {array.dtype}: they must be of one type")
-    if k.shape != v.shape:
-        raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
-    if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
-        raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
+AXES, PACKED = "[batch, seq, heads, d_head]", "[tokens, heads, d_head]"
+PAGED = "[n_pages, page_rows, kv_heads, d_head]"
+PAGE_UNIT = 16  # every page has a multiple of so many rows
+SPLIT_KEYS = 2048  # of a part, where the bits of a result must not depend on the batch
+MOST_SEQUENCES = 65535  # of one launch
+MOST_PLANS = 1024
+EMULATED = 2e9  # floating-point operations per second of the emulator on one core
+LEVELS = 6  # functions from _warn() up to the caller of attention()
+LONG = 60.0  # seconds on the emulator from which a warning says so
 
 
-def options(causal: Any, scale: Any, return_lse: Any, version: Any) -> tuple[bool, float | None, bool, str]:
-    """The arguments that are no arrays, as Python's own types. TypeError for what is none of theirs."""
-    if type(causal) is type(return_lse) is bool and type(version) is str and (scale is None or type(scale) is float):
-        return causal, scale, return_lse, version
-    if not isinstance(version, str):
-        raise TypeError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
-    return _flag("causal", causal), _number("scale", scale), _flag("return_lse", return_lse), str(version)
+class Plan(NamedTuple):
+    """What a call with known facts needs."""
+
+    problem: Problem | None  # None where there is no key or no row: O is 0
+    address: int  # of the problem, which this tuple keeps alive
+    lse_shape: tuple[int, ...]
+    gpu: int | None
+    seconds: float  # that the emulator takes, roughly; 0 on a GPU
+    inputs: tuple[Layout, ...]  # of q, k and v
+    out: Layout | None
+    ragged: bool  # rows may belong to no sequence, and the kernel does not write those
 
 
-def _flag(name: str, value: Any) -> bool:
-    """Also NumPy's, and 0 and 1."""
-    numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
-    if numpys or (isinstance(value, int) and value in (0, 1)):
-        return bool(value)
-    raise TypeError(f"{name} is {value!r}: True or False is needed")
+_plans: dict[Any, Plan] = {}
 
 
-def _number(name: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, (str, bytes, bool)) or not hasattr(type(value), "__float__"):
-        raise TypeError(f"{name} is {value!r}: a number or None is needed")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} is {value!r}: a single number or None is needed") from None
+class Call(NamedTuple):
+    """The arguments of one call. `arrays` has those of ARRAYS that are there, in their order."""
+
+    q: Any
+    k: Any
+    v: Any
+    options: Options
+    arrays: dict[str, Any] = {}  # noqa: RUF012, nobody writes to it
+    most: tuple[int, int] = (0, 0)  # rows of a packed sequence, at most: of q and of k
+    out: Any = None
+
+    def framework(self) -> Framework:
+        """The framework of all arrays. TypeError where one is of another."""
+        framework = common(self.q, self.k, self.v, self.out)
+        for name, array in self.arrays.items():
+            if framework_of(name, array) is not framework:
+                raise TypeError(f"{name} is {kind_of(array)} and q {kind_of(self.q)}: arrays of one package are needed")
+        return framework
+
+    def plan(self, framework: Framework) -> Plan:
+        """What this call needs. ValueError where its arrays do not belong together."""
+        facts = framework.facts
+        arrays = tuple((name, facts(array)) for name, array in self.arrays.items())
+        of_out = None if self.out is None else facts(self.out)
+        key = (facts(self.q), facts(self.k), facts(self.v), of_out, arrays, self.most, self.options)
+        plan = _plans.get(key)
+        if plan is None:
+            if len(_plans) >= MOST_PLANS:
+                _plans.clear()
+            plan = _plans[key] = _new_plan(framework, self)
+        return plan
+
+    def problem(self) -> Problem | None:
+        """The problem of this call, None where it is empty; of arrays of other packages by __dlpack__."""
+        call, framework = self, self.framework()
+        if type(framework) in (DLPack, JAX):
+            self._refuse_dlpack()
+            call, framework = self._borrowed(0), DLPack()
+        return call._prepared(framework).plan(framework).problem
+
+    def run(self, stream: Any = None) -> tuple[Any, Any]:
+        """O and log-sum-exp, None where that is not wanted."""
+        framework = self.framework()
+        chosen = None if stream is None else stream_handle(stream)
+        if type(framework) is DLPack:
+            self._refuse_dlpack()
+            self._borrowed(chosen or 0)._launch(framework, chosen, stream)
+            return self.out, None
+        call = self._prepared(framework)
+        if call.sequences() > MOST_SEQUENCES:
+            return call._in_chunks(framework, stream)
+        return call._launch(framework, chosen, stream)
+
+    def sequences(self) -> int:
+        """How many sequences there are."""
+        starts = self.arrays.get("cu_seqlens_q")
+        return int(self.q.shape[0] if starts is None else starts.shape[0] - 1) if len(self.q.shape) else 0
+
+    def _prepared(self, framework: Framework) -> Call:
+        """With as many samples of K and V as of Q, and pages whose rows are a power of two: most calls as they are."""
+        of_q, of_k = self.q.shape, self.k.shape
+        if "block_table" in self.arrays:
+            if len(of_k) == 4 and of_k[1] & (of_k[1] - 1) and not of_k[1] % PAGE_UNIT:
+                return self._with_smaller_pages(framework)
+        elif len(of_q) == len(of_k) == 4 and of_q[0] != of_k[0] and 1 in (of_q[0], of_k[0]):
+            return self._broadcast(framework)
+        return self
+
+    def _broadcast(self, framework: Framework) -> Call:
+        """One sample of Q, or of K and V, for all samples of the other."""
+        names = ("q",) if self.q.shape[0] == 1 else ("k", "v")
+        batch = max(self.q.shape[0], self.k.shape[0]) if 0 not in (self.q.shape[0], self.k.shape[0]) else 0
+        wide = {}
+        for name in names:
+            array = getattr(self, name)
+            made = framework.package().broadcast_to(array, (batch, *array.shape[1:]))
+            wide[name] = made if framework.layout(array).gpu is None else made + 0  # a GPU's strides are not 0
+        return self._replace(**wide)
+
+    def _with_smaller_pages(self, framework: Framework) -> Call:
+        """Each page as several of the largest power of two that divides its rows. A cache of other strides stays."""
+        rows = int(self.k.shape[1])
+        unit = rows & -rows
+        views = {}
+        for name in ("k", "v"):
+            array = getattr(self, name)
+            of_page, of_row = framework.layout(array).strides[:2]
+            if of_page % (unit * of_row):
+                return self
+            step = of_page // (unit * of_row)
+            count = (array.shape[0] - 1) * step + rows // unit
+            views[name] = framework.view(array, (count, unit, *array.shape[2:]), unit * of_row)
+        table = self.arrays["block_table"]
+        within = framework.package().arange(rows // unit, dtype=table.dtype, **framework.beside(table))
+        small = (table[:, :, None] * step + within).reshape(table.shape[0], -1)
+        return self._replace(**views, arrays=present(**{**self.arrays, "block_table": small}))
+
+    def _launch(self, framework: Framework, chosen: int | None, stream: Any) -> tuple[Any, Any]:
+        plan = self.plan(framework)
+        framework.refuse(self.q, self.k, self.v, self.out, self.arrays)
+        current = _stream_of(framework, plan, chosen, stream)
+        made, lse = framework.results(
+            self.q, self.options.return_lse and plan.lse_shape, self.out, chosen, self.options.dtype
+        )
+        if plan.ragged or plan.problem is None:
+            if self.out is None or plan.problem is None:
+                framework.fill(made, 0.0, chosen)
+            if lse is not None:
+                framework.fill(lse, -math.inf, chosen)
+        address = framework.address
+        inputs = (address(self.q), address(self.k), address(self.v))
+        if self.out is not None:
+            _check_apart(plan, address(made), inputs)
+        if plan.problem is not None:
+            arrays = self.arrays
+            at = [address(arrays[name]) if name in arrays else 0 for name in ARRAYS] if arrays else NO_ARRAYS
+            tensors = (*inputs, address(made), 0 if lse is None else address(lse))
+            _launch.forward(plan.address, tensors, at, current)
+        return made, lse
+
+    def _in_chunks(self, framework: Framework, stream: Any) -> tuple[Any, Any]:
+        """One launch for each 65,535 sequences, because a grid has no more."""
+        packed = "cu_seqlens_q" in self.arrays
+        rows = self.q.shape[-3]
+        shape = (self.q.shape[-2], rows) if packed else (self.q.shape[0], self.q.shape[-2], rows)
+        handle = None if stream is None else stream_handle(stream)
+        out, lse = framework.results(self.q, self.options.return_lse and shape, self.out, handle, self.options.dtype)
+        if packed and self.out is None:
+            framework.fill(out, 0.0, handle)
+        for first in range(0, self.sequences(), MOST_SEQUENCES):
+            some = slice(first, first + MOST_SEQUENCES)
+            arrays = {
+                name: array[first : first + MOST_SEQUENCES + 1]
+                if name.startswith("cu_")
+                else array
+                if name in ("sinks", "q_scales", "o_scales") or (name.endswith("_scales") and len(array.shape) == 1)
+                else array[some]
+                for name, array in self.arrays.items()
+            }
+            if packed:
+                part = self._replace(arrays=arrays, out=out)
+            else:
+                k, v = (x if "block_table" in arrays else x[some] for x in (self.k, self.v))
+                part = self._replace(q=self.q[some], k=k, v=v, arrays=arrays, out=out[some])
+            _, part_lse = part.run(stream)
+            if lse is not None and packed:  # rows of other sequences are -infinity in a part
+                lse = part_lse if first == 0 else framework.package().maximum(lse, part_lse)
+            elif lse is not None:
+                lse[some] = part_lse
+        return out, lse
+
+    def _refuse_dlpack(self) -> None:
+        plain = Options(self.options.causal, self.options.scale, version=self.options.version)
+        if self.arrays or self.options._replace(return_lse=False) != plain:
+            raise NotImplementedError(
+                "lengths, pages, windows, sinks and soft caps are served for PyTorch, JAX, CuPy and NumPy arrays: "
+                f"{kind_of(self.q)} has whole sequences alone"
+            )
+
+    def _borrowed(self, stream: int) -> Call:
+        """The same call with what __dlpack__ of its arrays hands out."""
+        names = ("q", "k", "v") if self.out is None else ("q", "k", "v", "out")
+        borrowed: dict[str, Any] = {name: Borrowed(name, getattr(self, name), stream) for name in names}
+        return self._replace(**borrowed)
 
 
-def refuse_unknown(function: str, known: Collection[str], unknown: Collection[str]) -> NoReturn:
-    """TypeError for keyword arguments that a function does not have, with what they are called here."""
-    import difflib
-
-    name = next(iter(unknown))
-    near = difflib.get_close_matches(name, known, 1)
-    hint = ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}")
-    raise TypeError(f"{function}() got an unexpected keyword argument {name!r}: {hint}")
+NO_ARRAYS = (0,) * len(ARRAYS)
 
 
-def with_positive_scale(q: Any, scale: Any) -> tuple[Any, Any]:
-    """q and a scale above 0 that give the same scores, because the kernels find maxima before they scale."""
-    if not isinstance(scale, (int, float)) or not -math.inf < scale <= 0 or not hasattr(q, "__neg__"):
-        return q, scale
-    return (-q, -scale) if scale else (q * 0, 1.0)
+# ---- arrays of a call ------------------------------------------------------------------------------------------------
 
 
-def scale_of(scale: float | None) -> float:
-    """The scale as the library takes it, 0 for 1 / sqrt(d_head). ValueError unless it is a positive number in fp32."""
-    if scale is None:
-        return 0.0
-    single = ctypes.c_float(scale).value
-    if not (single > 0 and math.isfinite(single)):
-        raise ValueError(f"scale is {scale}: it must be a positive number that float32 can hold, or None")
-    return single
+def present(**arrays: Any) -> dict[str, Any]:
+    """Those that are there, in the order of ARRAYS."""
+    return {name: arrays[name] for name in ARRAYS if arrays.get(name) is not None}
 
 
-@functools.lru_cache(maxsize=1024)
-def problem(
-    dtype: str,
-    device: int | None,
-    shape: tuple[int, ...],
-    strides: tuple[Steps, ...],
-    causal: bool,
-    scale: float | None,
-    version: str,
-    config: str | None = None,
-    more: tuple[tuple[str, Any], ...] = (),
-) -> Problem:
-    """The struct of a problem, which all calls with these arguments share: nobody writes to it.
-
-    `more` has fields by name, those since FL_ABI 3.
-    """
-    for name, size in zip(SIZES, shape):
-        if size > LARGEST:
-            raise ValueError(f"{name} is {size}: at most {LARGEST}")
-    if not version.isprintable():  # a zero byte would end it
-        raise ValueError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
-    made = Problem(
-        size=ctypes.sizeof(Problem),
-        version=version.encode(),
-        config=None if config is None else config.encode(),
-        dtype=DTYPES[dtype],
-        memory=HOST_MEMORY if device is None else DEVICE_MEMORY,
-        device=-1 if device is None else device,
-        causal=bool(causal),
-        scale=scale_of(scale),
-    )
-    for name, size in zip(SIZES, shape):
-        setattr(made, name, size)
-    batch, heads, kv_heads, seq_q, seq_k, d_head = shape
-    fields = dict(more)  # pages are samples of K and V, and packed sequences are rows of one
-    of_q = (batch, fields.get("total_q", seq_q), heads)
-    of_k = (fields.get("n_pages", batch), fields.get("page_rows", fields.get("total_k", seq_k)), kv_heads)
-    for name, sizes, steps in zip("qkvo", (of_q, of_k, of_k, of_q), strides):
-        setattr(made, name, Strides(*read_steps(name, sizes, steps, d_head)))
-    for name, value in more:
-        setattr(made, name, value)
+def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays as kernels read them: a number instead of an array counts for all sequences or heads, and sinks of
+    fp16 and bf16 become float32."""
+    made = {}
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        if name.endswith("_scales") and math.prod(getattr(array, "shape", ())) == 1:
+            array = _filled(q, (q if name in ("q_scales", "o_scales") else k).shape[-2], name[:-1], array)
+        elif name.startswith("seqlens_") and type(array) is int:
+            array = _full(q, sequences, array, "int32")
+        elif name == "sinks" and str(array.dtype).rpartition(".")[2] in DTYPES:
+            array = (
+                array.to(framework_of("q", q).package().float32) if hasattr(array, "to") else array.astype("float32")
+            )
+        made[name] = array
     return made
 
 
-def read_steps(name: str, sizes: Steps, steps: Steps, d_head: int) -> list[int]:
-    """The steps with d_head for those that are not read. Three zeros would mean a contiguous tensor to the library."""
-    read = [step if size > 1 else d_head for size, step in zip(sizes, steps)]
-    if not any(read) and d_head:
-        raise ValueError(f"{name} has the strides 0, 0 and 0 along batch, seq and head: copy it to a contiguous one")
-    return read
+def _filled(q: Any, heads: int, name: str, scale: Any) -> Any:
+    if not hasattr(scale, "shape"):
+        scale = number_of_scale(name, scale)
+    return _full(q, heads, 1, "float32") * scale
 
 
-def launch(problem: int, q: int, k: int, v: int, o: int, lse: int, stream: int) -> None:
-    """Run the problem at an address. `lse` is 0 where it is not wanted, `stream` 0 for the default stream."""
-    status = _forward(handle(), problem, _tensors(_size, q, k, v, o, lse, 0), stream)
-    if status:
-        check(status)
+def _full(like: Any, count: int, value: Any, dtype: str) -> Any:
+    framework = framework_of("q", like)
+    if not hasattr(framework, "beside"):
+        raise NotImplementedError(f"{kind_of(like)}: a number is taken for PyTorch, JAX, CuPy and NumPy arrays alone")
+    package = framework.package()
+    return package.full((count,), value, dtype=getattr(package, dtype), **framework.beside(like))
 
 
-def launch_served(problem: int, addresses: Sequence[int], arrays: Sequence[int], stream: int) -> None:
-    """The same with the addresses of q, k, v, o and log-sum-exp, and those of ARRAYS, 0 for none."""
-    status = _forward(handle(), problem, _tensors_served(_size_served, *addresses, 0, *arrays), stream)
-    if status:
-        check(status)
+def packed(
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqlens_q: Any,
+    seqlens_k: Any,
+    block_table: Any,
+    sinks: Any,
+) -> tuple[dict[str, Any], tuple[int, int]]:
+    """What attention_varlen() passes on: the arrays, and the most rows of a sequence, 0 of those in pages."""
+    if cu_seqlens_q is None:
+        raise TypeError("cu_seqlens_q is None: an int32 array [batch + 1] is needed")
+    if block_table is None and cu_seqlens_k is None:
+        raise TypeError("cu_seqlens_k is None: an int32 array [batch + 1] is needed, or block_table")
+    if block_table is not None:
+        if (cu_seqlens_k is None) == (seqlens_k is None):
+            raise TypeError("block_table is there: one of cu_seqlens_k and seqlens_k is needed, the other must be None")
+        if seqlens_k is None:
+            seqlens_k, cu_seqlens_k = cu_seqlens_k[1:] - cu_seqlens_k[:-1], None
+    arrays = present(
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqlens_q=seqlens_q,
+        seqlens_k=seqlens_k,
+        block_table=block_table,
+        sinks=sinks,
+    )
+    most_k = 0 if block_table is not None else size("max_seqlen_k", max_seqlen_k)
+    return arrays, (size("max_seqlen_q", max_seqlen_q), most_k)
 
 
-def forward(
-    *,
-    q: int,
-    k: int,
-    v: int,
-    o: int,
-    lse: int,
-    dtype: str,
-    device: int | None,
-    shape: tuple[int, ...],
-    strides: tuple[Steps, ...],
-    causal: bool,
-    scale: float | None,
-    version: str = "best",
-    config: str | None = None,
-    stream: int = 0,
-) -> None:
-    """O, and log-sum-exp where `lse` is an address. `device` is the ordinal of a GPU, or None for host memory.
+# ---- plans -----------------------------------------------------------------------------------------------------------
 
-    ValueError for a wrong argument, NotImplementedError where no version computes the problem, RuntimeError where the
-    GPU or the emulator fails.
-    """
-    wanted = problem(dtype, device, shape, strides, causal, scale, version, config)
-    launch(ctypes.addressof(wanted), q, k, v, o, lse, stream)
+
+def _new_plan(framework: Framework, call: Call) -> Plan:
+    options, arrays = call.options, call.arrays
+    is_packed, paged = "cu_seqlens_q" in arrays, "block_table" in arrays
+    named = {"q": call.q, "k": call.k, "v": call.v} | ({} if call.out is None else {"out": call.out})
+    layouts = {
+        name: _unpacked(name, layout_of(framework, name, array), is_packed and not (paged and name in "kv"))
+        for name, array in named.items()
+    }
+    q, k = layouts["q"], layouts["k"]
+    all_e4m3, in_bytes = options.dtype is not None, k.dtype == E4M3
+    _check_e4m3(framework, call.q, layouts, all_e4m3)
+    for name, layout in layouts.items():
+        _check(name, layout, q, E4M3 if in_bytes and name in ("qkv" if all_e4m3 else "kv") else "")
+    _check_shapes(layouts, same_batch=not paged)
+    samples, rows_q, heads, d_head = q.shape
+    n_pages, rows_k, kv_heads, _ = k.shape
+    extra = {name: layout_of(framework, name, array) for name, array in arrays.items()}
+    batch = samples
+    if is_packed:
+        starts = extra["cu_seqlens_q"].shape
+        batch = max(0, starts[0] - 1) if len(starts) == 1 else 0
+    if not in_bytes:
+        refuse_scales(extra, is_packed, k.dtype)
+    seq_q, seq_k = (max(1, rows) for rows in call.most) if is_packed else (rows_q, rows_k)
+    blocks = -(-seq_k // options.scale_keys) if options.scale_keys else 0
+    _check_arrays(extra, q, batch, heads, kv_heads, blocks)
+    more: dict[str, Any] = {"arrays": sum(1 << i for i, name in enumerate(ARRAYS) if name in arrays)}
+    if is_packed:
+        more |= {"total_q": rows_q} | ({} if paged else {"total_k": rows_k})
+    if paged:
+        pages, step = extra["block_table"].shape[1], extra["block_table"].strides[0]
+        seq_k = pages * rows_k
+        more |= {"n_pages": n_pages, "page_rows": rows_k, "pages_of_sequence": step if batch > 1 else pages}
+    if options.window is not None:
+        left, right = (min(side, 1 << 30) for side in options.window)
+        more |= {"windowed": 1, "window_left": left, "window_right": right}
+    if in_bytes:
+        more |= {"kv_dtype": KIND_E4M3}
+    if all_e4m3:
+        more |= {"q_dtype": KIND_E4M3, "sums": int(options.accurate), "scale_keys": options.scale_keys}
+        more |= {"o_dtype": KIND_E4M3} if options.dtype == E4M3 else {}
+    more |= {"softcap": options.softcap, "split_keys": SPLIT_KEYS if options.batch_invariant else 0}
+    o_strides = (rows_q * heads * d_head, heads * d_head, d_head) if call.out is None else layouts["out"].strides[:3]
+    dtype = q.dtype if options.dtype is None else options.dtype if options.dtype in DTYPES else "bfloat16"
+    problem = None
+    if rows_k or not (is_packed or arrays or options.window or options.softcap):
+        problem = _launch.problem(
+            DTYPES[dtype],
+            q.gpu,
+            (batch, heads, kv_heads, seq_q, seq_k, d_head),
+            (*(layouts[name].strides[:3] for name in "qkv"), o_strides),
+            options.causal,
+            options.scale,
+            options.version,
+            None,
+            tuple(more.items()),
+        )
+    lse_shape = (heads, rows_q) if is_packed else (batch, heads, rows_q)
+    return Plan(
+        problem,
+        0 if problem is None else ctypes.addressof(problem),
+        lse_shape,
+        q.gpu,
+        _seconds(problem) if q.gpu is None and problem is not None else 0.0,
+        (q, k, layouts["v"]),
+        layouts.get("out"),
+        is_packed or "seqlens_q" in arrays,
+    )
+
+
+def _check_e4m3(framework: Framework, q: Any, layouts: dict[str, Layout], all_e4m3: bool) -> None:
+    if not all_e4m3:
+        return
+    if type(framework) not in (Torch, NumPy):
+        raise NotImplementedError(f"q is {kind_of(q)}: PyTorch, JAX and NumPy arrays are taken")
+    for name, layout in layouts.items():
+        if layout.dtype != E4M3:
+            raise ValueError(f"{name} is {layout.dtype}: float8_e4m3fn is needed")
+
+
+def _unpacked(name: str, layout: Layout, is_packed: bool) -> Layout:
+    """With a first axis of one sample where the sequences are packed."""
+    if not is_packed:
+        return layout
+    if len(layout.shape) != 3:
+        raise ValueError(f"{name} has the shape {layout.shape}: three dimensions are needed, {PACKED}")
+    return layout._replace(shape=(1, *layout.shape), strides=(0, *layout.strides))
+
+
+def refuse_scales(arrays: Any, is_packed: bool, dtype: Any) -> None:
+    """ValueError for factors of K and V if K and V are not of e4m3."""
+    if "k_scales" in arrays or "v_scales" in arrays:
+        names, name = ("k and v", "k") if is_packed else ("caches", "k_cache")
+        raise ValueError(f"k_scale and v_scale are for {names} of float8_e4m3fn: {name} is {dtype}")
+
+
+def _seconds(problem: Problem) -> float:
+    """About how long the emulator computes; 0 where a GPU does."""
+    if not _emulates():
+        return 0.0
+    pairs: int = problem.batch * problem.heads * problem.seq_q * problem.seq_k
+    operations: int = 4 * pairs * problem.d_head // (2 if problem.causal else 1)
+    return operations / EMULATED / (os.cpu_count() or 1)
+
+
+@functools.lru_cache
+def _emulates() -> bool:
+    """Whether arrays in host memory are computed by the emulator."""
+    found = Description(size=ctypes.sizeof(Description))
+    check(LIBRARY.fl_describe(handle(), ctypes.addressof(found)))
+    return bool(found.backend == EMULATOR)
+
+
+_warned = False
+
+
+def _warn(seconds: float) -> None:
+    """Say once that the emulator will take long, where attention() is called."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"no GPU: the emulator computes this, which takes about {seconds / 60:.0f} minutes "
+            "(flashladder.backend().why_no_gpu says more)",
+            RuntimeWarning,
+            stacklevel=LEVELS,
+        )
+
+
+def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
+    """What is wrong with one array, alone or beside q. `dtype` is what it must have; "" is that of q."""
+    if layout.place != HOST and layout.gpu is None:
+        raise ValueError(f"{name} lies on {layout.place}: host memory or a CUDA GPU is needed")
+    if layout.gpu is not None and _emulates():
+        raise ValueError(
+            f"{name} lies on {layout.place}, and flashladder has no GPU (flashladder.backend().why_no_gpu says why): "
+            "pass arrays in host memory"
+        )
+    if layout.place != q.place:
+        raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
+    if layout.dtype != dtype and layout.dtype not in DTYPES:
+        raise ValueError(f"{name} is {layout.dtype}: float16 or bfloat16 is needed")
+    if layout.dtype != (dtype or q.dtype):
+        raise ValueError(f"{name} is {layout.dtype} and q {q.dtype}: they must be of one type")
+    if len(layout.shape) != 4:
+        raise ValueError(f"{name} has the shape {layout.shape}: four dimensions are needed, {AXES}")
+    if layout.strides[3] != 1 and layout.shape[3] > 1 and 0 not in layout.shape:
+        raise ValueError(
+            f"{name} has the stride {layout.strides[3]} along d_head, its last dimension: the elements of a row must "
+            "lie side by side"
+        )
+
+
+def _check_shapes(layouts: dict[str, Layout], same_batch: bool = True) -> None:
+    q, k, v = (layouts[name].shape for name in "qkv")
+    if v != k:
+        raise ValueError(f"v has the shape {v} and k {k}: they must be alike, [batch, seq_k, kv_heads, d_head]")
+    for axis in (0, 3) if same_batch else (3,):
+        if k[axis] != q[axis]:
+            what = ("batch", "", "", "d_head")[axis]
+            raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be alike; the axes are {AXES}")
+    if "out" in layouts and layouts["out"].shape != q:
+        raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be alike")
+    if "out" in layouts and overlaps_itself(layouts["out"].shape, layouts["out"].strides):
+        raise ValueError(f"out has the strides {layouts['out'].strides}, so that rows of it overlap: pass another one")
+
+
+def _check_apart(plan: Plan, o: int, inputs: tuple[int, ...]) -> None:
+    """ValueError where out, at the address o, shares memory with an input."""
+    out = plan.out
+    assert out is not None
+    first, last = span(out.shape, out.strides)
+    for name, address, layout in zip("qkv", inputs, plan.inputs):
+        distance = (address - o) // 2  # in elements; that an address is odd the library says
+        low, high = span(layout.shape, layout.strides)
+        if distance + low < last and first < distance + high and overlap(distance, out, layout):
+            raise ValueError(f"out shares memory with {name}: it must not overlap q, k or v")
+
+
+def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, kv_heads: int, blocks: int = 0) -> None:
+    """`blocks` are those of keys that have factors of their own."""
+    shapes: dict[str, tuple[int, ...]] = {"cu_seqlens_q": (batch + 1,), "cu_seqlens_k": (batch + 1,), "sinks": (heads,)}
+    of_keys = (batch, kv_heads, blocks) if blocks else (kv_heads,)
+    shapes |= {"k_scales": of_keys, "v_scales": of_keys, "q_scales": (heads,), "o_scales": (heads,)}
+    for name, layout in extra.items():
+        dtype = "float32" if name == "sinks" or name.endswith("_scales") else "int32"
+        if layout.place != q.place:
+            raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
+        if layout.dtype != dtype:
+            raise ValueError(f"{name} is {layout.dtype}: {dtype} is needed")
+        if name == "block_table":
+            if len(layout.shape) != 2 or layout.shape[0] != batch or not layout.shape[1]:
+                raise ValueError(f"block_table has the shape {layout.shape}: ({batch}, pages of a sequence) is needed")
+        elif layout.shape != shapes.get(name, (batch,)):
+            raise ValueError(f"{name} has the shape {layout.shape}: {shapes.get(name, (batch,))} is needed")
+        if batch and not _lies_well(name, layout):
+            raise ValueError(f"{name} has the strides {layout.strides}: copy it to a contiguous one")
+
+
+def _lies_well(name: str, layout: Layout) -> bool:
+    """Whether the elements are contiguous; rows of a block table may lie apart. An axis of size 1 has any stride."""
+    step = 1
+    for axis in reversed(range(len(layout.shape))):
+        found = layout.strides[axis]
+        apart = name == "block_table" and axis == 0 and found >= step
+        if layout.shape[axis] > 1 and found != step and not apart:
+            return False
+        step *= layout.shape[axis]
+    return True
+
+
+def _stream_of(framework: Framework, plan: Plan, chosen: int | None, stream: Any) -> int:
+    """Where a call computes: `chosen`, the handle of `stream`, or the framework's; 0 for host memory."""
+    if plan.gpu is not None:
+        return framework.current_stream(plan.gpu) if chosen is None else chosen
+    if chosen is not None:
+        raise ValueError(f"stream is {stream!r}, and the arrays lie in host memory, which has none: leave it out")
+    if plan.seconds > LONG:
+        _warn(plan.seconds)
+    return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from flashladder import _arrays
+from flashladder._frameworks import JAX, NumPy, Torch, framework_of, kind_of
 
 LARGEST = 448.0  # of e4m3
 LEAST = 2.0**-126 / LARGEST  # of a scale: that of a head of zeros
@@ -22,18 +22,18 @@ def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
     where it is given, for rows that go into a cache which has one: what is too large for it becomes 448. A NaN stays
     one, and an infinity becomes one where `scale` is not given.
     """
-    framework = _arrays.framework_of("x", x)
-    if type(framework) not in (_arrays.Torch, _arrays.JAX, _arrays.NumPy):
-        raise NotImplementedError(f"x is {_arrays._a(x)}: PyTorch, JAX and NumPy arrays are quantised")
+    framework = framework_of("x", x)
+    if type(framework) not in (Torch, JAX, NumPy):
+        raise NotImplementedError(f"x is {kind_of(x)}: PyTorch, JAX and NumPy arrays are quantised")
     if x.ndim not in (3, 4):
         raise ValueError(f"x has {x.ndim} dimensions: [batch, seq, kv_heads, d_head] or [tokens, kv_heads, d_head]")
     package = framework.package()
-    wide = x.float() if type(framework) is _arrays.Torch else x.astype("float32")
+    wide = x.float() if type(framework) is Torch else x.astype("float32")
     if scale is None:
         rows = wide.reshape(-1, *x.shape[-2:])
         size = package.amax(abs(rows), (0, 2)) if rows.shape[0] else package.zeros_like(wide, shape=x.shape[-2:-1])
         scale = package.where(size == 0, size + 1, size) / LARGEST
     values = package.clip(wide / scale[..., None], -LARGEST, LARGEST)
-    if type(framework) is _arrays.Torch:
+    if type(framework) is Torch:
         return values.to(package.float8_e4m3fn), scale
     return values.astype(importlib.import_module("ml_dtypes").float8_e4m3fn), scale

@@ -10,8 +10,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any, NamedTuple, NoReturn
 
-from flashladder import _arrays, _call
 from flashladder import _library as library
+from flashladder._call import Call, made_for, present
+from flashladder._frameworks import DTYPES
+from flashladder._options import options, positive_scale, refuse_unknown
+
+KNOWN = ("causal", "scale", "window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic", "version")
 
 
 class Device(NamedTuple):
@@ -93,7 +97,7 @@ def _version(name: str, infos: list[Any]) -> Version:
     features = infos[0].features
     for info in infos:
         features &= info.features
-    dtypes = {library.DTYPES[short]: full for full, short in _arrays.DTYPES.items()}
+    dtypes = {library.DTYPES[short]: full for full, short in DTYPES.items()}
     return Version(
         name,
         infos[0].name.decode(),
@@ -114,16 +118,30 @@ def supports(
     *,
     causal: bool = False,
     scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    seqlens_k: Any = None,
+    seqlens_q: Any = None,
+    deterministic: Any = None,
     version: str = "best",
     **unknown: NoReturn,
 ) -> Support:
-    """Which version attention() would run on these arrays. ValueError or TypeError where an argument is wrong."""
+    """Which version attention() would run with these arguments; or false, with what is wrong or missing."""
     if unknown:
-        _call.refuse_unknown("supports", ("causal", "scale", "version"), unknown)
-    problem = _arrays.problem_of(q, k, v, causal=causal, scale=scale, version=version)
-    found = library.Support(size=ctypes.sizeof(library.Support))
-    status = library.LIBRARY.fl_query(library.handle(), ctypes.addressof(problem), ctypes.addressof(found))
-    if status in (library.UNSUPPORTED, library.UNAVAILABLE):
-        return Support("", "", False, library.LIBRARY.fl_error().decode())
-    library.check(status)
+        refuse_unknown("supports", KNOWN, unknown)
+    try:
+        chosen = options(causal, scale, window, softcap, deterministic, False, version)
+        arrays = made_for(q, k, q.shape[0], present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks))
+        q, chosen = positive_scale(q, chosen)
+        problem = Call(q, k, v, chosen, arrays).problem()
+        found = library.Support(size=ctypes.sizeof(library.Support))
+        if problem is not None:
+            library.check(
+                library.LIBRARY.fl_query(library.handle(), ctypes.addressof(problem), ctypes.addressof(found))
+            )
+    except (AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        return Support("", "", False, str(error))
+    if problem is None:
+        return Support("no kernel", "", False, "there are no keys: O is 0")
     return Support(found.kernel.decode(), found.config.decode(), bool(found.measured), found.order.decode())

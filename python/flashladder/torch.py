@@ -10,7 +10,9 @@ tensors in host memory. Autograd has its gradients where d_head is 64, 128 or 25
 
     attention(q, k, v, causal=True).sum().backward()
 
-So has attention_varlen. Used lengths, windows, sinks, soft caps and caches have none: call these under torch.no_grad().
+So has attention_varlen, and log-sum-exp. Used lengths, windows, sinks, soft caps and caches have none: call these under
+torch.no_grad(). torch.func.grad, vjp and vmap transform attention; forward mode (jvp) is refused. Under torch.autocast
+fp32 tensors are cast, as PyTorch's own attention does.
 
     flashladder.torch.register()
     torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
@@ -25,11 +27,14 @@ from typing import Any, NoReturn, Optional
 import torch
 
 import flashladder
-from flashladder import _append, _arrays, _autograd, _call, _packed, _serving
+from flashladder import _autograd
+from flashladder._call import Call, made_for, packed, present
+from flashladder._functions import cached
 from flashladder._library import ARRAYS, Unavailable
+from flashladder._options import OPTIONS as ALL_OPTIONS
+from flashladder._options import Options, options, positive_scale, refuse_unknown
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
-DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 def _check_tensors(**tensors: Any) -> None:
@@ -40,10 +45,19 @@ def _check_tensors(**tensors: Any) -> None:
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     """What the shapes and types say, without looking at memory: the fake kernel asks the same."""
-    _call.check_arrays(q, k, v, DTYPES)
-    for name, tensor in (("k", k), ("v", v)):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.ndim != 4:
+            raise ValueError(f"{name} has {tensor.ndim} dimensions, not 4: [batch, seq, heads, d_head]")
+        if tensor.dtype not in _autograd.DTYPES:
+            raise ValueError(f"{name} is {tensor.dtype}, not float16 or bfloat16")
+        if tensor.dtype != q.dtype:
+            raise ValueError(f"q is {q.dtype} and {name} is {tensor.dtype}: they must be of one type")
         if tensor.device != q.device:
             raise ValueError(f"q is on {q.device} and {name} is on {tensor.device}: they must be on one device")
+    if k.shape != v.shape:
+        raise ValueError(f"k is {list(k.shape)} and v is {list(v.shape)}: they must have one shape")
+    if (k.shape[0] != q.shape[0] and 1 not in (k.shape[0], q.shape[0])) or k.shape[3] != q.shape[3]:
+        raise ValueError(f"q is {list(q.shape)} and k is {list(k.shape)}: batch and d_head must be the same")
     if q.device.type not in ("cuda", "cpu", "meta"):
         raise ValueError(f"q is on {q.device}, not on a CUDA device or in host memory")
 
@@ -53,31 +67,6 @@ def _results(q: Tensor, return_lse: bool) -> tuple[Tensor, Tensor]:
     out = torch.empty((batch, rows, heads, d_head), dtype=q.dtype, device=q.device)
     lse = torch.empty((batch, heads, rows) if return_lse else (0,), dtype=torch.float32, device=q.device)
     return out, lse
-
-
-def _launch(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor | None, causal: bool, scale: float | None, version: str
-) -> None:
-    """Into `out` [batch, seq_q, heads, d_head], of any strides that the kernels take, and `lse` if it is given."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.stride(3) != 1 and tensor.shape[3] != 1:
-            raise ValueError(f"{name} has stride {tensor.stride(3)} along d_head, not 1: call {name}.contiguous()")
-    cuda = q.device.type == "cuda"
-    _call.forward(
-        q=q.data_ptr(),
-        k=k.data_ptr(),
-        v=v.data_ptr(),
-        o=out.data_ptr(),
-        lse=0 if lse is None else lse.data_ptr(),
-        dtype=DTYPES[q.dtype],
-        device=q.device.index if cuda else None,
-        shape=(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3]),
-        strides=tuple(tensor.stride()[:3] for tensor in (q, k, v, out)),
-        causal=causal,
-        scale=scale,
-        version=version,
-        stream=torch.cuda.current_stream(q.device).cuda_stream if cuda else 0,
-    )
 
 
 # Its annotations become the operator's schema, read by every Python.
@@ -91,9 +80,8 @@ def _attention(
     version: str = "best",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, v)
-    out, lse = _results(q, return_lse)
-    _launch(q, k, v, out, lse if return_lse else None, causal, scale, version)
-    return out, lse
+    out, lse = Call(q, k, v, Options(causal, scale, return_lse=return_lse, version=version)).run()
+    return out, torch.empty(0, dtype=torch.float32, device=q.device) if lse is None else lse
 
 
 def _fake(
@@ -112,13 +100,16 @@ def _fake(
 # torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version) -> (out, lse); lse is empty if unwanted.
 _operator = torch.library.custom_op("flashladder::attention", _attention, mutates_args=())
 _operator.register_fake(_fake)
-_operator.register_autograd(_autograd.derive, setup_context=_autograd.keep)
+_operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context)
+if hasattr(_operator, "register_vmap"):
+    _operator.register_vmap(_autograd.folded(_operator, 3))
+    _autograd._of_whole.register_vmap(_autograd.folded(_autograd._of_whole, 6))
 
 
 # ---- several lengths, caches, windows, sinks and soft caps -----------------------------------------------------------
 
 
-# What flashladder._serving computes, with its arrays and Options one by one.
+# A Call with its arrays and Options one by one.
 def _serve(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -143,8 +134,8 @@ def _serve(
     version: str = "best",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
-    chosen = _serving.Options(causal, scale, window, softcap, batch_invariant, return_lse, version)
-    arrays = _serving.present(
+    chosen = Options(causal, scale, window, softcap, batch_invariant, return_lse, version)
+    arrays = present(
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
         seqlens_q=seqlens_q,
@@ -154,7 +145,7 @@ def _serve(
         k_scales=k_scales,
         v_scales=v_scales,
     )
-    out, lse = _serving.serve(q, k, v, arrays, chosen, (max_seqlen_q, max_seqlen_k))
+    out, lse = Call(q, k, v, chosen, arrays, (max_seqlen_q, max_seqlen_k)).run()
     return out, torch.empty(0, dtype=torch.float32, device=q.device) if lse is None else lse
 
 
@@ -171,7 +162,7 @@ def _fake_serve(
 # torch.ops.flashladder.serve(q, k, v, cu_seqlens_q, ...) -> (out, lse); lse is empty if unwanted.
 _serve_operator = torch.library.custom_op("flashladder::serve", _serve, mutates_args=())
 _serve_operator.register_fake(_fake_serve)
-_serve_operator.register_autograd(_packed.derive, setup_context=_packed.keep)
+_serve_operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context_of_serve)
 
 
 OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse", "version")
@@ -179,51 +170,44 @@ OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse"
 
 def _is_eager(q: Any) -> bool:
     """Whether the package may be called without the dispatcher, which costs more time than the rest of the call."""
-    return type(q) is torch.Tensor and not torch.compiler.is_compiling()
-
-
-def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the type of autocast where that is on, as PyTorch's own attention takes them."""
-    kind = tensors[0].device.type
-    if (
-        kind not in ("cuda", "cpu")
-        or not torch.is_autocast_enabled(kind)
-        or all(tensor.dtype in DTYPES for tensor in tensors)
-    ):
-        return tensors
-    wanted = torch.get_autocast_dtype(kind)
-    return tuple(tensor.to(wanted) if tensor.dtype == torch.float32 else tensor for tensor in tensors)
-
-
-def _check_gradients(*tensors: Tensor, **others: Any) -> None:
-    """NotImplementedError where a derivative would be lost: a transform of torch.func runs, one of the tensors has a
-    tangent, or autograd would need the gradient of one of the others."""
-    if not torch.compiler.is_compiling():
-        framework = _arrays.framework_of("q", tensors[0])
-        if isinstance(framework, _arrays.Torch):
-            framework.refuse_transforms(*tensors)
-    for name, tensor in others.items():
-        if isinstance(tensor, torch.Tensor) and _autograd.is_wanted(tensor):
-            raise NotImplementedError(f"{name} requires a gradient, and no kernel computes it: pass {name}.detach()")
+    return type(q) is torch.Tensor and not torch.compiler.is_compiling() and not _autograd.are_transformed()
 
 
 def _operate(
-    q: Tensor, k: Tensor, v: Tensor, arrays: dict[str, Any], chosen: Any, most: tuple[int, int] = (0, 0)
+    q: Tensor, k: Tensor, v: Tensor, arrays: dict[str, Any], chosen: Options, most: tuple[int, int] = (0, 0)
 ) -> Any:
-    _check_gradients(q, k, v, sinks=arrays.get("sinks"), k_scale=arrays.get("k_scales"), v_scale=arrays.get("v_scales"))
-    differentiated = _autograd.is_wanted(q, k, v)
-    if differentiated and not _packed.is_plain(arrays, chosen):
-        raise NotImplementedError(_packed.NO_BACKWARD)
-    if differentiated and _is_eager(q):
-        _packed.check(q, k, v, chosen)
+    """A call through the operator, with gradients where packed sequences are all that it asks for."""
+    if _autograd.are_transformed():
+        raise NotImplementedError(_autograd.ONLY_ATTENTION)
+    others = {name: arrays.get(name) for name in ARRAYS[2:8]}
+    wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, **others})
+    if wanted:
+        with_more = any(one is not None for one in others.values())
+        if with_more or list(arrays) != list(ARRAYS[:2]) or chosen.window is not None or chosen.softcap:
+            raise NotImplementedError(
+                _autograd.NO_BACKWARD.format(
+                    wanted.replace("_scales", "_scale"), "used lengths, windows, sinks, soft caps and caches have"
+                )
+            )
+        if _is_eager(q):
+            _autograd.check(q, k, v, chosen.causal, chosen.scale, packed=True)
     left, right = chosen.window or (-1, -1)
-    arrays = _serving.with_lengths(arrays, q)
     named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
     out, lse = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
-        chosen.return_lse or differentiated, chosen.version,
+        chosen.return_lse or bool(wanted), chosen.version,
     )  # fmt: skip
     return (out, lse) if chosen.return_lse else out
+
+
+def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Under torch.autocast, tensors of fp32 and 16 bits become those of its type."""
+    kind = tensors[0].device.type
+    if kind not in ("cuda", "cpu") or not hasattr(torch, "get_autocast_dtype") or not torch.is_autocast_enabled(kind):
+        return tensors
+    wanted = torch.get_autocast_dtype(kind)
+    casts = (torch.float32, torch.float16, torch.bfloat16)
+    return tuple(one.to(wanted) if one.dtype in casts and wanted in casts[1:] else one for one in tensors)
 
 
 def attention_varlen(
@@ -254,13 +238,13 @@ def attention_varlen(
     Autograd differentiates it by q, k and v without used lengths, windows, sinks and soft caps.
     deterministic="batch" gives gradients the same bits in every batch, too.
     """
+    given = (causal, scale, window, softcap, deterministic, return_lse, version)
+    tensors = {"q": q, "k": k, "v": v, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale}
     _check_tensors(q=q, k=k, v=v)
+    _autograd.refuse_forward_mode({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
     q, k, v = _cast(q, k, v)
-    q, scale = _call.with_positive_scale(q, scale)
-    options = (causal, scale, window, softcap, deterministic, return_lse, version)
-    _check_gradients(q, k, v, sinks=sinks, k_scale=k_scale, v_scale=v_scale)
-    if _is_eager(q) and not _autograd.is_wanted(q, k, v):
-        more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {
+    if _is_eager(q) and not _autograd.wanted_by(tensors):
+        more: dict[str, Any] = dict(zip(OPTIONS, given, strict=True)) | {
             "sinks": sinks,
             "seqlens_q": seqlens_q,
             "seqlens_k": seqlens_k,
@@ -269,11 +253,12 @@ def attention_varlen(
             "v_scale": v_scale,
         }
         return flashladder.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **more)
-    arrays, most = _serving.packed(
+    arrays, most = packed(
         cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
     )
-    arrays = _serving.with_scales(arrays, q, k, v, k_scale, v_scale)
-    return _operate(q, k, v, arrays, _serving.options(*options), most)
+    arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, present(**arrays, k_scales=k_scale, v_scales=v_scale))
+    q, chosen = positive_scale(q, options(*given))
+    return _operate(q, k, v, arrays, chosen, most)
 
 
 def attention_with_cache(
@@ -297,21 +282,22 @@ def attention_with_cache(
     version: str = "best",
 ) -> Any:
     """flashladder.attention_with_cache, which torch.compile(fullgraph=True) traces with the rows that it writes."""
+    given = (causal, scale, window, softcap, deterministic, return_lse, version)
     _check_tensors(q=q, k_cache=k_cache, v_cache=v_cache)
-    q, scale = _call.with_positive_scale(q, scale)
-    options = (causal, scale, window, softcap, deterministic, return_lse, version)
-    _check_gradients(q, k_cache, v_cache, sinks=sinks, k_scale=k_scale, v_scale=v_scale, k_new=k_new, v_new=v_new)
+    tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "sinks": sinks, "k_new": k_new, "v_new": v_new}
+    tensors |= {"k_scale": k_scale, "v_scale": v_scale}
+    _autograd.refuse_forward_mode({name: one for name, one in tensors.items() if isinstance(one, torch.Tensor)})
+    wanted = _autograd.wanted_by(tensors)
+    if wanted:
+        raise NotImplementedError(_autograd.NO_BACKWARD.format(wanted, "caches have"))
+    (q,) = _cast(q)
     if _is_eager(q):
-        more: dict[str, Any] = dict(zip(OPTIONS, options, strict=True)) | {"sinks": sinks}
+        more: dict[str, Any] = dict(zip(OPTIONS, given, strict=True)) | {"sinks": sinks}
         more |= {"k_scale": k_scale, "v_scale": v_scale}
         return flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, **more)
-    if type(seqlens_k) is int:
-        seqlens_k = _serving.lengths(seqlens_k, q.shape[0], q)
-    if k_new is not None:
-        seqlens_k = _append.append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
-    arrays = _serving.present(seqlens_k=seqlens_k, block_table=block_table, sinks=sinks)
-    arrays = _serving.with_scales(arrays, q, k_cache, v_cache, k_scale, v_scale)
-    return _operate(q, k_cache, v_cache, arrays, _serving.options(*options))
+    arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, None, sinks, k_scale, v_scale)
+    q, chosen = positive_scale(q, options(*given))
+    return _operate(q, k_cache, v_cache, arrays, chosen)
 
 
 def varlen_attn(
@@ -343,9 +329,13 @@ def varlen_attn(
     options = _varlen_options(False, scale, window_size, num_splits) | {"return_lse": lse}
     if block_table is None and cu_seq_k is None:
         raise ValueError("cu_seq_k is None: an int32 tensor [batch + 1] is needed, or block_table")
-    options |= {"seqlens_k": seqused_k, "block_table": block_table}
     offsets = cu_seq_k if block_table is None or seqused_k is None else None
-    return attention_varlen(query, key, value, cu_seq_q, offsets, max_q, max_k, **options)
+    if block_table is None or seqused_k is None or query.shape[0] != (cu_seq_q.shape[0] - 1) * max_q:
+        options |= {"seqlens_k": seqused_k, "block_table": block_table}
+        return attention_varlen(query, key, value, cu_seq_q, offsets, max_q, max_k, **options)
+    padded = _Padded(query, cu_seq_q, max_q)
+    found = attention_with_cache(padded.queries(query), key, value, seqused_k, block_table, **options)
+    return (padded.rows(found[0]), padded.lse(found[1])) if lse else padded.rows(found)
 
 
 def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: int | None) -> dict[str, Any]:
@@ -359,6 +349,33 @@ def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: 
         "window": (left, -1 if right == 0 else right),
         "deterministic": "batch" if num_splits == 1 else None,
     }
+
+
+class _Padded:
+    """Packed sequences of few queries as [batch, max_q, …], which attention/decode computes faster. Sequences end at
+    the last row, as masks do; the offsets stay on their device, so that a graph may capture this."""
+
+    def __init__(self, query: Tensor, starts: Tensor, most: int) -> None:
+        rows, batch = query.shape[0], starts.shape[0] - 1
+        counts = starts[1:] - starts[:-1]
+        places = torch.arange(most, device=query.device)
+        self.source = (starts[1:, None] - most + places).clamp(0, max(rows - 1, 0)).long()
+        row = torch.arange(rows, device=query.device, dtype=starts.dtype)
+        sequence = (torch.searchsorted(starts, row, right=True) - 1).clamp(0, batch - 1)
+        self.used = (row >= starts[0]) & (row < starts[-1])
+        at = sequence * most + row - starts[sequence] + most - counts[sequence]
+        self.back = at.clamp(0, max(batch * most - 1, 0)).long()
+
+    def queries(self, query: Tensor) -> Tensor:
+        return query[self.source]
+
+    def rows(self, out: Tensor) -> Tensor:
+        """[tokens, heads, d_head], 0 in rows that belong to no sequence."""
+        return torch.where(self.used[:, None, None], out.flatten(0, 1)[self.back], 0)
+
+    def lse(self, lse: Tensor) -> Tensor:
+        """[heads, tokens], -infinity in rows that belong to no sequence."""
+        return torch.where(self.used, lse.transpose(0, 1).flatten(1)[:, self.back], -float("inf"))
 
 
 # ---- whole sequences -------------------------------------------------------------------------------------------------
@@ -386,34 +403,34 @@ def attention(
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
 
-    Autograd differentiates the result and log-sum-exp with respect to q, k and v.
-    torch.use_deterministic_algorithms(True) asks for gradients with the same bits in every run. Under autocast float32
-    tensors become its type. NotImplementedError: no kernel computes the gradients.
+    Autograd differentiates it by q, k and v; log-sum-exp has no derivative. torch.use_deterministic_algorithms(True)
+    asks for gradients with the same bits in every run. NotImplementedError: no kernel computes the gradients.
     """
     if unknown:
-        known = tuple(name for name in _arrays.OPTIONS if name not in ("out", "stream"))
-        _call.refuse_unknown("attention", known, unknown)
+        known = tuple(name for name in ALL_OPTIONS if name not in ("out", "stream"))
+        refuse_unknown("attention", known, unknown)
     asked = (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)
     _check_tensors(q=q, k=k, v=v)
+    _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, "sinks": sinks})
     q, k, v = _cast(q, k, v)
-    q, scale = _call.with_positive_scale(q, scale)
-    _check_gradients(q, k, v, sinks=sinks)
-    differentiated = _autograd.is_wanted(q, k, v)
-    if _is_eager(q) and not differentiated:
+    wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, "sinks": sinks})
+    if _is_eager(q) and not wanted:
         more: dict[str, Any] = dict(
             zip(("window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic"), asked, strict=True)
         )
         return flashladder.attention(
             q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version, **more
         )
+    q, chosen = positive_scale(q, options(causal, scale, window, softcap, deterministic, return_lse, version))
     if any(one is not None for one in asked):
-        chosen = _serving.options(causal, scale, window, softcap, deterministic, return_lse, version)
-        return _operate(q, k, v, {"sinks": sinks, "seqlens_k": seqlens_k, "seqlens_q": seqlens_q}, chosen)
-    causal, scale, return_lse, version = _call.options(causal, scale, return_lse, version)
-    if differentiated and _is_eager(q):
+        given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "sinks": sinks}
+        return _operate(q, k, v, made_for(q, k, q.shape[0], present(**given)), chosen)
+    if wanted and _is_eager(q):
         _check(q, k, v)
-        _autograd.check(q, k, v, causal, scale)
-    out, lse = torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse or differentiated, version)
+        _autograd.check(q, k, v, chosen.causal, chosen.scale)
+    with_lse = return_lse or bool(wanted) or _autograd.are_transformed()
+    operate = _autograd.Transformed.apply if _autograd.are_transformed() else torch.ops.flashladder.attention
+    out, lse = operate(q, k, v, chosen.causal, chosen.scale, with_lse, version)
     return (out, lse) if return_lse else out
 
 
@@ -448,11 +465,7 @@ def scaled_dot_product_attention(
         )
     if query.shape[1] != key.shape[1] and not enable_gqa:
         raise ValueError(f"query has {query.shape[1]} heads and key has {key.shape[1]}: set enable_gqa=True")
-    batch = max(tensor.shape[0] for tensor in (query, key, value))
-    q, k, v = (
-        (tensor.expand(batch, -1, -1, -1) if tensor.shape[0] == 1 else tensor).transpose(1, 2)
-        for tensor in (query, key, value)
-    )
+    q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
     return attention(q, k, v, causal=is_causal, scale=scale).transpose(1, 2)
 
 
@@ -470,22 +483,25 @@ def _varlen(
     cu_seq_q: Tensor,
     cu_seq_k: Tensor | None,
     most: tuple[int, int],
-    options: dict[str, Any],
+    given: dict[str, Any],
     seqused_k: Tensor | None,
     block_table: Tensor | None,
     out: Tensor,
 ) -> Tensor:
     """Log-sum-exp [heads, tokens]; O into `out`, which lies as q does. Gradients are PyTorch's own."""
-    chosen = _serving.options(**options, return_lse=True, softcap=None, version="best")
+    chosen = options(**given, return_lse=True)
     with torch.no_grad():
-        if block_table is None:
-            arrays = _serving.present(cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, seqlens_k=seqused_k)
-            if cu_seq_k is None:
-                raise NotImplementedError("keys without offsets")
-            return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
-        offsets = cu_seq_k if seqused_k is None else None
-        arrays, most = _serving.packed(cu_seq_q, offsets, *most, None, seqused_k, block_table, None)
-        return _serving.serve(q, k, v, arrays, chosen, most, out)[1]
+        if block_table is None and cu_seq_k is None:
+            raise NotImplementedError("keys without offsets")
+        offsets = cu_seq_k if block_table is None or seqused_k is None else None
+        arrays, most = packed(cu_seq_q, offsets, *most, None, seqused_k, block_table, None)
+        if block_table is None or seqused_k is None or q.shape[0] != (cu_seq_q.shape[0] - 1) * most[0]:
+            return Call(q, k, v, chosen, arrays, most, out).run()[1]
+        padded = _Padded(q, cu_seq_q, most[0])
+        del arrays["cu_seqlens_q"]
+        found, lse = Call(padded.queries(q), k, v, chosen, arrays).run()
+        out.copy_(padded.rows(found))
+        return padded.lse(lse)
 
 
 class _Registration:
@@ -521,12 +537,10 @@ class _Registration:
         """aten::_scaled_dot_product_flash_attention, whose causal mask is aligned to the bottom right, as ours is."""
         if dropout_p == 0.0 and not return_debug_mask:
             out = torch.empty_like(query)
-            rows = (query.shape[0], query.shape[1], query.shape[2])
-            lse = torch.empty(rows, dtype=torch.float32, device=query.device)
             q, k, v, o = (tensor.transpose(1, 2) for tensor in (query, key, value, out))
             try:
                 _check(q, k, v)
-                _launch(q, k, v, o, lse, is_causal, scale, "best")
+                lse = Call(q, k, v, Options(is_causal, scale, return_lse=True), out=o).run()[1]
             except (NotImplementedError, ValueError, Unavailable):
                 pass  # PyTorch's own kernel takes it, or says what is wrong
             else:

@@ -26,7 +26,10 @@ import torch
 
 import flashladder
 from analysis.emulate.online_softmax import output_bound
-from flashladder import _arrays, _call
+from flashladder import _launch
+from flashladder._call import NO_ARRAYS, Call
+from flashladder._frameworks import framework_of
+from flashladder._options import Options
 
 Facts = dict[str, Any]
 CHECKS: list[tuple[str, str, Callable[[], Facts]]] = []
@@ -77,19 +80,19 @@ def over_bound(o: Any, q: Any, k: Any, v: Any, causal: bool, scale: float | None
 
 @contextmanager
 def addresses() -> Iterator[list[tuple[int, ...]]]:
-    """What launch() is handed meanwhile: q, k, v, o, lse and the stream."""
+    """What _launch.forward() is handed meanwhile: q, k, v, o, lse and the stream."""
     seen: list[tuple[int, ...]] = []
-    launch = _call.launch
+    forward = _launch.forward
 
-    def noted(problem: int, *rest: int) -> None:
-        seen.append(rest)
-        launch(problem, *rest)
+    def noted(problem: int, tensors: Any, arrays: Any, stream: int) -> None:
+        seen.append((*tensors, stream))
+        forward(problem, tensors, arrays, stream)
 
-    _arrays._call.launch = noted  # type: ignore[assignment]
+    _launch.forward = noted
     try:
         yield seen
     finally:
-        _arrays._call.launch = launch
+        _launch.forward = forward
 
 
 def raised(error: type[Exception], words: str, function: Callable[[], Any]) -> str:
@@ -349,10 +352,9 @@ def errors() -> Facts:
 
     def plain(o: int, stream: int = 0) -> None:
         steps = (129 * 8 * 128, 8 * 128, 128)
-        _call.forward(
-            q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o, lse=0, dtype="fp16", device=0,
-            shape=(2, 8, 8, 129, 129, 128), strides=(steps,) * 4, causal=False, scale=None, stream=stream,
-        )  # fmt: skip
+        wanted = _launch.problem("fp16", 0, (2, 8, 8, 129, 129, 128), (steps,) * 4, False, None, "best")
+        tensors = (q.data_ptr(), k.data_ptr(), v.data_ptr(), o, 0)
+        _launch.forward(ctypes.addressof(wanted), tensors, NO_ARRAYS, stream)
 
     on_host = np.zeros(q.shape, np.float16)
     pinned = torch.empty_like(q, device="cpu").pin_memory()
@@ -388,7 +390,7 @@ def errors() -> Facts:
 
 FREED = """
 import ctypes, torch, flashladder
-from flashladder import _call
+from flashladder import _launch
 q = torch.zeros((1, 64, 2, 128), device="cuda", dtype=torch.float16)
 o = flashladder.attention(q, q, q)
 torch.cuda.synchronize()
@@ -396,8 +398,9 @@ cuda, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
 cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 22)); cuda.cuMemFree_v2(memory)
 s = (64 * 256, 256, 128)
 try:
-    _call.forward(q=memory.value, k=q.data_ptr(), v=q.data_ptr(), o=o.data_ptr(), lse=0, dtype="fp16", device=0,
-                  shape=(1, 2, 2, 64, 64, 128), strides=(s,) * 4, causal=False, scale=None)
+    wanted = _launch.problem("fp16", 0, (1, 2, 2, 64, 64, 128), (s,) * 4, False, None, "best")
+    tensors = (memory.value, q.data_ptr(), q.data_ptr(), o.data_ptr(), 0)
+    _launch.forward(ctypes.addressof(wanted), tensors, (0,) * 10, 0)
     torch.cuda.synchronize()
     print("no error")
 except ValueError as error:
@@ -454,13 +457,13 @@ def overhead() -> Facts:
     """Host time of a call over that of a bare launch: at most 15 µs for PyTorch, but where a stream has to change."""
     q, k, v = tensors(batch=1, heads=2, seq_q=64, d_head=128)
     out, other = torch.empty_like(q), torch.cuda.Stream()
-    plan = _arrays.plan_of(_arrays.framework_of("q", q), q, k, v, None, False, None, "best")
-    plain = (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0, 0)
+    plan = Call(q, k, v, Options()).plan(framework_of("q", q))
+    plain = (q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0)
     sdpa = torch.nn.functional.scaled_dot_product_attention
     turned = [a.transpose(1, 2) for a in (q, k, v)]
     times = {
         "bare": host_us(bare_launch()),
-        "fl_forward": host_us(lambda: _call.launch(plan.address, *plain)),
+        "fl_forward": host_us(lambda: _launch.forward(plan.address, plain, NO_ARRAYS, 0)),
         "torch_out": host_us(lambda: flashladder.attention(q, k, v, out=out)),
         "torch": host_us(lambda: flashladder.attention(q, k, v)),
         "torch_empty": host_us(lambda: torch.empty(q.shape, dtype=q.dtype, device=q.device)),

@@ -38,7 +38,7 @@ from peer_cases import Case, all_cases
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import flashladder
-from flashladder import _call, _serving
+from flashladder import _call, _launch
 
 READ = r"""
 #include <cstdint>
@@ -257,17 +257,17 @@ class Cache:
         """With parts of another size, 0 for none, or another instance of the library."""
 
         def launch(i: int) -> Any:
-            usual, _serving.SPLIT_KEYS = _serving.SPLIT_KEYS, keys
-            made_by = _call.problem
-            _serving._plans.clear()
+            usual, _call.SPLIT_KEYS = _call.SPLIT_KEYS, keys
+            made_by = _launch.problem
+            _call._plans.clear()
             if config:
-                _serving._call.problem = lambda *a: made_by(*a[:6], "attention/decode", config, *a[8:])
+                _launch.problem = lambda *a: made_by(*a[:6], "attention/decode", config, *a[8:])
             try:
                 return self.ours(deterministic="batch")(i)
             finally:
-                _serving.SPLIT_KEYS = usual
-                _serving._call.problem = made_by
-                _serving._plans.clear()
+                _call.SPLIT_KEYS = usual
+                _launch.problem = made_by
+                _call._plans.clear()
 
         return launch
 

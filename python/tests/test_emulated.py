@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_frameworks import ROOT, Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up import ROOT, Producer
 
 import flashladder
 from analysis.emulate.online_softmax import attention, inputs, output_bound

@@ -98,6 +98,27 @@ def test_vmap_is_a_call_for_each() -> None:
     assert (many[1] == attention(q * 2, k, v)).all()
 
 
+def test_a_loss_may_use_log_sum_exp() -> None:
+    q, k, v = (array.astype(jnp.float16) for array in arrays())
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        out, lse = attention(q, k, v, causal=True, return_lse=True)
+        return (out.astype(jnp.float32) ** 2).sum() + (lse**2).sum()
+
+    def exact(q: Any, k: Any, v: Any) -> Any:
+        k, v = (jnp.repeat(x, q.shape[2] // k.shape[2], axis=2) for x in (k, v))
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[3] ** -0.5
+        seen = jnp.tril(jnp.ones(scores.shape[2:], bool), k.shape[1] - q.shape[1])
+        scores = jnp.where(seen, scores, -jnp.inf)
+        out = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+        return (out**2).sum() + (jax.nn.logsumexp(scores, axis=-1) ** 2).sum()
+
+    found = jax.grad(loss, (0, 1, 2))(q, k, v)
+    expected = jax.grad(exact, (0, 1, 2))(*(x.astype(jnp.float32) for x in (q, k, v)))
+    for one, other in zip(found, expected, strict=True):
+        assert jnp.linalg.norm(one.astype(jnp.float32) - other) < 6e-3 * jnp.linalg.norm(other)
+
+
 def test_errors_say_what_is_wrong() -> None:
     q, k, v = arrays()
     with pytest.raises(ValueError, match="3 dimensions"):
@@ -108,8 +129,8 @@ def test_errors_say_what_is_wrong() -> None:
         attention(q, k.astype(jnp.float16), v)
     with pytest.raises(ValueError, match="one shape"):
         attention(q, k, v[:, :30])
-    with pytest.raises(ValueError, match="scale"):
-        attention(q, k, v, scale=-1.0)
+    with pytest.raises(ValueError, match="scale is inf"):
+        attention(q, k, v, scale=float("inf"))
     with pytest.raises(TypeError, match="causal is 'no'"):
         attention(q, k, v, causal="no")
     with pytest.raises(RuntimeError, match="40"):

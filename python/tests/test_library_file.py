@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from made_up import ROOT, Recorded, compiled
+from fake_frameworks import ROOT, Recorded, compiled
 
 HEADER = ROOT / "include/flashladder.h"
 STRUCTS = {

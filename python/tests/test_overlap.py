@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flashladder import _overlap
-from flashladder._arrays import Layout
+from flashladder._frameworks import Layout
 
 shapes = st.tuples(*[st.integers(0, 3)] * 3, st.integers(1, 4))
 strides = st.tuples(*[st.integers(-14, 14)] * 3, st.just(1))

@@ -107,7 +107,32 @@ def test_sinks_without_a_gradient_are_named_by_every_call() -> None:
         assert fl.attention(q, q, q, sinks=sinks).isfinite().all()
 
 
-def test_transforms_and_tangents_are_refused_by_name() -> None:
+def test_torch_func_transforms_attention() -> None:
+    q, k, v = (tensor(3, 20, 2, D_HEAD) for _ in range(3))
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return fl.attention(q, k, v, causal=True)
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, k, v).float().square().sum()
+
+    def of_sample(function: Any) -> Any:
+        return lambda q, k, v: function(q[None], k[None], v[None])
+
+    expected = attend(q, k, v)
+    assert torch.equal(torch.vmap(of_sample(attend))(q, k, v)[:, 0], expected)
+    shared = torch.vmap(of_sample(attend), (0, None, None))(q, k[0], v[0])
+    assert torch.equal(shared[:, 0], attend(q, k[:1].repeat(3, 1, 1, 1), v[:1].repeat(3, 1, 1, 1)))
+    leaves = [each.clone().requires_grad_() for each in (q, k, v)]
+    loss(*leaves).backward()
+    found = torch.func.grad(loss, (0, 1, 2))(q, k, v)
+    of_samples = torch.vmap(torch.func.grad(of_sample(loss), (0, 1, 2)))(q, k, v)
+    pulled = torch.func.vjp(attend, q, k, v)[1](2 * expected)
+    for one in (found, of_samples, pulled):
+        assert all(near(each, leaf.grad.double()) for each, leaf in zip(one, leaves, strict=True))
+
+
+def test_other_transforms_and_tangents_are_refused_by_name() -> None:
     q, k, v = (tensor(3, 20, 2, D_HEAD) for _ in range(3))
     rows = starts(20)
     length = torch.tensor([20], dtype=torch.int32, device=DEVICE)
@@ -115,21 +140,16 @@ def test_transforms_and_tangents_are_refused_by_name() -> None:
     def call(q: Any) -> Any:
         return fl.attention(q, k, v)
 
-    def loss(q: Any) -> Any:
-        return call(q).float().sum()
-
     transformed = (
-        lambda: torch.vmap(lambda a: fl.attention(a[None], k[:1], v[:1]))(q),
+        lambda: torch.vmap(lambda a: fl.attention(a[None], k[:1], v[:1], window=(3, 0)))(q),
         lambda: torch.vmap(lambda a: fl.attention_varlen(a, k[0], v[0], rows, rows, 20, 20))(q),
         lambda: torch.vmap(lambda a: fl.attention_with_cache(a[None], k[:1], v[:1], length))(q),
-        lambda: torch.func.grad(loss)(q),
-        lambda: torch.func.vjp(call, q),
-        lambda: torch.func.jvp(call, (q,), (q,)),
-        lambda: torch.vmap(torch.func.grad(lambda a: fl.attention(a[None], k[:1], v[:1]).float().sum()))(q),
     )
     for function in transformed:
         with pytest.raises(NotImplementedError, match=r"torch\.func"):
             function()
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(call, (q,), (q,))
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
         for arguments in ((dual, k, v), (k, dual, v), (k, v, dual)):

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from made_up import ROOT
+from fake_frameworks import ROOT
 
 pytestmark = pytest.mark.long
 

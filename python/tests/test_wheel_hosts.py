@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from made_up import ROOT
+from fake_frameworks import ROOT
 
 pytestmark = pytest.mark.site  # which has zig
 LIBC = Path("/usr/aarch64-linux-gnu")

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from made_up import ROOT
+from fake_frameworks import ROOT
 
 from analysis.__main__ import COMMANDS, INSTALLED
 from analysis.errors import AnalysisError
@@ -221,9 +221,9 @@ class Runner:
         self.tools, self.workspace, self.called = tools, workspace, workspace / "called"
         (workspace / "programs").mkdir(parents=True)
         for name in ("pip", "gh"):
-            made_up = workspace / "programs" / name
-            made_up.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.called}\n')
-            made_up.chmod(0o755)
+            fake = workspace / "programs" / name
+            fake.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.called}\n')
+            fake.chmod(0o755)
         (workspace / "programs/python3").symlink_to(sys.executable)
 
     def run(self, commands: str, **added: str) -> str:

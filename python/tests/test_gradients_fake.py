@@ -1,4 +1,4 @@
-"""flashladder.torch on made-up PyTorch: what its gradients hand to the library, and what has none.
+"""flashladder.torch on fake PyTorch: what its gradients hand to the library, and what has none.
 
 test_torch.py asks the real one for results, where it is installed.
 """
@@ -10,8 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from made_up import Recorded
-from made_up_frameworks import Tensor, made_up_torch
+from fake_frameworks import Recorded, Tensor, fake_torch
 
 SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 UNSUPPORTED = 3
@@ -24,7 +23,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 @pytest.fixture(scope="module")
 def made(package: Recorded) -> Iterator[Any]:
-    torch = made_up_torch()
+    torch = fake_torch()
     with package.on(torch=torch) as load:
         yield SimpleNamespace(torch=torch, fl=load("torch"), operators=torch.ops.flashladder)
 
@@ -36,8 +35,8 @@ def tensors(device: str = "cuda:1") -> list[Tensor]:
 class Context:
     """What autograd keeps from the forward to the backward pass."""
 
-    def set_materialize_grads(self, wanted: bool) -> None:
-        self.materialized = wanted
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialized = value
 
     def save_for_backward(self, *saved: Tensor) -> None:
         self.saved_tensors = saved
@@ -81,9 +80,15 @@ def test_what_has_no_gradients_is_said_before_anything_runs(package: Recorded, m
     finally:
         package.status.value = 0
     assert package.last.calls == calls
-    with pytest.raises(NotImplementedError, match="lengths, windows, sinks, soft caps and caches have no backward"):
+    with pytest.raises(
+        NotImplementedError,
+        match="lengths, windows, sinks, soft caps and caches have no backward",
+    ):
         made.fl.attention(*arrays, window=(3, 0))
-    with pytest.raises(NotImplementedError, match="lengths, windows, sinks, soft caps and caches have no backward"):
+    with pytest.raises(
+        NotImplementedError,
+        match="lengths, windows, sinks, soft caps and caches have no backward",
+    ):
         made.operators.serve.backward(served(made, tensors(), 5)[0], None, None)
 
 
@@ -114,7 +119,7 @@ def test_a_backward_call_hands_everything_on(package: Recorded, made: Any, order
     assert [one.shape for one in gradients] == [SHAPE, KV_SHAPE, KV_SHAPE]
     assert (asked.dk_strides.batch, asked.dk_strides.seq, asked.dk_strides.head) == (7 * 128, 128, 64)
     assert asked.deterministic == ordered and given.workspace and package.last.stream == 0x5001
-    assert (causal, scale, return_lse, version) == (None,) * 4 and context.materialized is False
+    assert (causal, scale, return_lse, version) == (None,) * 4 and not context.materialized
 
 
 PACKED = (5, 4, 64), (7, 2, 64), (7, 2, 64)

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up_frameworks import made_up_jax, made_up_torch, made_up_transformers
+from fake_frameworks import fake_jax, fake_torch, fake_transformers
 
-MADE_UP = {"torch": made_up_torch, "jax": made_up_jax, "transformers": made_up_transformers}
+FAKES = {"torch": fake_torch, "jax": fake_jax, "transformers": fake_transformers}
 
 
 def asked(name: str, which: str) -> Any:
-    if which == "made up":
-        return MADE_UP[name]()
+    if which == "fake":
+        return FAKES[name]()
     return pytest.importorskip(name, reason=f"{name} is not installed: make check-frameworks")
 
 
-both = pytest.fixture(params=["made up", "real"])
+both = pytest.fixture(params=["fake", "real"])
 
 
 @both
@@ -82,17 +82,17 @@ def test_modes(torch: Any) -> None:
 
 
 def test_operators(torch: Any) -> None:
-    def made_up(q: Any, causal: bool = False) -> Any:
+    def fake(q: Any, causal: bool = False) -> Any:
         return torch.empty_like(q)
 
-    made_up.__annotations__ = {"q": torch.Tensor, "causal": bool, "return": torch.Tensor}
-    operator = torch.library.custom_op("flashladder_tests::made_up", made_up, mutates_args=())
-    operator.register_fake(made_up)
+    fake.__annotations__ = {"q": torch.Tensor, "causal": bool, "return": torch.Tensor}
+    operator = torch.library.custom_op("flashladder_tests::fake", fake, mutates_args=())
+    operator.register_fake(fake)
     operator.register_autograd(lambda context, gradient: None)
     tensor = torch.empty((2, 3), dtype=torch.float16, device="cpu")
     for result in (
-        torch.ops.flashladder_tests.made_up(tensor),
-        torch.ops.flashladder_tests.made_up(tensor, causal=True),
+        torch.ops.flashladder_tests.fake(tensor),
+        torch.ops.flashladder_tests.fake(tensor, causal=True),
     ):
         assert result.shape == (2, 3) and result.data_ptr() != tensor.data_ptr()
 

@@ -1,4 +1,4 @@
-"""flashladder.transformers on made-up transformers: what is registered, and what is refused by name.
+"""flashladder.transformers on fake transformers: what is registered, and what is refused by name.
 
 test_transformers.py runs a real model, where the package is installed.
 """
@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import Recorded
-from made_up_frameworks import Tensor, made_up_torch, made_up_transformers
+from fake_frameworks import Recorded, Tensor, fake_torch, fake_transformers
 
 CAUSAL, BOTH_WAYS = SimpleNamespace(is_causal=True), SimpleNamespace(is_causal=False)
 
@@ -24,8 +23,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 @pytest.fixture(scope="module")
 def made(package: Recorded) -> Iterator[Any]:
-    transformers = made_up_transformers()
-    with package.on(torch=made_up_torch(), transformers=transformers) as load:
+    transformers = fake_transformers()
+    with package.on(torch=fake_torch(), transformers=transformers) as load:
         load("transformers")
         yield transformers
 

@@ -1,4 +1,4 @@
-"""flashladder.jax on made-up JAX: what it registers and hands to XLA. test_jax.py asks the real one for results."""
+"""flashladder.jax on fake JAX: what it registers and hands to XLA. test_jax.py asks the real one for results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import Recorded
-from made_up_frameworks import Array, made_up_jax
+from fake_frameworks import Array, Recorded, fake_jax
+
+from flashladder._options import Options
 
 SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 
@@ -21,7 +22,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 @pytest.fixture
 def made(package: Recorded) -> Iterator[Any]:
-    jax = made_up_jax()
+    jax = fake_jax()
     with package.on(jax=jax) as load:
         ours = load("jax")
         yield SimpleNamespace(
@@ -92,7 +93,7 @@ def test_gradients_of_packed_sequences_are_one_call_with_the_offsets(made: Any) 
     name, _, inputs, attributes = made.jax.calls[-1]
     assert name == "flashladder_serve" and attributes["arrays"] == 3 and inputs[3] is starts[0]
     (keep, backward), _ = made.jax.passes
-    chosen = SimpleNamespace(causal=True, scale=0.5, window=None, softcap=0.0, batch_invariant=False, version="best")
+    chosen = Options(causal=True, scale=0.5)
     (_, lse), kept = keep(*given, starts, chosen, (149, 67))
     *gradients, of_starts = backward(chosen, (149, 67), kept, [given[0], lse])
     name, mapped, arrays, attributes = made.jax.calls[-1]
@@ -221,7 +222,7 @@ def test_what_is_wrong_of_packed_sequences_of_e4m3_is_named(made: Any) -> None:
         (ValueError, lambda q, k, v: (q[0], k, v), {}, "q has 3 dimensions"),
         (ValueError, lambda q, k, v: (q, k, v.astype(np.float32)), {}, "v is float32, not float16"),
         (ValueError, lambda q, k, v: (q, k[:1], v[:1]), {}, "batch and d_head must be the same"),
-        (ValueError, lambda q, k, v: (q, k, v), {"scale": -1.0}, r"scale is -1\.0"),
+        (ValueError, lambda q, k, v: (q, k, v), {"scale": float("inf")}, "scale is inf"),
         (TypeError, lambda q, k, v: (q, k, v), {"causal": "no"}, "causal is 'no'"),
         (TypeError, lambda q, k, v: (q, k, v), {"return_lse": "no"}, "return_lse is 'no'"),
         (TypeError, lambda q, k, v: (q, k, v), {"version": 3}, "version is 3"),

@@ -1,4 +1,4 @@
-"""attention() of CuPy's arrays, made up: addresses, streams, and where results are allocated.
+"""attention() of CuPy's arrays, faked: addresses, streams, and where results are allocated.
 
 gpu_arrays.py asks the real one, on a GPU.
 """
@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import Recorded
-from made_up_frameworks import CupyArray, made_up_cupy
+from fake_frameworks import CupyArray, Recorded, fake_cupy
 
 SHAPE, KV_SHAPE = (2, 5, 4, 64), (2, 7, 2, 64)
 
@@ -25,7 +24,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 @pytest.fixture(scope="module")
 def module() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        made = made_up_cupy()
+        made = fake_cupy()
         patch.setitem(sys.modules, "cupy", made)
         yield made
 

@@ -1,0 +1,310 @@
+"""The functions of the package: each checks its own arguments and runs a Call.
+
+    o = attention(q, k, v, causal=True)
+
+Arrays of JAX go to the functions of flashladder.jax, which have the same arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NoReturn
+
+from flashladder._append import append
+from flashladder._call import Call, made_for, packed, present
+from flashladder._frameworks import JAX, framework_of
+from flashladder._options import OF_E4M3, OPTIONS, PLAIN, options, options_of_e4m3, positive_scale, refuse_unknown
+
+
+def _of_jax(function: str, q: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """What flashladder.jax computes, with the arguments that are given; NotImplemented for arrays of other packages."""
+    if type(framework_of("q", q)) is not JAX:
+        return NotImplemented
+    if named.pop("out", None) is not None or named.pop("stream", None) is not None:
+        raise ValueError("out or stream is given, and JAX has immutable arrays and a stream of its own: leave them out")
+    given = {name: value for name, value in named.items() if value is not None}
+    return getattr(importlib.import_module("flashladder.jax"), function)(q, *arguments, **given)
+
+
+def _refuse_numbers(stream: Any, **numbers: Any) -> None:
+    """An array made of a number is made in the framework's stream, which another one does not wait for."""
+    for name, number in numbers.items():
+        if stream is not None and number is not None and not hasattr(number, "shape"):
+            raise ValueError(f"stream is given with {name}, which is a number: pass an array on the GPU")
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    seqlens_k: Any = None,
+    seqlens_q: Any = None,
+    deterministic: Any = None,
+    return_lse: bool = False,
+    version: str = "best",
+    out: Any = None,
+    stream: Any = None,
+    **unknown: NoReturn,
+) -> Any:
+    """softmax(scale · q kᵀ) v, without gradients: those are in flashladder.torch and flashladder.jax.
+
+    q is [batch, seq_q, heads, d_head]; k and v are [batch, seq_k, kv_heads, d_head]. All are float16 or bfloat16, on
+    one GPU or in host memory; kv_heads divides heads. A batch of 1 counts for each sample of the others. Strides may be
+    any multiples of 8 elements with the elements of a row side by side: q.transpose(1, 2) of
+    [batch, heads, seq, d_head] will do.
+
+    causal      row i sees the keys up to i + seq_k - seq_q: the mask is aligned to the bottom right
+    scale       of the scores, any finite number; None: 1 / √d_head
+    window      (left, right): row i sees keys from i + seq_k - seq_q - left to i + seq_k - seq_q + right; -1: no end
+    softcap     scores are softcap · tanh(score / softcap)
+    sinks       [heads], float32 or 16 bits: a score that each row of the head sees too, not scaled and without a value
+    seqlens_k   int32 [batch] or a number: keys that a sequence uses, from the first on; masks end at the last of them
+    seqlens_q   int32 [batch]: the same of queries; the other rows of a new result are 0 and -infinity
+    deterministic   "batch": the bits of a sequence do not depend on what else is in the batch
+    return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
+    version     "best": the fastest for this GPU, by its records; or one of versions(), "attention/wgmma"
+    out         where the result goes, like q; None: a new contiguous array
+    stream      where a GPU computes; None: the framework's current stream
+
+    Returns out, or (out, log-sum-exp): arrays of the framework of q. On a GPU they are ready when the stream is; from
+    host memory when the call returns. ValueError, TypeError: an argument is wrong. NotImplementedError: no version
+    computes this, or a backward is needed. RuntimeError: the GPU or the emulator fails.
+    """
+    if unknown:
+        refuse_unknown("attention", OPTIONS, unknown)
+    of_jax = _of_jax("attention", q, (k, v), {
+        "causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks, "seqlens_k": seqlens_k,
+        "seqlens_q": seqlens_q, "deterministic": deterministic, "return_lse": return_lse, "version": version,
+        "out": out, "stream": stream,
+    })  # fmt: skip
+    if of_jax is not NotImplemented:
+        return of_jax
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    arrays: dict[str, Any] = {}
+    if not (seqlens_q is seqlens_k is sinks is None):
+        _refuse_numbers(stream, seqlens_q=seqlens_q, seqlens_k=seqlens_k)
+        arrays = made_for(q, k, q.shape[0], present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks))
+    q, chosen = positive_scale(q, chosen)
+    made, lse = Call(q, k, v, chosen, arrays, out=out).run(stream)
+    return (made, lse) if return_lse else made
+
+
+def attention_varlen(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    seqlens_q: Any = None,
+    seqlens_k: Any = None,
+    block_table: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    deterministic: Any = None,
+    return_lse: bool = False,
+    version: str = "best",
+    out: Any = None,
+    stream: Any = None,
+    **unknown: NoReturn,
+) -> Any:
+    """Attention of sequences that lie one behind the other: what flash_attn_varlen_func computes.
+
+    q is [tokens_q, heads, d_head]; k and v are [tokens_k, kv_heads, d_head]. Sequence b has the rows cu_seqlens_q[b] to
+    cu_seqlens_q[b + 1] - 1 of q, and likewise of k and v: int32 [batch + 1], where q lies.
+
+    max_seqlen_q, max_seqlen_k  the most rows of a sequence; of a longer one the first so many are taken on a GPU
+    seqlens_q, seqlens_k        int32 [batch]: rows that a sequence uses of its own, from the first on; None: all
+    block_table                 int32 [batch, pages of a sequence]: k and v are pages of a cache, as those of
+                                attention_with_cache(), with seqlens_k keys of each sequence, or as many as cu_seqlens_k
+                                says, one of which is None. max_seqlen_k is not read
+    k_scale, v_scale            of k and v of float8_e4m3fn, as those of attention_with_cache()
+
+    The other arguments are those of attention(). Log-sum-exp is [heads, tokens_q]. A sequence without keys gives 0
+    and -infinity, and so do the rows of a new result that belong to no sequence; of `out` those are not written.
+    """
+    if unknown:
+        known = ("seqlens_q", "seqlens_k", "block_table", "k_scale", "v_scale", *PLAIN)
+        refuse_unknown("attention_varlen", known, unknown)
+    of_jax = _of_jax("attention_varlen", q, (k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), {
+        "seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "block_table": block_table, "k_scale": k_scale,
+        "v_scale": v_scale, "causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks,
+        "deterministic": deterministic, "return_lse": return_lse, "version": version, "out": out, "stream": stream,
+    })  # fmt: skip
+    if of_jax is not NotImplemented:
+        return of_jax
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale)
+    arrays, most = packed(
+        cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k, block_table, sinks
+    )
+    arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, present(**arrays, k_scales=k_scale, v_scales=v_scale))
+    q, chosen = positive_scale(q, chosen)
+    made, lse = Call(q, k, v, chosen, arrays, most, out).run(stream)
+    return (made, lse) if return_lse else made
+
+
+def attention_with_cache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    seqlens_k: Any,
+    block_table: Any = None,
+    k_new: Any = None,
+    v_new: Any = None,
+    *,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    deterministic: Any = None,
+    return_lse: bool = False,
+    version: str = "best",
+    out: Any = None,
+    stream: Any = None,
+    **unknown: NoReturn,
+) -> Any:
+    """Attention over caches of keys and values, as flash_attn_with_kvcache without rotation.
+
+    q is [batch, seq_q, heads, d_head]. The caches are [batch, capacity, kv_heads, d_head], or with block_table
+    [n_pages, page_rows, kv_heads, d_head], page_rows a multiple of 16: row r of sequence b is row
+    r % page_rows of page block_table[b, r // page_rows].
+
+    seqlens_k     int32 [batch] or a number: keys in the cache. What lies behind them has no effect
+    block_table   int32 [batch, pages of a sequence]
+    k_new, v_new  [batch, seq_new, kv_heads, d_head]: written to the caches behind seqlens_k first, and seen. The
+                  caller adds seq_new to seqlens_k afterwards. Rows that do not fit are refused in host memory and left
+                  out on a GPU, as is the end of a length above the cache
+
+    k_scale, v_scale  of caches of float8_e4m3fn: what an element of each KV head stands for, times its value. A number,
+                  or float32 [kv_heads], positive and finite; None: 1. quantize_e4m3() makes such caches
+
+    The causal mask and windows end at the last key. The other arguments are those of attention(). Caches of
+    float8_e4m3fn are served with d_head 128, without window, softcap and sinks.
+    """
+    if unknown:
+        known = ("block_table", "k_new", "v_new", "k_scale", "v_scale", *PLAIN)
+        refuse_unknown("attention_with_cache", known, unknown)
+    of_jax = _of_jax("attention_with_cache", q, (k_cache, v_cache, seqlens_k, block_table), {
+        "k_new": k_new, "v_new": v_new, "k_scale": k_scale, "v_scale": v_scale, "causal": causal, "scale": scale,
+        "window": window, "softcap": softcap, "sinks": sinks, "deterministic": deterministic, "return_lse": return_lse,
+        "version": version, "out": out, "stream": stream,
+    })  # fmt: skip
+    if of_jax is not NotImplemented:
+        return of_jax
+    chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
+    _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale, seqlens_k=seqlens_k)
+    arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, stream, sinks, k_scale, v_scale)
+    q, chosen = positive_scale(q, chosen)
+    made, lse = Call(q, k_cache, v_cache, chosen, arrays, out=out).run(stream)
+    return (made, lse) if return_lse else made
+
+
+def cached(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    seqlens_k: Any,
+    block_table: Any,
+    k_new: Any,
+    v_new: Any,
+    stream: Any,
+    sinks: Any,
+    k_scale: Any,
+    v_scale: Any,
+) -> dict[str, Any]:
+    """The arrays of attention_with_cache(), after the new rows are written."""
+    if seqlens_k is None:
+        raise TypeError("seqlens_k is None: an int32 array [batch] is needed")
+    if (k_new is None) != (v_new is None):
+        raise ValueError("one of k_new and v_new is None: pass both or none")
+    lengths = made_for(q, k_cache, q.shape[0], {"seqlens_k": seqlens_k})["seqlens_k"]
+    if k_new is not None:
+        if stream is not None:
+            raise ValueError("stream is given beside k_new, which the framework's current stream writes: leave it out")
+        lengths = append(k_cache, v_cache, lengths, block_table, k_new, v_new)
+    arrays = present(block_table=block_table, sinks=sinks, k_scales=k_scale, v_scales=v_scale)
+    return present(seqlens_k=lengths, **made_for(q, k_cache, q.shape[0], arrays))
+
+
+def attention_e4m3(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    q_scale: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    o_scale: Any = None,
+    scale_keys: int = 0,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    seqlens_q: Any = None,
+    seqlens_k: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+    accurate: bool = False,
+    return_lse: bool = False,
+    dtype: str = "bfloat16",
+    **unknown: NoReturn,
+) -> Any:
+    """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head] in float8_e4m3fn, of PyTorch, JAX, NumPy; O is of `dtype`.
+
+    q_scale    what an element of each head of q stands for, times its value: a number, or float32 [heads], positive
+               and finite; None: 1. Likewise k_scale and v_scale, [kv_heads], and o_scale where O is e4m3
+    scale_keys each so many keys, a power of two from 32 on, have factors of their own: k_scale and v_scale are arrays
+               [batch, kv_heads, blocks of the longest sequence]; 0: none
+    cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k
+               sequences of several lengths, as attention_varlen() has them: with cu_seqlens q is [tokens, heads,
+               d_head]; with seqlens alone sequences are padded. O is 0 in rows that belong to no sequence
+    accurate   add O up in float: without it O of values with a mean is 5 % too small at 4096 keys (fp8-accuracy.md)
+    dtype      "bfloat16", "float16" or "float8_e4m3fn"
+
+    d_head is 64, 128 or 256; heads may share K and V; the causal mask is aligned to the bottom right.
+    """
+    if unknown:
+        refuse_unknown("attention_e4m3", OF_E4M3, unknown)
+    of_jax = _of_jax("attention_e4m3", q, (k, v), {
+        "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale, "o_scale": o_scale, "scale_keys": scale_keys,
+        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": max_seqlen_q,
+        "max_seqlen_k": max_seqlen_k, "seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "causal": causal, "scale": scale,
+        "accurate": accurate, "return_lse": return_lse, "dtype": dtype,
+    })  # fmt: skip
+    if of_jax is not NotImplemented:
+        return of_jax
+    chosen = options_of_e4m3(causal, scale, accurate, return_lse, scale_keys, dtype, o_scale)
+    most = (0, 0)
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        if cu_seqlens_q is None or cu_seqlens_k is None:
+            raise TypeError("cu_seqlens_q and cu_seqlens_k must be there together")
+        most = packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, None, None)[1]  # type: ignore[arg-type]
+    of_keys = {"k_scales": k_scale, "v_scales": v_scale}
+    for name, number in of_keys.items():
+        if chosen.scale_keys and number is not None and not hasattr(number, "shape"):
+            raise ValueError(
+                f"{name[:-1]} is {number}: with scale_keys an array [batch, kv_heads, blocks of keys] is needed"
+            )
+    others = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "q_scales": q_scale, "o_scales": o_scale}
+    others |= {} if chosen.scale_keys else of_keys
+    sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+    arrays = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **of_keys} | made_for(q, k, sequences, others)
+    made, lse = Call(q, k, v, chosen, present(**arrays), most).run()
+    return (made, lse) if return_lse else made

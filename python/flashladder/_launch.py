@@ -1,0 +1,144 @@
+"""Problems of plain numbers and addresses, forward and backward: the last step before the library.
+
+    wanted = problem("bf16", device, shape, strides, causal, scale, "best")
+    forward(ctypes.addressof(wanted), (q, k, v, o, lse), arrays, stream)
+
+Strides are (batch, seq, head) in elements. The caller keeps the tensors alive until the GPU is done with them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from flashladder._library import (
+    DEVICE_MEMORY,
+    DTYPES,
+    HOST_MEMORY,
+    LIBRARY,
+    Gradients,
+    Problem,
+    Strides,
+    Support,
+    Tensors,
+    check,
+    handle,
+)
+from flashladder._options import scale_of
+
+Steps = Sequence[int]
+SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "d_head")
+LARGEST = 2**31 - 1
+
+_forward = LIBRARY.fl_forward
+_size = ctypes.sizeof(Tensors)
+_tensors = struct.Struct("17N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
+
+
+@functools.lru_cache(maxsize=1024)
+def problem(
+    dtype: str,
+    device: int | None,
+    shape: tuple[int, ...],
+    strides: tuple[Steps, ...],
+    causal: bool,
+    scale: float | None,
+    version: str,
+    config: str | None = None,
+    more: tuple[tuple[str, Any], ...] = (),
+) -> Problem:
+    """The struct of a problem, which all calls with these arguments share: nobody writes to it.
+
+    `more` has fields by name, those since FL_ABI 3.
+    """
+    for name, size in zip(SIZES, shape):
+        if size > LARGEST:
+            raise ValueError(f"{name} is {size}: at most {LARGEST}")
+    if not version.isprintable():  # a zero byte would end it
+        raise ValueError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
+    made = Problem(
+        size=ctypes.sizeof(Problem),
+        version=version.encode(),
+        config=None if config is None else config.encode(),
+        dtype=DTYPES[dtype],
+        memory=HOST_MEMORY if device is None else DEVICE_MEMORY,
+        device=-1 if device is None else device,
+        causal=bool(causal),
+        scale=scale_of(scale),
+    )
+    for name, size in zip(SIZES, shape):
+        setattr(made, name, size)
+    batch, heads, kv_heads, seq_q, seq_k, d_head = shape
+    fields = dict(more)  # pages are samples of K and V, and packed sequences are rows of one
+    of_q = (batch, fields.get("total_q", seq_q), heads)
+    of_k = (fields.get("n_pages", batch), fields.get("page_rows", fields.get("total_k", seq_k)), kv_heads)
+    for name, sizes, steps in zip("qkvo", (of_q, of_k, of_k, of_q), strides):
+        setattr(made, name, Strides(*read_steps(name, sizes, steps, d_head)))
+    for name, value in more:
+        setattr(made, name, value)
+    return made
+
+
+def read_steps(name: str, sizes: Steps, steps: Steps, d_head: int) -> list[int]:
+    """The steps with d_head for those that are not read. Three zeros would mean a contiguous tensor to the library."""
+    read = [step if size > 1 else d_head for size, step in zip(sizes, steps)]
+    if not any(read) and d_head:
+        raise ValueError(f"{name} has the strides 0, 0 and 0 along batch, seq and head: copy it to a contiguous one")
+    return read
+
+
+def forward(problem: int, addresses: Sequence[int], arrays: Sequence[int], stream: int) -> None:
+    """Run the problem at an address. `addresses` are those of q, k, v, O and log-sum-exp, `arrays` those of ARRAYS; an
+    address of 0 means that there is none. ValueError: an argument is wrong. NotImplementedError: no version computes
+    the problem. RuntimeError: the GPU or the emulator fails."""
+    status = _forward(handle(), problem, _tensors(_size, *addresses, 0, *arrays), stream)
+    if status:
+        check(status)
+
+
+def workspace_bytes(wanted: Problem) -> int:
+    """Bytes of device memory; 0 for host memory. NotImplementedError, Unavailable: no kernel computes them."""
+    support = Support(size=ctypes.sizeof(Support))
+    check(LIBRARY.fl_query_backward(handle(), ctypes.addressof(wanted), ctypes.addressof(support)))
+    return int(support.workspace_bytes)
+
+
+def backward(
+    wanted: Problem,
+    *,
+    q: int,
+    k: int,
+    v: int,
+    o: int,
+    lse: int,
+    dout: int,
+    gradients: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    offsets: tuple[int, int] = (0, 0),
+    workspace: int = 0,
+    deterministic: bool = False,
+    stream: int = 0,
+) -> None:
+    """dq, dk and dv at the addresses `gradients`, with steps (batch, seq, head) in elements; dout lies as o does.
+
+    `offsets` are the addresses of cu_seqlens_q and cu_seqlens_k, where sequences are packed.
+
+    ValueError: an argument is wrong. RuntimeError: the GPU or the emulator fails.
+    """
+    tensors = Tensors(size=ctypes.sizeof(Tensors), q=q, k=k, v=v, o=o, lse=lse, workspace=workspace)
+    tensors.cu_seqlens_q, tensors.cu_seqlens_k = offsets
+    dq, dk, dv = gradients
+    made = Gradients(size=ctypes.sizeof(Gradients), dout=dout, dq=dq, dk=dk, dv=dv, deterministic=bool(deterministic))
+    packed = bool(offsets[0])
+    of_q = (1, wanted.total_q, wanted.heads) if packed else (wanted.batch, wanted.seq_q, wanted.heads)
+    of_k = (1, wanted.total_k, wanted.kv_heads) if packed else (wanted.batch, wanted.seq_k, wanted.kv_heads)
+    for name, sizes, steps in zip(("dq", "dk", "dv"), (of_q, of_k, of_k), strides):
+        setattr(made, f"{name}_strides", Strides(*read_steps(name, sizes, steps, wanted.d_head)))
+    check(
+        LIBRARY.fl_backward(
+            handle(), ctypes.addressof(wanted), ctypes.addressof(tensors), ctypes.addressof(made), stream
+        )
+    )

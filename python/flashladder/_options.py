@@ -1,0 +1,191 @@
+"""The arguments of a call that are no arrays, checked and in Python's own types.
+
+chosen = options(causal=True, window=(127, 0), return_lse=True)
+chosen.window
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Collection
+from typing import Any, NamedTuple, NoReturn
+
+from flashladder._frameworks import DTYPES, E4M3
+
+OPTIONS = (
+    "causal", "scale", "window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic", "return_lse", "version",
+    "out", "stream",
+)  # fmt: skip
+PLAIN = ("causal", "scale", "window", "softcap", "sinks", "deterministic", "return_lse", "version", "out", "stream")
+OF_E4M3 = (
+    "q_scale", "k_scale", "v_scale", "o_scale", "scale_keys", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q",
+    "max_seqlen_k", "seqlens_q", "seqlens_k", "causal", "scale", "accurate", "return_lse", "dtype",
+)  # fmt: skip
+
+# What other packages call an argument, or have beside ours, and what to do here.
+ELSEWHERE = {
+    "softmax_scale": "here it is scale",
+    "sm_scale": "here it is scale",
+    "is_causal": "here it is causal, with the mask aligned to the bottom right",
+    "return_attn_probs": "here it is return_lse",
+    "return_softmax_lse": "here it is return_lse",
+    "enable_gqa": "heads that share K and V are recognised by the shape: leave it out",
+    "attn_mask": "there is no mask but the causal one and windows",
+    "window_size": "here it is window",
+    "s_aux": "here it is sinks",
+    "seqused_q": "here it is seqlens_q",
+    "seqused_k": "here it is seqlens_k",
+    "cache_seqlens": "here it is seqlens_k",
+    "k": "here it is k_new, beside v_new",
+    "rotary_cos": "nothing is rotated: rotate q and k_new before the call",
+    "num_splits": "here it is deterministic='batch' for splits that the batch does not change",
+    "alibi_slopes": "scores have no bias",
+    "dropout_p": "there is no dropout",
+    "device": "the arrays are computed where they lie: leave it out",
+}
+
+
+class Options(NamedTuple):
+    """The arguments that are no arrays, checked."""
+
+    causal: bool = False
+    scale: float | None = None
+    window: tuple[int, int] | None = None  # left, right; -1: no end
+    softcap: float = 0.0
+    batch_invariant: bool = False
+    return_lse: bool = False
+    version: str = "best"
+    accurate: bool = False  # this and the following belong to attention_e4m3()
+    scale_keys: int = 0
+    dtype: str | None = None  # of O where q is e4m3
+
+
+def options(
+    causal: Any = False,
+    scale: Any = None,
+    window: Any = None,
+    softcap: Any = None,
+    deterministic: Any = None,
+    return_lse: Any = False,
+    version: Any = "best",
+) -> Options:
+    """Check the arguments of all calls but attention_e4m3(). TypeError or ValueError names the wrong one."""
+    if not isinstance(version, str):
+        raise TypeError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
+    if deterministic not in (None, False, True, "batch"):
+        raise ValueError(f'deterministic is {deterministic!r}: "batch" is needed; without it each call gives its bits')
+    if type(causal) is not bool or type(return_lse) is not bool:
+        causal, return_lse = _flag("causal", causal), _flag("return_lse", return_lse)
+    if scale is not None and type(scale) is not float:
+        scale = number("scale", scale)
+    return Options(
+        causal,
+        scale,
+        None if window is None else _window(window),
+        0.0 if softcap is None else _softcap(softcap),
+        deterministic == "batch",
+        return_lse,
+        str(version),
+    )
+
+
+def options_of_e4m3(
+    causal: Any, scale: Any, accurate: Any, return_lse: Any, scale_keys: Any, dtype: Any, o_scale: Any
+) -> Options:
+    """Check the arguments of attention_e4m3()."""
+    chosen = options(causal=causal, scale=scale, return_lse=return_lse)
+    if dtype not in (*DTYPES, E4M3):
+        raise ValueError(f"dtype is {dtype!r}: bfloat16, float16 or float8_e4m3fn is needed")
+    if o_scale is not None and dtype != E4M3:
+        raise ValueError(f"o_scale is for O of float8_e4m3fn: dtype is {dtype!r}")
+    keys = size("scale_keys", scale_keys) if scale_keys else 0
+    return chosen._replace(accurate=_flag("accurate", accurate), scale_keys=keys, dtype=dtype)
+
+
+def _window(window: Any) -> tuple[int, int] | None:
+    if window is None:
+        return None
+    try:
+        left, right = (int(side) for side in window)
+    except (TypeError, ValueError):
+        raise TypeError(f"window is {window!r}: (left, right) is needed, two integers, -1 for no end") from None
+    if left < -1 or right < -1:
+        raise ValueError(f"window is {window!r}: both must be at least -1, which is no end")
+    return None if (left, right) == (-1, -1) else (left, right)
+
+
+def _softcap(softcap: Any) -> float:
+    found = number("softcap", softcap)
+    if found is None or found == 0.0:
+        return 0.0
+    try:
+        return scale_of(found)
+    except ValueError:
+        raise ValueError(f"softcap is {softcap}: it must be a positive number, or None for no cap") from None
+
+
+def _flag(name: str, value: Any) -> bool:
+    """Also NumPy's, and 0 and 1."""
+    numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    if numpys or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}: True or False is needed")
+
+
+def number(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, (str, bytes, bool)) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name} is {value!r}: a number or None is needed")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {value!r}: a single number or None is needed") from None
+
+
+def refuse_unknown(function: str, known: Collection[str], unknown: Collection[str]) -> NoReturn:
+    """TypeError for keyword arguments that a function does not have, with what they are called here."""
+    import difflib
+
+    name = next(iter(unknown))
+    near = difflib.get_close_matches(name, known, 1)
+    hint = ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}")
+    raise TypeError(f"{function}() got an unexpected keyword argument {name!r}: {hint}")
+
+
+def scale_of(scale: float | None) -> float:
+    """The scale as the library takes it, 0 for 1 / sqrt(d_head). ValueError unless it is a positive number in fp32."""
+    if scale is None:
+        return 0.0
+    single = ctypes.c_float(scale).value
+    if not (single > 0 and math.isfinite(single)):
+        raise ValueError(f"scale is {scale}: it must be a positive number that float32 can hold, or None")
+    return single
+
+
+def size(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{name} is {value!r}: an integer is needed")
+    if not 0 <= int(value) <= 1 << 30:
+        raise ValueError(f"{name} is {value}: it must be from 0 to 2^30")
+    return int(value)
+
+
+def number_of_scale(name: str, scale: Any) -> float:
+    try:
+        return scale_of(number(name, scale))
+    except ValueError:
+        raise ValueError(f"{name} is {scale}: it must be a positive number that float32 can hold") from None
+
+
+def positive_scale(q: Any, chosen: Options) -> tuple[Any, Options]:
+    """Q and options whose scale is positive, as kernels take it: the sign of another one goes into Q."""
+    scale = chosen.scale
+    if scale is None or not scale <= 0:
+        return q, chosen
+    if chosen.dtype is not None:
+        raise ValueError(f"scale is {scale}: with q of float8_e4m3fn it must be positive")
+    return (-q, chosen._replace(scale=-scale)) if scale else (q * 0, chosen._replace(scale=1.0))

@@ -1,0 +1,202 @@
+"""Cases in which attention libraries failed for their users, against float64 on the emulator.
+
+Each test names the rule that the result has to follow. test_needless_rejections.py has arguments in other forms, and
+test_torch_derivatives.py what needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_frameworks import ROOT
+from test_lengths import HALF, RNG, cumulated, lengths, paged, reference, right, sequence
+
+import flashladder
+from flashladder import _call, _launch
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python")}
+
+
+def three(rows: int, keys: int, heads: int = 2, d_head: int = 64, batch: int = 1) -> Any:
+    """q, k and v [batch, rows, heads, d_head]."""
+    rng = RNG(rows + keys)
+    return [rng.standard_normal((batch, n, heads, d_head)).astype(HALF) for n in (rows, keys, keys)]
+
+
+def test_rows_above_the_causal_diagonal_of_a_paged_prefill_are_zero() -> None:
+    rng, rows, keys = RNG(1), (20, 7, 9), (6, 7, 0)
+    q = [sequence(rng, n, 4, 64) for n in rows]
+    k, v = ([sequence(rng, n, 2, 64) for n in keys] for _ in range(2))
+    k_cache, table = paged(RNG(2), k, 16, 16)
+    v_cache, _ = paged(RNG(2), v, 16, 16)
+    starts = cumulated(q)
+    o, lse = flashladder.attention_varlen(
+        np.concatenate(q), k_cache, v_cache, starts, None, 20, 0, seqlens_k=lengths(k), block_table=table, causal=True,
+        return_lse=True,
+    )  # fmt: skip
+    for b in range(3):
+        part = slice(starts[b], starts[b + 1])
+        right(o[part], lse[:, part], reference(q[b], k[b], v[b], {"causal": True}))
+
+
+@pytest.mark.parametrize("size", [1e2, 6e4, 2.5e5])
+@pytest.mark.parametrize("version", ["attention/wgmma", "attention/mma_sync", "attention/decode"])
+def test_scores_far_below_zero_are_not_taken_for_masked_ones(size: float, version: str) -> None:
+    q, k, v = three(8, 70)
+    q[..., 0], k[..., 0] = np.sqrt(size), -np.sqrt(size)
+    q, k = (x * np.array([1] + [0] * 31 + [1] * 32, HALF) for x in (q, k))
+    o = flashladder.attention(q, k, v, version=version)
+    expected = reference(q[0], k[0], v[0], {})[0]
+    np.testing.assert_allclose(o[0].astype(float), expected, atol=8e-3 + 1e-7 * size)
+
+
+def test_a_first_block_that_is_masked_and_then_negative_scores() -> None:
+    q, k, v = three(70, 200)
+    q, k = abs(q), -abs(k)
+    options = {"causal": True, "window": (9, 0)}
+    right(
+        *(x[0] for x in flashladder.attention(q, k, v, return_lse=True, **options)),
+        reference(q[0], k[0], v[0], options),
+    )
+
+
+def test_log_sum_exp_is_natural_and_includes_scale_and_sinks() -> None:
+    q, k, v = three(5, 40)
+    sinks = np.array([3.0, -1.0], np.float32)
+    found = flashladder.attention(q, k, v, sinks=sinks, return_lse=True)
+    right(*(x[0] for x in found), reference(q[0], k[0], v[0], {"sinks": sinks}))
+
+
+@pytest.mark.parametrize("window", [(0, 0), (15, 0), (64, 3), (-1, 5)])
+def test_a_window_counts_from_the_last_key(window: tuple[int, int]) -> None:
+    q, k, v = three(9, 150)
+    found = flashladder.attention(q, k, v, window=window, return_lse=True)
+    right(*(x[0] for x in found), reference(q[0], k[0], v[0], {"window": window}))
+
+
+def test_a_soft_cap_that_is_saturated_stays_finite() -> None:
+    q, k, v = three(6, 40)
+    q *= 60
+    expected = reference(q[0], k[0], v[0], {"softcap": 2.0})
+    right(*(x[0] for x in flashladder.attention(q, k, v, softcap=2.0, return_lse=True)), expected)
+
+
+def test_sequences_without_rows_or_keys() -> None:
+    q, none = RNG(4).standard_normal((4, 1, 64)).astype(HALF), np.zeros((0, 1, 64), HALF)
+    starts, empty = np.array([0, 4], np.int32), np.array([0, 0], np.int32)
+    o, lse = flashladder.attention_varlen(q, none, none, starts, empty, 4, 0, return_lse=True)
+    assert not o.any() and np.isneginf(lse).all()
+    assert flashladder.attention_varlen(none, q, q, empty, starts, 0, 4).shape == (0, 1, 64)
+
+
+def test_nothing_behind_the_lengths_has_an_effect() -> None:
+    q, k, v = three(3, 40)
+    k[:, 17:], v[:, 17:] = np.nan, np.inf
+    found = flashladder.attention_with_cache(q, k, v, np.array([17], np.int32), causal=True, return_lse=True)
+    right(*(x[0] for x in found), reference(q[0], k[0, :17], v[0, :17], {"causal": True}))
+
+
+def test_a_length_that_is_a_number_has_the_limits_of_an_array() -> None:
+    q, k, v = three(3, 40, batch=2)
+    with pytest.raises(ValueError, match=r"seqlens_k\[0\] 41: must be from 0 to 40"):
+        flashladder.attention(q, k, v, seqlens_k=41)
+
+
+@pytest.mark.parametrize("page_rows", [48, 16, 80])
+def test_pages_of_any_multiple_of_16_rows(page_rows: int) -> None:
+    """Also where two caches share a buffer page by page, as engines store K and V."""
+    keys = 150
+    pages = -(-keys // page_rows)
+    q, k, v = three(2, pages * page_rows)
+    buffer = np.full((pages + 1, 2, page_rows, 2, 64), np.nan, HALF)
+    table = RNG(5).permutation(pages + 1)[:pages].astype(np.int32)[None]
+    for x, i in ((k, 0), (v, 1)):
+        buffer[table[0], i] = x.reshape(pages, page_rows, 2, 64)
+    found = flashladder.attention_with_cache(
+        q, buffer[:, 0], buffer[:, 1], np.array([keys], np.int32), table, causal=True, return_lse=True
+    )
+    right(*(x[0] for x in found), reference(q[0], k[0, :keys], v[0, :keys], {"causal": True}))
+
+
+def test_a_batch_of_1_counts_for_all_samples() -> None:
+    q, k, v = three(4, 33, batch=3)
+    one = flashladder.attention(q, k[:1], v[:1])
+    for b in range(3):
+        np.testing.assert_allclose(one[b].astype(float), reference(q[b], k[0], v[0], {})[0], atol=6e-3)
+    assert flashladder.attention(q[:1], k, v).shape == (3, 4, 2, 64)
+    with pytest.raises(ValueError, match="batch of k is 2 and of q 3"):
+        flashladder.attention(q, k[:2], v[:2])
+
+
+@pytest.mark.parametrize("given_out", [False, True])
+def test_more_sequences_than_a_grid_has_blocks(monkeypatch: pytest.MonkeyPatch, given_out: bool) -> None:
+    """Several launches: a grid of two sequences stands for one of 65,535."""
+    q, k, v = three(4, 20, batch=5)
+    used = np.array([20, 3, 0, 7, 11], np.int32)
+    options: dict[str, Any] = {"seqlens_k": used, "return_lse": True, "sinks": np.array([0.5, 1], np.float32)}
+    wanted = flashladder.attention(q, k, v, **options)
+    starts = np.array([0, 1, 4, 4, 9, 12], np.int32)
+    rows = q.reshape(20, 2, 64)
+    packed = flashladder.attention_varlen(rows, rows, rows, starts, starts, 5, 5, return_lse=True)
+    monkeypatch.setattr(_call, "MOST_SEQUENCES", 2)
+    launches: list[int] = []
+    forward = _launch.forward
+    monkeypatch.setattr(_launch, "forward", lambda *given: launches.append(forward(*given)))  # type: ignore[func-returns-value]
+    outs = [np.zeros_like(q) if given_out else None, np.zeros_like(rows) if given_out else None]
+    found = flashladder.attention(q, k, v, **options, out=outs[0])
+    again = flashladder.attention_varlen(rows, rows, rows, starts, starts, 5, 5, return_lse=True, out=outs[1])
+    assert len(launches) == 6
+    for one, other in zip((*found, *again), (*wanted, *packed), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_what_would_run_is_false_for_more_heads_than_a_grid_has_blocks() -> None:
+    q = np.zeros((1, 1, 65_537, 64), HALF)
+    found = flashladder.supports(q, q, q)
+    assert not found and "heads 65537: must be from 1 to 65535" in found.reason
+
+
+FORKS = """
+import os, signal, sys, threading, time
+import numpy as np, flashladder
+q = np.ones((1, 16, 1, 64), np.float16)
+flashladder.backend()
+first, children = threading.Thread(target=flashladder.attention, args=(q, q, q)), []
+first.start()
+while first.is_alive() and len(children) < 20:
+    time.sleep(0.002)
+    child = os.fork()
+    if not child:
+        signal.alarm(120)  # a child that waits for a lock ends with an error
+        os._exit(int(not np.allclose(flashladder.attention(q, q, q).astype(float), 1)))
+    children.append(child)
+sys.exit(not children or any(os.waitpid(child, 0)[1] for child in children))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()")
+def test_a_fork_while_another_thread_makes_its_first_call() -> None:
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=300, env=ENVIRONMENT)
+
+
+@pytest.mark.xfail(strict=True, reason="kernels multiply V that a window hides within a block of keys by 0")
+def test_pages_that_a_window_has_left_behind() -> None:
+    q, k, v = three(1, 128)
+    k[:, :100], v[:, :100] = np.nan, np.nan
+    found = flashladder.attention_with_cache(q, k, v, np.array([128], np.int32), causal=True, window=(15, 0))
+    np.testing.assert_allclose(
+        found[0].astype(float), reference(q[0], k[0, 112:], v[0, 112:], {"causal": True})[0], atol=6e-3
+    )
+
+
+@pytest.mark.xfail(strict=True, reason="above 3e8 the rounding error of the scaled maximum overflows fp16")
+def test_scores_of_any_size_stay_finite() -> None:
+    q, k, v = three(64, 64, d_head=128)
+    q[..., 1:], k[..., 1:] = 0, 0
+    o = flashladder.attention(abs(q), abs(k), v, scale=1e10)
+    assert np.isfinite(o.astype(float)).all()
