@@ -139,11 +139,11 @@ class Kernel:
     def opcodes(self) -> Counter[int]:
         """How often each opcode stands in the code."""
         found: Counter[int] = Counter()
-        ends = array("H", self.code)  # of two bytes each, of which the first of a word holds the opcode
+        halves = array("H", self.code[: len(self.code) // 2 * 2])  # the first of a word holds the opcode
         if sys.byteorder == "big":
-            ends.byteswap()
-        for end, times in Counter(ends[:: WORD_BYTES // 2]).items():
-            found[end & OPCODE_MASK] += times
+            halves.byteswap()
+        for half, times in Counter(halves[:: WORD_BYTES // 2]).items():
+            found[half & OPCODE_MASK] += times
         return found
 
     def count(self, opcode: int) -> int:
