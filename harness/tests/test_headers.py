@@ -53,6 +53,7 @@ EXAMPLES: dict[str, str | None] = {
     "runtime/config.h": "bool causal, struct failure failure",
     "runtime/cuda_driver.h": "struct failure failure",
     "emulator/driver/driver.h": None,
+    "emulator/driver/graph.h": "CUgraphExec executable, CUgraphNode node, operation other, CUresult status",
     "emulator/cudart/cudart.h": None,
     "emulator/machine/addresses.h": "const warp *w, const op *o, int lane, uint64_t address",
     "emulator/explore/explore.h": "cta **ctas, size_t count",

@@ -15,7 +15,6 @@ from analysis.ladder.config import parse_short_form
 from analysis.measure import predicted
 from analysis.measure.autotune import PREDICTED, models_of, read_predicted
 from analysis.measure.executables import standard_batch
-from analysis.measure.validation import Case, Fit, Order, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict import machine as machines
 from analysis.predict import tiles as tiles_record
 from analysis.predict.clock import ENERGIES, Activity, hz_of, wgmma_wavefronts, work
@@ -24,6 +23,7 @@ from analysis.predict.machine import model_digest, read_machine
 from analysis.predict.tiles import GPU, NUMBERS, Tiles, parse_tiles, read_tiles, tiles_text
 from analysis.tests.support.compiled import SOURCES
 from analysis.tests.support.compiled import cubin as compiled
+from analysis.tests.support.validation import Case, Fit, Order, cases_of, leave_one_out, mean_error, of_fit, order
 
 CONFIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
 SHAPE = Shape(16, 16, 4096)

@@ -11,7 +11,6 @@ from analysis.ladder.headers import load_all, load_attention
 from analysis.machine_code.sass import Instruction
 from analysis.measure.profile import kept
 from analysis.measure.searches import winners_table
-from analysis.measure.validation import Case, cases_of, leave_one_out, mean_error, of_fit, order
 from analysis.predict.machine import read_machine, read_values
 from analysis.predict.tiles import read_tiles
 from analysis.publish.energy import energy_table
@@ -20,6 +19,7 @@ from analysis.publish.overview import LENGTHS, Step, newest_rows, problem_at, re
 from analysis.publish.production import rates_in
 from analysis.publish.side_ladders import backward_peers
 from analysis.publish.story import gain, held_up
+from analysis.tests.support.validation import Case, cases_of, leave_one_out, mean_error, of_fit, order
 
 
 @cache
