@@ -444,7 +444,7 @@ static void test_graphs_by_hand(void) {
     CUgraph graph, child, found;
     CUgraphNode set, first, second, copy, record, from[8], to[8], nodes[8];
     CUgraphExec executable;
-    CUevent event, other;
+    CUevent event, other, recorded;
     unsigned there[4] = {0}, by = 2;
     size_t count;
     works(cuModuleLoadData(&module, adding), "adding");
@@ -522,8 +522,8 @@ static void test_graphs_by_hand(void) {
     works(cuGraphCreate(&child, 0), "a child");
     works(cuGraphAddEventRecordNode(&record, child, NULL, 0, event), "a record in it");
     works(cuGraphEventRecordNodeSetEvent(record, other), "cuGraphEventRecordNodeSetEvent");
-    works(cuGraphEventRecordNodeGetEvent(record, &event), "cuGraphEventRecordNodeGetEvent");
-    ok(event == other, "the other event");
+    works(cuGraphEventRecordNodeGetEvent(record, &recorded), "cuGraphEventRecordNodeGetEvent");
+    ok(recorded == other, "the other event");
     p = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = child}};
     works(cuGraphAddNode(&record, graph, &second, NULL, 1, &p), "the child as a node");
     works(cuGraphChildGraphNodeGetGraph(record, &found), "cuGraphChildGraphNodeGetGraph");
@@ -536,6 +536,8 @@ static void test_graphs_by_hand(void) {
     cuGraphExecDestroy(executable);
     cuGraphDestroy(graph);
     cuGraphDestroy(child);
+    cuEventDestroy(event);
+    cuEventDestroy(other);
     cuMemFree(at);
     cuModuleUnload(module);
 }

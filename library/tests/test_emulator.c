@@ -233,7 +233,7 @@ static void structs_of_other_sizes(fl_library *library, const struct attention *
 }
 
 static void versions_and_configs(fl_library *library, const struct attention *attention) {
-    static const char other[] = "(FP16, 64, 64, 64, 4): async+load_0_0_0_tiles+any_length";
+    static const char other[] = "(FP16, 64, 64, 64, 4): wgmma+stages_2";
     fl_problem problem = attention->asked;
     problem.version = "v99";
     refused(library, &problem, &attention->tensors, FL_INVALID, "version 'v99': this library holds attention/decode ");
