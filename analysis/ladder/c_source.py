@@ -104,7 +104,10 @@ def c_value(expression: str, names: Mapping[str, Any], where: str) -> int:
     """The value of a C integer expression over `names`, objects, functions and numbers."""
     code = c_expression(expression, where)
     try:
-        return int(eval(code, {"__builtins__": {}}, {"NOT": _Not(), **names}))
+        value = int(eval(code, {"__builtins__": {}}, {"NOT": _Not(), **names}))
+        if value.bit_length() > 63:
+            raise OverflowError("the value takes more than 64 bits")
+        return value
     except (ArithmeticError, AttributeError, MemoryError, NameError, TypeError, ValueError) as error:
         raise AnalysisError(f"{where}: {expression}: not defined: {error}") from error
 

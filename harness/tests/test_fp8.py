@@ -302,7 +302,7 @@ def test_one_run_stands_for_all_orders(version: str) -> None:
         (("--descale-k", "-1"), "--descale-k '-1': must be from"),
         (("--descale-v", "nan"), "--descale-v 'nan': must be a number"),
         (("--descale-v", "inf"), "--descale-v 'inf': must be a number"),
-        (("--d-head", "64"), "--d-head 64: f01 is for 128"),
+        (("--d-head", "64"), "--d-head 64: f01 supports 128"),
         (("--causal",), "--causal: take a config with the word causal"),
         (("--seq", "100"), "--seq 100: must be a multiple of 128"),
         (("--seq-q", "128", "--seq-k", "100"), "--seq-k 100: must be a multiple of 128"),

@@ -397,7 +397,7 @@ def test_a_version_without_hooks_is_refused(capsys: pytest.CaptureFixture[str]) 
 # ---- general attention -----------------------------------------------------------------------------------------------
 
 GENERAL = Problem("attention", "bf16", 2, 4, 150, 64, "normal", causal=True, kv_heads=2, seq_k=198)
-GENERAL_CONFIG = parse_short_form("(BF16, 64, 64, 64, 4): load_0_0_0_tiles+any_length+causal+grouped")
+GENERAL_CONFIG = parse_short_form("(BF16, 64, 64, 64, 4): mma_sync+stages_2")
 
 
 def general(order: list[int]) -> Blocks:

@@ -13,6 +13,7 @@ from analysis import files
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
+from analysis.ladder.config import LIBRARY
 from analysis.tests.support.kept import raws, write
 from analysis.tools import notebooks
 
@@ -40,6 +41,8 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("committed")
     for name in COMMITTED:
         shutil.copytree(root() / name, folder / name, ignore=shutil.ignore_patterns("tests"))
+    (folder / "lib").mkdir()
+    shutil.copy(root() / LIBRARY, folder / LIBRARY)  # what reads configurations
     for name in ("bench", "autotune", "general", "profile"):
         if (root() / "logs" / name).is_dir():
             shutil.copytree(root() / "logs" / name, folder / "logs" / name)
