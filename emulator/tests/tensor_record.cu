@@ -123,7 +123,7 @@ static void measure(trial t) {
         printf("illegal instruction,\n");
         return;
     }
-    if (error == cudaErrorLaunchTimeout) { /* the emulator reports the instruction, then that its copy never completes */
+    if (error == cudaErrorLaunchTimeout) { /* the emulator reports the instruction, then a wait for its copy */
         printf("launch timeout,\n");
         return;
     }
