@@ -46,8 +46,8 @@ and [configurations.md](../docs/configurations.md#short-forms) the configuration
 
 The production kernels in [attention/](attention) continue where the versions end: `mma_sync`, `wgmma`, `decode`, `fp8`
 and `backward` ([general-attention.md](../docs/general-attention.md)). Try one with
-`make attention && ./bin/attention.wgmma`. They replace v38 to v52, which the tag `book-1` keeps:
-`git show book-1:kernels/wgmma/v44_longest_first.cu`.
+`make attention && ./bin/attention.wgmma`. They replace v38 to v52, which commit 3a51e5b0 (tag `book-1`) keeps:
+`git show 3a51e5b0:kernels/wgmma/v44_longest_first.cu`.
 """
 FAMILIES: dict[tuple[str, ...], str] = {
     ARCHS: """## mma.sync: compute capability 8.0 and newer
