@@ -113,7 +113,7 @@ def c_value(expression: str, names: Mapping[str, Any], where: str) -> int:
 
 
 def _python(expression: str, where: str) -> str:
-    """The expression as Python spells it: what stands in brackets by itself, then `?:`, then operators."""
+    """Return the expression in Python: translate each pair of brackets first, then `?:`, then operators."""
     parts, at = [], 0
     for found in re.finditer(r"\(", expression):
         if found.start() >= at:

@@ -38,7 +38,7 @@ class Dtype(IntEnum):
 
 
 class Instruction(IntEnum):
-    """What multiplies, as numbers of kernel symbols."""
+    """The instruction that multiplies, with the number that kernel symbols carry."""
 
     MMA_SYNC = 1
     WGMMA = 2
@@ -190,7 +190,7 @@ class KernelConfig:
 
     @property
     def instruction(self) -> Instruction:
-        """What multiplies, of a family that says so."""
+        """The instruction that multiplies, for families that have the field."""
         return Instruction(self._values["instruction"])
 
     def __getattr__(self, name: str) -> int:

@@ -255,7 +255,7 @@ def judge_version(
 
 
 def leftover_files(folder: Path, versions: Iterable[str]) -> list[Finding]:
-    """What is left of versions that are no longer there: listings, and lines of registers.csv and loops.csv."""
+    """Find listings, and lines of registers.csv and loops.csv, that belong to versions that no longer exist."""
     known = set(versions)
 
     def gone(version: str, what: str, remedy: str) -> Finding:

@@ -5,9 +5,9 @@
 
 ptxas may have another name (ptxas-blackwell of Triton); colours, and whatever a build system puts before each line,
 such as a time stamp, play no part. Lines of projects that Visual Studio builds at once ("1>", "2>") may alternate.
-What nvlink says of a kernel replaces what ptxas said of it before it was linked. Other lines (of make, of nvcc's front
-end) are passed over. A line of ptxas that is not understood is an error that names it, and so is an entry function
-without its figures: nothing is ever read as 0 or left out.
+Figures that nvlink prints for a kernel replace those that ptxas printed before it was linked. Other lines, of make or
+of nvcc's front end, are skipped. A line of ptxas that is not understood is an error that names it, and so is an
+entry function without its figures: nothing is ever read as 0 or left out.
 """
 
 import argparse

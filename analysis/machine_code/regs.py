@@ -251,7 +251,7 @@ def registers_text(versions: Mapping[str, Iterable[Row]], accepted: Mapping[Key,
 
 
 def parse_registers(text: str, name: str) -> tuple[dict[str, list[Row]], dict[Key, Accepted]]:
-    """What registers.csv holds: the rows of each version, and what was accepted of each kernel."""
+    """Return the rows of each version in registers.csv, and what was accepted for each kernel."""
     versions: dict[str, list[Row]] = {}
     accepted: dict[Key, Accepted] = {}
     seen = set()
