@@ -103,7 +103,6 @@ COMMANDS = (
     Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
     Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
     Command("notebooks", "tools.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
-    Command("mutate", "tools.mutation.mutate", "change lines one at a time and see whether a test fails"),
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 

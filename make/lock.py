@@ -19,8 +19,8 @@ PLATFORMS = [
     *(f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)),
     *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"),
 ]
-# Groups of which a part is used that works without what the packages require for others, such as a user interface.
-ALONE = ("mutators", "cuda12")
+# Groups of which a part is used that works without what the packages require for others.
+ALONE = ("cuda12",)
 HEAD = f"# Wheels for Python {', '.join(PYTHONS)} on Linux with glibc 2.28 or newer; written by make/lock.py.\n"
 
 

@@ -60,7 +60,7 @@ CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 OLDEST := build/oldest/oldest.installed# the oldest toolkit that CUDA= may name
 
 ##@ Testing
-.PHONY: check check-anywhere check-frameworks check-long check-mutants check-site check-tune mutate fuzz lint format
+.PHONY: check check-anywhere check-frameworks check-long check-site check-tune fuzz lint format
 IN_CHECK := not long and not tune and not gpu and not site
 # Byte code lies below build/, also where the environment wants none beside the sources: without any, each of some
 # thousand processes compiles what it imports.
@@ -70,11 +70,11 @@ check check-long check-tune check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 # than 2.35 knows no such word and goes on without. Not in check: memory that is hardly touched then takes all its room.
 check-long check-tune: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
 check-long check-anywhere: lib libcuda | $(WHEEL)
-check-long check-anywhere check-mutants mutate: | $(READY)
+check-long check-anywhere: | $(READY)
 check-anywhere: wasm
 ifeq ($(VER),)
 check: libcuda wasm | $(WHEEL)
-check: lint all emu-lib lib $(TAPS) $(MUTATORS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
+check: lint all emu-lib lib $(TAPS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
 else
@@ -85,7 +85,7 @@ check: $(VER) bin/ptxrun emu-lib
 		-k "whole_ladder $(VER:%=or %)"
 endif
 check-long: $(BUILD)/tests/test_special $(BUILD)/tests-san/test_fuzz
-check-long: all emu-lib $(MUTATORS)  ##+ the tests that take minutes, and other random inputs
+check-long: all emu-lib  ##+ the tests that take minutes, and other random inputs
 	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory $(OLDEST) || echo 'make: no toolkit 13.0: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01
@@ -94,16 +94,12 @@ check-long: all emu-lib $(MUTATORS)  ##+ the tests that take minutes, and other 
 check-tune: all emu-lib | $(READY)  ##+ every configuration that autotune searches, on the emulator
 	$(PY) -m pytest -n 2 --dist worksteal -m tune
 # With the C programs run again. make's own lines say with which seed.
-check-anywhere: all emu-lib $(TAPS) $(MUTATORS)  ##+ check as on other machines: BUSY= loops beside it, order of SEED=
+check-anywhere: all emu-lib $(TAPS)  ##+ check as on other machines: BUSY= loops beside it, order of SEED=
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	@rm -f $(TAPS)
 	@bash make/anywhere.sh $(or $(BUSY),4) $(MAKE) --no-print-directory $(TAPS)
 	bash make/anywhere.sh $(or $(BUSY),4) $(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)" \
 		--shuffle $(or $(SEED),$(shell echo $$RANDOM))
-MUTATED := v01 bin/ptxrun lib $(TAPS:.tap=) $(BUILD)/tests/libcuda.so.1
-check-mutants: $(MUTATED) | $(MUTATORS)  ##+ does a test fail for 95 % of small changes, 90 % in the emulator?
-	@$(MAKE) --no-print-directory DUMP=1 v01
-	$(PY) -m analysis mutate --exit-code
 check-site: site report wasm lib  ##+ the pages in browsers, at two widths, light and dark: build/screens/; WebAssembly
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
 		$(PY) -m pytest -rs -n 2 analysis/tests/site harness/tests/test_wasm.py python/tests/test_wheel_hosts.py
@@ -114,9 +110,6 @@ FRAMEWORK_TESTS := $(wildcard $(patsubst %,python/tests/test_%.py,torch jax tran
 check-frameworks: lib $(FRAMEWORKS)/frameworks.installed  ##+ the Python package inside PyTorch, JAX and transformers
 	$(FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
 $(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and transformers,$(FRAMEWORKS)))
-mutate: $(MUTATED) | $(MUTATORS)  ##+ changes lines one at a time: does a test fail? [FILES=]
-	@$(MAKE) --no-print-directory DUMP=1 v01
-	$(PY) -m analysis mutate --write $(FILES)
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)

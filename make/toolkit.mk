@@ -9,7 +9,6 @@ ZIG_CC := $(ZIG)/ziglang/zig cc
 COMPILER := $(if $(CUDA),,$(VENV)/compiler.installed)
 READY := $(VENV)/tests.installed
 WHEEL := $(VENV)/wheel.installed
-MUTATORS := $(VENV)/mutators/mutators.installed
 RUN = $(if $(wildcard $(PY)),$(PY),$(PYTHON))
 TOOLKIT := $(or $(CUDA),$(VENV)/toolkit)
 NVCC := $(TOOLKIT)/bin/nvcc
@@ -32,7 +31,7 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(COMPILER)
 
 ##@ Building
 .PHONY: setup
-setup: $(COMPILER) $(WHEEL) $(MUTATORS) $(ZIG)/wasm.installed
+setup: $(COMPILER) $(WHEEL) $(ZIG)/wasm.installed
 setup: $(READY)  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
 
 # One make installs at a time; another one waits, and finds the group installed.
@@ -62,6 +61,5 @@ $(eval $(call group,$(VENV)/compiler.installed,pinned CUDA toolkit (129 MB to fe
 	ln -sfn $$$$(cd $(VENV) && echo lib/python3*/site-packages/nvidia/cu13) $(VENV)/toolkit))
 $(eval $(call group,$(WHEEL),setuptools,$(VENV)))
 $(eval $(call group,$(READY),Python packages of the analysis and the tests,$(VENV)))
-$(eval $(call group,$(MUTATORS),mutators and coverage.py,$(VENV),$(VENV)/mutators))
 $(eval $(call group,$(ZIG)/wasm.installed,zig and wasmtime (100 MB to fetch),$(VENV),$(ZIG)))
 $(eval $(call group,$(SITE)/site.installed,Sphinx and playwright,$(SITE)))

@@ -32,7 +32,6 @@ from analysis.publish import (
 )
 from analysis.publish.overview import Step, read_steps
 from analysis.table import Table, add_output_arguments, emit, json_text
-from analysis.tools.mutation import results
 
 Maker = Callable[[Path, Sequence[Step]], str | Table]
 
@@ -71,9 +70,7 @@ RANKING = "library/ranking.h"
 # Tables that only `ladder --part NAME` prints.
 PRINTED: Mapping[str, Callable[[Path], Table]] = {
     "energy": lambda folder: energy.energy_table(folder, read_steps(folder)),
-    "equivalents": results.equivalents_table,
     "fields": lambda _: fields_table(),
-    "mutants": lambda folder: results.shares_table(folder, results.read_results(folder / results.RESULTS)),
     "record": lambda _: schema.table(),
 }
 

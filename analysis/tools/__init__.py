@@ -1,1 +1,1 @@
-"""Programs for those who develop this project: mutants of the code, and what the parsers recognise in a file."""
+"""Programs for those who develop this project: notebooks, and what the parsers recognize in a file."""

@@ -64,7 +64,7 @@ def test_what_the_pages_leave_out_is_printed(name: str, capsys: pytest.CaptureFi
 
 def test_an_unknown_part_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ladder", "--part", "speeds"]) == 2
-    assert "--part speeds: must be one of energy, equivalents" in capsys.readouterr().err
+    assert "--part speeds: must be one of energy, fields, record" in capsys.readouterr().err
 
 
 def test_the_readme_compares_each_step_with_flashattention_3(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Breaks the code in small ways and asks whether a test fails."""
