@@ -59,7 +59,7 @@
  *
  * With serve the sequences lie one behind the other. Blocks of a sequence are numbered behind those of the sequences
  * before it, from first_block_at() on: each may have left one number over, for which there is nothing to do. A block's
- * rows behind the sequence are those of the next one, and count as zeros do.
+ * rows behind the sequence are those of the next one: warpgroups 1 and 2 set them to zero in shared memory.
  *
  * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh).

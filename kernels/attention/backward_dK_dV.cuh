@@ -11,6 +11,21 @@
 #include "kernels/attention/backward_results.cuh"
 #include "kernels/attention/backward_softmax.cuh"
 
+/* With serve, set the rows behind the sequence to zero: of the tile's K and V, and of Q and dO in a stage. */
+template <backward_config cfg>
+__device__ __forceinline__ void clear_keys(const pass_args<cfg> &args, const places<cfg> &at, const work<cfg> &all) {
+    if constexpr (cfg.serves)
+        clear_rows<cfg.B_c, cfg.d_head>(at.K, at.V, keys_of<cfg>(args, all.seq) - all.KV_block * cfg.B_c);
+}
+template <backward_config cfg>
+__device__ __forceinline__ void clear_queries(const pass_args<cfg> &args, const places<cfg> &at, const work<cfg> &all,
+                                              int stage, int Q_block) {
+    const uint32_t behind = stage * places<cfg>::Q_bytes;
+    if constexpr (cfg.serves)
+        clear_rows<cfg.B_r, cfg.d_head>(at.Q + behind, at.dO + behind,
+                                        queries_of<cfg>(args, all.seq) - Q_block * cfg.B_r);
+}
+
 /* ---- one tile a CTA: heads of 64 and 128, in any order ---- */
 
 /* Warpgroups 1 and 2: dK and dV of 64 keys. */
@@ -34,11 +49,12 @@ struct own_keys {
     }
 
     /* dV beside dS, then dK. */
-    __device__ __forceinline__ void step(int stage, int phase, int last) const {
+    __device__ __forceinline__ void step(const work<cfg> &all, int Q_block, int stage, int phase, int last) const {
         const uint32_t Q = at.Q + stage * of::Q_bytes, dO = at.dO + stage * of::Q_bytes;
         const uint32_t lse = at.lse + stage * 2 * of::row_bytes, delta = lse + of::row_bytes;
         fragments<4> of_P, of_dS;
         wait_for_phase(at.full + 8 * stage, phase);
+        clear_queries<cfg>(args, at, all, stage, Q_block);
         compute_P(of_P, Q, lse, last);
         tiles<8> dS;
         wgmma_fence();
@@ -72,9 +88,12 @@ __device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args
     const int first_last =
         args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + all.first_block * cfg.B_r : last_key;
     wait_for_phase(at.KV_full, 0);
+    clear_keys<cfg>(args, at, all);
 #pragma unroll 1
     for (int step = 0, block = 0; step < all.steps(); step++) {
-        own.step(step % cfg.stages, step / cfg.stages, args.causal ? first_last + block * cfg.B_r : last_key);
+        const int Q_block = place<cfg>{0, block}.block(all);
+        own.step(all, Q_block, step % cfg.stages, step / cfg.stages,
+                 args.causal ? first_last + block * cfg.B_r : last_key);
         block = block + 1 < all.blocks ? block + 1 : 0;
     }
     store_rows<cfg>(args.dK, args.K_strides, keys_of<cfg>(args, all.seq), all, dK, args.softmax_scale);
@@ -110,6 +129,7 @@ struct keys {
     __device__ __forceinline__ void first_P(const work<cfg> &all, int Q_block) {
         tiles<8> scores;
         wait_for_phase(at.full + 8 * now.stage, now.phase);
+        clear_queries<cfg>(args, at, all, now.stage, Q_block);
         wgmma_fence();
         start_scores<cfg>(scores, at.K + own, Q(now.stage));
         wgmma_wait_group<0>(scores);
@@ -144,6 +164,7 @@ struct keys {
         before = now;
         now.advance();
         wait_for_phase(at.full + 8 * now.stage, now.phase);
+        clear_queries<cfg>(args, at, all, now.stage, next_block);
         tiles<8> scores;
         wgmma_fence();
         start_scores<cfg>(scores, at.K + own, Q(now.stage));
@@ -181,6 +202,7 @@ __device__ __forceinline__ void multiply_keys(const pass_args<cfg> &args, const 
             for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
         place<cfg> here;
         if (!cfg.serves || all.blocks) {
+            clear_keys<cfg>(args, at, all);
             own.first_P(all, here.block(all));
             own.template compute_dS<true>();
 #pragma unroll 1
@@ -282,6 +304,7 @@ struct columns {
         const uint32_t Q = at.Q + stage * of::Q_bytes, dO = at.dO + stage * of::Q_bytes;
         uint32_t of_P[2][4], of_dS[2][4];
         wait_for_phase(at.full + 8 * stage, now.phase);
+        clear_queries<cfg>(args, at, all, stage, Q_block);
         wgmma_fence();
         start_half(S, at.K, Q);
         start_half(dP, at.V, dO);
@@ -317,7 +340,10 @@ __device__ __forceinline__ void multiply_columns(const pass_args<cfg> &args, con
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
         place<cfg> here;
-        if (cfg.serves && !all.blocks) arrive_as_warp(at.KV_empty);
+        if (cfg.serves && !all.blocks)
+            arrive_as_warp(at.KV_empty);
+        else
+            clear_keys<cfg>(args, at, all);
 #pragma unroll 1
         for (int left = args.heads / args.KV_heads * all.blocks; left; left--) {
             own.step(all, here.block(all), left == 1);

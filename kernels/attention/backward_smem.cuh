@@ -3,6 +3,7 @@
  *     const places<cfg> at(smem);
  *     init_mbarriers<cfg>(at);
  *     wait_for_phase(at.full + 8 * stage, phase);
+ *     clear_rows<cfg.B_r, cfg.d_head>(at.Q, at.dO, rows);     with serve
  *
  * backward.cu says who waits for whom.
  */
@@ -70,6 +71,23 @@ __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
         fence_mbarrier_init();
     }
     __syncthreads(); /* they are set up */
+}
+
+/* Two blocks of B rows hold `used` rows of their sequence. The rows behind them belong to another sequence or to none,
+ * and become zeros, because 0 times their NaN would be NaN. All threads of warpgroups 1 and 2, when the blocks have
+ * arrived; warpgroup 0 sees the zeros because it waits for dS_full. */
+template <int B, int d_head>
+__device__ __forceinline__ void clear_rows(uint32_t one, uint32_t other, int used) {
+    constexpr int threads = 2 * WARPGROUP, chunks = TILE_ROW / 16;
+    if (used >= B) return;
+    for (int chunk = used * chunks + threadIdx.x - WARPGROUP; chunk < B * chunks; chunk += threads)
+        for (int tile = 0; tile < d_head / SPAN; tile++) {
+            const uint32_t at = tile * B * TILE_ROW + 16 * chunk;
+            store_shared_v4(one + at, 0, 0, 0, 0);
+            store_shared_v4(other + at, 0, 0, 0, 0);
+        }
+    fence_proxy_async(); /* wgmma and the copies after it see what this thread has stored */
+    bar_sync(4, threads);
 }
 
 #endif

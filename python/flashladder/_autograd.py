@@ -280,12 +280,8 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
     (q, k, v, out, lse, *offsets), options = ctx.saved_tensors, ctx.options
     ordered = ctx.ordered or torch.are_deterministic_algorithms_enabled()
     operators = torch.ops.flashladder
-    if offsets:
-        # Blocks of the last sequence reach into rows of none: exp(S - infinity) makes their P 0.
-        inside = _inside(q, offsets[0])
-        dout = None if dout is None else torch.where(inside[:, None, None], dout, 0)
-        lse = torch.where(inside, lse, float("inf"))
-        dlse = None if dlse is None else torch.where(inside, dlse, 0)
+    if offsets and dlse is not None:
+        dlse = torch.where(_inside(q, offsets[0]), dlse, 0)
 
     def gradients(dout: Any, v: Any, out: Any) -> Any:
         pass_of = operators.varlen_backward if offsets else operators.attention_backward
@@ -309,7 +305,7 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
 
 
 def _inside(rows: Any, starts: Any) -> Any:
-    """Which rows belong to a sequence: NaN in the others would reach the sums of a whole block."""
+    """Which rows belong to a sequence."""
     at = torch.arange(rows.shape[0], device=rows.device)
     return (at >= starts[:1]) & (at < starts[-1:])
 

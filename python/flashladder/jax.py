@@ -192,9 +192,8 @@ def _backward_packed(chosen: Options, most: tuple[int, int], kept: Any, cotangen
         return _gradients_packed(dout, (*tensors, *starts), chosen, most)
 
     used = _packed_rows(kept[0].shape[0], starts[0], None)
-    dout = jnp.where(used[:, None, None], cotangents[0], jnp.zeros_like(cotangents[0]))
     more = [jnp.where(used, cotangents[1], 0)] if chosen.return_lse else []
-    return (*_with_lse(kept[:5], [dout, *more], scale_of(chosen.scale), attend, gradients), None)
+    return (*_with_lse(kept[:5], [cotangents[0], *more], scale_of(chosen.scale), attend, gradients), None)
 
 
 def _gradients_packed(dout: Any, tensors: Any, chosen: Options, most: tuple[int, int]) -> tuple[Any, Any, Any]:

@@ -268,10 +268,10 @@ def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(mon
 # ---- several lengths and caches --------------------------------------------------------------------------------------
 
 
-def varlen() -> Any:
+def varlen(d_head: int = 64) -> Any:
     """q, k and v of sequences of 9, 0 and 30 queries and 20, 7 and 40 keys, and the arguments behind them."""
     torch.manual_seed(5)
-    q, k, v = (torch.randn(rows, heads, 64).to(DEVICE, torch.bfloat16) for rows, heads in ((39, 2), (67, 1), (67, 1)))
+    q, k, v = (torch.randn(*rows, d_head).to(DEVICE, torch.bfloat16) for rows in ((39, 2), (67, 1), (67, 1)))
     cu_q, cu_k = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([0, 9, 9, 39], [0, 20, 27, 67]))
     return q, k, v, cu_q, cu_k, 30, 40
 
@@ -334,21 +334,30 @@ def alone(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, causal: bool) -> Any:
     return torch.cat(outs)
 
 
-def packed(behind: int = 0) -> Any:
+def packed(behind: int = 0, d_head: int = 64) -> Any:
     """Leaves of varlen(), with NaN in so many rows that belong to no sequence."""
-    *rows, cu_q, cu_k, most_q, most_k = varlen()
+    *rows, cu_q, cu_k, most_q, most_k = varlen(d_head)
     nan = [torch.full((behind, *one.shape[1:]), float("nan"), dtype=one.dtype, device=DEVICE) for one in rows]
     return [torch.cat(pair).requires_grad_() for pair in zip(rows, nan, strict=True)], (cu_q, cu_k, most_q, most_k)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("deterministic", [None, "batch"])
-def test_packed_sequences_have_the_gradients_of_float64(causal: bool, deterministic: str | None) -> None:
-    inputs, (cu_q, cu_k, *most) = packed(behind=3)
-    dout = torch.randn(39, 2, 64, device=DEVICE).to(torch.bfloat16)
+@pytest.mark.parametrize("d_head", [64, 256])
+def test_packed_sequences_have_the_gradients_of_float64(causal: bool, deterministic: str | None, d_head: int) -> None:
+    inputs, (cu_q, cu_k, *most) = packed(3, d_head)
+    dout = torch.randn(39, 2, d_head, device=DEVICE).to(torch.bfloat16)
     given = {"causal": causal, "deterministic": deterministic}
-    out = fl.attention_varlen(*inputs, cu_q, cu_k, *most, **given)
-    found = torch.autograd.grad(out[:39], inputs, dout)
+
+    def gradients(first: float = 1.0) -> Any:
+        """With so much in each input and dout of the first sequence, and NaN in rows of none."""
+        with torch.no_grad():
+            for one, end in zip((*inputs, dout), (9, 20, 20, 9), strict=True):
+                one[:end] *= first
+        out = fl.attention_varlen(*inputs, cu_q, cu_k, *most, **given)
+        return torch.autograd.grad(out, inputs, torch.cat([dout, torch.full_like(dout[:3], float("nan"))]))
+
+    found = gradients()
     exact = [one.detach()[: 39 if i == 0 else 67].double().requires_grad_() for i, one in enumerate(inputs)]
     expected = torch.autograd.grad(alone(*exact, cu_q, cu_k, causal), exact, dout.double())
     assert near([one[: len(other)] for one, other in zip(found, expected, strict=True)], expected)
@@ -359,6 +368,8 @@ def test_packed_sequences_have_the_gradients_of_float64(causal: bool, determinis
         starts = [torch.tensor([0, length], dtype=torch.int32, device=DEVICE) for length in (30, 40)]
         again = torch.autograd.grad(fl.attention_varlen(*last, *starts, 30, 40, **given), last, dout[9:])
         assert all(torch.equal(one[part], other) for one, part, other in zip(found, rows, again, strict=True))
+    for one, other, end in zip(found, gradients(float("nan")), (9, 20, 20), strict=True):
+        assert near([other[end:]], [one[end:]]) and other[:end].isnan().all()
 
 
 def test_packed_gradients_pass_opcheck_and_compile() -> None:
