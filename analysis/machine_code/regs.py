@@ -60,7 +60,7 @@ class Row:
     code_hash: str | None
     ldl: int | None
     stl: int | None
-    attributes: str | None = None  # a hash of what else the driver and the hardware read: cubin_fields.md of the tests
+    attributes: str | None = None  # a hash of what else the driver and the hardware read
 
 
 COLUMNS = tuple(field.name for field in fields(Row))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.machine_code.baseline import Accepted, accepted_now, findings, judge, parse, read_files, text_of
+from analysis.machine_code.baseline import Accepted, accepted_now, findings, parse, read_files, text_of
 from analysis.machine_code.library import Figures
 
 FILE = "kernels.cubin"
@@ -44,23 +43,12 @@ def test_what_differs_is_found() -> None:
     assert local[3:] == ("instructions with local memory", "0", "1", "worse")
 
 
-def test_how_a_figure_changed() -> None:
-    assert judge("registers", "10", "8") == "better"
-    assert judge("registers", None, "8") == judge("code", "1", "2") == "changed"
-
-
 def test_what_has_not_changed_keeps_its_reason() -> None:
     one, other, file = kernels()
     before = accepted_now({"another": [Accepted(one, "old")]}, {FILE: [one, other, file]}, "first")
     after = accepted_now(before, {FILE: [with_fact(one, "registers", "200"), other, file]}, "second")
     assert [each.why for each in after[FILE]] == ["second", "first", "first"]
     assert after["another"] == before["another"]
-
-
-def test_a_folder_is_its_files(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/k.cubin").write_bytes((root() / "build/v01/sm_80.cubin").read_bytes())
-    assert list(read_files([tmp_path])) == [str(tmp_path / "a/k.cubin")]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "files": {"x": [{"why": ""}]}}'])

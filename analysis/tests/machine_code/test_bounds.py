@@ -6,20 +6,14 @@ from dataclasses import replace
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import load
 from analysis.machine_code.bounds import (
     ESTIMATES,
-    WIDTHS,
-    bound_of,
     bound_table,
     cost_of,
-    executed,
-    executed_opcodes,
     loop_bound,
-    summary_table,
     waits_of,
     widths_of,
 )
@@ -48,15 +42,6 @@ def loop_of(*lines: str, arch: str = "sm_80") -> Parts:
     return split(parse_listing(text)[0])
 
 
-def test_what_a_pass_executes_is_counted_by_opcode() -> None:
-    """Without known shares all that stands in the loop counts, but what never runs."""
-    parts = loop_of(*[f"{PLAIN}:S01 FMUL R2, R2, R2"] * 3, f"{PLAIN}:S01 HMMA.16816.F32 R4, R8, R10, R4")
-    found = executed_opcodes(parts)
-    assert found == {"FMUL": 3, "HMMA": 1, "BRA": 1} and executed(parts) == 5
-    known = split_at(parts.graph, parts.kv, {parts.kv.header: 0.25})
-    assert executed_opcodes(known) == {name: 0.25 * count for name, count in found.items()}
-
-
 def test_stalls_and_pipes_add_up() -> None:
     bound = loop_bound(
         loop_of(
@@ -72,30 +57,6 @@ def test_stalls_and_pipes_add_up() -> None:
     assert loads == {"issue": (6, 6.0), "fma": (1, 2.0), "tensor": (1, 8.0), "alu": (1, 2.0), "xu": (1, 8.0)}
     assert bound.binding and bound.binding.pipe == "tensor"
     assert bound.warps_to_fill == 2
-
-
-# Results a clock and SM in the order FFMA, IMAD, IADD3, MUFU, DADD, from the table "Throughput of Native Arithmetic
-# Instructions" of the CUDA C++ Programming Guide (sm_80 is 8.0, …): the 32 results of a warp take 32 / (results / 4)
-# cycles of one of the four sub-partitions. The last figure is the cycles of an HMMA.16816: 2048 multiply-adds, of which
-# an SM does 1024 a clock on an A100 and 512 on a GPU for graphics (their whitepapers); None where nobody has said.
-THROUGHPUT = {
-    "sm_80": (64, 64, 64, 16, 32, 8),
-    "sm_86": (128, 64, 64, 16, 2, 16),
-    "sm_89": (128, 64, 64, 16, 2, 16),
-    "sm_90": (128, 64, 64, 16, 64, 6),
-    "sm_100": (128, 64, 64, 16, 64, None),
-    "sm_120": (128, 64, 64, 16, 2, 16),
-}
-
-
-@pytest.mark.parametrize("arch", WIDTHS)
-def test_costs_are_those_of_the_published_throughput(arch: str) -> None:
-    found = []
-    for opcode in ("FFMA", "IMAD", "IADD3", "MUFU.EX2", "DADD", "HMMA.16816.F32"):
-        at = Instruction(0, "", opcode, "")
-        found.append(cost_of(at, PIPE_OF[at.base], widths_of(arch)))
-    *results, matrix = THROUGHPUT[arch]
-    assert found == [*(128 / each for each in results if each), matrix]
 
 
 @pytest.mark.parametrize(
@@ -127,31 +88,6 @@ def test_costs(opcode: str, arch: str, cycles: float | None) -> None:
     at = Instruction(0, "", opcode, "")
     found = cost_of(at, PIPE_OF[at.base], widths_of(arch))
     assert found == cycles if cycles is None else found == pytest.approx(cycles)
-
-
-def test_unknown_width_is_said_and_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(AnalysisError, match="sm_75: pipe widths are known for sm_80, "):
-        widths_of("sm_75")
-    with pytest.raises(AnalysisError, match="unknown architecture: pipe widths"):
-        widths_of("")
-    assert main(["bound", str(cubin("attention.cu", "sm_100a"))]) == 0
-    tensor = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tensor"))
-    assert "width not known: nobody published that of sm_100a" in tensor
-
-
-def test_no_pipe_binds_where_the_width_of_one_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    code = [f"{PLAIN}:S02 IMMA.16832.S8.S8 R8, R4, R12, R8", *[f"{PLAIN}:S01 FADD R4, R5, R6"] * 20]
-    bound = loop_bound(loop_of(*code))
-    assert {load.pipe: load.cycles for load in bound.pipes if load.pipe in ("tensor", "fma")} == {
-        "tensor": None,
-        "fma": 40.0,
-    }
-    assert bound.binding is None and bound.warps_to_fill is None
-    rows = {row["bound"]: row for row in json.loads(bound_table(bound).json())["rows"]}
-    assert not any(row["note"] == "binds" for row in rows.values())
-    assert rows["stalls of one warp"]["note"] == "which pipe binds is not known: the width of tensor is not"
-    (row,) = json.loads(summary_table(["v"], [bound]).json())["rows"]
-    assert (row["binding pipe"], row["cycles"], row["warps to fill"]) == ("not known", None, None)
 
 
 def test_the_estimate_by_hand() -> None:
@@ -229,11 +165,6 @@ def test_what_a_pass_may_skip_counts_by_the_passes_that_execute_it() -> None:
     assert bound({0x30: 0.5}) == (1.5, 24, 24, 5, 15)  # a predicated instruction is issued in any case
 
 
-def test_bounds_need_control_codes() -> None:
-    with pytest.raises(AnalysisError, match="needs control codes"):
-        bound_of([Instruction(0, "", "FADD", "R1, R2, R3")], "sm_80")
-
-
 def test_scoreboards() -> None:
     parts = loop_of(
         "B--2---:R-:W-:-:S01 MOV R3, R20",
@@ -262,30 +193,6 @@ def test_scoreboards() -> None:
     assert waits[1].matrix == 1
 
 
-def test_a_wait_for_what_its_own_instruction_set_is_one_of_the_pass_before() -> None:
-    (wait,) = waits_of(loop_of("B0-----:R-:W0:-:S01 LDS R4, [R1]", f"{PLAIN}:S01 FADD R2, R4, R4"))
-    assert wait.setter is wait.waiter
-    assert (wait.kind, wait.instructions, wait.previous_pass) == ("result", 2, True)
-
-
-def test_a_wait_for_the_first_instruction_of_the_loop_is_one_of_this_pass() -> None:
-    (wait,) = waits_of(loop_of("B------:R-:W0:-:S01 LDS R4, [R1]", "B0-----:R-:W-:-:S01 FADD R2, R4, R4"))
-    assert wait.setter is not None
-    assert (wait.setter.base, wait.instructions, wait.previous_pass) == ("LDS", 0, False)
-
-
-def test_an_instruction_that_never_runs_sets_no_scoreboard() -> None:
-    (wait,) = waits_of(
-        loop_of(
-            "B------:R-:W0:-:S01 MUFU.EX2 R4, R1",
-            "B------:R-:W0:-:S01 @!PT LDS RZ, [RZ]",
-            "B0-----:R-:W-:-:S01 FADD R2, R4, R4",
-        )
-    )
-    assert wait.setter is not None
-    assert (wait.setter.base, wait.instructions) == ("MUFU", 1)
-
-
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     path = cubin("attention.cu", "sm_90")
     assert main(["bound", str(path), "--json"]) == 0
@@ -297,12 +204,3 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     table = capsys.readouterr().out
     assert "LDSM" in table
     assert "HMMA" in table
-
-
-def test_several_subjects_are_set_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    paths = [str(cubin("attention.cu", arch)) for arch in ("sm_80", "sm_90")]
-    assert main(["bound", *paths, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["arch"] for row in rows] == ["sm_80", "sm_90"]
-    assert [row["tensor"] for row in rows] == [24.0, 18.0]
-    assert main(["bound", *paths, "--scoreboard"]) == 2

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.machine_code.counts import NEVER, PREDICATED, TOTAL, count, count_instructions, row_names
-from analysis.machine_code.opcodes import KNOWN, PIPE_OF, family
+from analysis.machine_code.counts import NEVER, PREDICATED, TOTAL, count, row_names
+from analysis.machine_code.opcodes import family
 from analysis.machine_code.regions import split
 from analysis.machine_code.sass import parse_listing
-from analysis.tests.support.compiled import built, cubin, listing
+from analysis.tests.support.compiled import cubin
 
 CODE = """//--------------------- .text.made --------------------------
         /*0000*/  IMAD.MOV.U32 R1, RZ, RZ, c[0x0][0x28] ;
@@ -45,13 +45,6 @@ def test_counts_by_region() -> None:
     assert row_names([loop])[:4] == [TOTAL, NEVER, PREDICATED, "HMMA"]
 
 
-def test_counts_with_modifiers() -> None:
-    loop = count_instructions("loop", split(parse_listing(CODE)[0]).loop, modifiers=True)
-    assert loop.by_name["IADD3.X"] == 1
-    assert loop.by_name["IADD3"] == 1
-    assert loop.by_name["HMMA.16816.F32"] == 2
-
-
 @pytest.mark.parametrize(
     ("opcode", "row"),
     [
@@ -81,36 +74,6 @@ def test_families(opcode: str, row: str) -> None:
     assert family(opcode) == row
 
 
-def test_every_opcode_has_one_pipe() -> None:
-    assert PIPE_OF.keys() == KNOWN
-    assert PIPE_OF["HMMA"] == "tensor"
-    assert PIPE_OF["IMAD"] == "fma"
-    assert PIPE_OF["IADD3"] == "alu"
-    assert PIPE_OF["MUFU"] == "xu"
-    assert PIPE_OF["LDSM"] == "lsu"
-
-
-def test_the_base_version_does_what_its_algorithm_says() -> None:
-    """Counts that follow from 64×64 blocks, 4 warps, d 128: see the two matmuls and the softmax of one KV block."""
-    loop = count_instructions(
-        "loop", split(listing(built("v01", "sm_80"), "_Z13flash_forwardIXtl12KernelConfigL5dtype5")).loop
-    )
-    for name, expected in {
-        "HMMA": 128,  # 2 matmuls of 16×64 by 128, m16n8k16
-        "LDSM": 32,  # K: 64×128 in 16×16 blocks
-        "LDSM.MT88": 32,  # V, transposed
-        "LDGSTS": 16,  # 2 × 64 × 128 elements of 2 bytes, 16 bytes per thread
-        "BAR": 3,
-        "DEPBAR": 3,
-        "LDGDEPBAR": 2,
-        "MUFU.EX2": 34,  # 32 scores per thread and 2 rescale factors
-        "FMNMX": 36,
-        "SHFL": 4,
-        "F2F/F2FP": 16,
-    }.items():
-        assert loop.row(name) == expected, name
-
-
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -124,13 +87,6 @@ def test_counts_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "IADD3,1.0" in capsys.readouterr().out.splitlines()
     assert main(["counts", str(file), str(file), "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "TOTAL,10,10"
-
-
-def test_nest_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["loop", str(cubin("attention.cu", "sm_80", "-DPERSISTENT")), "--nest", "--json"]) == 0
-    outer, inner = json.loads(capsys.readouterr().out)["rows"]
-    assert (outer["level"], outer["matrix"], outer["is"]) == (1, 0, "")
-    assert (inner["level"], inner["matrix"], inner["is"]) == (2, 3, "KV loop 1")
 
 
 @pytest.mark.parametrize(

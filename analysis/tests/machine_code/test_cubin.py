@@ -8,14 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError
-from analysis.ladder.config import parse_short_form
-from analysis.machine_code.contents import code_summary
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.images import read_images
 from analysis.tests.support.compiled import ARCHS, cubin, linked, listings, log_of, made_by_ptxas, misread_opcodes
 from analysis.tests.support.kinds import some_in_check
-
-SMALL = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -75,26 +70,11 @@ def test_decoded_opcodes_of_test_kernels(source: str, arch: str) -> None:
     assert misread_opcodes(path, listings(path)) == []
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a"])
-def test_the_architecture_does_not_hang_on_the_tool_note(arch: str) -> None:
-    data = cubin("plain.cu", arch).read_bytes()
-    assert data.count(f"-arch {arch} ".encode()) == 1
-    assert Cubin(data.replace(b"-arch sm_", b"-Arch sm_")).arch == arch
-
-
 def test_local_memory_is_counted() -> None:
     by_name = {kernel.symbol: kernel for kernel in Cubin.read(cubin("plain.cu")).kernels}
     array = by_name["_Z11local_arrayPii"]
     assert (array.ldl, array.stl, array.stack) == (2, 64, 1024)
     assert (by_name["_Z3sumPfi"].ldl, by_name["_Z3sumPfi"].stl) == (0, 0)
-
-
-def test_summary_has_config() -> None:
-    (fp16, bf16) = sorted(code_summary(cubin("attention.cu")).values(), key=lambda each: str(each.config), reverse=True)
-    assert fp16.config == parse_short_form(SMALL)
-    assert str(bf16.config) == "(BF16, 128, 64, 32, 4): async+load_0_0_0_tiles"
-    assert fp16.code_hash != bf16.code_hash
-    assert code_summary(cubin("plain.cu"))["_Z6triplePi"].config is None
 
 
 def only_hash(path: Path) -> str:
@@ -121,27 +101,6 @@ def test_not_a_cubin() -> None:
         Cubin(bytes(host), "cubin")
     with pytest.raises(AnalysisError, match="there: No such file"):
         Cubin.read(Path("there"))
-
-
-@pytest.mark.parametrize("offset", [1 << 40, 1 << 63, (1 << 64) - 1])
-def test_a_section_table_far_away_is_refused(offset: int, tmp_path: Path) -> None:
-    data = bytearray(cubin("attention.cu").read_bytes())
-    data[40:48] = offset.to_bytes(8, "little")
-    with pytest.raises(AnalysisError, match=r"^far: truncated"):
-        Cubin(bytes(data), "far")
-    inside = tmp_path / "inside"
-    inside.write_bytes(b"\x7fELF" + bytes(60) + data)
-    with pytest.raises(AnalysisError, match=r"inside \(byte 64\): truncated"):
-        read_images(inside)
-
-
-@given(st.data())
-@settings(max_examples=60)
-def test_truncated_cubins_are_refused(data: st.DataObject) -> None:
-    whole = cubin("attention.cu").read_bytes()
-    length = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(AnalysisError, match=r"^short\.cubin: "):
-        assert Cubin(whole[:length], "short.cubin").entries
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=6))

@@ -4,23 +4,20 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import DAMAGED, AnalysisError
+from analysis.errors import AnalysisError
 from analysis.machine_code import bounds
-from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
-from analysis.machine_code.liveness import count_live, registers_of
-from analysis.machine_code.loops import find, loops_of, nest_table, parts_of, passes_of
-from analysis.machine_code.opcodes import pipe_of
-from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, matrix_work, split_at
-from analysis.machine_code.sass import Instruction, Listing, parse_listing
-from analysis.machine_code.warp_roles import limit_of, roles_in
+from analysis.machine_code.liveness import count_live
+from analysis.machine_code.loops import find, loops_of, parts_of
+from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, split_at
+from analysis.machine_code.sass import Listing, parse_listing
+from analysis.machine_code.warp_roles import roles_in
 from analysis.machine_code.wgmma_rates import parse_rates, read_rates
 from analysis.tests.support.compiled import (
     SOURCES,
@@ -28,11 +25,8 @@ from analysis.tests.support.compiled import (
     cubin,
     disassembly,
     listing,
-    listings,
-    misread_opcodes,
 )
-from analysis.tests.support.hopper import every_wgmma, instruction, life_ranges, other_operands
-from analysis.tests.support.kinds import some_in_check
+from analysis.tests.support.hopper import every_wgmma, life_ranges, other_operands
 
 
 def shapes() -> Path:
@@ -62,59 +56,12 @@ def test_registers_of_every_wgmma_are_those_of_nvdisasm() -> None:
     assert list(other_operands(shapes())) == []
 
 
-def test_registers_of_copies_and_barriers_are_those_of_nvdisasm() -> None:
-    bases = {instruction(text).base for text, _ in life_ranges(copies())}
-    assert {"UTMALDG", "UTMASTG", "UTMAREDG", "UTMAPF", "UBLKCP", "UBLKRED", "SYNCS", "STAS", "ELECT", "STSM"} <= bases
-    assert {"R2UR", "UTMACMDFLUSH", "UCGABAR_ARV", "REDUX", "BAR", "FENCE"} <= bases
-    assert list(other_operands(copies())) == []
-
-
-@pytest.mark.parametrize(
-    "defines", some_in_check([(), ("-DUNROLL=2",), ("-DCOPIES",), ("-DPERSISTENT", "-DSLOW")], [()])
-)
-def test_registers_of_a_pipeline_are_those_of_nvdisasm(defines: tuple[str, ...]) -> None:
-    assert list(other_operands(pipeline(*defines))) == []
-
-
 @pytest.mark.parametrize(
     ("source", "arch"), [("attention.cu", "sm_90"), ("plain.cu", "sm_90a"), ("plain.cu", "sm_120")]
 )
 def test_registers_of_other_kernels_are_those_of_nvdisasm(source: str, arch: str) -> None:
     """From sm_90 on the text names all of them; on sm_80 the uniform ones of a memory descriptor are hidden."""
     assert list(other_operands(cubin(source, arch))) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "writes", "reads"),
-    [
-        ("HGMMA.64x128x16.F32 R24, gdesc[UR8], RZ, !UPT", range(24, 88), []),
-        ("HGMMA.64x8x16.F32.BF16 R24, R8, gdesc[UR20].tnspB, R24, UP0, gsb0", range(24, 28),
-         [*range(8, 12), *range(24, 28)]),
-        ("HGMMA.64x256x16.F16 R24, gdesc[UR4], R24", range(24, 88), range(24, 88)),
-        ("UTMALDG.5D [UR8], [UR4], desc[UR24]", [], []),
-        ("UTMASTG.2D [UR8], [UR4]", [], []),
-        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+URZ+0x8], R2", [], [2, 3]),
-    ],
-)  # fmt: skip
-def test_registers_of_an_instruction(text: str, writes: Iterable[int], reads: Iterable[int]) -> None:
-    """So many of D, four of A; none of a descriptor and of a copy's coordinates, which are uniform registers."""
-    at = instruction(text)
-    assert registers_of(at) == (frozenset(writes), frozenset(reads))
-
-
-def test_a_wgmma_of_another_form_is_refused() -> None:
-    with pytest.raises(AnalysisError, match=r"'HGMMA\.128x8x16\.F32 R4, .*': the registers of its operands are not"):
-        registers_of(instruction("HGMMA.128x8x16.F32 R4, gdesc[UR4], R4"))
-
-
-@pytest.mark.parametrize("made", [shapes, copies, pipeline], ids=lambda each: each.__name__)
-def test_listings_and_control_codes(made: Callable[[], Path]) -> None:
-    file = made()
-    assert misread_opcodes(file, listings(file)) == []
-    for each in listings(file).values():
-        assert each.unknown == {}
-        assert inconsistencies(Graph(each)) == []
-        assert all(pipe_of(at.base) == "tensor" for at in each.body if "GMMA" in at.base)
 
 
 # ---- loops -----------------------------------------------------------------------------------------------------------
@@ -138,19 +85,6 @@ def test_loops_are_named_by_role() -> None:
     assert roles("-DPERSISTENT", "-DSLOW") == {"consumer": 6, "producer": 4}
 
 
-def test_a_slow_path_of_mma_sync_does_not_hide_the_loop_of_wgmma() -> None:
-    """Its loop stands inside, with matrix instructions of its own."""
-    graph = Graph(code("-DPERSISTENT", "-DSLOW"))
-    parts = parts_of(graph.listing)
-    assert parts.matrix_count == 6
-    assert Counter(at.base for at in graph.instructions(parts.kv.blocks))["HMMA"] == 1
-    what = [row[-1] for row in nest_table(graph).rows]
-    assert "multiplies by mma.sync" in what
-    assert "around consumer" in what
-    assert what.count("waits for registers") == 1
-    assert (what.count("repeats for other lanes"), what.count("waits")) == (7, 8)
-
-
 def test_each_role_has_its_region() -> None:
     listed = code("-DCOPIES")
     parts = parts_of(listed)
@@ -167,17 +101,6 @@ def test_a_loop_is_chosen_by_role() -> None:
     assert find(loops, "consumer 2", "x").number == 2
     with pytest.raises(AnalysisError, match=r"no such loop; it has loop 1 \(consumer 1\) at .*\(producer 1\)"):
         find(loops, "producer", "x")
-
-
-def test_counts_are_for_each_wgmma(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not for those of the slow path."""
-    assert main(["loop", str(pipeline("-DPERSISTENT", "-DSLOW")), "--per-hmma", "--csv"]) == 0
-    said = capsys.readouterr()
-    rows = dict(line.split(",") for line in said.out.splitlines()[1:])
-    assert float(rows["HGMMA"]) == 1.0
-    assert float(rows["MUFU.EX2"]) == 8 / 6
-    assert "loop 1 (consumer) of 2 at " in said.err
-    assert "the one that multiplies; --loop takes another: loop 2 (producer)" in said.err
 
 
 # ---- registers by role -----------------------------------------------------------------------------------------------
@@ -225,10 +148,6 @@ def test_registers_over_the_limit_are_a_finding() -> None:
     assert found[1].cells()[-1] == "1 over the limit"
 
 
-def test_a_kernel_without_setmaxnreg_has_no_roles() -> None:
-    assert roles_in(Graph(listing(cubin("attention.cu", "sm_90a")))) == []
-
-
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 
 RECORD: dict[str, Any] = {
@@ -244,16 +163,6 @@ RECORD: dict[str, Any] = {
 def bound_lines(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
     assert main(["bound", str(pipeline()), "--csv"]) == 0
     return {row[0]: row for row in csv.reader(capsys.readouterr().out.splitlines())}
-
-
-def test_without_a_record_the_rate_of_wgmma_is_not_measured(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(bounds, "root", lambda: tmp_path)
-    rows = bound_lines(capsys)
-    assert rows["tensor"][2:] == ["", "", "rate of wgmma not measured"]
-    assert rows["stalls of one warp"][-1] == "which pipe binds is not known: the rate of wgmma is not measured"
-    assert rows["xu"][-1] == rows["fma"][-1] == "beside wgmma"
 
 
 def test_bounds_take_the_least_measured_cycles(
@@ -305,36 +214,7 @@ def test_a_wait_for_wgmma_names_the_group_that_it_waits_for() -> None:
     assert {wait.scoreboard for wait in waits} == {"gsb0"}
 
 
-def test_passes_are_those_of_most_wgmma() -> None:
-    """One has the line of a loop that waits, one stands at the end of a tile."""
-    code = [Instruction(16 * at, "", "HGMMA.64x8x16.F32", "R24, gdesc[UR4], R24") for at in range(5)]
-    lines: dict[int, int | None] = {0x00: 7, 0x10: 8, 0x20: 9, 0x30: 10, 0x40: 11}
-    executed = {7: 64, 8: 64, 9: 128, 10: 64, 11: 2}
-    assert passes_of(code, lines, executed) == 64
-    assert passes_of([*code[2:3], *code[4:]], lines, executed) == 128
-    copies = [Instruction(0, "", "UTMALDG.5D", "[UR8], [UR4]")]
-    assert passes_of(copies, lines, executed) == 64
-    single = [Instruction(at.address, "", "HMMA.16816.F32", "R4, R8, R12, R4") for at in code]
-    assert passes_of(single, lines, executed) == 64
-
-
 # ---- comparing -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("opcode", "work"),
-    [
-        ("HMMA.16816.F32", 1),
-        ("HMMA.1688.F32.TF32", 0.5),
-        ("HGMMA.64x128x16.F32.BF16", 16),
-        ("HGMMA.64x8x16.F32", 1),
-        ("HGMMA.64x64x8.F32.TF32", 4),
-        ("IMMA.16832.S8.S8", None),
-        ("FADD", None),
-    ],
-)
-def test_work_of_a_matrix_instruction_for_a_warp(opcode: str, work: float | None) -> None:
-    assert matrix_work(Instruction(0, "", opcode, "")) == work
 
 
 def test_hmma_and_hgmma_are_compared_by_their_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,43 +230,3 @@ def test_hmma_and_hgmma_are_compared_by_their_work(capsys: pytest.CaptureFixture
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", ["loop", "live", "bound", "map", "sass", "counts", "cfg"])
-def test_a_cubin_cut_short_is_refused_by_name(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = pipeline().read_bytes()
-    path = tmp_path / "short.cubin"
-    path.write_bytes(whole[: len(whole) // 2])
-    assert main([command, str(path)]) == DAMAGED
-    assert re.search(
-        rf"^analysis {command}: .*short\.cubin: truncated: .* of {len(whole) // 2}$", capsys.readouterr().err
-    )
-
-
-def test_an_opcode_that_no_table_has_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its registers are taken to stand as in most instructions, and it counts as "other"."""
-    path = tmp_path / "made.sass"
-    assert main(["sass", str(pipeline()), "-o", str(path)]) == 0
-    text = path.read_text()
-    path.write_text(text.replace("UTMALDG.2D", "UNEWCOPY.2D"))
-    assert main(["loop", str(path), "--nest"]) == 0
-    said = capsys.readouterr()
-    assert 'opcodes not known, read as printed and counted as "other": UNEWCOPY (5)' in said.err
-    assert "producer" not in said.out
-
-
-def test_a_limit_that_is_no_number_is_refused() -> None:
-    with pytest.raises(
-        AnalysisError, match=r"'USETMAXREG\.DEALLOC\.CTAPOOL UR4' at 0000: expected a number of registers"
-    ):
-        limit_of(instruction("USETMAXREG.DEALLOC.CTAPOOL UR4"))
-
-
-def test_roles_of_code_with_unknown_operands_are_shown_without_registers() -> None:
-    """As of matrix instructions of other architectures, which setmaxnreg stands beside too."""
-    text = "USETMAXREG.DEALLOC.CTAPOOL 0x18", "QMMA.16832.F32.E4M3.E4M3 R4, R8, R12, R4", "EXIT"
-    code = "".join(f"        /*{16 * at:04x}*/  {line} ;\n" for at, line in enumerate(text))
-    graph = Graph(parse_listing("//------ .text.made -----\n" + code)[0])
-    (role,) = roles_in(graph)
-    assert (role.limit, role.highest) == (24, None)
-    assert live_in(role, {at.address: {"GPR": 9} for at in graph.code}, 168).cells()[2:] == [9, "0000", None, 3, ""]

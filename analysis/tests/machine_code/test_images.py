@@ -4,17 +4,15 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError, NoDeviceCode
+from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import read_images
-from analysis.machine_code.toolkit import find_tool
 from analysis.tests.support.compiled import cubin, fatbinary, ptx
 
 
@@ -54,17 +52,6 @@ def test_our_executables(executable: Path) -> None:
         assert image.data.rstrip() == text.read_bytes().strip()
 
 
-def test_the_ptx_of_an_executable_is_that_of_the_version(executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ptx", str(executable)]) == 0
-    assert capsys.readouterr().out.strip() == ptx("attention.cu").read_text(encoding="utf-8").strip()
-    assert main(["ptx", str(executable), "--image", "3"]) == 0
-    assert capsys.readouterr().out.strip() == ptx("plain.cu", "sm_75").read_text(encoding="utf-8").strip()
-    assert main(["ptx", str(executable), "--image", "0"]) == 2
-    assert "image 0 is not PTX; PTX: 3, 4" in capsys.readouterr().err
-    assert main(["check-tools", str(executable), "--csv"]) == 0
-    assert re.search(r'PTX [\d.]+ sm_80,\d+ statements,,"\(FP16, 128, 64, 64, 4\)', capsys.readouterr().out)
-
-
 def test_an_architecture_that_is_not_there_is_refused(executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for subject, asked, there in (
         (executable, "86", "sm_75, sm_80, sm_90"),
@@ -78,25 +65,6 @@ def test_an_architecture_that_is_not_there_is_refused(executable: Path, capsys: 
     assert "sm_90a" in capsys.readouterr().out
 
 
-def test_one_bad_image_does_not_refuse_the_file(
-    executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = bytearray(executable.read_bytes())
-    second = data.index(cubin("attention.cu", "sm_90").read_bytes())
-    data[second + 62 : second + 64] = b"\xff\x7f"  # the number of the section with the names
-    broken = tmp_path / "broken"
-    broken.write_bytes(data)
-    assert main(["images", "list", str(broken), "--json"]) == 0
-    listed = capsys.readouterr()
-    assert [row["arch"] for row in json.loads(listed.out)["rows"] if row["kind"] == "cubin"][-2:] == ["sm_80", "sm_80"]
-    assert f"note: skipped: {broken} (byte {second}): truncated or damaged cubin" in listed.err
-    assert main(["sass", str(broken)]) == 0
-    assert main(["check-tools", str(broken), "--csv"]) == 2
-    checked = capsys.readouterr().out
-    assert "kernel sm_80" in checked
-    assert "truncated or damaged cubin" in checked
-
-
 @pytest.mark.parametrize("form", ["o", "fatbin"])
 def test_fatbinaries(form: str) -> None:
     images = read_images(fatbinary("plain.cu", form))
@@ -107,23 +75,6 @@ def test_fatbinaries(form: str) -> None:
     ]
     names = {kernel.symbol for image in images if image.kind == "cubin" for kernel in image.cubin("f").entries}
     assert names == {kernel.symbol for kernel in Cubin.read(cubin("plain.cu")).entries}
-
-
-@pytest.mark.parametrize(("codes", "named"), [(("90",), "sm_90"), (("80", "90"), "sm_80, sm_90")])
-def test_an_object_of_lto_ir_is_named(codes: tuple[str, ...], named: str, tmp_path: Path) -> None:
-    """As CMake's INTERPROCEDURAL_OPTIMIZATION makes it: there is a fatbinary, but no machine code yet."""
-    source, path = tmp_path / "k.cu", tmp_path / "k.o"
-    source.write_text("__global__ void kernel(int *out) { out[threadIdx.x] = 1; }", encoding="utf-8")
-    options = [f"-gencode=arch=compute_{code},code=lto_{code}" for code in codes]
-    subprocess.run([str(find_tool("nvcc")), "-c", "-rdc=true", *options, str(source), "-o", str(path)], check=True)
-    with pytest.raises(NoDeviceCode, match=f"no device code: only LTO-IR for {named}, from which"):
-        read_images(path)
-
-
-def test_shared_object(tmp_path: Path) -> None:
-    shared = tmp_path / "made.so"
-    subprocess.run(["cc", "-shared", "-o", str(shared), str(fatbinary("plain.cu", "o"))], check=True)
-    assert {image.arch for image in read_images(shared)} == {"sm_80", "sm_90"}
 
 
 def test_files_without_device_code(tmp_path: Path, executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,24 +91,6 @@ def test_files_without_device_code(tmp_path: Path, executable: Path, capsys: pyt
     cut.write_bytes(b"")
     with pytest.raises(AnalysisError, match=r"cut: no device code: .* in 0 bytes"):
         read_images(cut)
-
-
-def test_long_runs_of_space_are_passed_once(tmp_path: Path) -> None:
-    file = tmp_path / "spaces"
-    file.write_bytes(b"\n" * 300_000)
-    start = time.process_time()
-    with pytest.raises(AnalysisError, match="no device code"):
-        read_images(file)
-    assert time.process_time() - start < 60  # of the processor: milliseconds, or hours when passed again and again
-
-
-def test_comments_before_the_version_belong_to_a_ptx(tmp_path: Path) -> None:
-    text = b"// made by hand\n//\n\n.version 8.0\n.target sm_80\n.visible .entry f() { ret; }\n"
-    file = tmp_path / "file"
-    for before in (b"", b"\0", b"\n\n", b"x\n", b"text without an end\0\n"):
-        file.write_bytes(before + text + b"\0after")
-        (image,) = read_images(file)
-        assert (image.arch, image.data) == ("sm_80", text)
 
 
 def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,15 +170,3 @@ def test_sass_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert re.search(r"note: skipped: .*broken.cubin: _Z13flash_forward.*: nvdisasm -c -fun", said)
     assert "1 of 2 kernels are not read, see the notes" in said
     assert len([*tmp_path.glob("*.sass")]) == 1
-
-
-def test_cfg(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    path = str(cubin("attention.cu"))
-    assert main(["cfg", path]) == 0
-    assert capsys.readouterr().out.startswith("digraph kernel {")
-    assert main(["cfg", path, "--json"]) == 0
-    blocks = json.loads(capsys.readouterr().out)["rows"]
-    assert any(block["first"] in block["successors"] for block in blocks)  # the KV loop is one block
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert main(["cfg", path, "--svg"]) == 2
-    assert "--svg needs dot, of the package graphviz" in capsys.readouterr().err

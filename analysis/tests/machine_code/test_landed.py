@@ -17,8 +17,7 @@ from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.ptx import embedded_ptx, parse_ptx
 from analysis.machine_code.regions import PRODUCER, REGIONS, Graph, split
 from analysis.machine_code.sass import Listing, disassemble
-from analysis.tests.support.compiled import built, landed, misread_opcodes, read_listings
-from analysis.tests.support.hopper import other_operands
+from analysis.tests.support.compiled import built, landed, read_listings
 from analysis.tests.support.kinds import newest_of_each_kind, one_of_each_kind
 
 PLAIN = "v00"  # multiplies in fp32, without matrix instructions
@@ -44,25 +43,9 @@ def code(request: pytest.FixtureRequest) -> Iterator[Code]:
     yield Code(path, {each.symbol: each for each in listings})
 
 
-def test_decoded_opcodes(code: Code) -> None:
-    assert misread_opcodes(code.path, code.listings) == []
-
-
 def test_control_codes(code: Code) -> None:
     for each in code.listings.values():
         assert inconsistencies(Graph(each)) == []
-
-
-@pytest.mark.parametrize(
-    ("version", "arch"),
-    [
-        pytest.param(*each, marks=[] if each == landed()[-1] else [pytest.mark.long], id="-".join(each))
-        for each in landed()
-        if each[1] != "sm_80"  # there nvdisasm's text hides the uniform registers of memory descriptors
-    ],
-)
-def test_registers_of_every_instruction_are_those_of_nvdisasm(version: str, arch: str) -> None:
-    assert list(other_operands(built(version, arch))) == []
 
 
 def test_the_kv_loop(code: Code) -> None:

@@ -8,20 +8,12 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import NOTHING_BELOW
-from analysis.files import root
-from analysis.machine_code import sass
-from analysis.machine_code.images import RESOURCES
 from analysis.machine_code.library import (
-    LONGEST_COMMENT,
     Figures,
-    LibraryChange,
-    Pair,
-    count_library,
     follows_code,
     pair_kernels,
 )
 from analysis.machine_code.names import name_of
-from analysis.machine_code.occupancy import most_warps
 from analysis.machine_code.opcodes import PIPES
 from analysis.tests.support.compiled import cubin, fatbinary, listings
 
@@ -75,14 +67,6 @@ def test_two_builds_of_a_library(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("identical,sm_80") == 5 + 1  # what is the file's own
 
 
-def test_every_architecture_of_a_file_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(fatbinary("plain.cu", "fatbin"))
-    assert main(["sass-diff", path, path]) == 0
-    assert "10 kernels: 10 identical" in capsys.readouterr().out
-    assert main(["sass-diff", path, path, "--arch", "90"]) == 0
-    assert "5 kernels: 5 identical" in capsys.readouterr().out
-
-
 def figures(symbol: str, code_hash: str = "0", arch: str = "sm_80") -> Figures:
     return Figures(arch, symbol, 0, 0, code_hash, 16, 10, 0, 0, 0)
 
@@ -106,14 +90,6 @@ def test_kernels_are_paired_by_name() -> None:
     ]
 
 
-def test_names_with_the_hash_of_their_file_are_paired() -> None:
-    name = "_ZN2at54_GLOBAL__N__{}_16_silu_bw_fused_cu_{}_395645unrolledEv"
-    (pair,) = pair_kernels(
-        [figures(name.format("c9c18139", "be4c82d4"))], [figures(name.format("01c18139", "0a0b0c0d"))]
-    )
-    assert pair.status == "identical"
-
-
 def test_counts_of_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     path = fatbinary("plain.cu", "fatbin")
     assert main(["counts", str(path), "--all", "--json"]) == 0
@@ -128,19 +104,6 @@ def test_counts_of_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert by_name["local_array(int*, int)"]["warps"] == 48  # of 40 registers
     assert main(["counts", "v01", "--all"]) == 2
     assert "--all counts the kernels of one file" in capsys.readouterr().err
-
-
-def test_resources_of_a_bounded_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    """128 threads with 512 bytes: the registers of the kernel leave room for more than its warps."""
-    path = str(cubin("contents.cu", "sm_80"))
-    assert main(["counts", path, "--all", "--json"]) == 0
-    (bounded,) = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["kernel"] == "bounded"]
-    assert (bounded["smem"], bounded["max threads"], bounded["warps"]) == (512, 128, 64)
-    assert main(["images", "list", path, "--json"]) == 0
-    (listed,) = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["kernel"] == "bounded"]
-    assert {name: listed[name] for name in RESOURCES} == {name: bounded[name] for name in RESOURCES}
-    assert most_warps("sm_99", 32, None, 0) is None
-    assert most_warps("sm_90a", 168, 384, 200 << 10) == 12
 
 
 def test_two_folders_of_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,25 +133,6 @@ def test_two_folders_of_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "images added: 1" in found.out and "truncated" in found.err
 
 
-def test_a_comment_is_no_longer_than_github_takes() -> None:
-    pairs = [
-        Pair(with_registers(f"kernel_{number}", 10), with_registers(f"kernel_{number}", 12)) for number in range(2000)
-    ]
-    change = LibraryChange(Path("old"), Path("new"), pairs)
-    whole = change.comment(change.table(False))
-    assert len(whole) <= LONGEST_COMMENT < len(change.table(False).markdown())
-    shown = whole.count("| changed |")
-    assert shown > 300 and f"\nand {2000 - shown} more, which --json has\n" in whole
-    assert whole.startswith("old -> new: 2000 kernels: 2000 changed, 2000 more registers\n")
-    short = LibraryChange(Path("old"), Path("new"), pairs[:3])
-    assert short.comment(short.table(False)).endswith(short.table(False).markdown())
-
-
-def with_registers(symbol: str, registers: int) -> Figures:
-    facts = {"registers": str(registers)}
-    return Figures("sm_80", symbol, 0, 0, "", 16, registers, 0, 0, 0, None, facts=facts)
-
-
 @pytest.mark.parametrize(
     ("fact", "before", "after", "follows"),
     [
@@ -205,26 +149,3 @@ def with_registers(symbol: str, registers: int) -> Figures:
 )
 def test_what_other_code_changes_along(fact: str, before: str | None, after: str | None, follows: bool) -> None:
     assert follows_code(fact, before, after) == follows
-
-
-@pytest.mark.parametrize("arch", ["80", "90"])
-def test_counting_parses_no_listing(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That takes twice as long, and is for kernels whose text does not have what their bytes have."""
-    path = root() / f"build/device/sm_{arch}.cubin"
-    counted = count_library(path, None, None)
-
-    def no_listing(*_: object) -> None:
-        raise AssertionError("a listing is parsed")
-
-    monkeypatch.setattr(sass, "disassemble_all", no_listing)
-    assert count_library(path, None, None) == counted
-    monkeypatch.undo()
-    monkeypatch.setattr(sass, "_counted", lambda text: iter(()))
-    assert count_library(path, None, None) == counted
-
-
-def test_a_branch_to_itself_closes_a_kernel() -> None:
-    branch, predicated = "/*0090*/  BRA `(.L_x_0) ;", "/*00a0*/  @P0 BRA `(.L_x_0) ;"
-    lines = (".L_x_0:", branch, predicated, branch, "/*00c0*/  NOP ;")
-    text = "//--------------------- .text.k --------------------------\n" + "\n".join(lines) + "\n"
-    assert list(sass._counted(text)) == [("k", {"BRA": 2, "NOP": 1}, 0)]

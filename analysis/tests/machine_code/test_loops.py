@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from analysis.__main__ import main
@@ -21,9 +20,8 @@ from analysis.machine_code.loops import (
     loops_of,
     parts_of,
     read_loops,
-    shares_outside,
 )
-from analysis.machine_code.regions import OTHER_COPIES, Graph, split
+from analysis.machine_code.regions import Graph, split
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.subjects import resolve, start
 from analysis.publish.overview import HEADLINE
@@ -53,17 +51,6 @@ def test_the_loop_that_runs_is_taken_and_not_the_first_of_the_largest(static_str
     assert f"{first.kv.header:04x}" == recorded("v16")["any stride"].first
     assert running.matrix_count == first.matrix_count == 256
     assert len(running.loop) == recorded("v16")["16 heads"].figures.instructions < len(first.loop)
-
-
-def test_the_other_copy_is_a_region_of_its_own(static_stride: Listing) -> None:
-    """Each copy comes with its own first block and its own stores, so a region has as many in either view."""
-    running, other = parts_of(static_stride), parts_of(static_stride, "any stride")
-    for parts in (running, other):
-        assert sum(len(code) for code in parts.regions.values()) == len(static_stride.body)
-        assert sum(at.base == "STG" for at in parts.regions["epilogue"]) == 16
-        assert sum(at.base == "STG" for at in parts.regions[OTHER_COPIES]) == 16
-    inside = {at.address for at in running.regions[OTHER_COPIES]}
-    assert {at.address for at in other.loop} < inside
 
 
 def test_a_loop_is_chosen_by_number_role_and_address(static_stride: Listing) -> None:
@@ -110,16 +97,6 @@ def test_commands_show_the_loop_that_was_chosen(capsys: pytest.CaptureFixture[st
     assert "it has loop 1 (any stride)" in capsys.readouterr().err
 
 
-def test_the_nest_names_roles_waits_and_rare_blocks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["loop", str(root() / "sass/v25.sm_80.sass"), "--nest", "--csv"]) == 0
-    rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
-    kv = {row[-2] if "runs" in row[-1] else row[-1]: row for row in rows if "KV loop" in "".join(row[7:])}
-    assert any("16 heads" in name for name in kv) and any("tail slice" in name for name in kv)
-    inner = [row[-1] for row in rows]
-    assert "waits" in inner and "repeats for other lanes" in inner
-    assert any(word.startswith("block in ") and word.endswith(" % of the passes") for word in inner)
-
-
 def test_a_kernel_without_a_record_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another configuration of a version is. A listing cannot be, nor a cubin where ptxrun is not built."""
     monkeypatch.setattr(loops, "loops_path", lambda _: Path("nothing"))
@@ -161,16 +138,6 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
         assert running.role == of_warps if arch != "sm_90a" else running.role.startswith(loops.CONSUMER)
 
 
-def test_the_record_reads_back_equal() -> None:
-    parts = [part for kernel in read_loops(root()).values() for part in kernel]
-    text = loops.loops_text(parts)
-    assert text == loops.loops_path(root()).read_text()
-    for damage, word in ((",16 heads,c", ",16 heads,x"), ("=0.9844", "=2.9844"), (",256,0,", ",-256,0,")):
-        assert damage in text
-        with pytest.raises(AnalysisError, match=r"loops:[0-9]+: "):
-            loops.parse_loops(text.replace(damage, word), "loops")
-
-
 # ---- the problems that are emulated ----------------------------------------------------------------------------------
 
 H200 = 132  # multiprocessors, of the benchmark's GPU
@@ -200,17 +167,6 @@ def test_the_small_problem_takes_the_path_of_the_benchmark(version: Version) -> 
         assert not tail(config, few, config.grid(problem.seq, 1, 1, problem.multiprocessors), problem.multiprocessors)
 
 
-def test_the_first_parameter_is_read_from_the_header() -> None:
-    config = load(root(), "attention/wgmma").header.config
-    buffers = [f"buf:f16:{i}" for i in range(4)]
-    strides = "i64:7,i64:8,i64:9"
-    general = f"i32:64,{strides},{strides},{strides},u64:0,buf:i32:2,i32:5,f32:0.0883883476,i32:0,i32:0,i32:0,i32:0"
-    first = f"struct:[buf:f16:0,buf:f16:1,buf:f16:2,buf:f16:3,u64:0,{strides},i32:64,i32:5,i32:3"
-    assert loops.argument_fields(config, buffers, 64, 5, 3, (7, 8, 9)) == f"{first},{general}]"
-    before = load(root(), "v37").header.config
-    assert loops.argument_fields(before, buffers, 64, 5, 3, (7, 8, 9)) == f"{first}]"
-
-
 # ---- what the emulator counts ----------------------------------------------------------------------------------------
 
 
@@ -228,42 +184,6 @@ def test_the_emulator_tells_the_copies_of_a_kernel_apart(monkeypatch: pytest.Mon
     # K of the next block is copied in all passes but the last.
     (share,) = loops.read_shares(found[1].shares).values()
     assert share == pytest.approx(1 - 1 / (256 // config.B_c - 1), abs=1e-4)
-
-
-def test_the_emulator_counts_kernels_of_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
-    """V transposed and rows of K permuted by their tensor maps. A product is one of two instructions of its asm()."""
-    monkeypatch.setattr(loops, "PROBLEMS", [Problem(16, 256, 1), Problem(16, 256, 1), Problem(2, 256, 1)])
-    monkeypatch.setattr(loops, "SHORTER", Problem(16, 256, 1))
-    config = load(root(), "f03").header.config
-    consumer, producer, rest = loops.measure_loops(resolve("f03", "sm_90a"), "f03")
-    blocks = 256 // config.B_r, 256 // config.B_c
-    assert (consumer.role, consumer.passes) == ("consumer", blocks[0] * (blocks[1] - 1) * config.n_warps)
-    assert (producer.role, producer.passes) == ("producer", blocks[0] * blocks[1])
-    assert rest.passes == blocks[0] * config.n_warps
-    assert 0.25 in loops.read_shares(consumer.shares).values(), "one warp of a warpgroup releases a stage"
-
-
-def test_inputs_of_fp8_are_normal_and_finite() -> None:
-    inputs = np.frombuffer(loops.normal_e4m3(200_000, 7), np.uint8)
-    assert inputs.size == 200_000 and not (inputs & 0x7F == 0x7F).any()
-    fraction, exponent = 1 + (inputs & 7) / 8.0, (inputs >> 3 & 15).astype(int)
-    values = np.where(exponent, fraction * 2.0 ** (exponent - 7), (inputs & 7) / 512) * np.where(inputs & 0x80, -1, 1)
-    assert abs(values.mean()) < 0.02 and abs(values.std() - 1) < 0.02
-    assert (inputs[: loops.PERIOD] == inputs[loops.PERIOD : 2 * loops.PERIOD]).all()
-
-
-def test_blocks_outside_the_loops_have_the_share_of_q_blocks(static_stride: Listing) -> None:
-    """v16's CTAs have one Q block each: a block serves it, as the loop for 16 heads does, or another stride."""
-    parts = parts_of(static_stride)
-    shares = shares_outside(parts.graph)
-    assert set(shares.values()) == {0.0}
-    of_other = {at.address for at in parts.regions[OTHER_COPIES]}
-    assert any(first in of_other for first in shares)
-    kept = {first for first in parts.graph.blocks if first not in shares}
-    assert any(at.base == "EXIT" and not at.predicate for at in parts.graph.instructions(kept))
-    persistent = shares_outside(parts_of(committed("v25")).graph)
-    assert 0.25 in persistent.values(), "once for a CTA of four Q blocks"
-    assert not shares_outside(parts_of(committed("v00")).graph), "not counted"
 
 
 @pytest.mark.long

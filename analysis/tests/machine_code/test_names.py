@@ -6,16 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.errors import NO_DEVICE_CODE, AnalysisError
+from analysis.errors import NO_DEVICE_CODE
 from analysis.machine_code import names
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.names import FILE_PART, file_part, filter_by_name, name_of, names_of
+from analysis.machine_code.names import FILE_PART, names_of
 from analysis.machine_code.ptxas_log import demangled_names
-from analysis.machine_code.sass import select
 from analysis.tests.support.compiled import cubin, fatbinary
 
 # Kernels as libraries have them: many instances of one template, whose names differ at the end alone.
@@ -67,21 +64,6 @@ def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
     assert main([*arguments, "--json"]) == 0
     found: list[dict[str, str | int]] = json.loads(capsys.readouterr().out)["rows"]
     return found
-
-
-def test_labels_stand_beside_the_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    expected = {
-        ("FlashAttention-2", "void flash_fwd_kernel<int, 64, 64, false, false, false>(int*)"),
-        ("FlashAttention-2", "void flash_fwd_kernel<int, 64, 64, false, false, true>(int*)"),
-        ("CUTLASS", "void cutlass_gemm<int>(int*)"),
-        ("", "plain"),
-    }
-    file = str(foreign())
-    for command in (["sass", "--list"], ["counts", "--all"], ["images", "list"]):
-        assert {(row["library"], row["kernel"]) for row in rows(capsys, *command, file)} == expected, command
-    assert {(row["library"], row["what"]) for row in rows(capsys, "check-tools", file)} == expected
-    log = foreign().with_suffix(".log")
-    assert {row["config"] for row in rows(capsys, "regs", "--log", str(log))} == {name for _, name in expected}
 
 
 def test_list_has_every_image_and_the_index_that_config_takes(
@@ -141,26 +123,3 @@ def test_filter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err
-
-
-def test_a_kernel_is_chosen_by_its_demangled_name() -> None:
-    kernels = Cubin.read(foreign()).entries
-    assert select(kernels, "void cutlass_gemm<int>(int*)", "f").symbol == "_Z12cutlass_gemmIiEvPT_"
-    with pytest.raises(AnalysisError, match=r"4 kernels, choose one with --config: 0: .*flash_fwd_kernel<.*; 3: "):
-        select(kernels, None, "f")
-    with pytest.raises(AnalysisError, match=r"; 19: .*; and 4 more, see `sass --list`$"):
-        select(kernels * 6, None, "f")
-
-
-@given(st.lists(st.text(st.sampled_from("ab_Z(<>, :$.é1"), min_size=1, max_size=2 * FILE_PART), unique=True))
-def test_file_parts_are_unique_short_and_plain(symbols: list[str]) -> None:
-    parts = [file_part(symbol, symbol) for symbol in symbols]
-    assert len(set(parts)) == len(parts)
-    assert all(re.fullmatch(r"[\w.]{1,80}", part, re.ASCII) for part in parts)
-
-
-def test_file_parts_are_stable() -> None:
-    symbol = next(each.symbol for each in Cubin.read(foreign()).entries if each.symbol.endswith("ELb1EEvPT_"))
-    assert file_part(symbol, name_of(symbol)) == "flash_fwd_kernel_int_64_64_false_false_true_int.0eee5cd184dd"
-    assert file_part("plain", "plain") == "plain"
-    assert len(filter_by_name([symbol], lambda each: each, None, "f")) == 1

@@ -1,7 +1,6 @@
 """The PTX grammar, where PTX is found, the maps and the slicer."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.machine_code.cubin import Cubin
-from analysis.machine_code.maps import backward_slice, short_path
-from analysis.machine_code.ptx import Function, Statement, embedded_ptx, find_ptx, parse_ptx
-from analysis.tests.support.compiled import ARCHS, cubin, fatbinary, ptx
+from analysis.machine_code.maps import backward_slice
+from analysis.machine_code.ptx import Function, Statement, embedded_ptx, parse_ptx
+from analysis.tests.support.compiled import ARCHS, cubin, ptx
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -65,25 +64,6 @@ def test_matrix_instructions() -> None:
     assert list(group.uses) == ["%r1", "%r2", "%rd1", "%rd2", "%p1"]  # the accumulator is read too
 
 
-def test_inner_scopes_have_registers_and_labels_of_their_own() -> None:
-    text = "{.reg .pred p; W: setp.ne.b32 p, %r1, 0; @p bra D; bra W; D: }"
-    body = function(f"{text}\n{text}\nret;").statements
-    assert [at.opcode for at in body] == ["setp.ne.b32", "bra", "bra", "setp.ne.b32", "bra", "bra", "ret"]
-    assert body[0].defines != body[3].defines
-    assert body[1].uses == body[0].defines
-    assert body[2].target == body[0].label[0]
-    assert body[1].target in body[3].label  # the scope ends behind D, so D stands before what follows
-    assert body[0].text == "setp.ne.b32 p, %r1, 0;"
-
-
-def test_a_name_declared_behind_an_inner_scope_is_of_the_scope_around_it() -> None:
-    body = function(
-        "{ .reg .b32 a; mov.u32 a, 1; { .reg .b32 c; mov.u32 c, 2; } .reg .b32 b; mov.u32 b, a; }"
-    ).statements
-    assert [at.defines for at in body] == [("a#2",), ("c#3",), ("b#2",)]
-    assert body[2].uses == ("a#2",)
-
-
 def test_lines_and_locations() -> None:
     body = function('.file 1 "/src/a.cu"\n.loc 1 7 3\nmov.u32 %r1, 1; mov.u32 %r2, 2;\n// comment\n.loc 1 9 1\nret;')
     assert [(at.line, at.location) for at in body.statements] == [
@@ -119,48 +99,7 @@ def test_embedded_text_is_the_input_of_ptxas(source: str, arch: str) -> None:
         assert [(at.line, at.text) for at in a.statements] == [(at.line, at.text) for at in b.statements]
 
 
-def test_warp_group_statements() -> None:
-    body = parse_ptx(ptx("warp_group.cu", "sm_90a").read_text(encoding="utf-8")).functions[0].statements
-    (group,) = (at for at in body if at.opcode.startswith("wgmma.mma_async"))
-    assert len(group.defines) == 4
-    assert set(group.defines) < set(group.uses)
-
-
-def test_a_branch_forward_past_a_vector_stays_in_its_scope() -> None:
-    body = function(
-        "{ bra D; mov.b64 {%r1, %r2}, %rd1; { D: ret; } D: ret; }\nD: ret;", ".reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n"
-    ).statements
-    assert body[0].target == "D#2"
-    assert [at.label for at in body[2:]] == [("D#3",), ("D#2",), ("D",)]
-
-
-def test_a_long_scope_is_read_in_linear_time() -> None:
-    """A scan of the rest at every statement would take minutes of processor time, this a second."""
-    body = "{\n" + "add.s32 %r1, %r2, %r3;\n" * 30000 + "}\n"
-    start = time.process_time()
-    assert len(function(body).statements) == 30000
-    assert time.process_time() - start < 60
-
-
 # ---- where PTX is found ----------------------------------------------------------------------------------------------
-
-
-def test_find_ptx(tmp_path: Path) -> None:
-    path = cubin("attention.cu")
-    assert ".entry" in find_ptx(str(path), "sm_80")
-    assert ".entry" in find_ptx(str(fatbinary("plain.cu", "o")), "sm_80")
-    assert find_ptx(str(ptx("attention.cu")), "sm_80").startswith("//")
-    bare = tmp_path / "no.cubin"
-    bare.write_bytes(path.read_bytes().replace(b".nv_debug_ptx_txt", b".nv_debug_ptx_xxx"))
-    with pytest.raises(AnalysisError, match="ptxas needs --generate-line-info"):
-        find_ptx(str(bare), "sm_80")
-
-
-def test_a_version_that_is_not_built_is_refused_as_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """With what to run for that architecture."""
-    for command in ("ptx", "sass"):
-        assert main([command, "v01", "--arch", "75"]) == 2
-        assert "v01 is not built for sm_75: run `make v01 ARCHS=75`" in capsys.readouterr().err
 
 
 def test_sections(capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,29 +135,6 @@ def test_map_joins_source_ptx_and_sass(capsys: pytest.CaptureFixture[str]) -> No
     assert len({tuple(row["source"]) for row in matrix}) >= 2  # the calls they were inlined through tell them apart
 
 
-def test_map_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(cubin("attention.cu"))
-    source = (Path(__file__).parents[1] / "fixtures/code/attention.cu").read_text(encoding="utf-8").splitlines()
-    line = next(n for n, text in enumerate(source, start=1) if "o[i] *= scale" in text)
-    assert main(["map", path, "--line", f"attention.cu:{line}", "--csv"]) == 0
-    rows = capsys.readouterr().out.splitlines()[1:]
-    assert len(rows) == 4
-    assert all("FMUL" in row for row in rows)
-    assert main(["map", path, "--line", "attention.cu:2"]) == 2
-    assert "no instruction comes from attention.cu:2" in capsys.readouterr().err
-    assert main(["map", path, "--ptx-line", "0"]) == 2
-    assert "no instruction comes from PTX line 0" in capsys.readouterr().err
-
-
-def test_short_path() -> None:
-    assert (
-        short_path(f"{Path(__file__).resolve().parents[3]}/kernels/mma_sync/v01_base.cu:7")
-        == "kernels/mma_sync/v01_base.cu:7"
-    )
-    assert short_path("/usr/include/x.hpp:3") == "x.hpp:3"
-    assert short_path(".nv_debug_ptx_txt:9") == ".nv_debug_ptx_txt:9"
-
-
 def sliced(body: str, line: int) -> list[str]:
     made = function(body)
     return [at.text for at in backward_slice(made, made.statements[0].line - 1 + line)]
@@ -246,16 +162,6 @@ def test_slice_goes_round_loops_and_over_branches() -> None:
     ]
 
 
-def test_slice_lets_older_values_through_guarded_definitions() -> None:
-    body = "mov.u32 %r1, 1;\nmov.u32 %r1, 2;\nsetp.eq.u32 %p1, %r7, 0;\n@%p1 mov.u32 %r1, 3;\nadd.u32 %r2, %r1, 0;"
-    assert sliced(body, 5) == [
-        "mov.u32 %r1, 2;",
-        "setp.eq.u32 %p1, %r7, 0;",
-        "@%p1 mov.u32 %r1, 3;",
-        "add.u32 %r2, %r1, 0;",
-    ]
-
-
 def test_slice_through_matrix_instructions(capsys: pytest.CaptureFixture[str]) -> None:
     """From the last mma back: its operands come from ldmatrix, from the softmax and so from the first mma."""
     path = cubin("attention.cu")
@@ -278,14 +184,6 @@ def test_slice_through_matrix_instructions(capsys: pytest.CaptureFixture[str]) -
     assert (
         "no instruction of (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles begins with wgmma" in capsys.readouterr().err
     )
-
-
-def test_slice_refusals(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(cubin("attention.cu"))
-    assert main(["slice", path, "--line", "1"]) == 2
-    assert "line 1 lies in no function; their lines are" in capsys.readouterr().err
-    with pytest.raises(AnalysisError, match="line 8 holds no instruction of f; the nearest is line 9"):
-        backward_slice(function("ret;"), 8)
 
 
 # ---- fuzzing ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.machine_code.ptxas_log import Note, Usage, demangle, looks_like_log, parse_log, read_log
+from analysis.machine_code.ptxas_log import parse_log, read_log
 
 FOLDER = Path(__file__).parents[1] / "fixtures/ptxas"
 ONE = """ptxas info    : Compiling entry function 'k' for 'sm_80'
@@ -28,27 +28,6 @@ def test_every_file_of_the_collection_is_read() -> None:
         assert all(usage.registers for usage in read_log(path).entries)
 
 
-def test_old_form_without_barriers_and_compile_time() -> None:
-    log = read_log(FOLDER / "cuda9.sm_70.log")
-    first, last = log.functions
-    assert first == Usage(
-        "_Z6reducePfi", "sm_70", True, 2, stack=8, spill_stores=0, spill_loads=0, registers=40,
-        cumulative_stack=0, static_smem=1056, lmem=0, cmem=((0, 380), (2, 4)),
-    )  # fmt: skip
-    assert (last.name, last.registers, last.barriers, last.compile_ms) == ("_Z4copyPfPKf", 10, None, None)
-
-
-def test_lines_of_other_programs_are_passed_over_and_device_functions_are_apart() -> None:
-    log = read_log(FOLDER / "cuda11.sm_80.log")
-    (entry,) = log.entries
-    assert (entry.registers, entry.stack, entry.spill_stores, entry.spill_loads) == (255, 272, 336, 304)
-    assert (entry.cumulative_stack, entry.cmem) == (272, ((0, 424), (2, 8)))
-    helper = log.functions[1]
-    assert (helper.name, helper.entry, helper.registers, helper.stack) == ("_Z6helperi", False, None, 0)
-    (note,) = (note for note in log.notes if note.function == entry.name)
-    assert "336 bytes spill stores" in note.text and note.code == ""
-
-
 def test_advisories_and_suffixed_architectures() -> None:
     log = read_log(FOLDER / "cuda12.sm_90a.log")
     assert [(note.line, note.code, note.function) for note in log.notes] == [
@@ -59,24 +38,6 @@ def test_advisories_and_suffixed_architectures() -> None:
     assert (entry.arch, entry.barriers, entry.static_smem, entry.textures) == ("sm_90a", 16, 1024, 1)
     assert entry.compile_ms == 1034.5
     assert read_log(FOLDER / "cuda13_device_function.sm_100f.log").entries[0].arch == "sm_100f"
-
-
-def test_the_last_function_and_one_without_time_are_not_dropped() -> None:
-    plain = read_log(FOLDER / "demangled_without_times.sm_80.log")
-    timed = read_log(FOLDER / "cuda13_two_instances.sm_80.log")
-    assert len(plain.entries) == len(timed.entries) == 2
-    assert [u.registers for u in plain.entries] == [u.registers for u in timed.entries]
-    assert all(u.compile_ms is None for u in plain.entries) and all(u.compile_ms for u in timed.entries)
-
-
-def test_a_demangled_name_with_commas_is_kept_whole() -> None:
-    name = "void f<KernelConfig{(dtype)5, 128}>(x)"
-    text = ONE.replace("'k'", f"'{name}'").replace("for k", f"for {name}")
-    log = parse_log(f"ptxas warning : Local memory used for function '{name}', size of stack frame: 8 bytes\n{text}")
-    assert log.entries[0].name == name and name in [note.function for note in log.notes]
-    assert parse_log("ptxas info : (C7515) Potential Performance Loss: x in the function k\n" + ONE).notes == [
-        Note(1, "Potential Performance Loss: x in the function k", "C7515", "k")
-    ]
 
 
 @pytest.mark.parametrize(
@@ -114,31 +75,6 @@ def test_damaged_logs_are_read_or_refused(cut: int, noise: str) -> None:
             continue
 
 
-figures = st.integers(0, 999999)
-ITEMS = ("used {} barriers", "{} bytes cumulative stack size", "{} bytes smem", "{} bytes lmem", "{} bytes cmem[0]",
-         "{} bytes cmem[14]", "{} textures")  # fmt: skip
-
-
-@given(figures, st.lists(st.tuples(st.sampled_from(ITEMS), figures), unique_by=lambda item: item[0]))
-def test_the_list_may_hold_any_items_in_any_order(registers: int, items: list[tuple[str, int]]) -> None:
-    listed = "".join(f", {item.format(value)}" for item, value in items)
-    (usage,) = parse_log(ONE.replace("8 registers, 360 bytes cmem[0]", f"{registers} registers{listed}")).entries
-    values = dict(items)
-    assert usage.registers == registers
-    assert usage.static_smem == values.get("{} bytes smem", 0)
-    assert usage.barriers == values.get("used {} barriers")
-    assert dict(usage.cmem).get(14) == values.get("{} bytes cmem[14]")
-
-
-def test_demangling_changes_names_only() -> None:
-    text = (FOLDER / "cuda13_two_instances.sm_80.log").read_text()
-    plain = demangle(text)
-    assert "_Z" not in plain and "void flash_forward<KernelConfig{(dtype)15, 128, 64" in plain
-    assert len(plain.splitlines()) == len(text.splitlines())
-    assert [u.registers for u in parse_log(plain).entries] == [u.registers for u in parse_log(text).entries]
-    assert demangle("no names here\n") == "no names here\n"
-
-
 def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a b" / "demangled.log"
     assert main(["demangle", str(FOLDER / "cuda9.sm_70.log"), "-o", str(out)]) == 0
@@ -173,11 +109,6 @@ def test_what_a_build_puts_around_each_line_plays_no_part(dressed: Callable[[str
         assert [note.code for note in parse_log(text).notes] == [note.code for note in parse_log(plain).notes]
 
 
-def test_a_line_that_is_not_understood_is_an_error_after_a_time_stamp_too() -> None:
-    with pytest.raises(AnalysisError, match="log:4: not understood"):
-        parse_log("\n".join(f"[12:00:00] {line}" for line in ONE.replace("Used", "Wasted").splitlines()))
-
-
 LINKED = """nvlink info    : 0 bytes gmem{0}
 nvlink info    : Function properties for 'k':{0}
 nvlink info    : used 34 registers, used 1 barriers, 256 stack, 128 bytes smem, 360 bytes cmem[0], 0 bytes lmem{0}
@@ -195,48 +126,3 @@ def test_figures_of_nvlink_replace_those_of_ptxas(target: str) -> None:
         parse_log(ONE + "nvlink info    : Function properties for 'k':\nnvlink info    : used 3 registers, 9 spoons\n")
     with pytest.raises(AnalysisError, match="log:5: the log of a build that failed"):
         parse_log(ONE + "nvlink error   : Undefined reference to 'f'\n")
-
-
-def test_nvlink_alone_gives_no_row_of_registers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "log"
-    log.write_text(LINKED.format(" (target: sm_80)"))
-    assert main(["check-tools", str(log)]) == 0
-    assert "34 registers, 256 bytes stack" in capsys.readouterr().out
-    assert main(["regs", "--log", str(log)]) == 2
-    assert "k: nvlink says nothing of spills" in capsys.readouterr().err
-
-
-def test_figures_that_are_not_known_are_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Usage("f", "sm_80", False, 1).sentence() == "no figures"
-    assert main(["check-tools", str(FOLDER / "cuda11.sm_80.log")]) == 0
-    out = capsys.readouterr().out
-    assert "None" not in out
-    assert "0 bytes stack" in out
-
-
-def test_deeply_nested_templates_are_demangled() -> None:
-    """c++filt stops at its own limit of recursion unless it is told not to."""
-    depth = 400
-    name = "_Z1fI" + "1AI" * depth + "i" + "E" * depth + "Evv"
-    assert demangle(name).startswith("void f<A<A<A<")
-
-
-def test_projects_that_visual_studio_builds_at_a_time() -> None:
-    """Each line begins with the number of its project, and the lines of two projects take turns."""
-    logs = [
-        f"""ptxas info    : Compiling entry function '{name}' for 'sm_86'
-ptxas info    : Function properties for {name}
-    {stack} bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used {registers} registers, used 1 barriers, 368 bytes cmem[0]
-"""
-        for name, stack, registers in (("first", 0, 20), ("second", 16, 30))
-    ]
-    lines = [f"{project}>{line}" for pair in zip(*(log.splitlines() for log in logs), strict=True)
-             for project, line in enumerate(pair, start=1)]  # fmt: skip
-    text = "\n".join(["1>------ Build started: Project: kernels, Configuration: Release x64 ------", *lines])
-    assert looks_like_log(text)
-    usages = parse_log(text).entries
-    assert [(each.name, each.stack, each.registers) for each in usages] == [("first", 0, 20), ("second", 16, 30)]
-    cut = "\n".join(line for line in text.splitlines() if not line.startswith("2>    "))
-    with pytest.raises(AnalysisError, match="expected the stack frame and spills"):
-        parse_log(cut)

@@ -58,14 +58,6 @@ def test_peeled_first_block(arch: str) -> None:
     assert matrix_count(parts.regions["prologue"]) == 0
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_remainder_of_an_unrolled_loop(arch: str) -> None:
-    parts = parts_of(arch, "-DUNROLLED")
-    assert parts.matrix_count == 6
-    assert matrix_count(parts.regions["remainder block"]) == 3
-    assert parts.regions["remainder block"][-1].base == "HMMA"
-
-
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("defines", [("-DPERSISTENT",), ("-DPERSISTENT", "-DPEELED")])
 def test_nest_of_a_persistent_kernel(arch: str, defines: tuple[str, ...]) -> None:
@@ -77,54 +69,6 @@ def test_nest_of_a_persistent_kernel(arch: str, defines: tuple[str, ...]) -> Non
     assert inner.children == ()
     assert inner.blocks < tiles.blocks
     assert parts.matrix_count == 3
-
-
-@pytest.mark.parametrize("arch", ARCHS)
-def test_nest_under_divergence(arch: str) -> None:
-    graph = Graph(listing(cubin("plain.cu", arch), "_Z7diverge"))
-    (outer,) = graph.nest
-    (inner,) = outer.children
-    assert inner.blocks < outer.blocks
-
-
-def test_what_a_branch_may_skip_is_not_in_every_pass() -> None:
-    parts = split(
-        code(
-            """
-            MOV R1, RZ
-            .L_x_0:
-            IADD3 R1, R1, 0x1, RZ
-            @P0 BRA `(.L_x_1)
-            LDGSTS.E.BYPASS.128 [R2], desc[UR4][R6.64]
-            .L_x_1:
-            HMMA.16816.F32 R4, R8, R12, R4
-            @P1 BRA `(.L_x_2)
-            FMUL R4, R4, R5
-            .L_x_2:
-            @P2 BRA `(.L_x_0)
-            EXIT
-            """
-        )
-    )
-    assert [at.base for at in parts.loop] == ["IADD3", "BRA", "LDGSTS", "HMMA", "BRA", "FMUL", "BRA"]
-    assert [at.base for at in parts.every_pass] == ["IADD3", "BRA", "HMMA", "BRA", "BRA"]
-
-
-def test_a_pass_without_matrix_instructions_does_not_count() -> None:
-    parts = split(
-        code(
-            """
-            MOV R1, RZ
-            .L_x_0:
-            @P0 BRA `(.L_x_1)
-            HMMA.16816.F32 R4, R8, R12, R4
-            .L_x_1:
-            @P2 BRA `(.L_x_0)
-            EXIT
-            """
-        )
-    )
-    assert [at.base for at in parts.every_pass] == ["BRA", "HMMA", "BRA"]
 
 
 def test_kernels_without_a_loop_are_refused() -> None:
@@ -177,35 +121,6 @@ def test_a_call_to_a_label_with_its_return_address_comes_back() -> None:
         assert 0x50 not in graph.order
 
 
-@pytest.mark.parametrize("opcode", ["BRA.CONV", "BRA.DIV"])
-def test_a_branch_of_warps_that_are_together_or_not_may_fall_through(opcode: str) -> None:
-    graph = Graph(code(f"{opcode} `(.L_x_0)\nMOV R1, RZ\n.L_x_0:\nEXIT"))
-    assert graph.blocks[0].successors == [0x10, 0x20]
-
-
-def test_a_barrier_register_is_saved_and_taken_back() -> None:
-    """The BSSY in between uses the same one."""
-    graph = Graph(
-        code(
-            """
-            BSSY B0, `(.L_x_2)
-            BMOV.32.CLEAR R4, B0
-            BSSY B0, `(.L_x_1)
-            MOV R1, RZ
-            BSYNC B0
-            .L_x_1:
-            BMOV.32 B0, R4
-            @P0 BRA `(.L_x_2)
-            MOV R2, RZ
-            BSYNC B0
-            .L_x_2:
-            EXIT
-            """
-        )
-    )
-    assert graph.blocks[0x70].successors == [0x90]
-
-
 def test_the_busiest_loop_is_neither_the_longest_nor_the_innermost() -> None:
     """A spin inside a long loop, and a loop that counts inside a short one."""
     work = "\n".join(["FFMA R4, R5, R6, R4"] * 40)
@@ -221,14 +136,6 @@ def test_the_busiest_loop_is_neither_the_longest_nor_the_innermost() -> None:
         "--loop takes another: 0000"
     )
     assert parts_in(nested, "0000").kv.header == 0
-
-
-def test_a_loop_that_multiplies_what_it_reads_waits_for_nothing() -> None:
-    """As the KV loop of v00, which keeps its sums in registers."""
-    products = "LDS R5, [R2]\n" + "FFMA R4, R5, R6, R4\n" * 20
-    moves = "MOV R1, R2\n" * 10
-    graph = Graph(code(f".L_x_0:\n{moves}@P0 BRA `(.L_x_0)\n.L_x_1:\n{products}@P1 BRA `(.L_x_1)\nSTG [R2], R4\nEXIT"))
-    assert find_kv_loop(graph).header == 0xB0
 
 
 def test_reconvergence_goes_where_its_barrier_says() -> None:
@@ -257,27 +164,6 @@ def test_reconvergence_goes_where_its_barrier_says() -> None:
     assert graph.nest == ()
 
 
-def test_reconvergence_out_of_line_comes_back() -> None:
-    graph = Graph(
-        code(
-            """
-            BSSY B0, `(.L_x_1)
-            @P0 BRA `(.L_x_9)
-            .L_x_1:
-            MOV R1, RZ
-            EXIT
-            .L_x_9:
-            MOV R2, RZ
-            BSYNC B0
-            MOV R3, RZ
-            EXIT
-            """
-        )
-    )
-    assert graph.blocks[0x40].successors == [0x20]
-    assert 0x60 not in graph.order
-
-
 @pytest.mark.parametrize(
     ("branch", "falls_through"),
     [
@@ -293,27 +179,6 @@ def test_reconvergence_out_of_line_comes_back() -> None:
 def test_a_branch_with_a_condition_may_not_be_taken(branch: str, falls_through: bool) -> None:
     graph = Graph(code(f".L_x_0:\nMOV R1, RZ\n{branch}\nEXIT"))
     assert graph.blocks[0].successors == ([0, 0x20] if falls_through else [0])
-
-
-def test_reconvergence_with_a_condition_may_go_on() -> None:
-    graph = Graph(
-        code(
-            """
-            BSSY B0, `(.L_x_1)
-            @P0 BSYNC B0
-            MOV R1, RZ
-            EXIT
-            .L_x_1:
-            EXIT
-            """
-        )
-    )
-    assert graph.blocks[0].successors == [0x20, 0x40]
-
-
-def test_reconvergence_at_an_unknown_place_goes_on() -> None:
-    graph = Graph(code("BSYNC B0\nMOV R1, RZ\nEXIT"))
-    assert graph.blocks[0].successors == [0x10]
 
 
 def test_a_loop_entered_in_its_middle_is_whole() -> None:
@@ -361,46 +226,6 @@ def test_the_kernel_ends_with_the_exit_that_all_threads_take_after_the_loop() ->
     )
     assert [at.base for at in parts.regions["epilogue"]] == ["EXIT", "FMUL", "STG", "EXIT"]
     assert [at.base for at in parts.regions["out of line"]] == ["MOV", "BRA"]
-
-
-def test_a_kernel_whose_end_is_elsewhere_has_all_that_follows_as_epilogue() -> None:
-    parts = split(
-        code(
-            """
-            BRA `(.L_x_1)
-            .L_x_0:
-            EXIT
-            .L_x_1:
-            HMMA.16816.F32 R4, R8, R12, R4
-            @P0 BRA `(.L_x_1)
-            STG.E desc[UR4][R2.64], R4
-            BRA `(.L_x_0)
-            """
-        )
-    )
-    assert [at.base for at in parts.regions["epilogue"]] == ["STG", "BRA"]
-    assert "out of line" not in parts.regions
-
-
-def test_code_out_of_line_belongs_to_no_part_of_the_loop() -> None:
-    parts = split(
-        code(
-            """
-            MOV R1, RZ
-            .L_x_0:
-            HMMA.16816.F32 R4, R8, R12, R4
-            @P1 BRA `(.L_x_2)
-            .L_x_1:
-            @P0 BRA `(.L_x_0)
-            EXIT
-            .L_x_2:
-            MOV R3, RZ
-            BRA `(.L_x_1)
-            """
-        )
-    )
-    assert [at.address for at in parts.loop] == [0x10, 0x20, 0x30]
-    assert [at.address for at in parts.regions["out of line"]] == [0x50, 0x60]
 
 
 def test_a_branch_nowhere_is_refused() -> None:
@@ -458,16 +283,6 @@ def test_edges_are_those_of_nvdisasm(code: tuple[str, str]) -> None:
 
 def loops_of(whole: Listing) -> set[tuple[int, frozenset[int]]]:
     return {(loop.header, loop.blocks) for loop in Graph(whole).loops()}
-
-
-@pytest.mark.parametrize("arch", SWITCH_ARCHS)
-def test_a_switch_in_a_loop_is_part_of_it(arch: str) -> None:
-    whole = listing(cubin("jumps.cu", arch))
-    assert any(at.base == "BRX" for at in whole.body)
-    (outer,) = Graph(whole).nest
-    assert len(outer.children) == 1
-    inside = {at.address for at in Graph(whole).instructions(outer.blocks)}
-    assert all(at.address in inside for at in whole.body if at.base == "BRX")
 
 
 def test_targets_of_a_switch_from_each_source() -> None:

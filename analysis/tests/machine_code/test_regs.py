@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import multiprocessing
 import re
 import shutil
 from dataclasses import replace
@@ -14,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.errors import NOTHING_IN_COMMON, AnalysisError
+from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.machine_code import regs
 from analysis.machine_code.contents import CodeSummary
 from analysis.machine_code.ptxas_log import read_log
 from analysis.machine_code.regs import (
     Row,
-    marks,
     merge_registers,
     parse_csv,
     read_registers,
@@ -30,7 +28,6 @@ from analysis.machine_code.regs import (
     rows_of,
     to_csv,
 )
-from analysis.tests.support.compiled import cubin
 
 FOLDER = Path(__file__).parents[1] / "fixtures/ptxas"
 TWO = FOLDER / "cuda13_two_instances.sm_80.log"
@@ -54,17 +51,6 @@ def test_rows_join_log_and_code() -> None:
         (205, "424[0]", "hash0", 3, 0),
         (205, "424[0]", "hash1", 3, 1),
     ]
-
-
-def test_without_code_its_figures_are_not_applicable() -> None:
-    (row, _) = rows_of(read_log(TWO), None)
-    assert (row.code_hash, row.ldl, row.stl) == (None, None, None)
-    assert "n/a" in to_csv([row])
-
-
-def test_foreign_kernels_are_rows() -> None:
-    names = [row.config for row in rows_of(read_log(FOLDER / "cuda9.sm_70.log"), None)]
-    assert names == ["copy(float*, float const*)", "reduce(float*, int)"]
 
 
 def test_log_and_cubin_of_different_builds_are_refused() -> None:
@@ -115,24 +101,6 @@ def test_a_damaged_csv_is_refused(old: str, new: str, words: list[str]) -> None:
     with pytest.raises(AnalysisError) as error:
         parse_csv(text.replace(old, new), "x.csv")
     assert all(word in str(error.value) for word in words)
-
-
-@given(st.text(max_size=200))
-def test_any_text_is_a_csv_or_refused(text: str) -> None:
-    for source in (text, ",".join(regs.COLUMNS) + "\n" + text):
-        try:
-            parse_csv(source, "x.csv")
-        except AnalysisError:
-            continue
-
-
-def test_marks() -> None:
-    assert marks(ROW, None) == ""
-    assert marks(replace(ROW, spill_loads=4), None) == "SPILLS"
-    assert marks(replace(ROW, ldl=1), None) == "LOCAL MEMORY"
-    assert marks(replace(ROW, registers=213), ROW) == "MORE REGISTERS"
-    assert marks(replace(ROW, registers=212), ROW) == ""
-    assert marks(replace(ROW, registers=197), replace(ROW, spill_stores=8)) == "spills gone, fewer registers"
 
 
 def test_report_ranks_spills_then_registers() -> None:
@@ -205,14 +173,6 @@ def recorded(folder: Path) -> dict[tuple[str, str], int]:
     return {(version, row.arch): row.registers for version, rows in read_registers(folder).items() for row in rows}
 
 
-def test_one_file_holds_the_registers_of_all_versions_in_order(checkout: Path) -> None:
-    lines = registers_path(checkout).read_text().splitlines()
-    assert lines[0].split(",")[:3] == ["version", "arch", "config"]
-    assert [line.split(",")[:2] for line in lines[1:]] == [
-        [version, arch] for version in ("v01", "v02") for arch in ("sm_80", "sm_90")
-    ]
-
-
 def test_a_build_replaces_its_version_and_architecture_alone(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,22 +196,6 @@ def test_a_merge_drops_versions_whose_source_is_gone(checkout: Path) -> None:
     assert recorded(checkout).keys() == {("v01", "sm_80"), ("v01", "sm_90")}
 
 
-def _merge_often(folder: Path, version: str) -> None:
-    for registers in range(100, 140):
-        merge_registers(folder, [(version, [replace(ROW, registers=registers)])])
-
-
-def test_merges_at_the_same_time_lose_nothing(checkout: Path) -> None:
-    workers = [multiprocessing.Process(target=_merge_often, args=(checkout, name)) for name in ("v01", "v02")]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert recorded(checkout) == {
-        ("v01", "sm_80"): 139, ("v01", "sm_90"): 205, ("v02", "sm_80"): 139, ("v02", "sm_90"): 205,
-    }  # fmt: skip
-
-
 def test_what_is_no_build_is_not_merged(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = registers_path(checkout).read_text()
     for name, content, words in (
@@ -263,13 +207,6 @@ def test_what_is_no_build_is_not_merged(checkout: Path, capsys: pytest.CaptureFi
         assert main(["registers", "--merge", str(checkout / name)]) == 2
         assert words in capsys.readouterr().err
     assert registers_path(checkout).read_text() == text
-
-
-def test_a_row_that_is_there_twice_is_refused(checkout: Path) -> None:
-    path = registers_path(checkout)
-    path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
-    with pytest.raises(AnalysisError, match=r"v02 sm_90 .* twice"):
-        read_registers(checkout)
 
 
 def test_captures_are_kept_and_compared(
@@ -298,12 +235,3 @@ def test_captures_are_kept_and_compared(
     assert main(["captures", "before", "before", "--exit-code"]) == 0
     assert main(["captures", "before", "missing"]) == 2
     assert main(["capture", "--name", "../out"]) == 2
-
-
-def test_builds_without_a_common_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    """A comparison of builds that have nothing in common would list every kernel as added or gone."""
-    one, other = cubin("plain.cu", "sm_80"), cubin("attention.cu", "sm_80")
-    assert main(["regs", str(one), str(other), "--exit-code"]) == NOTHING_IN_COMMON
-    assert "have no kernel in common" in capsys.readouterr().err
-    assert main(["regs", str(one), str(cubin("plain.cu", "sm_90")), "--exit-code"]) == NOTHING_IN_COMMON
-    assert main(["regs", str(one), str(one), "--exit-code"]) == 0

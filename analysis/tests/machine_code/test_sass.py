@@ -1,9 +1,7 @@
 """Listings: control codes, the grammar of the text, the choice of a kernel, and what is refused."""
 
-import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,17 +10,12 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.ladder.config import parse_short_form
-from analysis.machine_code import sass, toolkit
 from analysis.machine_code.control import inconsistencies
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.names import config_of
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import (
     Control,
-    Listing,
-    bare,
-    disassemble,
-    disassemble_all,
     format_listing,
     parse_listing,
     select,
@@ -87,20 +80,6 @@ def test_control_codes_make_sense(source: str, arch: str) -> None:
     check_control(cubin(source, arch))
 
 
-def test_control_codes_of_warp_group_instructions() -> None:
-    check_control(cubin("warp_group.cu", "sm_90a"))
-
-
-@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
-def test_instructions_that_attention_kernels_do_not_have(arch: str) -> None:
-    """Every opcode is known, also CGAERRBAR, which a fence of sm_90 brings along."""
-    path = cubin("pipes.cu", arch)
-    assert {opcode for each in listings(path).values() for opcode in each.unknown} == set()
-    bases = {at.base for each in listings(path).values() for at in each.body}
-    assert {"IMMA", "HMMA", "ERRBAR", "CGAERRBAR", "DFMA", "MUFU"} <= bases
-    check_control(path)
-
-
 def with_codes(*lines: tuple[str, str]) -> list[str]:
     (listing,) = parse_listing(listing_of(*(f"{code}  {text}" for code, text in lines)))
     return inconsistencies(Graph(listing))
@@ -121,19 +100,6 @@ def test_the_consistency_check_finds_what_it_should() -> None:
     assert one.startswith("reads R1 0 cycles after 0000")
 
 
-def test_opcode_numbers_name_one_opcode_each() -> None:
-    """Low twelve bits of the word and text agree: the join puts no instruction beside another's word."""
-    seen: dict[tuple[str, int], set[str]] = {}
-    for arch in ARCHS:
-        path = cubin("plain.cu", arch)
-        read = Cubin.read(path)
-        for kernel in read.entries:
-            listing = listings(path)[kernel.symbol]
-            for at, word in zip(listing.instructions, kernel.words, strict=True):
-                seen.setdefault((arch, word & 0xFFF), set()).add(at.base)
-    assert {key: names for key, names in seen.items() if len(names) > 1} == {}
-
-
 # ---- grammar ---------------------------------------------------------------------------------------------------------
 
 
@@ -148,17 +114,6 @@ def test_labels_predicates_and_padding() -> None:
     assert listing.target(listing.instructions[1]) == 0x20
     assert listing.instructions[1].predicate == "@!P0"
     assert not listing.instructions[1].never
-
-
-def test_a_nop_inside_the_code_is_kept_as_code() -> None:
-    (listing,) = parse_listing(listing_of("NOP", "EXIT", "NOP"))
-    assert [at.opcode for at in listing.code] == ["NOP", "EXIT"]
-    assert [at.opcode for at in listing.body] == ["EXIT"]
-
-
-def test_dummies_are_known() -> None:
-    (listing,) = parse_listing(listing_of("@!PT LDS RZ, [RZ]", "@!UPT UIADD3 URZ, URZ, URZ, URZ", "@P0 EXIT"))
-    assert [at.never for at in listing.instructions] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -190,36 +145,6 @@ def test_code_and_text_must_agree() -> None:
 
 
 # ---- all kernels of a cubin ------------------------------------------------------------------------------------------
-
-
-def content(listing: object) -> list[tuple[object, ...]]:
-    """All but the names of the labels."""
-    assert isinstance(listing, Listing)
-    return [
-        (at.address, at.predicate, at.opcode, re.sub(r"`.*", "", at.operands), at.control, listing.target(at))
-        for at in listing.instructions
-    ]
-
-
-def test_all_kernels_come_from_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nvdisasm needs 0.3 s to start. Labels are named by the kernel alone, whatever is printed beside it."""
-    path = cubin("attention.cu")
-    read = Cubin.read(path)
-    runs = []
-
-    def counted(*arguments: Any) -> toolkit.Running:
-        runs.append(arguments)
-        return toolkit.start(*arguments)
-
-    monkeypatch.setattr(sass, "start", counted)
-    together = {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path, read.entries)])}
-    assert len(runs) == 1
-    assert {symbol: content(each) for symbol, each in together.items()} == {
-        symbol: content(each) for symbol, each in listings(path).items()
-    }
-    monkeypatch.setattr(sass, "CHUNK_BYTES", 1)
-    assert {kernel.symbol: each for _, kernel, each in disassemble_all([(read, path, read.entries)])} == together
-    assert len(runs) == 1 + len(read.entries)
 
 
 def test_opcodes_that_are_not_known_are_read_and_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -256,43 +181,10 @@ def test_select() -> None:
         select(Cubin.read(cubin("plain.cu")).entries, None, "f")
 
 
-def test_two_kernels_of_one_config_are_ambiguous() -> None:
-    symbol = parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles").symbol()
-    text = listing_of("EXIT").replace(".text.one", f".text.{symbol}")
-    with pytest.raises(AnalysisError, match=r"f: 2 kernels of the config .*, choose one by symbol"):
-        select(parse_listing(text + text), parse_short_form("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"), "f")
-
-
 # ---- bare ------------------------------------------------------------------------------------------------------------
 
 
-def test_bare_leaves_only_what_is_compared() -> None:
-    listing = disassemble(cubin("attention.cu"))
-    text = bare(format_listing(listing))
-    assert "/*" not in text
-    assert ":S0" not in text
-    assert "        @!P0 BRA `(.L_x_0) ;" in text.splitlines()
-    assert bare(text) == text
-
-
 # ---- fuzzing ---------------------------------------------------------------------------------------------------------
-
-PIECES = st.sampled_from(
-    (
-        *("/*0000*/ ", "/*0010*/", "@P0 ", "@!UPT ", "BRA ", "EXIT ;", "`(.L_x_0)", ".L_x_0:", " ", "$f:", "\n"),
-        *("B------:R-:W-:-:S02 ", "IADD3 R1, R2, R3, RZ ;", '//## File "a.cu", line 3', "\t.target\tsm_90"),
-        "/* 0x000fe400078e00ff */",
-    )
-)
-
-
-@given(st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join)))
-@settings(max_examples=300)
-def test_any_text_is_a_listing_or_refused(text: str) -> None:
-    try:
-        assert all(listing.instructions for listing in parse_listing(text, "any"))
-    except AnalysisError as error:
-        assert str(error).startswith("any:")
 
 
 @given(st.data())
