@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.emulate import corpus
-from analysis.emulate.corpus import Refusal, Settings, Tried, by_folder, opcode_at, parse_list, parse_settings, refusals
-from analysis.errors import AnalysisError
+from analysis.emulate.corpus import Refusal, Tried, by_folder, opcode_at, parse_settings, refusals
 from analysis.files import root
 
 HEADER = ".version 8.3\n.target sm_80\n.address_size 64\n"
@@ -43,12 +41,6 @@ def test_settings() -> None:
         assert settings.nearest(name) == nearest, name
 
 
-@pytest.mark.parametrize("line", ["top -Iinclude", "run", ": -Iinclude", "top: 'open"])
-def test_a_line_that_is_not_understood(line: str) -> None:
-    with pytest.raises(AnalysisError, match=r"^corpus\.txt:2: "):
-        parse_settings(f"\n{line}\n", "corpus.txt")
-
-
 def test_the_opcode_of_a_refusal(tmp_path: Path) -> None:
     path = tmp_path / "a.ptx"
     lines = {
@@ -62,20 +54,6 @@ def test_the_opcode_of_a_refusal(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     assert [opcode_at(path, number) for number in range(1, 7)] == list(lines.values())
     assert opcode_at(path, 99) == "declaration"
-
-
-def test_the_list_of_ptxrun(tmp_path: Path) -> None:
-    (tmp_path / "a b.ptx").write_text("\ntex.1d;\n")
-    text = """good
-  12 PTX instructions, 0 bytes of static shared memory
-  parameter 0: u64, 8 bytes at 0
-bad
-  refused: a b.ptx:2: opcode 'tex' is not supported: at all
-  parameter 0: u64, 8 bytes at 0
-fine
-  1 PTX instructions, 4 bytes of static shared memory, at most 32 threads
-"""
-    assert parse_list(text, tmp_path) == (2, [Refusal("bad", "tex.1d", "opcode 'tex' is not supported: at all")])
 
 
 def test_the_tables() -> None:
@@ -141,35 +119,3 @@ def test_a_folder(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert len(lines) == 6 and lines[2] == "top/a.ptx: 1 accepted, 1 refused, 2 launched"
     assert lines[0].startswith("broken.cu: not read: nvcc ended with status ")
     assert lines[3] == "top/graphics/window.cu: skipped: needs OpenGL"
-
-
-def test_refusals_with_their_reasons(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "broken.cu").unlink()
-    (folder / "flags.cu").unlink()
-    assert main(["corpus", str(folder), "--refused", "--csv"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "file,entry,opcode,reason"
-    assert lines[1] == "top/a.ptx,other,frobnicate.b32,opcode 'frobnicate' of 'frobnicate.b32' is not supported"
-    assert [line.split(",")[:2] for line in lines[2:]] == [["top/whole.ptx", "one"], ["top/whole.ptx", "two"]]
-
-
-def test_a_time_limit(folder: Path) -> None:
-    tried = corpus.try_file(folder, "top/a.ptx", Settings(), -1.0)
-    assert tried.problem == "stopped after -1 s" and not tried.skipped
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["none"], "none: no such folder"),
-        (["empty"], "no .cu or .ptx file below it"),
-        (["top", "--settings", "corpus.txt"], "run top/a.ptx: no such file below"),
-    ],
-)
-def test_what_cannot_be_tried(
-    folder: Path, arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "empty").mkdir()
-    monkeypatch.chdir(folder)
-    assert main(["corpus", *arguments]) == 2
-    assert says in capsys.readouterr().err

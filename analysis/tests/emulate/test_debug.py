@@ -13,9 +13,8 @@ import pytest
 from analysis.__main__ import main
 from analysis.emulate import debug, online_softmax
 from analysis.emulate.online_softmax import Blocks
-from analysis.errors import AnalysisError
 from analysis.files import root
-from analysis.ladder.config import Dtype, KernelConfig, parse_short_form
+from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import load
 from analysis.measure.records import Problem
 from analysis.tests.support.copies import checkout, lend_objects, make
@@ -100,14 +99,6 @@ def test_a_missing_rescale(seeded: Callable[..., dict[str, object]]) -> None:
 
 
 @pytest.mark.long
-def test_a_missing_rescale_of_the_sums(seeded: Callable[..., dict[str, object]]) -> None:
-    first = seeded("            l[i][half] *= factor;\n", "")["first"]
-    assert isinstance(first, dict)
-    assert (first["quantity"], first["KV_block"], first["columns"]) == ("l", 1, [])
-    assert first["looks_like"].startswith("l was not rescaled")
-
-
-@pytest.mark.long
 def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
     """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows trade places."""
     old = "mma<cfg>(S[i][2 * n + 1], Q[i], K[n][1], K[n][3]);"
@@ -139,13 +130,6 @@ def compared(dump: Blocks) -> debug.Comparison:
     return debug.compare(CONFIG, PROBLEM, 1, dump)
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0]])
-def test_the_order_is_read_from_the_dump(order: list[int]) -> None:
-    sides = compared(made(order))
-    assert list(sides.order) == order
-    assert sides.first is None
-
-
 def test_the_first_block_in_the_kernels_order_is_named() -> None:
     dump = made([3, 2, 1, 0])
     dump.P[0, 0, 1, 0, 7, 9] += 0.5
@@ -158,35 +142,6 @@ def test_the_first_block_in_the_kernels_order_is_named() -> None:
     assert "warp 0" in debug.sentence(first, CONFIG)
 
 
-LAZY = CONFIG.replace(optimized_softmax=True, lazy_rescale=True)
-FIRST_MAX = LAZY.replace(first_max=True)
-
-
-@pytest.mark.parametrize(
-    ("config", "exponent", "right"),
-    [
-        (CONFIG, 7, False),
-        (LAZY, 7, True),
-        (LAZY, 9, False),
-        (FIRST_MAX, 14, True),
-        (FIRST_MAX, 16, False),
-        (FIRST_MAX.replace(dtype=Dtype.BF16), 59, True),
-        (FIRST_MAX.replace(dtype=Dtype.BF16), 61, False),
-    ],
-)
-def test_the_maximum_of_a_lazy_kernel_may_lag_by_a_power_of_two(
-    config: KernelConfig, exponent: int, right: bool
-) -> None:
-    problem = replace(PROBLEM, dtype=config.dtype.name.lower())
-    m = online_softmax.reference(config, problem, 1, range(4))[0].m.copy()
-    m[0, 0, 1, 2:, 5] -= np.log(2) * exponent * np.sqrt(128)
-    lazy = FIRST_MAX.replace(dtype=Dtype.BF16)
-    dump = replace(online_softmax.reference(lazy, problem, 1, range(4), m)[0], m=m)
-    first = debug.compare(config, problem, 1, dump).first
-    assert (first is None) == right
-    assert first is None or (first.quantity, first.KV_block, first.rows) == ("m", 2, (5,))
-
-
 def test_rows_that_traded_places_are_named() -> None:
     dump = made([0, 1, 2, 3])
     dump.O[0, 0, 3, 1, [8, 40]] = dump.O[0, 0, 3, 1, [40, 8]]
@@ -194,14 +149,6 @@ def test_rows_that_traded_places_are_named() -> None:
     assert first is not None
     assert (first.quantity, first.KV_block, first.rows, first.warps) == ("O", 1, (8, 40), (0, 2))
     assert first.looks_like == "rows in the wrong place: 8 holds what row 40 should, 40 holds what row 8 should"
-
-
-def test_a_fault_without_a_pattern_gets_no_explanation() -> None:
-    dump = made([0, 1, 2, 3])
-    dump.S[0, 0, 0, 0, 3, 4] += 1.0
-    first = compared(dump).first
-    assert first is not None
-    assert first.looks_like == ""
 
 
 def test_what_is_over_its_bound_is_wrong_and_nothing_else() -> None:
@@ -219,68 +166,12 @@ def test_what_is_over_its_bound_is_wrong_and_nothing_else() -> None:
     assert (first.quantity, first.rows, first.columns, first.wrong, first.worst) == ("S", (7, 9), (5, 6), 2, (9, 6))
 
 
-def test_what_is_no_number_explains_no_other_error() -> None:
-    dump = made([0, 1, 2, 3])
-    dump.S[0, 0, 0, 0, 3, 4] = np.nan
-    dump.S[0, 0, 0, 0, 40, 20] += 1.0
-    first = compared(dump).first
-    assert first is not None
-    assert (first.wrong, first.looks_like) == (2, "")
-
-
-def unscaled_sums() -> tuple[Blocks, int, int, float]:
-    """A dump whose row sums in the second block are those of a kernel that does not rescale, where the maximum rose.
-
-    With it the two rows that show this most, and the bound of the second one's sum.
-    """
-    dump = made([0, 1, 2, 3])
-    bound = compared(dump).bound.l[0, 0, 0, 1]
-    before = dump.l[0, 0, 0, 1].copy()
-    dump.l[0, 0, 0, 1] = dump.l[0, 0, 0, 0] + dump.P[0, 0, 0, 1].sum(-1)
-    one, two = (int(row) for row in np.argsort(-abs(dump.l[0, 0, 0, 1] - before))[:2])
-    return dump, one, two, float(bound[two])
-
-
-def test_a_missing_rescale_explains_only_the_values_that_it_gives() -> None:
-    dump, _, two, bound = unscaled_sums()
-    first = compared(dump).first
-    assert first is not None and two in first.rows
-    assert first.looks_like == "l was not rescaled by exp(m_old - m) before this block's part was added"
-    unit = online_softmax.UNIT_ROUNDOFF["fp16"]
-    dump.l[0, 0, 0, 1, two] += 6 * bound + unit * dump.l[0, 0, 0, 1, two]
-    other = compared(dump).first
-    assert other is not None
-    assert (other.rows, other.looks_like) == (first.rows, "")
-
-
-def test_a_column_that_could_come_from_two_places_is_said_to_be_of_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys 20 and 30 are equal, and so are these columns of S: who holds one of them holds the other too."""
-    Q, K, V = online_softmax.inputs(PROBLEM, 1)
-    K[:, :, 30] = K[:, :, 20]
-    monkeypatch.setattr(online_softmax, "inputs", lambda problem, seed: (Q, K, V))
-    for source, said in ((40, "columns in the wrong place: 50 holds what column 40 should"), (20, "")):
-        dump = made([0, 1, 2, 3])
-        dump.S[0, 0, 0, 0, :, 50] = dump.S[0, 0, 0, 0, :, source]
-        first = compared(dump).first
-        assert first is not None
-        assert (first.columns, first.looks_like) == ((50,), said)
-
-
 def test_an_infinite_value_is_wrong() -> None:
     dump = made([0, 1, 2, 3])
     dump.l[0, 0, 0, 0, 3] = np.inf
     first = compared(dump).first
     assert first is not None
     assert (first.quantity, first.rows) == ("l", (3,))
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_bounds_admit_the_rounding_of_P_and_not_twice_it(dtype: str) -> None:
-    problem = replace(PROBLEM, dtype=dtype)
-    wanted, bound = online_softmax.reference(CONFIG, problem, 1, range(4))
-    rounding = abs(online_softmax.rounded(wanted.P, dtype) - wanted.P)
-    assert (rounding <= bound.P).all()
-    assert (2.2 * online_softmax.UNIT_ROUNDOFF[dtype] * wanted.P + 2 * online_softmax.TINY[dtype] >= bound.P).all()
 
 
 def test_the_reference_is_softmax() -> None:
@@ -302,12 +193,6 @@ def test_runs() -> None:
     assert debug.runs([0, 8, 16, 24]) == "0, 8 and so on every 8 up to 24"
     assert debug.runs([0, 8, 16, 25]) == "0, 8, 16, 25"
     assert debug.runs([0, 8, 16, 24, 25]) == "0, 8, 16, 24-25"
-
-
-def test_a_dump_of_another_size_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "dump").write_bytes(bytes(400))
-    with pytest.raises(AnalysisError, match="holds 100 floats"):
-        online_softmax.read_dump(tmp_path / "dump", CONFIG, PROBLEM)
 
 
 @pytest.fixture
@@ -355,16 +240,6 @@ def test_a_finding_of_the_emulator_is_told_and_the_dump_compared(
     assert record["first"] is None and "v04: a race" in record["where"]
 
 
-@pytest.mark.parametrize("status", [2, 3, 4])
-def test_a_dump_of_a_run_that_failed_is_not_compared(
-    ready_dump: Callable[[Blocks, int], None], tmp_path: Path, status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ready_dump(made([0, 1, 2, 3]), status)
-    assert run(tmp_path) == 2
-    said = capsys.readouterr()
-    assert f"exit {status}" in said.err and said.out == ""
-
-
 def test_a_version_without_dumps_is_told_how_to_build_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -389,11 +264,6 @@ def test_a_value_that_would_be_passed_over_is_refused(
     assert said in capsys.readouterr().err
 
 
-def test_a_version_without_hooks_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["debug", "--version", "v00", "--backend", "emu"]) == 2
-    assert "v00 has no hooks of common/debug.cuh" in capsys.readouterr().err
-
-
 # ---- general attention -----------------------------------------------------------------------------------------------
 
 GENERAL = Problem("attention", "bf16", 2, 4, 150, 64, "normal", causal=True, kv_heads=2, seq_k=198)
@@ -415,18 +285,6 @@ def test_block_by_block_is_softmax_at_the_end(seq: int, seq_k: int, scale: float
     assert ((l == 0) == (lse == -np.inf)).all()
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0]])
-def test_what_a_mask_leaves_undefined_is_not_compared(order: list[int]) -> None:
-    dump = general(order)
-    for _, array in dump.items():
-        array[:, :, 0, 2:] = np.nan  # rows 0 to 63 see up to key 111: blocks 2 and 3 are skipped
-        array[:, :, 0, 1, :16] = np.nan  # rows 0 to 15, those of a warp, see up to key 63
-        array[:, :, 2, :, 22:] = np.nan  # rows behind the last query
-    dump.S[dump.S == -np.inf] = -1e30
-    sides = debug.compare(GENERAL_CONFIG, GENERAL, 1, dump)
-    assert list(sides.order) == order and sides.first is None
-
-
 @pytest.mark.parametrize(
     ("row", "key", "KV_block"),
     [
@@ -442,18 +300,6 @@ def test_a_score_that_is_not_masked_is_found(row: int, key: int, KV_block: int) 
     first = debug.compare(GENERAL_CONFIG, GENERAL, 1, dump).first
     assert first is not None
     assert (first.quantity, first.batch, first.head, first.KV_block, first.columns) == ("S", 1, 3, KV_block, (key,))
-
-
-def test_a_missed_rescale_is_named_with_shared_heads_and_a_last_partial_block() -> None:
-    problem = replace(GENERAL, causal=False)
-    dump = online_softmax.reference(GENERAL_CONFIG, problem, 1, range(4))[0]
-    grows = (dump.m[:, :, 2, 3, :22] > dump.m[:, :, 2, 2, :22]).any(-1)  # in the last block
-    batch, head = np.argwhere(grows)[-1]
-    V = online_softmax.inputs(problem, 1)[2][batch, head // 2, 192:]
-    dump.O[batch, head, 2, 3] = dump.O[batch, head, 2, 2] + dump.P[batch, head, 2, 3][:, : len(V)] @ V
-    first = debug.compare(GENERAL_CONFIG, problem, 1, dump).first
-    assert first is not None and (first.quantity, first.KV_block) == ("O", 3)
-    assert first.looks_like.startswith("O was not rescaled")
 
 
 GENERAL_KERNELS = [
@@ -480,8 +326,3 @@ def test_hooks_name_the_q_block_and_the_kv_block(
     monkeypatch.setenv("BIN", str(copy / "bin"))
     command = ["debug", "--version", version, "--config", str(config), "--backend", "emu", "--exit-code"]
     assert main([*command, "--out", str(tmp_path), *options.split()]) == 0
-
-
-def test_another_size_of_heads_needs_a_config(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["debug", "--version", "v37", "--d-head", "64"]) == 2
-    assert "--d-head 64: v37 has configs for 128" in capsys.readouterr().err

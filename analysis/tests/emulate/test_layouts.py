@@ -7,7 +7,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.emulate import layouts
-from analysis.emulate.layouts import TILE, Held, Place, emulate_layouts, read_layouts, table
+from analysis.emulate.layouts import Held, Place, emulate_layouts, read_layouts, table
 from analysis.errors import AnalysisError
 from analysis.files import root
 
@@ -31,25 +31,6 @@ def test_a_lane_holds_what_the_manual_says(layout: str) -> None:
     assert [one.holds for one in RECORDED[layout]] == [accumulator(lane) for lane in range(32)]
 
 
-def test_transposed_a_lane_holds_the_mirror_image() -> None:
-    """ldmatrix transposes each 8x8 matrix and leaves it at its place, which is matrix 1 below 0 and 2 beside it."""
-    for lane, one in enumerate(RECORDED["B of V"]):
-        mirrored = [(row // 8 * 8 + column % 8, column // 8 * 8 + row % 8) for row, column in accumulator(lane)]
-        assert list(one.holds) == mirrored
-
-
-def test_a_warp_of_a_warpgroup_has_sixteen_rows() -> None:
-    for thread, one in enumerate(RECORDED["wgmma S"]):
-        rows = TILE * (thread // 32)
-        assert one.holds == tuple((rows + row, column) for row, column in accumulator(thread % 32))
-
-
-def test_chunks_are_permuted_within_their_half_of_the_row() -> None:
-    assert [one.holds for one in RECORDED["plain"]] == [tuple((r, c) for c in range(16)) for r in range(8)]
-    assert [one.holds for one in RECORDED["swizzled"]] == [tuple((r, c ^ r) for c in range(16)) for r in range(8)]
-    assert [one.holds for one in RECORDED["address"]] == [((lane % 16, lane // 16),) for lane in range(32)]
-
-
 def test_the_command_writes_and_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,9 +49,3 @@ def test_the_command_writes_and_compares(
     with pytest.raises(AnalysisError, match=r"layouts\.csv"):
         read_layouts(tmp_path)
     assert "layout" in capsys.readouterr().out
-
-
-def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "root", lambda: tmp_path)
-    with pytest.raises(AnalysisError, match="make emu-lib"):
-        emulate_layouts()

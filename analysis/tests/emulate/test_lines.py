@@ -8,7 +8,6 @@ import pytest
 from analysis.__main__ import main
 from analysis.emulate import lines
 from analysis.emulate.lines import Line, lines_of, read_lines
-from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.headers import load
 
@@ -28,21 +27,6 @@ def test_lines_are_those_of_the_kernel_in_order() -> None:
         Line("v01", 338, 1184, 1024, 512, 4096),
         Line("v01", 340, 1184, 1024, 1024, 4096),
     ]
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {},
-        {"counters": None},
-        {"counters": {"total": {}}},
-        record({"file": "v01_base.cu"}),
-        record(row("v01_a.cu", 1, ideal="x")),
-    ],
-)
-def test_another_record_is_refused(raw: dict[str, Any]) -> None:
-    with pytest.raises(AnalysisError, match="v01: the record holds no counters by source line"):
-        lines_of(raw, "v01")
 
 
 @pytest.mark.whole_ladder

@@ -80,44 +80,10 @@ def test_the_order_of_the_trace_does_not_matter() -> None:
     assert work_of("v99", trace(*inits, *consumer(), *copies), 1) == work_of("v99", trace(*producer(), *consumer()), 1)
 
 
-def test_a_few_max_and_ex2_are_no_work() -> None:
-    few = [("ex2" in op or "max" in op) for _, op in consumer()]
-    kept = [step for step, one in zip(consumer(), few, strict=True) if not one]
-    steps = {one.what: one.step for one in work_of("v99", trace(*producer(), *kept), 1)}
-    assert "max" not in steps and "exp" not in steps and steps["PV"] == 2
-
-
-def test_a_product_waits_for_the_one_before_and_for_the_last_warp() -> None:
-    """PV is committed at once, in the step in which QK is; warp 7 commits both two steps later than the others."""
-    late = ["max.f32 %f1, %f2, %f3"] * SEVERAL + ["ex2.approx.ftz.f32 %f1, %f2"] * SEVERAL
-    products = group(QK, *COMMIT, PV, *COMMIT, *WAIT)
-    work = work_of("v99", trace(*((7, op) for op in late), *products), 1)
-    assert {one.what: one.step for one in work if one.who == "products 1"} == {"QK": 2, "PV": 3}
-
-
-def test_scores_may_take_Q_from_registers() -> None:
-    """O += P V is the product with a transposed matrix."""
-    product = QK.replace("%rd1", "{%r1}").removesuffix(", 0")
-    assert [one.what for one in work_of("v99", trace(*group(product, *COMMIT, *WAIT)), 1)] == ["QK"]
-
-
-def test_named_barriers_order_the_warps() -> None:
-    late = [(8, "max.f32 %f1, %f2, %f3")] * SEVERAL
-    turns = [*group("bar.sync 1, 256"), *late, *group("bar.arrive 1, 256", first=8)]
-    rest = group(QK, *COMMIT, *WAIT)
-    work = work_of("v99", trace(*turns, *rest, *group(QK, *COMMIT, *WAIT, first=8)), 1)
-    assert [(one.who, one.step) for one in work if one.what == "QK"] == [("products 1", 1), ("products 2", 1)]
-
-
 def test_an_arrival_that_is_missing_is_an_error() -> None:
     without = [step for step in producer() if "expect_tx" not in step[1] or "[%r2]" not in step[1]]
     with pytest.raises(AnalysisError, match=r"v99: the trace waits for what never comes: warp 4 \(wait\)"):
         work_of("v99", trace(*without[:-1], *consumer()), 1)
-
-
-def test_a_trace_without_any_work_is_an_error() -> None:
-    with pytest.raises(AnalysisError, match="v25: the trace shows no wgmma"):
-        work_of("v25", trace((0, "bar.sync 0")), 4)
 
 
 RECORDED = read_pipeline(root())
@@ -131,11 +97,6 @@ def test_the_committed_steps_are_fresh(version: str) -> None:
         pytest.skip(f"bin/{version} is not built")
     fresh = pipeline.emulate_pipeline(version)
     assert RECORDED[version] == fresh, "run `python3 -m analysis pipeline --write`"
-
-
-def test_a_version_without_warpgroups_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pipeline", "v25"]) == 2
-    assert "v25 has no warpgroups that multiply" in capsys.readouterr().err
 
 
 def test_steps_are_written_and_compared(

@@ -7,7 +7,6 @@ import pytest
 from analysis.__main__ import main
 from analysis.emulate import ring
 from analysis.emulate.ring import Stay, read_ring, stays_of
-from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.headers import load
 
@@ -58,16 +57,6 @@ def test_places_count_products() -> None:
         Stay("v99", 1, 1, 1, 0, 0, 2, 4),
         Stay("v99", 2, 0, 0, 3, 1, 4, 6),
     ]
-
-
-def test_a_trace_without_a_ring_is_an_error() -> None:
-    with pytest.raises(AnalysisError, match=r"v18: the trace shows no ring of cp.async copies; v19 is the first"):
-        stays_of("v18", line("bar.sync 0"))
-
-
-def test_a_trace_that_ends_within_a_block_is_an_error() -> None:
-    with pytest.raises(AnalysisError, match="v99: the trace ends within a block"):
-        stays_of("v99", trace()[:-1])
 
 
 RECORDED = read_ring(root())

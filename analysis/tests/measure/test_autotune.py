@@ -2,22 +2,18 @@
 
 import csv
 import io
-from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
 from analysis.ladder.config import config_set, parse_short_form
 from analysis.machine_code.cubin import Kernel
 from analysis.measure import autotune, records
 from analysis.measure.predicted import Prediction
 from analysis.measure.records import Problem, Record
-from analysis.predict.machine import model_digest
 from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_bin
 
@@ -106,15 +102,6 @@ def test_equal_code_is_measured_once(
     assert "18 configurations are 8 distinct kernels" in capsys.readouterr().out
 
 
-def test_equal_times_share_the_place(
-    fake: Callable[..., FakeBin], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake({SHAPES[0]: 1000.0, SHAPES[1]: 1000.0, SHAPES[2]: 1200.0})
-    assert tune(tmp_path, "--csv") == 0
-    remarks = [row["remark"] for row in rows(capsys.readouterr().out)]
-    assert remarks == ["winner", "as fast as the winner, as far as can be told", ""]
-
-
 def test_what_cannot_win_is_left_out_with_the_reason_unless_exhaustive(
     fake: Callable[..., FakeBin], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,17 +117,6 @@ def test_what_cannot_win_is_left_out_with_the_reason_unless_exhaustive(
     table = rows(capsys.readouterr().out)
     assert table[0]["config"] == big
     assert len({row["samples"] for row in table}) == 1
-
-
-def test_shared_memory_is_that_of_the_gpu() -> None:
-    config = parse_short_form("(FP16, 128, 128, 128, 4): load_0_0_0_tiles")
-    group = autotune.Group("x", (config,), 255, 0, 0, 0)
-    assert autotune.left_out(group, "9.0") == ""
-    assert autotune.left_out(group, "8.0") == ""
-    big = autotune.Group("x", (config.replace(B_c=256),), 255, 0, 0, 3072)
-    assert autotune.left_out(big, "8.0") == ""
-    assert "166912 bytes of shared memory" in autotune.left_out(big, "8.6")
-    assert "needs 166913 bytes of shared memory" in autotune.left_out(replace(big, static_smem=3073), "8.0")
 
 
 def test_a_wrong_result_never_wins(
@@ -174,70 +150,6 @@ def test_a_search_that_was_killed_goes_on(
     assert SHAPES[11] not in first and SHAPES[12] in first
     assert rows(captured.out)[0]["config"] == SHAPES[0]
     assert len({record.run_id for record in records.read(tmp_path / "tune.jsonl").records}) == 1
-
-
-def test_rounds_of_a_stage_alternate_in_order(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
-    """So that a clock that falls during a round hits each configuration as often at its start as at its end."""
-    fake({SHAPES[0]: 1000.0, SHAPES[1]: 1010.0, SHAPES[2]: 1020.0})
-    assert tune(tmp_path) == 0
-    found = records.read(tmp_path / "tune.jsonl").records
-    assert [record.config for record in found] == [*SHAPES[:3], *SHAPES[2::-1], *SHAPES[:3]]
-
-
-def test_the_gpu_is_warm_before_the_first_stage(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
-    made = fake({SHAPES[0]: 1000.0, SHAPES[1]: 1010.0})
-    assert tune(tmp_path) == 0
-    warming = [call for call in made.calls() if "--min-time 3 " in call]
-    assert warming == made.calls()[1:2] and "--seq 512" in warming[0], "once, after the probe"
-    assert len(records.read(tmp_path / "tune.jsonl").records) == 6, "its times are not kept"
-
-
-@pytest.mark.parametrize(
-    "option", ["--seed 2", "--check 8", "--rounds 2", "--min-samples 11", "--min-time 0.3", "--exhaustive"]
-)
-def test_resume_goes_on_only_with_a_run_of_the_same_plan(
-    fake: Callable[..., FakeBin], tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake({SHAPES[0]: 1000.0, SHAPES[1]: 1010.0})
-    for more, said in (([], False), ([], True), (option.split(), False), (option.split(), True)):
-        assert tune(tmp_path, "--resume", *more) == 0
-        assert ("resuming" in capsys.readouterr().err) == said
-
-
-def test_resume_takes_the_newest_run_alone(
-    fake: Callable[..., FakeBin],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The newest run was cut off before its last round; what an older one measured on another day is not its."""
-    made = fake({SHAPES[0]: 1000.0, SHAPES[1]: 1100.0})
-    ids = iter(["20260101T000000Z-aaaa", "20260102T000000Z-bbbb", "20260103T000000Z-cccc"])
-    monkeypatch.setattr(autotune, "new_run_id", lambda: next(ids))
-    assert tune(tmp_path) == 0
-    made.set("v16", configs={SHAPES[0]: 2000.0, SHAPES[1]: 1900.0})
-    assert tune(tmp_path) == 0
-    path = tmp_path / "tune.jsonl"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
-    capsys.readouterr()
-    assert tune(tmp_path, "--resume", "--csv") == 0
-    captured = capsys.readouterr()
-    assert "resuming 20260102T000000Z-bbbb with 4 records" in captured.err
-    assert [row["config"] for row in rows(captured.out)] == [SHAPES[1], SHAPES[0]]
-    kept = records.read(path).records
-    assert [record.run_id for record in kept].count("20260102T000000Z-bbbb") == len(kept) / 2 == 6
-
-
-def test_a_kernel_that_is_wrong_in_one_round_has_no_time() -> None:
-    def record(form: str, number: int, passed: bool | None, ns: float = 1000.0) -> Record:
-        problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
-        return Record({}, "v16", False, form, problem, "gpu", (ns,), (), 1, 0, passed, None, "run", number)
-
-    outcomes = {"right": (True, True), "unchecked": (None, None), "once": (True, False), "wrong": (False, False)}
-    found = {(1, n, form): record(form, n, each[n]) for form, each in outcomes.items() for n in (0, 1)}
-    search = autotune.Search("v16", found[1, 0, "right"].problem, [], Path(), {}, found, None, True)
-    assert search.times(1, [*outcomes, "never run"]) == {"right": 1000.0, "unchecked": 1000.0}
-    assert search.times(2, outcomes) == {}
 
 
 def test_the_budget_ends_the_search(
@@ -290,92 +202,6 @@ def test_a_dry_run_ranks_by_predicted_times(
         (SHAPES[2], ""),
     ]
     assert sum("--backend emu" in call for call in made.calls()) == 1
-
-
-def test_predicted_times_are_kept_by_version_and_problem(
-    fake: Callable[..., FakeBin], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A newer dry run takes the place of those of its version and length alone."""
-    fake({SHAPES[0]: 1100.0, SHAPES[1]: 1000.0}, gpu=False)
-    path = tmp_path / "predicted.csv"
-    monkeypatch.setattr(autotune, "PREDICTED", str(path))
-    old = [("v09", 4096, SHAPES[0]), ("v16", 512, SHAPES[2]), ("v16", 4096, SHAPES[2])]
-    lines = [f'{version},fp16,{seq},"{config}",7.0,before' for version, seq, config in old]
-    path.write_text("\n".join(["version,dtype,seq,config,ms,model", *lines, ""]))
-    monkeypatch.setattr(autotune, "predicted_launch", lambda *_: Prediction(2e6, 1e9, 1.0))
-    assert tune(tmp_path, "--csv", "--keep") == 0
-    found = autotune.read_predicted(path)
-    times = {(version, seq): list(of.values()) for (version, _, seq), of in found.items()}
-    assert times == {("v09", 4096): [7.0], ("v16", 512): [2.0, 2.0], ("v16", 4096): [7.0]}
-    models = {(version, seq): model for (version, _, seq), model in autotune.models_of(path).items()}
-    assert models == {("v09", 4096): "before", ("v16", 512): model_digest(), ("v16", 4096): "before"}
-
-
-def test_results_are_checked_unless_they_shall_not_be(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
-    made = fake({SHAPES[0]: 1000.0})
-    assert tune(tmp_path, "--check", "17") == 0
-    calls = made.calls()
-    assert any("--check 17" in call for call in calls) and not any("--check 0" in call for call in calls)
-    assert all(("--check" in call) != ("--no-check" in call) for call in calls)
-
-
-def test_results_are_not_checked_where_no_row_shall_be(fake: Callable[..., FakeBin], tmp_path: Path) -> None:
-    made = fake({SHAPES[0]: 1000.0})
-    assert tune(tmp_path, "--check", "0") == 0
-    assert made.calls() and not any("--check" in call.replace("--no-check", "") for call in made.calls())
-
-
-def test_progress_tells_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """2 of 4 took 10 s: two more of this round, and four in each of two others."""
-    problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
-    search = autotune.Search("v16", problem, [], Path("x"), {}, {}, None, False)
-    stage = autotune.Stage(number=1, rounds=3, min_samples=5, min_time=0.1, timeout=1.0)
-    monkeypatch.setattr(autotune.time, "monotonic", lambda: 110.0)  # type: ignore[attr-defined]
-    search.tell(stage, 1, 2, 4, 100.0)
-    assert "stage 1 round 1/3 · 2 of 4 · 0:50 left" in capsys.readouterr().err
-
-
-def test_halving_keeps_what_is_within_reach() -> None:
-    assert autotune.survivors({"a": 100.0, "b": 101.0, "c": 102.0, "d": 120.0}) == ["a", "b", "c"]
-    assert autotune.survivors({"a": 100.0, "b": 150.0, "c": 160.0, "d": 170.0}) == ["a", "b"]
-    assert autotune.survivors({"a": 1.0}) == ["a"]
-    assert autotune.survivors({"a": 100.0, "b": 150.0, "c": 160.0}) == ["a", "b"]
-
-
-def test_the_machine_code_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Image:
-        kind = "cubin"
-
-        def __init__(self, arch: str) -> None:
-            self.made = FakeCubin([kernel(SHAPES[0], b"x")])
-            self.made.arch = arch  # type: ignore[attr-defined]
-
-        def cubin(self, name: str) -> FakeCubin:
-            return self.made
-
-    monkeypatch.setattr(autotune, "read_images", lambda path: [Image("sm_80"), Image("sm_90"), Image("sm_86")])
-    for capability, arch in (("9.0", "sm_90"), ("8.0", "sm_80"), ("8.9", "sm_86"), (None, "sm_90")):
-        assert autotune.cubin_for(Path("v16"), capability).arch == arch
-    with pytest.raises(AnalysisError, match=r"12\.0"):
-        autotune.cubin_for(Path("v16"), "12.0")
-
-
-def test_a_kernel_that_spills_a_little_is_measured() -> None:
-    group = autotune.Group("x", (parse_short_form(SHAPES[0]),), 255, autotune.STACK_MOST, 0, 0)
-    assert autotune.left_out(group, "9.0") == "" == autotune.left_out(replace(group, stack=None), "9.0")
-    why = autotune.left_out(replace(group, stack=autotune.STACK_MOST + 1), "9.0")
-    assert why == f"spills: a stack of {autotune.STACK_MOST + 1} bytes per thread"
-
-
-def test_stages_grow_up_to_the_last_one() -> None:
-    """17 configurations leave 9, 5 and 3; each stage takes twice as long, never longer than the last."""
-    options = Namespace(rounds=7, min_samples=20, min_time=0.05, sample_timeout=1.0)
-    last = (7, 20, 0.05, 1.0)
-    found = [astuple(stage) for stage in autotune.stages(17, False, options)]
-    assert found == [(1, 1, 5, 0.02, 0.3), (2, 1, 5, 0.04, 0.6), (3, 1, 5, 0.05, 1.0), (4, *last)]
-    assert [astuple(stage) for stage in autotune.stages(autotune.FINALISTS, False, options)] == [(1, *last)]
-    assert len(autotune.stages(autotune.FINALISTS + 1, False, options)) == 2
-    assert [astuple(stage) for stage in autotune.stages(17, True, options)] == [(1, *last)]
 
 
 def test_only_a_finalist_can_be_as_fast_as_the_winner() -> None:

@@ -1,6 +1,5 @@
 """Compare: verdicts from executables run side by side, from records and from files, with their exit statuses."""
 
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.files import root
 from analysis.measure import bench, records, stats, summary
 from analysis.measure.compare import Comparison, comparisons, worst
 from analysis.measure.records import Problem
@@ -49,39 +47,6 @@ def test_a_measurement_ends_when_it_is_decided(fake: FakeBin, tmp_path: Path, b:
     compare(tmp_path, "v01", b, "--seqs", "512", "--same-within", "0.1", "--quiet")
     found = records.read(tmp_path / "out.jsonl").records
     assert {record.raw["run"]["round"] for record in found} == set(range(1, rounds + 1))
-
-
-@pytest.mark.long
-def test_of_committed_runs_of_one_version_one_percent_differs() -> None:
-    """Every two runs of the same kernel and problem, of other days and other clocks."""
-    words = []
-    for path in (root() / "logs/bench").glob("h*.jsonl"):
-        runs: dict[tuple[str, Problem], dict[str, list[records.Record]]] = {}
-        for record in records.read(path).records:
-            key = (summary.subject_name(record), record.problem)
-            runs.setdefault(key, {}).setdefault(record.run_id, []).append(record)
-        for of_run in runs.values():
-            sides = [next(iter(found.values())) for each in of_run.values() if (found := summary.series(each))]
-            words += [stats.compare(one, other).word for one, other in itertools.combinations(sides, 2)]
-    assert len(words) >= 400
-    assert words.count("FASTER") + words.count("SLOWER") <= len(words) / 100
-
-
-def test_the_tolerance_is_in_every_form_of_the_output(
-    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compare(tmp_path, "v01", "v03") == 0
-    assert "the whole interval is within 1 % of 1" in capsys.readouterr().out
-    compare(tmp_path, "v01", "v03", "--same-within", "0.001", "--json")
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["same within %"] == 0.001 and row["verdict"] != "SAME"
-    for wrong in ("-1", "100", "nan"):
-        assert compare(tmp_path, "v01", "v03", "--same-within", wrong) == 2
-        assert f"--same-within {wrong}" in capsys.readouterr().err
-
-
-def test_without_exit_code_the_status_is_0(fake: FakeBin, tmp_path: Path) -> None:
-    assert main(["compare", "v02", "v01", "--records", str(tmp_path / "out.jsonl")]) == 0
 
 
 def test_from_recorded_runs(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,31 +119,6 @@ def test_recorded_sides_come_from_the_newest_run_that_holds_both(
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["speedup"] == pytest.approx(10 / 9, rel=0.01)
     assert "side by side" in row["because"]
-
-
-def test_a_later_run_of_another_type_hides_nothing(
-    fake: FakeBin, later: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(tmp_path / "runs.jsonl")
-    bench_run(fake, path, "v01,v02", v01=1000.0, v02=500.0)
-    assert main(["bench", "--versions", "v01,v02", "--records", path, "--seqs", "512", "--dtypes", "bf16"]) == 0
-    capsys.readouterr()
-    assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 10
-    assert [row["problem"][:4] for row in json.loads(capsys.readouterr().out)["rows"]] == ["bf16", "fp16"]
-
-
-def test_recorded_sides_without_a_common_run_come_each_from_its_newest(
-    fake: FakeBin, later: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(tmp_path / "runs.jsonl")
-    for version, old, new in (("v01", 5000.0, 1000.0), ("v02", 700.0, 2000.0)):
-        bench_run(fake, path, version, **{version: old})
-        bench_run(fake, path, version, **{version: new})
-    capsys.readouterr()
-    assert compare(tmp_path, "v01", "v02", "--from", path, "--json") == 11
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["speedup"] == pytest.approx(0.5, rel=0.01)
-    assert "not measured side by side" in row["because"]
 
 
 def test_two_files(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,21 +80,6 @@ def is_running(pid: int) -> bool:
     return state != "Z" and not int(others[5]) & EXITING
 
 
-def test_a_stream_that_is_left_ends_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LAUNCH", raising=False)
-    records = executables.stream(program(tmp_path, 'echo "{\\"pid\\": $$}"; sleep 60; echo'), [], 60.0)
-    pid = next(records)["pid"]
-    assert is_running(pid)
-    records.close()  # type: ignore[attr-defined]
-    assert not is_running(pid)
-
-
-def test_a_launcher_with_an_open_quote_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAUNCH", 'srun "x')
-    with pytest.raises(AnalysisError, match='LAUNCH=srun "x: No closing quotation'):
-        executables.run(program(tmp_path, "true"), [], 1.0)
-
-
 def test_the_time_limit_ends_a_program_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is over as soon as the program has told what it started."""
     told, communicate = tmp_path / "told", subprocess.Popen.communicate
@@ -108,32 +93,6 @@ def test_the_time_limit_ends_a_program_with_what_it_started(tmp_path: Path, monk
     hanging = program(tmp_path, f"sleep infinity & echo $!; : >'{told}'; wait")
     outcome = executables.run_command([str(hanging)], 1e6)
     assert outcome.status == executables.TIMED_OUT and not is_running(int(outcome.stdout))
-
-
-def test_short_runs_stop_by_the_rule_of_the_executables() -> None:
-    """Warm-up, least samples and noise are the defaults of bin/vNN (harness/options.c); only the times are shorter."""
-    timing = executables.Timing()
-    assert (timing.warmup, timing.min_samples, timing.max_noise) == (3, 10, 0.5)
-    assert timing.min_time < 0.5 < timing.timeout < 15
-
-
-def test_a_folder_is_no_version(tmp_path: Path) -> None:
-    (tmp_path / "peers").mkdir()
-    with pytest.raises(AnalysisError, match="peers is not there"):
-        executables.find("peers", tmp_path)
-
-
-def test_a_peer_is_where_make_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """$BIN names the folder of the versions alone, such as bin/tune."""
-    monkeypatch.setenv("BIN", str(tmp_path))
-    monkeypatch.setattr(executables, "root", lambda: tmp_path / "checkout")
-    program = tmp_path / "checkout/bin/peers/fa3"
-    for name, goal in (("fa3", "peer-fa3"), ("fa3_ordered", "peer-fa3-backward")):
-        with pytest.raises(AnalysisError, match=f"`make {goal}` builds it"):
-            executables.find_peer(name)
-    program.parent.mkdir(parents=True)
-    program.touch(0o755)
-    assert executables.find_peer("fa3") == program
 
 
 def test_a_gpu_of_another_architecture_is_a_gpu() -> None:

@@ -38,41 +38,6 @@ def test_any_object_comes_back_equal(raws: list[dict[str, Any]]) -> None:
     assert json.dumps(there_and_back(whole), sort_keys=True) == json.dumps(whole, sort_keys=True)
 
 
-def test_what_is_the_same_stands_once() -> None:
-    raws = [raw(version=f"v{n:02d}", timing={"samples_ns": [n + 1.0]}) for n in range(20)]
-    known: Headers = {}
-    lines = fold(raws, known)
-    text = json.dumps(lines)
-    assert text.count("NVIDIA H200") == 1 and text.count("samples_ns") == 1 and there_and_back(raws) == raws
-    assert fold([raws[0]], known) == [line for line in lines if "of" in line][:1], "no header is written again"
-
-
-@pytest.mark.parametrize(
-    ("times", "clocks", "columns", "written"),
-    [
-        ([64, 320], [1_700_000_000, 0], ["samples_ns*32", "sm_clock_hz*100000"], [[2, 10], [17000, 0]]),
-        ([64, 321], [], ["samples_ns", "sm_clock_hz*100000"], [[64, 321], []]),
-        ([64.0, 32.0], [1_700_050_000], ["samples_ns", "sm_clock_hz"], [[64.0, 32.0], [1_700_050_000]]),
-        ([True], None, ["samples_ns"], [[True]]),
-    ],
-)
-def test_multiples_of_a_unit_are_written_in_it(times: Any, clocks: Any, columns: list[str], written: list[Any]) -> None:
-    one = raw(timing={"samples_ns": times} | ({} if clocks is None else {"sm_clock_hz": clocks}))
-    *headers, record = fold([one], {})
-    named = headers[-1]["columns"]
-    values = dict(zip(named, record["values"], strict=True))
-    assert [values[f"timing.{name}"] for name in columns] == written
-    assert json.dumps(there_and_back([one]), sort_keys=True) == json.dumps([one], sort_keys=True)
-
-
-def test_names_grow_where_another_header_has_them() -> None:
-    (first, *_) = fold([raw()], {})
-    name = first["header"]
-    known: Headers = {name: {"header": name, "same": {"other": 1}}}
-    (longer, *_) = fold([raw()], known)
-    assert longer["header"].startswith(name) and len(longer["header"]) == len(name) + 1
-
-
 def test_files_are_joined_with_cat(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
     for number, path in enumerate(paths):

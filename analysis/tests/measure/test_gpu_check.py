@@ -1,11 +1,7 @@
 """gpu-check without a GPU: what it would run, what it makes of the answers, its budget and its exit statuses."""
 
-import contextlib
-import math
 import re
 import struct
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +10,10 @@ from analysis.__main__ import main
 from analysis.files import read_text, root
 from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import kernel_files
-from analysis.measure import executables, gpu_check
+from analysis.measure import gpu_check
 from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_tool
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLEAN = "0 ========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors"
 OWN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 GENERAL = "(FP16, 128, 128, 32, 4): mma_sync+stages_2"
@@ -59,35 +54,6 @@ def test_everything_that_was_promised_is_run_and_passes(fake: FakeBin, capsys: p
         assert text in calls
 
 
-def test_one_kv_block_is_the_smallest_length() -> None:
-    config = parse_short_form("(FP16, 128, 128, 64, 4): async+load_2_2_2_tiles")
-    names = [check.name for check in gpu_check.shapes("v10", config, quick=True)]
-    assert names[0].startswith("fp16 seq 128,256,")
-
-
-def test_random_cases_of_general_attention(fake: FakeBin) -> None:
-    config = parse_short_form(GENERAL)
-    checks = list(gpu_check.general("v25", config, quick=False))
-    assert len({check.name for check in checks}) == len(checks)
-    quick = list(gpu_check.general("v25", config, quick=True))
-    fake.set("v25")
-    results, left_out = gpu_check.run_checks(quick, None, 6, True)
-    assert len(quick) < len(checks) / 3 and not left_out and not any(result.wrong for result in results)
-    calls = [check.name.split() for check in checks if "--seq-q" in check.name]
-    pairs = sum(
-        math.prod(len(call[call.index(name) + 1].split(",")) for name in ("--seq-q", "--seq-k")) for call in calls
-    )
-    assert pairs > 3000, "thousands of problems"
-    masked, grouped = (call for call in calls if "--causal" in call), set[int]()
-    for call in calls:
-        if "--kv-heads" in call:
-            heads, KV_heads = (int(call[call.index(name) + 1]) for name in ("--heads", "--kv-heads"))
-            assert heads % KV_heads == 0
-            grouped.add(heads // KV_heads)
-    assert len(list(masked)) > 10 and grouped == {1, 2, 4, 8}
-    assert {word for call in calls for word in call if word in ("bshd", "bhsd", "padded")} == {"bshd", "bhsd", "padded"}
-
-
 def test_the_matrix_of_pytorch_is_asked_in_full(fake: FakeBin) -> None:
     config = parse_short_form(GENERAL)
     checks = list(gpu_check.sdpa("v25", config, quick=False))
@@ -116,26 +82,6 @@ def test_the_matrix_of_pytorch_is_asked_in_full(fake: FakeBin) -> None:
     assert f"--seq-q {gpu_check.SDPA_SEQ_Q} --seq-k {gpu_check.SDPA_SEQ_K}" in fake.calls()[-1]
     assert "--lse" in fake.calls()[-1]
     assert list(gpu_check.sdpa("v25", parse_short_form(OWN), quick=False)) == []
-
-
-def test_tools_see_partial_blocks_where_a_version_takes_them() -> None:
-    whole = gpu_check.launches(parse_short_form(OWN))
-    general = gpu_check.launches(parse_short_form(GENERAL))
-    assert len(whole) == 1 and len(general) == 2
-    assert "--causal" in general[1] and "--kv-heads" in general[1] and "197" in general[1]
-    config = parse_short_form(GENERAL)
-    assert len(list(gpu_check.sanitizers("v25", config))) == 16 and len(list(gpu_check.emulator("v25", config))) == 4
-
-
-def test_a_version_is_asked_only_for_what_it_takes() -> None:
-    assert list(gpu_check.general("v25", parse_short_form(OWN), quick=False)) == []
-
-
-def test_every_check_has_a_name_of_its_own(fake: FakeBin) -> None:
-    config = parse_short_form(OWN)
-    checks = [*gpu_check.shapes("v01", config, quick=False), *gpu_check.big("v01"), *gpu_check.instances("v01")]
-    assert len({check.name for check in checks}) == len(checks)
-    assert [check.name[:4] for check in gpu_check.big("v01")] == ["fp16", "bf16"]
 
 
 def test_a_wrong_result_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,13 +120,6 @@ def test_a_race_that_is_known_is_listed(
     assert gpu_check._sanitized("v25", "fp16", "racecheck", [])[0]
 
 
-def test_a_wrong_status_fails(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.set("v01")
-    wrong, _ = gpu_check._status("v01", 3, ["--seq", "512"], {})
-    assert "exit 0 instead of 3" in wrong
-    assert gpu_check._status("v01", 2, ["--seq", "0"], {}) == ("", "")
-
-
 def test_no_gpu_is_77(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
     fake.set("v01", gpu=False)
     assert main(["gpu-check"]) == 77
@@ -196,54 +135,11 @@ def test_the_budget_leaves_out_and_says_so(
     assert re.search(r"\b[1-9]\d* not run", capsys.readouterr().err)
 
 
-def test_checks_run_side_by_side_but_not_those_that_take_the_time() -> None:
-    """Two that run at a time meet; one that runs alone waits for another in vain."""
-    meeting = {"shapes": threading.Barrier(2, timeout=60), "steady": threading.Barrier(2, timeout=0.2)}
-    met = dict.fromkeys(meeting, 0)
-
-    def wait(group: str) -> tuple[str, str]:
-        with contextlib.suppress(threading.BrokenBarrierError):
-            meeting[group].wait()
-            met[group] += 1
-        return "", ""
-
-    checks = [gpu_check.Check(group, "v01", f"{i}", partial(wait, group)) for group in meeting for i in range(6)]
-    results, left_out = gpu_check.run_checks(checks, None, 6, True)
-    assert [result.check for result in results] == checks and left_out == 0
-    assert met == {"shapes": 6, "steady": 0}
-
-
-def test_unknown_groups_are_usage(fake: FakeBin) -> None:
-    fake.set("v01")
-    assert main(["gpu-check", "--groups", "shape"]) == 2
-
-
-def test_halves_are_decoded() -> None:
-    assert gpu_check.halves(struct.pack("<3e", 1.0, -2.5, 65504.0), "fp16") == [1.0, -2.5, 65504.0]
-    assert gpu_check.halves(bytes([0x80, 0x3F, 0x20, 0xC0]), "bf16") == [1.0, -2.5]
-
-
 def test_outputs_may_differ_by_one_step() -> None:
     ours = struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
     step = struct.pack("<4e", 1.0 + 2**-10, 0.5, 0.25, 2e-4)
     wrong, note = gpu_check.compare_outputs(ours, step, "fp16")
     assert wrong == "" and note.startswith("50.00 % differ, by at most 1.00")
-
-
-def test_two_steps_are_wrong_and_their_rows_are_counted() -> None:
-    row = 32 * struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
-    two = 2 * (struct.pack("<e", 1.0 + 2 * 2**-10) + row[2:8]) + row[16:]
-    wrong, note = gpu_check.compare_outputs(200 * row, two + 199 * row, "fp16")
-    assert "2.00 rounding steps" in wrong
-    assert "2 by more than one in 1 of 200 rows" in note
-
-
-def test_outputs_must_be_alike_and_finite() -> None:
-    ours = struct.pack("<4e", 1.0, 0.5, 0.25, 1e-4)
-    assert gpu_check.compare_outputs(ours, ours[:6], "fp16")[0]
-    assert gpu_check.compare_outputs(b"", b"", "fp16")[0]
-    nan = struct.pack("<4e", math.nan, 0.5, 0.25, 1e-4)
-    assert "finite" in gpu_check.compare_outputs(nan, nan, "fp16")[0]
 
 
 def test_a_gpu_that_disagrees_with_the_emulator_fails(fake: FakeBin) -> None:
@@ -257,15 +153,6 @@ def test_a_gpu_is_set_beside_the_emulator_for_several_inputs(fake: FakeBin) -> N
     for inputs in gpu_check.COMPARED:
         backends = [call.split("--backend ")[1].split()[0] for call in fake.calls() if f"{inputs} " in call]
         assert sorted(backends) == ["emu", "emu", "gpu", "gpu"], inputs  # in two types
-
-
-def test_settings_of_a_check_stand_behind_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "v01"
-    program.write_text('#!/bin/sh\necho "devices: $CUDA_VISIBLE_DEVICES, $1"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("LAUNCH", "env CUDA_VISIBLE_DEVICES=3")
-    assert executables.run(program, ["x"], 10).stdout == "devices: 3, x\n"
-    assert executables.run(program, ["x"], 10, {"CUDA_VISIBLE_DEVICES": ""}).stdout == "devices: , x\n"
 
 
 def test_outputs_are_the_emulators() -> None:

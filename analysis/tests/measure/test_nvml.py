@@ -84,29 +84,6 @@ def test_joules_are_watts_times_the_time_of_a_launch(library: FakeNvml, launch_n
     assert found["launches"] * launch_ns / 1e9 == pytest.approx(found["seconds"], abs=max(0.1, 2 * launch_ns / 1e9))
 
 
-def test_waits_between_bursts_are_told(library: FakeNvml) -> None:
-    """Reading the counter takes 150 ms, in which two bursts of 50 ms end."""
-    reading_takes(library, 0.15)
-    found = measured(1e6)
-    assert found is not None and found["idle"] == pytest.approx(1 / 3, rel=0.01)
-    assert found["joules"] == pytest.approx(found["watts"] * 1e-3 * 3 / 2, rel=0.01)
-
-
-def test_a_counter_that_does_not_move_or_is_not_there_gives_nothing(library: FakeNvml) -> None:
-    library.moves = False
-    begin = Clock.now
-    assert measured(1e6) is None
-    assert 6 <= Clock.now - begin < 6.2, "behind the rest it is not waited for any longer than five seconds"
-    library.counts = False
-    assert measured(1e6) is None
-
-
-def test_no_thermometer(library: FakeNvml) -> None:
-    library.feels = False
-    found = measured(1e6)
-    assert found is not None and found["celsius"] is None
-
-
 def test_no_nvml_or_another_gpu(library: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.EnergyCounter.of("GPU-2") is None and library.open == 0
     library.loaded = False

@@ -5,17 +5,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.measure import peers, peers_worker, records
-from analysis.measure.executables import NoGpu, Timing
+from analysis.measure import peers, records
+from analysis.measure.executables import Timing
 from analysis.measure.records import Problem
-from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_bin
 
 FAKE_TORCH = str(Path(__file__).parents[1] / "fixtures" / "fake_torch.py")
@@ -95,15 +92,6 @@ def test_beside_gradients_the_libraries_compute_gradients(
     assert found.problem.flop() == flop * 16 * 2 * 512**2 * 128
 
 
-def test_libraries_measure_one_pass_at_a_time(
-    fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake.set("b07", ns=4000.0)
-    options = ["--versions", "v01,b07", "--python", FAKE_TORCH, "--records", str(tmp_path / "out.jsonl")]
-    assert main(["bench", "--peers", "cudnn", *options]) == 2
-    assert "--versions: b07 computes gradients, v01 does not" in capsys.readouterr().err
-
-
 def test_ratios_are_taken_to_each_library(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """v02 takes 1.6 us, FlashAttention-2 2.0 and FlashAttention-3 1.0."""
     FakeBin(tmp_path / "peers").set("fa3", ns=1000.0, peer=True)
@@ -131,37 +119,9 @@ def test_ratios_are_taken_to_each_library(fake: FakeBin, tmp_path: Path, capsys:
     assert "--against v07: not in these records" in capsys.readouterr().err
 
 
-def test_peers_measures_the_last_version(fake: FakeBin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(
-            [
-                "peers",
-                "--python",
-                FAKE_TORCH,
-                "--peers",
-                "fa2",
-                "--rounds",
-                "1",
-                "--records",
-                str(tmp_path / "out.jsonl"),
-                "--wide",
-            ]
-        )
-        == 0
-    )
-    assert "v02" in (text := capsys.readouterr().out) and "v01" not in text and "(ratio to fa2)" in text
-
-
 def test_a_worker_that_dies_is_an_error_not_a_hang(fake: FakeBin, tmp_path: Path) -> None:
     with peers.Peers.start(FAKE_TORCH) as worker, pytest.raises(AnalysisError, match="ended with status 9"):
         worker.measure("cudnn", PROBLEM, 1, Timing(), 8)
-
-
-def test_no_gpu(fake: FakeBin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FAKE_TORCH", "no gpu")
-    with pytest.raises(NoGpu, match="finds no GPU"):
-        peers.Peers.start(FAKE_TORCH)
-    assert main(["peers", "--python", FAKE_TORCH, "--records", str(tmp_path / "out.jsonl")]) == 77
 
 
 def test_no_pytorch_is_one_sentence(
@@ -173,11 +133,6 @@ def test_no_pytorch_is_one_sentence(
     assert "need PyTorch" in capsys.readouterr().err
 
 
-def test_an_unknown_peer_lists_them(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--peers", "fa4"]) == 2
-    assert "fa2, cudnn, efficient, fa3, cublas" in capsys.readouterr().err
-
-
 def test_the_worker_says_when_it_cannot_start() -> None:
     """Where PyTorch is missing or finds no GPU, the first line is an error and the status is 0."""
     if importlib.util.find_spec("torch"):
@@ -186,58 +141,3 @@ def test_the_worker_says_when_it_cannot_start() -> None:
         [sys.executable, "-m", "analysis.measure.peers_worker"], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == {"error": "No module named 'torch'", "no_gpu": False}
-
-
-class FakeEvent:
-    now = 0.0
-
-    def record(self) -> None:
-        self.at = FakeEvent.now
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, other: "FakeEvent") -> float:
-        return other.at - self.at
-
-
-def fake_worker(step: float) -> Any:
-    worker = peers_worker.Worker.__new__(peers_worker.Worker)
-
-    class Cuda:
-        Event = staticmethod(lambda enable_timing: FakeEvent())
-
-    worker.torch = type("Torch", (), {"cuda": Cuda})
-    worker.flush = type("Flush", (), {"zero_": lambda self: None})()
-    worker.cuda = SimpleNamespace(cuCtxSetLimit=lambda *_: 0, cuCtxResetPersistingL2Cache=lambda: 0)
-    return worker
-
-
-def test_sampling_stops_when_the_median_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = {"warmup": 2, "min_samples": 12, "max_noise": 0.5, "min_time": 0.0, "timeout": 5.0}
-
-    def launch() -> None:
-        FakeEvent.now += 1.0
-
-    ticking(monkeypatch, peers_worker, step=0.1)
-    timing = fake_worker(1.0).time(launch, rule)
-    assert timing["stop_reason"] == "converged"
-    assert timing["median"] == pytest.approx(1e6)
-    assert len(timing["samples_ns"]) == 12
-
-
-def test_sampling_stops_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = {"warmup": 0, "min_samples": 12, "max_noise": 0.0, "min_time": 0.0, "timeout": 4.0}
-    calls = 0
-
-    def launch() -> None:
-        nonlocal calls
-        calls += 1
-        FakeEvent.now += calls  # every sample differs
-
-    ticking(monkeypatch, peers_worker)
-    assert fake_worker(1.0).time(launch, rule)["stop_reason"] == "timeout" and calls == 5
-
-
-def test_those_of_the_backward_pass_are_taken_by_name_alone() -> None:
-    assert not {"fa3_backward", "fa3_ordered"} & set(peers.chosen("all"))
-    assert peers.chosen("fa3_ordered,fa3") == ["fa3_ordered", "fa3"]

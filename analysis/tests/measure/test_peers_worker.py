@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.measure import inputs, peers, peers_worker, records
-from analysis.measure.records import Problem
-from analysis.tests.support.fake_nvml import FakeNvml
-from analysis.tests.support.numpy_torch import NumpyTorch, Tensor
+from analysis.measure import inputs, peers_worker, records
+from analysis.tests.support.numpy_torch import NumpyTorch
 
 PROBLEM: dict[str, Any] = {
     **{"kind": "attention", "dtype": "fp16", "batch": 2, "heads": 3, "seq": 32},
@@ -61,32 +59,6 @@ def test_what_is_here(worker: peers_worker.Worker) -> None:
     missing = {"fa2": "", "cudnn": "", "efficient": "", "cublas": ""}
     assert worker.hello() == {"library": "PyTorch 0.1", "device": device, "peers": missing}
     assert worker.flush.numel() == 2 * 4096, "the buffer is larger than the L2"
-
-
-def test_no_gpu_is_said(torch: NumpyTorch, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.cuda.is_available = lambda: False
-    assert peers_worker.main() == 0
-    assert json.loads(capsys.readouterr().out) == {"error": "PyTorch finds no GPU", "no_gpu": True}
-
-
-def test_no_driver_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(name)
-
-    monkeypatch.setattr("ctypes.CDLL", missing)
-    assert peers_worker.driver_version() == ""
-
-
-@pytest.mark.parametrize(("status", "version"), [((0, 0), "570.1"), ((1, 0), ""), ((0, 1), "")])
-def test_the_driver_names_its_version(monkeypatch: pytest.MonkeyPatch, status: tuple[int, int], version: str) -> None:
-    def ask(text: Any, size: int) -> int:
-        text.value = b"570.1"
-        assert size == 96
-        return status[1]
-
-    library = SimpleNamespace(nvmlInit_v2=lambda: status[0], nvmlSystemGetDriverVersion=ask)
-    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
-    assert peers_worker.driver_version() == version
 
 
 def test_inputs_are_those_of_the_executables(worker: peers_worker.Worker) -> None:
@@ -177,14 +149,6 @@ def test_gradients_have_the_record_of_an_executable(
     assert worker.torch.backends == ["CUDNN_ATTENTION"]
 
 
-def test_gradients_take_the_output_gradient_of_the_executables(worker: peers_worker.Worker) -> None:
-    """Of tensor number 3, of moderate size also where scores are large."""
-    for dist, drawn in (("normal", "normal"), ("large", "normal"), ("ramp", "ramp")):
-        dout = worker.tensors(BACKWARD | {"dist": dist}, 3)[3]
-        expected = inputs.elements(np, drawn, 3, 3, 0, dout.size).astype(np.float32).astype(np.float16)
-        assert np.array_equal(dout.reshape(-1), expected)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("which", range(3))
 def test_a_wrong_gradient_is_found(worker: peers_worker.Worker, which: int, causal: bool) -> None:
@@ -199,76 +163,6 @@ def test_a_wrong_gradient_is_found(worker: peers_worker.Worker, which: int, caus
     check = worker.measure(request("cudnn", BACKWARD | {"causal": causal}, check_rows=32 * 6))["check"]
     assert not check["pass"] and check["max_error_over_bound"] > 1 and check["rows"] == 6 * 64
     assert worker.measure(request("cudnn", BACKWARD | {"causal": causal}, check_rows=32))["check"]["pass"]
-
-
-def test_a_gradient_that_is_no_number_is_wrong_wherever_it_stands(worker: peers_worker.Worker) -> None:
-    def spoil(found: Any) -> Any:
-        if isinstance(found, list):
-            found[1][1, 2, 31, 15] = np.nan
-        return found
-
-    worker.torch.spoil = spoil
-    check = worker.measure(request("cudnn", BACKWARD, check_rows=32))["check"]
-    assert check["nan"] and not check["pass"]
-
-
-def test_a_problem_as_bench_asks_for_it(worker: peers_worker.Worker) -> None:
-    """It crosses a pipe as JSON, and only what is not the default does."""
-    problem = Problem("attention", "fp16", 2, 4, 32, 16, "normal", causal=True, kv_heads=2)
-    asked = json.loads(json.dumps(peers.differing(problem)))
-    assert asked == PROBLEM | {"heads": 4, "causal": True, "kv_heads": 2}
-    assert worker.measure(request(problem=asked))["problem"] == asked | {"seed": 3}
-
-
-def test_warm_up_launches_are_not_samples(worker: peers_worker.Worker) -> None:
-    worker.measure(request(check_rows=0))
-    assert worker.torch.launches == 1 + 2 + 5
-    assert worker.measure(request(check_rows=0))["check"] is None
-
-
-@pytest.mark.parametrize("statuses", [(0, 0), (215, 801)])
-def test_nothing_persists_in_the_l2_when_it_is_flushed(worker: peers_worker.Worker, statuses: tuple[int, int]) -> None:
-    """Not what this subject left, nor the one before it; a GPU that has no such lines may say so."""
-    log: list[str] = []
-    worker.cuda = driver_of(log, *statuses)
-    worker.flush = SimpleNamespace(zero_=lambda: log.append("flush"))
-
-    def launch() -> None:
-        log.append("launch")
-        Tensor.clock += 1
-
-    worker.time(launch, RULE)
-    assert log == ["launch"] * 2 + ["limit 6 of 0", "reset", "flush", "launch"] * 5
-
-
-@pytest.mark.parametrize(("statuses", "call"), [((1, 0), "cuCtxSetLimit"), ((0, 1), "cuCtxResetPersistingL2Cache")])
-def test_a_driver_that_lets_lines_persist_is_an_error(
-    worker: peers_worker.Worker, statuses: tuple[int, int], call: str
-) -> None:
-    worker.cuda = driver_of([], *statuses)
-    assert peers_worker.answer(worker, request()) == {"error": f"{call} fails with status 1"}
-
-
-def test_quartiles_and_least(worker: peers_worker.Worker) -> None:
-    times = iter([1.0, 5.0, 4.0, 3.0, 2.0])
-
-    def launch() -> None:
-        type(worker.flush).clock += next(times)
-
-    timing = worker.time(launch, RULE | {"warmup": 0, "max_noise": 1e9})
-    assert [timing[name] / 1e6 for name in ("min", "q1", "median", "q3")] == pytest.approx([1, 2, 3, 4])
-
-
-@pytest.mark.parametrize(("peer", "problem"), [("fa2", PROBLEM), ("cublas", MATMUL)])
-@pytest.mark.parametrize(("error", "right"), [(0.0, True), (4.0, False)])
-def test_an_error_of_a_few_roundings_is_wrong(
-    worker: peers_worker.Worker, peer: str, problem: dict[str, Any], error: float, right: bool
-) -> None:
-    """Values near 1, whose rounding is 2^-11: the bound is twice that of what is summed."""
-    worker.torch.spoil = lambda out: out + np.float16(error * np.abs(out).max() * 2**-9)
-    ones = problem | {"dist": "uniform"}
-    check = worker.measure(request(peer, ones))["check"]
-    assert check["pass"] is right and (check["max_error_over_bound"] > 1) is not right
 
 
 def test_nan_is_wrong_and_said(worker: peers_worker.Worker) -> None:
@@ -286,33 +180,6 @@ def test_one_wrong_row_among_all_is_found(worker: peers_worker.Worker) -> None:
 
     worker.torch.spoil = spoil
     assert worker.measure(request(check_rows=800))["check"]["pass"] is False
-
-
-@pytest.mark.parametrize(("uuid", "watts"), [("8f6c", 500), ("other", None)])
-def test_joules_are_those_of_the_gpu_that_pytorch_has(
-    worker: peers_worker.Worker, monkeypatch: pytest.MonkeyPatch, uuid: str, watts: int | None
-) -> None:
-    """Attention takes 2 ms of a clock that NVML and the worker share.
-
-    The launches of this PyTorch end at once: the GPU waits for 10 ms while the counter is read, after every 50 ms.
-    """
-
-    def wait() -> None:
-        Tensor.clock += 10
-
-    library = FakeNvml(lambda: Tensor.clock / 1e3, 500, "GPU-8f6c")
-    library.reading = wait
-    monkeypatch.setattr("time.monotonic", lambda: Tensor.clock / 1e3)
-    monkeypatch.setattr("time.sleep", lambda seconds: setattr(Tensor, "clock", Tensor.clock + 1e3 * seconds))
-    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
-    worker.properties.uuid = uuid
-    energy = worker.measure(request(energy=True))["energy"]
-    assert (energy is None) == (watts is None)
-    if energy:
-        assert energy["idle"] == pytest.approx(10 / 110, rel=0.05)
-        assert energy["joules"] == pytest.approx(500 * 2e-3 * 110 / 100, rel=0.01)
-        assert energy["launch_ns"] == pytest.approx(2e6, rel=0.01) == energy["first_ns"]
-    assert worker.measure(request())["energy"] is None
 
 
 def test_requests_are_answered_line_by_line(

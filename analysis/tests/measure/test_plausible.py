@@ -9,8 +9,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.files import root
-from analysis.measure.plausible import highest_tflops, implausible
-from analysis.measure.records import Record, parse, records_in
+from analysis.measure.plausible import implausible
+from analysis.measure.records import parse, records_in
 
 BENCH = root() / "logs/bench/h200.jsonl"
 
@@ -47,19 +47,6 @@ def test_microseconds_for_nanoseconds() -> None:
     assert "is a time in another unit than ns?" in fault
 
 
-def test_a_time_just_above_the_peak() -> None:
-    raw = one()
-    record: Record = parse(raw)
-    most = highest_tflops(record)
-    assert most is not None and 900 < most < 1100
-    reached = raw["derived"]["tflops"]
-    assert faults(scaled(one(), reached / (0.99 * most))) == []
-    assert len(faults(scaled(one(), reached / (1.05 * most)))) == 1
-    unknown = one()
-    unknown["device"]["cc"] = "99.0"
-    assert highest_tflops(parse(unknown)) is None
-
-
 def test_figures_that_contradict_the_samples() -> None:
     raw = one()
     raw["derived"]["tflops"] *= 1.02
@@ -73,17 +60,6 @@ def test_figures_that_contradict_the_samples() -> None:
     middle = sorted(raw["timing"]["samples_ns"])[len(raw["timing"]["samples_ns"]) // 2]
     raw["timing"]["samples_ns"] = [1.02 * max(middle, raw["timing"]["median"])] * len(raw["timing"]["samples_ns"])
     assert any("that of its samples" in fault for fault in faults(raw))
-
-
-def test_machine_code_that_changes_within_a_run() -> None:
-    later = one()
-    later["run"]["round"] += 1
-    assert faults(one(), later) == []
-    later["code_hash"] = "0" * 16
-    (fault,) = faults(one(), later)
-    assert "its code hash is 0000000000000000, and was" in fault
-    later["run"]["id"] = "20990101T000000Z-1"
-    assert faults(one(), later) == []
 
 
 def test_check_and_compare_refuse_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

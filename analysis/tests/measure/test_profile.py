@@ -8,7 +8,6 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.files import root
 from analysis.measure import profile
 from analysis.tests.support.fake import FakeBin, fake_tool
 
@@ -50,29 +49,6 @@ def test_the_details_page_with_units_and_a_foreign_kernel() -> None:
     assert profile.columns(foreign, 3)["library"] == "FlashAttention-2"
 
 
-def test_the_details_page_as_ncu_writes_it() -> None:
-    """Lines of metrics end early, lines of advice have no metric."""
-    (ours,) = profile.parse((FIXTURES / "ncu_details.csv").read_text(), "h200")
-    assert ours.figures["duration_ns"] == 12608
-    assert ours.figures["cycles"] == 22895
-    assert ours.figures["registers"] == 196
-    assert ours.seq() == 512
-
-
-def test_the_grid_with_a_split_tail_tells_no_length() -> None:
-    line = RAW.read_text().replace("1, 0, 0, 0, 0, 0, 0, 0}", "1, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 1, 1}")
-    first = profile.parse(line, "h200")[0]
-    assert first.config is not None and first.config.split_tail
-    assert first.tflops() is None
-    assert replace(first, problem=(16, 16, 4096)).tflops() == pytest.approx(56.6, abs=0.1)
-
-
-def test_what_was_not_collected_is_empty_not_zero() -> None:
-    (ours, _) = profile.parse(DETAILS, "details")
-    cells = profile.columns(ours, 3)
-    assert cells["cycles"] is None and cells["DRAM MB"] is None
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -90,15 +66,6 @@ def test_what_is_no_table_is_an_error(text: str, message: str) -> None:
         profile.parse(text, "broken")
 
 
-def test_launches_are_averaged() -> None:
-    first, second = profile.parse(RAW.read_text(), "h200")
-    assert profile.mean([first, first]).figures == first.figures
-    both = profile.mean([first, second])
-    assert both.kernel == first.kernel != second.kernel
-    assert both.figures["registers"] == (217 + 196) / 2
-    assert both.stalls["wait"] == pytest.approx((first.stalls["wait"] + second.stalls["wait"]) / 2)
-
-
 def test_saved_files_need_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", str(RAW), "--json", "--sort", "us"]) == 0
     fast, slow = json.loads(capsys.readouterr().out)["rows"]
@@ -106,13 +73,6 @@ def test_saved_files_need_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert slow["stall short_scoreboard"] > 20
     assert main(["profile", str(RAW), "--transpose"]) == 0
     assert "pipe tensor %" in capsys.readouterr().out
-
-
-def test_a_pattern_that_no_file_has_is_said_with_the_files_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", str(RAW), "logs/profile/h900.*.csv"]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith("analysis profile: logs/profile/h900.*.csv: no such file; ")
-    assert "logs/profile/ holds h200.fp16.4096.csv, and `make profile` adds to it" in said.err
 
 
 @pytest.fixture
@@ -148,26 +108,6 @@ def test_the_table_shows_each_figure_in_its_place() -> None:
     assert attention["TFLOP/s"] == pytest.approx(330.5, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("unit", "ns"),
-    [
-        *(("s", 1.5e9), ("second", 1.5e9), ("ms", 1.5e6), ("msecond", 1.5e6), ("us", 1.5e3), ("usecond", 1.5e3)),
-        *(("ns", 1.5), ("nsecond", 1.5)),
-    ],
-)
-def test_units_of_time(unit: str, ns: float) -> None:
-    text = DETAILS.replace('"us","25.50"', f'"{unit}","1.5"')
-    assert profile.parse(text, "d")[0].figures["duration_ns"] == pytest.approx(ns)
-
-
-@pytest.mark.parametrize(
-    ("unit", "factor"), [("byte", 1.0), ("Kbyte", 1e3), ("Mbyte", 1e6), ("Gbyte", 1e9), ("Tbyte", 1e12)]
-)
-def test_units_of_memory(unit: str, factor: float) -> None:
-    text = DETAILS.replace('"L2 Hit Rate","%","91.25"', f'"dram__bytes.sum","{unit}","3"')
-    assert profile.parse(text, "d")[0].figures["dram_bytes"] == pytest.approx(3 * factor)
-
-
 def test_ncu_is_run_and_its_output_kept(
     fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,42 +123,7 @@ def test_ncu_is_run_and_its_output_kept(
     assert "--profile --dtype fp16 --batch 16 --heads 16 --seq 512" in call
 
 
-def test_what_is_no_table_replaces_no_kept_file(fake: FakeBin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake.set("v02")
-    monkeypatch.setenv("FAKE_TOOL", "0 ==ERROR== ERR_NVGPUCTRPERM")
-    kept = tmp_path / "v02.fp16.512.csv"
-    kept.write_text("of an earlier run")
-    assert main(["profile", "--versions", "v02", "--seqs", "512", "--folder", str(tmp_path)]) == 2
-    assert kept.read_text() == "of an earlier run"
-
-
-def test_the_clocks_are_left_alone(fake: FakeBin) -> None:
-    fake.set("v02")
-    line = profile.command("v02", ["--seq", "512"])
-    assert line[line.index("--clock-control") + 1] == "none"
-    assert line.index("--profile") > line.index(str(fake.folder / "v02"))
-
-
 def test_no_gpu_is_77(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.set("v02")
     monkeypatch.setenv("FAKE_TOOL", "77 nothing")
     assert main(["profile", "--versions", "v02"]) == 77
-
-
-def test_a_file_with_launches_of_several_programs_names_each(capsys: pytest.CaptureFixture[str]) -> None:
-    path = root() / "logs/profile/h200.fp16.4096.csv"
-    assert main(["profile", str(path), "--transpose", "--csv"]) == 0
-    header = capsys.readouterr().out.splitlines()[0]
-    assert header.split(",") == ["figure", *profile.kept(root())]
-    one = "\n".join(path.read_text().splitlines()[:3])
-    assert [launch.source for launch in profile.parse(one, "saved.csv")] == ["saved.csv"]
-
-
-def test_what_is_kept_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
-    path = tmp_path / "logs/profile/h200.fp16.4096.csv"
-    path.parent.mkdir(parents=True)
-    text = (root() / "logs/profile/h200.fp16.4096.csv").read_text().splitlines(keepends=True)
-    path.write_text("".join(text[:3]))
-    assert len(profile.kept(tmp_path)) == 1
-    path.write_text("".join(text[:4]))
-    assert len(profile.kept(tmp_path)) == 2

@@ -1,15 +1,9 @@
 """Records: what is read, what is refused by name, and that files hold whole lines whatever happens."""
 
-import contextlib
 import fcntl
-import io
 import json
 import multiprocessing
 import re
-import resource
-import signal
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.files import root
-from analysis.measure import records, schema, summary
+from analysis.measure import records, schema
 from analysis.measure.records import RecordError
 
 
@@ -66,45 +59,11 @@ def test_operations_are_those_of_keys_that_are_seen(seq: int, seq_k: int, causal
     assert problem.pairs() == seen and problem.flop() == 4 * 3 * 6 * 64 * seen
 
 
-def test_what_a_record_says_of_a_plain_problem_makes_no_other_problem() -> None:
-    plain = raw()["problem"]
-    said = plain | {"kv_heads": 16, "seq_k": 512, "causal": False, "scale": None, "lse": False, "layout": "bshd"}
-    assert records.parse(raw(problem=said)).problem == records.parse(raw()).problem
-    for other, words in (
-        ({"kv_heads": 4}, "4 KV heads"),
-        ({"seq_k": 500}, "500 keys"),
-        ({"causal": True, "d_head": 64}, "causal, d_head 64"),
-        ({"scale": 0.25, "lse": True, "layout": "bhsd"}, "scale 0.25, log-sum-exp, bhsd"),
-    ):
-        problem = records.parse(raw(problem=said | other)).problem
-        assert problem != records.parse(raw()).problem and problem.case() == words
-        assert str(problem) == f"fp16 batch 16 heads 16 seq 512 normal, {words}"
-
-
-def test_one_of_everything_is_a_problem() -> None:
-    one = {"dtype": "fp16", "batch": 1, "heads": 1, "seq": 1, "d_head": 1}
-    assert records.parse(raw(problem=one)).problem.flop() == 4
-
-
 def test_a_wrong_result_after_timing_is_a_wrong_result() -> None:
     check = {"pass": True, "pass_after": False}
     assert records.parse(raw(check=check)).passed is False
     assert records.parse(raw(check={"pass": True, "pass_after": None})).passed is True
     assert records.parse(raw(check=None)).passed is None
-
-
-def test_what_was_not_timed_has_no_samples_and_unread_clocks_are_no_clocks() -> None:
-    assert records.parse(raw(timing=None)).samples_ns == ()
-    timing = {"samples_ns": [1.0, 2.0], "sm_clock_hz": [1e9, 0]}
-    assert records.parse(raw(timing=timing)).sm_clock_hz == ()
-
-
-def test_a_record_says_how_many_samples_its_own_stand_for() -> None:
-    timing = raw()["timing"]
-    assert records.parse(raw()).timed == 3
-    assert records.parse(raw(timing=timing | {"kept_of": 157})).timed == 157
-    assert records.parse(raw(timing=timing | {"kept_every": 17})).timed == 51
-    assert records.parse(raw(timing=timing | {"kept_of": 62, "kept_every": 17})).timed == 62 * 17
 
 
 @pytest.mark.parametrize("schema", [0, 2, None, "1"])
@@ -142,33 +101,6 @@ def test_a_broken_record_is_refused_with_the_field_and_the_place(broken: dict[st
         records.parse(broken, "file:3")
 
 
-def test_gpu_names_become_file_names() -> None:
-    assert records.gpu_slug("NVIDIA H200") == "h200"
-    assert records.gpu_slug("NVIDIA A100-SXM4-80GB") == "a100-sxm4-80gb"
-    assert records.gpu_slug("NVIDIA GeForce RTX 3090") == "rtx-3090"
-
-
-def test_a_record_file_is_found_by_part_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "root", lambda: tmp_path)
-    folder = tmp_path / "logs/bench"
-    with pytest.raises(RecordError, match="there are none"):
-        records.for_gpu("h200")
-    folder.mkdir(parents=True)
-    for name in ("h200", "a100", "h200-nvl"):
-        (folder / f"{name}.jsonl").touch()
-    assert records.for_gpu("h200") == folder / "h200.jsonl"
-    assert records.for_gpu("NVL") == folder / "h200-nvl.jsonl"
-    assert records.for_gpu("some/where.jsonl") == Path("some/where.jsonl")
-    for name in ("00", "b200"):
-        with pytest.raises(RecordError, match=f"no one record file for '{name}' in .*: there are a100, h200, h200-nvl"):
-            records.for_gpu(name)
-
-
-def test_no_records_are_of_no_device() -> None:
-    with pytest.raises(RecordError, match="no records"):
-        records.one_device([])
-
-
 def test_append_and_read(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "h200.jsonl"
     records.append(path, [raw()])
@@ -190,14 +122,6 @@ def test_a_torn_last_line_is_set_aside_and_then_replaced(tmp_path: Path, cut: in
     records.append(path, [raw(version="v09")])
     assert [record.subject for record in records.read(path).records] == ["v07", "v09"]
     assert not records.read(path).torn
-
-
-def test_a_last_line_that_only_lacks_its_newline_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "h200.jsonl"
-    path.write_text(json.dumps(raw()))
-    assert len(records.read(path).records) == 1
-    records.append(path, [raw(version="v08")])
-    assert [record.subject for record in records.read(path).records] == ["v07", "v08"]
 
 
 def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
@@ -224,107 +148,9 @@ def test_every_field_is_checked(field: schema.Field) -> None:
             records.parse(raw(**{parent: inner | element}) if parent else raw(**element), "file:3")
 
 
-def paths_of(value: dict[str, Any], prefix: str = "") -> set[str]:
-    found = set()
-    for name, inner in value.items():
-        found |= {prefix + name} | (paths_of(inner, f"{prefix}{name}.") if isinstance(inner, dict) else set())
-    return found
-
-
-def test_every_field_says_what_it_means() -> None:
-    for cells in schema.table().rows:
-        assert len(cells) == 3 and all(isinstance(cell, str) and len(cell) > 2 for cell in cells), cells
-    meanings = [field.meaning for field in schema.FIELDS]
-    assert len(set(meanings)) == len(meanings) == len({field.path for field in schema.FIELDS})
-
-
-def test_every_field_of_the_committed_records_is_in_the_schema() -> None:
-    known = {field.path for field in schema.FIELDS}
-    files = [*(root() / "logs").glob("*/*.jsonl"), *(root() / "analysis/tests/fixtures").glob("*.jsonl")]
-    ours = [file for file in files if file.parent.name != "library"]  # library_figures.py reads those of the library
-    assert ours
-    held = {path for file in ours for record in records.read(file).records for path in paths_of(record.raw)}
-    assert held <= known
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (
-            json.dumps(raw(timing={"samples_ns": [0]})).replace("[0]", "[1e999]"),
-            r"samples_ns\[0\] = a number too large",
-        ),
-        ("[" * 100_000, "nested too deeply"),
-        (json.dumps(raw(new="\ud800")), "surrogates not allowed"),
-        (json.dumps(raw(registers=0)).replace('"registers": 0', '"registers": ' + "9" * 5000), "Exceeds the limit"),
-    ],
-)
-def test_a_line_that_no_number_or_text_can_hold_is_refused(tmp_path: Path, line: str, said: str) -> None:
-    path = tmp_path / "h200.jsonl"
-    path.write_text(line + "\n" + json.dumps(raw()) + "\n")
-    with pytest.raises(RecordError, match=rf"h200\.jsonl:1: .*{said}"):
-        records.read(path)
-
-
-def test_a_row_passes_when_every_round_was_checked_and_passed() -> None:
-    def passed(*checks: bool | None) -> bool | None:
-        found = [
-            records.parse(raw(check=None if check is None else {"pass": check}, run={"id": "a", "round": number}))
-            for number, check in enumerate(checks)
-        ]
-        (row,), _ = summary.rows(found)
-        return row.passed
-
-    assert passed(True, True) is True
-    assert passed(None, None) is None
-    assert passed(True, None) is None
-    assert passed(True, False) is False and passed(None, False) is False
-
-
-@pytest.mark.parametrize("action", ["show", "runs", "check"])
-def test_a_torn_last_line_is_mentioned(tmp_path: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "h200.jsonl"
-    records.append(path, [raw()])
-    assert main(["records", action, str(path)]) == 0
-    said = capsys.readouterr()
-    assert "is torn" not in said.out + said.err
-    path.write_bytes(path.read_bytes() + b'{"schema":1,"vers')
-    assert main(["records", action, str(path)]) == 0
-    said = capsys.readouterr()
-    assert "the last line is torn" in (said.out if action == "check" else said.err)
-
-
-def test_nan_is_no_number(tmp_path: Path) -> None:
-    path = tmp_path / "h200.jsonl"
-    path.write_text(json.dumps(raw(timing={"samples_ns": [float("nan")]})) + "\n")
-    with pytest.raises(RecordError, match="NaN"):
-        records.read(path)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        records.to_line(raw(seed=float("inf")))
-
-
 def test_a_full_disk_is_an_error_and_leaves_no_half_line() -> None:
     with pytest.raises(OSError, match=r"not kept: No space left.*/dev/full"):
         records.append(Path("/dev/full"), [raw()])
-
-
-def _append_with_limit(path: Path, limit: int) -> None:
-    sys.dont_write_bytecode = True  # it would be cut short, too
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    with pytest.raises(OSError, match="not kept"):
-        records.append(path, [raw(version="v08"), raw(version="v09")])
-
-
-def test_a_write_that_is_cut_short_leaves_only_whole_lines(tmp_path: Path) -> None:
-    path = tmp_path / "h200.jsonl"
-    records.append(path, [raw()])
-    whole = path.read_bytes()
-    writer = multiprocessing.Process(target=_append_with_limit, args=(path, len(whole) + 100))
-    writer.start()
-    writer.join()
-    assert writer.exitcode == 0
-    assert path.read_bytes() == whole
 
 
 def _append_one(path: Path) -> None:
@@ -389,14 +215,6 @@ def test_records_that_contradict_each_other_are_refused_by_every_command(
     assert not (tmp_path / "merged.jsonl").exists()
 
 
-def test_what_a_run_measures_several_times_is_no_contradiction(tmp_path: Path) -> None:
-    path = tmp_path / "h200.jsonl"
-    run = raw()["run"]
-    records.append(path, [raw(), raw(seed=2, run=run | {"label": "B"}), raw(seed=3, run=run | {"stage": 2}), raw()])
-    records.append(path, [raw(run=None), raw(run=None, seed=2)])
-    assert len(records.read(path).records) == 6
-
-
 ODD_TEXT = st.text(st.characters(codec=None), max_size=3)  # halves of surrogate pairs too
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.integers(-2, 2) | st.floats() | ODD_TEXT,
@@ -410,19 +228,6 @@ PLACES = [(name,) for name in raw()] + [
 
 def changed_at(place: tuple[str, ...], value: Any) -> dict[str, Any]:
     return raw(**{place[0]: raw()[place[0]] | {place[1]: value} if len(place) == 2 else value})
-
-
-@given(st.sampled_from(PLACES), json_values, st.sampled_from(["records show", "records runs", "records check"]))
-def test_every_command_reads_or_refuses_any_value_in_any_place(
-    place: tuple[str, ...], value: Any, command: str
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "h200.jsonl"
-        path.write_text("".join(json.dumps(each) + "\n" for each in (raw(version="v08"), changed_at(place, value))))
-        complaints = io.StringIO()
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(complaints):
-            status = main([*command.split(), str(path)])
-    assert status in (0, 2) and "Traceback" not in complaints.getvalue()
 
 
 @given(st.sampled_from(PLACES), json_values)
@@ -449,18 +254,6 @@ def test_the_newest_run_with_all_subjects_is_found(tmp_path: Path) -> None:
     assert records.latest_run(found, ["v07", "v08"]) == "20260101T000000Z-aaaa"
     with pytest.raises(RecordError, match="v01 and v08"):
         records.latest_run(found, ["v08", "v01"])
-
-
-def test_a_run_with_energy_gives_no_speed_where_another_does() -> None:
-    def of(run: str, *, version: str = "v07", joules: float | None = None) -> records.Record:
-        energy = {"energy": {"joules": joules}} if joules else {}
-        return records.parse(raw(version=version, run={"id": run, "round": 1}, **energy))
-
-    found = [of("a"), of("b"), of("c", joules=2.5), of("c", version="v08", joules=2.0), of("c", version="v09")]
-    assert records.runs_with_energy(found) == {"c"}
-    assert records.latest_run(found, ["v07"]) == "b"
-    assert records.latest_run(found, ["v07", "v09"]) == "c"  # no other run holds both
-    assert records.latest_run(found) == "c"
 
 
 def test_the_command_merges_and_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,6 @@ from analysis.measure import sanitize
 from analysis.measure.executables import Outcome
 from analysis.tests.support.fake import FakeBin, fake_tool
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 CLEAN_RACES = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
 RACES = """========= COMPUTE-SANITIZER
@@ -61,10 +60,6 @@ def test_the_table_has_a_row_for_each_check() -> None:
     ]
 
 
-def test_a_failing_program_is_not_clean() -> None:
-    assert "exit 3" in verdict(CLEAN, 3)
-
-
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBin:
     made = fake_tool("compute-sanitizer", tmp_path, monkeypatch)
@@ -91,43 +86,6 @@ def test_without_a_gpu_the_emulator_checks(fake: FakeBin, capsys: pytest.Capture
     assert sum("--backend emu" in call and "--schedule 1" in call for call in fake.calls()) == 2
     assert main(["race", "--versions", "v02", "--exit-code"]) == 1
     assert "exit 1, wrong result" in capsys.readouterr().out
-
-
-def test_a_gpu_that_was_asked_for_and_is_not_there_is_a_finding(fake: FakeBin, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake.set("v01", gpu=False)
-    monkeypatch.setenv("FAKE_TOOL", f"0 {CLEAN}")
-    assert main(["race", "--versions", "v01", "--backend", "gpu", "--exit-code"]) == 1
-
-
-SWIZZLED = "(BF16, 128, 64, 64, 4): async+swizzled+load_0_0_0_tiles"
-PLAIN = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
-
-
-@pytest.mark.parametrize("command", ["race", "sanitize"])
-def test_a_configuration_that_is_not_built_is_refused(
-    command: str, fake: FakeBin, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake.set("v01", gpu=False, configs={SWIZZLED: 1000.0})
-    fake.set("v02", gpu=False, configs={PLAIN: 1000.0})
-    for config, words in (
-        (SWIZZLED, f"v02: the config {SWIZZLED} is not built; there are: {PLAIN}; `make v02 KERNELS="),
-        ("bogus", "expected '(dtype, d_head, B_r, B_c, n_warps):', found 'bogus'"),
-    ):
-        assert main([command, "--versions", "v01,v02", "--config", config]) == 2
-        said = capsys.readouterr()
-        assert words in said.err and said.out == ""
-    assert not any("--backend" in call for call in fake.calls())
-
-
-def test_a_configuration_is_checked_in_its_own_element_type(
-    fake: FakeBin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for gpu in (False, True):
-        fake.set("v01", gpu=gpu, configs={SWIZZLED: 1000.0})
-        monkeypatch.setenv("FAKE_TOOL", f"0 {CLEAN_RACES}")
-        assert main(["race", "--versions", "v01", "--config", SWIZZLED, "--schedules", "1", "--exit-code"]) == 0
-        assert capsys.readouterr().out.count("clean") == 1
-        assert f"--config {SWIZZLED}" in fake.calls()[-1] and "--dtype bf16" in fake.calls()[-1]
 
 
 FINDINGS = """race at /common/ptx_sm80.cuh:25, called from /kernels/v04_interleave.cu:379, PTX line 527: cp.async

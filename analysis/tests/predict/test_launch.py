@@ -2,16 +2,12 @@
 
 import pytest
 
-from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig, parse_short_form
-from analysis.ladder.headers import load
-from analysis.machine_code.loops import parts_of
-from analysis.machine_code.sass import Instruction, Listing, parse_listing
+from analysis.machine_code.sass import Instruction
 from analysis.machine_code.subjects import resolve
-from analysis.predict.iteration import without
-from analysis.predict.kernels import alone, committed, foreign_kernel
-from analysis.predict.launch import Foreign, Shape, Tile, launch_cycles, passes_in, residents_of, slice_waves, tile_of
+from analysis.predict.kernels import committed, foreign_kernel
+from analysis.predict.launch import Foreign, Shape, Tile, launch_cycles, residents_of, slice_waves, tile_of
 from analysis.predict.machine import read_machine
 from analysis.predict.operations import Kind, Operation, operation_of
 from analysis.predict.path import Path
@@ -29,11 +25,6 @@ def alu(stall: int) -> Operation:
     return made
 
 
-def listing(version: str) -> Listing:
-    path = root() / f"sass/{version}.sm_90.sass"
-    return parse_listing(path.read_text(), str(path))[0]
-
-
 def cycles(config: KernelConfig, shape: Shape, ctas: int = 1, **values: float) -> float:
     tiles = {1: TILE, ctas: Tile(2000.0, 1000.0, 30.0, 2000.0) if ctas > 1 else TILE}
     return launch_cycles(config, False, ctas, tiles, shape, H200.with_values(dram_bytes=1e18, **values), 1e9)
@@ -47,48 +38,6 @@ def test_a_tile_is_split_into_passes_and_the_rest() -> None:
     assert tile.first == -4.0, "nothing waits for the last stall of the last tile"
     assert tile.busiest == 4.0, "two instructions on a pipe that takes 2 cycles"
     assert tile.cycles(3, excess=1.25) == 8 + 3 * (4 + 1.25 * 6)
-
-
-def test_what_a_cta_executes_once_is_of_no_tile() -> None:
-    begin, start, each_pass, end, last = (alu(1) for _ in range(5))
-    path = Path([begin], [start], [each_pass], [end], [last], peeled=False)
-    stalls = [each for each in path.repeated(2, 2) if each.kind is Kind.PLAIN]
-    assert stalls == [begin, *[start, each_pass, each_pass, end] * 2, last]
-    assert [each.kind for each in path.repeated(1, 2)].count(Kind.TILE) == 2
-    without_start = Path([begin], [], [each_pass], [end], [], peeled=True)
-    assert [each.kind for each in without_start.repeated(1, 2)].count(Kind.TILE) == 1
-
-
-def test_mbarriers_are_named_by_the_order_of_a_pass() -> None:
-    """f01 has its own places for mbarriers: a pass waits for K, then for V, and releases K first."""
-    path = committed("f01", read_machine("h200")).path
-    kinds = Kind.PHASE_WAIT, Kind.RELEASE
-    named = {kind: [each.argument for each in path.loop if each.kind is kind] for kind in kinds}
-    assert named == {Kind.PHASE_WAIT: [0, 1], Kind.RELEASE: [0, 1]}
-    assert [each.argument for each in path.start if each.kind is Kind.PHASE_WAIT] == [2, 0], "Q, then the first K"
-
-
-def test_a_loop_of_rare_blocks_needs_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """f08's loop holds a copy for masked blocks, which no pass executes without the mask."""
-    assert len(committed("f08", read_machine("h200")).path.loop) < 600
-    monkeypatch.setattr("analysis.machine_code.loops.recorded_parts", lambda graph, folder: [])
-    with pytest.raises(AnalysisError, match="which blocks of its loop run is not recorded"):
-        committed("f08", read_machine("h200"))
-
-
-def test_blocks_of_fp8_are_dealt_to_and_fro_under_the_mask() -> None:
-    shape = Shape(1, 16, 16384, causal=True)
-    config = load(root(), "f08").header.config
-    assert cycles(config, shape) == pytest.approx(TILE.per_pass * passes_in(config, shape) / 132, rel=0.05)
-
-
-def test_blocks_that_no_tile_executes_are_left_out() -> None:
-    """attention/mma_sync has code for any length and head size before its loop: other problems use most of it."""
-    path = committed("attention/mma_sync", read_machine("h200")).path
-    parts = parts_of(listing("attention.mma_sync"))
-    before = len(parts.regions["prologue"]) + len(parts.regions["peeled block"])
-    assert before > 3000 and len(path.begin) + len(path.start) < 0.2 * before
-    assert any(each.kind is Kind.COPY for each in path.begin + path.start), "Q is copied"
 
 
 def test_a_launch_of_full_waves_and_a_part() -> None:
@@ -114,16 +63,6 @@ def test_slices_are_those_of_the_launch(seq: int, batch: int) -> None:
     assert slice_waves(V25, blocks % 132, seq // 64, False, 132) == rows
 
 
-def test_slices_are_bound_by_the_bytes_that_all_read() -> None:
-    """1 x 16384: 1024 Q blocks are 7 each and 100 left over, 800 slices in 7 rounds, each of all 8 MiB of K and V."""
-    shape, whole = Shape(1, 16, 16384), 500 + 256 * 1000
-    of_bytes = 256 * 64 * 128 * 4 / 32
-    assert cycles(V25, shape, crowd_bytes=32.0) == pytest.approx(7 * whole + 7 * of_bytes + 30)
-    assert cycles(V25, shape, crowd_bytes=64.0, copy_bytes=1e9) == pytest.approx(7 * whole + 7 * of_bytes / 2 + 30)
-    by_products = 500 + 32 * 1000
-    assert cycles(V25, shape, crowd_bytes=1e9, copy_bytes=1e9) == pytest.approx(7 * whole + 7 * by_products + 30)
-
-
 def test_a_launch_is_no_faster_than_memory_and_begins_late() -> None:
     shape = Shape(1, 33, 512)
     found = launch_cycles(PLAIN, False, 1, {1: TILE}, shape, H200.with_values(dram_bytes=1e9, launch_us=10.0), 1e9)
@@ -134,20 +73,6 @@ def test_the_causal_mask_halves_the_passes() -> None:
     causal, full = (cycles(V25, Shape(33, 4, 4096, mask)) for mask in (True, False))
     passes = sum(4 * (row + 1) for row in range(16)) / 16
     assert (causal - 30) / (full - 30) == pytest.approx((500 + passes * 1000) / (500 + 64 * 1000))
-
-
-@pytest.mark.parametrize("shape", [Shape(0, 16, 512), Shape(1, 0, 512), Shape(1, 16, 0)])
-def test_a_problem_of_nothing_is_refused(shape: Shape) -> None:
-    with pytest.raises(AnalysisError, match="must be positive"):
-        cycles(PLAIN, shape)
-
-
-def test_what_is_left_out_hands_on_its_waits() -> None:
-    code = [alu(1), alu(1), alu(1)]
-    code[0].waits, code[1].waits = (0,), (3,)
-    code[0].pipe = "xu"
-    left = without(code, lambda each: each.pipe == "xu")
-    assert [each.waits for each in left] == [(3, 0), ()] and code[1].waits == (3,)
 
 
 def test_the_path_of_a_version() -> None:
@@ -194,7 +119,3 @@ def test_a_launch_is_no_faster_than_l2_gives_its_copies() -> None:
         launch = Foreign(132, 4, 10, pass_bytes=bytes_of_pass)
         machine = H200.with_values(l2_bytes=66e12)
         assert launch_cycles(launch, False, 1, {1: TILE}, Shape(1, 1, 1), machine, 1e9) == pytest.approx(expected)
-
-
-def test_nobody_else_reads_what_a_kernel_that_is_not_ours_copies() -> None:
-    assert alone(H200).copy_latency == H200.dram_latency > 2 * H200.copy_latency

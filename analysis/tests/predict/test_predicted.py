@@ -2,7 +2,6 @@
 
 import json
 import re
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,16 +16,15 @@ from analysis.measure.autotune import PREDICTED, models_of, read_predicted
 from analysis.measure.executables import standard_batch
 from analysis.predict import machine as machines
 from analysis.predict import tiles as tiles_record
-from analysis.predict.clock import ENERGIES, Activity, hz_of, wgmma_wavefronts, work
+from analysis.predict.clock import ENERGIES, Activity, hz_of
 from analysis.predict.launch import Shape, Tile, launch_cycles
 from analysis.predict.machine import model_digest, read_machine
 from analysis.predict.tiles import GPU, NUMBERS, Tiles, parse_tiles, read_tiles, tiles_text
 from analysis.tests.support.compiled import SOURCES
 from analysis.tests.support.compiled import cubin as compiled
-from analysis.tests.support.validation import Case, Fit, Order, cases_of, leave_one_out, mean_error, of_fit, order
+from analysis.tests.support.validation import Case, Fit, cases_of, of_fit
 
 CONFIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
-SHAPE = Shape(16, 16, 4096)
 ACTIVITY = Activity(768.0, 0.0, 300.0)
 STALE_TILES = "the model changed: run `python3 -m analysis predict --write`"
 
@@ -67,31 +65,6 @@ def test_bad_input_is_named(
     monkeypatch.chdir(root())
     assert run(*arguments) == 2
     assert said in capsys.readouterr().err
-
-
-def test_a_version_that_is_not_built_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("analysis.machine_code.subjects.cubins_of_version", lambda *_: [])
-    assert run("v01") == 2
-    assert "v01 is not built for sm_90: run `make v01 ARCHS=90`" in capsys.readouterr().err
-
-
-def test_a_cubin_that_is_cut_short_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "short.cubin"
-    path.write_bytes(cubin("v01", "sm_90").read_bytes()[:9000])
-    assert run(str(path)) == 5
-    assert "truncated" in capsys.readouterr().err
-
-
-def test_code_for_another_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(str(cubin("v01", "sm_80"))) == 2
-    assert "sm_80" in capsys.readouterr().err
-
-
-def test_a_mask_that_a_kernel_lacks_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(str(cubin("v01", "sm_90")), "--causal") == 2
-    assert "has no causal mask" in capsys.readouterr().err
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------
@@ -150,13 +123,6 @@ def test_a_foreign_kernel_s_copies_have_a_caveat(own: bool, caveat: str, capsys:
     path = compiled("pipeline.cu", "sm_90a", text=text)
     assert run(str(path), "--launch", "132,4,1,64") == 0
     assert caveat in capsys.readouterr().out
-
-
-def test_the_batch_is_that_of_the_protocol() -> None:
-    def shape(**given: int | None) -> Shape:
-        return predicted.shape_of(Namespace(**{"batch": None, "heads": 16, "seq": 4096, "causal": False} | given))
-
-    assert (shape(), shape(seq=16384), shape(batch=3)) == (SHAPE, Shape(4, 16, 16384), Shape(3, 16, 4096))
 
 
 # ---- the descriptions ------------------------------------------------------------------------------------------------
@@ -240,89 +206,11 @@ def test_the_clock_falls_as_energy_grows() -> None:
     assert hz_of([0, 0, 0, 0.1, 0], plain) == 1.8e9, "the limit of the clock"
 
 
-def test_work_is_that_of_a_launch_and_the_pause_after_it() -> None:
-    machine = read_machine("h200").with_values(pause_us=100.0)
-    assert work(Activity(8, 4, 2), cycles=1000, us=300, passes=50, machine=machine) == pytest.approx(
-        [0.3, 0.15, 0.075, 0.75, 0.25]
-    )
-
-
-def test_wgmma_reads_one_operand_or_two_from_shared_memory() -> None:
-    assert wgmma_wavefronts("HGMMA.64x128x16.F32", "R24, gdesc[UR4], RZ, !UPT") == 12
-    assert wgmma_wavefronts("HGMMA.64x128x16.F32", "R24, R180, gdesc[UR12], R24") == 8
-
-
-def test_energies_that_made_the_clocks_are_found() -> None:
-    truth = replace(
-        read_machine("h200"),
-        energies={"mma_sync": 0.4, "wgmma": 0.0, "wavefront": 0.9, "cycle": 1.5, "pause": 2.0},
-    )
-    cases = []
-    for number in range(2, 9):
-        tiles = replace(made(1000.0 * number), activity=Activity(400.0 + 90 * number, 0.0, 30.0 * number**2))
-        for seq in (512, 4096):
-            case = measured(tiles, seq)
-            hz = case.hz
-            for _ in range(40):
-                hz = hz_of(replace(case, hz=hz, cycles=case.predicted(truth, hz)).work(truth), truth)
-            cases.append(replace(case, hz=hz, cycles=case.predicted(truth, hz)))
-    found = Fit(cases, read_machine("h200")).with_energies(read_machine("h200"), range(len(cases)))
-    assert found.energies == pytest.approx(truth.energies, abs=1e-6)
-
-
 def test_the_energies_of_the_description_are_those_of_the_records() -> None:
     cases = of_fit(cases_of(root(), "h200", read_tiles(root())))
     machine = read_machine("h200")
     found = Fit(cases, machine).with_energies(machine, range(len(cases)))
     assert found.energies == pytest.approx(machine.energies, rel=0.01)
-
-
-def test_an_error_is_of_cycles_or_of_time() -> None:
-    case = measured(made(2000.0))
-    machine = read_machine("h200")
-    assert case.error(machine) == pytest.approx(0)
-    assert Case(case.tiles, case.shape, case.cycles / 1.1, case.hz).error(machine) == pytest.approx(0.1)
-    hz = case.clock(machine)
-    cycles = case.predicted(machine, hz)
-    assert Case(case.tiles, case.shape, cycles, hz).error_of_time(machine) == pytest.approx(0)
-    assert Case(case.tiles, case.shape, cycles, hz / 2).error_of_time(machine) == pytest.approx(-0.5)
-
-
-def test_the_fit_finds_the_numbers_that_made_the_times() -> None:
-    truth = {"excess": 1.6, "launch_us": 12.5}
-    cases = [measured(made(1000.0 * n, f"v{n:02d}"), seq, **truth) for n in (2, 3, 5) for seq in (512, 4096)]
-    best = Fit(cases, read_machine("h200")).best()
-    assert {name: getattr(best, name) for name in truth} == truth
-    assert mean_error(case.error(best) for case in cases) == pytest.approx(0)
-
-
-def test_a_version_that_is_left_out_has_no_part_in_its_numbers() -> None:
-    """One of three takes other times: the numbers for its row are those of the others."""
-    truth = {"excess": 1.1}
-    right = [measured(made(1000.0 * n, f"v{n:02d}"), 4096, **truth) for n in (2, 3)]
-    odd = measured(made(7000.0, "v07"), excess=1.6)
-    found = leave_one_out([*right, odd], read_machine("h200"))
-    others = read_machine("h200").with_values(**truth)
-    assert found.cycles[odd] == pytest.approx(odd.error(others)) and abs(found.cycles[odd]) > 0.1
-    assert 1.1 in found.chosen["excess"]
-
-
-def test_pairs_in_the_right_order_are_counted() -> None:
-    """Three versions at one length; one pair differs by less than a percent, one is in the wrong order."""
-    first, second, third = (measured(made(ns, f"v{ns:.0f}")) for ns in (1000.0, 1001.0, 2000.0))
-    assert order({first: 0.0, second: 0.0, third: 0.0}) == Order(2, 2, 0)
-    assert order({first: 0.0, second: 1.5, third: 0.0}) == Order(2, 1, 0)
-    assert order({first: 0.0, second: 1.5, third: 0.0}, 1.5) == Order(0, 0, 0)
-
-
-def test_a_wrong_order_may_be_unknown() -> None:
-    """Records of 900 to 1010 cycles and of 1005 to 1100 overlap, those up to 1004 do not; a right order is right."""
-    first = replace(measured(made(1000.0, "v01")), cycles=1000.0, span=(900.0, 1010.0))
-    other = replace(measured(made(1000.0, "v02")), cycles=1050.0, span=(1005.0, 1100.0))
-    assert order({first: 0.1, other: 0.0}) == Order(1, 0, 1)
-    assert order({other: 0.0, first: 0.1}) == Order(1, 0, 1)
-    assert order({replace(first, span=(900.0, 1004.0)): 0.1, other: 0.0}) == Order(1, 0, 0)
-    assert order({first: 0.0, other: 0.0}) == Order(1, 1, 0)
 
 
 @pytest.mark.parametrize("version", ["v29", pytest.param("v07", marks=pytest.mark.long)])
@@ -346,11 +234,6 @@ def test_recorded_tiles_are_those_of_the_model(
         for name in NUMBERS:
             assert getattr(fresh, name) == pytest.approx(getattr(tile, name), rel=1e-3, abs=1), STALE_TILES
         assert fresh.stalls == pytest.approx(tile.stalls, abs=0.01), STALE_TILES
-
-
-def test_tiles_of_what_is_no_version_are_not_written(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("b01", "--write") == 2
-    assert "--write b01: no version of the forward pass" in capsys.readouterr().err
 
 
 def test_kept_predictions_of_searches_are_those_of_the_model() -> None:
