@@ -135,25 +135,27 @@ typedef enum emu_class {
     EMU_ASYNC_IN_FLIGHT,        /* "async-in-flight": a cp.async may still be writing there */
     EMU_UNINITIALISED_SHARED,   /* "uninitialised-shared": a value from there matters; dropped ones do not */
     EMU_UNINITIALISED_REGISTER, /* "uninitialised-register": likewise */
-    EMU_OUT_OF_BOUNDS,          /* "out-of-bounds"; the load gives 0, the store is dropped */
-    EMU_MISALIGNED,             /* "misaligned"; likewise */
-    EMU_BARRIER_MISUSE,         /* "barrier-misuse" */
-    EMU_DIVERGENT_SYNC,         /* "divergent-sync": a .sync instruction without all of its lanes */
-    EMU_DEADLOCK,               /* "deadlock" */
-    EMU_LIVELOCK,               /* "livelock": threads poll memory that nothing changes any more */
-    EMU_STEP_LIMIT,             /* "step-limit" */
-    EMU_OUTPUT_NEVER_WRITTEN,   /* "output-never-written" */
-    EMU_OUTPUT_WRITTEN_TWICE,   /* "output-written-twice" */
-    EMU_ASSERT,                 /* "assert": a device assert failed */
-    EMU_TRAP,                   /* "trap" */
-    EMU_REGISTER_IN_FLIGHT,     /* "register-in-flight": a register of an unfinished wgmma is touched */
-    EMU_WGMMA_MISUSE,           /* "wgmma-misuse" */
-    EMU_BAD_TENSOR_MAP,         /* "bad-tensor-map" */
-    EMU_MISSING_PROXY_FENCE,    /* "missing-proxy-fence": the async proxy may not see what was stored */
-    EMU_CTA_EXITED,             /* "cta-exited": shared memory of a CTA of the cluster that may have ended */
-    EMU_MISSING_INIT_FENCE,     /* "missing-init-fence": a copy counts at an mbarrier that it may not see yet */
-    EMU_PHASE_OVERRUN,          /* "phase-overrun": in another order a barrier counts or answers in a wrong phase */
-    EMU_ORDER_DEPENDENT,        /* "order-dependent": in another order a phase completes without what belongs to it */
+    EMU_UNINITIALISED_GLOBAL, /* "uninitialised-global": likewise, of a buffer that emu_mark_uninitialized() was called
+                                 for */
+    EMU_OUT_OF_BOUNDS,        /* "out-of-bounds"; the load gives 0, the store is dropped */
+    EMU_MISALIGNED,           /* "misaligned"; likewise */
+    EMU_BARRIER_MISUSE,       /* "barrier-misuse" */
+    EMU_DIVERGENT_SYNC,       /* "divergent-sync": a .sync instruction without all of its lanes */
+    EMU_DEADLOCK,             /* "deadlock" */
+    EMU_LIVELOCK,             /* "livelock": threads poll memory that nothing changes any more */
+    EMU_STEP_LIMIT,           /* "step-limit" */
+    EMU_OUTPUT_NEVER_WRITTEN, /* "output-never-written" */
+    EMU_OUTPUT_WRITTEN_TWICE, /* "output-written-twice" */
+    EMU_ASSERT,               /* "assert": a device assert failed */
+    EMU_TRAP,                 /* "trap" */
+    EMU_REGISTER_IN_FLIGHT,   /* "register-in-flight": a register of an unfinished wgmma is touched */
+    EMU_WGMMA_MISUSE,         /* "wgmma-misuse" */
+    EMU_BAD_TENSOR_MAP,       /* "bad-tensor-map" */
+    EMU_MISSING_PROXY_FENCE,  /* "missing-proxy-fence": the async proxy may not see what was stored */
+    EMU_CTA_EXITED,           /* "cta-exited": shared memory of a CTA of the cluster that may have ended */
+    EMU_MISSING_INIT_FENCE,   /* "missing-init-fence": a copy counts at an mbarrier that it may not see yet */
+    EMU_PHASE_OVERRUN,        /* "phase-overrun": in another order a barrier counts or answers in a wrong phase */
+    EMU_ORDER_DEPENDENT,      /* "order-dependent": in another order a phase completes without what belongs to it */
     EMU_CLASSES
 } emu_class;
 
@@ -299,6 +301,14 @@ bool emu_free(emu_device *device, uint64_t address);
  * an n from 1 to 65536, and no other buffer has that, it is the device address too. Returns the device address, 0 when
  * out of memory or bytes is 0. */
 uint64_t emu_map(emu_device *device, const char *name, void *host, uint64_t bytes);
+/* Declare the bytes of a buffer uninitialized, as those of cudaMalloc() are: kernels that run with checks report where
+ * a value matters that nothing has written. Up to 16 MiB the bytes become 0xcd; larger buffers keep their zeros. A
+ * launch without checks ends this for all buffers. False when out of memory. */
+bool emu_mark_uninitialized(emu_device *device, uint64_t address);
+/* The host has written bytes of such a buffer, or copied them from another address, whose uninitialized bytes remain
+ * so. Nothing happens for other memory. */
+void emu_note_written(emu_device *device, uint64_t address, uint64_t bytes);
+void emu_note_copied(emu_device *device, uint64_t to, uint64_t from, uint64_t bytes);
 /* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed; those of a
  * variable until the next emu_run(). */
 void *emu_host_bytes(emu_device *device, uint64_t address);

@@ -79,11 +79,12 @@ void emu_on_cluster_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address,
 
 /* Strong accesses to global memory acquire what was published at their address before, and publish afterwards. */
 
-void emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
+uint32_t emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
     const unsigned order = o ? o->order : 0;
     if (order & ORDER_STRONG) emu_global_learn(m, w, lane, address, order);
     if (o && o->flags & FLAG_CONSTANT) emu_global_constant_read(m, w, lane, address, bytes);
     emu_global_read(m, w, lane, address, bytes, order);
+    return emu_global_unwritten(m, address, bytes);
 }
 
 void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o, const uint8_t *data,
@@ -96,6 +97,7 @@ void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t b
 
 void emu_on_global_atomic(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
     emu_global_learn(m, w, lane, address, o->order);
+    if (o->detail != ATOMIC_EXCH || o->asks) emu_check_update(m, w, lane, address, bytes);
     emu_global_update(m, w, lane, address, bytes, o->order, o->asks);
     emu_global_tell(m, w, lane, address, o->order);
 }

@@ -23,6 +23,7 @@ struct ignored_list;
 struct finding_record;
 struct races;
 struct race_table;
+struct buffer;
 
 /* ---- findings ---- */
 
@@ -88,9 +89,10 @@ void emu_on_cluster_write(struct cta *m, struct warp *w, int lane, struct cta *a
                           const op *o, const void *data);
 void emu_on_cluster_atomic(struct cta *m, struct warp *w, int lane, struct cta *at, uint32_t address, uint32_t bytes,
                            const op *o);
-/* A lane accesses global memory, likewise. o: the instruction, NULL for an ordinary access that no output counts.
- * data, there: the bytes to be written, and those that they replace. */
-void emu_on_global_read(struct cta *m, struct warp *w, int lane, uint64_t address, uint32_t bytes, const op *o);
+/* A lane accesses global memory, likewise. o: the instruction, NULL for an ordinary access that no output counts. A
+ * read of up to 32 bytes returns those that are uninitialized, by bit. data, there: the bytes to be written, and those
+ * that they replace. */
+uint32_t emu_on_global_read(struct cta *m, struct warp *w, int lane, uint64_t address, uint32_t bytes, const op *o);
 void emu_on_global_write(struct cta *m, struct warp *w, int lane, uint64_t address, uint32_t bytes, const op *o,
                          const uint8_t *data, const uint8_t *there);
 void emu_on_global_atomic(struct cta *m, struct warp *w, int lane, uint64_t address, uint32_t bytes, const op *o);
@@ -103,8 +105,13 @@ uint32_t emu_on_epoch(struct cta *m, struct warp *w);
 
 /* An op is about to run in a warp that has uninitialized registers (warp.undefined_count); mask may be 0. */
 void emu_on_op(struct cta *m, struct warp *w, const op *o, uint32_t mask);
-/* Lanes of a register got an uninitialized value from shared memory; stored: somebody stored it so. */
-void emu_on_undefined_load(struct cta *m, struct warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored);
+/* Lanes of a register got an uninitialized value from an address in shared memory, or in a buffer; stored: somebody
+ * stored it so. */
+void emu_on_undefined_load(struct cta *m, struct warp *w, unsigned slot, uint32_t lanes, uint64_t address, bool stored);
+/* A launch ends: what it has written is written. Without checks nobody has noted it, so that all memory counts so. */
+void emu_written_end_launch(emu_device *device, bool checks);
+/* A buffer is freed. */
+void emu_written_free(struct buffer *b);
 /* Lanes enter a function: registers that it may read before it writes them are uninitialized. */
 void emu_on_call(const entry *code, struct warp *w, const routine *to, uint32_t mask);
 /* What is uninitialized in the registers of a function that calls itself: a word for each slot and each predicate. */

@@ -83,6 +83,13 @@ static global_cell *find_cell(race_table *t, uint64_t address) {
     return &of->cells[address % PAGE_BYTES >> of->shift];
 }
 
+bool emu_global_was_written(const cta *m, uint64_t address) {
+    race_table *t = m->cluster->races;
+    const page *of = t ? find_page(t, address / PAGE_BYTES) : NULL;
+    if (!of) return true; /* nobody knows */
+    return of->cells[address % PAGE_BYTES >> of->shift].write.time != 0;
+}
+
 static void free_pages(page *each) {
     while (each) {
         page *next = each->next;
@@ -188,7 +195,7 @@ static bool both_strong(const cta *m, uint32_t who, const access_note *note, uin
 
 /* ---- reports ---- */
 
-static void describe(const cta *m, uint64_t address, char *out, size_t bytes) {
+void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes) {
     const buffer *b = emu_find_buffer(m->device, address);
     const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     if (b && b->name)
@@ -211,7 +218,7 @@ void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uin
     char where[160];
     uint32_t cta[3];
     const uint32_t thread = who_thread(who);
-    describe(m, address, where, sizeof where);
+    emu_describe_global(m, address, where, sizeof where);
     emu_place_cta(r, cluster, rank, cta);
     const bool same_cta = cta[0] == m->cta[0] && cta[1] == m->cta[1] && cta[2] == m->cta[2];
     emu_report(m, EMU_RACE, who_instruction(who), w, lane, (int)thread, address,
@@ -229,7 +236,7 @@ void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uin
 
 static void report_unfinished(cta *m, const warp *w, int lane, uint64_t address, uint32_t who, const char *now) {
     char where[160];
-    describe(m, address, where, sizeof where);
+    emu_describe_global(m, address, where, sizeof where);
     emu_report(m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
                "This thread %s global memory at %s while a bulk copy may still write it.\n"
                "cp.async.bulk.wait_group.read waits until shared memory has been read: the thread that copies needs "
@@ -331,7 +338,7 @@ static void check_covered(cta *m, const warp *w, int lane, uint64_t address, glo
 
 static void report_constant(cta *m, const warp *w, int lane, uint64_t address, uint32_t who) {
     char where[160];
-    describe(m, address, where, sizeof where);
+    emu_describe_global(m, address, where, sizeof where);
     emu_report(
         m, EMU_RACE, who_instruction(who), w, lane, (int)who_thread(who), address,
         "A race in global memory at %s: this thread reads by ld.global.nc what this kernel wrote, and no barrier "
@@ -430,7 +437,7 @@ static void write_cell(cta *m, const warp *w, int lane, uint64_t address, global
 
 static void report_map(cta *m, const warp *w, int lane, uint64_t address, const bulk_copy *copy) {
     char where[160];
-    describe(m, address, where, sizeof where);
+    emu_describe_global(m, address, where, sizeof where);
     emu_report(m, EMU_ASYNC_IN_FLIGHT, copy->instruction, w, lane, copy->warp * LANES + copy->lane, address,
                "This thread changes the tensor map at %s while a bulk copy may still use it.\n"
                "A thread must first wait for the copy (%s), and tell this thread. Or let the next tensor have a map of "
@@ -441,7 +448,7 @@ static void report_map(cta *m, const warp *w, int lane, uint64_t address, const 
 static void report_source(cta *m, const warp *w, int lane, uint64_t address, uint32_t instruction, uint32_t thread,
                           bool bulk) {
     char where[160];
-    describe(m, address, where, sizeof where);
+    emu_describe_global(m, address, where, sizeof where);
     emu_report(m, EMU_ASYNC_IN_FLIGHT, instruction, w, lane, (int)thread, address,
                "This thread writes global memory at %s while a %s may still read it.\n%s", where,
                bulk ? "bulk copy" : "cp.async",
@@ -488,6 +495,7 @@ static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint3
     const uint32_t shift = t->all->shift;
     const uint64_t end = (address + bytes - 1) >> shift;
     note_work(m, address, bytes, true, data);
+    emu_global_written(m, address, bytes);
     check_sources(m, w, lane, address, bytes);
     for (uint64_t i = address >> shift; i <= end; i++) {
         global_cell *cell = find_cell(t, i << shift);
@@ -528,7 +536,7 @@ static void check_proxy(cta *m, const warp *w, int lane, uint64_t address, const
     char where[160];
     if (cell->history & LAST_ASYNC || !before(m, w, lane, store, cell->write_rank)) return; /* the latter is a race */
     if (own ? emu_proxy_sees(m, w, lane, who_thread(store->who), store->time, true) : races_of(m)->fenced) return;
-    describe(m, address, where, sizeof where);
+    emu_describe_global(m, address, where, sizeof where);
     emu_report(m, EMU_MISSING_PROXY_FENCE, who_instruction(store->who), w, lane, (int)who_thread(store->who), address,
                "This bulk copy reads global memory at %s through the async proxy, but an ordinary store of this kernel "
                "wrote it, and no fence.proxy.async lies between.\n"
@@ -556,6 +564,7 @@ void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, 
     if (!t || !whole_cells(t, &address, &bytes)) return;
     access_note own = own_note(m, w, lane, data ? 0 : ORDER_STRONG);
     own.time = TIME_UNTIL_WAIT;
+    if (!data) emu_check_update(m, w, lane, address, bytes);
     write_cells(m, w, lane, address, bytes, own, data ? data + (address - begin) : NULL,
                 emu_host_bytes(m->device, address), data ? WRITES : UPDATES);
 }

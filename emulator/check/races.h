@@ -121,6 +121,10 @@ void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uin
                             uint64_t cluster, uint32_t rank, const char *now, const char *then);
 /* global.c: a page's cells, each of `bytes`, as those of the launch. */
 void emu_split_cells(const races *r, void *cells, size_t bytes);
+/* global.c: an address in words. */
+void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes);
+/* global.c: whether this launch has written a byte, as far as the own cluster may know; true where nobody asks. */
+bool emu_global_was_written(const cta *m, uint64_t address);
 /* The coordinates of a CTA. */
 void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
 /* happens_before.c: whether a thread knows of an access by another cluster. */
@@ -153,6 +157,14 @@ void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, ui
 void emu_global_proxy_fence(cta *m, unsigned memory);
 /* For the next cluster of a worker. */
 void emu_race_table_clear(struct race_table *t);
+
+/* ---- written.c ---- */
+
+/* A kernel writes bytes; the bits of those, up to 32, that nothing has written; an atomic or a reduction updates bytes,
+ * which something must have written. */
+void emu_global_written(const cta *m, uint64_t address, uint32_t bytes);
+uint32_t emu_global_unwritten(cta *m, uint64_t address, uint32_t bytes);
+void emu_check_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 
 /* ---- explore/happens_before.c: what CTAs know of each other ---- */
 

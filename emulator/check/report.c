@@ -12,6 +12,7 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_ASYNC_IN_FLIGHT] = "async-in-flight",
     [EMU_UNINITIALISED_SHARED] = "uninitialised-shared",
     [EMU_UNINITIALISED_REGISTER] = "uninitialised-register",
+    [EMU_UNINITIALISED_GLOBAL] = "uninitialised-global",
     [EMU_OUT_OF_BOUNDS] = "out-of-bounds",
     [EMU_MISALIGNED] = "misaligned",
     [EMU_BARRIER_MISUSE] = "barrier-misuse",
@@ -88,7 +89,8 @@ static char *compose(const cta *m, const finding_record *record, const char *sen
 bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b) {
     if (a->class_ != b->class_) return false;
     /* what was read has one cause, however many instructions take it */
-    if (a->class_ == EMU_UNINITIALISED_SHARED && a->other != UINT32_MAX) return emu_same_line(code, a->other, b->other);
+    const bool loaded = a->class_ == EMU_UNINITIALISED_SHARED || a->class_ == EMU_UNINITIALISED_GLOBAL;
+    if (loaded && a->other != UINT32_MAX) return emu_same_line(code, a->other, b->other);
     if (emu_same_line(code, a->here, b->here) && emu_same_line(code, a->other, b->other)) return true;
     return a->class_ == EMU_RACE && emu_same_line(code, a->here, b->other) && emu_same_line(code, a->other, b->here);
 }

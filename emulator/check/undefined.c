@@ -9,7 +9,7 @@
  *
  * A warp counts the registers with such a mask: as long as there are none, nothing is done.
  */
-#include "checks.h"
+#include "races.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -68,7 +68,7 @@ void emu_restore_undefined(const entry *code, warp *w, const routine *of, const 
     }
 }
 
-void emu_on_undefined_load(cta *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address, bool stored) {
+void emu_on_undefined_load(cta *m, warp *w, unsigned slot, uint32_t lanes, uint64_t address, bool stored) {
     const undefined read = {.origin = m->here, .address = address};
     if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, stored ? &m->checks->stored : &read);
 }
@@ -87,6 +87,14 @@ static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const 
             "left in it.\n"
             "Give it a value on every path that leads here.",
             use, name, population(lanes), population(lanes) == 1 ? "" : "s");
+    } else if (value->address >> BUFFER_SHIFT) {
+        char where[160];
+        emu_describe_global(m, value->address, where, sizeof where);
+        emu_report(m, EMU_UNINITIALISED_GLOBAL, what, w, first_lane(lanes), -1, value->address,
+                   "This instruction takes an uninitialized value %s.\n"
+                   "It was read from global memory at %s, which nothing has written since it was allocated.\n"
+                   "Set it first, for example by cudaMemset().",
+                   use, where);
     } else {
         for (uint32_t rest = lanes; rest; rest &= rest - 1)
             emu_report(
@@ -94,7 +102,7 @@ static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const 
                 "This instruction takes an undefined value %s.\n"
                 "It was read from shared memory at 0x%x, which nothing has written in this CTA: there is whatever "
                 "an earlier CTA left.",
-                use, value->address);
+                use, (uint32_t)value->address);
     }
     set_lanes(w, value, value->lanes & ~lanes, value); /* once is enough */
 }

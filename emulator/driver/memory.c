@@ -84,7 +84,7 @@ CUresult allocate_memory(CUdeviceptr *address, size_t bytes) {
     CUresult status = address ? check_size(bytes) : CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return status;
     *address = emu_alloc(the_driver()->device, "cuMemAlloc", bytes, EMU_BUFFER);
-    if (!*address) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!*address || !emu_mark_uninitialized(the_driver()->device, *address)) return CUDA_ERROR_OUT_OF_MEMORY;
     note_allocation(DEVICE, *address, bytes, NULL, 0);
     return CUDA_SUCCESS;
 }

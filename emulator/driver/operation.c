@@ -13,10 +13,18 @@ typedef struct side {
     size_t x, y, z, pitch, height;
 } side;
 
+static size_t plane_bytes(const side *s, size_t rows) {
+    return s->pitch * (s->height ? s->height : rows);
+}
+
+static uint64_t first_address(const side *s, size_t rows) {
+    return s->address + s->z * plane_bytes(s, rows) + s->y * s->pitch + s->x;
+}
+
 /* The first byte, NULL where the rows do not all lie in memory of that type. */
 static uint8_t *bytes_of(const side *s, size_t width, size_t rows, size_t planes) {
-    const size_t plane = s->pitch * (s->height ? s->height : rows);
-    const uint64_t first = s->address + s->z * plane + s->y * s->pitch + s->x;
+    const size_t plane = plane_bytes(s, rows);
+    const uint64_t first = first_address(s, rows);
     const size_t span = (planes - 1) * plane + (rows - 1) * s->pitch + width;
     if ((rows > 1 || planes > 1) && s->pitch < width) return NULL;
     if (s->type == CU_MEMORYTYPE_DEVICE) return device_bytes(first, span);
@@ -56,11 +64,19 @@ static CUresult run_copy(const CUDA_MEMCPY3D *c) {
                    c->WidthInBytes, from ? "to" : "from", (uint64_t)(from ? target : source).address);
         return CUDA_ERROR_INVALID_VALUE;
     }
+    emu_device *device = the_driver()->device;
+    const uint64_t first_read = first_address(&source, c->Height), first_written = first_address(&target, c->Height);
     for (size_t z = 0; z < c->Depth; z++) {
         for (size_t y = 0; y < c->Height; y++) {
             const size_t source_rows = z * (source.height ? source.height : c->Height) + y;
             const size_t target_rows = z * (target.height ? target.height : c->Height) + y;
+            const uint64_t written = first_written + target_rows * target.pitch;
             memmove(to + target_rows * target.pitch, from + source_rows * source.pitch, c->WidthInBytes);
+            if (to_host) continue;
+            if (from_host)
+                emu_note_written(device, written, c->WidthInBytes);
+            else
+                emu_note_copied(device, written, first_read + source_rows * source.pitch, c->WidthInBytes);
         }
     }
     return CUDA_SUCCESS;
@@ -84,8 +100,10 @@ static CUresult run_set(const memory_set *s) {
                    s->width * s->element, (uint64_t)s->address);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (size_t y = 0; y < s->height; y++)
+    for (size_t y = 0; y < s->height; y++) {
         for (size_t x = 0; x < s->width; x++) memcpy(to + y * s->pitch + x * s->element, &s->value, s->element);
+        emu_note_written(the_driver()->device, s->address + y * s->pitch, s->width * s->element);
+    }
     return CUDA_SUCCESS;
 }
 

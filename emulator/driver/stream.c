@@ -163,7 +163,10 @@ static CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value
     void *to = status == CUDA_SUCCESS ? device_bytes(address, bytes) : NULL;
     if (status == CUDA_SUCCESS && stream->captured) status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (status == CUDA_SUCCESS && !to) status = CUDA_ERROR_INVALID_VALUE;
-    if (status == CUDA_SUCCESS) memcpy(to, &value, bytes);
+    if (status == CUDA_SUCCESS) {
+        memcpy(to, &value, bytes);
+        emu_note_written(the_driver()->device, address, bytes);
+    }
     return driver_leave(status);
 }
 

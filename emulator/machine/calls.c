@@ -281,7 +281,7 @@ static void fail_assertion(cta *m, const warp *w, const call_site *site, int lan
     m->faulted = true;
 }
 
-/* A buffer of its own, so that its bounds are checked. It is not zeros, as on a device. */
+/* A buffer of its own, so that its bounds are checked. It is uninitialized, as on a device. */
 static void allocate(cta *m, const warp *w, const call_site *site, int lane) {
     emu_device *device = m->device;
     uint8_t *frame = frame_of(m, w, lane);
@@ -295,7 +295,7 @@ static void allocate(cta *m, const warp *w, const call_site *site, int lane) {
     if (address) {
         buffer *made = emu_find_buffer(device, address);
         made->in_heap = true;
-        memset(made->bytes, 0xcd, (size_t)bytes);
+        if (!emu_mark_uninitialized(device, address)) m->out_of_memory = m->faulted = true;
         device->heap_bytes += bytes;
     }
     if (site->results) memcpy(frame + site->actuals[0].offset, &address, sizeof address);

@@ -32,6 +32,7 @@ void emu_device_free(emu_device *device) {
         free(device->buffers[i].name);
         free(device->buffers[i].block);
         free(device->buffers[i].output);
+        emu_written_free(&device->buffers[i]);
     }
     emu_free_findings(device);
     free(device->buffers);
@@ -105,6 +106,7 @@ bool emu_free(emu_device *device, uint64_t address) {
     if (!b || !b->bytes || (address & ((1ull << BUFFER_SHIFT) - 1)) != BUFFER_START) return false;
     free(b->block);
     free(b->output);
+    emu_written_free(b);
     b->bytes = NULL;
     b->block = NULL;
     b->output = NULL;

@@ -279,6 +279,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
         emu_merge_counts(&c, workers, count);
     }
     print_outputs(&c);
+    emu_written_end_launch(device, launch->checks);
     const unsigned orders = complete ? order_gaps(&c, workers, count) : 0;
     for (int i = 0; workers && i < count; i++) emu_free_cluster(&workers[i].cluster);
     free(workers);

@@ -197,8 +197,9 @@ typedef struct buffer {
     void *block;    /* of memory that they lie in; NULL where they are the host's */
     uint64_t size;  /* 0 likewise */
     emu_buffer_kind kind;
-    bool in_heap;                 /* of malloc() on the device */
-    struct output_record *output; /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
+    bool in_heap;                  /* of malloc() on the device */
+    struct output_record *output;  /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
+    struct written_bytes *written; /* see check/written.c; NULL: all bytes count as written */
 } buffer;
 
 enum { OUTPUT_GRANULE = 2 };
@@ -230,9 +231,10 @@ struct emu_device {
 
 /* ---- checks ---- */
 
-/* Lanes of a register that hold a value that nothing gave, and where it comes from. */
+/* Lanes of a register that hold an uninitialized value, and the origin of that value. */
 typedef struct undefined {
-    uint32_t lanes, origin, address;
+    uint32_t lanes, origin;
+    uint64_t address; /* that it was loaded from */
 } undefined;
 
 /* Findings not to report. */

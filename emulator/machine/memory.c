@@ -279,12 +279,13 @@ static void load_registers(warp *w, const op *o, const access *a, uint32_t mask)
 static void note_undefined_loads(cta *m, warp *w, const op *o, const access *a, const uint32_t *undefined) {
     const uint32_t element = (1u << o->bytes) - 1;
     for (int k = 0; k < o->vector; k++) {
-        uint32_t lanes = 0, address = 0;
+        uint32_t lanes = 0;
+        uint64_t address = 0;
         bool stored = false;
         for (int i = LANES - 1; i >= 0; i--) {
             if (!(undefined[i] >> (k * o->bytes) & element)) continue;
             lanes |= 1u << i;
-            address = (uint32_t)a->addresses[i];
+            address = effective_space(o, a->addresses[i]) == SPACE_SHARED ? (uint32_t)a->addresses[i] : a->addresses[i];
             stored = undefined[i] & STORED_UNDEFINED;
         }
         emu_on_undefined_load(m, w, o->r[k], lanes, address, stored);
@@ -328,7 +329,7 @@ void emu_exec_load(cta *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks && (a.space == SPACE_GLOBAL || o->space == SPACE_GENERIC)) {
         for (int i = 0; i < LANES; i++) {
             if (a.bytes[i] && !(own >> i & 1) && effective_space(o, a.addresses[i]) == SPACE_GLOBAL)
-                emu_on_global_read(m, w, i, a.addresses[i], a.size, o);
+                any |= undefined[i] = emu_on_global_read(m, w, i, a.addresses[i], a.size, o);
         }
     }
     if (any) note_undefined_loads(m, w, o, &a, undefined);
