@@ -1,7 +1,5 @@
 """Each field of a version's configuration flipped once: what analysis takes computes the right result, and what a
 static_assert refuses does not compile, with its sentence.
-
-analysis/tests/ladder/test_flips.py asks what each version refuses.
 """
 
 from __future__ import annotations

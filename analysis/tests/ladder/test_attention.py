@@ -8,7 +8,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.c_source import closing_bracket, without_comments
-from analysis.ladder.config import Dtype, parse_config, parse_short_form
+from analysis.ladder.config import parse_short_form
 from analysis.ladder.headers import (
     load,
     load_all,
@@ -42,11 +42,6 @@ def test_functions_fit_a_screen(path: Path) -> None:
     assert lengths and {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
 
 
-def test_a_long_function_is_noticed() -> None:
-    source = "__device__ int one(int x) {\n" + "    x++;\n" * LONGEST + "    return x;\n}\n__device__ void two() {}\n"
-    assert function_lengths(source) == {"one": LONGEST + 3, "two": 1}
-
-
 def test_instances_are_those_of_the_header() -> None:
     for kernel in KERNELS.values():
         built, cut = select(kernel, "default")
@@ -77,25 +72,6 @@ def test_configurations_of_another_kernel_are_refused() -> None:
     assert refusals(wgmma, config.replace(stages=4)) == [
         "shared memory must be at most 232448 bytes, what a CTA of sm_90a may have"
     ]
-
-
-def test_a_kernel_is_launched_as_the_version_that_it_comes_from() -> None:
-    config, v37 = parse_short_form(WGMMA), load(root(), "v37").header.config
-    assert (config.threads(), config.grid(4096, 16, 4, 132)) == (v37.threads(), v37.grid(4096, 16, 4, 132))
-    assert config.parameter_types() == ["attention_args", "tensor_maps"] != v37.parameter_types()
-    assert config.replace(dtype=Dtype.BF16).short_form() == WGMMA.replace("FP16", "BF16")
-
-
-def test_decode_shares_out_keys() -> None:
-    config = KERNELS["attention/decode"].header.config
-    assert config.shares_keys and config.instruction.name == "MMA_SYNC"
-    assert config.replace(dtype=Dtype.BF16).short_form() == "(BF16, 128, 16, 64, 4): mma_sync+tensor+stages_3"
-    assert parse_config(config.symbol()) == parse_config(config.to_cpp()) == config
-    assert refusals(KERNELS["attention/mma_sync"], config) and refusals(KERNELS["attention/wgmma"], config)
-    assert refusals(KERNELS["attention/decode"], KERNELS["attention/mma_sync"].header.config)
-    assert config.grid(1, 8, 16, 132, 32768) == (128, 1, 1) and config.grid(1, 8, 1, 132, 60) == (8, 1, 1)
-    assert config.grid(1, 200, 1, 132, 32768) == (200, 1, 1)
-    assert config.tickets_bytes(7) == 4096 + 2 * 7 * 16 * 4 * 129 and config.counter_bytes() == 4096
 
 
 def test_the_header_names_the_file(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The rows of common/*_fields.h: a new row is all that a new field needs, every rule can be broken, first versions."""
 
-import contextlib
 import os
 import random
 import re
@@ -13,7 +12,7 @@ import pytest
 from analysis.files import read_text, root
 from analysis.ladder import config as c
 from analysis.ladder.config import FAMILIES, FIELDS, TYPES, ConfigError, Dtype, KernelConfig
-from analysis.ladder.headers import Version, load_all, load_beside, refusals
+from analysis.ladder.headers import load_all, load_beside
 
 LINKED = ("config", "cuda_driver", "json", "launch", "status", "tensor_maps")
 # Asks with another library in the place of analysis.ladder.config's.
@@ -116,25 +115,3 @@ def another(config: KernelConfig, name: str, rng: random.Random) -> int:
 
 
 # ---- first versions --------------------------------------------------------------------------------------------------
-
-VERSIONS = load_all(root())
-
-
-def takes(version: Version, name: str) -> bool:
-    """Whether a version takes its own configuration with a field in use; a rule may want other fields with it."""
-    config = version.header.config
-    for value in (True,) if FIELDS[name].type == "bool" else (1, 2):
-        with contextlib.suppress(ConfigError):
-            if not refusals(version, config.replace(**{name: value})):
-                return True
-    return bool(getattr(config, name))
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_field_is_taken_since_the_version_of_its_row_and_refused_before(name: str) -> None:
-    for since, one_arch in ((FIELDS[name].mma_sync, False), (FIELDS[name].wgmma, True)):
-        if since in VERSIONS:
-            assert takes(VERSIONS[since], name)
-        line = [version for version in VERSIONS.values() if version.one_arch is one_arch]
-        before = [version for version in line if not since or version.version < since]
-        assert not [version.version for version in before if takes(version, name)]
