@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -94,34 +93,6 @@ def test_goals_need_the_documented_tools_alone(copy: Path, tools: Path, command:
     assert "not found" not in done.stdout + done.stderr
 
 
-def test_a_tool_that_is_not_documented_is_missing_there(copy: Path, tools: Path) -> None:
-    assert run_bare(copy, tools, "pgrep make").returncode == 127
-
-
-def started_by_tests(text: str) -> set[str]:
-    """The programs that a test file starts by name: first words of the lists given to functions of subprocess."""
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    started = set()
-    for call in calls:
-        function = call.func
-        if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "subprocess" and call.args):
-            continue
-        command = call.args[0]
-        if isinstance(command, ast.List) and command.elts and isinstance(command.elts[0], ast.Constant):
-            started.add(str(command.elts[0].value))
-    return started
-
-
-def test_tests_start_documented_tools_alone() -> None:
-    allowed = {*ESSENTIAL.split(), *(name for names in BROUGHT.values() for name in names)}
-    tests = [path for folder in ("analysis", "harness") for path in (root() / folder).rglob("tests/**/*.py")]
-    assert len(tests) > 50
-    on_a_gpu = {"ncu_record.py"}  # no test runs it
-    others = {path.name: started_by_tests(path.read_text()) - allowed for path in tests if path.name not in on_a_gpu}
-    assert {name: found for name, found in others.items() if found} == {}
-    assert started_by_tests('subprocess.run(["pgrep", "-s", "1"], check=True)') == {"pgrep"}
-
-
 # ---- headers ---------------------------------------------------------------------------------------------------------
 
 
@@ -163,23 +134,3 @@ def test_built_files_include_ours_the_pinned_and_the_systems_headers_alone() -> 
     headers = {header for file in files for header in headers_of(file.read_text())}
     assert any(header.endswith("stdint.h") for header in headers)  # the system's are listed at all
     assert outside(headers, allowed_folders()) == set()
-
-
-OTHER_DEVICE_CODE = sorted(path for path in (root() / "harness").rglob("*.cu") if path.parent.name != "peers")
-
-
-def test_other_device_code_includes_no_other_headers(tmp_path: Path) -> None:
-    """Read as one file, as most of the time goes into the headers of the toolkit."""
-    whole = tmp_path / "whole.cu"
-    whole.write_text("".join(f'#include "{path}"\n' for path in OTHER_DEVICE_CODE))
-    command: list[str | Path] = [NVCC, "-std=c++20", "-arch=compute_80", f"-I{root()}", "-M", whole]
-    found = headers_of(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert found >= {str(path) for path in OTHER_DEVICE_CODE}
-    assert outside(found - {str(whole)}, allowed_folders()) == set()
-
-
-def test_a_header_that_the_owner_of_a_machine_added_is_found() -> None:
-    rule = (
-        "build/v01/v01.ptx: kernels/mma_sync/v01_base.cu \\\n /usr/local/include/nv/target \\\n /usr/include/stdint.h\n"
-    )
-    assert outside(headers_of(rule), allowed_folders()) == {"/usr/local/include/nv/target"}

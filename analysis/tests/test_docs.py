@@ -127,33 +127,6 @@ def test_make_knows_goals_and_variables(page: Path, command: str) -> None:
     assert not problems_of_make(command)
 
 
-def test_an_unknown_goal_or_variable_is_found() -> None:
-    assert problems_of_make("make regz VERS=v01") == ["goal regz", "variable VERS"]
-    assert problems_of_make("make race VER=v01 CONFIG=x") == ["variable CONFIG"]
-
-
-def test_goals_can_be_planned() -> None:
-    """make itself finds a way to every goal about reading machine code."""
-    wanted = [
-        "help",
-        "regs",
-        "sass",
-        "counts",
-        "loop",
-        "bound",
-        "live",
-        "report",
-        "configs",
-        "debug",
-        "race",
-        "notebooks",
-    ]
-    options = ["VER=v01", "KERNELS=default"]
-    done = subprocess.run(["make", "-n", *wanted, *options], cwd=root(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "analysis debug --version v01" in done.stdout
-
-
 READ_ONLY = ("bound", "configs", "counts", "debug", "diff", "help", "live", "loop", "map", "race", "sass-diff", "why")
 PRINTED = {  # in blocks whose output test_learn.py compares, so that it runs them
     command for page, command in MAKE if page.parent.name == "learn" and f"\n$ {command}\n" in page.read_text()
@@ -198,11 +171,6 @@ def test_analysis_knows_commands_and_options(page: Path, command: str) -> None:
     assert words[0] in {known.name for known in COMMANDS}
     if "--help" not in words and "${" not in command:
         _parser(words[0]).parse_args(words)
-
-
-def test_an_unknown_option_is_found() -> None:
-    with pytest.raises(SystemExit):
-        _parser("bound").parse_args(["bound", "v01", "--scorebord"])
 
 
 WITH_PACKAGES = {known.name for known in COMMANDS if known.needs}  # they draw, or run what is built
@@ -256,11 +224,6 @@ def test_cheap_runs_are_right(page: Path, command: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_wrong_option_is_found() -> None:
-    done = subprocess.run([*executable("./bin/v01"), "--sequence", "512", "--info"], capture_output=True, check=False)
-    assert done.returncode == 2
-
-
 # ---- links and generated parts ---------------------------------------------------------------------------------------
 
 
@@ -289,17 +252,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken_links(page, page.read_text())
 
 
-def test_a_broken_link_is_found() -> None:
-    page = root() / "README.md"
-    text = "[a](docs/none.md) [b](#nowhere) [d](common/abi.h#L9999) [e](common/abi.h#L1) [c](http://x)"
-    assert broken_links(page, text) == [
-        "docs/none.md",
-        "#nowhere",
-        "common/abi.h#L9999",
-        "http://x",
-    ]
-
-
 def test_every_page_and_notebook_is_linked_from_the_list_of_documents() -> None:
     text = (root() / "docs/index.md").read_text()
     names = [page.name for page in (root() / "docs").glob("*.md") if page.name != "index.md"]
@@ -307,10 +259,6 @@ def test_every_page_and_notebook_is_linked_from_the_list_of_documents() -> None:
     assert not [name for name in names if f"]({name})" not in text]
     front = (root() / "README.md").read_text()
     assert "](docs/index.md)" in front and front.index("](docs/story.md)") == front.index("](docs/")
-
-
-def test_the_readme_is_short() -> None:
-    assert len((root() / "README.md").read_text().splitlines()) <= 100
 
 
 @pytest.mark.whole_ladder

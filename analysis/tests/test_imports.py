@@ -6,8 +6,6 @@ import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 from analysis.files import root
 
 # From the lowest up.
@@ -109,59 +107,3 @@ def test_a_command_loads_its_own_modules_only() -> None:
     script = "import sys, analysis.__main__; print(*(name for name in sys.modules if name.startswith('analysis.')))"
     done = subprocess.run([sys.executable, "-c", script], cwd=root(), capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == {"analysis.__main__", "analysis.errors", "analysis.files"}
-
-
-MADE = {
-    "__init__.py": "",
-    "__main__.py": "from .publish import page\n",
-    "errors.py": "",
-    "ladder/__init__.py": "",
-    "ladder/config.py": "from analysis.errors import DONE\n",
-    "ladder/headers.py": "from analysis.ladder import config\n",
-    "measure/bench.py": "from ..ladder.headers import load\n",
-    "publish/page.py": "import analysis.measure.bench\nimport json\n",
-    "tests/test_page.py": "import analysis.__main__\n",
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "faults"),
-    [
-        ({}, []),
-        (
-            {"ladder/config.py": "from analysis.publish.page import show\n"},
-            [
-                "ladder.config imports publish.page, which is above it",
-                "circle: ladder.config imports publish.page imports measure.bench imports ladder.headers "
-                "imports ladder.config",
-            ],
-        ),
-        (
-            {"measure/bench.py": "def run():\n    from analysis.publish import picture\n", "publish/picture.py": ""},
-            ["measure.bench imports publish.picture, which is above it"],
-        ),
-        (
-            {"errors.py": "import analysis.measure.text\n", "measure/text.py": ""},
-            ["errors imports measure.text, which is above it"],
-        ),
-        (
-            {"publish/page.py": "from .. import __main__\n"},
-            [
-                "publish.page imports __main__, which is above it",
-                "circle: __main__ imports publish.page imports __main__",
-            ],
-        ),
-        (
-            {"ladder/config.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import headers\n"},
-            ["circle: ladder.config imports ladder.headers imports ladder.config"],
-        ),
-        ({"stray.py": ""}, ["stray is in no package"]),
-        ({"extra/deep.py": ""}, ["extra.deep is in no package"]),
-    ],
-)
-def test_faults_of_made_up_trees(tmp_path: Path, change: dict[str, str], faults: list[str]) -> None:
-    for name, text in (MADE | change).items():
-        path = tmp_path / "analysis" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert faults_of(tmp_path / "analysis") == faults

@@ -10,8 +10,6 @@ import subprocess
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 from analysis.files import root
 
 BELOW = {
@@ -134,67 +132,3 @@ def test_no_modules_need_each_other() -> None:
     assert (
         circle_of(modules_of(calls | {(name, other) for name, included in graph.items() for other in included})) == []
     )
-
-
-MADE = {
-    "common/abi.h": "",
-    "common/tests/tap.h": "#include <stdio.h>\n",
-    "include/flashladder.h": "",
-    "emulator/emu.h": "",
-    "emulator/machine/warp.h": '#include "../emu.h"\n',
-    "emulator/tests/test_emu.c": '#include "emulator/machine/warp.h"\n#include "common/tests/tap.h"\n',
-    "runtime/image.h": '#include "common/abi.h"\n',
-    "runtime/image.c": '#include "runtime/image.h"\n#include "emulator/emu.h"\n',
-    "harness/main.c": '#include "runtime/image.h"\n#include "generated.h"\n',
-    "harness/tests/fake.h": "",
-    "library/gpu.c": '#include "include/flashladder.h"\n#include "runtime/image.h"\n',
-    "library/tests/test_gpu.c": '#include "harness/tests/fake.h"\n',
-    "kernels/wgmma/v26.cu": '#include "common/abi.h"\n',
-    "examples/minimal.c": '#include "flashladder.h"\n',
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "faults"),
-    [
-        ({}, []),
-        (
-            {"runtime/image.c": '#include "harness/options.h"\n', "harness/options.h": ""},
-            ["runtime/image.c includes harness/options.h, which is not below it"],
-        ),
-        (
-            {"emulator/emu.h": '#  include "common/abi.h"\n'},
-            ["emulator/emu.h includes common/abi.h, which is not below it"],
-        ),
-        (
-            {"library/gpu.c": '#include "harness/options.h"\n', "harness/options.h": ""},
-            ["library/gpu.c includes harness/options.h, which is not below it"],
-        ),
-        (
-            {"runtime/image.c": '#include "emulator/machine/warp.h"\n'},
-            ["runtime/image.c includes emulator/machine/warp.h, which is no interface"],
-        ),
-        (
-            {"harness/main.c": '#include "harness/tests/fake.h"\n'},
-            ["harness/main.c includes harness/tests/fake.h, a test's"],
-        ),
-        (
-            {"emulator/tests/test_emu.c": '#include "harness/tests/fake.h"\n'},
-            ["emulator/tests/test_emu.c includes harness/tests/fake.h"],
-        ),
-        (
-            {
-                "runtime/image.h": '#include "runtime/json.h"\n',
-                "runtime/json.h": "",
-                "runtime/json.c": '#include "runtime/image.h"\n',
-            },
-            ["circle: runtime/image includes runtime/json includes runtime/image"],
-        ),
-    ],
-)
-def test_faults_of_made_up_trees(tmp_path: Path, change: dict[str, str], faults: list[str]) -> None:
-    for name, text in (MADE | change).items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert faults_of(tmp_path) == faults

@@ -1,7 +1,6 @@
 """The command line: every command is there with its help, and each outcome has its exit status."""
 
 import argparse
-import importlib.util
 import os
 import shlex
 import subprocess
@@ -38,11 +37,6 @@ def test_every_command_is_there_and_documents_every_argument(
     assert "usage:" in capsys.readouterr().out
 
 
-def test_names_are_unique() -> None:
-    names = [command.name for command in COMMANDS]
-    assert len(names) == len(set(names))
-
-
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "analysis", *arguments], cwd=root(), capture_output=True, text=True, check=False
@@ -58,12 +52,6 @@ def test_usage_errors_are_2() -> None:
     assert run("nonsense").returncode == 2
     assert run("configs", "--nonsense").returncode == 2
     assert run("configs", "--set", "nonsense").returncode == 2
-
-
-def test_a_terminal_that_lacks_a_character_shows_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii:strict")
-    done = run("check-tools", "no–such–file")
-    assert done.returncode == 2 and r"no\u2013such\u2013file" in done.stdout and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -100,44 +88,18 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("arguments", [["notebooks", "a b"], ["debug", "--help"], ["notebooks"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["notebooks", "a b"],
+    ],
+)
 def test_what_needs_a_package_says_what_to_type_instead(arguments: list[str]) -> None:
     (needs,) = (command.needs for command in COMMANDS if command.name == arguments[0])
     done = bare(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"analysis {arguments[0]}: needs {needs}, which {sys.executable} does not have: run " in done.stderr
     assert f"`{shlex.join(['.venv/bin/python', '-m', 'analysis', *arguments])}`" in done.stderr
-
-
-@pytest.mark.skipif(not (root() / ".venv/tests.installed").exists(), reason="`make setup` was not run")
-def test_what_needs_a_package_runs_where_it_is_installed() -> None:
-    """python3 without any package, as a new user has it; its own environment has nbclient."""
-    python3 = str(Path(sys.base_prefix) / "bin/python3")
-    command = [python3, "-S", "-m", "analysis", "notebooks", "--help"]
-    done = subprocess.run(command, cwd=root(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "usage: python3 -m analysis notebooks" in done.stdout, done.stderr
-
-
-def test_documents_type_python3_for_commands() -> None:
-    """One form that works for everybody; .venv/bin/python is for what only tests need."""
-    pages = [root() / "README.md", root() / "CONTRIBUTING.md", *(root() / "docs").rglob("*.md")]
-    assert [page.name for page in pages if ".venv/bin/python -m analysis" in page.read_text()] == []
-
-
-def test_a_package_that_only_an_option_needs_is_named_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ladder", "--part", "record"]) == 0
-    assert bare("ladder", "--part", "record").stdout == capsys.readouterr().out != ""
-    done = bare("ladder", "--exit-code")
-    assert done.returncode == 2 and "needs matplotlib, which" in done.stderr
-
-
-def test_without_a_virtual_environment_the_message_begins_with_make_setup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(program, "root", lambda: tmp_path)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["notebooks"]) == 2
-    assert "run `make setup`, then `.venv/bin/python -m analysis notebooks`" in capsys.readouterr().err
 
 
 def test_every_other_command_starts_in_a_bare_interpreter() -> None:
@@ -160,17 +122,6 @@ def test_all_commands_are_listed_where_none_is_chosen(words: list[str], capsys: 
     assert [command.name for command in COMMANDS if command.name not in said] == []
 
 
-def test_a_full_disk_is_an_error_and_not_silence() -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("no /dev/full here")
-    with full.open("w") as out:
-        done = subprocess.run([sys.executable, "-m", "analysis", "configs", "--set", "all"], cwd=root(), stdout=out,
-                              stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
-    assert done.returncode == 3
-    assert "No space left" in done.stderr
-
-
 @pytest.mark.parametrize("arguments", ["--help", "configs --help", "exercises"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_little_output_is_not_lost_in_silence(arguments: str, unbuffered: str) -> None:
@@ -184,11 +135,8 @@ def test_little_output_is_not_lost_in_silence(arguments: str, unbuffered: str) -
     ("arguments", "closed", "status", "said"),
     [
         ("exercises", ">&-", 3, "analysis exercises: standard output: Bad file descriptor\n"),
-        ("exercises", "<&- >&-", 3, "analysis exercises: standard output: Bad file descriptor\n"),
-        ("exercises", ">&- 2>&-", 3, ""),
         ("exercises", "2>&- >/dev/null", 0, ""),
         ("nonsense", ">/dev/null 2>&-", 2, ""),
-        ("configs --set all -o /dev/null", "<&- >&-", 0, ""),
     ],
 )
 def test_streams_that_are_closed(arguments: str, closed: str, status: int, said: str) -> None:

@@ -19,7 +19,6 @@ from analysis.tests.support.copies import environment
 PROJECT = tomllib.loads(read_text(root() / "pyproject.toml"))
 LOCK = read_text(root() / "requirements.lock")
 GROUPS = dict(re.findall(r"^# group (\w+)\n((?:.+\n)+)", LOCK, re.MULTILINE))
-ALONGSIDE = ("compiler", "wheel", "tests")  # the groups that share .venv
 
 
 def locked(group: str) -> dict[str, str]:
@@ -43,13 +42,6 @@ def test_every_package_of_the_lock_has_a_hash_and_no_address() -> None:
     assert "://" not in LOCK
 
 
-def test_groups_of_one_environment_agree() -> None:
-    versions: dict[str, str] = {}
-    for group in ALONGSIDE:
-        for package, version in locked(group).items():
-            assert versions.setdefault(package, version) == version
-
-
 @pytest.fixture
 def lock(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location("lock", root() / "make/lock.py")
@@ -58,21 +50,6 @@ def lock(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, "lock", module)
     spec.loader.exec_module(module)
     return module
-
-
-def test_a_package_that_some_pythons_want_is_marked(lock: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def resolve(wanted: list[str], python: str, alone: bool) -> list[object]:
-        asked.append((python, alone, Path(wanted[-1]).read_text(encoding="utf-8").split()))
-        backport = [lock.Package("backport", "2", {"b"}, [python])] if python == "3.11" else []
-        return [lock.Package("compiled", "1", {python}, [python]), *backport]
-
-    monkeypatch.setattr(lock, "resolve", resolve)
-    lines = [package.text().split(" \\\n    --hash=sha256:") for package in lock.lock_group(["compiled"], alone=False)]
-    assert lines == [['backport==2 ; python_version in "3.11"', "b"], ["compiled==1", "3.11", "3.12", "3.13"]]
-    same = ["compiled==1", "backport==2"]  # no Python gets another version
-    assert asked == [("3.11", False, []), ("3.12", False, same), ("3.13", False, same)]
 
 
 PYTHON = """#!/bin/sh
@@ -147,14 +124,6 @@ def test_what_failed_says_how_to_go_on_and_is_tried_again(tree: Path) -> None:
         assert wheels in failed.stderr
     (tree / "fetched.fails").unlink()
     assert setup(tree, TESTS).returncode == 0 and fetched(tree) == ["pytest"]
-
-
-def test_an_environment_that_was_interrupted_before_it_had_pip_is_made_again(tree: Path) -> None:
-    broken = tree / ".venv/bin/python"
-    broken.parent.mkdir(parents=True)
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    assert setup(tree, COMPILER).returncode == 0 and fetched(tree) == ["nvcc crt"]
 
 
 def test_a_version_is_built_with_the_compiler_alone(tmp_path: Path) -> None:

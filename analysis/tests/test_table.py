@@ -28,24 +28,12 @@ def test_text_aligns_numbers_to_the_right() -> None:
     ]
 
 
-def test_markdown_has_a_rule() -> None:
-    assert TABLE.markdown().splitlines()[1] == "| --------- | ----: | ----: |"
-
-
 @given(st.lists(st.tuples(cells, cells), max_size=5))
 def test_csv_and_json_hold_every_cell(rows: list[tuple[Cell, Cell]]) -> None:
     table = Table(("a", "b"), rows)
     back = list(csv.reader(io.StringIO(table.csv(), newline="")))
     assert back[1:] == [["" if cell is None else str(cell) for cell in row] for row in rows]
     assert [list(row.values()) for row in json.loads(table.json())["rows"]] == [list(row) for row in rows]
-
-
-def test_sorting_puts_missing_values_last() -> None:
-    assert [row[0] for row in TABLE.sorted_by("count").rows] == ["a", "long name", "b"]
-    assert [row[0] for row in TABLE.sorted_by("-count").rows] == ["long name", "a", "b"]
-    assert [row[0] for row in TABLE.sorted_by("name").rows] == ["a", "b", "long name"]
-    with pytest.raises(AnalysisError, match="no such column"):
-        TABLE.sorted_by("size")
 
 
 def test_reading_columns_back_names_the_line() -> None:
@@ -77,17 +65,3 @@ def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     assert write_if_changed(pipe, "through")
     assert os.read(reader, 100) == b"through" and pipe.is_fifo()
     os.close(reader)
-
-
-@pytest.mark.parametrize("name", ["", "/proc/there-is-no-such-file", "/dev/full"])
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
-    path = Path(name) if name else tmp_path  # a folder
-    with pytest.raises(OSError) as error:
-        write_atomically(path, "text")
-    assert error.value.filename == str(path)
-
-
-def test_columns_can_be_left_out() -> None:
-    table = Table(("a", "b", "c"), [(1, 2, 3), (4, 5, 6)])
-    assert table.without({"b", "none"}) == Table(["a", "c"], [[1, 3], [4, 6]])
-    assert table.without(()).markdown() == table.markdown()

@@ -1,13 +1,12 @@
 """docs/tools.md and docs/reading-sass.md: every example runs, and every command of the package is named."""
 
-import csv
 import re
 import shlex
 import subprocess
 
 import pytest
 
-from analysis.__main__ import COMMANDS, main
+from analysis.__main__ import main
 from analysis.files import root
 from analysis.tests.support.compiled import built
 from analysis.tests.support.kinds import some_in_check
@@ -61,42 +60,3 @@ def test_every_row_has_an_example() -> None:
     for row in rows:
         assert len(row) == 3, row
         assert re.fullmatch(r"`[^`]+`", row[2]), row
-
-
-def tried(name: str, column: str) -> list[str]:
-    """The cells of a column of what was tried."""
-    lines = (root() / "analysis/data" / name).read_text(encoding="utf-8").splitlines()
-    return [row[column] for row in csv.DictReader(lines)]
-
-
-def total(name: str, column: str) -> int:
-    return sum(int(cell) for cell in tried(name, column) if cell)
-
-
-def test_what_was_tried_is_the_record() -> None:
-    page = " ".join(TOOLS.partition("## Tried on")[2].split())
-    readers, diffs = "tried_on.csv", "tried_sass_diff.csv"
-    assert f"the registers of all {total(readers, 'kernels')} kernels are" in page
-    assert f"graphs of all {total(readers, 'graphs compared')} that were drawn" in page
-    assert f"calls {total(diffs, 'identical')} of {total(diffs, 'kernels')} kernels identical" in page
-    for one, other in (("kernels", "registers equal"), ("graphs compared", "graphs equal")):
-        assert tried(readers, one) == tried(readers, other)
-    assert tried(diffs, "identical") == tried(diffs, "identical by cuobjdump -sass")
-    assert total(diffs, "kernels") == total(diffs, "identical") + total(diffs, "changed")
-
-
-@pytest.mark.parametrize("name", ["sass", "cfg", "counts", "loop", "sass-diff", "bound", "live", "ptx", "map", "slice"])
-def test_commands_of_the_page_exist(name: str) -> None:
-    assert name in {command.name for command in COMMANDS}
-    assert re.search(rf"python3 -m analysis {name}\b", TOOLS + READING)
-
-
-def test_control_code_of_the_page() -> None:
-    """The line that the page takes apart is written the way listings are."""
-    from analysis.machine_code.sass import parse_listing
-
-    line = next(line for line in READING.splitlines() if line.strip().startswith("/*0a10*/"))
-    (listing,) = parse_listing(line)
-    control = listing.instructions[0].control
-    assert control is not None
-    assert (control.stall, control.wait, control.write, control.read, control.yields) == (4, 0b100, 1, 7, False)

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
 from analysis.__main__ import COMMANDS
 from analysis.files import root
 
@@ -60,32 +58,3 @@ def only_tests_use(folder: Path, commands: Iterable[str]) -> list[str]:
 
 def test_no_public_name_is_for_tests_alone() -> None:
     assert only_tests_use(root(), [command.name for command in COMMANDS]) == []
-
-
-MADE = {
-    "analysis/ladder/config.py": """
-LIMIT, UNUSED = 3, 4
-def parse(text): return text[:LIMIT]
-def stem(text): return text
-def add_show_arguments(parser): pass
-def run_show(args): return Config().flop()
-class Config:
-    def flop(self): return 1
-    def attn_flop(self): return 2
-""",
-    "analysis/publish/page.py": "from analysis.ladder.config import parse, stem\ndef page(): return parse('x')\n",
-    "analysis/tests/test_config.py": "from analysis.ladder import config\nconfig.stem(''), config.UNUSED, page()\n",
-    "harness/tests/test_page.py": "page()\n",
-}
-
-
-@pytest.mark.parametrize("user", [None, "notebooks/01.ipynb", "emulator/tests/golden.py"])
-def test_what_only_tests_use_is_found(tmp_path: Path, user: str | None) -> None:
-    files = MADE | ({user: "page()"} if user else {})
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    config = [f"analysis/ladder/config.py: {name}" for name in ("UNUSED", "stem", "Config.attn_flop")]
-    assert only_tests_use(tmp_path, ["show"]) == config + ([] if user else ["analysis/publish/page.py: page"])
-    assert "analysis/ladder/config.py: run_show" in only_tests_use(tmp_path, [])

@@ -2,20 +2,15 @@
 
 import json
 import re
-import shutil
-import subprocess
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.emulate.lines import Line, read_lines
-from analysis.errors import AnalysisError
+from analysis.emulate.lines import read_lines
 from analysis.files import read_text, root
-from analysis.inspect.code_map import code_map, counts_of, samples_of, to_html
-from analysis.machine_code.subjects import resolve, start
 from analysis.measure.samples import parse_samples
 from analysis.tests.support.compiled import built, cubin
 
@@ -87,14 +82,6 @@ def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[di
     return rows
 
 
-def test_an_instruction_of_no_line_of_a_file_elsewhere_is_shown() -> None:
-    """Line 0, as ptxas writes it for some code that it merges from several places."""
-    page = code_map(resolve(str(cubin("attention.cu"))), None, None)
-    first, *others = page.rows
-    shown = Page(to_html(replace(page, rows=[replace(first, source=("elsewhere.cu:0",)), *others])))
-    assert [row.cells[0] for row in shown.rows.values()].count("0") == 1
-
-
 def test_the_page_stands_alone_and_its_links_lead_to_lines(tmp_path: Path) -> None:
     text, page = made([str(cubin("attention.cu"))], tmp_path)
     assert page.fetched == []
@@ -157,71 +144,3 @@ def test_counts_of_the_record_stand_beside_the_lines(tmp_path: Path) -> None:
     }
     lines = next((root() / "kernels").glob("*/v01_*.cu")).read_text(encoding="utf-8").splitlines()
     assert [source[f"0-{n}"].cells[-1] for n in range(1, len(lines) + 1)] == lines
-
-
-def test_samples_of_other_machine_code_are_not_shown() -> None:
-    built("v01", "sm_80")
-    subject = resolve("v01", "sm_80")
-    listing = start(subject).listing()
-    sampled, said = samples_of(subject, listing, None)
-    assert not sampled
-    assert said == "ncu's samples in logs/samples/h200.v01.fp16.4096.csv are of other machine code, see --arch."
-    with pytest.raises(AnalysisError, match="no kernel in it has the machine code of v01 for sm_80"):
-        samples_of(subject, listing, root() / "logs/samples/h200.v01.fp16.4096.csv")
-
-
-def test_counts_of_a_run(tmp_path: Path) -> None:
-    built("v01", "sm_80")
-    subject, file = resolve("v01", "sm_80"), next((root() / "kernels").glob("*/v01_*.cu"))
-    counted = {"file": file.name, "line": 79, "executed": 7, "wavefronts": 16, "ideal": 2, "sectors": 0}
-    record = {"version": "v01", "config": str(subject.config), "counters": {"lines": [counted]}}
-    path = tmp_path / "record.json"
-    older = record | {"counters": {"lines": []}}
-    path.write_text("".join(json.dumps(each) + "\n" for each in (older, record)), encoding="utf-8")
-    lines, said = counts_of(subject, path)
-    assert lines == {(f"kernels/mma_sync/{file.name}", 79): Line("v01", 79, 7, 16, 2, 0)}
-    assert said == f"The emulator's counts are from {path}."
-    for wrong, message in [
-        (record | {"config": "(FP16, 128, 128, 64, 4): async"}, r"counts .* 128, 64, 4\): async, but the kernel is \("),
-        (record | {"counters": {}}, "the record holds no counters by source line"),
-        ({}, "not a record that --counters --json wrote"),
-        ([], "not a record that --counters --json wrote"),
-    ]:
-        path.write_text(json.dumps(wrong), encoding="utf-8")
-        with pytest.raises(AnalysisError, match=message):
-            counts_of(subject, path)
-
-
-def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(cubin("attention.cu"))
-    assert main(["map", path, "--html", "--line", "7"]) == 2
-    assert "--html shows the whole kernel" in capsys.readouterr().err
-    assert main(["map", path, "--samples", path]) == 2
-    assert "--counters and --samples go with --html" in capsys.readouterr().err
-
-
-LOOK = """<script>
-const row = document.querySelector('#cuda tr.loop'); row.querySelector('td.code').click();
-document.title = JSON.stringify([document.documentElement.scrollWidth,
-  ...[...document.querySelectorAll('section')].map(each => each.scrollWidth - each.clientWidth),
-  ...['cuda', 'ptx', 'sass'].map(name => lit.filter(each => each.closest('section').id === name).length)]);
-</script></body>"""
-
-
-@pytest.mark.long
-def test_in_a_browser(tmp_path: Path) -> None:
-    """At 1200 px nothing lies outside a pane, and a click lights up lines of all three."""
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("needs chromium")
-    text, _ = made([str(cubin("attention.cu"))], tmp_path)
-    page = tmp_path / "look.html"
-    page.write_text(text.replace("</body>", LOOK), encoding="utf-8")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900",
-               f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
-    title = re.search(r"<title>(.*?)</title>", done.stdout)
-    assert title
-    width, *rest = json.loads(title[1])
-    assert width == 1200 and rest[:3] == [0, 0, 0]
-    assert all(lit > 0 for lit in rest[3:])

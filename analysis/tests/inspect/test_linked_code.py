@@ -2,8 +2,6 @@
 
 import html
 import re
-from dataclasses import replace
-from pathlib import Path
 
 from analysis.files import root
 from analysis.inspect.linked_code import (
@@ -14,7 +12,6 @@ from analysis.inspect.linked_code import (
     linked_html,
     live_picture,
     ptx_rows,
-    read_linked,
     sass_rows,
     source_rows,
 )  # fmt: skip
@@ -72,13 +69,3 @@ def test_the_block_is_one_for_markdown() -> None:
     text = linked_html(made(1))
     assert "\n\n" not in text and text.count("<li") == text.count("</li>") > 4
     assert "150 to 151; a thread has 255" in live_picture(made(1))
-
-
-def test_a_version_that_is_not_built_has_none(tmp_path: Path) -> None:
-    assert read_linked(tmp_path, VERSION) is None
-
-
-def test_an_instruction_without_places_lights_nothing() -> None:
-    linked = made(1)
-    bare = replace(linked, rows=[MapRow(linked.rows[0].instruction, (), None)])
-    assert data(sass_rows(bare)[0]) == (None, None) and ptx_rows(bare) == []

@@ -1,22 +1,18 @@
 """The sheet on a step: its fixed verdicts, and figures that are missing rather than guessed."""
 
-import argparse
-import importlib
 import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from analysis.__main__ import COMMANDS, main
+from analysis.__main__ import main
 from analysis.files import root
 from analysis.inspect import why
-from analysis.inspect.why import VERDICTS, device_arch, read_sheet
+from analysis.inspect.why import VERDICTS, read_sheet
 from analysis.ladder.headers import load
 from analysis.ladder.pairs import pair_configs
-from analysis.machine_code.subjects import DEFAULT_ARCH
 from analysis.measure.stats import Interval, Verdict
 from analysis.tests.support.compiled import built
 
@@ -44,22 +40,6 @@ def test_outcome_of_several_problems() -> None:
     assert sheet.expectation == "shorter"
     assert replace(sheet, measured=measured("SLOWER")).verdict == "counts and timing disagree: shorter loop, slower run"
     assert replace(sheet, a=sheet.b, b=sheet.a).expectation == "longer"
-
-
-def test_a_loop_without_matrix_instructions_is_neither_shorter_nor_longer() -> None:
-    for version in ("v00", "v01"):
-        built(version, "sm_80")
-    sheet = replace(read_sheet("v00", "v01", "sm_80", None, emulate=False), measured=[])
-    assert sheet.expectation == "other work" and sheet.a.work(sheet.change.unit) == len(sheet.a.loop.parts.loop)
-    assert replace(sheet, measured=measured("FASTER")).verdict.endswith("; run faster")
-
-
-@pytest.mark.parametrize(
-    ("cc", "arch"), [("9.0", "sm_90"), (90, "sm_90"), ([8, 0], "sm_80"), ("12.0", "sm_120"), (None, None), ("x", None)]
-)
-def test_device_arch(cc: Any, arch: str | None) -> None:
-    assert device_arch({"device": {"cc": cc}}) == arch
-    assert device_arch({}) is None
 
 
 def record(version: str, config: str, samples: list[float], round_number: int) -> str:
@@ -116,39 +96,3 @@ def test_sheet(capsys: pytest.CaptureFixture[str]) -> None:
     figures = {row["figure"]: row for row in sheet["figures"]}
     assert figures["matrix instructions in it"]["v04"] == 128
     assert figures["registers"]["delta"] == figures["registers"]["v04"] - figures["registers"]["v03"]
-
-
-def test_times_of_another_architecture_are_told_apart_from_the_code(capsys: pytest.CaptureFixture[str]) -> None:
-    for version in ("v03", "v04"):
-        built(version, "sm_80")
-        built(version, "sm_90")
-    assert main(["why", "v03", "v04", "--no-emulator"]) == 0
-    text = capsys.readouterr().out
-    assert "architecture: sm_80" in text
-    assert "times are of sm_90, the machine code on this sheet is of sm_80: --arch sm_90 shows" in text
-    assert main(["why", "v03", "v04", "--no-emulator", "--arch", "sm_90"]) == 0
-    assert "times are of" not in capsys.readouterr().out
-    assert main(["why", "v03", "v04", "--no-emulator", "--json"]) == 0
-    sheet = json.loads(capsys.readouterr().out)
-    assert (sheet["arch"], sheet["measured_arch"]) == ("sm_80", "sm_90")
-
-
-def test_commands_about_machine_code_take_one_architecture_by_default() -> None:
-    found: dict[str, argparse.Action] = {}
-    for command in COMMANDS:
-        module = importlib.import_module(f"analysis.{command.module}")
-        parser = argparse.ArgumentParser()
-        getattr(module, f"add_{command.name.replace('-', '_')}_arguments")(parser)
-        for action in parser._actions:
-            if action.dest == "arch":
-                found[command.name] = action
-    filters = {"regs", "registers"}  # there it says what a log must be of, and which rows to show
-    assert {"loop", "bound", "live", "sass", "sass-diff", "ptx", "map", "slice", "why"} <= found.keys()
-    for name in found.keys() - filters:
-        assert found[name].default is None, name  # subjects.choose_arch: the default one, or the only one of a file
-        assert f"({DEFAULT_ARCH})" in str(found[name].help), name
-
-
-def test_why_is_for_versions(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["why", "a.cubin", "v04"]) == 2
-    assert "why compares versions" in capsys.readouterr().err

@@ -14,7 +14,6 @@ from analysis.publish import documents
 from analysis.publish.documents import PARTS, PRINTED, markers, with_part
 from analysis.publish.jumps import jumps_text
 from analysis.publish.overview import HEADLINE
-from analysis.publish.production import CASES, FA3, OURS, rates_in, speeds_table
 from analysis.tests.support.ladder import bench, record, small_ladder
 
 
@@ -78,11 +77,3 @@ def test_the_readme_compares_each_step_with_flashattention_3(tmp_path: Path) -> 
     )
     cells = [[cell.strip() for cell in line.split("|")][4:6] for line in table.splitlines()[2:]]
     assert cells == [["60", "10"], ["300", "50"]]
-
-
-def test_ratios_of_the_production_kernels_are_of_one_case() -> None:
-    rows, rates = speeds_table(root()).rows, rates_in(root(), "h200")
-    assert [str(row[0]) for row in rows] == [kernel for kernel, _, _ in CASES]
-    for row, (_, _, case) in zip(rows, CASES, strict=True):
-        assert row[3] == f"{rates[case][OURS] / rates[case][FA3]:.2f}"
-    assert rows[-1][4:] == ["–", "–"] and str(rows[-1][2]).endswith(" % of read bandwidth")

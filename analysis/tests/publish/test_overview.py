@@ -9,16 +9,13 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.machine_code.regs import Row, registers_path, registers_text
-from analysis.machine_code.traffic import read_traffic
 from analysis.measure.records import Record
-from analysis.measure.stats import Interval
 from analysis.publish import predictions
-from analysis.publish.energy import energy_table, joules_and_watts, states_table
 from analysis.publish.ladder_page import ladder_page, ladder_table, losses_text
 from analysis.publish.libraries import libraries_table
-from analysis.publish.overview import HEADLINE, LENGTHS, Speed, problem_at, read_steps, speeds_at
+from analysis.publish.overview import HEADLINE, Speed, read_steps, speeds_at
 from analysis.publish.story import gain, gains_table, steps_table
-from analysis.tests.support.ladder import OWN, V01, bench, record, small_ladder
+from analysis.tests.support.ladder import V01, bench, record, small_ladder
 
 NS = HEADLINE.flop() / 1e3  # of 1 TFLOP/s
 
@@ -51,13 +48,6 @@ def test_a_register_file_of_another_config_is_refused(ladder: Path) -> None:
         read_steps(ladder)
 
 
-def test_a_damaged_traffic_file_is_refused(ladder: Path) -> None:
-    path = ladder / "regs/traffic.csv"
-    path.write_text(path.read_text().replace(",64,", ",many,"))
-    with pytest.raises(AnalysisError, match="wavefronts = 'many'"):
-        read_traffic(ladder)
-
-
 def test_speed_is_that_of_the_newest_run_with_the_peer() -> None:
     records = [
         *(record("v01", ns, f"2026-01-0{day}") for day, ns in ((1, 200.0), (2, 400.0), (3, 100.0))),
@@ -71,25 +61,12 @@ def test_speed_is_that_of_the_newest_run_with_the_peer() -> None:
     assert speed_of_v01(record("v01", 200.0, "r", check={"pass": False}), record("fa2", 100.0, "r")) is None
 
 
-def test_a_version_in_bf16_is_its_configuration_with_another_type() -> None:
-    problem = problem_at(4096, "bf16")
-    own = record("v01", 200.0, "r", problem, config=OWN["v01"].replace("FP16", "BF16"))
-    records = [record("fa2", 100.0, "r", problem), own]
-    assert list(speeds_at(records, problem, {"v01": V01})) == ["v01"]
-    assert not speeds_at(records, HEADLINE, {"v01": V01})
-
-
 def test_libraries_stand_next_to_the_fastest_version(ladder: Path) -> None:
     steps = bench(ladder, record("v02", NS / 400, "r"), record("fa2", NS / 320, "r"))
     assert [list(row) for row in libraries_table(ladder, steps).rows] == [
         ["v02", "fp16", *["not measured"] * 3, "400 (1.25)", *["not measured"] * 2],
         ["FlashAttention-2", "fp16", *["not measured"] * 3, "320", *["not measured"] * 2],
     ]
-
-
-def test_a_half_width_is_never_shown_as_zero() -> None:
-    assert Interval(1.104, 1.1041, 1.1042).plus_minus() == "1.104 ± < 0.0005"
-    assert Interval(1.09, 1.1, 1.11).plus_minus() == "1.100 ± 0.010"
 
 
 def test_a_gain_is_that_of_one_run_of_both(ladder: Path) -> None:
@@ -126,33 +103,8 @@ def test_every_page_prints_one_value_of_a_gain() -> None:
         assert value == f"{steps[name].gain(int(seq)):.3f}", name
 
 
-def test_joules_are_those_of_the_newest_run_that_measured_them(ladder: Path) -> None:
-    clocks = {"sm_clock_hz": 1.5e9, "first_sm_clock_hz": 1.7e9, "celsius": 60, "idle": 0.0012}
-    found = {"joules": 1.25, "watts": 650.0, "launches": 9, "seconds": 1.1, "first_ns": NS / 800} | clocks
-    records = [record("v02", 80.0, "r"), record("fa2", 100.0, "r")]
-    assert not energy_table(ladder, bench(ladder, *records)).rows
-    records += [record("v02", 80.0, "s", energy=found | {"joules": 9.0}), record("v02", 80.0, "x")]
-    records += [record("v02", 80.0, "t", energy=found | {"joules": 1e3}, check={"pass": False})]
-    records += [record("v02", 80.0, "s2", energy=found), record("fa3", 70.0, "s", energy={"joules": 2.5})]
-    steps, sustained, each = bench(ladder, *records), round(HEADLINE.flop() / 1.25 * 650 / 1e12), HEADLINE.flop() / 1e12
-    assert [list(row) for row in energy_table(ladder, steps).rows] == [
-        ["v02", "fp16", 16, 800, sustained, 1700, 1500, "1.25", f"{each / 1.25:.3f}", 650, 60, "0.12 %"],
-        ["FlashAttention-3", "fp16", 16, *[None] * 4, "2.5", f"{each / 2.5:.3f}", *[None] * 3],
-    ]
-    assert list(states_table(ladder, steps).rows[0]) == ["v02", 800, sustained, f"{each / 1.25:.3f}"]
-    assert joules_and_watts(ladder, steps) == {"v02": (1.25, 650.0)}
-    with pytest.raises(AnalysisError, match="no joules"):
-        energy_table(ladder, bench(ladder, *records, record("v02", 80.0, "y", energy={"launches": 3})))
-
-
 def test_no_interval_of_the_repository_is_a_coincidence() -> None:
     """Subjects of one run share their scatter, so no interval is a small fraction of what is usual."""
     ratios = [one.ratio for step in read_steps(root()) for one in step.speeds.values() if one.ratio]
     halves = sorted((ratio.high - ratio.low) / ratio.mid / 2 for ratio in ratios)
     assert halves[0] > 0.3 * halves[len(halves) // 2]
-
-
-def test_a_loop_without_matrix_instructions_has_no_figure_per_hmma() -> None:
-    (plain,) = (each for each in read_steps(root()) if each.name == "v00")
-    assert plain.loop("sm_80") and plain.loop_per_matrix("sm_80") is plain.executed_per_matrix("sm_80") is None
-    assert len(LENGTHS) == 6

@@ -7,12 +7,9 @@ import pytest
 
 from analysis.files import read_text, root
 from analysis.ladder.headers import load_attention
-from analysis.machine_code.regs import read_registers
 from analysis.measure.records import Record, Served, records_in
 from analysis.publish.ranking import (
-    EARLIER,
     FILE,
-    held_code,
     measured,
     ranked,
     ranking_text,
@@ -42,24 +39,6 @@ def test_times_are_compared_within_a_run_alone(one: Record) -> None:
     assert scores([*run, *slow])["9.0", 128, False] == {"v35": 1.0, "v37": 0.5, "v33": 0.25}
 
 
-def test_runs_that_disagree_are_weighed_alike(one: Record) -> None:
-    pair = [of(one, "v33", 200), of(one, "v37", 100), of(one, "v33", 100, 2048), of(one, "v37", 100, 2048)]
-    assert scores(pair)["9.0", 128, False]["v33"] == pytest.approx(0.5**0.5, abs=1e-6)
-
-
-def test_a_library_ties_runs_together(one: Record) -> None:
-    peer = [replace(of(one, "fa2", ns), is_peer=True, run_id=run) for ns, run in ((100, "a"), (200, "b"))]
-    runs = [replace(of(one, name, 100), run_id=run) for name, run in (("v33", "a"), ("v37", "b"))]
-    assert scores([*runs, *peer])["9.0", 128, False] == {"v37": 1.0, "v33": 0.5}
-    assert sorted(scores(runs)["9.0", 128, False].values()) == [0.0, 1.0], "nothing compares them"
-
-
-def test_a_problem_of_one_version_says_nothing_unless_it_is_all_there_is(one: Record) -> None:
-    pair = [of(one, "v33", 200), of(one, "v37", 100)]
-    assert scores([*pair, of(one, "v33", 1, 4096)]) == scores(pair)
-    assert scores([of(one, "v37", 100)]) == {("9.0", 128, False): {"v37": 1.0}}
-
-
 def test_wrong_results_and_other_configurations_do_not_count(one: Record) -> None:
     assert measured([one], KERNELS, {}) == [one]
     wrong = [replace(one, passed=False), replace(one, config=one.config + "+swizzled"), replace(one, samples_ns=())]
@@ -85,21 +64,6 @@ def test_records_of_a_removed_version_count_for_the_kernel_with_its_machine_code
     assert [*with_present_names([old, one], {"attention/wgmma": {"another"}})] == [one]
     assert measured([replace(old, passed=False)], KERNELS, held) == []
     assert measured([replace(old, subject="v37")], KERNELS, held) == [], "v37 was not removed"
-
-
-def test_code_is_held_in_the_configurations_of_a_header_alone() -> None:
-    """Smaller configurations, for other GPUs, are no kernel's own."""
-    held = held_code(root(), KERNELS)
-    (header,) = {kernel.header for name, kernel in KERNELS.items() if name == "attention/mma_sync"}
-    own = 2 * len((header.config, *header.others))
-    assert header.smaller and len(held["attention/mma_sync"]) == 2 * own  # of sm_80 and of sm_90
-
-
-def test_earlier_code_counts_until_it_is_the_present_code_again() -> None:
-    present = {str(row.code_hash) for rows in read_registers(root()).values() for row in rows}
-    for name, hashes in EARLIER.items():
-        assert hashes < held_code(root(), KERNELS)[name]
-        assert not hashes & present, "it needs no entry"
 
 
 def test_the_fastest_comes_first_and_equally_fast_ones_by_name() -> None:

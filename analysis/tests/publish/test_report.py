@@ -62,54 +62,9 @@ def test_html_is_well_formed_escaped_and_self_contained() -> None:
     assert len(names) == len(set(names)) and set(re.findall(r'href="#([^"]+)"', text)) <= set(names)
 
 
-def test_html_suits_phones_darkness_and_readers_without_pictures() -> None:
-    text = to_html(PAGE)
-    seen = Checker(text).seen
-    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in seen
-    assert "prefers-color-scheme: dark" in text and "currentColor" in text
-    drawn = [attrs for tag, attrs in seen if tag == "svg"]
-    assert [(p["role"], p["aria-label"]) for p in drawn] == [("img", 'what "it" shows: v01 0.5, v02 1.2')]
-    assert text.count('<div class="wide" tabindex="0"') == text.count('<div class="scroll" tabindex="0" ') == 1
-
-
-def test_the_answer_is_open_and_the_rest_is_folded() -> None:
-    opened, folded = to_html(PAGE).split('<details id="s2"><summary><h2>Third</h2></summary>')
-    assert "Second" in opened and report.NOTHING in opened and report.NOTHING in folded
-    assert [section.title for section in page_of_the_repository()[:2]] == ["Summary", "Versions"]
-
-
-def test_columns_of_numbers_are_aligned_right_with_their_heads() -> None:
-    text = to_html(PAGE)
-    assert re.findall(r"<th( [^>]*)>", text) == [' scope="col"', ' scope="col" class="number"', ' scope="col"']
-    assert re.findall(r"<td([^>]*)>", text) == ["", ' class="number"', "", "", ' class="number"', ' class="long"']
-
-
-def test_headings_of_tables_stay_in_view() -> None:
-    """A sticky cell stays within the nearest ancestor that scrolls: that one must scroll in both directions."""
-    assert re.search(r"^thead th \{ position: sticky; top: 0", report.STYLE, re.MULTILINE)
-    assert re.search(r"^\.wide \{ overflow: auto; max-height", report.STYLE, re.MULTILINE)
-
-
 def test_the_summary_names_the_fastest_version_and_the_libraries() -> None:
     text = page_of_the_repository()[0].text
     assert "The fastest is v37 with " in text and "FlashAttention-3 " in text and "v02 (× 5." in text
-
-
-def test_a_version_without_a_run_with_flashattention_2_has_its_speed() -> None:
-    """v00a and v00b were measured with v00 alone."""
-    table = next(block for block in page_of_the_repository()[1].blocks if isinstance(block, Table))
-    rows = {str(row[0]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    for name, parent in (("v00a", "v00"), ("v00b", "v00a")):
-        speed, other = (float(str(rows[one]["TFLOP/s, H200"])) for one in (name, parent))
-        assert float(str(rows[name]["× parent, H200"])) == pytest.approx(speed / other, rel=0.04)
-        assert rows[name]["speed / FA2, H200"] == "not measured"
-
-
-def test_loops_of_sm_90a_have_a_section_and_their_unit() -> None:
-    (section,) = [section for section in page_of_the_repository() if section.title == "KV loop, sm_90a"]
-    mix, table = section.blocks
-    assert isinstance(mix, Picture) and mix.alt == "Instructions of the KV loop per HGMMA by purpose, sm_90a"
-    assert isinstance(table, Table) and table.columns[:2] == ("opcode", "v26")
 
 
 @pytest.mark.long

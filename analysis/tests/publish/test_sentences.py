@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from analysis.files import read_text, root
-from analysis.ladder.headers import load_all, load_attention
-from analysis.machine_code.sass import Instruction
-from analysis.measure.profile import kept
+from analysis.ladder.headers import load_attention
 from analysis.measure.searches import winners_table
 from analysis.predict.machine import read_machine, read_values
 from analysis.predict.tiles import read_tiles
-from analysis.publish.energy import energy_table
-from analysis.publish.libraries import records_of
-from analysis.publish.overview import LENGTHS, Step, newest_rows, problem_at, read_steps
+from analysis.publish.overview import Step, read_steps
 from analysis.publish.production import rates_in
 from analysis.publish.side_ladders import backward_peers
-from analysis.publish.story import gain, held_up
 from analysis.tests.support.validation import Case, cases_of, leave_one_out, mean_error, of_fit, order
 
 
@@ -107,43 +102,6 @@ def test_predict_has_what_pipes_measured_on_the_h100() -> None:
 # ---- performance.md --------------------------------------------------------------------------------------------------
 
 
-def test_cudnn_is_faster_than_every_version_with_mma_sync() -> None:
-    assert "cuDNN is faster than every version that multiplies by `mma.sync`, at every length." in page(
-        "docs/performance.md"
-    )
-    versions = {step.name: step.version for step in steps() if not step.version.one_arch}
-    for problem in (problem_at(seq, dtype) for seq in LENGTHS for dtype in ("fp16", "bf16")):
-        rows = newest_rows(records_of(root()), problem, versions, ["cudnn", *versions])
-        ours = [row.tflops for name, row in rows.items() if name in versions]
-        assert ours and rows["cudnn"].tflops > max(ours), problem
-
-
-def test_the_prose_on_wgmma_holds() -> None:
-    assert "v28 loses at 512" in page("docs/performance.md") and (gain(steps(), "v28", 512) or 2) < 1
-    assert 1.15 < (gain(steps(), "v33", 512) or 0) < 1.4 and 1.05 < (gain(steps(), "v35", 4096) or 0) < 1.25
-
-
-def test_the_prose_on_energy_holds() -> None:
-    assert "From v02 on no subject draws less than 675 W of the board's 700." in page("docs/performance.md")
-    rows = [row for row in energy_table(root(), steps()).rows if row[0] not in ("v00", "v01")]
-    assert all(675 < float(str(row[9])) <= 700 * 1.0075 for row in rows)
-
-
-def loop_of(name: str) -> Sequence[Instruction]:
-    """The instructions of the KV loop on the H200."""
-    step = next(step for step in steps() if step.name == name)
-    return step.parts[step.arch_in("sm_90")].loop
-
-
-def test_the_prose_on_what_bound_each_step_holds() -> None:
-    text, launches = page("docs/performance.md"), kept(root())
-    largest = {name: held_up(root(), name).split(", ")[1].split()[0] for name in launches if name >= "v26"}
-    assert largest == {name: "barrier" if name < "v29" else "wait" for name in largest}
-    assert "BAR" not in {instruction.opcode.split(".")[0] for instruction in loop_of("v28")}
-    cycles = {name: launch.figures["cycles"] for name, launch in launches.items()}
-    assert f"the cycles fall by a factor of {cycles['v25'] / cycles['v37']:.2f}" in text
-
-
 # ---- other pages -----------------------------------------------------------------------------------------------------
 
 
@@ -209,12 +167,3 @@ def test_the_readme_states_what_one_step_removes_and_how_fast_gradients_are() ->
         for ratio in re.findall(r"\(([\d.]+)\)", " ".join(map(str, row[3:])))
     ]
     assert f"The backward pass reaches {min(ratios):.1f} to {max(ratios):.1f} × its speed." in page("README.md")
-
-
-def test_the_scope_of_the_versions_is_stated() -> None:
-    sources = {name: version.source for name, version in load_all(root()).items()}
-    assert "versions up to v37 compute nothing else" in page("docs/performance.md")
-    assert all("static_assert(cfg.d_head == 128" in source for source in sources.values())
-    assert not [name for name, source in sources.items() if "dropout" in source or "causal" in source]
-    hopper = [name for name, version in load_all(root()).items() if version.one_arch]
-    assert [name for name, source in sources.items() if "wgmma" in source] == hopper == [f"v{n}" for n in range(26, 38)]

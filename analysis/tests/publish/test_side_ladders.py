@@ -7,7 +7,7 @@ from analysis.files import read_text, root
 from analysis.measure.records import records_in
 from analysis.measure.stats import median
 from analysis.publish.overview import LENGTHS
-from analysis.publish.side_ladders import backward_peers, fp8_peers, row
+from analysis.publish.side_ladders import backward_peers, fp8_peers
 
 
 def compared(folder: Path, cases: dict[str, dict[str, dict[str, float]]]) -> Path:
@@ -38,10 +38,6 @@ def test_the_faster_of_two_runs_counts_and_ours_is_divided_by_it(tmp_path: Path)
     assert [each[at] for each in table.rows] == ["500", "600 (0.83)", ""]
 
 
-def test_what_was_not_measured_stays_empty() -> None:
-    assert row("x", {512: 10.0, 1024: 20.0}, {512: 5.0, 2048: 1.0}) == ["x", "10 (0.50)", "20", "", "", "", ""]
-
-
 def test_the_committed_records_have_both_runs() -> None:
     table = fp8_peers(root())
     rows = {(each[0], each[1]): each for each in table.rows}
@@ -69,15 +65,3 @@ def test_the_page_states_the_speed_of_gradients_in_order() -> None:
     small, large = (f"{min(found):.2f} to {max(found):.2f} ×" for found in (ratios[False], ratios[True]))
     page = " ".join(read_text(root() / "kernels/backward/README.md").split())
     assert f"run at {small} the speed of those in any order at d_head 64 and 128, and at {large} at 256" in page
-
-
-def test_the_page_says_what_accurate_sums_have_of_cudnn() -> None:
-    full = json.loads((root() / "logs/fp8/states.h200.json").read_text())["TFLOP/s"]["full"]
-    shares = {
-        (int(keys), state): of["attention/fp8, accurate"][state] / of["cuDNN, O in e4m3"][state]
-        for keys, of in full.items()
-        for state in ("first", "sustained")
-    }
-    long = [share for (keys, _), share in shares.items() if keys >= 1024]
-    said = f"{min(long):.2f} to {max(long):.2f} from 1024 keys on, and {shares[512, 'sustained']:.2f} sustained at 512"
-    assert said in (root() / "kernels/fp8/README.md").read_text() and shares[512, "first"] > 1

@@ -14,7 +14,6 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
 from analysis.files import root
-from analysis.publish.drawing import Canvas
 
 PICTURES = sorted(path for path in (root() / "docs").rglob("*.svg"))
 SLACK = 1.0  # pixels that boxes of text may share: fonts differ by as much
@@ -97,17 +96,3 @@ def faults(svg: str) -> list[str]:
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
 def test_texts_are_inside_and_apart(path: Path) -> None:
     assert faults(path.read_text(encoding="utf-8")) == []
-
-
-def test_a_fault_is_found() -> None:
-    canvas = Canvas(100, 60)
-    canvas.words(50, 20, "a label", 12)
-    canvas.words(60, 24, "another", 12)
-    canvas.words(95, 50, "outside", 12)
-    assert faults(canvas.svg("a picture")) == ["'outside' leaves the canvas", "'a label' overlaps 'another'"]
-
-
-def test_a_legend_that_is_too_wide_continues_in_another_row() -> None:
-    canvas = Canvas(200, 40)
-    canvas.legend([("#000", "the first entry"), ("#fff", "the second entry")])
-    assert canvas.height == 58 and faults(canvas.svg("a picture")) == []

@@ -40,13 +40,6 @@ def test_a_task_that_does_not_fit_its_version_is_named(tmp_path: Path) -> None:
         exercise_page.with_wrong_line(version, task)
 
 
-def test_the_chapter_links_to_the_page() -> None:
-    chapter = exercise_page.with_link(read_text(root() / exercise_page.CHAPTER))
-    assert '<a href="../../exercises/index.html">' in chapter and exercise_page.FILE not in chapter
-    with pytest.raises(AnalysisError, match="expected `site/exercises"):
-        exercise_page.with_link("")
-
-
 def test_the_page_fetches_nothing_and_its_data_is_json() -> None:
     made = exercise_page.exercise_files(root())
     assert not [name for name, text in made.items() if re.search(r"https?://|fetch\(|@import|import\(", text)]

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from analysis.tests.site.browsers import SITE, browser_tab
+from analysis.tests.site.browsers import SITE
 
 pytestmark = pytest.mark.site
-browser = browser_tab  # the name of the fixture
 LIT = "[...document.querySelectorAll('.three ol')].map((list) => list.querySelectorAll('[aria-selected]').length)"
 FIRST = "document.querySelectorAll('.three ol')[{list}].querySelector('[aria-selected]')"
 

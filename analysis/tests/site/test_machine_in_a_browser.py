@@ -9,13 +9,11 @@ import pytest
 
 from analysis.files import root
 from analysis.site.machine_page import MACHINE_LINK, PLACES
-from analysis.tests.site.browsers import SITE, browser_tab
-from analysis.tests.site.figures import compressed, first_page
+from analysis.tests.site.browsers import SITE
 
 pytestmark = pytest.mark.site
 PAGE = SITE / "machine/index.html"
 Open = Callable[[str], Any]
-browser = browser_tab  # the name of the fixture
 
 
 @pytest.fixture
@@ -81,28 +79,6 @@ def test_steps_lead_on_and_back(open_page: Open) -> None:
     assert shown_ptx(tab).startswith("bar")
 
 
-def test_the_way_back_and_the_next_step_need_no_replay(open_page: Open) -> None:
-    """The worker is asked for the step ahead alone, and that before anyone presses the key."""
-    tab = open_page("v=v16&kind=mma&warp=2")
-    first = step_of(tab)
-    ahead = "[...looks.keys()].includes([step + 1, warpOf(step + 1), ''].join())"
-    tab.wait_for_function(f"{ahead} && !waiting.size")
-    asked = tab.evaluate("asked")
-    assert moved(tab, lambda: tab.keyboard.press("ArrowRight")) == first + 1
-    tab.wait_for_function(f"{ahead} && !waiting.size")
-    assert moved(tab, lambda: tab.keyboard.press("ArrowLeft")) == first
-    assert tab.evaluate("asked") == asked + 1
-    tab.evaluate("(() => { for (let at = 0; at < 2 * LOOKS; at++) look(at, 0); })()")
-    assert tab.evaluate("looks.size") == tab.evaluate("LOOKS")
-
-
-def test_a_line_is_run_to(open_page: Open) -> None:
-    tab = open_page("v=v02")
-    line = (root() / "kernels/mma_sync/v02_swizzle.cu").read_text().splitlines().index("    __syncthreads();") + 1
-    moved(tab, lambda: tab.click(f"#source .row:nth-child({line}) button"))
-    assert tab.evaluate("instructionOf(step).line") == line
-
-
 def test_what_a_barrier_does_is_found_where_it_is_lost(open_page: Open) -> None:
     tab = open_page("v=v02")
     assert "nothing found" in tab.inner_text("#result")
@@ -162,42 +138,6 @@ def test_a_warp_is_chosen_by_hand(open_page: Open) -> None:
     again.wait_for_function("!turns.length && warpOf(100) === 0")
 
 
-def test_the_next_KV_block_is_found(open_page: Open) -> None:
-    tab = open_page("v=v02&kind=KV%20block&warp=1")
-    assert tab.evaluate("passes().size") == 256 // 64 - 1
-    first = step_of(tab)
-    tab.select_option("#kind", "KV block")
-    second = moved(tab, lambda: tab.click("#go"))
-    multiplied = f"seek({first}, 1, (at) => mine(at) && MULTIPLIES.test(instructionOf(at).ptx))"
-    assert first < tab.evaluate(multiplied) < second
-    assert tab.evaluate(f"instructionOf({first}).ptx_line") == tab.evaluate(f"instructionOf({second}).ptx_line")
-
-
-def test_the_tiles_of_wgmma_are_its_factors(open_page: Open) -> None:
-    """One score of v28: row 1 of A times column 1 of B, summed over d_head, is what its register holds then."""
-    tab = open_page("v=v28&kind=wgmma&warp=4")
-    assert "64 × 16" in tab.inner_text("#operands") and "16 × 128" in tab.inner_text("#operands")
-    row_and_column = """(() => {
-        const { product: it, shared } = seen, read = factors(launch.code[seen.warps[seen.shown].instruction].ptx);
-        const a = fromChunks(shared, it.chunks, it.a_along_k, read);
-        const b = fromChunks(shared, it.chunks.subarray(128), it.b_along_k, read);
-        return Array.from({ length: 16 }, (_, k) => [a(1, k), b(1, k)]);
-    })()"""
-    name = tab.evaluate("seen.operands[1].name")  # of row lane / 4, column 2 * (lane % 4) + 1
-    tab.select_option("#kind", "wgmma")
-    dot = 0.0
-    for _ in range(128 // 16):
-        dot += sum(one * other for one, other in tab.evaluate(row_and_column))
-        moved(tab, lambda: tab.click("#go"))
-    done = tab.evaluate("""(() => {
-        const wait = seek(0, 1, (at) => mine(at) && instructionOf(at).ptx.startsWith("wgmma.wait_group"));
-        return seek(wait + 1, 1, mine);
-    })()""")
-    tab.evaluate(f"void ($('register').value = '{name}', show({done}, warp))")
-    tab.wait_for_function(f"document.body.dataset.step === '{done}' && seen.register")
-    assert abs(tab.evaluate("float(seen.register[4])") - dot) < 1e-3 * abs(dot)
-
-
 @pytest.mark.parametrize("version", ["v02", "v17", "v29", "v37"])
 def test_what_a_block_holds_is_beside_the_reference(open_page: Open, version: str) -> None:
     """Errors are those of 16-bit factors; those of a wrong array, or of another block, would be as large as it."""
@@ -218,27 +158,6 @@ def test_what_a_block_holds_is_beside_the_reference(open_page: Open, version: st
     assert tab.evaluate("[...document.querySelectorAll('#block canvas')].every((one) => one.width > 1)")
 
 
-def test_copies_under_way_are_boxes_of_their_tensors(open_page: Open) -> None:
-    tab = open_page("v=v28&kind=wgmma&warp=4")
-    assert tab.evaluate("seen.bulk.length") > 0
-    assert tab.evaluate("document.querySelectorAll('#copies li svg .box').length") == tab.evaluate("seen.bulk.length")
-    assert "elements of " in tab.inner_text("#copies") and "mbarrier" in tab.inner_text("#copies")
-    moved_bytes = tab.evaluate("seen.bulk.every((one) => one.bytes === 2 * one.box.reduce((a, b) => a * b, 1))")
-    assert moved_bytes
-
-
-def test_the_cursor_in_the_PTX_is_run_to(open_page: Open) -> None:
-    tab = open_page("v=v02")
-    tab.click("#tab-ptx")
-    line = tab.evaluate("""() => {
-        const at = text.value.indexOf("mma.sync");
-        text.setSelectionRange(at, at);
-        return text.value.slice(0, at).split("\\n").length;
-    }""")
-    moved(tab, lambda: tab.click("#to-ptx"))
-    assert tab.evaluate("instructionOf(step).ptx_line") == line
-
-
 def test_every_version_of_the_page_runs(open_page: Open) -> None:
     tab = open_page("v=v01")
     counters = {"v01": tab.evaluate("launch.counters")}
@@ -249,12 +168,3 @@ def test_every_version_of_the_page_runs(open_page: Open) -> None:
         counters[name] = tab.evaluate("launch.counters")
     assert counters["v01"]["wavefronts"] > 5 * counters["v01"]["ideal"]
     assert counters["v02"]["wavefronts"] == counters["v02"]["ideal"]
-
-
-def test_the_first_page_is_small(browser_tab: Any) -> None:
-    """300 KB before the machine is asked for: the story, its styles, scripts and pictures, compressed."""
-    files = first_page(browser_tab)
-    sizes = compressed(files)
-    assert browser_tab.evaluate("!!document.querySelector('a[href*=\"machine/index.html?v=v02\"]')")
-    assert len(files) > 5 and not [file for file in files if "machine" in file.parts]
-    assert sum(sizes.values()) < 300_000, sizes

@@ -1,9 +1,7 @@
 """The files of the machine: what they hold, and where the story's links lead."""
 
-import base64
-import gzip
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -44,12 +42,6 @@ def test_places_are_those_of_the_story() -> None:
     assert list(machine_page.PLACES) == list(STEPS) and set(STEPS) <= set(kernel_files(root()))
 
 
-def test_each_step_of_the_story_has_a_link() -> None:
-    story = (root() / "docs/story.md").read_text()
-    linked = re.findall(r'href="machine/index\.html\?v=(v\d\d)&', machine_page.with_places(story))
-    assert linked == list(STEPS)
-
-
 def documents() -> list[tuple[str, str]]:
     """Name and text of every chapter and notebook."""
     paths = [*sorted((root() / "docs/learn").glob("*.md")), *sorted((root() / "notebooks").glob("*.ipynb"))]
@@ -64,23 +56,6 @@ def test_chapters_and_notebooks_lead_into_the_machine() -> None:
     assert {version for places in found.values() for version, _, _ in places} <= set(kernel_files(root()))
     text = machine_page.with_machine_links("a\n\n<!-- machine: v28 wgmma 4 -->\n", PurePosixPath("docs/learn"))
     assert 'href="../../machine/index.html?v=v28&kind=wgmma&warp=4"' in text and "<!--" not in text
-
-
-def test_kinds_of_places_are_those_of_the_page() -> None:
-    script = (root() / machine_page.PAGES / "machine.js").read_text()
-    kinds = set(re.findall(r'^  "(\w+)": \(code\) =>', script, re.MULTILINE))
-    linked = {kind for _, text in documents() for _, kind, _ in machine_page.MACHINE_LINK.findall(text)}
-    assert {kind for kind, _ in machine_page.PLACES.values()} | linked <= kinds
-
-
-def test_without_the_module_there_is_no_page(tmp_path: Path) -> None:
-    assert machine_page.machine_files(tmp_path) == {}
-
-
-def test_packed_data_is_the_same_each_time() -> None:
-    data = bytes(range(256)) * 9
-    text = machine_page.packed(data)
-    assert text == machine_page.packed(data) and gzip.decompress(base64.b64decode(text)) == data
 
 
 def test_the_page_fetches_nothing() -> None:

@@ -1,6 +1,5 @@
 """The static site without its generator: what is laid out for it, where links go, and what a broken link is."""
 
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -70,20 +69,6 @@ def test_links_to_pages_stay_and_those_to_files_get_a_page(checkout: Checkout) -
         moved(laid, "docs/a.md", "[n](none.md)")
 
 
-def test_notebooks_are_moved_with_their_outputs_and_words(checkout: Checkout) -> None:
-    shown = {"data": {"text/markdown": ["[s](../x.cu)"]}, "metadata": {"image/png": {"alt": "what it shows"}}}
-    cells = [
-        {"cell_type": "markdown", "source": ["[r](../README.md)"]},
-        {"cell_type": "code", "source": ["a[0](b)"], "metadata": {}, "outputs": [shown]},
-    ]
-    laid = read_site(checkout({"README.md": "", "x.cu": "", "notebooks/a.ipynb": ""}))
-    words, code = json.loads(moved_notebook(laid, "notebooks/a.ipynb", json.dumps({"cells": cells})))["cells"]
-    assert words["source"] == "[r](../README.md)"
-    assert code["source"] == ["a[0](b)"]
-    assert code["outputs"][0]["data"]["text/markdown"] == '<a href="../source/x.cu.html">s</a>'
-    assert code["metadata"]["mystnb"] == {"image": {"alt": "what it shows"}}
-
-
 def test_the_navigation_is_that_of_the_list_of_documents(checkout: Checkout) -> None:
     files = dict.fromkeys(["docs/learn/README.md", "docs/learn/2.md", "docs/learn/1.md", "docs/f.md", "docs/b.md"], "")
     folder = checkout(files | {"docs/index.md": CONTENTS, "notebooks/n.ipynb": "", "kernels/README.md": ""})
@@ -107,32 +92,6 @@ def test_every_document_of_the_repository_can_be_laid_out() -> None:
         text = (root() / page).read_text()
         (moved_notebook if page.endswith(".ipynb") else moved)(laid, page, text)
     assert len(laid.sources) > 50
-
-
-def test_what_was_laid_out_before_goes(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {
-        "docs/index.md": "To use it:\n\n- [a](a.md)\n",
-        "docs/story.md": "# Story\n\n![p](p.svg)\n",
-        "docs/a.md": "[v](../x.c) [o](../tasks/o.md)",
-        "tasks/o.md": "# O\n",
-        "docs/p.svg": "",
-        "x.c": "// text\n",
-        ".gitignore": "build/\n",
-    }
-    folder = checkout(files | {"build/out/docs/old.md": ""})
-    monkeypatch.setattr(site, "root", lambda: folder)
-    monkeypatch.setattr("analysis.publish.overview.read_steps", lambda _: [])
-    monkeypatch.setattr("analysis.publish.report.sections", lambda _: [])
-    out = folder / "build/out"
-    assert main(["site", "--stage", str(out)]) == 0
-    made = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    pages = {"index.md", "docs/index.md", "docs/a.md", "docs/p.svg", "tables/index.md", "tasks/o.md"}
-    assert made == pages | {"texts/x.c", "texts/index.json", "linked/tables/report.html"}
-    assert (out / "tasks/o.md").read_text() == "---\norphan: true\n---\n\n# O\n"
-    assert (out / "texts/x.c").read_text() == "// text\n"
-    assert ":caption: To use it\n\ndocs/a\n" in (out / "index.md").read_text()
-    assert ":caption: Tables\n\ndocs/index\ntables/index\n" in (out / "index.md").read_text()
-    assert "![p](docs/p.svg)" in (out / "index.md").read_text()
 
 
 def test_broken_links_of_pages_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 import html
 import re
-from dataclasses import replace
 from functools import cache
 
 from analysis.files import root
@@ -10,9 +9,7 @@ from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import changed_lines
 from analysis.publish.overview import Step, read_steps
 from analysis.site.version_pages import (
-    below_header,
     difference,
-    loop_listing,
     side_by_side,
     sides,
     version_pages,
@@ -35,12 +32,6 @@ def test_changed_lines_stand_beside_each_other() -> None:
     assert group[:3] == [(6, "f", 6, "f"), (7, "g", 7, "g"), (8, "h", 8, "h")]
     assert group[3:] == [(9, "x", 9, "y"), (None, "", 10, "w"), (10, "z", 11, "z")]
     assert sides(old, old) == []
-
-
-def test_a_header_block_is_left_out_and_numbers_stay() -> None:
-    source = "/* v99 - one\n * parent none\n */\nint a;\n"
-    assert below_header(source) == (4, ["int a;"])
-    assert sides(["a"], ["b"], (4, 7)) == [[(4, "a", 7, "b")]]
 
 
 def test_the_difference_holds_what_changed() -> None:
@@ -74,16 +65,3 @@ def test_every_version_has_a_page_that_leads_on() -> None:
         assert ("## Beside" in text) == (step.parent is not None)
     assert "machine/index.html?v=v02&kind=ldmatrix&warp=0" in pages()["versions/v02.md"]
     assert "machine/index.html?v=v03" in pages()["versions/v03.md"]
-
-
-def test_the_loop_is_that_of_the_record() -> None:
-    step = steps()["v02"]
-    listing = loop_listing(step)
-    assert listing.count("HMMA.16816") == step.parts["sm_80"].matrix_count
-    assert f"{step.loop('sm_80')} instructions" in listing and "LDSM" in listing
-
-
-def test_a_version_without_records_has_a_page() -> None:
-    bare = replace(steps()["v02"], rows={}, parts={}, traffic=None, speeds={}, lengths={}, gains={})
-    text = version_pages(root() / "nowhere", [steps()["v01"], bare])["versions/v02.md"]
-    assert "## Machine code" not in text and "**Measured**: nothing yet." in text
