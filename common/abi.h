@@ -8,7 +8,7 @@
  * The kernels of the ladder take forward_args, the first bytes of attention_args: contiguous tensors of one shape, so
  * that the strides hold for all four, and softmax(Q·Kᵀ / sqrt(d_head)) without a mask.
  *
- * A kernel with tensor copies has a second parameter, the tensor maps; runtime/tensor_maps.h says what they describe.
+ * A kernel with TMA copies has a second parameter, the tensor maps; runtime/tensor_maps.h says what they describe.
  */
 #ifndef FL_ABI_H
 #define FL_ABI_H
@@ -50,13 +50,13 @@ typedef struct attention_args {
     int32_t seq_k;
     tensor_strides K_strides, V_strides, O_strides;
     float *LSE;       /* [batch, heads, seq_q], contiguous: natural logarithm of the sum of exp(score * softmax_scale),
-                         -inf where a row sees no key, where O is 0; NULL: not wanted */
+                         -inf where a row attends to no key, where O is 0; NULL: not wanted */
     int32_t *tickets; /* two words of device memory for a kernel with the field `tickets`, zero before each launch and
                          after it; else NULL */
     int32_t KV_heads;
     float softmax_scale; /* positive */
-    int32_t causal;      /* not 0: row i sees keys up to i + seq_k - seq_q, aligned to the bottom right */
-    int32_t all_Q_rows;  /* of a backward pass of sequences that lie one behind the other, all rows together; else 0 */
+    int32_t causal;      /* not 0: row i attends to keys up to i + seq_k - seq_q, aligned to the bottom right */
+    int32_t all_Q_rows;  /* of a backward pass of sequences that are packed, all rows together; else 0 */
     int32_t all_KV_rows;
     int32_t unused; /* up to 192 bytes, where tensor maps begin */
 } attention_args;
@@ -76,7 +76,7 @@ static_assert(sizeof(forward_args) == offsetof(attention_args, K_strides), "seq_
 static_assert(sizeof(attention_args) == 192, "tensor maps begin behind it without padding");
 #undef FL_SAME_PLACE
 
-/* What the tensor copy engine reads of a tensor: the driver's CUtensorMap, whose bits nobody else reads. */
+/* What the TMA unit reads of a tensor: the driver's CUtensorMap, whose bits nothing else reads. */
 typedef struct tensor_map {
     alignas(64) uint64_t words[16];
 } tensor_map;

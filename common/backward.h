@@ -1,18 +1,18 @@
-/* backward.h - the backward pass: the configuration of the kernels in kernels/backward/, their parameters and launch.
+/* backward.h - configuration, parameters and launch shapes of the backward-pass kernels.
  *
  *     flash_backward<backward_config{FP16, 128, 64, 64, 4, MMA_SYNC, true}>
  *     backward_args args = {.attention = attention, .dO = dO, .dQ = dQ, .dK = dK, .dV = dV, .delta = delta};
  *
- * With S = scale Q Kᵀ, P = softmax(S) and O = P V, and the gradient dO of a number L by O (FlashAttention-2, section
- * 3.1.2):
+ * Given dO, the gradient of a scalar loss with respect to O, the kernels compute dQ, dK and dV (FlashAttention-2,
+ * section 3.1.2). With S = scale Q Kᵀ, P = softmax(S), O = P V, and delta, the row sums of dO ∘ O:
  *
  *     dV = Pᵀ dO    dP = dO Vᵀ    dS = P ∘ (dP - delta)    dQ = scale dS K    dK = scale dSᵀ Q
  *
- * where delta has the sum of dO ∘ O for each query row. Up to three kernels make one pass: row_sums computes delta,
- * flash_backward the gradients, and with `dQ_sums` round_dQ rounds dQ to 16 bits, unless `any_rows` and `in_order`
- * hold.
+ * A pass launches up to three kernels: row_sums computes delta, flash_backward computes the gradients, and round_dQ
+ * rounds the fp32 accumulator of dQ to 16 bits. round_dQ runs only with `dQ_sums`, and not if `any_rows` and `in_order`
+ * are both set.
  *
- * A kernel with tensor copies has the tensor maps as its second parameter; O there is dO.
+ * Kernels that use TMA copies take the tensor maps as a second parameter. The map of O describes dO.
  *
  * Each field of the configuration is a row of common/backward_fields.h.
  */
@@ -26,14 +26,15 @@ typedef struct backward_config {
 #include "common/backward_fields.h"
 } backward_config;
 
-/* O and LSE of attention_args are what the forward pass left: inputs. dO lies as O does, dQ as Q, dK as K, dV as V.
+/* O and LSE of attention_args are inputs, from the forward pass. dO has the strides of O, dQ those of Q, dK those of K
+ * and dV those of V.
  *
- * With any_rows queries and keys are as many as one likes, and the causal mask is aligned to the bottom right. Tensor
- * maps alone say where Q, K and V lie; the strides of Q, K and V are those of dQ, dK and dV. What a pass keeps of the
- * queries has whole Q blocks: `delta` is [batch, heads, blocks, 2, B_r], log-sum-exp * log2 e and delta of each block,
- * and `sums` [batch, heads, blocks, B_r * d_head], where a block is [d_head / 64][4 warps][8 tiles][32 lanes][4], as
- * wgmma leaves it. row_sums sets the turns and the words before them to 0. With in_order it leaves the sums alone: the
- * first CTA in order stores its part, and the last rounds dQ. */
+ * With any_rows there may be any number of queries and keys, and the causal mask is aligned to the bottom right. Only
+ * the tensor maps describe Q, K and V; the strides of Q, K and V are those of dQ, dK and dV. The workspace is padded to
+ * full Q blocks: `delta` is [batch, heads, blocks, 2, B_r], log-sum-exp * log2 e and delta of each block, and `sums`
+ * [batch, heads, blocks, B_r * d_head], where a block is [d_head / 64][4 warps][8 tiles][32 lanes][4], as wgmma leaves
+ * it. row_sums sets the turns and the words before them to 0. With in_order it does not clear the accumulator: the
+ * first CTA in order stores its partial result, and the last rounds dQ. */
 #ifdef __cplusplus
 typedef struct backward_args : attention_args {
 #else
@@ -44,20 +45,20 @@ typedef struct backward_args {
     void *dQ;
     void *dK;
     void *dV;
-    float *delta;   /* [batch, heads, seq_q]: row_sums writes it, and what else there is of a query row */
+    float *delta;   /* [batch, heads, seq_q]: row_sums writes it, and the other values of each query row */
     float *sums;    /* with dQ_sums: dQ / scale as fp32 [batch, heads, seq_q, d_head], which row_sums sets to 0 */
-    int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it; with any_rows behind
+    int32_t *turns; /* with in_order: a word for each Q block, 0 before each pass and after it; with any_rows after
                        BACKWARD_COUNTERS words */
     int64_t unused; /* up to 256 bytes, where tensor maps begin */
 } backward_args;
 
 static_assert(sizeof(backward_args) == 256, "tensor maps begin behind it without padding");
 
-/* What a configuration with the field `serves` takes: Q, dO, O and dQ are [all_Q_rows, heads, d_head], K, V, dK and dV
- * [all_KV_rows, KV_heads, d_head], and sequence b has rows offsets[b] to offsets[b + 1] - 1, at most seq_q or seq_k,
- * perhaps none. Log-sum-exp is [heads, all_Q_rows]. What is kept of the queries has the blocks of all sequences:
- * `delta` [heads, backward_Q_blocks(), 2, B_r], and so the sums and the turns. Offsets are in device memory and are
- * read there; what does not fit the tensors is cut. Gradients of rows before the first sequence and behind the last
+/* Parameters of a configuration with the field `serves`: Q, dO, O and dQ are [all_Q_rows, heads, d_head], K, V, dK and
+ * dV [all_KV_rows, KV_heads, d_head], and sequence b has rows offsets[b] to offsets[b + 1] - 1, at most seq_q or seq_k,
+ * perhaps none. Log-sum-exp is [heads, all_Q_rows]. The workspace has the blocks of all sequences: `delta` is [heads,
+ * backward_Q_blocks(), 2, B_r], and the accumulator and the turns have as many blocks. Offsets are in device memory and
+ * are read there; out-of-range offsets are clamped. Gradients of rows before the first sequence and past the last
  * become 0. */
 #ifdef __cplusplus
 typedef struct backward_serving_args : backward_args {
@@ -71,10 +72,10 @@ typedef struct backward_serving_args {
 
 static_assert(sizeof(backward_serving_args) == 320, "tensor maps begin behind it without padding");
 
-/* One warp has 32 chunks of 16 bytes, of one row or of several; CTAs of both small kernels have so many warps. */
+/* Warps of a CTA of both small kernels. One warp processes 32 chunks of 16 bytes, of one row or of several. */
 enum { BACKWARD_SMALL_THREADS = 128 };
 
-/* Words before the turns with any_rows: the first counts the KV blocks that CTAs have drawn. */
+/* Words before the turns with any_rows: the first counts the KV blocks that CTAs have fetched. */
 enum { BACKWARD_COUNTERS = 4 };
 
 /* Rows of a CTA of the small kernels. */
@@ -82,7 +83,7 @@ FL_CONFIG_FN int backward_small_rows(const backward_config *config) {
     return 8 * BACKWARD_SMALL_THREADS / config->d_head;
 }
 
-/* Bytes that a row in shared memory has behind its elements: they keep the banks apart where ldmatrix reads. */
+/* Padding bytes of a row in shared memory, which spread the rows that ldmatrix reads over the banks. */
 FL_CONFIG_FN int backward_padding(const backward_config *config) {
     return config->instruction == MMA_SYNC ? 16 : 0;
 }
@@ -92,15 +93,15 @@ FL_CONFIG_FN int backward_row_bytes(const backward_config *config) {
     return config->d_head * 2 + backward_padding(config);
 }
 
-/* Rows in shared memory: K and V, and a Q block and its dO for each stage. Without the tensor cores a block of two
- * tensors at a time. */
+/* Rows in shared memory: K and V, and a Q block and its dO for each stage. Without the tensor cores only a block of two
+ * tensors. */
 FL_CONFIG_FN int backward_smem_rows(const backward_config *config) {
     const int Q_blocks = config->stages ? config->stages : 1;
     return config->instruction == FMA ? 2 * config->B_r : 2 * (config->B_c + config->B_r * Q_blocks);
 }
 
-/* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. With
- * wgmma blocks begin at multiples of 1024 bytes; with tensor copies 1024 bytes hold all mbarriers. */
+/* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. Blocks
+ * begin at multiples of 1024 bytes with wgmma, and 1024 bytes hold all mbarriers with TMA copies. */
 FL_CONFIG_FN int backward_smem_bytes(const backward_config *config) {
     const int rows = backward_smem_rows(config) * backward_row_bytes(config);
     const int Q_blocks = config->stages ? config->stages : 1, statistics = 8 * config->B_r * Q_blocks;
@@ -114,26 +115,28 @@ FL_CONFIG_FN int backward_threads(const backward_config *config) {
     return 32 * config->n_warps;
 }
 
-/* KV blocks of a KV head, or of a head. With serve those of all sequences, and one more that each may leave over. */
+/* Number of KV blocks of a KV head, or of a head: with serve those of all sequences, plus one for each sequence. */
 FL_CONFIG_FN int64_t backward_KV_blocks(const backward_config *config, const attention_args *args) {
     return config->serves ? (int64_t)args->all_KV_rows / config->B_c + args->batch
                           : ((int64_t)args->seq_k + config->B_c - 1) / config->B_c;
 }
 
-/* Q blocks of a head likewise. */
+/* Number of Q blocks of a head, counted in the same way. */
 FL_CONFIG_FN int64_t backward_Q_blocks(const backward_config *config, const attention_args *args) {
     return config->serves ? (int64_t)args->all_Q_rows / config->B_r + args->batch
                           : ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
 }
 
-/* With any_rows: whether CTAs draw KV blocks. CTAs of in_order wait for those that have drawn before, and with d_head
- * 256 K and V of the next block are copied beside the last product. */
+/* True if CTAs of an any_rows kernel fetch KV blocks dynamically. With in_order a CTA waits only for CTAs that fetched
+ * before it, and with d_head 256 K and V of the next block are copied during the last product. */
 FL_CONFIG_FN int backward_draws(const backward_config *config) {
     return config->in_order || config->d_head == 256;
 }
 
-/* CTAs have a KV block each, and without dQ_sums also the Q block of the same number. With any_rows the first dimension
- * has those of all heads, with serve those of one; where CTAs draw, there are as many as multiprocessors. */
+/* Number of CTAs in x. A CTA computes one KV block and, without dQ_sums, also the Q block with the same number. x
+ * covers the KV blocks of one head; with any_rows, but without serve, it covers those of all KV heads and batch
+ * entries. If CTAs fetch their blocks dynamically, x is the number of SMs, or the number of KV blocks if that is
+ * smaller. */
 FL_CONFIG_FN int64_t backward_grid_x(const backward_config *config, const attention_args *args,
                                      int64_t multiprocessors) {
     const int64_t blocks = backward_KV_blocks(config, args), samples = config->serves ? 1 : args->batch;
@@ -158,17 +161,17 @@ FL_CONFIG_FN launch_shape backward_launch_shape(const backward_config *config, c
     return shape;
 }
 
-/* Query rows of a head that a pass keeps something of: with any_rows those of whole Q blocks. */
+/* Query rows of a head in the workspace: with any_rows those of full Q blocks. */
 FL_CONFIG_FN int64_t backward_kept_rows(const backward_config *config, const attention_args *args) {
     return config->any_rows ? backward_Q_blocks(config, args) * config->B_r : args->seq_q;
 }
 
-/* Samples that keep them: with serve all sequences together. */
+/* Batch entries in the workspace: with serve one for all sequences. */
 FL_CONFIG_FN int64_t backward_kept_samples(const backward_config *config, const attention_args *args) {
     return config->serves ? 1 : args->batch;
 }
 
-/* Of row_sums and of round_dQ. */
+/* Launch shape of row_sums and round_dQ. */
 FL_CONFIG_FN launch_shape backward_small_shape(const backward_config *config, const attention_args *args) {
     const int rows = backward_small_rows(config);
     const launch_shape shape = {(uint32_t)((backward_kept_rows(config, args) + rows - 1) / rows), (uint32_t)args->heads,
@@ -176,7 +179,7 @@ FL_CONFIG_FN launch_shape backward_small_shape(const backward_config *config, co
     return shape;
 }
 
-/* Bytes of delta, of the sums and of the turns, each a multiple of 16. */
+/* Bytes of delta, of the accumulator and of the turns, each a multiple of 16. */
 FL_CONFIG_FN int64_t backward_delta_bytes(const backward_config *config, const attention_args *args) {
     const int64_t rows = backward_kept_samples(config, args) * args->heads * backward_kept_rows(config, args);
     return (4 * rows * (config->any_rows ? 2 : 1) + 15) / 16 * 16;

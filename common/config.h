@@ -53,7 +53,7 @@ FL_CONFIG_FN int config_smem_rows(const KernelConfig *config) {
     return config->B_r * (config->double_buffer_Q ? 3 : 1) + 2 * config->B_c * KV_blocks;
 }
 
-/* Bytes of dynamic shared memory: the rows, and two mbarriers of 8 bytes per stage. Blocks of tensor copies begin at
+/* Bytes of dynamic shared memory: the rows, and two mbarriers of 8 bytes per stage. Blocks of TMA copies begin at
  * multiples of 1024 bytes, and 1024 bytes hold all mbarriers. */
 FL_CONFIG_FN int config_smem_bytes(const KernelConfig *config) {
     const int rows = config_smem_rows(config) * config_row_bytes(config);
@@ -78,7 +78,7 @@ FL_CONFIG_FN int64_t config_slice_waves(const KernelConfig *config, const attent
 
 /* Grid (Q blocks, heads, batch): x varies fastest, so CTAs that run together share K and V. With split_tail the Q
  * blocks, numbered in that order, are the grid's x, and slices follow. A persistent kernel has one row of CTAs, one per
- * multiprocessor, for the whole Q blocks, and below it the rows for slices. */
+ * multiprocessor, for the entire Q blocks, and below it the rows for slices. */
 FL_CONFIG_FN int64_t config_grid_x(const KernelConfig *config, const attention_args *args, int64_t multiprocessors) {
     const int64_t blocks = config_Q_blocks(config, args), waves = config_slice_waves(config, args, multiprocessors);
     const int64_t slices = waves ? blocks % multiprocessors * config->n_warps : 0;

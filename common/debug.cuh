@@ -36,7 +36,7 @@ __device__ int debug_KV_blocks(const kernel_args &args) {
 }
 
 /* What a persistent kernel for general attention gives a hook as `block`: a build with hooks is launched with one CTA,
- * which has all Q blocks. They are numbered along the length, then heads, then batch. Blocks behind the last one, which
+ * which has all Q blocks. They are numbered along the length, then heads, then batch. Blocks past the last one, which
  * are all masked, share its record. */
 template <auto cfg>
 __device__ __forceinline__ int debug_block(const attention_args &args, int Q_block, int block) {
@@ -46,14 +46,14 @@ __device__ __forceinline__ int debug_block(const attention_args &args, int Q_blo
 
 /* What a hook dumps: a KV block by its position in the sequence, or as debug_block names it, and the warp's first row
  * in the Q block, which is -1 where warps own the rows in their order. */
-struct debug_place {
+struct debug_position {
     int block, first_row;
-    __device__ debug_place(int block, int first_row = -1) : block(block), first_row(first_row) {}
+    __device__ debug_position(int block, int first_row = -1) : block(block), first_row(first_row) {}
 };
 
 /* The record of this CTA and KV block. */
 template <auto cfg, typename kernel_args>
-__device__ float *debug_record_of(const kernel_args &args, const debug_place &at) {
+__device__ float *debug_record_of(const kernel_args &args, const debug_position &at) {
     const int64_t cta = blockIdx.x + gridDim.x * (int64_t)(blockIdx.y + gridDim.y * (int64_t)blockIdx.z);
     const int64_t record = debug_record(cta, at.block, debug_KV_blocks<cfg>(args), cfg.B_r, cfg.B_c, cfg.d_head);
     return (float *)args.debug + record;
@@ -69,14 +69,14 @@ __device__ constexpr bool has_producer(const attention_config &cfg) {
 
 /* First row of this lane within the Q block: row lane / 4 of the warp's rows. */
 template <auto cfg>
-__device__ int debug_lane_row(const debug_place &at) {
+__device__ int debug_lane_row(const debug_position &at) {
     const int warp = threadIdx.x / 32 - (has_producer(cfg) ? 4 : 0);
     return (at.first_row < 0 ? warp * (cfg.B_r / cfg.n_warps) : at.first_row) + threadIdx.x % 32 / 4;
 }
 
 /* Write a (B_r, 8 * tiles) array of accumulators, row-major. */
 template <auto cfg, int row_tiles, int tiles>
-__device__ void debug_write_tiles(float *array, const debug_place &at, const float (&value)[row_tiles][tiles][4]) {
+__device__ void debug_write_tiles(float *array, const debug_position &at, const float (&value)[row_tiles][tiles][4]) {
     const int row = debug_lane_row<cfg>(at), column = 2 * (threadIdx.x % 4);
     for (int i = 0; i < row_tiles; i++)
         for (int n = 0; n < tiles; n++)
@@ -84,33 +84,33 @@ __device__ void debug_write_tiles(float *array, const debug_place &at, const flo
                 array[(row + 16 * i + e / 2 * 8) * (8 * tiles) + column + 8 * n + e % 2] = value[i][n][e];
 }
 
-/* Write one value a row. The four lanes of a quad write the same value to the same place. */
+/* Write one value a row. The four lanes of a quad write the same value to the same address. */
 template <auto cfg, int row_tiles>
-__device__ void debug_write_rows(float *array, const debug_place &at, const float (&value)[row_tiles][2],
+__device__ void debug_write_rows(float *array, const debug_position &at, const float (&value)[row_tiles][2],
                                  float factor) {
     for (int i = 0; i < row_tiles; i++)
         for (int half = 0; half < 2; half++)
             array[debug_lane_row<cfg>(at) + 16 * i + 8 * half] = value[i][half] * factor;
 }
 
-/* Raw scores of this block, after the mask: -infinity where a row does not see a key. */
+/* Raw scores of this block, after the mask: -infinity where a row does not attend to a key. */
 template <auto cfg, int row_tiles, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_S(const kernel_args &args, const debug_place &at,
+__device__ __forceinline__ void dump_S(const kernel_args &args, const debug_position &at,
                                        const float (&S)[row_tiles][tiles][4]) {
     if constexpr (debug_dumps) debug_write_tiles<cfg>(debug_record_of<cfg>(args, at) + debug_S(), at, S);
 }
 
 /* Row maxima after this block; a kernel that keeps maxima of S * scale passes that scale. */
 template <auto cfg, int row_tiles, typename kernel_args>
-__device__ __forceinline__ void dump_m(const kernel_args &args, const debug_place &at, const float (&m)[row_tiles][2],
-                                       float scale) {
+__device__ __forceinline__ void dump_m(const kernel_args &args, const debug_position &at,
+                                       const float (&m)[row_tiles][2], float scale) {
     if constexpr (debug_dumps)
         debug_write_rows<cfg>(debug_record_of<cfg>(args, at) + debug_m(cfg.B_r, cfg.B_c), at, m, 1.0f / scale);
 }
 
 /* Exponentials as the second matmul sees them: A fragments of mma.m16n8k16, columns 16k to 16k + 15 in P[i][k]. */
 template <auto cfg, int row_tiles, int steps, typename kernel_args>
-__device__ __forceinline__ void dump_P(const kernel_args &args, const debug_place &at,
+__device__ __forceinline__ void dump_P(const kernel_args &args, const debug_position &at,
                                        const uint32_t (&P)[row_tiles][steps][4]) {
     if constexpr (debug_dumps) {
         float wide[row_tiles][2 * steps][4];
@@ -131,7 +131,8 @@ __device__ __forceinline__ void dump_P(const kernel_args &args, const debug_plac
 
 /* Row sums after this block, from the lanes' partial sums. */
 template <auto cfg, int row_tiles, typename kernel_args>
-__device__ __forceinline__ void dump_l(const kernel_args &args, const debug_place &at, const float (&l)[row_tiles][2]) {
+__device__ __forceinline__ void dump_l(const kernel_args &args, const debug_position &at,
+                                       const float (&l)[row_tiles][2]) {
     if constexpr (debug_dumps) {
         float sum[row_tiles][2];
         for (int i = 0; i < row_tiles; i++)
@@ -145,7 +146,7 @@ __device__ __forceinline__ void dump_l(const kernel_args &args, const debug_plac
 
 /* Output accumulator after this block. */
 template <auto cfg, int row_tiles, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_O(const kernel_args &args, const debug_place &at,
+__device__ __forceinline__ void dump_O(const kernel_args &args, const debug_position &at,
                                        const float (&O)[row_tiles][tiles][4]) {
     if constexpr (debug_dumps)
         debug_write_tiles<cfg>(debug_record_of<cfg>(args, at) + debug_O(cfg.B_r, cfg.B_c), at, O);
@@ -153,25 +154,26 @@ __device__ __forceinline__ void dump_O(const kernel_args &args, const debug_plac
 
 /* A warp of 16 rows may leave out the first index. */
 template <auto cfg, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_S(const kernel_args &args, const debug_place &at, const float (&S)[tiles][4]) {
-    if constexpr (debug_dumps) dump_S<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(S));
+__device__ __forceinline__ void dump_S(const kernel_args &args, const debug_position &at, const float (&S)[tiles][4]) {
+    if constexpr (debug_dumps) dump_S<cfg>(args, at, reinterpret_cast<const float(&)[1][tiles][4]>(S));
 }
 template <auto cfg, typename kernel_args>
-__device__ __forceinline__ void dump_m(const kernel_args &args, const debug_place &at, const float (&m)[2],
+__device__ __forceinline__ void dump_m(const kernel_args &args, const debug_position &at, const float (&m)[2],
                                        float scale) {
-    if constexpr (debug_dumps) dump_m<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(m), scale);
+    if constexpr (debug_dumps) dump_m<cfg>(args, at, reinterpret_cast<const float(&)[1][2]>(m), scale);
 }
 template <auto cfg, int steps, typename kernel_args>
-__device__ __forceinline__ void dump_P(const kernel_args &args, const debug_place &at, const uint32_t (&P)[steps][4]) {
-    if constexpr (debug_dumps) dump_P<cfg>(args, at, reinterpret_cast<const uint32_t (&)[1][steps][4]>(P));
+__device__ __forceinline__ void dump_P(const kernel_args &args, const debug_position &at,
+                                       const uint32_t (&P)[steps][4]) {
+    if constexpr (debug_dumps) dump_P<cfg>(args, at, reinterpret_cast<const uint32_t(&)[1][steps][4]>(P));
 }
 template <auto cfg, typename kernel_args>
-__device__ __forceinline__ void dump_l(const kernel_args &args, const debug_place &at, const float (&l)[2]) {
-    if constexpr (debug_dumps) dump_l<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(l));
+__device__ __forceinline__ void dump_l(const kernel_args &args, const debug_position &at, const float (&l)[2]) {
+    if constexpr (debug_dumps) dump_l<cfg>(args, at, reinterpret_cast<const float(&)[1][2]>(l));
 }
 template <auto cfg, int tiles, typename kernel_args>
-__device__ __forceinline__ void dump_O(const kernel_args &args, const debug_place &at, const float (&O)[tiles][4]) {
-    if constexpr (debug_dumps) dump_O<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(O));
+__device__ __forceinline__ void dump_O(const kernel_args &args, const debug_position &at, const float (&O)[tiles][4]) {
+    if constexpr (debug_dumps) dump_O<cfg>(args, at, reinterpret_cast<const float(&)[1][tiles][4]>(O));
 }
 
 #endif

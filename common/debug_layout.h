@@ -52,7 +52,7 @@ FL_DEBUG_FN int64_t debug_record(int64_t cta, int64_t block, int64_t n_blocks, i
     return (cta * n_blocks + block) * debug_record_floats(B_r, B_c, d_head);
 }
 
-/* Floats of the whole buffer. */
+/* Floats of the entire buffer. */
 FL_DEBUG_FN int64_t debug_buffer_floats(int64_t ctas, int64_t n_blocks, int64_t B_r, int64_t B_c, int64_t d_head) {
     return ctas * n_blocks * debug_record_floats(B_r, B_c, d_head);
 }

@@ -23,7 +23,7 @@ FL_CONFIG_FN int decode_warp_keys(const decode_config *config) {
     return config->B_c * config->B_r / 16 / config->n_warps;
 }
 
-/* Keys of the smallest page, and of one tensor copy where there may be pages. */
+/* Keys of the smallest page, and of one TMA copy where there may be pages. */
 enum { DECODE_PAGE_KEYS = 16 };
 
 /* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away, and so beside
@@ -69,7 +69,7 @@ FL_CONFIG_FN int64_t decode_ctas(const decode_config *config, const attention_ar
     return args->KV_heads * decode_shares(config, args, multiprocessors);
 }
 
-/* Log-sum-exp and O of the parts behind them, in so many places: two for each CTA, or one for each part of a size. Two
+/* Log-sum-exp and O of the parts after them, in so many places: two for each CTA, or one for each part of a size. Two
  * or more CTAs of a KV head are at most as many as there are words; of one CTA each there are no parts. */
 FL_CONFIG_FN int64_t decode_part_bytes(const decode_config *config, int64_t places, int64_t rows) {
     return places * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);

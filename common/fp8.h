@@ -1,15 +1,15 @@
-/* fp8.h - the kernels of kernels/fp8/: their configuration, parameters and launch.
+/* fp8.h - configuration, parameters and launch shape of the fp8 forward kernels.
  *
  *     flash_forward<fp8_config{FP16, 128, 128, 128, 8, FP8_WGMMA, 2, true}>
  *     fp8_args args = {.attention = attention, .Q_descale = 1, .K_descale = 1, .V_descale = 1};
  *
- * Q, K and V are e4m3, a byte each: a sign, 4 bits of exponent with bias 7, 3 of fraction; 0x7f and 0xff are NaN, there
- * is no infinity, and the largest is 448. An element stands for its value times the descale factor of its tensor:
+ * The kernels read Q, K and V as e4m3: a sign bit, 4 exponent bits with bias 7 and 3 fraction bits. The largest value
+ * is 448; 0x7f and 0xff are NaN, and there is no infinity. Each tensor has a scale that dequantizes its elements:
  *
  *     O = V_descale * softmax(softmax_scale * Q_descale * K_descale * Q Kᵀ) V
  *
- * O has 16 bits. The second parameter are the tensor maps. Where the caller transposes V, it lies as [batch, heads,
- * d_head, seq_k]; V_strides are those of V before.
+ * O has 16 bits. The tensor maps are the second parameter. With V_transposed the caller passes V as [batch, heads,
+ * d_head, seq_k], while V_strides still describe the untransposed tensor.
  *
  * Each field of the configuration is a row of common/fp8_fields.h.
  */
@@ -33,7 +33,7 @@ typedef struct fp8_args {
     float K_descale;
     float V_descale;
     int32_t unused;
-    const float *Q_scales; /* with grouped_heads: factors of each head, [heads], beside those above; NULL: 1 */
+    const float *Q_scales; /* with grouped_heads: additional scales, [heads]; NULL: 1 */
     const float *K_scales; /* [KV_heads] */
     const float *V_scales;
     int32_t padding[6]; /* up to 256 bytes, where tensor maps begin */
@@ -41,13 +41,13 @@ typedef struct fp8_args {
 
 static_assert(sizeof(fp8_args) == 256, "tensor maps begin behind it without padding");
 
-/* Threads of a CTA: a warpgroup at the front brings the blocks. */
+/* Threads of a CTA: one warpgroup more than compute, which copies the blocks. */
 FL_CONFIG_FN int fp8_threads(const fp8_config *config) {
     return 32 * (config->n_warps + 4);
 }
 
-/* Q blocks in shared memory: with `persistent` the next one, too, and likewise of V. Where fp32 of O takes 128 KB,
- * there is room for one. */
+/* Number of Q blocks in shared memory. Persistent CTAs prefetch the next one, so they use two. Only one fits with
+ * d_head 256 and flush_blocks, because the fp32 accumulator of O takes 128 KB. */
 FL_CONFIG_FN int fp8_Q_stages(const fp8_config *config) {
     return config->persistent && !(config->d_head == 256 && config->flush_blocks) ? 2 : 1;
 }
@@ -56,7 +56,7 @@ FL_CONFIG_FN int fp8_V_stages(const fp8_config *config) {
     return config->d_head == 256 && config->flush_blocks ? 1 : config->stages;
 }
 
-/* Of a row of V transposed, for up to as many keys. */
+/* Bytes in a row of transposed V. A key takes one byte, so this is also the largest B_c that fits. */
 FL_CONFIG_FN int fp8_Vt_row_bytes(const fp8_config *config) {
     return config->d_head == 256 ? 64 : 128;
 }
@@ -69,7 +69,8 @@ FL_CONFIG_FN int fp8_rows_bytes(const fp8_config *config) {
            config->d_head;
 }
 
-/* Of O: in 16 bits, with flush_blocks in fp32 beside it. With tickets, too, the 16 bits lie where fp32 was. */
+/* Bytes of O in shared memory: 2 per element, plus 4 for the fp32 accumulator with flush_blocks. With tickets the
+ * 16-bit result overwrites the accumulator and needs no space of its own. */
 FL_CONFIG_FN int fp8_O_bytes(const fp8_config *config) {
     const int rounded_bytes = config->flush_blocks && config->tickets ? 0 : 2;
     return config->B_r * config->d_head * (config->flush_blocks ? rounded_bytes + 4 : 2);
@@ -84,7 +85,8 @@ FL_CONFIG_FN int64_t fp8_Q_blocks(const fp8_config *config, const attention_args
     return ((int64_t)args->seq_q + config->B_r - 1) / config->B_r;
 }
 
-/* CTAs that stay: one per multiprocessor, and more where one would have more than 32 Q blocks. */
+/* Number of persistent CTAs: one per SM, but no more than there are Q blocks, and enough that none processes more than
+ * 32. */
 FL_CONFIG_FN int64_t fp8_staying(int64_t Q_blocks, int64_t multiprocessors) {
     return Q_blocks < multiprocessors        ? Q_blocks
            : Q_blocks > 32 * multiprocessors ? (Q_blocks + 31) / 32

@@ -13,7 +13,7 @@
 /* d[64 x 64] (+)= a * b, both descriptors of transposed matrices: a row of shared memory is a column of a, and a row of
  * b. Rows 16k ... of either: 128 * k. */
 #define FL_WGMMA_BOTH_TRANS(type, ptx_type)                                                                            \
-    __device__ __forceinline__ void wgmma_m64n64k16_##type##_both_trans(float (&d)[8][4], uint64_t a, uint64_t b,      \
+    __device__ __forceinline__ void wgmma_m64n64k16_##type##_both_trans(float(&d)[8][4], uint64_t a, uint64_t b,       \
                                                                         int accumulate) {                              \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n64k16.f32." ptx_type "." ptx_type " {" FL_NAMES_8               \
@@ -27,7 +27,7 @@ FL_WGMMA_BOTH_TRANS(bf16, "bf16")
 
 /* d[64 x 128] (+)= a * b, the same; b has two tiles. */
 #define FL_WGMMA_BOTH_TRANS_128(type, ptx_type)                                                                        \
-    __device__ __forceinline__ void wgmma_m64n128k16_##type##_both_trans(float (&d)[16][4], uint64_t a, uint64_t b,    \
+    __device__ __forceinline__ void wgmma_m64n128k16_##type##_both_trans(float(&d)[16][4], uint64_t a, uint64_t b,     \
                                                                          int accumulate) {                             \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n128k16.f32." ptx_type "." ptx_type " {" FL_NAMES_16             \
@@ -41,7 +41,7 @@ FL_WGMMA_BOTH_TRANS_128(bf16, "bf16")
 
 /* d[64 x 128] += a * b, where b alone is transposed. */
 #define FL_WGMMA_B_TRANS(type, ptx_type)                                                                               \
-    __device__ __forceinline__ void wgmma_m64n128k16_##type##_b_trans(float (&d)[16][4], uint64_t a, uint64_t b,       \
+    __device__ __forceinline__ void wgmma_m64n128k16_##type##_b_trans(float(&d)[16][4], uint64_t a, uint64_t b,        \
                                                                       int accumulate) {                                \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n128k16.f32." ptx_type "." ptx_type " {" FL_NAMES_16             \
@@ -53,7 +53,7 @@ FL_WGMMA_B_TRANS(f16, "f16")
 FL_WGMMA_B_TRANS(bf16, "bf16")
 #undef FL_WGMMA_B_TRANS
 #define FL_WGMMA_B_TRANS_64(type, ptx_type)                                                                            \
-    __device__ __forceinline__ void wgmma_m64n64k16_##type##_b_trans(float (&d)[8][4], uint64_t a, uint64_t b,         \
+    __device__ __forceinline__ void wgmma_m64n64k16_##type##_b_trans(float(&d)[8][4], uint64_t a, uint64_t b,          \
                                                                      int accumulate) {                                 \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n64k16.f32." ptx_type "." ptx_type " {" FL_NAMES_8               \
@@ -69,7 +69,7 @@ FL_WGMMA_B_TRANS_64(bf16, "bf16")
 
 /* d[64 x 32] (+)= a * b, as wgmma_m64n64k16_f16(). */
 #define FL_WGMMA_32(type, ptx_type)                                                                                    \
-    __device__ __forceinline__ void wgmma_m64n32k16_##type(float (&d)[4][4], uint64_t a, uint64_t b, int accumulate) { \
+    __device__ __forceinline__ void wgmma_m64n32k16_##type(float(&d)[4][4], uint64_t a, uint64_t b, int accumulate) {  \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n32k16.f32." ptx_type "." ptx_type " {" FL_NAMES_4               \
                      "}, %16, %17, p, 1, 1, 0, 0; }"                                                                   \
@@ -86,7 +86,7 @@ __device__ __forceinline__ void wgmma_wait_group(float (&d)[4][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %16;" : FL_TILES_4(d, 0) : "n"(pending) : "memory");
 }
 
-/* Start to copy bytes, a multiple of 16, that lie one behind the other; they arrive at the mbarrier (9.7.9.25.4.1). */
+/* Start to copy bytes, a multiple of 16, that are packed; they arrive at the mbarrier (9.7.9.25.4.1). */
 __device__ __forceinline__ void copy_bytes_to_smem(uint32_t smem_addr, const void *gmem, uint32_t bytes,
                                                    uint32_t mbarrier) {
     asm volatile(

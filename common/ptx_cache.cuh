@@ -1,4 +1,4 @@
-/* ptx_cache.cuh - loads, stores and tensor copies that say how the caches should treat their bytes.
+/* ptx_cache.cuh - loads, stores and TMA copies that say how the caches should treat their bytes.
  *
  *     copy_tensor_to_smem(smem, map, mbarrier, row, head, sample, evict_first());
  *

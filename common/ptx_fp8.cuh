@@ -24,7 +24,7 @@
 
 /* a and b are descriptors. */
 #define FL_WGMMA_E4M3(n, tiles, a_name, b_name, accumulate_name)                                                       \
-    __device__ __forceinline__ void wgmma_m64n##n##k32_e4m3(float (&d)[tiles][4], uint64_t a, uint64_t b,              \
+    __device__ __forceinline__ void wgmma_m64n##n##k32_e4m3(float(&d)[tiles][4], uint64_t a, uint64_t b,               \
                                                             int accumulate) {                                          \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" FL_NAMES_##tiles                     \
@@ -115,7 +115,7 @@ __device__ __forceinline__ uint32_t cvt_bf16x2_e4m3x2(uint32_t bytes) {
     return pair;
 }
 
-/* ---- the tensor copy engine, with a coordinate for each of five dimensions (9.7.9.27) ---- */
+/* ---- the TMA unit, with a coordinate for each of five dimensions (9.7.9.27) ---- */
 
 __device__ __forceinline__ void copy_box_to_smem(uint32_t smem_addr, const tensor_map &map, uint32_t mbarrier, int c0,
                                                  int c1, int c2, int c3, int c4) {

@@ -1,4 +1,4 @@
-/* ptx_pages.cuh - tensor copies of one tile of a block.
+/* ptx_pages.cuh - TMA copies of one tile of a block.
  *
  *     copy_tile_to_smem(smem, map, mbarrier, row, tile, head, page);
  *     copy_heads_to_smem(smem, map, mbarrier, row, tile, group, sample);

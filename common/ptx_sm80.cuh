@@ -19,8 +19,8 @@
 /* ---- global memory to shared memory, without registers (9.7.9.25 "Asynchronous copy") ---- */
 
 /* Start a copy of 16 bytes. Both addresses are multiples of 16. .cg keeps the line out of L1; L2::128B lets L2 fetch
- * the whole 128-byte line. The bytes are there for this thread after cp_async_wait_group, for others after a
- * barrier. */
+ * the entire 128-byte line. The bytes are there for this thread after cp_async_wait_group, for others after a barrier.
+ */
 __device__ __forceinline__ void cp_async_16(uint32_t smem_addr, const void *gmem) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(smem_addr), "l"(gmem) : "memory");
 }
@@ -58,7 +58,7 @@ __device__ __forceinline__ void st_global_v4(void *gmem, const uint32_t (&value)
                  : "memory");
 }
 
-/* The same without a place in L1, for bytes that are not read again soon. relaxed.sys names the memory model's order
+/* The same without going through L1, for bytes that are not read again soon. relaxed.sys names the memory model's order
  * and scope (8.8), which the cache operation needs; for a kernel's own results it adds no requirement. */
 __device__ __forceinline__ void st_global_v4_no_allocate(void *gmem, const uint32_t (&value)[4]) {
     asm volatile("st.relaxed.sys.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "r"(value[0]),
@@ -167,7 +167,8 @@ __device__ __forceinline__ float lg2_approx(float x) {
 
 /* ---- 32-bit factors, 64-bit sum (9.7.1.4 mad) ---- */
 
-/* a * b + c. The compiler would widen a factor that is the same in a whole loop before it, and then multiply 64 bits by
+/* a * b + c. The compiler would widen a factor that is the same in an entire loop before it, and then multiply 64 bits
+ * by
  * 64. */
 __device__ __forceinline__ int64_t mad_wide_s32(int32_t a, int32_t b, int64_t c) {
     int64_t sum;

@@ -21,9 +21,9 @@
  * d = a * b where `accumulate` is 0.
  *
  * In shared memory a matrix is a row of tiles, each of 64 elements (128 bytes) times any number of rows, one row after
- * the other, at a multiple of 1024 bytes. The 16-byte chunks of a row are swizzled: chunk c of row r is at place
- * c ^ (r % 8). wgmma_descriptor() names such a matrix. The first element of a block is added to it in units of 16
- * bytes:
+ * the other, at a multiple of 1024 bytes. The 16-byte chunks of a row are swizzled: chunk c of row r is stored at
+ * position c ^ (r % 8). wgmma_descriptor() names such a matrix. The first element of a block is added to it in units of
+ * 16 bytes:
  *     K-major (a, and b as in Q K^T: a row of K is a column of b)   columns 16k ... of a tile: 2 * k
  *     transposed (b as in P V: a row of V is a row of b)            rows 16k ... : 128 * k
  */
@@ -56,7 +56,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
 
 /* wgmma_m64n128k16_f16(d, a, b, accumulate): a and b are descriptors of K-major matrices. */
 #define FL_WGMMA(n, tiles, type, ptx_type, a_name, b_name, accumulate_name)                                            \
-    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float (&d)[tiles][4], uint64_t a, uint64_t b,            \
+    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float(&d)[tiles][4], uint64_t a, uint64_t b,             \
                                                               int accumulate) {                                        \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx_type "." ptx_type " {" FL_NAMES_##tiles     \
@@ -67,8 +67,8 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
 
 /* wgmma_m64n128k16_f16(d, a, b, accumulate): a in registers, b the descriptor of a K-major matrix. */
 #define FL_WGMMA_REGISTERS(n, tiles, type, ptx_type, a_names, b_name, accumulate_name)                                 \
-    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float (&d)[tiles][4], const uint32_t (&a)[4],            \
-                                                              uint64_t b, int accumulate) {                            \
+    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float(&d)[tiles][4], const uint32_t(&a)[4], uint64_t b,  \
+                                                              int accumulate) {                                        \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx_type "." ptx_type " {" FL_NAMES_##tiles     \
                      "}, {" a_names "}, " b_name ", p, 1, 1, 0; }"                                                     \
@@ -78,7 +78,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
 
 /* wgmma_m64n128k16_f16_trans(d, a, b, accumulate): a in registers, b the descriptor of a transposed matrix. */
 #define FL_WGMMA_TRANS(n, tiles, type, ptx_type, a_names, b_name, accumulate_name)                                     \
-    __device__ __forceinline__ void wgmma_m64n##n##k16_##type##_trans(float (&d)[tiles][4], const uint32_t (&a)[4],    \
+    __device__ __forceinline__ void wgmma_m64n##n##k16_##type##_trans(float(&d)[tiles][4], const uint32_t(&a)[4],      \
                                                                       uint64_t b, int accumulate) {                    \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx_type "." ptx_type " {" FL_NAMES_##tiles     \
@@ -133,7 +133,7 @@ __device__ __forceinline__ void wgmma_wait_group(float (&d)[32][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %128;" : FL_TILES_32(d) : "n"(pending) : "memory");
 }
 
-/* ---- proxies (8.5): wgmma and the copy engine reach shared memory by a way of their own, the async proxy ---- */
+/* ---- proxies (8.5): wgmma and TMA reach shared memory by a way of their own, the async proxy ---- */
 
 /* What this thread wrote to shared memory, or saw written, is there for the async proxy too. */
 __device__ __forceinline__ void fence_proxy_async() {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void fence_proxy_async() {
 /* ---- mbarrier that counts bytes (9.7.13.15): a phase is complete once all threads have arrived and as many bytes as
  * they announced ---- */
 
-/* After mbarrier_init, before the barrier of the CTA: the copy engine may use the mbarriers from then on. */
+/* After mbarrier_init, before the barrier of the CTA: TMA may use the mbarriers from then on. */
 __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -163,7 +163,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(uint32_t smem_addr, uin
     return done != 0;
 }
 
-/* ---- the tensor copy engine (9.7.9.27 "Tensor Data Movement"): one thread starts the copy of a whole block ----
+/* ---- the TMA unit (9.7.9.27 "Tensor Data Movement"): one thread starts the copy of an entire block ----
  *
  * A map describes a tensor (batch, heads, seq, d_head) as five dimensions, with d_head in tiles of 64, and the rows of
  * a block. In shared memory a block is the row of swizzled tiles that wgmma reads.

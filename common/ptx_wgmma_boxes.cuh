@@ -1,12 +1,12 @@
-/* ptx_wgmma_boxes.cuh - wgmma on matrices that lie in boxes of 16 rows, one box behind the other.
+/* ptx_wgmma_boxes.cuh - wgmma on matrices that are stored in boxes of 16 rows, one box after the other.
  *
  *     const uint64_t K = box_descriptor(first_box, box_bytes);
  *     wgmma_of_boxes<FP16>(d, a, K + box_columns(k), 0);                   rows 0 to 7 of each box, columns 16k ...
  *     wgmma_of_boxes<FP16>(d, a, K + box_keys_8 + box_columns(k), 0);      rows 8 to 15
  *     wgmma_of_rows<FP16>(d, a, wgmma_descriptor(box, tile_bytes), 1);     one box, transposed
  *
- * A box is tiles of 64 columns one after the other, each 16 rows of 128 bytes, as the tensor copy engine writes it. The
- * groups of 8 rows of a K-major matrix are at equal distances, here those of boxes: so it has half of the rows of each.
+ * A box is tiles of 64 columns one after the other, each 16 rows of 128 bytes, as the TMA unit writes it. The groups of
+ * 8 rows of a K-major matrix are at equal distances, here those of boxes: so it has half of the rows of each.
  * Conventions: ptx_sm90a.cuh.
  */
 #ifndef FL_PTX_WGMMA_BOXES_CUH
@@ -14,7 +14,7 @@
 
 #include "common/ptx_sm90a.cuh"
 
-/* 8 rows are box_bytes behind the 8 before. */
+/* 8 rows are box_bytes after the 8 before. */
 __device__ __forceinline__ uint64_t box_descriptor(uint32_t smem_addr, uint32_t box_bytes) {
     return (uint64_t)1 << 62 | (uint64_t)(box_bytes / 16) << 32 | smem_addr / 16;
 }
@@ -27,7 +27,7 @@ __device__ __forceinline__ constexpr uint64_t box_columns(int k) {
 
 /* wgmma_m64n32k16_f16(d, a, b, accumulate): a in registers, b the descriptor of a K-major matrix. */
 #define FL_WGMMA_32(type, ptx_type)                                                                                    \
-    __device__ __forceinline__ void wgmma_m64n32k16_##type(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b,       \
+    __device__ __forceinline__ void wgmma_m64n32k16_##type(float(&d)[4][4], const uint32_t(&a)[4], uint64_t b,         \
                                                            int accumulate) {                                           \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n32k16.f32." ptx_type "." ptx_type                               \

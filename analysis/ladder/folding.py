@@ -47,7 +47,7 @@ def folded_body(version: Version) -> str:
     text = _with_numbers(text, version.header.config)
     text = _decided(text, version.file)
     text = _used(text)
-    text = re.sub(r"^ *(?:const )?(?:int |debug_place )?\w*dumped\b[^;]*;\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *(?:const )?(?:int |debug_position )?\w*dumped\b[^;]*;\n", "", text, flags=re.MULTILINE)
     return _formatted(text)
 
 

@@ -158,7 +158,7 @@ SAME = (
     Listed(
         FP8,
         "mbarrier wait|second arrival|warp barrier",
-        r"wait_until_empty\(turn\); < (if .*)?post_place|Q_blocks\.empty",
+        r"wait_until_empty\(turn\); < (if .*)?publish_tile|Q_blocks\.empty",
         "a place follows Q of the turn before, which waits until all have ended the turn two before that: who has, has "
         "read the place of the turn before, four turns ago",
     ),

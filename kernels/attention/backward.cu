@@ -19,31 +19,31 @@
 #include "kernels/attention/backward_dQ.cuh"
 #include "kernels/attention/backward_rows.cuh"
 
-/* Three kernels make a pass: row_sums computes what each query row has of the forward pass, flash_backward the
- * gradients by K and V and the sums of dQ, and round_dQ rounds these.
+/* A pass launches three kernels: row_sums computes delta for each query row, flash_backward computes dK, dV and the
+ * fp32 accumulator of dQ, and round_dQ rounds the accumulator.
  *
- * A tile is a KV block of a KV head: 128 keys, with d_head 256 64. dK and dV are sums over the queries of all heads
- * that share the keys: a CTA goes through the Q blocks of one head after the other, from the first that sees one of the
- * keys, and adds to each head's dQ. CTAs of a head begin at blocks of their own where there is no mask.
+ * A tile is a KV block of a KV head: 128 keys, or 64 with d_head 256. dK and dV are sums over the queries of all heads
+ * that share the keys, so a CTA walks through the Q blocks of one head after the other, starting at the first that
+ * attends to one of the keys, and adds to each head's dQ. Without a mask, the CTAs of a head begin at different blocks.
  *
  *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q, of 64 keys each; dSᵀ goes to shared memory.
  *                        dS is computed beside dV
  *     warpgroup 0        dQ = dS K, 64 columns at a time, added to the sums; its first thread starts all copies
  *     warpgroup 3        with in_order: one warp starts all copies, and one for each stage has the turn of its Q block
  *
- * A CTA has one tile. With in_order or d_head 256 CTAs draw tiles from a counter, which is behind what a CTA waits for:
- * whoever has a smaller number has drawn it. With in_order exponentials run beside dV, and dS beside dK of the block
- * before, which reads dS from shared memory. With d_head 256 warpgroups 1 and 2 have the same keys, half of the queries
- * of S and dP, half of the columns of dK, dV.
+ * A CTA has one tile. With in_order or d_head 256, CTAs fetch tiles from a counter. A CTA therefore waits only for
+ * tiles with smaller numbers, which other CTAs have already fetched. With in_order, exponentials overlap with dV, and
+ * dS overlaps with dK of the block before, which reads dS from shared memory. With d_head 256, warpgroups 1 and 2 have
+ * the same keys, half of the queries of S and dP, and half of the columns of dK and dV.
  *
- * Who waits for whom, at mbarriers, each of a stage of the ring:
+ * Synchronization, at mbarriers, each of a stage of the ring:
  *
  *     full       the bytes of Q, dO, log-sum-exp and delta have come          8 warps wait
  *     empty      the 8 warps have read them                                   the copying thread waits
  *     dS_full    the 8 warps have stored dS                                   warpgroup 0 waits
  *     dS_empty   warpgroup 0 has multiplied it                                8 warps wait
  *
- * KV_full of a tile's K and V; where CTAs draw, KV_empty, for which the last product of each side arrives.
+ * KV_full guards a tile's K and V. If CTAs fetch tiles, each side arrives at KV_empty after its last product.
  *
  * With in_order each Q block has a turn, the place in the order of the CTA that may add to it: the sums get the same
  * bits in every run. The first stores its part, so that nothing sets the sums to 0; the last adds its own to them and
@@ -53,20 +53,19 @@
  *     turn_there   it is the CTA's turn at the block of a stage             warpgroup 0 waits, before it adds
  *     added        warpgroup 0 has added                                    the warp that passes the turn on waits
  *
- * Any number of rows: the copy engine fills up blocks with zeros. A query behind the last has a log-sum-exp of
- * infinity, so that P and dS are 0, and so has one that sees no key. P of keys behind the last is set to 0 as that of
- * masked ones.
+ * Any number of rows: TMA pads blocks with zeros. A query past the last, or one that attends to no key, has a
+ * log-sum-exp of infinity, so that P and dS are 0. P of keys past the last is set to 0, like P of masked keys.
  *
- * With serve the sequences lie one behind the other. Blocks of a sequence are numbered behind those of the sequences
- * before it, from first_block_at() on: each may have left one number over, for which there is nothing to do. A block's
- * rows behind the sequence are those of the next one: warpgroups 1 and 2 set them to zero in shared memory.
+ * With serve the sequences are packed. Blocks of a sequence are numbered after those of the sequences before it, from
+ * first_block_at() on: each may leave one number unused, for which a CTA does nothing. A block's rows after the
+ * sequence belong to the next one; warpgroups 1 and 2 set them to zero in shared memory.
  *
- * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
+ * Register layout: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh).
- * Accumulators and what wgmma reads of them must fit 192 registers at any time: P is kept in 16 bits alone, where dS is
- * computed beside dV twice: wgmma reads one of them while the other becomes dS. */
+ * Accumulators and what wgmma reads of them must fit 192 registers at any time: P is kept only in 16 bits. If dS is
+ * computed during dV, P is kept twice: wgmma reads one copy while the other becomes dS. */
 
-/* Refuse what this kernel can't run, and every flag that it would not act on. */
+/* Reject configurations that this kernel cannot run, and every flag that it would ignore. */
 template <backward_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.instruction == WGMMA, "instruction must be backward_wgmma");
@@ -84,26 +83,30 @@ __device__ constexpr void check_config() {
     static_assert(cfg.any_rows, "any_rows must be on: blocks may have fewer rows");
 }
 
-/* ---- the kernels: grid (CTAs with a tile each, or that draw tiles), 32 * n_warps threads ---- */
+/* ---- the kernels: grid (CTAs with a tile each, or that fetch tiles), 32 * n_warps threads ---- */
 
-/* Registers of warpgroup 0, of 1 and 2, and in order of 3: what the CTA is launched with, shared out anew. */
+/* Registers per thread of warpgroup 0, of 1 and 2, and with in_order of 3, redistributed from the launch's even share.
+ */
 template <backward_config cfg>
 struct registers {
-    static constexpr int dQ = cfg.in_order ? 64 : draws<cfg> ? 88 : 72, keys = draws<cfg> ? 208 : 216, copies = 32;
+    static constexpr int dQ = cfg.in_order      ? 64
+                              : is_dynamic<cfg> ? 88
+                                                : 72,
+                         keys = is_dynamic<cfg> ? 208 : 216, copies = 32;
 };
 
 template <backward_config cfg>
 __device__ __forceinline__ void differentiate_attention(const pass_args<cfg> &args, const tensor_maps &maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     const int warpgroup = warp_uniform(threadIdx.x / WARPGROUP);
     if (warpgroup == 0) {
         setmaxnreg_dec<registers<cfg>::dQ>();
         if constexpr (cfg.in_order)
             multiply_all_dQ<cfg>(args, at);
-        else if constexpr (draws<cfg>)
+        else if constexpr (is_dynamic<cfg>)
             copy_and_multiply_dQ<cfg>(args, maps, at);
         else
             multiply_dQ_of_tile<cfg>(args, maps, at);

@@ -8,10 +8,11 @@
 
 #include "kernels/attention/backward_smem.cuh"
 
-/* Who adds to a Q block: in order the KV blocks from the first, with the mask from the last that a query sees. Who
- * copies the block leaves for its turn: where the word is, which CTA of the order this is, and which the last. */
+/* Position of a KV block in the order in which CTAs add to a Q block: from the first KV block, or with the mask from
+ * the last that a query attends to. The thread that copies the Q block stores the address of its turn, this CTA's
+ * position, and the last position. */
 template <backward_config cfg>
-__device__ __forceinline__ int place_in_order(const backward_args &args, const work<cfg> &of, int last_seen) {
+__device__ __forceinline__ int position_in_order(const backward_args &args, const work<cfg> &of, int last_seen) {
     return args.causal ? last_seen - of.KV_block : of.KV_block;
 }
 template <backward_config cfg>
@@ -19,30 +20,30 @@ __device__ __forceinline__ void post_turn(const pass_args<cfg> &args, uint32_t s
                                           int block) {
     const int last = last_seen<cfg>(args, of.seq, block);
     const int number = (int)first_block_of<cfg>(args, of.seq, of.sample, head) + block;
-    store_shared_v4(smem, number, place_in_order<cfg>(args, of, last), last, 0);
+    store_shared_v4(smem, number, position_in_order<cfg>(args, of, last), last, 0);
 }
 
-/* It draws tiles, and copies K and V of one when those before are read, Q blocks as far ahead as there are stages, into
- * the next tile. */
+/* The copying thread fetches tiles. It copies K and V of a tile once those of the previous tile have been read, and Q
+ * blocks as far ahead as there are stages, even into the next tile. */
 template <backward_config cfg>
 struct copier {
-    using of = places<cfg>;
+    using of = smem_layout<cfg>;
     const pass_args<cfg> &args;
     const tensor_maps &maps;
-    const places<cfg> &at;
+    const smem_layout<cfg> &at;
     int turn = 0; /* number of the tile that the next Q block belongs to */
-    place<cfg> ahead;
+    q_block<cfg> ahead;
     int count = 0; /* of Q blocks copied */
 
-    __device__ __forceinline__ void draw(int number) {
-        int tile = draw_tile<cfg>(args);
+    __device__ __forceinline__ void fetch(int number) {
+        int tile = fetch_tile<cfg>(args);
         work<cfg> found = find_work<cfg>(args, tile);
         while (cfg.serves && tile >= 0 && found.KV_block < 0) /* a number that is left over */
-            found = find_work<cfg>(args, tile = draw_tile<cfg>(args));
+            found = find_work<cfg>(args, tile = fetch_tile<cfg>(args));
         post_work<cfg>(at.posted(number), found);
     }
 
-    /* K and V of a tile, once those of the one before are read; without a tile, that it is known. */
+    /* Copy K and V of a tile once those of the tile before are read; without a tile, publish that none is left. */
     __device__ __forceinline__ void copy_KV(int number) {
         const work<cfg> all = read_work<cfg>(at.posted(number));
         wait_for_phase(at.KV_empty, number - 1);
@@ -74,7 +75,7 @@ struct copier {
         count++;
     }
 
-    /* Copy Q blocks until so many are copied, as far as the tile behind number `now`. */
+    /* Copy Q blocks until `number` are copied, but none past the tile that follows number `now`. */
     __device__ __forceinline__ void copy_ahead(int until, int now) {
         while (count < until) {
             const work<cfg> all = read_work<cfg>(at.posted(turn));
@@ -85,29 +86,29 @@ struct copier {
                 continue;
             }
             if (turn > now) return;
-            draw(++turn);
-            ahead = place<cfg>();
+            fetch(++turn);
+            ahead = q_block<cfg>();
         }
     }
 
     /* Tile number `now` is done. */
     __device__ __forceinline__ void begin_next(int now) {
         if (turn == now) {
-            draw(++turn);
-            ahead = place<cfg>();
+            fetch(++turn);
+            ahead = q_block<cfg>();
         }
         copy_KV(now + 1);
     }
 
-    /* In order: all tiles, one after the other. As many Q blocks of a tile as there are stages but one come beside the
-     * last products of the tile before, which read K and V. */
+    /* In order: copy all tiles, one after the other. The first stages - 1 Q blocks of a tile arrive during the last
+     * products of the tile before, which still read K and V. */
     __device__ __forceinline__ void copy_all() {
         for (int number = 0;; number++) {
-            draw(number);
+            fetch(number);
             const work<cfg> all = read_work<cfg>(at.posted(number));
             const int steps = all.KV_block < 0 ? 0 : args.heads / args.KV_heads * all.blocks;
             const int beside = min(steps, cfg.stages - 1);
-            ahead = place<cfg>();
+            ahead = q_block<cfg>();
             for (int step = 0;; step++) {
                 if (step == beside) copy_KV(number);
                 if (step == steps) break;
@@ -125,11 +126,11 @@ struct copier {
     }
 };
 
-/* The Q block of a step and the statistics of its queries, once the block that had the stage before is read. */
+/* Copy the Q block of a step and the statistics of its queries, once the stage's previous block is read. */
 template <backward_config cfg>
-__device__ __forceinline__ void copy_step(const pass_args<cfg> &args, const tensor_maps &maps, const places<cfg> &at,
-                                          const own_work<cfg> &all, int step) {
-    using of = places<cfg>;
+__device__ __forceinline__ void copy_step(const pass_args<cfg> &args, const tensor_maps &maps,
+                                          const smem_layout<cfg> &at, const own_work<cfg> &all, int step) {
+    using of = smem_layout<cfg>;
     const int stage = step % cfg.stages, of_sequence = all.block(step) * cfg.B_r, head = all.head(step);
     const float *const kept =
         args.delta + (first_block_of<cfg>(args, all.seq, all.sample, head) + all.block(step)) * 2 * cfg.B_r;
@@ -145,9 +146,9 @@ __device__ __forceinline__ void copy_step(const pass_args<cfg> &args, const tens
 
 /* K and V, and the Q block of the first step. */
 template <backward_config cfg>
-__device__ __forceinline__ void copy_first(const pass_args<cfg> &args, const tensor_maps &maps, const places<cfg> &at,
-                                           const own_work<cfg> &all) {
-    mbarrier_arrive_expect_tx(at.KV_full, 2 * places<cfg>::KV_bytes);
+__device__ __forceinline__ void copy_first(const pass_args<cfg> &args, const tensor_maps &maps,
+                                           const smem_layout<cfg> &at, const own_work<cfg> &all) {
+    mbarrier_arrive_expect_tx(at.KV_full, 2 * smem_layout<cfg>::KV_bytes);
     int row = all.KV_block * cfg.B_c;
     if constexpr (cfg.serves) row += all.seq.first_k;
     copy_tensor_to_smem(at.K, maps.K, at.KV_full, row, all.KV_head, sample_of<cfg>(all));

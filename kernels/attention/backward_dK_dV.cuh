@@ -1,7 +1,7 @@
 /* backward_dK_dV.cuh - warpgroups 1 and 2, which compute P and dS and add up dK and dV.
  *
  *     multiply_keys_of_tile<cfg>(args, at);      the CTA has one tile: 64 keys for each warpgroup
- *     multiply_keys<cfg>(args, at);              the CTA draws tiles and adds dQ in order
+ *     multiply_keys<cfg>(args, at);              the CTA fetches tiles and adds dQ in order
  *     multiply_columns<cfg>(args, at);           d_head 256: both warpgroups have the same keys
  */
 #ifndef FL_ATTENTION_BACKWARD_DK_DV_CUH
@@ -11,33 +11,35 @@
 #include "kernels/attention/backward_results.cuh"
 #include "kernels/attention/backward_softmax.cuh"
 
-/* With serve, set the rows behind the sequence to zero: of the tile's K and V, and of Q and dO in a stage. */
+/* With serve, set the rows after the sequence to zero: those of the tile's K and V, and those of Q and dO in a stage.
+ */
 template <backward_config cfg>
-__device__ __forceinline__ void clear_keys(const pass_args<cfg> &args, const places<cfg> &at, const work<cfg> &all) {
+__device__ __forceinline__ void clear_keys(const pass_args<cfg> &args, const smem_layout<cfg> &at,
+                                           const work<cfg> &all) {
     if constexpr (cfg.serves)
         clear_rows<cfg.B_c, cfg.d_head>(at.K, at.V, keys_of<cfg>(args, all.seq) - all.KV_block * cfg.B_c);
 }
 template <backward_config cfg>
-__device__ __forceinline__ void clear_queries(const pass_args<cfg> &args, const places<cfg> &at, const work<cfg> &all,
-                                              int stage, int Q_block) {
-    const uint32_t behind = stage * places<cfg>::Q_bytes;
+__device__ __forceinline__ void clear_queries(const pass_args<cfg> &args, const smem_layout<cfg> &at,
+                                              const work<cfg> &all, int stage, int Q_block) {
+    const uint32_t offset = stage * smem_layout<cfg>::Q_bytes;
     if constexpr (cfg.serves)
-        clear_rows<cfg.B_r, cfg.d_head>(at.Q + behind, at.dO + behind,
+        clear_rows<cfg.B_r, cfg.d_head>(at.Q + offset, at.dO + offset,
                                         queries_of<cfg>(args, all.seq) - Q_block * cfg.B_r);
 }
 
-/* ---- one tile a CTA: heads of 64 and 128, in any order ---- */
+/* ---- one tile per CTA: d_head 64 and 128, in any order ---- */
 
 /* Warpgroups 1 and 2: dK and dV of 64 keys. */
 template <backward_config cfg>
 struct own_keys {
-    using of = places<cfg>;
+    using of = smem_layout<cfg>;
     const pass_args<cfg> &args;
-    const places<cfg> &at;
+    const smem_layout<cfg> &at;
     const uint32_t own; /* the warpgroup's keys within a tile */
     key_sums<cfg> &dK, &dV;
 
-    /* P of a block, rounded. `last`: the last key that its first query sees, from the CTA's first. */
+    /* P of a block, rounded. `last`: the last key that its first query attends to, from the CTA's first. */
     __device__ __forceinline__ void compute_P(fragments<4> &rounded, uint32_t Q, uint32_t lse, int last) const {
         tiles<8> P;
         wgmma_fence();
@@ -66,7 +68,7 @@ struct own_keys {
         round_scores<cfg>(of_dS, dS);
         wait_for_phase(at.dS_empty + 8 * stage, phase - 1);
         store_dS(at.dS + stage * of::dS_bytes, of_dS);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        fence_proxy_async(); /* make this thread's stores visible to wgmma */
         arrive_as_warp(at.dS_full + 8 * stage);
         wgmma_fence();
         start_sums<cfg>(dK, of_dS, Q);
@@ -77,7 +79,7 @@ struct own_keys {
 };
 
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args, const places<cfg> &at) {
+__device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args, const smem_layout<cfg> &at) {
     const own_work<cfg> all(args);
     if (cfg.serves && all.KV_block < 0) return;
     key_sums<cfg> dK = {}, dV = {};
@@ -91,7 +93,7 @@ __device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args
     clear_keys<cfg>(args, at, all);
 #pragma unroll 1
     for (int step = 0, block = 0; step < all.steps(); step++) {
-        const int Q_block = place<cfg>{0, block}.block(all);
+        const int Q_block = q_block<cfg>{0, block}.block(all);
         own.step(all, Q_block, step % cfg.stages, step / cfg.stages,
                  args.causal ? first_last + block * cfg.B_r : last_key);
         block = block + 1 < all.blocks ? block + 1 : 0;
@@ -102,16 +104,16 @@ __device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args
 
 /* ---- in order ---- */
 
-/* Warpgroups 1 and 2: dK and dV of 64 keys. P of a Q block is computed beside dK of the one before. */
+/* Warpgroups 1 and 2: dK and dV of 64 keys. P of a Q block is computed during dK of the block before. */
 template <backward_config cfg>
 struct keys {
-    using of = places<cfg>;
+    using of = smem_layout<cfg>;
     const pass_args<cfg> &args;
-    const places<cfg> &at;
+    const smem_layout<cfg> &at;
     const uint32_t own; /* the warpgroup's keys within a tile */
     fragments<4> &P;
     key_sums<cfg> &dK, &dV;
-    ring_place<cfg.stages> now, before;
+    ring_position<cfg.stages> now, before;
 
     __device__ __forceinline__ uint32_t Q(int stage) const { return at.Q + stage * of::Q_bytes; }
     __device__ __forceinline__ uint32_t dO(int stage) const { return at.dO + stage * of::Q_bytes; }
@@ -137,7 +139,7 @@ struct keys {
         round_scores<cfg>(P, scores);
     }
 
-    /* dS of the block at hand, and dK of the one before beside it. */
+    /* Compute dS of the current block during dK of the block before. */
     template <bool first>
     __device__ __forceinline__ void compute_dS() {
         tiles<8> dP;
@@ -151,7 +153,7 @@ struct keys {
         round_scores<cfg>(dS, dP);
         wait_for_phase(at.dS_empty + 8 * now.stage, now.phase - 1);
         store_dS(at.dS + now.stage * of::dS_bytes, dS);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        fence_proxy_async(); /* make this thread's stores visible to wgmma */
         arrive_as_warp(at.dS_full + 8 * now.stage);
         if constexpr (!first) {
             wgmma_wait_group<0>(dK);
@@ -159,7 +161,7 @@ struct keys {
         }
     }
 
-    /* dV, and P of the next block beside it. */
+    /* Compute dV, and P of the next block during it. */
     __device__ __forceinline__ void compute_P(const work<cfg> &all, int next_block) {
         before = now;
         now.advance();
@@ -189,7 +191,7 @@ struct keys {
 };
 
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_keys(const pass_args<cfg> &args, const places<cfg> &at) {
+__device__ __forceinline__ void multiply_keys(const pass_args<cfg> &args, const smem_layout<cfg> &at) {
     key_sums<cfg> dK, dV;
     fragments<4> P;
     const uint32_t first = (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW;
@@ -200,7 +202,7 @@ __device__ __forceinline__ void multiply_keys(const pass_args<cfg> &args, const 
         if (all.KV_block < 0) break;
         for (int i = 0; i < cfg.d_head / 8; i++)
             for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
-        place<cfg> here;
+        q_block<cfg> here;
         if (!cfg.serves || all.blocks) {
             clear_keys<cfg>(args, at, all);
             own.first_P(all, here.block(all));
@@ -222,18 +224,18 @@ __device__ __forceinline__ void multiply_keys(const pass_args<cfg> &args, const 
 
 /* ---- d_head 256 ---- */
 
-/* With d_head 256 dK and dV of 64 keys and of 128 columns are what a thread has registers for. Each warpgroup computes
- * P and dS of 32 of the queries and leaves them in shared memory, then both read all of them: dV += Pᵀ dO, dK += dSᵀ Q
- * for half of the columns. */
+/* With d_head 256 a thread has registers for dK and dV of 64 keys and 128 columns. Each warpgroup computes P and dS of
+ * 32 of the queries and leaves them in shared memory, then both read all of them: dV += Pᵀ dO, dK += dSᵀ Q for half of
+ * the columns. */
 template <backward_config cfg>
 struct columns {
-    using of = places<cfg>;
+    using of = smem_layout<cfg>;
     const pass_args<cfg> &args;
-    const places<cfg> &at;
+    const smem_layout<cfg> &at;
     const int half; /* 0 or 1 */
     tiles<4> &S, &dP;
     key_sums<cfg> &dK, &dV;
-    ring_place<cfg.stages> now;
+    ring_position<cfg.stages> now;
 
     /* d = 64 keys times 32 queries. */
     __device__ __forceinline__ void start_half(tiles<4> &d, uint32_t keys, uint32_t queries) const {
@@ -315,7 +317,7 @@ struct columns {
         wait_for_phase(at.dS_empty + 8 * stage, now.phase - 1);
         store_half(at.P + stage * of::P_bytes, of_P);
         store_half(at.dS + stage * of::dS_bytes, of_dS);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        fence_proxy_async(); /* make this thread's stores visible to wgmma */
         arrive_as_warp(at.dS_full + 8 * stage);
         bar_sync(2, 2 * WARPGROUP); /* the other half is there, and what both read of the block before is read */
         wgmma_fence();
@@ -329,7 +331,7 @@ struct columns {
 };
 
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_columns(const pass_args<cfg> &args, const places<cfg> &at) {
+__device__ __forceinline__ void multiply_columns(const pass_args<cfg> &args, const smem_layout<cfg> &at) {
     key_sums<cfg> dK, dV;
     tiles<4> S, dP;
     columns<cfg> own{args, at, warp_uniform(threadIdx.x / WARPGROUP) - 1, S, dP, dK, dV};
@@ -339,7 +341,7 @@ __device__ __forceinline__ void multiply_columns(const pass_args<cfg> &args, con
         if (all.KV_block < 0) break;
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 4; j++) dK[i][j] = dV[i][j] = 0;
-        place<cfg> here;
+        q_block<cfg> here;
         if (cfg.serves && !all.blocks)
             arrive_as_warp(at.KV_empty);
         else

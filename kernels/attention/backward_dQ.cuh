@@ -1,8 +1,9 @@
-/* backward_dQ.cuh - warpgroup 0, which multiplies dQ, and with in_order warpgroup 3, which copies and keeps the turns.
+/* backward_dQ.cuh - warpgroup 0, which computes dQ, and with in_order warpgroup 3, which copies and passes the turns
+ * on.
  *
  *     multiply_dQ_of_tile<cfg>(args, maps, at);        the CTA has one tile
- *     copy_and_multiply_dQ<cfg>(args, maps, at);       it draws tiles
- *     multiply_all_dQ<cfg>(args, at);                  it draws tiles and adds in order
+ *     copy_and_multiply_dQ<cfg>(args, maps, at);       it fetches tiles
+ *     multiply_all_dQ<cfg>(args, at);                  it fetches tiles and adds in order
  *     copy_and_keep_turns<cfg>(args, maps, at);        warpgroup 3
  */
 #ifndef FL_ATTENTION_BACKWARD_DQ_CUH
@@ -19,7 +20,7 @@ struct block_of_dQ {
     int head, Q_block;
     int64_t number;
 
-    __device__ __forceinline__ block_of_dQ(const pass_args<cfg> &args, const work<cfg> &all, const place<cfg> &here)
+    __device__ __forceinline__ block_of_dQ(const pass_args<cfg> &args, const work<cfg> &all, const q_block<cfg> &here)
         : of(all), head(all.KV_head * (args.heads / args.KV_heads) + here.head), Q_block(here.block(all)),
           number(first_block_of<cfg>(args, all.seq, all.sample, head) + Q_block) {}
     __device__ __forceinline__ float *sums(const backward_args &args) const {
@@ -29,7 +30,7 @@ struct block_of_dQ {
 
 /* dQ of a block, from dS in a stage. */
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_dQ(const backward_args &args, const places<cfg> &at,
+__device__ __forceinline__ void multiply_dQ(const backward_args &args, const smem_layout<cfg> &at,
                                             const block_of_dQ<cfg> &block, int stage) {
     constexpr int spans = cfg.d_head / SPAN;
     float *sums = block.sums(args);
@@ -37,7 +38,7 @@ __device__ __forceinline__ void multiply_dQ(const backward_args &args, const pla
     for (int span = 0; span < spans; span++, sums += cfg.B_r * SPAN) {
         tiles<8> dQ;
         wgmma_fence();
-        start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
+        start_dQ<cfg>(dQ, at.dS + stage * smem_layout<cfg>::dS_bytes, at.K + span * smem_layout<cfg>::KV_tile);
         wgmma_wait_group<0>(dQ);
         if (span == spans - 1) arrive_as_warp(at.dS_empty + 8 * stage);
         add_dQ(sums, dQ);
@@ -47,19 +48,19 @@ __device__ __forceinline__ void multiply_dQ(const backward_args &args, const pla
 /* Warpgroup 0: copies, and dQ of the block at hand. */
 template <backward_config cfg>
 __device__ __forceinline__ void copy_and_multiply_dQ(const pass_args<cfg> &args, const tensor_maps &maps,
-                                                     const places<cfg> &at) {
+                                                     const smem_layout<cfg> &at) {
     const bool copies = threadIdx.x == 0;
     copier<cfg> copier{args, maps, at};
     int step = 0;
     if (copies) {
-        copier.draw(0);
+        copier.fetch(0);
         copier.copy_KV(0);
     }
     for (int turn = 0;; turn++) {
         __syncwarp();
         wait_for_phase(at.KV_full, turn);
         if (read_work<cfg>(at.posted(turn)).KV_block < 0) break;
-        for (place<cfg> here; here.is_in(read_work<cfg>(at.posted(turn)), args.heads / args.KV_heads); step++) {
+        for (q_block<cfg> here; here.is_in(read_work<cfg>(at.posted(turn)), args.heads / args.KV_heads); step++) {
             const int stage = step % cfg.stages;
             if (copies) copier.copy_ahead(step + cfg.stages, turn);
             const work<cfg> all = read_work<cfg>(at.posted(turn));
@@ -77,7 +78,7 @@ __device__ __forceinline__ void copy_and_multiply_dQ(const pass_args<cfg> &args,
 /* Warpgroup 0: copies one block ahead, dQ of the block at hand. */
 template <backward_config cfg>
 __device__ __forceinline__ void multiply_dQ_of_tile(const pass_args<cfg> &args, const tensor_maps &maps,
-                                                    const places<cfg> &at) {
+                                                    const smem_layout<cfg> &at) {
     constexpr int spans = cfg.d_head / SPAN;
     const own_work<cfg> all(args);
     const bool copies = threadIdx.x == 0;
@@ -95,7 +96,7 @@ __device__ __forceinline__ void multiply_dQ_of_tile(const pass_args<cfg> &args, 
         for (int span = 0; span < spans; span++) {
             tiles<8> dQ;
             wgmma_fence();
-            start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
+            start_dQ<cfg>(dQ, at.dS + stage * smem_layout<cfg>::dS_bytes, at.K + span * smem_layout<cfg>::KV_tile);
             wgmma_wait_group<0>(dQ);
             if (span == spans - 1) arrive_as_warp(at.dS_empty + 8 * stage);
             add_dQ(args.sums + (block * spans + span) * (cfg.B_r * SPAN), dQ);
@@ -105,7 +106,8 @@ __device__ __forceinline__ void multiply_dQ_of_tile(const pass_args<cfg> &args, 
 
 /* ---- in order: dQ and its turns ---- */
 
-/* Acquire and release: what a CTA added before it passed the turn is there for the one that sees it (8.9). */
+/* Acquire and release: a CTA that observes the turn also observes everything that was added before the turn was passed
+ * on (8.9). */
 __device__ __forceinline__ int ld_acquire(const int *gmem) {
     int value;
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(gmem) : "memory");
@@ -120,10 +122,10 @@ __device__ __forceinline__ void wait_for_turn(const int *turn, int own) {
     }
 }
 
-/* A warp for each stage has the turn of the Q block there: it waits for it, and passes it on when what the CTA adds has
- * arrived. So warpgroup 0 does neither. One thread. */
+/* One warp for each stage handles the turn of its Q block: one thread waits for the turn, and passes it on when the
+ * CTA's additions have arrived. Warpgroup 0 therefore waits for neither. */
 template <backward_config cfg>
-__device__ __forceinline__ void keep_turns(const backward_args &args, const places<cfg> &at, int stage) {
+__device__ __forceinline__ void keep_turns(const backward_args &args, const smem_layout<cfg> &at, int stage) {
     for (int phase = 0;; phase++) {
         int number, own, last, unused;
         wait_for_phase(at.full + 8 * stage, phase);
@@ -138,14 +140,14 @@ __device__ __forceinline__ void keep_turns(const backward_args &args, const plac
     }
 }
 
-/* What the CTA adds to 64 columns of a block: the first leaves its part, the last takes up what the others have added
- * and rounds dQ. */
+/* Add 64 columns of a block: the first CTA in order stores its partial result, the last one adds the accumulated values
+ * to its own and rounds dQ. */
 template <backward_config cfg>
 __device__ __forceinline__ void add_in_order(const pass_args<cfg> &args, const block_of_dQ<cfg> &block, int span,
                                              tiles<8> &dQ) {
     float *const sums = block.sums(args) + span * (cfg.B_r * SPAN);
     const int last = last_seen<cfg>(args, block.of.seq, block.Q_block);
-    const int own = place_in_order<cfg>(args, block.of, last);
+    const int own = position_in_order<cfg>(args, block.of, last);
     if (own == last) {
         if (last > 0) take_sums(dQ, sums);
         store_dQ<cfg>(args, block.of, block.head, block.Q_block, span * SPAN, dQ);
@@ -158,9 +160,9 @@ __device__ __forceinline__ void add_in_order(const pass_args<cfg> &args, const b
 
 /* dQ of a block, from dS in a stage. `ends`: nothing reads the tile's K after it. */
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_dQ_in_order(const pass_args<cfg> &args, const places<cfg> &at,
-                                                     const block_of_dQ<cfg> &block, const ring_place<cfg.stages> &now,
-                                                     bool ends) {
+__device__ __forceinline__ void multiply_dQ_in_order(const pass_args<cfg> &args, const smem_layout<cfg> &at,
+                                                     const block_of_dQ<cfg> &block,
+                                                     const ring_position<cfg.stages> &now, bool ends) {
     constexpr int spans = cfg.d_head / SPAN;
     const int stage = now.stage;
     wait_for_phase(at.dS_full + 8 * stage, now.phase);
@@ -168,7 +170,7 @@ __device__ __forceinline__ void multiply_dQ_in_order(const pass_args<cfg> &args,
     for (int span = 0; span < spans; span++) {
         tiles<8> dQ;
         wgmma_fence();
-        start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + span * places<cfg>::KV_tile);
+        start_dQ<cfg>(dQ, at.dS + stage * smem_layout<cfg>::dS_bytes, at.K + span * smem_layout<cfg>::KV_tile);
         wgmma_wait_group<0>(dQ);
         if (span == spans - 1) {
             arrive_as_warp(at.dS_empty + 8 * stage);
@@ -182,14 +184,14 @@ __device__ __forceinline__ void multiply_dQ_in_order(const pass_args<cfg> &args,
 
 /* Warpgroup 0. */
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_all_dQ(const pass_args<cfg> &args, const places<cfg> &at) {
-    ring_place<cfg.stages> now;
+__device__ __forceinline__ void multiply_all_dQ(const pass_args<cfg> &args, const smem_layout<cfg> &at) {
+    ring_position<cfg.stages> now;
     for (int turn = 0;; turn++) {
         wait_for_phase(at.KV_full, turn);
         const work<cfg> all = read_work<cfg>(at.posted(turn));
         if (all.KV_block < 0) break;
         if (cfg.serves && !all.blocks) arrive_as_warp(at.KV_empty);
-        place<cfg> here;
+        q_block<cfg> here;
 #pragma unroll 1
         for (int left = args.heads / args.KV_heads * all.blocks; left; left--) {
             multiply_dQ_in_order<cfg>(args, at, block_of_dQ<cfg>(args, all, here), now, left == 1);
@@ -199,10 +201,10 @@ __device__ __forceinline__ void multiply_all_dQ(const pass_args<cfg> &args, cons
     }
 }
 
-/* Warpgroup 3: one warp copies, others have the turns. */
+/* Warpgroup 3: one warp copies, the others handle the turns. */
 template <backward_config cfg>
 __device__ __forceinline__ void copy_and_keep_turns(const pass_args<cfg> &args, const tensor_maps &maps,
-                                                    const places<cfg> &at) {
+                                                    const smem_layout<cfg> &at) {
     const int warp = warp_uniform(threadIdx.x % WARPGROUP / 32);
     if (threadIdx.x % 32) return;
     if (warp == 0)

@@ -22,8 +22,8 @@ __device__ __forceinline__ void start_scores(tiles<8> &d, uint32_t own, uint32_t
     const uint64_t a = wgmma_descriptor(own, 0), b = wgmma_descriptor(other, 0);
 #pragma unroll
     for (int k = 0; k < cfg.d_head / 16; k++) {
-        const uint64_t of_a = a + k / 4 * (places<cfg>::KV_tile / 16) + k % 4 * 2;
-        const uint64_t of_b = b + k / 4 * (places<cfg>::Q_tile / 16) + k % 4 * 2;
+        const uint64_t of_a = a + k / 4 * (smem_layout<cfg>::KV_tile / 16) + k % 4 * 2;
+        const uint64_t of_b = b + k / 4 * (smem_layout<cfg>::Q_tile / 16) + k % 4 * 2;
         if constexpr (cfg.dtype == FP16)
             wgmma_m64n64k16_f16(d, of_a, of_b, k > 0);
         else
@@ -35,7 +35,7 @@ __device__ __forceinline__ void start_scores(tiles<8> &d, uint32_t own, uint32_t
 /* sums += coefficients (64 keys by B_r queries) times the rows of Q or dO. */
 template <backward_config cfg>
 __device__ __forceinline__ void start_sums(key_sums<cfg> &sums, const fragments<4> &coefficients, uint32_t other) {
-    const uint64_t b = wgmma_descriptor(other, places<cfg>::Q_tile);
+    const uint64_t b = wgmma_descriptor(other, smem_layout<cfg>::Q_tile);
 #pragma unroll
     for (int k = 0; k < cfg.B_r / 16; k++) {
         if constexpr (cfg.d_head == 64 && cfg.dtype == FP16)
@@ -53,7 +53,7 @@ __device__ __forceinline__ void start_sums(key_sums<cfg> &sums, const fragments<
 /* sums += coefficients, 64 keys by B_r queries in shared memory, times the rows of Q. */
 template <backward_config cfg>
 __device__ __forceinline__ void start_dK(key_sums<cfg> &sums, uint32_t coefficients, uint32_t other) {
-    const uint64_t a = wgmma_descriptor(coefficients, 0), b = wgmma_descriptor(other, places<cfg>::Q_tile);
+    const uint64_t a = wgmma_descriptor(coefficients, 0), b = wgmma_descriptor(other, smem_layout<cfg>::Q_tile);
 #pragma unroll
     for (int k = 0; k < cfg.B_r / 16; k++) {
         if constexpr (cfg.d_head == 64 && cfg.dtype == FP16)

@@ -1,4 +1,4 @@
-/* backward_results.cuh - gradients to global memory: the fp32 sums of dQ, and rounded dQ, dK and dV.
+/* backward_results.cuh - stores gradients to global memory: the fp32 accumulator of dQ, and rounded dQ, dK and dV.
  *
  *     add_dQ(sums, dQ);                                     64 columns, atomically
  *     store_rows<cfg>(args.dK, strides, seq_k, all, dK, softmax_scale);
@@ -10,15 +10,15 @@
 #include "kernels/attention/backward_products.cuh"
 #include "kernels/attention/backward_schedule.cuh"
 
-/* Add 64 columns of dQ to the sums of a Q block. Without the pragma nvcc 13.0 keeps the loop and stores dQ in local
- * memory. */
+/* Add 64 columns of dQ to the accumulator of a Q block. Without the pragma, nvcc 13.0 keeps the loop rolled and stores
+ * dQ in local memory. */
 __device__ __forceinline__ void add_dQ(float *sums, const tiles<8> &dQ) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int tile = 0; tile < 8; tile++) red_add_v4(sums + ((warp * 8 + tile) * 32 + lane) * 4, dQ[tile]);
 }
 
-/* The first in order leaves its part as the sums, the last takes them up. */
+/* The first CTA in order initializes the accumulator with its partial result, and the last one reads it. */
 __device__ __forceinline__ void store_sums(float *sums, const tiles<8> &dQ) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int tile = 0; tile < 8; tile++)
@@ -33,7 +33,7 @@ __device__ __forceinline__ void take_sums(tiles<8> &dQ, const float *sums) {
     }
 }
 
-/* Write 64 columns of dQ, of the queries of a block. */
+/* Write 64 columns of dQ for the queries of a block. */
 template <backward_config cfg>
 __device__ __forceinline__ void store_dQ(const backward_args &args, const work<cfg> &of, int head, int block,
                                          int column, const tiles<8> &dQ) {

@@ -3,7 +3,7 @@
  *     sum_rows<cfg>(args);      delta and the scaled log-sum-exp of each query, and cleared sums or turns
  *     round_rows<cfg>(args);    dQ in 16 bits from its fp32 sums
  *
- * They write rows of whole Q blocks. Rows behind the last query get values that make P and dS zero.
+ * Both write rows of full Q blocks. Rows past the last query get values that make P and dS zero.
  */
 #ifndef FL_ATTENTION_BACKWARD_ROWS_CUH
 #define FL_ATTENTION_BACKWARD_ROWS_CUH
@@ -11,8 +11,8 @@
 #include "kernels/attention/backward_sequences.cuh"
 #include "kernels/attention/fragments.cuh"
 
-/* A query row for a thread of the small kernels, which have rows of whole Q blocks: its block among those of all heads,
- * and the row within the sequence. Rows of numbers that are left over are not `there`. */
+/* A query row for a thread of the small kernels, which have rows of full Q blocks: its block among those of all heads,
+ * and the row within the sequence. `there` is false for unused block numbers. */
 template <backward_config cfg>
 struct query {
     int row;
@@ -35,7 +35,7 @@ struct query {
         if constexpr (cfg.serves) return of_all;
         return first_block_of<cfg>(args, seq, blockIdx.z, blockIdx.y) + row / cfg.B_r;
     }
-    /* Of 8 elements of a tensor with these strides. */
+    /* Address of 8 elements of a tensor with these strides. */
     __device__ __forceinline__ int64_t offset(const tensor_strides &strides, int chunk) const {
         if constexpr (cfg.serves) return (seq.first_q + row) * strides.seq + blockIdx.y * strides.head + 8 * chunk;
         return blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
@@ -47,7 +47,7 @@ struct query {
     }
 };
 
-/* Gradients of rows of no sequence, before the first and behind the last, are 0. */
+/* Rows that belong to no sequence, before the first and past the last, get gradients of 0. */
 template <backward_config cfg>
 __device__ __forceinline__ void clear_others(void *gradient, const tensor_strides &strides, const int32_t *offsets,
                                              int batch, int all) {
@@ -66,7 +66,8 @@ __device__ __forceinline__ void clear_other_rows(const backward_serving_args &ar
     clear_others<cfg>(args.dV, args.V_strides, args.KV_offsets, args.batch, args.all_KV_rows);
 }
 
-/* 16 bytes of O and dO for each thread, a row for d_head / 8 lanes. Rows behind the last get what makes P and dS 0. */
+/* 16 bytes of O and dO for each thread, d_head / 8 lanes per row. Rows past the last get values that make P and dS 0.
+ */
 template <backward_config cfg>
 __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
     constexpr int lanes = cfg.d_head / 8;
@@ -108,7 +109,7 @@ __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
     if (block == 0 && number == 0) args.turns[0] = 0;
 }
 
-/* 8 columns of dQ for each thread: a half warp has those of 16 rows, 512 bytes of sums that lie one behind the other.
+/* 8 columns of dQ for each thread: a half warp processes those of 16 rows, 512 contiguous bytes of the accumulator.
  */
 template <backward_config cfg>
 __device__ __forceinline__ void round_rows(const pass_args<cfg> &args) {

@@ -1,8 +1,8 @@
-/* backward_schedule.cuh - which tile a CTA computes, and in which order it goes through the Q blocks.
+/* backward_schedule.cuh - assigns tiles to CTAs and orders the Q blocks of a tile.
  *
- *     const work<cfg> all = find_work<cfg>(args, draw_tile<cfg>(args));      a tile from the counter
+ *     const work<cfg> all = find_work<cfg>(args, fetch_tile<cfg>(args));      a tile from the counter
  *     const own_work<cfg> all(args);                                        or the one tile of this CTA
- *     for (place<cfg> here; here.is_in(all, heads); here.advance(all))      the Q blocks that see its keys
+ *     for (q_block<cfg> here; here.is_in(all, heads); here.advance(all))      the Q blocks that see its keys
  *
  * A tile is a KV block of a KV head.
  */
@@ -12,25 +12,25 @@
 #include "common/ptx_sm90a.cuh"
 #include "kernels/attention/backward_sequences.cuh"
 
-/* Whether CTAs draw tiles; else each has one. */
+/* True if CTAs fetch tiles from a counter; otherwise each has one tile. */
 template <backward_config cfg>
-constexpr bool draws = backward_draws(&cfg);
+constexpr bool is_dynamic = backward_draws(&cfg);
 
-/* KV blocks of all heads: what the CTAs share out. */
+/* Number of KV blocks of all heads, which are divided among the CTAs. */
 template <backward_config cfg>
 __device__ __forceinline__ int count_tiles(const backward_args &args) {
     return count_KV_blocks<cfg>(args) * args.KV_heads * (cfg.serves ? 1 : args.batch);
 }
 
-/* The number of a CTA's next tile, -1 behind the last. Whoever waits for the CTA of a tile waits for one that has drawn
- * it. */
+/* Fetch the number of a CTA's next tile, or -1 past the last. A CTA waits only for tiles that another CTA has already
+ * fetched. */
 template <backward_config cfg>
-__device__ __forceinline__ int draw_tile(const backward_args &args) {
-    const int drawn = atomicAdd(args.turns, 1);
-    return drawn < count_tiles<cfg>(args) ? drawn : -1;
+__device__ __forceinline__ int fetch_tile(const backward_args &args) {
+    const int fetched = atomicAdd(args.turns, 1);
+    return fetched < count_tiles<cfg>(args) ? fetched : -1;
 }
 
-/* A KV block, and the Q blocks of all heads that see its keys. */
+/* A KV block, and the Q blocks of all heads that attend to its keys. */
 template <backward_config cfg>
 struct work {
     int KV_block, KV_head, sample; /* KV_block -1: there is none */
@@ -44,8 +44,9 @@ __device__ __forceinline__ int sample_of(const work<cfg> &of) {
     return cfg.serves ? 0 : of.sample;
 }
 
-/* Whether no other sequence has one of the blocks: where offsets decrease, a turn would be waited for that nobody
- * passes on. Which sequence is found never decreases with the number, so the first and the last block tell. */
+/* True if no other sequence has one of the blocks. If offsets decreased, a CTA could wait for a turn that is never
+ * passed on. The sequence that is found never decreases with the block number, so comparing the first and the last
+ * block suffices. */
 template <backward_config cfg>
 __device__ __forceinline__ bool owns_its_blocks(const backward_serving_args &args, const own_sequence<cfg> &seq,
                                                 int sample) {
@@ -58,7 +59,7 @@ __device__ __forceinline__ bool owns_its_blocks(const backward_serving_args &arg
            of_Q(first_q) == sample && of_Q(first_q + max(Q_blocks, 1) - 1) == sample;
 }
 
-/* Where sequences lie one behind the other: KV block `number` of all that a head has. */
+/* Packed sequences: find KV block `number` of a head. */
 template <backward_config cfg>
 __device__ __forceinline__ work<cfg> find_packed_work(const backward_serving_args &args, int number, int KV_head) {
     const int sample = sequence_of_block(args.KV_offsets, args.batch, args.all_KV_rows, cfg.B_c, number);
@@ -72,7 +73,7 @@ __device__ __forceinline__ work<cfg> find_packed_work(const backward_serving_arg
     return {KV_block, KV_head, sample, first, blocks, start, seq};
 }
 
-/* A tile of a KV head and a sample, and its number among those of the head. */
+/* A tile of a KV head and a batch entry, and its number within the head. */
 struct tile_number {
     int pair, of_head;
 };
@@ -85,17 +86,17 @@ __device__ __forceinline__ tile_number along_heads(int tile, int of_head, int pa
     return {section * most + in_section - number * size, number};
 }
 
-/* Heads whose tensors and sums are so many bytes. */
+/* Number of heads whose tensors and accumulators take `bytes` bytes. */
 template <backward_config cfg>
 __device__ __forceinline__ int heads_of(const backward_args &args, int bytes) {
     const int bytes_of_row = cfg.d_head * (4 + 8 * (args.heads / args.KV_heads));
     return max(1, bytes / bytes_of_row / max(args.seq_q, args.seq_k));
 }
 
-/* In order tiles go along the heads of a section, so that CTAs that follow one another in a head begin one after the
- * other; the more heads, the shorter they wait, as long as all stay in the L2 cache. With the mask they go from the
- * last KV block, which sees the fewest queries, to the first: each begins with Q blocks of its own, which those that it
- * waits for have left. */
+/* In order, tiles are numbered across the heads of a section, so that successive CTAs of a head start one after the
+ * other. More heads mean shorter waits, as long as all of them stay in the L2 cache. With the mask, tiles run from the
+ * last KV block, to which the fewest queries attend, to the first: each begins with Q blocks that the CTAs before it
+ * have already finished. */
 template <backward_config cfg>
 __device__ __forceinline__ work<cfg> find_work_in_order(const pass_args<cfg> &args, int tile) {
     if (tile < 0) return {-1};
@@ -108,9 +109,10 @@ __device__ __forceinline__ work<cfg> find_work_in_order(const pass_args<cfg> &ar
     return {KV_block, pair % args.KV_heads, pair / args.KV_heads, first, blocks, 0};
 }
 
-/* Tiles are numbered along a head, then along the heads. With the mask, the first of a head sees the most: then along
- * the KV heads of a section, whose tensors stay in the L2 cache, from the first KV block to the last. With serve they
- * are numbered along a head, which has those of all sequences. */
+/* Without a mask, tiles are numbered along a head and then across heads. With the mask, the first KV block of a head
+ * has the most queries, so tiles are numbered across the KV heads of a section, whose tensors stay in the L2 cache,
+ * from the first KV block to the last. With serve, they are numbered along a head, which has the tiles of all
+ * sequences. */
 template <backward_config cfg>
 __device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int tile) {
     if constexpr (cfg.in_order) return find_work_in_order<cfg>(args, tile);
@@ -133,7 +135,7 @@ __device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int t
             args.causal ? 0 : (int)((unsigned)KV_block * blocks / KV_blocks)};
 }
 
-/* The thread that draws leaves it in shared memory. */
+/* Read the tile that the fetching thread stored in shared memory. */
 template <backward_config cfg>
 __device__ __forceinline__ void post_work(uint32_t smem, const work<cfg> &of) {
     store_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
@@ -158,10 +160,10 @@ __device__ __forceinline__ work<cfg> read_work(uint32_t smem) {
     return of;
 }
 
-/* One of the steps of a tile: a Q block of a head. CTAs of a head begin at blocks of their own, so that they don't add
- * to the same rows; in order, and with the mask, with the first. */
+/* One step of a tile: a Q block of a head. The CTAs of a head begin at different blocks, so that they do not add to the
+ * same rows; in order, or with the mask, they begin with the first. */
 template <backward_config cfg>
-struct place {
+struct q_block {
     int head = 0, number = 0;
 
     __device__ __forceinline__ int block(const work<cfg> &of) const {
@@ -176,7 +178,7 @@ struct place {
     }
 };
 
-/* The KV block of the CTA, and the steps to go: the Q blocks of one head behind those of the other. */
+/* The KV block of the CTA, and the remaining steps: the Q blocks of one head after those of the other. */
 template <backward_config cfg>
 struct own_work : work<cfg> {
     using work<cfg>::KV_block, work<cfg>::KV_head, work<cfg>::sample, work<cfg>::seq;

@@ -1,10 +1,10 @@
-/* backward_sequences.cuh - which rows, Q blocks and KV blocks belong to a sequence.
+/* backward_sequences.cuh - the rows, Q blocks and KV blocks of a sequence.
  *
  *     const own_sequence<cfg> seq = ...;                  empty unless the kernel serves
  *     first_block_of<cfg>(args, seq, sample, head) + n    the number of its Q block n among those of all heads
- *     first_seeing<cfg>(args, seq, KV_block)              the first Q block that sees a key of the KV block
+ *     first_seeing<cfg>(args, seq, KV_block)              the first Q block that attends to a key of the KV block
  *
- * Without offsets every sequence is a sample, and the parameters hold its lengths.
+ * Without offsets every sequence is a batch entry, and the parameters hold its lengths.
  */
 #ifndef FL_ATTENTION_BACKWARD_SEQUENCES_CUH
 #define FL_ATTENTION_BACKWARD_SEQUENCES_CUH
@@ -24,7 +24,7 @@ struct pass_args_type<true> {
 template <backward_config cfg>
 using pass_args = typename pass_args_type<cfg.serves>::type;
 
-/* The rows of a sequence. Without offsets it is a sample, whose rows the parameters have. */
+/* The rows of a sequence. Without offsets it is a batch entry. */
 struct no_sequence {};
 template <bool serves>
 struct sequence_type {
@@ -80,7 +80,7 @@ __device__ __forceinline__ int count_KV_blocks(const backward_args &args) {
     return cfg.serves ? args.all_KV_rows / cfg.B_c + args.batch : (args.seq_k + cfg.B_c - 1) / cfg.B_c;
 }
 
-/* Where the first of a head's Q blocks is among those of all heads. */
+/* Index of a head's first Q block among those of all heads. */
 template <backward_config cfg>
 __device__ __forceinline__ int64_t first_block_of(const pass_args<cfg> &args, const own_sequence<cfg> &seq, int sample,
                                                   int head) {
@@ -90,14 +90,14 @@ __device__ __forceinline__ int64_t first_block_of(const pass_args<cfg> &args, co
         return ((int64_t)sample * args.heads + head) * ((args.seq_q + cfg.B_r - 1) / cfg.B_r);
 }
 
-/* The first Q block with a query that sees one of the keys of a KV block. */
+/* First Q block with a query that attends to a key of the KV block. */
 template <backward_config cfg>
 __device__ __forceinline__ int first_seeing(const backward_args &args, const own_sequence<cfg> &seq, int KV_block) {
     const int unseen = KV_block * cfg.B_c - (keys_of<cfg>(args, seq) - queries_of<cfg>(args, seq)); /* before any */
     return args.causal && unseen > 0 ? unseen / cfg.B_r : 0;
 }
 
-/* The last KV block with a key that a query of a Q block sees. */
+/* Last KV block with a key that a query of the Q block attends to. */
 template <backward_config cfg>
 __device__ __forceinline__ int last_seen(const backward_args &args, const own_sequence<cfg> &seq, int Q_block) {
     const int last = (keys_of<cfg>(args, seq) - 1) / cfg.B_c;

@@ -1,8 +1,8 @@
 /* backward_softmax.cuh - from scores to P, and from P and dP to dS.
  *
- *     take_exponentials(S, scale, lse);        P in place of S
+ *     take_exponentials(S, scale, lse);        P instead of S
  *     mask(P, last, causal);
- *     differentiate<cfg>(dP, P, delta);        dS = P ∘ (dP - delta) in place of dP
+ *     differentiate<cfg>(dP, P, delta);        dS = P ∘ (dP - delta) instead of dP
  *     store_dS(smem, dS);
  */
 #ifndef FL_ATTENTION_BACKWARD_SOFTMAX_CUH
@@ -16,12 +16,12 @@ template <backward_config cfg>
 __device__ __forceinline__ void round_scores(fragments<4> &a, const tiles<8> &scores) {
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < 4; i++) {
-            const float (&from)[4] = scores[2 * k + i / 2];
+            const float(&from)[4] = scores[2 * k + i / 2];
             a[k][i] = round_pair<cfg.dtype>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
 }
 
-/* Two neighbouring floats in shared memory: those of the queries of elements 0 and 1 of a tile, and of 2 and 3. */
+/* Two neighboring floats in shared memory, for the queries of elements 0 and 1 of a tile, and of 2 and 3. */
 __device__ __forceinline__ float2 load_pair(uint32_t smem_addr, int tile) {
     float2 pair;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
@@ -38,8 +38,8 @@ __device__ __forceinline__ void take_exponentials(tiles<8> &P, float exponent_sc
     }
 }
 
-/* P = 0 of keys behind `last`, the last that the first query of the block sees, from the first key of the CTA on. With
- * the causal mask each query sees one key more than the one before it. */
+/* Set P to 0 for keys after `last`, the last that the first query of the block attends to, counted from the first key
+ * of the CTA. With the causal mask each query attends to one key more than the one before it. */
 __device__ __forceinline__ void mask(tiles<8> &P, int last, bool causal) {
     const int lane = threadIdx.x % 32, key = (threadIdx.x - WARPGROUP) / 32 * 16 + lane / 4;
     for (int tile = 0; tile < 8; tile++)
@@ -47,13 +47,13 @@ __device__ __forceinline__ void mask(tiles<8> &P, int last, bool causal) {
             if (key + i / 2 * 8 > last + (causal ? 8 * tile + lane % 4 * 2 + i % 2 : 0)) P[tile][i] = 0;
 }
 
-/* Registers of their own with the same values: the compiler would take one register for both. */
+/* Copy to separate registers; the compiler would otherwise use one register for both. */
 __device__ __forceinline__ void copy_registers(fragments<4> &to, const fragments<4> &from) {
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < 4; i++) asm volatile("mov.b32 %0, %1;" : "=r"(to[k][i]) : "r"(from[k][i]));
 }
 
-/* dP to dS, in place; P as it was rounded. */
+/* Turn dP into dS in place, with the rounded P. */
 template <backward_config cfg>
 __device__ __forceinline__ void differentiate(tiles<8> &dS, const fragments<4> &P, uint32_t delta) {
     for (int tile = 0; tile < 8; tile++) {
@@ -67,8 +67,8 @@ __device__ __forceinline__ void differentiate(tiles<8> &dS, const fragments<4> &
     }
 }
 
-/* Put dSᵀ of the warpgroup's keys into shared memory. Lanes give the addresses of keys 0-7 and 8-15 of eight queries,
- * and of the same of the next eight. */
+/* Put dSᵀ of the warpgroup's keys into shared memory. Lanes provide the addresses of keys 0-7 and 8-15 of eight
+ * queries, then of the next eight queries. */
 __device__ __forceinline__ void store_dS(uint32_t dS, const fragments<4> &a) {
     const int lane = threadIdx.x % 32, key = (threadIdx.x - WARPGROUP) / 32 * 16 + lane % 16;
     for (int k = 0; k < 4; k++) stmatrix_x4(dS + key * TILE_ROW + ((2 * k + lane / 16) ^ key % 8) * 16, a[k]);

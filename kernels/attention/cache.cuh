@@ -1,14 +1,14 @@
-/* cache.cuh - shares.cuh where K and V are a cache: a length for each sequence, pages, and parts of a size.
+/* cache.cuh - shares.cuh for KV caches: a length for each sequence, pages, and splits of a fixed size.
  *
  *     ragged_line line = find_line<cfg>(args);
  *     for (int64_t at = line.begin(), end = line.end(); at < end; at += piece.blocks) piece = line.piece_at(at, end);
- *     const box_place from = line.find_box(first_key, key, sample);
+ *     const box_position from = line.find_box(first_key, key, sample);
  *
- * The line is that of shares.cuh, with as many KV blocks for a row block as its sequence has. The copying warp walks
- * along it, and its lanes hold the lengths of 32 sequences at a time: the warps that compute read what it posts.
+ * As in shares.cuh, but a row block has as many KV blocks as its sequence. The copying warp walks along the sequence of
+ * KV blocks, and its lanes hold the lengths of 32 sequences at a time. The computing warps read what it publishes.
  *
- * Parts have a size where serving_args.split_keys says so. A share then has the parts whose first block is in it, so
- * that what is a part, and so each bit of the result, depends on the sequence alone.
+ * serving_args.split_keys fixes the size of the parts. A CTA then processes the parts whose first block is in its
+ * range, so that the boundaries of the parts, and with them each bit of the result, depend only on the sequence.
  */
 #ifndef FL_ATTENTION_CACHE_CUH
 #define FL_ATTENTION_CACHE_CUH
@@ -16,7 +16,7 @@
 #include "common/serving.h"
 #include "kernels/attention/shares.cuh"
 
-/* With parts, the first part that begins at or behind the start of the share. */
+/* With parts of a fixed size, the first that begins at or after the start of the CTA's range. */
 __device__ __forceinline__ int64_t begin_of(auto &line) {
     line.count_blocks();
     if (line.share >= line.shares) return line.end();
@@ -28,7 +28,8 @@ __device__ __forceinline__ int64_t begin_of(auto &line) {
     return first + min(block, blocks);
 }
 
-/* What begins at a place of the line and ends with its row block, or with the last part that begins before `end`. */
+/* Return the piece that begins at position `at` and ends with its row block, or with the last part that begins before
+ * `end`. */
 __device__ __forceinline__ piece piece_of(auto &line, int64_t at, int64_t end) {
     while (at >= line.sequence_end()) line.go_to_next();
     const int seq_blocks = line.blocks_of(line.seq_k), size = line.part ? line.part : 1;
@@ -48,23 +49,23 @@ __device__ __forceinline__ piece piece_of(auto &line, int64_t at, int64_t end) {
 struct ragged_line {
     const serving_args &args;
     int row_blocks, rows, B_c; /* row blocks of a sequence, rows and keys of a block */
-    int part;                  /* KV blocks of a part; 0: parts have no size */
+    int part;                  /* KV blocks of a part; 0: no fixed size */
     int head, share, shares;   /* KV head of this CTA, its number among those of the head */
 
-    /* Of the copying warp: */
+    /* State of the copying warp: */
     int64_t total;             /* KV blocks of all row blocks */
     int chunk, known;          /* the first of 32 sequences, and the keys of the one of this lane */
-    int sample, before, seq_k; /* where the walk is: KV blocks of the sequences before, for one row block; keys */
-    int page_shift, first_page, page, next_page; /* of 32 pages from the first on that of this lane, and of the next */
+    int sample, before, seq_k; /* position of the walk: KV blocks of the sequences before, for one row block; keys */
+    int page_shift, first_page, page, next_page; /* of 32 pages, the one of this lane, and the one of the next 32 */
 
     __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
 
     /* ---- sequences: all lanes of the copying warp call these together ---- */
 
-    /* A sequence has at least one KV block, in which it may have no key: its rows are written too. */
+    /* A sequence has at least one KV block, even without keys, because its rows must be written. */
     __device__ __forceinline__ int blocks_of(int keys) const { return max(1, (keys + B_c - 1) / B_c); }
 
-    /* Keys of a sequence, cut to what the cache holds; -1 behind the last one. */
+    /* Keys of a sequence, clamped to the capacity of the cache; -1 past the last sequence. */
     __device__ __forceinline__ int length(int sample) const {
         if (sample >= args.batch) return -1;
         return args.KV_lengths ? min(max(args.KV_lengths[sample], 0), args.seq_k) : args.seq_k;
@@ -85,7 +86,7 @@ struct ragged_line {
         if (sample + 1 == chunk + 32) known = length((chunk += 32) + lane());
         go_to(sample + 1 - chunk);
     }
-    /* Go to the sequence whose row blocks are at a place of the line. */
+    /* Go to the sequence whose row blocks contain position `at`. */
     __device__ __forceinline__ void find(int64_t at) {
         const int block = at / row_blocks;
         before = 0;
@@ -112,7 +113,7 @@ struct ragged_line {
     __device__ __forceinline__ int64_t start(int share) const { return total * share / shares; }
     __device__ __forceinline__ int share_with(int64_t at) const { return ((at + 1) * shares - 1) / total; }
 
-    /* Where the row block at a place of the walk's sequence begins. */
+    /* Start of the row block at position `at` of the walk's sequence. */
     __device__ __forceinline__ int64_t row_block_start(int64_t at) const {
         return at - (at - sequence_start()) % blocks_of(seq_k);
     }
@@ -121,7 +122,7 @@ struct ragged_line {
 
     __device__ __forceinline__ piece piece_at(int64_t at, int64_t end) { return piece_of(*this, at, end); }
 
-    /* Where the walk's sequence begins and ends in the line, and slots for row blocks before one of its own. */
+    /* Start and end of the walk's sequence, and the slots of the row blocks before one of its own. */
     __device__ __forceinline__ int64_t sequence_start() const { return (int64_t)before * row_blocks; }
     __device__ __forceinline__ int64_t sequence_end() const {
         return (int64_t)(before + blocks_of(seq_k)) * row_blocks;
@@ -130,7 +131,7 @@ struct ragged_line {
 
     /* ---- pages ---- */
 
-    /* Number of a page of the sequence, if it has keys: numbers behind them are not read. */
+    /* Number of a page of the sequence. Numbers past its keys are not read. */
     __device__ __forceinline__ int read_page(int page) const {
         if (page << page_shift >= seq_k) return -1;
         return args.pages[(int64_t)sample * args.pages_of_sequence + page];
@@ -142,10 +143,10 @@ struct ragged_line {
         next_page = read_page(first_page + 32 + lane());
     }
 
-    /* Where the keys of a lane's box lie, of the block that begins at `first_key`. The pages of a block are in one set
-     * of 32: their number is a power of two. Page -1 is outside of the map, where a copy reads zeros: so is what lies
-     * behind the sequence. */
-    __device__ __forceinline__ box_place find_box(int first_key, int key, int sample) {
+    /* Coordinates of the keys of a lane's box, in the block that begins at `first_key`. The pages of a block are in one
+     * set of 32, because their number is a power of two. Page -1 lies outside the map, where a copy reads zeros, as do
+     * keys past the end of the sequence. */
+    __device__ __forceinline__ box_position find_box(int first_key, int key, int sample) {
         if (!args.pages) return {key, head, key < seq_k ? sample : -1};
         if ((first_key >> page_shift) == first_page + 32) {
             first_page += 32, page = next_page;
@@ -155,7 +156,7 @@ struct ragged_line {
         return {key & ((1 << page_shift) - 1), head, key < seq_k ? number : -1};
     }
 
-    /* ---- what shared_line has ---- */
+    /* ---- the functions of shared_line ---- */
 
     __device__ __forceinline__ int cta(int share, int heads) const { return share * heads + head; }
     __device__ __forceinline__ int keys() const { return seq_k; }

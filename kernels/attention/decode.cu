@@ -31,26 +31,26 @@
 #include "kernels/attention/shares.cuh"
 #include "kernels/attention/softmax.cuh"
 
-/* Each key and value is read once, and its time is that of the memory: K and V have to be on the way all the time, in
- * all multiprocessors. The rows of a block are the queries of all heads that share a KV head (shares.cuh), so that one
- * read serves all of them. The KV blocks of a KV head are divided into as many equal shares as there are CTAs for it.
+/* Each key and value is read once, so the kernel takes as long as memory does: copies of K and V must be in flight all
+ * the time on all SMs. The rows of a block are the queries of all heads that share a KV head (shares.cuh), so that one
+ * read serves all of them. The KV blocks of a KV head are split evenly among its CTAs.
  *
- * A CTA goes through its share piece by piece: KV blocks of one row block. One warp copies: it posts each piece with
- * its rows of Q, and keeps a ring of KV blocks full across pieces. The other warps compute. Each has all rows, and of
- * each KV block the keys of one box of the copy engine, so that no two warps read the same K and V. At the end of a
- * piece they add up their O and l, scaled to the largest of their m. That is the result, or a part of it, which goes to
- * the workspace: the last CTA to store a part of a row block combines them, in the order of the keys (parts.cuh).
+ * A CTA processes its range in pieces, each of KV blocks of one row block. One warp copies: it publishes each piece
+ * with its rows of Q, and keeps a ring of KV blocks full across pieces. The other warps compute. Each has all rows, and
+ * the keys of one TMA box of each KV block, so that no two warps read the same K and V. At the end of a piece they add
+ * up their O and l, scaled to the largest of their m. If this is only a partial result, it goes to the workspace, and
+ * the last CTA that stores one for a row block combines them in the order of the keys (parts.cuh).
  *
- * From 64 rows on mma.sync would be slower than the memory: a warpgroup has 64 rows of all keys then and multiplies
- * them by wgmma, which reads K and V from shared memory itself: S of a block while O of the block before is computed,
- * as attention/wgmma does. There is nothing to add up at the end of a piece. A matrix of wgmma has its groups of 8 rows
- * at equal distances, and boxes have two in 2 KB or 4 KB: one S is of the first eight keys of all boxes, another of the
- * others (ptx_wgmma_boxes.cuh).
+ * From 64 rows on, mma.sync would be slower than memory. A warpgroup then has 64 rows of all keys and multiplies them
+ * by wgmma, which reads K and V from shared memory itself. As in attention/wgmma, S of a block is computed while O of
+ * the block before is. Nothing has to be added up at the end of a piece. wgmma needs groups of 8 rows at equal
+ * distances, while a box holds two groups in 2 KB or 4 KB. One S therefore covers the first eight keys of all boxes,
+ * and a second S the other eight (ptx_wgmma_boxes.cuh).
  *
- * K and V of e4m3 come as bytes and become 16 bits on their way into mma, each pair of bytes exactly: half the bytes is
- * half the time of the memory. Of 16 columns of K a lane gets four neighbours from ldmatrix, so Q is read in that
- * order. ldmatrix.trans moves pairs of columns of V: of 16 columns of O the even ones are a tile and the odd ones the
- * next, a lane's four are neighbours.
+ * K and V in e4m3 are copied as bytes and converted to 16 bits, without rounding, before mma: half the bytes take half
+ * the time. Of 16 columns of K a lane gets four neighbours from ldmatrix, so Q is read in that order. ldmatrix.trans
+ * moves pairs of columns of V: of 16 columns of O the even ones are a tile and the odd ones the next, a lane's four are
+ * neighbours.
  *
  * Shared memory: a ring of KV blocks, each a box of K for each warp, then a box of V for each. A box is tiles of 64
  * columns one after the other, rows of 128 bytes, their 16-byte chunks swizzled (ptx_sm90a.cuh). Then two places of Q,
@@ -62,7 +62,7 @@
 template <decode_config cfg>
 constexpr bool by_wgmma = cfg.instruction == WGMMA;
 
-/* Warps with the same 16 rows of the row block share out its keys; warps with the same keys have other rows. */
+/* Warps with the same 16 rows of the row block divide its keys; warps with the same keys have other rows. */
 template <decode_config cfg>
 constexpr int row_groups = cfg.B_r / 16;
 template <decode_config cfg>
@@ -93,8 +93,9 @@ __device__ constexpr void check_config() {
     static_assert(!cfg.ragged_queries || cfg.e4m3_cache, "ragged must be off without e4m3: attention/wgmma has others");
 }
 
-/* One warp copies. Beside 8 that compute it brings three that do nothing: a warpgroup can give registers away. So it
- * does beside warpgroups of wgmma, which begin at multiples of four warps. */
+/* One warp copies. With 8 computing warps it is padded to a warpgroup of which three warps idle, because only a
+ * warpgroup can give registers away. Warpgroups of wgmma also need the padding, because they begin at multiples of four
+ * warps. */
 template <decode_config cfg>
 constexpr bool gives_registers = cfg.n_warps == 8;
 template <decode_config cfg>
@@ -108,13 +109,13 @@ constexpr int key_steps = warp_keys<cfg> / 16;
 template <decode_config cfg>
 constexpr int d_steps = cfg.d_head / 16;
 
-/* Keys of one tensor copy. The smallest page holds them. */
+/* Keys of one TMA copy. The smallest page holds them. */
 template <decode_config cfg>
 constexpr int box_keys = cfg.serves ? DECODE_PAGE_KEYS : warp_keys<cfg>;
 template <decode_config cfg>
 constexpr int boxes = cfg.B_c / box_keys<cfg>;
 
-/* What a warp holds of its 16 rows (fragments.cuh). */
+/* Registers of a warp's 16 rows (fragments.cuh). */
 template <decode_config cfg>
 using S_tiles = float[2 * key_steps<cfg>][4];
 template <decode_config cfg>
@@ -132,17 +133,17 @@ constexpr int tile_row_bytes = 128;
 template <decode_config cfg>
 constexpr int row_bytes = cfg.d_head * 2; /* of Q */
 template <decode_config cfg>
-constexpr int box_bytes = box_keys<cfg> * cfg.d_head * (cfg.e4m3_cache ? 1 : 2);
+constexpr int box_bytes = box_keys<cfg> *cfg.d_head *(cfg.e4m3_cache ? 1 : 2);
 template <decode_config cfg>
-constexpr int KV_bytes = 2 * boxes<cfg> * box_bytes<cfg>;
+constexpr int KV_bytes = 2 * boxes<cfg> *box_bytes<cfg>;
 template <decode_config cfg>
-constexpr int Q_bytes = cfg.B_r * row_bytes<cfg>;
+constexpr int Q_bytes = cfg.B_r *row_bytes<cfg>;
 
-/* Floats of a row of a warp's sum of O: the padding keeps the rows of a quad of lanes in other banks. */
+/* Floats of a row of a warp's O in shared memory; the padding keeps the rows of a quad of lanes in different banks. */
 template <decode_config cfg>
 constexpr int sum_row = cfg.d_head + 8;
 
-/* What the key groups add up at the end of a piece: nothing where there is one. */
+/* Sums that the key groups combine at the end of a piece; empty if there is one group. */
 template <decode_config cfg>
 struct warp_sums {
     float O[key_groups<cfg>][cfg.B_r][sum_row<cfg>];
@@ -184,7 +185,7 @@ template <decode_config cfg>
 __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < cfg.stages; stage++) at.KV.init(stage, cfg.n_warps);
-        for (int place = 0; place < 2; place++) at.Q.init(place, cfg.n_warps);
+        for (int slot = 0; slot < 2; slot++) at.Q.init(slot, cfg.n_warps);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -201,8 +202,8 @@ struct copier {
     const int lane = threadIdx.x % 32;
     const uint64_t policy = evict_first();
 
-    /* Post piece number `turn` and copy its rows of Q, a lane for each, once all warps are done with the piece before
-     * the last. Rows behind the last query lie outside the map: they become zeros. */
+    /* Publish piece number `turn` and copy its rows of Q, one per lane, once all warps have finished the piece before
+     * the last. Rows past the last query lie outside the map: they become zeros. */
     __device__ __forceinline__ void post(int turn, const piece &next) const {
         const uint32_t full = at.Q.full(turn);
         at.Q.wait_until_empty(turn);
@@ -225,14 +226,14 @@ struct copier {
         }
     }
 
-    /* KV block number n of the CTA: a lane copies a box of K and of V, if there are keys for its warp. */
+    /* Copy KV block number n of the CTA: a lane copies a box of K and of V, if there are keys for its warp. */
     __device__ __forceinline__ void copy_block(int n, int block, int sample) {
         constexpr int warp_boxes = warp_keys<cfg> / box_keys<cfg>;
         const uint32_t full = at.KV.full(n);
         const int key = block * cfg.B_c + lane * box_keys<cfg>;
         const int warps = (line.keys() - block * cfg.B_c + warp_keys<cfg> - 1) / warp_keys<cfg>;
         const int filled = min(key_groups<cfg>, warps) * warp_boxes;
-        const box_place from = line.find_box(block * cfg.B_c, key, sample);
+        const box_position from = line.find_box(block * cfg.B_c, key, sample);
         at.KV.wait_until_empty(n);
         if (lane == 0) mbarrier_arrive_expect_tx(full, filled * 2 * box_bytes<cfg>);
         __syncwarp(); /* no byte comes before it is expected */
@@ -262,14 +263,14 @@ struct copier {
 /* m may lag behind the largest score, as long as exponentials are at most 2^8: it cancels out in O / l. */
 constexpr float most_lag = 8;
 
-/* What an element of K or V of a KV head stands for, times its value. */
+/* Scale of the elements of K or V of a KV head. */
 template <decode_config cfg>
 __device__ __forceinline__ float scale_of(const attention_args &args, const float *serving_args::*scales, int head) {
     const float *const of_heads = static_cast<const serving_args &>(args).*scales;
     return of_heads ? of_heads[head] : 1;
 }
 
-/* P, and with it V, is fp16 where V has more than enough room in it. */
+/* P and V are fp16 if V is e4m3, because fp16 represents every e4m3 value. */
 template <decode_config cfg>
 constexpr dtype P_type = cfg.e4m3_cache ? FP16 : cfg.dtype;
 
@@ -294,7 +295,7 @@ struct consumer {
     const int group = heads_in_group(args), all_rows = args.seq_q * group;
     const float scale = scale_of_scores(); /* exponentials have base 2: log2(e) */
     piece own;
-    query_rows own_queries; /* of the piece's sequence, where each has its own */
+    query_rows own_queries; /* of the piece's sequence, if lengths differ */
 
     __device__ __forceinline__ query_rows queries() const {
         if constexpr (cfg.ragged_queries) return own_queries;
@@ -309,14 +310,14 @@ struct consumer {
 
     /* ---- operands: ldmatrix names a row of 8 columns with each lane ---- */
 
-    /* The rows of a place of Q are tiles of 64 columns side by side; the swizzle counts their 128 bytes. */
+    /* The rows of a Q block are tiles of 64 columns next to each other; the swizzle counts their 128 bytes. */
     __device__ __forceinline__ void load_Q(uint32_t Q_smem) {
         for (int k = 0; k < d_steps<cfg>; k++) {
             const int tile_row = (first_row + lane % 16) * (cfg.d_head / 64) + k / 4, chunk = k % 4 * 2 + lane / 16;
             ldmatrix_x4(Q[k], Q_smem + tile_row * tile_row_bytes + (chunk ^ tile_row % 8) * 16);
         }
     }
-    /* Of 16 columns the lane has four neighbours, as it has of K. */
+    /* The lane has four neighboring columns of 16, as with K. */
     __device__ __forceinline__ void load_Q_for_bytes(uint32_t Q_smem) {
         for (int k = 0; k < d_steps<cfg>; k++)
             for (int half = 0; half < 2; half++) {
@@ -326,7 +327,7 @@ struct consumer {
                           Q[k][2 + half]);
             }
     }
-    /* Of the boxes of a warp, the address of 16 bytes, number `chunk` of the row, of a key. */
+    /* Address of 16-byte chunk `chunk` of a key's row in the boxes of a warp. */
     __device__ __forceinline__ static uint32_t box_address(uint32_t first_box, int key, int chunk) {
         const uint32_t box = first_box + key / box_keys<cfg> * box_bytes<cfg>;
         return box + (chunk / 8 * box_keys<cfg> + key % box_keys<cfg>)*tile_row_bytes + (chunk % 8 ^ key % 8) * 16;
@@ -354,8 +355,8 @@ struct consumer {
                                    widen_pair<cfg.dtype>(b[r] >> 16));
             }
     }
-    /* O += P V. A column of V is a column of the operand: ldmatrix transposes. With an end, rows of V from there on
-     * become zeros: they lie behind the sequence, and a NaN stays one when it is multiplied by 0. */
+    /* O += P V. A column of V is a column of the operand: ldmatrix transposes. Rows of V from `end` on become zeros,
+     * because they follow the sequence and a NaN multiplied by 0 stays a NaN. */
     template <bool has_end>
     __device__ __forceinline__ void multiply_PV(const fragments<key_steps<cfg>> &P, uint32_t V, int end) {
         const int key = lane % 16, right = lane / 16;
@@ -389,7 +390,7 @@ struct consumer {
 
     /* ---- the same by wgmma: of all keys of a block, and the rows of a warpgroup ---- */
 
-    /* Tiles of S for the first eight keys of each box, and for the others. */
+    /* Tiles of S for the first eight keys of each box, and for the last eight. */
     using half_S = float[key_steps<cfg>][4];
 
     __device__ __forceinline__ void start_S(half_S &first, half_S &others, int n) const {
@@ -402,7 +403,7 @@ struct consumer {
         }
         wgmma_commit_group();
     }
-    /* Wait for S, but for `pending` groups behind it. */
+    /* Wait for S, but for `pending` groups after it. */
     template <int pending>
     __device__ __forceinline__ static void take_S(S_tiles<cfg> &S, half_S &first, half_S &others) {
         wgmma_wait_group<pending>(first);
@@ -423,7 +424,7 @@ struct consumer {
         if (lane == 0) mbarrier_arrive(at.KV.empty(n));
     }
 
-    /* Zeros for the rows of V from `end` on, up to the end of their box: others of the block came as zeros. */
+    /* Zero the rows of V from `end` to the end of their box; later rows of the block were copied as zeros. */
     __device__ __forceinline__ void clear_rows(int n, int end) const {
         constexpr int chunks = cfg.d_head / 8; /* of a row, 16 bytes */
         const int rows = -end & box_keys<cfg> - 1;
@@ -443,15 +444,15 @@ struct consumer {
     /* Keys of the sequence. */
     __device__ __forceinline__ int seq_k() const { return cfg.serves ? own.keys : args.seq_k; }
 
-    /* The first key that a row of the warp does not see. */
+    /* First key that a row of the warp does not attend to. */
     __device__ __forceinline__ int row_end(int row) const {
         const int query = (own.row + first_row + row) / group;
         return args.causal ? min(seq_k(), query + 1 + seq_k() - queries().count) : seq_k();
     }
-    /* The end of the keys that the last row of the warp sees, and with it all rows. */
+    /* End of the keys that the warp's last row, and therefore any of its rows, attends to. */
     __device__ __forceinline__ int keys_end() const { return cfg.ragged_queries ? row_end(15) : seq_k(); }
 
-    /* Let m catch up where an exponential would be more than 2^most_lag: in the first block, and for a NaN. */
+    /* Update m if an exponential would exceed 2^most_lag: in the first block, and for a NaN. */
     __device__ __forceinline__ void catch_up(const S_tiles<cfg> &S) {
         row_values lane_max, factor;
         find_lane_max(lane_max, S);
@@ -460,7 +461,7 @@ struct consumer {
         update_m(m, l, factor, lane_max, scale);
         rescale(O, factor);
     }
-    /* The same while O is being computed: whether it has to be multiplied by `factor` then. */
+    /* Update m while O is being computed. Return true if O must then be multiplied by `factor`. */
     __device__ __forceinline__ bool lags(const S_tiles<cfg> &S, row_values &factor) {
         row_values lane_max;
         find_lane_max(lane_max, S);
@@ -480,7 +481,9 @@ struct consumer {
             multiply_QK_of_bytes(S, at.K_box(n, first_box));
         else
             multiply_QK(S, at.K_box(n, first_box));
-        if (key + warp_keys<cfg> > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
+        if (key + warp_keys < cfg >> row_end(0))
+            mask(
+                S, [&](int row) { return row_end(row) - key; }, lane);
         catch_up(S);
         exponentiate<warp_keys<cfg>>(S, l, m, scale);
         round_to_P<P_type<cfg>>(P, S);
@@ -491,9 +494,12 @@ struct consumer {
             has_end ? multiply_PV<true>(P, V, seq_k() - key) : multiply_PV<false>(P, V, 0);
     }
 
-    /* S of a block becomes P, while O of the block before is computed, which then has to be multiplied by `factor`. */
+    /* Turn S of a block into P while O of the block before is computed. Return true if O must then be multiplied by
+     * `factor`. */
     __device__ __forceinline__ bool turn_to_P(S_tiles<cfg> &S, row_values &factor, int key) {
-        if (key + cfg.B_c > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
+        if (key + cfg.B_c > row_end(0))
+            mask(
+                S, [&](int row) { return row_end(row) - key; }, lane);
         const bool outgrown = lags(S, factor);
         exponentiate<cfg.B_c / 2>(S, l, m, scale);
         return outgrown;
@@ -505,7 +511,7 @@ struct consumer {
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
 
-    /* The same as below for all keys of the blocks: S of each beside O of the one before. */
+    /* Process all keys of the blocks by wgmma: S of each block overlaps with O of the block before. */
     __device__ __forceinline__ void use_blocks_by_wgmma(int read, int first_block, int blocks) {
         clear_sums();
         half_S first, others;
@@ -555,7 +561,9 @@ struct consumer {
     /* ---- the end of a piece ---- */
 
     /* All warps that compute meet. */
-    __device__ __forceinline__ static void meet() { bar_sync(1, 32 * cfg.n_warps); }
+    __device__ __forceinline__ static void meet() {
+        bar_sync(1, 32 * cfg.n_warps);
+    }
 
     __device__ __forceinline__ void store_sums() const {
         warp_sums<cfg> &sums = *at.sums;
@@ -598,7 +606,7 @@ struct consumer {
         store_row<cfg.dtype>(args, whole, of.all, of.first + query, head, of.sample, lane);
     }
 
-    /* A row that lies in a quad of lanes, two columns of each tile in a lane. */
+    /* A row that is stored in a quad of lanes, two columns of each tile in a lane. */
     __device__ __forceinline__ void store_in_quads(const part_slots &slots, int64_t slot, int last_row) const {
         for (int half = 0; half < 2; half++) {
             const int row = first_row + lane / 4 + 8 * half;
@@ -624,7 +632,7 @@ struct consumer {
         }
     }
 
-    /* Add up what the key groups have of the row block, or of a part of it. Warps take turns with the rows. */
+    /* Add up the key groups' results of the row block, or of a part of it. Warps alternate rows. */
     __device__ __forceinline__ void finish_part(const part_slots &slots, int64_t slot, int last_row) const {
         store_sums();
         meet();
@@ -637,13 +645,13 @@ struct consumer {
         }
     }
 
-    /* Whether this CTA is the last to store its parts of the row block, `stored` of them. What the others stored is
-     * there for all threads if so, and the count is zero again. */
+    /* Return true if this CTA is the last to store its `stored` parts of the row block. All threads can then read what
+     * the other CTAs stored, and the count is zero again. */
     __device__ __forceinline__ bool arrive_last(const part_slots &slots, int stored) const {
         int *const count = slots.arrived + line.cta(own.first_share, args.KV_heads);
         __threadfence(); /* the parts, before the count */
         meet();
-        if (cfg.serves && stored == own.parts) return true; /* the count may be at work for the next row block */
+        if (cfg.serves && stored == own.parts) return true; /* the count may already serve the next row block */
         if (warp == 0 && lane == 0) {
             const int before = atomicAdd(count, stored);
             if (before == own.parts - stored) atomicExch(count, 0);
@@ -654,7 +662,7 @@ struct consumer {
         return load_shared(at.arrived) == own.parts - stored;
     }
 
-    /* The KV blocks of a piece, which is one part of its row block, or some where parts have a size. */
+    /* Process the KV blocks of a piece, which is one part of its row block, or several if parts have a fixed size. */
     __device__ __forceinline__ void use_piece(int read) {
         const int rows = cfg.ragged_queries ? own_queries.count * group : all_rows;
         const int most = line.most_blocks(own), last_row = min(cfg.B_r, rows - own.row);

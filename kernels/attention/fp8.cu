@@ -29,47 +29,47 @@
 #include "kernels/attention/fp8_scales.cuh"
 #include "kernels/attention/fp8_softmax.cuh"
 
-/* A CTA per multiprocessor takes Q blocks of 192 queries, each of its three computing warpgroups 64 of them. In a
- * fourth warpgroup the first thread draws Q blocks and has the copy engine bring Q and, block by block from the last
- * one on, 96 keys and values (with d_head 64 128) into rings; its other three warps transpose the values into a ring of
- * their own, whose rows have room for 128 keys. With d_head 256 two warpgroups of 64 queries take 64 keys at a time: O
- * of more does not fit their registers. Rows of Q, K and V are two of 128 bytes then, and those of Vᵀ have 64; with O
- * in fp32 there is room for one Q block and one block of values.
+/* One persistent CTA per SM processes Q blocks of 192 queries, 64 in each of its three computing warpgroups. In a
+ * fourth warpgroup the first thread fetches Q blocks and starts the TMA copies of Q and, from the last block to the
+ * first, of 96 keys and values (128 with d_head 64) into rings. The other three warps transpose the values into a
+ * separate ring, whose rows hold up to 128 keys. With d_head 256 two warpgroups of 64 queries process 64 keys at a
+ * time, because a larger O would not fit in registers. Rows of Q, K and V are two of 128 bytes then, and those of Vᵀ
+ * have 64; with O in fp32 there is room for one Q block and one block of values.
  *
  *     S = Q Kᵀ    both in shared memory
  *     O += P V    P in registers, V from shared memory as Vᵀ: its rows are columns of V and their elements are keys
  *
- * The products go on from one Q block to the next: S of a KV block, or of the first one of the next Q block, is started
- * before O of the KV block before. So the tensor cores have work while a warpgroup computes exponentials, and while it
- * stores O.
+ * The products continue from one Q block to the next: S of a KV block, or of the first one of the next Q block, is
+ * started before O of the KV block before. The tensor cores therefore have work while a warpgroup computes
+ * exponentials, and while it stores O.
  *
- * What P costs: e4m3 has 3 bits of fraction and ends at 448; nothing below 2^-9 is left. P = 2^(s - m), and m is such
- * that P begins at 8. Since l has the same factor, O / l does not show it. m is the maximum of the first block that a
- * row sees as a whole; it rises where a P has become too large. Blocks that a row of the warpgroup may not see as a
- * whole take a running maximum.
+ * Precision of P: e4m3 has 3 fraction bits, ends at 448 and has no value below 2^-9. P = 2^(s - m), and m is
+ * such that P begins at 8. l has the same factor, so it cancels in O / l. m is the maximum of the first block that a
+ * row attends to entirely; it rises when a P becomes too large. Blocks that a row of the warpgroup may only partly
+ * attend to use a running maximum.
  *
- * What the accumulator costs: wgmma of e4m3 keeps 13 bits of fraction and cuts (docs/emulator.md). With flush_blocks O
- * is added up in fp32 in shared memory each so many blocks, between the start of S and that of O. With rounded_sums l
- * is the sum of P as it was rounded to e4m3: where one weight is nearly all, its rounding cancels out.
+ * Precision of the accumulator: wgmma of e4m3 keeps 13 fraction bits and truncates (docs/emulator.md). With
+ * flush_blocks O is added to an fp32 accumulator in shared memory every flush_blocks blocks, between the start of S and
+ * that of O. With rounded_sums l is the sum of P after rounding to e4m3, so the rounding of a dominant weight cancels
+ * out.
  *
- * Who holds what: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
- * order of the keys in Vᵀ. Of 16 columns of O the even ones come first: the lane's pairs of two tiles are four
- * neighbours of a row.
+ * Register layout: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
+ * order of the keys in Vᵀ. The even ones of 16 columns of O come first, so that the lane's pairs of two tiles are four
+ * neighbors of a row.
  *
  * The transposition: ldmatrix.trans of 8 keys x 16 columns moves pairs of columns: with c = lane / 4 and q = lane % 4 a
  * lane gets columns 2c and 2c + 1 of keys 2q and 2q + 1. From two of them, of keys 0-7 and 8-15, PRMT takes column 2c
- * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes side by side.
+ * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes contiguously.
  *
- * Lengths: rows behind the last query are zeros that the copy engine makes up, and it writes none of them back. Keys
- * behind the last are zeros, too; their scores become -infinity. A row that sees no key has a m of -infinity; its l and
- * O are 0.
+ * Lengths: rows past the last query are zeros that TMA makes up, and it writes none of them back. Keys past the last
+ * are also zeros; their scores become -infinity. A row that attends to no key has a m of -infinity; its l and O are 0.
  *
- * Instances that serve take serving_args: sequences of several lengths, factors for each so many keys, O in e4m3. Rows
- * around those of a sequence are others' or NaN. So the transposing warps make values behind the last key zeros, rows
- * behind the last query have no say in whether P is lowered, and of 16 rows of which some are others' each lane writes
- * its own. A factor f of keys of V comes with the exponent: P = 2^(s + log2 f - m), of which l sums P / f. */
+ * Instances with `serves` take serving_args: sequences of different lengths, scales for groups of keys, O in e4m3. Rows
+ * around those of a sequence are others' or NaN. So the transposing warps make values past the last key zeros, rows
+ * past the last query have no say in whether P is lowered, and of 16 rows of which some are others' each lane writes
+ * its own. A scale f of keys of V is added to the exponent: P = 2^(s + log2 f - m), and l sums P / f. */
 
-/* Refuse what this kernel can't run, and every flag that it would not act on. */
+/* Reject configurations that this kernel cannot run, and every flag that it would ignore. */
 template <fp8_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.B_c == (cfg.d_head == 64    ? 128
@@ -81,21 +81,22 @@ __device__ constexpr void check_config() {
     static_assert(!cfg.V_transposed, "v_transposed must be off: the kernel transposes");
     static_assert(!cfg.K_permuted, "k_permuted must be off: the keys of V are permuted");
     static_assert(cfg.any_length && cfg.causal, "any_length and causal must be on: the kernel has the mask");
-    static_assert(cfg.persistent && cfg.tickets, "persistent and tickets must be on: CTAs draw their Q blocks");
+    static_assert(cfg.persistent && cfg.tickets, "persistent and tickets must be on: CTAs fetch their Q blocks");
     static_assert(cfg.grouped_heads, "grouped must be on: heads may share K and V");
 }
 
 /* ---- a computing warpgroup: 64 queries of each Q block ---- */
 
-/* Blocks from the first one on of which no row of the warpgroup sees a key, if it sees others: they are skipped. */
+/* Number of leading blocks to skip, because no row of the warpgroup attends to their keys.
+ */
 template <fp8_config cfg>
 __device__ __forceinline__ int count_skipped(const auto &rows, const auto &here, int group) {
     const int end = seen_keys(rows, here.row + GROUP_ROWS * (group + 1));
     return max(0, here.KV_blocks - count_blocks<cfg.B_c>(end));
 }
 
-/* Blocks from the first one on that take a running maximum: those that a row of the warpgroup does not see as a whole,
- * and the next. */
+/* Number of leading blocks that use a running maximum: those that a row of the warpgroup attends to only partly, and
+ * the next one. */
 template <fp8_config cfg>
 __device__ __forceinline__ int count_running(const auto &rows, int blocks, int first_row) {
     const int seen = (max(seen_keys(rows, first_row + 1), 0) + cfg.B_c - 1) / cfg.B_c; /* by the first row */
@@ -112,7 +113,7 @@ __device__ __forceinline__ void begin_rows(const auto &rows, scores<cfg> &S, row
     raise_m(S, row.l, row.m, factor, exponent_scale);
 }
 
-/* Blocks that the warpgroup has no use for: once all of its warps have seen that one is there, it may go. */
+/* Release blocks that the warpgroup does not use, once all of its warps have observed their arrival. */
 template <int stages, int bytes>
 __device__ __forceinline__ void skip_blocks(const ring<stages, bytes> &blocks, int n, int skipped) {
     for (int end = n + skipped; n < end; n++) {
@@ -122,8 +123,8 @@ __device__ __forceinline__ void skip_blocks(const ring<stages, bytes> &blocks, i
     }
 }
 
-/* Of the computing warps. Where a kernel serves, whether rows are copied out by the copy engine depends on it: ptxas
- * then takes the code behind for divergent unless it knows that the number is the same in all lanes, and moves each
+/* Registers of the computing warps. Where a kernel serves, whether rows are copied out by TMA depends on it: ptxas then
+ * takes the code after for divergent unless it knows that the number is the same in all lanes, and moves each
  * descriptor of the loop from a register of each lane to a uniform one. */
 template <fp8_config cfg>
 __device__ __forceinline__ int computing_warp() {
@@ -131,12 +132,12 @@ __device__ __forceinline__ int computing_warp() {
     return (cfg.serves ? warp_uniform(warp) : warp) - 4;
 }
 
-/* S, P and O are variables of the kernel's, so that they stay in registers. */
+/* S, P and O are variables of the kernel, so that they stay in registers. */
 template <fp8_config cfg>
 struct consumer {
     const args_for<cfg> &args;
     const tensor_maps &maps;
-    const places<cfg> &at;
+    const smem_layout<cfg> &at;
     scores<cfg> &S;
     weights<cfg> &P;
     sums_of_V<cfg> &O;
@@ -144,11 +145,11 @@ struct consumer {
     kept_for<cfg> &here;
     const int group = warp_uniform(threadIdx.x / WARPGROUP) - 1, warp = computing_warp<cfg>();
     const bool lead = threadIdx.x % WARPGROUP == 0;
-    const uint32_t O_place = at.O + warp * places<cfg>::O_bytes;
+    const uint32_t O_addr = at.O + warp * smem_layout<cfg>::O_bytes;
     float exponent_scale;
     int n = 0;            /* number of the block whose S is computed */
     int turn = 0;         /* number of the Q block */
-    int skipped = 0;      /* blocks of it that the warpgroup does not see */
+    int skipped = 0;      /* blocks of it that the warpgroup does not attend to */
     int added = 0;        /* blocks in O since it was 0 */
     bool flushed = false; /* O was added up in shared memory */
     [[no_unique_address]] factors_of_keys<cfg.serves> factors = {};
@@ -169,7 +170,7 @@ struct consumer {
     __device__ __forceinline__ void start_next_O(int n) {
         if (cfg.flush_blocks > 0 && added == cfg.flush_blocks) {
             if (!flushed) wait_for_store();
-            flush_O<cfg>(O_place, O, !flushed);
+            flush_O<cfg>(O_addr, O, !flushed);
             flushed = true, added = 0;
         }
         at.Vt.wait_until_full(n);
@@ -181,7 +182,7 @@ struct consumer {
         if (lead) mbarrier_arrive(at.Vt.empty(n));
     }
 
-    /* What is asked which keys rows see. */
+    /* What is asked which keys rows attend to. */
     __device__ __forceinline__ const auto &keys_of(const kept_for<cfg> &rows) const {
         if constexpr (cfg.serves)
             return rows;
@@ -196,23 +197,23 @@ struct consumer {
     }
     __device__ __forceinline__ void find_factors(int turn, const kept_for<cfg> &rows) {
         if constexpr (cfg.serves) {
-            const served_place place = read_Q_block(at, turn);
-            exponent_scale = find_exponent_scale(args, place);
+            const varlen_tile tile = read_Q_block(at, turn);
+            exponent_scale = find_exponent_scale(args, tile);
             if (!keys_have_factors()) return;
             factors.before =
-                (place.sample * args.KV_heads + place.KV_head) * ((args.seq_k + args.scale_keys - 1) / args.scale_keys);
+                (tile.sample * args.KV_heads + tile.KV_head) * ((args.seq_k + args.scale_keys - 1) / args.scale_keys);
             factors.score_scale = exponent_scale, exponent_scale = 1;
         } else
             exponent_scale = find_exponent_scale(args, rows);
     }
 
-    /* Where keys have factors, S becomes exponents at once. */
+    /* With scales for groups of keys, S is converted to exponents immediately. */
     __device__ __forceinline__ void apply_factors(int first_key) const {
         if constexpr (cfg.serves)
             if (keys_have_factors()) scale_S<cfg>(args, S, factors.before, first_key, factors.score_scale);
     }
 
-    /* Where keys have factors, l sums P without them, and not as it was rounded. */
+    /* With scales for groups of keys, l sums P without the scales, before rounding. */
     __device__ __forceinline__ void undo_factors(float (&sum)[2], int first_key) const {
         if constexpr (cfg.serves)
             if (keys_have_factors()) sum_without_factors<cfg>(args, sum, S, factors.before, first_key);
@@ -224,7 +225,7 @@ struct consumer {
         undo_factors(sum, first_key);
     }
 
-    /* Of the lane's rows those of the sequence. */
+    /* The lane's rows that belong to the sequence. */
     __device__ __forceinline__ void keep_own(float (&of_rows)[2]) const {
         if constexpr (cfg.serves) {
             const int rows = here.seq_q - (here.row + 16 * warp + threadIdx.x % 32 / 4);
@@ -289,7 +290,7 @@ struct consumer {
         }
         if (lowered)
             lower_P<cfg>(
-                S, sum, row.m, factor, exponent_scale, [&](float (&of_rows)[2]) { keep_own(of_rows); },
+                S, sum, row.m, factor, exponent_scale, [&](float(&of_rows)[2]) { keep_own(of_rows); },
                 [&] { find_S_again(first_key); });
         if (lowered || i < running) scale_sums(factor);
         if (!cfg.rounded_sums || lowered) round(sum, first_key);
@@ -299,7 +300,7 @@ struct consumer {
     __device__ __forceinline__ void scale_sums(const float (&factor)[2]) {
         for (int half = 0; half < 2; half++) row.l[half] *= factor[half];
         scale_O<cfg>(O, factor);
-        if (flushed) scale_flushed<cfg>(O_place, factor);
+        if (flushed) scale_flushed<cfg>(O_addr, factor);
     }
 
     __device__ __forceinline__ void take_steps() {
@@ -331,10 +332,10 @@ struct consumer {
             finish_O(n);
         }
         if constexpr (cfg.serves) {
-            finish_rows<cfg>(args, maps, O_place, O, row, here.row + 16 * warp, read_Q_block(at, turn), flushed);
+            finish_rows<cfg>(args, maps, O_addr, O, row, here.row + 16 * warp, read_Q_block(at, turn), flushed);
             arrive_as_warp(at.Q_blocks.empty(turn));
         } else
-            finish_rows<cfg>(args, maps, O_place, O, row, here.row + 16 * warp, here, flushed);
+            finish_rows<cfg>(args, maps, O_addr, O, row, here.row + 16 * warp, here, flushed);
     }
 
     __device__ __forceinline__ void take_next(const kept_for<cfg> &next) {
@@ -344,7 +345,7 @@ struct consumer {
 };
 
 template <fp8_config cfg>
-__device__ __forceinline__ void attend(const args_for<cfg> &args, const tensor_maps &maps, const places<cfg> &at) {
+__device__ __forceinline__ void attend(const args_for<cfg> &args, const tensor_maps &maps, const smem_layout<cfg> &at) {
     float S[cfg.B_c / 8][4], O[cfg.d_head / 8][4] = {};
     uint32_t P[cfg.B_c / 32][4];
     row_state row, next_row;
@@ -370,7 +371,7 @@ __device__ __forceinline__ void attend(const args_for<cfg> &args, const tensor_m
 #define FL_ATTEND(cfg, args, maps)                                                                                     \
     check_config<cfg>();                                                                                               \
     extern __shared__ char smem_bytes[];                                                                               \
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));                                                        \
+    const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));                                                   \
     init_mbarriers<cfg>(at);                                                                                           \
     const int group = warp_uniform(threadIdx.x / WARPGROUP);                                                           \
     if (group == 0) {                                                                                                  \
@@ -387,7 +388,7 @@ __global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
     FL_ATTEND(cfg, args, maps)
 }
 
-/* A kernel that serves. */
+/* Kernel for varlen batches. */
 template <fp8_config cfg>
 __global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
     flash_forward(const __grid_constant__ serving_args args, const __grid_constant__ tensor_maps maps) {

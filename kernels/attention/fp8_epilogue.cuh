@@ -1,7 +1,7 @@
 /* fp8_epilogue.cuh - O and log-sum-exp to global memory, and O in fp32 in shared memory while it is added up.
  *
- *     flush_O<cfg>(O_place, O, first);       every flush_blocks KV blocks
- *     finish_rows<cfg>(args, maps, O_place, O, row, first_row, here, flushed);
+ *     flush_O<cfg>(O_addr, O, first);       every flush_blocks KV blocks
+ *     finish_rows<cfg>(args, maps, O_addr, O, row, first_row, here, flushed);
  */
 #ifndef FL_ATTENTION_FP8_EPILOGUE_CUH
 #define FL_ATTENTION_FP8_EPILOGUE_CUH
@@ -12,10 +12,10 @@
 
 /* ---- O in fp32: each lane has 16 bytes of a tile, next to those of the lanes before it ---- */
 
-/* What the warp has there, plus O; the first time, O. */
+/* Add O to the warp's accumulator in shared memory; the first time, store it. */
 template <fp8_config cfg>
-__device__ __forceinline__ void flush_O(uint32_t O_place, const sums_of_V<cfg> &O, bool first) {
-    const uint32_t own = O_place + threadIdx.x % 32 * 16;
+__device__ __forceinline__ void flush_O(uint32_t O_addr, const sums_of_V<cfg> &O, bool first) {
+    const uint32_t own = O_addr + threadIdx.x % 32 * 16;
 #pragma unroll
     for (int tile = 0; tile < cfg.d_head / 8; tile++) {
         float kept[4] = {};
@@ -26,8 +26,8 @@ __device__ __forceinline__ void flush_O(uint32_t O_place, const sums_of_V<cfg> &
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void scale_flushed(uint32_t O_place, const float (&factor)[2]) {
-    const uint32_t own = O_place + threadIdx.x % 32 * 16;
+__device__ __forceinline__ void scale_flushed(uint32_t O_addr, const float (&factor)[2]) {
+    const uint32_t own = O_addr + threadIdx.x % 32 * 16;
 #pragma unroll 1
     for (int tile = 0; tile < cfg.d_head / 8; tile++) {
         float kept[4];
@@ -38,8 +38,8 @@ __device__ __forceinline__ void scale_flushed(uint32_t O_place, const float (&fa
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void add_flushed(sums_of_V<cfg> &O, uint32_t O_place) {
-    const uint32_t own = O_place + threadIdx.x % 32 * 16;
+__device__ __forceinline__ void add_flushed(sums_of_V<cfg> &O, uint32_t O_addr) {
+    const uint32_t own = O_addr + threadIdx.x % 32 * 16;
 #pragma unroll
     for (int tile = 0; tile < cfg.d_head / 8; tile++) {
         float kept[4];
@@ -50,41 +50,41 @@ __device__ __forceinline__ void add_flushed(sums_of_V<cfg> &O, uint32_t O_place)
 
 /* ---- results ---- */
 
-/* The copy engine has read what the warp stored before. */
+/* TMA has read what the warp stored before. */
 __device__ __forceinline__ void wait_for_store() {
     if (threadIdx.x % 32 == 0) bulk_wait_group_read<0>();
     __syncwarp();
 }
 
-/* The warp's 16 rows: through its own place in shared memory, tiles of 64 elements, to the tensor. Of 16 columns lane
- * 4g + q has columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles. Stores of two rows
- * meet in the banks: twice the least wavefronts, once in a Q block. */
+/* The warp's 16 rows: through its own part of shared memory, tiles of 64 elements, to the tensor. Lane 4g + q has
+ * columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles. Stores of two rows meet in the
+ * banks: twice the least wavefronts, once in a Q block. */
 template <fp8_config cfg>
-__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_place, const sums_of_V<cfg> &O,
+__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr, const sums_of_V<cfg> &O,
                                         const float (&factor)[2], int first_row, int head, int sample) {
     const int lane = threadIdx.x % 32, q = lane % 4;
     for (int u = 0; u < cfg.d_head / 16; u++)
         for (int half = 0; half < 2; half++) {
-            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const int row = lane / 4 + 8 * half, chunk = 2 * u + q / 2;
-            const uint32_t tile_row = O_place + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
+            const uint32_t tile_row = O_addr + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
             store_pair(tile_row + (chunk % 8 ^ row % 8) * 16 + q % 2 * 8,
                        round_pair<cfg.dtype>(even[2 * half] * factor[half], odd[2 * half] * factor[half]),
                        round_pair<cfg.dtype>(even[2 * half + 1] * factor[half], odd[2 * half + 1] * factor[half]));
         }
-    fence_proxy_async(); /* the copy engine sees what this thread has stored */
+    fence_proxy_async(); /* make this thread's stores visible to TMA */
     __syncwarp();        /* all lanes have stored */
     if (lane == 0) {
-        copy_smem_to_tensor(maps.O, O_place, first_row, head, sample);
+        copy_smem_to_tensor(maps.O, O_addr, first_row, head, sample);
         bulk_commit_group();
     }
 }
 
-/* The same without the copy engine: each lane writes what it has of its rows, in e4m3 after a division by the factor
- * of the head. Four lanes write 16 columns. */
+/* Store without TMA: each lane writes its elements of its rows, in e4m3 after a division by the scale of the head. Four
+ * lanes write 16 columns. */
 template <fp8_config cfg>
 __device__ __forceinline__ void store_own_rows(const serving_args &args, const sums_of_V<cfg> &O,
-                                               const float (&factor)[2], int first_row, const served_place &here) {
+                                               const float (&factor)[2], int first_row, const varlen_tile &here) {
     const int lane = threadIdx.x % 32, q = lane % 4;
     const float of_head = args.O_e4m3 && args.O_scales ? 1 / args.O_scales[here.head] : 1;
     for (int half = 0; half < 2; half++) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_own_rows(const serving_args &args, const s
         const int64_t at = here.seq.Q_sample * args.O_strides.batch + here.head * args.O_strides.head +
                            (here.seq.first_q + row) * args.O_strides.seq + 4 * q;
         for (int u = 0; u < cfg.d_head / 16; u++) {
-            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const float x = even[2 * half] * factor[half], y = odd[2 * half] * factor[half],
                         z = even[2 * half + 1] * factor[half], w = odd[2 * half + 1] * factor[half];
             if (args.O_e4m3)
@@ -107,16 +107,16 @@ __device__ __forceinline__ void store_own_rows(const serving_args &args, const s
 }
 
 /* The sequence, or the arguments, of which rows are; the first row of log-sum-exp of a head. */
-__device__ __forceinline__ int rows_of(const fp8_args &args, const Q_place &) {
+__device__ __forceinline__ int rows_of(const fp8_args &args, const work_tile &) {
     return args.seq_q;
 }
-__device__ __forceinline__ int rows_of(const serving_args &, const served_place &here) {
+__device__ __forceinline__ int rows_of(const serving_args &, const varlen_tile &here) {
     return here.seq.seq_q;
 }
-__device__ __forceinline__ int64_t first_LSE(const fp8_args &args, const Q_place &here) {
+__device__ __forceinline__ int64_t first_LSE(const fp8_args &args, const work_tile &here) {
     return ((int64_t)here.sample * args.heads + here.head) * args.seq_q;
 }
-__device__ __forceinline__ int64_t first_LSE(const serving_args &args, const served_place &here) {
+__device__ __forceinline__ int64_t first_LSE(const serving_args &args, const varlen_tile &here) {
     return ((int64_t)here.seq.Q_sample * args.heads + here.head) * rows_of_Q(args) + here.seq.first_q;
 }
 
@@ -130,13 +130,13 @@ __device__ __forceinline__ void store_LSE(const auto &args, const row_state &row
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void finish_rows(const args_for<cfg> &args, const tensor_maps &maps, uint32_t O_place,
-                                            sums_of_V<cfg> &O, row_state &row, int first_row,
-                                            const place_for<cfg> &here, bool flushed) {
+__device__ __forceinline__ void finish_rows(const args_for<cfg> &args, const tensor_maps &maps, uint32_t O_addr,
+                                            sums_of_V<cfg> &O, row_state &row, int first_row, const tile_for<cfg> &here,
+                                            bool flushed) {
     float factor[2];
     const float V_descale = find_V_descale(args, here);
     if (flushed) {
-        add_flushed<cfg>(O, O_place);
+        add_flushed<cfg>(O, O_addr);
         __syncwarp(); /* all lanes have read */
     } else {
         wait_for_store();
@@ -150,9 +150,9 @@ __device__ __forceinline__ void finish_rows(const args_for<cfg> &args, const ten
         if (args.O_e4m3 || first_row + 16 > here.seq.seq_q)
             store_own_rows<cfg>(args, O, factor, first_row, here);
         else
-            store_O<cfg>(maps, O_place, O, factor, here.seq.first_q + first_row, here.head, here.seq.Q_sample);
+            store_O<cfg>(maps, O_addr, O, factor, here.seq.first_q + first_row, here.head, here.seq.Q_sample);
     } else
-        store_O<cfg>(maps, O_place, O, factor, first_row, here.head, here.sample);
+        store_O<cfg>(maps, O_addr, O, factor, first_row, here.head, here.sample);
     if (args.LSE) store_LSE(args, row, first_row, here);
 }
 

@@ -11,11 +11,11 @@
 /* ---- copies: one thread ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at, int turn,
-                                       const place_for<cfg> &here) {
+__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const smem_layout<cfg> &at, int turn,
+                                       const tile_for<cfg> &here) {
     const Q_origin from = find_Q_origin(here);
     at.Q.wait_until_empty(turn);
-    mbarrier_arrive_expect_tx(at.Q.full(turn), places<cfg>::Q_bytes);
+    mbarrier_arrive_expect_tx(at.Q.full(turn), smem_layout<cfg>::Q_bytes);
     for (int group = 0; group < cfg.n_warps / 4; group++)
         copy_tensor_to_smem(at.Q.stage(turn) + group * GROUP_ROWS * cfg.d_head, maps.Q, at.Q.full(turn),
                             from.row + group * GROUP_ROWS, here.head, from.sample);
@@ -23,73 +23,73 @@ __device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg
 
 template <int stages, int bytes>
 __device__ __forceinline__ void copy_block(const ring<stages, bytes> &to, const tensor_map &map, int n,
-                                           const KV_place &from) {
+                                           const KV_position &from) {
     to.wait_until_empty(n);
     mbarrier_arrive_expect_tx(to.full(n), bytes);
     copy_tensor_to_smem(to.stage(n), map, to.full(n), from.row, from.head, from.sample);
 }
 
-/* A CTA's first Q block has the number of the CTA; it draws the others. */
+/* CTA i starts with Q block i and fetches the others. */
 template <fp8_config cfg>
-__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at) {
+__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at) {
     const block_order order = find_order<cfg>(args);
     const int Q_blocks = order.rows * args.heads * args.batch;
     int number = blockIdx.x, n = 0;
 #pragma unroll 1
     for (int turn = 0;; turn++) {
-        const Q_place here = number < Q_blocks ? find_Q_block<cfg>(args, order, number) : Q_place{-1, 0, 0, 0, 0};
-        post_place(at.Q_blocks, turn, here);
+        const work_tile here = number < Q_blocks ? find_Q_block<cfg>(args, order, number) : work_tile{-1, 0, 0, 0, 0};
+        publish_tile(at.Q_blocks, turn, here);
         if (here.row < 0) break;
         copy_Q<cfg>(maps, at, turn, here);
-        const int draw = max(0, here.KV_blocks - blocks_ahead);
+        const int fetch = max(0, here.KV_blocks - blocks_ahead);
 #pragma unroll 1
         for (int i = 0; i < here.KV_blocks; i++, n++) {
-            if (i == draw) number = draw_number(args, Q_blocks);
-            const KV_place from = find_KV_block<cfg.B_c>(here, here.KV_blocks - 1 - i);
+            if (i == fetch) number = fetch_tile_number(args, Q_blocks);
+            const KV_position from = find_KV_block<cfg.B_c>(here, here.KV_blocks - 1 - i);
             copy_block(at.K, maps.K, n, from);
             copy_block(at.V, maps.V, n, from);
         }
     }
 }
 
-/* The same where only the device knows the lengths: a warp finds the Q blocks, and its first lane copies. Who draws the
- * last number has gone through all sequences. */
+/* Produce for varlen batches, whose lengths only the device knows: a warp finds the Q blocks, and its first lane
+ * copies. The CTA that fetches the last number has walked through all sequences. */
 template <fp8_config cfg>
 __device__ __forceinline__ void produce_for_sequences(const serving_args &args, const tensor_maps &maps,
-                                                      const places<cfg> &at) {
+                                                      const smem_layout<cfg> &at) {
     sequence_walk<cfg> walk{args};
-    int drawn = -1, n = 0;
+    int fetched = -1, n = 0;
     walk.read(0);
 #pragma unroll 1
     for (int turn = 0;; turn++) {
-        const int number = turn > 0 ? gridDim.x + drawn : blockIdx.x, found = walk.find(number);
+        const int number = turn > 0 ? gridDim.x + fetched : blockIdx.x, found = walk.find(number);
         if (found < 0) {
-            const bool last = drawn >= 0 && drawn == walk.all_blocks() - 1;
+            const bool last = fetched >= 0 && fetched == walk.all_blocks() - 1;
             if (walk.lane == 0 && last) atomicExch(args.tickets, 0);
-            if (walk.lane == 0) post_place(at.Q_blocks, turn, served_place{{-1}});
+            if (walk.lane == 0) publish_tile(at.Q_blocks, turn, varlen_tile{{-1}});
             break;
         }
         const int begin = __shfl_sync(0xffffffff, walk.begin, found);
-        const served_place here = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        const varlen_tile here = find_Q_block<cfg>(args, walk.first + found, number - begin);
         if (walk.lane == 0) {
-            post_place(at.Q_blocks, turn, here);
+            publish_tile(at.Q_blocks, turn, here);
             copy_Q<cfg>(maps, at, turn, here);
-            const int draw = max(0, here.KV_blocks - blocks_ahead);
+            const int fetch = max(0, here.KV_blocks - blocks_ahead);
 #pragma unroll 1
             for (int i = 0; i < here.KV_blocks; i++, n++) {
-                if (i == draw) drawn = atomicAdd(args.tickets, 1);
-                const KV_place from = find_KV_block<cfg.B_c>(here, here.KV_blocks - 1 - i);
+                if (i == fetch) fetched = atomicAdd(args.tickets, 1);
+                const KV_position from = find_KV_block<cfg.B_c>(here, here.KV_blocks - 1 - i);
                 copy_block(at.K, maps.K, n, from);
                 copy_block(at.V, maps.V, n, from);
             }
         }
-        drawn = __shfl_sync(0xffffffff, drawn, 0);
+        fetched = __shfl_sync(0xffffffff, fetched, 0);
     }
 }
 
 /* ---- transposition: three warps ---- */
 
-/* Of the lane's keys 2q, 2q + 1, 8 + 2q, 9 + 2q those before `end`, as bits of four bytes. */
+/* Byte mask of the lane's keys 2q, 2q + 1, 8 + 2q, 9 + 2q that come before `end`. */
 __device__ __forceinline__ uint32_t bytes_before(int end) {
     const int own = threadIdx.x % 4 * 2;
     uint32_t bits = 0;
@@ -98,9 +98,9 @@ __device__ __forceinline__ uint32_t bytes_before(int end) {
     return bits;
 }
 
-/* 16 keys and 32 columns; where the block is `cut`, of it the first `seen` keys, others become 0. Lanes give the
- * addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16; then those of 32 rows of V transposed,
- * 16 bytes of each. */
+/* Transpose 16 keys and 32 columns; if the block is `cut`, only its first `seen` keys, while others become 0. Lanes
+ * provide the addresses of keys 0-7 and 8-15 of 16 columns, then of the next 16 columns; then those of 32 rows of
+ * transposed V, 16 bytes each. */
 template <fp8_config cfg, bool cut>
 __device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, uint32_t keys, uint32_t columns, int seen) {
     const uint32_t lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
@@ -109,7 +109,8 @@ __device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, uint32_t
     for (int i = 0; i < 4; i++) to[i] = __byte_perm(from[i / 2 * 2], from[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
     if (cut && (int)(16 * keys + 16) > seen)
         for (int i = 0; i < 4; i++) to[i] &= bytes_before(seen - (int)(16 * keys));
-    stmatrix_x4(Vt + row * places<cfg>::Vt_row_bytes + swizzled<places<cfg>::Vt_row_bytes>(row, keys) * 16, to);
+    stmatrix_x4(Vt + row * smem_layout<cfg>::Vt_row_bytes + swizzled<smem_layout<cfg>::Vt_row_bytes>(row, keys) * 16,
+                to);
 }
 
 template <fp8_config cfg, bool cut>
@@ -121,11 +122,11 @@ __device__ __forceinline__ void transpose_block(uint32_t V, uint32_t Vt, int war
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
+__device__ __forceinline__ void transpose(const smem_layout<cfg> &at, int warp) {
     int n = 0;
 #pragma unroll 1
     for (int turn = 0;; turn++) {
-        const place_for<cfg> here = take_Q_block(at, turn);
+        const tile_for<cfg> here = take_Q_block(at, turn);
         if (here.row < 0) break;
         const int end = n + here.KV_blocks;
         int seen = cfg.B_c; /* keys of the sequence in a block: the first may have fewer */
@@ -139,7 +140,7 @@ __device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
                 transpose_block<cfg, true>(V, Vt, warp, seen);
             else
                 transpose_block<cfg, false>(V, Vt, warp, seen);
-            fence_proxy_async(); /* wgmma sees what this thread has stored */
+            fence_proxy_async(); /* make this thread's stores visible to wgmma */
             arrive_as_warp(at.Vt.full(n));
             arrive_as_warp(at.V.empty(n));
             seen = cfg.B_c;
@@ -149,7 +150,7 @@ __device__ __forceinline__ void transpose(const places<cfg> &at, int warp) {
 
 template <fp8_config cfg>
 __device__ __forceinline__ void bring_blocks(const args_for<cfg> &args, const tensor_maps &maps,
-                                             const places<cfg> &at) {
+                                             const smem_layout<cfg> &at) {
     const int warp = warp_uniform(threadIdx.x / 32);
     if (warp > 0)
         transpose<cfg>(at, warp - 1);

@@ -18,14 +18,14 @@ using weights = uint32_t[cfg.B_c / 32][4]; /* P in e4m3, as the first operand of
 template <fp8_config cfg>
 using sums_of_V = float[cfg.d_head / 8][4];
 
-/* With 64 bytes 8 rows are 512 bytes, and bits 62 and 63 say 2: the swizzle of 64-byte rows. */
+/* With 64-byte rows, 8 rows are 512 bytes, and bits 62 and 63 are 2: the swizzle of 64-byte rows. */
 template <int row_bytes>
 __device__ __forceinline__ uint64_t rows_descriptor(uint32_t smem_addr) {
     return row_bytes == 64 ? (uint64_t)2 << 62 | (uint64_t)(512 / 16) << 32 | smem_addr / 16
                            : wgmma_descriptor(smem_addr, 0);
 }
 
-/* To columns 32k ... of so many rows, in units of 16 bytes. */
+/* Offset of columns 32k ... of `rows` rows, in units of 16 bytes. */
 __device__ constexpr int step_of(int k, int rows) {
     return 2 * (k % 4) + k / 4 * (rows * TILE_ROW / 16);
 }
@@ -47,7 +47,7 @@ __device__ __forceinline__ void start_S(scores<cfg> &S, uint32_t Q, uint32_t K) 
 
 template <fp8_config cfg>
 __device__ __forceinline__ void start_O(sums_of_V<cfg> &O, const weights<cfg> &P, uint32_t Vt, bool accumulate) {
-    const uint64_t b = rows_descriptor<places<cfg>::Vt_row_bytes>(Vt);
+    const uint64_t b = rows_descriptor<smem_layout<cfg>::Vt_row_bytes>(Vt);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < cfg.B_c / 32; k++)
@@ -61,12 +61,12 @@ __device__ __forceinline__ void start_O(sums_of_V<cfg> &O, const weights<cfg> &P
 }
 
 /* S of the warp's 16 rows once more, after its exponentials have overflowed: by mma.sync, with K from global memory.
- * `Q` is the place of these rows. */
+ * `Q` is the address of these rows. */
 template <fp8_config cfg>
 __device__ __forceinline__ void compute_S_again(const args_for<cfg> &args, scores<cfg> &S, uint32_t Q, int first_key,
-                                                const place_for<cfg> &here) {
+                                                const tile_for<cfg> &here) {
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const KV_place from = find_KV_block<cfg.B_c>(here, 0);
+    const KV_position from = find_KV_block<cfg.B_c>(here, 0);
     const uint8_t *const K = (const uint8_t *)args.K + from.sample * args.K_strides.batch +
                              from.head * args.K_strides.head + (from.row + first_key + g) * args.K_strides.seq + 4 * q;
     for (int k = 0; k < cfg.d_head / 32; k++) {

@@ -16,26 +16,26 @@ __device__ __forceinline__ float factor_of(const float *factors, int head) {
     return factors ? factors[head] : 1;
 }
 
-/* Of scores, to exponents to base 2. */
-__device__ __forceinline__ float find_exponent_scale(const fp8_args &args, const Q_place &here) {
+/* Factor from scores to base-2 exponents. */
+__device__ __forceinline__ float find_exponent_scale(const fp8_args &args, const work_tile &here) {
     return args.softmax_scale * args.Q_descale * args.K_descale * 1.44269504f * factor_of(args.Q_scales, here.head) *
            factor_of(args.K_scales, here.KV_head);
 }
-__device__ __forceinline__ float find_exponent_scale(const serving_args &args, const served_place &here) {
+__device__ __forceinline__ float find_exponent_scale(const serving_args &args, const varlen_tile &here) {
     return args.softmax_scale * 1.44269504f * factor_of(args.Q_scales, here.head) *
            (args.scale_keys ? 1 : factor_of(args.K_scales, here.KV_head));
 }
 
-/* Of O, before it is divided by l. */
-__device__ __forceinline__ float find_V_descale(const fp8_args &args, const Q_place &here) {
+/* Factor of O, before it is divided by l. */
+__device__ __forceinline__ float find_V_descale(const fp8_args &args, const work_tile &here) {
     return args.V_descale * factor_of(args.V_scales, here.KV_head);
 }
-__device__ __forceinline__ float find_V_descale(const serving_args &args, const served_place &here) {
+__device__ __forceinline__ float find_V_descale(const serving_args &args, const varlen_tile &here) {
     return args.scale_keys ? 1 : factor_of(args.V_scales, here.KV_head);
 }
 
-/* Where each so many keys have factors: what scores are multiplied by without those of K, and factors of other heads
- * and sequences, before those of this one. */
+/* Scales for groups of keys: the factor of scores without the scales of K, and the number of scales of the heads and
+ * sequences before this one. */
 template <bool serves>
 struct factors_of_keys {
     float score_scale;
@@ -44,7 +44,7 @@ struct factors_of_keys {
 template <>
 struct factors_of_keys<false> {};
 
-/* Of the keys from `key` on. `before` are those of other heads and sequences. */
+/* Scales of the keys from `key` on. `before` are those of other heads and sequences. */
 __device__ __forceinline__ float factor_of_keys(const serving_args &args, const float *factors, int before, int key) {
     const int shift = __ffs(args.scale_keys) - 1;
     return factors ? factors[before + (min(key, args.seq_k - 1) >> shift)] : 1;
@@ -63,8 +63,8 @@ __device__ __forceinline__ void scale_S(const serving_args &args, scores<cfg> &S
     }
 }
 
-/* The lane's sums of P without V's factors. Not of P as it was rounded: with a small factor of V nothing of a large
- * weight may be left. */
+/* The lane's sums of P without V's factors. Not of P after rounding: with a small factor of V nothing of a large weight
+ * may be left. */
 template <fp8_config cfg>
 __device__ __forceinline__ void sum_without_factors(const serving_args &args, float (&sum)[2], const scores<cfg> &P,
                                                     int before, int first_key) {

@@ -5,7 +5,7 @@
  *     if (may_be_too_large(sum)) lower_P<cfg>(...);  P again between 0 and 8
  *     round_P<cfg>(P, S);
  *
- * Of a lane's two rows, g and g + 8, elements 0 and 1 of a tile belong to the first.
+ * Elements 0 and 1 of a tile belong to the first of a lane's two rows, g and g + 8.
  */
 #ifndef FL_ATTENTION_FP8_SOFTMAX_CUH
 #define FL_ATTENTION_FP8_SOFTMAX_CUH
@@ -14,15 +14,15 @@
 #include "kernels/attention/fp8_products.cuh"
 #include "kernels/attention/mask.cuh"
 
-/* m: logarithm to base 2 of what stands for 1 in P, 2^3 times less than the maximum that it was taken from; l: the
- * lane's part of the sum. */
+/* m: base-2 logarithm of the score that maps to P = 1, 2^3 times less than the maximum; l: the lane's part of the sum.
+ */
 struct row_state {
     float m[2], l[2];
 };
 
 enum { P_BITS = 3, P_LARGEST = 448 }; /* P begins at 2^3 */
 
-/* Of the block that begins at a key, what the warp's 16 rows don't see. */
+/* Mask the keys of the block that the warp's 16 rows do not attend to. */
 template <int tiles>
 __device__ __forceinline__ void mask_keys(const auto &rows, float (&S)[tiles][4], int first_key, int first_row) {
     if (first_key + 8 * tiles <= seen_keys(rows, first_row + 1)) return;
@@ -47,7 +47,8 @@ __device__ __forceinline__ void find_maxima(float (&most)[2], const float (&S)[t
     }
 }
 
-/* S to P, in place, and the lane's sums: a span of exponentials is on its way while the one before is added up. */
+/* Turn S into P in place and add up the lane's sums: one span of exponentials is computed while the span before is
+ * added up. */
 template <int tiles>
 __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], float (&sum)[2], const float (&m)[2],
                                                   float exponent_scale) {
@@ -66,8 +67,10 @@ __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], float (&
     }
 }
 
-/* The same with the maximum of all blocks up to this one. `factor` is what is left of l and O, which have the one of
- * the blocks before. A row that has seen no key has no maximum, and its scores of -infinity become 0 with any. */
+/* Turn S into P with the maximum of all blocks up to this one. `factor` is what is left of l and O, which have the one
+ * of the blocks before. A row that has attended to no key has no maximum, and its scores of -infinity become 0 with
+ * any.
+ */
 template <int tiles>
 __device__ __forceinline__ void raise_m(float (&S)[tiles][4], float (&sum)[2], float (&m)[2], float (&factor)[2],
                                         float exponent_scale) {
@@ -82,14 +85,14 @@ __device__ __forceinline__ void raise_m(float (&S)[tiles][4], float (&sum)[2], f
     take_exponentials(S, sum, finite, exponent_scale);
 }
 
-/* Whether a P of the warp may be more than e4m3 has, for then a sum is: all lanes get the same. Sums of numbers up to
- * 2^3 are less. */
+/* True if a P of the warp may exceed the range of e4m3, judging by the sums. All lanes return the same. Sums of numbers
+ * up to 2^3 are smaller. */
 __device__ __forceinline__ bool may_be_too_large(const float (&sum)[2]) {
     return __any_sync(0xffffffff, !(sum[0] < P_LARGEST && sum[1] < P_LARGEST)); /* NaN is not */
 }
 
-/* P so that its largest is at most 2^3 again; `factor` is for l and O. A NaN stays one. Rows that are others' stay as
- * they are. */
+/* P so that its largest is at most 2^3 again; `factor` is for l and O. A NaN stays one. Rows of other sequences are not
+ * changed. */
 template <fp8_config cfg>
 __device__ __forceinline__ void lower_P(scores<cfg> &P, float (&sum)[2], float (&m)[2], float (&factor)[2],
                                         float exponent_scale, const auto &keep_own, const auto &find_S_again) {
@@ -116,7 +119,7 @@ template <fp8_config cfg>
 __device__ __forceinline__ void round_P(weights<cfg> &P, const scores<cfg> &S) {
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             P[chunk / 2][chunk % 2 * 2 + half] =
                 cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
         }

@@ -3,7 +3,7 @@
  *     const sequence seq = find_sequence(args, sample);
  *     copy_tensor_to_smem(smem, maps.Q, mbarrier, seq.first_q + row, head, seq.Q_sample);
  *
- * Only kernels that serve ask: without serving_args each sequence is a sample, with seq_q and seq_k rows.
+ * Without serving_args each sequence is a batch entry with seq_q and seq_k rows.
  */
 #ifndef FL_ATTENTION_LENGTHS_CUH
 #define FL_ATTENTION_LENGTHS_CUH
@@ -24,7 +24,7 @@ struct args_type<true> {
 template <attention_config cfg>
 using args_of = typename args_type<cfg.serves>::type;
 
-/* Used rows, the first of them, and the sample of the tensors in which they lie. */
+/* Number of used rows, the first of them, and the batch entry that holds them. */
 struct sequence {
     int seq_q, seq_k, first_q, first_k, Q_sample, KV_sample;
 };
@@ -33,8 +33,8 @@ struct rows_of_tensor {
     int first, rows, sample;
 };
 
-/* Rows of sequence `sample`, at most `most`, of a tensor that with offsets has `all` rows. Whatever the arrays hold,
- * the rows are those of the tensor. */
+/* Rows of sequence `sample`, at most `most`, of a tensor that with offsets has `all` rows. Array entries are clamped,
+ * so the rows always lie inside the tensor. */
 __device__ __forceinline__ rows_of_tensor find_rows(const int32_t *offsets, const int32_t *lengths, int sample, int all,
                                                     int most) {
     rows_of_tensor found = {0, most, sample};
@@ -52,7 +52,7 @@ __device__ __forceinline__ sequence find_sequence(const serving_args &args, int 
     return {Q.rows, KV.rows, Q.first, KV.first, Q.sample, KV.sample};
 }
 
-/* Where the rows of a sequence begin, and rows of log-sum-exp of a head. */
+/* First row of a sequence, and rows of log-sum-exp of a head. */
 __device__ __forceinline__ int first_row_of(const attention_args &) {
     return 0;
 }

@@ -19,33 +19,33 @@
 
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
- * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. So m
- * may lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here m
- * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
- * while fp16 goes up to 65504, and has the same relative rounding as below 1.
+ * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
+ * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * m catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. P is then at most
+ * 2^8, while fp16 ends at 65504, and its relative rounding is the same as below 1.
  *
- * Keys may end within a KV block. It comes first: from the last block to the first. Its missing rows of K and V are
- * zeros, and their scores become -inf. Missing rows of Q are copies of the last one, and nobody stores their O.
+ * Keys may end within a KV block. It comes first, so blocks run from the last to the first. Its missing rows of K and V
+ * are zeros, and their scores become -inf. Missing rows of Q are copies of the last one, and nothing stores their O.
  *
- * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
+ * Register layout: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the entire K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
  * A CTA takes one Q block after another. While it reads the last KV block of one, the first KV blocks of the next
- * are being copied to shared memory. So it draws the next Q block a few KV blocks before the end.
- * Slices of others, the rows of one warp, may come before its own Q blocks. There all warps have the same rows. Warp w
- * processes KV blocks w, w + n_warps, ...; at the end the warps add up their O and l, scaled to the largest of their m.
+ * are being copied to shared memory. So it fetches the next Q block a few KV blocks before the end. Slices of other Q
+ * blocks, the rows of one warp, may come before its own Q blocks. There all warps have the same rows. Warp w processes
+ * KV blocks w, w + n_warps, ...; at the end the warps add up their O and l, scaled to the largest of their m.
  *
  * Shared memory: Q block, then a ring of stages, each a K and a V block; rows of d_head elements of 16 bits and 16
  * bytes of padding. Then two mbarriers for each stage: full, at which the copies of all threads arrive, and
  * empty, at which every warp arrives once it has read the stage.
- * The partial sums of l are spilled to a place of their own from one block to the next.
+ * The partial sums of l are spilled to shared memory of their own from one block to the next.
  *
  * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
  * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
 
 /* ---- shape ---- */
 
-/* Whole blocks by which the warps of a CTA may drift apart. */
+/* Number of full blocks by which the warps of a CTA may drift apart. */
 template <attention_config cfg>
 constexpr int slack = cfg.stages >= 4 ? 1 : 0;
 
@@ -64,7 +64,7 @@ __device__ constexpr void check_config() {
     static_assert(cfg.B_c % (cfg.n_warps * (cfg.d_head % 64 == 0 ? 4 : 8)) == 0,
                   "the CTA copies whole rows: 4 or, where d_head is no multiple of 64, 8 of each warp must divide B_c");
     static_assert(cfg.B_r * (cfg.d_head + 4) * 4 <= (cfg.B_r + 2 * cfg.stages * cfg.B_c) * (cfg.d_head + 8) * 2,
-                  "the warps' partial results of a slice, in fp32, must fit the place of Q, K and V");
+                  "the warps' partial results of a slice, in fp32, must fit the tile of Q, K and V");
 }
 
 /* Numbers of 16x16 operand blocks: along a warp's own rows, along d_head and along the keys of a KV block. */
@@ -75,15 +75,15 @@ constexpr int d_steps = cfg.d_head / 16;
 template <attention_config cfg>
 constexpr int key_steps = cfg.B_c / 16;
 
-/* Whether registers hold all of Q; else 16 columns at a time are read from shared memory. d_head = 192 is read so often
- * that it pays, and its warps have 16 rows, of which registers hold Q as well. */
+/* True if registers hold all of Q; otherwise 16 columns at a time are read from shared memory. With d_head = 192 Q is
+ * read so often that registers pay off, and its warps have 16 rows, so registers suffice. */
 template <attention_config cfg>
 constexpr bool Q_in_registers = cfg.d_head == 192;
 template <attention_config cfg>
 constexpr int Q_slices = Q_in_registers<cfg> ? d_steps<cfg> : 1;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
- * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8 accumulator
+ * tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
 template <attention_config cfg>
 using Q_fragments = uint32_t[row_tiles<cfg>][4];
 template <attention_config cfg>
@@ -119,13 +119,13 @@ constexpr int row_threads = cfg.d_head % 64 == 0 ? 8 : 4;
 template <attention_config cfg>
 constexpr int copy_rows = 32 * cfg.n_warps / row_threads<cfg>;
 
-/* Address of an element `row` rows behind gmem: 32 bits hold a row and the elements between two rows. */
+/* Address of an element `row` rows after gmem: 32 bits hold a row and the elements between two rows. */
 __device__ __forceinline__ const uint16_t *row_of(const uint16_t *gmem, int row, int seq_stride) {
     return (const uint16_t *)mad_wide_s32(2 * row, seq_stride, (int64_t)gmem);
 }
 
-/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. With `checked` the rows from
- * `there` on, counted from that chunk's, do not exist: they become zeros. */
+/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. With `checked`, rows from `there`
+ * on, counted from that chunk's row, do not exist and become zeros. */
 template <attention_config cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uint16_t *gmem, int seq_stride,
                                                   bool checked = false, int there = rows) {
@@ -155,8 +155,8 @@ __device__ __forceinline__ void init_mbarriers() {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is complete from the start. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_test_wait_parity(mbarrier, phase & 1)) {
     }
@@ -223,19 +223,22 @@ __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &
 
 /* ---- softmax: elements 0 and 1 of a tile are of the lane's first row (half 0), 2 and 3 of its second (half 1) ---- */
 
-/* row_end(row) is the first key, counted from that of the block, that row number `row` of the warp does not see. */
+/* row_end(row) is the first key, counted from that of the block, that row number `row` of the warp does not attend to.
+ */
 template <attention_config cfg>
 __device__ __forceinline__ void mask_S(S_tiles<cfg> &S, const auto &row_end, int lane) {
-    for (int i = 0; i < row_tiles<cfg>; i++) mask(S[i], [&](int row) { return row_end(16 * i + row); }, lane);
+    for (int i = 0; i < row_tiles<cfg>; i++)
+        mask(
+            S[i], [&](int row) { return row_end(16 * i + row); }, lane);
 }
 
-/* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the row sees a key it is no_key, which
- * is finite, so that exp(-inf - m) is 0. */
+/* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the row attends to a key it is no_key,
+ * which is finite, so that exp(-inf - m) is 0. */
 constexpr float no_key = 0x1.fffffep127f;
 constexpr float most_lag = 8; /* log2 of the largest exponential */
 
-/* lane_max = row maxima of S over this lane's own columns. Returns whether a row of the warp has outgrown its m: true
- * for the first block, and for a NaN. */
+/* lane_max = row maxima of S over this lane's own columns. Return true if a score of the warp's rows exceeds its m by
+ * too much; also for the first block, and for a NaN. */
 template <attention_config cfg>
 __device__ __forceinline__ bool outgrows_m(rows_values<cfg> &lane_max, const rows_values<cfg> &m, const S_tiles<cfg> &S,
                                            float softmax_scale) {
@@ -251,8 +254,8 @@ __device__ __forceinline__ bool outgrows_m(rows_values<cfg> &lane_max, const row
     return __any_sync(0xffffffff, !(lag <= most_lag));
 }
 
-/* Let m catch up with the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the
- * maximum. l and O were sums of exp(score - m_old); make them sums of exp(score - m). */
+/* Update m to the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the maximum. l
+ * and O were sums of exp(score - m_old); make them sums of exp(score - m). */
 template <attention_config cfg>
 __device__ __forceinline__ void update_m(rows_values<cfg> &m, rows_values<cfg> &l, O_tiles<cfg> &O,
                                          const rows_values<cfg> &lane_max, float softmax_scale) {
@@ -303,29 +306,29 @@ __device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<
     }
 }
 
-/* Spill l to shared memory, or reload it: `place` is this thread's own. Nobody needs l between two blocks, and S, O and
- * the fragments need the registers. The store also keeps order: later reads of shared memory wait for the sums, which
- * the compiler would otherwise delay to the end of the block, with all of S still in registers. */
+/* Spill l to shared memory, or reload it: `slot` is this thread's own. l is not used between two blocks, while S, O and
+ * the fragments need the registers. The store also enforces an order: later reads of shared memory wait for the sums.
+ * Otherwise the compiler would delay the sums to the end of the block, with all of S still in registers. */
 template <attention_config cfg>
-__device__ __forceinline__ void spill_l(rows_values<cfg> &place, const rows_values<cfg> &l) {
-    for (int i = 0; i < row_tiles<cfg>; i++) place[i][0] = l[i][0], place[i][1] = l[i][1];
+__device__ __forceinline__ void spill_l(rows_values<cfg> &slot, const rows_values<cfg> &l) {
+    for (int i = 0; i < row_tiles<cfg>; i++) slot[i][0] = l[i][0], slot[i][1] = l[i][1];
 }
 template <attention_config cfg>
-__device__ __forceinline__ void reload_l(rows_values<cfg> &l, const rows_values<cfg> &place) {
-    spill_l<cfg>(l, place);
+__device__ __forceinline__ void reload_l(rows_values<cfg> &l, const rows_values<cfg> &slot) {
+    spill_l<cfg>(l, slot);
 }
 
 /* O += P V: every slice of S becomes P just before its mma. l is spilled. */
 template <attention_config cfg>
 __device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P, S_tiles<cfg> &S, rows_values<cfg> &l,
-                                            rows_values<cfg> &l_place, const rows_values<cfg> &m, float softmax_scale,
+                                            rows_values<cfg> &l_slot, const rows_values<cfg> &m, float softmax_scale,
                                             uint32_t V_addr) {
     V_fragments<cfg> V;
 #pragma unroll
     for (int k = 0; k < key_steps<cfg>; k++) {
         exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
         round_S_to_P<cfg>(P, S, k, k + 1);
-        if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+        if (k == key_steps<cfg> - 1) spill_l<cfg>(l_slot, l);
         load_V<cfg>(V, V_addr, k);
         mma_PV<cfg>(O, P, V, k);
     }
@@ -338,7 +341,7 @@ __device__ __forceinline__ float log_sum_exp(float l, float m) {
     return (lg2_approx(l) - m) * 0.693147181f;
 }
 
-/* O *= 1 / l, after adding up the quad's partial sums. O stays 0 where the row sees no key. */
+/* O *= 1 / l, after adding up the quad's partial sums. O stays 0 where the row attends to no key. */
 template <attention_config cfg>
 __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, rows_values<cfg> &l) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
@@ -393,7 +396,7 @@ using slice_partial = float[cfg.B_r / cfg.n_warps][cfg.d_head + 4];
 template <attention_config cfg>
 __device__ __forceinline__ void store_partial(slice_partial<cfg> *partials, const rows_values<cfg> &m,
                                               rows_values<cfg> &l, const O_tiles<cfg> &O, int warp, int lane) {
-    __syncthreads(); /* all warps have read Q and the ring, whose place the partials take */
+    __syncthreads(); /* all warps have read Q and the ring, which the partial results overwrite */
     for (int i = 0; i < row_tiles<cfg>; i++)
         for (int half = 0; half < 2; half++)
             if (lane % 4 == 0) partials[warp][16 * i + 8 * half + lane / 4][cfg.d_head + 1] = m[i][half];
@@ -440,13 +443,13 @@ __device__ __forceinline__ void combine_partials(const auto &gmem, const auto &L
     }
 }
 
-/* ---- one Q block of the CTA, or a slice, as a warp sees it ---- */
+/* ---- one Q block of the CTA, or a slice, as a warp processes it ---- */
 
-/* In shared memory variables lie in the order in which the functions that have them are compiled: these come first. */
+/* Shared variables are allocated in the order in which their functions are compiled; these come first. */
 template <attention_config cfg>
-__device__ __forceinline__ cta_places<cfg> &shared_places() {
-    __shared__ cta_places<cfg> places;
-    return places;
+__device__ __forceinline__ cta_tiles<cfg> &shared_tiles() {
+    __shared__ cta_tiles<cfg> tiles;
+    return tiles;
 }
 
 /* Arrays that live in registers are variables of attend(), to which the struct refers. threadIdx is read again, by
@@ -454,46 +457,45 @@ __device__ __forceinline__ cta_places<cfg> &shared_places() {
 template <attention_config cfg, bool slice>
 struct Q_work {
     static constexpr int Q_rows = cfg.B_r / cfg.n_warps;           /* a warp's own */
-    static constexpr int warp_rows = copy_rows<cfg> / cfg.n_warps; /* those that it copies at a time */
+    static constexpr int warp_rows = copy_rows<cfg> / cfg.n_warps; /* rows that it copies at a time */
     static constexpr int stage_bytes = smem_offset<cfg>(2 * cfg.B_c, 0);
-    /* Blocks copied ahead of the one that is read. That leaves slack + 1 stages: a warp that starts to copy waits only
-     * for warps which are more than `slack` whole blocks behind. Fewer blocks than that are filled up with zeros. */
+    /* Blocks copied ahead of the one that is read. This leaves slack + 1 stages: a warp that starts to copy waits only
+     * for warps that are more than `slack` full blocks behind. Fewer blocks than that are filled up with zeros. */
     static constexpr int ahead = cfg.stages - 1 - slack<cfg>;
 
     const attention_args &args;
     const head_groups &groups;
-    cta_places<cfg> &places;
+    cta_tiles<cfg> &tiles;
     const uint32_t turn;
-    const uint16_t *(&KV_places)[32 * cfg.n_warps][2];
+    const uint16_t *(&KV_rows)[32 * cfg.n_warps][2];
     uint32_t &read; /* KV blocks that the CTA has read so far */
     Q_fragments<cfg> (&Q)[Q_slices<cfg>];
     O_tiles<cfg> &O;
-    rows_values<cfg> &m, &l, &l_place; /* l is spilled to this thread's own place from one block to the next */
+    rows_values<cfg> &m, &l, &l_slot; /* l is spilled to this thread's own slot from one block to the next */
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t Q_smem = __cvta_generic_to_shared(smem);
     const uint32_t K_smem = Q_smem + smem_offset<cfg>(cfg.B_r, 0);
     const uint32_t V_smem = K_smem + smem_offset<cfg>(cfg.B_c, 0);
     const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
-    /* The 16 rows and two chunks that the lanes give to ldmatrix, in Q and in the first stage. */
+    /* The 16 rows and two chunks whose addresses the lanes provide to ldmatrix, in Q and in the first stage. */
     const uint32_t Q_addr = Q_smem + smem_offset<cfg>((slice ? 0 : warp * Q_rows) + lane % 16, lane / 16 * 8);
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
     const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
     float softmax_scale; /* exponentials have base 2: log2(e) */
 
-    /* Keys that all rows of the warp see, and that any of them sees; the number of the block behind the last. */
+    /* Keys that all rows of the warp attend to, and keys that any of them attends to; the number of the block past the
+     * last. */
     int all_see, any_sees;
     uint32_t all_read;
 
-    /* ---- places ---- */
+    /* ---- work tiles ---- */
 
-    __device__ __forceinline__ const Q_place &own() const { return places.place[turn % place_slots]; }
-    __device__ __forceinline__ const Q_place &next() const { return places.place[(turn + 1) % place_slots]; }
-    __device__ __forceinline__ int (&own_queries() const)[Q_rows] {
-        return places.queries[read_tid_x() / 32][turn % 2];
-    }
+    __device__ __forceinline__ const work_tile &own() const { return tiles.tile[turn % queue_slots]; }
+    __device__ __forceinline__ const work_tile &next() const { return tiles.tile[(turn + 1) % queue_slots]; }
+    __device__ __forceinline__ int (&own_queries() const)[Q_rows] { return tiles.queries[read_tid_x() / 32][turn % 2]; }
     __device__ __forceinline__ int (&next_queries() const)[Q_rows] {
-        return places.queries[read_tid_x() / 32][(turn + 1) % 2];
+        return tiles.queries[read_tid_x() / 32][(turn + 1) % 2];
     }
 
     /* Elements between a row, which has the query, and the first element of its Q block's first head. */
@@ -502,41 +504,42 @@ struct Q_work {
         return mad_wide_s32(query, strides.seq, head * strides.head);
     }
 
-    __device__ __forceinline__ void find_queries(const Q_place &place, int (&queries)[Q_rows]) const {
+    __device__ __forceinline__ void find_queries(const work_tile &tile, int (&queries)[Q_rows]) const {
         const int thread = read_tid_x(), lane = thread % 32;
         if (lane < Q_rows)
-            queries[lane] = query_of(groups, place.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + lane);
+            queries[lane] = query_of(groups, tile.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + lane);
         __syncwarp();
     }
 
     /* ---- copies ---- */
 
-    __device__ __forceinline__ void find_KV(const Q_place &place) const {
+    __device__ __forceinline__ void find_KV(const work_tile &tile) const {
         const int thread = read_tid_x(), row = thread / row_threads<cfg>, column = thread % row_threads<cfg> * 8;
-        KV_places[thread][0] = (const uint16_t *)args.K + place.K + row * args.K_strides.seq + column;
-        KV_places[thread][1] = (const uint16_t *)args.V + place.V + row * args.V_strides.seq + column;
+        KV_rows[thread][0] = (const uint16_t *)args.K + tile.K + row * args.K_strides.seq + column;
+        KV_rows[thread][1] = (const uint16_t *)args.V + tile.V + row * args.V_strides.seq + column;
     }
 
-    /* Blocks take the stages in turn: the CTA's block `number` is number / stages in its stage, and the phases of both
-     * mbarriers have that number. It may be copied once the block before it in the stage has been read by all warps. */
+    /* Blocks use the stages cyclically: the CTA's block `number` is number / stages in its stage, and the phases of
+     * both mbarriers have that number. It may be copied once the block before it in the stage has been read by all
+     * warps. */
     __device__ __forceinline__ void copy_KV(bool checked, int block, uint32_t number) const {
         const int tid = slice ? read_tid_x() : threadIdx.x, row = tid / row_threads<cfg>, stage = number % cfg.stages;
         const uint32_t offset = stage * stage_bytes + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
         const int first = block * cfg.B_c, there = args.seq_k - first - row;
         const int K_stride = args.K_strides.seq, V_stride = args.V_strides.seq;
-        const uint16_t *K = row_of(KV_places[tid][0], first, K_stride), *V = row_of(KV_places[tid][1], first, V_stride);
+        const uint16_t *K = row_of(KV_rows[tid][0], first, K_stride), *V = row_of(KV_rows[tid][1], first, V_stride);
         wait_for_phase(empty + 8 * stage, number / cfg.stages - 1);
         copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, checked, there);
         copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride, checked, there);
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
     }
 
-    /* A warp copies the rows of Q that it reads; of a slice, which all warps read, its part. */
-    __device__ __forceinline__ void copy_Q(const Q_place &place, const int (&queries)[Q_rows]) const {
+    /* A warp copies the rows of Q that it reads. All warps read a slice, so each copies a part of it. */
+    __device__ __forceinline__ void copy_Q(const work_tile &tile, const int (&queries)[Q_rows]) const {
         const int thread = read_tid_x(), column = thread % row_threads<cfg> * 8;
         const int own_row = (slice ? thread : thread % 32) / row_threads<cfg>;
-        const uint16_t *Q_gmem = (const uint16_t *)args.Q + place.Q + column;
-        const int first = place.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32));
+        const uint16_t *Q_gmem = (const uint16_t *)args.Q + tile.Q + column;
+        const int first = tile.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32));
         const uint32_t Q_copy = Q_smem + smem_offset<cfg>(own_row + (slice ? 0 : thread / 32 * Q_rows), column);
         __syncwarp(); /* all lanes have read the previous Q */
 #pragma unroll 1
@@ -570,21 +573,21 @@ struct Q_work {
             for (uint32_t number = 0; number < ahead; number++) copy_KV(true, n_blocks - 1 - number, read + number);
         }
         cp_async_wait_group<0>();
-        slice ? __syncthreads() : __syncwarp(); /* for the copies of the others */
+        slice ? __syncthreads() : __syncwarp(); /* wait for the copies of the other threads */
         if constexpr (Q_in_registers<cfg>)
             for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
         softmax_scale = 1.44269504f * args.softmax_scale;
         for (int i = 0; i < row_tiles<cfg>; i++) m[i][0] = m[i][1] = no_key;
-        spill_l<cfg>(l_place, l);
-        /* As results of a reduction they need no register of each lane. */
+        spill_l<cfg>(l_slot, l);
+        /* As results of a reduction they are uniform and need no register per lane. */
         all_see = __reduce_max_sync(0xffffffff, keys_of(args, own_queries()[0]));
         const bool any_row = own().first + (slice ? 0 : rows_of_warp<cfg>(warp)) < groups.rows;
         any_sees = __reduce_max_sync(0xffffffff, any_row ? keys_of(args, own_queries()[Q_rows - 1]) : 0);
         all_read = read + n_blocks;
     }
 
-    /* Blocks that the warp does not see: it copies its share, and waits for all copies, for they may be those of a
-     * block that nobody reads. */
+    /* Blocks that the warp's rows do not attend to: it copies its part and waits for all copies, because they may
+     * belong to a block that no warp reads. */
     __device__ __forceinline__ void skip_unseen(int left) {
 #pragma unroll 1
         for (; (int)(all_read - read) > left && (int)(all_read - 1 - read) * cfg.B_c >= any_sees; read++) {
@@ -610,21 +613,21 @@ struct Q_work {
 
     __device__ __forceinline__ void use_block(int block, int stage) {
         const uint32_t K_addr = K_first + stage * stage_bytes, V_addr = V_first + stage * stage_bytes;
-        wait_for_phase(full + 8 * stage, read / cfg.stages); /* for the copies of all threads */
+        wait_for_phase(full + 8 * stage, read / cfg.stages); /* wait for the copies of all threads */
         S_tiles<cfg> S = {};
         compute_S(S, block, K_addr);
         const int rows = slice ? own().first % cfg.B_r : rows_of_warp<cfg>(read_tid_x() / 32);
-        const debug_place dumped(debug_block<cfg>(args, own().number, block), rows);
+        const debug_position dumped(debug_block<cfg>(args, own().number, block), rows);
         dump_S<cfg>(args, dumped, S);
 
         copy_ahead(block);
 
         rows_values<cfg> lane_max;
         const bool outgrown = outgrows_m<cfg>(lane_max, m, S, softmax_scale);
-        reload_l<cfg>(l, l_place);
+        reload_l<cfg>(l, l_slot);
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
-        multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
+        multiply_PV<cfg>(O, P, S, l, l_slot, m, softmax_scale, V_addr);
         dump_m<cfg>(args, dumped, m, -softmax_scale);
         dump_P<cfg>(args, dumped, P), dump_l<cfg>(args, dumped, l), dump_O<cfg>(args, dumped, O);
         __syncwarp();
@@ -637,7 +640,7 @@ struct Q_work {
         for (; (int)(all_read - read) > left; read++) {
             const int block = all_read - 1 - read;
             const int stage = read % cfg.stages;
-            /* Of another warp's blocks this warp copies its share and reads nothing. */
+            /* This warp copies its part of another warp's blocks and reads nothing. */
             if (slice && block % cfg.n_warps != warp) {
                 if (block >= ahead) copy_KV(false, block - ahead, read + ahead);
                 if (lane == 0) mbarrier_arrive(empty + 8 * stage);
@@ -647,16 +650,16 @@ struct Q_work {
         }
     }
 
-    /* With `left` blocks to go: one warp draws the next Q block, which one changes from turn to turn; or all take it.
+    /* With `left` blocks to go, one warp fetches the next Q block, a different one each time; later all warps read it.
      */
     __device__ __forceinline__ void find_next(int left) const {
         if (left > ahead) {
             const int thread = read_tid_x();
-            if (thread == turn % cfg.n_warps * 32) draw<cfg>(places, args, groups, turn + 1);
+            if (thread == turn % cfg.n_warps * 32) fetch<cfg>(tiles, args, groups, turn + 1);
             __syncwarp();
         } else if (left > 0) {
-            const uint32_t slot = (turn + 1) % place_slots;
-            wait_for_phase(__cvta_generic_to_shared(&places.found[slot]), (turn + 1) / place_slots);
+            const uint32_t slot = (turn + 1) % queue_slots;
+            wait_for_phase(__cvta_generic_to_shared(&tiles.found[slot]), (turn + 1) / queue_slots);
             if (next().first >= 0) find_queries(next(), next_queries());
         }
     }
@@ -665,7 +668,7 @@ struct Q_work {
 
     __device__ __forceinline__ void store() {
         const int thread = read_tid_x(), O_lane = thread % 32, warp_row = slice ? thread / 32 * warp_rows : 0;
-        const Q_place &ended = own();
+        const work_tile &ended = own();
         constexpr int O_threads = slice ? row_threads<cfg> : 4;
         const int O_row = warp_row + O_lane / O_threads, O_column = O_lane % O_threads * 8;
         const int first = ended.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + O_row;
@@ -679,7 +682,7 @@ struct Q_work {
             const tensor_strides strides = {0, 1, args.seq_q};
             if (args.LSE != NULL && row < there) args.LSE[ended.LSE + own_offset(row, strides)] = LSE;
         };
-        reload_l<cfg>(l, l_place);
+        reload_l<cfg>(l, l_slot);
         if constexpr (slice) {
             slice_partial<cfg> *partials = (slice_partial<cfg> *)smem;
             store_partial<cfg>(partials, m, l, O, thread / 32, O_lane);
@@ -695,7 +698,7 @@ struct Q_work {
         }
     }
 
-    /* While there are two more blocks than those after which the next Q block's are copied, the next is drawn. */
+    /* While there are two more blocks than those after which the next Q block's are copied, the next is fetched. */
     __device__ __forceinline__ void attend() {
         begin();
 #pragma unroll 1
@@ -708,45 +711,45 @@ struct Q_work {
     }
 };
 
-/* Process Q block number `turn` of the CTA, or a slice before the first, whose place is found. The CTA has read `read`
- * KV blocks so far. */
+/* Process Q block number `turn` of the CTA, or a slice before the first. The work tile must have been found. The CTA
+ * has read `read` KV blocks so far. */
 template <attention_config cfg, bool slice>
-__device__ __forceinline__ void attend(const attention_args &args, const head_groups &groups, cta_places<cfg> &places,
+__device__ __forceinline__ void attend(const attention_args &args, const head_groups &groups, cta_tiles<cfg> &tiles,
                                        uint32_t turn, uint32_t &read) {
-    __shared__ __align__(16) const uint16_t *KV_places[32 * cfg.n_warps][2];
+    __shared__ __align__(16) const uint16_t *KV_rows[32 * cfg.n_warps][2];
     Q_fragments<cfg> Q[Q_slices<cfg>];
     O_tiles<cfg> O = {};
     rows_values<cfg> m, l = {};
-    __shared__ __align__(16) rows_values<cfg> l_places[32 * cfg.n_warps];
-    Q_work<cfg, slice>{args, groups, places, turn, KV_places, read, Q, O, m, l, l_places[threadIdx.x]}.attend();
+    __shared__ __align__(16) rows_values<cfg> l_slots[32 * cfg.n_warps];
+    Q_work<cfg, slice>{args, groups, tiles, turn, KV_rows, read, Q, O, m, l, l_slots[threadIdx.x]}.attend();
 }
 
-/* A CTA processes its slices, then the Q block that has its number, then those that it draws. */
+/* A CTA processes its slices, then the Q block that has its number, then those that it fetches. */
 template <attention_config cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ attention_args args) {
     check_config<cfg>();
     __shared__ head_groups groups;
-    cta_places<cfg> &places = shared_places<cfg>();
+    cta_tiles<cfg> &tiles = shared_tiles<cfg>();
     if (threadIdx.x == 0) {
         groups = groups_of<cfg>(args);
-        for (int slot = 0; slot < place_slots; slot++) mbarrier_init(__cvta_generic_to_shared(&places.found[slot]), 1);
-        mbarrier_arrive(__cvta_generic_to_shared(&places.found[0]));
-        places.slice = blockIdx.x < groups.slicers ? blockIdx.x : groups.slices;
+        for (int slot = 0; slot < queue_slots; slot++) mbarrier_init(__cvta_generic_to_shared(&tiles.found[slot]), 1);
+        mbarrier_arrive(__cvta_generic_to_shared(&tiles.found[0]));
+        tiles.slice = blockIdx.x < groups.slicers ? blockIdx.x : groups.slices;
     }
     init_mbarriers<cfg>();
     uint32_t read = 0;
-    while (places.slice < groups.slices) {
-        if (threadIdx.x == 0) find_place<cfg, true>(places.place[0], args, groups, places.slice);
+    while (tiles.slice < groups.slices) {
+        if (threadIdx.x == 0) find_tile<cfg, true>(tiles.tile[0], args, groups, tiles.slice);
         __syncthreads();
-        attend<cfg, true>(args, groups, places, 0, read);
-        if (threadIdx.x == 0) places.slice += groups.slicers;
-        __syncthreads(); /* all threads have read the slice's sums and its place */
+        attend<cfg, true>(args, groups, tiles, 0, read);
+        if (threadIdx.x == 0) tiles.slice += groups.slicers;
+        __syncthreads(); /* all threads have read the slice's sums and its work tile */
     }
     if (blockIdx.x >= groups.whole) return;
-    if (threadIdx.x == 0) find_place<cfg, false>(places.place[0], args, groups, blockIdx.x);
+    if (threadIdx.x == 0) find_tile<cfg, false>(tiles.tile[0], args, groups, blockIdx.x);
     __syncthreads();
-    for (uint32_t turn = 0; places.place[turn % place_slots].first >= 0; turn++)
-        attend<cfg, false>(args, groups, places, turn, read);
+    for (uint32_t turn = 0; tiles.tile[turn % queue_slots].first >= 0; turn++)
+        attend<cfg, false>(args, groups, tiles, turn, read);
 }
 
 #include "instances.cuh"

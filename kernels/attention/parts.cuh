@@ -1,11 +1,11 @@
-/* parts.cuh - parts of a row's result, each over some of its keys, and their sum.
+/* parts.cuh - partial results of a row, each over some of its keys, and their combination.
  *
  *     store_part(parts, slot, row, lane, sum);
  *     const row_part<n> whole = combine_parts<n>(parts, slots, row, lane);
  *     store_row<FP16>(args, whole, rows, query, head, sample, lane);
  *
  * A warp holds a row's d_head columns, n = d_head / 32 in each lane. With O = sum of P V / l and the log-sum-exp of the
- * keys of each part, the whole is O = sum of 2^(lse_part - lse) * O_part (FlashDecoding, Dao et al. 2023).
+ * keys of each part, the result is O = sum of 2^(lse_part - lse) * O_part (FlashDecoding, Dao et al. 2023).
  */
 #ifndef FL_ATTENTION_PARTS_CUH
 #define FL_ATTENTION_PARTS_CUH
@@ -32,7 +32,7 @@ struct row_sum {
     }
     /* m is minus the maximum that l and O are relative to, as in softmax.cuh. */
     __device__ __forceinline__ row_part<n> result(float m) const {
-        const float inverse = l == 0 ? 0 : 1 / l; /* 0 where the row sees no key */
+        const float inverse = l == 0 ? 0 : 1 / l; /* 0 where the row attends to no key */
         row_part<n> whole;
         whole.lse = lg2_approx(l) - m;
         for (int i = 0; i < n; i++) whole.O[i] = O[i] * inverse;
@@ -40,10 +40,10 @@ struct row_sum {
     }
 };
 
-/* The workspace behind attention_args.tickets (common/decode_config.h): two slots for each CTA, as it begins and ends
- * within a row block, or one for each part where parts have a size. */
+/* The workspace that follows attention_args.tickets (common/decode_config.h): two slots for each CTA, because its range
+ * begins and ends within a row block, or one for each part if split_keys fixes their size. */
 struct part_slots {
-    int *arrived; /* CTAs that have stored their part, counted by the first of them */
+    int *arrived; /* number of CTAs that have stored their part, in the slot of the first of them */
     float *lse, *O;
     int rows;
 };
@@ -64,15 +64,15 @@ __device__ __forceinline__ void store_part(const part_slots &slots, int64_t slot
 }
 
 /* The slots of a row block's parts in the order of its keys, `step` apart: the last slot of the CTA that begins it,
- * then the first slot of each CTA behind, which is one less. */
+ * then the first slot of each following CTA. */
 struct slot_range {
     int64_t first, step;
     int parts, less;
     __device__ __forceinline__ int64_t slot(int part) const { return first + part * step - (part > 0 ? less : 0); }
 };
 
-/* Add up a row's parts in the order of their keys. Several are in flight at a time: the time of a combination is that
- * of its round trips to the L2 cache. */
+/* Add up a row's parts in the order of their keys. Several loads are in flight at a time, because a combination takes
+ * as long as its round trips to the L2 cache. */
 template <int n>
 __device__ __forceinline__ row_part<n> combine_parts(const part_slots &slots, const slot_range &range, int row,
                                                      int lane) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ row_part<n> combine_parts(const part_slots &slots, co
     return sum.result(m);
 }
 
-/* Where a row of O lies; its log-sum-exp, stored where it is wanted. A sample has `rows` queries. */
+/* Addresses of a row of O and of its log-sum-exp, which is stored if requested. A batch entry has `rows` queries. */
 __device__ __forceinline__ uint16_t *find_O_row(const attention_args &args, int query, int head, int sample) {
     return (uint16_t *)args.O + sample * args.O_strides.batch + head * args.O_strides.head + query * args.O_strides.seq;
 }
@@ -109,7 +109,7 @@ __device__ __forceinline__ void store_lse(const attention_args &args, float lse,
     if (args.LSE) args.LSE[((int64_t)sample * args.heads + head) * rows + query] = 0.69314718f * lse;
 }
 
-/* Round O and store a whole row, and its log-sum-exp where it is wanted. */
+/* Round O and store an entire row, and its log-sum-exp if requested. */
 template <enum dtype type, int n>
 __device__ __forceinline__ void store_row(const attention_args &args, const row_part<n> &whole, int rows, int query,
                                           int head, int sample, int lane) {

@@ -1,11 +1,11 @@
-/* ragged.cuh - cache.cuh where each sequence has queries of its own number, and keys may lie one behind the other.
+/* ragged.cuh - cache.cuh for sequences with different numbers of queries, and for packed keys.
  *
  *     line_of<cfg> line = find_line<cfg>(args);
  *     const query_rows queries = find_queries(args, sample);
  *
- * A sequence has as many row blocks in the line as its queries need, each with all KV blocks of the sequence; without
- * queries it has none. So the CTAs share out the keys of a batch of prefills and decoding as they do those of one that
- * only decodes, and each row block reads its keys anew: long prefills are slow.
+ * A sequence has as many row blocks as its queries need, each with all KV blocks of the sequence; without queries it
+ * has none. The CTAs therefore split the keys of a mixed batch as they split those of a batch that only decodes. Each
+ * row block reads its keys again, so long prefills are slow.
  */
 #ifndef FL_ATTENTION_RAGGED_CUH
 #define FL_ATTENTION_RAGGED_CUH
@@ -18,9 +18,9 @@
 struct ragged_queries_line : ragged_line {
     int group; /* rows of a query */
 
-    /* Of the copying warp: */
+    /* State of the copying warp: */
     sequence known_rows, own; /* of this lane's sequence of the 32, and of the walk's */
-    int64_t behind;           /* where the walk's sequence begins: KV blocks of the row blocks before */
+    int64_t behind;           /* KV blocks of the row blocks before the walk's sequence */
 
     /* ---- sequences: all lanes of the copying warp call these together ---- */
 
@@ -28,7 +28,7 @@ struct ragged_queries_line : ragged_line {
     __device__ __forceinline__ int64_t blocks_of_all(const sequence &seq) const {
         return (int64_t)row_blocks_of(seq.seq_q) * blocks_of(seq.seq_k);
     }
-    /* Behind the last sequence there are some without rows. */
+    /* Sequences past the last one have no rows. */
     __device__ __forceinline__ sequence read_sequence(int sample) const {
         return sample < args.batch ? find_sequence(args, sample) : sequence{};
     }
@@ -53,7 +53,7 @@ struct ragged_queries_line : ragged_line {
         if (sample + 1 == chunk + 32) known_rows = read_sequence((chunk += 32) + lane());
         go_to(sample + 1 - chunk);
     }
-    /* Go to the sequence whose row blocks are at a place of the line. */
+    /* Go to the sequence whose row blocks contain position `at`. */
     __device__ __forceinline__ void find(int64_t at) {
         behind = 0;
         for (chunk = 0; chunk < args.batch; chunk += 32) {
@@ -84,8 +84,8 @@ struct ragged_queries_line : ragged_line {
     __device__ __forceinline__ int64_t begin() { return begin_of(*this); }
     __device__ __forceinline__ piece piece_at(int64_t at, int64_t end) { return piece_of(*this, at, end); }
 
-    /* A number that no row block of another sequence has: rows before it fill so many row blocks, and each sequence may
-     * have one more that is partly filled. */
+    /* A number that no row block of another sequence has: the rows before it fill that many row blocks, and each
+     * sequence may have one more that is partly filled. */
     __device__ __forceinline__ int number_of(int row_block) const {
         const int before = args.Q_offsets ? own.first_q * group / rows + sample : sample * row_blocks;
         return before + row_block;
@@ -96,18 +96,18 @@ struct ragged_queries_line : ragged_line {
         return part ? numbers * args.KV_heads * parts : 2 * (int64_t)gridDim.x;
     }
 
-    /* ---- rows of the tensors: a place outside of the map is read as zeros ---- */
+    /* ---- rows of the tensors: coordinates outside the map are read as zeros ---- */
 
-    /* Of a query of the walk's sequence, and keys. */
+    /* Rows of a query of the walk's sequence, and of its keys. */
     __device__ __forceinline__ int row_of(int query) const { return own.first_q + query; }
     __device__ __forceinline__ int sample_of(int query) const { return query < own.seq_q ? own.Q_sample : -1; }
-    __device__ __forceinline__ box_place find_box(int first_key, int key, int sample) {
+    __device__ __forceinline__ box_position find_box(int first_key, int key, int sample) {
         if (args.pages) return ragged_line::find_box(first_key, key, sample);
         return {own.first_k + key, head, key < seq_k ? own.KV_sample : -1};
     }
 };
 
-/* The line of a configuration. */
+/* The type of the split for a configuration. */
 template <decode_config cfg>
 using line_of = std::conditional_t<!cfg.serves, shared_line,
                                    std::conditional_t<cfg.ragged_queries, ragged_queries_line, ragged_line>>;
@@ -124,7 +124,7 @@ __device__ __forceinline__ line_of<cfg> make_line(const serving_args &args) {
         return find_line<cfg>(args);
 }
 
-/* Queries of a sequence: the first, how many, the sample of Q and O in which they lie, and all rows of that. */
+/* Queries of a sequence: the first, their number, the batch entry of Q and O that holds them, and its rows. */
 struct query_rows {
     int first, count, sample, all;
 };

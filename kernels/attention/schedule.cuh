@@ -1,12 +1,13 @@
-/* schedule.cuh - which CTA computes which Q block, and in which order.
+/* schedule.cuh - dynamic tile scheduler: assigns Q blocks to persistent CTAs.
  *
- *     schedule<cfg>(args, places, draw);                    the scheduler, a thread: posts place after place
- *     places.wait_until_full(turn);
- *     const Q_place first = read_place(places, turn);       whoever computes: Q block number `turn` of this CTA
+ *     schedule<cfg>(args, queue, fetch);                     scheduler thread: publishes the CTA's Q blocks, one by one
+ *     queue.wait_until_full(turn);
+ *     const work_tile first = read_tile(queue, turn);        producer and consumers: the CTA's Q block number `turn`
  *
- * A CTA's first Q block has the number of the CTA. The scheduler draws the others from a counter that all CTAs share:
- * a CTA that is free takes the next. Longest first, and sections of heads whose K and V stay in the L2 cache, are
- * FlashAttention-3's DynamicPersistentTileScheduler in idea, and so are its 32 MB.
+ * CTA i starts with Q block i. The scheduler fetches every further Q block from a counter in global memory that all
+ * CTAs share, so a CTA gets new work as soon as it is free. With a causal mask the longest Q blocks come first, and the
+ * heads are processed in sections whose K and V, about 32 MB, fit in the L2 cache. Both ideas and the 32 MB come from
+ * FlashAttention-3's DynamicPersistentTileScheduler.
  */
 #ifndef FL_ATTENTION_SCHEDULE_CUH
 #define FL_ATTENTION_SCHEDULE_CUH
@@ -20,44 +21,45 @@
 
 #include <type_traits>
 
-/* The place of a Q block: where it begins (`first` where it is used), the head of K and V that its head attends to, and
- * the number of KV blocks that its rows see. Behind the last Q block `row` is -1. */
-struct Q_place {
+/* A Q block: its first row, head and batch entry, its head of K and V, and the number of KV blocks that its rows attend
+ * to. `row` is -1 if no work is left. */
+struct work_tile {
     int row, head, sample, KV_blocks, KV_head;
 };
 
-/* With its sequence, and the first KV block that its rows see. */
-struct served_place : Q_place {
+/* A Q block of a varlen batch: adds its sequence and the first KV block that its rows attend to. */
+struct varlen_tile : work_tile {
     int first_block;
     sequence seq;
 };
 
-/* With whose rows it has: `head` is the first of their heads, and rows count all of them. */
-struct packed_place : served_place {
+/* A Q block that packs the rows of several heads: `head` is the first of them, and rows count the rows of all. */
+struct packed_tile : varlen_tile {
     head_packing packing;
 };
 
-__device__ __forceinline__ one_head packing_of(const Q_place &) {
+__device__ __forceinline__ one_head packing_of(const work_tile &) {
     return {};
 }
-__device__ __forceinline__ head_packing packing_of(const packed_place &place) {
-    return place.packing;
+__device__ __forceinline__ head_packing packing_of(const packed_tile &tile) {
+    return tile.packing;
 }
 
-/* Whether the Q blocks of a kernel may have the queries of several heads. */
+/* True if a Q block may pack the queries of several heads. */
 template <auto cfg>
 constexpr bool packs_heads = [] {
     if constexpr (requires { cfg.packs; }) return cfg.packs;
     return false;
 }();
 
-/* Places of Q blocks: of the consumers, of the producer and the next, and one more for a power of two. */
-constexpr int place_slots = 4;
+/* Slots in the queue of Q blocks: one for the consumers' block, one for the producer's, one for the next, and a fourth
+ * to make the count a power of two. */
+constexpr int queue_slots = 4;
 template <auto cfg>
-using place_ring = ring<place_slots, cfg.serves ? 64 : 32>;
+using tile_queue = ring<queue_slots, cfg.serves ? 64 : 32>;
 
-/* KV blocks of a Q block that are not yet copied when the CTA draws its next Q block. More would assign Q blocks before
- * it is known which CTA will be free first, fewer would make the producer wait for the number. */
+/* Number of KV blocks that remain to be copied when the CTA fetches its next Q block. A larger number would assign Q
+ * blocks before it is known which CTA will be free first; a smaller one would make the producer wait for the number. */
 constexpr int blocks_ahead = 4;
 
 /* Q blocks along seq_q; the last may be partly filled. */
@@ -66,9 +68,9 @@ __device__ __forceinline__ int rows_of_Q_blocks(int seq_q) {
     return (seq_q + cfg.B_r - 1) / cfg.B_r;
 }
 
-/* Sections of heads, with the mask. All CTAs together should read the K and V of few heads at a time, some 32 MB: only
- * the first reader of a block then waits for memory, the others find it in the L2 cache. A section has several Q blocks
- * for every CTA: its last ones, which see few keys, let all CTAs end at the same time. */
+/* Number of sections into which a masked launch divides its KV heads. All CTAs work on one section at a time. Its K and
+ * V take about 32 MB, so only the first reader of a block waits for memory and the others hit in L2. Each section has
+ * several Q blocks per CTA and ends with the shortest ones, so that all CTAs finish at about the same time. */
 template <auto cfg>
 __device__ __forceinline__ int count_sections(int rows, int seq_k, int KV_heads, int group) {
     constexpr int wanted_bytes = 32 << 20;
@@ -78,22 +80,22 @@ __device__ __forceinline__ int count_sections(int rows, int seq_k, int KV_heads,
     return max(1, (KV_heads + in_section / 2) / in_section);
 }
 
-/* A head, and how many Q blocks lie between one of its Q blocks and its end. */
+/* A head, and the number of Q blocks between one of its Q blocks and its last. */
 struct numbered_block {
     int head, behind;
 };
 
-/* The order of the Q blocks of a launch, or of a sequence. The scheduler computes it once, because divisions take it
- * as long as a KV block takes the consumers.
+/* The order of the Q blocks of a launch, or of a sequence. The scheduler computes it once, because its divisions take
+ * as long as the consumers need for a KV block.
  *
- * Q blocks are numbered along a head, then along the heads: CTAs that take neighbours read the same K and V at the same
- * time. With the mask neighbours of a head see different numbers of KV blocks. Then Q blocks are numbered along the
- * heads of a section, then from the last rows to the first, which see fewer keys, then along the sections. KV heads are
- * shared out evenly among the sections: the first ones have one more than the others. */
+ * Without a mask, numbers run along a head and then across heads, so that CTAs with neighboring numbers read the same K
+ * and V at the same time. With a mask, neighbors in a head attend to different numbers of keys. Numbers then run across
+ * the heads of a section, from the last (longest) Q block of each head to the first, and then to the next section.
+ * Sections differ by at most one KV head. */
 struct block_order {
     uint32_t rows;         /* Q blocks of a head */
     uint32_t section;      /* heads of a section that is not larger; 0 without sections */
-    uint32_t group;        /* heads that share a KV head: as many more has a larger section */
+    uint32_t group;        /* heads that share a KV head: a larger section has as many more */
     uint32_t larger_heads; /* heads of all larger sections */
 
     __device__ __forceinline__ numbered_block find(uint32_t number) const {
@@ -123,98 +125,99 @@ __device__ __forceinline__ block_order find_order(const attention_args &args) {
 }
 
 template <auto cfg>
-__device__ __forceinline__ Q_place find_Q_block(const attention_args &args, const block_order &order, int number) {
+__device__ __forceinline__ work_tile find_Q_block(const attention_args &args, const block_order &order, int number) {
     const auto [all_heads, behind] = order.find(number);
     const uint32_t sample = (uint32_t)all_heads / args.heads, head = all_heads - sample * args.heads;
     const int row = ((int)order.rows - 1 - behind) * cfg.B_r, keys = seen_keys(args, row + cfg.B_r);
     return {row, (int)head, (int)sample, count_blocks<cfg.B_c>(keys), (int)(head / order.group)};
 }
 
-/* ---- places: the scheduler posts them, the producer and the warps of the consumers read them ---- */
+/* ---- the tile queue: the scheduler publishes Q blocks, the producer and the consumers' warps read them ---- */
 
-/* As many numbers are drawn as there are Q blocks. The CTA that draws the last sets the counter to 0 again. */
-__device__ __forceinline__ int draw_number(const attention_args &args, int Q_blocks) {
-    const int drawn = atomicAdd(args.tickets, 1);
-    if (drawn == Q_blocks - 1) atomicExch(args.tickets, 0);
-    return gridDim.x + drawn;
+/* Fetch the number of the CTA's next Q block. It is at least Q_blocks if no work is left. A launch makes exactly
+ * Q_blocks fetches, and the last one resets the counter for the next launch. */
+__device__ __forceinline__ int fetch_tile_number(const attention_args &args, int Q_blocks) {
+    const int fetched = atomicAdd(args.tickets, 1);
+    if (fetched == Q_blocks - 1) atomicExch(args.tickets, 0);
+    return gridDim.x + fetched;
 }
 
 template <int bytes>
-__device__ __forceinline__ void post_place(const ring<place_slots, bytes> &places, int turn, const Q_place &first) {
-    places.wait_until_empty(turn);
-    store_shared_v4(places.stage(turn), first.row, first.head, first.sample, first.KV_blocks);
-    store_shared(places.stage(turn) + 16, first.KV_head);
-    mbarrier_arrive(places.full(turn));
+__device__ __forceinline__ void publish_tile(const ring<queue_slots, bytes> &queue, int turn, const work_tile &first) {
+    queue.wait_until_empty(turn);
+    store_shared_v4(queue.stage(turn), first.row, first.head, first.sample, first.KV_blocks);
+    store_shared(queue.stage(turn) + 16, first.KV_head);
+    mbarrier_arrive(queue.full(turn));
 }
 
-/* The slot is the reader's until it arrives at the empty mbarrier. */
+/* The slot belongs to the reader until it arrives at the empty mbarrier. */
 template <int bytes>
-__device__ __forceinline__ Q_place read_place(const ring<place_slots, bytes> &places, int turn) {
-    Q_place place;
-    load_shared_v4(places.stage(turn), place.row, place.head, place.sample, place.KV_blocks);
-    place.KV_head = load_shared(places.stage(turn) + 16);
-    return place;
+__device__ __forceinline__ work_tile read_tile(const ring<queue_slots, bytes> &queue, int turn) {
+    work_tile tile;
+    load_shared_v4(queue.stage(turn), tile.row, tile.head, tile.sample, tile.KV_blocks);
+    tile.KV_head = load_shared(queue.stage(turn) + 16);
+    return tile;
 }
 
-/* Post the places of this CTA's Q blocks. A number is drawn each time that the producer arrives at `draw`. */
+/* Publish this CTA's Q blocks. The scheduler fetches a number each time the producer arrives at `fetch`. */
 template <auto cfg>
-__device__ __forceinline__ void schedule(const attention_args &args, const place_ring<cfg> &places, uint32_t draw) {
+__device__ __forceinline__ void schedule(const attention_args &args, const tile_queue<cfg> &queue, uint32_t fetch) {
     const block_order order = find_order<cfg>(args);
     const int Q_blocks = order.rows * args.heads * args.batch;
     for (int turn = 0;; turn++) {
         int number = blockIdx.x;
         if (turn > 0) {
-            wait_for_phase(draw, turn - 1);
-            number = draw_number(args, Q_blocks);
+            wait_for_phase(fetch, turn - 1);
+            number = fetch_tile_number(args, Q_blocks);
         }
-        const Q_place first = number < Q_blocks ? find_Q_block<cfg>(args, order, number) : Q_place{-1, 0, 0, 0, 0};
-        post_place(places, turn, first);
+        const work_tile first = number < Q_blocks ? find_Q_block<cfg>(args, order, number) : work_tile{-1, 0, 0, 0, 0};
+        publish_tile(queue, turn, first);
         if (first.row < 0) break;
     }
 }
 
-/* ---- where sequences have lengths of their own, which only the device knows: a warp is the scheduler ---- */
+/* ---- varlen batches, whose lengths only the device knows: an entire warp is the scheduler ---- */
 
 template <int bytes>
-__device__ __forceinline__ void post_place(const ring<place_slots, bytes> &places, int turn,
-                                           const served_place &first) {
+__device__ __forceinline__ void publish_tile(const ring<queue_slots, bytes> &queue, int turn,
+                                             const varlen_tile &first) {
     const sequence &seq = first.seq;
-    places.wait_until_empty(turn);
-    store_shared_v4(places.stage(turn), first.row, first.head, first.sample, first.KV_blocks);
-    store_shared_v4(places.stage(turn) + 16, first.KV_head, first.first_block, seq.seq_q, seq.seq_k);
-    store_shared_v4(places.stage(turn) + 32, seq.first_q, seq.first_k, seq.Q_sample, seq.KV_sample);
-    mbarrier_arrive(places.full(turn));
+    queue.wait_until_empty(turn);
+    store_shared_v4(queue.stage(turn), first.row, first.head, first.sample, first.KV_blocks);
+    store_shared_v4(queue.stage(turn) + 16, first.KV_head, first.first_block, seq.seq_q, seq.seq_k);
+    store_shared_v4(queue.stage(turn) + 32, seq.first_q, seq.first_k, seq.Q_sample, seq.KV_sample);
+    mbarrier_arrive(queue.full(turn));
 }
 
 template <int bytes>
-__device__ __forceinline__ void post_place(const ring<place_slots, bytes> &places, int turn,
-                                           const packed_place &first) {
-    places.wait_until_empty(turn);
-    store_shared_v4(places.stage(turn) + 48, first.packing.shift, first.packing.heads, 0, 0);
-    post_place(places, turn, (const served_place &)first);
+__device__ __forceinline__ void publish_tile(const ring<queue_slots, bytes> &queue, int turn,
+                                             const packed_tile &first) {
+    queue.wait_until_empty(turn);
+    store_shared_v4(queue.stage(turn) + 48, first.packing.shift, first.packing.heads, 0, 0);
+    publish_tile(queue, turn, (const varlen_tile &)first);
 }
 
 template <int bytes>
-__device__ __forceinline__ served_place read_served_place(const ring<place_slots, bytes> &places, int turn) {
-    served_place place;
-    sequence &seq = place.seq;
-    load_shared_v4(places.stage(turn), place.row, place.head, place.sample, place.KV_blocks);
-    load_shared_v4(places.stage(turn) + 16, place.KV_head, place.first_block, seq.seq_q, seq.seq_k);
-    load_shared_v4(places.stage(turn) + 32, seq.first_q, seq.first_k, seq.Q_sample, seq.KV_sample);
-    return place;
+__device__ __forceinline__ varlen_tile read_varlen_tile(const ring<queue_slots, bytes> &queue, int turn) {
+    varlen_tile tile;
+    sequence &seq = tile.seq;
+    load_shared_v4(queue.stage(turn), tile.row, tile.head, tile.sample, tile.KV_blocks);
+    load_shared_v4(queue.stage(turn) + 16, tile.KV_head, tile.first_block, seq.seq_q, seq.seq_k);
+    load_shared_v4(queue.stage(turn) + 32, seq.first_q, seq.first_k, seq.Q_sample, seq.KV_sample);
+    return tile;
 }
 
 template <int bytes>
-__device__ __forceinline__ packed_place read_packed_place(const ring<place_slots, bytes> &places, int turn) {
-    packed_place place = {read_served_place(places, turn)};
+__device__ __forceinline__ packed_tile read_packed_tile(const ring<queue_slots, bytes> &queue, int turn) {
+    packed_tile tile = {read_varlen_tile(queue, turn)};
     int unused;
-    load_shared_v4(places.stage(turn) + 48, place.packing.shift, place.packing.heads, unused, unused);
-    return place;
+    load_shared_v4(queue.stage(turn) + 48, tile.packing.shift, tile.packing.heads, unused, unused);
+    return tile;
 }
 
-/* What the scheduler posts. */
+/* The type that the scheduler publishes. */
 template <auto cfg>
-using place_of_sequence = std::conditional_t<packs_heads<cfg>, packed_place, served_place>;
+using tile_of_sequence = std::conditional_t<packs_heads<cfg>, packed_tile, varlen_tile>;
 
 /* Q blocks of a sequence. */
 template <auto cfg>
@@ -226,8 +229,8 @@ __device__ __forceinline__ int count_Q_blocks(const serving_args &args, int seq_
     return rows_of_Q_blocks<cfg>(seq_q) * args.heads;
 }
 
-/* Q blocks are numbered along the sequences. The numbers that a CTA draws ascend: a warp goes through the sequences
- * once, one for each lane at a time. */
+/* Q blocks are numbered along the sequences. The numbers that a CTA fetches ascend, so a warp walks through the
+ * sequences once, one per lane at a time. */
 template <auto cfg>
 struct sequence_walk {
     const serving_args &args;
@@ -247,7 +250,8 @@ struct sequence_walk {
         end += before, begin = end - blocks;
     }
 
-    /* The lane whose sequence has the Q block, -1 behind the last one. Then all_blocks() are those of all sequences. */
+    /* Return the lane whose sequence has the Q block, or -1 past the last one; then all_blocks() counts the blocks of
+     * all sequences. */
     __device__ __forceinline__ int find(int number) {
         for (;; first += 32, read(all_blocks())) {
             const unsigned later = __ballot_sync(0xffffffff, number < end);
@@ -259,7 +263,7 @@ struct sequence_walk {
 };
 
 template <auto cfg>
-__device__ __forceinline__ served_place find_Q_block(const serving_args &args, int sample, int number) {
+__device__ __forceinline__ varlen_tile find_Q_block(const serving_args &args, int sample, int number) {
     const sequence seq = find_sequence(args, sample);
     const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
     const int rows = rows_of_Q_blocks<cfg>(seq.seq_q), group = heads_in_group(args);
@@ -270,10 +274,10 @@ __device__ __forceinline__ served_place find_Q_block(const serving_args &args, i
     return {{row, head, sample, blocks, head / group}, first_seen<cfg.B_c>(range, row), seq};
 }
 
-/* The same where the queries of a group's heads may share it: then the group stands for a head. */
+/* The same walk for packed GQA rows: a group counts as one head. */
 template <auto cfg>
-    requires packs_heads<cfg>
-__device__ __forceinline__ packed_place find_Q_block(const serving_args &args, int sample, int number) {
+requires packs_heads<cfg> __device__ __forceinline__ packed_tile find_Q_block(const serving_args &args, int sample,
+                                                                              int number) {
     const sequence seq = find_sequence(args, sample);
     const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
     const head_packing packing = find_packing<cfg.B_r>(args, seq.seq_q);
@@ -287,29 +291,31 @@ __device__ __forceinline__ packed_place find_Q_block(const serving_args &args, i
             packing};
 }
 
-/* As above. As many numbers are drawn as all sequences have Q blocks; who draws the last has gone through them all. */
+/* Publish the Q blocks of a varlen batch. A launch makes as many fetches as all sequences have Q blocks; the CTA that
+ * makes the last has walked through all sequences.
+ */
 template <auto cfg>
-__device__ __forceinline__ void schedule_sequences(const serving_args &args, const place_ring<cfg> &places,
-                                                   uint32_t draw) {
+__device__ __forceinline__ void schedule_sequences(const serving_args &args, const tile_queue<cfg> &queue,
+                                                   uint32_t fetch) {
     sequence_walk<cfg> walk{args};
     walk.read(0);
     for (int turn = 0;; turn++) {
-        int drawn = -1;
+        int fetched = -1;
         if (turn > 0) {
-            wait_for_phase(draw, turn - 1);
-            if (walk.lane == 0) drawn = atomicAdd(args.tickets, 1);
-            drawn = __shfl_sync(0xffffffff, drawn, 0);
+            wait_for_phase(fetch, turn - 1);
+            if (walk.lane == 0) fetched = atomicAdd(args.tickets, 1);
+            fetched = __shfl_sync(0xffffffff, fetched, 0);
         }
-        const int number = turn > 0 ? gridDim.x + drawn : blockIdx.x, found = walk.find(number);
+        const int number = turn > 0 ? gridDim.x + fetched : blockIdx.x, found = walk.find(number);
         if (found < 0) {
-            const bool last = drawn >= 0 && drawn == walk.all_blocks() - 1;
+            const bool last = fetched >= 0 && fetched == walk.all_blocks() - 1;
             if (walk.lane == 0 && last) atomicExch(args.tickets, 0);
-            if (walk.lane == 0) post_place(places, turn, place_of_sequence<cfg>{{-1}});
+            if (walk.lane == 0) publish_tile(queue, turn, tile_of_sequence<cfg>{{-1}});
             break;
         }
         const int begin = __shfl_sync(0xffffffff, walk.begin, found);
-        const place_of_sequence<cfg> first = find_Q_block<cfg>(args, walk.first + found, number - begin);
-        if (walk.lane == 0) post_place(places, turn, first);
+        const tile_of_sequence<cfg> first = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        if (walk.lane == 0) publish_tile(queue, turn, first);
     }
 }
 

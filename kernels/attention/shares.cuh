@@ -1,12 +1,12 @@
-/* shares.cuh - which keys of which rows a CTA has, where the keys of each KV head are divided among CTAs.
+/* shares.cuh - splits the keys of each KV head among its CTAs.
  *
  *     shared_line line = find_line<cfg>(args);
  *     for (int64_t at = line.begin(), end = line.end(); at < end; at += piece.blocks) piece = line.piece_at(at, end);
  *
- * The rows of a KV head in a sample are the queries of all its heads: row = query * group + head of the group, in row
- * blocks of B_r. The KV blocks of all row blocks stand in a line, and CTA number `share` of the head has as many of
- * them as the others: it begins within one row block, may have some whole ones, and ends within one. CTAs with the same
- * share read the same keys of all heads side by side, in the order of memory.
+ * The rows of a KV head in a batch entry are the queries of all its heads: row = query * group + head of the group, in
+ * row blocks of B_r. The KV blocks of all row blocks form one sequence, which is split evenly among the head's CTAs, as
+ * in Stream-K. A CTA's range may start and end inside a row block. CTAs with the same `share` number read the same keys
+ * of all heads at the same time, in the order of memory.
  */
 #ifndef FL_ATTENTION_SHARES_CUH
 #define FL_ATTENTION_SHARES_CUH
@@ -17,16 +17,17 @@
 #include "kernels/attention/parts.cuh"
 #include "kernels/attention/ring.cuh"
 
-/* KV blocks of a row block that one CTA has, and the CTAs that have the others. After the last piece `row` is -1. */
+/* Consecutive KV blocks of a row block that one CTA processes, and the CTAs that process the rest of the row block.
+ * `row` is -1 if no work is left. */
 struct piece {
     int row, sample;        /* the first row of the row block */
     int block, blocks;      /* the first KV block, and how many */
-    int parts, first_share; /* parts of the row block, one for each CTA, and the first of the CTAs */
-    int keys, first_slot;   /* cache.cuh: keys of the sequence, and the slot of the row block's first part */
+    int parts, first_share; /* partial results of the row block, one for each CTA, and the first of the CTAs */
+    int keys, first_slot;   /* cache.cuh: keys of the sequence, and the slot of the row block's first partial result */
 };
 
-/* Where the keys of a box lie: coordinates in the tensor maps of K and V. */
-struct box_place {
+/* Coordinates of the keys of a box in the tensor maps of K and V. */
+struct box_position {
     int row, head, sample;
 };
 
@@ -40,10 +41,10 @@ struct shared_line {
     __device__ __forceinline__ int64_t begin() const { return start(share); }
     __device__ __forceinline__ int64_t end() const { return start(share + 1); }
 
-    /* The CTA that has a block: the only one with start(share) <= at < start(share + 1). */
+    /* The CTA that processes a block: the only one with start(share) <= at < start(share + 1). */
     __device__ __forceinline__ int share_with(int64_t at) const { return ((at + 1) * shares - 1) / total; }
 
-    /* What begins at a place of the line and ends with its row block, or before `end`. */
+    /* Return the piece that begins at position `at` and ends with its row block, or before `end`. */
     __device__ __forceinline__ piece piece_at(int64_t at, int64_t end) const {
         const int64_t row_block = at / KV_blocks, first = row_block * KV_blocks;
         const int block = at - first, blocks = min((int64_t)KV_blocks - block, end - at);
@@ -56,16 +57,16 @@ struct shared_line {
     /* CTAs are numbered along the heads. */
     __device__ __forceinline__ int cta(int share, int heads) const { return share * heads + head; }
 
-    /* Keys of the sequence, and where those of a box lie, of the block that begins at `first_key`. */
+    /* Keys of the sequence, and the coordinates of those of a box in the block that begins at `first_key`. */
     __device__ __forceinline__ int keys() const { return seq_k; }
-    __device__ __forceinline__ box_place find_box(int first_key, int key, int sample) const {
+    __device__ __forceinline__ box_position find_box(int first_key, int key, int sample) const {
         return {key, head, sample};
     }
 
-    /* KV blocks of a part of a piece: it is one part. */
+    /* KV blocks of a partial result of a piece: the entire piece. */
     __device__ __forceinline__ int most_blocks(const piece &own) const { return own.blocks; }
 
-    /* Slots of the workspace for parts (parts.cuh): of all CTAs, of this one's part, and of all parts of a row block.
+    /* Workspace slots (parts.cuh) of all CTAs, of this CTA's partial result, and of all partial results of a row block.
      */
     __device__ __forceinline__ int64_t slots() const { return 2 * (int64_t)gridDim.x; }
     __device__ __forceinline__ int64_t slot(const piece &own, int block) const {
@@ -91,7 +92,7 @@ __device__ __forceinline__ shared_line find_line(const attention_args &args) {
             args.KV_heads};
 }
 
-/* ---- pieces in shared memory: the copying warp posts them, the others read them ---- */
+/* ---- pieces in shared memory: the copying warp publishes them, the other warps read them ---- */
 
 constexpr int piece_bytes = 32;
 

@@ -1,12 +1,12 @@
-/* slices.cuh - which CTA of mma_sync.cu computes which Q block, or which slice of one: the rows of one warp.
+/* slices.cuh - assigns the Q blocks of mma_sync.cu, and slices of Q blocks (the rows of one warp), to CTAs.
  *
  *     groups = groups_of<cfg>(args);                                      one thread, once
- *     find_place<cfg, false>(places.place[slot], args, groups, number);   one thread, for its CTA
- *     draw<cfg>(places, args, groups, turn + 1);
+ *     find_tile<cfg, false>(tiles.tile[slot], args, groups, number);   one thread, for its CTA
+ *     fetch<cfg>(tiles, args, groups, turn + 1);
  *
- * A CTA's first Q block has the number of the CTA. It draws the others from a counter that all CTAs share: a CTA that
- * is free takes the next. Longest first, and sections of heads whose K and V stay in the L2 cache, are
- * FlashAttention-3's DynamicPersistentTileScheduler in idea, and so are its 32 MB.
+ * CTA i starts with Q block i and fetches every further one from a counter that all CTAs share. Longest Q blocks first,
+ * and sections of heads whose K and V, about 32 MB, stay in the L2 cache, are ideas of FlashAttention-3's
+ * DynamicPersistentTileScheduler.
  */
 #ifndef FL_ATTENTION_SLICES_CUH
 #define FL_ATTENTION_SLICES_CUH
@@ -16,18 +16,18 @@
 #include "common/debug.cuh"
 #include "common/ptx_sm80.cuh"
 
-/* Quotient of numbers that are not negative: without signs it takes fewer instructions. */
+/* Quotient of two nonnegative numbers; an unsigned division takes fewer instructions. */
 __device__ __forceinline__ int divide(int number, int by) {
     return (uint32_t)number / (uint32_t)by;
 }
 
-/* ---- how a launch is shared out ---- */
+/* ---- how a launch is divided ---- */
 
-/* `size` heads share a KV head. Where the queries of these fill fewer Q blocks together, `packed` is as many, and each
- * query has a row for each of them; else it is 1. `all_heads` counts packed heads once. Each of them has `Q_blocks`,
- * and behind them `behind` slices of a last, partly filled one. Of all Q blocks the first `whole` are not cut into
- * slices. The first `slicers` CTAs share all `slices`. With the causal mask the Q blocks of a section of heads come
- * before those of the next: `larger` sections have a head more than the others, which have `section`. */
+/* `size` heads share a KV head. If their queries fill fewer Q blocks together, `packed` is `size` and each query has a
+ * row for each head; otherwise `packed` is 1. `all_heads` counts packed heads once. Each has `Q_blocks` full blocks,
+ * followed by `behind` slices of a partly filled one. The first `whole` Q blocks are not cut into slices. The first
+ * `slicers` CTAs process all `slices`. With the causal mask the Q blocks of one section of heads come before those of
+ * the next; `larger` sections have `section` + 1 heads, the others `section`. */
 struct head_groups {
     int size, packed, rows, all_heads, Q_blocks, behind, whole, slices, slicers, section, larger;
 };
@@ -36,12 +36,12 @@ __device__ __forceinline__ head_groups groups_of(const attention_args &args) {
     constexpr int n_warps = cfg.n_warps, Q_rows = cfg.B_r / n_warps;
     const auto blocks = [&](int heads) { return (args.seq_q * heads + cfg.B_r - 1) / cfg.B_r; };
     const int size = args.heads == args.KV_heads ? 1 : divide(args.heads, args.KV_heads);
-    /* Not under the debug hooks: their records are of one head. */
+    /* Debug hooks exclude this, because their records describe one head. */
     const int packed = !debug_dumps && blocks(size) < size * blocks(1) ? size : 1, rows = args.seq_q * packed;
     const int all_heads = (packed == 1 ? args.heads : args.KV_heads) * args.batch, ctas = gridDim.x;
-    /* In the time of 3 KV blocks a slice reads as many as there are warps, and begins and ends in the same time again.
-     * A few rows behind the last full Q block become slices, if these take less than 3/4 of a Q block's time. Q blocks
-     * left over for a last turn become slices, if all CTAs together are ready with them in less than a Q block's time.
+    /* In the time of 3 KV blocks a slice reads one for each warp; starting and finishing it takes the same time again.
+     * The rows after the last full Q block become slices if these take less than 3/4 of a Q block's time. Q blocks of a
+     * last, partial wave become slices if all CTAs together finish them in less than a Q block's time.
      */
     const int KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c, of_slice = 3 * (KV_blocks + n_warps);
     const int few = (rows % cfg.B_r + Q_rows - 1) / Q_rows;
@@ -50,10 +50,11 @@ __device__ __forceinline__ head_groups groups_of(const attention_args &args) {
     const int left = all - divide(all, ctas) * ctas, waves = divide(left * n_warps + ctas - 1, ctas);
     const int whole = !args.causal && waves * of_slice < n_warps * KV_blocks ? all - left : all;
     const int slices = (all - whole) * n_warps + behind * all_heads;
-    /* CTAs without a Q block in the last turn take the slices, if they are ready with them in a Q block's time. */
+    /* CTAs without a Q block in the last wave take the slices, if they finish them in a Q block's time. */
     const int idle = whole < all || left == 0 || args.causal ? 0 : ctas - left;
     const int slicers = slices * of_slice < idle * n_warps * KV_blocks ? idle : ctas;
-    /* FlashAttention-3's sections: 32 MB of K and V stay in L2. Alike, as a short last one leaves CTAs without work. */
+    /* FlashAttention-3's sections: 32 MB of K and V stay in L2. All have about the same size, because a short last one
+     * would leave CTAs without work. */
     const int KV_heads = max(divide((8 << 20) / cfg.d_head, args.seq_k), 1);
     const int most = min(KV_heads * (packed == 1 ? size : 1), all_heads);
     const int sections = divide(all_heads + most / 2, most), section = divide(all_heads, sections);
@@ -78,52 +79,52 @@ __device__ __forceinline__ int query_of(const head_groups &groups, int row) {
     return groups.packed == 1 ? there : divide(there, groups.packed);
 }
 
-/* Keys that a query sees, none if negative: all, or those up to the key that is as far from the last as the query. */
+/* Number of keys that a query attends to, none if negative. With the causal mask the last is as far from the last key
+ * as the query is from the last query. */
 __device__ __forceinline__ int keys_of(const attention_args &args, int query) {
     return args.seq_k + (args.causal ? min(query + 1 - args.seq_q, 0) : 0);
 }
 
-/* First row of a warp in its Q block. With the causal mask a warp sees the more keys the later its rows are. Warps w
- * and w + 4 share a scheduler: the rows of one are as far from the first as those of the other from the last. */
+/* First row of a warp in its Q block. With the causal mask later rows attend to more keys. Warps w and w + 4 share a
+ * scheduler, so they get rows from opposite ends of the block.
+ */
 template <attention_config cfg>
 __device__ __forceinline__ int rows_of_warp(int warp) {
     return (warp < 4 ? warp : cfg.n_warps + 3 - warp) * (cfg.B_r / cfg.n_warps);
 }
 
-/* ---- where the Q block or slice of a number lies ---- */
+/* ---- from the number of a Q block or slice to its address ---- */
 
-/* Where a Q block or slice lies: the first elements of its head in each tensor and the first LSE; the first row, or -1
- * where a CTA has no more Q blocks; the number of KV blocks; how many Q blocks come before it in memory, for the debug
- * hooks. */
-struct Q_place {
+/* A Q block or slice: the offsets of its head in each tensor and in LSE, its first row (-1 if no work is left), its
+ * number of KV blocks, and the number of Q blocks before it in memory, for the debug hooks. */
+struct work_tile {
     int64_t Q, K, V, O, LSE;
     int first, KV_blocks, number;
 };
 
-/* What the warps of a CTA share: the place of its Q block or slice number `turn` in slot turn % 4, and the
- * mbarrier of the slot, at which the thread that found the place arrives. A warp may be behind that thread by two
- * turns, but not by more. And the queries of each warp's rows, of this turn and the next, and the number of the slice.
+/* State that the warps of a CTA share: the Q block or slice number `turn` in slot turn % 4, and the slot's mbarrier, at
+ * which the thread that found it arrives. A warp may be at most two turns behind that thread. It also holds the queries
+ * of each warp's rows, for this turn and the next, and the number of the slice.
  */
-constexpr int place_slots = 4;
+constexpr int queue_slots = 4;
 template <attention_config cfg>
-struct cta_places {
-    Q_place place[place_slots];
-    uint64_t found[place_slots];
+struct cta_tiles {
+    work_tile tile[queue_slots];
+    uint64_t found[queue_slots];
     int queries[cfg.n_warps][2][cfg.B_r / cfg.n_warps];
     int slice;
 };
 
-/* Find the place of a Q block or slice. One thread does it for the CTA: integer divisions take tens of instructions
- * each.
+/* Find a Q block or slice. One thread does this for the CTA, because integer divisions take tens of instructions each.
  *
- * Q blocks are numbered along seq, then heads, then batch. Causal ones are numbered along the heads of a section, then
- * from the end of seq to its beginning: those with the most keys come first. */
+ * Q blocks are numbered along seq, then heads, then batch. With the causal mask they are numbered along the heads of a
+ * section, then from the end of seq to its beginning, so those with the most keys come first. */
 template <attention_config cfg, bool slice>
-__device__ __forceinline__ void find_place(Q_place &place, const attention_args &args, const head_groups &groups,
-                                           int number) {
+__device__ __forceinline__ void find_tile(work_tile &tile, const attention_args &args, const head_groups &groups,
+                                          int number) {
     constexpr int Q_rows = cfg.B_r / cfg.n_warps;
     int heads_before, position, part = 0;
-    const int left = (groups.Q_blocks * groups.all_heads - groups.whole) * cfg.n_warps; /* slices of whole Q blocks */
+    const int left = (groups.Q_blocks * groups.all_heads - groups.whole) * cfg.n_warps; /* slices of full Q blocks */
     if (slice && number >= left) {
         heads_before = divide(number - left, groups.behind);
         position = groups.Q_blocks, part = number - left - heads_before * groups.behind;
@@ -141,30 +142,30 @@ __device__ __forceinline__ void find_place(Q_place &place, const attention_args 
         position = block - heads_before * groups.Q_blocks, part = slice ? number % cfg.n_warps : 0;
     }
     const int first = position * cfg.B_r + part * Q_rows, end = min(first + (slice ? Q_rows : cfg.B_r), groups.rows);
-    place.number = heads_before * (groups.Q_blocks + (groups.behind > 0)) + position;
+    tile.number = heads_before * (groups.Q_blocks + (groups.behind > 0)) + position;
     heads_before *= groups.packed;
     const int batch = divide(heads_before, args.heads), head = heads_before - batch * args.heads;
     const auto first_of = [&](const tensor_strides &strides, int head) {
         return batch * strides.batch + head * strides.head;
     };
     const int KV_head = groups.size == 1 ? head : divide(head, groups.size);
-    place.Q = first_of(args.Q_strides, head), place.O = first_of(args.O_strides, head);
-    place.K = first_of(args.K_strides, KV_head), place.V = first_of(args.V_strides, KV_head);
-    place.LSE = (int64_t)heads_before * args.seq_q;
-    place.first = first;
-    place.KV_blocks = first < end ? (keys_of(args, query_of(groups, end - 1)) + cfg.B_c - 1) / cfg.B_c : 0;
+    tile.Q = first_of(args.Q_strides, head), tile.O = first_of(args.O_strides, head);
+    tile.K = first_of(args.K_strides, KV_head), tile.V = first_of(args.V_strides, KV_head);
+    tile.LSE = (int64_t)heads_before * args.seq_q;
+    tile.first = first;
+    tile.KV_blocks = first < end ? (keys_of(args, query_of(groups, end - 1)) + cfg.B_c - 1) / cfg.B_c : 0;
 }
 
-/* Draw the next Q block of the CTA. As many numbers are drawn as there are Q blocks; who draws the last sets the
- * counter to 0 again. */
+/* Fetch the next Q block of the CTA. A launch makes as many fetches as there are Q blocks, and the last one resets the
+ * counter. */
 template <attention_config cfg>
-__device__ __forceinline__ void draw(cta_places<cfg> &places, const attention_args &args, const head_groups &groups,
-                                     uint32_t turn) {
-    const int drawn = atomicAdd(args.tickets, 1), slot = turn % place_slots, number = gridDim.x + drawn;
-    if (drawn == groups.whole - 1) atomicExch(args.tickets, 0);
-    places.place[slot].first = -1;
-    if (number < groups.whole) find_place<cfg, false>(places.place[slot], args, groups, number);
-    mbarrier_arrive(__cvta_generic_to_shared(&places.found[slot]));
+__device__ __forceinline__ void fetch(cta_tiles<cfg> &tiles, const attention_args &args, const head_groups &groups,
+                                      uint32_t turn) {
+    const int fetched = atomicAdd(args.tickets, 1), slot = turn % queue_slots, number = gridDim.x + fetched;
+    if (fetched == groups.whole - 1) atomicExch(args.tickets, 0);
+    tiles.tile[slot].first = -1;
+    if (number < groups.whole) find_tile<cfg, false>(tiles.tile[slot], args, groups, number);
+    mbarrier_arrive(__cvta_generic_to_shared(&tiles.found[slot]));
 }
 
 #endif

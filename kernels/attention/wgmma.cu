@@ -37,26 +37,27 @@
 #include "kernels/attention/schedule.cuh"
 #include "kernels/attention/softmax.cuh"
 
-/* A CTA stays on its multiprocessor and takes one block of B_r rows of Q after another. It goes through the K and V
- * that these rows see in blocks of B_c keys, from the last to the first. Which Q blocks: schedule.cuh. Which keys:
- * mask.cuh. Where they lie: kv.cuh, lengths.cuh. What is computed: softmax.cuh, cap.cuh, epilogue.cuh. This file is the
- * pipeline: who holds what, and who waits for whom.
+/* One persistent CTA per SM processes one block of B_r rows of Q after another. It walks through the K and V that these
+ * rows attend to in blocks of B_c keys, from the last to the first. schedule.cuh assigns the Q blocks, mask.cuh
+ * determines the keys, kv.cuh and lengths.cuh their addresses, and softmax.cuh, cap.cuh and epilogue.cuh compute. This
+ * file is the pipeline: who holds what, and who waits for whom.
  *
  * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies, or one warp where K
- * and V lie in pages; one thread of another of its warps is the scheduler. With `serve` (sequences of several lengths,
- * windows) that is a whole warp, and a third warp, the sweeper, sets V behind the end of a sequence to zero. The other
- * warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w to 16w + 15 of Q, S, P and O,
- * all columns. S, P and O stay in registers, and so does Q where there are registers left. wgmma reads K, V and else Q
- * from shared memory, P from registers. What the words of the configs above mean: common/attention_fields.h.
+ * and V are stored in pages; one thread of another of its warps is the scheduler. With `serve` (varlen batches,
+ * windows) the scheduler is an entire warp, and a third warp, the sweeper, sets V past the end of a sequence to zero.
+ * The other warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w to 16w + 15 of Q, S, P
+ * and O, all columns. S, P and O stay in registers, and so does Q if enough registers are left. wgmma reads P from
+ * registers, and K, V and otherwise Q from shared memory. common/attention_fields.h explains the flags of the configs
+ * above.
  *
- * Shared memory: two Q blocks, each in a part for each consumer, then rings of K and V blocks, then O in parts of 16
- * rows for each warp. With d_head = 256 there is no room for O, and Q is a ring of parts: one Q block and, in static
- * shared memory, one part more. A block is tiles of 64 columns one after the other, rows of 128 bytes, their 16-byte
- * chunks swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and what the scheduler posts of Q blocks.
+ * Shared memory: two Q blocks, each with a part for each consumer, then rings of K and V blocks, then O in parts of 16
+ * rows for each warp. With d_head = 256 O does not fit, and Q is a ring of parts: one Q block and, in static shared
+ * memory, one more part. A block is tiles of 64 columns one after the other, rows of 128 bytes, their 16-byte chunks
+ * swizzled as wgmma expects it (ptx_sm90a.cuh). Then mbarriers, and what the scheduler posts of Q blocks.
  *
- * S of the next KV block is started before O of this one: a consumer turns S to exponentials while O is computed.
- * The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of all
- * mbarriers, continue through all Q blocks.
+ * S of the next KV block is started before O of this one, so that a consumer turns S into exponentials while O is
+ * computed. The block after the last one of a Q block is the first of the next Q block. The stages, and the phases of
+ * all mbarriers, continue through all Q blocks.
  */
 
 /* ---- shape ---- */
@@ -79,7 +80,7 @@ constexpr int d_steps = cfg.d_head / 16;
 template <attention_config cfg>
 constexpr int key_steps = cfg.B_c / 16;
 
-/* What a warp holds of its 16 rows (fragments.cuh). */
+/* Registers of a warp's 16 rows (fragments.cuh). */
 template <attention_config cfg>
 using S_tiles = float[2 * key_steps<cfg>][4];
 template <attention_config cfg>
@@ -94,19 +95,21 @@ constexpr int group_threads = 128, group_rows = 64;
 template <attention_config cfg>
 constexpr int consumers = cfg.n_warps / 4;
 
-/* Registers of a thread: at the start as many as the file has for each, then what the producer leaves the consumers. */
+/* Registers of a thread: at launch an even share of the register file, then the producer's surplus goes to the
+ * consumers. */
 template <attention_config cfg>
 constexpr int start_registers = 65536 / (group_threads + 32 * cfg.n_warps) / 8 * 8;
 constexpr int producer_registers = 24;
 template <attention_config cfg>
-constexpr int consumer_registers =
-    ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> / 8 * 8;
+constexpr int consumer_registers = ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> /
+                                   8 * 8;
 
-/* Whether registers hold Q. Those of d_head = 256 are full of O, and those of four consumers are few. */
+/* True if registers hold Q. With d_head = 256 they are full of O, and four consumers have too few. */
 template <attention_config cfg>
 constexpr bool Q_in_registers = cfg.d_head == 128;
 
-/* Whether parts of Q take the stages of a ring, each with mbarriers of its own, or whole Q blocks those of a pair. */
+/* True if the parts of Q use the stages of a ring, each with its own mbarriers; otherwise two full Q blocks alternate.
+ */
 template <attention_config cfg>
 constexpr bool Q_parts = cfg.d_head == 256;
 template <attention_config cfg>
@@ -116,10 +119,11 @@ constexpr int Q_copies = consumers<cfg> / parts_at_once<cfg>; /* of a Q block */
 template <attention_config cfg>
 constexpr int Q_stages = Q_parts<cfg> ? consumers<cfg> + 1 : 2;
 template <attention_config cfg>
-constexpr int Q_fulls = Q_parts<cfg> ? 2 * consumers<cfg> : 2; /* full mbarriers: two for each consumer of parts */
+constexpr int Q_fulls =
+    Q_parts<cfg> ? 2 * consumers<cfg> : 2; /* full mbarriers: two for each consumer if Q is a ring of parts */
 
-/* Whether the copy engine stores O. Four consumers that serve have no registers for both ways, and rows of several
- * heads are too far apart. */
+/* True if TMA stores O. Four varlen consumers have no registers for both ways, and packed GQA rows are too far apart.
+ */
 template <attention_config cfg>
 constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64) && !cfg.packs;
 
@@ -128,17 +132,17 @@ constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64) && 
 /* Bytes of a row of a tile, of the rows of Q of a consumer and of a K or V block. */
 constexpr int tile_row_bytes = 128;
 template <attention_config cfg>
-constexpr int Q_bytes = group_rows * cfg.d_head * 2;
+constexpr int Q_bytes = group_rows *cfg.d_head * 2;
 template <attention_config cfg>
-constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
+constexpr int KV_bytes = cfg.B_c *cfg.d_head * 2;
 
-/* Addresses of what lies there: `at` in all that follows. */
+/* Addresses in shared memory, called `at` below. */
 template <attention_config cfg>
 struct smem_layout {
     ring<Q_stages<cfg>, parts_at_once<cfg> * Q_bytes<cfg>, Q_fulls<cfg>> Q;
     ring<cfg.stages, KV_bytes<cfg>> K, V;
-    place_ring<cfg> places;
-    uint32_t last_Q, O, draw, first_landed;
+    tile_queue<cfg> queue;
+    uint32_t last_Q, O, fetch, first_landed;
 
     /* K and V of block number n, for wgmma. */
     __device__ __forceinline__ uint64_t K_matrix(int n) const {
@@ -151,7 +155,7 @@ struct smem_layout {
     /* The mbarrier of block number n of those of V that are swept. */
     __device__ __forceinline__ uint32_t landed(int n) const { return first_landed + 8 * (n % cfg.stages); }
 
-    /* Where the parts are that copy number n brings. */
+    /* Address of the parts that copy number n brings. */
     __device__ __forceinline__ uint32_t Q_stage(int n) const {
         return Q_parts<cfg> && n % Q_stages<cfg> == consumers<cfg> ? last_Q : Q.stage(n);
     }
@@ -175,22 +179,22 @@ __device__ __forceinline__ smem_layout<cfg> find_layout() {
     at.V.first_empty = at.K.first_empty + 8 * cfg.stages;
     at.Q.first_full = at.V.first_empty + 8 * cfg.stages;
     at.Q.first_empty = at.Q.first_full + 8 * Q_fulls<cfg>;
-    at.places.first_full = at.Q.first_empty + 8 * Q_fulls<cfg>; /* a multiple of 16 */
-    at.places.first_empty = at.places.first_full + 8 * place_slots;
-    at.draw = at.places.first_empty + 8 * place_slots;
-    at.places.first_stage = at.draw + 16;
-    at.first_landed = at.places.first_stage + (cfg.serves ? 64 * place_slots : 0);
+    at.queue.first_full = at.Q.first_empty + 8 * Q_fulls<cfg>; /* a multiple of 16 */
+    at.queue.first_empty = at.queue.first_full + 8 * queue_slots;
+    at.fetch = at.queue.first_empty + 8 * queue_slots;
+    at.queue.first_stage = at.fetch + 16;
+    at.first_landed = at.queue.first_stage + (cfg.serves ? 64 * queue_slots : 0);
     return at;
 }
 
 /* One thread arrives at the full mbarriers, each consumer at the empty ones of K, V and the parts of Q, each warp at
- * those of whole Q blocks and, with the producer and the sweeper, of places. */
+ * those of full Q blocks and, with the producer and the sweeper, of the tile queue. */
 template <attention_config cfg>
 __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         for (int n = 0; n < Q_fulls<cfg>; n++) at.Q.init(n, Q_parts<cfg> ? 1 : cfg.n_warps);
-        mbarrier_init(at.draw, 1);
-        for (int slot = 0; slot < place_slots; slot++) at.places.init(slot, cfg.n_warps + (cfg.serves ? 2 : 1));
+        mbarrier_init(at.fetch, 1);
+        for (int slot = 0; slot < queue_slots; slot++) at.queue.init(slot, cfg.n_warps + (cfg.serves ? 2 : 1));
         for (int stage = 0; stage < cfg.stages; stage++) {
             mbarrier_init(at.K.full(stage), 1), mbarrier_init(at.V.full(stage), 1);
             mbarrier_init(at.K.empty(stage), consumers<cfg>);
@@ -254,9 +258,9 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
 }
 
 /* S = Q K^T again, of this warp's 16 rows: mma.sync has the same fragments as wgmma. Q_rows is in shared memory, the
- * first of the warp's in its part of Q. A part may have been released already: then Q is read from global memory, where
- * `Q` is the first of the warp's rows, and last_row stands for the rows behind it. K is the first of the block's rows
- * in global memory. Q and K may also give row number n as Q(n) and K(n), NULL for zeros. */
+ * first of the warp's in its part of Q. If the part has already been released, Q is read from global memory, where `Q`
+ * is the first of the warp's rows, and last_row replaces the rows after it. K is the first of the block's rows in
+ * global memory. Q and K may also be functions that return row number n, or NULL for zeros. */
 template <attention_config cfg>
 __device__ void compute_S_again(S_tiles<cfg> &S, uint32_t Q_rows, const auto Q, int64_t Q_stride, int last_row,
                                 const auto K, int64_t K_stride, int lane) {
@@ -304,20 +308,20 @@ __device__ __forceinline__ void pass_turn(int group) {
 /* ---- sequences of several lengths ---- */
 
 template <attention_config cfg>
-__device__ __forceinline__ auto read_whole_place(const smem_layout<cfg> &at, int turn) {
+__device__ __forceinline__ auto read_any_tile(const smem_layout<cfg> &at, int turn) {
     if constexpr (cfg.packs)
-        return read_packed_place(at.places, turn);
+        return read_packed_tile(at.queue, turn);
     else if constexpr (cfg.serves)
-        return read_served_place(at.places, turn);
+        return read_varlen_tile(at.queue, turn);
     else
-        return read_place(at.places, turn);
+        return read_tile(at.queue, turn);
 }
 
-/* Keys of the last KV block of a Q block that belong to the sequence. Behind them are the next sequence's, or what
- * nobody has written: their scores are masked, but 0 times a NaN of V is NaN. So a warp, the sweeper, makes them zeros
- * before the consumers know of the block. */
+/* Keys of the last KV block of a Q block that belong to the sequence. The rows after them belong to the next sequence
+ * or are uninitialized. Their scores are masked, but 0 times a NaN of V is NaN. So a warp, the sweeper, makes them
+ * zeros before the consumers know of the block. */
 template <attention_config cfg>
-__device__ __forceinline__ int keys_of_last_block(const served_place &first) {
+__device__ __forceinline__ int keys_of_last_block(const varlen_tile &first) {
     return max(0, first.seq.seq_k - (first.KV_blocks - 1) * cfg.B_c);
 }
 
@@ -336,10 +340,10 @@ __device__ __forceinline__ void sweep(const smem_layout<cfg> &at) {
     const int lane = threadIdx.x % 32;
     int copied = 0, swept = 0; /* blocks, for all Q blocks */
     for (int turn = 0;; turn++) {
-        at.places.wait_until_full(turn);
-        const served_place first = read_served_place(at.places, turn);
+        at.queue.wait_until_full(turn);
+        const varlen_tile first = read_varlen_tile(at.queue, turn);
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(at.places.empty(turn));
+        if (lane == 0) mbarrier_arrive(at.queue.empty(turn));
         if (first.row < 0) break;
         const int keys = keys_of_last_block<cfg>(first);
         if (keys < cfg.B_c) {
@@ -364,13 +368,13 @@ struct producer {
 
     /* Block number n of the CTA. It may be copied once all consumers have read the block before it in the stage. */
     __device__ __forceinline__ void copy_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
-                                               int n, const KV_place &from) const {
+                                               int n, const KV_position &from) const {
         blocks.wait_until_empty(n);
         mbarrier_arrive_expect_tx(blocks.full(n), KV_bytes<cfg>);
         copy_tensor_to_smem(blocks.stage(n), map, blocks.full(n), from.row, from.head, from.sample);
     }
 
-    /* Copy number n of Q: parts from `part` on, those that are copied at once. */
+    /* Start copy number n of Q: the parts from `part` on that one copy brings. */
     __device__ __forceinline__ void copy_Q(int n, int part, const auto &first) const {
         const uint32_t smem = at.Q_stage(n), full = at.Q.full(n);
         at.Q.wait_until_empty(n);
@@ -387,34 +391,34 @@ struct producer {
         }
     }
 
-    /* A part of a Q block that several heads share, from query number `query` of it on. */
+    /* Copy a part of a Q block that packs several heads, from its query number `query` on. */
     __device__ __forceinline__ void copy_heads_of_Q(uint32_t smem, uint32_t full, int query,
-                                                    const packed_place &first) const {
+                                                    const packed_tile &first) const {
         const Q_origin from = find_Q_origin(first);
         for (int tile = 0; tile < cfg.d_head / 64; tile++)
             copy_heads_to_smem(smem + tile * group_rows * tile_row_bytes, map_of_groups(maps), full, from.row + query,
                                tile, first.KV_head, from.sample);
     }
 
-    __device__ __forceinline__ auto take_place(int turn) const {
-        at.places.wait_until_full(turn);
-        const auto first = read_whole_place<cfg>(at, turn);
-        mbarrier_arrive(at.places.empty(turn));
+    __device__ __forceinline__ auto take_tile(int turn) const {
+        at.queue.wait_until_full(turn);
+        const auto first = read_any_tile<cfg>(at, turn);
+        mbarrier_arrive(at.queue.empty(turn));
         return first;
     }
 
     /* V of the last block of a sequence: the sweeper passes it on to the consumers. */
-    __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_place &from) const {
+    __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_position &from) const {
         at.V.wait_until_empty(n);
         mbarrier_arrive_expect_tx(at.landed(swept), KV_bytes<cfg>);
         copy_tensor_to_smem(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head, from.sample);
     }
 
-    /* The same as below, for windows and lengths. There may be no Q block. */
+    /* Produce for windows and varlen batches. There may be no Q block. */
     __device__ __forceinline__ void produce_for_sequences() const {
         int copied = 0, swept = 0; /* blocks, for all Q blocks */
         bool sweep_V = false;
-        KV_place V_from;
+        KV_position V_from;
         const auto copy_V = [&] {
             if (sweep_V)
                 copy_to_sweeper(copied - 1, swept++, V_from);
@@ -422,14 +426,14 @@ struct producer {
                 copy_block(at.V, maps.V, copied - 1, V_from);
         };
         for (int turn = 0;; turn++) {
-            const auto first = take_place(turn);
+            const auto first = take_tile(turn);
             if (first.row < 0) break;
             const int last = first.KV_blocks - 1, ahead = min(blocks_ahead, first.KV_blocks - first.first_block) - 1;
             copy_Q(turn * Q_copies<cfg>, 0, first);
 #pragma unroll 1
             for (int block = last; block >= first.first_block; block--, copied++) {
-                if (block - first.first_block == ahead) mbarrier_arrive(at.draw);
-                const KV_place K_from = find_KV_block<cfg.B_c>(first, block);
+                if (block - first.first_block == ahead) mbarrier_arrive(at.fetch);
+                const KV_position K_from = find_KV_block<cfg.B_c>(first, block);
                 copy_block(at.K, maps.K, copied, K_from);
                 if (copied > 0) copy_V();
                 V_from = K_from, sweep_V = block == last && keys_of_last_block<cfg>(first) < cfg.B_c;
@@ -452,7 +456,7 @@ struct producer {
     /* Block number n of the CTA. */
     __device__ __forceinline__ void copy_pages(const ring<cfg.stages, KV_bytes<cfg>> &blocks, const tensor_map &map,
                                                int n, uint32_t full, const copies_of_block &copies,
-                                               const KV_place &from) const {
+                                               const KV_position &from) const {
         blocks.wait_until_empty(n);
         if (copies.lane == 0) mbarrier_arrive_expect_tx(full, KV_bytes<cfg>);
         __syncwarp(); /* no byte comes before it is expected */
@@ -461,30 +465,30 @@ struct producer {
                               from.sample);
     }
 
-    /* The same as produce_for_sequences(). Numbers of pages are read a block ahead. */
+    /* Produce for one length: as produce_for_sequences(). Numbers of pages are read a block ahead. */
     __device__ __forceinline__ void produce_from_pages() const {
         const copies_of_block copies{args};
         int copied = 0, swept = 0; /* blocks, for all Q blocks */
         bool sweep_V = false;
-        KV_place V_from;
+        KV_position V_from;
         const auto copy_V = [&] {
             const int n = copied - 1;
             copy_pages(at.V, maps.V, n, sweep_V ? at.landed(swept) : at.V.full(n), copies, V_from);
             swept += sweep_V;
         };
         for (int turn = 0;; turn++) {
-            at.places.wait_until_full(turn);
-            const auto first = read_whole_place<cfg>(at, turn);
+            at.queue.wait_until_full(turn);
+            const auto first = read_any_tile<cfg>(at, turn);
             __syncwarp();
-            if (copies.lane == 0) mbarrier_arrive(at.places.empty(turn));
+            if (copies.lane == 0) mbarrier_arrive(at.queue.empty(turn));
             if (first.row < 0) break;
             const int last = first.KV_blocks - 1, ahead = min(blocks_ahead, first.KV_blocks - first.first_block) - 1;
-            KV_place K_from = copies.find(first, last);
+            KV_position K_from = copies.find(first, last);
             copy_Q_by_warp(turn * Q_copies<cfg>, 0, first);
 #pragma unroll 1
             for (int block = last; block >= first.first_block; block--, copied++) {
-                const KV_place next = copies.find(first, max(block - 1, 0));
-                if (copies.lane == 0 && block - first.first_block == ahead) mbarrier_arrive(at.draw);
+                const KV_position next = copies.find(first, max(block - 1, 0));
+                if (copies.lane == 0 && block - first.first_block == ahead) mbarrier_arrive(at.fetch);
                 copy_pages(at.K, maps.K, copied, at.K.full(copied), copies, K_from);
                 if (copied > 0) copy_V();
                 V_from = K_from, K_from = next;
@@ -502,19 +506,19 @@ struct producer {
     /* V is copied after the K of the next block, as it is read after that. */
     __device__ __forceinline__ void produce() const {
         int copied = 0; /* K blocks, for all Q blocks */
-        KV_place V_from;
+        KV_position V_from;
         for (int turn = 0;; turn++) {
-            const Q_place first = take_place(turn);
+            const work_tile first = take_tile(turn);
             if (first.row < 0) break;
             copy_Q(turn * Q_copies<cfg>, 0, first); /* its stage is free while the consumers read the Q block before */
 #pragma unroll 1
             for (int block = first.KV_blocks - 1; block >= 0; block--, copied++) {
-                if (block == min(blocks_ahead, first.KV_blocks) - 1) mbarrier_arrive(at.draw);
-                const KV_place K_from = find_KV_block<cfg.B_c>(first, block);
+                if (block == min(blocks_ahead, first.KV_blocks) - 1) mbarrier_arrive(at.fetch);
+                const KV_position K_from = find_KV_block<cfg.B_c>(first, block);
                 copy_block(at.K, maps.K, copied, K_from);
                 if (copied > 0) copy_block(at.V, maps.V, copied - 1, V_from);
                 V_from = K_from;
-                /* The last V of the Q block before goes ahead of what waits for its end. */
+                /* The last V of the Q block before is copied ahead of everything that waits for its end. */
                 if (Q_parts<cfg> && block == first.KV_blocks - 1)
                     for (int copy = 1; copy < Q_copies<cfg>; copy++) copy_Q(turn * Q_copies<cfg> + copy, copy, first);
             }
@@ -525,15 +529,15 @@ struct producer {
 
 /* ---- a consumer: a warpgroup with 64 rows of each Q block ---- */
 
-/* What it has to know of a Q block: its first row in it, or -1 after the last Q block, the KV blocks that only other
- * consumers' rows see, which come first, and those that its own rows see. */
+/* State of a consumer's Q block: its first row, or -1 if no work is left; the number of KV blocks that only other
+ * consumers' rows attend to, which come first; and the number that its own rows attend to. */
 struct Q_share {
     int row, unseen_blocks, seen_blocks;
 };
 
-/* Where sequences have lengths of their own, and windows: what the queries see, the rows of the sequence and the shift
- * from a row to its query, the first key of the last KV block that is copied for the Q block, and from there on the
- * keys that all of the rows see. */
+/* Additional state for varlen batches and windows: the key range of the queries, the rows of the sequence, the shift
+ * from a row to its query, the first key of the last KV block that is copied for the Q block, and the keys, counted
+ * from there, that all rows attend to. */
 template <bool serves>
 struct served_share {
     key_range range;
@@ -543,8 +547,8 @@ struct served_share {
 template <>
 struct served_share<false> {};
 
-/* Arrays that live in registers are variables of their own, to which the struct refers: the compiler takes apart a
- * struct only once every index into it is constant, and then too late for the rest. */
+/* Arrays that must stay in registers are separate variables, to which the struct refers, because the compiler splits a
+ * struct only once every index into it is constant, which is too late for other optimizations. */
 template <attention_config cfg>
 struct consumer {
     const args_of<cfg> &args;
@@ -561,8 +565,8 @@ struct consumer {
     const bool leads = threadIdx.x % group_threads == 0;  /* the thread that arrives for the consumer */
     const float scale = 1.44269504f * score_factor(args); /* exponentials have base 2: log2(e) */
 
-    /* Where it is: the Q block and the KV block, both numbered for this CTA, its share of the Q block, and the first
-     * key of the KV block whose S comes next. */
+    /* Position of the consumer: the Q block and the KV block, both numbered for this CTA, its part of the Q block, and
+     * the first key of the KV block whose S comes next. */
     int turn = 0, block = 0, key;
     Q_share share;
     served_share<cfg.serves> served;
@@ -571,12 +575,12 @@ struct consumer {
 
     /* ---- Q ---- */
 
-    /* The part of a Q block that this consumer owns. With a causal mask the parts see different numbers of KV blocks:
-     * it is the first and the last part in turn. */
+    /* The part of a Q block that this consumer owns. With a causal mask the parts attend to different numbers of KV
+     * blocks, so a consumer alternates between the first and the last part. */
     __device__ __forceinline__ int part_of(int turn) const {
         return args.causal && turn % 2 ? consumers<cfg> - 1 - group : group;
     }
-    /* The number of the copy that brings that part; in shared memory the part, and the first of this warp's rows. */
+    /* The number of the copy that brings the part, and the addresses of the part and of this warp's first row. */
     __device__ __forceinline__ int Q_copy(int turn) const {
         return Q_parts<cfg> ? turn * consumers<cfg> + part_of(turn) : turn;
     }
@@ -591,21 +595,21 @@ struct consumer {
     }
 
     __device__ __forceinline__ Q_share find_share(int turn) {
-        at.places.wait_until_full(turn);
-        const auto place = read_whole_place<cfg>(at, turn);
-        names.take(args, place);
-        const int first = warp_uniform(place.row), blocks = warp_uniform(place.KV_blocks);
+        at.queue.wait_until_full(turn);
+        const auto tile = read_any_tile<cfg>(at, turn);
+        names.take(args, tile);
+        const int first = warp_uniform(tile.row), blocks = warp_uniform(tile.KV_blocks);
         const int row = first + part_of(turn) * group_rows;
         int end = row + group_rows; /* of the queries */
         if constexpr (cfg.packs) {
-            served.shift = warp_uniform(place.packing.shift);
+            served.shift = warp_uniform(tile.packing.shift);
             end = query(end - 1) + 1;
         }
         if constexpr (cfg.serves) {
-            served.rows = warp_uniform(place.seq.seq_q);
-            served.range = find_key_range(args, served.rows, warp_uniform(place.seq.seq_k));
+            served.rows = warp_uniform(tile.seq.seq_q);
+            served.range = find_key_range(args, served.rows, warp_uniform(tile.seq.seq_k));
             if constexpr (cfg.packs) served.rows <<= served.shift;
-            served.last_key = warp_uniform(place.first_block) * cfg.B_c;
+            served.last_key = warp_uniform(tile.first_block) * cfg.B_c;
             const common_keys common = find_common_keys(served.range, query(row), end);
             served.common = {warp_uniform(max(common.first, served.last_key)), warp_uniform(common.end)};
         }
@@ -621,7 +625,7 @@ struct consumer {
             return row;
     }
 
-    /* What mask.cuh asks. */
+    /* The object that mask.cuh's functions query. */
     __device__ __forceinline__ const auto &keys_of_rows() const {
         if constexpr (cfg.serves)
             return served.range;
@@ -650,7 +654,7 @@ struct consumer {
         start_PV<cfg>(O, P, at.V_matrix(block));
     }
 
-    /* Release a block of a ring unread, once all warps of the consumer have seen that it is there. */
+    /* Release a block of a ring unread, once all warps of the consumer have observed its arrival. */
     __device__ __forceinline__ void pass_block(const ring<cfg.stages, KV_bytes<cfg>> &blocks, int block) const {
         blocks.wait_until_full(block);
         bar_sync(1 + consumers<cfg> + group, group_threads);
@@ -662,7 +666,7 @@ struct consumer {
         pass_turn<cfg>(group);
     }
 
-    /* S is computed: release K and, where no other S follows, the part of Q in the ring. */
+    /* S is computed: release K and, if no other S follows, the part of Q in the ring. */
     __device__ __forceinline__ void release_K(int block, int turn, bool last) const {
         if (leads) mbarrier_arrive(at.K.empty(block));
         if (Q_parts<cfg> && leads && last) mbarrier_arrive(at.Q.empty(Q_copy(turn)));
@@ -674,7 +678,7 @@ struct consumer {
 
     /* ---- from S to P ---- */
 
-    /* What scores are multiplied by: with a cap S is in units of it. */
+    /* Factor of the scores. With a cap S is in units of the cap. */
     static __device__ __forceinline__ float score_factor(const args_of<cfg> &args) {
         if constexpr (cfg.cap)
             return args.softcap;
@@ -692,7 +696,8 @@ struct consumer {
             const auto row_end = [&](int row) { return seen_keys(served.range, of(row) + 1) - key; };
             mask(S, row_first, row_end, lane);
         } else
-            mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
+            mask(
+                S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
     }
 
     /* Let m catch up with S. */
@@ -717,13 +722,11 @@ struct consumer {
     }
 
     __device__ __forceinline__ const uint16_t *find_K(const auto &first, int key) const {
-        const KV_place from = find_KV_block<cfg.B_c>(first, 0);
+        const KV_position from = find_KV_block<cfg.B_c>(first, 0);
         return find_row(args.K, args.K_strides, from.sample, first.KV_head, from.row + key);
     }
-    /* The same of each row from `key` on, in pages: NULL where the page is not there. */
-    __device__ __forceinline__ auto find_K(const auto &first, int key) const
-        requires(cfg.paged_kv)
-    {
+    /* Address of each row from `key` on in paged K; NULL for a missing page. */
+    __device__ __forceinline__ auto find_K(const auto &first, int key) const requires(cfg.paged_kv) {
         return [=, this](int row) -> const uint16_t * {
             const int page = find_page(args, first, key + row);
             if ((unsigned)page >= (unsigned)args.n_pages) return NULL;
@@ -735,8 +738,8 @@ struct consumer {
         return find_row(args.Q, args.Q_strides, find_Q_origin(first).sample, first.head,
                         row + first_row_of(sequence_of(first)));
     }
-    /* The same of each row from `row` on: NULL where it is of no query or of no head. */
-    __device__ __forceinline__ auto find_Q(const packed_place &first, int64_t row) const {
+    /* Address of each packed row from `row` on; NULL if it belongs to no query or head. */
+    __device__ __forceinline__ auto find_Q(const packed_tile &first, int64_t row) const {
         return [=, this](int n) -> const uint16_t * {
             const sequence &seq = first.seq;
             const int i = row + n;
@@ -748,7 +751,7 @@ struct consumer {
 
     /* The exponentials do not fit: m is found again, from the scores whose registers they have taken. */
     __device__ __forceinline__ void use_S_again(row_values &sum) {
-        const auto first = read_whole_place<cfg>(at, turn);
+        const auto first = read_any_tile<cfg>(at, turn);
         const int64_t Q_row = share.row + 16 * warp;
         compute_S_again<cfg>(S, Q_rows(turn), find_Q(first, Q_row), args.Q_strides.seq,
                              sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq, lane);
@@ -758,8 +761,8 @@ struct consumer {
         exponentiate<cfg.exp_columns>(S, sum, m, scale);
     }
 
-    /* Of the lane's rows. Those behind the end of a sequence may be another's: they do not count, so that no result
-     * depends on them. */
+    /* Of the lane's rows. Rows past the end of a sequence may belong to another one. They are ignored, so that no
+     * result depends on them. */
     __device__ __forceinline__ float largest_sum(const row_values &sum) const {
         if constexpr (cfg.serves) {
             const int rows = served.rows - (share.row + 16 * warp + lane / 4);
@@ -768,8 +771,8 @@ struct consumer {
         return fmaxf(sum[0], sum[1]);
     }
 
-    /* A later S: m may lag behind. Up to the last masked block it is found in every block: a row may see no key before.
-     * Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
+    /* A later S: m may lag behind. Up to the last masked block it is found in every block: a row may attend to no key
+     * before. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
     __device__ __forceinline__ bool use_S(int block, bool masked) {
         if constexpr (cfg.serves)
             release_K(block, turn, key == served.last_key);
@@ -811,7 +814,7 @@ struct consumer {
         }
     }
     __device__ __forceinline__ void store_O(int first_row) {
-        const auto first = read_whole_place<cfg>(at, turn);
+        const auto first = read_any_tile<cfg>(at, turn);
         const int row = first_row + 16 * warp;
         const auto &seq = sequence_of(first);
         const int sample = find_Q_origin(first).sample;
@@ -826,7 +829,7 @@ struct consumer {
         else
             divide_by_l(O, l);
         if (args.LSE) store_LSE(args, m, l, seq, packing, row + lane / 4, first.head, sample, lane);
-        /* A copy writes 16 rows, and those behind the end may be another sequence's. The compiler must know that the
+        /* A copy writes 16 rows, and those past the end may be another sequence's. The compiler must know that the
          * lanes agree, or no loop counts in uniform registers. */
         if (!copies_O<cfg> || (cfg.serves && warp_uniform(row + 16 > seq.seq_q)))
             store_O_to_gmem<cfg.dtype>(args, O, seq, packing, row + lane / 4, first.head, sample, lane);
@@ -834,9 +837,9 @@ struct consumer {
             copy_O(row + first_row_of(seq), first.head, sample);
     }
 
-    /* With one length for all, what has seq_q are the arguments: a copy would be read too early. */
-    __device__ __forceinline__ const sequence &sequence_of(const served_place &first) const { return first.seq; }
-    __device__ __forceinline__ const attention_args &sequence_of(const Q_place &) const { return args; }
+    /* With one length for all, seq_q is read from the arguments, because a copy would be read too early. */
+    __device__ __forceinline__ const sequence &sequence_of(const varlen_tile &first) const { return first.seq; }
+    __device__ __forceinline__ const attention_args &sequence_of(const work_tile &) const { return args; }
 
     /* ---- the loop ---- */
 
@@ -855,7 +858,7 @@ struct consumer {
         take_P_from_S();
     }
 
-    /* The next S, and O of the block before, while S turns to exponentials. */
+    /* Start the next S, and O of the block before, while S is turned into exponentials. */
     __device__ __forceinline__ void step(bool masked) {
         wait_for_turn<cfg>(group);
         start_S(block + 1, turn);
@@ -882,7 +885,7 @@ struct consumer {
         use_first_S(first_seen, turn + 1, next_m, next_l);
     }
 
-    /* Finish this Q block; `share` is that of the next one. */
+    /* Finish this Q block; `share` describes the next one. */
     __device__ __forceinline__ void finish(row_values &next_m, row_values &next_l) {
         const int last_row = share.row;
         share = find_share(turn + 1);
@@ -898,17 +901,17 @@ struct consumer {
         __syncwarp();
     }
 
-    /* Continue with the next Q block, of which S is there. */
+    /* Continue with the next Q block, whose S is computed. */
     __device__ __forceinline__ void take_next(const row_values &next_m, const row_values &next_l) {
-        if (lane == 0) mbarrier_arrive(at.places.empty(turn));
+        if (lane == 0) mbarrier_arrive(at.queue.empty(turn));
         take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
 
-    /* With a window blocks are masked at both ends. Once one is not masked, only the beginning of the common keys ends
-     * the run of such blocks. */
+    /* Windows mask blocks at both ends. Once one is not masked, only the beginning of the common keys ends the run of
+     * such blocks. */
     __device__ __forceinline__ void step_through_window() {
         const int last = last_key();
 #pragma unroll 1
@@ -920,10 +923,10 @@ struct consumer {
         }
     }
 
-    /* There may be fewer Q blocks than CTAs: only the device knows the lengths. */
+    /* There may be fewer Q blocks than CTAs, because only the device knows the lengths. */
     __device__ __forceinline__ bool has_no_Q_block() const {
-        at.places.wait_until_full(0);
-        return warp_uniform(read_place(at.places, 0).row) < 0;
+        at.queue.wait_until_full(0);
+        return warp_uniform(read_tile(at.queue, 0).row) < 0;
     }
 
     __device__ __forceinline__ void attend() {
@@ -947,7 +950,7 @@ struct consumer {
             if (share.row < 0) break;
             take_next(next_m, next_l);
         }
-        if (lane == 0) bulk_wait_group_read<0>(); /* shared memory stays until the engine has read it */
+        if (lane == 0) bulk_wait_group_read<0>(); /* shared memory must stay valid until TMA has read it */
     }
 };
 
@@ -961,11 +964,11 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
         const int warp = warp_uniform(threadIdx.x / 32);
         if (cfg.paged_kv && warp == 0) producer<cfg>{args, maps, at}.produce_from_pages();
         if (!cfg.paged_kv && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
-        if (warp == 1) schedule_sequences<cfg>(args, at.places, at.draw);
+        if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch);
         if (warp == 2) sweep<cfg>(at);
     } else {
         if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce();
-        if (threadIdx.x == 32) schedule<cfg>(args, at.places, at.draw);
+        if (threadIdx.x == 32) schedule<cfg>(args, at.queue, at.fetch);
     }
 }
 
@@ -994,7 +997,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     FL_ATTEND(cfg, args, maps)
 }
 
-/* A kernel that serves. */
+/* Kernel for varlen batches. */
 template <attention_config cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     flash_forward(const __grid_constant__ serving_args args, const __grid_constant__ tensor_maps maps) {

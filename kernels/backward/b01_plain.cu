@@ -14,23 +14,23 @@
 #include "common/ptx_sm80.cuh"
 #include "kernels/backward/rows.cuh"
 
-/* What the backward pass computes. With S = scale Q Kᵀ, P = softmax(S) and O = P V, and dO the gradient of a number by
- * O, the gradients by Q, K and V are
+/* The backward pass. With S = scale Q Kᵀ, P = softmax(S), O = P V, and dO the gradient of a scalar loss with respect to
+ * O, the gradients with respect to Q, K and V are
  *
  *     dV = Pᵀ dO      dP = dO Vᵀ      dS = P ∘ (dP - delta)      dK = scale dSᵀ Q      dQ = scale dS K
  *
- * S and P are as large as seq * seq and were never stored. The forward pass left one number for each row, log-sum-exp,
- * and with it each probability stands for itself: P[i][j] = exp(S[i][j] - lse[i]), without a running maximum. The
- * gradient of the softmax needs one more number for each row, delta[i] = sum over j of P[i][j] dP[i][j]. It is also
- * the sum of dO[i] ∘ O[i], which a small kernel computes before this one (rows.cuh).
+ * S and P are as large as seq * seq and were never stored. The forward pass stores the log-sum-exp of each row, so each
+ * probability can be computed independently: P[i][j] = exp(S[i][j] - lse[i]), without a running maximum. The gradient
+ * of the softmax needs one more number for each row, delta[i] = sum over j of P[i][j] dP[i][j]. It is also the sum of
+ * dO[i] ∘ O[i], which a small kernel computes before this one (rows.cuh).
  *
  * dK and dV are sums over all queries, dQ is one over all keys. So a CTA makes two passes: first its threads hold rows
- * of K and V and go through all queries; then they hold the same rows of Q and dO and go through all keys. Nobody adds
- * to what another writes, but S and dP are computed twice.
+ * of K and V and go through all queries; then they hold the same rows of Q and dO and go through all keys. No CTA adds
+ * to another CTA's output, but S and dP are computed twice.
  *
- * Who holds what: four threads share a row; each has every fourth chunk of 8 columns of the two own rows and of what is
- * added up for them, in fp32 in registers. The other two tensors come to shared memory in blocks of B_r rows, and all
- * threads read the same row at the same time. */
+ * Register layout: four threads share a row; each has every fourth chunk of 8 columns of the two own rows and of what
+ * is added up for them, in fp32 in registers. The other two tensors are copied to shared memory in blocks of B_r rows,
+ * and all threads read the same row at the same time. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <backward_config cfg>
@@ -101,7 +101,7 @@ __device__ __forceinline__ float probability(float score, float scale, float lse
     return __expf(score * scale - lse);
 }
 
-/* Where the rows of this CTA's head begin: elements in a tensor, and rows in log-sum-exp and delta. */
+/* Start of the rows of this CTA's head: elements in a tensor, and rows in log-sum-exp and delta. */
 __device__ __forceinline__ int64_t head_offset(const tensor_strides &strides) {
     return blockIdx.z * strides.batch + blockIdx.y * strides.head;
 }

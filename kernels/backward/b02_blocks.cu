@@ -13,17 +13,17 @@
 #include "common/ptx_sm80.cuh"
 #include "kernels/backward/rows.cuh"
 
-/* Both passes are one function. A CTA owns 64 rows of two tensors, which stay in shared memory, and blocks of the two
- * other tensors come and go:
+/* Both passes are one function. A CTA owns 64 rows of two tensors, which stay in shared memory, and streams blocks of
+ * the two other tensors:
  *
  *     pass            own      others    scores           what is added up
  *     over queries    K, V     Q, dO     Sᵀ and dPᵀ       dV += Pᵀ dO, dK += dSᵀ Q
  *     over keys       Q, dO    K, V      S and dP         dQ += dS K
  *
- * The scores of a warp are those of its 16 own rows and of 32 other rows. Who holds what: an accumulator of mma.sync
- * has, in lane 4g + t, columns 2t and 2t + 1 of rows g and g + 8. Two neighbouring tiles of 8 columns, rounded to 16
- * bits, are the first operand of the next product as they stand (9.7.14.5.8): so P and dS need no shared memory.
- * Rows in shared memory are 16 bytes longer than d_head elements: eight rows of one chunk then lie in different
+ * The scores of a warp are those of its 16 own rows and of 32 other rows. Register layout: an accumulator of mma.sync
+ * has, in lane 4g + t, columns 2t and 2t + 1 of rows g and g + 8. Two neighboring tiles of 8 columns, rounded to 16
+ * bits, have the layout of the first operand of the next product (9.7.14.5.8), so P and dS need no shared memory. Rows
+ * in shared memory are 16 bytes longer than d_head elements: eight rows of one chunk then are stored in different
  * banks. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
@@ -112,7 +112,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void round_scores(uint32_t (&a)[STEP / 16][4], const float (&scores)[STEP / 8][4]) {
     for (int k = 0; k < STEP / 16; k++)
         for (int i = 0; i < 4; i++) {
-            const float (&from)[4] = scores[2 * k + i / 2];
+            const float(&from)[4] = scores[2 * k + i / 2];
             a[k][i] = round_pair<cfg>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
 }
@@ -140,7 +140,7 @@ __device__ __forceinline__ void differentiate(float (&P)[STEP / 8][4], float (&d
 
 /* ---- the passes ---- */
 
-/* A tensor of this CTA's head: where it begins, in elements, and how far its rows are apart. */
+/* A tensor of this CTA's head: its offset in elements, and its row stride. */
 struct head_rows {
     const void *gmem;
     int64_t first, stride;

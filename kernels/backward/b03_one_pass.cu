@@ -15,22 +15,22 @@
 #include "common/ptx_sm80.cuh"
 #include "kernels/backward/rows.cuh"
 
-/* A CTA owns 64 keys: K and V stay in shared memory, blocks of Q and dO come and go. The scores of a warp are those of
- * its 16 keys and of 32 queries:
+/* A CTA owns 64 keys: K and V stay in shared memory, while blocks of Q and dO are streamed. The scores of a warp are
+ * those of its 16 keys and of 32 queries:
  *
  *     Sᵀ = K Qᵀ, dPᵀ = V dOᵀ      dV += Pᵀ dO, dK += dSᵀ Q: as in b02, without leaving the warp
  *     dQ = dS K                   16 queries of a warp, all 64 keys: dS goes through shared memory
  *
  * All CTAs of a head add to the same dQ. fp32 sums in global memory take it (row_sums sets them to 0), and round_dQ
  * rounds them at the end. A reduction there is atomic, but its order is not fixed, and a sum of floats depends on the
- * order. With in_order each Q block has a turn: the number of the KV block that may add. Who has added passes the turn
- * on, so that the same bits come out in every run; the last one sets it back to 0. CTAs start in the order of their
+ * order. With in_order each Q block has a turn: the number of the KV block that may add. A CTA that has added passes
+ * the turn on, so that every run produces the same bits; the last one resets it to 0. CTAs start in the order of their
  * numbers, so that whoever waits waits for one that runs.
  *
- * Who holds what: an accumulator of mma.sync has, in lane 4g + t, columns 2t and 2t + 1 of rows g and g + 8. Two
- * neighbouring tiles of 8 columns, rounded to 16 bits, are the first operand of the next product as they stand
- * (9.7.14.5.8). Rows in shared memory are 16 bytes longer than their elements: eight rows of one chunk then lie in
- * different banks. */
+ * Register layout: an accumulator of mma.sync has, in lane 4g + t, columns 2t and 2t + 1 of rows g and g + 8. Two
+ * neighboring tiles of 8 columns, rounded to 16 bits, have the layout of the first operand of the next product
+ * (9.7.14.5.8). Rows in shared memory are 16 bytes longer than their elements: eight rows of one chunk then are stored
+ * in different banks. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <backward_config cfg>
@@ -118,7 +118,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void round_scores(uint32_t (&a)[STEP / 16][4], const float (&scores)[STEP / 8][4]) {
     for (int k = 0; k < STEP / 16; k++)
         for (int i = 0; i < 4; i++) {
-            const float (&from)[4] = scores[2 * k + i / 2];
+            const float(&from)[4] = scores[2 * k + i / 2];
             a[k][i] = round_pair<cfg>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
 }
@@ -145,7 +145,7 @@ __device__ __forceinline__ void differentiate(float (&P)[STEP / 8][4], float (&d
 
 /* ---- dQ ---- */
 
-/* Where dS of a key begins in shared memory: rows of B_r queries and 16 bytes more. */
+/* Address of dS of a key in shared memory: rows of B_r queries plus 16 bytes of padding. */
 template <backward_config cfg>
 __device__ __forceinline__ uint32_t dS_address(uint32_t dS, int key, int query) {
     return dS + key * (2 * cfg.B_r + 16) + 2 * query;
@@ -195,7 +195,8 @@ __device__ __forceinline__ void add_dQ(const backward_args &args, const float (&
 
 /* ---- turns ---- */
 
-/* Acquire and release: what a CTA added before it passed the turn is there for the one that sees it (8.9). */
+/* Acquire and release: a CTA that observes the turn also observes everything that was added before the turn was passed
+ * on (8.9). */
 __device__ __forceinline__ int ld_acquire(const int *gmem) {
     int value;
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(gmem) : "memory");
@@ -211,7 +212,7 @@ __device__ __forceinline__ int *turn_of(const backward_args &args, int first) {
     return args.turns + ((int64_t)blockIdx.z * args.heads + blockIdx.y) * blocks + first / cfg.B_r;
 }
 
-/* One thread waits for the CTA's turn, and the barrier gives it to the others. */
+/* One thread waits for the CTA's turn, and the barrier orders the others after it. */
 template <backward_config cfg>
 __device__ __forceinline__ void wait_for_turn(const backward_args &args, int first) {
     if (threadIdx.x == 0)
@@ -229,7 +230,7 @@ __device__ __forceinline__ void pass_turn(const backward_args &args, int first) 
 
 /* ---- the pass ---- */
 
-/* A tensor of this CTA's head: where it begins, in elements, and how far its rows are apart. */
+/* A tensor of this CTA's head: its offset in elements, and its row stride. */
 struct head_rows {
     const void *gmem;
     int64_t first, stride;
@@ -259,7 +260,7 @@ __device__ __forceinline__ void store_rows(void *gmem, const head_rows &rows, co
         }
 }
 
-/* dK and dV of the CTA's keys, which meet all queries, and their part of dQ. */
+/* Compute dK and dV of the CTA's keys over all queries, and add their part of dQ. */
 template <backward_config cfg>
 __device__ __forceinline__ void pass(const backward_args &args, uint32_t smem, uint32_t dS_block, const statistics &of,
                                      const head_rows (&own)[2], const head_rows (&other)[2],
@@ -270,7 +271,7 @@ __device__ __forceinline__ void pass(const backward_args &args, uint32_t smem, u
         copy_block<cfg>(smem + t * KV_bytes, own[t].gmem, own[t].first + blockIdx.x * cfg.B_c * own[t].stride,
                         own[t].stride);
     for (int block = 0; block < args.seq_q; block += cfg.B_r) {
-        /* No barrier: since all warps stored dS nobody reads Q and dO, and dS waits for the barrier that follows. */
+        /* No barrier: since all warps stored dS nothing reads Q and dO, and dS waits for the barrier that follows. */
         for (int t = 0; t < 2; t++)
             copy_block<cfg>(Q + t * Q_bytes, other[t].gmem, other[t].first + block * other[t].stride, other[t].stride);
         copy_statistics<cfg>(args, of, block);

@@ -22,7 +22,7 @@
  *     dQ = dS K                   64 queries x 64 of d_head columns, over all 128 keys: dSᵀ of both warpgroups is in
  *                                 shared memory, and wgmma reads it transposed
  *
- * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
+ * Register layout: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh). */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
@@ -55,12 +55,12 @@ struct blocks {
           statistics(dS + cfg.B_c * TILE_ROW) {}
 };
 
-/* Place of a 16-byte chunk in a block of `rows` rows. */
+/* Position of a 16-byte chunk in a block of `rows` rows. */
 __device__ __forceinline__ uint32_t chunk_address(uint32_t block, int rows, int row, int chunk) {
     return block + chunk / 8 * rows * TILE_ROW + row * TILE_ROW + (chunk % 8 ^ row % 8) * 16;
 }
 
-/* A tensor of this CTA's head: where it begins, in elements, and how far its rows are apart. */
+/* A tensor of this CTA's head: its offset in elements, and its row stride. */
 struct head_rows {
     const void *gmem;
     int64_t first, stride;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void copy_block(uint32_t block, int rows, const head_
                         i % row_chunks * 8);
 }
 
-/* Log-sum-exp times log2(e) of the queries of a block, behind it delta. */
+/* Log-sum-exp times log2(e) of the queries of a block, after it delta. */
 template <backward_config cfg>
 __device__ __forceinline__ void copy_statistics(const backward_args &args, float *statistics, int first_row) {
     const int64_t number = ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + first_row + threadIdx.x;
@@ -139,7 +139,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void round_scores(uint32_t (&a)[4][4], const float (&scores)[8][4]) {
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < 4; i++) {
-            const float (&from)[4] = scores[2 * k + i / 2];
+            const float(&from)[4] = scores[2 * k + i / 2];
             a[k][i] = round_pair<cfg>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
 }
@@ -159,8 +159,8 @@ __device__ __forceinline__ void differentiate(float (&dS)[8][4], const float (&P
         for (int i = 0; i < 4; i++) dS[tile][i] = P[tile][i] * (dS[tile][i] - delta[query_of(tile, i)]);
 }
 
-/* Put dSᵀ of the warpgroup's keys into shared memory. Lanes give the addresses of keys 0-7 and 8-15 of eight queries,
- * and of the same of the next eight. */
+/* Put dSᵀ of the warpgroup's keys into shared memory. Lanes provide the addresses of keys 0-7 and 8-15 of eight
+ * queries, then of the next eight queries. */
 __device__ __forceinline__ void store_dS(uint32_t dS, const uint32_t (&a)[4][4]) {
     const int lane = threadIdx.x % 32, key = threadIdx.x / 32 * 16 + lane % 16;
     for (int k = 0; k < 4; k++) stmatrix_x4(dS + key * TILE_ROW + ((2 * k + lane / 16) ^ key % 8) * 16, a[k]);
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_backward(const __grid_
         copy_statistics<cfg>(args, statistics, block);
         cp_async_commit_group();
         cp_async_wait_group<0>();
-        fence_proxy_async(); /* wgmma sees what this thread has copied */
+        fence_proxy_async(); /* make this thread's copies visible to wgmma */
         __syncthreads();     /* all threads have copied their part of the block */
 
         float P[8][4], dS[8][4], dQ[8][4];
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_backward(const __grid_
         differentiate(dS, P, statistics + cfg.B_r);
         round_scores<cfg>(of_dS, dS);
         store_dS(in.dS, of_dS);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        fence_proxy_async(); /* make this thread's stores visible to wgmma */
         __syncthreads();     /* both warpgroups have stored dS */
         wgmma_fence();
         start_sums<cfg>(dV, of_P, in.dO);

@@ -21,7 +21,7 @@
  *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q; dSᵀ goes to shared memory
  *     warpgroup 0        dQ = dS K, 64 columns at a time, added to the sums; its first thread starts all copies
  *
- * Who waits for whom, at mbarriers, each of a stage of the ring:
+ * Synchronization, at mbarriers, each of a stage of the ring:
  *
  *     full       the bytes of Q, dO, log-sum-exp and delta have come          8 warps wait
  *     empty      the 8 warps have read them                                   the copying thread waits
@@ -30,9 +30,9 @@
  *
  * A warpgroup has room for dK and dV (128 registers of a thread) and for one block of scores: P is kept in 16 bits
  * alone once S is gone, twice: wgmma reads one of them for dV, while the other becomes dS. Warpgroup 0 gives registers
- * to the two others.
+ * to the other two.
  *
- * Who holds what: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
+ * Register layout: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh). */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
@@ -54,16 +54,16 @@ enum { WARPGROUP = 128, KEY_WARPS = 8, TILE_ROW = 128 /* bytes */, SPAN = 64 /* 
 
 /* ---- shared memory ---- */
 
-/* Where everything is; what belongs to a block is there once for each stage. */
+/* Addresses in shared memory. Data of a block exists once per stage. */
 template <backward_config cfg>
-struct places {
+struct smem_layout {
     static constexpr uint32_t KV_tile = cfg.B_c * TILE_ROW, Q_tile = cfg.B_r * TILE_ROW;
     static constexpr uint32_t KV_bytes = cfg.d_head / SPAN * KV_tile, Q_bytes = cfg.d_head / SPAN * Q_tile;
     static constexpr uint32_t dS_bytes = cfg.B_c * TILE_ROW, row_bytes = cfg.B_r * sizeof(float);
     uint32_t K, V, Q, dO, dS, lse, delta; /* dS: the B_c keys are the rows of one tile, queries their elements */
     uint32_t KV_full, full, empty, dS_full, dS_empty;
 
-    __device__ __forceinline__ places(uint32_t smem)
+    __device__ __forceinline__ smem_layout(uint32_t smem)
         : K((smem + 1023) / 1024 * 1024), V(K + KV_bytes), Q(V + KV_bytes), dO(Q + cfg.stages * Q_bytes),
           dS(dO + cfg.stages * Q_bytes), lse(dS + cfg.stages * dS_bytes), delta(lse + cfg.stages * row_bytes),
           KV_full(delta + cfg.stages * row_bytes), full(KV_full + 8), empty(full + 8 * cfg.stages),
@@ -74,7 +74,7 @@ struct places {
 
 /* One thread sets them up. Full ones have one arrival, of the thread that starts the copies. */
 template <backward_config cfg>
-__device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.KV_full, 1);
         for (int stage = 0; stage < cfg.stages; stage++) {
@@ -88,8 +88,8 @@ __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
     }
@@ -104,17 +104,17 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
 /* ---- copies: one thread ---- */
 
 template <backward_config cfg>
-__device__ __forceinline__ void copy_KV(const tensor_maps &maps, const places<cfg> &at) {
-    mbarrier_arrive_expect_tx(at.KV_full, 2 * places<cfg>::KV_bytes);
+__device__ __forceinline__ void copy_KV(const tensor_maps &maps, const smem_layout<cfg> &at) {
+    mbarrier_arrive_expect_tx(at.KV_full, 2 * smem_layout<cfg>::KV_bytes);
     copy_tensor_to_smem(at.K, maps.K, at.KV_full, blockIdx.x * cfg.B_c, blockIdx.y, blockIdx.z);
     copy_tensor_to_smem(at.V, maps.V, at.KV_full, blockIdx.x * cfg.B_c, blockIdx.y, blockIdx.z);
 }
 
 /* Block number `block` and the statistics of its queries, once the block that had the stage before is read. */
 template <backward_config cfg>
-__device__ __forceinline__ void copy_queries(const backward_args &args, const tensor_maps &maps, const places<cfg> &at,
-                                             int block) {
-    using of = places<cfg>;
+__device__ __forceinline__ void copy_queries(const backward_args &args, const tensor_maps &maps,
+                                             const smem_layout<cfg> &at, int block) {
+    using of = smem_layout<cfg>;
     const int stage = block % cfg.stages, row = block * cfg.B_r;
     const int64_t number = ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + row;
     const uint32_t full = at.full + 8 * stage;
@@ -134,8 +134,8 @@ __device__ __forceinline__ void start_scores(float (&d)[8][4], uint32_t own, uin
     const uint64_t a = wgmma_descriptor(own, 0), b = wgmma_descriptor(other, 0);
 #pragma unroll
     for (int k = 0; k < cfg.d_head / 16; k++) {
-        const uint64_t of_a = a + k / 4 * (places<cfg>::KV_tile / 16) + k % 4 * 2;
-        const uint64_t of_b = b + k / 4 * (places<cfg>::Q_tile / 16) + k % 4 * 2;
+        const uint64_t of_a = a + k / 4 * (smem_layout<cfg>::KV_tile / 16) + k % 4 * 2;
+        const uint64_t of_b = b + k / 4 * (smem_layout<cfg>::Q_tile / 16) + k % 4 * 2;
         if constexpr (cfg.dtype == FP16)
             wgmma_m64n64k16_f16(d, of_a, of_b, k > 0);
         else
@@ -147,7 +147,7 @@ __device__ __forceinline__ void start_scores(float (&d)[8][4], uint32_t own, uin
 /* sums += coefficients (64 keys by B_r queries) times the rows of Q or dO. */
 template <backward_config cfg>
 __device__ __forceinline__ void start_sums(float (&sums)[16][4], const uint32_t (&coefficients)[4][4], uint32_t other) {
-    const uint64_t b = wgmma_descriptor(other, places<cfg>::Q_tile);
+    const uint64_t b = wgmma_descriptor(other, smem_layout<cfg>::Q_tile);
 #pragma unroll
     for (int k = 0; k < cfg.B_r / 16; k++)
         if constexpr (cfg.dtype == FP16)
@@ -177,7 +177,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void round_scores(uint32_t (&a)[4][4], const float (&scores)[8][4]) {
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < 4; i++) {
-            const float (&from)[4] = scores[2 * k + i / 2];
+            const float(&from)[4] = scores[2 * k + i / 2];
             a[k][i] = round_pair<cfg>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
 }
@@ -206,7 +206,7 @@ __device__ __forceinline__ void copy_registers(uint32_t (&to)[4][4], const uint3
         for (int i = 0; i < 4; i++) asm volatile("mov.b32 %0, %1;" : "=r"(to[k][i]) : "r"(from[k][i]));
 }
 
-/* dP to dS, in place; P as it was rounded. */
+/* Turn dP into dS in place, with the rounded P. */
 template <backward_config cfg>
 __device__ __forceinline__ void differentiate(float (&dS)[8][4], const uint32_t (&P)[4][4], uint32_t delta) {
     for (int tile = 0; tile < 8; tile++) {
@@ -220,8 +220,8 @@ __device__ __forceinline__ void differentiate(float (&dS)[8][4], const uint32_t 
     }
 }
 
-/* Put dSᵀ of the warpgroup's keys into shared memory. Lanes give the addresses of keys 0-7 and 8-15 of eight queries,
- * and of the same of the next eight. */
+/* Put dSᵀ of the warpgroup's keys into shared memory. Lanes provide the addresses of keys 0-7 and 8-15 of eight
+ * queries, then of the next eight queries. */
 __device__ __forceinline__ void store_dS(uint32_t dS, const uint32_t (&a)[4][4]) {
     const int lane = threadIdx.x % 32, key = (threadIdx.x - WARPGROUP) / 32 * 16 + lane % 16;
     for (int k = 0; k < 4; k++) stmatrix_x4(dS + key * TILE_ROW + ((2 * k + lane / 16) ^ key % 8) * 16, a[k]);
@@ -259,7 +259,7 @@ __device__ __forceinline__ void store_rows(void *gmem, const tensor_strides &str
 /* Warpgroup 0: copies one block ahead, dQ of the block at hand. */
 template <backward_config cfg>
 __device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, const tensor_maps &maps,
-                                                     const places<cfg> &at) {
+                                                     const smem_layout<cfg> &at) {
     const int blocks = args.seq_q / cfg.B_r;
     const bool copies = threadIdx.x == 0;
     if (copies) {
@@ -277,7 +277,7 @@ __device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, 
         for (int half = 0; half < 2; half++) {
             float dQ[8][4];
             wgmma_fence();
-            start_dQ<cfg>(dQ, at.dS + stage * places<cfg>::dS_bytes, at.K + half * places<cfg>::KV_tile);
+            start_dQ<cfg>(dQ, at.dS + stage * smem_layout<cfg>::dS_bytes, at.K + half * smem_layout<cfg>::KV_tile);
             wgmma_wait_group<0>(dQ);
             if (half) arrive_as_warp(at.dS_empty + 8 * stage);
             add_dQ<cfg>(args, dQ, block * cfg.B_r, half * SPAN);
@@ -287,8 +287,8 @@ __device__ __forceinline__ void copy_and_multiply_dQ(const backward_args &args, 
 
 /* Warpgroups 1 and 2: dK and dV of 64 keys. */
 template <backward_config cfg>
-__device__ __forceinline__ void multiply_keys(const backward_args &args, const places<cfg> &at) {
-    using of = places<cfg>;
+__device__ __forceinline__ void multiply_keys(const backward_args &args, const smem_layout<cfg> &at) {
+    using of = smem_layout<cfg>;
     const int blocks = args.seq_q / cfg.B_r;
     const uint32_t own =
         (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW; /* the warpgroup's keys within a tile */
@@ -318,7 +318,7 @@ __device__ __forceinline__ void multiply_keys(const backward_args &args, const p
         round_scores<cfg>(of_dS, dS);
         wait_for_phase(at.dS_empty + 8 * stage, phase - 1);
         store_dS(at.dS + stage * of::dS_bytes, of_dS);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        fence_proxy_async(); /* make this thread's stores visible to wgmma */
         arrive_as_warp(at.dS_full + 8 * stage);
         wgmma_fence();
         start_sums<cfg>(dK, of_dS, Q);
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps, 1)
     flash_backward(const __grid_constant__ backward_args args, const __grid_constant__ tensor_maps maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     if (warp_uniform(threadIdx.x / WARPGROUP) == 0) {
         setmaxnreg_dec<72>();

@@ -1,10 +1,10 @@
 /* rows.cuh - the two small kernels of a backward pass, the same in all versions.
  *
  *     row_sums   before: delta, the sum of dO ∘ O for each query row; with dQ_sums it sets the sums of dQ to 0
- *     round_dQ   behind, with dQ_sums: dQ = scale * sums, rounded to 16 bits
+ *     round_dQ   after, with dQ_sums: dQ = scale * sums, rounded to 16 bits
  *
- * A row is d_head / 8 chunks of 16 bytes, one for each of as many neighbouring lanes. Grid (seq / rows of a CTA, heads,
- * batch), 128 threads (common/backward.h).
+ * A row is d_head / 8 chunks of 16 bytes, each handled by one of as many neighboring lanes. Grid (seq / rows of a CTA,
+ * heads, batch), 128 threads (common/backward.h).
  */
 #ifndef FL_BACKWARD_ROWS_CUH
 #define FL_BACKWARD_ROWS_CUH
@@ -23,7 +23,7 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
-/* The row and chunk of a thread, and where they are; row is -1 behind the last. */
+/* The row and chunk of a thread, and where they are; row is -1 past the last. */
 template <backward_config cfg>
 struct row_chunk {
     static constexpr int lanes = cfg.d_head / 8;
@@ -36,7 +36,7 @@ struct row_chunk {
         chunk = threadIdx.x % lanes;
         number = ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + row;
     }
-    /* In elements, of a tensor with these strides. */
+    /* Offset in elements in a tensor with these strides. */
     __device__ __forceinline__ int64_t offset(const tensor_strides &strides) const {
         return blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
     }

@@ -15,18 +15,18 @@
 #include "common/ptx_fp8.cuh"
 
 /* A CTA has 128 queries of a head, each of its two computing warpgroups 64 of them. One thread of a third warpgroup has
- * the copy engine bring Q and, block by block from the last one on, 128 keys and values into two rings.
+ * TMA bring Q and, block by block from the last one on, 128 keys and values into two rings.
  *
  *     S = Q Kᵀ    64 queries x 128 keys; both in shared memory, a row of 128 elements is a row of 128 bytes
  *     O += P V    P in registers, V from shared memory as Vᵀ: its rows are columns of V and their elements are keys
  *
- * wgmma of 16-bit elements can read a matrix by columns. That of bytes cannot, so the caller stores V as
- * [batch, heads, d_head, seq].
+ * wgmma of 16-bit elements can read a matrix by columns. The form for bytes cannot, so the caller stores V as [batch,
+ * heads, d_head, seq].
  *
- * What P costs: e4m3 has 3 bits of fraction and ends at 448. P = 2^(s - m) is at most 1, where nothing below 2^-9 is
- * left. Times 256 it has 8 more bits of range, and since l has the factor too, O / l is the same.
+ * Precision of P: e4m3 has 3 fraction bits and ends at 448. P = 2^(s - m) is at most 1, where nothing below 2^-9 is
+ * left. P is scaled by 256, which adds 8 bits of range; l has the same factor, so O / l does not change.
  *
- * Who holds what: of 8 columns of S lane 4g + q has columns 2q and 2q + 1 of rows g and g + 8. As the first operand of
+ * Register layout: of 8 columns of S lane 4g + q has columns 2q and 2q + 1 of rows g and g + 8. As the first operand of
  * the next product it must have keys 4q ... 4q + 3 of 16: the pairs of two neighbouring lanes. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
@@ -47,15 +47,15 @@ enum { WARPGROUP = 128, GROUP_ROWS = 64, TILE_ROW = 128 /* bytes */ };
 
 /* ---- shared memory ---- */
 
-/* Where everything is; what belongs to a KV block is there once for each stage. */
+/* Addresses in shared memory. Data of a KV block exists once per stage. */
 template <fp8_config cfg>
-struct places {
+struct smem_layout {
     static constexpr uint32_t Q_bytes = cfg.B_r * TILE_ROW, K_bytes = cfg.B_c * TILE_ROW;
     static constexpr uint32_t V_bytes = cfg.d_head * TILE_ROW, O_warp_bytes = 16 * cfg.d_head * 2;
     uint32_t Q, K, V, O;
     uint32_t Q_full, K_full, K_empty, V_full, V_empty;
 
-    __device__ __forceinline__ places(uint32_t smem)
+    __device__ __forceinline__ smem_layout(uint32_t smem)
         : Q((smem + 1023) / 1024 * 1024), K(Q + Q_bytes), V(K + cfg.stages * K_bytes), O(V + cfg.stages * V_bytes),
           Q_full(O + cfg.n_warps * O_warp_bytes), K_full(Q_full + 8), K_empty(K_full + 8 * cfg.stages),
           V_full(K_empty + 8 * cfg.stages), V_empty(V_full + 8 * cfg.stages) {}
@@ -66,7 +66,7 @@ struct places {
 /* One thread sets them up. A full one has one arrival, of the thread that starts the copy; an empty one has one of each
  * computing warpgroup. */
 template <fp8_config cfg>
-__device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.Q_full, 1);
         for (int stage = 0; stage < cfg.stages; stage++) {
@@ -80,8 +80,8 @@ __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
     }
@@ -97,32 +97,34 @@ struct step {
 /* ---- copies: one thread ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at) {
-    mbarrier_arrive_expect_tx(at.Q_full, places<cfg>::Q_bytes);
+__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const smem_layout<cfg> &at) {
+    mbarrier_arrive_expect_tx(at.Q_full, smem_layout<cfg>::Q_bytes);
     for (int group = 0; group < cfg.n_warps / 4; group++)
         copy_tensor_to_smem(at.Q + group * GROUP_ROWS * TILE_ROW, maps.Q, at.Q_full,
                             blockIdx.x * cfg.B_r + group * GROUP_ROWS, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_K(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key) {
+__device__ __forceinline__ void copy_K(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key) {
     const uint32_t full = at.K_full + 8 * to.stage;
     wait_for_phase(at.K_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::K_bytes);
-    copy_tensor_to_smem(at.K + to.stage * places<cfg>::K_bytes, maps.K, full, key, blockIdx.y, blockIdx.z);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::K_bytes);
+    copy_tensor_to_smem(at.K + to.stage * smem_layout<cfg>::K_bytes, maps.K, full, key, blockIdx.y, blockIdx.z);
 }
 
 /* In the map of V the keys are the elements of a row. */
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_V(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key) {
+__device__ __forceinline__ void copy_V(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key) {
     const uint32_t full = at.V_full + 8 * to.stage;
     wait_for_phase(at.V_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::V_bytes);
-    copy_box_to_smem(at.V + to.stage * places<cfg>::V_bytes, maps.V, full, key, 0, 0, blockIdx.y, blockIdx.z);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::V_bytes);
+    copy_box_to_smem(at.V + to.stage * smem_layout<cfg>::V_bytes, maps.V, full, key, 0, 0, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at) {
+__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at) {
     const int blocks = args.seq_k / cfg.B_c;
     copy_Q<cfg>(maps, at);
 #pragma unroll 1
@@ -155,7 +157,8 @@ __device__ __forceinline__ void start_O(float (&O)[16][4], const uint32_t (&P)[c
 
 /* ---- the softmax; of a lane's two rows, g and g + 8, elements 0 and 1 of a tile are of the first ---- */
 
-/* m: logarithm to base 2 of what stands for 1 in P, 2^8 times less than the largest; l: the lane's part of the sum. */
+/* m: base-2 logarithm of the score that maps to P = 1, 2^8 times less than the largest; l: the lane's part of the sum.
+ */
 struct row_state {
     float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
 };
@@ -174,7 +177,7 @@ __device__ __forceinline__ void find_maxima(float (&most)[2], const float (&S)[t
     }
 }
 
-/* S to P, in place. `factor` is what is left of l and O, which have the maximum of the blocks before. */
+/* Turn S into P in place. `factor` is what is left of l and O, which have the maximum of the blocks before. */
 template <int tiles>
 __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_state &row, float (&factor)[2],
                                                   float exponent_scale) {
@@ -200,7 +203,7 @@ __device__ __forceinline__ void round_P(uint32_t (&P)[cfg.B_c / 32][4], const fl
     const int q = threadIdx.x % 4;
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             const uint32_t own =
                 cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
             const uint32_t left = __shfl_sync(0xffffffff, own, q % 2 * 2, 4);
@@ -221,25 +224,25 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
-/* The warp's 16 rows: through its own place in shared memory, two tiles of 64 elements, to the tensor. Lanes give the
- * addresses of rows 0-7 and 8-15 of eight columns, and of the same of the next eight. */
+/* The warp's 16 rows: through its own part of shared memory, two tiles of 64 elements, to the tensor. Lanes provide the
+ * addresses of rows 0-7 and 8-15 of eight columns, then of the next eight columns. */
 template <fp8_config cfg>
-__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t place, const float (&O)[16][4],
+__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr, const float (&O)[16][4],
                                         const float (&factor)[2], int first_row) {
     const int lane = threadIdx.x % 32, row = lane % 16;
     for (int u = 0; u < 8; u++) {
         uint32_t pairs[4];
         for (int i = 0; i < 4; i++) {
-            const float (&from)[4] = O[2 * u + i / 2];
+            const float(&from)[4] = O[2 * u + i / 2];
             pairs[i] = round_pair<cfg>(from[i % 2 * 2] * factor[i % 2], from[i % 2 * 2 + 1] * factor[i % 2]);
         }
         const int chunk = 2 * u + lane / 16;
-        stmatrix_x4(place + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW + (chunk % 8 ^ row % 8) * 16, pairs);
+        stmatrix_x4(O_addr + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW + (chunk % 8 ^ row % 8) * 16, pairs);
     }
-    fence_proxy_async(); /* the copy engine sees what this thread has stored */
+    fence_proxy_async(); /* make this thread's stores visible to TMA */
     __syncwarp();        /* all lanes have stored */
     if (lane == 0) {
-        copy_smem_to_tensor(maps.O, place, first_row, blockIdx.y, blockIdx.z);
+        copy_smem_to_tensor(maps.O, O_addr, first_row, blockIdx.y, blockIdx.z);
         bulk_commit_group();
         bulk_wait_group_read<0>(); /* the shared memory lives as long as it is read */
     }
@@ -255,9 +258,9 @@ __device__ __forceinline__ void store_LSE(const fp8_args &args, const row_state 
 /* ---- a computing warpgroup: 64 queries ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at,
+__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at,
                                        int group) {
-    using of = places<cfg>;
+    using of = smem_layout<cfg>;
     const bool lead = threadIdx.x % WARPGROUP == 0;
     const int blocks = args.seq_k / cfg.B_c;
     const uint32_t Q = at.Q + group * GROUP_ROWS * TILE_ROW;
@@ -310,10 +313,10 @@ __global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
     flash_forward(const __grid_constant__ fp8_args args, const __grid_constant__ tensor_maps maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     const int group = warp_uniform(threadIdx.x / WARPGROUP);
-    if (group == 0) { /* 168 registers a thread at the start: those that copy give theirs to those that compute */
+    if (group == 0) { /* 168 registers per thread at launch; the copying warps give registers to the computing ones */
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) produce<cfg>(args, maps, at);
     } else {

@@ -15,27 +15,28 @@
 #include "common/ptx_fp8.cuh"
 
 /* A CTA has 128 queries of a head, each of its two computing warpgroups 64 of them. In a third warpgroup a thread of
- * the first warp has the copy engine bring Q and, block by block from the last one on, 128 keys and values into two
+ * the first warp starts the TMA copies of Q and, block by block from the last one on, 128 keys and values into two
  * rings; the other three warps transpose the values into a third ring.
  *
  *     S = Q Kᵀ    64 queries x 128 keys; both in shared memory, a row of 128 elements is a row of 128 bytes
  *     O += P V    P in registers, V from shared memory as Vᵀ: its rows are columns of V and their elements are keys
  *
- * What P costs: e4m3 has 3 bits of fraction and ends at 448. P = 2^(s - m) is at most 1, where nothing below 2^-9 is
- * left. Times 256 it has 8 more bits of range, and since l has the factor too, O / l is the same.
+ * Precision of P: e4m3 has 3 fraction bits and ends at 448. P = 2^(s - m) is at most 1, where nothing below 2^-9 is
+ * left. P is scaled by 256, which adds 8 bits of range; l has the same factor, so O / l does not change.
  *
  * The transposition: ldmatrix.trans of 8 keys x 16 columns moves pairs of columns: with c = lane / 4 and q = lane % 4 a
  * lane gets columns 2c and 2c + 1 of keys 2q and 2q + 1. From two of them, of keys 0-7 and 8-15, PRMT takes column 2c
- * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes side by side.
+ * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes contiguously.
  *
- * Who holds what: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
- * order of the keys in Vᵀ. Of 16 columns of O the even ones come first: the lane's pairs of two tiles are four
- * neighbours of a row.
+ * Register layout: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
+ * order of the keys in Vᵀ. The even ones of 16 columns of O come first, so that the lane's pairs of two tiles are four
+ * neighbors of a row.
  *
- * What is lost where: an instruction adds 32 products to the accumulator, cuts all of them to units 2^-13 of the
- * largest and the sum again (docs/emulator.md). In long sums the largest is the accumulator itself, and of each product
- * up to a unit goes. With flush_N the accumulator has N blocks at most; what was before lies in fp32, each thread's own
- * 64 numbers 16 bytes by 16, as they were when m was theirs; `carry` is what is left of them since. */
+ * Source of the error: an instruction adds 32 products to the accumulator and truncates all of them, and the sum, to
+ * units 2^-13 of the largest (docs/emulator.md). In long sums the largest is the accumulator itself, and each product
+ * loses up to one unit. With flush_N the accumulator holds at most N blocks. Earlier blocks are summed in fp32 in
+ * shared memory, 64 numbers per thread, relative to the m of their time; `carry` is the factor that accounts for later
+ * changes of m. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <fp8_config cfg>
@@ -55,16 +56,16 @@ enum { WARPGROUP = 128, GROUP_ROWS = 64, TILE_ROW = 128 /* bytes */, TRANSPOSERS
 
 /* ---- shared memory ---- */
 
-/* Where everything is; what belongs to a KV block is there once for each stage. */
+/* Addresses in shared memory. Data of a KV block exists once per stage. */
 template <fp8_config cfg>
-struct places {
+struct smem_layout {
     static constexpr uint32_t Q_bytes = cfg.B_r * TILE_ROW, K_bytes = cfg.B_c * TILE_ROW;
     static constexpr uint32_t V_bytes = cfg.B_c * TILE_ROW, Vt_bytes = cfg.d_head * TILE_ROW;
     static constexpr uint32_t O_warp_bytes = 16 * cfg.d_head * 2;
     uint32_t Q, K, V, Vt, O, sums; /* Vt: V transposed; sums: O in fp32 */
     uint32_t Q_full, K_full, K_empty, V_full, V_empty, Vt_full, Vt_empty;
 
-    __device__ __forceinline__ places(uint32_t smem)
+    __device__ __forceinline__ smem_layout(uint32_t smem)
         : Q((smem + 1023) / 1024 * 1024), K(Q + Q_bytes), V(K + cfg.stages * K_bytes), Vt(V + cfg.stages * V_bytes),
           O(Vt + cfg.stages * Vt_bytes), sums(O + cfg.n_warps * O_warp_bytes),
           Q_full(sums + 2 * cfg.n_warps * O_warp_bytes), K_full(Q_full + 8), K_empty(K_full + 8 * cfg.stages),
@@ -77,7 +78,7 @@ struct places {
 /* One thread sets them up. A full one of a copy has one arrival, of the thread that starts it; an empty one has one of
  * each computing warpgroup. Transposing warps arrive each. */
 template <fp8_config cfg>
-__device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.Q_full, 1);
         for (int stage = 0; stage < cfg.stages; stage++) {
@@ -93,8 +94,8 @@ __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
     }
@@ -110,31 +111,33 @@ struct step {
 /* ---- copies: one thread ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at) {
-    mbarrier_arrive_expect_tx(at.Q_full, places<cfg>::Q_bytes);
+__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const smem_layout<cfg> &at) {
+    mbarrier_arrive_expect_tx(at.Q_full, smem_layout<cfg>::Q_bytes);
     for (int group = 0; group < cfg.n_warps / 4; group++)
         copy_tensor_to_smem(at.Q + group * GROUP_ROWS * TILE_ROW, maps.Q, at.Q_full,
                             blockIdx.x * cfg.B_r + group * GROUP_ROWS, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_K(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key) {
+__device__ __forceinline__ void copy_K(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key) {
     const uint32_t full = at.K_full + 8 * to.stage;
     wait_for_phase(at.K_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::K_bytes);
-    copy_tensor_to_smem(at.K + to.stage * places<cfg>::K_bytes, maps.K, full, key, blockIdx.y, blockIdx.z);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::K_bytes);
+    copy_tensor_to_smem(at.K + to.stage * smem_layout<cfg>::K_bytes, maps.K, full, key, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_V(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key) {
+__device__ __forceinline__ void copy_V(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key) {
     const uint32_t full = at.V_full + 8 * to.stage;
     wait_for_phase(at.V_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::V_bytes);
-    copy_tensor_to_smem(at.V + to.stage * places<cfg>::V_bytes, maps.V, full, key, blockIdx.y, blockIdx.z);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::V_bytes);
+    copy_tensor_to_smem(at.V + to.stage * smem_layout<cfg>::V_bytes, maps.V, full, key, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at) {
+__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at) {
     const int blocks = args.seq_k / cfg.B_c;
     copy_Q<cfg>(maps, at);
 #pragma unroll 1
@@ -147,8 +150,8 @@ __device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps 
 
 /* ---- transposition: three warps ---- */
 
-/* 16 keys and 32 columns. Lanes give the addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16;
- * then those of 32 rows of V transposed, 16 bytes of each. */
+/* 16 keys and 32 columns. Lanes provide the addresses of keys 0-7 and 8-15 of 16 columns, then of the next 16 columns;
+ * then those of 32 rows of transposed V, 16 bytes each. */
 __device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns) {
     const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
     uint32_t from[4], to[4];
@@ -164,19 +167,20 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void transpose(const fp8_args &args, const places<cfg> &at, int warp) {
+__device__ __forceinline__ void transpose(const fp8_args &args, const smem_layout<cfg> &at, int warp) {
     constexpr int column_units = cfg.d_head / 32;
     const int blocks = args.seq_k / cfg.B_c;
 #pragma unroll 1
     for (int i = 0; i < blocks; i++) {
         const step<cfg> now(i);
-        const uint32_t V = at.V + now.stage * places<cfg>::V_bytes, Vt = at.Vt + now.stage * places<cfg>::Vt_bytes;
+        const uint32_t V = at.V + now.stage * smem_layout<cfg>::V_bytes,
+                       Vt = at.Vt + now.stage * smem_layout<cfg>::Vt_bytes;
         wait_for_phase(at.V_full + 8 * now.stage, now.phase);
         wait_for_phase(at.Vt_empty + 8 * now.stage, now.phase - 1);
 #pragma unroll 4
         for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
             transpose_unit(V, Vt, unit / column_units, unit % column_units);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        fence_proxy_async(); /* make this thread's stores visible to wgmma */
         arrive_as_warp(at.Vt_full + 8 * now.stage);
         arrive_as_warp(at.V_empty + 8 * now.stage);
     }
@@ -193,7 +197,7 @@ __device__ __forceinline__ void start_S(float (&S)[cfg.B_c / 8][4], uint32_t Q, 
     wgmma_commit_group();
 }
 
-/* O is overwritten where it begins anew. */
+/* O is overwritten where it begins again. */
 template <fp8_config cfg>
 __device__ __forceinline__ void start_O(float (&O)[16][4], const uint32_t (&P)[cfg.B_c / 32][4], uint32_t Vt,
                                         bool anew) {
@@ -206,8 +210,8 @@ __device__ __forceinline__ void start_O(float (&O)[16][4], const uint32_t (&P)[c
 
 /* ---- the softmax; of a lane's two rows, g and g + 8, elements 0 and 1 of a tile are of the first ---- */
 
-/* m: logarithm to base 2 of what stands for 1 in P, 2^8 times less than the largest; l: the lane's part of the sum of
- * P as it was rounded. */
+/* m: base-2 logarithm of the score that maps to P = 1, 2^8 times less than the largest; l: the lane's part of the sum
+ * of P after rounding. */
 struct row_state {
     float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
 };
@@ -226,7 +230,7 @@ __device__ __forceinline__ void find_maxima(float (&most)[2], const float (&S)[t
     }
 }
 
-/* S to P, in place. `factor` is what is left of l and O, which have the maximum of the blocks before. */
+/* Turn S into P in place. `factor` is what is left of l and O, which have the maximum of the blocks before. */
 template <int tiles>
 __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_state &row, float (&factor)[2],
                                                   float exponent_scale) {
@@ -256,7 +260,7 @@ __device__ __forceinline__ void round_P(uint32_t (&P)[cfg.B_c / 32][4], row_stat
                                         const float (&S)[cfg.B_c / 8][4]) {
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             uint32_t &four = P[chunk / 2][chunk % 2 * 2 + half];
             four = cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
             row.l[half] += sum_of(four);
@@ -270,7 +274,7 @@ __device__ __forceinline__ void scale_O(float (&O)[16][4], const float (&factor)
 
 /* ---- O in fp32: each thread has its own numbers ---- */
 
-/* sums = carry * sums + O; where they have not begun, sums = O. */
+/* sums = carry * sums + O, or sums = O the first time. */
 __device__ __forceinline__ void flush(uint32_t sums, const float (&O)[16][4], const float (&carry)[2], bool begun) {
     for (int tile = 0; tile < 16; tile++) {
         float x[4] = {};
@@ -296,26 +300,26 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
-/* The warp's 16 rows: through its own place in shared memory, two tiles of 64 elements, to the tensor. Of 16 columns
- * lane 4g + q has columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles.
- * Stores of two rows meet in the banks: twice the least wavefronts, once in a Q block. */
+/* The warp's 16 rows: through its own part of shared memory, two tiles of 64 elements, to the tensor. Lane 4g + q has
+ * columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles. Stores of two rows meet in the
+ * banks: twice the least wavefronts, once in a Q block. */
 template <fp8_config cfg>
-__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t place, const float (&O)[16][4],
+__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr, const float (&O)[16][4],
                                         const float (&factor)[2], int first_row) {
     const int lane = threadIdx.x % 32, q = lane % 4;
     for (int u = 0; u < 8; u++)
         for (int half = 0; half < 2; half++) {
-            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const int row = lane / 4 + 8 * half, chunk = 2 * u + q / 2;
-            const uint32_t tile_row = place + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
+            const uint32_t tile_row = O_addr + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
             store_pair(tile_row + (chunk % 8 ^ row % 8) * 16 + q % 2 * 8,
                        round_pair<cfg>(even[2 * half] * factor[half], odd[2 * half] * factor[half]),
                        round_pair<cfg>(even[2 * half + 1] * factor[half], odd[2 * half + 1] * factor[half]));
         }
-    fence_proxy_async(); /* the copy engine sees what this thread has stored */
+    fence_proxy_async(); /* make this thread's stores visible to TMA */
     __syncwarp();        /* all lanes have stored */
     if (lane == 0) {
-        copy_smem_to_tensor(maps.O, place, first_row, blockIdx.y, blockIdx.z);
+        copy_smem_to_tensor(maps.O, O_addr, first_row, blockIdx.y, blockIdx.z);
         bulk_commit_group();
         bulk_wait_group_read<0>(); /* the shared memory lives as long as it is read */
     }
@@ -331,9 +335,9 @@ __device__ __forceinline__ void store_LSE(const fp8_args &args, const row_state 
 /* ---- a computing warpgroup: 64 queries ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at,
+__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at,
                                        int group) {
-    using of = places<cfg>;
+    using of = smem_layout<cfg>;
     const bool lead = threadIdx.x % WARPGROUP == 0;
     const int blocks = args.seq_k / cfg.B_c;
     const uint32_t Q = at.Q + group * GROUP_ROWS * TILE_ROW;
@@ -394,7 +398,7 @@ __global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
     flash_forward(const __grid_constant__ fp8_args args, const __grid_constant__ tensor_maps maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     const int group = warp_uniform(threadIdx.x / WARPGROUP);
     if (group == 0) { /* 168 registers a thread at the start: 3 * 168 are 40 and twice 232 */

@@ -15,31 +15,31 @@
 #include "common/ptx_fp8.cuh"
 
 /* A CTA has 192 queries of a head, each of its three computing warpgroups 64 of them. In a fourth warpgroup a thread of
- * the first warp has the copy engine bring Q and, block by block from the last one on, 96 keys and values into two
+ * the first warp starts the TMA copies of Q and, block by block from the last one on, 96 keys and values into two
  * rings; the other three warps transpose the values into a third ring, whose rows have room for 128 keys.
  *
  *     S = Q Kᵀ    64 queries x 96 keys; both in shared memory, a row of 128 elements is a row of 128 bytes
  *     O += P V    P in registers, V from shared memory as Vᵀ: its rows are columns of V and their elements are keys
  *
- * What P costs: e4m3 has 3 bits of fraction and ends at 448; nothing below 2^-9 is left. P = 2^(s - m), and m is such
- * that P begins at 8. Since l has the same factor, O / l does not show it.
+ * Precision of P: e4m3 has 3 fraction bits, ends at 448 and has no value below 2^-9. P = 2^(s - m), and m is such that
+ * P begins at 8. Since l has the same factor, O / l does not show it.
  *
- * Which blocks take a running maximum: those that a row of the warpgroup may not see as a whole, and of these the first
- * that it sees at all is one. In them m follows the maximum. In all others m stays as it is.
+ * Blocks that a row of the warpgroup may only partly attend to use a running maximum; the first block that a row
+ * attends to is one of them. In them m follows the maximum. In all other blocks m does not change.
  *
  * The transposition: ldmatrix.trans of 8 keys x 16 columns moves pairs of columns: with c = lane / 4 and q = lane % 4 a
  * lane gets columns 2c and 2c + 1 of keys 2q and 2q + 1. From two of them, of keys 0-7 and 8-15, PRMT takes column 2c
- * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes side by side.
+ * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes contiguously.
  *
- * Who holds what: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
- * order of the keys in Vᵀ. Of 16 columns of O the even ones come first: the lane's pairs of two tiles are four
- * neighbours of a row.
+ * Register layout: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
+ * order of the keys in Vᵀ. The even ones of 16 columns of O come first, so that the lane's pairs of two tiles are four
+ * neighbors of a row.
  *
- * Lengths: rows behind the last query are zeros that the copy engine makes up, and it writes none of them back. Keys
- * behind the last are zeros, too; their scores become -infinity.
+ * Lengths: rows past the last query are zeros that TMA makes up, and it writes none of them back. Keys past the last
+ * are also zeros; their scores become -infinity.
  *
- * Row i sees keys up to i + seq_k - seq_q. With more queries than keys the first rows see none: their m stays
- * -infinity, l and O are 0. */
+ * Row i attends to keys up to i + seq_k - seq_q. With more queries than keys the first rows attend to none: their m
+ * stays -infinity, l and O are 0. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <fp8_config cfg>
@@ -59,16 +59,16 @@ enum { WARPGROUP = 128, GROUP_ROWS = 64, TILE_ROW = 128 /* bytes */, TRANSPOSERS
 
 /* ---- shared memory ---- */
 
-/* Where everything is; what belongs to a KV block is there once for each stage. */
+/* Addresses in shared memory. Data of a KV block exists once per stage. */
 template <fp8_config cfg>
-struct places {
+struct smem_layout {
     static constexpr uint32_t Q_bytes = cfg.B_r * TILE_ROW, K_bytes = cfg.B_c * TILE_ROW;
     static constexpr uint32_t V_bytes = cfg.B_c * TILE_ROW, Vt_bytes = cfg.d_head * TILE_ROW;
     static constexpr uint32_t O_warp_bytes = 16 * cfg.d_head * 2;
     uint32_t Q, K, V, Vt, O;                                                           /* Vt: V transposed */
     uint32_t Q_full, K_full, K_empty, V_full, V_empty, Vt_full, Vt_empty, ended, lost; /* lost: a word */
 
-    __device__ __forceinline__ places(uint32_t smem)
+    __device__ __forceinline__ smem_layout(uint32_t smem)
         : Q((smem + 1023) / 1024 * 1024), K(Q + Q_bytes), V(K + cfg.stages * K_bytes), Vt(V + cfg.stages * V_bytes),
           O(Vt + cfg.stages * Vt_bytes), Q_full(O + cfg.n_warps * O_warp_bytes), K_full(Q_full + 8),
           K_empty(K_full + 8 * cfg.stages), V_full(K_empty + 8 * cfg.stages), V_empty(V_full + 8 * cfg.stages),
@@ -81,7 +81,7 @@ struct places {
 /* One thread sets them up. A full one of a copy has one arrival, of the thread that starts it; an empty one has one of
  * each computing warpgroup. Transposing warps arrive each. */
 template <fp8_config cfg>
-__device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.Q_full, 1);
         for (int stage = 0; stage < cfg.stages; stage++) {
@@ -99,16 +99,16 @@ __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
     }
 }
 
-/* Whether there is a second turn: all computing warps have ended the first, and one has lost a P. */
+/* True if a second pass is needed: all computing warps have finished the first, and one has lost a P. */
 template <fp8_config cfg>
-__device__ __forceinline__ bool is_lost(const places<cfg> &at) {
+__device__ __forceinline__ bool is_lost(const smem_layout<cfg> &at) {
     wait_for_phase(at.ended, 0);
     return load_shared(at.lost);
 }
@@ -122,17 +122,17 @@ struct step {
 
 /* ---- which blocks ---- */
 
-/* The CTA's Q block. Those that see the most keys come first. */
+/* The CTA's Q block. Q blocks that attend to the most keys come first. */
 __device__ __forceinline__ int find_Q_block() {
     return gridDim.x - 1 - blockIdx.x;
 }
 
-/* Keys before this one may be seen by a row. */
+/* Rows attend only to keys before this one. */
 __device__ __forceinline__ int end_of_keys(const fp8_args &args, int row) {
     return args.causal ? min(args.seq_k, row + 1 + args.seq_k - args.seq_q) : args.seq_k;
 }
 
-/* KV blocks that the CTA's last row sees, the last of them perhaps in part; at least one. */
+/* Number of KV blocks that the CTA's last row attends to, perhaps only partly to the last; at least one. */
 template <fp8_config cfg>
 __device__ __forceinline__ int count_blocks(const fp8_args &args) {
     return max(1, (end_of_keys(args, (find_Q_block() + 1) * cfg.B_r - 1) + cfg.B_c - 1) / cfg.B_c);
@@ -141,31 +141,33 @@ __device__ __forceinline__ int count_blocks(const fp8_args &args) {
 /* ---- copies: one thread ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at) {
-    mbarrier_arrive_expect_tx(at.Q_full, places<cfg>::Q_bytes);
+__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const smem_layout<cfg> &at) {
+    mbarrier_arrive_expect_tx(at.Q_full, smem_layout<cfg>::Q_bytes);
     for (int group = 0; group < cfg.n_warps / 4; group++)
         copy_tensor_to_smem(at.Q + group * GROUP_ROWS * TILE_ROW, maps.Q, at.Q_full,
                             find_Q_block() * cfg.B_r + group * GROUP_ROWS, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_K(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key) {
+__device__ __forceinline__ void copy_K(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key) {
     const uint32_t full = at.K_full + 8 * to.stage;
     wait_for_phase(at.K_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::K_bytes);
-    copy_tensor_to_smem(at.K + to.stage * places<cfg>::K_bytes, maps.K, full, key, blockIdx.y, blockIdx.z);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::K_bytes);
+    copy_tensor_to_smem(at.K + to.stage * smem_layout<cfg>::K_bytes, maps.K, full, key, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_V(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key) {
+__device__ __forceinline__ void copy_V(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key) {
     const uint32_t full = at.V_full + 8 * to.stage;
     wait_for_phase(at.V_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::V_bytes);
-    copy_tensor_to_smem(at.V + to.stage * places<cfg>::V_bytes, maps.V, full, key, blockIdx.y, blockIdx.z);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::V_bytes);
+    copy_tensor_to_smem(at.V + to.stage * smem_layout<cfg>::V_bytes, maps.V, full, key, blockIdx.y, blockIdx.z);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at,
+__device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at,
                                         int turn) {
     const int blocks = count_blocks<cfg>(args);
     if (turn == 0) copy_Q<cfg>(maps, at);
@@ -180,8 +182,8 @@ __device__ __forceinline__ void produce(const fp8_args &args, const tensor_maps 
 
 /* ---- transposition: three warps ---- */
 
-/* 16 keys and 32 columns. Lanes give the addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16;
- * then those of 32 rows of V transposed, 16 bytes of each. */
+/* 16 keys and 32 columns. Lanes provide the addresses of keys 0-7 and 8-15 of 16 columns, then of the next 16 columns;
+ * then those of 32 rows of transposed V, 16 bytes each. */
 __device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns) {
     const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
     uint32_t from[4], to[4];
@@ -197,19 +199,20 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void transpose(const fp8_args &args, const places<cfg> &at, int warp, int turn) {
+__device__ __forceinline__ void transpose(const fp8_args &args, const smem_layout<cfg> &at, int warp, int turn) {
     constexpr int column_units = cfg.d_head / 32;
     const int blocks = count_blocks<cfg>(args);
 #pragma unroll 1
     for (int i = turn * blocks; i < (turn + 1) * blocks; i++) {
         const step<cfg> now(i);
-        const uint32_t V = at.V + now.stage * places<cfg>::V_bytes, Vt = at.Vt + now.stage * places<cfg>::Vt_bytes;
+        const uint32_t V = at.V + now.stage * smem_layout<cfg>::V_bytes,
+                       Vt = at.Vt + now.stage * smem_layout<cfg>::Vt_bytes;
         wait_for_phase(at.V_full + 8 * now.stage, now.phase);
         wait_for_phase(at.Vt_empty + 8 * now.stage, now.phase - 1);
 #pragma unroll 4
         for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
             transpose_unit(V, Vt, unit / column_units, unit % column_units);
-        fence_proxy_async(); /* wgmma sees what this thread has stored */
+        fence_proxy_async(); /* make this thread's stores visible to wgmma */
         arrive_as_warp(at.Vt_full + 8 * now.stage);
         arrive_as_warp(at.V_empty + 8 * now.stage);
     }
@@ -237,15 +240,15 @@ __device__ __forceinline__ void start_O(float (&O)[16][4], const uint32_t (&P)[c
 
 /* ---- the softmax; of a lane's two rows, g and g + 8, elements 0 and 1 of a tile are of the first ---- */
 
-/* m: logarithm to base 2 of what stands for 1 in P, 2^3 times less than the maximum that it was taken from; l: the
- * lane's part of the sum. */
+/* m: base-2 logarithm of the score that maps to P = 1, 2^3 times less than the maximum; l: the lane's part of the sum.
+ */
 struct row_state {
     float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
 };
 
 enum { P_BITS = 3, P_LARGEST = 448 }; /* P begins at 2^3 */
 
-/* Of the block that begins at a key, what the warp's 16 rows don't see. */
+/* Mask the keys of the block that the warp's 16 rows do not attend to. */
 template <int tiles>
 __device__ __forceinline__ void mask_keys(const fp8_args &args, float (&S)[tiles][4], int first_key, int first_row) {
     if (first_key + 8 * tiles <= end_of_keys(args, first_row)) return;
@@ -270,8 +273,8 @@ __device__ __forceinline__ void find_maxima(float (&most)[2], const float (&S)[t
     }
 }
 
-/* S to P, in place. `factor` is what is left of l and O, which have the maximum of the blocks before. A row that has
- * seen no key has no maximum, and its scores of -infinity become 0 with any. */
+/* Turn S into P in place. `factor` is what is left of l and O, which have the maximum of the blocks before. A row that
+ * has attended to no key has no maximum, and its scores of -infinity become 0 with any. */
 template <int tiles>
 __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_state &row, float (&factor)[2],
                                                   float exponent_scale) {
@@ -291,8 +294,8 @@ __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_stat
     }
 }
 
-/* S to P, in place, with the m of before. Whether the largest P of the warp may be more than e4m3 has, for then a sum
- * is: all lanes get the same. Sums of numbers up to 2^3 are less. */
+/* S to P, in place, with the m of before. True if the largest P of the warp may exceed the range of e4m3, judging by
+ * the sums. All lanes return the same. Sums of numbers up to 2^3 are smaller. */
 template <int tiles>
 __device__ __forceinline__ bool take_exponentials_as_before(float (&S)[tiles][4], row_state &row,
                                                             float exponent_scale) {
@@ -331,7 +334,7 @@ template <fp8_config cfg>
 __device__ __forceinline__ void round_P(uint32_t (&P)[cfg.B_c / 32][4], const float (&S)[cfg.B_c / 8][4]) {
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             P[chunk / 2][chunk % 2 * 2 + half] =
                 cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
         }
@@ -349,26 +352,26 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
-/* The warp's 16 rows: through its own place in shared memory, two tiles of 64 elements, to the tensor. Of 16 columns
- * lane 4g + q has columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles.
- * Stores of two rows meet in the banks: twice the least wavefronts, once in a Q block. */
+/* The warp's 16 rows: through its own part of shared memory, two tiles of 64 elements, to the tensor. Lane 4g + q has
+ * columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles. Stores of two rows meet in the
+ * banks: twice the least wavefronts, once in a Q block. */
 template <fp8_config cfg>
-__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t place, const float (&O)[16][4],
+__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr, const float (&O)[16][4],
                                         const float (&factor)[2], int first_row) {
     const int lane = threadIdx.x % 32, q = lane % 4;
     for (int u = 0; u < 8; u++)
         for (int half = 0; half < 2; half++) {
-            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const int row = lane / 4 + 8 * half, chunk = 2 * u + q / 2;
-            const uint32_t tile_row = place + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
+            const uint32_t tile_row = O_addr + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
             store_pair(tile_row + (chunk % 8 ^ row % 8) * 16 + q % 2 * 8,
                        round_pair<cfg>(even[2 * half] * factor[half], odd[2 * half] * factor[half]),
                        round_pair<cfg>(even[2 * half + 1] * factor[half], odd[2 * half + 1] * factor[half]));
         }
-    fence_proxy_async(); /* the copy engine sees what this thread has stored */
+    fence_proxy_async(); /* make this thread's stores visible to TMA */
     __syncwarp();        /* all lanes have stored */
     if (lane == 0) {
-        copy_smem_to_tensor(maps.O, place, first_row, blockIdx.y, blockIdx.z);
+        copy_smem_to_tensor(maps.O, O_addr, first_row, blockIdx.y, blockIdx.z);
         bulk_commit_group();
         bulk_wait_group_read<0>(); /* the shared memory lives as long as it is read */
     }
@@ -385,19 +388,19 @@ __device__ __forceinline__ void store_LSE(const fp8_args &args, const row_state 
 
 /* ---- a computing warpgroup: 64 queries ---- */
 
-/* Blocks from the first one on that take a running maximum: those that a row of the warpgroup does not see as a whole,
- * and the next. In the second turn all. */
+/* Number of leading blocks that use a running maximum: those that a row of the warpgroup attends to only partly, and
+ * the next one. In the second pass all blocks do. */
 template <fp8_config cfg>
 __device__ __forceinline__ int count_running(const fp8_args &args, int blocks, int first_row, int turn) {
     const int seen = (max(end_of_keys(args, first_row), 0) + cfg.B_c - 1) / cfg.B_c; /* by the first row */
     return turn ? blocks : min(blocks, blocks - seen + 1);
 }
 
-/* Whether the CTA must begin again, as in the first turn one of its rows had an infinite P. */
+/* True if the CTA must start again, because one of its rows had an infinite P in the first pass. */
 template <fp8_config cfg>
-__device__ __forceinline__ bool attend(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at, int group,
-                                       int turn) {
-    using of = places<cfg>;
+__device__ __forceinline__ bool attend(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at,
+                                       int group, int turn) {
+    using of = smem_layout<cfg>;
     const bool lead = threadIdx.x % WARPGROUP == 0;
     const int blocks = count_blocks<cfg>(args), warp = threadIdx.x / 32 - 4, first = turn * blocks;
     const int first_row = find_Q_block() * cfg.B_r + 16 * warp;
@@ -468,7 +471,7 @@ __global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
     flash_forward(const __grid_constant__ fp8_args args, const __grid_constant__ tensor_maps maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     const int group = warp_uniform(threadIdx.x / WARPGROUP);
     if (group == 0) { /* 128 registers a thread at the start: 4 * 128 are 32 and three times 160 */

@@ -15,31 +15,31 @@
 #include "common/ptx_fp8.cuh"
 
 /* A CTA has 192 queries of a head, each of its three computing warpgroups 64 of them. In a fourth warpgroup a thread of
- * the first warp has the copy engine bring Q and, block by block from the last one on, 96 keys and values into two
+ * the first warp starts the TMA copies of Q and, block by block from the last one on, 96 keys and values into two
  * rings; the other three warps transpose the values into a third ring, whose rows have room for 128 keys.
  *
  *     S = Q Kᵀ    64 queries x 96 keys; both in shared memory, a row of 128 elements is a row of 128 bytes
  *     O += P V    P in registers, V from shared memory as Vᵀ: its rows are columns of V and their elements are keys
  *
- * What P costs: e4m3 has 3 bits of fraction and ends at 448; nothing below 2^-9 is left. P = 2^(s - m), and m is such
- * that P begins at 8. Since l has the same factor, O / l does not show it.
+ * Precision of P: e4m3 has 3 fraction bits, ends at 448 and has no value below 2^-9. P = 2^(s - m), and m is such that
+ * P begins at 8. Since l has the same factor, O / l does not show it.
  *
- * Which blocks take a running maximum: those that a row of the warpgroup may not see as a whole, and of these the first
- * that it sees at all is one. In them m follows the maximum. In all others m stays as it is.
+ * Blocks that a row of the warpgroup may only partly attend to use a running maximum; the first block that a row
+ * attends to is one of them. In them m follows the maximum. In all other blocks m does not change.
  *
  * The transposition: ldmatrix.trans of 8 keys x 16 columns moves pairs of columns: with c = lane / 4 and q = lane % 4 a
  * lane gets columns 2c and 2c + 1 of keys 2q and 2q + 1. From two of them, of keys 0-7 and 8-15, PRMT takes column 2c
- * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes side by side.
+ * of keys 2q, 2q + 1, 8 + 2q, 9 + 2q, and column 2c + 1 of the same. stmatrix writes the four bytes contiguously.
  *
- * Who holds what: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
- * order of the keys in Vᵀ. Of 16 columns of O the even ones come first: the lane's pairs of two tiles are four
- * neighbours of a row.
+ * Register layout: of 16 columns of S lane 4g + q has columns 2q, 2q + 1, 8 + 2q and 9 + 2q of rows g and g + 8: the
+ * order of the keys in Vᵀ. The even ones of 16 columns of O come first, so that the lane's pairs of two tiles are four
+ * neighbors of a row.
  *
- * Lengths: rows behind the last query are zeros that the copy engine makes up, and it writes none of them back. Keys
- * behind the last are zeros, too; their scores become -infinity.
+ * Lengths: rows past the last query are zeros that TMA makes up, and it writes none of them back. Keys past the last
+ * are also zeros; their scores become -infinity.
  *
- * Row i sees keys up to i + seq_k - seq_q. With more queries than keys the first rows see none: their m stays
- * -infinity, l and O are 0. */
+ * Row i attends to keys up to i + seq_k - seq_q. With more queries than keys the first rows attend to none: their m
+ * stays -infinity, l and O are 0. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <fp8_config cfg>
@@ -59,9 +59,9 @@ enum { WARPGROUP = 128, GROUP_ROWS = 64, TILE_ROW = 128 /* bytes */, TRANSPOSERS
 
 /* ---- shared memory ---- */
 
-/* Where everything is; Q is there twice, and what belongs to a KV block once for each stage. */
+/* Addresses in shared memory. Q exists twice, and data of a KV block once per stage. */
 template <fp8_config cfg>
-struct places {
+struct smem_layout {
     static constexpr uint32_t Q_bytes = cfg.B_r * TILE_ROW, K_bytes = cfg.B_c * TILE_ROW;
     static constexpr uint32_t V_bytes = cfg.B_c * TILE_ROW, Vt_bytes = cfg.d_head * TILE_ROW;
     static constexpr uint32_t O_warp_bytes = 16 * cfg.d_head * 2;
@@ -69,7 +69,7 @@ struct places {
     uint32_t Q_full, Q_empty, K_full, K_empty, V_full, V_empty, Vt_full, Vt_empty, ended;
     uint32_t lost; /* a word for each computing warp, and one for all: what of its Q blocks has lost a P */
 
-    __device__ __forceinline__ places(uint32_t smem)
+    __device__ __forceinline__ smem_layout(uint32_t smem)
         : Q((smem + 1023) / 1024 * 1024), K(Q + 2 * Q_bytes), V(K + cfg.stages * K_bytes), Vt(V + cfg.stages * V_bytes),
           O(Vt + cfg.stages * Vt_bytes), Q_full(O + cfg.n_warps * O_warp_bytes), Q_empty(Q_full + 16),
           K_full(Q_empty + 16), K_empty(K_full + 8 * cfg.stages), V_full(K_empty + 8 * cfg.stages),
@@ -82,7 +82,7 @@ struct places {
 /* One thread sets them up. A full one of a copy has one arrival, of the thread that starts it; an empty one has one of
  * each computing warpgroup. Transposing warps arrive each. */
 template <fp8_config cfg>
-__device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     if (threadIdx.x == 0) {
         for (int turn = 0; turn < 2; turn++) {
             mbarrier_init(at.Q_full + 8 * turn, 1);
@@ -103,16 +103,16 @@ __device__ __forceinline__ void init_mbarriers(const places<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
     }
 }
 
-/* Whether there is a second turn: all computing warps have ended the first, and one has lost a P. */
+/* True if a second pass is needed: all computing warps have finished the first, and one has lost a P. */
 template <fp8_config cfg>
-__device__ __forceinline__ bool is_lost(const places<cfg> &at) {
+__device__ __forceinline__ bool is_lost(const smem_layout<cfg> &at) {
     wait_for_phase(at.ended, 0);
     return load_shared(at.lost + 4 * cfg.n_warps);
 }
@@ -126,22 +126,22 @@ struct step {
 
 /* ---- which blocks ---- */
 
-/* A Q block: of which head and sequence, its number in a turn, and what the CTA had before it, in both turns. Behind
- * the last one Q_block is -1. */
-struct place {
+/* A Q block: its head and sequence, its number in a pass, and the number of blocks that the CTA processed before it in
+ * both passes. After the last one Q_block is -1. */
+struct work_tile {
     int Q_block, head, sequence, number, Q_blocks_before, KV_blocks_before;
 };
 
-/* Heads of all sequences whose Q blocks are dealt out together: K and V of 32 MB stay in the L2 cache. */
+/* Number of heads whose Q blocks are assigned together: their K and V, 32 MB, stay in the L2 cache. */
 __device__ __forceinline__ int count_heads_at_once(const fp8_args &args) {
     return max(1, min(args.heads * args.batch, (1 << 17) / args.seq_k));
 }
 
-/* The CTA's Q block of that number. Among heads at once the longest come first. The CTAs take them in turn, first to
- * last and then last to first. */
+/* The CTA's Q block of that number. The longest Q blocks of these heads come first. The CTAs take them in turn, first
+ * to last and then last to first. */
 template <fp8_config cfg>
-__device__ __forceinline__ place find_place(const fp8_args &args, int number, int Q_blocks_before,
-                                            int KV_blocks_before) {
+__device__ __forceinline__ work_tile find_tile(const fp8_args &args, int number, int Q_blocks_before,
+                                               int KV_blocks_before) {
     const int i = number * gridDim.x + (number % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
     const int blocks = (args.seq_q + cfg.B_r - 1) / cfg.B_r, heads = args.heads * args.batch;
     const int at_once = count_heads_at_once(args), section = i / (blocks * at_once);
@@ -151,66 +151,66 @@ __device__ __forceinline__ place find_place(const fp8_args &args, int number, in
     return {blocks - 1 - rest / own, head % args.heads, head / args.heads, number, Q_blocks_before, KV_blocks_before};
 }
 
-/* Keys before this one may be seen by a row. */
+/* Rows attend only to keys before this one. */
 __device__ __forceinline__ int end_of_keys(const fp8_args &args, int row) {
     return args.causal ? min(args.seq_k, row + 1 + args.seq_k - args.seq_q) : args.seq_k;
 }
 
-/* KV blocks that the last row of a Q block sees, the last of them perhaps in part; at least one. */
+/* Number of KV blocks that the last row of a Q block attends to, perhaps only partly to the last; at least one. */
 template <fp8_config cfg>
-__device__ __forceinline__ int count_blocks(const fp8_args &args, const place &here) {
+__device__ __forceinline__ int count_blocks(const fp8_args &args, const work_tile &here) {
     return max(1, (end_of_keys(args, (here.Q_block + 1) * cfg.B_r - 1) + cfg.B_c - 1) / cfg.B_c);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ place next_place(const fp8_args &args, const place &here) {
-    return find_place<cfg>(args, here.number + 1, here.Q_blocks_before + 1,
-                           here.KV_blocks_before + count_blocks<cfg>(args, here));
+__device__ __forceinline__ work_tile next_tile(const fp8_args &args, const work_tile &here) {
+    return find_tile<cfg>(args, here.number + 1, here.Q_blocks_before + 1,
+                          here.KV_blocks_before + count_blocks<cfg>(args, here));
 }
 
-/* The first one of the second turn. */
+/* The first Q block of the second pass. */
 template <fp8_config cfg>
-__device__ __forceinline__ place begin_again(const fp8_args &args, const place &end) {
-    return find_place<cfg>(args, 0, end.Q_blocks_before, end.KV_blocks_before);
+__device__ __forceinline__ work_tile begin_again(const fp8_args &args, const work_tile &end) {
+    return find_tile<cfg>(args, 0, end.Q_blocks_before, end.KV_blocks_before);
 }
 
 /* ---- copies: one thread ---- */
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const places<cfg> &at, const place &here) {
+__device__ __forceinline__ void copy_Q(const tensor_maps &maps, const smem_layout<cfg> &at, const work_tile &here) {
     const int stage = here.Q_blocks_before % 2;
     const uint32_t full = at.Q_full + 8 * stage;
     wait_for_phase(at.Q_empty + 8 * stage, here.Q_blocks_before / 2 - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::Q_bytes);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::Q_bytes);
     for (int group = 0; group < cfg.n_warps / 4; group++)
-        copy_tensor_to_smem(at.Q + stage * places<cfg>::Q_bytes + group * GROUP_ROWS * TILE_ROW, maps.Q, full,
+        copy_tensor_to_smem(at.Q + stage * smem_layout<cfg>::Q_bytes + group * GROUP_ROWS * TILE_ROW, maps.Q, full,
                             here.Q_block * cfg.B_r + group * GROUP_ROWS, here.head, here.sequence);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_K(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key,
-                                       const place &here) {
+__device__ __forceinline__ void copy_K(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key, const work_tile &here) {
     const uint32_t full = at.K_full + 8 * to.stage;
     wait_for_phase(at.K_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::K_bytes);
-    copy_tensor_to_smem(at.K + to.stage * places<cfg>::K_bytes, maps.K, full, key, here.head, here.sequence);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::K_bytes);
+    copy_tensor_to_smem(at.K + to.stage * smem_layout<cfg>::K_bytes, maps.K, full, key, here.head, here.sequence);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void copy_V(const tensor_maps &maps, const places<cfg> &at, const step<cfg> &to, int key,
-                                       const place &here) {
+__device__ __forceinline__ void copy_V(const tensor_maps &maps, const smem_layout<cfg> &at, const step<cfg> &to,
+                                       int key, const work_tile &here) {
     const uint32_t full = at.V_full + 8 * to.stage;
     wait_for_phase(at.V_empty + 8 * to.stage, to.phase - 1);
-    mbarrier_arrive_expect_tx(full, places<cfg>::V_bytes);
-    copy_tensor_to_smem(at.V + to.stage * places<cfg>::V_bytes, maps.V, full, key, here.head, here.sequence);
+    mbarrier_arrive_expect_tx(full, smem_layout<cfg>::V_bytes);
+    copy_tensor_to_smem(at.V + to.stage * smem_layout<cfg>::V_bytes, maps.V, full, key, here.head, here.sequence);
 }
 
-/* One turn; returns the place behind it, as the next two do. */
+/* Produce one pass and return the position after it, as the next two functions do. */
 template <fp8_config cfg>
-__device__ __forceinline__ place produce(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at,
-                                         place here) {
+__device__ __forceinline__ work_tile produce(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at,
+                                             work_tile here) {
 #pragma unroll 1
-    for (; here.Q_block >= 0; here = next_place<cfg>(args, here)) {
+    for (; here.Q_block >= 0; here = next_tile<cfg>(args, here)) {
         const int blocks = count_blocks<cfg>(args, here);
         copy_Q<cfg>(maps, at, here);
 #pragma unroll 1
@@ -225,8 +225,8 @@ __device__ __forceinline__ place produce(const fp8_args &args, const tensor_maps
 
 /* ---- transposition: three warps ---- */
 
-/* 16 keys and 32 columns. Lanes give the addresses of keys 0-7 and 8-15 of 16 columns, and of the same of the next 16;
- * then those of 32 rows of V transposed, 16 bytes of each. */
+/* 16 keys and 32 columns. Lanes provide the addresses of keys 0-7 and 8-15 of 16 columns, then of the next 16 columns;
+ * then those of 32 rows of transposed V, 16 bytes each. */
 __device__ __forceinline__ void transpose_unit(uint32_t V, uint32_t Vt, int keys, int columns) {
     const int lane = threadIdx.x % 32, key = 16 * keys + lane % 16, row = 32 * columns + lane;
     uint32_t from[4], to[4];
@@ -242,23 +242,25 @@ __device__ __forceinline__ void arrive_as_warp(uint32_t mbarrier) {
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void transpose_block(const places<cfg> &at, const step<cfg> &now, int warp) {
+__device__ __forceinline__ void transpose_block(const smem_layout<cfg> &at, const step<cfg> &now, int warp) {
     constexpr int column_units = cfg.d_head / 32;
-    const uint32_t V = at.V + now.stage * places<cfg>::V_bytes, Vt = at.Vt + now.stage * places<cfg>::Vt_bytes;
+    const uint32_t V = at.V + now.stage * smem_layout<cfg>::V_bytes,
+                   Vt = at.Vt + now.stage * smem_layout<cfg>::Vt_bytes;
     wait_for_phase(at.V_full + 8 * now.stage, now.phase);
     wait_for_phase(at.Vt_empty + 8 * now.stage, now.phase - 1);
 #pragma unroll 4
     for (int unit = warp; unit < cfg.B_c / 16 * column_units; unit += TRANSPOSERS)
         transpose_unit(V, Vt, unit / column_units, unit % column_units);
-    fence_proxy_async(); /* wgmma sees what this thread has stored */
+    fence_proxy_async(); /* make this thread's stores visible to wgmma */
     arrive_as_warp(at.Vt_full + 8 * now.stage);
     arrive_as_warp(at.V_empty + 8 * now.stage);
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ place transpose(const fp8_args &args, const places<cfg> &at, int warp, place here) {
+__device__ __forceinline__ work_tile transpose(const fp8_args &args, const smem_layout<cfg> &at, int warp,
+                                               work_tile here) {
 #pragma unroll 1
-    for (; here.Q_block >= 0; here = next_place<cfg>(args, here)) {
+    for (; here.Q_block >= 0; here = next_tile<cfg>(args, here)) {
         const int end = here.KV_blocks_before + count_blocks<cfg>(args, here);
 #pragma unroll 1
         for (int i = here.KV_blocks_before; i < end; i++) transpose_block<cfg>(at, step<cfg>(i), warp);
@@ -288,15 +290,15 @@ __device__ __forceinline__ void start_O(float (&O)[16][4], const uint32_t (&P)[c
 
 /* ---- the softmax; of a lane's two rows, g and g + 8, elements 0 and 1 of a tile are of the first ---- */
 
-/* m: logarithm to base 2 of what stands for 1 in P, 2^3 times less than the maximum that it was taken from; l: the
- * lane's part of the sum. */
+/* m: base-2 logarithm of the score that maps to P = 1, 2^3 times less than the maximum; l: the lane's part of the sum.
+ */
 struct row_state {
     float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
 };
 
 enum { P_BITS = 3, P_LARGEST = 448 }; /* P begins at 2^3 */
 
-/* Of the block that begins at a key, what the warp's 16 rows don't see. */
+/* Mask the keys of the block that the warp's 16 rows do not attend to. */
 template <int tiles>
 __device__ __forceinline__ void mask_keys(const fp8_args &args, float (&S)[tiles][4], int first_key, int first_row) {
     if (first_key + 8 * tiles <= end_of_keys(args, first_row)) return;
@@ -321,8 +323,8 @@ __device__ __forceinline__ void find_maxima(float (&most)[2], const float (&S)[t
     }
 }
 
-/* S to P, in place. `factor` is what is left of l and O, which have the maximum of the blocks before. A row that has
- * seen no key has no maximum, and its scores of -infinity become 0 with any. */
+/* Turn S into P in place. `factor` is what is left of l and O, which have the maximum of the blocks before. A row that
+ * has attended to no key has no maximum, and its scores of -infinity become 0 with any. */
 template <int tiles>
 __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_state &row, float (&factor)[2],
                                                   float exponent_scale) {
@@ -342,8 +344,8 @@ __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_stat
     }
 }
 
-/* S to P, in place, with the m of before. Whether the largest P of the warp may be more than e4m3 has, for then a sum
- * is: all lanes get the same. Sums of numbers up to 2^3 are less. */
+/* S to P, in place, with the m of before. True if the largest P of the warp may exceed the range of e4m3, judging by
+ * the sums. All lanes return the same. Sums of numbers up to 2^3 are smaller. */
 template <int tiles>
 __device__ __forceinline__ bool take_exponentials_as_before(float (&S)[tiles][4], row_state &row,
                                                             float exponent_scale) {
@@ -382,7 +384,7 @@ template <fp8_config cfg>
 __device__ __forceinline__ void round_P(uint32_t (&P)[cfg.B_c / 32][4], const float (&S)[cfg.B_c / 8][4]) {
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             P[chunk / 2][chunk % 2 * 2 + half] =
                 cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
         }
@@ -400,34 +402,34 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
     return cfg.dtype == FP16 ? cvt_f16x2(low, high) : cvt_bf16x2(low, high);
 }
 
-/* The warp's 16 rows: through its own place in shared memory, two tiles of 64 elements, to the tensor. Of 16 columns
- * lane 4g + q has columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles.
- * Stores of two rows meet in the banks: twice the least wavefronts, once in a Q block. */
+/* The warp's 16 rows: through its own part of shared memory, two tiles of 64 elements, to the tensor. Lane 4g + q has
+ * columns 4q ... 4q + 3 of rows g and g + 8: the even ones in the first of two tiles. Stores of two rows meet in the
+ * banks: twice the least wavefronts, once in a Q block. */
 template <fp8_config cfg>
-__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_place, const float (&O)[16][4],
-                                        const float (&factor)[2], int first_row, const place &here) {
+__device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr, const float (&O)[16][4],
+                                        const float (&factor)[2], int first_row, const work_tile &here) {
     const int lane = threadIdx.x % 32, q = lane % 4;
     if (lane == 0) bulk_wait_group_read<0>(); /* the O before is read */
     __syncwarp();
     for (int u = 0; u < 8; u++)
         for (int half = 0; half < 2; half++) {
-            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const int row = lane / 4 + 8 * half, chunk = 2 * u + q / 2;
-            const uint32_t tile_row = O_place + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
+            const uint32_t tile_row = O_addr + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
             store_pair(tile_row + (chunk % 8 ^ row % 8) * 16 + q % 2 * 8,
                        round_pair<cfg>(even[2 * half] * factor[half], odd[2 * half] * factor[half]),
                        round_pair<cfg>(even[2 * half + 1] * factor[half], odd[2 * half + 1] * factor[half]));
         }
-    fence_proxy_async(); /* the copy engine sees what this thread has stored */
+    fence_proxy_async(); /* make this thread's stores visible to TMA */
     __syncwarp();        /* all lanes have stored */
     if (lane == 0) {
-        copy_smem_to_tensor(maps.O, O_place, first_row, here.head, here.sequence);
+        copy_smem_to_tensor(maps.O, O_addr, first_row, here.head, here.sequence);
         bulk_commit_group();
     }
 }
 
 __device__ __forceinline__ void store_LSE(const fp8_args &args, const row_state &row, int first_row,
-                                          const place &here) {
+                                          const work_tile &here) {
     const int lane = threadIdx.x % 32;
     float *const LSE = args.LSE + ((int64_t)here.sequence * args.heads + here.head) * args.seq_q + first_row + lane / 4;
     if (lane % 4 == 0)
@@ -438,18 +440,18 @@ __device__ __forceinline__ void store_LSE(const fp8_args &args, const row_state 
 
 /* ---- a computing warpgroup: 64 queries ---- */
 
-/* Blocks from the first one on that take a running maximum: those that a row of the warpgroup does not see as a whole,
- * and the next. In the second turn all. */
+/* Number of leading blocks that use a running maximum: those that a row of the warpgroup attends to only partly, and
+ * the next one. In the second pass all blocks do. */
 template <fp8_config cfg>
 __device__ __forceinline__ int count_running(const fp8_args &args, int blocks, int first_row, int turn) {
     const int seen = (max(end_of_keys(args, first_row), 0) + cfg.B_c - 1) / cfg.B_c; /* by the first row */
     return turn ? blocks : min(blocks, blocks - seen + 1);
 }
 
-/* Whether the warp stores a Q block: in the first turn if none of its rows had an infinite P, in the second if one had.
- * The warp has a word, with a bit for each Q block. */
+/* True if the warp stores a Q block: in the first pass if none of its rows had an infinite P, in the second pass if one
+ * had. The warp has a word, with a bit for each Q block. */
 template <fp8_config cfg>
-__device__ __forceinline__ bool is_for_store(const places<cfg> &at, const row_state &row, int number, int turn) {
+__device__ __forceinline__ bool is_for_store(const smem_layout<cfg> &at, const row_state &row, int number, int turn) {
     const uint32_t own = at.lost + 4 * (threadIdx.x / 32 - 4);
     if (turn) return load_shared(own) >> number & 1;
     const bool lost = __any_sync(0xffffffff, !(row.l[0] < INFINITY && row.l[1] < INFINITY));
@@ -461,9 +463,9 @@ __device__ __forceinline__ bool is_for_store(const places<cfg> &at, const row_st
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at, int group,
-                                       const place &here, int turn) {
-    using of = places<cfg>;
+__device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &maps, const smem_layout<cfg> &at,
+                                       int group, const work_tile &here, int turn) {
+    using of = smem_layout<cfg>;
     const bool lead = threadIdx.x % WARPGROUP == 0;
     const int blocks = count_blocks<cfg>(args, here), warp = threadIdx.x / 32 - 4, first = here.KV_blocks_before;
     const int first_row = here.Q_block * cfg.B_r + 16 * warp, Q_stage = here.Q_blocks_before % 2;
@@ -524,10 +526,10 @@ __device__ __forceinline__ void attend(const fp8_args &args, const tensor_maps &
 }
 
 template <fp8_config cfg>
-__device__ __forceinline__ place attend_all(const fp8_args &args, const tensor_maps &maps, const places<cfg> &at,
-                                            int group, place here, int turn) {
+__device__ __forceinline__ work_tile attend_all(const fp8_args &args, const tensor_maps &maps,
+                                                const smem_layout<cfg> &at, int group, work_tile here, int turn) {
 #pragma unroll 1
-    for (; here.Q_block >= 0; here = next_place<cfg>(args, here)) attend<cfg>(args, maps, at, group, here, turn);
+    for (; here.Q_block >= 0; here = next_tile<cfg>(args, here)) attend<cfg>(args, maps, at, group, here, turn);
     return here;
 }
 
@@ -538,23 +540,23 @@ __global__ void __launch_bounds__(32 * (cfg.n_warps + 4), 1)
     flash_forward(const __grid_constant__ fp8_args args, const __grid_constant__ tensor_maps maps) {
     check_config<cfg>();
     extern __shared__ char smem_bytes[];
-    const places<cfg> at(__cvta_generic_to_shared(smem_bytes));
+    const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);
     const int group = warp_uniform(threadIdx.x / WARPGROUP);
-    const place begin = find_place<cfg>(args, 0, 0, 0);
+    const work_tile begin = find_tile<cfg>(args, 0, 0, 0);
     if (group == 0) { /* 128 registers a thread at the start: 4 * 128 are 32 and three times 160 */
         setmaxnreg_dec<32>();
         const int warp = warp_uniform(threadIdx.x / 32);
         if (warp > 0) {
-            const place end = transpose<cfg>(args, at, warp - 1, begin);
+            const work_tile end = transpose<cfg>(args, at, warp - 1, begin);
             if (is_lost(at)) transpose<cfg>(args, at, warp - 1, begin_again<cfg>(args, end));
         }
         if (threadIdx.x > 0) return;
-        const place end = produce<cfg>(args, maps, at, begin);
+        const work_tile end = produce<cfg>(args, maps, at, begin);
         if (is_lost(at)) produce<cfg>(args, maps, at, begin_again<cfg>(args, end));
     } else {
         setmaxnreg_inc<160>();
-        const place end = attend_all<cfg>(args, maps, at, group - 1, begin, 0);
+        const work_tile end = attend_all<cfg>(args, maps, at, group - 1, begin, 0);
         arrive_as_warp(at.ended);
         if (is_lost(at)) attend_all<cfg>(args, maps, at, group - 1, begin_again<cfg>(args, end), 1);
         if (threadIdx.x % 32 == 0) bulk_wait_group_read<0>(); /* shared memory lives as long as it is read */

@@ -12,16 +12,16 @@
 #include "common/config.h"
 #include "common/ptx_sm80.cuh"
 
-/* What attention computes, before anything makes it fast. For one row q of Q, softmax(q K^T / sqrt(d)) V is
+/* Attention without any optimization. For one row q of Q, softmax(q K^T / sqrt(d)) V is
  *
  *     sum over keys of exp(s[key] - m) * V[key]  divided by  the sum of exp(s[key] - m),  s[key] = q K[key] / sqrt(d)
  *
  * where m is the row's largest score; without it exp() would overflow. But m is known only after the last key. The
  * online softmax (Milakov and Gimelshein 2018) keeps the largest score so far, and shrinks both sums by
- * exp(m - m_new) whenever a larger one comes. So one pass over K and V is enough, and no score is ever stored.
+ * exp(m - m_new) whenever a larger one appears. So one pass over K and V is enough, and no score is ever stored.
  *
- * Who holds what: two threads share a row of Q and O, in fp32 in registers; each has every second chunk of 8 columns.
- * K and V come to shared memory in blocks of B_c rows, and all threads read the same row at the same time. */
+ * Register layout: two threads share a row of Q and O, in fp32 in registers; each has every second chunk of 8 columns.
+ * All threads copy K and V to shared memory in blocks of B_c rows, and read the same row at the same time. */
 
 /* Refuse what this version can't run, and every flag that it would not act on. */
 template <KernelConfig cfg>

@@ -21,12 +21,12 @@
  *     A   rows g and g + 8, columns t, t + 1, t + 8, t + 9      D   rows g and g + 8, columns t, t + 1
  *     B   rows t, t + 1, t + 8, t + 9, column g
  *
- * Q K^T: A is Q, and column g of B is key g, so a pair of B lies side by side in a row of K. P V: two neighbouring D of
- * S have the fragments of one A, so P never leaves its lane; a row of B is a key, so a pair of B comes from two rows of
+ * Q K^T: A is Q, and column g of B is key g, so a pair of B is contiguous in a row of K. P V: two neighboring D of S
+ * have the fragments of one A, so P never leaves its lane; a row of B is a key, so a pair of B comes from two rows of
  * V.
  *
- * Who holds what: warp w owns rows 16 w to 16 w + 15 of the Q block, of S, P and O; the four lanes of a group share
- * rows g and g + 8. K and V come to shared memory in blocks of B_c rows, and every warp reads all of them. */
+ * Register layout: warp w owns rows 16 w to 16 w + 15 of the Q block, of S, P and O; the four lanes of a group share
+ * rows g and g + 8. All warps copy K and V to shared memory in blocks of B_c rows, and every warp reads all of them. */
 
 constexpr int d_head = 128, B_r = 64, B_c = 64, n_threads = 128;
 constexpr int row_chunks = d_head / 8;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void copy_block(uint16_t *block, const uint16_t *gmem
         ((chunk *)block)[i] = *(const chunk *)(gmem + i / row_chunks * seq_stride + i % row_chunks * 8);
 }
 
-/* Two elements that lie side by side, and two that lie in neighbouring rows of a block. */
+/* Load two contiguous elements, and two elements of neighboring rows of a block. */
 __device__ __forceinline__ uint32_t pair_of_row(const uint16_t *at) {
     return *(const uint32_t *)at;
 }

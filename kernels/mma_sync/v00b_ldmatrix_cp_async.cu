@@ -22,12 +22,12 @@
  *     B   rows t, t + 1, t + 8, t + 9, column g
  *
  * ldmatrix reads four matrices of 8 x 8 elements and hands out their fragments. Lane 8 i + r names row r of matrix i,
- * 16 bytes; every lane gets a pair of each. Q K^T: column g of B is key g, so a pair of B lies side by side in a row of
- * K. P V: a row of B is a key, so a pair comes from two rows of V, and ldmatrix transposes. Two neighbouring D of S
- * have the fragments of one A, so P never leaves its lane.
+ * 16 bytes; every lane gets a pair of each. Q K^T: column g of B is key g, so a pair of B is contiguous in a row of K.
+ * P V: a row of B is a key, so a pair comes from two rows of V, and ldmatrix transposes. Two neighbouring D of S have
+ * the fragments of one A, so P never leaves its lane.
  *
- * Who holds what: warp w owns rows 16 w to 16 w + 15 of the Q block, of S, P and O; the four lanes of a group share
- * rows g and g + 8. K and V come to shared memory in blocks of B_c rows, and every warp reads all of them. */
+ * Register layout: warp w owns rows 16 w to 16 w + 15 of the Q block, of S, P and O; the four lanes of a group share
+ * rows g and g + 8. All warps copy K and V to shared memory in blocks of B_c rows, and every warp reads all of them. */
 
 constexpr int d_head = 128, B_r = 64, B_c = 64, n_threads = 128;
 constexpr int row_chunks = d_head / 8, row_bytes = d_head * 2;
@@ -91,7 +91,8 @@ __global__ void flash_forward(const __grid_constant__ forward_args args) {
     const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
     const int64_t row = head + ((int64_t)blockIdx.x * B_r + 16 * warp + g) * args.seq_stride + t;
 
-    /* Which row of 16 bytes this lane names to ldmatrix, of the 16 rows and 16 columns that a call reads. */
+    /* The row of 16 bytes whose address this lane provides to ldmatrix, of the 16 rows and 16 columns that a call
+     * reads. */
     const uint32_t named = lane % 16 * row_bytes + lane / 16 * 16;
 
     uint32_t Q[d_head / 16][4]; /* the A operands of 16 columns each */

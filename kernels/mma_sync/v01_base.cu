@@ -16,10 +16,10 @@
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
  * and the output so far (O), and rescales l and O whenever m grows. At the end O / l is the softmax-weighted mean of V.
  *
- * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
+ * Register layout: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the entire K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
- * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result takes the place of Q.
+ * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result overwrites Q.
  *
  * All loops but the one over KV blocks have constant bounds. The compiler unrolls them, and must: registers have no
  * addresses, so an array can live in them only when every index is a constant. */
@@ -54,8 +54,8 @@ constexpr int d_steps = cfg.d_head / 16;
 template <KernelConfig cfg>
 constexpr int key_steps = cfg.B_c / 16;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
- * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8 accumulator
+ * tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
 template <KernelConfig cfg>
 using Q_fragments = uint32_t[row_tiles<cfg>][4];
 template <KernelConfig cfg>
@@ -79,7 +79,7 @@ __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
     return row * (cfg.d_head * 2) + chunk * 16;
 }
 
-/* The addresses that a lane gives to ldmatrix in a block: its row of 16, from first_row on, and its chunk of two. */
+/* The address that a lane provides to ldmatrix in a block: its row of 16, from first_row on, and its chunk of two. */
 template <KernelConfig cfg>
 struct smem_address {
     uint32_t block; /* address of the block */
@@ -97,7 +97,7 @@ struct smem_address {
 template <KernelConfig cfg>
 constexpr int copy_rows = 4;
 
-/* Copy `rows` rows of a block, from first_row on: this warp's share. gmem is this lane's own first chunk. */
+/* Copy this warp's part of a block: `rows` rows from first_row on. gmem points to this lane's first chunk. */
 template <KernelConfig cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_block, const uint16_t *gmem, int64_t seq_stride,
                                                   int first_row, int lane) {
@@ -110,8 +110,8 @@ __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_block, const uin
     cp_async_commit_group();
 }
 
-/* Hand a block over: wait for this thread's own copies, then for all threads of the CTA. Afterwards every warp sees
- * what was copied before, and what was read before may be overwritten. */
+/* Hand a block over: wait for this thread's own copies, then for all threads of the CTA. Afterwards every warp can
+ * read what was copied before, and what was read before may be overwritten. */
 __device__ __forceinline__ void hand_over() {
     cp_async_wait_group<0>();
     __syncthreads();
@@ -313,7 +313,7 @@ __global__ void __maxnreg__(255) flash_forward(const __grid_constant__ forward_a
     const uint32_t K_smem = Q_smem + cfg.B_r * row_bytes;
     const uint32_t V_smem = K_smem + cfg.B_c * row_bytes;
 
-    /* Where a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
+    /* Offset of a thread's first copy, in elements: 64-bit, because a tensor may have more than 2^31 elements. */
     const auto gmem_offset = [&](int64_t row, int lane) {
         const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
         return head + (row + lane / 8) * args.seq_stride + lane % 8 * 8;
@@ -331,7 +331,7 @@ __global__ void __maxnreg__(255) flash_forward(const __grid_constant__ forward_a
         V_gmem += cfg.B_c * args.seq_stride;
     };
 
-    /* The 16 rows and two chunks that the lanes give to ldmatrix, in each block. */
+    /* The 16 rows and two chunks whose addresses the lanes provide to ldmatrix, in each block. */
     const smem_address<cfg> Q_addr{Q_smem, warp * Q_rows, lane};
     const smem_address<cfg> K_addr{K_smem, 0, lane};
     const smem_address<cfg> V_addr{V_smem, 0, lane};
@@ -380,8 +380,8 @@ __global__ void __maxnreg__(255) flash_forward(const __grid_constant__ forward_a
         hand_over(); /* all warps have read K and V: both may be overwritten */
     }
 
-    /* O takes the place of Q. A warp writes and reads its own rows only, so it waits for its own lanes only. threadIdx
-     * is read again, or the addresses that Q and O share would be kept in registers through the loop. */
+    /* O overwrites Q. A warp writes and reads only its own rows, so it waits only for its own lanes. threadIdx is read
+     * again, or the addresses that Q and O share would stay in registers through the loop. */
     const int O_thread = read_tid_x(), O_row = O_thread / 32 * Q_rows;
     uint16_t *O_gmem = (uint16_t *)args.O + gmem_offset(Q_block + O_row, O_thread % 32);
     divide_O_by_l<cfg>(O, l);

@@ -16,11 +16,11 @@
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
  * and the output so far (O), and rescales l and O whenever m grows. At the end O / l is the softmax-weighted mean of V.
  *
- * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
+ * Register layout: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the entire K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
- * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result takes the place of Q.
- * The partial sums of l are spilled to a place of their own from one block to the next.
+ * Shared memory: Q block, K block, V block, rows of d_head elements of 16 bits. The result overwrites Q.
+ * The partial sums of l are spilled to shared memory of their own from one block to the next.
  *
  * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
  * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
@@ -64,8 +64,8 @@ constexpr int V_buffers = cfg.mma_double_buffer_loads ? 2 : 1;
 template <KernelConfig cfg>
 constexpr int Q_buffers = cfg.Q_mma_load_K_tiles == 0 ? d_steps<cfg> : K_buffers<cfg>;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
- * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8 accumulator
+ * tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
 template <KernelConfig cfg>
 using Q_fragments = uint32_t[row_tiles<cfg>][4];
 template <KernelConfig cfg>
@@ -84,8 +84,8 @@ using row_values = float[row_tiles<cfg>][2];
 /* ---- shared memory ---- */
 
 /* Byte offset of a 16-byte chunk (8 elements) within a block of rows of d_head elements. A row is 256 bytes, twice
- * round the 32 banks, so the same chunk of 8 rows would be 8 accesses to the same 4 banks. Swizzled, those are 8
- * different chunks, which cover all 32 banks; the chunks of one row stay within their half of it, permuted. */
+ * round the 32 banks, so the same chunk of 8 rows would be 8 accesses to the same 4 banks. After swizzling these are 8
+ * different chunks, which cover all 32 banks; the chunks of one row are permuted within each half of the row. */
 template <KernelConfig cfg>
 __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
     return row * (cfg.d_head * 2) + (chunk ^ row % 8) * 16;
@@ -94,7 +94,7 @@ __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
 /* The addresses that a thread reads or writes in a block, swizzled once. All its rows agree mod 8, so the swizzle XORs
  * every chunk with the same three bits r, and (chunk + 2k) ^ r is (chunk ^ r) ^ 2k where the sum does not carry. So 16
  * and 32 columns on are an XOR with 32 and 64 bytes, and 8 rows or 64 columns on are a constant.
- * From an even chunk on, 8 columns are an XOR with 16 bytes in the same way. */
+ * From an even chunk on, moving by 8 columns is also an XOR with 16 bytes. */
 template <KernelConfig cfg>
 struct smem_address {
     uint32_t block; /* address of the block */
@@ -123,8 +123,8 @@ __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uin
     cp_async_commit_group();
 }
 
-/* Hand a block over: wait for this thread's own copies, then for all threads of the CTA. Afterwards every warp sees
- * what was copied before, and what was read before may be overwritten. */
+/* Hand a block over: wait for this thread's own copies, then for all threads of the CTA. Afterwards every warp can
+ * read what was copied before, and what was read before may be overwritten. */
 __device__ __forceinline__ void hand_over() {
     cp_async_wait_group<0>();
     __syncthreads();
@@ -255,16 +255,16 @@ __device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<
     }
 }
 
-/* Spill l to shared memory, or reload it: `place` is this thread's own. Nobody needs l between two blocks, and S, O and
- * the fragments need the registers. The store also keeps order: later reads of shared memory wait for the sums, which
- * the compiler would otherwise delay to the end of the block, with all of S still in registers. */
+/* Spill l to shared memory, or reload it: `slot` is this thread's own. l is not used between two blocks, while S, O and
+ * the fragments need the registers. The store also enforces an order: later reads of shared memory wait for the sums.
+ * Otherwise the compiler would delay the sums to the end of the block, with all of S still in registers. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void spill_l(row_values<cfg> &place, const row_values<cfg> &l) {
-    for (int i = 0; i < row_tiles<cfg>; i++) place[i][0] = l[i][0], place[i][1] = l[i][1];
+__device__ __forceinline__ void spill_l(row_values<cfg> &slot, const row_values<cfg> &l) {
+    for (int i = 0; i < row_tiles<cfg>; i++) slot[i][0] = l[i][0], slot[i][1] = l[i][1];
 }
 template <KernelConfig cfg>
-__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &place) {
-    spill_l<cfg>(l, place);
+__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &slot) {
+    spill_l<cfg>(l, slot);
 }
 
 /* ---- epilogue ---- */
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     check_config<cfg>();
     constexpr int row_bytes = cfg.d_head * 2;
     constexpr int Q_rows = cfg.B_r / cfg.n_warps; /* a warp's own */
-    /* Reading the lane by itself lets ptxas keep the addresses of ldmatrix; else it computes them in every block. */
+    /* With the lane read separately, ptxas keeps the addresses of ldmatrix and does not recompute them. */
     const int warp = threadIdx.x / 32, lane = read_tid_x() % 32;
 
     extern __shared__ __align__(128) unsigned char smem[];
@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     const uint32_t K_smem = Q_smem + cfg.B_r * row_bytes;
     const uint32_t V_smem = K_smem + cfg.B_c * row_bytes;
 
-    /* Where a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
+    /* Offset of a thread's first copy, in elements: 64-bit, because a tensor may have more than 2^31 elements. */
     const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
     const uint32_t copy_offset = smem_offset<cfg>(copy_row, copy_chunk);
     const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
@@ -353,7 +353,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + copy_offset, V_gmem, args.seq_stride);
     };
 
-    /* The 16 rows and two chunks that the lanes give to ldmatrix, in each block. */
+    /* The 16 rows and two chunks whose addresses the lanes provide to ldmatrix, in each block. */
     const smem_address<cfg> Q_addr{Q_smem, smem_offset<cfg>(warp * Q_rows + lane % 16, lane / 16)};
     const smem_address<cfg> K_addr{K_smem, smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2)};
     const smem_address<cfg> V_addr{V_smem, smem_offset<cfg>(lane % 16, lane / 16)};
@@ -372,8 +372,8 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     const float softmax_scale = 1.44269504f / sqrtf(cfg.d_head);
     O_tiles<cfg> O = {};
     row_values<cfg> m, l = {};
-    __shared__ __align__(16) row_values<cfg> l_places[32 * cfg.n_warps];
-    row_values<cfg> &l_place = l_places[threadIdx.x];
+    __shared__ __align__(16) row_values<cfg> l_slots[32 * cfg.n_warps];
+    row_values<cfg> &l_slot = l_slots[threadIdx.x];
 
     const auto process_block = [&](auto kind, int block) {
         hand_over(); /* K has arrived, and all warps have read the previous V block */
@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
             row_values<cfg> m_old;
             for (int i = 0; i < row_tiles<cfg>; i++) m_old[i][0] = m[i][0], m_old[i][1] = m[i][1];
             update_m<cfg, false>(m, S);
-            reload_l<cfg>(l, l_place);
+            reload_l<cfg>(l, l_slot);
             rescale_l_O<cfg>(l, O, m_old, m, softmax_scale);
         }
         P_fragments<cfg> P;
@@ -413,7 +413,7 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
         for (int k = 0; k < key_steps<cfg>; k++) {
             exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
             round_S_to_P<cfg>(P, S, k, k + 1);
-            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_slot, l);
             const int read = k + V_buffers<cfg> - 1;
             if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
             mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
@@ -425,11 +425,11 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
 #pragma unroll 1
     for (int block = n_blocks - 2; block >= 0; block--) process_block(later_block{}, block);
 
-    /* O takes the place of Q. A warp writes its own rows, which no other warp reads, then copies rows of all. threadIdx
-     * is read again, or the addresses that Q and O share would be kept in registers through the loop. */
+    /* O overwrites Q. A warp writes its own rows, which no other warp reads, then copies rows of all. threadIdx is read
+     * again, or the addresses that Q and O share would stay in registers through the loop. */
     const int O_thread = read_tid_x(), O_row = O_thread / 8, O_chunk = O_thread % 8;
     const int64_t O_offset = gmem_offset(Q_block + O_row, O_chunk);
-    reload_l<cfg>(l, l_place);
+    reload_l<cfg>(l, l_slot);
     divide_O_by_l<cfg>(O, l);
     const int O_lane = O_thread % 32;
     const smem_address<cfg> O_addr{Q_smem + O_lane % 4 * 4, smem_offset<cfg>(O_thread / 32 * Q_rows + O_lane / 4, 0)};

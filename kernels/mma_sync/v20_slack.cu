@@ -14,18 +14,18 @@
 
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
- * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. So m
- * may lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here m
- * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
- * while fp16 goes up to 65504, and has the same relative rounding as below 1.
+ * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
+ * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * m catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. P is then at most
+ * 2^8, while fp16 ends at 65504, and its relative rounding is the same as below 1.
  *
- * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
+ * Register layout: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the entire K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
  * Shared memory: Q block, then a ring of stages, each a K and a V block; blocks are two tiles of 64 columns one after
- * the other, rows of 64 elements of 16 bits. The result takes the place of Q. Then two mbarriers for each stage: full,
- * at which the copies of all threads arrive, and empty, at which every warp arrives once it has read the stage.
- * The partial sums of l are spilled to a place of their own from one block to the next.
+ * the other, rows of 64 elements of 16 bits. The result overwrites Q. Then two mbarriers for each stage: full, at which
+ * the copies of all threads arrive, and empty, at which every warp arrives once it has read the stage. The partial sums
+ * of l are spilled to shared memory of their own from one block to the next.
  *
  * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
  * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
@@ -72,8 +72,8 @@ constexpr int V_buffers = cfg.mma_double_buffer_loads ? 2 : 1;
 template <KernelConfig cfg>
 constexpr int Q_buffers = cfg.Q_mma_load_K_tiles == 0 ? d_steps<cfg> : K_buffers<cfg>;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
- * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8 accumulator
+ * tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
 template <KernelConfig cfg>
 using Q_fragments = uint32_t[row_tiles<cfg>][4];
 template <KernelConfig cfg>
@@ -102,13 +102,13 @@ __device__ __forceinline__ uint32_t smem_offset(int row, int chunk) {
 /* The addresses that a thread reads or writes in a block, swizzled once. All its rows agree mod 8, so the swizzle XORs
  * every chunk with the same three bits r, and (chunk + 2k) ^ r is (chunk ^ r) ^ 2k where the sum does not carry. So 16
  * and 32 columns on are an XOR with 32 and 64 bytes, and 8 rows or a tile on are a constant.
- * From an even chunk on, 8 columns are an XOR with 16 bytes in the same way. */
+ * From an even chunk on, moving by 8 columns is also an XOR with 16 bytes. */
 template <int tile_rows>
 struct smem_address {
     uint32_t block; /* address of the block */
     uint32_t chunk; /* offset of the thread's own chunk, swizzled */
 
-    /* The same address in another stage, `bytes` further on. */
+    /* This address in another stage, `bytes` further on. */
     __device__ __forceinline__ smem_address in_stage(uint32_t bytes) const { return {block + bytes, chunk}; }
 
     /* The address `rows` rows (a multiple of 8) and `columns` columns (of 16; from chunk 0 on, of 8) further on. */
@@ -145,8 +145,8 @@ __device__ __forceinline__ void init_mbarriers(uint32_t full, uint32_t empty) {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is complete from the start. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_test_wait_parity(mbarrier, phase & 1)) {
     }
@@ -229,8 +229,8 @@ __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &
 /* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the first block it is +inf. */
 constexpr float most_lag = 8; /* log2 of the largest exponential */
 
-/* lane_max = row maxima of S over this lane's own columns. Returns whether a row of the warp has outgrown its m: true
- * for the first block, and for a NaN. */
+/* lane_max = row maxima of S over this lane's own columns. Return true if a score of the warp's rows exceeds its m by
+ * too much; also for the first block, and for a NaN. */
 template <KernelConfig cfg>
 __device__ __forceinline__ bool outgrows_m(row_values<cfg> &lane_max, const row_values<cfg> &m, const S_tiles<cfg> &S,
                                            float softmax_scale) {
@@ -246,8 +246,8 @@ __device__ __forceinline__ bool outgrows_m(row_values<cfg> &lane_max, const row_
     return __any_sync(0xffffffff, !(lag <= most_lag));
 }
 
-/* Let m catch up with the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the
- * maximum. l and O were sums of exp(score - m_old); make them sums of exp(score - m). */
+/* Update m to the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the maximum. l
+ * and O were sums of exp(score - m_old); make them sums of exp(score - m). */
 template <KernelConfig cfg>
 __device__ __forceinline__ void update_m(row_values<cfg> &m, row_values<cfg> &l, O_tiles<cfg> &O,
                                          const row_values<cfg> &lane_max, float softmax_scale) {
@@ -303,16 +303,16 @@ __device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<
     }
 }
 
-/* Spill l to shared memory, or reload it: `place` is this thread's own. Nobody needs l between two blocks, and S, O and
- * the fragments need the registers. The store also keeps order: later reads of shared memory wait for the sums, which
- * the compiler would otherwise delay to the end of the block, with all of S still in registers. */
+/* Spill l to shared memory, or reload it: `slot` is this thread's own. l is not used between two blocks, while S, O and
+ * the fragments need the registers. The store also enforces an order: later reads of shared memory wait for the sums.
+ * Otherwise the compiler would delay the sums to the end of the block, with all of S still in registers. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void spill_l(row_values<cfg> &place, const row_values<cfg> &l) {
-    for (int i = 0; i < row_tiles<cfg>; i++) place[i][0] = l[i][0], place[i][1] = l[i][1];
+__device__ __forceinline__ void spill_l(row_values<cfg> &slot, const row_values<cfg> &l) {
+    for (int i = 0; i < row_tiles<cfg>; i++) slot[i][0] = l[i][0], slot[i][1] = l[i][1];
 }
 template <KernelConfig cfg>
-__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &place) {
-    spill_l<cfg>(l, place);
+__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &slot) {
+    spill_l<cfg>(l, slot);
 }
 
 /* ---- epilogue ---- */
@@ -365,7 +365,7 @@ template <KernelConfig cfg, int known_stride>
 __device__ __forceinline__ void attend(const forward_args &args) {
     const int seq_stride = known_stride != 0 ? known_stride : args.seq_stride;
     constexpr int Q_rows = cfg.B_r / cfg.n_warps; /* a warp's own */
-    /* Reading the lane by itself lets ptxas keep the addresses of ldmatrix; else it computes them in every block. */
+    /* With the lane read separately, ptxas keeps the addresses of ldmatrix and does not recompute them. */
     const int warp = threadIdx.x / 32, lane = read_tid_x() % 32;
 
     extern __shared__ __align__(128) unsigned char smem[];
@@ -376,7 +376,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
     const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
     init_mbarriers<cfg>(full, empty);
 
-    /* Where a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
+    /* Offset of a thread's first copy, in elements: 64-bit, because a tensor may have more than 2^31 elements. */
     const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
     const uint32_t copy_offset = smem_offset(copy_row, copy_chunk);
     const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
@@ -384,8 +384,8 @@ __device__ __forceinline__ void attend(const forward_args &args) {
     const int64_t KV_offset = head + copy_row * seq_stride + copy_chunk * 8;
     const int KV_step = cfg.B_c * seq_stride;
     const int n_blocks = args.seq / cfg.B_c;
-    /* Blocks take the stages in turn: block b is number b / stages in its stage, and the phases of both mbarriers have
-     * that number. It may be copied once the block before it in the stage has been read by all warps. */
+    /* Blocks use the stages cyclically: block b is number b / stages in its stage, and the phases of both mbarriers
+     * have that number. It may be copied once the block before it in the stage has been read by all warps. */
     const auto copy_KV = [&](int block) {
         const int stage = block % cfg.stages, offset = stage * stage_bytes + copy_offset;
         const int64_t KV_block = KV_offset + (int64_t)block * KV_step;
@@ -395,7 +395,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
     };
 
-    /* The 16 rows and two chunks that the lanes give to ldmatrix, in each block. */
+    /* The 16 rows and two chunks whose addresses the lanes provide to ldmatrix, in each block. */
     const smem_address<cfg.B_r> Q_addr{Q_smem, smem_offset(warp * Q_rows + lane % 16, lane / 16)};
     const smem_address<cfg.B_c> K_first{K_smem, smem_offset(lane % 8 + lane / 16 * 8, lane / 8 % 2)};
     const smem_address<cfg.B_c> V_first{V_smem, smem_offset(lane % 16, lane / 16)};
@@ -404,8 +404,8 @@ __device__ __forceinline__ void attend(const forward_args &args) {
     Q_fragments<cfg> Q[Q_buffers<cfg>];
     copy_gmem_to_smem<cfg, cfg.B_r>(Q_smem + copy_offset, (const uint16_t *)args.Q + Q_offset, seq_stride);
     cp_async_commit_group();
-    /* Blocks copied ahead of the one that is read. That leaves slack + 1 stages: a warp that starts to copy waits only
-     * for warps which are more than `slack` whole blocks behind. */
+    /* Blocks copied ahead of the one that is read. This leaves slack + 1 stages: a warp that starts to copy waits only
+     * for warps that are more than `slack` full blocks behind. */
     constexpr int ahead = cfg.stages - 1 - cfg.slack;
 #pragma unroll 1
     for (int block = 0; block < ahead && block < n_blocks; block++) copy_KV(block);
@@ -418,17 +418,17 @@ __device__ __forceinline__ void attend(const forward_args &args) {
     const float softmax_scale = 1.44269504f / sqrtf(cfg.d_head);
     O_tiles<cfg> O = {};
     row_values<cfg> m, l = {};
-    __shared__ __align__(16) row_values<cfg> l_places[32 * cfg.n_warps];
-    row_values<cfg> &l_place = l_places[threadIdx.x];
+    __shared__ __align__(16) row_values<cfg> l_slots[32 * cfg.n_warps];
+    row_values<cfg> &l_slot = l_slots[threadIdx.x];
 
     for (int i = 0; i < row_tiles<cfg>; i++) m[i][0] = m[i][1] = INFINITY;
-    spill_l<cfg>(l_place, l);
+    spill_l<cfg>(l_slot, l);
 #pragma unroll 1
     for (int block = 0; block < n_blocks; block++) {
         const int stage = block % cfg.stages;
         const smem_address<cfg.B_c> K_addr = K_first.in_stage(stage * stage_bytes);
         const smem_address<cfg.B_c> V_addr = V_first.in_stage(stage * stage_bytes);
-        wait_for_phase(full + 8 * stage, block / cfg.stages); /* for the copies of all threads */
+        wait_for_phase(full + 8 * stage, block / cfg.stages); /* wait for the copies of all threads */
 
         S_tiles<cfg> S = {};
         multiply_QK<cfg>(S, Q, Q_addr, K_addr);
@@ -438,7 +438,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
 
         row_values<cfg> lane_max;
         const bool outgrown = outgrows_m<cfg>(lane_max, m, S, softmax_scale);
-        reload_l<cfg>(l, l_place);
+        reload_l<cfg>(l, l_slot);
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
         V_fragments<cfg> V[V_buffers<cfg>];
@@ -447,7 +447,7 @@ __device__ __forceinline__ void attend(const forward_args &args) {
         for (int k = 0; k < key_steps<cfg>; k++) {
             exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
             round_S_to_P<cfg>(P, S, k, k + 1);
-            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+            if (k == key_steps<cfg> - 1) spill_l<cfg>(l_slot, l);
             const int read = k + V_buffers<cfg> - 1;
             if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
             mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
@@ -458,11 +458,11 @@ __device__ __forceinline__ void attend(const forward_args &args) {
         if (lane == 0) mbarrier_arrive(empty + 8 * stage); /* this warp has read K and V */
     }
 
-    /* O takes the place of Q. A warp writes its own rows, which no other warp reads, then copies rows of all. threadIdx
-     * is read again, or the addresses that Q and O share would be kept in registers through the loop. */
+    /* O overwrites Q. A warp writes its own rows, which no other warp reads, then copies rows of all. threadIdx is read
+     * again, or the addresses that Q and O share would stay in registers through the loop. */
     const int O_thread = read_tid_x(), O_row = O_thread / 8, O_chunk = O_thread % 8;
     const int64_t O_offset = head + ((int64_t)blockIdx.x * cfg.B_r + O_row) * seq_stride + O_chunk * 8;
-    reload_l<cfg>(l, l_place);
+    reload_l<cfg>(l, l_slot);
     divide_O_by_l<cfg>(O, l);
     const int O_lane = O_thread % 32;
     const smem_address<cfg.B_r> O_addr{Q_smem + O_lane % 4 * 4, smem_offset(O_thread / 32 * Q_rows + O_lane / 4, 0)};

@@ -15,12 +15,12 @@
 
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
- * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. So m
- * may lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here m
- * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
- * while fp16 goes up to 65504, and has the same relative rounding as below 1.
+ * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
+ * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * m catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. P is then at most
+ * 2^8, while fp16 ends at 65504, and its relative rounding is the same as below 1.
  *
- * Who holds what: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the whole K
+ * Register layout: warp w owns rows w * B_r / n_warps ... of Q, S, P and O, all columns. Every warp reads the entire K
  * and V block from shared memory. S, P and O stay in registers, in the fragment layouts of mma.m16n8k16 (ptx_sm80.cuh).
  *
  * The last CTAs own a slice of a Q block: the rows of one warp. There all warps have the same rows. Warp w processes
@@ -29,7 +29,7 @@
  * Shared memory: Q block, then a ring of stages, each a K and a V block; rows of d_head elements of 16 bits and 16
  * bytes of padding. Then two mbarriers for each stage: full, at which the copies of all threads arrive, and
  * empty, at which every warp arrives once it has read the stage.
- * The partial sums of l are spilled to a place of their own from one block to the next.
+ * The partial sums of l are spilled to shared memory of their own from one block to the next.
  *
  * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
  * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
@@ -58,7 +58,7 @@ __device__ constexpr void check_config() {
     static_assert(cfg.B_r % (4 * cfg.n_warps * cfg.n_warps) == 0,
                   "in a slice a warp writes 4 rows at a time: B_r % (4 * n_warps * n_warps) must be 0");
     static_assert(cfg.B_r * (cfg.d_head + 4) * 4 <= (cfg.B_r + 2 * cfg.stages * cfg.B_c) * (cfg.d_head + 8) * 2,
-                  "the warps' partial results of a slice, in fp32, must fit the place of Q, K and V");
+                  "the warps' partial results of a slice, in fp32, must fit in the memory of Q, K and V");
     static_assert(cfg.K_mma_load_K_tiles == 2, "K_mma_load_K_tiles must be 2: K is read in slices of 16 columns");
     static_assert(cfg.V_mma_load_K_tiles == 2, "V_mma_load_K_tiles must be 2: V is read in slices of 16 keys");
 }
@@ -81,8 +81,8 @@ constexpr int V_buffers = cfg.mma_double_buffer_loads ? 2 : 1;
 template <KernelConfig cfg>
 constexpr int Q_buffers = cfg.Q_mma_load_K_tiles == 0 ? d_steps<cfg> : K_buffers<cfg>;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8
- * accumulator tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 operand block, four floats of each 16x8 accumulator
+ * tile, and two rows' values of m and l in each 16-row tile: rows lane / 4 and lane / 4 + 8. */
 template <KernelConfig cfg>
 using Q_fragments = uint32_t[row_tiles<cfg>][4];
 template <KernelConfig cfg>
@@ -136,8 +136,8 @@ __device__ __forceinline__ void init_mbarriers(uint32_t full, uint32_t empty) {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is complete from the start. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_test_wait_parity(mbarrier, phase & 1)) {
     }
@@ -220,8 +220,8 @@ __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &
 /* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the first block it is +inf. */
 constexpr float most_lag = 8; /* log2 of the largest exponential */
 
-/* lane_max = row maxima of S over this lane's own columns. Returns whether a row of the warp has outgrown its m: true
- * for the first block, and for a NaN. */
+/* lane_max = row maxima of S over this lane's own columns. Return true if a score of the warp's rows exceeds its m by
+ * too much; also for the first block, and for a NaN. */
 template <KernelConfig cfg>
 __device__ __forceinline__ bool outgrows_m(row_values<cfg> &lane_max, const row_values<cfg> &m, const S_tiles<cfg> &S,
                                            float softmax_scale) {
@@ -237,8 +237,8 @@ __device__ __forceinline__ bool outgrows_m(row_values<cfg> &lane_max, const row_
     return __any_sync(0xffffffff, !(lag <= most_lag));
 }
 
-/* Let m catch up with the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the
- * maximum. l and O were sums of exp(score - m_old); make them sums of exp(score - m). */
+/* Update m to the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the maximum. l
+ * and O were sums of exp(score - m_old); make them sums of exp(score - m). */
 template <KernelConfig cfg>
 __device__ __forceinline__ void update_m(row_values<cfg> &m, row_values<cfg> &l, O_tiles<cfg> &O,
                                          const row_values<cfg> &lane_max, float softmax_scale) {
@@ -294,23 +294,23 @@ __device__ __forceinline__ void round_S_to_P(P_fragments<cfg> &P, const S_tiles<
     }
 }
 
-/* Spill l to shared memory, or reload it: `place` is this thread's own. Nobody needs l between two blocks, and S, O and
- * the fragments need the registers. The store also keeps order: later reads of shared memory wait for the sums, which
- * the compiler would otherwise delay to the end of the block, with all of S still in registers. */
+/* Spill l to shared memory, or reload it: `slot` is this thread's own. l is not used between two blocks, while S, O and
+ * the fragments need the registers. The store also enforces an order: later reads of shared memory wait for the sums.
+ * Otherwise the compiler would delay the sums to the end of the block, with all of S still in registers. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void spill_l(row_values<cfg> &place, const row_values<cfg> &l) {
-    for (int i = 0; i < row_tiles<cfg>; i++) place[i][0] = l[i][0], place[i][1] = l[i][1];
+__device__ __forceinline__ void spill_l(row_values<cfg> &slot, const row_values<cfg> &l) {
+    for (int i = 0; i < row_tiles<cfg>; i++) slot[i][0] = l[i][0], slot[i][1] = l[i][1];
 }
 template <KernelConfig cfg>
-__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &place) {
-    spill_l<cfg>(l, place);
+__device__ __forceinline__ void reload_l(row_values<cfg> &l, const row_values<cfg> &slot) {
+    spill_l<cfg>(l, slot);
 }
 
 /* O += P V: every slice of S becomes P just before its mma, and slices of V are read V_buffers - 1 ahead. l is spilled.
  */
 template <KernelConfig cfg>
 __device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P, S_tiles<cfg> &S, row_values<cfg> &l,
-                                            row_values<cfg> &l_place, const row_values<cfg> &m, float softmax_scale,
+                                            row_values<cfg> &l_slot, const row_values<cfg> &m, float softmax_scale,
                                             uint32_t V_addr) {
     V_fragments<cfg> V[V_buffers<cfg>];
     for (int k = 0; k < V_buffers<cfg> - 1; k++) load_V<cfg>(V[k], V_addr, k);
@@ -318,7 +318,7 @@ __device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P
     for (int k = 0; k < key_steps<cfg>; k++) {
         exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
         round_S_to_P<cfg>(P, S, k, k + 1);
-        if (k == key_steps<cfg> - 1) spill_l<cfg>(l_place, l);
+        if (k == key_steps<cfg> - 1) spill_l<cfg>(l_slot, l);
         const int read = k + V_buffers<cfg> - 1;
         if (read < key_steps<cfg>) load_V<cfg>(V[read % V_buffers<cfg>], V_addr, read);
         mma_PV<cfg>(O, P, V[k % V_buffers<cfg>], k);
@@ -381,7 +381,7 @@ using slice_partial = float[cfg.B_r / cfg.n_warps][cfg.d_head + 4];
 template <KernelConfig cfg>
 __device__ __forceinline__ void store_partial(slice_partial<cfg> *partials, const row_values<cfg> &m,
                                               row_values<cfg> &l, const O_tiles<cfg> &O, int warp, int lane) {
-    __syncthreads(); /* all warps have read Q and the ring, whose place the partials take */
+    __syncthreads(); /* all warps have read Q and the ring, which the partial results overwrite */
     for (int i = 0; i < row_tiles<cfg>; i++)
         for (int half = 0; half < 2; half++)
             if (lane % 4 == 0) partials[warp][16 * i + 8 * half + lane / 4][cfg.d_head + 1] = m[i][half];
@@ -454,14 +454,14 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
     const uint32_t full = K_smem + cfg.stages * stage_bytes, empty = full + 8 * cfg.stages;
     init_mbarriers<cfg>(full, empty);
 
-    /* Where this thread's copies of K and V begin. */
+    /* Offsets of this thread's first copies of K and V. */
     const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
     const uint32_t copy_offset = smem_offset<cfg>(copy_row, copy_chunk * 8);
     const int64_t KV_offset = head_of(Q_block) + copy_row * seq_stride + copy_chunk * 8;
     const int KV_step = cfg.B_c * seq_stride;
     const int n_blocks = args.seq / cfg.B_c;
-    /* Blocks take the stages in turn: block b is number b / stages in its stage, and the phases of both mbarriers have
-     * that number. It may be copied once the block before it in the stage has been read by all warps. */
+    /* Blocks use the stages cyclically: block b is number b / stages in its stage, and the phases of both mbarriers
+     * have that number. It may be copied once the block before it in the stage has been read by all warps. */
     const auto copy_KV = [&](int block) {
         const int stage = block % cfg.stages, offset = stage * stage_bytes + copy_offset;
         const int64_t KV_block = KV_offset + (int64_t)block * KV_step;
@@ -471,12 +471,12 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
     };
 
-    /* The 16 rows and two chunks that the lanes give to ldmatrix, in Q and in the first stage. */
+    /* The 16 rows and two chunks whose addresses the lanes provide to ldmatrix, in Q and in the first stage. */
     const uint32_t Q_addr = Q_smem + smem_offset<cfg>((slice ? 0 : warp * Q_rows) + lane % 16, lane / 16 * 8);
     const uint32_t K_first = K_smem + smem_offset<cfg>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
     const uint32_t V_first = V_smem + smem_offset<cfg>(lane % 16, lane / 16 * 8);
 
-    /* A warp copies the rows of Q that it reads. All warps read a slice: there each copies a part. */
+    /* A warp copies the rows of Q that it reads. All warps read a slice, so each copies a part of it. */
     Q_fragments<cfg> Q[Q_buffers<cfg>];
     const int Q_row = slice ? copy_row : warp * Q_rows + lane / 8;
     const uint16_t *Q_gmem = (const uint16_t *)args.Q + first_of(Q_block) + Q_row * seq_stride + copy_chunk * 8;
@@ -484,13 +484,13 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
     for (int row = 0; row < Q_rows; row += slice ? copy_rows<cfg> : 4)
         copy_gmem_to_smem<cfg, 1>(Q_copy + smem_offset<cfg>(row, 0), Q_gmem + row * seq_stride, seq_stride);
     cp_async_commit_group();
-    /* Blocks copied ahead of the one that is read. That leaves slack + 1 stages: a warp that starts to copy waits only
-     * for warps which are more than `slack` whole blocks behind. */
+    /* Blocks copied ahead of the one that is read. This leaves slack + 1 stages: a warp that starts to copy waits only
+     * for warps that are more than `slack` full blocks behind. */
     constexpr int ahead = cfg.stages - 1 - cfg.slack;
 #pragma unroll 1
     for (int block = 0; block < ahead && block < n_blocks; block++) copy_KV(block);
     cp_async_wait_group<0>();
-    slice ? __syncthreads() : __syncwarp(); /* for the copies of the others */
+    slice ? __syncthreads() : __syncwarp(); /* wait for the copies of the other threads */
     if constexpr (cfg.Q_mma_load_K_tiles == 0)
         for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
 
@@ -498,21 +498,21 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
     const float softmax_scale = 1.44269504f / sqrtf(cfg.d_head);
     O_tiles<cfg> O = {};
     row_values<cfg> m, l = {};
-    __shared__ __align__(16) row_values<cfg> l_places[32 * cfg.n_warps];
-    row_values<cfg> &l_place = l_places[threadIdx.x];
+    __shared__ __align__(16) row_values<cfg> l_slots[32 * cfg.n_warps];
+    row_values<cfg> &l_slot = l_slots[threadIdx.x];
 
     for (int i = 0; i < row_tiles<cfg>; i++) m[i][0] = m[i][1] = INFINITY;
-    spill_l<cfg>(l_place, l);
+    spill_l<cfg>(l_slot, l);
 #pragma unroll 1
     for (int block = 0; block < n_blocks; block++) {
         const int stage = block % cfg.stages;
-        if (slice && block % cfg.n_warps != warp) { /* another warp's: this warp copies its share and reads nothing */
+        if (slice && block % cfg.n_warps != warp) { /* another warp's block: copy a part of it, read nothing */
             if (block + ahead < n_blocks) copy_KV(block + ahead);
             if (lane == 0) mbarrier_arrive(empty + 8 * stage);
             continue;
         }
         const uint32_t K_addr = K_first + stage * stage_bytes, V_addr = V_first + stage * stage_bytes;
-        wait_for_phase(full + 8 * stage, block / cfg.stages); /* for the copies of all threads */
+        wait_for_phase(full + 8 * stage, block / cfg.stages); /* wait for the copies of all threads */
 
         S_tiles<cfg> S = {};
         multiply_QK<cfg>(S, Q, Q_addr, K_addr);
@@ -522,21 +522,21 @@ __device__ __forceinline__ void attend(const forward_args args, int Q_block, int
 
         row_values<cfg> lane_max;
         const bool outgrown = outgrows_m<cfg>(lane_max, m, S, softmax_scale);
-        reload_l<cfg>(l, l_place);
+        reload_l<cfg>(l, l_slot);
         if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
         P_fragments<cfg> P;
-        multiply_PV<cfg>(O, P, S, l, l_place, m, softmax_scale, V_addr);
+        multiply_PV<cfg>(O, P, S, l, l_slot, m, softmax_scale, V_addr);
         dump_m<cfg>(args, block, m, -softmax_scale);
         dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
         __syncwarp();
         if (lane == 0) mbarrier_arrive(empty + 8 * stage); /* this warp has read K and V */
     }
 
-    /* threadIdx is read again, or the addresses that Q and O share would be kept in registers through the loop. */
+    /* threadIdx is read again, or the addresses that Q and O share would stay in registers through the loop. */
     const int O_thread = read_tid_x(), O_lane = O_thread % 32, warp_row = O_thread / 32 * (slice ? 4 : Q_rows);
     const int O_row = warp_row + O_lane / (slice ? 8 : 4), O_column = O_lane % (slice ? 8 : 4) * 8;
     uint16_t *O_gmem = (uint16_t *)args.O + first_element + (int64_t)O_row * seq_stride + O_column;
-    reload_l<cfg>(l, l_place);
+    reload_l<cfg>(l, l_slot);
     if constexpr (slice) {
         slice_partial<cfg> *partials = (slice_partial<cfg> *)smem;
         store_partial<cfg>(partials, m, l, O, O_thread / 32, O_lane);

@@ -17,7 +17,7 @@
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
  * and the output so far (O). At the end O / l is the softmax-weighted mean of V.
  *
- * Who holds what: the CTA is one warpgroup.
+ * Register layout: the CTA is one warpgroup.
  *
  * Warp w of a warpgroup owns its rows 16w to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, in
  * the fragment layouts of mma.m16n8k16. wgmma reads Q, K and V from shared memory and P from registers.
@@ -25,7 +25,7 @@
  * Shared memory: Q block, K block, V block.
  *
  * A block is two tiles of 64 columns one after the other, rows of 64 elements of 16 bits, their 16-byte chunks swizzled
- * as wgmma expects it (ptx_sm90a.cuh). The result takes the place of Q.
+ * as wgmma expects it (ptx_sm90a.cuh). The result overwrites Q.
  *
  * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler. They must be: registers
  * have no addresses, so an array lives in them only if every index is a constant. */
@@ -59,8 +59,8 @@ constexpr int key_steps = cfg.B_c / 16;
 /* Rows of a warpgroup. */
 constexpr int group_rows = 64;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 block of P, four floats of each 16x8 tile of
- * S and O, and its two rows' values of m and l: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 block of P, four floats of each 16x8 tile of S and
+ * O, and its two rows' values of m and l: rows lane / 4 and lane / 4 + 8. */
 template <KernelConfig cfg>
 using P_fragments = uint32_t[key_steps<cfg>][4];
 template <KernelConfig cfg>
@@ -74,18 +74,18 @@ using row_values = float[2];
 /* Bytes of a row of a tile, of the rows of Q of a warpgroup and of a K or V block. */
 constexpr int tile_row_bytes = 128;
 template <KernelConfig cfg>
-constexpr int Q_bytes = group_rows * cfg.d_head * 2;
+constexpr int Q_bytes = group_rows *cfg.d_head * 2;
 template <KernelConfig cfg>
-constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
+constexpr int KV_bytes = cfg.B_c *cfg.d_head * 2;
 
-/* Addresses of what lies there. */
-struct smem_places {
+/* Addresses in shared memory. */
+struct smem_layout {
     uint32_t Q, K, V;
 };
 template <KernelConfig cfg>
-__device__ __forceinline__ smem_places find_places() {
+__device__ __forceinline__ smem_layout find_layout() {
     extern __shared__ __align__(1024) unsigned char smem[];
-    smem_places at;
+    smem_layout at;
     at.Q = __cvta_generic_to_shared(smem);
     at.K = at.Q + Q_bytes<cfg>;
     at.V = at.K + KV_bytes<cfg>;
@@ -155,8 +155,8 @@ __device__ __forceinline__ void find_row_max(row_values &row_max, const S_tiles<
     }
 }
 
-/* Let m catch up with the row maxima of S. m is held as -maximum * softmax_scale, which one FMA adds to a score: before
- * the first block it is +inf. l and O were sums of exp(score - m_old): `factor` makes them sums of exp(score - m). */
+/* Update m to the row maxima of S. m is held as -maximum * softmax_scale, which one FMA adds to a score: before the
+ * first block it is +inf. l and O were sums of exp(score - m_old): `factor` makes them sums of exp(score - m). */
 template <KernelConfig cfg>
 __device__ __forceinline__ void update_m(row_values &m, row_values &l, row_values &factor, const S_tiles<cfg> &S,
                                          float softmax_scale) {
@@ -250,8 +250,8 @@ __device__ __forceinline__ void copy_smem_to_gmem(uint16_t *gmem, uint32_t smem,
 
 /* ---- a warpgroup's work ---- */
 
-/* The copies of all threads have arrived, and whatever they read in shared memory has been read. wgmma reads what they
- * wrote by another way than loads do: so each thread first makes its own copies known there. */
+/* Wait until the copies of all threads have arrived and all their reads of shared memory are done. wgmma reads shared
+ * memory through the async proxy, so each thread first makes its own copies visible there. */
 __device__ __forceinline__ void hand_over() {
     cp_async_wait_group<0>();
     fence_proxy_async();
@@ -259,12 +259,13 @@ __device__ __forceinline__ void hand_over() {
 }
 
 template <KernelConfig cfg>
-__device__ __forceinline__ void attend(const forward_args &args, const smem_places &at) {
+__device__ __forceinline__ void attend(const forward_args &args, const smem_layout &at) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const uint64_t Q_matrix = wgmma_descriptor(at.Q, 0), K_matrix = wgmma_descriptor(at.K, 0);
     const uint64_t V_matrix = wgmma_descriptor(at.V, cfg.B_c * tile_row_bytes);
 
-    /* Where the head and a thread's copies begin, in elements: 64-bit, as a tensor may have more than 2^31 of them. */
+    /* Offsets of the head and of a thread's first copy, in elements: 64-bit, because a tensor may have more than 2^31
+     * elements. */
     const int64_t head = blockIdx.z * args.batch_stride + blockIdx.y * args.head_stride;
     const int64_t copy_offset = head + threadIdx.x / 8 * args.seq_stride + threadIdx.x % 8 * 8;
     const int64_t Q_row = (int64_t)blockIdx.x * cfg.B_r;
@@ -304,7 +305,7 @@ __device__ __forceinline__ void attend(const forward_args &args, const smem_plac
         dump_P<cfg>(args, block, P), dump_l<cfg>(args, block, l), dump_O<cfg>(args, block, O);
     }
 
-    /* A warp's rows of O, two tiles of 16 rows, take 4 KB of the place of Q, which nobody reads any more. */
+    /* A warp's rows of O, two tiles of 16 rows, take 4 KB of the memory of Q, which nothing reads any more. */
     divide_O_by_l<cfg>(O, l);
     const uint32_t O_smem = at.Q + warp * (Q_bytes<cfg> / 4);
     store_O_to_smem<cfg>(O_smem, O, lane);
@@ -318,7 +319,7 @@ __device__ __forceinline__ void attend(const forward_args &args, const smem_plac
 template <KernelConfig cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ forward_args args) {
     check_config<cfg>();
-    const smem_places at = find_places<cfg>();
+    const smem_layout at = find_layout<cfg>();
     attend<cfg>(args, at);
 }
 

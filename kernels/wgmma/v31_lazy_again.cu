@@ -15,21 +15,21 @@
 
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
- * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. So m
- * may lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here m
- * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
- * while fp16 goes up to 65504, and has the same relative rounding as below 1.
+ * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
+ * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * m catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. P is then at most
+ * 2^8, while fp16 ends at 65504, and its relative rounding is the same as below 1.
  *
- * Who holds what: the CTA is three warpgroups. One thread of the first, the producer, starts all copies. The other two,
- * the consumers, have 64 rows each.
+ * Register layout: the CTA is three warpgroups. One thread of the first, the producer, starts all copies. The other
+ * two, the consumers, have 64 rows each.
  *
  * Warp w of a warpgroup owns its rows 16w to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, in
  * the fragment layouts of mma.m16n8k16. wgmma reads Q, K and V from shared memory and P from registers.
  *
- * Shared memory: Q block, in a part for each consumer, then rings of K and V blocks.
+ * Shared memory: Q block, with a part for each consumer, then rings of K and V blocks.
  *
  * A block is two tiles of 64 columns one after the other, rows of 64 elements of 16 bits, their 16-byte chunks swizzled
- * as wgmma expects it (ptx_sm90a.cuh). The result takes the place of Q.
+ * as wgmma expects it (ptx_sm90a.cuh). The result overwrites Q.
  *
  * Then mbarriers: full ones, at which the bytes of a copy arrive, and for every stage of K and V an empty one, at which
  * each consumer arrives once it has read the stage.
@@ -72,8 +72,8 @@ constexpr int group_threads = 128, group_rows = 64;
 template <KernelConfig cfg>
 constexpr int consumers = cfg.n_warps / 4;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 block of P, four floats of each 16x8 tile of
- * S and O, and its two rows' values of m and l: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 block of P, four floats of each 16x8 tile of S and
+ * O, and its two rows' values of m and l: rows lane / 4 and lane / 4 + 8. */
 template <KernelConfig cfg>
 using P_fragments = uint32_t[key_steps<cfg>][4];
 template <KernelConfig cfg>
@@ -87,18 +87,18 @@ using row_values = float[2];
 /* Bytes of a row of a tile, of the rows of Q of a warpgroup and of a K or V block. */
 constexpr int tile_row_bytes = 128;
 template <KernelConfig cfg>
-constexpr int Q_bytes = group_rows * cfg.d_head * 2;
+constexpr int Q_bytes = group_rows *cfg.d_head * 2;
 template <KernelConfig cfg>
-constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
+constexpr int KV_bytes = cfg.B_c *cfg.d_head * 2;
 
-/* Addresses of what lies there. */
-struct smem_places {
+/* Addresses in shared memory. */
+struct smem_layout {
     uint32_t Q, K, V, Q_full, K_full, V_full, K_empty, V_empty;
 };
 template <KernelConfig cfg>
-__device__ __forceinline__ smem_places find_places() {
+__device__ __forceinline__ smem_layout find_layout() {
     extern __shared__ __align__(1024) unsigned char smem[];
-    smem_places at;
+    smem_layout at;
     at.Q = __cvta_generic_to_shared(smem);
     at.K = at.Q + consumers<cfg> * Q_bytes<cfg>;
     at.V = at.K + cfg.stages * KV_bytes<cfg>;
@@ -115,7 +115,7 @@ __device__ __forceinline__ smem_places find_places() {
 /* Set up the mbarriers. One thread arrives at the full ones, with the bytes of its copies, and each consumer at the
  * empty ones. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void init_mbarriers(const smem_places &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout &at) {
     if (threadIdx.x == 0) {
         mbarrier_init(at.Q_full, 1);
         for (int stage = 0; stage < cfg.stages; stage++) {
@@ -128,8 +128,8 @@ __device__ __forceinline__ void init_mbarriers(const smem_places &at) {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is complete from the start. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
     }
@@ -180,8 +180,8 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
 /* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the first block it is +inf. */
 constexpr float most_lag = 8; /* log2 of the largest exponential */
 
-/* lane_max = row maxima of S over this lane's own columns. Returns whether a row of the warp has outgrown its m: true
- * for the first block, and for a NaN. */
+/* lane_max = row maxima of S over this lane's own columns. Return true if a score of the warp's rows exceeds its m by
+ * too much; also for the first block, and for a NaN. */
 template <KernelConfig cfg>
 __device__ __forceinline__ bool outgrows_m(row_values &lane_max, const row_values &m, const S_tiles<cfg> &S,
                                            float softmax_scale) {
@@ -194,8 +194,8 @@ __device__ __forceinline__ bool outgrows_m(row_values &lane_max, const row_value
     return __any_sync(0xffffffff, !(lag <= most_lag));
 }
 
-/* Let m catch up with the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the
- * maximum. l and O were sums of exp(score - m_old): `factor` makes them sums of exp(score - m). */
+/* Update m to the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the maximum. l
+ * and O were sums of exp(score - m_old): `factor` makes them sums of exp(score - m). */
 __device__ __forceinline__ void update_m(row_values &m, row_values &l, row_values &factor, const row_values &lane_max,
                                          float softmax_scale) {
     for (int half = 0; half < 2; half++) {
@@ -276,11 +276,11 @@ __device__ __forceinline__ void store_O_to_smem(uint32_t smem, const O_tiles<cfg
 
 /* ---- the producer: one thread ---- */
 
-/* Blocks take the stages in turn: block b is number b / stages in its stage, and the phases of both mbarriers have that
- * number. It may be copied once both consumers have read the block before it in the stage. V is copied after the K of
- * the next block, as it is read after that. */
+/* Blocks use the stages cyclically: block b is number b / stages in its stage, and the phases of both mbarriers have
+ * that number. It may be copied once both consumers have read the block before it in the stage. V is copied after the K
+ * of the next block, as it is read after that. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void produce(const forward_args &args, const tensor_maps &maps, const smem_places &at) {
+__device__ __forceinline__ void produce(const forward_args &args, const tensor_maps &maps, const smem_layout &at) {
     const int Q_row = blockIdx.x * cfg.B_r, head = blockIdx.y, sample = blockIdx.z;
     const auto copy_block = [&](uint32_t ring, const tensor_map &map, uint32_t full, uint32_t empty, int block) {
         const int stage = block % cfg.stages;
@@ -302,7 +302,7 @@ __device__ __forceinline__ void produce(const forward_args &args, const tensor_m
 /* ---- a consumer's work ---- */
 
 template <KernelConfig cfg>
-__device__ __forceinline__ void attend(const forward_args &args, const tensor_maps &maps, const smem_places &at,
+__device__ __forceinline__ void attend(const forward_args &args, const tensor_maps &maps, const smem_layout &at,
                                        int group) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const bool leads = threadIdx.x % group_threads == 0; /* the thread that arrives for the consumer */
@@ -327,7 +327,7 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
         wait_for_phase(at.V_full + 8 * (block % cfg.stages), block / cfg.stages);
         start_PV<cfg>(O, P, V_matrix + block % cfg.stages * next_stage);
     };
-    /* From S to exponentials. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
+    /* Turn S into exponentials. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
     const auto use_S = [&](int block, row_values &m, row_values &l) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
         dump_S<cfg>(args, block, S);
@@ -342,8 +342,8 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
         if (leads) mbarrier_arrive(at.V_empty + 8 * (block % cfg.stages));
         dump_P<cfg>(args, block, P), dump_O<cfg>(args, block, O);
     };
-    /* A warp's rows of O, two tiles of 16 rows, take 4 KB of the place of Q, once the warpgroup has read it. Shared
-     * memory must stay until the engine has read them. */
+    /* A warp's rows of O, two tiles of 16 rows, take 4 KB of the memory of Q, once the warpgroup has read it. Shared
+     * memory must stay valid until TMA has read it. */
     const auto store_O = [&]() {
         divide_O_by_l<cfg>(O, l);
         bar_sync(3 + group, group_threads);
@@ -357,7 +357,7 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
         }
     };
 
-    /* O of a block is computed while the warpgroup turns S of the next block to exponentials. */
+    /* O of a block is computed while the warpgroup turns S of the next block into exponentials. */
     if (group == 1) pass_turn<cfg>(group);
     wait_for_phase(at.Q_full, 0);
     start_S(0);
@@ -389,7 +389,7 @@ template <KernelConfig cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     flash_forward(const __grid_constant__ forward_args args, const __grid_constant__ tensor_maps maps) {
     check_config<cfg>();
-    const smem_places at = find_places<cfg>();
+    const smem_layout at = find_layout<cfg>();
     init_mbarriers<cfg>(at);
     const int group = threadIdx.x / group_threads;
     if (group == 0) { /* 168 registers per thread fill the file at the start: the producer gives back what it can */

@@ -18,18 +18,18 @@
 
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
- * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. So m
- * may lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here m
- * catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. So P is at most 2^8,
- * while fp16 goes up to 65504, and has the same relative rounding as below 1.
+ * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
+ * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * m catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. P is then at most
+ * 2^8, while fp16 ends at 65504, and its relative rounding is the same as below 1.
  *
- * Who holds what: the CTA is three warpgroups. One thread of the first, the producer, starts all copies. The other two,
- * the consumers, have 64 rows each.
+ * Register layout: the CTA is three warpgroups. One thread of the first, the producer, starts all copies. The other
+ * two, the consumers, have 64 rows each.
  *
  * Warp w of a warpgroup owns its rows 16w to 16w + 15 of Q, S, P and O, all columns. S, P and O stay in registers, in
  * the fragment layouts of mma.m16n8k16. wgmma reads Q, K and V from shared memory and P from registers.
  *
- * Shared memory: two Q blocks, each in a part for each consumer, then rings of K and V blocks, then O in parts of 16
+ * Shared memory: two Q blocks, each with a part for each consumer, then rings of K and V blocks, then O in parts of 16
  * rows for each warp.
  *
  * A block is two tiles of 64 columns one after the other, rows of 64 elements of 16 bits, their 16-byte chunks swizzled
@@ -80,8 +80,8 @@ constexpr int group_threads = 128, group_rows = 64;
 template <KernelConfig cfg>
 constexpr int consumers = cfg.n_warps / 4;
 
-/* What a lane holds: four registers (eight 16-bit elements) of each 16x16 block of P, four floats of each 16x8 tile of
- * S and O, and its two rows' values of m and l: rows lane / 4 and lane / 4 + 8. */
+/* A lane holds four registers (eight 16-bit elements) of each 16x16 block of P, four floats of each 16x8 tile of S and
+ * O, and its two rows' values of m and l: rows lane / 4 and lane / 4 + 8. */
 template <KernelConfig cfg>
 using P_fragments = uint32_t[key_steps<cfg>][4];
 template <KernelConfig cfg>
@@ -95,18 +95,18 @@ using row_values = float[2];
 /* Bytes of a row of a tile, of the rows of Q of a warpgroup and of a K or V block. */
 constexpr int tile_row_bytes = 128;
 template <KernelConfig cfg>
-constexpr int Q_bytes = group_rows * cfg.d_head * 2;
+constexpr int Q_bytes = group_rows *cfg.d_head * 2;
 template <KernelConfig cfg>
-constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
+constexpr int KV_bytes = cfg.B_c *cfg.d_head * 2;
 
-/* Addresses of what lies there. */
-struct smem_places {
+/* Addresses in shared memory. */
+struct smem_layout {
     uint32_t Q, K, V, O, Q_full, K_full, V_full, Q_empty, K_empty, V_empty;
 };
 template <KernelConfig cfg>
-__device__ __forceinline__ smem_places find_places() {
+__device__ __forceinline__ smem_layout find_layout() {
     extern __shared__ __align__(1024) unsigned char smem[];
-    smem_places at;
+    smem_layout at;
     at.Q = __cvta_generic_to_shared(smem);
     at.K = at.Q + 2 * consumers<cfg> * Q_bytes<cfg>;
     at.V = at.K + cfg.stages * KV_bytes<cfg>;
@@ -122,12 +122,12 @@ __device__ __forceinline__ smem_places find_places() {
 
 /* ---- Q blocks: numbered along seq, then heads, then batch ---- */
 
-/* Where a block begins. */
-struct block_place {
+/* Coordinates of a block. */
+struct block_position {
     int row, head, sample;
 };
 template <KernelConfig cfg>
-__device__ __forceinline__ block_place find_Q_block(const forward_args &args, int number) {
+__device__ __forceinline__ block_position find_Q_block(const forward_args &args, int number) {
     const int Q_blocks = args.seq / cfg.B_r, head = number / Q_blocks;
     return {number % Q_blocks * cfg.B_r, head % args.heads, head / args.heads};
 }
@@ -137,7 +137,7 @@ __device__ __forceinline__ block_place find_Q_block(const forward_args &args, in
 /* Set up the mbarriers. One thread arrives at the full ones, with the bytes of its copies, and each consumer at the
  * empty ones. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void init_mbarriers(const smem_places &at) {
+__device__ __forceinline__ void init_mbarriers(const smem_layout &at) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < 2; stage++)
             mbarrier_init(at.Q_full + 8 * stage, 1), mbarrier_init(at.Q_empty + 8 * stage, cfg.n_warps);
@@ -151,8 +151,8 @@ __device__ __forceinline__ void init_mbarriers(const smem_places &at) {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; it may be at most one phase behind. Number -1, before the
- * first, is complete from the start. */
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+ * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
     }
@@ -203,8 +203,8 @@ __device__ __forceinline__ void start_PV(O_tiles<cfg> &O, const P_fragments<cfg>
 /* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the first block it is +inf. */
 constexpr float most_lag = 8; /* log2 of the largest exponential */
 
-/* lane_max = row maxima of S over this lane's own columns. Returns whether a row of the warp has outgrown its m: true
- * for the first block, and for a NaN. */
+/* lane_max = row maxima of S over this lane's own columns. Return true if a score of the warp's rows exceeds its m by
+ * too much; also for the first block, and for a NaN. */
 template <KernelConfig cfg>
 __device__ __forceinline__ bool outgrows_m(row_values &lane_max, const row_values &m, const S_tiles<cfg> &S,
                                            float softmax_scale) {
@@ -217,8 +217,8 @@ __device__ __forceinline__ bool outgrows_m(row_values &lane_max, const row_value
     return __any_sync(0xffffffff, !(lag <= most_lag));
 }
 
-/* Let m catch up with the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the
- * maximum. l and O were sums of exp(score - m_old): `factor` makes them sums of exp(score - m). */
+/* Update m to the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the maximum. l
+ * and O were sums of exp(score - m_old): `factor` makes them sums of exp(score - m). */
 __device__ __forceinline__ void update_m(row_values &m, row_values &l, row_values &factor, const row_values &lane_max,
                                          float softmax_scale) {
     for (int half = 0; half < 2; half++) {
@@ -299,23 +299,23 @@ __device__ __forceinline__ void store_O_to_smem(uint32_t smem, const O_tiles<cfg
 
 /* ---- the producer: one thread ---- */
 
-/* Blocks take the stages in turn: block b is number b / stages in its stage, and the phases of both mbarriers have that
- * number. It may be copied once both consumers have read the block before it in the stage. V is copied after the K of
- * the next block, as it is read after that. */
+/* Blocks use the stages cyclically: block b is number b / stages in its stage, and the phases of both mbarriers have
+ * that number. It may be copied once both consumers have read the block before it in the stage. V is copied after the K
+ * of the next block, as it is read after that. */
 template <KernelConfig cfg>
-__device__ __forceinline__ void produce(const forward_args &args, const tensor_maps &maps, const smem_places &at) {
+__device__ __forceinline__ void produce(const forward_args &args, const tensor_maps &maps, const smem_layout &at) {
     const int Q_blocks = args.seq / cfg.B_r * args.heads * args.batch, n_blocks = args.seq / cfg.B_c;
     const auto copy_block = [&](uint32_t ring, const tensor_map &map, uint32_t full, uint32_t empty, int block,
-                                const block_place &from) {
+                                const block_position &from) {
         const int stage = block % cfg.stages;
         wait_for_phase(empty + 8 * stage, block / cfg.stages - 1);
         mbarrier_arrive_expect_tx(full + 8 * stage, KV_bytes<cfg>);
         copy_tensor_to_smem(ring + stage * KV_bytes<cfg>, map, full + 8 * stage, from.row, from.head, from.sample);
     };
-    int copied = 0;     /* K blocks, for all Q blocks */
-    block_place V_from; /* V is copied after the K of the next block */
+    int copied = 0;        /* K blocks, for all Q blocks */
+    block_position V_from; /* V is copied after the K of the next block */
     for (int number = blockIdx.x, turn = 0; number < Q_blocks; number += gridDim.x, turn++) {
-        const block_place first = find_Q_block<cfg>(args, number);
+        const block_position first = find_Q_block<cfg>(args, number);
         const uint32_t Q_smem = at.Q + turn % 2 * consumers<cfg> * Q_bytes<cfg>, Q_full = at.Q_full + 8 * (turn % 2);
         wait_for_phase(at.Q_empty + 8 * (turn % 2), turn / 2 - 1);
         mbarrier_arrive_expect_tx(Q_full, consumers<cfg> * Q_bytes<cfg>);
@@ -324,7 +324,7 @@ __device__ __forceinline__ void produce(const forward_args &args, const tensor_m
                                 first.head, first.sample);
 #pragma unroll 1
         for (int block = 0; block < n_blocks; block++, copied++) {
-            const block_place K_from = {block * cfg.B_c, first.head, first.sample};
+            const block_position K_from = {block * cfg.B_c, first.head, first.sample};
             copy_block(at.K, maps.K, at.K_full, at.K_empty, copied, K_from);
             if (copied > 0) copy_block(at.V, maps.V, at.V_full, at.V_empty, copied - 1, V_from);
             V_from = K_from;
@@ -336,7 +336,7 @@ __device__ __forceinline__ void produce(const forward_args &args, const tensor_m
 /* ---- a consumer's work ---- */
 
 template <KernelConfig cfg>
-__device__ __forceinline__ void attend(const forward_args &args, const tensor_maps &maps, const smem_places &at,
+__device__ __forceinline__ void attend(const forward_args &args, const tensor_maps &maps, const smem_layout &at,
                                        int group) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const bool leads = threadIdx.x % group_threads == 0; /* the thread that arrives for the consumer */
@@ -360,7 +360,7 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
         wait_for_phase(at.V_full + 8 * (block % cfg.stages), block / cfg.stages);
         start_PV<cfg>(O, P, V_matrix + block % cfg.stages * next_stage);
     };
-    /* From S to exponentials. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
+    /* Turn S into exponentials. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
     const auto use_S = [&](int block, row_values &m, row_values &l) {
         if (leads) mbarrier_arrive(at.K_empty + 8 * (block % cfg.stages));
         dump_S<cfg>(args, block, S);
@@ -384,14 +384,14 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
         fence_proxy_async(); /* the engine reads by the async proxy */
         __syncwarp();
         if (lane == 0) {
-            const block_place first = find_Q_block<cfg>(args, number);
+            const block_position first = find_Q_block<cfg>(args, number);
             copy_smem_to_tensor(maps.O, O_smem, first.row + group * group_rows + 16 * warp, first.head, first.sample);
             bulk_commit_group();
         }
     };
 
-    /* O of a block is computed while the warpgroup turns S of the next block to exponentials. The block after the last
-     * one of a Q block is the first of the next. */
+    /* O of a block is computed while the warpgroup turns S of the next block into exponentials. The block after the
+     * last one of a Q block is the first of the next. */
     int block = 0, turn = 0; /* KV blocks and Q blocks of this CTA */
     wait_for_phase(at.Q_full, 0);
     start_S(0, 0);
@@ -436,7 +436,7 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
-    if (lane == 0) bulk_wait_group_read<0>(); /* shared memory stays until the engine has read it */
+    if (lane == 0) bulk_wait_group_read<0>(); /* shared memory must stay valid until TMA has read it */
 }
 
 /* ---- the kernel: a CTA for each multiprocessor, a producer and two consumers ---- */
@@ -445,7 +445,7 @@ template <KernelConfig cfg>
 __global__ void __launch_bounds__(32 * cfg.n_warps + group_threads, 1)
     flash_forward(const __grid_constant__ forward_args args, const __grid_constant__ tensor_maps maps) {
     check_config<cfg>();
-    const smem_places at = find_places<cfg>();
+    const smem_layout at = find_layout<cfg>();
     init_mbarriers<cfg>(at);
     const int group = threadIdx.x / group_threads;
     if (group == 0) { /* 168 registers per thread fill the file at the start: the producer gives back what it can */
