@@ -87,9 +87,9 @@ ladder: all | $(READY)  ##+ rewrites the generated tables of the documents
 	@$(RUN) -m analysis $@ --write
 notebooks: $(READY)  ##+ runs the notebooks on committed data and keeps their outputs
 	@$(PY) -m analysis $@ --write
-# A page a version shows its machine code beside its PTX, and the machine runs that: of each, the first architecture.
+# A page a version shows its machine code beside its PTX, and the machine runs that: the code that the tools show.
 site: wasm $(foreach v,$(filter-out $(ATTENTION),$(VERSIONS)),$(BUILD)/$v/$v.ptx \
-	$(BUILD)/$v/sm_$(firstword $(call archs_of,$v)).cubin)
+	$(BUILD)/$v/sm_$(lastword $(call archs_of,$v)).cubin)
 # MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
 # Those of machine_page.py whose S, m, l, P and O it compares with the reference.
 IN_STORY := v01 v02 v08 v09 v17 v19 v25 v26 v28 v29 v35 v37

@@ -7,7 +7,7 @@
 #     about.h ─ cc ─► build/v07/about.o
 #     code.o + about.o + build/{harness,runtime,emulator}/… ─ cc ─► bin/v07
 #     log + cubin ─ regs ─► build/regs/v07.sm_80.csv    log ─ demangle ─► logs/ptxas/v07.sm_80.demangled.log
-#     cubin ─ nvdisasm ─► sass/v07.sm_80.sass
+#     cubin ─ nvdisasm ─► sass/v07.sm_90.sass
 
 GENERATOR := lib/libflconfig.so $(addprefix analysis/,__init__.py errors.py files.py table.py \
 	$(addprefix ladder/,__init__.py c_source.py checks.py claims.py config.py headers.py instances.py \
@@ -19,7 +19,9 @@ OWN := $(if $(SET)$(VARIANT)$(CUDA),,yes)
 folder = $(BUILD)/$(1)$(SET)
 log = $(if $(SET)$(VARIANT),$(call folder,$(1))/$(1).sm_$(2).log,logs/ptxas/$(1).sm_$(2).log)
 regs_of = $(BUILD)/regs$(SET)/$(1).sm_$(2).csv
-listing = $(if $(OWN),sass,$(BUILD)/sass$(SET))/$(1).sm_$(2).sass
+# sass/ keeps the code of the GPUs that measured, and of v00 also the code that its claim is about.
+listing = $(if $(and $(OWN),$(filter 90 90a,$(2))$(wildcard sass/$(1).sm_$(2).sass)),sass,$(BUILD)/sass$(SET))/$(strip \
+	)$(1).sm_$(2).sass
 each = $(foreach v,$(CHOSEN),$(foreach a,$(call archs_of,$v),$(call $(1),$v,$a)))# each,WORD: of all chosen versions
 
 # instances.stamp stands for both files: the generator leaves a file alone whose text stays, so their times do not tell.

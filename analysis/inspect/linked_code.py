@@ -21,7 +21,7 @@ from analysis.files import read_text, root
 from analysis.ladder.headers import Version
 from analysis.machine_code.live import LIVE_OPTIONS, LiveLoop, read_live
 from analysis.machine_code.maps import MapRow, source_map
-from analysis.machine_code.subjects import resolve, start
+from analysis.machine_code.subjects import DEFAULT_ARCH, resolve, start
 
 EMULATOR = Path("build/wasm/page.so")
 SEQ = 256
@@ -105,7 +105,7 @@ def read_linked(folder: Path, version: Version) -> Linked | None:
 
 def cubins(folder: Path, version: Version) -> list[Path]:
     """The machine code that the page shows, which may not be built."""
-    return [folder / f"build/{version.version}/{arch}.cubin" for arch in version.archs(("sm_80",))]
+    return [folder / f"build/{version.version}/{arch}.cubin" for arch in version.archs((DEFAULT_ARCH,))]
 
 
 # ---- the three texts -------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from analysis.machine_code.sass_diff import (
     change_table,
     compare,
 )
-from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, arch_of_pair, resolve, start
+from analysis.machine_code.subjects import Pending, Subject, add_arch_argument, resolve, start
 from analysis.machine_code.traffic import TRAFFIC
 from analysis.measure import records
 from analysis.measure.compare import comparisons
@@ -134,7 +134,6 @@ def read_sheet(
     a, b = load(root(), a_name), load(root(), b_name)
     pair = pair_named(a_name, b_name, config)
     found, measured_arch = _measured(a_name, b_name, pair)
-    arch = arch_of_pair(a_name, b_name, arch)
     subjects = [resolve(name, arch, choice) for name, choice in ((a_name, pair.a), (b_name, pair.b))]
     pending = [start(subject, LIVE_OPTIONS) for subject in subjects]
     sides = [_side(version, each, emulate, wanted) for version, each in zip((a, b), pending, strict=True)]

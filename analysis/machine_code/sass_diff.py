@@ -39,7 +39,7 @@ from analysis.machine_code.loops import add_loop_argument, parts_in, print_note
 from analysis.machine_code.names import add_filter_argument
 from analysis.machine_code.regions import REGIONS, WHOLE, Graph, Parts, unsplit
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
-from analysis.machine_code.subjects import A_VERSION, Subject, add_arch_argument, arch_of_pair, resolve, start
+from analysis.machine_code.subjects import A_VERSION, Subject, add_arch_argument, resolve, start
 from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
 IDENTICAL, RESCHEDULED = "identical", "same instructions, other control codes"
@@ -379,8 +379,7 @@ def resolve_pair(args: argparse.Namespace) -> tuple[Subject, Subject, str]:
         pair = pair_named(args.a, args.b, args.config)
         choice_a, choice_b, rule = pair.a, pair.b, pair.rule
     choice_a, choice_b = args.a_config or choice_a, args.b_config or choice_b
-    arch = arch_of_pair(a_name, b_name, args.arch)
-    a, b = resolve(a_name, arch, choice_a), resolve(b_name, arch, choice_b)
+    a, b = resolve(a_name, args.arch, choice_a), resolve(b_name, args.arch, choice_b)
     if not rule:
         rule = "both sides: one config" if a.config == b.config else "the sides differ in their configs"
     return a, b, rule

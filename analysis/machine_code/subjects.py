@@ -25,7 +25,7 @@ from analysis.machine_code.opcodes import KNOWN
 from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
 
 A_VERSION = "version (v07), " if in_checkout() else ""
-DEFAULT_ARCH = "sm_80"  # the kernels are written for it, and the loops that tables and predictions quote are its
+DEFAULT_ARCH = "sm_90"  # of the GPUs that measured: sass/ keeps the code for them, and the tables of pages quote it
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,6 @@ def arch_of(version: Version, asked: str | None) -> str:
     return own
 
 
-def arch_of_pair(a: str, b: str, asked: str | None) -> str | None:
-    """The same of two versions: where one of them is for sm_90a alone, the other is read as it is for sm_90."""
-    versions = [load(root(), name) for name in (a, b) if VERSION.fullmatch(name)]
-    own = [version.header.arch.removesuffix("a") for version in versions if version.one_arch]
-    return asked or (own[0] if own else None)
-
-
 def built_cubins(name: str, arch: str | None) -> list[Path]:
     """The cubins of a version for the architecture that arch_of() says, at least one."""
     wanted = arch_of(load(root(), name), arch)
@@ -177,11 +170,16 @@ def _of_cubin(name: str, path: Path, cubin: Cubin, choice: KernelConfig | str | 
 
 
 def choose_arch(there: Iterable[str], asked: str | None, name: str) -> str:
-    """The architecture to read of those that a file has: the one asked for, else the default one, else the only one."""
+    """The architecture to read of those that a file has: the one asked for, else the only one, else the default one.
+
+    A file without code for the default one may have code for sm_90a, which is for the same GPUs, or for sm_80.
+    """
     known = sorted(set(there))
     if asked is None and len(known) == 1:
         return known[0]
-    wanted = asked or DEFAULT_ARCH
+    wanted = asked or next(
+        (arch for arch in (DEFAULT_ARCH, f"{DEFAULT_ARCH}a", "sm_80") if arch in known), DEFAULT_ARCH
+    )
     if wanted not in known:
         raise AnalysisError(f"{name}: no code for {wanted}; choose with --arch: {', '.join(known)}")
     return wanted

@@ -121,8 +121,8 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
             "config": str(step.version.header.config),
             "changed_lines": step.changed,
             "registers": {arch: row.registers for arch, row in step.rows.items()},
-            "loop": {arch: len(parts.loop) for arch, parts in step.parts.items()},
-            "loop_hmma": {arch: parts.matrix_count for arch, parts in step.parts.items()},
+            "loop": {arch: code.loop for arch, code in step.lengths_of_code.items()},
+            "loop_hmma": {arch: code.matrix for arch, code in step.lengths_of_code.items()},
             "traffic": asdict(step.traffic) if step.traffic else None,
             "speed": {gpu: asdict(speed) for gpu, speed in step.speeds.items()},
         }

@@ -177,10 +177,9 @@ def measured(folder: Path, step: Step) -> str:
     ratios = [f"{gains[seq]:.3f} at {seq}" for seq in sorted({HEADLINE.seq} | claimed) if seq in gains]
     if ratios:
         parts.append(f"{header.parent} × {', '.join(ratios)}")
-    arch = step.arch_in("sm_90") if step.version.one_arch else "sm_80"
-    per = step.executed_per_matrix(arch)
+    per = step.executed_per_matrix(step.arch)
     if per is not None:
-        parts.append(f"{per:.2f} instructions executed per {step.unit(arch)}")
+        parts.append(f"{per:.2f} instructions executed per {step.unit(step.arch)} on {step.arch}")
     if step.traffic and step.traffic.ideal and step.traffic.wavefronts > 1.5 * step.traffic.ideal:
         parts.append(f"{step.traffic.wavefronts / step.traffic.ideal:.2f} wavefronts where one would do")
     if (seen := held_up(folder, step.name)) != MISSING:
@@ -200,7 +199,7 @@ def mix(steps: Sequence[Step]) -> str:
     """What a pass of the KV loop issues for each matrix instruction, by what the instructions are for: a bar each."""
     weights: list[dict[str, float]] = []
     for step in steps:
-        parts = step.parts[step.arch_in("sm_90") if step.version.one_arch else "sm_80"]
+        parts = step.parts[step.arch]
         found = dict.fromkeys(KINDS, 0.0)
         for at, weight in issued(parts):
             found[kind_of(at)] += weight
@@ -216,9 +215,11 @@ def mix(steps: Sequence[Step]) -> str:
             canvas.cell(round(x, 1), y, round(width, 1), BAR, KINDS[kind], f"{value:.2f}" if width > 28 else "")
             x += width
         canvas.words(round(x + 8, 1), y + 20, f"{sum(one.values()):.2f}", 13, "start")
-    unit = steps[0].unit(steps[0].arch_in("sm_90") if steps[0].version.one_arch else "sm_80")
+    arch = steps[0].arch
     bottom = 14 + (BAR + 12) * len(steps)
-    canvas.words(WIDTH / 2, bottom + 14, f"instructions that a pass issues for each {unit}", 12)
+    canvas.words(
+        WIDTH / 2, bottom + 14, f"instructions that a pass issues for each {steps[0].unit(arch)} on {arch}", 12
+    )
     used = [kind for kind in KINDS if any(one[kind] > 0 for one in weights)]
     x = 12.0
     for kind in used:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis.publish.energy import joules_and_watts
 from analysis.publish.libraries import NOT_MEASURED
-from analysis.publish.overview import ARCHS, GPU, HEADLINE, Step
+from analysis.publish.overview import ARCHS, GPU, HEADLINE, LISTED, Step
 from analysis.table import Cell, Table
 
 MISSING = "–"
@@ -36,7 +36,7 @@ and [configurations.md](../docs/configurations.md#short-forms) the configuration
 - **TFLOP/s** and **speed / FA2** (FlashAttention-2) come from the newest run: fp16, batch 16, 16 heads, 4096 queries
   and keys, d_head 128, no mask. ± is half of the 95 % interval. Two rows can come from different runs.
 - **× parent** compares both versions within one run.
-- **loop / HMMA** counts the instructions in the KV loop for each matrix instruction, in
+- **loop / HMMA** counts the instructions in the KV loop for each matrix instruction, in the code for the H200 and in
   [the copy of the loop that runs](../docs/reading-sass.md#which-loop-runs) with 16 heads. **executed / HMMA** weights
   each block of the loop by the share of passes that execute it.
 - **registers** are those of the version's own configuration. "spills 56/100 B" means that ptxas ran out of registers,
@@ -123,10 +123,11 @@ def ladder_table(
 ) -> Table:
     """One row per version; its name links to its source on request. `joules` of a launch, and watts, by version."""
     gpus = sorted({gpu for step in steps for gpu in step.speeds})
-    name = matrix(archs[0])
+    code = archs[-1]
+    name = matrix(code)
     columns = ("version", "idea", *(f"TFLOP/s, {gpu.upper()}" for gpu in gpus), f"speed / FA2, {GPU.upper()}")
     columns += (f"TFLOP/J, {GPU.upper()}",) if joules else ()
-    columns += (f"loop / {name} {archs[0]}", f"executed / {name} {archs[0]}")
+    columns += (f"loop / {name} {code}", f"executed / {name} {code}")
     columns += (*(f"registers {arch}" for arch in archs), WAVEFRONTS, "parent", f"× parent, {GPU.upper()}")
     rows: list[list[Cell]] = []
     for step in steps:
@@ -135,7 +136,7 @@ def ladder_table(
         row += [*(tflops(step, gpu) for gpu in gpus), ratio(step)]
         if joules:
             row.append(f"{HEADLINE.flop() / joules[step.name][0] / 1e12:.3f}" if step.name in joules else MISSING)
-        row += [shown(step.loop_per_matrix(archs[0]), 2), shown(step.executed_per_matrix(archs[0]), 2)]
+        row += [shown(step.loop_per_matrix(code), 2), shown(step.executed_per_matrix(code), 2)]
         row += [*(registers(step, arch) for arch in archs), wavefronts(step)]
         row += [header.parent or MISSING, shown(step.gain(), 3)]
         rows.append(row)
@@ -175,8 +176,9 @@ def chapter_part(steps: Sequence[Step], first: str, last: str) -> str:
 
 def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
     """Without speeds that no member has, and without registers or wavefronts that all members share."""
-    arch = HOPPER if hopper else "sm_80"
-    speed, per_matrix = f"TFLOP/s, {GPU.upper()}", f"{'executed' if hopper else 'loop'} / {matrix(arch)}"
+    arch = HOPPER if hopper else LISTED
+    speed, per_matrix = f"TFLOP/s, {GPU.upper()}", f"{'executed' if hopper else 'loop'} / {matrix(arch)} {arch}"
+    registers_of = f"registers {arch}"
     rows: list[list[Cell]] = []
     for step in members:
         count = step.executed_per_matrix(arch) if hopper else step.loop_per_matrix(arch)
@@ -184,7 +186,7 @@ def _chapter_table(members: Sequence[Step], hopper: bool) -> Table:
         rows.append([*row, tflops(step, GPU), shown(count, 2), registers(step, arch), wavefronts(step)])
     left_out = {speed} if not any(GPU in step.speeds for step in members) else set()
     if len(rows) > 1 and len({row[4] for row in rows}) == 1:
-        left_out.add("registers")
+        left_out.add(registers_of)
     if hopper or not any(float(str(row[5])) > 1.01 for row in rows if row[5] != MISSING):
         left_out.add(WAVEFRONTS)
-    return Table(("version", "idea", speed, per_matrix, "registers", WAVEFRONTS), rows).without(left_out)
+    return Table(("version", "idea", speed, per_matrix, registers_of, WAVEFRONTS), rows).without(left_out)

@@ -1,6 +1,6 @@
 """What is known of every version, from committed files alone: headers, regs/, sass/ and logs/bench/.
 
-    for step in read_steps(root()): print(step.version.version, step.loop("sm_80"), step.speed)
+    for step in read_steps(root()): print(step.version.version, step.loop("sm_90"), step.speed)
 
 A figure whose file is not there is None and shown as missing; nothing is built or measured here.
 """
@@ -15,7 +15,7 @@ from analysis.files import read_text
 from analysis.ladder.config import Dtype, KernelConfig
 from analysis.ladder.headers import Version, changed_lines, load_all
 from analysis.machine_code.bounds import executed_opcodes
-from analysis.machine_code.loops import parts_of
+from analysis.machine_code.loops import REST, Part, parts_of, read_loops
 from analysis.machine_code.opcodes import MATRIX, WARP_GROUP
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import Row, read_registers, registers_path
@@ -28,6 +28,7 @@ from analysis.measure.summary import Row as Measured
 from analysis.measure.summary import rows as summary_rows
 
 ARCHS = ("sm_80", "sm_90")
+LISTED = ARCHS[-1]  # sass/ keeps the code that was measured; of others regs/loops.csv has the lengths
 PEER = "fa2"
 GPU = "h200"  # whose speeds the pages show
 HEADLINE = Problem("attention", "fp16", 16, 16, 4096, 128, "normal")
@@ -56,6 +57,15 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """Instructions of a kernel: of its KV loop, the matrix instructions in it, and all."""
+
+    loop: int
+    matrix: int
+    kernel: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One version and what is known of it."""
 
@@ -63,7 +73,8 @@ class Step:
     parent: Version | None
     changed: int | None  # source lines, None for the first version
     rows: dict[str, Row]  # by architecture, of its own config
-    parts: dict[str, Parts]  # by architecture, of its own config
+    parts: dict[str, Parts]  # by architecture, of its own config: one, that of `arch`
+    lengths_of_code: dict[str, Lengths]  # by architecture, of its own config
     traffic: Traffic | None
     speeds: dict[str, Speed] = field(default_factory=dict)  # at the headline problem, by GPU file: "h200"
     lengths: dict[str, dict[int, Speed]] = field(default_factory=dict)  # of one run, by GPU file and seq
@@ -82,6 +93,11 @@ class Step:
         own = self.version.header.arch
         return own if self.version.one_arch and own.removesuffix("a") == column else column
 
+    @property
+    def arch(self) -> str:
+        """The architecture whose disassembly is committed."""
+        return self.arch_in(LISTED)
+
     def unit(self, arch: str) -> str:
         """What figures of a loop are counted for: HMMA, or HGMMA where warp groups multiply."""
         parts = self.parts.get(arch)
@@ -89,13 +105,13 @@ class Step:
 
     def loop(self, arch: str) -> int | None:
         """Instructions of the KV loop."""
-        parts = self.parts.get(arch)
-        return len(parts.loop) if parts else None
+        code = self.lengths_of_code.get(arch)
+        return code.loop if code else None
 
     def loop_per_matrix(self, arch: str) -> float | None:
         """Instructions of the KV loop for each matrix instruction in it; None where it has none."""
-        parts = self.parts.get(arch)
-        return len(parts.loop) / parts.matrix_count if parts and parts.matrix_count else None
+        code = self.lengths_of_code.get(arch)
+        return code.loop / code.matrix if code and code.matrix else None
 
     def executed_per_matrix(self, arch: str) -> float | None:
         """Instructions that a pass of the KV loop executes, on average, for each matrix instruction.
@@ -116,7 +132,7 @@ class Step:
 def read_steps(folder: Path) -> list[Step]:
     """Every version in order."""
     versions = load_all(folder)
-    traffic, registers = read_traffic(folder), read_registers(folder)
+    traffic, registers, loops = read_traffic(folder), read_registers(folder), read_loops(folder)
     measured = {path.stem: _measured(path, versions) for path in sorted((folder / "logs/bench").glob("*.jsonl"))}
     steps = []
     for name, version in versions.items():
@@ -124,14 +140,15 @@ def read_steps(folder: Path) -> list[Step]:
             gpu: {seq: found[name] for seq, found in by_seq.items() if name in found}
             for gpu, (_, by_seq, _) in measured.items()
         }
-        parent = versions.get(version.header.parent)
+        parent, parts = versions.get(version.header.parent), _own_parts(folder, version)
         steps.append(
             Step(
                 version=version,
                 parent=parent,
                 changed=changed_lines(parent, version) if parent else None,
                 rows=_own_rows(folder, version, registers.get(name, [])),
-                parts=_own_parts(folder, version),
+                parts={arch: found for arch, found in parts.items() if arch.startswith(LISTED)},
+                lengths_of_code=_lengths_of_code(version, loops, parts),
                 traffic=traffic.get(name),
                 speeds={gpu: standard[name] for gpu, (standard, _, _) in measured.items() if name in standard},
                 lengths={gpu: found for gpu, found in mine.items() if found},
@@ -159,6 +176,22 @@ def _own_parts(folder: Path, version: Version) -> dict[str, Parts]:
         path = folder / f"sass/{version.version}.{arch}.sass"
         if path.exists():
             found[arch] = _parts_of_text(read_text(path), str(path))
+    return found
+
+
+def _lengths_of_code(
+    version: Version, loops: Mapping[tuple[str, str], Sequence[Part]], parts: Mapping[str, Parts]
+) -> dict[str, Lengths]:
+    """By architecture: from the listing where there is one, else from the record of the loops."""
+    found = {}
+    for arch in version.archs(ARCHS):
+        recorded = loops.get((version.version, arch), [])
+        running = max((part for part in recorded if part.part != REST), key=lambda part: part.passes, default=None)
+        if own := parts.get(arch):
+            found[arch] = Lengths(len(own.loop), own.matrix_count, len(own.listing.body))
+        elif running:
+            whole = sum(part.figures.instructions for part in recorded)
+            found[arch] = Lengths(running.figures.instructions, running.figures.matrix, whole)
     return found
 
 

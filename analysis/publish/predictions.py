@@ -54,7 +54,7 @@ def figure(quantity: str, place: str, step: Step) -> float | None:
     if quantity == "registers":
         return step.registers(place)
     if quantity == "code":
-        return len(step.parts[place].listing.body) if place in step.parts else None
+        return step.lengths_of_code[place].kernel if place in step.lengths_of_code else None
     speed = step.lengths.get(GPU, {}).get(int(place))
     return speed.ratio.mid if speed and speed.ratio else None
 

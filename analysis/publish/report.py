@@ -25,7 +25,7 @@ from analysis.measure.summary import wide_table
 from analysis.publish import drawing, pictures, predictions
 from analysis.publish.ladder_page import MISSING, families, ladder_table
 from analysis.publish.libraries import NOT_MEASURED, fastest, libraries_at
-from analysis.publish.overview import ARCHS, GPU, HEADLINE, PEER, Step, read_steps
+from analysis.publish.overview import GPU, HEADLINE, LISTED, PEER, Step, read_steps
 from analysis.table import Cell, Table, emit, json_text
 
 TITLE = "flashladder: all versions"
@@ -126,12 +126,11 @@ def steps_section(steps: Sequence[Step]) -> Section:
     for step in steps:
         if parent := by_name.get(step.version.header.parent):
             row: list[Cell] = [f"{parent.name} -> {step.name}", step.version.header.title, step.changed]
-            for arch in ARCHS:
-                both = arch in step.parts and arch in parent.parts
-                row.append(compare(parent.parts[arch], step.parts[arch]).verdict if both else MISSING)
+            both = step.arch in step.parts and step.arch in parent.parts
+            row.append(compare(parent.parts[step.arch], step.parts[step.arch]).verdict if both else MISSING)
             rows.append(row)
     text = "Source lines added and removed, and what changed in the KV loop."
-    return Section("Steps", text, [Table(("step", "idea", "lines changed", *ARCHS), rows)])
+    return Section("Steps", text, [Table(("step", "idea", "lines changed", f"KV loop, {LISTED}"), rows)])
 
 
 def loop_section(steps: Sequence[Step], arch: str) -> Section:

@@ -30,7 +30,7 @@ PTX = ("// a", "\tldmatrix.sync  {%r1}, [%r2];", "\tadd.s32 %r1, %r2, 1;")
 
 def made(conflicts: int) -> Linked:
     """Two instructions of the recorded loop of v02, from two lines of PTX."""
-    listing = next(iter(parse_listing((root() / "sass/v02.sm_80.sass").read_text(), "v02")))
+    listing = next(iter(parse_listing((root() / "sass/v02.sm_90.sass").read_text(), "v02")))
     parts = parts_of(listing)
     first, second = parts.loop[:2]
     rows = [MapRow(first, WRAPPER, 2), MapRow(second, (f"{FILE}:{LINE + 200}",), 3)]

@@ -30,7 +30,7 @@ from analysis.tests.support.compiled import landed
 SHORT = (Problem(16, 256, 1), Problem(16, 128, 1), Problem(2, 128, 1))  # instead of PROBLEMS: quick to emulate
 
 
-def committed(version: str, arch: str = "sm_80") -> Listing:
+def committed(version: str, arch: str = "sm_90") -> Listing:
     path = root() / f"sass/{version}.{arch}.sass"
     return parse_listing(path.read_text(), str(path))[0]
 
@@ -40,7 +40,7 @@ def static_stride() -> Listing:
     return committed("v16")
 
 
-def recorded(version: str, arch: str = "sm_80") -> dict[str, Part]:
+def recorded(version: str, arch: str = "sm_90") -> dict[str, Part]:
     return {part.role: part for part in read_loops(root())[version, arch]}
 
 
@@ -73,7 +73,7 @@ def test_a_kernel_of_other_code_has_no_record(static_stride: Listing) -> None:
     """One instruction more in a loop, another architecture or another config: none of them is the recorded kernel."""
     assert all(each.recorded for each in loops_of(Graph(static_stride)))
     for other in (
-        replace(static_stride, arch="sm_90"),
+        replace(static_stride, arch="sm_80"),
         replace(static_stride, symbol=str(load(root(), "v07").header.config)),
         replace(static_stride, instructions=static_stride.instructions[1:]),
     ):
@@ -85,7 +85,7 @@ def test_a_kernel_of_other_code_has_no_record(static_stride: Listing) -> None:
 
 
 def test_commands_show_the_loop_that_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(root() / "sass/v16.sm_80.sass")
+    path = str(root() / "sass/v16.sm_90.sass")
     roles = recorded("v16")
     assert main(["loop", path, "--csv"]) == 0
     said = capsys.readouterr()
@@ -101,7 +101,7 @@ def test_a_kernel_without_a_record_is_emulated(monkeypatch: pytest.MonkeyPatch) 
     """As another configuration of a version is. A listing cannot be, nor a cubin where ptxrun is not built."""
     monkeypatch.setattr(loops, "loops_path", lambda _: Path("nothing"))
     monkeypatch.setattr(loops, "PROBLEMS", SHORT)
-    subject = resolve("v16", "sm_80")
+    subject = resolve("v16", "sm_90")
     listing = start(subject).listing()
     parts = parts_of(listing, None, subject)
     assert (loops.note_on(parts) or "").startswith("loop 2 (16 heads) of 2 at ")
@@ -174,7 +174,7 @@ def test_the_emulator_tells_the_copies_of_a_kernel_apart(monkeypatch: pytest.Mon
     """On shorter sequences than the record's: the same roles and addresses, and as many passes as there must be."""
     monkeypatch.setattr(loops, "PROBLEMS", SHORT)
     config = load(root(), "v16").header.config
-    found = loops.measure_loops(resolve("v16", "sm_80"), "v16")
+    found = loops.measure_loops(resolve("v16", "sm_90"), "v16")
     passes = 256 // config.B_r * (256 // config.B_c - 1) * config.n_warps  # the first block is peeled
     assert [(part.role, part.first, part.passes) for part in found] == [
         ("any stride", recorded("v16")["any stride"].first, 0),

@@ -195,7 +195,7 @@ def test_missing_sides_and_builds(
     assert "name two versions or files, for example: sass-diff v10 v11" in capsys.readouterr().err
     monkeypatch.setattr(subjects, "cubins_of_version", lambda version, arch: [])
     assert main(["sass-diff", "v01", "v02"]) == 2
-    assert "v01 is not built for sm_80: run `make v01 ARCHS=80`" in capsys.readouterr().err
+    assert "v01 is not built for sm_90: run `make v01 ARCHS=90`" in capsys.readouterr().err
 
 
 def test_of_two_built_versions_one_kernel_is_disassembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +207,6 @@ def test_of_two_built_versions_one_kernel_is_disassembled_once(monkeypatch: pyte
         return start(tool, arguments, folder)
 
     monkeypatch.setattr("analysis.machine_code.sass.start", counted)
-    sides = [built(version, "sm_80") for version in ("v03", "v04")]
+    sides = [built(version, "sm_90") for version in ("v03", "v04")]
     assert main(["sass-diff", "v03", "v04", "--json"]) == 0
     assert started == [("nvdisasm", True, str(side)) for side in sides]

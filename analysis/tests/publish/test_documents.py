@@ -44,7 +44,7 @@ def test_only_the_text_between_the_markers_is_replaced() -> None:
 
 def test_a_stale_document_is_found_and_written(ladder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ladder", "--json"]) == 0
-    assert [entry["loop"] for entry in json.loads(capsys.readouterr().out)["rows"]] == [{"sm_80": 10}, {"sm_80": 8}]
+    assert [entry["loop"] for entry in json.loads(capsys.readouterr().out)["rows"]] == [{"sm_90": 10}, {"sm_90": 8}]
     (ladder / "README.md").write_text("{}\n{}\n{}\n{}\n".format(*markers("steps"), *markers("loop")))
     assert main(["ladder", "--exit-code"]) == 1
     assert main(["ladder", "--write"]) == 0

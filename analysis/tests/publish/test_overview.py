@@ -31,18 +31,18 @@ def speed_of_v01(*records: Record) -> Speed | None:
 
 def test_figures_come_from_the_files(ladder: Path) -> None:
     first, second = read_steps(ladder)
-    assert (first.loop("sm_80"), second.loop("sm_80"), second.loop_per_matrix("sm_80")) == (10, 8, 2.0)
-    assert (second.registers("sm_80"), second.registers("sm_90")) == (210, None)
+    assert (first.loop("sm_90"), second.loop("sm_90"), second.loop_per_matrix("sm_90")) == (10, 8, 2.0)
+    assert (second.registers("sm_90"), second.registers("sm_80")) == (210, None)
     assert first.changed is None and second.changed and second.changed > 0
     row = dict(zip(*(lambda t: (t.columns, t.rows[1]))(ladder_table([first, second], links=False)), strict=True))
-    assert (row["loop / HMMA sm_80"], row["wavefronts / ideal"], row["registers sm_90"]) == ("2.00", "1.00", "–")
+    assert (row["loop / HMMA sm_90"], row["wavefronts / ideal"], row["registers sm_80"]) == ("2.00", "1.00", "–")
     for path in [*ladder.glob("regs/*"), *ladder.glob("sass/*")]:
         path.unlink()
     assert ladder_table(read_steps(ladder)).rows[1][4:8] == ["–"] * 4
 
 
 def test_a_register_file_of_another_config_is_refused(ladder: Path) -> None:
-    other = Row("(other)", "sm_80", 1, 0, 0, 0, 0, 1, "n/a", None, 0, 0)
+    other = Row("(other)", "sm_90", 1, 0, 0, 0, 0, 1, "n/a", None, 0, 0)
     registers_path(ladder).write_text(registers_text({"v01": [other]}, {}))
     with pytest.raises(AnalysisError, match="make regs VER=v01"):
         read_steps(ladder)

@@ -9,7 +9,7 @@ from analysis.files import root
 from analysis.ladder.claims import parse_claims
 from analysis.measure.stats import Interval
 from analysis.publish import predictions
-from analysis.publish.overview import Speed, Step, read_steps
+from analysis.publish.overview import Lengths, Speed, Step, read_steps
 from analysis.publish.predictions import HIT, MISS, NEAR, OPEN, Judged, measured_for
 
 
@@ -33,17 +33,21 @@ def test_speeds_are_those_at_the_length_that_is_claimed() -> None:
 
 
 def test_figures_of_machine_code_are_those_of_the_architecture() -> None:
-    parent, step = steps()[:2]
+    """sass/ holds the code for sm_90; the lengths of the code for sm_80 come from the record of the loops."""
+    parent, step = steps()[1:3]
     for arch in ("sm_80", "sm_90"):
         loop, change, registers, code = parse_claims(
             f"loop@{arch}=1±1 loop_change@{arch}=1±1 registers_change@{arch}=1±1 code_ratio@{arch}=1±1"
         )
-        before, after = (each.parts[arch] for each in (parent, step))
-        assert measured_for(loop, step, parent) == len(after.loop)
-        assert measured_for(change, step, parent) == len(after.loop) - len(before.loop)
+        before, after = (each.lengths_of_code[arch] for each in (parent, step))
+        assert measured_for(loop, step, parent) == after.loop
+        assert measured_for(change, step, parent) == after.loop - before.loop
         assert measured_for(registers, step, parent) == step.rows[arch].registers - parent.rows[arch].registers
-        assert measured_for(code, step, parent) == len(after.listing.body) / len(before.listing.body)
-        assert measured_for(code, step, replace(parent, parts={})) is None
+        assert measured_for(code, step, parent) == after.kernel / before.kernel
+        assert measured_for(code, step, replace(parent, lengths_of_code={})) is None
+    listed = step.parts["sm_90"]
+    assert list(step.parts) == ["sm_90"] and step.lengths_of_code["sm_80"] == Lengths(857, 128, 1163)
+    assert step.lengths_of_code["sm_90"] == Lengths(len(listed.loop), 128, len(listed.listing.body))
 
 
 def test_scores_are_added_up() -> None:

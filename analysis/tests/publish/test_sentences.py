@@ -157,7 +157,7 @@ def test_the_story_is_titled_by_the_speeds_of_its_first_and_last_step() -> None:
 def test_the_readme_states_what_one_step_removes_and_how_fast_gradients_are() -> None:
     counts = []
     for name in ("v10", "v11"):
-        parts = next(step for step in steps() if step.name == name).parts["sm_80"]
+        parts = next(step for step in steps() if step.name == name).parts["sm_90"]
         counts.append(len(parts.regions["epilogue"]))
     assert f"removes {counts[0] - counts[1]} of the {counts[0]} instructions after it" in page("README.md")
     ratios = [

@@ -19,7 +19,7 @@ OWN = {"v01": str(V01.header.config), "v02": str(V02.header.config)}
 
 def listing_text(config: str, hmma: int, moves: int) -> str:
     """A listing in the form of sass/, its loop made of `hmma` and `moves` and a branch back."""
-    lines = ["\t.target\tsm_80", f"//--------------------- kernel {config} ---------------------"]
+    lines = ["\t.target\tsm_90", f"//--------------------- kernel {config} ---------------------"]
     code = [("", "S2R", "R0, SR_TID.X"), *[("", "HMMA.16816.F32", "R4, R8, R12, R4")] * hmma]
     code += [*[("", "MOV", "R1, R2")] * moves, ("@P0", "BRA", "0x10"), ("", "EXIT", "")]
     for index, (predicate, opcode, operands) in enumerate(code):
@@ -36,8 +36,8 @@ def small_ladder(folder: Path) -> Path:
     for version, registers, moves in ((V01, 200, 5), (V02, 210, 3)):
         name = version.version
         shutil.copy(version.path, folder / "kernels/mma_sync")
-        rows[name] = [Row(OWN[name], "sm_80", registers, 0, 0, 0, 0, 1, "424[0]", "12ab", 0, 0)]
-        (folder / f"sass/{name}.sm_80.sass").write_text(listing_text(OWN[name], 4, moves))
+        rows[name] = [Row(OWN[name], "sm_90", registers, 0, 0, 0, 0, 1, "424[0]", "12ab", 0, 0)]
+        (folder / f"sass/{name}.sm_90.sass").write_text(listing_text(OWN[name], 4, moves))
     registers_path(folder).write_text(registers_text(rows, {}))
     traffic = [Traffic("v01", "c", 10, 64, 10, 5), Traffic("v02", "c", 10, 10, 10, 5)]
     (folder / "regs/traffic.csv").write_text(to_csv(traffic))
