@@ -27,11 +27,11 @@ $(LIBRARY_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJE
 $(BUILD)/tests/gpu_library: $(BUILD)/tests/gpu_library.o $(OBJECTS) $(call folder,attention.wgmma)/code.o \
 		$(call folder,attention.wgmma)/about.o $(call device_of,attention.wgmma) lib/libflashladder.so
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(WITH_LIBRARY) $(linked)
-$(BUILD)/tests/libcuda.so.1: harness/tests/fake_cuda.c $(wildcard harness/tests/*.h harness/*.h runtime/*.h) \
-		$(BUILD)/flags/cc
+$(BUILD)/tests/libcuda.so.1: harness/tests/faulty_cuda.c $(EMULATED)/libcuda.so.1 \
+		$(wildcard harness/tests/*.h harness/*.h runtime/*.h) $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(ALL_CFLAGS) -MF $(part).d -shared -fvisibility=default -Wl,-soname,$(@F) \
-		-o $(part) $< $(ALL_LDLIBS) $(linked)
+		-DEMULATED='"$(CURDIR)/$(EMULATED)/libcuda.so.1"' -o $(part) $< $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/test_gpu.tap $(BUILD)/tests-san/test_gpu.tap: $(BUILD)/tests/libcuda.so.1
 $(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/%=$(BUILD)/san/%) $(TEST_CODE)

@@ -1,4 +1,4 @@
-/* fake_nvml.c - a libnvidia-ml.so.1 beside the libcuda.so.1 of fake_cuda.c: a GPU that draws constant power by its
+/* fake_nvml.c - a libnvidia-ml.so.1 beside the libcuda.so.1 of faulty_cuda.c: a GPU that draws constant power by its
  * clock.
  *
  *     cc -shared -fPIC -o DIR/libnvidia-ml.so.1 harness/tests/fake_nvml.c
@@ -18,7 +18,7 @@
 
 static int opened;
 
-/* Of fake_cuda.c, whose clock the host reads. */
+/* Of faulty_cuda.c, whose clock the host reads. */
 void fake_host_works(double ns);
 
 static int mode(const char *word) {

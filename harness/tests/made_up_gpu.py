@@ -1,4 +1,4 @@
-"""bin/v01 as a person would run it, without a GPU or with the made-up driver of fake_cuda.c."""
+"""bin/v01 as a person would run it, without a GPU or with the made-up driver of faulty_cuda.c."""
 
 from __future__ import annotations
 

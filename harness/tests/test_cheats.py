@@ -1,7 +1,7 @@
 """Known ways to seem faster, tried on the made-up GPU: none passes for a measurement.
 
 What a kernel or a library can do to a harness is public: docs/measuring.md names the cases. Each word here makes the
-made-up GPU do the same (fake_cuda.c), for bin/v01, which computes everything right without it.
+made-up GPU do the same (faulty_cuda.c), for bin/v01, which computes everything right without it.
 """
 
 from __future__ import annotations

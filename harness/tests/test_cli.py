@@ -1,6 +1,6 @@
 """Runs bin/v01 as a person would: exit statuses, messages, records, on the emulator and against a made-up driver.
 
-The made-up driver (fake_cuda.c) stands in for libcuda.so.1, so that every exit status is seen without a GPU.
+The made-up driver (faulty_cuda.c) stands in for libcuda.so.1, so that every exit status is seen without a GPU.
 """
 
 from __future__ import annotations
@@ -128,12 +128,6 @@ def test_a_build_error_hint_can_be_followed(tmp_path: Path) -> None:
     done = run("--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles")
     hint = re.search(r'make v01 KERNELS="(.*)"', done.stderr)
     assert hint and hint[1] == "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"
-
-
-def test_the_made_up_driver_takes_no_problem_that_would_last_for_minutes(driver: str) -> None:
-    """Every pair of 4096 rows, in 16 heads; without --batch it would be 16 times as much."""
-    done = run("--batch", "1", "--runs", "1", "--no-check", **made_up(driver, ""))
-    assert done.returncode == 3 and "34 billion multiplications would take minutes; take a smaller --seq" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -380,7 +374,7 @@ def test_the_device_of_a_record(driver: str) -> None:
     how = "cc=86,sms=7,l2=3145728,memory=1000000000"
     (record,) = records(on_fake(driver, how, "--runs", "1", "--json", "-"))
     device = record["device"]
-    assert device.pop("driver").endswith("CUDA 13.0")
+    assert device.pop("driver").endswith("CUDA 13.5")
     expected = {"name": "Fake GPU", "cc": "8.6", "sms": 7, "l2_bytes": 3145728, "memory_bytes": 1000000000}
     assert device == {**expected, "clock_hz": 1500000000}
 
@@ -600,7 +594,7 @@ def test_wrong_results_are_1(driver: str, how: str, words: list[str]) -> None:
     assert quiet.returncode == 1 and "WRONG" not in quiet.stderr, "the record says it"
 
 
-@pytest.mark.parametrize(("how", "said"), [("package", "570.86.15, CUDA 13.0"), ("no_package", "CUDA 13.0")])
+@pytest.mark.parametrize(("how", "said"), [("package", "570.86.15, CUDA 13.5"), ("no_package", "CUDA 13.5")])
 def test_the_driver_is_named_by_its_package_where_that_is_known(driver: str, how: str, said: str) -> None:
     (record,) = records(on_fake(driver, how, "--runs", "1", "--json", "-"))
     assert record["device"]["driver"] == said
@@ -628,7 +622,7 @@ def test_one_wrong_element_is_found_and_named(driver: str) -> None:
         ("cc=100", 77, ["10.0", "sm_80", 'make ARCHS="80 90 100" v01']),
         ("smem=1000", 77, ["49152 bytes of shared memory per CTA, 0 of them static: Fake GPU has 1000"]),
         ("broken", 3, ["cuInit", "999"]),
-        ("fault", 3, ["CUDA_ERROR_ILLEGAL_ADDRESS", "illegal memory access"]),
+        ("fault", 3, ["CUDA_ERROR_ILLEGAL_ADDRESS", "illegal address"]),
         ("memory=17000000", 3, ["GPU memory", "free"]),
     ],
 )
@@ -693,7 +687,7 @@ def test_all_that_the_driver_gave_is_given_back(driver: str, arguments: tuple[st
 def test_a_call_of_the_driver_that_fails_is_named(driver: str, call: str, after: int, words: str) -> None:
     done = on_fake(driver, f"left,fails={call}:{after}", "--runs", "1", "--warmup", "1")
     assert done.returncode == 3 and f"{words}" in done.stderr, done.stderr
-    assert "CUDA_ERROR_UNKNOWN (999, made up)" in done.stderr and done.stderr.endswith(NOTHING_LEFT)
+    assert "CUDA_ERROR_UNKNOWN (999, " in done.stderr and done.stderr.endswith(NOTHING_LEFT)
 
 
 def test_tensors_may_fill_the_memory_of_the_gpu(driver: str) -> None:

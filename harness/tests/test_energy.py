@@ -1,4 +1,4 @@
-"""Joules of a launch on a made-up GPU (fake_cuda.c) whose NVML (fake_nvml.c) counts 700 W.
+"""Joules of a launch on a made-up GPU (faulty_cuda.c) whose NVML (fake_nvml.c) counts 700 W.
 
 flash_forward takes 0.8 ms where the L2 holds its tensors and 1 ms where it does not.
 """

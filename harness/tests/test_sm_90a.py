@@ -104,7 +104,7 @@ def test_counters_are_set_to_zero_and_what_lies_behind_them_to_poison(driver: st
 def test_a_map_that_the_driver_refuses_is_named(driver: str) -> None:
     done = on_gpu(driver, "fails=cuTensorMapEncodeTiled:2", first(copies=True))
     assert done.returncode == 3
-    assert "cuTensorMapEncodeTiled of V: CUDA_ERROR_UNKNOWN (999, made up)" in done.stderr
+    assert "cuTensorMapEncodeTiled of V: CUDA_ERROR_UNKNOWN (999, " in done.stderr
 
 
 def test_an_older_driver_lacks_tensor_maps(driver: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is timed, what is kept and what is concluded, on a made-up GPU whose clock is exact (fake_cuda.c).
+"""What is timed, what is kept and what is concluded, on a made-up GPU whose clock is exact (faulty_cuda.c).
 
 flash_forward takes 20 ms, a fifth less where the L2 holds its tensors; filling 16 bytes takes 1 ns, a stamp 1 µs.
 """

@@ -1,4 +1,4 @@
-/* fake_cuda.h - what fake_log() of fake_cuda.c tells a test of the calls that it took. */
+/* faulty_cuda.h - what fake_log() of faulty_cuda.c tells a test of the calls that it took. */
 #ifndef FL_TESTS_FAKE_CUDA_H
 #define FL_TESTS_FAKE_CUDA_H
 
@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* A launch of a kernel with attention_args, or of one of a backward pass, which computes nothing. */
+/* A launch of a kernel with attention_args, or of one of a backward pass. */
 struct fake_launch {
     const char *symbol;
     CUstream stream;
@@ -15,7 +15,6 @@ struct fake_launch {
     int captured;
     const int32_t *tickets;
     backward_args backward; /* of a backward pass */
-    attention_args inputs;  /* of its kernel with tensor maps: the strides are those of the maps */
 };
 
 enum { FAKE_LAUNCHES = 256 };
