@@ -60,9 +60,7 @@ def test_usage_errors_are_2() -> None:
         (AnalysisError("the file is odd"), 2, "analysis configs: the file is odd"),
         (OSError(28, "No space left on device", "out.csv"), 3, "out.csv: No space left on device"),
         (ModuleNotFoundError("no numpy", name="numpy"), 2, "needs numpy, which"),
-        (ModuleNotFoundError("no part", name="analysis.part"), 3, "this is a fault of the program"),
         (RuntimeError("a fault"), 3, "this is a fault of the program"),
-        (RecursionError(), 3, "this is a fault of the program"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

@@ -17,7 +17,6 @@ from analysis.machine_code.regs import read_registers
 from analysis.tests.support.kinds import one_of_each_kind
 
 TOOLKIT = root() / ".venv/toolkit/bin"
-OTHERWISE = {"v23", "v24"}  # whose order of instructions nvcc chooses otherwise
 COMPILED = ("v00b", "v02", "v09", "v16", "v21", "v25", "v29", "v37")
 
 

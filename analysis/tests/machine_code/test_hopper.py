@@ -20,7 +20,6 @@ from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.warp_roles import roles_in
 from analysis.machine_code.wgmma_rates import parse_rates, read_rates
 from analysis.tests.support.compiled import (
-    SOURCES,
     assembled,
     cubin,
     disassembly,
@@ -31,10 +30,6 @@ from analysis.tests.support.hopper import every_wgmma, life_ranges, other_operan
 
 def shapes() -> Path:
     return assembled("shapes", every_wgmma())
-
-
-def copies() -> Path:
-    return assembled("copies", (SOURCES / "hopper.ptx").read_text(encoding="utf-8"))
 
 
 def pipeline(*defines: str) -> Path:

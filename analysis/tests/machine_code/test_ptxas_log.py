@@ -45,18 +45,11 @@ def test_advisories_and_suffixed_architectures() -> None:
     [
         (", 360 bytes cmem[0]", ", 360 bytes dmem", ["log:4", "'360 bytes dmem'"]),
         (", 360 bytes cmem[0]", ", 3 bytes cmem[0], 3 bytes cmem[0]", ["log:4", "twice"]),
-        (", 360 bytes cmem[0]", ", 8 bytes smem, 9 bytes smem", ["log:4", "'9 bytes smem'"]),
         ("Used 8 registers", "Used some registers", ["log:4", "Used some registers"]),
-        ("ptxas info    : Used 8 registers, 360 bytes cmem[0]\n", "", ["log:1", "Used"]),
         ("    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n", "", ["log:3", "expected the stack"]),
-        ("0 bytes spill loads", "none", ["log:3", "expected the stack"]),
-        ("ptxas info    : Function properties for k\n", "", ["log:2", "not named"]),
-        ("ptxas info    : Compiling entry function 'k' for 'sm_80'\n", "", ["log"]),
         ("Compiling entry function 'k' for 'sm_80'", "Compiling k", ["log:1", "Compiling k"]),
-        ("ptxas info    : Used", "ptxas info Used", ["log:4", "not understood"]),
         (ONE[-20:], ONE[-20:] + "ptxas fatal   : Unresolved extern function 'f'\n", ["log:5", "failed"]),
         (ONE, "", ["no kernel"]),
-        (ONE, "make: nothing\n", ["no kernel"]),
     ],
 )
 def test_what_is_not_understood_is_an_error_with_its_line(old: str, new: str, words: list[str]) -> None:
@@ -93,12 +86,8 @@ def test_demangle_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     "dressed",
     [
         lambda line: line.replace("ptxas", "ptxas-blackwell"),
-        lambda line: line.replace("ptxas", "\x1b[01m\x1b[35mptxas").replace("info", "info\x1b[0m"),
         lambda line: f"\x1b[32m{line}\x1b[0m",
-        lambda line: f"2026-01-31T12:00:00.1234567Z {line}",
         lambda line: f"[12:00:00] {line}",
-        lambda line: f"#12 34.56 {line}",
-        lambda line: f"builder-1  | {line}\r",
     ],
 )
 def test_what_a_build_puts_around_each_line_plays_no_part(dressed: Callable[[str], str]) -> None:

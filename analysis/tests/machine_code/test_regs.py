@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -126,20 +125,6 @@ def test_a_step_that_is_a_flag_is_compared_with_the_parents_own_config() -> None
     assert regs.counterpart(child, [ROW, other]) is None
     assert regs.counterpart(ROW, [other, ROW]) == ROW
     assert regs.counterpart(ROW, []) is None
-
-
-def test_regs_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "a b.csv"
-    assert main(["regs", "--version", "v01", "--arch", "sm_80", "--log", str(TWO), "--csv", "-o", str(out)]) == 0
-    assert len(parse_csv(out.read_text(), "out")) == 2
-    assert main(["regs", "--arch", "sm_90", "--log", str(TWO)]) == 2
-    assert "not sm_90" in capsys.readouterr().err
-    assert main(["regs", "--version", "v01", "--log", str(FOLDER / "cuda9.sm_70.log")]) == 2
-    assert "not a kernel of v01" in capsys.readouterr().err
-    assert main(["regs", "--log", str(FOLDER / "cuda11.sm_80.log"), "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["rows"][0]["spill_stores"] == 336
-    assert "cuda11.sm_80.log:4: Registers are spilled" in said.err
 
 
 def test_registers_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,22 +50,6 @@ def test_a_record_is_taken_apart() -> None:
     assert records.parse(raw(timing=None)).discarded == 0
 
 
-@given(seq=st.integers(1, 40), seq_k=st.integers(1, 40), causal=st.booleans())
-def test_operations_are_those_of_keys_that_are_seen(seq: int, seq_k: int, causal: bool) -> None:
-    """The mask is aligned to the bottom right."""
-    shape = {"batch": 3, "heads": 6, "kv_heads": 2, "seq": seq, "seq_k": seq_k, "d_head": 64}
-    problem = records.parse(raw(problem={"dtype": "fp16", "causal": causal} | shape)).problem
-    seen = sum(not causal or key <= query + seq_k - seq for query in range(seq) for key in range(seq_k))
-    assert problem.pairs() == seen and problem.flop() == 4 * 3 * 6 * 64 * seen
-
-
-def test_a_wrong_result_after_timing_is_a_wrong_result() -> None:
-    check = {"pass": True, "pass_after": False}
-    assert records.parse(raw(check=check)).passed is False
-    assert records.parse(raw(check={"pass": True, "pass_after": None})).passed is True
-    assert records.parse(raw(check=None)).passed is None
-
-
 @pytest.mark.parametrize("schema", [0, 2, None, "1"])
 def test_another_schema_is_refused_by_number(schema: object) -> None:
     with pytest.raises(RecordError, match=f"schema {schema!r}.*reads schema 1"):
@@ -76,23 +60,12 @@ def test_another_schema_is_refused_by_number(schema: object) -> None:
     ("broken", "named"),
     [
         (without(raw(), "timing", "samples_ns"), "samples_ns"),
-        (without(raw(), "problem", "seq"), "seq"),
-        (without(raw(), "problem", "dtype"), "dtype"),
-        (without(raw(), "device"), "device"),
         (without(raw(), "version"), "version"),
         (raw(timing={"samples_ns": [1.0, "2"]}), "samples_ns"),
-        (raw(timing={"samples_ns": [1.0, -1.0]}), r"timing\.samples_ns\[1\] = -1\.0: must be a time from 1 ns"),
         (raw(timing={"samples_ns": [1.0, 0.0]}), r"timing\.samples_ns\[1\] = 0\.0: must be a time"),
-        (raw(timing={"samples_ns": [1e-300]}), r"timing\.samples_ns\[0\] = 1e-300: must be a time"),
-        (raw(timing={"samples_ns": [True]}), r"timing\.samples_ns\[0\] = True: must be a time"),
-        (raw(timing={"samples_ns": [1.0], "sm_clock_hz": [1e-300]}), r"sm_clock_hz\[0\] = 1e-300: must be a clock"),
         (raw(problem=raw()["problem"] | {"heads": 0}), r"problem\.heads = 0: must be a positive"),
-        (raw(problem=raw()["problem"] | {"seq": 10**200}), r"problem\.seq = 10+…: must be a positive"),
         (raw(problem=raw()["problem"] | {"dtype": "fp8"}), r"problem\.dtype = 'fp8': must be fp16, bf16 or e4m3"),
-        (raw(check={"rows": 64}), r"check\.pass is missing: must be true or false"),
-        (raw(run={"id": "a", "label": 3}), r"run\.label = 3: must be a text"),
         (raw(run={"id": "\ud800"}), r"run\.id = '\\ud800': must be a text"),
-        (raw(version=""), "version = '': must be a text that is not empty"),
         (raw(timing={"samples_ns": [1.0, 2.0], "sm_clock_hz": [1e9]}), "2 samples but 1 clocks"),
     ],
 )

@@ -17,12 +17,12 @@ from analysis.measure.executables import standard_batch
 from analysis.predict import machine as machines
 from analysis.predict import tiles as tiles_record
 from analysis.predict.clock import ENERGIES, Activity, hz_of
-from analysis.predict.launch import Shape, Tile, launch_cycles
+from analysis.predict.launch import Shape, Tile
 from analysis.predict.machine import model_digest, read_machine
 from analysis.predict.tiles import GPU, NUMBERS, Tiles, parse_tiles, read_tiles, tiles_text
 from analysis.tests.support.compiled import SOURCES
 from analysis.tests.support.compiled import cubin as compiled
-from analysis.tests.support.validation import Case, Fit, cases_of, of_fit
+from analysis.tests.support.validation import Fit, cases_of, of_fit
 
 CONFIG = parse_short_form("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
 ACTIVITY = Activity(768.0, 0.0, 300.0)
@@ -49,14 +49,9 @@ def run(*arguments: str) -> int:
         (["v99"], "no version 'v99'; there are: v00 "),
         ([], "what to predict is missing"),
         (["v01", "--gpu", "a100"], "--gpu a100: no description of it in machines.csv; there are h200, h100"),
-        (["v01", "--seq", "0"], "--seq 0: must be positive"),
         (["v01", "--batch", "-1"], "--batch -1: must be positive"),
-        (["v01", "--heads", "0"], "--heads 0: must be positive"),
         (["sass/v01.sm_90.sass"], "predicting its time needs a cubin, this is a listing"),
-        (["docs/index.md"], "docs/index.md"),
-        (["nowhere.cubin"], "nowhere.cubin"),
         (["sass/v01.sm_90.sass", "--launch", "10,4,2"], "--launch 10,4,2: expected four positive numbers"),
-        (["sass/v01.sm_90.sass", "--launch", "10,4,0,1"], "--launch 10,4,0,1: expected four positive numbers"),
     ],
 )
 def test_bad_input_is_named(
@@ -188,13 +183,6 @@ def test_a_record_of_tiles_that_is_wrong_is_named(old: str, new: str, said: str)
 def made(per_pass: float, version: str = "v16") -> Tiles:
     of = {1: Tile(per_pass, 500.0, 0.0, 0.0), 2: Tile(per_pass, 500.0, 0.0, per_pass / 2)}
     return Tiles(version, CONFIG, False, 2, ACTIVITY, of)
-
-
-def measured(tiles: Tiles, seq: float = 4096, **truth: float) -> Case:
-    """A case whose cycles are those of a machine with other fitted numbers."""
-    shape, real = Shape(16, 16, int(seq)), read_machine("h200").with_values(**truth)
-    cycles = launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.of, shape, real, 1.5e9)
-    return Case(tiles, shape, cycles, 1.5e9)
 
 
 def test_the_clock_falls_as_energy_grows() -> None:

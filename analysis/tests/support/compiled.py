@@ -33,7 +33,6 @@ PTXAS_FLAGS = ("-O3", "-v", "--generate-line-info")
 ARCHS = ("sm_80", "sm_90", "sm_90a", "sm_100a", "sm_120")
 FOR_ONE_ARCH = (
     "pipes.cu",
-    "warp_group.cu",
     "pipeline.cu",
     "contents.cu",
 )  # instructions that other architectures do not have

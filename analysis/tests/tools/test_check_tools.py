@@ -39,11 +39,8 @@ def test_details() -> None:
     ("data", "kind", "detail"),
     [
         (b"hello\n", "unknown", "none of: record, ptxas log, PTX, listing, kernel source"),
-        (b"", "unknown", "none of"),
         (b"\xff\xfe\x00", "unknown", "binary, but neither ELF nor a fatbinary (3 bytes)"),
-        (b"{}\n", "refused record", "schema None"),
         (b"        /*0000*/  frob ;\n", "refused listing", "line not understood: '/*0000*/  frob ;'"),
-        (b".version 8.0\n.target sm_80\n", "refused PTX", "no function"),
     ],
 )
 def test_what_is_not_recognised(data: bytes, kind: str, detail: str, tmp_path: Path) -> None:
