@@ -58,7 +58,6 @@ adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the 
 	$(call need,VER)$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory $(VER) bin/ptxrun
 	@$(MAKE) --no-print-directory accept
-	@$(PY) emulator/tests/golden.py $(VER)
 	@$(RUN) -m analysis traffic --version "$(VER)" --write
 	@$(foreach v,$(VER),$(RUN) -m analysis predict $v --write &&) :
 	@$(PY) -m analysis ladder --write

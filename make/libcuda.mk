@@ -62,7 +62,7 @@ $(SUITE)/ready: emulator/suite/requirements.txt
 # Fp8 kernels of other projects, each with a host program of ours; CUTLASS= where a checkout has no submodules.
 #
 #     emulator/suite/fp8/NAME.cu + kernels of the checkout ─ nvcc ─► build/suite-fp8/NAME/program
-#     program ─ fp8_kernels.py ─► emulator/tests/records/hopper_runs.csv
+#     program ─ fp8_kernels.py ─► logs/emulator/hopper_runs.csv
 SUITE_FP8 := $(BUILD)/suite-fp8
 FLASHMLA_CU = $(wildcard $(addprefix $(FLASHMLA)/csrc/,sm90/decode/sparse_fp8/instantiations/*.cu smxx/decode/*/*.cu))
 SUITE_FP8_FLAGS = -O3 -std=c++20 -lineinfo -gencode arch=compute_90a,code=compute_90a --expt-relaxed-constexpr \
@@ -87,7 +87,7 @@ suite-fp8:  ##+ fp8 kernels of other projects beside float64, their rows of a re
 	$(if $(DEEPGEMM),$(call fp8_rows,DEEPGEMM,DeepGEMM,deepgemm))
 	$(if $(FLASHMLA),$(call fp8_rows,FLASHMLA,FlashMLA,flashmla))
 fp8_rows = version=$$(git -C $($(1)) rev-parse --short HEAD) && $(PYTHON) emulator/suite/fp8_kernels.py \
-	bin/emulated-gpu emulator/tests/records/hopper_runs.csv $(2) $$version $(SUITE_FP8)/$(3)/program
+	bin/emulated-gpu logs/emulator/hopper_runs.csv $(2) $$version $(SUITE_FP8)/$(3)/program
 define fp8_project  # $(1) program, $(2) variable of its checkout
 $(call stamp,$(BUILD)/flags/suite-$(1),$$(NVCC) $$(SUITE_FP8_FLAGS) $$($(2)_FLAGS))
 $(1)_PARTS = $$($(2)_CU:$($(2))/csrc/%.cu=$(SUITE_FP8)/$(1)/%.o)

@@ -34,11 +34,11 @@ debug:  ## S, m, P, l and O after every KV block against NumPy: VER= [CONFIG=] [
 	@$(MAKE) --no-print-directory DUMP=1 $(VER) $(if $(CONFIG),KERNELS='$(call quoted,$(CONFIG))')
 	@$(RUN) -m analysis debug --version $(VER) $(call option,CONFIG,config) $(call option,SEQ,seq) \
 		$(call option,DTYPE,dtype) $(call option,DIST,dist) $(ARGS)
-LAUNCHED := v16 $(lastword $(VERSIONS))
+LAUNCHED := v16 v37
 BENCHES := $(LAUNCHED:%=$(BUILD)/tests/bench_emu.%)
 TIMED := $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
-bench-emu: $(BENCHES) $(LAUNCHED:%=$(BIN)/%) $(TIMED) | $(READY)  ##+ how fast the emulator is here: [ARGS=--write]
-	@$(PY) emulator/tests/speed.py --compiler '$(CC) $(CFLAGS)' $(ARGS) $(BENCHES:%=--bench %) $(TIMED)
+bench-emu: $(BENCHES) $(TIMED)  ##+ how fast the emulator is here, as CSV: processor time of one thread
+	@$(foreach bench,$(BENCHES),$(bench) $(if $(filter %.v16,$(bench)),$(TIMED)) &&) :
 corpus: bin/ptxrun  ##+ what the emulator accepts of the kernels below a folder: DIR= [ARGS=--refused]
 	$(if $(DIR),,$(error corpus needs DIR=, a folder with .cu or .ptx files: make corpus DIR=../samples))
 	@$(RUN) -m analysis $@ '$(call quoted,$(DIR))' $(ARGS)

@@ -9,7 +9,7 @@ C_TESTS := $(wildcard $(addsuffix /tests/test_*.c,emulator runtime harness libra
 TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/tests-san/$(notdir $t).tap)
 TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
 vpath test_%.c emulator/tests runtime/tests harness/tests library/tests
-vpath bench_%.c emulator/tests
+vpath bench_%.c emulator/bench
 vpath gpu_%.c library/tests
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
@@ -60,15 +60,15 @@ CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 OLDEST := build/oldest/oldest.installed# the oldest toolkit that CUDA= may name
 
 ##@ Testing
-.PHONY: check check-anywhere check-frameworks check-long check-site check-tune fuzz lint format
-IN_CHECK := not long and not tune and not gpu and not site
+.PHONY: check check-anywhere check-frameworks check-long check-site fuzz lint format
+IN_CHECK := not long and not gpu and not site
 # Byte code lies below build/, also where the environment wants none beside the sources: without any, each of some
 # thousand processes compiles what it imports.
-check check-long check-tune check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
-check check-long check-tune check-anywhere: export PYTHONDONTWRITEBYTECODE :=
+check check-long check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 # Short runs of the emulator spent a quarter of their time on page faults: with large pages there are few. A glibc older
 # than 2.35 knows no such word and goes on without. Not in check: memory that is hardly touched then takes all its room.
-check-long check-tune: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
+check-long: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
 check-long check-anywhere: lib libcuda | $(WHEEL)
 check-long check-anywhere: | $(READY)
 check-anywhere: wasm
@@ -78,7 +78,7 @@ check: lint all emu-lib lib $(TAPS)  ## tests without a GPU; in two minutes what
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
 else
-OF_VERSION := (each_version or not long) and not tune and not gpu and not site
+OF_VERSION := (each_version or not long) and not gpu and not site
 check: $(VER) bin/ptxrun emu-lib
 	@$(VENV)/bin/clang-format --dry-run -Werror $(foreach v,$(VER),$(wildcard kernels/*/$v_*.cu))
 	$(PY) -m pytest -n 2 --dist worksteal analysis/tests emulator/tests harness/tests -m "$(OF_VERSION)" \
@@ -91,8 +91,6 @@ check-long: all emu-lib  ##+ the tests that take minutes, and other random input
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	SECONDS_TO_FUZZ=60 $(BUILD)/tests-san/test_fuzz
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
-check-tune: all emu-lib | $(READY)  ##+ every configuration that autotune searches, on the emulator
-	$(PY) -m pytest -n 2 --dist worksteal -m tune
 # With the C programs run again. make's own lines say with which seed.
 check-anywhere: all emu-lib $(TAPS)  ##+ check as on other machines: BUSY= loops beside it, order of SEED=
 	@$(MAKE) --no-print-directory DUMP=1 v01
@@ -115,7 +113,7 @@ $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/tests/*.c runtime/*.c runtime/tests/*.c \
+C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c runtime/tests/*.c \
 	harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c analysis/ladder/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
 	emulator/*/*.h library/*.h library/tests/*.h)

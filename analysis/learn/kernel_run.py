@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.emulate.online_softmax import output_bound
 from analysis.errors import AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.headers import Version
@@ -28,7 +29,6 @@ FLAGS = ("-I.", "-std=c++20", "-O3", "--use_fast_math", "-lineinfo")
 SILENT, FINDINGS, REFUSED, FAULT = range(4)  # exit statuses of ptxrun
 STEPS = 20_000_000  # warp instructions of a CTA: ten times what an exercise takes
 TIMEOUT = 600.0
-UNIT_ROUNDOFF = 2.0**-11  # of fp16
 
 
 class NotCompiledError(Exception):
@@ -99,7 +99,7 @@ def reference(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     wanted = p @ v
-    return wanted, UNIT_ROUNDOFF * (p @ np.abs(v) + np.abs(wanted)) * 1.05 + 1e-6
+    return wanted, output_bound(wanted, p @ np.abs(v), "fp16")
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Clusters: kernels whose CTAs share memory give what NumPy gives, under any schedule; broken ones are found by name.
 
-cluster_record.cu has the kernels, and on a GPU it writes the hashes that records/clusters.csv holds.
+clusters.cu has the kernels, and records/clusters.csv hashes of what an H200 computed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.emulation import ROOT, Array, entry, ptxrun
 from vectors.opcodes_cluster import BOX_FOR_BOTH
 
 FOLDER = Path(__file__).parent
-SOURCE = FOLDER / "cluster_record.cu"
+SOURCE = FOLDER / "support/kernels/clusters.cu"
 PAGE = ROOT / "docs/emulator.md"
 CTAS, BINS, TILES, TILE_WORDS, WIDTH, HEIGHT = 8, 256, 7, 512, 72, 15
 SIZES = (1, 2, 4, 8)
@@ -135,7 +135,7 @@ def test_a_box_for_two_ctas(tmp_path: Path) -> None:
 
 # ---- what the checks find --------------------------------------------------------------------------------------------
 
-# enum broken of cluster_record.cu: the kernel, the class of the first finding, and what its message says.
+# enum broken of clusters.cu: the kernel, the class of the first finding, and what its message says.
 BROKEN = {
     1: ("reduce", "race", ["shared memory of the CTA with rank 0", "ld.shared::cluster", "st.shared"]),
     2: ("reduce", "cta-exited", ["ld.shared::cluster", "barrier.cluster"]),
@@ -177,7 +177,7 @@ def test_legal_twin_is_silent(defect: Defect, tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_page() -> None:
-    commands = re.findall(r"^    (\./bin/ptxrun \S*cluster_record\.cu .*\n.*compute_90a)$", PAGE.read_text(), re.M)
+    commands = re.findall(r"^    (\./bin/ptxrun \S*clusters\.cu .*\n.*compute_90a)$", PAGE.read_text(), re.M)
     right, broken = (
         subprocess.run(
             each.replace("./bin", f"{ROOT}/bin").replace("harness/", f"{ROOT}/harness/"),

@@ -11,7 +11,7 @@ from support.defects import FILES, MBARRIER, SHARED, Defect, check_reported, che
 from support.emulation import entry, ptxrun
 from support.hopper_defects import HOPPER
 from support.order_defects import ORDERS
-from support.versions import Launch, versions
+from support.versions import Launch
 
 POINTER = ".param .u64 data"
 
@@ -833,12 +833,12 @@ ld.param.b32 %r, [retval0+0];
 
 def test_a_barrier_that_is_missing_is_a_few_findings(tmp_path: Path) -> None:
     """One cause per pair of lines, not one finding for each pair of unrolled instructions."""
-    (version,) = (one for one in versions() if one.name == "v18")
-    launch, lines = Launch(version.entry("fp16"), 512), version.text().split("\n")
+    launch = Launch("v18", seq=512)
+    lines = launch.ptx.read_text().split("\n")
     found, broken = [], tmp_path / "broken.ptx"
     for at in [at for at, line in enumerate(lines) if re.match(r"\s*bar\.sync", line)]:
         broken.write_text("\n".join([*lines[:at], "", *lines[at + 1 :]]))
-        said = re.search(r"^(\d+) findings?: ", launch.run(broken).stderr, re.MULTILINE)
+        said = re.search(r"^(\d+) findings?: ", launch.run(ptx=broken).stderr, re.MULTILINE)
         found += [int(said[1])] if said else []
     assert len(found) >= 3 and max(found) <= 8, f"{found}: docs/emulator.md says one to eight"
 

@@ -12,7 +12,7 @@ import pytest
 from support.emulation import ROOT
 
 SUITE = ROOT / "emulator/suite"
-RECORD = Path(__file__).parent / "records/hopper_runs.csv"
+RECORD = ROOT / "logs/emulator/hopper_runs.csv"
 HEADING = "project,version,licence,kernel,problem,uses,error,largest,findings\n"
 
 LAST = "Q,old,MIT,first,1 x 1,wgmma,0,1,\n"

@@ -1,4 +1,4 @@
-"""mma.sync: the sums of an H200's tensor cores, bit for bit, as mma.h200.csv holds them (mma_record.cu wrote it)."""
+"""mma.sync: the sums of an H200's tensor cores, bit for bit, as mma.h200.csv holds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.emulation import ROOT, THREADS, Array, Batch, Case
 from support.tensor_core import FORMS, fused_sums, instruction, matrices, registers_of, spread
-from support.versions import Launch, versions
+from support.versions import Launch
 
 RECORD = Path(__file__).parent / "records/mma.h200.csv"
 
@@ -98,10 +98,9 @@ def test_vectors_need_no_optimisation(tmp_path: Path) -> None:
     objects = [path for path in (ROOT / "build/emulator").glob("*/*.o") if path.name != "mma.o"]
     program = tmp_path / "ptxrun"
     subprocess.run(["cc", "-pthread", "-o", program, slow, *objects, "-ldl", "-lm"], check=True)
-    version = next(version for version in versions() if version.name == "v01")
-    arguments = Launch(version.entry("fp16"), seq=64).options()
+    launch = Launch("v01", seq=64)
+    command = [launch.ptx, *map(str, launch.options()), "--print", "0.3:64"]
     fast, debug = (
-        subprocess.run([each, version.ptx, *arguments, "--print", "0.3:64"], capture_output=True, text=True)
-        for each in (ROOT / "bin/ptxrun", program)
+        subprocess.run([each, *command], capture_output=True, text=True) for each in (ROOT / "bin/ptxrun", program)
     )
     assert (debug.returncode, debug.stdout) == (0, fast.stdout)

@@ -7,11 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from order_trials import recorded, row_of
 from support.defects import Defect, check_reported, check_silent, run
-from support.emulation import ROOT
 from support.order_defects import BYTES, ORDERS, POINTER, arrive, init, warps
-from support.versions import versions
 
 
 @pytest.mark.parametrize("defect", ORDERS, ids=str)
@@ -74,18 +71,3 @@ def test_the_delay_that_a_finding_names_shows_the_fault(defect: Defect, tmp_path
 def test_a_delay_that_is_none_is_refused(delay: str, tmp_path: Path) -> None:
     status, _, text = run(replace(ORDERS[0], options=["--delay", delay]), ORDERS[0].good, tmp_path)
     assert status == 2 and f"--delay {delay}: should be WARP@LINE" in text
-
-
-def test_the_page_has_the_recorded_mutants() -> None:
-    page = (ROOT / "docs/orders.md").read_text()
-    table = page.split("<!-- order_mutants -->")[1].split("<!-- /order_mutants -->")[0]
-    assert [line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]] == [
-        list(row.values()) for row in recorded()
-    ]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("row", recorded(), ids=lambda row: row["kernel"])
-def test_the_record_of_mutants_is_fresh(row: dict[str, str], tmp_path: Path) -> None:
-    version = next(version for version in versions() if version.name == row["kernel"])
-    assert row_of(version, tmp_path) == row, "stale: run .venv/bin/python emulator/tests/order_trials.py"

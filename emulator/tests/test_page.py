@@ -1,57 +1,66 @@
-"""docs/emulator.md says what the emulator does: its tables and its example are those of the program."""
+"""docs/emulator.md shows what the emulator prints, and its counts are those of the records."""
 
 from __future__ import annotations
 
-import subprocess
+import csv
 from pathlib import Path
 
 import pytest
-from page import EXAMPLE, PAGE, PARTS, ROOT, fill, generate, main, outputs
+from support.emulation import ROOT, entry, ptxrun
+from support.forms import read_forms
+
+PAGE = " ".join((ROOT / "docs/emulator.md").read_text().split())
+# A tile that is reversed without a barrier between the store and the load.
+RACE = """.reg .b32 %r<5>;
+.reg .b64 %rd<3>;
+.shared .align 4 .b8 tile[256];
+.loc 1 6 5
+mov.u32 %r1, %tid.x;
+shl.b32 %r2, %r1, 2;
+mov.u32 %r3, tile;
+add.s32 %r3, %r3, %r2;
+st.shared.u32 [%r3], %r1;
+.loc 1 7 5
+xor.b32 %r2, %r2, 252;
+mov.u32 %r3, tile;
+add.s32 %r3, %r3, %r2;
+ld.shared.u32 %r4, [%r3];
+mul.wide.u32 %rd1, %r1, 4;
+ld.param.u64 %rd2, [out];
+add.s64 %rd1, %rd1, %rd2;
+st.global.u32 [%rd1], %r4;"""
 
 
-def test_generated_parts_are_current(tmp_path: Path) -> None:
-    page = PAGE.read_text()
-    assert generate(page, tmp_path) == page, "stale: run .venv/bin/python emulator/tests/page.py"
+def test_the_message_of_a_race_is_on_the_page(tmp_path: Path) -> None:
+    text = entry(RACE, ".param .u64 out", "reverse", '.file 1 "reverse.cu"').replace("sm_90", "sm_80")
+    (tmp_path / "reverse.ptx").write_text(text)
+    said = ptxrun(tmp_path / "reverse.ptx", "--block", 64, "--arg", "out:u32:64").stderr
+    message = next(part for part in said.split("\n\n") if part.startswith("race"))
+    assert " ".join(message.split()) in PAGE
 
 
-def test_a_project_that_is_missing_shows(tmp_path: Path) -> None:
-    page = PAGE.read_text()
-    assert page.count(" cuda-samples,") == 1
-    assert generate(page.replace(" cuda-samples,", ""), tmp_path) == page
+def test_the_limits_are_on_the_page() -> None:
+    limits = ptxrun("--explain", "limits").stdout
+    assert " ".join(limits.split()) in PAGE, limits
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_what_the_page_leaves_out_is_printed(part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([part]) == 0 and f"page.py {part} " in PAGE.read_text()
-    assert capsys.readouterr().out.count("\n| ") > 8
+@pytest.mark.parametrize("bits", ["exact", "recorded", "formula"])
+def test_the_page_says_which_forms_compute_the_bits_of_a_gpu(bits: str) -> None:
+    forms = read_forms()
+    if bits == "exact":
+        exact = sum(form.bits == bits for form in forms)
+        assert f"{exact} of the {len(forms)} forms compute exactly the bits that the PTX ISA defines." in PAGE
+    begin = PAGE.index(" forms compute exactly")
+    missing = {form.opcode for form in forms if form.bits == bits != "exact" and form.opcode not in PAGE[begin:]}
+    assert not missing
 
 
-def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["forms"]) == 2
-    said = capsys.readouterr().err
-    assert "page.py: there are hopper, ncu, ncu-hopper, speed, tried, tried-hopper, not forms" in said
-
-
-def test_a_page_without_the_block_is_an_error() -> None:
-    with pytest.raises(ValueError, match="0 blocks 'tried'"):
-        fill("no block", "tried", "text")
-
-
-def test_the_largest_difference_of_outputs_is_named() -> None:
-    line = "1/9 {} output as the emulator's: ok {} % differ, by at most {} steps; 0.00 % differ, by at most {} steps\n"
-    equal, other = line.format("v01 fp16", "0.00", "0.00", "0.00"), line.format("v03 bf16", "1.50", "0.10", "0.25")
-    assert outputs({"a": equal}) == "v01 to v01 on a: no output differs"
-    difference = ": at most 1.50 % of the outputs differ, by up to 0.25 rounding steps"
-    assert outputs({"a": equal + other, "b": equal + other}) == "v01 to v03 on a and b" + difference
-    assert outputs({"a": equal + other, "b": equal}) == "v01 to v03 on a and v01 to v01 on b" + difference
-
-
-def test_the_example_is_right_with_its_barrier(tmp_path: Path) -> None:
-    source = tmp_path / "reverse.ptx"
-    source.write_text(EXAMPLE.replace("@MISSING ", ""))
-    done = subprocess.run(
-        [ROOT / "bin" / "ptxrun", source, "--block", "64", "--arg", "out:u32:64", "--print", "0:3"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "63 62 61" in done.stdout
+def test_the_page_counts_what_was_tried() -> None:
+    rows = {}
+    for name in ("corpus", "corpus_runs"):
+        with (ROOT / f"logs/emulator/{name}.csv").open(newline="", encoding="utf-8") as file:
+            rows[name] = {row["folder"]: row for row in csv.DictReader(file)}
+    whole, runs = rows["corpus"]["all"], rows["corpus_runs"].values()
+    assert f"{int(whole['entries']):,} entries of" in PAGE and f"{int(whole['accepted']):,} are accepted" in PAGE
+    launched, right, found = (sum(int(run[name]) for run in runs) for name in ("launched", "right", "findings"))
+    assert f"{launched} ran with real inputs: {right} gave the right result, and {found} had findings." in PAGE

@@ -1,7 +1,7 @@
 """Copies through tensor maps: bits, fill and corners as an H200 has them, records/tensor_copies.h200.csv.
 
-tensor_record.cu wrote that record. It runs here as well, where the driver makes the maps; the kernel of this file makes
-each map itself.
+support/kernels/tensor_copies.cu wrote that record. It runs here as well, where the driver makes the maps; the kernel of
+this file makes each map itself.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def test_the_program_that_wrote_the_record_gives_it_again(tmp_path: Path) -> Non
     assert tool.exists(), "bin/emulated-gpu is missing: run `make libcuda`"
     flags = ["-std=c++20", "-gencode", "arch=compute_90a,code=compute_90a", "-cudart", "none"]
     flags += ["-Xlinker", emulated / "libcudart.so.13", "-Xlinker", f"-rpath-link={emulated}"]
-    source, program = Path(__file__).parent / "tensor_record.cu", tmp_path / "tensor_record"
+    source, program = Path(__file__).parent / "support/kernels/tensor_copies.cu", tmp_path / "tensor_copies"
     subprocess.run([nvcc, *flags, "-o", program, source], check=True)
     done = subprocess.run([tool, "--arch", "sm_90a", program], capture_output=True, text=True, check=False)
     again = list(csv.DictReader(done.stdout.splitlines()))

@@ -1,4 +1,4 @@
-"""wgmma: sums and descriptors as an H200 has them: hashes in records/wgmma.h200.csv, which wgmma_record.cu wrote.
+"""wgmma: sums and descriptors as an H200 has them: hashes in records/wgmma.h200.csv.
 
 The emulator runs the PTX of the very kernels that ran on the GPU.
 """
@@ -42,7 +42,7 @@ def words_of(kernel: str) -> int:
 @pytest.fixture(scope="module")
 def ptx(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("wgmma") / "wgmma.ptx"
-    source = FOLDER / "wgmma_record.cu"
+    source = FOLDER / "support/kernels/wgmma.cu"
     subprocess.run([NVCC, "-std=c++20", "-O3", "-arch=compute_90a", "-ptx", "-o", path, source], check=True)
     return path
 

@@ -1,19 +1,10 @@
-/* wgmma_record.cu - writes hashes of what a GPU's wgmma computes, for test_wgmma.py to hold the emulator against.
+/* wgmma.cu - kernels that show how wgmma forms its sums and where its descriptors point.
  *
- *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o wgmma_record emulator/tests/wgmma_record.cu
- *     ./wgmma_record > emulator/tests/records/wgmma.h200.csv
- *
- * Two questions: how sums are formed (sums_*, halves_* and tf32_*: operands of four kinds; bytes_*, of e4m3 (4) and
- * e5m2 (5): of six), and where a descriptor points (rows_*: shared memory holds its own indexes, and a unit matrix
- * brings them out). The kernels make their inputs themselves, so that the emulator runs the very same PTX. One line for
- * each kernel and CTA: FNV-1a over the words of its output. Exit status 1: the GPU could not be used.
+ * sums_*, halves_* and tf32_* multiply operands of four kinds; bytes_*, of e4m3 (4) and e5m2 (5), of six. In rows_*
+ * shared memory holds its own indexes, and a unit matrix brings them out. The kernels make their inputs themselves:
+ * records/wgmma.h200.csv holds hashes of what they computed on an H200.
  */
-#include <cuda_runtime.h>
-
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
 
 constexpr int COLUMNS = 64, ACCUMULATORS = COLUMNS / 2;
 constexpr uint32_t INDEXES = 32768; /* halves of shared memory that hold their own index */
@@ -392,63 +383,3 @@ KERNEL(rows_of_a, (rows<false, true>))
 KERNEL(rows_of_a_transposed, (rows<true, true>))
 KERNEL(rows_of_b, (rows<false, false>))
 KERNEL(rows_of_b_transposed, (rows<true, false>))
-
-/* ---- the record ---- */
-
-constexpr int SHARED_BYTES = 2 * INDEXES + 2048;
-
-static uint64_t hash(const uint32_t *words, size_t count) {
-    uint64_t sum = 0xcbf29ce484222325ull;
-    for (size_t i = 0; i < count; i++) sum = (sum ^ words[i]) * 0x100000001b3ull;
-    return sum;
-}
-
-static void record(const char *name, void (*kernel)(float *), int ctas, size_t words) {
-    std::vector<uint32_t> out(ctas * words);
-    float *on_gpu;
-    cudaMalloc(&on_gpu, out.size() * 4);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
-    kernel<<<ctas, 128, SHARED_BYTES>>>(on_gpu);
-    cudaMemcpy(out.data(), on_gpu, out.size() * 4, cudaMemcpyDeviceToHost);
-    cudaFree(on_gpu);
-    for (int cta = 0; cta < ctas; cta++)
-        printf("%s,%d,%016llx\n", name, cta, (unsigned long long)hash(&out[cta * words], words));
-}
-
-int main() {
-    constexpr size_t TILE = 128 * ACCUMULATORS;
-    puts("kernel,cta,hash");
-    record("sums_f16_shared", sums_f16_shared, 64, TILE);
-    record("sums_f16_registers", sums_f16_registers, 64, TILE);
-    record("sums_bf16_shared", sums_bf16_shared, 64, TILE);
-    record("sums_bf16_registers", sums_bf16_registers, 64, TILE);
-    record("rows_of_a", rows_of_a, 128, 2 * TILE);
-    record("rows_of_a_transposed", rows_of_a_transposed, 128, 2 * TILE);
-    record("rows_of_b", rows_of_b, 128, 2 * TILE);
-    record("rows_of_b_transposed", rows_of_b_transposed, 128, 2 * TILE);
-    record("halves_shared", halves_shared, 64, TILE / 2);
-    record("halves_registers", halves_registers, 64, TILE / 2);
-    record("tf32_shared", tf32_shared, 64, TILE);
-    record("tf32_registers", tf32_registers, 64, TILE);
-    record("bytes_44_registers", bytes_44_registers, 96, 128 * 4);
-    record("bytes_44_shared", bytes_44_shared, 96, 128 * 4);
-    record("bytes_44_halves_registers", bytes_44_halves_registers, 96, 128 * 2);
-    record("bytes_44_halves_shared", bytes_44_halves_shared, 96, 128 * 2);
-    record("bytes_45_registers", bytes_45_registers, 96, 128 * 4);
-    record("bytes_45_shared", bytes_45_shared, 96, 128 * 4);
-    record("bytes_45_halves_registers", bytes_45_halves_registers, 96, 128 * 2);
-    record("bytes_45_halves_shared", bytes_45_halves_shared, 96, 128 * 2);
-    record("bytes_54_registers", bytes_54_registers, 96, 128 * 4);
-    record("bytes_54_shared", bytes_54_shared, 96, 128 * 4);
-    record("bytes_54_halves_registers", bytes_54_halves_registers, 96, 128 * 2);
-    record("bytes_54_halves_shared", bytes_54_halves_shared, 96, 128 * 2);
-    record("bytes_55_registers", bytes_55_registers, 96, 128 * 4);
-    record("bytes_55_shared", bytes_55_shared, 96, 128 * 4);
-    record("bytes_55_halves_registers", bytes_55_halves_registers, 96, 128 * 2);
-    record("bytes_55_halves_shared", bytes_55_halves_shared, 96, 128 * 2);
-    record("bytes_44_256_columns", bytes_44_256_columns, 12, 128 * 128);
-    record("bytes_44_chain", bytes_44_chain, 96, 128 * 4);
-    cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) fprintf(stderr, "wgmma_record: %s\n", cudaGetErrorString(error));
-    return error != cudaSuccess;
-}

@@ -1,8 +1,6 @@
-/* tensor_record.cu - what a GPU's copy engine makes of the elements of a tensor map, and of boxes at odd corners.
+/* tensor_copies.cu - what TMA makes of the elements of a tensor map, and of boxes at odd corners, as CSV.
  *
- *     nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -o tensor_record emulator/tests/tensor_record.cu
- *     ./tensor_record >emulator/tests/records/tensor_copies.h200.csv
- *
+ * On an H200 it wrote records/tensor_copies.h200.csv.
  * The tensor has 8 rows of 64 bytes, the box 4. test_tensor_values.py does the same on the emulator. A line for each
  * copy: what it does, the type of the elements (CUtensorMapDataType), the fill mode, the word that all of a target
  * holds before, the corner of the box, how it ended, and the words of the target: those of the box where it is shared
@@ -89,7 +87,7 @@ typedef CUresult encode(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, 
 
 static void need(cudaError_t error) {
     if (error == cudaSuccess) return;
-    fprintf(stderr, "tensor_record: %s\n", cudaGetErrorString(error));
+    fprintf(stderr, "tensor_copies: %s\n", cudaGetErrorString(error));
     exit(1);
 }
 
