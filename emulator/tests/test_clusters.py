@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cluster_defects import CLUSTERS
-from support.defects import Defect, check_reported, check_silent
 from support.emulation import ROOT, Array, entry, ptxrun
 from vectors.opcodes_cluster import BOX_FOR_BOTH
 
@@ -164,16 +162,6 @@ def test_findings_depend_on_the_seed_only() -> None:
     for seed in (0, 5):
         one, four = (run("multicast", 2, "--schedule", seed, "--threads", n, broken=4).stderr for n in (1, 4))
         assert one == four and "race" in one
-
-
-@pytest.mark.parametrize("defect", CLUSTERS, ids=str)
-def test_defect_is_reported(defect: Defect, tmp_path: Path) -> None:
-    check_reported(defect, tmp_path)
-
-
-@pytest.mark.parametrize("defect", CLUSTERS, ids=str)
-def test_legal_twin_is_silent(defect: Defect, tmp_path: Path) -> None:
-    check_silent(defect, tmp_path)
 
 
 def test_the_examples_of_the_page() -> None:

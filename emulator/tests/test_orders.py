@@ -7,19 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.defects import Defect, check_reported, check_silent, run
-from support.order_defects import BYTES, ORDERS, POINTER, arrive, init, warps
-
-
-@pytest.mark.parametrize("defect", ORDERS, ids=str)
-def test_defect_is_reported(defect: Defect, tmp_path: Path) -> None:
-    check_reported(defect, tmp_path)
-
-
-@pytest.mark.parametrize("defect", ORDERS, ids=str)
-def test_legal_twin_is_silent(defect: Defect, tmp_path: Path) -> None:
-    check_silent(defect, tmp_path)
-
+from support.defects import Defect, check_silent, run
+from vectors.defects_orders import BYTES, ORDERS, POINTER, arrive, init, warps
 
 LOOP = "again:\nmbarrier.test_wait.parity.shared.b64 %done, [%s+512], 0;\n"
 ASKS = {  # how warp 1 waits for warp 0, and what the run does not say because of it
@@ -32,7 +21,7 @@ ASKS = {  # how warp 1 waits for warp 0, and what the run does not say because o
 
 @pytest.mark.parametrize("asks", ASKS)
 def test_a_wait_that_only_asks_again(asks: str, tmp_path: Path) -> None:
-    defect = Defect("", "", "", warps([arrive(0)], [asks], start=init(1) + "\nmov.u32 %x, 0;"), options=["--orders"])
+    defect = Defect("", "", warps([arrive(0)], [asks], start=init(1) + "\nmov.u32 %x, 0;"), options=["--orders"])
     status, _, text = run(defect, defect.good, tmp_path)
     assert status == 0 and ASKS[asks] in text, text
 
@@ -40,7 +29,7 @@ def test_a_wait_that_only_asks_again(asks: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("use", "says"), [("", "no race"), ("mov.u32 %x, %x;", "flags, counters or sums")])
 def test_a_sum_that_nothing_reads_asks_nothing(use: str, says: str, tmp_path: Path) -> None:
     body = f"{POINTER}.reg .b32 %x;\natom.global.add.u32 %x, [%p], 1;\n{use}"
-    status, _, text = run(Defect("", "", "", body, options=["--orders"], **BYTES), body, tmp_path)
+    status, _, text = run(Defect("", "", body, options=["--orders"], **BYTES), body, tmp_path)
     assert status == 0 and says in text, text
 
 

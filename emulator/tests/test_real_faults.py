@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.emulation import ROOT, ptxrun
+from support.emulation import NVCC, ROOT, ptxrun
 from support.faults import FAULTS, SOURCE, Fault
-from support.hopper import NVCC
 
 PAGE = ROOT / "docs/real-faults.md"
 

@@ -1,7 +1,8 @@
-"""A program with one defect and its legal twin: what the one must be told, and that the other stays silent.
+"""A program with one defect, and its twin without it: the first is reported by its class, the second is silent.
 
-check_reported(defect, folder)
-check_silent(defect, folder)
+check_reported(Defect("race", "two stores", "<<||bar.sync 0;\\n>>st.shared.u32 [%s], %t;", ["lesson.cu:11"]), folder)
+
+In `<<A||B>>` the program has A and its twin B. A row with --schedule has the order in which the defect shows.
 """
 
 from __future__ import annotations
@@ -25,19 +26,27 @@ setp.eq.u32 %q, %t, 0;
 
 @dataclass(frozen=True)
 class Defect:
-    """`bad` must give exactly one finding, of class `name`, whose message says all of `says`; `good` none."""
+    """`bad` must give findings of class `name` only, and a message that says all of `says`; `good` gives none."""
 
     name: str
     label: str
-    bad: str
-    good: str
+    body: str
     says: list[str] = field(default_factory=list)
+    twin: str = ""  # where it is another text
     block: int = 64
     params: str = ""
     args: list[str] = field(default_factory=list)
     directives: str = SHARED
     options: list[str] = field(default_factory=list)
     status: int = 1
+
+    @property
+    def bad(self) -> str:
+        return re.sub(r"<<(.*?)\|\|.*?>>", r"\1", self.body, flags=re.S)
+
+    @property
+    def good(self) -> str:
+        return re.sub(r"<<.*?\|\|(.*?)>>", r"\1", self.twin or self.body, flags=re.S)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.label}"

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 ROOT = Path(__file__).resolve().parents[3]
 PTXRUN = ROOT / "bin/ptxrun"
+NVCC = ROOT / ".venv/toolkit/bin/nvcc"
 THREADS = 128
 Array = npt.NDArray[Any]
 

@@ -13,14 +13,10 @@ from support import exact
 from support.emulation import THREADS, Array, Case, entry
 from vectors.opcodes import CASES, SIZE
 
-ORDERED = itertools.cycle(
-    [
-        "barrier.cluster.arrive;\nbarrier.cluster.wait;\n",
-        "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n",
-        "fence.acq_rel.cluster;\nbarrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire;\n",
-        "fence.sc.gpu;\nbarrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.aligned;\n",
-    ]
-)
+ORDERED = itertools.cycle(["barrier.cluster.arrive;\nbarrier.cluster.wait;\n",
+    "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n",
+    "fence.acq_rel.cluster;\nbarrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire;\n",
+    "fence.sc.gpu;\nbarrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.aligned;\n"])  # fmt: skip
 # %o: the thread's own 16 bytes of shared memory, %f: those of the partner, as an address of the own CTA; %r: its rank.
 PLACES = """.reg .b32 %o, %f, %r;
 .reg .b64 %o8, %f8;
@@ -100,17 +96,11 @@ def signed(x: Array) -> Array:
     return x.view(np.int32)
 
 
-OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "add.u32": lambda a, b: a + b,
-    "min.s32": lambda a, b: np.minimum(signed(a), signed(b)).view(np.uint32),
-    "max.u32": np.maximum,
-    "and.b32": lambda a, b: a & b,
-    "or.b32": lambda a, b: a | b,
-    "xor.b32": lambda a, b: a ^ b,
-    "inc.u32": lambda a, b: np.where(a >= b, 0, a + 1).astype(np.uint32),
-    "dec.u32": lambda a, b: np.where((a == 0) | (a > b), b, a - 1).astype(np.uint32),
-    "exch.b32": lambda a, b: b,
-}
+OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {"add.u32": lambda a, b: a + b, "min.s32": lambda a,
+    b: np.minimum(signed(a), signed(b)).view(np.uint32), "max.u32": np.maximum, "and.b32": lambda a, b: a & b,
+    "or.b32": lambda a, b: a | b, "xor.b32": lambda a, b: a ^ b, "inc.u32": lambda a, b: np.where(a >= b, 0, a
+    + 1).astype(np.uint32), "dec.u32": lambda a, b: np.where((a == 0) | (a > b), b, a - 1).astype(np.uint32),
+    "exch.b32": lambda a, b: b}  # fmt: skip
 
 
 def signed_max(a: Array, b: Array) -> Array:
@@ -145,15 +135,9 @@ def atomic_cases(words: dict[str, Array]) -> None:
         f"st.shared.u32 [%o], 0;\n{next(ORDERED)}mov.u32 %f, smem;\n{mapped}atom{space}.add.u32 %d, [%f], 1;\n"
         f"{next(ORDERED)}ld.shared.u32 %e, [smem];\n"
     )
-    CASES.append(
-        Case(
-            "atom.shared::cluster of one word",
-            f"{PLACES}{body}{next(ORDERED)}",
-            {},
-            {"d": np.arange(SIZE, dtype=np.uint32) % THREADS, "e": np.full(SIZE, THREADS, np.uint32)},
-            lambda got, want: np.sort(got.reshape(-1, THREADS), 1).reshape(-1) == want,
-        )
-    )
+    CASES.append(Case("atom.shared::cluster of one word", f"{PLACES}{body}{next(ORDERED)}", {}, {"d": np.arange(SIZE,
+                 dtype=np.uint32) % THREADS, "e": np.full(SIZE, THREADS, np.uint32)}, lambda got,
+                 want: np.sort(got.reshape(-1, THREADS), 1).reshape(-1) == want))  # fmt: skip
 
 
 def mbarrier_cases(words: dict[str, Array]) -> None:

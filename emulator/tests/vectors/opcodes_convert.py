@@ -169,13 +169,8 @@ def combine_cases() -> None:
     )
     CASES.append(Case("mov.pred and selp.f64", code, {}, {"d": np.where(np.arange(SIZE) % 32 < 7, 1.0, -2.0)}))
     f, g = singles(2, 34)
-    add_case(
-        "selp.f32",
-        ".reg .pred %p;\nsetp.gt.f32 %p, %a, 0f00000000;\nselp.f32 %d, %a, %b, %p;",
-        [f, g],
-        np.float32,
-        lambda a, b: a if a > 0 else b,
-    )
+    add_case("selp.f32", ".reg .pred %p;\nsetp.gt.f32 %p, %a, 0f00000000;\nselp.f32 %d, %a, %b, %p;", [f, g],
+             np.float32, lambda a, b: a if a > 0 else b)  # fmt: skip
 
 
 def convert_cases() -> None:
@@ -266,13 +261,8 @@ def float_convert_cases() -> None:
              lambda a: math.copysign(0.0, a) if abs(a) < 2.0**-126 else a)  # fmt: skip
     add_case("cvt.sat.f32.f32", "cvt.sat.f32.f32 %d, %a;", [x], np.float32,
              lambda a: 0.0 if math.isnan(a) or a <= 0 else min(a, 1.0))  # fmt: skip
-    add_case(
-        "cvt.ftz.f32.f32",
-        "cvt.ftz.f32.f32 %d, %a;",
-        [x],
-        np.float32,
-        lambda a: math.copysign(0.0, a) if abs(a) < 2**-126 else a,
-    )
+    add_case("cvt.ftz.f32.f32", "cvt.ftz.f32.f32 %d, %a;", [x], np.float32, lambda a: math.copysign(0.0, a)
+             if abs(a) < 2**-126 else a)  # fmt: skip
     add_case("cvt.f64.f32", "cvt.f64.f32 %d, %a;", [x], np.float64, lambda a: a)
     wide = np.concatenate([x[: SIZE // 2].astype(np.float64), np.random.default_rng(46).normal(size=SIZE // 2)])
     add_case("cvt.rn.f32.f64", "cvt.rn.f32.f64 %d, %a;", [wide], np.uint32,
@@ -288,14 +278,8 @@ def float_convert_cases() -> None:
         op = f"cvt.{mode}.{to}.f16"
         add_case(op, f"{op} %d, %a;", [half], unsigned(int(to[1:])),
                  lambda a, m=mode, t=to: to_integer(exact.decode(a, HALF), m, t, False))  # fmt: skip
-    add_case(
-        "cvt.rzi.sat.f32.f32",
-        "cvt.rzi.sat.f32.f32 %d, %a;",
-        [x],
-        np.float32,
-        lambda a: 0.0 if math.isnan(a) or a < 1 else 1.0,
-        np.equal,
-    )
+    add_case("cvt.rzi.sat.f32.f32", "cvt.rzi.sat.f32.f32 %d, %a;", [x], np.float32, lambda a: 0.0 if math.isnan(a)
+             or a < 1 else 1.0, np.equal)  # fmt: skip
 
 
 def to_integer(a: float, mode: str, to: str, ftz: bool, source: int = 32) -> int:

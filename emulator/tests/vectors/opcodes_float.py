@@ -24,45 +24,17 @@ def float_cases() -> None:
             return flush(bits, SINGLE) if ftz else bits
 
         for op, function in (("add", exact.add), ("mul", exact.mul)):
-            add_case(
-                f"{op}{mode}{ftz}.f32",
-                f"{op}{mode}{ftz}.f32 %d, %a, %b;",
-                singles(2, 50),
-                np.uint32,
-                lambda a, b, p=prepared, f=finish, g=function: f(g(*p(a, b), SINGLE)),
-                same_single,
-                "f4",
-            )
+            add_case(f"{op}{mode}{ftz}.f32", f"{op}{mode}{ftz}.f32 %d, %a, %b;", singles(2, 50), np.uint32, lambda a, b,
+                     p=prepared, f=finish, g=function: f(g(*p(a, b), SINGLE)), same_single, "f4")  # fmt: skip
         add_case(f"sub{mode}{ftz}.f32", f"sub{mode}{ftz}.f32 %d, %a, %b;", singles(2, 51), np.uint32,
                  lambda a, b, p=prepared, f=finish: f(exact.add(*p(a, -b), SINGLE)), same_single, "f4")  # fmt: skip
         if mode:
-            add_case(
-                f"fma{mode}{ftz}.f32",
-                f"fma{mode}{ftz}.f32 %d, %a, %b, %c;",
-                singles(3, 52),
-                np.uint32,
-                lambda a, b, c, p=prepared, f=finish: f(exact.fma(*p(a, b, c), SINGLE)),
-                same_single,
-                "f4",
-            )
-            add_case(
-                f"mad{mode}{ftz}.f32",
-                f"mad{mode}{ftz}.f32 %d, %a, %b, %c;",
-                singles(3, 49),
-                np.uint32,
-                lambda a, b, c, p=prepared, f=finish: f(exact.fma(*p(a, b, c), SINGLE)),
-                same_single,
-                "f4",
-            )
-            add_case(
-                f"div{mode}{ftz}.f32",
-                f"div{mode}{ftz}.f32 %d, %a, %b;",
-                singles(2, 53),
-                np.uint32,
-                lambda a, b, p=prepared, f=finish: f(exact.div(*p(a, b), SINGLE)),
-                same_single,
-                "f4",
-            )
+            add_case(f"fma{mode}{ftz}.f32", f"fma{mode}{ftz}.f32 %d, %a, %b, %c;", singles(3, 52), np.uint32, lambda a,
+                     b, c, p=prepared, f=finish: f(exact.fma(*p(a, b, c), SINGLE)), same_single, "f4")  # fmt: skip
+            add_case(f"mad{mode}{ftz}.f32", f"mad{mode}{ftz}.f32 %d, %a, %b, %c;", singles(3, 49), np.uint32, lambda a,
+                     b, c, p=prepared, f=finish: f(exact.fma(*p(a, b, c), SINGLE)), same_single, "f4")  # fmt: skip
+            add_case(f"div{mode}{ftz}.f32", f"div{mode}{ftz}.f32 %d, %a, %b;", singles(2, 53), np.uint32, lambda a, b,
+                     p=prepared, f=finish: f(exact.div(*p(a, b), SINGLE)), same_single, "f4")  # fmt: skip
     for ftz in ("", ".ftz"):
 
         def near(x: float, ftz: str = ftz) -> float:
@@ -72,13 +44,8 @@ def float_cases() -> None:
             add_case(f"{op}{ftz}.f32", f"{op}{ftz}.f32 %d, %a, %b;", singles(2, 54), np.float32,
                      lambda a, b, n=near, pick=pick: extreme(n(a), n(b), pick))  # fmt: skip
             if not ftz:
-                add_case(
-                    f"{op}.NaN.f32",
-                    f"{op}.NaN.f32 %d, %a, %b;",
-                    singles(2, 55),
-                    np.float32,
-                    lambda a, b, pick=pick: math.nan if math.isnan(a) or math.isnan(b) else extreme(a, b, pick),
-                )
+                add_case(f"{op}.NaN.f32", f"{op}.NaN.f32 %d, %a, %b;", singles(2, 55), np.float32, lambda a, b,
+                         pick=pick: math.nan if math.isnan(a) or math.isnan(b) else extreme(a, b, pick))  # fmt: skip
         add_case(f"neg{ftz}.f32", f"neg{ftz}.f32 %d, %a;", singles(1, 56), np.float32, lambda a, n=near: -n(a))
         add_case(f"abs{ftz}.f32", f"abs{ftz}.f32 %d, %a;", singles(1, 57), np.float32, lambda a, n=near: abs(n(a)))
     add_case("copysign.f32", "copysign.f32 %d, %a, %b;", singles(2, 49), np.float32, lambda a, b: math.copysign(b, a))
@@ -110,15 +77,8 @@ def double_cases() -> None:
 
     def case(op: str, inputs: list[Array], reference: Callable[..., int]) -> None:
         operands = ", ".join(f"%{x}" for x in "abc"[: len(inputs)])
-        add_case(
-            op,
-            f"{op} %d, {operands};",
-            inputs,
-            np.uint64,
-            reference,
-            lambda got, want: same_bits(got, want.view(np.float64)),
-            "f8",
-        )
+        add_case(op, f"{op} %d, {operands};", inputs, np.uint64, reference, lambda got, want: same_bits(got,
+                 want.view(np.float64)), "f8")  # fmt: skip
 
     for mode in ("", ".rn"):
         case(f"add{mode}.f64", [a, b], lambda a, b: exact.add(a, b, DOUBLE))
@@ -156,13 +116,10 @@ def approximate_cases() -> None:
             if ftz:
                 a = np.where(np.abs(a) < tiny, np.copysign(0.0, a), a)
                 b = np.where(np.abs(b) < tiny, np.copysign(0.0, b), b)
-            wants = {
-                f"ex2.approx{ftz}.f32": (np.exp2(a), within(ulps, 2.0**-149)),
-                f"lg2.approx{ftz}.f32": (np.log2(a), within(ulps, ulps)),
-                f"rcp.approx{ftz}.f32": (1 / a, within(ulps, 2.0**-149)),
-                f"rsqrt.approx{ftz}.f32": (1 / np.sqrt(a), within(ulps)),
-                f"sqrt.approx{ftz}.f32": (np.sqrt(a), within(ulps)),
-            }
+            wants = {f"ex2.approx{ftz}.f32": (np.exp2(a), within(ulps, 2.0**-149)), f"lg2.approx{ftz}.f32": (np.log2(a),
+                within(ulps, ulps)), f"rcp.approx{ftz}.f32": (1 / a, within(ulps, 2.0**-149)),
+                f"rsqrt.approx{ftz}.f32": (1 / np.sqrt(a), within(ulps)), f"sqrt.approx{ftz}.f32": (np.sqrt(a),
+                within(ulps))}  # fmt: skip
             for op, (want, compare) in wants.items():
                 want = np.where(np.abs(want) < tiny, np.copysign(0.0, want), want) if ftz else want
                 margin = near_smallest(compare) if ftz else compare
@@ -194,24 +151,10 @@ def approximate_cases() -> None:
         def finish(bits: int, ftz: str = ftz) -> int:
             return exact.flush(bits, SINGLE) if ftz else bits
 
-        add_case(
-            f"sqrt.rn{ftz}.f32",
-            f"sqrt.rn{ftz}.f32 %d, %a;",
-            [np.abs(singles(1, 63)[0])],
-            np.uint32,
-            lambda a, n=flushed, f=finish: f(exact.convert(math.sqrt(n(a)), SINGLE)),
-            same_single,
-            "f4",
-        )
-        add_case(
-            f"rcp.rn{ftz}.f32",
-            f"rcp.rn{ftz}.f32 %d, %a;",
-            [x],
-            np.uint32,
-            lambda a, n=flushed, f=finish: f(exact.div(1.0, n(a), SINGLE)),
-            same_single,
-            "f4",
-        )
+        add_case(f"sqrt.rn{ftz}.f32", f"sqrt.rn{ftz}.f32 %d, %a;", [np.abs(singles(1, 63)[0])], np.uint32, lambda a,
+                 n=flushed, f=finish: f(exact.convert(math.sqrt(n(a)), SINGLE)), same_single, "f4")  # fmt: skip
+        add_case(f"rcp.rn{ftz}.f32", f"rcp.rn{ftz}.f32 %d, %a;", [x], np.uint32, lambda a, n=flushed,
+                 f=finish: f(exact.div(1.0, n(a), SINGLE)), same_single, "f4")  # fmt: skip
     small = np.random.default_rng(65).uniform(-10, 10, SIZE).astype(np.float16)
     want = np.exp2(small.astype(np.float64))
 
@@ -221,16 +164,9 @@ def approximate_cases() -> None:
     CASES.append(Case("ex2.approx.f16", "ex2.approx.f16 %d, %a;", {"a": small.view(np.uint16)}, {"d": want}, near_half,
                       {"d": np.dtype("u2")}))  # fmt: skip
     packed = small.view(np.uint16).astype(np.uint32) * 0x10001
-    CASES.append(
-        Case(
-            "ex2.approx.f16x2",
-            "ex2.approx.f16x2 %d, %a;",
-            {"a": packed},
-            {"d": want},
-            lambda got, want: near_half((got >> 16).astype(np.uint16), want) & (got >> 16 == got & 0xFFFF),
-            {"d": np.dtype("u4")},
-        )
-    )
+    CASES.append(Case("ex2.approx.f16x2", "ex2.approx.f16x2 %d, %a;", {"a": packed}, {"d": want}, lambda got,
+                 want: near_half((got >> 16).astype(np.uint16), want) & (got >> 16 == got & 0xFFFF),
+                 {"d": np.dtype("u4")}))  # fmt: skip
 
 
 def near_smallest(compare: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
@@ -259,11 +195,9 @@ def half_cases() -> None:
             (f"abs.{t}", two[:1], lambda a, v=value, of=of: exact.convert(abs(v(a)), of)),
         ]
         for mode in ("", ".rn"):
-            forms += [
-                (f"add{mode}.{t}", two, lambda a, b, v=value, of=of: exact.add(v(a), v(b), of)),
-                (f"sub{mode}.{t}", two, lambda a, b, v=value, of=of: exact.add(v(a), -v(b), of)),
-                (f"mul{mode}.{t}", two, lambda a, b, v=value, of=of: exact.mul(v(a), v(b), of)),
-            ]
+            forms += [(f"add{mode}.{t}", two, lambda a, b, v=value, of=of: exact.add(v(a), v(b), of)),
+                (f"sub{mode}.{t}", two, lambda a, b, v=value, of=of: exact.add(v(a), -v(b), of)), (f"mul{mode}.{t}",
+                two, lambda a, b, v=value, of=of: exact.mul(v(a), v(b), of))]  # fmt: skip
         for op, inputs, function in forms:
             operands = ", ".join(f"%{x}" for x in "abc"[: len(inputs)])
             add_case(op, f"{op} %d, {operands};", inputs, np.uint16, function, same_halves(of))

@@ -175,14 +175,9 @@ def drop_cases() -> None:
     orders = (("release", "cta"), ("relaxed", "cluster"), ("release", "cluster"), ("relaxed", "cta"))
     for no in ("", ".noComplete"):
         for order, scope in orders[: 1 if no else 4]:
-            CASES.append(
-                Case(
-                    f"mbarrier.arrive_drop{no}.{order}.{scope}",
-                    filled(DROP, NO=no, ORDER=order, SCOPE=scope),
-                    {"a": a, "b": b},
-                    {"d": np.full(SIZE, 7, np.uint32), "e": 7 - a, "f": np.full(SIZE, 5, np.uint32), "g": 6 - b},
-                )
-            )
+            CASES.append(Case(f"mbarrier.arrive_drop{no}.{order}.{scope}", filled(DROP, NO=no, ORDER=order,
+                         SCOPE=scope), {"a": a, "b": b}, {"d": np.full(SIZE, 7, np.uint32), "e": 7 - a,
+                         "f": np.full(SIZE, 5, np.uint32), "g": 6 - b}))  # fmt: skip
 
 
 ELECT = """.reg .b32 %bit;
@@ -205,22 +200,10 @@ def elect_cases() -> None:
     leader = np.array([int(m & -int(m)).bit_length() - 1 for m in masks.astype(np.int64)], np.uint32).repeat(32)
     taking = mask >> lane & 1 == 1
     leads = np.where(taking, lane == leader, 99).astype(np.uint32)
-    CASES.append(
-        Case(
-            "elect.sync",
-            ELECT.replace("TO", "%d"),
-            {"a": mask},
-            {"d": np.where(taking, leader, 99).astype(np.uint32), "e": leads},
-        )
-    )
-    CASES.append(
-        Case(
-            "elect.sync without a lane",
-            ELECT.replace("TO", "_"),
-            {"a": mask},
-            {"d": np.full(SIZE, 99, np.uint32), "e": leads},
-        )
-    )
+    CASES.append(Case("elect.sync", ELECT.replace("TO", "%d"), {"a": mask}, {"d": np.where(taking, leader,
+                 99).astype(np.uint32), "e": leads}))  # fmt: skip
+    CASES.append(Case("elect.sync without a lane", ELECT.replace("TO", "_"), {"a": mask}, {"d": np.full(SIZE, 99,
+                 np.uint32), "e": leads}))  # fmt: skip
 
 
 def parameter_cases() -> None:

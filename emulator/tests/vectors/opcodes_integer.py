@@ -205,10 +205,8 @@ def small_carry_cases() -> None:
     for sign in "us":
         narrow = [x.astype(np.uint16) for x in (p, q, r)]
         rows = list(zip(*(x.tolist() for x in narrow), carries, strict=True))
-        halves: dict[str, Callable[[int, int, int, int], int]] = {
-            f"addc.{sign}16 %d, %p, %q": lambda x, y, z, k: x + y + k,
-            f"madc.lo.{sign}16 %d, %p, %q, %r": lambda x, y, z, k: x * y + z + k,
-        }
+        halves: dict[str, Callable[[int, int, int, int], int]] = {f"addc.{sign}16 %d, %p, %q": lambda x, y, z, k: x + y
+            + k, f"madc.lo.{sign}16 %d, %p, %q, %r": lambda x, y, z, k: x * y + z + k}  # fmt: skip
         for code, reference in halves.items():
             want = np.array([reference(*row) % (1 << 16) for row in rows], np.uint16)
             inputs = dict(zip("abpqr", [a, b, *narrow], strict=True))
@@ -234,23 +232,13 @@ def extend_case(t: str, value: Callable[[int], int]) -> None:
         negative = t[0] == "s" and b > 0 and low >> (b - 1) & 1
         return (low - (1 << b) if negative else low) % (1 << 32)
 
-    add_case(
-        f"szext.clamp.{t}",
-        f"szext.clamp.{t} %d, %a, %b;",
-        [integers(32, 1, 14)[0], small_counts(32, 15)],
-        np.uint32,
-        szext,
-    )
+    add_case(f"szext.clamp.{t}", f"szext.clamp.{t} %d, %a, %b;", [integers(32, 1, 14)[0], small_counts(32, 15)],
+             np.uint32, szext)  # fmt: skip
     add_case(f"szext.wrap.{t}", f"szext.wrap.{t} %d, %a, %b;", [integers(32, 1, 14)[0], small_counts(32, 15)],
              np.uint32, lambda a, b: szext(a, b & 31))  # fmt: skip
     if t == "u32":
-        add_case(
-            "bmsk.clamp.b32",
-            "bmsk.clamp.b32 %d, %a, %b;",
-            [small_counts(32, 16), small_counts(32, 17)],
-            np.uint32,
-            lambda a, b: ((1 << min(b, 32)) - 1 << min(a, 32)) % (1 << 32),
-        )
+        add_case("bmsk.clamp.b32", "bmsk.clamp.b32 %d, %a, %b;", [small_counts(32, 16), small_counts(32, 17)],
+                 np.uint32, lambda a, b: ((1 << min(b, 32)) - 1 << min(a, 32)) % (1 << 32))  # fmt: skip
         add_case("bmsk.wrap.b32", "bmsk.wrap.b32 %d, %a, %b;", [small_counts(32, 16), small_counts(32, 17)], np.uint32,
                  lambda a, b: ((1 << (b & 31)) - 1 << (a & 31)) % (1 << 32))  # fmt: skip
 

@@ -12,20 +12,8 @@ from support.tensor_core import Form, byte_sum, fused_sum
 from vectors.opcodes import CASES, SIZE
 
 TF32 = Format(11, -126, 19)
-BITS = {
-    "f16": 16,
-    "tf32": 32,
-    "f64": 64,
-    "e4m3": 8,
-    "e5m2": 8,
-    "s8": 8,
-    "u8": 8,
-    "s4": 4,
-    "u4": 4,
-    "b1": 1,
-    "f32": 32,
-    "s32": 32,
-}
+BITS = {"f16": 16, "tf32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "f32": 32,
+    "s32": 32}  # fmt: skip
 Places = list[list[list[tuple[int, int]]]]  # [register][lane][element, lowest bits first] -> row and column
 
 FORMS = [

@@ -97,14 +97,8 @@ def memory_cases() -> None:
         "and.b32 %n, %a, 15;\nmad.wide.u32 %q, %n, 4, %p;\nst.local.u32 [%q], %a;\nst.local.u32 [%p+60], %lane;\n"
         "ld.local.u32 %d, [%q];"
     )
-    CASES.append(
-        Case(
-            "ld.local",
-            local,
-            {"a": data},
-            {"d": np.where(data % 16 == 15, np.arange(SIZE) % 32, data).astype(np.uint32)},
-        )
-    )
+    CASES.append(Case("ld.local", local, {"a": data}, {"d": np.where(data % 16 == 15, np.arange(SIZE) % 32,
+                 data).astype(np.uint32)}))  # fmt: skip
     generic = (
         ".local .align 4 .b8 cell[4];\n.reg .b64 %p, %q;\n.reg .b32 %s, %n;\nmov.u64 %p, cell;\n"
         "cvta.local.u64 %p, %p;\nst.u32 [%p], %a;\nmov.u64 %q, smem;\ncvta.shared.u64 %q, %q;\n"
@@ -188,14 +182,8 @@ def more_memory_cases(data: Array) -> None:
         "mov.b64 %x, {%a, %b};\nmov.b64 %y, {%b, %a};\nmov.b128 %q, {%x, %y};\nst.global.b128 [%p], %q;\n"
         "ld.global.b128 %q, [%p];\nmov.b128 {%x, %z}, %q;\nxor.b64 %x, %x, %z;\nmov.b64 {%d, _}, %x;"
     )
-    CASES.append(
-        Case(
-            "ld.global.b128 and st.global.b128",
-            code,
-            {"a": data, "b": np.roll(data, 1)},
-            {"d": data ^ np.roll(data, 1)},
-        )
-    )
+    CASES.append(Case("ld.global.b128 and st.global.b128", code, {"a": data, "b": np.roll(data, 1)}, {"d": data
+                 ^ np.roll(data, 1)}))  # fmt: skip
     index = np.arange(SIZE)
     code = (
         ".reg .b32 %x;\n.reg .b64 %p;\nand.b32 %x, %t, 3;\nmov.u64 %p, table;\nmad.wide.u32 %p, %x, 4, %p;\n"
@@ -210,14 +198,8 @@ def more_memory_cases(data: Array) -> None:
             ".local .align 4 .b8 cell[4];\n.reg .b64 %p;\n.reg .pred %q;\n"
             f"mov.u64 %p, {spaces[name]};\ncvta.{name}.u64 %p, %p;\nisspacep.{space} %q, %p;\nselp.u32 %d, 1, 0, %q;"
         )
-        CASES.append(
-            Case(
-                f"isspacep.{space} of {name}",
-                code,
-                {},
-                {"d": np.full(SIZE, name == space.removesuffix("::cta"), np.uint32)},
-            )
-        )
+        CASES.append(Case(f"isspacep.{space} of {name}", code, {}, {"d": np.full(SIZE,
+                     name == space.removesuffix("::cta"), np.uint32)}))  # fmt: skip
     for space in ("global", "const"):
         code = (
             f".reg .b64 %p, %q;\nmov.u64 %p, {spaces[space]};\ncvta.{space}.u64 %q, %p;\ncvta.to.{space}.u64 %q, %q;\n"
@@ -297,57 +279,31 @@ def more_atomic_cases() -> None:
     mine = "mad.wide.u32 %p, %i, 16, %p;\nst.global.v4.b32 [%p], {%a, %a, %a, %a};\n"
     values = integers(32, 2, 131)
     values[1][::2] = values[0][::2]
-    add_case(
-        "atom.global.exch.b32",
-        f"{head}{mine}atom.global.exch.b32 %x, [%p], %b;\nld.global.u32 %d, [%p];\nxor.b32 %d, %d, %x;",
-        values,
-        np.uint32,
-        lambda a, b: a ^ b,
-    )
-    add_case(
-        "atom.global.cas.b32",
-        f"{head}{mine}atom.global.cas.b32 %x, [%p], %b, 77;\nld.global.u32 %d, [%p];\nadd.u32 %d, %d, %x;",
-        values,
-        np.uint32,
-        lambda a, b: ((77 if a == b else a) + a) % (1 << 32),
-    )
+    add_case("atom.global.exch.b32",
+             f"{head}{mine}atom.global.exch.b32 %x, [%p], %b;\nld.global.u32 %d, [%p];\nxor.b32 %d, %d, %x;", values,
+             np.uint32, lambda a, b: a ^ b)  # fmt: skip
+    add_case("atom.global.cas.b32",
+             f"{head}{mine}atom.global.cas.b32 %x, [%p], %b, 77;\nld.global.u32 %d, [%p];\nadd.u32 %d, %d, %x;", values,
+             np.uint32, lambda a, b: ((77 if a == b else a) + a) % (1 << 32))  # fmt: skip
     wide = integers(64, 2, 132)
     wide[1][::2] = wide[0][::2]
     mine = ".reg .b64 %x2;\nmad.wide.u32 %p, %i, 16, %p;\nst.global.v2.b64 [%p], {%a, %a};\n"
-    add_case(
-        "atom.global.exch.b64",
-        f"{head}{mine}atom.global.exch.b64 %x2, [%p], %b;\nld.global.u64 %d, [%p];\nxor.b64 %d, %d, %x2;",
-        wide,
-        np.uint64,
-        lambda a, b: a ^ b,
-    )
-    add_case(
-        "atom.global.cas.b64",
-        f"{head}{mine}atom.global.cas.b64 %x2, [%p], %b, 77;\nld.global.u64 %d, [%p];\nadd.u64 %d, %d, %x2;",
-        wide,
-        np.uint64,
-        lambda a, b: ((77 if a == b else a) + a) % (1 << 64),
-    )
+    add_case("atom.global.exch.b64",
+             f"{head}{mine}atom.global.exch.b64 %x2, [%p], %b;\nld.global.u64 %d, [%p];\nxor.b64 %d, %d, %x2;", wide,
+             np.uint64, lambda a, b: a ^ b)  # fmt: skip
+    add_case("atom.global.cas.b64",
+             f"{head}{mine}atom.global.cas.b64 %x2, [%p], %b, 77;\nld.global.u64 %d, [%p];\nadd.u64 %d, %d, %x2;", wide,
+             np.uint64, lambda a, b: ((77 if a == b else a) + a) % (1 << 64))  # fmt: skip
     small = np.arange(SIZE, dtype=np.float32) % 16
     for op in (
         "atom.shared.add.f32 %y, [%s], %a;",
         "red.shared.add.f32 [%s], %a;",
         "red.relaxed.cta.shared.add.f32 [%s], %a;",
     ):
-        CASES.append(
-            Case(
-                op.split(" ")[0],
-                f"{shared}.reg .f32 %y;\n{op}\nbar.sync 0;\nld.shared.f32 %d, [%s];\nbar.sync 0;",
-                {"a": small},
-                {"d": small.reshape(-1, 128).sum(1).repeat(128)},
-            )
-        )
+        CASES.append(Case(op.split(" ")[0],
+                     f"{shared}.reg .f32 %y;\n{op}\nbar.sync 0;\nld.shared.f32 %d, [%s];\nbar.sync 0;", {"a": small},
+                     {"d": small.reshape(-1, 128).sum(1).repeat(128)}))  # fmt: skip
     for scope in ("release.gpu", "relaxed.sys", "release.cluster"):
-        CASES.append(
-            Case(
-                f"red.{scope}.shared.add.u32",
-                f"{shared}red.{scope}.shared.add.u32 [%s], 2;\nbar.sync 0;\nld.shared.u32 %d, [%s];\nbar.sync 0;",
-                {},
-                {"d": np.full(SIZE, 256, np.uint32)},
-            )
-        )
+        CASES.append(Case(f"red.{scope}.shared.add.u32",
+                     f"{shared}red.{scope}.shared.add.u32 [%s], 2;\nbar.sync 0;\nld.shared.u32 %d, [%s];\nbar.sync 0;",
+                     {}, {"d": np.full(SIZE, 256, np.uint32)}))  # fmt: skip

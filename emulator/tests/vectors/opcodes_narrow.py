@@ -97,12 +97,8 @@ def floats_to_integers() -> None:
     x[::12] = np.round(x[::12]) + np.float32(0.5)
     half, bfloat = halves(1, 144, HALF)[0], halves(1, 145, BFLOAT)[0]
     wide = np.concatenate([x[: SIZE // 2].astype(np.float64), doubles(1, 146)[0][SIZE // 2 :] * 1000])
-    sources: dict[str, tuple[Array, Callable[..., float]]] = {
-        "f16": (half, lambda a: exact.decode(a, HALF)),
-        "bf16": (bfloat, lambda a: exact.decode(a, BFLOAT)),
-        "f32": (x, float),
-        "f64": (wide, float),
-    }
+    sources: dict[str, tuple[Array, Callable[..., float]]] = {"f16": (half, lambda a: exact.decode(a, HALF)),
+        "bf16": (bfloat, lambda a: exact.decode(a, BFLOAT)), "f32": (x, float), "f64": (wide, float)}  # fmt: skip
     for (source, (array, value)), mode in itertools.product(sources.items(), ("rni", "rzi", "rmi", "rpi")):
         for to in INTEGERS if source != "bf16" else INTEGERS[2:]:
             for sat in ("", ".sat") if source != "bf16" else ("",):

@@ -38,16 +38,9 @@ def doubles(count: int, seed: int) -> list[Array]:
     return out
 
 
-FUNCTIONS: dict[str, tuple[int, Callable[..., int]]] = {
-    "add": (2, exact.add),
-    "sub": (2, lambda a, b, to, mode: exact.add(a, -b, to, mode)),
-    "mul": (2, exact.mul),
-    "fma": (3, exact.fma),
-    "mad": (3, exact.fma),
-    "div": (2, exact.div),
-    "rcp": (1, lambda a, to, mode: exact.div(1.0, a, to, mode)),
-    "sqrt": (1, exact.sqrt),
-}
+FUNCTIONS: dict[str, tuple[int, Callable[..., int]]] = {"add": (2, exact.add), "sub": (2, lambda a, b, to,
+    mode: exact.add(a, -b, to, mode)), "mul": (2, exact.mul), "fma": (3, exact.fma), "mad": (3, exact.fma), "div": (2,
+    exact.div), "rcp": (1, lambda a, to, mode: exact.div(1.0, a, to, mode)), "sqrt": (1, exact.sqrt)}  # fmt: skip
 
 
 def saturated(bits: int) -> float:

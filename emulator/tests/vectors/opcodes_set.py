@@ -20,11 +20,8 @@ ALL_COMPARES = [*COMPARISONS, *(f"{name}u" for name in COMPARISONS), "num", "nan
 ONES = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80, "u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF,
         "s16": 0xFFFF}  # fmt: skip
 FORMATS: dict[str, Format] = {"f16": HALF, "bf16": BFLOAT}
-COMBINES: dict[str, Callable[[bool, bool], bool]] = {
-    "and": lambda p, q: p and q,
-    "or": lambda p, q: p or q,
-    "xor": lambda p, q: p != q,
-}
+COMBINES: dict[str, Callable[[bool, bool], bool]] = {"and": lambda p, q: p and q, "or": lambda p, q: p or q,
+    "xor": lambda p, q: p != q}  # fmt: skip
 
 
 def inputs_of(t: str) -> tuple[Array, Array]:
@@ -167,14 +164,10 @@ def select_cases() -> None:
 
 def test_cases() -> None:
     for t, array, tiny in (("f32", singles(1, 137)[0], 2.0**-126), ("f64", doubles(1, 138)[0], 2.0**-1022)):
-        tests: dict[str, Callable[[float], bool]] = {
-            "finite": math.isfinite,
-            "infinite": math.isinf,
-            "number": lambda x: not math.isnan(x),
-            "notanumber": math.isnan,
-            "normal": lambda x, tiny=tiny: math.isfinite(x) and (x == 0 or abs(x) >= tiny),
-            "subnormal": lambda x, tiny=tiny: 0 < abs(x) < tiny,
-        }
+        tests: dict[str, Callable[[float], bool]] = {"finite": math.isfinite, "infinite": math.isinf,
+            "number": lambda x: not math.isnan(x), "notanumber": math.isnan, "normal": lambda x,
+            tiny=tiny: math.isfinite(x) and (x == 0 or abs(x) >= tiny), "subnormal": lambda x,
+            tiny=tiny: 0 < abs(x) < tiny}  # fmt: skip
         for name, test in tests.items():
             code = f".reg .pred %p;\ntestp.{name}.{t} %p, %a;\nselp.u32 %d, 1, 0, %p;"
             add_case(f"testp.{name}.{t}", code, [array], np.uint32, lambda a, test=test: int(test(a)))

@@ -75,14 +75,9 @@ def vote_cases() -> None:
     for mode, want in (("all", rows.all(1)), ("any", rows.any(1)), ("uni", rows.all(1) | ~rows.any(1))):
         code = f"{test}vote.sync.{mode}.pred %q, %p, 0xffffffff;\nselp.u32 %d, 1, 0, %q;"
         CASES.append(Case(f"vote.sync.{mode}.pred", code, {"a": data}, {"d": want.repeat(32).astype(np.uint32)}))
-    CASES.append(
-        Case(
-            "vote.sync.all.pred of !p",
-            f"{test}vote.sync.all.pred %q, !%p, 0xffffffff;\nselp.u32 %d, 1, 0, %q;",
-            {"a": data},
-            {"d": (~rows.any(1)).repeat(32).astype(np.uint32)},
-        )
-    )
+    CASES.append(Case("vote.sync.all.pred of !p",
+                 f"{test}vote.sync.all.pred %q, !%p, 0xffffffff;\nselp.u32 %d, 1, 0, %q;", {"a": data},
+                 {"d": (~rows.any(1)).repeat(32).astype(np.uint32)}))  # fmt: skip
     CASES.append(Case("vote.sync.ballot.b32", f"{test}vote.sync.ballot.b32 %d, %p, 0xffffffff;", {"a": data},
                       {"d": ballots.repeat(32)}))  # fmt: skip
     code = f"{test}mov.u32 %d, 0;\n@%p vote.sync.ballot.b32 %d, %p, %b;"
@@ -104,14 +99,8 @@ def vote_cases() -> None:
                           {"d": (want.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).repeat(32)}))  # fmt: skip
     few = rng.integers(0, 4, SIZE, dtype=np.uint32)
     same = (warps(few)[:, :, None] == warps(few)[:, None, :]).astype(np.uint64) << np.arange(32, dtype=np.uint64)
-    CASES.append(
-        Case(
-            "match.any.sync.b32",
-            "match.any.sync.b32 %d, %a, 0xffffffff;",
-            {"a": few},
-            {"d": same.sum(2).astype(np.uint32).ravel()},
-        )
-    )
+    CASES.append(Case("match.any.sync.b32", "match.any.sync.b32 %d, %a, 0xffffffff;", {"a": few},
+                 {"d": same.sum(2).astype(np.uint32).ravel()}))  # fmt: skip
 
     wide = few.astype(np.uint64) << np.uint64(40)
     CASES.append(Case("match.any.sync.b64", "match.any.sync.b64 %d, %a, 0xffffffff;", {"a": wide},
@@ -203,14 +192,8 @@ def copy_cases() -> None:
             )
             raw[:, size:] = lanes[:, size:]
             result = raw.view(np.uint32).reshape(SIZE, 4)
-            CASES.append(
-                Case(
-                    f"cp.async.{cache} {size}{fill}",
-                    code,
-                    {},
-                    {"d": result[:, 0].copy(), "e": result[:, 1].copy(), "f": result[:, 3].copy()},
-                )
-            )
+            CASES.append(Case(f"cp.async.{cache} {size}{fill}", code, {}, {"d": result[:, 0].copy(), "e": result[:,
+                         1].copy(), "f": result[:, 3].copy()}))  # fmt: skip
     # a predicate that is true ignores the source, and a policy changes nothing
     for p, negated in (("%p", False), ("!%p", True)):
         code = (
@@ -389,11 +372,5 @@ bar.sync 0;
             f"mov.u32 %d, %a;\n@%p bra consume;\nst.shared.u32 [%x], %a;\n{arrive} 3, 128;\nbra.uni join;\n"
             f"consume:\n{sync} 3, 128;\nld.shared.u32 %d, [%x+256];\njoin:\n{sync} 0;"
         )
-        CASES.append(
-            Case(
-                f"{arrive} and {sync}",
-                code,
-                {"a": data},
-                {"d": np.where(np.arange(SIZE) % 128 < 64, np.roll(data, -64), data)},
-            )
-        )
+        CASES.append(Case(f"{arrive} and {sync}", code, {"a": data}, {"d": np.where(np.arange(SIZE) % 128 < 64,
+                     np.roll(data, -64), data)}))  # fmt: skip

@@ -80,11 +80,8 @@ def every_form() -> str:
     lines = [line.replace("%v32", "1") if ", %v32" in line and "_dim" not in line else line for line in lines]
     for scope in SCOPES:
         copy = f"tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope}.sync.aligned"
-        lines += [
-            f"{copy} [%m], [%s], 128;",
-            f"fence.proxy.tensormap::generic.acquire.{scope} [%m], 128;",
-            f"fence.proxy.tensormap::generic.release.{scope};",
-        ]
+        lines += [f"{copy} [%m], [%s], 128;", f"fence.proxy.tensormap::generic.acquire.{scope} [%m], 128;",
+            f"fence.proxy.tensormap::generic.release.{scope};"]  # fmt: skip
     for rank, operation in enumerate(("add", "min", "max", "inc", "dec", "and", "or", "xor")):
         at = ", ".join(["%c"] * (rank % 5 + 1))
         tile, hint, policy = (".tile", ".L2::cache_hint", ", %v64") if rank % 2 else ("", "", "")

@@ -14,14 +14,8 @@ from support.emulation import Array
 
 SWIZZLES = ("none", "128B", "64B", "32B")  # by bits 62 and 63 of a descriptor
 WIDTHS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # bytes of a row of the pattern
-KINDS = {
-    "f16": ("f32", "f16"),
-    "bf16": ("f32", "bf16"),
-    "f16 sums": ("f16", "f16"),
-    "tf32": ("f32", "tf32"),
-    "e4m3": ("f32", "e4m3"),
-    "e5m2, f16 sums": ("f16", "e5m2"),
-}
+KINDS = {"f16": ("f32", "f16"), "bf16": ("f32", "bf16"), "f16 sums": ("f16", "f16"), "tf32": ("f32", "tf32"),
+    "e4m3": ("f32", "e4m3"), "e5m2, f16 sums": ("f16", "e5m2")}  # fmt: skip
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}  # of a factor
 AREA = 48 * 1024  # bytes of shared memory: A in the first 8 KB, B behind
 B_AT = 8 * 1024
@@ -187,17 +181,10 @@ def program(made: list[Product]) -> str:
     for product in made:
         n = product.registers
         text += ["{", f".reg .b32 %a<4>, %x<4>;\n.reg .b32 %c<{n}>;", "bar.sync 0;", "mul.lo.u32 %i, %t, 16;"]
-        text += [
-            "fill:",
-            "cvt.u64.u32 %own, %i;",
-            "add.s64 %from, %in, %own;",
-            "mov.u32 %s, smem;",
-            "add.s32 %s, %s, %i;",
-        ]
-        text += [
-            f"ld.global.v4.b32 {{%x0, %x1, %x2, %x3}}, [%from+{at}];",
-            "st.shared.v4.b32 [%s], {%x0, %x1, %x2, %x3};",
-        ]
+        text += ["fill:", "cvt.u64.u32 %own, %i;", "add.s64 %from, %in, %own;", "mov.u32 %s, smem;",
+            "add.s32 %s, %s, %i;"]  # fmt: skip
+        text += [f"ld.global.v4.b32 {{%x0, %x1, %x2, %x3}}, [%from+{at}];",
+            "st.shared.v4.b32 [%s], {%x0, %x1, %x2, %x3};"]  # fmt: skip
         text += ["add.s32 %i, %i, 2048;", f"setp.lt.u32 %more, %i, {product.area};", "@%more bra fill;"]
         at += product.area
         text += ["mul.wide.u32 %own, %t, 16;", "add.s64 %from, %in, %own;"]
@@ -206,13 +193,8 @@ def program(made: list[Product]) -> str:
         text += [f"mul.wide.u32 %own, %t, {4 * n};", "add.s64 %from, %in, %own;"]
         text += [f"ld.global.b32 %c{i}, [%from+{at + 4 * i}];" for i in range(n)]
         at += 128 * 4 * n
-        text += [
-            "fence.proxy.async;",
-            "bar.sync 0;",
-            "mov.u32 %s, smem;",
-            "shr.u32 %s, %s, 4;",
-            "cvt.u64.u32 %own, %s;",
-        ]
+        text += ["fence.proxy.async;", "bar.sync 0;", "mov.u32 %s, smem;", "shr.u32 %s, %s, 4;",
+            "cvt.u64.u32 %own, %s;"]  # fmt: skip
         text += [f"add.s64 %B, %own, {product.b.descriptor:#x};"]
         text += [f"add.s64 %A, %own, {product.a.descriptor:#x};"] if product.a else []
         text += ["wgmma.fence.sync.aligned;", product.instruction()]
