@@ -113,8 +113,9 @@ $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
 fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
 	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
-C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c runtime/tests/*.c \
-	harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c analysis/ladder/*.c)
+C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c \
+	runtime/tests/*.c harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c \
+	analysis/ladder/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
 	emulator/*/*.h library/*.h library/tests/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh \

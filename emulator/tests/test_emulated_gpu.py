@@ -126,36 +126,6 @@ def test_the_stand_in_for_ptxas_hands_ptx_through(tmp_path: Path) -> None:
     assert subprocess.run([ptxas, "k.ptx"], capture_output=True).returncode == 1
 
 
-# ---- programs in C that ask for what is not there ----
-
-BEGIN = """
-#include <cuda.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <sys/wait.h>
-#include <unistd.h>
-CUcontext context;
-CUdevice device;
-CUdeviceptr at;
-size_t bytes;
-CUmodule module;
-CUfunction function;
-pthread_t threads[4];
-void *result;
-int launches, status;
-pthread_barrier_t together;
-void *launch(void *function) {
-    CUresult status = cuCtxSetCurrent(context);
-    pthread_barrier_wait(&together);
-    for (int i = 0; i < 500 && !status; i++) status = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
-    return (void *)(size_t)status;
-}
-int main(int count, char **arguments) {
-    (void)count;
-    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 99;
-"""
-LOAD = 'if (cuModuleLoad(&module, arguments[1]) || cuModuleGetFunction(&function, module, "k")) return 98;\n'
 COUNTING = (
     HEADER
     + ".visible .global .u32 n = 0;\n.visible .entry k()\n{\n.reg .u64 %p;\n.reg .u32 %r;\nmov.u64 %p, n;\n"
@@ -182,54 +152,6 @@ def run_c(body: str, folder: Path, ptx: str, *linked: str, **environment: str) -
         timeout=300,
         env={**os.environ, "TMPDIR": str(folder), **environment},
     )
-
-
-@pytest.mark.parametrize(
-    ("body", "ptx", "status", "sentence"),
-    [
-        ("return cuDeviceGet(&device, 1);", RIGHT, 101, "device 1 was asked for: there is one emulated GPU, device 0"),
-        ("return cuMemAlloc(&at, 100ull << 30) + 100;", RIGHT, 102, "107374182400 bytes of memory were asked for: the"),
-        (
-            "return cuMipmappedArrayDestroy(0) == CUDA_ERROR_NOT_SUPPORTED ? 3 : 4;",
-            RIGHT,
-            3,
-            "cuMipmappedArrayDestroy is not supported: it returns CUDA_ERROR_NOT_SUPPORTED",
-        ),
-        ('return cuGetProcAddress("cuDance", &result, 13000, 0, 0) == CUDA_ERROR_NOT_FOUND ? 3 : 4;', RIGHT, 3, ""),
-        ('return dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDance") ? 4 : 3;', RIGHT, 3, ""),
-        (
-            LOAD + "pthread_barrier_init(&together, 0, 1);"
-            "return launch(function) == (void *)CUDA_ERROR_LAUNCH_TIMEOUT && cuCtxSynchronize() ? 0 : 4;",
-            ENDLESS,
-            1,
-            "The CTA ran 100000 warp instructions without coming",
-        ),
-        (
-            "if (fork()) { wait(&status); return WEXITSTATUS(status); }"
-            "_exit(cuMemGetInfo(&bytes, &bytes) == CUDA_ERROR_NOT_INITIALIZED ? 3 : 4);",
-            RIGHT,
-            3,
-            "this process was forked from one that uses the GPU, and cannot use it itself, as with CUDA",
-        ),
-        (
-            LOAD + "pthread_barrier_init(&together, 0, 4);"
-            "for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, launch, function);\n"
-            "for (int i = 0; i < 4; i++) if (pthread_join(threads[i], &result) || result) return 5;\n"
-            'cuModuleGetGlobal(&at, &bytes, module, "n"); cuMemcpyDtoH(&launches, at, 4);'
-            "return launches == 4 * 500 ? 3 : 4;",
-            COUNTING,
-            3,
-            "",
-        ),
-    ],
-    ids=["second-device", "memory", "refused", "unknown-name", "unknown-symbol", "endless", "fork", "threads"],
-)
-def test_what_a_program_cannot_have(body: str, ptx: str, status: int, sentence: str, compiler: Path) -> None:
-    """Its call returns an error that the program can treat, and a sentence says why; nothing crashes or hangs."""
-    driver = EMULATED / "libcuda.so.1"
-    done = run_c(f"{BEGIN}{body}\n}}\n", compiler, ptx, str(driver), EMULATED_GPU_STEPS="100000")
-    assert done.returncode == status, done.stderr
-    assert sentence in done.stderr if sentence else done.stderr == "", done.stderr
 
 
 # ---- the runtime library ----

@@ -150,13 +150,7 @@ def test_the_same_value_is_no_race(tmp_path: Path) -> None:
 
 def test_spent_memory_is_said(tmp_path: Path) -> None:
     path = tmp_path / "store.ptx"
-    path.write_text(
-        entry(
-            IN_GLOBAL + "st.global.u32 [%p], %c;",
-            BUFFERS["params"],
-            directives=SHARED,
-        )
-    )
+    path.write_text(entry(IN_GLOBAL + "st.global.u32 [%p], %c;", BUFFERS["params"], directives=SHARED))
     options = ["--grid", "4", "--block", "64", "--arg", "buf:u32:1024", "--arg", "buf:u32:1024"]
     assert ptxrun(path, *options).stderr == ""
     done = ptxrun(path, *options, "--race-memory", "1000")

@@ -65,18 +65,8 @@ def test_divergent_loop(compiled: dict[str, Path], tmp_path: Path) -> None:
 
 
 def run_pipeline(ptx: Path, folder: Path, *options: object) -> tuple[int, str]:
-    done = ptxrun(
-        ptx,
-        "--block",
-        128,
-        "--arg",
-        "struct:[buf:f32:1280:rand,out:f32:1152,i32:10]",
-        "--dump",
-        f"0.0={folder / 'in.bin'}",
-        "--dump",
-        f"0.1={folder / 'out.bin'}",
-        *options,
-    )
+    done = ptxrun(ptx, "--block", 128, "--arg", "struct:[buf:f32:1280:rand,out:f32:1152,i32:10]", "--dump",
+        f"0.0={folder / 'in.bin'}", "--dump", f"0.1={folder / 'out.bin'}", *options)  # fmt: skip
     return done.returncode, done.stderr
 
 
@@ -233,29 +223,9 @@ st.global.u32 [%p+20], %r;
     raw.write_bytes(np.array([1, 77, 3], np.uint32).tobytes())
     path.write_text(entry(body, ".param .u32 number, .param .f32 real, .param .u64 long, .param .u64 out, "
                           ".param .align 8 .b8 both[16], .param .align 4 .b8 raw[12]"))  # fmt: skip
-    done = ptxrun(
-        path,
-        "--block",
-        1,
-        "--arg",
-        "i32:-5",
-        "--arg",
-        "f32:0.1",
-        "--arg",
-        "u64:0x123456789abcdef",
-        "--arg",
-        "out:u8:24",
-        "--arg",
-        "struct:[u8:1,u16:513,buf:f16:2:ramp]",
-        "--arg",
-        f"bytes:@{raw}",
-        "--dump",
-        f"3={tmp_path / 'out.bin'}",
-        "--print",
-        "3:2",
-        "--print",
-        "4.2",
-    )
+    done = ptxrun(path, "--block", 1, "--arg", "i32:-5", "--arg", "f32:0.1", "--arg", "u64:0x123456789abcdef", "--arg",
+        "out:u8:24", "--arg", "struct:[u8:1,u16:513,buf:f16:2:ramp]", "--arg", f"bytes:@{raw}", "--dump",
+        f"3={tmp_path / 'out.bin'}", "--print", "3:2", "--print", "4.2")  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     blob = (tmp_path / "out.bin").read_bytes()
     assert np.frombuffer(blob, np.int32, 1)[0] == -5 and np.frombuffer(blob, np.float32, 1, 4)[0] == np.float32(0.1)

@@ -24,7 +24,6 @@ from vectors.opcodes_integer import integer_cases, logic_cases
 from vectors.opcodes_matrix import mma_cases
 from vectors.opcodes_memory import atomic_cases, data_cases
 from vectors.opcodes_narrow import narrow_cases
-from vectors.opcodes_rounding import rounding_cases
 from vectors.opcodes_set import set_cases
 from vectors.opcodes_warp import copy_cases, flow_cases, matrix_cases, shuffle_cases, vote_cases
 from vectors.tensor_boxes import PROGRAMS
@@ -36,7 +35,6 @@ GROUPS = (
     compare_cases,
     convert_cases,
     float_cases,
-    rounding_cases,
     set_cases,
     narrow_cases,
     data_cases,
@@ -74,7 +72,7 @@ def test_opcodes(make: Callable[[], None], tmp_path: Path) -> None:
     )
 
 
-ARITHMETIC = (integer_cases, logic_cases, float_cases, rounding_cases, set_cases, narrow_cases)
+ARITHMETIC = (integer_cases, logic_cases, float_cases, set_cases, narrow_cases)
 
 
 def of_some_lanes(case: Case) -> Case:

@@ -1,4 +1,5 @@
-"""What the emulator takes and what it refuses, beside ptxas: arithmetic, comparisons, conversions and votes."""
+"""What the emulator takes and what it refuses, beside ptxas: arithmetic, comparisons, conversions and votes;
+and the order of modifiers."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.candidates import REGISTERS, candidates, refused_by_ptxas
+from support.candidates import REGISTERS, candidates, orders, refused_by_ptxas
 from support.emulation import ROOT
 
 OBJECTS = [path for path in (ROOT / "build/emulator").glob("*/*.o") if path.name != "ptxrun.o"]
@@ -60,7 +61,7 @@ def disagreements(instructions: Sequence[str], folder: Path) -> list[str]:
 
 
 def test_a_part_of_all_forms_is_taken_as_ptxas_does(tmp_path: Path) -> None:
-    wrong = disagreements(candidates()[::23], tmp_path)
+    wrong = disagreements(list(dict.fromkeys([*candidates()[::23], *orders()])), tmp_path)
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:50])
 
 

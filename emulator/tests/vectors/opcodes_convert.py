@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from support import exact
 from support.emulation import Array, Case
-from support.exact import BFLOAT, DOUBLE, HALF, SINGLE, Format
+from support.exact import BFLOAT, HALF, Format
 from vectors.opcodes import (
     CASES,
     FLOAT_EDGES,
@@ -18,8 +18,6 @@ from vectors.opcodes import (
     halves,
     integers,
     same_halves,
-    same_packed,
-    same_single,
     signed,
     singles,
     unsigned,
@@ -37,35 +35,6 @@ def select_code(setp: str) -> str:
 
 
 def compare_cases() -> None:
-    for (name, test), bits, sign in itertools.product(COMPARISONS.items(), (16, 32, 64), "us"):
-        a, b = integers(bits, 2, 30)
-        b[1::3] = a[1::3]
-
-        def result(
-            a: int, b: int, test: Callable[[float, float], bool] = test, bits: int = bits, sign: str = sign
-        ) -> int:
-            return int(test(signed(a, bits), signed(b, bits)) if sign == "s" else test(a, b))
-
-        op = f"setp.{name}.{sign}{bits}"
-        add_case(op, select_code(op), [a, b], np.uint32, result)
-        if sign == "u" and name in UNSIGNED_NAMES and bits == 32:
-            op = f"setp.{UNSIGNED_NAMES[name]}.u32"
-            add_case(op, select_code(op), [a, b], np.uint32, result)
-        if sign == "u" and name in ("eq", "ne"):
-            op = f"setp.{name}.b{bits}"
-            add_case(op, select_code(op), [a, b], np.uint32, result)
-    x, y = singles(2, 31)
-    y[1::3] = x[1::3]
-    for (name, test), ftz in itertools.product(COMPARISONS.items(), ("", ".ftz")):
-        for unordered in (False, True):
-            op = f"setp.{name}{'u' if unordered else ''}{ftz}.f32"
-            add_case(op, select_code(op), [x, y], np.uint32,
-                     lambda a, b, t=test, u=unordered, f=ftz: int(float_compare(a, b, t, u, bool(f))))  # fmt: skip
-    nan = math.isnan
-    add_case(
-        "setp.num.f32", select_code("setp.num.f32"), [x, y], np.uint32, lambda a, b: int(not nan(a) and not nan(b))
-    )
-    add_case("setp.nan.f32", select_code("setp.nan.f32"), [x, y], np.uint32, lambda a, b: int(nan(a) or nan(b)))
     combine_cases()
     compare_types()
 
@@ -108,7 +77,7 @@ def compare_types() -> None:
             want = {"and": left & right, "or": left | right, "xor": left ^ right}[combine]
             CASES.append(Case(f"setp.{name}.{combine}{ftz}.{t}", code, {"a": a, "b": b}, {"d": want.astype(np.uint32)}))
             plain = f".reg .pred %p;\nsetp.{name}{ftz}.{t} %p, %a, %b;\nselp.u32 %d, 1, 0, %p;"
-            CASES.append(Case(f"setp.{name}{ftz}.{t} again", plain, {"a": a, "b": b}, {"d": left.astype(np.uint32)}))
+            CASES.append(Case(f"setp.{name}{ftz}.{t}", plain, {"a": a, "b": b}, {"d": left.astype(np.uint32)}))
 
 
 def comparison(a: float, b: float, name: str, ftz: bool) -> bool:
@@ -206,80 +175,6 @@ def convert_cases() -> None:
             add_case(
                 name, f"cvt.{to}.{source} %d, %a;", [a], out, lambda a, low=low, n=out.itemsize * 8: low(a) % (1 << n)
             )
-    float_convert_cases()
-
-
-def float_convert_cases() -> None:
-    for source in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
-        bits = int(source[1:])
-
-        def value(a: int, bits: int = bits, source: str = source) -> exact.Ratio:
-            return signed(a, bits) if source[0] == "s" else a, 1
-
-        a = integers(bits, 1, 43)[0]
-        add_case(f"cvt.rn.f32.{source}", f"cvt.rn.f32.{source} %d, %a;", [a], np.uint32,
-                 lambda a, v=value: exact.encode(v(a), SINGLE), result="f4")  # fmt: skip
-        add_case(f"cvt.rn.f64.{source}", f"cvt.rn.f64.{source} %d, %a;", [a], np.uint64,
-                 lambda a, v=value: exact.encode(v(a), DOUBLE), result="f8")  # fmt: skip
-        if bits in (16, 32):
-            add_case(f"cvt.rn.f16.{source}", f"cvt.rn.f16.{source} %d, %a;", [a], np.uint16,
-                     lambda a, v=value: exact.encode(v(a), HALF))  # fmt: skip
-    x = singles(1, 44)[0]
-    x[::4] = np.random.default_rng(45).normal(size=len(x[::4])).astype(np.float32) * 1000
-    x[::16] = np.round(x[::16]) + np.float32(0.5)
-    for mode, to, ftz in itertools.product(("rni", "rzi", "rmi", "rpi"), ("s32", "u32", "s64", "u64", "s16", "u16"),
-                                           ("", ".ftz")):  # fmt: skip
-        op = f"cvt.{mode}{ftz}.{to}.f32"
-        add_case(
-            op, f"{op} %d, %a;", [x], unsigned(int(to[1:])), lambda a, m=mode, t=to, f=ftz: to_integer(a, m, t, bool(f))
-        )
-    for mode, ftz in itertools.product(("rni", "rzi", "rmi", "rpi"), ("", ".ftz")):
-        op = f"cvt.{mode}{ftz}.f32.f32"
-        add_case(op, f"{op} %d, %a;", [x], np.float32, lambda a, m=mode, f=ftz: to_integral(a, m, bool(f)))
-    for mode, (t, of) in itertools.product(("rn", "rz"), (("f16", HALF), ("bf16", BFLOAT))):
-        add_case(f"cvt.{mode}.{t}.f32", f"cvt.{mode}.{t}.f32 %d, %a;", [near_halves(of)], np.uint16,
-                 lambda a, m=mode, of=of: exact.convert(a, of, m), compare=same_halves(of))  # fmt: skip
-        pair = [near_halves(of), np.roll(near_halves(of), 7)]
-        add_case(f"cvt.{mode}.{t}x2.f32", f"cvt.{mode}.{t}x2.f32 %d, %a, %b;", pair, np.uint32,
-                 lambda a, b, m=mode, of=of: exact.convert(a, of, m) << 16 | exact.convert(b, of, m),
-                 compare=same_packed(of))  # fmt: skip
-    for t, of in (("f16", HALF), ("bf16", BFLOAT)):
-        relu = lambda a, of=of: 0 if a <= 0 else exact.convert(a, of)  # noqa: E731
-        pair = [near_halves(of), np.roll(near_halves(of), 7)]
-        add_case(f"cvt.rn.relu.{t}x2.f32", f"cvt.rn.relu.{t}x2.f32 %d, %a, %b;", pair, np.uint32,
-                 lambda a, b, r=relu: r(a) << 16 | r(b), compare=same_packed(of))  # fmt: skip
-    small = np.array(FLOAT_EDGES * 15, np.uint32)[:SIZE].view(np.float32)
-    add_case(
-        "cvt.rn.ftz.f16.f32",
-        "cvt.rn.ftz.f16.f32 %d, %a;",
-        [small],
-        np.uint16,
-        lambda a: exact.convert(math.copysign(0.0, a) if abs(a) < 2.0**-126 else a, HALF),
-        same_halves(HALF),
-    )
-    add_case("cvt.ftz.f64.f32", "cvt.ftz.f64.f32 %d, %a;", [small], np.float64,
-             lambda a: math.copysign(0.0, a) if abs(a) < 2.0**-126 else a)  # fmt: skip
-    add_case("cvt.sat.f32.f32", "cvt.sat.f32.f32 %d, %a;", [x], np.float32,
-             lambda a: 0.0 if math.isnan(a) or a <= 0 else min(a, 1.0))  # fmt: skip
-    add_case("cvt.ftz.f32.f32", "cvt.ftz.f32.f32 %d, %a;", [x], np.float32, lambda a: math.copysign(0.0, a)
-             if abs(a) < 2**-126 else a)  # fmt: skip
-    add_case("cvt.f64.f32", "cvt.f64.f32 %d, %a;", [x], np.float64, lambda a: a)
-    wide = np.concatenate([x[: SIZE // 2].astype(np.float64), np.random.default_rng(46).normal(size=SIZE // 2)])
-    add_case("cvt.rn.f32.f64", "cvt.rn.f32.f64 %d, %a;", [wide], np.uint32,
-             lambda a: exact.convert(a, SINGLE), result="f4", compare=same_single)  # fmt: skip
-    more = np.concatenate([x[: SIZE // 2].astype(np.float64), np.random.default_rng(47).normal(size=SIZE // 2) * 1e6])
-    for mode, to in itertools.product(("rni", "rzi", "rmi", "rpi"), ("s32", "u32", "s64", "u64", "s16", "u16")):
-        op = f"cvt.{mode}.{to}.f64"
-        add_case(
-            op, f"{op} %d, %a;", [more], unsigned(int(to[1:])), lambda a, m=mode, t=to: to_integer(a, m, t, False, 64)
-        )
-    half = halves(1, 48, HALF)[0]
-    for mode, to in itertools.product(("rni", "rzi"), ("s32", "u32", "s16")):
-        op = f"cvt.{mode}.{to}.f16"
-        add_case(op, f"{op} %d, %a;", [half], unsigned(int(to[1:])),
-                 lambda a, m=mode, t=to: to_integer(exact.decode(a, HALF), m, t, False))  # fmt: skip
-    add_case("cvt.rzi.sat.f32.f32", "cvt.rzi.sat.f32.f32 %d, %a;", [x], np.float32, lambda a: 0.0 if math.isnan(a)
-             or a < 1 else 1.0, np.equal)  # fmt: skip
 
 
 def to_integer(a: float, mode: str, to: str, ftz: bool, source: int = 32) -> int:

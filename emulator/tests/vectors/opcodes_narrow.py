@@ -24,7 +24,7 @@ from vectors.opcodes import (
     unsigned,
 )
 from vectors.opcodes_convert import near_halves, to_integer, to_integral
-from vectors.opcodes_rounding import doubles, flushed, same_double
+from vectors.opcodes_float import doubles, flushed, same_double
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
@@ -86,7 +86,7 @@ def integers_to_floats() -> None:
             ftz = ".ftz" if to == "f32" and next(turn) % 3 == 0 else ""
             name = f"cvt.{mode}{ftz}{sat}.{to}.{source}"
             value = integer_value(source)
-            add_case(f"{name} again", f"{name} %d, %a;", [integers(int(source[1:]), 1, 141)[0]], kind,
+            add_case(name, f"{name} %d, %a;", [integers(int(source[1:]), 1, 141)[0]], kind,
                      lambda a, v=value, of=of, m=mode, s=sat: ended(exact.encode((v(a), 1), of, m), of, s),
                      result=result)  # fmt: skip
 
@@ -101,20 +101,21 @@ def floats_to_integers() -> None:
         "bf16": (bfloat, lambda a: exact.decode(a, BFLOAT)), "f32": (x, float), "f64": (wide, float)}  # fmt: skip
     for (source, (array, value)), mode in itertools.product(sources.items(), ("rni", "rzi", "rmi", "rpi")):
         for to in INTEGERS if source != "bf16" else INTEGERS[2:]:
-            for sat in ("", ".sat") if source != "bf16" else ("",):
-                name = f"cvt.{mode}{sat}.{to}.{source}"
+            ends = {"bf16": [""], "f32": ["", ".ftz", ".sat", ".ftz.sat"]}.get(source, ["", ".sat"])
+            for end in ends:
+                name = f"cvt.{mode}{end}.{to}.{source}"
                 bits = max(int(to[1:]), 16)
-                add_case(f"{name} again", f"{name} %d, %a;", [array], unsigned(bits),
-                         lambda a, m=mode, t=to, v=value, n=bits, source=source: extended(
-                             to_integer(v(a), m, t, False, 64 if source == "f64" else 32), t, n))  # fmt: skip
+                add_case(name, f"{name} %d, %a;", [array], unsigned(bits),
+                         lambda a, m=mode, t=to, v=value, n=bits, ftz="ftz" in end, source=source: extended(
+                             to_integer(v(a), m, t, ftz, 64 if source == "f64" else 32), t, n))  # fmt: skip
         # to an integral value of the own type
         formats = {"f16": HALF, "bf16": BFLOAT, "f32": SINGLE, "f64": DOUBLE}
         of = formats[source]
-        for sat in ("",) if source == "bf16" else ("", ".sat"):
-            name = f"cvt.{mode}{sat}.{source}.{source}"
-            add_case(f"{name} again", f"{name} %d, %a;", [array], unsigned(of.bits),
-                     lambda a, m=mode, v=value, of=of, s=sat: ended(
-                         exact.convert(to_integral(v(a), m, False), of), of, s),
+        for end in ends if source != "f32" else ["", ".ftz", ".sat"]:
+            name = f"cvt.{mode}{end}.{source}.{source}"
+            add_case(name, f"{name} %d, %a;", [array], unsigned(of.bits),
+                     lambda a, m=mode, v=value, of=of, ftz="ftz" in end, s="sat" in end: ended(
+                         exact.convert(to_integral(v(a), m, ftz), of), of, "sat" if s else ""),
                      {"f32": same_single, "f64": same_double}.get(source, same_halves(of)),
                      {"f32": "f4", "f64": "f8"}.get(source, ""))  # fmt: skip
 
@@ -138,7 +139,7 @@ def floats_to_halves() -> None:
         x = near_halves(of)
         for ftz, sat in itertools.product(("", ".ftz"), ("", ".sat") if of is HALF else ("",)):
             name = f"cvt.{mode}{ftz}{sat}.{t}.f32"
-            add_case(f"{name} again", f"{name} %d, %a;", [x], np.uint16, lambda a, m=mode, of=of, s=sat, ftz=ftz:
+            add_case(name, f"{name} %d, %a;", [x], np.uint16, lambda a, m=mode, of=of, s=sat, ftz=ftz:
                      ended(exact.convert(flushed(a) if ftz else a, of, m), of, s), same_halves(of))  # fmt: skip
         wide = doubles(1, 147)[0]
         wide[: SIZE // 2] = x[: SIZE // 2].astype(np.float64) * (1 + 2.0**-40 * np.arange(-64, 64))
@@ -159,8 +160,9 @@ def finite_cases(t: str, of: Format, mode: str, x: Array) -> None:
             return finite(bits, of) if limit else bits
 
         name = f"cvt.{mode}{positive}{limit}.{t}"
-        add_case(f"{name}.f32 last", f"{name}.f32 %d, %a;", [x], np.uint16, bits, same_halves(of))
-        add_case(f"{name}x2.f32 last", f"{name}x2.f32 %d, %a, %b;", [x, np.roll(x, 5)], np.uint32,
+        if positive or limit:
+            add_case(f"{name}.f32", f"{name}.f32 %d, %a;", [x], np.uint16, bits, same_halves(of))
+        add_case(f"{name}x2.f32", f"{name}x2.f32 %d, %a, %b;", [x, np.roll(x, 5)], np.uint32,
                  lambda a, b, f=bits: f(a) << 16 | f(b), same_packed(of))  # fmt: skip
 
 
@@ -169,15 +171,15 @@ def floats_to_floats() -> None:
     single, half, bfloat = singles(1, 150)[0], halves(1, 151, HALF)[0], halves(1, 152, BFLOAT)[0]
     for mode, ftz, sat in itertools.product(ROUNDINGS, ("", ".ftz"), ("", ".sat")):
         name = f"cvt.{mode}{ftz}{sat}.f32.f64"
-        add_case(f"{name} again", f"{name} %d, %a;", [wide], np.uint32, lambda a, m=mode, s=sat, ftz=ftz: ended(
+        add_case(name, f"{name} %d, %a;", [wide], np.uint32, lambda a, m=mode, s=sat, ftz=ftz: ended(
                  exact.convert(a, SINGLE, m), SINGLE, s, ftz), same_single, "f4")  # fmt: skip
     for ftz, sat in itertools.product(("", ".ftz"), ("", ".sat")):
-        add_case(f"cvt{ftz}{sat}.f32.f16 again", f"cvt{ftz}{sat}.f32.f16 %d, %a;", [half], np.uint32,
+        add_case(f"cvt{ftz}{sat}.f32.f16", f"cvt{ftz}{sat}.f32.f16 %d, %a;", [half], np.uint32,
                  lambda a, s=sat: ended(exact.convert(exact.decode(a, HALF), SINGLE), SINGLE, s),
                  same_single, "f4")  # fmt: skip
         for t, of, end in (("f32", SINGLE, same_single), ("f64", DOUBLE, same_double)):
             name = f"cvt{ftz}{sat}.{t}.f32"
-            add_case(f"{name} again", f"{name} %d, %a;", [single], unsigned(of.bits), lambda a, of=of, s=sat, ftz=ftz:
+            add_case(name, f"{name} %d, %a;", [single], unsigned(of.bits), lambda a, of=of, s=sat, ftz=ftz:
                      ended(exact.convert(flushed(a) if ftz else a, of), of, s), end, f"f{of.bits // 8}")  # fmt: skip
     for sat in ("", ".sat"):
         add_case(f"cvt{sat}.f64.f64", f"cvt{sat}.f64.f64 %d, %a;", [wide], np.uint64,
@@ -201,7 +203,7 @@ def floats_to_floats() -> None:
                  lambda a: exact.convert(exact.decode(a, BFLOAT), DOUBLE), same_double, "f8")  # fmt: skip
         for ftz in ("", ".ftz"):
             name = f"cvt{dot}{ftz}.f32.bf16"
-            add_case(f"{name} again", f"{name} %d, %a;", [bfloat], np.uint32, lambda a, ftz=ftz: ended(
+            add_case(name, f"{name} %d, %a;", [bfloat], np.uint32, lambda a, ftz=ftz: ended(
                      exact.convert(exact.decode(a, BFLOAT), SINGLE), SINGLE, "", ftz), same_single, "f4")  # fmt: skip
 
 

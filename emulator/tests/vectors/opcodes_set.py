@@ -14,7 +14,7 @@ from support.emulation import Array, Case
 from support.exact import BFLOAT, HALF, Format
 from vectors.opcodes import CASES, FLOAT_EDGES, SIZE, add_case, halves, integers, signed, singles, unsigned
 from vectors.opcodes_convert import COMPARISONS, UNSIGNED_NAMES, comparison
-from vectors.opcodes_rounding import doubles
+from vectors.opcodes_float import doubles
 
 ALL_COMPARES = [*COMPARISONS, *(f"{name}u" for name in COMPARISONS), "num", "nan", *UNSIGNED_NAMES.values()]
 ONES = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80, "u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF,
