@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ ESSENTIAL = """
 awk basename bash cat chmod cksum cmp cp cut date dirname echo env expr false grep head ln ls mkdir mktemp mv
 nproc paste printf pwd readlink rm rmdir sed sh sleep sort tail tee test touch tr true uname uniq wc
 """
-NVCC = root() / ".venv/toolkit/bin/nvcc"
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------
@@ -94,43 +92,3 @@ def test_goals_need_the_documented_tools_alone(copy: Path, tools: Path, command:
 
 
 # ---- headers ---------------------------------------------------------------------------------------------------------
-
-
-def system_folders() -> list[Path]:
-    """Where the compilers look for C and C++ headers, without the folder for what a machine's owner adds."""
-    folders = set()
-    for language in ("c", "c++"):
-        said = subprocess.run(
-            ["gcc", f"-x{language}", "-E", "-v", "-"], input="", capture_output=True, text=True, check=True
-        ).stderr
-        listed = said.split("search starts here:\n")[-1].split("End of search list")[0]
-        folders |= {Path(line.strip()) for line in listed.splitlines()}
-    return sorted(folders - {Path("/usr/local/include")})
-
-
-def outside(headers: Iterable[str], allowed: Iterable[Path]) -> set[str]:
-    """The headers that stand in none of the folders; paths are relative to the checkout."""
-    folders = [str(folder.resolve()) + "/" for folder in allowed]
-    paths = {header: str((root() / header).resolve()) for header in headers}
-    return {header for header, path in paths.items() if not path.startswith(tuple(folders))}
-
-
-def allowed_folders() -> list[Path]:
-    chosen = [Path(os.environ["CUDA"])] if os.environ.get("CUDA") else []  # of `make check CUDA=…`
-    return [root(), (root() / ".venv").resolve(), NVCC.resolve().parents[1], *system_folders(), *chosen]
-
-
-def headers_of(rule: str) -> set[str]:
-    """The prerequisites in the text of a dependency file."""
-    lines = rule.replace("\\\n", " ").splitlines()
-    return {header for line in lines for header in line.partition(": ")[2].split()}
-
-
-def test_built_files_include_ours_the_pinned_and_the_systems_headers_alone() -> None:
-    """What is below build/peers/ includes the library that it calls."""
-    peers = root() / "build/peers"
-    files = sorted(file for file in (root() / "build").rglob("*.d") if peers not in file.parents)
-    assert len(files) > 50, "run `make all` first"
-    headers = {header for file in files for header in headers_of(file.read_text())}
-    assert any(header.endswith("stdint.h") for header in headers)  # the system's are listed at all
-    assert outside(headers, allowed_folders()) == set()

@@ -7,15 +7,10 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.files import root
-from analysis.ladder.config import config_set
 from analysis.ladder.headers import load_all
 
 PAGE = (root() / "docs/configurations.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ python3 -m analysis (.*)\n((?:.*\n)*?)```", PAGE)
-
-
-def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:40] for command, _ in EXAMPLES])
@@ -37,9 +32,3 @@ def test_the_page_says_which_versions_copy_by_cp_async() -> None:
         config = version.header.config
         copies = name not in ("v00", "v00a") and not by_tensor_maps, by_tensor_maps
         assert (config.async_copy, config.tensor_copies) == copies, name
-
-
-def test_sets_have_the_sizes_of_the_table() -> None:
-    sizes = dict(re.findall(r"^\| `(\w+)` \| ([0-9]+): ", PAGE, re.MULTILINE))
-    assert {name: len(config_set(name)) for name in sizes} == {name: int(size) for name, size in sizes.items()}
-    assert set(sizes) == {"prog", "progall", "tune"}

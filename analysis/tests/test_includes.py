@@ -6,7 +6,6 @@ own tests say (emulator/tests/test_structure.py).
 """
 
 import re
-import subprocess
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -105,30 +104,3 @@ def test_includes_go_down_only() -> None:
     assert {"runtime/image.h", "runtime/sha256.h"} <= graph["runtime/image.c"] and len(graph) > 200
     assert "include/flashladder.h" in graph["examples/minimal.c"]
     assert faults_of(root()) == []
-
-
-def names_of(at: Path) -> list[tuple[str, str]]:
-    """Global symbols of an object: kind as nm writes it, and name."""
-    lines = subprocess.run(["nm", "-g", at], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [(line.split()[-2], line.split()[-1]) for line in lines]
-
-
-def test_no_modules_need_each_other() -> None:
-    """Of runtime, harness and library: a module needs what it includes and what it calls."""
-    graph = {name: included for name, included in graph_of(root()).items() if not is_test(name)}
-    sources = [
-        name for room in ("runtime", "harness", "library") for name in graph if re.match(rf"{room}/\w+\.c$", name)
-    ]
-    objects = {name: root() / "build" / Path(name).with_suffix(".o") for name in sources if name != "library/version.c"}
-    objects["harness/about.c"] = root() / "build/v01/about.o"  # compiled for each version
-    missing = [str(at) for at in objects.values() if not at.exists()]
-    assert not missing, "run `make v01 lib`"
-    symbols = {name: names_of(at) for name, at in objects.items()}
-    homes = {symbol: name for name, found in symbols.items() for kind, symbol in found if kind != "U"}
-    calls = {
-        (name, homes[used]) for name, all_ in symbols.items() for kind, used in all_ if kind == "U" and used in homes
-    }
-    assert ("harness/main.c", "harness/bench.c") in calls and ("library/gpu.c", "runtime/gpu_kernel.c") in calls
-    assert (
-        circle_of(modules_of(calls | {(name, other) for name, included in graph.items() for other in included})) == []
-    )

@@ -135,19 +135,6 @@ def test_every_notebook_is_linked_from_a_chapter() -> None:
     assert linked == {path.stem for path in notebooks(root())} - {"01_the_ladder"}  # the README's
 
 
-def test_an_exercise_refers_to_a_chapter_that_comes_before_it() -> None:
-    table = (FOLDER / "exercises.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[(\d)\. .*?\]\(.*?\) \| (.*) \|$", table, re.MULTILINE)
-    found = 0
-    for chapter, exercises in rows:
-        for slug in re.findall(r"exercises/(\w+)/task\.md", exercises):
-            task = (root() / "exercises" / slug / "task.md").read_text(encoding="utf-8")
-            for other in re.findall(r"docs/learn/(\d)-", task):
-                assert other <= chapter, f"{slug} is an exercise of chapter {chapter}, and refers to chapter {other}"
-                found += 1
-    assert found > 8
-
-
 def test_the_library_page_says_how_much_shared_memory_kernels_take() -> None:
     page = " ".join((root() / "docs/library.md").read_text(encoding="utf-8").split())
     static, versions = read_registers(root()), load_all(root()) | load_attention(root())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.emulate.corpus import Refusal, Tried, by_folder, opcode_at, parse_settings, refusals
+from analysis.emulate.corpus import Refusal, Tried, by_folder, parse_settings, refusals
 from analysis.files import root
 
 HEADER = ".version 8.3\n.target sm_80\n.address_size 64\n"
@@ -39,21 +39,6 @@ def test_settings() -> None:
         "topmost/x.cu": "",
     }.items():
         assert settings.nearest(name) == nearest, name
-
-
-def test_the_opcode_of_a_refusal(tmp_path: Path) -> None:
-    path = tmp_path / "a.ptx"
-    lines = {
-        "    @!%p1 wmma.load.a.sync.f16 {%r1}, [%rd1];": "wmma.load.a.sync.f16",
-        "\t{ tex.2d.v4.f32.s32 {%f1}, [t, {%r1}]; }": "tex.2d.v4.f32.s32",
-        "ret;": "ret",
-        "ld.shared::cta.u32 %r1, [%r2];": "ld.shared::cta.u32",
-        ".reg .b128 %x;": "declaration",
-        "": "declaration",
-    }
-    path.write_text("\n".join(lines))
-    assert [opcode_at(path, number) for number in range(1, 7)] == list(lines.values())
-    assert opcode_at(path, 99) == "declaration"
 
 
 def test_the_tables() -> None:

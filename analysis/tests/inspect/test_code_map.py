@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.emulate.lines import read_lines
-from analysis.files import read_text, root
-from analysis.measure.samples import parse_samples
-from analysis.tests.support.compiled import built, cubin
+from analysis.files import read_text
+from analysis.tests.support.compiled import cubin
 
 
 @dataclass
@@ -115,32 +113,3 @@ def test_rows_are_those_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {line for line, row in source.items() if row.marked} == {
         line for line, row in live.items() if row["in the loop"] is not None
     }
-
-
-@pytest.mark.long
-def test_counts_of_the_record_stand_beside_the_lines(tmp_path: Path) -> None:
-    """The emulator's of regs/lines.csv and ncu's of logs/samples/, which is of sm_90."""
-    built("v01", "sm_90")
-    text, page = made(["v01", "--arch", "90"], tmp_path)
-    assert "counts are from regs/lines.csv" in text and "logs/samples/h200.v01.fp16.4096.csv" in text
-    source = page.pane("c")
-    for line in read_lines(root())["v01"]:
-        shown = source[f"0-{line.line}"]
-        assert shown.titles[3].startswith(f"{line.executed} PTX instructions executed, {line.wavefronts} shared")
-        times = f" ×{line.wavefronts / line.ideal:.2g}" if line.wavefronts > line.ideal else ""
-        assert shown.cells[3] == f"{line.executed}{times}"
-    assert sum(bool(row.titles[3]) for row in source.values()) == len(read_lines(root())["v01"])
-    (kernel,) = parse_samples(read_text(root() / "logs/samples/h200.v01.fp16.4096.csv"), "samples")
-    sampled = {f"{at.offset:04x}": at.samples for at in kernel.instructions}
-    total = sum(sampled[at] for at in page.pane("s"))
-    for at, row in page.pane("s").items():
-        assert row.titles[2] == (f"{sampled[at]} of {total} samples" if sampled[at] else "")
-    by_line: dict[str, int] = {}
-    for at, row in page.pane("s").items():
-        for link in {link for link in row.links if link[0] == "c"}:
-            by_line[link[1:]] = by_line.get(link[1:], 0) + sampled[at]
-    assert {line: row.titles[4] for line, row in source.items() if row.titles[4]} == {
-        line: f"{samples} of {total} samples" for line, samples in by_line.items() if samples
-    }
-    lines = next((root() / "kernels").glob("*/v01_*.cu")).read_text(encoding="utf-8").splitlines()
-    assert [source[f"0-{n}"].cells[-1] for n in range(1, len(lines) + 1)] == lines

@@ -97,15 +97,6 @@ def test_later_fields_may_follow_when_they_are_zero() -> None:
         c.parse_braces(known.replace("}", ", 3}"))
 
 
-def test_later_fields_may_be_missing() -> None:
-    first = "Lb0ELi0ELi0ELi0ELb0ELb0E"
-    later = V01_SYMBOL[V01_SYMBOL.index(first) + len(first) : V01_SYMBOL.index("EEEv12")]
-    assert c.parse_symbol(V01_SYMBOL.replace(later, "")) == V01
-    assert c.parse_symbol(V01_SYMBOL.replace(later, "Lb1ELi4E")) == V01.replace(lazy_rescale=True, stages=4)
-    with pytest.raises(ConfigError, match="not the symbol of a kernel"):
-        c.parse_symbol(V01_SYMBOL[: V01_SYMBOL.index("ELi4ELb1") + 1] + "EEEv12forward_args")
-
-
 @pytest.mark.parametrize(
     ("text", "word"),
     [

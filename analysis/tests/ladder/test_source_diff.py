@@ -7,7 +7,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.headers import Version, load_all, read_version
-from analysis.ladder.source_diff import KV_LOOP, part_diff, part_of
+from analysis.ladder.source_diff import KV_LOOP, part_of
 
 HEADER = """/* {version} - made
  *
@@ -69,17 +69,6 @@ def test_a_loop_that_calls_a_function_is_that_function(tmp_path: Path) -> None:
 def test_a_part_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=r"v01_made.cu: no function 'use': give 'KV loop' or the name of one in it"):
         part_of(made(tmp_path, "v01", BODY), "use")
-
-
-def test_a_difference_holds_the_numbers_of_the_lines(tmp_path: Path) -> None:
-    a, b = made(tmp_path, "v01", BODY), made(tmp_path, "v02", BODY.replace("use(block)", "take(block)"))
-    first = len(HEADER.splitlines()) + 15
-    assert part_diff(a, b, KV_LOOP) == [
-        "--- v01, KV loop", "+++ v02, KV loop", f"@@ -{first},6 +{first},6 @@",
-        " for (int block = 0; block < n; block++) {", "     copy(block);", "     if (block) {",
-        "-        use(block);", "+        take(block);", "     }", " }",
-    ]  # fmt: skip
-    assert part_diff(a, b, "twice") == []
 
 
 def test_the_KV_loop_of_every_version_is_the_one_with_the_products() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from analysis.learn.kernel_run import SILENT, Case, Run
 from analysis.learn.patches import apply
 from analysis.learn.tasks import EXERCISES, Exercise
 from analysis.machine_code.loops import PTXRUN
-from analysis.tests.support.copies import environment
 
 IN_CHECK = (1, 7)  # of the kernels; the others run in check-long
 SOLUTIONS = root() / "exercises/solutions"
@@ -133,18 +131,6 @@ def test_every_exercise_has_its_files_and_no_other_is_there() -> None:
     assert sorted(linked, key=lambda link: int(link[0])) == [(str(each.number), each.slug) for each in EXERCISES]
 
 
-def test_a_chapter_names_its_exercises() -> None:
-    page = read_text(root() / "docs/learn/exercises.md")
-    rows = re.findall(r"^\| \[.*?\]\((\d-[\w-]+\.md)\) \|(.*)\|$", page, re.MULTILINE)
-    assert len(rows) == 9
-    for chapter, cell in rows:
-        said = re.search(r"\[Exercises? ([^\]]*)\]\(exercises\.md\)", read_text(root() / "docs/learn" / chapter))
-        assert said, chapter
-        spans = [[int(number) for number in part.split(" to ")] for part in said[1].split(" and ")]
-        named = {number for span in spans for number in range(span[0], span[-1] + 1)}
-        assert named == {int(number) for number in re.findall(r"\[(\d+)\]", cell)}, chapter
-
-
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.slug)
 def test_a_task_says_everything_and_its_links_lead_somewhere(exercise: Exercise) -> None:
     task = folder_of(exercise) / "task.md"
@@ -249,18 +235,3 @@ def test_a_patch_that_does_not_fit_is_refused(patch: str, said: str) -> None:
 
 
 # ---- make ------------------------------------------------------------------------------------------------------------
-
-
-def test_make_asks_for_a_number_and_passes_it_on() -> None:
-    def make(*words: str) -> tuple[int, str]:
-        command = ["make", "--no-print-directory", "-n", *words]
-        done = subprocess.run(command, cwd=root(), env=environment(), capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
-
-    status, text = make("exercise")
-    assert status == 2 and "exercise needs N=, the number of an exercise" in text
-    status, text = make("exercise", "N=it's")
-    assert status == 0 and "-m analysis exercise -- 'it'\\''s'" in text
-    assert text.rstrip().endswith("|| [ $? -eq 1 ]"), "a wrong answer is no error of make"
-    status, text = make("exercises", "N=3")
-    assert status == 2 and "exercises takes no N=" in text

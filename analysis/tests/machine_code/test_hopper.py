@@ -18,7 +18,7 @@ from analysis.machine_code.loops import find, loops_of, parts_of
 from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, split_at
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.warp_roles import roles_in
-from analysis.machine_code.wgmma_rates import parse_rates, read_rates
+from analysis.machine_code.wgmma_rates import read_rates
 from analysis.tests.support.compiled import (
     assembled,
     cubin,
@@ -178,21 +178,6 @@ def test_bounds_take_the_least_measured_cycles(
     assert (rates.cycles(128, 16), rates.cycles(64, 8), rates.beside("MUFU.EX2")) == (None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "f: not a record of wgmma rates: "),
-        ('{"device": {"cc": "9.0"}}', "f: not a record of wgmma rates: KeyError"),
-        (json.dumps({**RECORD, "wgmma": [{"n": "64"}]}), r"f: wgmma\[0\]: n = '64': expected int"),
-        (json.dumps({**RECORD, "wgmma": [{**RECORD["wgmma"][0], "cycles": 0}]}),
-         r"f: wgmma\[0\]: cycles = 0: expected a positive number"),
-    ],
-)  # fmt: skip
-def test_a_record_of_rates_that_is_not_one_is_refused(text: str, message: str) -> None:
-    with pytest.raises(AnalysisError, match=message):
-        list(parse_rates(text, "f", "sm_90a"))
-
-
 def test_a_wait_for_wgmma_names_the_group_that_it_waits_for() -> None:
     """`gsb0, 0x1` lets the last group continue, so that it waits for the one before."""
     lines = ["HGMMA.64x8x16.F32 R24, gdesc[UR4], R24, gsb0", "FADD R1, R2, R3",
@@ -210,18 +195,6 @@ def test_a_wait_for_wgmma_names_the_group_that_it_waits_for() -> None:
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
-
-
-def test_hmma_and_hgmma_are_compared_by_their_work(capsys: pytest.CaptureFixture[str]) -> None:
-    """Three HMMA on one side; six HGMMA of 32 columns on the other, each four times the work for a warp."""
-    ours = f"{cubin('attention.cu', 'sm_90')}"
-    assert main(["sass-diff", ours, str(pipeline()), "--a-config", "0"]) == 0
-    out = capsys.readouterr().out
-    assert "counts are for each m16n8k16 of a warp in the loop" in out
-    assert " sm_90, " in out and " sm_90a, " in out
-    rows = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.startswith(("HMMA", "HGMMA"))}
-    assert rows["HMMA"] == ["1", "0"]
-    assert rows["HGMMA"] == ["0", "0.25"]
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.images import read_images
@@ -75,22 +74,6 @@ def test_fatbinaries(form: str) -> None:
     ]
     names = {kernel.symbol for image in images if image.kind == "cubin" for kernel in image.cubin("f").entries}
     assert names == {kernel.symbol for kernel in Cubin.read(cubin("plain.cu")).entries}
-
-
-def test_files_without_device_code(tmp_path: Path, executable: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(AnalysisError, match="/bin/sh: no device code: neither a cubin, nor PTX, nor a fatbinary"):
-        read_images(Path("/bin/sh"))
-    whole = executable.read_bytes()
-    cut = tmp_path / "cut"
-    cut.write_bytes(whole[: whole.rindex(b"\x7fELF") + 2000])
-    assert [image.arch for image in read_images(cut) if image.kind == "cubin"] == ["sm_75", "sm_80"]
-    assert re.search(r"note: skipped: .*cut \(byte \d+\): truncated", capsys.readouterr().err)
-    cut.write_bytes(cubin("attention.cu").read_bytes()[:2000])
-    with pytest.raises(AnalysisError, match=r"cut: truncated"):
-        read_images(cut)
-    cut.write_bytes(b"")
-    with pytest.raises(AnalysisError, match=r"cut: no device code: .* in 0 bytes"):
-        read_images(cut)
 
 
 def test_list_and_extract(executable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

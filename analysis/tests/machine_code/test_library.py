@@ -13,9 +13,7 @@ from analysis.machine_code.library import (
     follows_code,
     pair_kernels,
 )
-from analysis.machine_code.names import name_of
-from analysis.machine_code.opcodes import PIPES
-from analysis.tests.support.compiled import cubin, fatbinary, listings
+from analysis.tests.support.compiled import cubin
 
 PLAIN = Path(__file__).parents[1] / "fixtures/code/plain.cu"
 
@@ -88,22 +86,6 @@ def test_kernels_are_paired_by_name() -> None:
         ("", "new", "added"),
         ("", other, "added"),
     ]
-
-
-def test_counts_of_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
-    path = fatbinary("plain.cu", "fatbin")
-    assert main(["counts", str(path), "--all", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["arch"] for row in rows] == ["sm_80"] * 5 + ["sm_90"] * 5
-    by_name = {row["kernel"]: row for row in rows if row["arch"] == "sm_80"}
-    for symbol, whole in listings(cubin("plain.cu")).items():
-        row = by_name[name_of(symbol)]
-        assert row["instructions"] == len(whole.body) == sum(row[pipe] for pipe in PIPES)
-    assert by_name["local_array(int*, int)"]["local"] == 66
-    assert {row["max threads"] for row in rows} == {None}
-    assert by_name["local_array(int*, int)"]["warps"] == 48  # of 40 registers
-    assert main(["counts", "v01", "--all"]) == 2
-    assert "--all counts the kernels of one file" in capsys.readouterr().err
 
 
 def test_two_folders_of_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,19 +1,17 @@
 """Live registers and occupancy."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.ladder.config import parse_short_form
-from analysis.machine_code import live, maps
+from analysis.machine_code import live
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.live import live_registers
 from analysis.machine_code.liveness import count_live, registers_of
-from analysis.machine_code.occupancy import occupancy, occupancy_of
+from analysis.machine_code.occupancy import occupancy_of
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Instruction, parse_listing
 from analysis.tests.support.compiled import ARCHS, cubin, disassembly
@@ -55,17 +53,6 @@ def test_columns() -> None:
 def test_occupancy(arch: str, registers: int, config: object, ctas: int, limit: str) -> None:
     found = occupancy_of(arch, registers, config)  # type: ignore[arg-type]
     assert (found.ctas, found.limit) == (ctas, limit)
-
-
-# KiB that an SM gives to CTAs ("Compute Capabilities" of the CUDA C++ Programming Guide); each CTA takes 1 KiB more.
-@pytest.mark.parametrize(
-    ("arch", "kib"),
-    [("sm_80", 164), ("sm_86", 100), ("sm_89", 100), ("sm_90", 228), ("sm_100", 228), ("sm_120", 100)],
-)
-def test_shared_memory_of_an_sm(arch: str, kib: int) -> None:
-    half = kib * 512 - 1024
-    assert occupancy(arch, 32, 32, half).by_smem == 2
-    assert occupancy(arch, 32, 32, half + 1).by_smem == 1
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -117,20 +104,3 @@ def test_a_predicated_write_ends_no_range_and_no_range_begins_before_a_write() -
     text = "".join(f"        /*{16 * place:04x}*/  {line} ;\n" for place, line in enumerate(lines))
     counts = count_live(Graph(parse_listing("//------ .text.made -----\n" + text)[0]))
     assert counts == {0x00: 1, 0x10: 2, 0x20: 1, 0x30: 1, 0x40: 1}
-
-
-@pytest.mark.parametrize("command", [["map"], ["live", "--lines"], ["map", "--html"]], ids=" ".join)
-def test_code_that_is_older_than_its_source_is_noted(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Lines shown from the file would be others than those that were compiled."""
-    path = tmp_path / "some.cubin"
-    path.write_bytes(cubin("attention.cu").read_bytes())
-    (tmp_path / "attention.cu").write_text("// changed\n")
-    written = (tmp_path / "attention.cu").stat().st_mtime
-    monkeypatch.setattr(maps, "root", lambda: tmp_path)
-    told = f"note: {path}: older than attention.cu: its lines may be others by now; build it again"
-    for seconds, noted in ((10, False), (-10, True)):
-        os.utime(path, (written + seconds, written + seconds))
-        assert main([command[0], str(path), *command[1:]]) == 0
-        assert (told in capsys.readouterr().err) == noted

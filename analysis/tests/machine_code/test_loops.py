@@ -9,10 +9,9 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
-from analysis.ladder.headers import Version, load, load_all
+from analysis.ladder.headers import load
 from analysis.machine_code import loops
 from analysis.machine_code.loops import (
-    BENCHMARK,
     REST,
     Part,
     Problem,
@@ -24,7 +23,6 @@ from analysis.machine_code.loops import (
 from analysis.machine_code.regions import Graph, split
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.subjects import resolve, start
-from analysis.publish.overview import HEADLINE
 from analysis.tests.support.compiled import landed
 
 SHORT = (Problem(16, 256, 1), Problem(16, 128, 1), Problem(2, 128, 1))  # instead of PROBLEMS: quick to emulate
@@ -140,31 +138,11 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
 
 # ---- the problems that are emulated ----------------------------------------------------------------------------------
 
-H200 = 132  # multiprocessors, of the benchmark's GPU
-
 
 def tail(config: KernelConfig, blocks: int, grid: tuple[int, int, int], multiprocessors: int) -> bool:
     """Whether Q blocks are left over for slices."""
     ctas = grid[0] * grid[1] * grid[2]
     return ctas > (multiprocessors if config.persistent else blocks)
-
-
-@pytest.mark.parametrize("version", load_all(root()).values(), ids=lambda version: version.version)
-def test_the_small_problem_takes_the_path_of_the_benchmark(version: Version) -> None:
-    """As many heads and KV blocks, slices in both or in neither, and several Q blocks for a persistent CTA."""
-    config = version.header.config
-    assert (HEADLINE.heads, HEADLINE.seq) == (BENCHMARK.heads, BENCHMARK.seq)
-    whole = config.grid(HEADLINE.seq, HEADLINE.heads, HEADLINE.batch, H200)
-    multiprocessors = BENCHMARK.ctas(config)
-    small = config.grid(BENCHMARK.seq, 1, 1, multiprocessors)
-    blocks = HEADLINE.seq // config.B_r * HEADLINE.heads * HEADLINE.batch
-    few = BENCHMARK.seq // config.B_r
-    assert tail(config, blocks, whole, H200) == tail(config, few, small, multiprocessors) == config.split_tail
-    if config.persistent:
-        assert blocks // H200 > 1 and few // multiprocessors > 1
-    for problem in (loops.NOTHING_LEFT, loops.OTHER_HEADS):
-        few = problem.seq // config.B_r
-        assert not tail(config, few, config.grid(problem.seq, 1, 1, problem.multiprocessors), problem.multiprocessors)
 
 
 # ---- what the emulator counts ----------------------------------------------------------------------------------------

@@ -1,13 +1,9 @@
 """What is said beside the output: progress of long work, and how many tools run at once."""
 
 import io
-import subprocess
-import threading
-from typing import Any
 
 import pytest
 
-from analysis.machine_code import toolkit
 from analysis.machine_code.notes import progress
 
 
@@ -32,22 +28,3 @@ def test_short_work_says_nothing() -> None:
     out = io.StringIO()
     assert list(progress(range(3), "kernels", 3, out)) == [0, 1, 2]
     assert out.getvalue() == ""
-
-
-def test_few_tools_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, at_work, most = threading.Lock(), [0], [0]
-    meeting = threading.Barrier(toolkit.AT_ONCE, timeout=60)
-
-    def work(*_: Any, **__: Any) -> subprocess.CompletedProcess[str]:
-        with lock:
-            at_work[0] += 1
-            most[0] = max(most[0], at_work[0])
-        meeting.wait()  # for as many others as may run at once
-        with lock:
-            at_work[0] -= 1
-        return subprocess.CompletedProcess([], 0, "done", "")
-
-    monkeypatch.setattr("analysis.machine_code.toolkit.subprocess.run", work)
-    running = [toolkit.start("nvdisasm", [str(number)]) for number in range(6 * toolkit.AT_ONCE)]
-    assert [toolkit.finish(each) for each in running] == ["done"] * 6 * toolkit.AT_ONCE
-    assert most[0] == toolkit.AT_ONCE

@@ -141,20 +141,6 @@ def test_slice_follows_values_and_not_addresses_of_stores() -> None:
     assert kept == ["mov.u32 %r1, 1;", "add.u32 %r3, %r1, 5;", "st.shared.u32 [%r3], %r1;"]
 
 
-def test_slice_goes_round_loops_and_over_branches() -> None:
-    body = (
-        "mov.u32 %r1, 0;\nmov.u32 %r9, 7;\nL:\nadd.u32 %r2, %r1, %r8;\nadd.u32 %r1, %r1, 1;\n"
-        "setp.lt.u32 %p1, %r1, 8;\n@%p1 bra L;\nst.shared.u32 [%r9], %r2;\nret;"
-    )
-    assert sliced(body, 8) == [
-        "mov.u32 %r1, 0;",
-        "mov.u32 %r9, 7;",
-        "add.u32 %r2, %r1, %r8;",
-        "add.u32 %r1, %r1, 1;",
-        "st.shared.u32 [%r9], %r2;",
-    ]
-
-
 def test_slice_through_matrix_instructions(capsys: pytest.CaptureFixture[str]) -> None:
     """From the last mma back: its operands come from ldmatrix, from the softmax and so from the first mma."""
     path = cubin("attention.cu")

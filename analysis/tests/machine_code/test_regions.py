@@ -9,7 +9,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.loops import note_on, parts_in
-from analysis.machine_code.regions import Graph, Loop, Parts, find_kv_loop, matrix_count, split, split_at, to_dot
+from analysis.machine_code.regions import Graph, Loop, Parts, find_kv_loop, matrix_count, split, split_at
 from analysis.machine_code.sass import Listing, parse_listing, with_control
 from analysis.machine_code.subjects import note_unknown
 from analysis.tests.support.compiled import ARCHS, cubin, disassembly, listing, listings
@@ -164,44 +164,6 @@ def test_reconvergence_goes_where_its_barrier_says() -> None:
     assert graph.nest == ()
 
 
-@pytest.mark.parametrize(
-    ("branch", "falls_through"),
-    [
-        ("BRA `(.L_x_0)", False),
-        ("@P0 BRA `(.L_x_0)", True),
-        ("BRA P1, `(.L_x_0)", True),
-        ("BRA.DIV UR4, `(.L_x_0)", True),
-    ],
-)
-def test_a_branch_with_a_condition_may_not_be_taken(branch: str, falls_through: bool) -> None:
-    graph = Graph(code(f".L_x_0:\nMOV R1, RZ\n{branch}\nEXIT"))
-    assert graph.blocks[0].successors == ([0, 0x20] if falls_through else [0])
-
-
-def test_a_loop_entered_in_its_middle_is_whole() -> None:
-    """Its header stands between the blocks that it jumps back to and those that follow it."""
-    parts = split(
-        code(
-            """
-            MOV R1, RZ
-            BRA `(.L_x_1)
-            .L_x_0:
-            FMUL R4, R4, R5
-            .L_x_1:
-            HMMA.16816.F32 R4, R8, R12, R4
-            @P1 BRA `(.L_x_2)
-            FADD R4, R4, R5
-            .L_x_2:
-            @P0 BRA `(.L_x_0)
-            EXIT
-            """
-        )
-    )
-    assert parts.kv.header == 0x30
-    assert [at.base for at in parts.loop] == ["FMUL", "HMMA", "BRA", "FADD", "BRA"]
-    assert [at.base for at in parts.regions["prologue"]] == ["MOV", "BRA"]
-
-
 def test_the_kernel_ends_with_the_exit_that_all_threads_take_after_the_loop() -> None:
     """Not with one before the loop (nothing to do), nor with one that some threads take; what follows was moved."""
     parts = split(
@@ -308,15 +270,3 @@ def test_a_switch_without_known_targets_is_named(capsys: pytest.CaptureFixture[s
     assert [at.base for at in whole.lost] == ["BRX"]
     note_unknown("made", whole)
     assert "targets not known, loops through them are missed: BRX at 0010" in capsys.readouterr().err
-
-
-def test_dot_names_every_block_and_edge() -> None:
-    whole = listing(cubin("attention.cu"), OURS)
-    graph = Graph(whole)
-    text = to_dot(graph, split(whole).kv.blocks)
-    assert text.startswith("digraph kernel {")
-    assert len(re.findall(r"^    b[0-9a-f]+ \[label=", text, re.MULTILINE)) == len(graph.blocks)
-    edges = re.findall(r"^    b([0-9a-f]+) -> b([0-9a-f]+);$", text, re.MULTILINE)
-    assert {(int(a, 16), int(b, 16)) for a, b in edges} == {
-        (first, successor) for first, block in graph.blocks.items() for successor in block.successors
-    }

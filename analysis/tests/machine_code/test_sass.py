@@ -80,26 +80,6 @@ def test_control_codes_make_sense(source: str, arch: str) -> None:
     check_control(cubin(source, arch))
 
 
-def with_codes(*lines: tuple[str, str]) -> list[str]:
-    (listing,) = parse_listing(listing_of(*(f"{code}  {text}" for code, text in lines)))
-    return inconsistencies(Graph(listing))
-
-
-def test_the_consistency_check_finds_what_it_should() -> None:
-    plain = "B------:R-:W-:-:S05"
-    assert with_codes((plain, "FADD R1, R2, R3"), (plain, "FADD R4, R1, R3")) == []
-    (unset,) = with_codes(("B--2---:R-:W-:-:S05", "FADD R1, R2, R3"), (plain, "EXIT"))
-    assert unset.startswith("waits for scoreboard 2, which no path has set: 0000")
-    (setter,) = with_codes(("B------:R-:W0:-:S05", "FADD R1, R2, R3"), (plain, "EXIT"))
-    assert setter.startswith("sets a scoreboard though its latency is fixed")
-    (short,) = with_codes(("B------:R-:W-:-:S02", "FADD R1, R2, R3"), (plain, "FADD R4, R1, R3"))
-    assert short.startswith("reads R1 2 cycles after 0000")
-    unscheduled = "B------:R-:W-:Y:S00"  # as nvcc -G leaves all of them: each instruction waits for those before it
-    assert with_codes((unscheduled, "FADD R1, R2, R3"), (unscheduled, "FADD R4, R1, R3")) == []
-    (one,) = with_codes((unscheduled, "FADD R1, R2, R3"), (plain, "FADD R4, R1, R3"))
-    assert one.startswith("reads R1 0 cycles after 0000")
-
-
 # ---- grammar ---------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from analysis.ladder.config import config_set, parse_short_form
 from analysis.machine_code.cubin import Kernel
 from analysis.measure import autotune, records
 from analysis.measure.predicted import Prediction
-from analysis.measure.records import Problem, Record
+from analysis.measure.records import Problem
 from analysis.tests.support.clock import ticking
 from analysis.tests.support.fake import FakeBin, fake_bin
 
@@ -166,21 +166,6 @@ def test_the_budget_ends_the_search(
     assert 5 <= len(records.read(tmp_path / "tune.jsonl").records) <= 15
 
 
-def test_without_a_gpu_it_is_a_dry_run(
-    fake: Callable[..., FakeBin], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = fake({SHAPES[0]: 1100.0, SHAPES[1]: 1000.0}, gpu=False)
-    assert tune(tmp_path, "--csv") == 0
-    captured = capsys.readouterr()
-    assert "no measured times" in captured.err
-    table = rows(captured.out)
-    assert [row["config"] for row in table] == [SHAPES[1], SHAPES[0]]
-    assert "TFLOP/s" not in table[0]
-    counts = {(row["PTX instructions"], row["modelled wavefronts"], row["predicted ms"]) for row in table}
-    assert counts == {("250", "7", ""), ("275", "7", "")}, "machine code that is made up has no prediction"
-    assert sum("--backend emu" in call for call in made.calls()) == 2
-
-
 def test_a_dry_run_ranks_by_predicted_times(
     fake: Callable[..., FakeBin], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,23 +187,3 @@ def test_a_dry_run_ranks_by_predicted_times(
         (SHAPES[2], ""),
     ]
     assert sum("--backend emu" in call for call in made.calls()) == 1
-
-
-def test_only_a_finalist_can_be_as_fast_as_the_winner() -> None:
-    """Times of a short stage say too little for that."""
-    problem = Problem("attention", "fp16", 16, 16, 512, 128, "normal")
-    times = {SHAPES[0]: 1000.0, SHAPES[1]: 1000.0, SHAPES[2]: 1200.0, SHAPES[3]: 1000.0}
-    last_stage = {SHAPES[0]: 2, SHAPES[1]: 2, SHAPES[2]: 2, SHAPES[3]: 1}
-    found = {
-        (stage, number, form): Record(
-            {}, "v16", False, form, problem, "gpu", (ns,) * 5, (), 5, 0, True, None, "run", number
-        )
-        for form, ns in times.items()
-        for stage in range(1, last_stage[form] + 1)
-        for number in (1, 2, 3)
-    }
-    search = autotune.Search("v16", problem, [], Path(), {}, found, None, True)
-    groups = {form: autotune.Group("x", (parse_short_form(form),), 255, 0, 0, 0) for form in times}
-    ranked = autotune.ranking(search, groups, {}, last_stage)
-    assert [one.group.config.short_form() for one in ranked] == [*SHAPES[:3], SHAPES[3]]
-    assert [one.remark for one in ranked] == ["winner", "as fast as the winner, as far as can be told", "", ""]

@@ -105,21 +105,6 @@ def test_a_sanitizer_finding_fails(fake: FakeBin, monkeypatch: pytest.MonkeyPatc
     assert main(["gpu-check", "--groups", "sanitizers"]) == 1
 
 
-def test_a_race_that_is_known_is_listed(
-    fake: FakeBin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of racecheck alone, in the versions with such a ring, and no other finding of it."""
-    report = "99 ========= Error: Race reported between Write access and Read access\n========= ERROR SUMMARY: 2 errors"
-    monkeypatch.setenv("FAKE_TOOL", report)
-    for version, passed in (("v25", True), ("v24", False)):
-        fake.set(version)
-        wrong, note = gpu_check._sanitized(version, "fp16", "racecheck", [])
-        assert (wrong == "") == passed and note.startswith("known: 2 found: Error: Race reported") == passed
-    assert gpu_check._sanitized("v25", "fp16", "memcheck", [])[0]
-    monkeypatch.setenv("FAKE_TOOL", "99 ========= Error: an internal one\n========= ERROR SUMMARY: 1 error")
-    assert gpu_check._sanitized("v25", "fp16", "racecheck", [])[0]
-
-
 def test_no_gpu_is_77(fake: FakeBin, capsys: pytest.CaptureFixture[str]) -> None:
     fake.set("v01", gpu=False)
     assert main(["gpu-check"]) == 77

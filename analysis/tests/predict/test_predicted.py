@@ -162,21 +162,6 @@ def test_tiles_are_read_as_they_are_written() -> None:
     assert tiles_text(parse_tiles(text, "tiles.csv").values()) == text
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (",0,2,", ",0,two,", "ctas = 'two'"),
-        (",0,2,", ",no,2,", "peeled = 'no'"),
-        ("per_pass", "pass", "expected the columns"),
-    ],
-)
-def test_a_record_of_tiles_that_is_wrong_is_named(old: str, new: str, said: str) -> None:
-    text = tiles_text([made(1000.0)])
-    assert old in text
-    with pytest.raises(AnalysisError, match=said):
-        parse_tiles(text.replace(old, new), "tiles.csv")
-
-
 # ---- the validation --------------------------------------------------------------------------------------------------
 
 

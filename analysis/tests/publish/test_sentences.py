@@ -12,7 +12,6 @@ from analysis.measure.searches import winners_table
 from analysis.predict.machine import read_machine, read_values
 from analysis.predict.tiles import read_tiles
 from analysis.publish.overview import Step, read_steps
-from analysis.publish.production import rates_in
 from analysis.publish.side_ladders import backward_peers
 from analysis.tests.support.validation import Case, cases_of, leave_one_out, mean_error, of_fit, order
 
@@ -88,17 +87,6 @@ def test_predict_states_the_errors_of_other_kernels() -> None:
     assert f"{of['fitted']} are fitted and {of['assumed']} are assumed" in text
 
 
-def test_predict_has_what_pipes_measured_on_the_h100() -> None:
-    text = page("docs/predict.md")
-    rows = json.loads(read_text(root() / "logs/bench/pipes.h100.json"))["pipes"]
-    group = "a group of 8 QGMMA.64x96x32"
-    (ends,) = (row["ends"] for row in rows if row.get("order") == group and row["warps"] == 12)
-    first, second, third = sorted(round(8 * end, -1) for end in ends)
-    assert f"the youngest has its results after {first:.0f}, the others after {second:.0f} and {third:.0f}." in text
-    copies = {(row["ahead"], row["sms"], row["pause"]): row["cycles"] for row in rows if "copy" in row}
-    assert f"of 32 KB takes {round(copies[1, 1, 0], -1):.0f} alone (H100)" in text
-
-
 # ---- performance.md --------------------------------------------------------------------------------------------------
 
 
@@ -122,17 +110,6 @@ def test_fp8_states_its_ratios() -> None:
     assert f"these ratios are {span(cool[0])}, {span(cool[1])} and {span(cool[2])}." in text
     slow = [one for mask in runs for one in ratios[mask, accurate, "sustained"]]
     assert f"Accurate sums take {span(slow)} × the time" in text
-
-
-def test_general_attention_states_what_pages_cost() -> None:
-    text, rates = page("docs/general-attention.md"), rates_in(root(), "h100")
-    ratios: dict[int, list[float]] = {}
-    for case, of in rates.items():
-        if (size := re.search(r"pages of (\d+), causal$", case)) and "flashladder, packed keys" in of:
-            ratios.setdefault(int(size[1]), []).append(100 * of["flashladder"] / of["flashladder, packed keys"])
-    small, large = ratios[16], [one for size, found in ratios.items() if size >= 64 for one in found]
-    assert f"pages of 16 rows it reaches {min(small):.0f} to {max(small):.0f} %" in text
-    assert f"with pages of 64 rows or more {min(large):.0f} to {max(large):.0f} %" in text
 
 
 def test_configurations_names_every_header_that_is_not_the_fastest() -> None:

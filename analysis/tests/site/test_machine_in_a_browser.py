@@ -119,25 +119,6 @@ def test_the_wavefronts_of_an_access_are_those_that_are_counted(open_page: Open)
         assert tab.inner_text("#banks .note").startswith(f"{shown} wavefront")
 
 
-def test_a_warp_is_chosen_by_hand(open_page: Open) -> None:
-    tab = open_page("v=v02&step=100&warp=0")
-    assert tab.evaluate("warpOf(100)") == 0
-    outcome = "[launch.counters.wavefronts, launch.counters.executed, launch.steps.length]"
-    before, output = tab.evaluate(outcome), "Array.from(launch.O).join()"
-    result = tab.evaluate(output)
-    tab.click('#warps button[data-turn="2"]')
-    tab.wait_for_function(
-        "turns.length && warpOf(100) === 2 && document.body.dataset.step === '100' && seen.turn === 2"
-    )
-    assert "warp 2 at step 101" in tab.inner_text("#turns")
-    assert tab.evaluate(outcome) == before and tab.evaluate(output) == result
-    tab.wait_for_function("location.hash.includes('turns=100.2')")
-    again = open_page(tab.evaluate("location.hash.slice(1)"))
-    assert again.evaluate("warpOf(100)") == 2 and again.evaluate("step") == 100
-    again.click("#no-turns")
-    again.wait_for_function("!turns.length && warpOf(100) === 0")
-
-
 @pytest.mark.parametrize("version", ["v02", "v17", "v29", "v37"])
 def test_what_a_block_holds_is_beside_the_reference(open_page: Open, version: str) -> None:
     """Errors are those of 16-bit factors; those of a wrong array, or of another block, would be as large as it."""

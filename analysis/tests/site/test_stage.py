@@ -13,16 +13,6 @@ from analysis.files import root
 from analysis.site import stage as site
 from analysis.site.stage import broken_links, links_of, moved, moved_notebook, navigation, read_site
 
-CONTENTS = """# Documents
-
-To learn:
-
-- [first](learn/README.md), [sixth](f.md#part)
-
-To use it:
-
-- [second](b.md)
-"""
 Checkout = Callable[[dict[str, str]], Path]
 
 
@@ -67,20 +57,6 @@ def test_links_to_pages_stay_and_those_to_files_get_a_page(checkout: Checkout) -
     assert laid.pictures == {"docs/p.svg": "docs/p.svg", "linked/docs/p.svg": "docs/p.svg"}
     with pytest.raises(AnalysisError, match=r"docs/a\.md: the link to none\.md leads to no file"):
         moved(laid, "docs/a.md", "[n](none.md)")
-
-
-def test_the_navigation_is_that_of_the_list_of_documents(checkout: Checkout) -> None:
-    files = dict.fromkeys(["docs/learn/README.md", "docs/learn/2.md", "docs/learn/1.md", "docs/f.md", "docs/b.md"], "")
-    folder = checkout(files | {"docs/index.md": CONTENTS, "notebooks/n.ipynb": "", "kernels/README.md": ""})
-    assert navigation(read_site(folder)) == {
-        "To learn": ["docs/learn/README.md", "docs/learn/1.md", "docs/learn/2.md", "docs/f.md"],
-        "To use it": ["docs/b.md"],
-        "Notebooks": ["notebooks/n.ipynb"],
-        "Tables": ["docs/index.md", "tables/index.md", "kernels/README.md"],
-    }
-    (folder / "docs/z.md").write_text("")
-    with pytest.raises(AnalysisError, match=r"docs/z\.md: no group of docs/index\.md"):
-        navigation(read_site(folder))
 
 
 def test_every_document_of_the_repository_can_be_laid_out() -> None:

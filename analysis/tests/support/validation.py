@@ -25,7 +25,6 @@ FOLDERS = ("bench", "general", "fp8")  # below logs/
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 BELOW_LIMIT = 0.99  # of the highest clock: a case whose clock is lower is bound by power
 DIFFERENT = 0.01  # versions whose cycles differ by less have no order
-CLEARLY = 0.02  # what differs by more is counted once more
 FITTED: Mapping[str, Sequence[float]] = {
     "excess": (1.0, 1.1, 1.2, 1.3, 1.4, 1.6),
     "launch_us": (12.5, 15.0, 17.5, 20.0, 22.5),

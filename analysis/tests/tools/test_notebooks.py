@@ -89,14 +89,6 @@ def test_a_notebook_asks_shows_and_concludes(path: Path) -> None:
     assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
 
 
-@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
-def test_conclusions_are_asserted_just_before_they_are_drawn(path: Path) -> None:
-    *_, said, checked, learnt = cells(path)
-    assert text(learnt).startswith("## What was learnt\n")
-    assert text(said) == "The conclusions below hold for these figures, or this cell fails:"
-    assert checked["cell_type"] == "code" and text(checked).count("assert ") >= 2
-
-
 def written(folder: Path, source: str) -> Path:
     cell: dict[str, Any] = {
         "cell_type": "code",
