@@ -153,6 +153,7 @@ typedef enum emu_class {
     EMU_BAD_TENSOR_MAP,       /* "bad-tensor-map" */
     EMU_MISSING_PROXY_FENCE,  /* "missing-proxy-fence": the async proxy may not see what was stored */
     EMU_CTA_EXITED,           /* "cta-exited": shared memory of a CTA of the cluster that may have ended */
+    EMU_CTA_NOT_STARTED,      /* "cta-not-started": likewise, that may not have started */
     EMU_MISSING_INIT_FENCE,   /* "missing-init-fence": a copy counts at an mbarrier that it may not see yet */
     EMU_PHASE_OVERRUN,        /* "phase-overrun": in another order a barrier counts or answers in a wrong phase */
     EMU_ORDER_DEPENDENT,      /* "order-dependent": in another order a phase completes without what belongs to it */

@@ -92,6 +92,8 @@ static inline warp_read *read_by(const cta *m, uint32_t warp, uint32_t index) {
     return &m->checks->warp_reads[(size_t)warp * m->checks->cell_count + index];
 }
 
+enum write_kind { WRITE, UPDATE, UPDATE_AND_ASK /* and something uses the result */ };
+
 /* The bytes of an access that lie in a cell, by bit. */
 static inline uint32_t bytes_in_cell(const cta *m, uint32_t address, uint32_t bytes, uint32_t cell_address) {
     uint32_t of_cell = (1u << (1u << m->checks->cell_shift)) - 1, whole = (1u << bytes) - 1;

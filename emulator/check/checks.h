@@ -60,6 +60,11 @@ typedef struct checked_write {
 #define WHO_ATOMIC 0x40000000u
 #define WHO_UNDEFINED 0x80000000u /* of a write: the value was one that nothing gave */
 
+/* An atomic on a cell that nothing orders before the last one, which covers it; time 0: none. */
+typedef struct covered_update {
+    uint32_t time, who;
+} covered_update;
+
 /* What a CTA does with the ticket that it has: see tile_counter.c. */
 typedef struct ticket_work {
     uint64_t sum;      /* of its accesses to global memory, and of what they write */
@@ -85,13 +90,17 @@ typedef struct checks {
     bool undefined_cells; /* an uninitialized value was stored */
     undefined stored;     /* the last of them */
     checked_write checked;
-    uint32_t *clocks;     /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
-    uint32_t clock_width; /* the threads, the engines and, in a cluster, the warps of all its CTAs */
-    uint32_t engines;     /* clocks of what works next to the warps, see cells.h; 0 where there are none */
+    covered_update *covered; /* by cell; NULL until an atomic covers another */
+    bool covers;             /* one has, since the last barrier of the CTA */
+    uint32_t *clocks;        /* [threads][clock_width] where the entry or the cluster needs them, else NULL */
+    uint32_t clock_width;    /* the threads, the engines and, in a cluster, the warps of all its CTAs */
+    uint32_t engines;        /* clocks of what works next to the warps, see cells.h; 0 where there are none */
     flag *flags;
     size_t flag_count, flag_capacity;
-    uint32_t *fenced, *heard;       /* [threads][clock_width] see flags.c; NULL without entry.relaxed_flags */
-    uint32_t *heard_times;          /* [threads] likewise */
+    uint32_t *fenced, *heard; /* [threads][clock_width] see flags.c; NULL without entry.relaxed_flags */
+    uint32_t *heard_times;    /* [threads] likewise */
+    bool peers_started; /* CTAs of the cluster, as a relaxed barrier says and clocks do not; or that one may not have is
+                           reported */
     remote_cells *remote;           /* NULL as long as no other CTA has touched the shared memory */
     warp_read *warp_reads;          /* [warps][cells] with clocks, else NULL */
     uint32_t last_reads[MAX_WARPS]; /* epoch of the last read of each warp, likewise */
@@ -177,7 +186,7 @@ void emu_flags_free(cta *m);
 /* Accesses that order threads, to the shared memory of a CTA of the cluster, which may be the own one. */
 uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order);
 void emu_flag_write(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order);
-void emu_flag_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order);
+void emu_flag_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order, bool asks);
 /* A fence of threads; and what fences before released goes to clocks of a CTA, at a relaxed arrival. */
 void emu_flag_fence(cta *m, warp *w, uint32_t mask);
 void emu_tell_fenced(cta *m, const warp *w, int lane, cta *at, uint32_t *clocks);

@@ -88,6 +88,7 @@ void emu_remote_tell_progress(const cta *m, const warp *w, int lane, const cta *
 
 void emu_on_cluster_arrive(cta *m, warp *w, uint32_t mask, bool relaxed) {
     if (relaxed) {
+        for (uint32_t rank = 0; rank < m->cluster->count; rank++) m->cluster->ctas[rank].checks->peers_started = true;
         take_later(m->cluster->clocks, w->released, tail_count(m));
         tell_progress(m, w, mask, m->cluster->clocks);
     } else {
@@ -133,7 +134,24 @@ static void note_last(cta *m, const warp *w, cta *at, uint32_t who, uint32_t sta
     if (last->time <= stamp) *last = (remote_access){stamp, who};
 }
 
+/* A thread must know of something that a thread of the other CTA did: only then that CTA has surely started. */
+static void check_started(cta *m, const warp *w, int lane, const cta *at) {
+    uint32_t *tail = tail_of(m, row_of(m, w, lane));
+    const uint32_t *engines = engines_of(m, tail, at->rank);
+    bool known = m->checks->peers_started;
+    for (uint32_t k = 0; k < m->warp_count; k++) known |= tail[at->rank * m->warp_count + k] != 0;
+    for (uint32_t k = 0; k < m->checks->engines; k++) known |= engines[k] != 0;
+    if (known) return;
+    emu_report(m, EMU_CTA_NOT_STARTED, UINT32_MAX, w, lane, -1, 0,
+               "This thread, of the CTA with rank %u, uses shared memory of the CTA with rank %u, and that CTA may not "
+               "have started: nothing orders this access after anything that its threads do.\n"
+               "Let all CTAs of the cluster pass a barrier.cluster (cluster.sync()) first.",
+               m->rank, at->rank);
+    m->checks->peers_started = true; /* once is enough */
+}
+
 void emu_remote_use(cta *m, const warp *w, int lane, cta *at) {
+    check_started(m, w, lane, at);
     if (emu_make_remote_cells(m, at)) note_last(m, w, at, pack_who(m, w, lane), w->clock);
 }
 
@@ -153,6 +171,7 @@ uint32_t emu_remote_read(cta *m, const warp *w, int lane, cta *at, uint32_t addr
         }
     }
     note_last(m, w, at, who, w->clock);
+    check_started(m, w, lane, at);
     return undefined;
 }
 
@@ -183,6 +202,7 @@ static void write_cells(cta *m, const warp *w, int lane, cta *at, uint32_t addre
 
 void emu_remote_write(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {
     write_cells(m, w, lane, at, address, bytes, TIME_REMOTE, false);
+    check_started(m, w, lane, at);
 }
 
 void emu_remote_atomic(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {
@@ -195,6 +215,7 @@ void emu_remote_atomic(cta *m, const warp *w, int lane, cta *at, uint32_t addres
         at->checks->cells[i].write_time = 0; /* once is enough */
     }
     write_cells(m, w, lane, at, address, bytes, TIME_REMOTE, true);
+    check_started(m, w, lane, at);
 }
 
 void emu_remote_issue(cta *m, const warp *w, int lane, cta *at, uint32_t address, uint32_t bytes) {

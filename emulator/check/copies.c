@@ -95,7 +95,7 @@ void emu_on_bulk_count(cta *m, warp *w, const bulk_copy *copy, mbarrier *bar) {
 static void mark_target(cta *m, const warp *w, const bulk_copy *copy) {
     cta *at = copy->to;
     if (copy->reduces && at == m)
-        emu_on_shared_atomic(m, w, copy->lane, copy->shared, copy->bytes);
+        emu_on_shared_atomic(m, w, copy->lane, copy->shared, copy->bytes, false);
     else if (copy->reduces)
         emu_remote_atomic(m, w, copy->lane, at, copy->shared, copy->bytes);
     else if (at == m)

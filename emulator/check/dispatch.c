@@ -70,9 +70,9 @@ void emu_on_cluster_write(cta *m, warp *w, int lane, cta *at, uint32_t address, 
 
 void emu_on_cluster_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, const op *o) {
     if (orders_threads(m, o))
-        emu_flag_atomic(m, w, lane, at, address, bytes, o->order);
+        emu_flag_atomic(m, w, lane, at, address, bytes, o->order, o->asks);
     else if (at == m)
-        emu_on_shared_atomic(m, w, lane, address, bytes);
+        emu_on_shared_atomic(m, w, lane, address, bytes, o->asks);
     else
         emu_remote_atomic(m, w, lane, at, address, bytes);
 }

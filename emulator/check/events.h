@@ -80,7 +80,8 @@ enum { STORED_UNDEFINED = 1 << 16 };
 uint32_t emu_on_shared_read(struct cta *m, const struct warp *w, int lane, uint32_t address, uint32_t bytes);
 void emu_on_shared_write(struct cta *m, const struct warp *w, int lane, uint32_t address, uint32_t bytes,
                          const void *data);
-void emu_on_shared_atomic(struct cta *m, const struct warp *w, int lane, uint32_t address, uint32_t bytes);
+/* asks: something uses the result. */
+void emu_on_shared_atomic(struct cta *m, const struct warp *w, int lane, uint32_t address, uint32_t bytes, bool asks);
 /* Any access to shared memory: of `at`, a CTA of the cluster, by an instruction that may order threads (FLAG_ORDERS) or
  * store uninitialized values (warp.undefined_stores). */
 uint32_t emu_on_cluster_read(struct cta *m, struct warp *w, int lane, struct cta *at, uint32_t address, uint32_t bytes,

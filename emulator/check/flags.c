@@ -166,13 +166,13 @@ uint32_t emu_flag_read(cta *m, warp *w, int lane, cta *at, uint32_t address, uin
 void emu_flag_write(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++)
         if (at->checks->cells[i].write_time == TIME_NEVER) at->checks->cells[i].write_time = 0;
-    emu_flag_atomic(m, w, lane, at, address, bytes, order);
+    emu_flag_atomic(m, w, lane, at, address, bytes, order, false);
 }
 
-void emu_flag_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order) {
+void emu_flag_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address, uint32_t bytes, unsigned order, bool asks) {
     learn(m, w, lane, at, address, order);
     if (at == m)
-        emu_on_shared_atomic(m, w, lane, address, bytes);
+        emu_on_shared_atomic(m, w, lane, address, bytes, asks);
     else
         emu_remote_atomic(m, w, lane, at, address, bytes);
     tell(m, w, lane, at, address, order);

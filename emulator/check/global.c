@@ -390,8 +390,6 @@ static void check_readers(cta *m, const warp *w, int lane, uint64_t address, glo
     cell->read.time = cell->older.time = 0; /* once is enough */
 }
 
-enum write_kind { WRITES, UPDATES, UPDATES_AND_ASKS /* and something uses the result */ };
-
 /* An atomic whose result nothing uses covers one that nothing orders before it: a plain read that follows would see the
  * last alone. Of two that are covered, the one of another CTA stays. Where the result is used, the thread may know from
  * it what came before. */
@@ -412,7 +410,7 @@ static void note_covered(cta *m, const warp *w, int lane, uint64_t address, glob
 /* there: the bytes that data replaces; both NULL where these are not known. */
 static void write_cell(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
                        const uint8_t *data, const uint8_t *there, uint32_t bytes, enum write_kind kind) {
-    const bool update = kind != WRITES;
+    const bool update = kind != WRITE;
     const char *now = update ? "updates" : "writes";
     const bool same = data && there && who_instruction(cell->write.who) == m->here && !memcmp(data, there, bytes);
     if (cell->write.time && !same && !both_strong(m, own.who, &cell->write, cell->write_rank))
@@ -424,7 +422,7 @@ static void write_cell(cta *m, const warp *w, int lane, uint64_t address, global
                               same_warp(&cell->write, cell->write_rank, &own, m->rank) &&
                               who_thread(cell->write.who) == who_thread(own.who) && cell->write.time == own.time;
     if (covers_store) own.who &= ~WHO_ATOMIC;
-    note_covered(m, w, lane, address, cell, own, kind == UPDATES_AND_ASKS);
+    note_covered(m, w, lane, address, cell, own, kind == UPDATE_AND_ASK);
     cell->write = own;
     cell->write_rank = (uint8_t)m->rank;
     cell->history &= (uint8_t)~LAST_ASYNC;
@@ -510,13 +508,13 @@ static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint3
 
 void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order,
                       const uint8_t *data, const uint8_t *there) {
-    if (m->cluster->races) write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order), data, there, WRITES);
+    if (m->cluster->races) write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order), data, there, WRITE);
 }
 
 void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order, bool asks) {
     if (m->cluster->races)
         write_cells(m, w, lane, address, bytes, own_note(m, w, lane, order | ORDER_STRONG), NULL, NULL,
-                    asks ? UPDATES_AND_ASKS : UPDATES);
+                    asks ? UPDATE_AND_ASK : UPDATE);
 }
 
 /* ---- bulk copies ---- */
@@ -566,7 +564,7 @@ void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, 
     own.time = TIME_UNTIL_WAIT;
     if (!data) emu_check_update(m, w, lane, address, bytes);
     write_cells(m, w, lane, address, bytes, own, data ? data + (address - begin) : NULL,
-                emu_host_bytes(m->device, address), data ? WRITES : UPDATES);
+                emu_host_bytes(m->device, address), data ? WRITE : UPDATE);
 }
 
 void emu_global_write_ends(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {

@@ -29,6 +29,7 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_BAD_TENSOR_MAP] = "bad-tensor-map",
     [EMU_MISSING_PROXY_FENCE] = "missing-proxy-fence",
     [EMU_CTA_EXITED] = "cta-exited",
+    [EMU_CTA_NOT_STARTED] = "cta-not-started",
     [EMU_MISSING_INIT_FENCE] = "missing-init-fence",
     [EMU_PHASE_OVERRUN] = "phase-overrun",
     [EMU_ORDER_DEPENDENT] = "order-dependent",
@@ -100,8 +101,8 @@ bool emu_same_cause(const entry *code, const finding_record *a, const finding_re
 /* After the others a CTA cannot continue, or not as a device would. */
 static bool may_ignore(emu_class class_) {
     return class_ < EMU_BARRIER_MISUSE || class_ == EMU_OUTPUT_NEVER_WRITTEN || class_ == EMU_OUTPUT_WRITTEN_TWICE ||
-           class_ == EMU_MISSING_PROXY_FENCE || class_ == EMU_MISSING_INIT_FENCE || class_ == EMU_PHASE_OVERRUN ||
-           class_ == EMU_ORDER_DEPENDENT;
+           class_ == EMU_MISSING_PROXY_FENCE || class_ == EMU_MISSING_INIT_FENCE || class_ == EMU_CTA_NOT_STARTED ||
+           class_ == EMU_PHASE_OVERRUN || class_ == EMU_ORDER_DEPENDENT;
 }
 
 static bool fail_ignored(emu_error *error, const char *item, size_t length, const char *reason) {

@@ -69,6 +69,7 @@ void emu_shadow_free(cta *m) {
     const checks *const shadow = m->checks;
     emu_cluster_free(m);
     free(shadow->cells);
+    free(shadow->covered);
     free(shadow->clocks);
     free(shadow->warp_reads);
     free(shadow->async_reads);
@@ -87,7 +88,7 @@ void emu_shadow_start_cta(cta *m) {
     checks *const shadow = m->checks;
     for (uint32_t i = 0; i < shadow->cell_count; i++) shadow->cells[i] = (shadow_cell){TIME_NEVER, 0, 0, 0};
     shadow->base = shadow->settled = 0;
-    shadow->undefined_cells = false;
+    shadow->undefined_cells = shadow->covers = shadow->peers_started = false;
     shadow->checked = (checked_write){0};
     memset(shadow->last_reads, 0, sizeof shadow->last_reads);
     shadow->now = 1;
@@ -116,6 +117,7 @@ void emu_clock_full_barrier(cta *m) {
     checks *const shadow = m->checks;
     shadow->base = shadow->now++;
     if (!shadow->undefined_cells) shadow->settled = shadow->base;
+    shadow->covers = false;
     for (uint32_t i = 0; i < m->warp_count; i++) m->warps[i].clock = shadow->now;
     if (shadow->clock_width > m->warp_count * LANES) emu_join_tails(m);
 }
@@ -321,6 +323,39 @@ void emu_check_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, 
     }
 }
 
+/* ---- atomics over atomics ---- */
+
+/* An access that is no atomic, to a cell of which one atomic covers another. */
+static void check_covered(cta *m, const warp *w, int lane, uint32_t index, const char *verb) {
+    const checks *const shadow = m->checks;
+    const covered_update *old = &shadow->covered[index];
+    if (old->time > shadow->base && !ordered(m, w, lane, who_thread(old->who), old->time))
+        report_race(m, w, lane, (index << shadow->cell_shift) + m->shared_base, old->who, false, verb, "updated");
+}
+
+/* An atomic whose result nothing uses covers one that nothing orders before it: a plain read that follows would see the
+ * last one only. Of two that are covered, the one of another warp stays. Where the result is used, the thread may know
+ * from it what came before. */
+static void note_covered(cta *m, const warp *w, int lane, uint32_t index, enum write_kind kind) {
+    checks *const shadow = m->checks;
+    const shadow_cell *cell = &shadow->cells[index];
+    const bool both = kind != WRITE && cell->write_who & WHO_ATOMIC && cell->write_time < TIME_REMOTE;
+    covered_update *old = shadow->covers ? &shadow->covered[index] : NULL;
+    const bool stays = old && old->time > shadow->base && both && kind == UPDATE &&
+                       !ordered(m, w, lane, who_thread(old->who), old->time);
+    if (old && !stays) old->time = 0;
+    if (!both || kind != UPDATE || ordered(m, w, lane, who_thread(cell->write_who), cell->write_time)) return;
+    if (stays && who_thread(cell->write_who) / LANES == (uint32_t)w->index) return;
+    if (!shadow->covers) {
+        const size_t bytes = shadow->cell_count * sizeof *shadow->covered;
+        if (!shadow->covered) shadow->covered = malloc(bytes);
+        if (!shadow->covered) return;
+        memset(shadow->covered, 0, bytes);
+        shadow->covers = true;
+    }
+    shadow->covered[index] = (covered_update){cell->write_time, cell->write_who & ~(uint32_t)WHO_ATOMIC};
+}
+
 /* ---- reads ---- */
 
 /* A cell is read that was written before the CTA waited for tickets: then it remembers that. */
@@ -351,6 +386,7 @@ static uint32_t slow_read(cta *m, const warp *w, int lane, uint32_t address, uin
         emu_check_writer(m, w, lane, m, index, "reads");
     else if (cell->write_time > shadow->base && !written_before(m, w, lane, index))
         report_writer(m, w, lane, index, "reads");
+    if (shadow->covers) check_covered(m, w, lane, index, "reads");
     return cell->write_who & WHO_UNDEFINED ? bytes_in_cell(m, address, bytes, at) | STORED_UNDEFINED : 0;
 }
 
@@ -769,7 +805,8 @@ static void check_written(cta *m, const warp *w, int lane, uint32_t i, uint32_t 
 }
 
 static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const uint8_t *data,
-                        uint32_t time, bool atomic) {
+                        uint32_t time, enum write_kind kind) {
+    const bool atomic = kind != WRITE;
     uint32_t first = first_cell(m, address), last = last_cell(m, address, bytes);
     uint32_t who = pack_who(m, w, lane);
     if (m->mbarrier_count) emu_check_mbarrier_bytes(m, w, lane, m, address, bytes);
@@ -794,6 +831,8 @@ static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint3
         bool covers_store = atomic && !m->checks->clocks && cell->write_time > m->checks->base &&
                             cell->write_time > w->synced && cell->write_time < TIME_NEVER &&
                             !(cell->write_who & WHO_ATOMIC) && who_thread(cell->write_who) == who_thread(who);
+        if (!atomic && m->checks->covers) check_covered(m, w, lane, i, "writes");
+        if (atomic || m->checks->covers) note_covered(m, w, lane, i, kind);
         cell->write_time = time;
         if (m->checks->ticket) note_new(m->checks->ticket, i);
         if (m->checks->async_written) m->checks->async_written[i] = LANDED_NOTHING;
@@ -806,11 +845,11 @@ static void write_cells(cta *m, const warp *w, int lane, uint32_t address, uint3
 }
 
 void emu_on_shared_write(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, const void *data) {
-    write_cells(m, w, lane, address, bytes, data, w->clock, false);
+    write_cells(m, w, lane, address, bytes, data, w->clock, WRITE);
 }
 
 /* An atomic reads too, but atomics are ordered among themselves. */
-void emu_on_shared_atomic(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
+void emu_on_shared_atomic(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, bool asks) {
     checks *const shadow = m->checks;
     uint32_t first = (address - m->shared_base) >> shadow->cell_shift,
              last = (address - m->shared_base + bytes - 1) >> shadow->cell_shift;
@@ -821,11 +860,11 @@ void emu_on_shared_atomic(cta *m, const warp *w, int lane, uint32_t address, uin
             shadow->cells[i].write_time = 0; /* once is enough */
         }
     }
-    write_cells(m, w, lane, address, bytes, NULL, w->clock, true);
+    write_cells(m, w, lane, address, bytes, NULL, w->clock, asks ? UPDATE_AND_ASK : UPDATE);
 }
 
 void emu_shadow_issue(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes) {
-    write_cells(m, w, lane, address, bytes, NULL, TIME_IN_FLIGHT, false);
+    write_cells(m, w, lane, address, bytes, NULL, TIME_IN_FLIGHT, WRITE);
 }
 
 void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,

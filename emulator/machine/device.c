@@ -154,7 +154,7 @@ static bool add_finding(emu_device *device, const emu_finding *finding) {
 }
 
 static bool is_of_orders(const finding_record *r) {
-    return r->class_ == EMU_PHASE_OVERRUN || r->class_ == EMU_ORDER_DEPENDENT;
+    return r->class_ == EMU_PHASE_OVERRUN || r->class_ == EMU_ORDER_DEPENDENT || r->class_ == EMU_CTA_NOT_STARTED;
 }
 
 /* What would be said of other orders follows from these. */

@@ -280,6 +280,8 @@ TICKETS = """.shared .align 4 .b32 ticket;
 mov.u32 %rank, %cluster_ctarank;
 setp.eq.u32 %draws, %rank, 0;
 ld.param.u64 %counter, [counter];
+barrier.cluster.arrive;
+barrier.cluster.wait;
 again:
 @!%draws bra meet;
 atom.global.add.u32 %x, [%counter], 1;

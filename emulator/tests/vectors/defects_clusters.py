@@ -88,6 +88,8 @@ setp.eq.u32 %q, %r, 0;
 setp.eq.u32 %first, %t, 0;
 mapa.shared::cluster.u32 %f, %s, 1;
 mad.lo.u32 %f, %t, 4, %f;
+barrier.cluster.arrive;
+barrier.cluster.wait;
 .loc 1 70 0
 @%q st.shared::cluster.u32 [%f], %t;
 BEFOREbarrier.cluster.arrive;
@@ -149,6 +151,9 @@ CLUSTERS = [
     Defect("race", "a relaxed arrival at the barrier of the cluster without a fence", CLUSTER
            + "<<||fence.acq_rel.cluster;\n>>" + MEET.replace("arrive", "arrive.relaxed") + REMOTE_READ + MEET,
            ["lesson.cu:50"], **TWO_CTAS),
+    Defect("cta-not-started", "a store to a CTA that may not have started", CLUSTER.replace("st.shared.u32 [%s], %t;\n", "")
+           + "<<||" + MEET + ">>" + REMOTE_WRITE + MEET, ["lesson.cu:51", "with rank 1", "may not have started"],
+           **TWO_CTAS),
     Defect("cta-exited", "a load from a CTA that waits for nobody", CLUSTER + MEET + REMOTE_READ + "<<||" + MEET + ">>",
            ["lesson.cu:50", "barrier.cluster"], **TWO_CTAS),
     Defect("cta-exited", "a load from the CTA that ends last, but may end first", CLUSTER + MEET + "@%q bra end;\n"

@@ -17,6 +17,29 @@ mad.lo.s32 %s, %t, 4, %s;
 LOAD_POINTER = "ld.param.u64 %p, [data];\n"
 # What HERE gives in %y is the result.
 KEEP = START + LOAD_POINTER + "HERE\n.loc 1 14 0\nmad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %y;"
+# Warp 2 adds to a word; warp 0 sets a flag; warp 1 waits for it, adds to the word and reads it.
+COVERED = """.reg .b32 %s, %t, %x;
+.reg .pred %first, %adds, %waits;
+mov.u32 %t, %tid.x;
+mov.u32 %s, smem;
+setp.eq.u32 %first, %t, 0;
+setp.eq.u32 %adds, %t, 64;
+setp.eq.u32 %waits, %t, 32;
+@%first st.shared.u32 [%s], 0;
+@%first st.shared.u32 [%s+4], 0;
+bar.sync 0;
+.loc 1 11 0
+@%adds red.shared.add.u32 [%s], 1;
+HELD@%first st.release.cta.shared.u32 [%s+4], 1;
+@!%waits bra end;
+wait:
+ld.acquire.cta.shared.u32 %x, [%s+4];
+setp.eq.u32 %first, %x, 0;
+@%first bra wait;
+red.shared.add.u32 [%s], 1;
+.loc 1 12 0
+ld.shared.u32 %x, [%s];
+end:"""
 ASYNC = START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\n.loc 1 20 0\ncp.async.ca.shared.global [%s], [%p], 4;\n"
 # Warp 1 reads 32 words and one of its lanes says so at an mbarrier, at which warp 0 waits before it writes them.
 HANDED_OVER = (
@@ -314,6 +337,8 @@ WARPS = [
            "bar.sync 0;\nxor.b32 %x, %s, 128;\nld.shared.u32 %y, [%x];\n<<||bar.sync 0;\n>>st.shared.u32 [%s], %y;"),
     Defect("race", "a store and an atomic", START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n"
            "@%q st.shared.u32 [%x], 0;\n<<||bar.sync 0;\n>>atom.shared.add.u32 %y, [%x], 1;"),
+    Defect("race", "an atomic over one of another warp, which a load would miss", COVERED.replace("HELD", "<<||bar.sync 0;\n>>"),
+           ["lesson.cu:11", "lesson.cu:12", "updated"], block=96),
     Defect("race", "a lane that tells of its own reads alone", HANDED_OVER.replace("SYNC",
            "<<||bar.warp.sync 0xffffffff;>>"), ["lesson.cu:11", "lesson.cu:13", "warp 0", "warp 1"]),
     Defect("race", "a lane that reads with its warp and does not arrive", READ_TOGETHER.replace("ARRIVALS",
