@@ -7,12 +7,14 @@
 #include <string.h>
 
 static const architecture architectures[] = {
-    {"sm_80", 8, 0, 166912, 167936, 64, false}, {"sm_86", 8, 6, 101376, 102400, 48, false},
-    {"sm_89", 8, 9, 101376, 102400, 48, false}, {"sm_90", 9, 0, 232448, 233472, 64, true},
-    {"sm_90a", 9, 0, 232448, 233472, 64, true},
+    {"sm_80", 8, 0, 166912, 167936, 64, false},   {"sm_86", 8, 6, 101376, 102400, 48, false},
+    {"sm_89", 8, 9, 101376, 102400, 48, false},   {"sm_90", 9, 0, 232448, 233472, 64, true},
+    {"sm_90a", 9, 0, 232448, 233472, 64, true},   {"sm_100a", 10, 0, 232448, 233472, 64, true},
+    {"sm_103a", 10, 3, 232448, 233472, 64, true}, {"sm_120a", 12, 0, 101376, 102400, 48, true},
 };
 
-enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0], DEFAULT_ARCHITECTURE = ARCHITECTURES - 1 };
+enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
+#define DEFAULT_ARCHITECTURE "sm_90a"
 
 /* The most warp instructions of a CTA: minutes of emulation. */
 enum { STEP_LIMIT = 1000000000 };
@@ -78,13 +80,13 @@ static bool read_number(const char *name, uint64_t *value) {
 
 static bool read_architecture(void) {
     const char *wanted = getenv("EMULATED_GPU_ARCH");
-    state.architecture = &architectures[DEFAULT_ARCHITECTURE];
-    if (!wanted || !*wanted) return true;
+    if (!wanted || !*wanted) wanted = DEFAULT_ARCHITECTURE;
     for (int i = 0; i < ARCHITECTURES; i++) {
         state.architecture = &architectures[i];
         if (!strcmp(wanted, architectures[i].name)) return true;
     }
-    driver_say("EMULATED_GPU_ARCH=%s is none of sm_80, sm_86, sm_89, sm_90 and sm_90a", wanted);
+    driver_say("EMULATED_GPU_ARCH=%s is none of sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_103a and sm_120a",
+               wanted);
     return false;
 }
 

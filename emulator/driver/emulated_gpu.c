@@ -23,7 +23,8 @@ static const char help[] =
     "Runs a program that uses CUDA without a GPU: the PTX of its kernels runs on the emulator, which checks it.\n"
     "Triton, Gluon, Numba, tinygrad and what nvcc made with PTX in it work unmodified.\n"
     "\n"
-    "  --arch ARCH      the architecture that the program sees: sm_80, sm_86, sm_89, sm_90 or sm_90a (default)\n"
+    "  --arch ARCH      the architecture that the program sees: sm_80, sm_86, sm_89, sm_90, sm_90a\n"
+    "                   (default), sm_100a, sm_103a or sm_120a\n"
     "  --schedule SEED  another order of the warps: 0 (default) lets each run until it must wait\n"
     "  --json FILE      writes the findings there, too\n"
     "  --help           this text\n"
@@ -102,8 +103,8 @@ static int complain(const char *sentence, const char *value) {
 }
 
 static bool is_architecture(const char *text) {
-    static const char *const all[] = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"};
-    for (int i = 0; i < 5; i++)
+    static const char *const all[] = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_103a", "sm_120a"};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!strcmp(text, all[i])) return true;
     return false;
 }
@@ -125,7 +126,8 @@ static int read_options(char **arguments, options *read) {
         if (!value) return complain("a value is missing behind ", option);
         if (!strcmp(option, "--arch")) {
             if (!is_architecture(value))
-                return complain("--arch is one of sm_80, sm_86, sm_89, sm_90 and sm_90a, not ", value);
+                return complain(
+                    "--arch is one of sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_103a and sm_120a, not ", value);
             set("EMULATED_GPU_ARCH", value);
         } else if (!strcmp(option, "--schedule")) {
             if (!is_number(value)) return complain("--schedule is a number from 0 on, not ", value);

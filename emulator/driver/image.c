@@ -114,13 +114,15 @@ static char *program_bytes(const program_header *h, const uint8_t *payload) {
     return NULL;
 }
 
-/* How well PTX suits the device: 0 not at all. PTX of .target sm_90a runs on that architecture alone. */
+/* How well PTX suits the device: 0 not at all. PTX of .target sm_90a runs on that architecture alone, that of sm_100f
+ * also on later ones of its family. */
 static int suits(const char *text, const architecture *a) {
     const char *target = strstr(text, ".target");
     target = target ? strstr(target, "sm_") : NULL;
     if (!target) return 0;
     char *end;
     const long number = strtol(target + 3, &end, 10), ours = 10L * a->major + a->minor;
+    if (*end == 'f') return number / 10 == ours / 10 && number <= ours && a->specific ? 1000 + (int)number : 0;
     if (*end == 'a') return number == ours && a->specific ? 2000 : 0;
     return number <= ours ? 1 + (int)number : 0;
 }
@@ -284,6 +286,13 @@ char *image_ptx(const void *image, CUresult *status) {
             *status = CUDA_ERROR_NO_BINARY_FOR_GPU;
             return NULL;
         }
+    }
+    const char *target = strstr(image, ".target sm_");
+    if (target && !suits(target, the_driver()->architecture)) {
+        driver_say("a module is PTX for %.*s, which does not run on %s: emulated-gpu --arch chooses another device",
+                   (int)strcspn(target + 8, ", \t\r\n"), target + 8, the_driver()->architecture->name);
+        *status = CUDA_ERROR_INVALID_PTX;
+        return NULL;
     }
     char *text = strdup(image);
     *status = text ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
