@@ -110,7 +110,7 @@ typedef struct emu_launch {
     int entry;                /* index, 0 <= entry < emu_entry_count() */
     uint32_t grid[3];         /* CTAs */
     uint32_t block[3];        /* threads; at most 1024 in all, and 64 in z */
-    uint32_t cluster[3];      /* CTAs, at most 8 in all, which divide the grid; all 0: as the entry says, or none */
+    uint32_t cluster[3];      /* CTAs, at most 16 in all, which divide the grid; all 0: as the entry says, or none */
     uint32_t dynamic_shared;  /* bytes */
     const void *params;       /* the parameter block, borrowed; NULL where the entry has no parameters */
     size_t param_bytes;       /* must equal that of the entry */
@@ -119,6 +119,7 @@ typedef struct emu_launch {
     int delay_warp;           /* of each CTA: it waits before an instruction until nothing else can happen */
     int delay_line;           /* PTX line of that; 0 for none */
     bool wgmma_wait_per_warp; /* a wgmma.wait_group says nothing of the other three warps' reads of shared memory */
+    bool strict_tcgen05;      /* rules of PTX that published code breaks are checked, too: see docs/emulator.md */
     bool fence_behind_reads;  /* a bulk copy needs a fence.proxy.async behind ordinary reads of what it writes, too */
     uint64_t race_memory;     /* bytes that the search for races in global memory may take; 0 for 1 GiB */
     int threads;              /* of the host; 0 for one per core; one where CTAs tell each other more than tickets */
@@ -157,6 +158,10 @@ typedef enum emu_class {
     EMU_MISSING_INIT_FENCE,   /* "missing-init-fence": a copy counts at an mbarrier that it may not see yet */
     EMU_PHASE_OVERRUN,        /* "phase-overrun": in another order a barrier counts or answers in a wrong phase */
     EMU_ORDER_DEPENDENT,      /* "order-dependent": in another order a phase completes without what belongs to it */
+    EMU_TMEM_MISUSE,          /* "tmem-misuse": tcgen05 with a wrong number of columns, descriptor or order of calls */
+    EMU_TMEM_RACE,            /* "tmem-race": nothing orders two accesses to tensor memory, one of which writes */
+    EMU_TMEM_IN_FLIGHT,       /* "tmem-in-flight": a tcgen05 instruction may still be at work there */
+    EMU_TMEM_UNINITIALISED,   /* "tmem-uninitialised": a value from there matters; dropped ones do not */
     EMU_CLASSES
 } emu_class;
 

@@ -27,11 +27,12 @@ static inline uint32_t *row_of(const cta *m, const warp *w, int lane) {
 }
 
 /* A row continues with what the lane knows of the engines: of bulk copies that have landed, by mbarrier; of cp.async
- * that have, by warp; and how far each warp has come, which says nothing of its data. In a cluster it continues with
+ * that have, by warp; how far each warp has come, which says nothing of its data; and with tcgen05 of the jobs of
+ * each warp. In a cluster it continues with
  * each warp of each CTA, then with the engines of each. */
 enum {
     LANDINGS = 32,
-    MOST_ENGINES = LANDINGS + 2 * MAX_WARPS,
+    MOST_ENGINES = LANDINGS + 3 * MAX_WARPS,
     MOST_TAIL = MAX_CLUSTER * (MAX_WARPS + MOST_ENGINES),
     MOST_CLOCKS = MAX_WARPS * LANES + MOST_ENGINES + MOST_TAIL
 };

@@ -112,9 +112,10 @@ typedef struct checks {
     async_read *async_reads;        /* by 16 bytes of shared memory: those in flight; NULL without the async proxy */
     bulk_copy *unfinished;          /* stores that have been read, and whose thread has not waited for the rest */
     size_t unfinished_count, unfinished_capacity;
-    struct cta_order *order;    /* see explore/happens_before.c */
-    struct orders *orders;      /* see explore/orders.c; NULL without mbarriers */
-    struct ticket_work *ticket; /* see explore/tile_counter.c; NULL where nobody asks */
+    struct tensor_shadow *tensor; /* see check/tensor_memory.c; NULL without tcgen05 */
+    struct cta_order *order;      /* see explore/happens_before.c */
+    struct orders *orders;        /* see explore/orders.c; NULL without mbarriers */
+    struct ticket_work *ticket;   /* see explore/tile_counter.c; NULL where nobody asks */
 } checks;
 
 static inline struct orders *orders_of(const cta *m) {
@@ -179,6 +180,14 @@ void emu_remote_tell_progress(const cta *m, const warp *w, int lane, const cta *
 /* Lanes learn what stands in clocks of another CTA. */
 void emu_remote_acquire(cta *m, warp *w, uint32_t mask, const cta *at, const uint32_t *clocks);
 void emu_cluster_fence(cta *m, warp *w);
+/* What stands in a row of clocks of this CTA goes to clocks of another. */
+void emu_remote_publish_row(const cta *m, uint32_t *row, const cta *at, uint32_t *clocks);
+/* check/tensor_memory.c: for a CTA with its clocks; false when out of memory. */
+bool emu_tensor_shadow_create(cta *m);
+void emu_tensor_shadow_start(cta *m);
+void emu_tensor_shadow_free(cta *m);
+/* undefined.c: lanes of a register got an undefined value from tensor memory, one of them from an address. */
+void emu_on_undefined_tensor_load(cta *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address);
 /* check/flags.c: for a CTA with its clocks; false when out of memory. */
 bool emu_flags_create(cta *m);
 void emu_flags_start_cta(cta *m);

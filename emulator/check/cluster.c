@@ -41,13 +41,26 @@ static void spread_knowledge(const cta *at, const uint32_t *from, uint32_t *cloc
 }
 
 void emu_remote_publish(cta *m, const warp *w, uint32_t mask, cta *at, uint32_t *clocks) {
-    uint32_t known[MOST_TAIL] = {0};
+    uint32_t known[MOST_TAIL];
+    memset(known, 0, tail_count(m) * sizeof *known);
     gather_knowledge(m, w, mask, known);
     spread_knowledge(at, known, clocks);
 }
 
+void emu_remote_publish_row(const cta *m, uint32_t *row, const cta *at, uint32_t *clocks) {
+    uint32_t known[MOST_TAIL];
+    memcpy(known, tail_of(m, row), tail_count(m) * sizeof *known);
+    uint32_t *own = known + m->rank * m->warp_count;
+    take_later(engines_of(m, known, m->rank), row + m->warp_count * LANES, m->checks->engines);
+    for (uint32_t t = 0; t < m->warp_count * LANES; t++)
+        if (own[t / LANES] < row[t]) own[t / LANES] = row[t];
+    spread_knowledge(at, known, clocks);
+}
+
 void emu_remote_acquire(cta *m, warp *w, uint32_t mask, const cta *at, const uint32_t *clocks) {
-    uint32_t known[MOST_TAIL] = {0}, own[MOST_CLOCKS] = {0};
+    uint32_t known[MOST_TAIL], own[MOST_CLOCKS];
+    memset(known, 0, tail_count(m) * sizeof *known);
+    memset(own, 0, m->checks->clock_width * sizeof *own);
     for (uint32_t t = 0; t < at->warp_count * LANES; t++) {
         uint32_t *of_warp = &known[at->rank * at->warp_count + t / LANES];
         if (*of_warp < clocks[t]) *of_warp = clocks[t];
@@ -69,7 +82,8 @@ void emu_remote_tell_fenced(const warp *w, const cta *at, uint32_t *clocks) {
 
 /* How far warps have come, without what they did: that is what a relaxed arrival tells. */
 static void tell_progress(const cta *m, const warp *w, uint32_t mask, uint32_t *to) {
-    uint32_t known[MOST_TAIL] = {0};
+    uint32_t known[MOST_TAIL];
+    memset(known, 0, tail_count(m) * sizeof *known);
     const uint32_t first = LANDINGS + m->warp_count;
     if (!m->checks->engines) return;
     gather_knowledge(m, w, mask, known);
@@ -80,7 +94,8 @@ static void tell_progress(const cta *m, const warp *w, uint32_t mask, uint32_t *
 }
 
 void emu_remote_tell_progress(const cta *m, const warp *w, int lane, const cta *at, uint32_t *clocks) {
-    uint32_t known[MOST_TAIL] = {0};
+    uint32_t known[MOST_TAIL];
+    memset(known, 0, tail_count(m) * sizeof *known);
     tell_progress(m, w, 1u << lane, known);
     take_later(tail_of(at, clocks), known, tail_count(at));
     take_later(clocks + at->warp_count * LANES, engines_of(at, known, at->rank), at->checks->engines);
@@ -102,7 +117,8 @@ void emu_on_cluster_complete(cluster *c) {
 }
 
 void emu_on_cluster_wait(cta *m, warp *w, uint32_t mask) {
-    uint32_t clocks[MOST_CLOCKS] = {0};
+    uint32_t clocks[MOST_CLOCKS];
+    memset(clocks, 0, m->checks->clock_width * sizeof *clocks);
     spread_knowledge(m, m->cluster->clocks + m->cluster->clock_count, clocks);
     emu_clock_acquire(m, w, mask, clocks);
     w->synced = w->clock;

@@ -10,13 +10,15 @@
 
 bool emu_checks_create(cta *m) {
     m->checks = calloc(1, sizeof *m->checks);
-    return m->checks && emu_shadow_create(m) && emu_flags_create(m) && emu_orders_create(m);
+    return m->checks && emu_shadow_create(m) && emu_flags_create(m) && emu_orders_create(m) &&
+           emu_tensor_shadow_create(m);
 }
 
 void emu_checks_start(cta *m) {
     m->checks->unfinished_count = 0;
     for (uint32_t i = 0; i < m->warp_count; i++) emu_start_undefined(m, &m->warps[i]);
     emu_shadow_start_cta(m);
+    emu_tensor_shadow_start(m);
     emu_flags_start_cta(m);
     emu_order_start_cta(m);
     emu_orders_start_cta(m);
@@ -29,6 +31,7 @@ void emu_checks_end(cta *m) {
 void emu_checks_free(cta *m) {
     if (!m->checks) return;
     emu_shadow_free(m);
+    emu_tensor_shadow_free(m);
     emu_flags_free(m);
     emu_orders_free(m);
     emu_order_free(m);

@@ -18,6 +18,7 @@ struct cluster;
 struct async_copy;
 struct async_arrive;
 struct bulk_copy;
+struct tensor_job;
 struct mbarrier;
 struct ignored_list;
 struct finding_record;
@@ -199,6 +200,23 @@ void emu_on_product_issue(struct cta *m, struct warp *w);
 void emu_on_product_known(struct cta *m, const struct warp *w, uint32_t reader, uint32_t stamp);
 /* It has waited for `count` products, up to number `wanted`. */
 void emu_on_product_wait(struct cta *m, struct warp *w, uint32_t count, uint32_t wanted, uint32_t mask);
+/* ---- tensor memory ---- */
+
+/* A warp loads or stores at an address; it has waited for its loads or for its stores; it has executed a tcgen05.fence.
+ * An op reads or writes registers of loads that nothing has waited for. */
+void emu_on_tensor_access(struct cta *m, struct warp *w, const op *o, uint32_t address);
+void emu_on_tensor_wait(struct cta *m, struct warp *w, bool stores, uint32_t mask);
+void emu_on_tensor_fence(struct cta *m, struct warp *w, bool after);
+void emu_on_tensor_registers(struct cta *m, struct warp *w, const op *o);
+/* Columns are about to be freed. */
+void emu_on_tensor_dealloc(struct cta *m, struct warp *w, int lane, uint32_t first, uint32_t columns);
+/* A job of the tensor core is issued, and it is done. */
+void emu_on_tensor_issue(struct cta *m, struct warp *w, const struct tensor_job *job);
+void emu_on_tensor_done(struct cta *m, const struct tensor_job *job);
+/* A commit is issued: what its thread knows, owned. Then it is about to count at an mbarrier of `at`. */
+uint32_t *emu_on_tensor_commit(struct cta *m, struct warp *w, const struct tensor_job *job);
+void emu_on_tensor_arrive(struct cta *m, const struct tensor_job *job, struct cta *at, struct mbarrier *bar);
+
 /* A setmaxnreg takes more registers, or gives some back. */
 void emu_on_registers(struct cta *m, const struct warp *w, bool more);
 

@@ -58,7 +58,8 @@ void emu_flags_free(cta *m) {
 /* What a thread heard, or others that it is ordered behind. */
 static void learn_heard(cta *m, warp *w, int lane) {
     const checks *const shadow = m->checks;
-    uint32_t clocks[MOST_CLOCKS] = {0};
+    uint32_t clocks[MOST_CLOCKS];
+    memset(clocks, 0, m->checks->clock_width * sizeof *clocks);
     bool any = false;
     for (uint32_t t = 0; t < row_count(m); t++) {
         if (!shadow->heard_times[t] || !ordered(m, w, lane, t, shadow->heard_times[t])) continue;

@@ -60,8 +60,9 @@ bool emu_make_remote_cells(cta *m, cta *at) {
 }
 
 void emu_join_tails(cta *m) {
-    uint32_t all[MOST_ENGINES + MOST_TAIL] = {0};
+    uint32_t all[MOST_ENGINES + MOST_TAIL];
     const uint32_t threads = m->warp_count * LANES, count = m->checks->clock_width - threads;
+    memset(all, 0, count * sizeof *all);
     for (int write = 0; write < 2; write++) {
         for (uint32_t i = 0; i < m->warp_count; i++) {
             for (int lane = 0; lane < (m->warps[i].together ? 1 : LANES); lane++) {

@@ -33,6 +33,10 @@ static const char *const class_names[EMU_CLASSES] = {
     [EMU_MISSING_INIT_FENCE] = "missing-init-fence",
     [EMU_PHASE_OVERRUN] = "phase-overrun",
     [EMU_ORDER_DEPENDENT] = "order-dependent",
+    [EMU_TMEM_MISUSE] = "tmem-misuse",
+    [EMU_TMEM_RACE] = "tmem-race",
+    [EMU_TMEM_IN_FLIGHT] = "tmem-in-flight",
+    [EMU_TMEM_UNINITIALISED] = "tmem-uninitialised",
 };
 
 const char *emu_class_name(emu_class class_) {

@@ -37,7 +37,8 @@ bool emu_shadow_create(cta *m) {
     shadow->cells = malloc(shadow->cell_count * sizeof *shadow->cells);
     if (!shadow->cells) return false;
     const bool in_cluster = m->code->uses_cluster || m->cluster->count > 1;
-    shadow->engines = m->code->needs_clocks ? LANDINGS + 2 * m->warp_count : 0;
+    const uint32_t clocks_of_warp = m->code->uses_tensor_memory ? 3 : 2;
+    shadow->engines = m->code->needs_clocks ? LANDINGS + clocks_of_warp * m->warp_count : 0;
     const uint32_t tail = in_cluster ? m->cluster->count * (m->warp_count + shadow->engines) : 0;
     shadow->copies_arrive = shadow->engines && has_arrivals(m->code);
     shadow->clock_width = m->warp_count * LANES + shadow->engines + tail;

@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { FROM_REGISTER = 1u << 30, WHAT = FROM_REGISTER - 1 };
+enum { FROM_REGISTER = 1u << 30, FROM_TENSOR = 1u << 29, WHAT = FROM_TENSOR - 1 };
 
 static undefined *of_predicate(const cta *m, const warp *w, unsigned p) {
     return &w->undefined[m->code->slot_count + p];
@@ -73,6 +73,11 @@ void emu_on_undefined_load(cta *m, warp *w, unsigned slot, uint32_t lanes, uint6
     if (lanes) set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, stored ? &m->checks->stored : &read);
 }
 
+void emu_on_undefined_tensor_load(cta *m, warp *w, unsigned slot, uint32_t lanes, uint32_t address) {
+    const undefined read = {.origin = FROM_TENSOR | m->here, .address = address};
+    set_lanes(w, &w->undefined[slot], w->undefined[slot].lanes | lanes, &read);
+}
+
 /* ---- where a value matters ---- */
 
 static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const char *use) {
@@ -95,6 +100,12 @@ static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const 
                    "It was read from global memory at %s, which nothing has written since it was allocated.\n"
                    "Set it first, for example by cudaMemset().",
                    use, where);
+    } else if (value->origin & FROM_TENSOR) {
+        emu_report(m, EMU_TMEM_UNINITIALISED, what, w, first_lane(lanes), -1, value->address,
+                   "This instruction takes an undefined value %s.\n"
+                   "It was read from tensor memory, lane %u of column %u, to which nothing has given a value since the "
+                   "columns were allocated, or an undefined one.",
+                   use, (unsigned)(value->address >> 16), (unsigned)(value->address & 0xffff));
     } else {
         for (uint32_t rest = lanes; rest; rest &= rest - 1)
             emu_report(
@@ -256,7 +267,18 @@ static void follow_store(cta *m, warp *w, const op *o, uint32_t mask) {
     }
 }
 
-typedef enum role { PASSES, ADDRESS_FIRST, ADDRESSES, STORES, MULTIPLIES, WARPGROUP, SHUFFLES, TELLS_LANES, USES } role;
+typedef enum role {
+    PASSES,
+    ADDRESS_FIRST,
+    ADDRESSES,
+    STORES,
+    MULTIPLIES,
+    WARPGROUP,
+    SHUFFLES,
+    TELLS_LANES,
+    TENSOR_STORES,
+    USES
+} role;
 
 static role role_of(op_kind kind) {
     switch (kind) {
@@ -271,7 +293,10 @@ static role role_of(op_kind kind) {
         return PASSES;
     case OP_LOAD:
     case OP_LDMATRIX:
+    case OP_TENSOR_LOAD:
         return ADDRESS_FIRST;
+    case OP_TENSOR_STORE: /* what is stored: see tensor_memory.c */
+        return TENSOR_STORES;
     case OP_COPY_ASYNC:
     case OP_ADDRESS:
     case OP_SURFACE:
@@ -323,6 +348,8 @@ void emu_on_op(cta *m, warp *w, const op *o, uint32_t mask) {
             follow_shuffle(m, w, o, mask);
         } else if (role == STORES) {
             follow_store(m, w, o, mask);
+        } else if (role == TENSOR_STORES) {
+            use_source(m, w, o, 0, mask, "as an address");
         } else {
             bool addresses = role == ADDRESS_FIRST || role == ADDRESSES;
             use_sources(m, w, o, 0, mask,

@@ -33,7 +33,7 @@ static bool land_any_arrive(cta *m) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         if (emu_land_next_arrive(m, &m->warps[i])) return true;
     }
-    return emu_land_next_bulk(m);
+    return emu_land_next_bulk(m) || emu_land_next_tensor(m);
 }
 
 /* Whether a warp is the one that the launch delays. */
@@ -168,6 +168,7 @@ static const warp *list_waiting(cta *m, char *list, size_t bytes, bool *polling)
         if (w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING)
             describe_mbarrier(m, w, list + used, bytes - used);
         if (w->state == WARP_AT_REGISTERS) emu_describe_registers(m, w, list + used, bytes - used);
+        if (w->state == WARP_AT_TENSOR) emu_describe_tensor(m, w, list + used, bytes - used);
         if (w->state == WARP_AT_WGMMA) describe_products(m, w, list + used, bytes - used);
         if (w->state == WARP_AT_CLUSTER) describe_cluster_barrier(m->cluster, list + used, bytes - used);
     }
@@ -311,6 +312,7 @@ static cta_turn run_cta(cta *m, bool may_pause) {
                                                                : MAX_SLICE;
         w->poll_failed = false;
         if (seeded && m->bulk_count && next_random(m) % SEED_EARLY_COPY == 0) emu_land_next_bulk(m);
+        if (seeded && m->tensor && next_random(m) % SEED_EARLY_COPY == 0) emu_land_next_tensor(m);
         emu_warp_run(m, w, slice);
         m->last_warp = chosen;
         bool quiet = w->state == WARP_READY && runs_quietly(m, w, m->steps - begin);

@@ -261,7 +261,7 @@ uint64_t emu_state(const cta *m, uint32_t first, const bool *kept, const live_se
     static const ages none;
     ages a = none;
     uint64_t sum = 1;
-    bool at_work = shadow->flag_count || m->cluster->count > 1 || shadow->read_generic || shadow->covers;
+    bool at_work = shadow->flag_count || m->tensor || m->cluster->count > 1 || shadow->read_generic || shadow->covers;
     for (size_t i = 0; i < m->bulk_count; i++) at_work |= !m->bulk[i].is_store;
     for (uint32_t i = 0; i < m->warp_count; i++) at_work |= is_live(&m->warps[i]) && is_at_work(&m->warps[i]);
     if (at_work) return 0;

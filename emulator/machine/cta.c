@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "crew.h"
 #include "interleaving.h"
+#include "tensor_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 
 static void cta_free(cta *m) {
     emu_checks_free(m); /* reads the warps */
+    emu_tensor_free(m);
     for (uint32_t i = 0; m->warps && i < m->warp_count; i++) {
         warp *w = &m->warps[i];
         free(w->file);
@@ -76,10 +78,13 @@ static bool cta_create(cta *m) {
         w->stack = zeroed(MAX_PATHS * sizeof *w->stack);
         w->stack_capacity = MAX_PATHS;
         complete = w->file && w->predicates && w->undefined && w->stack;
+        if (m->launch->checks && code->uses_tensor_memory) w->check_registers = emu_on_tensor_registers;
         if (!m->launch->checks || !code->uses_wgmma) continue;
+        w->check_registers = emu_check_registers;
         w->wgmma_uses = zeroed(code->register_count * sizeof *w->wgmma_uses);
         complete &= w->wgmma_uses != NULL;
     }
+    complete &= !code->uses_tensor_memory || emu_tensor_create(m);
     return complete && (!m->launch->checks || emu_checks_create(m));
 }
 
@@ -216,6 +221,7 @@ static void start_warp(cta *m, uint32_t index) {
     w->wgmma_issued = w->wgmma_landed = w->wgmma_commits = 0;
     w->register_changes = 0;
     if (w->seen) memset(w->seen, 0, MAX_MBARRIERS * sizeof *w->seen);
+    w->tensor_loads = false;
     w->wgmma_fences = 0;
     if (w->wgmma_uses) memset(w->wgmma_uses, 0, m->code->register_count * sizeof *w->wgmma_uses);
     w->copy_serial = 0;
@@ -263,6 +269,7 @@ static void start_cta(cta *m) {
     clear_local(m);
     for (int i = 0; i < BARRIERS; i++) m->barriers[i] = (named_barrier){.clocks = m->barriers[i].clocks};
     for (uint32_t i = 0; i < m->warp_count; i++) start_warp(m, i);
+    emu_tensor_start(m);
     if (m->checks) emu_checks_start(m);
 }
 
@@ -342,6 +349,7 @@ void emu_end_cluster(crew *c, cluster *ended) {
     for (uint32_t i = 0; i < ended->count; i++) {
         cta *m = &ended->ctas[i];
         if (m->checks && m->bulk_count && !emu_has_faulted(ended)) emu_check_no_bulk_left(m);
+        if (m->checks && !emu_has_faulted(ended)) emu_check_tensor_exit(m);
         emu_land_stores(m);
         m->steps_total += m->steps;
         atomic_fetch_add(&c->device->ctas_done, 1);

@@ -69,7 +69,7 @@ static bool find_clusters(const entry *code, const emu_launch *l, crew *c, emu_e
         count *= c->cluster[i];
     }
     if (count > MAX_CLUSTER)
-        return emu_fail(error, "the cluster has %" PRIu64 " CTAs: more than %d are not portable and not supported",
+        return emu_fail(error, "the cluster has %" PRIu64 " CTAs: more than %d are not possible and not supported",
                         count, MAX_CLUSTER);
     if (code->max_cluster_rank && count > code->max_cluster_rank)
         return emu_fail(error, "the cluster has %" PRIu64 " CTAs, above the %u of .maxclusterrank", count,

@@ -58,6 +58,7 @@ typedef enum warp_state {
     WARP_AT_MBARRIER,  /* in a try_wait: until the phase is complete */
     WARP_AT_WGMMA,     /* until the other warps of its warpgroup have issued what it waits for */
     WARP_AT_REGISTERS, /* in a setmaxnreg.inc: until other warps give registers back */
+    WARP_AT_TENSOR,    /* in a tcgen05.alloc: until columns are freed */
     WARP_AT_CLUSTER,   /* in a barrier.cluster.wait: until all threads of the cluster have arrived */
     WARP_HELD,         /* before an access that waits for its turn: see explore.c */
     WARP_POLLING,      /* before a test_wait that would fail: likewise, or until no other warp can run */
@@ -183,6 +184,9 @@ typedef struct warp {
     uint32_t register_changes;
     uint32_t wgmma_fences;        /* executed so far */
     struct wgmma_use *wgmma_uses; /* by virtual register; NULL without checks or wgmma */
+    bool tensor_loads;            /* tcgen05.ld that nothing has waited for; with checks only */
+    /* a check of the registers of each op: of wgmma or of tensor memory; NULL without checks or these */
+    void (*check_registers)(struct cta *m, struct warp *w, const op *o);
     async_copy *copies;
     size_t copy_count, copy_capacity;
     const uint8_t *copies_begin, *copies_end; /* what those under way read lies between */
@@ -350,6 +354,7 @@ typedef struct cta {
     int mbarrier_count;
     bulk_copy *bulk; /* under way */
     size_t bulk_count, bulk_capacity;
+    struct tensor_memory *tensor;       /* NULL without tcgen05 */
     uint32_t wgmma_done[MAX_WARPS / 4]; /* products of each warpgroup that are computed */
     op_counts *counts;                  /* by instruction */
     uint64_t steps, steps_total, traced;
@@ -506,6 +511,14 @@ void emu_check_registers(cta *m, warp *w, const op *o);
 /* Where in shared memory the rows of 16 bytes of the core matrices of A or of B lie: for each block of eight along M or
  * N eight rows, then the eight of the other half along K. */
 void emu_wgmma_chunks(const cta *m, const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets);
+
+/* tensor_memory.c, tensor_jobs.c */
+/* Let the jobs of the tensor core be done that a commit tells of; false where there are none. */
+bool emu_land_next_tensor(cta *m);
+/* What a warp in a tcgen05.alloc waits for. */
+void emu_describe_tensor(const cta *m, const warp *w, char *out, size_t bytes);
+/* What is still at work or allocated as the CTA ends. */
+void emu_check_tensor_exit(cta *m);
 
 /* async.c */
 /* Let the copies land that an arrive of this warp waits for, and do the oldest arrive; false when there is none. */

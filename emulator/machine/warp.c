@@ -194,7 +194,7 @@ void emu_warp_run(cta *m, warp *w, uint64_t budget) {
         }
         if (w->undefined_count) emu_on_op(m, w, o, mask);
         if (!mask || (explores && emu_delayed_holds(m, w, o, mask))) continue;
-        if (w->wgmma_uses && o->kind != OP_WGMMA) emu_check_registers(m, w, o);
+        if (w->check_registers && o->kind != OP_WGMMA) w->check_registers(m, w, o);
         bool traced = tracing && emu_trace_wants(m, w, o);
         run_op(m, w, o, mask);
         bool ran = !w->tries_again;

@@ -99,6 +99,8 @@ void emu_load_frame(decoder *dec, uint16_t reg, const passed *where);
 void emu_await_dynamic(decoder *dec, enum awaiting what, uint32_t index);
 /* Fill space, offset and base register (as a source) of an op from [address]. */
 void emu_add_address(decoder *dec, op *o, const operand *address, state_space space);
+/* decode_hopper.c: the value of [address] as a register of 64 bits. */
+uint16_t emu_address_value(decoder *dec, const operand *address);
 /* The elements of a vector operand, or the one operand itself. */
 const operand *emu_elements(decoder *dec, const operand *whole, int count);
 /* An operand of a wait: how many of the last groups need not be complete. */

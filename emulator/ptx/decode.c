@@ -136,6 +136,9 @@ static void note_shared_use(entry *code, const op *o) {
         code->needs_clocks = true;
     if (o->kind == OP_BULK) code->uses_async_proxy = code->needs_clocks = true;
     if (o->kind == OP_WGMMA) code->uses_wgmma = code->uses_async_proxy = code->needs_clocks = true;
+    if (o->kind >= OP_TENSOR_ALLOC && o->kind <= OP_TENSOR_COMMIT)
+        code->uses_tensor_memory = code->uses_async_proxy = code->needs_clocks = true;
+    if (o->kind == OP_TENSOR_ALLOC && code->granule_bytes > 4) code->granule_bytes = 4;
     if (o->space == SPACE_CLUSTER || o->kind == OP_CLUSTER_BARRIER || o->kind == OP_MAP_ADDRESS ||
         (o->kind == OP_BULK && o->detail & (BULK_MULTICAST | BULK_BETWEEN_CTAS)))
         code->uses_cluster = code->needs_clocks = true;

@@ -21,8 +21,7 @@ static uint16_t widen(decoder *dec, uint16_t narrow) {
     return wide;
 }
 
-/* The value of [address] as a register of 64 bits. */
-static uint16_t address_value(decoder *dec, const operand *address) {
+uint16_t emu_address_value(decoder *dec, const operand *address) {
     if (address->kind != OPERAND_ADDRESS) emu_refuse(dec, "an [address] is needed");
     operand base = *address;
     base.kind = address->reg != NO_REGISTER ? OPERAND_REGISTER
@@ -78,8 +77,8 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
     const operand *in_shared = operand_at(dec, store ? 1 : 0), *other = operand_at(dec, store ? 0 : 1);
     uint16_t sources[MAX_OPERANDS];
     int count = 0;
-    sources[count++] = address_value(dec, in_shared);
-    sources[count++] = address_value(dec, other);
+    sources[count++] = emu_address_value(dec, in_shared);
+    sources[count++] = emu_address_value(dec, other);
     int rank = 0;
     if (tensor) {
         while (!(dec->in->opcode->pieces[rank][0] >= '1' && dec->in->opcode->pieces[rank][0] <= '5')) rank++;
@@ -89,7 +88,7 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
     } else {
         sources[count++] = emu_source(dec, operand_at(dec, 2), 32, EXACT);
     }
-    if (!store) sources[count++] = address_value(dec, operand_at(dec, tensor ? 2 : 3));
+    if (!store) sources[count++] = emu_address_value(dec, operand_at(dec, tensor ? 2 : 3));
     if (multicast) sources[count++] = emu_source(dec, operand_at(dec, wanted - hints - 1), 16, EXACT);
     op *o = emu_emit(dec, match->kind);
     o->detail = detail;
@@ -105,8 +104,8 @@ void emu_decode_store_async(decoder *dec, const form_match *match) {
     const int count = match->vector;
     if (type->bits / 8 * count > 16) emu_refuse(dec, "an access moves at most 16 bytes");
     const operand *from = emu_elements(dec, operand_at(dec, 1), count);
-    uint16_t values[4], target = address_value(dec, operand_at(dec, 0)),
-                        mbarrier = address_value(dec, operand_at(dec, 2));
+    uint16_t values[4], target = emu_address_value(dec, operand_at(dec, 0)),
+                        mbarrier = emu_address_value(dec, operand_at(dec, 2));
     for (int i = 0; i < count; i++) values[i] = emu_source_of_type(dec, &from[i], type, EXACT);
     op *o = emu_emit(dec, match->kind);
     o->detail = BULK_VALUES;
@@ -147,7 +146,7 @@ void emu_decode_tensor_field(decoder *dec, const form_match *match) {
     const operand *axis = operand_at(dec, 1);
     if (has_axis(field) && (axis->kind != OPERAND_INTEGER || axis->value < 0 || axis->value >= axes))
         emu_refuse(dec, "the axis is a number from 0 to %d", axes - 1);
-    const uint16_t address = address_value(dec, operand_at(dec, 0));
+    const uint16_t address = emu_address_value(dec, operand_at(dec, 0));
     uint16_t value = emu_source(dec, operand_at(dec, operands - 1), bits, EXACT);
     if (bits == 32) value = widen(dec, value);
     op *o = emu_emit(dec, match->kind);
@@ -170,7 +169,7 @@ void emu_decode_tensor_map_copy(decoder *dec, const form_match *match) {
     (void)match;
     emu_expect_operands(dec, 3, 3);
     expect_map_bytes(dec, 2);
-    const uint16_t to = address_value(dec, operand_at(dec, 0)), from = address_value(dec, operand_at(dec, 1));
+    const uint16_t to = emu_address_value(dec, operand_at(dec, 0)), from = emu_address_value(dec, operand_at(dec, 1));
     op *o = emu_emit(dec, match->kind);
     add_source(o, to);
     add_source(o, from);

@@ -65,6 +65,7 @@ static const struct {
     {"mul", "lo|hi|wide"},
     {"mul24", "lo|hi"},
     {"shf", "l|r"},
+    {"tcgen05", "alloc|dealloc|relinquish_alloc_permit|ld|red|st|cp|shift|commit|mma|sp|ws"},
     {"wgmma", "mma_async|fence|commit_group|wait_group"},
     {"wmma", "load|store|mma|a|b|c|d"},
 };
@@ -179,7 +180,7 @@ void emu_check_opcode(loader *load, const opcode *in, int line) {
     } refused[] = {
         {"tld4", "gathers of textures"},     {"txq", "questions about textures"},
         {"suq", "questions about surfaces"}, {"istypep", "questions about objects"},
-        {"sured", "reductions in surfaces"}, {"tcgen05", "instructions of sm_100"},
+        {"sured", "reductions in surfaces"},
     };
     const char *name = in->pieces[0];
     char whole[128];

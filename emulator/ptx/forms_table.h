@@ -74,6 +74,18 @@ OP_ROW(OP_WGMMA_FENCE, LANES_WARPGROUP, emu_exec_wgmma_fence, "order accesses to
 OP_ROW(OP_WGMMA_COMMIT, LANES_WARPGROUP, emu_exec_wgmma_commit, "end a group of the wgmmas issued so far")
 OP_ROW(OP_WGMMA_WAIT, LANES_WARPGROUP, emu_exec_wgmma_wait, "wait until at most `immediate` groups are unfinished")
 OP_ROW(OP_MAX_REGISTERS, LANES_WARPGROUP, emu_exec_max_registers, "setmaxnreg to `immediate` a thread; detail 1: .inc")
+/* tensor memory and its tensor core */
+OP_ROW(OP_TENSOR_ALLOC, LANES_WARP, emu_exec_tensor_alloc,
+       "a tensor_alloc_detail: r[0] = the address of r[1] columns, or they are freed")
+OP_ROW(OP_TENSOR_LOAD, LANES_WARP, emu_exec_tensor_load, "r[0 .. dests) = tensor memory")
+OP_ROW(OP_TENSOR_STORE, LANES_WARP, emu_exec_tensor_store, "tensor memory = the sources after the address")
+OP_ROW(OP_TENSOR_WAIT, LANES_WARP, emu_exec_tensor_wait, "wait for the loads of the warp; detail 1: its stores")
+OP_ROW(OP_TENSOR_FENCE, LANES_EACH, emu_exec_tensor_fence, "a tensor_fence_detail")
+OP_ROW(OP_TENSOR_MMA, LANES_EACH, emu_exec_tensor_mma, "issue a product: a tensor_kind and a tensor_detail")
+OP_ROW(OP_TENSOR_COPY, LANES_EACH, emu_exec_tensor_copy, "issue a copy from shared to tensor memory at r[0]")
+OP_ROW(OP_TENSOR_SHIFT, LANES_EACH, emu_exec_tensor_shift, "issue a shift of 32 lanes down by one row")
+OP_ROW(OP_TENSOR_COMMIT, LANES_EACH, emu_exec_tensor_commit,
+       "arrive at an mbarrier once what the thread has issued is done")
 /* copies */
 OP_ROW(OP_COPY_ASYNC, LANES_EACH, emu_exec_copy_async, "issue a cp.async")
 OP_ROW(OP_COPY_COMMIT, LANES_EACH, emu_exec_copy_commit, "end a group of the thread's cp.async")
@@ -647,6 +659,62 @@ FORM_ROW("wgmma", "wgmma", "mma_async sync aligned " WGMMA_SHAPES_K32 " satfinit
 FORM_ROW("wgmma", "wgmma", "fence sync aligned", "", OP_WGMMA_FENCE, NO_BITS, emu_decode_plain, "")
 FORM_ROW("wgmma", "wgmma", "commit_group sync aligned", "", OP_WGMMA_COMMIT, NO_BITS, emu_decode_plain, "")
 FORM_ROW("wgmma", "wgmma", "wait_group sync aligned", "n", OP_WGMMA_WAIT, NO_BITS, emu_decode_wgmma_wait, "")
+/* tcgen05: sm_100a and its like */
+#define GROUP "cta_group::1|cta_group::2"
+#define TIMES "x1|x2|x4|x8|x16|x32|x64|x128"
+#define COLLECTOR "collector::a::fill|collector::a::use|collector::a::lastuse|collector::a::discard?"
+#define COLLECTOR_B                                                                                                    \
+    "collector::b0::fill|collector::b0::use|collector::b0::lastuse|collector::b0::discard|collector::b1::fill|"        \
+    "collector::b1::use|collector::b1::lastuse|collector::b1::discard|collector::b2::fill|collector::b2::use|"         \
+    "collector::b2::lastuse|collector::b2::discard|collector::b3::fill|collector::b3::use|collector::b3::lastuse|"     \
+    "collector::b3::discard?"
+#define TENSOR(modifiers, operands, kind, fidelity, decode, note)                                                      \
+    FORM_ROW("tcgen05", "tcgen05", modifiers, operands, kind, fidelity, decode, note)
+TENSOR("alloc " GROUP " sync aligned shared::cta? b32", "[a], columns.32", OP_TENSOR_ALLOC, FORMULA,
+       emu_decode_tensor_alloc, "waits until so many columns are free; first fit")
+TENSOR("dealloc " GROUP " sync aligned b32", "a, columns.32", OP_TENSOR_ALLOC, NO_BITS, emu_decode_tensor_alloc, "")
+TENSOR("relinquish_alloc_permit " GROUP " sync aligned", "", OP_TENSOR_ALLOC, NO_BITS, emu_decode_tensor_alloc, "")
+TENSOR("ld sync aligned 32x32b|16x64b|16x128b|16x256b " TIMES " pack::16b? b32", "{d}, [a]", OP_TENSOR_LOAD, EXACT,
+       emu_decode_tensor_load, "reads at once; .wait::ld follows before the registers are used")
+TENSOR("ld sync aligned 16x32bx2 " TIMES " pack::16b? b32", "{d}, [a], split", OP_TENSOR_LOAD, EXACT,
+       emu_decode_tensor_load, "likewise")
+TENSOR("ld red sync aligned 32x32b|16x32bx2 " TIMES " min|max abs? NaN? f32|u32|s32", "{d}, e, [a], split",
+       OP_TENSOR_LOAD, EXACT, emu_decode_tensor_load_red, "e: over all registers of a lane")
+TENSOR("st sync aligned 32x32b|16x64b|16x128b|16x256b " TIMES " unpack::16b? b32", "[a], {b}", OP_TENSOR_STORE, EXACT,
+       emu_decode_tensor_store, "")
+TENSOR("st sync aligned 16x32bx2 " TIMES " unpack::16b? b32", "[a], split, {b}", OP_TENSOR_STORE, EXACT,
+       emu_decode_tensor_store, "")
+TENSOR("wait::ld|wait::st sync aligned", "", OP_TENSOR_WAIT, NO_BITS, emu_decode_tensor_wait, "")
+TENSOR("fence::before_thread_sync|fence::after_thread_sync", "", OP_TENSOR_FENCE, NO_BITS, emu_decode_tensor_fence, "")
+TENSOR("cp " GROUP " 128x256b|4x256b|128x128b b8x16? b6x16_p32|b4x16_p64?", "[a], descriptor", OP_TENSOR_COPY, FORMULA,
+       emu_decode_tensor_copy, "b8x16: elements become bytes; where their bits are is a guess")
+TENSOR("cp " GROUP " 64x128b warpx2::02_13|warpx2::01_23 b8x16? b6x16_p32|b4x16_p64?", "[a], descriptor",
+       OP_TENSOR_COPY, FORMULA, emu_decode_tensor_copy, "likewise")
+TENSOR("cp " GROUP " 32x128b warpx4 b8x16? b6x16_p32|b4x16_p64?", "[a], descriptor", OP_TENSOR_COPY, FORMULA,
+       emu_decode_tensor_copy, "likewise")
+TENSOR("shift " GROUP " down", "[a]", OP_TENSOR_SHIFT, FORMULA, emu_decode_tensor_shift,
+       "32 bytes of each of 32 lanes go to the next lane; the first keeps its own")
+TENSOR("commit " GROUP " mbarrier::arrive::one? shared::cluster? multicast::cluster? b64", "[mbarrier], mask.16",
+       OP_TENSOR_COMMIT, NO_BITS, emu_decode_tensor_commit, "arrives as late as the mbarrier allows")
+#define MMA_NOTE "one sum of exact terms, as MMA-Sim (arXiv 2511.10909) found for a B200; not measured here"
+#define MMA(modifiers, operands, fidelity, note)                                                                       \
+    TENSOR("mma " modifiers, operands, OP_TENSOR_MMA, fidelity, emu_decode_tensor_mma, note)
+MMA("sp? " GROUP " kind::f16|kind::tf32|kind::f8f6f4 ashift? " COLLECTOR,
+    "[d], A, B, [indices], idesc, {lanes off}, enable-d, scale-d", FORMULA, MMA_NOTE)
+MMA("sp? " GROUP " kind::i8 ashift? " COLLECTOR, "[d], A, B, [indices], idesc, {lanes off}, enable-d", EXACT, "exact")
+MMA("sp? " GROUP " kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4 block_scale "
+    "scale_vec::1X|scale_vec::2X|scale_vec::4X|block16|block32? " COLLECTOR,
+    "[d], A, B, [indices], idesc, [scales], [scales], enable-d", FORMULA, MMA_NOTE)
+MMA("ws sp? cta_group::1 kind::f16|kind::tf32|kind::f8f6f4 " COLLECTOR_B,
+    "[d], A, B, [indices], idesc, enable-d, zero-columns", FORMULA, MMA_NOTE)
+MMA("ws sp? cta_group::1 kind::i8 " COLLECTOR_B, "[d], A, B, [indices], idesc, enable-d, zero-columns", EXACT, "exact")
+#undef MMA
+#undef MMA_NOTE
+#undef TENSOR
+#undef COLLECTOR
+#undef COLLECTOR_B
+#undef TIMES
+#undef GROUP
 /* synchronisation */
 FORM_ROW("barrier", "bar", "cta? sync", "a, b", OP_BARRIER, NO_BITS, emu_decode_barrier,
          "a: 0 to 15, may be absent; b: threads, may be absent")

@@ -15,8 +15,8 @@ enum {
     MAX_WARPS = 32,
     MAX_OPERANDS = 16, /* registers of one op */
     NO_REGISTER = -1,
-    CTA_SHIFT = 24, /* an address in shared memory: the rank of its CTA above, the address in that CTA below */
-    MAX_CLUSTER = 8 /* CTAs */
+    CTA_SHIFT = 24,  /* an address in shared memory: the rank of its CTA above, the address in that CTA below */
+    MAX_CLUSTER = 16 /* CTAs */
 };
 
 static const uint32_t ALL_LANES = 0xffffffffu;
@@ -253,6 +253,31 @@ enum wgmma_detail {
 /* An OP_WGMMA has the matrix_numbers of A and B in `bytes`, a half byte each. Its registers: the accumulators, four of
  * f32 or two of f16; B, A, and the accumulators once more if they are read. Sources are counted from 0. */
 enum wgmma_source { WGMMA_B, WGMMA_A };
+/* ---- tcgen05: tensor memory and the tensor core of sm_100 ---- */
+
+enum { TENSOR_LANES = 128, TENSOR_COLUMNS = 512 };
+enum tensor_alloc_detail { TENSOR_ALLOC, TENSOR_DEALLOC, TENSOR_RELINQUISH };
+enum tensor_shape { SHAPE_32X32, SHAPE_16X64, SHAPE_16X128, SHAPE_16X256, SHAPE_16X32X2 };
+/* An OP_TENSOR_LOAD or OP_TENSOR_STORE moves `vector` registers, from number `target` of its instruction on; its shape
+ * in `detail`, and for the halves of 16x32bx2 how many columns they are apart in `immediate`. */
+enum { TENSOR_PACKED = 8 /* in detail: a register holds 16 bits of two columns */ };
+enum tensor_fence_detail { FENCE_BEFORE_SYNC, FENCE_AFTER_SYNC };
+/* An OP_TENSOR_MMA: a tensor_kind in `bytes`, scales of a row in `vector`, scale-input-d in `immediate`, whether D is
+ * added in p[2]. Its sources: D, A, B, the instruction descriptor, then as `detail` says. */
+enum tensor_kind { KIND_F16, KIND_TF32, KIND_F8F6F4, KIND_I8, KIND_MXF8F6F4, KIND_MXF4, KIND_MXF4NVF4 };
+enum tensor_detail {
+    TENSOR_PAIR = 1,        /* .cta_group::2 */
+    TENSOR_A_THERE = 2,     /* A is in tensor memory */
+    TENSOR_SPARSE = 4,      /* a source: where the indices of the elements of A are */
+    TENSOR_SCALED = 8,      /* two sources: where the scales of A and of B are */
+    TENSOR_MASKED = 16,     /* four or eight sources: lanes of D that are left alone, by bit */
+    TENSOR_STATIONARY = 32, /* .ws */
+    TENSOR_SHIFTED = 64     /* .ashift: each row of A is that of the lane before */
+};
+/* An OP_TENSOR_COPY: a tensor_copy_shape in `vector`, bits of an element in `bytes`. */
+enum tensor_copy_shape { COPY_128X256, COPY_4X256, COPY_128X128, COPY_64X128_02_13, COPY_64X128_01_23, COPY_32X128 };
+enum { TENSOR_MULTICAST = 2 /* detail of an OP_TENSOR_COMMIT: its last source is a mask of CTAs */ };
+
 /* Operands of an OP_MATRIX: types of A and B in `detail`, of C and D in `bytes`, a half byte each; `vector` registers
  * are A's. An OP_WMMA_LOAD or OP_WMMA_STORE has its type in `detail` and a matrix_part in `vector`. All have the shape
  * in `target`. */
@@ -379,6 +404,7 @@ typedef struct entry {
     uint32_t max_registers, min_ctas;  /* of .maxnreg and .minnctapersm, else 0 */
     uint32_t granule_bytes;            /* narrowest access to shared memory: unit of the shadow */
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
+    bool uses_tensor_memory;           /* tcgen05 */
     bool uses_cluster;                 /* touches shared memory of other CTAs, or waits for them */
     bool has_fence;                    /* of threads: membar, fence.sc, fence.acq_rel and their like */
     bool relaxed_flags; /* flags in shared memory, or arrivals, that order threads with the help of a fence alone */

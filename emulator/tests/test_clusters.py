@@ -221,11 +221,11 @@ def test_special_registers(tmp_path: Path) -> None:
 
 REFUSED = [
     ("", "", ["--cluster", "3"], "size x of the grid is 8, not a multiple of the cluster's 3"),
-    ("", "", ["--cluster", "16", "--grid", "16"], "the cluster has 16 CTAs: more than 8 are not portable"),
+    ("", "", ["--cluster", "32", "--grid", "32"], "the cluster has 32 CTAs: more than 16 are not possible"),
     ("", ".reqnctapercluster 4", ["--cluster", "2"], "the entry is written for clusters of 4 x 1 x 1 CTAs"),
     ("", ".maxclusterrank 2", ["--cluster", "4"], "the cluster has 4 CTAs, above the 2 of .maxclusterrank"),
     ("", ".explicitcluster", [], "the entry is written for clusters (.explicitcluster), and the launch has none"),
-    ("", ".reqnctapercluster 9", [], "the number of CTAs of a cluster"),
+    ("", ".reqnctapercluster 17", [], "the number of CTAs of a cluster"),
     (".reg .b64 %p;\n.reg .b32 %r;\nmapa.u32 %r, %r, 0;", "", [], "a generic address has 64 bits"),
     (".reg .b64 %p;\n.reg .b32 %r;\nmbarrier.arrive.shared::cluster.b64 %p, [%r];", "", [], "_ is needed"),
     (".reg .b32 %r;\nmov.u32 %r, %is_explicit_cluster;", "", [], "is a predicate"),

@@ -106,6 +106,7 @@ def test_arithmetic_of_some_lanes(make: Callable[[], None], tmp_path: Path) -> N
 # What no vector uses, with the reason.
 ELSEWHERE = {
     "call": "printf and assert: test_findings.py",
+    "tcgen05": "test_tcgen05.py",
     "trap": "test_findings.py",
     "brkpt": "does nothing",
     "exit": "test_findings.py",

@@ -39,7 +39,7 @@ typedef struct options {
     double tolerance;
     emu_trace trace;
     char ignore[2048];
-    bool checks, wgmma_wait_per_warp, fence_behind_reads, counters, first, list, forms, help;
+    bool checks, wgmma_wait_per_warp, strict_tcgen05, fence_behind_reads, counters, first, list, forms, help;
     bool orders, all_orders;
 } options;
 
@@ -215,6 +215,8 @@ static const option option_table[] = {
     {"--checks", "on|off", CALL, 0, 0, set_checks, "look for races, uninitialised data and the like (on)"},
     {"--wgmma-wait-per-warp", NULL, FLAG, AT(wgmma_wait_per_warp), 0, NULL,
      "a wgmma.wait_group of one warp does not say that the other three of its warpgroup have read"},
+    {"--strict-tcgen05", NULL, FLAG, AT(strict_tcgen05), 0, NULL,
+     "check tcgen05.wait::ld before registers are used, wait::st before others are told, and tcgen05.fence, too"},
     {"--fence-behind-reads", NULL, FLAG, AT(fence_behind_reads), 0, NULL,
      "a bulk copy needs a fence.proxy.async behind ordinary reads of what it writes, too"},
     {"--threads", "N", NUMBER, AT(threads), 1024, NULL,
@@ -498,6 +500,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .output = stdout,
                          .step_limit = options->steps,
                          .wgmma_wait_per_warp = options->wgmma_wait_per_warp,
+                         .strict_tcgen05 = options->strict_tcgen05,
                          .fence_behind_reads = options->fence_behind_reads,
                          .race_memory = options->race_memory,
                          .first_finding_only = options->first,

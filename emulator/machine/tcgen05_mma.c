@@ -1,0 +1,661 @@
+/* tcgen05_mma.c - products of tcgen05.mma: descriptors, where matrices are, and their sums.
+ *
+ * D has 64 or 128 rows in a CTA, and A as many; with .cta_group::2 each CTA of the pair has half of the rows of A and
+ * D, and half of the columns of B in its shared memory (PTX ISA, "Data Path Layout Organization"). A row of the
+ * instruction is 32 bytes along k: 16 f16, 8 tf32, 32 bytes, 64 numbers of 4 bits.
+ *
+ * The sums are those that MMA-Sim (Xie et al., arXiv 2511.10909) found for a B200; nobody measured them for this
+ * emulator. One instruction along k is one sum of exact products and the accumulator, with a unit 25 binary places
+ * below the largest exponent, each term cut to that unit and the sum cut to f32, or rounded to an f16. Block scales are
+ * part of a term of mxf8f6f4. mxf4 and mxf4nvf4 add 16 products exactly, scale such a sum, and add these with a unit 35
+ * places below the largest exponent of two scales or of the accumulator.
+ */
+#include "mma.h"
+#include "numbers.h"
+#include "tensor_memory.h"
+
+enum { MOST_ROWS = 128, MOST_COLUMNS = 256, MOST_K = 128, ROW_BYTES = 64, GROUP = 16 };
+
+/* ---- the descriptor of an instruction ---- */
+
+static uint32_t bits_at(uint32_t word, int first, int count) {
+    return word >> first & ((1u << count) - 1);
+}
+
+static uint32_t element_bytes(enum tensor_kind kind) {
+    return kind == KIND_F16 ? 2 : kind == KIND_TF32 ? 4 : 1;
+}
+
+tensor_product emu_tensor_product(const tensor_job *job) {
+    const uint32_t i = job->how, detail = job->o->detail;
+    const bool sparse = detail & TENSOR_SPARSE, scaled = detail & TENSOR_SCALED;
+    tensor_product p = {.kind = (enum tensor_kind)job->o->bytes,
+                        .pair = detail & TENSOR_PAIR,
+                        .stationary = detail & TENSOR_STATIONARY,
+                        .n = bits_at(i, 17, 6) * 8,
+                        .a_format = bits_at(i, 7, 3),
+                        .b_format = bits_at(i, 10, 3),
+                        .negate_a = bits_at(i, 13, 1),
+                        .negate_b = bits_at(i, 14, 1),
+                        .transpose_a = bits_at(i, 15, 1),
+                        .transpose_b = bits_at(i, 16, 1)};
+    const bool fours = p.kind == KIND_MXF4 || p.kind == KIND_MXF4NVF4;
+    p.element_bytes = element_bytes(p.kind);
+    p.m = bits_at(i, 24, 5) * 16;
+    p.d_format = scaled ? 1 : bits_at(i, 4, 2);
+    if (scaled) {
+        p.ue8m0 = bits_at(i, 23, 1);
+        p.b_id = bits_at(i, 4, 2), p.a_id = bits_at(i, 29, 2);
+    }
+    p.a_bytes = p.b_bytes = 32;
+    p.k = fours ? 64 : 32 / p.element_bytes;
+    if (fours && bits_at(i, 31, 1)) p.k = 96;
+    p.sparse = sparse;
+    if (sparse) p.k *= 2, p.b_bytes *= 2;
+    p.rows = p.pair ? p.m / 2 : p.m;
+    p.columns_of_b = p.pair ? p.n / 2 : p.n;
+    return p;
+}
+
+const char *emu_tensor_product_error(const tensor_product *p) {
+    if (p->stationary) {
+        if (p->m != 32 && p->m != 64 && p->m != 128) return "with .ws M is 32, 64 or 128";
+        return p->n == 64 || p->n == 128 || p->n == 256 ? NULL : "with .ws N is 64, 128 or 256";
+    }
+    if (p->pair && p->m != 128 && p->m != 256) return "with .cta_group::2 M is 128 or 256";
+    if (!p->pair && p->m != 64 && p->m != 128) return "with .cta_group::1 M is 64 or 128";
+    const uint32_t unit = p->m == 64 ? 8 : 16;
+    if (p->n < unit || p->n > 256 || p->n % unit)
+        return unit == 8 ? "N is a multiple of 8 up to 256" : "N is a multiple of 16 up to 256";
+    if (p->sparse && p->element_bytes == 1 && p->a_format > 1 && p->kind != KIND_MXF4 && p->kind != KIND_MXF4NVF4)
+        return "and a sparse A of numbers of 4 or 6 bits, which is not supported";
+    if (p->k == 96 || p->k == 192) return "and K = 96, which is not supported";
+    if (p->d_format > 2) return "and a type of D that does not exist";
+    return NULL;
+}
+
+/* ---- where matrices are ---- */
+
+/* Columns of D side by side in one CTA: parts of it lie one below the other where there are few rows. */
+static uint32_t parts_of(const tensor_product *p) {
+    if (p->stationary) return TENSOR_LANES / p->m;
+    return p->pair && p->rows == 64 ? 2 : 1;
+}
+
+void emu_tensor_place(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column) {
+    const uint32_t parts = parts_of(p), width = p->n / parts;
+    *lane = row + n / width * p->rows;
+    *column = n % width;
+    if (p->rows == 64 && parts == 1) *lane = row / 16 * 32 + row % 16;
+}
+
+uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row) {
+    return p->rows == 64 && !p->pair && !p->stationary ? row / 16 * 32 + row % 16 : row;
+}
+
+/* Lanes by 16 that rows of D or A take. */
+static uint8_t lanes_of_rows(const tensor_product *p, uint32_t address, bool of_d) {
+    const uint32_t parts = of_d ? parts_of(p) : 1;
+    uint8_t lanes = 0;
+    for (uint32_t row = 0; row < p->rows; row += 16) {
+        for (uint32_t part = 0; part < parts; part++) {
+            uint32_t lane = emu_tensor_row_lane(p, row), column;
+            if (of_d) emu_tensor_place(p, row, part * (p->n / parts), &lane, &column);
+            lanes |= (uint8_t)(1 << (lane + tensor_lane(address)) / 16 % 8);
+        }
+    }
+    return lanes;
+}
+
+static uint32_t rounded_up(uint32_t value, uint32_t unit) {
+    return (value + unit - 1) / unit;
+}
+
+/* Of the indices of a row of a sparse A. */
+static uint32_t index_words(const tensor_product *p) {
+    return p->element_bytes == 1 ? 2 : 1;
+}
+
+uint32_t emu_tensor_regions(const tensor_job *job, tensor_region out[MOST_TENSOR_REGIONS]) {
+    uint32_t count = 0;
+    if (job->o->kind == OP_TENSOR_COPY) {
+        const uint32_t columns = job->o->vector <= COPY_4X256 ? 8 : 4;
+        out[count++] = (tensor_region){.column = tensor_column(job->d),
+                                       .columns = columns,
+                                       .lanes = job->o->vector == COPY_4X256 ? 0x55 : 0xff,
+                                       .writes = true,
+                                       .name = "tcgen05.cp"};
+        return count;
+    }
+    if (job->o->kind == OP_TENSOR_SHIFT) {
+        out[count++] = (tensor_region){.column = tensor_column(job->d),
+                                       .columns = 8,
+                                       .lanes = (uint8_t)(3 << tensor_lane(job->d) / 32 % 4 * 2),
+                                       .reads = true,
+                                       .writes = true,
+                                       .name = "tcgen05.shift"};
+        return count;
+    }
+    const tensor_product p = emu_tensor_product(job);
+    out[count++] = (tensor_region){.column = tensor_column(job->d),
+                                   .columns = p.n / parts_of(&p),
+                                   .lanes = lanes_of_rows(&p, job->d, true),
+                                   .reads = job->adds,
+                                   .writes = true,
+                                   .name = "D of tcgen05.mma"};
+    if (job->o->detail & TENSOR_A_THERE)
+        out[count++] = (tensor_region){.column = tensor_column(job->a_there),
+                                       .columns = p.a_bytes / 4,
+                                       .lanes = lanes_of_rows(&p, job->a_there, false),
+                                       .reads = true,
+                                       .name = "A of tcgen05.mma"};
+    if (job->o->detail & TENSOR_SPARSE)
+        out[count++] = (tensor_region){.column = tensor_column(job->indices),
+                                       .columns = index_words(&p),
+                                       .lanes = lanes_of_rows(&p, job->indices, false),
+                                       .reads = true,
+                                       .name = "the indices of A of tcgen05.mma"};
+    for (int i = 0; i < 2 && job->o->detail & TENSOR_SCALED; i++)
+        out[count++] = (tensor_region){.column = tensor_column(job->scales[i]),
+                                       .columns = rounded_up(i ? p.n : p.rows, 32),
+                                       .lanes = (uint8_t)(3 << tensor_lane(job->scales[i]) / 32 % 4 * 2),
+                                       .reads = true,
+                                       .name = i ? "the scales of B of tcgen05.mma" : "the scales of A of tcgen05.mma"};
+    return count;
+}
+
+/* ---- shared memory ---- */
+
+tensor_layout emu_tensor_layout(uint64_t d, bool transposed, uint32_t element_bytes_) {
+    /* by the swizzle: 0 none, 1 of 128 bytes by 32, 2 of 128, 4 of 64, 6 of 32 bytes */
+    static const uint32_t rows[] = {16, 128, 128, 16, 64, 16, 32, 16}, masks[] = {0, 3, 7, 0, 3, 0, 1, 0};
+    const unsigned mode = (unsigned)(d >> 61);
+    return (tensor_layout){.start = (uint32_t)(d & 0x3fff) << 4,
+                           .leading = (uint32_t)(d >> 16 & 0x3fff) << 4,
+                           .stride = (uint32_t)(d >> 32 & 0x3fff) << 4,
+                           .row = rows[mode],
+                           .mask = masks[mode],
+                           .base = (uint32_t)(d >> 49 & 7),
+                           .atom = mode == 1 ? 32 : 16,
+                           .element_bytes = element_bytes_,
+                           .along_k = !transposed};
+}
+
+static uint32_t swizzled(const tensor_layout *l, uint32_t address) {
+    if (!l->mask) return address;
+    if (l->atom == 32) return address ^ (address >> 7 & l->mask) << 5;
+    return address ^ (((address >> 7) - l->base) & l->mask) << 4;
+}
+
+uint32_t emu_tensor_chunk(const tensor_layout *l, uint32_t row, uint32_t chunk) {
+    uint32_t at = l->start;
+    if (l->along_k) {
+        at += row / 8 * l->stride + row % 8 * l->row + chunk * (l->mask ? TENSOR_CHUNK : l->leading);
+    } else if (!l->mask) {
+        at += chunk * l->stride + row / 8 * l->leading + row % 8 * TENSOR_CHUNK;
+    } else {
+        const uint32_t side_by_side = l->row / TENSOR_CHUNK, group = l->atom == 32 ? 4 : 8;
+        at += chunk / side_by_side * l->leading + row / group * l->stride + row % group * l->row +
+              chunk % side_by_side * TENSOR_CHUNK;
+    }
+    return swizzled(l, at);
+}
+
+const uint8_t *emu_tensor_chunk_bytes(const cta *at, uint32_t address) {
+    static const uint8_t zeros[TENSOR_CHUNK];
+    return inside_shared(at, address) ? at->shared + (address - at->shared_base) : zeros;
+}
+
+uint32_t emu_tensor_chunks(const tensor_job *job, bool of_a, uint32_t out[MOST_TENSOR_CHUNKS]) {
+    static const uint32_t copied[] = {128, 4, 128, 64, 64, 32};
+    uint32_t count = 0, rows, bytes;
+    tensor_layout l;
+    if (job->o->kind == OP_TENSOR_SHIFT) return 0;
+    if (job->o->kind == OP_TENSOR_COPY) {
+        if (!of_a) return 0;
+        l = emu_tensor_layout(job->b, false, 1);
+        rows = copied[job->o->vector], bytes = job->o->vector <= COPY_4X256 ? 32 : 16;
+    } else {
+        const tensor_product p = emu_tensor_product(job);
+        if (of_a && job->o->detail & TENSOR_A_THERE) return 0;
+        l = emu_tensor_layout(of_a ? job->a : job->b, of_a ? p.transpose_a : p.transpose_b, p.element_bytes);
+        rows = of_a ? p.rows : p.columns_of_b, bytes = of_a ? p.a_bytes : p.b_bytes;
+    }
+    const uint32_t lines = l.along_k ? rows : bytes / l.element_bytes;
+    const uint32_t chunks = (l.along_k ? bytes : rows * l.element_bytes) / TENSOR_CHUNK;
+    for (uint32_t r = 0; r < lines; r++)
+        for (uint32_t c = 0; c < chunks && count < MOST_TENSOR_CHUNKS; c++) out[count++] = emu_tensor_chunk(&l, r, c);
+    return count;
+}
+
+/* ---- operands as rows of bytes along k ---- */
+
+typedef uint8_t operand_row[ROW_BYTES + TENSOR_CHUNK];
+
+static void gather_shared(const cta *at, const tensor_layout *l, uint32_t rows, uint32_t bytes, operand_row *out) {
+    if (l->along_k) {
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t c = 0; c < bytes / TENSOR_CHUNK; c++)
+                memcpy(out[r] + TENSOR_CHUNK * c, emu_tensor_chunk_bytes(at, emu_tensor_chunk(l, r, c)), TENSOR_CHUNK);
+        return;
+    }
+    const uint32_t size = l->element_bytes, each = TENSOR_CHUNK / size;
+    for (uint32_t k = 0; k < bytes / size; k++) {
+        for (uint32_t c = 0; c < rows / each; c++) {
+            const uint8_t *from = emu_tensor_chunk_bytes(at, emu_tensor_chunk(l, k, c));
+            for (uint32_t i = 0; i < each; i++) memcpy(out[c * each + i] + k * size, from + i * size, size);
+        }
+    }
+}
+
+/* With .ashift a row is that of the lane before; the first stays. */
+static void gather_there(const cta *at, const tensor_product *p, const tensor_job *job, operand_row *out) {
+    const bool shifts = job->o->detail & TENSOR_SHIFTED;
+    for (uint32_t r = 0; r < p->rows; r++) {
+        const uint32_t lane = emu_tensor_row_lane(p, shifts && r ? r - 1 : r) + tensor_lane(job->a_there);
+        for (uint32_t c = 0; c < p->a_bytes / 4; c++)
+            memcpy(out[r] + 4 * c, tensor_word(at->tensor, lane, tensor_column(job->a_there) + c), 4);
+    }
+}
+
+/* Of whole bytes; smaller numbers are negated as their values are taken. */
+static void negate(const tensor_product *p, uint32_t format, operand_row *rows, uint32_t count, uint32_t bytes) {
+    const bool smaller = p->kind == KIND_MXF4 || p->kind == KIND_MXF4NVF4 || (p->element_bytes == 1 && format > 1);
+    for (uint32_t r = 0; r < count && !smaller; r++)
+        for (uint32_t i = p->element_bytes - 1; i < bytes; i += p->element_bytes) rows[r][i] ^= 0x80;
+}
+
+/* ---- numbers of 8, 6 and 4 bits ---- */
+
+enum { E4M3, E5M2, E2M3 = 3, E3M2, E2M1 };
+
+/* Number k of a row: 6 or 4 bits each are the first 12 or 8 of 16 bytes, or in tensor memory a byte each. */
+static uint32_t number_of(uint32_t format, const uint8_t *row, uint32_t k, bool bytes) {
+    if (format <= E5M2) return row[k];
+    if (bytes) return format == E2M1 ? row[k] >> 2 & 15 : row[k] & 63;
+    const uint8_t *chunk = row + k / 16 * 16;
+    const uint32_t bits = format == E2M1 ? 4 : 6, at = k % 16 * bits;
+    return (chunk[at / 8] | (uint32_t)chunk[at / 8 + 1] << 8) >> at % 8 & ((1u << bits) - 1);
+}
+
+/* A sign, `exponents` bits and `fraction` bits; e4m3 has one NaN, e5m2 infinities and NaN. */
+static float small_value(uint32_t bits, int exponents, int fraction) {
+    const uint32_t part = bits & ((1u << fraction) - 1), field = bits >> fraction & ((1u << exponents) - 1);
+    const int bias = (1 << (exponents - 1)) - 1;
+    float value = ldexpf((float)(part + (field ? 1u << fraction : 0)), (int)(field ? field : 1) - bias - fraction);
+    if (exponents == 4 && field == 15 && part == 7) value = NAN;
+    if (exponents == 5 && field == 31) value = part ? NAN : INFINITY;
+    return bits >> (exponents + fraction) & 1 ? -value : value;
+}
+
+static float value_of(uint32_t format, uint32_t bits) {
+    static const int8_t fields[][2] = {{4, 3}, {5, 2}, {0, 0}, {2, 3}, {3, 2}, {2, 1}};
+    return format > E2M1 || format == 2 ? NAN : small_value(bits, fields[format][0], fields[format][1]);
+}
+
+static int least_exponent(uint32_t format) {
+    static const int8_t least[] = {-6, -14, 0, 0, -2, 0};
+    return format > E2M1 ? 0 : least[format];
+}
+
+/* ---- sparse A ---- */
+
+/* Two bits for each kept element of a group of four, which say where; of tf32 four bits for one of two. Numbers of 4
+ * bits are kept in pairs. */
+static void expand_row(const tensor_product *p, const operand_row stored, const uint32_t *indices, uint8_t *out) {
+    const uint32_t size = p->element_bytes, kept = p->a_bytes / size;
+    memset(out, 0, p->b_bytes);
+    for (uint32_t i = 0; i < kept; i++) {
+        uint32_t to;
+        if (p->kind == KIND_TF32) {
+            const uint32_t which = indices[i / 8] >> i % 8 * 4 & 15;
+            to = 2 * i + (which == 0xe);
+        } else {
+            to = i / 2 * 4 + (indices[i / 16] >> i % 16 * 2 & 3);
+        }
+        memcpy(out + to * size, stored + i * size, size);
+    }
+}
+
+static void expand(const cta *at, const tensor_product *p, const tensor_job *job, operand_row *rows) {
+    for (uint32_t r = 0; r < p->rows; r++) {
+        operand_row dense;
+        uint32_t words[2] = {0};
+        for (uint32_t c = 0; c < index_words(p); c++)
+            words[c] = *tensor_word(at->tensor, tensor_lane(job->indices) + emu_tensor_row_lane(p, r),
+                                    tensor_column(job->indices) + c);
+        expand_row(p, rows[r], words, dense);
+        memcpy(rows[r], dense, ROW_BYTES);
+    }
+}
+
+/* ---- D ---- */
+
+/* What is added to the products of an element of D. */
+static uint32_t accumulator(const tensor_product *p, const tensor_job *job, uint32_t word) {
+    if (!job->adds) return 0;
+    if (p->d_format == 0) word = bits_of(half_value(word & 0xffff));
+    return job->o->immediate ? bits_of(ldexpf(float_of(word), -(int)job->o->immediate)) : word;
+}
+
+static bool is_off(const tensor_job *job, uint32_t lane) {
+    return job->o->detail & TENSOR_MASKED && job->lanes_off[lane / 32 % 8] >> lane % 32 & 1;
+}
+
+/* A block of 16 rows and eight columns, as the registers of an mma; and back. */
+static void move_block(const cta *at, const tensor_product *p, const tensor_job *job, uint32_t first, uint32_t n,
+                       uint32_t words[4][LANES], bool back) {
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t lane, column;
+        emu_tensor_place(p, first + i, n, &lane, &column);
+        if (back && is_off(job, lane)) continue;
+        uint32_t *cells = tensor_word(at->tensor, lane + tensor_lane(job->d), column + tensor_column(job->d));
+        for (uint32_t c = 0; c < 8; c++) {
+            uint32_t *word = &words[2 * (i / 8) + c % 2][i % 8 * 4 + c / 2];
+            if (!back)
+                *word = accumulator(p, job, cells[c]);
+            else
+                cells[c] = p->d_format == 0 ? half_bits(float_of(*word)) : *word;
+        }
+    }
+}
+
+/* Words of fragments: of 16 rows of A, and of eight columns of B. */
+static void a_words(const operand_row *rows, uint32_t offset, uint32_t out[4][LANES]) {
+    for (int i = 0; i < 4; i++)
+        for (int g = 0; g < 8; g++) memcpy(&out[i][4 * g], rows[g + i % 2 * 8] + offset + i / 2 * 16, 16);
+}
+static void b_words(const operand_row *rows, uint32_t offset, uint32_t out[2][LANES]) {
+    for (int i = 0; i < 2; i++)
+        for (int g = 0; g < 8; g++) memcpy(&out[i][4 * g], rows[g] + offset + i * 16, 16);
+}
+
+/* ---- products of one CTA ---- */
+
+typedef struct operands {
+    const cta *at;
+    const tensor_product *p;
+    const tensor_job *job;
+    _Alignas(16) operand_row a[MOST_ROWS], b[MOST_COLUMNS];
+} operands;
+
+/* Element (row, n) of D; NULL where its lane is left alone. */
+static uint32_t *element_of(const operands *of, uint32_t row, uint32_t n) {
+    uint32_t lane, column;
+    emu_tensor_place(of->p, row, n, &lane, &column);
+    if (is_off(of->job, lane)) return NULL;
+    return tensor_word(of->at->tensor, lane + tensor_lane(of->job->d), column + tensor_column(of->job->d));
+}
+
+static void multiply_halves(const operands *of) {
+    static _Thread_local mma_a wide_a[MOST_ROWS / 16][2];
+    const tensor_product *p = of->p;
+    const uint32_t steps = p->k / 16;
+    uint32_t words[4][LANES];
+    const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
+    uint32_t *const d[] = {words[0], words[1], words[2], words[3]};
+    for (uint32_t i = 0; i < p->rows / 16; i++) {
+        for (uint32_t s = 0; s < steps; s++) {
+            a_words(of->a + 16 * i, 32 * s, words);
+            emu_widen_a(&wide_a[i][s], registers, p->a_format);
+        }
+    }
+    for (uint32_t n = 0; n < p->n; n += 8) {
+        mma_b wide_b[2];
+        for (uint32_t s = 0; s < steps; s++) {
+            b_words(of->b + n, 32 * s, words);
+            emu_widen_b(&wide_b[s], registers, p->b_format);
+        }
+        for (uint32_t i = 0; i < p->rows / 16; i++) {
+            move_block(of->at, p, of->job, 16 * i, n, words, false);
+            for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], &wide_b[s]);
+            move_block(of->at, p, of->job, 16 * i, n, words, true);
+        }
+    }
+}
+
+static int16_t integer_at(const operand_row row, uint32_t k, bool is_signed) {
+    return is_signed ? (int8_t)row[k] : row[k];
+}
+
+static void multiply_integers(const operands *of) {
+    static _Thread_local int16_t a[MOST_ROWS][MOST_K], b[MOST_COLUMNS][MOST_K];
+    const tensor_product *p = of->p;
+    const bool limits = bits_at(of->job->how, 3, 1);
+    for (uint32_t k = 0; k < p->k; k++) {
+        for (uint32_t i = 0; i < p->rows; i++) a[i][k] = integer_at(of->a[i], k, p->a_format);
+        for (uint32_t n = 0; n < p->n; n++) b[n][k] = integer_at(of->b[n], k, p->b_format);
+    }
+    for (uint32_t n = 0; n < p->n; n++) {
+        for (uint32_t i = 0; i < p->rows; i++) {
+            uint32_t *element = element_of(of, i, n);
+            if (!element) continue;
+            int32_t products = 0;
+            for (uint32_t k = 0; k < p->k; k++) products += a[i][k] * b[n][k];
+            int64_t sum = (int64_t)(of->job->adds ? (int32_t)*element : 0) + products;
+            if (limits) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+            *element = (uint32_t)sum;
+        }
+    }
+}
+
+/* ---- sums of numbers that are an f32 each ---- */
+
+enum { TERMS = 32, PLACES = 25 };
+
+/* Values along k, with their exponents; behind the last are zeros. */
+typedef struct values {
+    float value[TERMS];
+    int16_t exponent[TERMS];
+} values;
+
+/* The sum as doubles; scale: of all products, whose exponent is `exponent`. */
+static float sum_slowly(const values *a, const values *b, double scale, int exponent, float start) {
+    double terms[TERMS + 1] = {(double)start};
+    int top = emu_exponent((double)start, -126);
+    for (int i = 0; i < TERMS; i++) {
+        const int each = a->exponent[i] + b->exponent[i] + exponent;
+        terms[i + 1] = (double)a->value[i] * (double)b->value[i] * scale;
+        if (each > top) top = each;
+    }
+    return emu_sum_terms(terms, TERMS + 1, top);
+}
+
+/* Whole units to an f32, cut to 24 bits. */
+static float cut_units(int64_t units, int exponent) {
+    const uint64_t size = units < 0 ? -(uint64_t)units : (uint64_t)units;
+    const int dropped = size ? 64 - __builtin_clzll(size) - 24 : 0;
+    const int64_t kept = (int64_t)(dropped > 0 ? size >> dropped << dropped : size);
+    return (float)(units < 0 ? -kept : kept) * float_of((uint32_t)(exponent + 127) << 23);
+}
+
+/* The same with the same result: a product is below 2^(PLACES + 2) units, so that four of them are an int32_t. */
+static float sum_values(const values *a, const values *b, double scale, int exponent, float start) {
+    enum { LEAST = -70, MOST = 90 };
+    int16_t most = a->exponent[0] + b->exponent[0];
+    for (int i = 0; i < TERMS; i++) {
+        const int16_t each = (int16_t)(a->exponent[i] + b->exponent[i]);
+        most = each > most ? each : most;
+    }
+    const uint32_t magnitude = bits_of(start) & 0x7fffffffu;
+    if (!magnitude && most < OF_ZERO / 2 && scale == scale) return 0;
+    const int of_start = magnitude ? (int)(magnitude >> 23) - 127 : OF_ZERO;
+    const int of_products = most + exponent, top = of_products > of_start ? of_products : of_start;
+    if (top < LEAST || top > MOST || exponent < LEAST || exponent > MOST || scale != scale)
+        return sum_slowly(a, b, scale, exponent, start);
+    const int places = PLACES - top + exponent;
+    if (places < -126 || places > 127) return sum_slowly(a, b, scale, exponent, start);
+    const float units = float_of((uint32_t)(places + 127) << 23), own = float_of((uint32_t)(PLACES - top + 127) << 23);
+    int32_t sums[8] = {0};
+    for (int i = 0; i < TERMS; i += 8)
+        for (int k = 0; k < 8; k++) sums[k] += (int32_t)(a->value[i + k] * b->value[i + k] * units);
+    int64_t total = (int64_t)(start * own);
+    for (int k = 0; k < 8; k++) total += sums[k];
+    return cut_units(total, top - PLACES);
+}
+
+/* The values of the numbers of a row, or of the f32 of tf32, from element `first` on. */
+typedef struct number_table {
+    float value[256];
+    int16_t exponent[256];
+} number_table;
+
+static void fill_table(number_table *t, uint32_t format, bool negative) {
+    for (uint32_t i = 0; i < 256; i++) {
+        const float value = value_of(format, i);
+        t->value[i] = negative ? -value : value;
+        t->exponent[i] = (int16_t)emu_exponent((double)value, least_exponent(format));
+    }
+}
+
+static void take_numbers(const number_table *t, uint32_t format, const uint8_t *row, uint32_t first, bool bytes,
+                         values *out) {
+    for (uint32_t k = 0; k < TERMS; k++) {
+        const uint32_t number = number_of(format, row, first + k, bytes);
+        out->value[k] = t->value[number];
+        out->exponent[k] = t->exponent[number];
+    }
+}
+
+/* Eight of them. */
+static void take_words(const uint8_t *row, uint32_t first, values *out) {
+    enum { WORDS = 8 };
+    for (uint32_t k = 0; k < TERMS; k++) out->value[k] = 0, out->exponent[k] = OF_ZERO;
+    for (uint32_t k = 0; k < WORDS; k++) {
+        uint32_t word;
+        memcpy(&word, row + 4 * (first + k), sizeof word);
+        out->value[k] = float_of(word & 0xffffe000u); /* the lower 13 bits are not looked at */
+        out->exponent[k] = (int16_t)emu_exponent((double)out->value[k], -126);
+    }
+}
+
+/* A scale of a row of A or of a column of B: those of 32 rows are in words of 32 lanes, those of the next 32 in the
+ * next column. */
+static float scale_of(const operands *of, bool of_b, uint32_t row, uint32_t which) {
+    const uint32_t address = of->job->scales[of_b], id = of_b ? of->p->b_id : of->p->a_id;
+    const uint32_t word =
+        *tensor_word(of->at->tensor, tensor_lane(address) + row % 32, tensor_column(address) + row / 32);
+    const uint32_t byte = word >> ((of->job->o->vector == 4 ? 0 : id) + which) % 4 * 8 & 255;
+    if (of->p->ue8m0) return byte == 255 ? NAN : ldexpf(1, (int)byte - 127);
+    return small_value(byte & 127, 4, 3);
+}
+
+/* tf32, and numbers of 8, 6 and 4 bits with or without a scale of each row: one sum for every 8 or 32 along k. */
+static void multiply_values(const operands *of) {
+    static _Thread_local values a[MOST_ROWS], b[MOST_COLUMNS];
+    const tensor_product *p = of->p;
+    const bool words = p->kind == KIND_TF32, scaled = of->job->o->detail & TENSOR_SCALED;
+    const bool there = of->job->o->detail & TENSOR_A_THERE;
+    number_table tables[2];
+    float scales[MOST_ROWS];
+    fill_table(&tables[0], p->a_format, p->negate_a && p->a_format > E5M2);
+    fill_table(&tables[1], p->b_format, p->negate_b && p->b_format > E5M2);
+    for (uint32_t i = 0; i < p->rows; i++) scales[i] = scaled ? scale_of(of, false, i, 0) : 1;
+    for (uint32_t first = 0; first < p->k; first += words ? 8 : TERMS) {
+        for (uint32_t i = 0; i < p->rows; i++)
+            words ? take_words(of->a[i], first, &a[i])
+                  : take_numbers(&tables[0], p->a_format, of->a[i], first, there, &a[i]);
+        for (uint32_t n = 0; n < p->n; n++)
+            words ? take_words(of->b[n], first, &b[n])
+                  : take_numbers(&tables[1], p->b_format, of->b[n], first, false, &b[n]);
+        for (uint32_t n = 0; n < p->n; n++) {
+            const float scale = scaled ? scale_of(of, true, n, 0) : 1;
+            for (uint32_t i = 0; i < p->rows; i++) {
+                uint32_t *element = element_of(of, i, n);
+                if (!element) continue;
+                const double both = (double)scale * (double)scales[i];
+                const int exponent = both == 1 ? 0 : emu_exponent(both, -254);
+                const float start =
+                    float_of(first ? (p->d_format == 0 ? bits_of(half_value(*element & 0xffff)) : *element)
+                                   : accumulator(p, of->job, *element));
+                const float sum = sum_values(&a[i], &b[n], both, exponent, start);
+                *element = p->d_format == 0 ? half_bits(sum) : canonical(sum);
+            }
+        }
+    }
+}
+
+/* ---- numbers of 4 bits with scales within a row ---- */
+
+/* Twice the values of a row. */
+static void take_fours(const uint8_t *row, uint32_t count, bool negative, int8_t *out) {
+    static const int8_t twice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    for (uint32_t k = 0; k < count; k++) {
+        const int8_t value = twice[row[k / 2] >> k % 2 * 4 & 15];
+        out[k] = negative ? (int8_t)-value : value;
+    }
+}
+
+enum { MOST_SCALES = 8, GROUP_PLACES = 35 };
+
+/* Sums of groups with their scales, and the accumulator. */
+static float sum_groups(const int32_t *sums, const float *a_scales, const float *b_scales, uint32_t groups,
+                        uint32_t in_scale, int least, float start) {
+    double terms[MOST_SCALES + 1] = {(double)start};
+    int top = emu_exponent((double)start, -126);
+    for (uint32_t g = 0; g < groups; g++) {
+        const double x = (double)a_scales[g / in_scale], y = (double)b_scales[g / in_scale];
+        const int exponent = sums[g] ? emu_exponent(x, least) + emu_exponent(y, least) : OF_ZERO;
+        terms[g + 1] = sums[g] * 0.25 * x * y;
+        if (x != x || y != y) terms[g + 1] = NAN;
+        if (exponent > top) top = exponent;
+    }
+    /* emu_sum_terms() has a unit 25 places below the exponent that it gets */
+    return emu_sum_terms(terms, (int)groups + 1, top > OF_ZERO ? top - (GROUP_PLACES - PLACES) : top);
+}
+
+static void multiply_fours(const operands *of) {
+    static _Thread_local int8_t a[MOST_ROWS][MOST_K], b[MOST_COLUMNS][MOST_K];
+    static _Thread_local float a_scales[MOST_ROWS][4], b_scales[MOST_COLUMNS][4];
+    const tensor_product *p = of->p;
+    const uint32_t scales = of->job->o->vector, groups = p->k / GROUP, in_scale = groups / scales;
+    const int least = p->ue8m0 ? -127 : -6;
+    for (uint32_t i = 0; i < p->rows; i++) {
+        take_fours(of->a[i], p->k, p->negate_a, a[i]);
+        for (uint32_t s = 0; s < scales; s++) a_scales[i][s] = scale_of(of, false, i, s);
+    }
+    for (uint32_t n = 0; n < p->n; n++) {
+        take_fours(of->b[n], p->k, p->negate_b, b[n]);
+        for (uint32_t s = 0; s < scales; s++) b_scales[n][s] = scale_of(of, true, n, s);
+    }
+    for (uint32_t n = 0; n < p->n; n++) {
+        for (uint32_t i = 0; i < p->rows; i++) {
+            uint32_t *element = element_of(of, i, n);
+            int32_t sums[MOST_SCALES] = {0};
+            if (!element) continue;
+            for (uint32_t g = 0; g < groups; g++)
+                for (uint32_t k = g * GROUP; k < (g + 1) * GROUP; k++) sums[g] += a[i][k] * b[n][k];
+            const float start = float_of(accumulator(p, of->job, *element));
+            *element = canonical(sum_groups(sums, a_scales[i], b_scales[n], groups, in_scale, least, start));
+        }
+    }
+}
+
+void emu_tensor_multiply(cta *m, const tensor_job *job) {
+    static _Thread_local operands of;
+    const tensor_product p = emu_tensor_product(job);
+    const tensor_layout a = emu_tensor_layout(job->a, p.transpose_a, p.element_bytes);
+    const tensor_layout b = emu_tensor_layout(job->b, p.transpose_b, p.element_bytes);
+    of.p = &p;
+    of.job = job;
+    for (uint32_t which = 0; which <= (uint32_t)p.pair; which++)
+        gather_shared(cta_of_job(m, job, which), &b, p.columns_of_b, p.b_bytes, of.b + which * p.columns_of_b);
+    if (p.negate_b) negate(&p, p.b_format, of.b, p.n, p.b_bytes);
+    for (uint32_t which = 0; which <= (uint32_t)p.pair; which++) {
+        of.at = cta_of_job(m, job, which);
+        if (job->o->detail & TENSOR_A_THERE)
+            gather_there(of.at, &p, job, of.a);
+        else
+            gather_shared(of.at, &a, p.rows, p.a_bytes, of.a);
+        if (p.negate_a) negate(&p, p.a_format, of.a, p.rows, p.a_bytes);
+        if (job->o->detail & TENSOR_SPARSE) expand(of.at, &p, job, of.a);
+        if (p.kind == KIND_F16)
+            multiply_halves(&of);
+        else if (p.kind == KIND_I8)
+            multiply_integers(&of);
+        else if (p.kind == KIND_MXF4 || p.kind == KIND_MXF4NVF4)
+            multiply_fours(&of);
+        else
+            multiply_values(&of);
+    }
+}

@@ -1,0 +1,746 @@
+"""tcgen05 and tensor memory: products of every kind, loads, copies and shifts against NumPy, and what is reported.
+
+A program copies bytes to shared memory, executes the statements of a case, and stores columns of tensor memory. Values
+are small, so that float64 has each sum exactly; test_sums has those that are cut.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from support.emulation import ROOT, ptxrun
+
+Array = npt.NDArray[Any]
+BYTES = 32768  # of the tile in shared memory
+
+PROGRAM = """\
+.version 9.0
+.target sm_100a
+.address_size 64
+.shared .align 1024 .b8 tile[32768];
+.shared .align 8 .b8 bar[16];
+.shared .align 4 .b8 slot[8];
+.visible .entry test(.param .u64 in, .param .u64 out) CLUSTER
+{
+.reg .pred %p, %one, %on, %off, %mine;
+.reg .b16 %both;
+.reg .b32 %t, %w, %slab, %tile, %base, %i, %x<36>, %rank, %bar;
+.reg .b64 %in, %out, %at, %desc, %da, %db, %l<4>;
+mov.u32 %t, %tid.x;
+mov.u32 %rank, %cluster_ctarank;
+mov.u32 %tile, tile;
+mov.u32 %bar, bar;
+shr.u32 %w, %t, 5;
+shl.b32 %slab, %w, 21;
+setp.eq.u32 %one, %t, 0;
+setp.eq.u32 %on, %t, %t;
+setp.ne.u32 %off, %t, %t;
+setp.ne.u32 %p, %w, 0;
+@%p bra allocated;
+ALLOC
+allocated:
+@%one mbarrier.init.shared.b64 [%bar], 1;
+ld.param.u64 %in, [in];
+mad.wide.u32 %in, %rank, 32768, %in;
+mov.u32 %i, 0;
+copy:
+add.u32 %x0, %i, %t;
+mul.wide.u32 %at, %x0, 16;
+add.s64 %at, %at, %in;
+ld.global.v4.b32 {%x1, %x2, %x3, %x4}, [%at];
+mad.lo.u32 %x0, %x0, 16, %tile;
+st.shared.v4.b32 [%x0], {%x1, %x2, %x3, %x4};
+add.u32 %i, %i, 128;
+setp.lt.u32 %p, %i, 2048;
+@%p bra copy;
+fence.proxy.async.shared::cta;
+bar.sync 0;
+SYNC
+ld.shared.b32 %base, [slot];
+add.u32 %slab, %slab, %base;
+bfe.u32 %x0, %tile, 4, 14;
+cvt.u64.u32 %desc, %x0;
+SETUP
+tcgen05.wait::st.sync.aligned;
+tcgen05.fence::before_thread_sync;
+bar.sync 0;
+SYNC
+tcgen05.fence::after_thread_sync;
+and.pred %mine, %one, %on;
+ISSUER
+@!%mine bra issued;
+JOBS
+COMMIT
+issued:
+WAIT
+tcgen05.fence::after_thread_sync;
+ld.param.u64 %out, [out];
+mad.lo.u32 %x0, %rank, 128, %t;
+mad.wide.u32 %out, %x0, OUT_BYTES, %out;
+LOADS
+tcgen05.fence::before_thread_sync;
+bar.sync 0;
+SYNC
+setp.ne.u32 %p, %w, 0;
+@%p bra end;
+DEALLOC
+end:
+ret;
+}
+"""
+ALLOC = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;"
+DEALLOC = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %base, 512;"
+COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];"
+WAIT = "wait:\nmbarrier.try_wait.parity.shared::cta.b64 %p, [bar], 0;\n@!%p bra wait;"
+SYNC = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;"
+
+
+def loads(columns: int) -> str:
+    """Each thread stores the columns of its lane."""
+    lines = []
+    for c in range(0, columns, 8):
+        names = ", ".join(f"%x{i}" for i in range(8))
+        lines += [f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {{{names}}}, [%slab+{c}];", "tcgen05.wait::ld.sync.aligned;"]
+        for i in (0, 4):
+            values = f"{{%x{i}, %x{i + 1}, %x{i + 2}, %x{i + 3}}}"
+            lines.append(f"st.global.v4.b32 [%out+{4 * (c + i)}], {values};")
+    return "\n".join(lines)
+
+
+def program(jobs: str, setup: str = "", columns: int = 8, pair: bool = False, **changes: str) -> str:
+    parts = {
+        "CLUSTER": ".explicitcluster .reqnctapercluster 2" if pair else "",
+        "ALLOC": ALLOC, "SETUP": setup, "JOBS": jobs, "COMMIT": COMMIT, "WAIT": WAIT, "LOADS": loads(columns),
+        "DEALLOC": DEALLOC, "OUT_BYTES": str(4 * columns), "SYNC": SYNC if pair else "", "ISSUER": "", **changes,
+    }  # fmt: skip
+    text = re.sub(r"\b(" + "|".join(parts) + r")\b", lambda match: parts[match[0]], PROGRAM)
+    if pair:
+        text = re.sub(r"(tcgen05\.(?:alloc|dealloc|commit|mma|cp)[.\w]*?cta_group)::1", r"\1::2", text)
+    return text
+
+
+def run(folder: Path, text: str, tile: bytes, columns: int = 8, ctas: int = 1, *options: object) -> tuple[str, Array]:
+    (folder / "k.ptx").write_text(text)
+    (folder / "in.bin").write_bytes(tile.ljust(BYTES * ctas, b"\0"))
+    done = ptxrun(
+        folder / "k.ptx", "--grid", ctas, "--block", 128, "--arg", f"buf:u32:{BYTES * ctas // 4}:@{folder}/in.bin",
+        "--arg", f"buf:u32:{ctas * 128 * columns}", "--dump", f"1={folder}/out.bin", *options,
+    )  # fmt: skip
+    out = np.fromfile(folder / "out.bin", np.uint32) if done.returncode in (0, 1) else np.zeros(0, np.uint32)
+    return done.stderr, out.reshape(-1, columns) if len(out) else out
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+def small_floats(exponents: int, fraction: int) -> Array:
+    """The value of each bit pattern; NaN and infinities are not used here."""
+    bits = np.arange(1 << (1 + exponents + fraction))
+    part, bias = bits % (1 << fraction), (1 << (exponents - 1)) - 1
+    field_ = bits >> fraction & ((1 << exponents) - 1)
+    value = np.where(field_ > 0, part + (1 << fraction), part) * 2.0 ** (np.maximum(field_, 1) - bias - fraction)
+    values: Array = np.where(bits >> (exponents + fraction) & 1, -value, value)
+    return values
+
+
+FORMATS = {"e4m3": (4, 3), "e5m2": (5, 2), "e2m3": (2, 3), "e3m2": (3, 2), "e2m1": (2, 1)}
+CODES = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5, "u8": 0, "s8": 1}
+
+
+def elements(rng: np.random.Generator, kind: str, rows: int, k: int, packed: bool = False) -> tuple[Array, Array]:
+    """Values, and their rows of bytes along k as the tensor core takes them."""
+    values: Array
+    words: Array
+    if kind in ("u8", "s8"):
+        values = rng.integers(-128 if kind == "s8" else 0, 128 if kind == "s8" else 256, (rows, k))
+        return values.astype(np.float64), values.astype(np.uint8)
+    if kind not in FORMATS:
+        values = rng.integers(-8, 9, (rows, k)) / 4
+        words = (
+            values.astype(np.float16).view(np.uint16) if kind == "f16" else values.astype(np.float32).view(np.uint32)
+        )
+        if kind == "bf16":
+            words = (words >> 16).astype(np.uint16)
+        return values, words.view(np.uint8).reshape(rows, -1)
+    table = small_floats(*FORMATS[kind])
+    good = np.flatnonzero(np.abs(table) <= 8)
+    bits = rng.choice(good[np.abs(table[good]) >= 0.25], (rows, k))
+    if packed:
+        return table[bits], (bits[:, ::2] | bits[:, 1::2] << 4).astype(np.uint8)
+    if kind in ("e4m3", "e5m2"):
+        return table[bits], bits.astype(np.uint8)
+    width = 4 if kind == "e2m1" else 6  # 16 numbers side by side at the start of 16 bytes
+    flat = np.zeros((rows, k // 16, 128), np.uint8)
+    for bit in range(width):
+        flat[:, :, bit : 16 * width : width] = (bits >> bit & 1).reshape(rows, k // 16, 16)
+    return table[bits], np.packbits(flat, axis=2, bitorder="little").reshape(rows, k)
+
+
+def core_matrices(rows: Array) -> bytes:
+    """Without a swizzle: 8 rows of 16 bytes side by side, then the next 8 rows, then the next 16 bytes."""
+    count, width = rows.shape
+    return rows.reshape(count // 8, 8, width // 16, 16).transpose(2, 0, 1, 3).tobytes()
+
+
+def descriptor(offset: int, rows: int) -> int:
+    return offset >> 4 | rows << 16 | (128 >> 4) << 32 | 1 << 46
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Product:
+    kind: str
+    a: str = "f16"
+    b: str = "f16"
+    m: int = 128
+    n: int = 16
+    d: int = 1  # 0 f16, 1 f32, 2 s32
+    more: int = 0  # bits of the instruction descriptor
+    scales: int = 0  # of a row
+    modifiers: str = ""
+    there: bool = False  # A is in tensor memory
+    pair: bool = False
+    off: tuple[int, ...] = ()
+    start: str = ""  # scale-input-d
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def k(self) -> int:
+        dense = 64 if "mxf4" in self.kind else {"f16": 16, "bf16": 16, "tf32": 8}.get(self.a, 32)
+        return dense * (2 if ".sp" in self.modifiers else 1)
+
+
+PRODUCTS = {
+    "f16": Product("f16"),
+    "bf16, 64 rows": Product("f16", "bf16", "bf16", 64, 8),
+    "bf16 by f16": Product("f16", "bf16", "f16"),
+    "f16 sums": Product("f16", d=0),
+    "negated": Product("f16", more=3 << 13),
+    "tf32": Product("tf32", "tf32", "tf32"),
+    "e4m3 by e5m2": Product("f8f6f4", "e4m3", "e5m2"),
+    "e2m1 by e3m2": Product("f8f6f4", "e2m1", "e3m2"),
+    "e2m3 negated": Product("f8f6f4", "e2m3", "e4m3", more=1 << 13),
+    "bytes": Product("i8", "s8", "u8", d=2),
+    "collector": Product("f16", modifiers=".collector::a::fill"),
+    "A in tensor memory": Product("f16", there=True),
+    "shifted": Product("f16", there=True, modifiers=".ashift"),
+    "A there, 64 rows": Product("f16", m=64, there=True),
+    "lanes off": Product("f16", off=(0xF0, 0, 1, 1 << 31)),
+    "scale-input-d": Product("f16", start=", 3"),
+    "stationary, 32 rows": Product("f16", m=32, n=64, modifiers=".ws"),
+    "stationary, 64 rows": Product("f8f6f4", "e4m3", "e4m3", 64, 64, modifiers=".ws"),
+    "sparse": Product("f16", modifiers=".sp"),
+    "sparse bytes": Product("i8", "s8", "s8", d=2, modifiers=".sp"),
+    "sparse tf32": Product("tf32", "tf32", "tf32", modifiers=".sp"),
+    "mxf8f6f4": Product("mxf8f6f4", "e4m3", "e2m1", scales=1),
+    "mxf4": Product("mxf4", "e2m1", "e2m1", scales=2),
+    "mxf4nvf4": Product("mxf4nvf4", "e2m1", "e2m1", scales=4, modifiers=".scale_vec::4X"),
+    "mxf4nvf4 by 32": Product("mxf4nvf4", "e2m1", "e2m1", scales=2, modifiers=".scale_vec::2X"),
+    "256 rows": Product("f16", m=256, n=32, pair=True),
+    "128 rows of two": Product("f16", m=128, n=32, pair=True),
+    "scaled pair": Product("mxf8f6f4", "e4m3", "e4m3", 256, 32, scales=1, pair=True),
+}
+
+
+def sparse_indices(rng: np.random.Generator, what: Product, rows: int) -> tuple[Array, Array]:
+    """For each stored element its place along k, and the words that say so."""
+    if what.a == "tf32":
+        second = rng.integers(0, 2, (rows, what.k // 2))
+        words = (np.where(second, 0xE, 4) << 4 * np.arange(what.k // 2)).sum(axis=1)
+        return 2 * np.arange(what.k // 2) + second, words.astype(np.uint32).reshape(rows, 1)
+    pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])[rng.integers(0, 6, (rows, what.k // 4))]
+    places = (pairs + 4 * np.arange(what.k // 4)[:, None]).reshape(rows, -1)
+    bits = pairs.reshape(rows, -1, 16).astype(np.uint64) << (2 * np.arange(16, dtype=np.uint64))
+    return places, bits.sum(axis=2).astype(np.uint32)
+
+
+def store_words(words: Array, column: int, offset: int, rank: int = 0) -> tuple[str, bytes]:
+    """Statements that bring words of 128 lanes from the tile at an offset to columns."""
+    lines = [f"mad.lo.u32 %x0, %t, {4 * words.shape[1]}, %tile;"]
+    for c in range(words.shape[1]):
+        lines.append(f"ld.shared.b32 %x1, [%x0+{offset + 4 * c}];")
+        lines.append(f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{column + c}], {{%x1}};")
+    return "\n".join(lines), words.astype(np.uint32).tobytes()
+
+
+def on_lanes(rows: Array, m: int) -> Array:
+    """Rows of A as lanes of tensor memory."""
+    out = np.zeros((128, rows.shape[1]), rows.dtype)
+    out[[r // 16 * 32 + r % 16 if m == 64 else r for r in range(len(rows))]] = rows
+    return out
+
+
+def place(what: Product, row: int, n: int) -> tuple[int, int, int]:
+    """CTA, lane and column of an element of D: PTX ISA, "Data Path Layout Organization"."""
+    if what.pair:
+        cta, row = divmod(row, what.m // 2)
+        return (cta, row, n) if what.m == 256 else (cta, row + n // (what.n // 2) * 64, n % (what.n // 2))
+    if "ws" in what.modifiers:
+        width = what.n * what.m // 128
+        return 0, row + n // width * what.m, n % width
+    return 0, row // 16 * 32 + row % 16 if what.m == 64 else row, n
+
+
+A_COLUMN, INDEX_COLUMN, SCALE_COLUMNS = 256, 300, (320, 330)
+
+
+@dataclass
+class Parts:
+    setup: list[str]
+    tile: bytes = b""
+
+    def add(self, statements_and_data: tuple[str, bytes]) -> None:
+        statements, data = statements_and_data
+        self.setup.append(statements)
+        self.tile += data
+
+    def store(self, words: Array, column: int) -> None:
+        self.add(store_words(words, column, len(self.tile)))
+
+
+def scale_words(rng: np.random.Generator, rows: int, scales: int, ue8m0: bool) -> tuple[Array, Array]:
+    """Scales of rows, and the words of 32 lanes and some columns, four times: each warp writes its own lanes."""
+    exponents = rng.integers(-2, 3, (rows, scales))
+    bits = exponents + 127 if ue8m0 else (exponents + 7) << 3
+    padded = np.zeros(((rows + 31) // 32 * 32, 4), np.uint8)
+    padded[:rows, :scales] = bits
+    words = padded.view(np.uint32).reshape(-1, 32).T
+    return 2.0**exponents, np.tile(words, (4, 1))
+
+
+WORDS_OF: list[Callable[[Array], Array]] = [
+    lambda v: v.astype(np.float16).view(np.uint16).astype(np.uint32),
+    lambda v: v.astype(np.float32).view(np.uint32),
+    lambda v: v.astype(np.int32).view(np.uint32),
+]
+
+
+def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
+    """The program, the bytes of its tile, the words of D by CTA, and the columns of D."""
+    rng = np.random.default_rng(seed)
+    sparse, fours, ctas = ".sp" in what.modifiers, "mxf4" in what.kind, 1 + what.pair
+    rows, cols = what.m // ctas, what.n // ctas
+    stored, raw_a = elements(rng, what.a, what.m, what.k // (1 + sparse), fours)
+    b, raw_b = elements(rng, what.b, what.n, what.k, fours)
+    a = stored
+    indices: Array = np.zeros((what.m, 1), np.uint32)
+    if sparse:
+        places, indices = sparse_indices(rng, what, what.m)
+        a = np.zeros((what.m, what.k))
+        np.put_along_axis(a, places, stored, axis=1)
+    ue8m0 = what.kind != "mxf4nvf4" or what.scales == 2
+    scales = [np.ones((side, 1)) for side in (what.m, what.n)]
+    tiles, parts = [], Parts([])
+    scaled = [scale_words(rng, side, what.scales, ue8m0) for side in (what.m, what.n)] if what.scales else []
+    for i, (values, _) in enumerate(scaled):
+        scales[i] = values
+    for cta in range(ctas):
+        a_bytes, b_bytes = raw_a[cta * rows : (cta + 1) * rows], raw_b[cta * cols : (cta + 1) * cols]
+        parts = Parts([], core_matrices(a_bytes) + core_matrices(b_bytes))
+        if what.there:
+            parts.store(on_lanes(a_bytes.view(np.uint32), what.m), A_COLUMN)
+        if sparse:
+            parts.store(on_lanes(indices, what.m), INDEX_COLUMN)
+        for i, (_, words) in enumerate(scaled):
+            width = words.shape[1] // (ctas if i == 0 else 1)
+            parts.store(words[:, cta * width : (cta + 1) * width] if i == 0 else words, SCALE_COLUMNS[i])
+        tiles.append(parts.tile.ljust(BYTES, b"\0"))
+    full = [np.repeat(s, what.k // s.shape[1], axis=1) for s in scales]
+    if "ashift" in what.modifiers:
+        a = np.vstack([a[:1], a[:-1]])
+    signs = (-1.0) ** (what.more >> 13 & 1) * (-1.0) ** (what.more >> 14 & 1)
+    product = signs * (a * full[0]) @ (b * full[1]).T
+    idesc = what.more | what.n // 8 << 17 | what.m // 16 << 24
+    idesc |= (what.d << 4 | ue8m0 * 0) if not what.scales else ue8m0 << 23
+    codes = [1 if fours else CODES[name] for name in (what.a, what.b)]
+    idesc |= codes[0] << 7 | codes[1] << 10 | sparse << 2
+    columns = max(place(what, r, n)[2] for r in (0, what.m - 1) for n in range(what.n)) + 1
+    start = np.full((ctas, 128, columns), 96, np.float64)  # what D has before
+    d = start.copy()
+    for r in range(what.m):
+        for n in range(what.n):
+            cta, lane, column = place(what, r, n)
+            if what.off and what.off[lane // 32] >> lane % 32 & 1:
+                continue
+            d[cta, lane, column] = product[r, n] + start[cta, lane, column] / (8 if what.start else 1)
+    to_words = WORDS_OF[what.d]
+    before = int(to_words(np.array([96.0]))[0])
+    parts.setup[:0] = [f"mov.b32 %x2, {before};"] + [
+        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x2}};" for c in range(columns)
+    ]
+    sp = ".sp" if sparse else ""
+    ws = ".ws" if ".ws" in what.modifiers else ""
+    modifiers = what.modifiers.replace(".sp", "").replace(".ws", "")
+    scale = ".block_scale" if what.scales else ""
+    operands = ["[%x4]" if what.there else "%da", "%db"]
+    operands += [f"[%base+{INDEX_COLUMN}]"] * sparse + [str(idesc)]
+    operands += [f"[%base+{column}]" for column in SCALE_COLUMNS if what.scales]
+    if what.off:
+        operands.append("{" + ", ".join(f"%x{10 + i}" for i in range(4)) + "}")
+    jobs = "\n".join([
+        *(f"mov.b32 %x{10 + i}, {word};" for i, word in enumerate(what.off)),
+        f"add.u32 %x4, %base, {A_COLUMN};",
+        f"add.s64 %da, %desc, {descriptor(0, rows)};",
+        f"add.s64 %db, %desc, {descriptor(len(core_matrices(raw_a[:rows])), cols)};",
+        f"tcgen05.mma{ws}{sp}.cta_group::1.kind::{what.kind}{scale}{modifiers} [%base], "
+        + ", ".join(operands) + f", %on{what.start};",
+    ])  # fmt: skip
+    changes = {}
+    if what.pair:
+        changes["ISSUER"] = "setp.eq.and.u32 %mine, %rank, 0, %one;"
+        changes["COMMIT"] = COMMIT.replace(".b64 [bar]", ".multicast::cluster.b64 [bar], %both").replace(
+            "tcgen05", "mov.b16 %both, 3;\ntcgen05"
+        )
+    text = program(jobs, "\n".join(parts.setup), (columns + 7) // 8 * 8, what.pair, **changes)
+    return text, b"".join(tiles), to_words(d), columns
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str, tmp_path: Path) -> None:
+    what = PRODUCTS[name]
+    text, tile, want, columns = build(what, 7)
+    wide = (columns + 7) // 8 * 8
+    text = text.replace(
+        "tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+0]", "tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab]"
+    )
+    for seed in (0, 3):
+        said, out = run(tmp_path, text, tile, wide, 1 + what.pair, "--schedule", seed, "--strict-tcgen05")
+        assert said == ""
+        assert (out.reshape(-1, 128, wide)[:, :, :columns] == want).all()
+
+
+# ---- sums that are cut -----------------------------------------------------------------------------------------------
+
+# Row 0 of A and column 0 of B, D before, and the sum: by hand from the rule in tcgen05_mma.c.
+SUMS = {
+    # the unit is 2^-25: 2^-26 is cut each time, though two of them are a whole unit
+    "f16": ("f16", [1.0] + [2.0**-13] * 2, [1.0] + [2.0**-13] * 2, 0.0, 1.0),
+    # 33 terms are one sum: the unit is 2^(16 - 25), which 32 terms of 2^-10 are all below
+    "e4m3": ("f8f6f4", [256.0] + [2.0**-5] * 31, [256.0] + [2.0**-5] * 31, 0.0, 65536.0),
+    "to zero": ("f16", [-1.0, 2.0**-12], [1.0, 2.0**-12], -0.5, -1.5 + 2.0**-23),
+    "e5m2 is exact": ("f8f6f4", [2.0**10, 1.0], [2.0**10, 1.0], -(2.0**20), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums(name: str, tmp_path: Path) -> None:
+    kind, left, right, start, want = SUMS[name]
+    number = "f16" if kind == "f16" else "e5m2" if "e5m2" in name else "e4m3"
+    sides = []
+    for values in (left, right):
+        if kind == "f16":
+            raw = np.zeros((8, 16), np.float16)
+            raw[0, : len(values)] = values
+            sides.append(raw.view(np.uint8))
+        else:
+            table = small_floats(*FORMATS[number])
+            raw8 = np.zeros((8, 32), np.uint8)
+            raw8[0, : len(values)] = [int(np.flatnonzero(table == value)[0]) for value in values]
+            sides.append(raw8)
+    a = np.zeros((128, sides[0].shape[1]), np.uint8)
+    b = np.zeros((16, sides[1].shape[1]), np.uint8)
+    a[0], b[0] = sides[0][0], sides[1][0]
+    code = CODES[number]
+    idesc = 1 << 4 | code << 7 | code << 10 | 2 << 17 | 8 << 24
+    word = int(np.float32(start).view(np.uint32))
+    setup = f"mov.b32 %x2, {word};\n" + "\n".join(
+        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x2}};" for c in range(16)
+    )
+    jobs = f"""add.s64 %da, %desc, {descriptor(0, 128)};
+        add.s64 %db, %desc, {descriptor(a.size, 16)};
+        tcgen05.mma.cta_group::1.kind::{kind} [%base], %da, %db, {idesc}, %on;"""
+    said, out = run(tmp_path, program(jobs, setup), core_matrices(a) + core_matrices(b))
+    assert (said, float(out[0, :1].view(np.float32)[0])) == ("", want)
+
+
+# ---- loads, stores, copies and shifts --------------------------------------------------------------------------------
+
+WORDS = np.arange(128)[:, None] * 1000 + np.arange(64)  # of lanes and columns, as FILL stores them
+FILL = "mad.lo.u32 %x0, %t, 1000, 0;\n" + "\n".join(
+    f"add.u32 %x1, %x0, {c};\ntcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x1}};" for c in range(64)
+)
+T, R = np.arange(32)[:, None], np.arange(8)  # lane of the warp and register
+LOADS = {  # row and column of each register: PTX ISA, "tcgen05.ld"
+    "32x32b.x8": (T + 0 * R, R + 0 * T, ""),
+    "16x64b.x8": (T // 4 + T % 2 * 8 + 0 * R, T // 2 % 2 + 2 * R, ""),
+    "16x128b.x4": (T // 4 + R % 2 * 8, T % 4 + R // 2 * 4, ""),
+    "16x256b.x2": (T // 4 + R // 2 % 2 * 8, T % 4 * 2 + R % 2 + R // 4 * 8, ""),
+    "16x32bx2.x8": (T % 16 + 0 * R, R + T // 16 * 24, ", 24"),
+}
+
+
+def registers(first: int = 0) -> str:
+    return "{" + ", ".join(f"%x{first + i}" for i in range(8)) + "}"
+
+
+def keep(load: str) -> str:
+    stores = "\n".join(f"st.global.v4.b32 [%out+{4 * i}], {{%x{i}, %x{i + 1}, %x{i + 2}, %x{i + 3}}};" for i in (0, 4))
+    return f"{load}\ntcgen05.wait::ld.sync.aligned;\n{stores}"
+
+
+@pytest.mark.parametrize("shape", LOADS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_loads(shape: str, packed: bool, tmp_path: Path) -> None:
+    rows, columns, split = LOADS[shape]
+    load = f"tcgen05.ld.sync.aligned.{shape}{'.pack::16b' * packed}.b32 {registers()}, [%slab]{split};"
+    said, out = run(tmp_path, program("", FILL, LOADS=keep(load)), b"")
+    for w in range(4):
+        own = WORDS[32 * w : 32 * w + 32]
+        want = own[rows, columns] if not packed else own[rows, 2 * columns] & 0xFFFF | own[rows, 2 * columns + 1] << 16
+        assert (out[32 * w : 32 * w + 32] == want.astype(np.uint32)).all()
+    assert said == ""
+
+
+@pytest.mark.parametrize("shape", LOADS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_stores_are_the_inverse_of_loads(shape: str, packed: bool, tmp_path: Path) -> None:
+    split = LOADS[shape][2]
+    values = "\n".join(f"mad.lo.u32 %x{i}, %t, 65537, {i};" for i in range(8))
+    store = f"tcgen05.st.sync.aligned.{shape}{'.unpack::16b' * packed}.b32 [%slab]{split}, {registers()};"
+    load = f"tcgen05.ld.sync.aligned.{shape}{'.pack::16b' * packed}.b32 {registers(8)}, [%slab]{split};"
+    moves = "\n".join(f"mov.b32 %x{i}, %x{8 + i};" for i in range(8))
+    setup = f"{values}\n{store}"
+    text = program("", setup, LOADS=keep(f"{load}\ntcgen05.wait::ld.sync.aligned;\n{moves}"))
+    said, out = run(tmp_path, text, b"")
+    assert said == "" and (out == np.arange(128)[:, None] * 65537 + np.arange(8)).all()
+
+
+REDUCTIONS: dict[
+    str, Callable[[Array], Array]
+] = {  # of registers that hold lane * 1000 + column as integers, or those bits as floats
+    "32x32b.x8.max.u32": lambda own: own[:, :8].max(axis=1),
+    "32x32b.x8.min.s32": lambda own: own[:, :8].min(axis=1),
+    "32x32b.x8.max.abs.NaN.f32": lambda own: own[:, :8].max(axis=1),
+    "16x32bx2.x8.min.u32": lambda own: np.concatenate([own[:16, 0], own[:16, 24]]),
+}
+
+
+@pytest.mark.parametrize("form", REDUCTIONS)
+def test_loads_that_reduce(form: str, tmp_path: Path) -> None:
+    split = ", 24" if "x2.x8" in form else ""
+    load = f"tcgen05.ld.red.sync.aligned.{form} {registers(8)}, %x0, [%slab]{split};"
+    said, out = run(tmp_path, program("", FILL, LOADS=keep(load + "\nmov.b32 %x1, %x8;" + "".join(
+        f"mov.b32 %x{i}, 0;" for i in range(2, 8)))), b"", 8, 1, "--strict-tcgen05")  # fmt: skip
+    want = np.concatenate([REDUCTIONS[form](WORDS[32 * w : 32 * w + 32]) for w in range(4)])
+    assert (out[:, 0] == want).all()
+    assert "register-in-flight" in said  # the moves use what nothing has waited for
+
+
+COPIES = {  # rows of the source that lanes get, chunk by chunk
+    "128x256b": [(lane, lane) for lane in range(128)],
+    "128x128b": [(lane, lane) for lane in range(128)],
+    "4x256b": [(32 * i, i) for i in range(4)],
+    "64x128b.warpx2::02_13": [(lane, lane % 64) for lane in range(128)],
+    "64x128b.warpx2::01_23": [(lane, lane // 64 * 32 + lane % 32) for lane in range(128)],
+    "32x128b.warpx4": [(lane, lane % 32) for lane in range(128)],
+}
+
+
+@pytest.mark.parametrize("shape", COPIES)
+def test_copies(shape: str, tmp_path: Path) -> None:
+    wide = "256b" in shape
+    rows = 1 + max(row for _, row in COPIES[shape])
+    source = (np.arange((rows + 7) // 8 * 8 * 32) % 251).astype(np.uint8).reshape(-1, 32)
+    zero = "mov.b32 %x2, 0;\n" + "\n".join(
+        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x2}};" for c in range(8)
+    )
+    jobs = f"add.s64 %da, %desc, {descriptor(0, len(source))};\ntcgen05.cp.cta_group::1.{shape} [%base], %da;"
+    said, out = run(tmp_path, program(jobs, zero), core_matrices(source))
+    want = np.zeros((128, 8), np.uint32)
+    for lane, row in COPIES[shape]:
+        want[lane, : 8 if wide else 4] = source[row].view(np.uint32)[: 8 if wide else 4]
+    assert said == "" and (out == want).all()
+
+
+@pytest.mark.parametrize(("form", "bits"), [("b4x16_p64", 4), ("b6x16_p32", 6)])
+def test_copies_expand(form: str, bits: int, tmp_path: Path) -> None:
+    numbers = np.arange(128 * 16).reshape(128, 16) * 5 % (1 << bits)
+    flat = np.zeros((128, 128), np.uint8)
+    for bit in range(bits):
+        flat[:, bit : 16 * bits : bits] = numbers >> bit & 1
+    jobs = f"add.s64 %da, %desc, {descriptor(0, 128)};\ntcgen05.cp.cta_group::1.128x128b.b8x16.{form} [%base], %da;"
+    said, out = run(tmp_path, program(jobs, FILL), core_matrices(np.packbits(flat, axis=1, bitorder="little")))
+    want = (numbers << (2 if bits == 4 else 0)).astype(np.uint8).view(np.uint32)
+    assert said == "" and (out[:, :4] == want).all()
+
+
+def test_shift(tmp_path: Path) -> None:
+    said, out = run(tmp_path, program("tcgen05.shift.cta_group::1.down [%base+2097152];", FILL), b"")
+    want = WORDS[:, :8].copy()
+    want[33:64] = WORDS[32:63, :8]
+    assert said == "" and (out == want).all()
+
+
+# ---- what is reported ------------------------------------------------------------------------------------------------
+
+F16 = 1 << 4 | 2 << 17 | 8 << 24
+MMA = f"tcgen05.mma.cta_group::1.kind::f16 [%base], %da, %db, {F16}, %off;"
+JOB = f"add.s64 %da, %desc, {descriptor(0, 128)};\nadd.s64 %db, %desc, {descriptor(4096, 16)};\n{MMA}"
+LOAD_OF_WARP_1 = """setp.ne.u32 %p, %w, 1;
+@%p bra loaded;
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {%x9}, [%slab];
+tcgen05.wait::ld.sync.aligned;
+loaded:"""
+FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the class, and a part of its text
+    "512 columns twice": ({"JOBS": JOB, "LOADS": ALLOC}, "deadlock", "wants 512 columns of tensor memory"),
+    "48 columns": ({"ALLOC": ALLOC.replace("512", "48")}, "tmem-misuse", "a power of two from 32 to 512"),
+    "after relinquishing": (
+        {"ALLOC": "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n" + ALLOC},
+        "tmem-misuse", "may not allocate any more",
+    ),
+    "no dealloc": ({"DEALLOC": ""}, "tmem-misuse", "tcgen05.dealloc is missing"),
+    "freed twice": ({"DEALLOC": DEALLOC + "\n" + DEALLOC}, "tmem-misuse", "or they are free already"),
+    "a column too far": (
+        {"LOADS": loads(8).replace("[%slab+0]", "[%slab+505]")}, "out-of-bounds", "has columns 0 to 511"
+    ),
+    "not allocated": (
+        {"ALLOC": ALLOC.replace("512", "32"), "DEALLOC": DEALLOC.replace("512", "32"), "LOADS": loads(40)},
+        "out-of-bounds", "which is not allocated",
+    ),
+    "lanes of another warp": (
+        {"LOADS": "xor.b32 %slab, %slab, 2097152;\n" + loads(8)}, "out-of-bounds", "that warp reaches lanes"
+    ),
+    "used after it was freed": ({"LOADS": DEALLOC + "\n" + loads(8), "DEALLOC": ""}, "out-of-bounds", "was freed"),
+    "no wait": ({"WAIT": ""}, "tmem-in-flight", "may still write it"),
+    "no commit": ({"COMMIT": "", "WAIT": ""}, "tmem-in-flight", "may still be at work"),
+    "N of 24": ({"JOBS": JOB.replace(str(F16), str(F16 + (1 << 17)))}, "tmem-misuse", "N is a multiple of 16"),
+    "D outside": ({"JOBS": JOB.replace("[%base]", "[%base+500]")}, "out-of-bounds", "no column 512"),
+    "A outside": (
+        {"JOBS": JOB.replace(f"{descriptor(0, 128)}", f"{descriptor(32768, 128)}")}, "out-of-bounds", "descriptor"
+    ),
+    "no proxy fence": ({"fence.proxy.async.shared::cta;": ""}, "missing-proxy-fence", "async proxy"),
+    "tile overwritten": ({"COMMIT": COMMIT + "\nst.shared.b32 [tile], %t;"}, "async-in-flight", "may still read it"),
+    "D never set": ({"JOBS": JOB.replace("%off", "%on")}, "tmem-uninitialised", "to which nothing has given a value"),
+    "loaded by others": (
+        {"SETUP": FILL, "ISSUER": f"setp.eq.u32 %mine, %t, 96;\n{LOAD_OF_WARP_1}"}, "tmem-race", "nothing orders"
+    ),
+    "accumulators as A": ({"JOBS": JOB + "\n" + MMA.replace("%da", "[%base]").replace("[%base],", "[%base+64],", 1)},
+                          "tmem-race", "PTX promises no order"),
+    "another CTA of a pair": ({"JOBS": JOB.replace("::1", "::2")}, "tmem-misuse", "no other one beside it"),
+    "no mbarrier": ({"COMMIT": COMMIT.replace("[bar]", "[bar+8]"), "WAIT": ""}, "barrier-misuse", "mbarrier.init"),
+}  # fmt: skip
+STRICT = {
+    "registers before wait::ld": (
+        {"LOADS": loads(8).replace("tcgen05.wait::ld.sync.aligned;", "")}, "register-in-flight"
+    ),
+    "no wait::st": ({"SETUP": FILL, "tcgen05.wait::st.sync.aligned;": ""}, "tmem-race"),
+    "no fence after": ({"WAIT\ntcgen05.fence::after_thread_sync;": "WAIT"}, "tmem-misuse"),
+    "no fence before": (
+        {"SETUP": FILL, "st.sync.aligned;\ntcgen05.fence::before_thread_sync;": "st.sync.aligned;"}, "tmem-misuse"
+    ),
+}  # fmt: skip
+
+
+def changed(changes: dict[str, str]) -> str:
+    """The program of JOB with some of its parts, or of its text, replaced."""
+    parts = {name: text for name, text in changes.items() if re.fullmatch(r"[A-Z]+", name)}
+    text = program(parts.pop("JOBS", JOB), parts.pop("SETUP", ""), 8, False, **parts)
+    for old, new in changes.items():
+        if old in parts or re.fullmatch(r"[A-Z]+", old):
+            continue
+        old, new = (part.replace("WAIT", WAIT) for part in (old, new))
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults(name: str, tmp_path: Path) -> None:
+    changes, class_, said = FAULTS[name]
+    text = changed(changes)
+    last = ("--delay", f"3@{text.splitlines().index(MMA) + 1}") if name == "loaded by others" else ()
+    error, _ = run(tmp_path, text, bytes(BYTES), 8, 1, *last)
+    assert f"{class_} at " in error and said in error
+
+
+def test_every_class_has_a_fault() -> None:
+    header = (ROOT / "emulator/emu.h").read_text()
+    names = {name.lower().replace("_", "-") for name in re.findall(r"^ +EMU_(TMEM_\w+),", header, re.M)}
+    assert names and names <= {class_ for _, class_, _ in FAULTS.values()}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_strict_rules(name: str, tmp_path: Path) -> None:
+    changes, class_ = STRICT[name]
+    assert run(tmp_path, changed(changes), bytes(BYTES))[0] == ""
+    error, _ = run(tmp_path, changed(changes), bytes(BYTES), 8, 1, "--strict-tcgen05")
+    assert f"{class_} at " in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (".target sm_100a", ".target sm_90a", "tcgen05 needs .target sm_100a"),
+        ("kind::f16 [%base], %da", "kind::f16.ashift [%base], %da", ".ashift needs A in tensor memory"),
+        (", %off;", ", {0, 0}, %off;", "a vector of 4 words"),
+        (", %off;", ", %off, 16;", "a number from 0 to 15"),
+        ("32x32b.x8", "16x256b.x64", "the most are 128"),
+    ],
+)
+def test_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
+    error, _ = run(tmp_path, program(JOB).replace(old, new), b"")
+    assert message in error
+
+
+# ---- devices ---------------------------------------------------------------------------------------------------------
+
+LOAD_MODULE = """import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, module, major = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+cuda.cuInit(0)
+cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context)
+print(major.value, cuda.cuModuleLoadData(ctypes.byref(module), open(sys.argv[1], "rb").read() + bytes(1)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("architecture", "answer", "said"),
+    [
+        ("sm_100a", "10 0", ""),
+        ("sm_90a", "9 218", "a module is PTX for sm_100a, which does not run on sm_90a"),
+        ("sm_103a", "10 218", "which does not run on sm_103a"),
+        ("sm_120a", "12 218", "which does not run on sm_120a"),
+    ],
+)
+def test_devices(architecture: str, answer: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(program(JOB))
+    (tmp_path / "load.py").write_text(LOAD_MODULE)
+    done = subprocess.run(
+        [ROOT / "bin/emulated-gpu", "--arch", architecture, sys.executable, tmp_path / "load.py", tmp_path / "k.ptx"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == answer and said in done.stderr
+
+
+def test_a_cubin_without_ptx(tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(program(JOB))
+    (tmp_path / "load.py").write_text(LOAD_MODULE)
+    ptxas = ROOT / ".venv/toolkit/bin/ptxas"
+    subprocess.run([ptxas, "-arch=sm_100a", "-o", tmp_path / "k.cubin", tmp_path / "k.ptx"], check=True)
+    done = subprocess.run(
+        [ROOT / "bin/emulated-gpu", "--arch", "sm_100a", sys.executable, tmp_path / "load.py", tmp_path / "k.cubin"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "10 209" and "a module is machine code (a cubin)" in done.stderr
+
+
+def test_ptxas_accepts_the_programs(tmp_path: Path) -> None:
+    """So that what these tests show is of programs that a GPU would run."""
+    ptxas = ROOT / ".venv/toolkit/bin/ptxas"
+    for name, product in PRODUCTS.items():
+        (tmp_path / "k.ptx").write_text(build(product, 7)[0])
+        done = subprocess.run([ptxas, "-arch=sm_100a", "-o", tmp_path / "k", tmp_path / "k.ptx"], capture_output=True)
+        assert done.returncode == 0, (name, done.stderr)
