@@ -800,7 +800,8 @@ static const struct kernel {
                {"wgmma_peak", wgmma_peak},
                {"mma_peak", mma_peak},
                {"pipes", pipes},
-               {"flash_forward", flash_forward}};
+               {"flash_forward", flash_forward},
+               {"flash_backward", flash_forward}};
 
 static const struct kernel *kernel_of(const struct CUfunc_st *function) {
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)

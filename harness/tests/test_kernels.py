@@ -1,0 +1,510 @@
+"""Kernels on the emulator, by their executables: every production kernel on edges and random problems, every frozen
+version of the backward pass and of fp8 once. All rows are compared with float64, and a finding is a failure.
+
+Rows past the end of a sequence hold NaN, and a write to them is a finding or a stray. test_reference_numpy.py compares
+the float64 reference with NumPy.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_gpu import ROOT, made_up, records
+from made_up_gpu import run as run_executable
+
+from analysis.ladder.config import ConfigError, Dtype
+from analysis.ladder.headers import GRADIENTS, Version, load_attention, load_backward, load_fp8, refusals
+from analysis.measure.schema import fault_of
+from analysis.tests.support.kinds import some_in_check
+
+FORWARD = load_attention(ROOT)
+KERNELS = FORWARD | {GRADIENTS: load_backward(ROOT)[GRADIENTS]}
+FP8, BACKWARD = load_fp8(ROOT), {name: one for name, one in load_backward(ROOT).items() if name != GRADIENTS}
+MMA_SYNC, WGMMA, DECODE, FP8_KERNEL = (f"attention/{name}" for name in ("mma_sync", "wgmma", "decode", "fp8"))
+
+
+def program_of(kernel: str) -> Path:
+    path = ROOT / "bin" / kernel.replace("/", ".")
+    if not path.exists():
+        pytest.skip(f"{path} is not built: make {path.name}")
+    return path
+
+
+def run(kernel: str, *arguments: str, **environment: str) -> Any:
+    return run_executable(*arguments, program=program_of(kernel), **environment)
+
+
+def record_of(kernel: str, arguments: str | list[str]) -> dict[str, Any]:
+    """The record of a run that is correct and has no finding."""
+    words = arguments.split() if isinstance(arguments, str) else arguments
+    done = run(kernel, "--backend", "emu", "--check", "all", "--quiet", "--json", "-", *words)
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+    (record,) = records(done)
+    assert record["check"]["pass"] and not record["check"]["strays"] and not record["counters"]["findings"]
+    assert not fault_of(record)
+    return record
+
+
+def config_of(kernel: str, *words: str) -> str:
+    """The first config of a kernel with these words, without spaces: one word of a command."""
+    version = KERNELS[kernel]
+    names = (each.short_form().replace(" ", "") for each in (version.header.config, *version.header.beside))
+    return next(name for name in names if all(word in name for word in words))
+
+
+# ---- edges -----------------------------------------------------------------------------------------------------------
+
+# One case for each thing that a kernel can do. In check-long each runs with every head size.
+PLAIN = {
+    "any length": "--seq-q 150 --seq-k 133 --heads 2 --lse",
+    "a mask": "--seq-q 290 --seq-k 200 --heads 2 --lse --causal",
+    "shared heads": "--seq-q 40 --seq-k 70 --heads 6 --kv-heads 2 --batch 2 --lse",
+    "more Q blocks than CTAs": "--seq-q 300 --seq-k 200 --heads 9 --kv-heads 3 --causal --dist large --schedule 1",
+}
+RARE = {
+    "one query and one key": "--seq-q 1 --seq-k 1 --lse",
+    "rows that see no key": "--seq-q 5 --seq-k 1 --causal --lse",
+    "16 heads on one": "--seq 65 --heads 16 --kv-heads 1 --causal",
+    "slices of what is left over": "--seq-q 257 --seq-k 1100 --heads 9 --lse",
+}
+RAGGED = "--layout packed --seqlens-q 70,0,3,0,9 --seqlens-k 66,5,0,0,2 --causal"
+SERVED = {
+    WGMMA: [
+        f"{RAGGED} --heads 3 --kv-heads 1 --lse --sinks",
+        "--seqlens-q 5,130,0 --seqlens-k 300,130,17 --heads 4 --kv-heads 2 --page-rows 16 --softcap 5",
+        "--seq-q 129 --seq-k 1 --heads 40 --window 5,5 --causal --d-head 256",
+        "--seq-q 70 --seq-k 260 --heads 2 --window 63,0 --lse --layout bhsd",
+    ],
+    DECODE: [
+        "--seq-q 1 --seqlens-k 70,0,33,128 --heads 8 --kv-heads 2 --page-rows 16 --split-keys 64 --lse",
+        "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
+        f"--seq-q 1 --seqlens-k {','.join(['65,0,1,63'] * 17)} --heads 1 --page-rows 16 --split-keys 64",
+        "--seq-q 1 --seqlens-k 1300,530 --heads 1 --page-rows 16",
+        "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,4):wgmma+tensor+stages_4+serve",
+        "--seq-q 17 --seqlens-k 90,41,0 --heads 8 --kv-heads 1 --causal --page-rows 16 --dtype bf16 "
+        "--config (BF16,128,128,64,8):wgmma+tensor+stages_4+serve",
+        "--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 "
+        f"--config {config_of(DECODE, 'e4m3')}",
+        f"{RAGGED} --heads 4 --kv-heads 2 --split-keys 128 --config {config_of(DECODE, 'ragged')}",
+    ],
+    FP8_KERNEL: [
+        f"{RAGGED} --heads 2 --kv-heads 1 --lse --config {config_of(FP8_KERNEL, *words)}"
+        for words in (("FP16,128", "serve"), ("FP16,64", "flush", "serve"), ("FP16,256", "serve"))
+    ],
+    GRADIENTS: [
+        f"{RAGGED} --heads 1 --config {config_of(GRADIENTS, *words)}"
+        for words in (("FP16,128", "serve"), ("FP16,64", "order", "serve"), ("FP16,256", "serve"))
+    ],
+}
+
+
+@pytest.mark.parametrize("case", [*PLAIN, *(pytest.param(name, marks=pytest.mark.long) for name in RARE)])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_edges(kernel: str, case: str) -> None:
+    arguments = (PLAIN | RARE)[case]
+    if kernel == GRADIENTS:
+        arguments = arguments.replace(" --lse", "")
+    version = KERNELS[kernel]
+    sizes = [each.d_head for each in (version.header.config, *version.header.others)]
+    for d_head in sizes if case in RARE else [max(sizes)] if "--schedule" in arguments else sizes[:1]:
+        record_of(kernel, f"--batch 1 --heads 1 {arguments} --d-head {d_head}")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments"), [(kernel, each) for kernel, several in SERVED.items() for each in several]
+)
+def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
+    record = record_of(kernel, arguments)
+    assert "serve" in record["config"]
+    asked = dict(pairwise(arguments.split()))
+    if kernel == DECODE:
+        for name in ("page_rows", "split_keys"):
+            assert record["problem"][name] == int(asked.get(f"--{name.replace('_', '-')}", 0))
+    if kernel == GRADIENTS:
+        assert record["check"]["rows"] == 70 + 3 + 9 + 66 + 5 + 2
+
+
+# ---- random problems -------------------------------------------------------------------------------------------------
+
+SEEDS = st.integers(0, 2**62)
+# 0, a few, about a block or two.
+LENGTHS = st.one_of(st.integers(0, 3), st.integers(1, 280), st.sampled_from((63, 64, 65, 127, 128, 129, 255, 256, 257)))
+WINDOWS = st.one_of(st.just(-1), st.integers(0, 20), st.integers(0, 300), st.sampled_from((63, 64, 127, 128)))
+
+
+def words_of(sizes: dict[str, object], flags: list[str]) -> list[str]:
+    return [*(f"--{name}={value}" for name, value in sizes.items()), *flags]
+
+
+@st.composite
+def common(draw: st.DrawFn, groups: tuple[int, ...] = (1, 2, 3, 8)) -> dict[str, object]:
+    KV_heads = draw(st.integers(1, 2))
+    return {
+        "heads": KV_heads * draw(st.sampled_from(groups)),
+        "kv-heads": KV_heads,
+        "seed": draw(SEEDS),
+        "schedule": draw(st.integers(0, 9)),
+    }
+
+
+@st.composite
+def sequences(draw: st.DrawFn, layouts: tuple[str, ...]) -> dict[str, object]:
+    """Lengths of some sequences; packed ones have a row of Q and one of K."""
+    count = draw(st.integers(1, 5))
+    Q, K = (draw(st.lists(LENGTHS, min_size=count, max_size=count)) for _ in range(2))
+    layout = draw(st.sampled_from(layouts))
+    if layout == "packed":
+        Q[0], K[-1] = max(1, Q[0]), max(1, K[-1])
+    return {"seqlens-q": ",".join(map(str, Q)), "seqlens-k": ",".join(map(str, K)), "layout": layout}
+
+
+@st.composite
+def plain(draw: st.DrawFn, version: Version) -> list[str]:
+    header = version.header
+    config = draw(st.sampled_from([one for one in (header.config, *header.beside) if not one.serves]))
+    sizes = draw(common()) | {
+        "seq-q": max(1, draw(LENGTHS)),
+        "seq-k": max(1, draw(LENGTHS)),
+        "batch": draw(st.integers(1, 2)),
+        "config": config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form(),
+    }
+    if scale := draw(st.sampled_from((0, 0, 0.01, 0.3))):
+        sizes["scale"] = scale
+    flags = ["--causal"] * draw(st.booleans())
+    if version.version == GRADIENTS:
+        return words_of(sizes, flags)
+    sizes["dist"] = draw(st.sampled_from(("normal", "normal", "uniform", "large")))
+    sizes["layout"] = draw(st.sampled_from(("bshd",) if config.e4m3_inputs else ("bshd", "bhsd", "padded")))
+    return words_of(sizes, flags + ["--lse"] * draw(st.booleans()))
+
+
+@st.composite
+def served_by_wgmma(draw: st.DrawFn) -> list[str]:
+    sizes = draw(common((1, 2, 3, 5))) | draw(sequences(("packed", "bshd", "bhsd", "padded")))
+    sizes |= {"d-head": draw(st.sampled_from((64, 128, 256))), "dtype": draw(st.sampled_from(("fp16", "bf16")))}
+    sizes |= {"window": f"{draw(WINDOWS)},{draw(WINDOWS)}", "dist": draw(st.sampled_from(("normal", "large")))}
+    if draw(st.booleans()):
+        sizes["softcap"] = draw(st.sampled_from((0.5, 5, 30)))
+    if draw(st.booleans()):
+        sizes["page-rows"] = draw(st.sampled_from((16, 32, 64, 128, 256)))
+    return words_of(sizes, [name for name in ("--lse", "--causal", "--sinks") if draw(st.booleans())])
+
+
+@st.composite
+def served_by_decode(draw: st.DrawFn) -> list[str]:
+    config = draw(st.sampled_from(FORWARD[DECODE].header.serving))
+    sizes = draw(common((1, 2, 4))) | {
+        "config": config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form(),
+        "page-rows": draw(st.sampled_from((16, 32, 64, 128, 256))),
+    }
+    if draw(st.booleans()):
+        sizes["split-keys"] = draw(st.sampled_from((128, 256)))
+    if config.ragged_queries:
+        sizes |= draw(sequences(("packed",)))
+    else:
+        sizes["seq-q"] = draw(st.sampled_from((1, 2, 5) if config.B_r == 16 else (3, 9, 17)))
+        sizes["seqlens-k"] = ",".join(map(str, draw(st.lists(LENGTHS, min_size=1, max_size=5))))
+    if config.e4m3_cache:
+        sizes["descale-v"] = draw(st.sampled_from((0.3, 1, 2)))
+    return words_of(sizes, [name for name in ("--lse", "--causal") if draw(st.booleans())])
+
+
+@st.composite
+def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
+    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.beside if one.serves]))
+    sizes = draw(common((1, 2, 4))) | draw(sequences(("packed",)))
+    sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
+    return words_of(sizes, ["--causal"] * draw(st.booleans()))
+
+
+RANDOM = {kernel: [plain(version)] for kernel, version in KERNELS.items()}
+RANDOM[WGMMA].append(served_by_wgmma())
+RANDOM[DECODE].append(served_by_decode())
+RANDOM[FP8_KERNEL].append(served_by(FP8_KERNEL))
+RANDOM[GRADIENTS].append(served_by(GRADIENTS))
+
+
+@pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.long)], ids=["few", "many"])
+@pytest.mark.parametrize(("kernel", "kind"), [(name, kind) for name in RANDOM for kind in range(len(RANDOM[name]))])
+def test_random_problems(kernel: str, kind: int, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(arguments=RANDOM[kernel][kind])
+    def each(arguments: list[str]) -> None:
+        record_of(kernel, arguments)
+
+    each()
+
+
+# ---- bits and work ---------------------------------------------------------------------------------------------------
+
+
+def output_of(folder: Path, kernel: str, arguments: str) -> bytes:
+    done = run(kernel, "--backend", "emu", "--quiet", "--output", str(folder / "O"), *arguments.split())
+    assert done.returncode == 0, done.stderr
+    return (folder / "O").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fixed"),
+    [
+        (WGMMA, "--heads 2 --dist large --dtype bf16"),
+        (DECODE, f"--heads 4 --kv-heads 2 --split-keys 256 --config {config_of(DECODE, 'FP16,128,64', 'ragged')}"),
+    ],
+)
+def test_a_sequence_does_not_depend_on_its_neighbours(tmp_path: Path, kernel: str, fixed: str) -> None:
+    """Bit for bit: its rows alone, and before another sequence."""
+    alone, both = (
+        output_of(tmp_path, kernel, f"{fixed} --causal --layout packed --seqlens-q {Q} --seqlens-k {K}")
+        for Q, K in (("100", "170"), ("100,90", "170,160"))
+    )
+    assert both[: len(alone)] == alone
+
+
+@pytest.mark.parametrize("d_head", some_in_check([64, 128, 256], [128]))
+def test_pages_change_no_bit(tmp_path: Path, d_head: int) -> None:
+    """Of scores that exceed their first maximum, too, for which the kernel reads K itself."""
+    fixed = f"--heads 4 --kv-heads 2 --dist large --causal --layout packed --d-head {d_head} "
+    fixed += "--seqlens-q 5,130,0,1,64 --seqlens-k 300,130,17,513,0"
+    in_order = output_of(tmp_path, WGMMA, fixed)
+    for page_rows in (16, 256):
+        assert output_of(tmp_path, WGMMA, f"{fixed} --page-rows {page_rows}") == in_order
+
+
+@pytest.mark.parametrize(("heads", "words"), [(6, "+pages"), (8, "")])
+def test_packed_heads_have_the_bits_of_their_own_Q_blocks(tmp_path: Path, heads: int, words: str) -> None:
+    """Of queries for which the same KV blocks are masked. Three heads leave one row of four empty."""
+    shape = f"(FP16,128,128,128,8):wgmma+stages_2+exp_32+ping_pong+serve{words}"
+    fixed = f"--causal --layout packed --sinks --kv-heads 2 --heads {heads} {'--page-rows 16 ' if words else ''}"
+    fixed += "--seqlens-q 1,64,0,2,33 --seqlens-k 300,128,17,512,0"
+    own, packed = (output_of(tmp_path, WGMMA, f"{fixed} --config {shape}{pack}") for pack in ("", "+pack"))
+    assert own == packed
+
+
+def test_gradients_in_order_have_the_same_bits_in_every_run(tmp_path: Path) -> None:
+    fixed = "--layout packed --seqlens-q 200,50 --seqlens-k 200,60 --heads 3 --config "
+    fixed += config_of(GRADIENTS, "FP16,128", "order")
+    assert output_of(tmp_path, GRADIENTS, fixed) == output_of(tmp_path, GRADIENTS, f"{fixed} --schedule 5")
+
+
+def count_of(kernel: str, name: str, arguments: str) -> int:
+    count: int = record_of(kernel, arguments)["counters"]["total"][name]
+    return count
+
+
+def test_blocks_outside_a_window_are_skipped() -> None:
+    whole = count_of(WGMMA, "wgmma", "--seq 2048 --heads 1 --window -1,2047")
+    assert count_of(WGMMA, "wgmma", "--seq 2048 --heads 1 --window 127,0") <= whole / 16 * 2.1  # of 16 KV blocks two
+
+
+def test_heads_of_a_group_share_Q_blocks() -> None:
+    """Where they need fewer: 130 queries of a head alone take two, and those of four heads take five."""
+    one = count_of(WGMMA, "wgmma", "--heads 1 --layout packed --seqlens-q 128 --seqlens-k 128")
+    for lengths, blocks in (("1,1", 2 + 2), ("130,1", 10 + 2), ("128,32", 8 + 2)):
+        fixed = f"--heads 8 --kv-heads 2 --layout packed --seqlens-q {lengths} --seqlens-k 128,128"
+        assert count_of(WGMMA, "wgmma", fixed) == blocks * one
+
+
+def test_scores_that_overflow_are_computed_again() -> None:
+    """mma.sync is in attention/fp8 for these alone; f07 and f08 copy K and V again, f08 Q as well."""
+    sizes = "--heads 1 --seq-q 64 --seq-k 480 --dist large --scale"
+    few, many = (count_of(FP8_KERNEL, "mma", f"{sizes} {scale}") for scale in ("0.001", "0.5"))
+    assert few == 0 < many
+    Q, blocks = 192 * 128, 2 * 480 * 128  # bytes of Q, and of K and V; O has those of Q twice
+    for version, again in (("f07", blocks), ("f08", blocks + Q)):
+        sizes = "--heads 1 --seq-q 192 --seq-k 480 --dist large --scale"
+        copied = [count_of(version, "copied", f"{sizes} {scale}") for scale in ("0.01", "0.0884")]
+        assert copied == [3 * Q + blocks, 3 * Q + blocks + again]
+
+
+def test_accurate_sums_keep_a_mean() -> None:
+    """wgmma of e4m3 cuts sums towards zero; V of U(0, 1) has a mean."""
+    sizes = "--heads 1 --seq-q 64 --seq-k 1000 --dist uniform --config"
+    fast, accurate = (
+        record_of(FP8_KERNEL, f"{sizes} {name}")["check"]["max_error"]
+        for name in (config_of(FP8_KERNEL, "FP16,128"), config_of(FP8_KERNEL, "FP16,128", "flush"))
+    )
+    assert accurate < 0.5 * fast
+
+
+# ---- frozen versions -------------------------------------------------------------------------------------------------
+
+# Warp instructions, wgmma and wavefronts of one block of queries on 256 keys: a change is either meant or a mistake.
+GOLDEN = {
+    "f01": (11608, 128, 256, 256),
+    "f02": (13935, 128, 1024, 768),
+    "f03": (10789, 128, 256, 256),
+    "f04": (24718, 252, 1344, 960),
+    "f05": (18031, 128, 1024, 768),
+    "f06": (25913, 252, 1344, 960),
+    "f07": (23092, 252, 1361, 977),
+    "f08": (24381, 252, 1373, 989),
+}
+
+
+@pytest.mark.parametrize("version", FP8)
+def test_a_version_of_fp8_is_right(version: str) -> None:
+    config = FP8[version].header.config
+    record = record_of(version, f"--heads 1 --seq-q {config.B_r} --seq-k 256 --lse --descale-v 2")
+    problem, total = record["problem"], record["counters"]["total"]
+    assert (problem["dtype"], problem["output_dtype"], problem["descale_v"]) == ("e4m3", "fp16", 2)
+    assert (total["executed"], total["wgmma"], total["wavefronts"], total["ideal"]) == GOLDEN[version]
+
+
+@pytest.mark.parametrize("version", BACKWARD)
+def test_a_version_of_the_backward_pass_is_right(version: str) -> None:
+    record = record_of(version, "--heads 2 --seq 256 --schedule 7 --dtype bf16")
+    assert record["problem"]["pass"] == "backward"
+    assert all(0 < record["check"][f"d{name}_relative_error"] < 1.2 * 2**-8 for name in "qkv")
+
+
+def test_a_record_of_the_backward_pass_sums_its_kernels(tmp_path: Path) -> None:
+    """Counters are sums over the three kernels, events those of flash_backward alone."""
+    events = tmp_path / "events.json"
+    record = record_of("b03", f"--heads 1 --seq 64 --counters --trace-events {events}")
+    lines = record["counters"]["lines"]
+    assert {"rows.cuh", "b03_one_pass.cu"} <= {Path(line["file"]).name for line in lines}
+    assert sum(line["executed"] for line in lines) == record["counters"]["total"]["executed"]
+    assert json.loads(events.read_text())
+
+
+def test_a_flag_that_a_kernel_does_not_act_on_is_rejected() -> None:
+    for version in (*FP8.values(), FORWARD[FP8_KERNEL]):
+        config = version.header.config
+        for name in ("V_transposed", "K_permuted", "any_length", "causal", "persistent"):
+            try:
+                flipped = config.replace(**{name: not getattr(config, name)})
+            except ConfigError:
+                continue  # a rule of common/fp8_fields.h
+            assert any("must be" in sentence for sentence in refusals(version, flipped)), (version.version, name)
+
+
+# ---- what is rejected ------------------------------------------------------------------------------------------------
+
+SERVE = "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong+serve"
+TAKES = f"--config {SERVE.replace(' ', '')}"
+BYTES = config_of(DECODE, "FP16,128,16", "e4m3")
+CACHES = "--seq-q 1 --seqlens-k 40,3"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "sentence"),
+    [
+        (MMA_SYNC, "--d-head 72", "--d-head 72: attention/mma_sync supports 128, 64, 96, 192, 256"),
+        (WGMMA, "--seqlens-q 5,x", "--seqlens-q '5,x': expected a positive number at 'x'"),
+        (WGMMA, "--seqlens-k 5", "--seqlens-k: needs --seqlens-q, --seq or --seq-q, the number of queries"),
+        (WGMMA, "--seqlens-q 5 --batch 2", "--seqlens-q and --batch: both say how many sequences: drop one of them"),
+        (WGMMA, "--seqlens-q 5 --seq 2", "--seqlens-q: says all lengths of queries: drop --seq"),
+        (WGMMA, "--seqlens-q 5,6 --seqlens-k 7", "--seqlens-k: 1 lengths for 2 sequences: must be as many"),
+        (WGMMA, "--seqlens-q 0 --layout packed", "--seqlens-q: no sequence has a row: one must have"),
+        (WGMMA, "--window 3", "--window '3': must be two numbers from -1 to 999999999, left,right"),
+        (WGMMA, "--softcap 0", "--softcap '0': must be from 1e-06 to 1e+06"),
+        (WGMMA, f"--sinks {TAKES.removesuffix('+serve')}", "takes no serving_args"),
+        (WGMMA, f"--softcap 5 {TAKES}", f"--softcap 5: config {SERVE} has no soft cap: take one with the word cap"),
+        (WGMMA, f"{TAKES}+cap", f"--softcap: config {SERVE}+cap needs one"),
+        (WGMMA, f"--page-rows 16 {TAKES}", f"--page-rows: config {SERVE} has no pages: take one with the word pages"),
+        (WGMMA, f"{TAKES}+pages", f"--page-rows: config {SERVE}+pages needs it"),
+        (WGMMA, "--split-keys 128", "--split-keys: attention/wgmma does not take it: attention/decode does"),
+        (DECODE, f"{CACHES} --page-rows 24", "--page-rows 24: must be a power of two from 16 on"),
+        (DECODE, f"{CACHES} --split-keys 100", "--split-keys 100: must be a multiple of B_c = 64"),
+        (DECODE, f"{CACHES} --window 3,0", "--window: attention/decode does not take it: attention/wgmma does"),
+        (DECODE, f"{CACHES} --descale-k 2", "--descale-k 2: attention/decode takes no e4m3; attention/fp8 and"),
+        (DECODE, f"{CACHES} --descale-q 2 --config {BYTES}", "--descale-q 2: attention/decode takes no e4m3 of Q"),
+        (DECODE, f"{CACHES} --layout packed --config {BYTES}", "does not take it: one with the word ragged does"),
+        (FP8_KERNEL, "--d-head 96", "--d-head 96: attention/fp8 supports 128, 64, 256"),
+        (FP8_KERNEL, "--seq 64 --page-rows 16", "--page-rows: fp8 kernels do not take it"),
+        (FP8_KERNEL, "--layout bhsd", "--layout: fp8 kernels take contiguous tensors"),
+        ("f01", "--descale-q 0", "--descale-q '0': must be from 1e-30 to 1e+30"),
+        ("f01", "--descale-v nan", "--descale-v 'nan': must be a number"),
+        ("f01", "--causal", "--causal: take a config with the word causal"),
+        ("f01", "--kv-heads 1 --heads 2", "--kv-heads: take a config with the word grouped"),
+        ("b03", "--lse", "--lse: log-sum-exp is an input of the backward pass"),
+        ("b03", "--seq 100", "--seq 100: must be a multiple of 64"),
+        ("b03", "--layout bhsd", "--layout: the backward pass takes contiguous tensors"),
+        ("b07", "--layout packed --seqlens-q 64,64", "take a config of attention/backward with the word serve"),
+        (GRADIENTS, "--seqlens-q 3,4", "takes sequences that lie one behind the other (packed)"),
+        (GRADIENTS, "--layout packed --seqlens-q 3 --window 3,0", "--window: the backward pass does not take it"),
+    ],
+)
+def test_bad_input_gets_a_sentence(kernel: str, arguments: str, sentence: str) -> None:
+    done = run(kernel, "--backend", "emu", *arguments.split())
+    assert done.returncode == 2 and done.stderr.startswith(f"{kernel}: ") and sentence in done.stderr
+
+
+# ---- the harness on a GPU --------------------------------------------------------------------------------------------
+
+SMALL = "--batch 2 --heads 2 --seq-q 33 --seq-k 20 --causal --lse --check all"
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd", "padded"])
+def test_a_gpu_is_given_every_layout(driver: str, layout: str) -> None:
+    """13 rows of 33 see no key."""
+    more = ("--layout", layout, "--scale", "0.2", "--runs", "1", "--json", "-")
+    done = run(MMA_SYNC, *SMALL.split(), *more, **made_up(driver, "left"))
+    assert done.returncode == 0, done.stderr
+    (record,) = records(done)
+    assert record["backend"] == "gpu" and record["check"]["pass"] and record["check"]["pass_after"]
+    assert record["check"]["lse_max_error_over_bound"] < 1 and record["check"]["rows"] == 132
+    wanted = {"seq": 33, "seq_k": 20, "causal": True, "lse": True, "layout": layout, "kv_heads": 2}
+    assert {name: record["problem"][name] for name in wanted} == wanted and abs(record["problem"]["scale"] - 0.2) < 1e-7
+    pairs = 20 * 21 / 2  # of a query and a key that it sees, of one head
+    tflops = 4 * 4 * 128 * pairs / record["timing"]["median"] / 1e3
+    assert record["derived"]["tflops"] == pytest.approx(tflops, rel=1e-5)
+    assert "left: 0 contexts, 0 modules, 0 streams, 0 events, 0 pinned, 0 bytes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments"),
+    [(DECODE, SERVED[DECODE][0]), (DECODE, SERVED[DECODE][-1]), (GRADIENTS, "--batch 1 --heads 1 --seq 70")],
+)
+def test_a_gpu_has_lengths_pages_and_gradients(driver: str, kernel: str, arguments: str) -> None:
+    done = run(kernel, *arguments.split(), "--runs", "1", **made_up(driver, ""))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "layout", "words"),
+    [
+        ("off", "bhsd", ["WRONG: 1 of", "column 5"]),
+        ("lse_off", "bshd", ["WRONG: 1 of", "row 1, head 0, log-sum-exp"]),
+        ("stray", "padded", ["WRONG: 0 of", "1 written between the rows"]),
+        ("idle", "bshd", ["NaN or Inf"]),
+        ("lse_late", "bshd", ["NaN or Inf"]),
+    ],
+)
+def test_a_wrong_result_is_named(driver: str, how: str, layout: str, words: list[str]) -> None:
+    square = f"--batch 1 --heads 1 --seq 20 --lse --check all --runs 1 --layout {layout}"
+    done = run(MMA_SYNC, *square.split(), **made_up(driver, how))
+    assert done.returncode == 1, done.stderr
+    assert [word for word in words if word not in done.stdout] == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "last"), [("64 32,200", "64 200"), ("32,64 200", "64 200"), ("64 200,32", "64 32")]
+)
+def test_a_problem_has_the_same_inputs_after_another(driver: str, tmp_path: Path, lengths: str, last: str) -> None:
+    """Inputs at hand serve a problem that needs no more of Q and of K; O of the last problem is what is kept."""
+    outputs = []
+    for Q, K in (lengths.split(), last.split()):
+        sizes = f"--batch 1 --heads 2 --seq-q {Q} --seq-k {K} --output {tmp_path / 'O'} --runs 1 --check 1"
+        done = run(MMA_SYNC, *sizes.split(), **made_up(driver, ""))
+        assert done.returncode == 0, done.stderr
+        outputs.append((tmp_path / "O").read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+def test_the_written_output_does_not_depend_on_the_layout(tmp_path: Path) -> None:
+    files = [output_of(tmp_path, MMA_SYNC, f"{SMALL} --layout {layout}") for layout in ("bshd", "bhsd", "padded")]
+    assert files[0] == files[1] == files[2] and len(files[0]) == 2 * 2 * 33 * 2 * 128
+    assert files[0][: 13 * 2 * 2 * 128] == bytes(13 * 2 * 2 * 128), "rows that see no key"
+
+
+def test_the_text_reports_what_is_not_plain() -> None:
+    done = run(MMA_SYNC, *SMALL.split(), "--layout", "bhsd", "--scale", "0.5", "--backend", "emu")
+    assert "batch 2 heads 2 seq 33 on 20 fp16 causal scale 0.5 lse bhsd\n" in done.stdout
+    assert "of log-sum-exp" in done.stdout
