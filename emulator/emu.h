@@ -398,7 +398,7 @@ emu_status emu_run(emu_device *device, const emu_module *module, const emu_launc
 typedef struct emu_exploration {
     uint64_t classes, runs; /* that ran to their end; those that others stand for included */
     uint64_t left;          /* orders that are known and have not run */
-    bool by_tickets;        /* a class is a CTA that draws one ticket from a state: see docs/orders.md */
+    bool by_tickets;        /* a class is a CTA that draws one ticket from a state: see docs/internals.md */
     char difference[400];   /* outputs that are not those of the first run; "" where all have the same bits */
 } emu_exploration;
 

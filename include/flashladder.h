@@ -94,7 +94,7 @@ typedef enum fl_array {
     FL_O_SCALES = 512  /* since FL_ABI 7 */
 } fl_array;
 
-/* How attention/fp8 adds up, where Q, K and V are of e4m3 (docs/fp8-accuracy.md). FL_SUMS_FAST leaves O in the tensor
+/* How attention/fp8 adds up, where Q, K and V are of e4m3 (docs/general-attention.md). FL_SUMS_FAST leaves O in the tensor
  * cores, which keep 13 bits of fraction and cut: where V has a mean, O is 5 % too small at 4096 keys, 18 % at 16384.
  * FL_SUMS_ACCURATE adds it up in float: 0.4 % at any length, in 1.1 to 1.2 times the time. */
 typedef enum fl_sums { FL_SUMS_FAST = 0, FL_SUMS_ACCURATE = 1 } fl_sums;

@@ -107,8 +107,8 @@ $(eval $(call fp8_project,flashmla,FLASHMLA))
 
 # What compute-sanitizer says of the real faults; needs a GPU.
 .PHONY: faults-on-gpu
-faults-on-gpu: $(READY)  ##+ compute-sanitizer on the kernels of docs/real-faults.md, and its column; needs a GPU
-	$(PY) emulator/suite/real_faults.py run $(NVCC) $(BUILD)/faults docs/real-faults.md
+faults-on-gpu: $(READY)  ##+ compute-sanitizer on the kernels of docs/internals.md, and its column; needs a GPU
+	$(PY) emulator/suite/real_faults.py run $(NVCC) $(BUILD)/faults docs/internals.md
 
 # Its test links it as a program does.
 $(BUILD)/tests/test_driver.o $(BUILD)/tests-san/test_driver.o: private ALL_CFLAGS += $(CUDA_H)

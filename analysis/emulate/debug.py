@@ -3,7 +3,7 @@
     make debug VER=v07 SEQ=256 DTYPE=bf16 DIST=large
 
 The kernel is bin/dump/vNN, built by `make DUMP=1 vNN`; it runs on the GPU or on the emulator. Both sides are kept as
-.npz files. docs/debugging.md walks through a report.
+.npz files. docs/adding-a-version.md walks through a report.
 """
 
 import argparse

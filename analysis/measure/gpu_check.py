@@ -36,7 +36,7 @@ DTYPES = ("fp16", "bf16")
 HEADS = "1,2,3,16,17,32"
 D_HEAD = 128  # elements of a row of O in the outputs that are compared with the emulator's
 
-# racecheck does not follow a __syncwarp to the arrival behind it: docs/real-faults.md, one_lane_tells.
+# racecheck does not follow a __syncwarp to the arrival behind it: docs/internals.md, one_lane_tells.
 KNOWN_RACES = frozenset({"v25", "attention/mma_sync"})
 
 # The matrix of PyTorch's own tests of its flash attention kernels: test_flash_attention_vs_math_ref_grads in

@@ -2,7 +2,7 @@
 
     python3 -m analysis predict v16 --gpu h200
 
-The model is analysis/predict; docs/predict.md says how far it is from what was measured.
+The model is analysis/predict; docs/internals.md says how far it is from what was measured.
 """
 
 import argparse

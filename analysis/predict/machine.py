@@ -4,7 +4,7 @@
     machine.latency("MUFU")
 
 A value is "measured" (ncu or a microbenchmark of this repository), "published", "assumed" or "fitted" to times of the
-versions; the page docs/predict.md says how much the fitted ones matter.
+versions; the page docs/internals.md says how much the fitted ones matter.
 """
 
 import hashlib

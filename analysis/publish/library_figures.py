@@ -61,7 +61,7 @@ def _gpu(figure: Figure) -> str:
 
 
 def library_text(folder: Path) -> str:
-    """Host times, and the names of what was checked."""
+    """Host times of the library's calls."""
     recorded = figures(folder)
     rows = [
         (_gpu(figure), what, f"{_value(figure, keys):.1f} {unit}")
@@ -69,13 +69,7 @@ def library_text(folder: Path) -> str:
         for figure in recorded
         if (figure["figure"], figure.get("what")) == (who, name)
     ]
-    lines = [Table(("GPU", "host time", "measured"), rows).markdown()] if rows else [NOTHING]
-    for who, where in ((C, "from C"), (PYTHON, "from Python")):
-        for gpu in sorted({_gpu(figure) for figure in recorded}):
-            mine = [figure for figure in recorded if (figure["figure"], _gpu(figure)) == (who, gpu)]
-            if names := ", ".join(figure["what"].replace("_", " ") for figure in mine):
-                lines.append(f"These checks {where} passed on an {gpu}: {names}.\n")
-    return "\n".join(lines)
+    return Table(("GPU", "host time", "measured"), rows).markdown() if rows else NOTHING
 
 
 def _value(figure: Figure, keys: str) -> float:
@@ -86,7 +80,7 @@ def _value(figure: Figure, keys: str) -> float:
 
 
 def frameworks_text(folder: Path) -> str:
-    """A table of prefills, one of several GPUs, and which stages passed."""
+    """A table of prefills, one of several GPUs, and which stages failed."""
     recorded = figures(folder)
     prefills = [prefill_row(figure) for figure in recorded if figure["figure"] == "prefill"]
     parts = []
@@ -97,14 +91,12 @@ def frameworks_text(folder: Path) -> str:
         problems = [figure["problem"] for figure in recorded if figure["figure"] == "context_parallel"]
         shapes = {f"{p['heads']} heads on {p['kv_heads']}, d_head {p['d_head']}, {p['dtype']}" for p in problems}
         said = f"One causal sequence on several GPUs ({'; '.join(sorted(shapes))}). Efficiency is the time on one GPU\n"
-        said += "divided by GPUs · time on all, of one call and of calls in a row:\n\n"
+        said += "divided by the number of GPUs times the time on all, for one call and for calls in a row:\n\n"
         names = ("GPU", "GPUs", "keys", "method", "ms", "efficiency", "in a row")
         parts.append(said + Table(names, parallel).markdown())
     for gpu in sorted({_gpu(figure) for figure in recorded}):
         mine = [figure for figure in recorded if figure["figure"] == CHECK and _gpu(figure) == gpu]
-        passed = "; ".join(figure["stage"] for figure in mine if figure["passed"])
         failed = [f"{figure['stage']} ({figure['last_line'].strip('= ')})" for figure in mine if not figure["passed"]]
-        parts += [f"Passed on an {gpu}: {passed}.\n"] if passed else []
         parts += [f"FAILED on an {gpu}: {'; '.join(failed)}.\n"] if failed else []
     return "\n".join(parts) or NOTHING
 
@@ -117,24 +109,22 @@ def prefill_row(figure: Figure) -> Sequence[Cell]:
 
 
 def parallel_rows(recorded: Sequence[Figure]) -> list[list[Cell]]:
-    """A row for each method and problem; a record of calls in a row adds its efficiency to the row before it.
+    """A row for each named method and problem; a record of calls in a row adds its efficiency to the row before it.
 
-    Records before the methods had names are of a ring whose messages were queued one step ahead.
+    Only the largest number of GPUs is shown.
     """
     rows: list[list[Cell]] = []
     for figure in recorded:
-        if figure["figure"] != "context_parallel":
+        if figure["figure"] != "context_parallel" or "method" not in figure or "NCCL_MAX_CTAS" in figure.get("nccl", {}):
             continue
         if figure.get("calls_in_a_row", 1) > 1:
             rows[-1][-1] = f"{figure['efficiency']:.3f}"
             continue
-        parallel, method = figure.get("ms_parallel") or figure["ms_ring"], figure.get("method", "ring, a step ahead")
-        if most := figure.get("nccl", {}).get("NCCL_MAX_CTAS"):
-            method += f", NCCL_MAX_CTAS={most}"
+        parallel, method = figure["ms_parallel"], figure["method"]
         efficiency = figure["ms_one_gpu"] / (figure["ranks"] * parallel)
         row: list[Cell] = [_gpu(figure), figure["ranks"], figure["problem"]["seq"], method]
         rows.append([*row, f"{parallel:.2f}", f"{efficiency:.3f}", "–"])
-    return rows
+    return [row for row in rows if row[1] == max(other[1] for other in rows)]
 
 
 def timeline(folder: Path, _: object = None) -> Any:

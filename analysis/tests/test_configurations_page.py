@@ -1,4 +1,4 @@
-"""docs/configurations.md: its examples print what it says, its table of sets has the right sizes."""
+"""docs/building.md: its examples print what it says, its table of sets has the right sizes."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ from analysis.__main__ import main
 from analysis.files import root
 from analysis.ladder.headers import load_all
 
-PAGE = (root() / "docs/configurations.md").read_text()
+PAGE = (root() / "docs/building.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ python3 -m analysis (.*)\n((?:.*\n)*?)```", PAGE)
 
 

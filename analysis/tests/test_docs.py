@@ -24,13 +24,13 @@ PAGES = sorted(
     for path in (root() / folder).glob("*.md")
 )
 OURS = [
-    root() / "docs" / f"{name}.md" for name in ("architecture", "debugging", "hopper", "measuring", "performance")
+    root() / "docs" / f"{name}.md" for name in ("architecture", "hopper", "measuring", "performance")
 ] + [root() / "README.md"]
 GPU_GOALS = ("bench", "peers", "profile", "autotune", "gpu-check")
 GPU_PAGES = (
     "one-hour.md",
     "new-gpu.md",
-    "other-machines.md",
+    "internals.md",
     "measuring.md",
     "adding-a-version.md",
     "CONTRIBUTING.md",
@@ -177,7 +177,7 @@ WITH_PACKAGES = {known.name for known in COMMANDS if known.needs}  # they draw, 
 READING = [
     (page, command)
     for page, command in ANALYSIS
-    if page in OURS and " --write" not in command and arguments_of(command)[0] not in WITH_PACKAGES
+    if page in OURS and not re.search(r" --write| bench | merge ", command) and arguments_of(command)[0] not in WITH_PACKAGES
 ]
 
 

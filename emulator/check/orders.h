@@ -2,7 +2,7 @@
  *
  *     if (gaps & GAP_HEAP) puts("malloc");
  *
- * Why a run stands for all orders, by the rules of docs/orders.md. Take any point of another run, and say that what
+ * Why a run stands for all orders, by the rules of docs/internals.md. Take any point of another run, and say that what
  * was done until then is a part D of the same events, closed under →. The warp or copy that is next has done and read
  * the same, as there is no race, and does the same instruction. At an mbarrier the state is a function of D: by rule 1
  * something of phase n is in D only if all of phase n − 1 is, and within a phase sums do not ask for the order. By

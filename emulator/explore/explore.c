@@ -2,7 +2,7 @@
  *
  * An access that orders threads or asks what others have written waits for its transition (WARP_HELD). What comes later
  * than its instruction has a transition of its own (delayed.c). Between two transitions whatever can run without one
- * does: docs/orders.md says why the order of that does not matter. So a run is a sequence of transitions. Two
+ * does: docs/internals.md says why the order of that does not matter. So a run is a sequence of transitions. Two
  * transitions are dependent where they touch the same bytes and not both only read or both only add. Orders that differ
  * by transitions that are not dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson,
  * Jonsson, Sagonas, Optimal Dynamic Partial Order Reduction, 2014) choose which transitions to exchange, sleep sets

@@ -1,4 +1,4 @@
-/* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/orders.md has the argument.
+/* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/internals.md has the argument.
  *
  * An event is known to a warp if it lies before what the warp does now, by the clocks of shadow.c. Lanes of a warp
  * count as one; an actor is a warp of any CTA of the cluster. For each mbarrier the events of three phases are kept:

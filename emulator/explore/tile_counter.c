@@ -2,7 +2,7 @@
  *
  * What a CTA does between two draws depends on the ticket and on what it remembers: two runs that have come to the same
  * state (state.c) go on alike. So it is enough that each CTA has drawn, in each state that it comes to, each
- * ticket that it can draw there; all other orders put the same parts together in another way. docs/orders.md has the
+ * ticket that it can draw there; all other orders put the same parts together in another way. docs/internals.md has the
  * argument, and emu_tickets_hold() says whether what it asks for was seen in all runs so far.
  *
  * First all CTAs run, and one of them draws a ticket that it has not drawn first; others draw the rest. So any two

@@ -1,4 +1,4 @@
-"""What compute-sanitizer says of the real faults: runs their kernels under it on a GPU, writes docs/real-faults.md.
+"""What compute-sanitizer says of the real faults: runs their kernels under it on a GPU, writes docs/internals.md.
 
 python real_faults.py run NVCC RESULTS PAGE     on a machine with a GPU; `make faults-on-gpu` calls it
 python real_faults.py write RESULTS PAGE        the column of the page again, from the results
@@ -136,7 +136,7 @@ def write(results: Path, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     machine = results / MACHINE
     heading = f" ({machine.read_text(encoding='utf-8').strip()})" if machine.exists() else ""
-    text, count = re.subn(r"(?m)^(\| kernel \| reported as \| compute-sanitizer on a GPU).*$", rf"\1{heading} |", text)
+    text, count = re.subn(r"(?m)^(\| kernel \| reported as, seen in \| compute-sanitizer on a GPU).*$", rf"\1{heading} |", text)
     for fault in FAULTS:
         said = cell(fault, results)
         text, rows = re.subn(rf"(?m)^(\| `{fault.name}` \|[^|]*\|).*$", lambda m, c=said: f"{m[1]} {c} |", text)

@@ -1,6 +1,6 @@
 """Races and hangs of public projects, cut down: the faulty kernel is reported, the repaired one is silent and right.
 
-docs/real-faults.md tells where each comes from.
+docs/internals.md tells where each comes from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from support.emulation import NVCC, ROOT, ptxrun
 from support.faults import FAULTS, SOURCE, Fault
 
-PAGE = ROOT / "docs/real-faults.md"
+PAGE = ROOT / "docs/internals.md"
 
 
 BY_NAME = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -51,7 +51,7 @@ def test_repaired_kernel_is_silent(fault: Fault, ptx: Path) -> None:
 
 
 def test_every_fault_is_told() -> None:
-    told = re.findall(r"^- `(\w+)`: ", PAGE.read_text(), re.M)
+    told = re.findall(r"^\| `(\w+)` \| `", PAGE.read_text(), re.M)
     assert told == [fault.name for fault in FAULTS]
 
 

@@ -257,7 +257,7 @@ def test_the_line_of_a_result(driver: str, times: str, words: str) -> None:
 
 
 def test_the_example_of_the_page_ends_as_it_says(tmp_path: Path) -> None:
-    page = (ROOT / "docs/testing.md").read_text()
+    page = (ROOT / "docs/internals.md").read_text()
     (example,) = re.findall(r"\n\n((?:    .*\n)*    LD_PRELOAD=.*\n)", page)
     assert "This run ends with status 4" in page
     script = f"set -e\n{example}".replace("build/made-up", str(tmp_path))

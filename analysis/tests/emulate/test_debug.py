@@ -25,8 +25,8 @@ KERNEL = "kernels/mma_sync/v04_interleave.cu"
 
 
 def transcript(start: str) -> str:
-    """The indented block of docs/debugging.md that begins like this."""
-    page = (root() / "docs/debugging.md").read_text()
+    """The indented block of docs/adding-a-version.md that begins like this."""
+    page = (root() / "docs/adding-a-version.md").read_text()
     blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^(?:    .*)?\n)+", page, re.MULTILINE)]
     (found,) = [block.strip() for block in blocks if block.strip().startswith(start)]
     return found
@@ -80,7 +80,7 @@ def test_an_untouched_kernel_is_right(seeded: Callable[..., dict[str, object]], 
     assert kept["O"].shape == (1, 1, 4, 4, 64, 128)
     assert kept["m"].shape == (1, 1, 4, 4, 64)
     said = (copy / "said").read_text()
-    assert transcript("v04 (FP16") in said, "docs/debugging.md shows another output"
+    assert transcript("v04 (FP16") in said, "docs/adding-a-version.md shows another output"
 
 
 @pytest.mark.long
@@ -112,7 +112,7 @@ def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path
     assert first["rows"] == list(range(32, 48))
     assert "32-39 hold what column 40-47 should" in first["looks_like"]
     assert "40-47 hold what column 32-39 should" in first["looks_like"]
-    assert transcript("first wrong") in (copy / "said").read_text(), "docs/debugging.md shows another output"
+    assert transcript("first wrong") in (copy / "said").read_text(), "docs/adding-a-version.md shows another output"
 
 
 # ---- faults seeded into arrays ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""docs/other-machines.md: the job script in it runs, resumes, and its shards merge."""
+"""docs/measuring.md: the job script in it runs, resumes, and its shards merge."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from analysis.tests.support.fake import FakeBin
 
 
 def job_script() -> str:
-    text = (root() / "docs" / "other-machines.md").read_text()
+    text = (root() / "docs" / "measuring.md").read_text()
     (script,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     return str(script)
 

@@ -220,4 +220,4 @@ def test_kept_predictions_of_searches_are_those_of_the_model() -> None:
             assert times[tiles.config] == pytest.approx(now.ms, rel=1e-3), f"{version}: keep its search's again"
             compared += 1
     if not compared:
-        pytest.skip("all are of an older state of the model, as docs/predict.md says")
+        pytest.skip("all are of an older state of the model, as docs/internals.md says")

@@ -30,7 +30,7 @@ def span(values: Sequence[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
-# ---- predict.md ------------------------------------------------------------------------------------------------------
+# ---- internals.md ------------------------------------------------------------------------------------------------------
 
 
 def percent(error: float) -> str:
@@ -42,7 +42,7 @@ def at(errors: Mapping[Case, float], seq: int) -> list[float]:
 
 
 def test_predict_states_the_errors_of_the_model() -> None:
-    text, known = page("docs/predict.md"), read_tiles(root())
+    text, known = page("docs/internals.md"), read_tiles(root())
     cases = {gpu: cases_of(root(), gpu, known) for gpu in ("h200", "h100")}
     found, h100 = leave_one_out(of_fit(cases["h200"]), read_machine("h200")), read_machine("h100")
     errors, own = found.cycles, of_fit(cases["h100"])
@@ -64,7 +64,7 @@ def test_predict_states_the_errors_of_the_model() -> None:
 
 
 def test_predict_states_the_errors_of_other_kernels() -> None:
-    text, known, machine = page("docs/predict.md"), read_tiles(root()), read_machine("h200")
+    text, known, machine = page("docs/internals.md"), read_tiles(root()), read_machine("h200")
     cases = cases_of(root(), "h200", known)
     errors = {case: case.error(machine) for case in cases if case not in set(of_fit(cases))}
     worst = max(errors, key=lambda case: abs(errors[case]))
@@ -113,7 +113,7 @@ def test_fp8_states_its_ratios() -> None:
 
 
 def test_configurations_names_every_header_that_is_not_the_fastest() -> None:
-    text = page("docs/configurations.md")
+    text = page("docs/building.md")
     slower = [row for row in winners_table(root()).rows if row[4] != "the header's"]
     assert {str(row[0]) for row in slower} == set(re.findall(r"\*\*(v\d\d) at \d+ keys", text))
     times: dict[tuple[str, object], list[float]] = {(str(row[0]), row[3]): [] for row in slower}

@@ -1,4 +1,4 @@
-/* real_faults.cu - races and hangs of public projects, cut down to kernels of a screen each: docs/real-faults.md.
+/* real_faults.cu - races and hangs of public projects, cut down to kernels of a screen each: docs/internals.md.
  *
  *     ptxrun real_faults.cu --entry store_ring_faulty --block 128 --arg out:u32:512 -- -arch=compute_90a -std=c++17
  *
