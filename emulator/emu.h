@@ -121,6 +121,7 @@ typedef struct emu_launch {
     bool wgmma_wait_per_warp; /* a wgmma.wait_group says nothing of the other three warps' reads of shared memory */
     bool strict_tcgen05;      /* rules of PTX that published code breaks are checked, too: see docs/emulator.md */
     bool fence_behind_reads;  /* a bulk copy needs a fence.proxy.async behind ordinary reads of what it writes, too */
+    bool overlaps;            /* it may begin before the launch before has ended: programmatic stream serialization */
     uint64_t race_memory;     /* bytes that the search for races in global memory may take; 0 for 1 GiB */
     int threads;              /* of the host; 0 for one per core; one where CTAs tell each other more than tickets */
     uint64_t step_limit;      /* warp instructions of one CTA; 0 for the default of 4e9 */

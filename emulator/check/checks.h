@@ -65,6 +65,11 @@ typedef struct covered_update {
     uint32_t time, who;
 } covered_update;
 
+/* The first griddepcontrol.wait of a warp, and the lanes that have executed one. */
+typedef struct grid_wait {
+    uint32_t time, lanes;
+} grid_wait;
+
 /* What a CTA does with the ticket that it has: see tile_counter.c. */
 typedef struct ticket_work {
     uint64_t sum;      /* of its accesses to global memory, and of what they write */
@@ -113,6 +118,7 @@ typedef struct checks {
     bulk_copy *unfinished;          /* stores that have been read, and whose thread has not waited for the rest */
     size_t unfinished_count, unfinished_capacity;
     struct tensor_shadow *tensor; /* see check/tensor_memory.c; NULL without tcgen05 */
+    grid_wait *grid_waits;        /* by warp; NULL where the launch does not overlap the one before */
     struct cta_order *order;      /* see explore/happens_before.c */
     struct orders *orders;        /* see explore/orders.c; NULL without mbarriers */
     struct ticket_work *ticket;   /* see explore/tile_counter.c; NULL where nobody asks */

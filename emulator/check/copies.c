@@ -14,7 +14,9 @@
 
 void emu_on_copy_issue(cta *m, warp *w, int lane, uint32_t target, uint32_t bytes, uint64_t source, uint32_t taken) {
     emu_shadow_issue(m, w, lane, target, bytes);
-    if (taken) emu_global_read(m, w, lane, source, taken, 0);
+    if (!taken) return;
+    emu_check_launch_before(m, w, lane, source, taken, "copies");
+    emu_global_read(m, w, lane, source, taken, 0);
 }
 
 void emu_on_copy_wait(cta *m, warp *w, uint32_t mask) {
@@ -48,6 +50,7 @@ void emu_on_copy_complete(cta *m, const warp *w, const async_copy *copy, uint32_
 
 static void note_run(cta *m, const bulk_copy *copy, uint64_t address, uint32_t bytes, const uint8_t *data, bool ends) {
     const warp *w = &m->warps[copy->warp];
+    if (!ends) emu_check_launch_before(m, w, copy->lane, address, bytes, copy->is_store ? "copies to" : "copies");
     if (!copy->is_store)
         emu_global_copy_read(m, w, copy->lane, address, bytes);
     else if (ends)

@@ -11,7 +11,7 @@
 bool emu_checks_create(cta *m) {
     m->checks = calloc(1, sizeof *m->checks);
     return m->checks && emu_shadow_create(m) && emu_flags_create(m) && emu_orders_create(m) &&
-           emu_tensor_shadow_create(m);
+           emu_tensor_shadow_create(m) && emu_launches_create(m);
 }
 
 void emu_checks_start(cta *m) {
@@ -20,6 +20,7 @@ void emu_checks_start(cta *m) {
     emu_shadow_start_cta(m);
     emu_tensor_shadow_start(m);
     emu_flags_start_cta(m);
+    emu_launches_start_cta(m);
     emu_order_start_cta(m);
     emu_orders_start_cta(m);
 }
@@ -33,6 +34,7 @@ void emu_checks_free(cta *m) {
     emu_shadow_free(m);
     emu_tensor_shadow_free(m);
     emu_flags_free(m);
+    emu_launches_free(m);
     emu_orders_free(m);
     emu_order_free(m);
     free(m->checks->unfinished);
@@ -84,6 +86,7 @@ void emu_on_cluster_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address,
 
 uint32_t emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
     const unsigned order = o ? o->order : 0;
+    emu_check_launch_before(m, w, lane, address, bytes, "reads");
     if (order & ORDER_STRONG) emu_global_learn(m, w, lane, address, order);
     if (o && o->flags & FLAG_CONSTANT) emu_global_constant_read(m, w, lane, address, bytes);
     emu_global_read(m, w, lane, address, bytes, order);
@@ -93,12 +96,14 @@ uint32_t emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_
 void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o, const uint8_t *data,
                          const uint8_t *there) {
     const unsigned order = o ? o->order : 0;
+    emu_check_launch_before(m, w, lane, address, bytes, "writes");
     emu_global_write(m, w, lane, address, bytes, order, data, there);
     if (order & ORDER_STRONG) emu_global_tell(m, w, lane, address, order);
     if (o) emu_note_output(m, o->instruction, address, bytes);
 }
 
 void emu_on_global_atomic(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
+    emu_check_launch_before(m, w, lane, address, bytes, "updates");
     emu_global_learn(m, w, lane, address, o->order);
     if (o->detail != ATOMIC_EXCH || o->asks) emu_check_update(m, w, lane, address, bytes);
     emu_global_update(m, w, lane, address, bytes, o->order, o->asks);

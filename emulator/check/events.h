@@ -185,6 +185,8 @@ void emu_on_cluster_wait(struct cta *m, struct warp *w, uint32_t mask);
 void emu_on_fence(struct cta *m, struct warp *w, const op *o, uint32_t mask);
 void emu_on_proxy_fence(struct cta *m, struct warp *w, uint32_t mask, unsigned memory);
 void emu_on_init_fence(struct cta *m, struct warp *w, uint32_t mask);
+/* griddepcontrol.wait. */
+void emu_on_grid_wait(struct cta *m, struct warp *w, uint32_t mask);
 /* A CTA of a cluster has ended, and others of the cluster may run on. */
 void emu_on_exit(struct cta *m);
 

@@ -166,6 +166,17 @@ void emu_global_written(const cta *m, uint64_t address, uint32_t bytes);
 uint32_t emu_global_unwritten(cta *m, uint64_t address, uint32_t bytes);
 void emu_check_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 
+/* Whether the launch before has written one of these bytes. */
+bool emu_written_by_last(const cta *m, uint64_t address, uint32_t bytes);
+
+/* ---- launches.c ---- */
+
+bool emu_launches_create(cta *m);
+void emu_launches_start_cta(cta *m);
+void emu_launches_free(cta *m);
+/* An access to what the launch before may still write. */
+void emu_check_launch_before(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const char *verb);
+
 /* ---- explore/happens_before.c: what CTAs know of each other ---- */
 
 void emu_order_start_cta(cta *m);

@@ -15,9 +15,14 @@
 enum { POISON = 0xcd, CHUNK_BITS = 32768 };
 #define MOST_POISONED (16ull << 20) /* larger buffers keep their zeros: most of them is never touched */
 
+/* Bits by byte of the buffer, that a launch has set; touched: by CHUNK_BITS of them, some are ones. */
+typedef struct launch_bits {
+    uint8_t *bits, *touched;
+} launch_bits;
+
 typedef struct written_bytes {
-    uint8_t *before, *now; /* by eight bytes of the buffer */
-    uint8_t *touched;      /* by CHUNK_BITS of now: it has ones */
+    uint8_t *before;       /* a bit per byte: written before this launch */
+    launch_bits now, last; /* by this launch, and by the one before */
     uint64_t chunks;
 } written_bytes;
 
@@ -26,26 +31,31 @@ static size_t bitmap_bytes(uint64_t bytes) {
 }
 
 void emu_written_free(buffer *b) {
-    if (!b->written) return;
-    free(b->written->before);
-    free(b->written->now);
-    free(b->written->touched);
-    free(b->written);
+    written_bytes *written = b->written;
+    if (!written) return;
+    free(written->before);
+    free(written->now.bits);
+    free(written->now.touched);
+    free(written->last.bits);
+    free(written->last.touched);
+    free(written);
     b->written = NULL;
 }
 
 bool emu_mark_uninitialized(emu_device *device, uint64_t address) {
     buffer *b = emu_find_buffer(device, address);
     if (!b || !b->bytes) return true;
-    if (!b->written) b->written = calloc(1, sizeof *b->written);
-    written_bytes *written = b->written;
+    emu_written_free(b);
+    written_bytes *written = b->written = calloc(1, sizeof *written);
     if (!written) return false;
-    *written = (written_bytes){.before = calloc(1, bitmap_bytes(b->size)),
-                               .now = calloc(1, bitmap_bytes(b->size)),
-                               .chunks = b->size / CHUNK_BITS + 1};
-    written->touched = calloc(1, (size_t)written->chunks);
+    const size_t bytes = bitmap_bytes(b->size), chunks = (size_t)(b->size / CHUNK_BITS + 1);
+    *written = (written_bytes){.before = calloc(1, bytes),
+                               .now = {calloc(1, bytes), calloc(1, chunks)},
+                               .last = {calloc(1, bytes), calloc(1, chunks)},
+                               .chunks = chunks};
     if (b->size <= MOST_POISONED) memset(b->bytes, POISON, (size_t)b->size);
-    if (written->before && written->now && written->touched) return true;
+    if (written->before && written->now.bits && written->now.touched && written->last.bits && written->last.touched)
+        return true;
     emu_written_free(b);
     return false;
 }
@@ -118,29 +128,50 @@ void emu_note_copied(emu_device *device, uint64_t to, uint64_t from, uint64_t by
 
 /* ---- kernels ---- */
 
+/* Where the ones of a chunk begin, and the bytes of its bits. */
+static size_t chunk_bytes(const buffer *b, uint64_t chunk, size_t *first) {
+    const size_t all = bitmap_bytes(b->size);
+    *first = (size_t)chunk * CHUNK_BITS / 8;
+    return all - *first < CHUNK_BITS / 8 ? all - *first : CHUNK_BITS / 8;
+}
+
+static void end_launch(const buffer *b, written_bytes *written) {
+    for (uint64_t chunk = 0; chunk < written->chunks; chunk++) {
+        size_t first;
+        const size_t count = chunk_bytes(b, chunk, &first);
+        if (written->last.touched[chunk]) memset(written->last.bits + first, 0, count);
+        written->last.touched[chunk] = 0;
+        for (size_t k = first; written->now.touched[chunk] && k < first + count; k++)
+            written->before[k] |= written->now.bits[k];
+    }
+    const launch_bits last = written->last;
+    written->last = written->now;
+    written->now = last;
+}
+
 void emu_written_end_launch(emu_device *device, bool checks) {
     for (size_t i = 0; i < device->buffer_count; i++) {
-        written_bytes *written = device->buffers[i].written;
-        if (!written) continue;
-        if (!checks) emu_written_free(&device->buffers[i]);
-        for (uint64_t chunk = 0; checks && chunk < written->chunks; chunk++) {
-            if (!written->touched[chunk]) continue;
-            const size_t first = (size_t)chunk * CHUNK_BITS / 8, all = bitmap_bytes(device->buffers[i].size);
-            const size_t count = all - first < CHUNK_BITS / 8 ? all - first : CHUNK_BITS / 8;
-            for (size_t k = first; k < first + count; k++) written->before[k] |= written->now[k];
-            memset(written->now + first, 0, count);
-            written->touched[chunk] = 0;
-        }
+        buffer *b = &device->buffers[i];
+        if (b->written && checks) end_launch(b, b->written);
+        if (!checks) emu_written_free(b);
     }
 }
 
 void emu_global_written(const cta *m, uint64_t address, uint32_t bytes) {
     uint64_t offset;
     const buffer *b = followed(m->device, address, &offset);
-    if (!b || has_all(b->written->before, offset, inside(b, offset, bytes))) return;
-    set_bits(b->written->now, offset, inside(b, offset, bytes));
+    if (!b || has_all(b->written->now.bits, offset, inside(b, offset, bytes))) return;
+    set_bits(b->written->now.bits, offset, inside(b, offset, bytes));
     for (uint64_t chunk = offset / CHUNK_BITS; chunk <= (offset + bytes - 1) / CHUNK_BITS; chunk++)
-        if (chunk < b->written->chunks) __atomic_store_n(&b->written->touched[chunk], 1, __ATOMIC_RELAXED);
+        if (chunk < b->written->chunks) __atomic_store_n(&b->written->now.touched[chunk], 1, __ATOMIC_RELAXED);
+}
+
+bool emu_written_by_last(const cta *m, uint64_t address, uint32_t bytes) {
+    uint64_t offset;
+    const buffer *b = followed(m->device, address, &offset);
+    for (uint64_t i = 0; b && i < inside(b, offset, bytes); i++)
+        if (has_bit(b->written->last.bits, offset + i)) return true;
+    return false;
 }
 
 uint32_t emu_global_unwritten(cta *m, uint64_t address, uint32_t bytes) {

@@ -126,6 +126,7 @@ bool array_memory(CUarray array, uint64_t *address, size_t *pitch, size_t *rows)
 typedef struct kernel_launch {
     CUfunction function;
     uint32_t grid[3], block[3], cluster[3], dynamic_shared;
+    bool overlaps;       /* by programmatic stream serialization */
     uint8_t *parameters; /* owned */
     void **pointers;     /* to each of them, owned; NULL until a program asks for them */
 } kernel_launch;

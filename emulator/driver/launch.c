@@ -95,12 +95,14 @@ CUresult apply_attribute(operation *o, const CUlaunchAttribute *a) {
         o->kernel.cluster[1] = a->value.clusterDim.y;
         o->kernel.cluster[2] = a->value.clusterDim.z;
         return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        o->kernel.overlaps = a->value.programmaticStreamSerializationAllowed != 0;
+        return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_IGNORE: /* these change no result: each launch is done before the next begins */
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
     case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:

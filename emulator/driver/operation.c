@@ -109,6 +109,8 @@ static CUresult run_set(const memory_set *s) {
 
 /* ---- kernels ---- */
 
+static operation_kind last_kind; /* of the operation before: a launch can overlap a kernel only */
+
 /* What the findings of a launch mean to the context: `otherwise` where none of them stops a kernel in a way of its own.
  */
 static CUresult failure_of(const emu_device *device, CUresult otherwise) {
@@ -135,6 +137,7 @@ static CUresult run_kernel(const kernel_launch *k) {
                          .checks = true,
                          .schedule = d->schedule,
                          .step_limit = d->step_limit,
+                         .overlaps = k->overlaps && last_kind == DO_KERNEL,
                          .ignore = getenv("EMULATED_GPU_IGNORE"),
                          .output = stdout};
     memcpy(launch.grid, k->grid, sizeof launch.grid);
@@ -155,8 +158,7 @@ static CUresult run_kernel(const kernel_launch *k) {
 
 /* ---- all kinds ---- */
 
-CUresult run_operation(const operation *o) {
-    if (the_driver()->failure) return CUDA_SUCCESS; /* nothing runs any more */
+static CUresult run(const operation *o) {
     switch (o->kind) {
     case DO_KERNEL:
         return run_kernel(&o->kernel);
@@ -178,6 +180,13 @@ CUresult run_operation(const operation *o) {
         break;
     }
     return CUDA_SUCCESS;
+}
+
+CUresult run_operation(const operation *o) {
+    if (the_driver()->failure) return CUDA_SUCCESS; /* nothing runs any more */
+    const CUresult status = run(o);
+    last_kind = o->kind;
+    return status;
 }
 
 CUresult copy_operation(const operation *from, operation *to) {

@@ -133,6 +133,11 @@ void emu_exec_init_fence(cta *m, warp *w, const op *o, uint32_t mask) {
     if (m->checks) emu_on_init_fence(m, w, mask);
 }
 
+void emu_exec_grid_wait(cta *m, warp *w, const op *o, uint32_t mask) {
+    (void)o;
+    if (m->checks) emu_on_grid_wait(m, w, mask);
+}
+
 /* ---- dispatch ---- */
 
 #define WHEN_LANES_EACH(handler) handler(m, w, o, mask);

@@ -113,6 +113,7 @@ OP_ROW(OP_MBARRIER_BYTES, LANES_EACH, emu_exec_mbarrier_bytes, "expect_tx; detai
 OP_ROW(OP_FENCE, LANES_EACH, emu_exec_fence, "order the thread's accesses for other threads")
 OP_ROW(OP_PROXY_FENCE, LANES_EACH, emu_exec_proxy_fence, "order generic accesses before those of the async proxy")
 OP_ROW(OP_INIT_FENCE, LANES_EACH, emu_exec_init_fence, "publish initialized mbarriers to the cluster")
+OP_ROW(OP_GRID_WAIT, LANES_EACH, emu_exec_grid_wait, "wait until the launches before have ended")
 OP_ROW(OP_MAP_ADDRESS, LANES_EACH, emu_exec_map_address, "r[0] = address r[1] in the CTA of rank r[2]")
 OP_ROW(OP_CTA_RANK, LANES_EACH, emu_exec_cta_rank, "r[0] = the rank of the CTA of address r[1]")
 /* lanes of a warp */
@@ -129,7 +130,8 @@ OP_ROW(OP_NOTHING, LANES_EACH, emu_exec_nothing, "nothing")
 
 BLIND_ROW("", "Launches in two streams run one after the other, so a race between them is not reported.")
 BLIND_ROW("griddepcontrol",
-          "A dependent grid begins when the grid before it has ended, so a read before .wait is not reported.")
+          "A dependent grid begins when the grid before it has ended. What it reads or writes before .wait is reported "
+          "where that grid wrote memory of cuMemAlloc, not where it only read.")
 BLIND_ROW("fence|membar",
           "A fence that is missing after a .relaxed load of a flag in shared memory of another CTA is not reported.")
 BLIND_ROW("ld|ldu|ldmatrix",
@@ -848,8 +850,9 @@ FORM_ROW("warp", "setmaxnreg", "inc|dec sync aligned u32", "n", OP_MAX_REGISTERS
          "waits until the CTA has the registers")
 FORM_ROW("fence", "fence", "mbarrier_init release cluster", "", OP_INIT_FENCE, NO_BITS, emu_decode_plain,
          "bulk copies can then count at the mbarriers of the thread")
-FORM_ROW("control", "griddepcontrol", "launch_dependents|wait", "", OP_NOTHING, NO_BITS, emu_decode_nothing,
-         "does nothing")
+FORM_ROW("control", "griddepcontrol", "launch_dependents", "", OP_NOTHING, NO_BITS, emu_decode_nothing, "does nothing")
+FORM_ROW("control", "griddepcontrol", "wait", "", OP_GRID_WAIT, NO_BITS, emu_decode_nothing,
+         "what the launch before wrote may be read from here on")
 FORM_ROW("fence", "membar", "cta|gl|sys", "", OP_FENCE, NO_BITS, emu_decode_fence,
          "memory is sequentially consistent here")
 FORM_ROW("fence", "fence", "sc|acq_rel|acquire|release? cta|cluster|gpu|sys", "", OP_FENCE, NO_BITS, emu_decode_fence,

@@ -42,7 +42,7 @@ def test_every_class_has_a_defect() -> None:
     header = (ROOT / "emulator/emu.h").read_text()
     body = header[header.index("typedef enum emu_class {") : header.index("} emu_class;")]
     names = [name.lower().replace("_", "-") for name in re.findall(r"^ +EMU_(\w+),", body, re.M)]
-    of_the_driver = {"uninitialised-global"}  # test_uninitialized_memory.py
+    of_the_driver = {"uninitialised-global"}  # test_driver_memory.py
     others = of_the_driver | {name for name in names if name.startswith("tmem-")}  # test_tcgen05.py
     assert {defect.name for defect in DEFECTS} | others == set(names)
 
