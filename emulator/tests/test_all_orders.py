@@ -306,16 +306,6 @@ def test_two_ctas_draw_tickets_in_every_way(tickets: int, tmp_path: Path) -> Non
     assert explore(body, 2, tmp_path, output=f"out:u32:{tickets}") == (0, answer(2 ** (tickets + 1)))
 
 
-def test_a_result_of_one_way_to_draw_is_found(tmp_path: Path) -> None:
-    """%n has a bit for each ticket of the CTA. A CTA that drew tickets 1, 2, 5 and 6 before 7, and no other, does 7
-    wrong: in one way to draw the first seven of 128. The run is told, and no finding of another run."""
-    work = "shl.b32 %b, 1, %v;\nor.b32 %n, %n, %b;\nsetp.eq.u32 %q, %n, 230;\nselp.u32 %b, 9, 7, %q;\n"
-    body = draws_all(8, work, "%b")
-    status, text = explore(body, 2, tmp_path, output="out:u32:8")
-    assert status == 1 and "other orders give other results: buffer 'argument 1' is 0x07 at byte 28" in text, text
-    assert explore(body.replace("230", "256"), 2, tmp_path, output="out:u32:8") == (0, answer(512))
-
-
 def parts(tickets: int, ctas: int) -> int:
     """Each CTA first draws any ticket, or one that ends it; behind a ticket, which is all that it remembers, any later
     one."""
@@ -403,18 +393,6 @@ def test_threads_that_meet_in_global_memory_have_classes_of_orders(tmp_path: Pat
     assert status == 0 and re.fullmatch(r"orders: 150 run, [1-9]\d* left\n", text), text
 
 
-def test_a_limit_is_no_proof_of_tickets(tmp_path: Path) -> None:
-    status, text = explore(draws_all(14, "", "7"), 2, tmp_path, "--runs", 5, output="out:u32:14")
-    assert status == 0 and re.fullmatch(r"orders: [1-9]\d* run, [1-9]\d* left\n", text), text
-
-
-def test_more_turns_than_there_are_copies_for(tmp_path: Path) -> None:
-    """Each run begins anew then: as many are run, and as many known to be left, as the limit says."""
-    look = "ld.volatile.global.u32 %n, [%m];\n"
-    status, text = explore(draws_all(150, look, "%v"), 2, tmp_path, "--runs", 20, output="out:u32:150")
-    assert status == 0 and re.fullmatch(r"orders: 20 run, [1-9]\d* left\n", text), text
-
-
 def test_only_outputs_count_where_there_are_any(tmp_path: Path) -> None:
     body = START + "atom.global.add.u32 %v, [%m], 1;\nst.global.u32 [%o], 1;\nmad.wide.u32 %p, %b, 0, %m;\n"
     body += "atom.global.exch.b32 %v, [%p+4], %b;\nend:"
@@ -425,17 +403,6 @@ def test_only_outputs_count_where_there_are_any(tmp_path: Path) -> None:
 def test_a_limit_is_no_proof(tmp_path: Path) -> None:
     status, text = explore(TICKET.replace("WHAT", "7"), 3, tmp_path, "--runs", 2)
     assert status == 0 and re.fullmatch(r"orders: 2 run, [1-9]\d* left\n", text), text
-
-
-def test_a_limit_at_each_run(tmp_path: Path) -> None:
-    """Also at one that another stands for: here the last of five is."""
-    first: Agent = [("store", 0, 1), ("store", 1, 1), ("fence.sc", 0, 0), ("load", 1, 0), ("load", 0, 0)]
-    agents: list[Agent] = [first, [("load", 0, 0), ("load", 1, 0)]]
-    for runs in range(1, 7):
-        status, text = explore(program(agents), 2, tmp_path, *NO_OUTPUT, "--runs", runs, output="out:u32:1")
-        assert status == 0 and re.match(r"orders: [1-4] run, [1-9]" if runs < 5 else "orders: 4 classes, all", text), (
-            text
-        )
 
 
 def test_a_finding_in_a_rare_order_ends_it(tmp_path: Path) -> None:
@@ -481,45 +448,6 @@ def test_a_sum_that_lands_late_has_what_its_source_held(tmp_path: Path) -> None:
     body = START + ".shared .align 16 .b8 from[16];\nmov.u32 %s, from;\n" + "\n".join([*lands, "end:"])
     assert explore(body, 1, tmp_path, "--dump", f"1={tmp_path / 'sum'}") == (0, answer(2))
     assert (tmp_path / "sum").read_bytes()[0] == 5
-
-
-BOXES = """.shared .align 128 .b8 from[64];
-.reg .b64 %map;
-mov.b64 %map, map;
-cvta.param.u64 %map, %map;
-mov.u32 %t, from;
-st.shared.v4.u32 [%t], {%b, %b, %b, %b};
-st.shared.v4.u32 [%t+16], {%b, %b, %b, %b};
-st.shared.v4.u32 [%t+32], {%b, %b, %b, %b};
-st.shared.v4.u32 [%t+48], {%b, %b, %b, %b};
-fence.proxy.async;
-mul.lo.u32 %n, %b, STEP;
-cp.reduce.async.bulk.tensor.2d.global.shared::cta.FORM.tile.bulk_group [%map, {%n, 0}], [%t];
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group.read 0;
-end:"""
-
-
-@pytest.mark.parametrize(
-    ("form", "numbers", "step", "classes"),
-    [
-        ("add", "f32", 8, 1),
-        ("add", "f32", 4, 4),
-        ("add", "f32", 0, 6),
-        ("add", "u32", 0, 1),
-        ("min", "u32", 0, 1),
-    ],
-)
-def test_sums_by_boxes_of_a_tensor(form: str, numbers: str, step: int, classes: int, tmp_path: Path) -> None:
-    """Three boxes of 8 x 2 in a tensor of 24 x 2: side by side, the neighbours overlapping, all at one place."""
-    start = START.replace("ld.param.u64 %m, [memory];\nld.param.u64 %o, [out];\n", "")
-    path = tmp_path / "boxes.ptx"
-    path.write_text(
-        entry(start + BOXES.replace("FORM", form).replace("STEP", str(step)), ".param .align 64 .b8 map[128]")
-    )
-    tensor = f"tmap:24x2/96:8x2:none:buf:{numbers}:48"
-    done = ptxrun(path, "--grid", 3, "--block", 32, "--arg", tensor, "--orders", "all")
-    assert (done.returncode, done.stderr) == (0, answer(classes))
 
 
 def test_what_a_bulk_store_replaces_is_a_race(tmp_path: Path) -> None:

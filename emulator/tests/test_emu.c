@@ -284,30 +284,6 @@ static void test_findings(const emu_module *module) {
     emu_device_free(device);
 }
 
-/* An mbarrier that ends while warp 2 waits for it: whom the finding names. */
-static void test_counterpart(void) {
-    static const char text[] =
-        HEAD ".shared .align 8 .b8 bar[8];\n.entry f()\n{\n.reg .b32 %t;\n.reg .b64 %w;\n.reg .pred %q, %done;\n"
-             "mov.u32 %t, %tid.x;\nsetp.eq.u32 %q, %t, 0;\n@%q mbarrier.init.shared.b64 [bar], 1;\nbar.sync 0;\n"
-             "setp.lt.u32 %q, %t, 32;\n@%q bra end;\nsetp.ge.u32 %q, %t, 64;\n@!%q bra last;\n"
-             "wait:\nmbarrier.test_wait.parity.shared.b64 %done, [bar], 0;\n@!%done bra wait;\nbra end;\n"
-             "last:\nsetp.eq.u32 %q, %t, 32;\n@%q mbarrier.inval.shared.b64 [bar];\nend:\nret;\n}\n";
-    emu_error error;
-    emu_module *module = emu_load(text, sizeof text - 1, &error);
-    emu_device *device = emu_device_new();
-    emu_launch launch = {.grid = {1, 1, 1}, .block = {96, 1, 1}, .checks = true};
-    ok(module && emu_run(device, module, &launch, &error) != EMU_OK, "an mbarrier ends while a warp waits for it");
-    size_t count = 0, i = 0;
-    const emu_finding *all = emu_findings(device, &count);
-    while (i < count && !strstr(all[i].here.ptx, "inval")) i++;
-    ok(i < count && all[i].class_ == EMU_BARRIER_MISUSE && all[i].warp == 1, "a finding at the warp that ends it");
-    ok(i < count && all[i].other_warp == 2 && all[i].other_lane == 0 && strstr(all[i].other.ptx, "test_wait"),
-       "names the warp that waits, and where");
-    ok(i < count && strstr(all[i].message, "ends while warp 2 waits for its phase 0."), "and for what");
-    emu_device_free(device);
-    emu_unload(module);
-}
-
 /* Variables keep their values from launch to launch, and have their initial ones again when that is asked for. */
 static void test_variables(void) {
     static const char text[] =
@@ -345,30 +321,6 @@ static void test_variables(void) {
     emu_unload(other);
 }
 
-/* Flags in shared memory, of two CTAs, and a bulk copy that does not run: what is known of both is given back. The
- * sanitizers see it. */
-static void test_flags(void) {
-    static const char text[] =
-        HEAD ".shared .align 4 .b8 flag[8];\n.entry f()\n{\n.reg .b32 %t, %v;\n.reg .b64 %a;\n.reg .pred %q;\n"
-             "mov.u32 %t, %tid.x;\nsetp.ne.u32 %q, %t, 0;\n@%q bra wait;\nst.shared.u32 [flag+4], 7;\n"
-             "st.release.cta.shared.u32 [flag], 1;\nbra end;\n"
-             "wait:\nld.acquire.cta.shared.u32 %v, [flag];\nsetp.ne.u32 %q, %v, 1;\n@%q bra wait;\n"
-             "ld.shared.u32 %v, [flag+4];\nend:\nret;\n"
-             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%v], [%a], 16, [%t];\nret;\n}\n";
-    emu_error error;
-    emu_module *module = emu_load(text, sizeof text - 1, &error);
-    emu_device *device = emu_device_new();
-    emu_launch launch = {.grid = {2, 1, 1}, .block = {64, 1, 1}, .checks = true};
-    size_t count = 0;
-    ok(module && emu_run(device, module, &launch, &error) != EMU_REFUSED, "flags of two CTAs: %s", error.text);
-    const emu_finding *all = emu_findings(device, &count);
-    bool raced = false;
-    for (size_t i = 0; i < count; i++) raced = raced || all[i].class_ == EMU_RACE;
-    ok(!raced, "a flag orders what lies behind it");
-    emu_device_free(device);
-    emu_unload(module);
-}
-
 static void test_names(void) {
     bool distinct = true;
     for (int i = 0; i < EMU_CLASSES; i++) {
@@ -399,8 +351,6 @@ int main(void) {
         test_refused_launches(module);
         test_launches(module);
         test_findings(module);
-        test_counterpart();
-        test_flags();
         test_variables();
         test_names();
     }

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import POINTERS, ROOT, Array, entry, ptxrun
+from support.emulation import POINTERS, Array, compiled, entry, ptxrun
 
 SOURCE = Path(__file__).resolve().parent / "support/kernels/functions.cu"
-NVCC = ROOT / ".venv/toolkit/bin/nvcc"
 SEEDS = range(0, 21, 4)  # of --schedule
 T = np.arange(32)
 START = """.reg .b32 %t, %x, %y, %z;
@@ -278,8 +276,7 @@ def test_counters_of_functions(tmp_path: Path) -> None:
 
 def test_functions_that_nvcc_makes(tmp_path: Path) -> None:
     """Recursion, structs, virtual functions, a table of functions, and f64 functions of the CUDA library."""
-    ptx = tmp_path / "functions.ptx"
-    subprocess.run([NVCC, "-O3", "-lineinfo", "-arch=compute_80", "-ptx", "-o", ptx, SOURCE], check=True)
+    ptx = compiled(SOURCE, tmp_path)
     fibonacci = [0, 1]
     for _ in range(20):
         fibonacci.append(fibonacci[-1] + fibonacci[-2])

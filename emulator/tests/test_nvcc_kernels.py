@@ -2,66 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import POINTERS, ROOT, entry, ptxrun
+from support.emulation import POINTERS, compiled, entry, ptxrun
 
-SOURCES = Path(__file__).resolve().parent / "support/kernels"
-NVCC = ROOT / ".venv/toolkit/bin/nvcc"
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """name -> PTX file; "pipeline-defect" keeps one group too many in flight."""
-    assert NVCC.exists(), f"{NVCC} is missing: run `make setup`"
-    folder = tmp_path_factory.mktemp("kernels")
-    files = {}
-    for name, extra in (("reduce", []), ("collatz", []), ("pipeline", []), ("pipeline-defect", ["-DKEEP=2"])):
-        files[name] = folder / f"{name}.ptx"
-        source = SOURCES / f"{name.split('-')[0]}.cu"
-        subprocess.run(
-            [NVCC, "-std=c++20", "-O3", "-lineinfo", "-arch=compute_80", "-ptx", *extra, "-o", files[name], source],
-            check=True,
-        )
-    return files
-
-
-def test_reduction_with_shuffles(compiled: dict[str, Path], tmp_path: Path) -> None:
-    values = np.random.default_rng(1).integers(-1000, 1000, 10_000).astype(np.float32)
-    (tmp_path / "in.bin").write_bytes(values.tobytes())
-    done = ptxrun(
-        compiled["reduce"], "--grid", 6, "--block", 256, "--arg", f"buf:f32:10000:@{tmp_path / 'in.bin'}",
-        "--arg", "out:f32:6", "--arg", "i32:10000", "--dump", f"1={tmp_path / 'out.bin'}",
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    sums = np.fromfile(tmp_path / "out.bin", np.float32)
-    want = [values[np.arange(10_000) // 256 % 6 == cta].sum(dtype=np.float64) for cta in range(6)]
-    assert sums.tolist() == want  # sums of integers below 2^24 are exact
-
-
-def test_divergent_loop(compiled: dict[str, Path], tmp_path: Path) -> None:
-    starts = np.random.default_rng(2).integers(1, 100_000, 256).astype(np.uint32)
-    (tmp_path / "in.bin").write_bytes(starts.tobytes())
-    done = ptxrun(
-        compiled["collatz"], "--grid", 2, "--block", 128, "--arg", f"buf:u32:256:@{tmp_path / 'in.bin'}",
-        "--arg", "out:u32:256", "--arg", "out:u32:256", "--dump", f"1={tmp_path / 'steps.bin'}",
-        "--dump", f"2={tmp_path / 'top.bin'}",
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-
-    def collatz(n: int) -> tuple[int, int]:
-        count, top = 0, n
-        while n != 1:
-            n = n // 2 if n % 2 == 0 else 3 * n + 1
-            top, count = max(top, n), count + 1
-        return count, top % 1000003
-
-    want = np.array([collatz(int(n)) for n in starts], np.uint32)
-    assert np.array_equal(np.fromfile(tmp_path / "steps.bin", np.uint32), want[:, 0])
-    assert np.array_equal(np.fromfile(tmp_path / "top.bin", np.uint32), want[:, 1])
+PIPELINE = Path(__file__).resolve().parent / "support/kernels/pipeline.cu"
 
 
 def run_pipeline(ptx: Path, folder: Path, *options: object) -> tuple[int, str]:
@@ -70,15 +17,17 @@ def run_pipeline(ptx: Path, folder: Path, *options: object) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_asynchronous_pipeline(compiled: dict[str, Path], tmp_path: Path) -> None:
+def test_asynchronous_pipeline(tmp_path: Path) -> None:
+    ptx = compiled(PIPELINE, tmp_path)
     for schedule in range(4):
-        assert run_pipeline(compiled["pipeline"], tmp_path, "--schedule", schedule) == (0, "")
+        assert run_pipeline(ptx, tmp_path, "--schedule", schedule) == (0, "")
         rows = np.fromfile(tmp_path / "in.bin", np.float32).reshape(10, 128)
         assert np.array_equal(np.fromfile(tmp_path / "out.bin", np.float32), (0.5 * (rows[:-1] + rows[1:])).ravel())
 
 
-def test_pipeline_that_waits_too_little(compiled: dict[str, Path], tmp_path: Path) -> None:
-    status, text = run_pipeline(compiled["pipeline-defect"], tmp_path)
+def test_pipeline_that_waits_too_little(tmp_path: Path) -> None:
+    """It keeps one group too many in flight."""
+    status, text = run_pipeline(compiled(PIPELINE, tmp_path, "compute_80", "-DKEEP=2"), tmp_path)
     assert status == 1 and "async-in-flight" in text and "pipeline.cu:" in text, text
 
 

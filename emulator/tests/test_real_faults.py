@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.emulation import NVCC, ROOT, ptxrun
+from support.emulation import ROOT, compiled, ptxrun
 from support.faults import FAULTS, SOURCE, Fault
 
 PAGE = ROOT / "docs/internals.md"
@@ -22,10 +22,7 @@ BY_NAME = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 
 @pytest.fixture(scope="session")
 def ptx(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("faults") / "real_faults.ptx"
-    flags = ["-std=c++17", "-O3", "-lineinfo", "-arch=compute_90a", "-ptx"]
-    subprocess.run([NVCC, *flags, "-o", path, SOURCE], check=True)
-    return path
+    return compiled(SOURCE, tmp_path_factory.mktemp("faults"), "compute_90a")
 
 
 def run(fault: Fault, ptx: Path, kind: str, *options: object) -> subprocess.CompletedProcess[str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import POINTERS, ROOT, Array, entry, ptxrun
+from support.emulation import POINTERS, Array, compiled, entry, ptxrun
 
 SOURCE = Path(__file__).resolve().parent / "support/kernels/threaded.cu"
-NVCC = ROOT / ".venv/toolkit/bin/nvcc"
 SEEDS = range(21)  # of --schedule
 LANES = np.arange(32)
 START = """.reg .b32 %t, %m, %x, %y, %n, %r;
@@ -55,112 +53,64 @@ def half(values: Array) -> Array:
 
 
 RIGHT = [
-    Right(
-        "a trap that no lane takes, in a loop",
-        START + "mov.u32 %n, 0;\nmov.u32 %x, 0;\nagain:\nadd.u32 %n, %n, 1;\nsetp.gt.u32 %p, %n, 4;\n@%p bra end;\n"
-        "setp.eq.u32 %q, %n, 9;\n@%q trap;\nmul.lo.u32 %y, %n, 2;\nmul.lo.u32 %r, %t, 5;\nadd.u32 %y, %y, %r;\n"
-        "add.u32 %x, %x, %y;\nbra again;\nend:\nst.global.u32 [%own], %x;",
-        20 + 20 * LANES,
-    ),
-    Right(
-        "ballot by halves",
-        HALVES
-        + "and.b32 %x, %t, 1;\nsetp.ne.u32 %q, %x, 0;\nvote.sync.ballot.b32 %x, %q, %m;\nst.global.u32 [%own], %x;",
-        half(np.where(LANES < 16, 0xAAAA, 0xAAAA0000)),
-    ),
-    Right(
-        "all by halves",
-        HALVES + "setp.lt.u32 %q, %t, 20;\nvote.sync.all.pred %q, %q, %m;\nselp.u32 %x, 1, 0, %q;\n"
-        "st.global.u32 [%own], %x;",
-        half(LANES < 16),
-    ),
-    Right(
-        "sum by halves",
-        HALVES + "redux.sync.add.u32 %x, %t, %m;\nst.global.u32 [%own], %x;",
-        half(np.where(LANES < 16, 120, 376)),
-    ),
-    Right(
-        "match by halves",
-        HALVES + "and.b32 %y, %t, 3;\nmatch.any.sync.b32 %x, %y, %m;\nst.global.u32 [%own], %x;",
-        half(np.where(LANES < 16, 0x1111 << (LANES & 3), 0x11110000 << (LANES & 3))),
-    ),
-    Right(
-        "shuffle by halves",
-        HALVES + "shfl.sync.down.b32 %x, %t, 1, 0x100f, %m;\nbar.warp.sync %m;\nst.global.u32 [%own], %x;",
-        half(np.where(LANES % 16 == 15, LANES, LANES + 1)),
-    ),
-    Right(
-        "tiles of four that part around the vote",
-        START
-        + "and.b32 %x, %t, 0x1c;\nshl.b32 %m, 0xf, %x;\nand.b32 %y, %t, 1;\nsetp.ne.u32 %p, %y, 0;\n@%p bra odd;\n"
-        "add.u32 %y, %y, 2;\nbra.uni vote;\nodd:\nadd.u32 %y, %y, 4;\nvote:\nredux.sync.add.u32 %x, %y, %m;\n"
-        "st.global.u32 [%own], %x;",
-        half(np.full(32, 2 * 2 + 2 * 5)),
-    ),
-    Right(
-        "the two halves at shuffles of their own",
-        HALVES + "@%p bra low;\nshfl.sync.bfly.b32 %x, %t, 1, 0x1f, %m;\nbra.uni end;\nlow:\n"
-        "shfl.sync.bfly.b32 %x, %t, 2, 0x1f, %m;\nend:\nst.global.u32 [%own], %x;",
-        half(np.where(LANES < 16, LANES ^ 2, LANES ^ 1)),
-    ),
+    Right("a trap that no lane takes, in a loop", START
+          + "mov.u32 %n, 0;\nmov.u32 %x, 0;\nagain:\nadd.u32 %n, %n, 1;\nsetp.gt.u32 %p, %n, 4;\n@%p bra end;\n"
+          "setp.eq.u32 %q, %n, 9;\n@%q trap;\nmul.lo.u32 %y, %n, 2;\nmul.lo.u32 %r, %t, 5;\nadd.u32 %y, %y, %r;\n"
+          "add.u32 %x, %x, %y;\nbra again;\nend:\nst.global.u32 [%own], %x;", 20 + 20 * LANES),
+    Right("ballot by halves", HALVES
+          + "and.b32 %x, %t, 1;\nsetp.ne.u32 %q, %x, 0;\nvote.sync.ballot.b32 %x, %q, %m;\nst.global.u32 [%own], %x;",
+          half(np.where(LANES < 16, 0xAAAA, 0xAAAA0000))),
+    Right("all by halves", HALVES + "setp.lt.u32 %q, %t, 20;\nvote.sync.all.pred %q, %q, %m;\nselp.u32 %x, 1, 0, %q;\n"
+          "st.global.u32 [%own], %x;", half(LANES < 16)),
+    Right("sum by halves", HALVES + "redux.sync.add.u32 %x, %t, %m;\nst.global.u32 [%own], %x;",
+          half(np.where(LANES < 16, 120, 376))),
+    Right("match by halves", HALVES + "and.b32 %y, %t, 3;\nmatch.any.sync.b32 %x, %y, %m;\nst.global.u32 [%own], %x;",
+          half(np.where(LANES < 16, 0x1111 << (LANES & 3), 0x11110000 << (LANES & 3)))),
+    Right("shuffle by halves", HALVES
+          + "shfl.sync.down.b32 %x, %t, 1, 0x100f, %m;\nbar.warp.sync %m;\nst.global.u32 [%own], %x;",
+          half(np.where(LANES % 16 == 15, LANES, LANES + 1))),
+    Right("tiles of four that part around the vote", START
+          + "and.b32 %x, %t, 0x1c;\nshl.b32 %m, 0xf, %x;\nand.b32 %y, %t, 1;\nsetp.ne.u32 %p, %y, 0;\n@%p bra odd;\n"
+          "add.u32 %y, %y, 2;\nbra.uni vote;\nodd:\nadd.u32 %y, %y, 4;\nvote:\nredux.sync.add.u32 %x, %y, %m;\n"
+          "st.global.u32 [%own], %x;", half(np.full(32, 2 * 2 + 2 * 5))),
+    Right("the two halves at shuffles of their own", HALVES
+          + "@%p bra low;\nshfl.sync.bfly.b32 %x, %t, 1, 0x1f, %m;\nbra.uni end;\nlow:\n"
+          "shfl.sync.bfly.b32 %x, %t, 2, 0x1f, %m;\nend:\nst.global.u32 [%own], %x;", half(np.where(LANES < 16, LANES
+          ^ 2, LANES ^ 1))),
     # A condition of the whole warp, threaded through `if (lane == 0)`: all paths meet behind the sums only.
-    Right(
-        "sums that lane 0 comes to by another path",
-        START
-        + "ld.global.u32 %n, [%in];\nsetp.eq.u32 %p, %t, 0;\n@%p bra first;\nsetp.eq.u32 %q, %n, 0;\n@%q bra sum;\n"
-        "bra.uni other;\nfirst:\nsetp.ne.u32 %q, %n, 0;\nst.global.u32 [%in+4], %n;\n@%q bra other;\nsum:\n"
-        + "".join(f"shfl.sync.bfly.b32 %x, %t, {d}, 0x1f, -1;\nadd.u32 %t, %t, %x;\n" for d in (16, 8, 4, 2, 1))
-        + "st.global.u32 [%own], %t;\nbra.uni end;\nother:\nst.global.u32 [%own], 7;\nend:",
-        half(np.full(32, 496)),
-    ),
-    Right(
-        "a branch by index",
-        START + "rem.u32 %x, %t, 3;\nts: .branchtargets A, B, A;\nbrx.idx %x, ts;\nA:\nadd.u32 %y, %t, 100;\n"
-        "bra.uni end;\nB:\nmov.u32 %y, 5;\nend:\nsetp.lt.u32 %p, %t, 4;\nmov.u32 %m, 0;\n"
-        "us: .branchtargets C;\n@%p brx.idx.uni %m, us;\n"
-        "add.u32 %y, %y, 1000;\nC:\nadd.u32 %y, %y, 10000;\nst.global.u32 [%own], %y;",
-        half(np.where(LANES % 3 == 1, 5, LANES + 100) + 10000 + np.where(LANES < 4, 0, 1000)),
-    ),
-    Right(
-        "bar.warp.sync at two places",
-        START + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbar.warp.sync -1;\nbra.uni end;\nfew:\nbar.warp.sync -1;\nend:\n"
-        "st.global.u32 [%own], %t;",
-        half(LANES),
-    ),
-    Right(
-        "barrier.sync at two places",
-        START + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbarrier.sync 1;\nbra.uni end;\nfew:\nbarrier.sync 1;\nend:\n"
-        "st.global.u32 [%own], %t;",
-        half(LANES),
-    ),
-    Right(
-        "a barrier after lanes have ended",
-        START + "st.global.u32 [%own], %t;\nsetp.lt.u32 %p, %t, 7;\n@%p bra end;\nbar.sync 0;\nend:",
-        half(LANES),
-    ),
-    Right(
-        "a lock in the loop that takes it",
-        START + "again:\natom.global.cas.b32 %x, [%in], 0, 1;\nsetp.ne.u32 %p, %x, 0;\n@%p bra again;\n"
-        "ld.volatile.global.u32 %y, [%in+4];\nadd.u32 %n, %y, 1;\nst.volatile.global.u32 [%in+4], %n;\nmembar.gl;\n"
-        "atom.global.exch.b32 %x, [%in], 0;\nbar.warp.sync -1;\nld.volatile.global.u32 %y, [%in+4];\n"
-        "st.global.u32 [%own], %y;",
-        half(np.full(32, 32)),
-    ),
-    Right(
-        "a lane that waits for the flag of another",
-        START + "setp.ne.u32 %p, %t, 3;\n@%p bra others;\nwait:\nld.volatile.global.u32 %x, [%in];\n"
-        "setp.eq.u32 %q, %x, 0;\n@%q bra wait;\nbra.uni end;\nothers:\nmov.u32 %x, 5;\nsetp.eq.u32 %q, %t, 9;\n"
-        "@%q st.volatile.global.u32 [%in], 5;\nend:\nst.global.u32 [%own], %x;",
-        half(np.full(32, 5)),
-    ),
-    Right(
-        "a lane that waits for the flag of another, the other way round",
-        START + "setp.eq.u32 %p, %t, 3;\n@%p bra wait;\nmov.u32 %x, 5;\nsetp.eq.u32 %q, %t, 9;\n"
-        "@%q st.volatile.global.u32 [%in], 5;\nbra.uni end;\nwait:\nld.volatile.global.u32 %x, [%in];\n"
-        "setp.eq.u32 %q, %x, 0;\n@%q bra wait;\nend:\nst.global.u32 [%own], %x;",
-        half(np.full(32, 5)),
-    ),
-]
+    Right("sums that lane 0 comes to by another path", START
+          + "ld.global.u32 %n, [%in];\nsetp.eq.u32 %p, %t, 0;\n@%p bra first;\nsetp.eq.u32 %q, %n, 0;\n@%q bra sum;\n"
+          "bra.uni other;\nfirst:\nsetp.ne.u32 %q, %n, 0;\nst.global.u32 [%in+4], %n;\n@%q bra other;\nsum:\n"
+          + "".join(f"shfl.sync.bfly.b32 %x, %t, {d}, 0x1f, -1;\nadd.u32 %t, %t, %x;\n" for d in (16, 8, 4, 2, 1))
+          + "st.global.u32 [%own], %t;\nbra.uni end;\nother:\nst.global.u32 [%own], 7;\nend:", half(np.full(32, 496))),
+    Right("a branch by index", START
+          + "rem.u32 %x, %t, 3;\nts: .branchtargets A, B, A;\nbrx.idx %x, ts;\nA:\nadd.u32 %y, %t, 100;\n"
+          "bra.uni end;\nB:\nmov.u32 %y, 5;\nend:\nsetp.lt.u32 %p, %t, 4;\nmov.u32 %m, 0;\n"
+          "us: .branchtargets C;\n@%p brx.idx.uni %m, us;\n"
+          "add.u32 %y, %y, 1000;\nC:\nadd.u32 %y, %y, 10000;\nst.global.u32 [%own], %y;", half(np.where(LANES % 3 == 1,
+          5, LANES + 100) + 10000 + np.where(LANES < 4, 0, 1000))),
+    Right("bar.warp.sync at two places", START
+          + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbar.warp.sync -1;\nbra.uni end;\nfew:\nbar.warp.sync -1;\nend:\n"
+          "st.global.u32 [%own], %t;", half(LANES)),
+    Right("barrier.sync at two places", START
+          + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbarrier.sync 1;\nbra.uni end;\nfew:\nbarrier.sync 1;\nend:\n"
+          "st.global.u32 [%own], %t;", half(LANES)),
+    Right("a barrier after lanes have ended", START
+          + "st.global.u32 [%own], %t;\nsetp.lt.u32 %p, %t, 7;\n@%p bra end;\nbar.sync 0;\nend:", half(LANES)),
+    Right("a lock in the loop that takes it", START
+          + "again:\natom.global.cas.b32 %x, [%in], 0, 1;\nsetp.ne.u32 %p, %x, 0;\n@%p bra again;\n"
+          "ld.volatile.global.u32 %y, [%in+4];\nadd.u32 %n, %y, 1;\nst.volatile.global.u32 [%in+4], %n;\nmembar.gl;\n"
+          "atom.global.exch.b32 %x, [%in], 0;\nbar.warp.sync -1;\nld.volatile.global.u32 %y, [%in+4];\n"
+          "st.global.u32 [%own], %y;", half(np.full(32, 32))),
+    Right("a lane that waits for the flag of another", START
+          + "setp.ne.u32 %p, %t, 3;\n@%p bra others;\nwait:\nld.volatile.global.u32 %x, [%in];\n"
+          "setp.eq.u32 %q, %x, 0;\n@%q bra wait;\nbra.uni end;\nothers:\nmov.u32 %x, 5;\nsetp.eq.u32 %q, %t, 9;\n"
+          "@%q st.volatile.global.u32 [%in], 5;\nend:\nst.global.u32 [%own], %x;", half(np.full(32, 5))),
+    Right("a lane that waits for the flag of another, the other way round", START
+          + "setp.eq.u32 %p, %t, 3;\n@%p bra wait;\nmov.u32 %x, 5;\nsetp.eq.u32 %q, %t, 9;\n"
+          "@%q st.volatile.global.u32 [%in], 5;\nbra.uni end;\nwait:\nld.volatile.global.u32 %x, [%in];\n"
+          "setp.eq.u32 %q, %x, 0;\n@%q bra wait;\nend:\nst.global.u32 [%own], %x;", half(np.full(32, 5))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.label)
@@ -254,8 +204,7 @@ def test_mbarrier_within_a_warp(tmp_path: Path) -> None:
 
 
 def test_barriers_that_nvcc_threads(tmp_path: Path) -> None:
-    ptx = tmp_path / "threaded.ptx"
-    subprocess.run([NVCC, "-O3", "-lineinfo", "-arch=compute_80", "-ptx", "-o", ptx, SOURCE], check=True)
+    ptx = compiled(SOURCE, tmp_path)
     lanes = np.arange(64)
     for n, want in ((5, lanes ^ 33), (2, 2 * (lanes ^ 34))):
         for seed in SEEDS:

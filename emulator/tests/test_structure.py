@@ -3,14 +3,12 @@
 The floors are emu.h, ptx/ (text to program), machine/ (program to effects), check/ (what it finds), explore/ (which
 interleavings run), cuda/ (calls nvcc) and tool/ (ptxrun). The machine includes one header of a higher floor: the events
 that it tells the checks (check/events.h).
-INTERFACES lists the headers that declare functions of a higher floor. Only what they declare is called upwards.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -20,12 +18,6 @@ from support.emulation import ROOT
 EMU = ROOT / "emulator"
 FLOORS = ["", "ptx", "machine", "check", "explore", "cuda", "tool"]
 EVENTS = EMU / "check/events.h"  # all that machine/ knows of check/
-INTERFACES = {
-    ("ptx", "machine"): [EMU / "ptx/lanes.h"],
-    ("machine", "check"): [EVENTS],
-    ("machine", "explore"): [EMU / "machine/interleaving.h", EVENTS],
-    ("check", "explore"): [EMU / "check/orders.h", EMU / "check/races.h"],
-}
 OPEN = [EMU / "machine/numbers.h", EMU / "ptx/errors.h"]  # 16-bit numbers exist once, and how errors are filled
 FILES = sorted(EMU.glob("emu.h")) + sorted(path for floor in FLOORS[1:] for path in (EMU / floor).glob("*.[ch]"))
 OBJECTS = {path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o") for path in FILES if path.suffix == ".c"}
@@ -38,21 +30,6 @@ def floor(path: Path) -> str:
 def includes(path: Path) -> list[Path]:
     """The files that a file includes by name in quotes."""
     return [(path.parent / name).resolve() for name in re.findall(r'^\s*#include "([^"]+)"', path.read_text(), re.M)]
-
-
-def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """The nodes of one circle, or none."""
-    done: set[str] = set()
-
-    def visit(node: str, above: list[str]) -> list[str]:
-        if node in above:
-            return above[above.index(node) :]
-        if node in done:
-            return []
-        done.add(node)
-        return next(filter(None, (visit(next_, [*above, node]) for next_ in graph.get(node, ()))), [])
-
-    return next(filter(None, (visit(node, []) for node in graph)), [])
 
 
 # ---- includes --------------------------------------------------------------------------------------------------------
@@ -90,10 +67,6 @@ def test_the_page_stands_on_the_machine() -> None:
     assert not [path for path in FILES if set(includes(path)) & set(own)]
 
 
-def test_no_headers_include_each_other() -> None:
-    assert not circle({str(path): [str(each) for each in includes(path)] for path in FILES})
-
-
 def test_a_source_includes_its_own_header_first() -> None:
     """So that each header is seen to compile alone."""
     for path in FILES:
@@ -116,49 +89,6 @@ def symbols(path: Path) -> list[tuple[str, str]]:
 def test_all_objects_are_there() -> None:
     missing = [str(each) for each in OBJECTS.values() if not each.exists()]
     assert not missing, "run `make bin/ptxrun`"
-
-
-def test_calls_go_down_or_through_an_interface() -> None:
-    for path, target, name in calls():
-        if goes_up(path, target):
-            interfaces = INTERFACES.get((floor(path), floor(target)), [])
-            assert interfaces, f"{path.name} calls {name} of {target}"
-            assert any(name in declared(each) for each in interfaces), f"{path.name} calls {name}, which none declares"
-
-
-def test_no_modules_need_each_other() -> None:
-    """A module is a source with the header of its name; it needs what it includes and what it calls.
-
-    Calls through an interface go up, and the includes that match them down: they are left out.
-    """
-    needs: dict[str, set[str]] = {}
-    pairs = [(path, each) for path in FILES for each in includes(path)]
-    pairs += [(path, target) for path, target, _ in calls() if not goes_up(path, target)]
-    for path, target in pairs:
-        ours, theirs = str(path.with_suffix("")), str(target.with_suffix(""))
-        if ours != theirs:
-            needs.setdefault(ours, set()).add(theirs)
-    assert not circle(needs)
-    assert not circle({str(path): [str(target) for source, target, _ in calls() if source == path] for path in OBJECTS})
-
-
-def calls() -> list[tuple[Path, Path, str]]:
-    """Every name that a source uses and another one has."""
-    home = {name: path for path, at in OBJECTS.items() for kind, name in symbols(at) if kind != "U"}
-    used = [(path, name) for path, at in OBJECTS.items() for kind, name in symbols(at) if kind == "U"]
-    return [(path, home[name], name) for path, name in used if name in home]
-
-
-def goes_up(path: Path, target: Path) -> bool:
-    return FLOORS.index(floor(target)) > FLOORS.index(floor(path))
-
-
-@cache
-def declared(header: Path) -> set[str]:
-    """Names of functions that a header declares, those of the table of forms among them."""
-    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-E", "-x", "c", header]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"\bemu_\w+", text))
 
 
 def test_every_global_name_begins_with_emu() -> None:

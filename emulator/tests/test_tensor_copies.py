@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import ROOT, ptxrun
+from support.emulation import compiled, ptxrun
 from vectors.tensor_boxes import BOX, PROGRAMS, SIZES, Boxes
 
 SOURCE = Path(__file__).parent / "support/kernels/boxes.cu"
-NVCC = ROOT / ".venv/toolkit/bin/nvcc"
 HEIGHT, WIDTH, PITCH = 13, 40, 48  # of the tensor; 96 bytes from row to row
 ROWS, COLUMNS = 8, 32  # of a box
 GRID = (8, 7)
@@ -20,9 +18,7 @@ MASKS = {"none": 0, "32B": 1, "64B": 3, "128B": 7}
 
 @pytest.fixture(scope="module")
 def ptx(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("boxes") / "boxes.ptx"
-    subprocess.run([NVCC, "-std=c++20", "-O3", "-arch=compute_90a", "-ptx", "-o", path, SOURCE], check=True)
-    return path
+    return compiled(SOURCE, tmp_path_factory.mktemp("boxes"), "compute_90a")
 
 
 @pytest.mark.parametrize("swizzle", ["none", "64B", "128B"])

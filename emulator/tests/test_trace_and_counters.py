@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.emulation import ROOT, entry, ptxrun
-
-from analysis.measure import records
 
 SHARED = '.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[4096];'
 POINTER = ".param .u64 data"
@@ -168,17 +164,6 @@ def test_counters_and_findings_stand_at_the_innermost_line_of_the_own_file(tmp_p
     assert "inlined: lesson.cu:30 in lesson.cu:51\n" in done.stderr
 
 
-@pytest.mark.parametrize("version", ["v01", "v18", "v25"])
-def test_no_line_of_a_version_collects_the_work_of_others(version: str, tmp_path: Path) -> None:
-    path = tmp_path / "record.jsonl"
-    arguments = [ROOT / f"bin/{version}", "--backend", "emu", "--no-check", "--counters", "--quiet", "--json", path]
-    subprocess.run(arguments, check=True, capture_output=True, timeout=600)
-    rows = json.loads(path.read_text())["counters"]["lines"]
-    executed = sorted((row["executed"] for row in rows), reverse=True)
-    assert len(rows) > 40 and executed[0] < 0.4 * sum(executed)
-    assert all(row["file"].startswith(f"{version}_") for row in rows)
-
-
 def counters(folder: Path, stride: int) -> dict[str, dict[str, str]]:
     """Rows by the text of the instruction."""
     path = folder / "counters.csv"
@@ -231,42 +216,6 @@ def test_counters_as_tables(tmp_path: Path) -> None:
     assert table["total"][1:5] == ["19", "4", "2", "8"]
     assert [line for line in done.stdout.splitlines() if line.startswith("region")]
     assert "wgmma" not in done.stdout  # nor is anything said of what it does not use
-
-
-def emulate(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [str(ROOT / "bin/v01"), "--backend", "emu", "--heads", "1", "--seq", "128", "--no-check", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-
-
-def record_of(*options: str) -> dict[str, Any]:
-    done = emulate("--json", "-", *options)
-    assert done.stderr == ""
-    raw: dict[str, Any] = json.loads(done.stdout)
-    assert records.parse(raw).device == records.EMULATOR
-    return raw["counters"]  # type: ignore[no-any-return]
-
-
-def test_the_record_holds_the_tables_that_are_printed() -> None:
-    counters = record_of("--counters")
-    printed = {words[0]: words[1:] for line in emulate("--counters").stdout.splitlines() if (words := line.split())}
-    fields = ("executed", "wavefronts", "ideal", "sectors")
-    for table in ("lines", "regions", "groups"):
-        for field in fields:
-            assert sum(row[field] for row in counters[table]) == counters["total"][field], (table, field)
-    for row in counters["lines"]:
-        numbers = printed[f"{row['file']}:{row['line']}"]
-        assert numbers == [str(row[field]) for field in (*fields, "bytes")]
-    assert len(counters["lines"]) == sum(name.startswith("v01_base.cu:") for name in printed) > 20
-    assert [row["depth"] for row in counters["regions"]] == [0, 1, 0]
-    groups = {row["name"]: row["executed"] for row in counters["groups"]}
-    assert (groups["mma"], groups["ldmatrix"]) == (counters["total"]["mma"], counters["total"]["ldmatrix"])
-    assert counters["engines"] == []  # neither wgmma nor copies
-
-
-def test_the_record_has_no_tables_without_counters() -> None:
-    counters = record_of()
-    assert counters["total"]["executed"] > 0 and counters["findings"] == 0
-    assert (counters["lines"], counters["regions"], counters["groups"]) == (None, None, None)
 
 
 @pytest.mark.parametrize("what", [["--help"], ["--forms"], ["--list"], ["--print", "0"], ["--trace", "cta=0"], []])

@@ -6,19 +6,16 @@ The emulator runs the PTX of the very kernels that ran on the GPU.
 from __future__ import annotations
 
 import csv
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import ROOT, Array, ptxrun
-from support.tensor_core import Form, one_sum
+from support.emulation import Array, compiled, ptxrun
 from vectors import wgmma_integers
 
 from analysis.tests.support.kinds import some_in_check
 
 FOLDER = Path(__file__).parent
-NVCC = ROOT / ".venv/toolkit/bin/nvcc"
 WORDS = {"sums": 32, "halves": 16, "tf32": 32, "rows": 2 * 32}  # of a thread, by kernel
 SHARED_BYTES = 2 * 32768 + 2048
 
@@ -41,10 +38,7 @@ def words_of(kernel: str) -> int:
 
 @pytest.fixture(scope="module")
 def ptx(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("wgmma") / "wgmma.ptx"
-    source = FOLDER / "support/kernels/wgmma.cu"
-    subprocess.run([NVCC, "-std=c++20", "-O3", "-arch=compute_90a", "-ptx", "-o", path, source], check=True)
-    return path
+    return compiled(FOLDER / "support/kernels/wgmma.cu", tmp_path_factory.mktemp("wgmma"), "compute_90a")
 
 
 def hashes_of(words: np.ndarray[tuple[int, int], np.dtype[np.uint32]]) -> list[int]:
@@ -76,10 +70,6 @@ def test_nothing_is_found_in_it(kernel: str, ptx: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# ---- types that no record has: against exact sums in Python ----
-
-FORMS = {"f16": Form(16, "f16", "f16"), "tf32": Form(8, "tf32", "f32")}  # by the type of A and B
-SIGNS = {"f16": 0x80008000, "tf32": 0x80000000}
 PRODUCT = """\
 .version 8.0
 .target sm_90a
@@ -135,14 +125,6 @@ def fragments_of(rows: Array) -> Array:
     return words.transpose(0, 2, 4, 3, 1).reshape(128, 4)
 
 
-def placed(matrix: Array, kind: str) -> Array:
-    """What D's registers hold of a matrix of 64 x 8, in each of 128 threads."""
-    each = matrix.reshape(4, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(128, 2, 2)  # [thread][upper row][column]
-    if kind != "f16":
-        return each.reshape(128, 4).astype(np.uint32)
-    return (each[:, :, 0] | each[:, :, 1] << 16).astype(np.uint32)
-
-
 def run_product(types: str, operands: str, inputs: tuple[Array, Array, Array], folder: Path) -> tuple[str, Array]:
     """What ptxrun says, and the words of all threads afterwards: types with the shape, operands behind D."""
     accumulators = ", ".join(f"%c{i}" for i in range(2 if types.endswith("f16.f16.f16") else 4))
@@ -157,50 +139,13 @@ def run_product(types: str, operands: str, inputs: tuple[Array, Array, Array], f
     return done.stdout + done.stderr, np.fromfile(out, np.uint32).reshape(128, 4) if out.exists() else inputs[2]
 
 
-def types_of(kind: str) -> str:
-    of = FORMS[kind]
-    return f"m64n8k{of.k}.{of.sums}.{kind}.{kind}"
-
-
-def random_operand(rng: np.random.Generator, kind: str, rows: int) -> Array:
-    """Bits, 32 bytes a row."""
-    values = rng.normal(size=(rows, 16 if kind == "f16" else 8))
-    values *= np.exp2(rng.integers(-6, 6, values.shape))
-    return values.astype(np.float16).view(np.uint16) if kind == "f16" else values.astype(np.float32).view(np.uint32)
-
-
-@pytest.mark.parametrize("kind", FORMS)
-@pytest.mark.parametrize("operands", ["%A, %B, 1, 1, -1", "{%a0, %a1, %a2, %a3}, %B, 1, -1, 1", "%A, %B, 0, -1, -1"])
-def test_sums_into_f16_and_of_tf32(kind: str, operands: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng([90, len(operands)])
-    a, b = random_operand(rng, kind, 64), random_operand(rng, kind, 8)
-    c = rng.normal(size=(64, 8)) * 8
-    bits = c.astype(np.float16).view(np.uint16).astype(int) if kind == "f16" else c.astype(np.float32).view(np.uint32)
-    sums = np.zeros((128, 4), np.uint32)
-    used = placed(bits, kind)
-    sums[:, : used.shape[1]] = used
-    tiles = np.concatenate([chunks_of(a).ravel(), chunks_of(b).ravel()])
-    registers = "{" in operands
-    transposed = "" if kind == "tf32" else ", 0" if registers else ", 0, 0"
-    said, got = run_product(types_of(kind), operands + transposed, (tiles, fragments_of(a), sums), tmp_path)
-    adds, negated = operands.split("%B, ")[1].split(", ")[0] == "1", operands.count("-1") == 1
-    sign = (SIGNS[kind] & (0xFFFF if kind == "f16" else 0xFFFFFFFF)) if negated else 0
-    want = np.array(
-        [[one_sum(FORMS[kind], (row ^ row.dtype.type(sign)).tolist(), column.tolist(), int(bits[i, j]) if adds else 0)
-          for j, column in enumerate(b)] for i, row in enumerate(a)]
-    )  # fmt: skip
-    assert said == ""
-    assert (got[:, : used.shape[1]] == placed(want, kind)).all()
-    assert (got[:, used.shape[1] :] == 0).all()
-
-
 def test_accumulators_of_f16_are_in_flight(tmp_path: Path) -> None:
     """Those of D, and no others: two registers hold the 8 columns."""
     nothing = np.zeros((128, 4), np.uint32)
     tiles = np.zeros(576, np.uint32)
     for register, found in (("%c1", True), ("%c2", False)):
         operands = f"%A, %B, 1, 1, 1, 0, 0; add.u32 %t, {register}, 1"
-        said, _ = run_product(types_of("f16"), operands, (tiles, nothing, nothing), tmp_path)
+        said, _ = run_product("m64n8k16.f16.f16.f16", operands, (tiles, nothing, nothing), tmp_path)
         assert (f"Register {register} is read while a wgmma.mma_async" in said) == found, said
 
 

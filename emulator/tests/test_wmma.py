@@ -155,40 +155,6 @@ def test_ptxas_takes_every_form(tmp_path: Path) -> None:
         assert ptxrun(tmp_path / "k.ptx", "--list").returncode == 0
 
 
-def test_a_fragment_is_that_of_mma(tmp_path: Path) -> None:
-    """The accumulator of m16n16k16 in f32 is two of mma.m16n8k16, and both compute the same from factors of f16."""
-    regs = {p: [f"%{p}{i}" for i in range(8)] for p in "abcd"}
-    text = f"""{HEADER}.visible .entry k(.param .u64 m, .param .u64 out)
-{{
-.reg .b64 %m, %out;
-.reg .b32 %l, {", ".join(regs["a"] + regs["b"])};
-.reg .f32 {", ".join(regs["c"] + regs["d"])}, %e0, %e1, %e2, %e3;
-ld.param.u64 %m, [m];
-ld.param.u64 %out, [out];
-mov.u32 %l, %laneid;
-mad.wide.u32 %out, %l, 32, %out;
-wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {{{", ".join(regs["a"])}}}, [%m];
-wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {{{", ".join(regs["b"])}}}, [%m+512];
-wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {{{", ".join(regs["c"])}}}, [%m+1024];
-wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {{{", ".join(regs["d"])}}}, {{{", ".join(regs["a"])}}},
-  {{{", ".join(regs["b"])}}}, {{{", ".join(regs["c"])}}};
-"""
-    for half in (0, 4):
-        text += "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%e0, %e1, %e2, %e3}, {%a0, %a1, %a2, %a3}, "
-        text += f"{{{', '.join(regs['b'][half // 2 : half // 2 + 2])}}}, {{{', '.join(regs['c'][half : half + 4])}}};\n"
-        text += "".join(
-            f"sub.f32 %e{i}, %e{i}, %d{half + i};\nst.global.f32 [%out+{4 * (half + i)}], %e{i};\n" for i in range(4)
-        )
-    (tmp_path / "k.ptx").write_text(text + "ret;\n}\n")
-    rng = np.random.default_rng(161)
-    halves, singles = rng.normal(size=512).astype(np.float16), rng.normal(size=256).astype(np.float32)
-    (tmp_path / "m").write_bytes(halves.tobytes() + singles.tobytes())
-    done = ptxrun(tmp_path / "k.ptx", "--arg", f"buf:u8:2048:@{tmp_path / 'm'}", "--arg", "out:f32:256", "--dump",
-                  f"1={tmp_path / 'out'}")  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not np.fromfile(tmp_path / "out", np.float32).any()
-
-
 def test_a_matrix_out_of_bounds_is_found(tmp_path: Path) -> None:
     kinds = ("f16", "f16", "f32", "f32")
     sides = dict.fromkeys("abcd", 16)

@@ -34,6 +34,15 @@ def ptxrun(*args: object, timeout: float = 600) -> subprocess.CompletedProcess[s
     return done
 
 
+def compiled(source: Path, folder: Path, arch: str = "compute_80", *flags: str) -> Path:
+    """The PTX that nvcc makes of a CUDA file."""
+    assert NVCC.exists(), f"{NVCC} is missing: run `make setup`"
+    path = folder / f"{source.stem}.ptx"
+    options = ["-std=c++20", "-O3", "-lineinfo", f"-arch={arch}", "-ptx", *flags]
+    subprocess.run([NVCC, *options, "-o", path, source], check=True)
+    return path
+
+
 def entry(body: str, params: str = "", name: str = "test", directives: str = "") -> str:
     """A whole PTX file with one entry."""
     return f"{HEADER}{directives}\n.visible .entry {name}({params})\n{{\n{body}\nret;\n}}\n"
