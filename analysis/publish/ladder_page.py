@@ -37,7 +37,7 @@ and [building.md](../docs/building.md#configurations) the configuration strings.
   and keys, d_head 128, no mask. ± is half of the 95 % interval. Two rows can come from different runs.
 - **× parent** compares both versions within one run.
 - **loop / HMMA** counts the instructions in the KV loop for each matrix instruction, in the code for the H200 and in
-  [the copy of the loop that runs](../docs/reading-sass.md#which-loop-runs) with 16 heads. **executed / HMMA** weights
+  [the copy of the loop that runs](../docs/reading-sass.md#regions) with 16 heads. **executed / HMMA** weights
   each block of the loop by the share of passes that execute it.
 - **registers** are those of the version's own configuration. "spills 56/100 B" means that ptxas ran out of registers,
   and that the kernel stores 56 bytes per thread to local memory and loads 100.
@@ -150,7 +150,7 @@ def losses_text(steps: Sequence[Step]) -> str:
         f"## Steps that are slower\n\nThese versions are slower than their parents at {HEADLINE.seq}: "
         f"{', '.join(lost) or 'none'}.\nThey stay in the ladder because a failed prediction shows what the kernel was "
         "not waiting for\n([small steps](../docs/learn/3-small-steps.md)), and because some of them prepare a later "
-        "step\n([performance](../docs/performance.md#the-story-from-016-to-the-last-version)).\n"
+        "step\n([performance](../docs/performance.md#from-v26-on-wgmma)).\n"
     )
 
 

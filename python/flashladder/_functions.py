@@ -275,7 +275,7 @@ def attention_e4m3(
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqlens_q, seqlens_k
                sequences of several lengths, as attention_varlen() has them: with cu_seqlens q is [tokens, heads,
                d_head]; with seqlens alone sequences are padded. O is 0 in rows that belong to no sequence
-    accurate   add O up in float: without it O of values with a mean is 5 % too small at 4096 keys (fp8-accuracy.md)
+    accurate   add O up in float: without it O of values with a mean is 5 % too small at 4096 keys
     dtype      "bfloat16", "float16" or "float8_e4m3fn"
 
     d_head is 64, 128 or 256; heads may share K and V; the causal mask is aligned to the bottom right.
