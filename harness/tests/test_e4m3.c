@@ -57,39 +57,6 @@ static bool made(struct inputs *inputs, const struct problem *problem) {
     return !inputs_generate(inputs, problem, &failure) || ok(false, "inputs: %s", failure.text);
 }
 
-enum { MANY_KEYS = 600 }; /* of two heads more rows than one parallel iteration has */
-
-static void V_is_transposed_where_it_is_asked_for(void) {
-    struct problem problem = e4m3_problem(48);
-    struct inputs inputs;
-    problem.KV_heads = 2;
-    problem.seq_k = MANY_KEYS;
-    if (!made(&inputs, &problem)) return;
-    const int64_t elements = problem_elements(&problem, TENSOR_V);
-    uint8_t *const as_it_lies = malloc((size_t)elements), *const transposed = malloc((size_t)elements);
-    e4m3_spread(&problem, TENSOR_V, inputs.tensors[TENSOR_V], as_it_lies);
-    problem.transposed_V = true;
-    e4m3_spread(&problem, TENSOR_V, inputs.tensors[TENSOR_V], transposed);
-    int wrong = 0;
-    for (int64_t head = 0; head < 2; head++)
-        for (int64_t key = 0; key < MANY_KEYS; key++)
-            for (int64_t column = 0; column < 128; column++) {
-                const int64_t at = problem_row_offset(&problem, TENSOR_V, 0, head, key) + column;
-                wrong += as_it_lies[at] != transposed[(head * 128 + column) * MANY_KEYS + key];
-                wrong += e4m3_to_float(as_it_lies[at]) != half_to_float(inputs.tensors[TENSOR_V][at], FP16);
-            }
-    ok(!wrong, "V lies as [batch, heads, d_head, seq], in bytes of the host's values");
-    ok(problem_device_bytes(&problem, TENSOR_V) == elements && problem_device_bytes(&problem, TENSOR_O) == 2 * 48 * 256,
-       "an element of V takes a byte, one of O two");
-    problem.transposed_V = false;
-    problem.e4m3_serves = true;
-    tensor_spread(&problem, TENSOR_V, inputs.tensors[TENSOR_V], (uint16_t *)transposed);
-    ok(!memcmp(transposed, as_it_lies, (size_t)elements), "a kernel that serves has the same bytes");
-    free(as_it_lies);
-    free(transposed);
-    inputs_free(&inputs);
-}
-
 /* Whether O of the reference passes, made smaller by a share, with NaN at a place that is not 0. */
 static bool passes(const struct inputs *inputs, double shrink, int poisoned) {
     const struct problem *problem = &inputs->problem;
@@ -155,7 +122,6 @@ static void the_bound_grows_with_the_keys_unless_O_is_flushed(void) {
 int main(void) {
     bytes_are_values();
     rounding_is_to_the_nearest();
-    V_is_transposed_where_it_is_asked_for();
     the_bound_tells_right_from_wrong();
     the_bound_grows_with_the_keys_unless_O_is_flushed();
     return tap_done();

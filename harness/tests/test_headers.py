@@ -1,7 +1,4 @@
-"""Headers of emulator, runtime and harness: each compiles alone, its example compiles, what it declares exists.
-
-The example of a header is the indented block of its first comment. EXAMPLES gives the variables that it uses.
-"""
+"""Headers of emulator, runtime and harness: each compiles alone, and what it declares is defined and used."""
 
 from __future__ import annotations
 
@@ -40,164 +37,21 @@ BUILT = {
 }
 BUILT[ROOT / "harness/about.c"] = ROOT / "build/v01/about.o"  # compiled for each version
 
-# The parameters of a function that has the example as its body; None for an example of definitions.
-EXAMPLES: dict[str, str | None] = {
-    "runtime/abilities.h": "struct kernel_config config, bool causal, struct failure failure",
-    "harness/about.h": "void",
-    "harness/backend.h": "struct backend *backend, struct inputs inputs, const struct instance *instance,"
-    " struct kernel_code code, struct output output, struct failure failure",
-    "harness/backward.h": "struct problem problem, attention_args attention, uint64_t addresses[N_BACKWARD],"
-    " uint64_t (*allocate)(int64_t bytes)",
-    "harness/bench.h": "struct backend *backend, struct options options, struct measurement measurement,"
-    " struct failure failure",
-    "runtime/config.h": "bool causal, struct failure failure",
-    "runtime/cuda_driver.h": "struct failure failure",
-    "emulator/driver/driver.h": None,
-    "emulator/driver/graph.h": "CUgraphExec executable, CUgraphNode node, operation other, CUresult status",
-    "emulator/cudart/cudart.h": None,
-    "emulator/machine/addresses.h": "const warp *w, const op *o, int lane, uint64_t address",
-    "emulator/explore/explore.h": "cta **ctas, size_t count",
-    "emulator/machine/interleaving.h": "cluster *c",
-    "emulator/explore/tile_counter.h": "cta **ctas, size_t count, const uint64_t *owners, size_t draws",
-    "harness/device/microbenchmark.h": "enum status status, const struct code_image *images, uint64_t count,"
-    " struct failure failure",
-    "harness/device/pipes.h": "pipe_result result",
-    "harness/device/stamp.h": "clock_stamp before, clock_stamp after",
-    "harness/device/wgmma_peak.h": "wgmma_result result, int warpgroups",
-    "harness/e4m3.h": "void",
-    "harness/fp8.h": "struct problem problem, attention_args attention, struct reference_row reference, int column",
-    "harness/energy.h": "struct backend *backend, double median_ns, struct energy energy, struct failure failure",
-    "runtime/gpu_kernel.h": "struct cuda_driver cuda, struct gpu_code code, struct gpu_target target, CUmodule module,"
-    " const struct instance *instance, struct gpu_kernel kernel, launch_shape shape, attention_args args,"
-    " tensor_maps maps, CUstream stream, struct failure failure",
-    "harness/gradients.h": "struct inputs inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,"
-    " struct gradient_row *dQ, struct gradient_scratch *scratch, struct output output, struct verdict verdict,"
-    " struct failure failure",
-    "harness/half.h": "void",
-    "runtime/image.h": "const struct code_image *fl_images, uint64_t fl_image_count, struct instance_table table,"
-    " struct failure failure",
-    "harness/inputs.h": "struct inputs inputs, struct problem problem, struct failure failure",
-    "runtime/json.h": "int fd",
-    "harness/number_list.h": "struct failure failure",
-    "harness/options.h": "struct options options, int argc, char **argv, struct failure failure",
-    "harness/parallel.h": "int64_t n_heads, void (*work_on_head)(int64_t, void *), int context",
-    "runtime/parameters.h": "struct kernel_config config, attention_args args, struct failure failure",
-    "harness/peer.h": "const struct peer *peer, struct peer_launch launch, struct failure failure",
-    "harness/peers/fa3.h": "fa3_kernel kernel, fa3_launch launch",
-    "harness/peers/fa3_backward.h": "fa3_backward_kernel fa3_bf16_d64_full_any, fa3_backward_launch launch",
-    "harness/problem.h": "double seconds",
-    "harness/progress.h": "struct progress_plan plan, void (*work)(void)",
-    "harness/reference.h": "struct inputs inputs, struct problem problem, int64_t batch, int64_t head,"
-    " const int64_t *rows, int n_rows, struct reference_row *results",
-    "harness/report.h": "struct report report, struct options options, int argc, char **argv, struct record record,"
-    " struct failure failure",
-    "harness/select.h": "struct options options, struct instance_table table, size_t count, struct failure failure",
-    "harness/serving.h": "struct problem problem, void *memory, attention_args attention, uint64_t address",
-    "runtime/sha256.h": "struct sha256 hash, const void *bytes, size_t size, unsigned char digest[32]",
-    "harness/stats.h": "const double *samples, int64_t count, struct failure failure",
-    "runtime/status.h": "struct failure *failure, int device, int count",
-    "harness/tensor_memory.h": "struct problem problem, const uint16_t *values, uint16_t *device",
-    "runtime/tensor_maps.h": "attention_args args, struct kernel_config config",
-    "runtime/launch.h": "struct kernel_config config, attention_args args, int64_t multiprocessors",
-    "harness/verify.h": "struct inputs inputs, struct output output, struct verdict verdict, struct failure failure",
-    "harness/tests/element.h": "void",
-    "common/tests/tap.h": "int sum",
-    "emulator/emu.h": "const char *text",
-    "emulator/check/orders.h": "int gaps",
-    "emulator/check/cells.h": "const cta *m, const warp *w, int lane",
-    "emulator/check/checks.h": "const cta *m, uint32_t stamp",
-    "emulator/check/events.h": "struct cta *m, struct warp *w, const op *o, uint32_t mask",
-    "emulator/explore/ages.h": "ages now, uint32_t thread, uint32_t stamp",
-    "emulator/explore/delayed.h": "cta *m, size_t i",
-    "emulator/explore/state.h": "cta *m, uint32_t first, const bool *kept, live_sets live, uint64_t before",
-    "emulator/machine/boxes.h": "cta *m, const bulk_copy *copy, row_function *move_row",
-    "emulator/explore/copies.h": "int (*search)(void)",
-    "emulator/machine/lane_loop.h": None,
-    "emulator/machine/mma.h": "double accumulator, const double *terms, mma_a a, mma_b b,"
-    " const uint32_t *const *a_words, const uint32_t *const *b_words,"
-    " const uint32_t *const *c_words, uint32_t *const *d_words",
-    "emulator/machine/numbers.h": "void",
-    "emulator/machine/special.h": "void",
-    "emulator/ptx/braces.h": "const char *at, const char *end",
-    "emulator/ptx/builder.h": "decoder *dec",
-    "emulator/ptx/characters.h": "const char *at",
-    "emulator/ptx/decode.h": "loader *load, entry *code, statement in",
-    "emulator/ptx/errors.h": "const char *path, size_t bytes, emu_error *error",
-    "emulator/ptx/lexer.h": "loader *load, const char *text, size_t bytes",
-    "emulator/ptx/loader.h": "loader *load, size_t count, int line, const char *name",
-    "emulator/ptx/program.h": "const emu_module *module",
-    "emulator/ptx/reader.h": "parser *p, uint64_t value",
-    "emulator/tool/arguments.h": "emu_device *device, const emu_entry_info *entry, const char *const *specs, int count,"
-    " unsigned char *block, emu_error error",
-    "emulator/tool/files.h": "const char *path, size_t bytes, emu_error error",
-    "emulator/wasm/page.h": "void",
-    "emulator/wasm/view.h": "emu_launch launch",
-    "emulator/wasm/watch.h": "void",
-}
 
-
-def example(header: Path) -> str:
-    comment = header.read_text().partition("*/")[0]
-    return "\n".join(re.findall(r"^ \*     (.*)$", comment, re.M))
-
-
-def compile_text(text: str, *flags: str, language: str = "c") -> str:
-    """What the compiler says of a text; "" where it is right."""
-    standard = "-std=c11" if language == "c" else "-std=c++17"
-    command = [
-        "cc",
-        "-x",
-        language,
-        standard,
-        "-D_GNU_SOURCE",
-        f"-I{ROOT}",
-        f"-isystem{ROOT}/.venv/toolkit/include",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        *flags,
-    ]
-    done = subprocess.run([*command, "-fsyntax-only", "-"], input=text, capture_output=True, text=True, timeout=600)
-    return done.stderr
+def compile_text(text: str) -> str:
+    """What the compiler reports of a text; "" where it is correct."""
+    command = ["cc", "-x", "c", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", f"-isystem{ROOT}/.venv/toolkit/include"]
+    command += ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=600).stderr
 
 
 def name(header: Path) -> str:
     return header.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("header", [each for each in HEADERS if not example(each)], ids=name)
+@pytest.mark.parametrize("header", HEADERS, ids=name)
 def test_a_header_compiles_alone(header: Path) -> None:
-    """One with an example is included ahead of it, below."""
     assert compile_text(f'#include "{name(header)}"\n') == ""
-
-
-def test_every_example_has_its_variables_here_and_no_other() -> None:
-    assert sorted(name(header) for header in HEADERS if example(header)) == sorted(EXAMPLES)
-
-
-@pytest.mark.parametrize("header", [each for each in HEADERS if example(each)], ids=name)
-def test_the_example_of_a_header_compiles(header: Path) -> None:
-    variables = EXAMPLES[name(header)]
-    text = f'#include "{name(header)}"\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n'
-    text += "".join(f"{each}\n" for each in re.findall(r"#include .*", example(header)))
-    body = re.sub(r"#include .*", "", example(header))
-    text += (
-        body
-        if variables is None
-        else f"int example({variables});\nint example({variables}) {{\n{body}\nreturn 0;\n}}\n"
-    )
-    unused = (
-        "-Wno-unused-parameter",
-        "-Wno-unused-but-set-parameter",
-        "-Wno-unused-variable",
-        "-Wno-unused-but-set-variable",
-        "-Wno-unused-value",
-    )
-    assert compile_text(text, *unused) == ""
-
-
-def test_an_example_that_does_not_compile_shows() -> None:
-    assert "undeclared" in compile_text("int example(void) { return missing; }")
 
 
 # ---- what is declared, defined and used ------------------------------------------------------------------------------

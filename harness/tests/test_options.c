@@ -129,18 +129,6 @@ static void many_configs(void) {
     says(failure.text, "more than 64 times", "one config too many");
 }
 
-/* The words that a record writes are those that the command line takes. */
-static void words(void) {
-    for (size_t i = 0; i < fl_option_count; i++)
-        for (const struct choice *choice = fl_options[i].choices; choice && choice->word; choice++) {
-            if (!strcmp(fl_options[i].name, "--dist"))
-                ok(!strcmp(distribution_name((enum distribution)choice->value), choice->word), "--dist %s",
-                   choice->word);
-            if (!strcmp(fl_options[i].name, "--dtype"))
-                ok(!strcmp(dtype_name((enum dtype)choice->value), choice->word), "--dtype %s", choice->word);
-        }
-}
-
 /* Options of one back end: the other names them. */
 static void back_ends(void) {
     static const struct {
@@ -242,37 +230,6 @@ static void table(void) {
                "%s alone is refused by name", row->name);
     }
     free(help);
-}
-
-/* Random words and values: the parser must end with a status and, if it refuses, with a message. */
-static void fuzz(void) {
-    static const char letters[] = "-=,:*+0123456789abcdefghilmnopqrstuvwxyz.% |";
-    uint64_t state = 99;
-    int wrong = 0, accepted = 0;
-    for (int round = 0; round < 20000; round++) {
-        char words[4][40], *argv[5] = {"v01"};
-        int argc = 1;
-        for (int w = 0; w < 4; w++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            size_t at = 0;
-            if (state >> 62)
-                at = (size_t)snprintf(words[w], sizeof words[w], "%.30s",
-                                      fl_options[(state >> 40) % fl_option_count].name);
-            const size_t more = (state >> 30) % 6;
-            for (size_t k = 0; k < more; k++) {
-                state = state * 6364136223846793005u + 1442695040888963407u;
-                words[w][at++] = letters[(state >> 33) % (sizeof letters - 1)];
-            }
-            words[w][at] = 0;
-            argv[argc++] = words[w];
-        }
-        struct options options;
-        struct failure failure = {""};
-        const enum status status = options_parse(&options, argc, argv, &failure);
-        accepted += status == STATUS_OK;
-        wrong += status != STATUS_OK && (status != STATUS_USAGE || !failure.text[0]);
-    }
-    ok(wrong == 0 && accepted > 0, "20000 random command lines: %d accepted, %d handled wrongly", accepted, wrong);
 }
 
 /* ---- lists ---- */
@@ -381,11 +338,9 @@ int main(void) {
     good_lines();
     bad_lines();
     many_configs();
-    words();
     back_ends();
     conflicts();
     table();
-    fuzz();
     lists();
     problems();
     lengths();

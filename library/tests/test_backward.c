@@ -184,37 +184,33 @@ static void refused(fl_library *library, const struct backward *made, fl_status 
     ok(got == status && !strcmp(fl_error(), sentence), "%d: %s", got, fl_error());
 }
 
+#define REFUSED(change, status, sentence)                                                                              \
+    do {                                                                                                               \
+        struct backward made = right;                                                                                  \
+        change;                                                                                                        \
+        refused(library, &made, status, sentence);                                                                     \
+    } while (0)
+
 static void refusals(fl_library *library) {
-    struct backward right, made;
+    struct backward right;
     backward_new(&right, problem_of(2, 2, 3, 4, 64));
-    made = right, made.attention.asked.windowed = 1;
-    refused(library, &made, FL_UNSUPPORTED, "window: fl_backward() does not take it");
-    made = right, made.attention.asked.arrays = FL_CU_SEQLENS_K, made.attention.asked.total_k = 4;
-    refused(library, &made, FL_UNSUPPORTED, "cu_seqlens_k without cu_seqlens_q: fl_backward() takes both or neither");
-    made = right, made.attention.asked.arrays = FL_SEQLENS_K;
-    refused(library, &made, FL_UNSUPPORTED, "seqlens_k: fl_backward() does not take it");
-    made = right, made.attention.asked.d_head = 96;
-    refused(library, &made, FL_UNSUPPORTED, "d_head 96: attention/backward is for 64, 128, 256");
-    made = right, made.attention.asked.version = "v37";
-    refused(library, &made, FL_UNSUPPORTED,
+    REFUSED((made.attention.asked.windowed = 1), FL_UNSUPPORTED, "window: fl_backward() does not take it");
+    REFUSED((made.attention.asked.arrays = FL_CU_SEQLENS_K, made.attention.asked.total_k = 4), FL_UNSUPPORTED,
+            "cu_seqlens_k without cu_seqlens_q: fl_backward() takes both or neither");
+    REFUSED((made.attention.asked.arrays = FL_SEQLENS_K), FL_UNSUPPORTED, "seqlens_k: fl_backward() does not take it");
+    REFUSED((made.attention.asked.d_head = 96), FL_UNSUPPORTED, "d_head 96: attention/backward is for 64, 128, 256");
+    REFUSED((made.attention.asked.version = "v37"), FL_UNSUPPORTED,
             "version 'v37': must be NULL, \"best\" or \"attention/backward\", which computes gradients");
-    made = right, made.attention.tensors.lse = NULL;
-    refused(library, &made, FL_INVALID, "lse: must not be NULL");
-    made = right, made.attention.tensors.o = NULL;
-    refused(library, &made, FL_INVALID, "o: must not be NULL");
-    made = right, made.gradients.dout = NULL;
-    refused(library, &made, FL_INVALID, "dout: must not be NULL");
-    made = right, made.gradients.dv = NULL;
-    refused(library, &made, FL_INVALID, "dv: must not be NULL");
-    made = right, made.gradients.deterministic = 2;
-    refused(library, &made, FL_INVALID, "deterministic 2: must be 0 or 1");
-    made = right, made.gradients.unused = 1;
-    refused(library, &made, FL_INVALID, "unused 1: must be 0");
-    made = right, made.gradients.dk_strides = (fl_strides){512, 0, 64};
-    refused(library, &made, FL_INVALID,
+    REFUSED((made.attention.tensors.lse = NULL), FL_INVALID, "lse: must not be NULL");
+    REFUSED((made.attention.tensors.o = NULL), FL_INVALID, "o: must not be NULL");
+    REFUSED((made.gradients.dout = NULL), FL_INVALID, "dout: must not be NULL");
+    REFUSED((made.gradients.dv = NULL), FL_INVALID, "dv: must not be NULL");
+    REFUSED((made.gradients.deterministic = 2), FL_INVALID, "deterministic 2: must be 0 or 1");
+    REFUSED((made.gradients.unused = 1), FL_INVALID, "unused 1: must be 0");
+    REFUSED((made.gradients.dk_strides = (fl_strides){512, 0, 64}), FL_INVALID,
             "dk_strides.seq 0: must be another number than 0: rows of a gradient must not overlap");
-    made = right, made.attention.asked.memory = FL_DEVICE_MEMORY;
-    refused(library, &made, FL_INVALID, "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator");
+    REFUSED((made.attention.asked.memory = FL_DEVICE_MEMORY), FL_INVALID,
+            "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator");
     ok(fl_backward(library, &right.attention.asked, &right.attention.tensors, NULL, NULL) == FL_INVALID &&
            !strcmp(fl_error(), "gradients: must not be NULL"),
        "%s", fl_error());

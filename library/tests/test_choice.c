@@ -292,22 +292,6 @@ static void removed(const struct made_up *made) {
     }
 }
 
-/* What a kernel is said to serve. */
-static void features(struct made_up *made) {
-    static const uint64_t count = 1;
-    fl_kernel_info info = {.size = sizeof info};
-    for (size_t i = 0; i < made->library.count; i++) {
-        made->abouts[i].images = made->sm_80;
-        made->abouts[i].image_count = &count;
-        made->library.n_kernels += made->versions[i].table.count;
-    }
-    ok(!fl_kernel(&made->library, 0, &info) && !strcmp(info.version, "v37") && !info.features,
-       "whole blocks of one shape: %u", info.features);
-    ok(!fl_kernel(&made->library, 1, &info) && !strcmp(info.kernel, "attention/mma_sync") &&
-           info.features == (FL_ANY_LENGTH | FL_CAUSAL | FL_GROUPED),
-       "all there is: %u", info.features);
-}
-
 /* A kernel whose CTAs share out keys: the first for few rows, in which the heads of a group count, else the last. */
 static void few_rows(void) {
     static const char decode[] = "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3";
@@ -342,90 +326,16 @@ static void few_rows(void) {
     chosen(&made, &many, &H200, "attention/decode", decode, "many rows, where there is no other");
 }
 
-/* The larger row blocks of instances that serve: for heads that share many keys. */
-static void rows_of_groups(void) {
-    static const char serving[] = "(FP16, 128, 64, 64, 4): wgmma+tensor+stages_4+serve";
-    static const struct {
-        int32_t seq_q, heads, seq_k;
-        bool few;
-    } cases[] = {{16, 12, 1024, true}, {16, 12, 1023, false}, {17, 12, 4096, false}, {32, 3, 4096, false}};
-    struct made_up made;
-    make(&made);
-    add(&made, "attention/decode", "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3", serving, "sm_90a");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct call call = call_of(NULL);
-        call.problem.batch = 30;
-        call.problem.kv_heads = 3;
-        call.problem.seq_q = cases[i].seq_q;
-        call.problem.heads = cases[i].heads;
-        call.problem.seq_k = cases[i].seq_k;
-        chosen(&made, &call, &H200, cases[i].few ? "attention/decode" : "attention/wgmma",
-               cases[i].few ? serving : HOPPER, "rows of a group");
-    }
-}
-
-/* Structs of callers that know more fields, or fewer. */
-static void sizes_of_structs(void) {
-    static const unsigned char zeros[64];
-    struct {
-        fl_problem problem;
-        unsigned char more[16];
-    } longer = {.problem = {.size = sizeof longer}};
-    fl_problem read;
-    struct failure failure;
-    const size_t size = sizeof read, least = size - 8;
-    ok(!read_struct(&longer, &read, size, least, "problem", &failure) && read.size == size,
-       "zeros behind what is known");
-    for (size_t i = 0; i < sizeof longer.more; i += sizeof longer.more - 1) {
-        longer.more[i] = 1;
-        ok(read_struct(&longer, &read, size, least, "problem", &failure) == FL_INVALID, "byte %zu behind is not 0", i);
-        says(failure.text, "a newer library is needed", "a longer struct");
-        longer.more[i] = 0;
-    }
-    unsigned char *const exact = calloc(1, size); /* a byte behind it is not the caller's: the sanitizers see */
-    memcpy(exact, &size, sizeof size);
-    ok(!read_struct(exact, &read, size, least, "problem", &failure), "as long as it is known");
-    free(exact);
-    longer.problem.size = least - 1;
-    ok(read_struct(&longer, &read, size, least, "problem", &failure) == FL_INVALID, "too short");
-    memset(&read, 0xff, sizeof read);
-    longer.problem.size = least;
-    ok(!read_struct(&longer, &read, size, least, "problem", &failure) &&
-           !memcmp((const unsigned char *)&read + least, zeros, size - least),
-       "what an older caller does not know is 0");
-}
-
-static void scales(void) {
-    static const float refused_scales[] = {-1, -INFINITY, INFINITY, NAN}, good[] = {0, 0.125f, 1e30f};
-    fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 2, .kv_heads = 2, .d_head = 128};
-    struct failure failure;
-    struct call call;
-    problem.seq_q = problem.seq_k = 256;
-    for (size_t i = 0; i < sizeof refused_scales / sizeof *refused_scales; i++) {
-        problem.scale = refused_scales[i];
-        ok(call_read(&problem, &call, &failure) == FL_INVALID, "a scale of %g", (double)problem.scale);
-        says(failure.text, "must be positive, or 0 for 1 / sqrt(d_head)", "a scale");
-    }
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        problem.scale = good[i];
-        ok(!call_read(&problem, &call, &failure), "a scale of %g", (double)problem.scale);
-    }
-}
-
 int main(void) {
     struct made_up made;
     make(&made);
     best(&made);
     shared_memory(&made);
     reasons(&made);
-    features(&made);
     rankings();
     not_measured();
     short_names();
     removed(&made);
     few_rows();
-    rows_of_groups();
-    sizes_of_structs();
-    scales();
     return tap_done();
 }

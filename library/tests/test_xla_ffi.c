@@ -11,6 +11,7 @@ enum { ROWS = 64, KEYS = 80, HEADS = 2, D = 64 };
 static char message[1024];
 static int code;
 static void *const stream_error = &code;
+static uint16_t right[ROWS * HEADS * D]; /* O of fl_forward() */
 
 static xla_error *make_error(xla_make_error *made) {
     snprintf(message, sizeof message, "%s", made->message);
@@ -99,40 +100,53 @@ static call *new_call(void) {
     return c;
 }
 
-/* What fl_forward() itself makes of the call. */
-static void expect(const call *c, uint16_t *o, float *lse) {
-    const fl_problem problem = {.size = sizeof problem,
-                                .dtype = FL_FP16,
-                                .memory = FL_HOST_MEMORY,
-                                .device = -1,
-                                .batch = 1,
-                                .heads = HEADS,
-                                .kv_heads = 1,
-                                .seq_q = ROWS,
-                                .seq_k = KEYS,
-                                .d_head = D,
-                                .causal = c->causal,
-                                .scale = c->scale};
-    const fl_tensors tensors = {.size = sizeof tensors, .q = c->q, .k = c->k, .v = c->v, .o = o, .lse = lse};
+/* The call as fl_forward() takes it, up to what a test adds. */
+static fl_problem problem_of(const call *c) {
+    return (fl_problem){.size = sizeof(fl_problem),
+                        .memory = FL_HOST_MEMORY,
+                        .device = -1,
+                        .batch = 1,
+                        .heads = HEADS,
+                        .kv_heads = 1,
+                        .seq_q = ROWS,
+                        .seq_k = KEYS,
+                        .d_head = D,
+                        .causal = c->causal,
+                        .scale = c->scale};
+}
+
+static fl_tensors tensors_of(const call *c) {
+    return (fl_tensors){.size = sizeof(fl_tensors), .q = c->q, .k = c->k, .v = c->v};
+}
+
+/* Whether O and log-sum-exp of a handler are what fl_forward() computes of the same; that O is kept in `right`. */
+static void same_as_forward(const call *c, const fl_problem *problem, fl_tensors tensors) {
+    static float lse[HEADS * ROWS];
     fl_library *library;
-    ok(fl_open(FL_AUTO, &library) == FL_OK, "the library opens beside the handlers' own");
-    ok(fl_forward(library, &problem, &tensors, NULL) == FL_OK, "fl_forward computes the same call: %s", fl_error());
+    tensors.o = right, tensors.lse = lse;
+    memset(right, 0, sizeof right);
+    ok(!fl_open(FL_AUTO, &library) && !fl_forward(library, problem, &tensors, NULL), "fl_forward: %s", fl_error());
     fl_close(library);
+    bool same = !memcmp(right, c->o, 2 * (size_t)problem->seq_q * HEADS * (size_t)problem->d_head), any = false;
+    for (int i = 0; i < HEADS * problem->seq_q; i++) same = same && lse[i] == c->lse[i];
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) any = any || right[i];
+    ok(same && any, "both results are what fl_forward computes");
+}
+
+/* A call that is rejected with this sentence. */
+static void rejects(xla_error *(*handler)(xla_frame *), call *c, const char *words) {
+    message[0] = 0;
+    ok(handler(&c->frame) && strstr(message, words), "%s: %s", words, message);
 }
 
 static void test_result(void) {
-    static uint16_t o[ROWS * HEADS * D];
-    static float lse[HEADS * ROWS];
     call *c = new_call();
-    expect(c, o, lse);
+    const fl_problem problem = problem_of(c);
     ok(!fl_xla_ffi_attention_host(&c->frame), "a call in host memory succeeds: %s", message);
-    ok(!memcmp(o, c->o, sizeof o), "O is what fl_forward computes");
-    bool same = true;
-    for (int i = 0; i < HEADS * ROWS; i++) same = same && lse[i] == c->lse[i];
-    ok(same, "log-sum-exp is what fl_forward computes");
+    same_as_forward(c, &problem, tensors_of(c));
     memset(c->o, 0, sizeof c->o);
     c->frame.results.count = 1;
-    ok(!fl_xla_ffi_attention_host(&c->frame) && !memcmp(o, c->o, sizeof o), "log-sum-exp may be left out");
+    ok(!fl_xla_ffi_attention_host(&c->frame) && !memcmp(right, c->o, sizeof right), "log-sum-exp may be left out");
     free(c);
 }
 
@@ -163,9 +177,9 @@ static void test_packed_gradients(call *c, xla_buffer more[5], void *arguments[8
     ok(!fl_xla_ffi_backward_host(&c->frame) && !memcmp(more[1].data, right_dq, ROWS * HEADS * D * sizeof(uint16_t)),
        "a pack of one sequence has the same gradients: %s", message);
     offsets[1].dims = &none;
-    ok(fl_xla_ffi_backward_host(&c->frame) && strstr(message, "packed sequences need cu_seqlens_q"), "%s", message);
+    rejects(fl_xla_ffi_backward_host, c, "packed sequences need cu_seqlens_q");
     more[0].dims--;
-    ok(fl_xla_ffi_backward_host(&c->frame) && strstr(message, "o [tokens, heads, d_head]"), "%s", message);
+    rejects(fl_xla_ffi_backward_host, c, "o [tokens, heads, d_head]");
 }
 
 /* The gradients of a call: what fl_backward() itself computes. */
@@ -188,18 +202,9 @@ static void test_gradients(void) {
     c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 6, .kinds = kinds, .values = arguments};
     c->frame.results = (xla_values){.size = sizeof(xla_values), .count = 4, .kinds = kinds, .values = results};
     ok(!fl_xla_ffi_backward_host(&c->frame), "gradients of a call in host memory: %s", message);
-    const fl_problem problem = {.size = sizeof problem,
-                                .memory = FL_HOST_MEMORY,
-                                .device = -1,
-                                .batch = 1,
-                                .heads = HEADS,
-                                .kv_heads = 1,
-                                .seq_q = ROWS,
-                                .seq_k = KEYS,
-                                .d_head = D,
-                                .causal = c->causal,
-                                .scale = c->scale};
-    const fl_tensors tensors = {.size = sizeof tensors, .q = c->q, .k = c->k, .v = c->v, .o = c->o, .lse = c->lse};
+    const fl_problem problem = problem_of(c);
+    fl_tensors tensors = tensors_of(c);
+    tensors.o = c->o, tensors.lse = c->lse;
     const fl_gradients gradients = {
         .size = sizeof gradients, .dout = dout, .dq = right_dq, .dk = right_dk, .dv = right_dv};
     fl_library *library;
@@ -211,11 +216,10 @@ static void test_gradients(void) {
     for (int i = 0; i < ROWS * HEADS * D; i++) any = any || dq[i];
     ok(any && !memcmp(dq, right_dq, sizeof dq), "dq, too");
     c->frame.results.count = 3;
-    ok(fl_xla_ffi_backward_host(&c->frame) && code == XLA_INVALID_ARGUMENT && strstr(message, "and a workspace"), "%s",
-       message);
+    rejects(fl_xla_ffi_backward_host, c, "and a workspace");
     c->frame.results.count = 4;
     more[1].dims = c->k_dims;
-    ok(fl_xla_ffi_backward_host(&c->frame) && strstr(message, "gradients must have the shapes"), "%s", message);
+    rejects(fl_xla_ffi_backward_host, c, "gradients must have the shapes");
     more[1].dims = c->q_dims;
     test_packed_gradients(c, more, arguments, right_dq);
     free(c);
@@ -254,8 +258,6 @@ static void set_attributes(call *c, attributes *a, int count) {
 
 /* A call with used keys and a window, as attributes and arguments of their own. */
 static void test_serving(void) {
-    static uint16_t o[ROWS * HEADS * D];
-    static float lse[HEADS * ROWS];
     attributes attributes = {.numbers = {FL_SEQLENS_K, 0, 0, 1, 5, -1, 0}};
     int32_t *const numbers = attributes.numbers, keys = 50;
     int64_t one = 1;
@@ -266,58 +268,38 @@ static void test_serving(void) {
     int buffers[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
     c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 4, .kinds = buffers, .values = arguments};
     ok(!fl_xla_ffi_serve_host(&c->frame), "a call with used keys and a window: %s", message);
-    const fl_problem problem = {.size = sizeof problem,
-                                .memory = FL_HOST_MEMORY,
-                                .device = -1,
-                                .batch = 1,
-                                .heads = HEADS,
-                                .kv_heads = 1,
-                                .seq_q = ROWS,
-                                .seq_k = KEYS,
-                                .d_head = D,
-                                .causal = 1,
-                                .scale = c->scale,
-                                .arrays = FL_SEQLENS_K,
-                                .windowed = 1,
-                                .window_left = 5,
-                                .window_right = -1};
-    const fl_tensors tensors = {
-        .size = sizeof tensors, .q = c->q, .k = c->k, .v = c->v, .o = o, .lse = lse, .seqlens_k = &keys};
-    fl_library *library;
-    ok(!fl_open(FL_AUTO, &library) && !fl_forward(library, &problem, &tensors, NULL), "fl_forward: %s", fl_error());
-    fl_close(library);
-    bool same = !memcmp(o, c->o, sizeof o);
-    for (int i = 0; i < HEADS * ROWS; i++) same = same && lse[i] == c->lse[i];
-    ok(same, "both results are what fl_forward computes");
+    fl_problem problem = problem_of(c);
+    fl_tensors tensors = tensors_of(c);
+    problem.arrays = FL_SEQLENS_K, problem.windowed = 1, problem.window_left = 5, problem.window_right = -1;
+    tensors.seqlens_k = &keys;
+    same_as_forward(c, &problem, tensors);
     used.type = XLA_F32;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "seqlens_k must be int32, 1 elements"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "seqlens_k must be int32, 1 elements");
     used.type = XLA_S32;
     c->frame.arguments.count = 3;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "seqlens_k must be int32"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "seqlens_k must be int32");
     c->frame.arguments.count = 0;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "must have 4 dimensions, and 3"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "must have 4 dimensions, and 3");
     c->frame.arguments.count = 4;
     numbers[0] = 0;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "there are 4 arguments: must be 3"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "there are 4 arguments: must be 3");
     numbers[0] = FL_K_SCALES;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "k_scales must be float32, 1 elements"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "k_scales must be float32, 1 elements");
     float k_scale = 1;
     used.type = XLA_F32, used.data = &k_scale;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "k_scales: must not be there"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "k_scales: must not be there");
     used.type = XLA_S32, used.data = &keys;
     numbers[0] = FL_CU_SEQLENS_Q;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "must have 3 dimensions, and 2"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "must have 3 dimensions, and 2");
     numbers[0] = FL_SEQLENS_K;
     attributes.names[2] = bytes_of("keys");
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "attribute seq_k (int32) is missing"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "attribute seq_k (int32) is missing");
     free(c);
 }
 
 /* Q, K and V as bytes, with factors of Q and of blocks of keys, and O in bf16. */
 static void test_e4m3(void) {
     enum { BLOCKS = 2 };
-    static uint16_t o[ROWS * HEADS * D];
-    static float lse[HEADS * ROWS];
     attributes attributes = {.numbers = {FL_Q_SCALES | FL_K_SCALES}, .sums = FL_SUMS_ACCURATE, .scale_keys = 64};
     float q_scales[HEADS] = {0.5f, 2}, k_scales[BLOCKS] = {0.25f, 1};
     int64_t heads = HEADS, blocks = BLOCKS;
@@ -332,44 +314,19 @@ static void test_e4m3(void) {
     for (int i = 0; i < ROWS * HEADS * D; i++) c->q[i] &= 0x3f3f; /* no byte is NaN */
     for (int i = 0; i < KEYS * D; i++) c->k[i] &= 0x3f3f, c->v[i] &= 0x3f3f;
     ok(!fl_xla_ffi_serve_host(&c->frame), "a call in e4m3: %s", message);
-    const fl_problem problem = {.size = sizeof problem,
-                                .dtype = FL_BF16,
-                                .memory = FL_HOST_MEMORY,
-                                .device = -1,
-                                .batch = 1,
-                                .heads = HEADS,
-                                .kv_heads = 1,
-                                .seq_q = ROWS,
-                                .seq_k = KEYS,
-                                .d_head = D,
-                                .causal = 1,
-                                .scale = c->scale,
-                                .arrays = FL_Q_SCALES | FL_K_SCALES,
-                                .kv_dtype = FL_E4M3,
-                                .q_dtype = FL_E4M3,
-                                .sums = FL_SUMS_ACCURATE,
-                                .scale_keys = 64};
-    const fl_tensors tensors = {.size = sizeof tensors,
-                                .q = c->q,
-                                .k = c->k,
-                                .v = c->v,
-                                .o = o,
-                                .lse = lse,
-                                .q_scales = q_scales,
-                                .k_scales = k_scales};
-    fl_library *library;
-    ok(!fl_open(FL_AUTO, &library) && !fl_forward(library, &problem, &tensors, NULL), "fl_forward: %s", fl_error());
-    fl_close(library);
-    bool same = !memcmp(o, c->o, sizeof o);
-    for (int i = 0; i < HEADS * ROWS; i++) same = same && lse[i] == c->lse[i];
-    ok(same, "both results are what fl_forward computes");
+    fl_problem problem = problem_of(c);
+    fl_tensors tensors = tensors_of(c);
+    problem.dtype = FL_BF16, problem.kv_dtype = problem.q_dtype = FL_E4M3;
+    problem.arrays = FL_Q_SCALES | FL_K_SCALES, problem.sums = FL_SUMS_ACCURATE, problem.scale_keys = 64;
+    tensors.q_scales = q_scales, tensors.k_scales = k_scales;
+    same_as_forward(c, &problem, tensors);
     c->buffers[3].type = XLA_F8E4M3FN;
-    ok(!fl_xla_ffi_serve_host(&c->frame) && memcmp(o, c->o, sizeof o / 2), "O may be e4m3: %s", message);
+    ok(!fl_xla_ffi_serve_host(&c->frame) && memcmp(right, c->o, sizeof right / 2), "O may be e4m3: %s", message);
     attributes.sums = 7;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "sums 7"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "sums 7");
     for (int i = 0; i < 3; i++) {
         c->buffers[i].type = XLA_BF16;
-        ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "or q, k and v float8_e4m3fn"), "%s", message);
+        rejects(fl_xla_ffi_serve_host, c, "or q, k and v float8_e4m3fn");
     }
     free(c);
 }
@@ -377,8 +334,6 @@ static void test_e4m3(void) {
 /* K and V as bytes beside Q in fp16: pages with used keys, and factors behind the table of pages. */
 static void test_e4m3_cache(void) {
     enum { FEW = 3, WIDE = 2 * D, PAGE = 16, PAGES = KEYS / PAGE };
-    static uint16_t o[FEW * HEADS * WIDE];
-    static float lse[HEADS * FEW];
     attributes attributes = {.numbers = {FL_SEQLENS_K | FL_BLOCK_TABLE | FL_K_SCALES | FL_V_SCALES}};
     int32_t keys = 50, table[PAGES - 1] = {4, 0, 3, 1};
     float k_scale = 0.25f, v_scale = 2;
@@ -398,46 +353,21 @@ static void test_e4m3_cache(void) {
     int kinds[] = {XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER, XLA_BUFFER};
     c->frame.arguments = (xla_values){.size = sizeof(xla_values), .count = 7, .kinds = kinds, .values = arguments};
     ok(!fl_xla_ffi_serve_host(&c->frame), "a cache of e4m3: %s", message);
-    const fl_problem problem = {.size = sizeof problem,
-                                .memory = FL_HOST_MEMORY,
-                                .device = -1,
-                                .batch = 1,
-                                .heads = HEADS,
-                                .kv_heads = 1,
-                                .seq_q = FEW,
-                                .seq_k = (PAGES - 1) * PAGE,
-                                .d_head = WIDE,
-                                .causal = 1,
-                                .scale = c->scale,
-                                .arrays = (uint32_t)attributes.numbers[0],
-                                .n_pages = PAGES,
-                                .page_rows = PAGE,
-                                .pages_of_sequence = PAGES - 1,
-                                .kv_dtype = FL_E4M3};
-    const fl_tensors tensors = {.size = sizeof tensors,
-                                .q = c->q,
-                                .k = c->k,
-                                .v = c->v,
-                                .o = o,
-                                .lse = lse,
-                                .seqlens_k = &keys,
-                                .block_table = table,
-                                .k_scales = &k_scale,
-                                .v_scales = &v_scale};
-    fl_library *library;
-    ok(!fl_open(FL_AUTO, &library) && !fl_forward(library, &problem, &tensors, NULL), "fl_forward: %s", fl_error());
-    fl_close(library);
-    bool same = !memcmp(o, c->o, sizeof o), any = false;
-    for (int i = 0; i < HEADS * FEW; i++) same = same && lse[i] == c->lse[i], any = any || o[i];
-    ok(same && any, "both results are what fl_forward computes");
+    fl_problem problem = problem_of(c);
+    fl_tensors tensors = tensors_of(c);
+    problem.seq_q = FEW, problem.seq_k = (PAGES - 1) * PAGE, problem.d_head = WIDE, problem.kv_dtype = FL_E4M3;
+    problem.arrays = (uint32_t)attributes.numbers[0];
+    problem.n_pages = PAGES, problem.page_rows = PAGE, problem.pages_of_sequence = PAGES - 1;
+    tensors.seqlens_k = &keys, tensors.block_table = table, tensors.k_scales = &k_scale, tensors.v_scales = &v_scale;
+    same_as_forward(c, &problem, tensors);
     more[3].type = XLA_S32;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "v_scales must be float32, 1 elements"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "v_scales must be float32, 1 elements");
     more[3].type = XLA_F32, of_table[0] = 2;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "block_table must be int32, [batch"), "%s", message);
+    rejects(fl_xla_ffi_serve_host, c, "block_table must be int32, [batch");
     of_table[0] = 1, c->buffers[3].type = XLA_BF16;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "perhaps float8_e4m3fn"), "O of another type: %s", message);
+    rejects(fl_xla_ffi_serve_host, c, "perhaps float8_e4m3fn");
     c->buffers[3].type = c->buffers[2].type = XLA_F16;
-    ok(fl_xla_ffi_serve_host(&c->frame) && strstr(message, "perhaps float8_e4m3fn"), "V of 16 bits: %s", message);
+    rejects(fl_xla_ffi_serve_host, c, "perhaps float8_e4m3fn");
     free(c);
 }
 

@@ -120,33 +120,6 @@ static void embedded(void) {
     instance_table_free(&table);
 }
 
-/* A constant bank of the kernel counts, but not bank 0, which holds the parameters: here it is renamed. */
-static void constants(void) {
-    struct instance_table table;
-    struct failure failure;
-    if (instance_table_read(&table, fl_images, fl_image_count, &failure)) return;
-    for (uint64_t i = 0; i < fl_image_count; i++) {
-        if (!strcmp(fl_images[i].kind, "ptx")) continue;
-        struct code_image copy = fl_images[i];
-        unsigned char *bytes = malloc(copy.size);
-        char name[300];
-        snprintf(name, sizeof name, ".nv.constant0.%s", table.instances[0].symbol);
-        memcpy(bytes, copy.bytes, copy.size);
-        copy.bytes = bytes;
-        char *bank = memmem(bytes, copy.size, name, strlen(name) + 1);
-        struct kernel_code before, after;
-        if (ok(bank && !image_kernel_code(&copy, table.instances[0].symbol, &before, &failure), "%s: bank 0",
-               copy.kind)) {
-            bank[strlen(".nv.constant")] = '2';
-            ok(!image_kernel_code(&copy, table.instances[0].symbol, &after, &failure) &&
-                   strcmp(before.hash, after.hash) != 0,
-               "%s: bank 2 changes the hash", copy.kind);
-        }
-        free(bytes);
-    }
-    instance_table_free(&table);
-}
-
 /* ---- cubins made here, section by section ---- */
 
 enum {
@@ -222,22 +195,6 @@ static struct kernel_code read_made(const struct made *made, size_t size, struct
         ok(!status && bytes == code.static_smem, "alone: %d bytes of static shared memory", bytes);
     free(copy);
     return code;
-}
-
-/* The section headers may be the last bytes of the file: then nothing behind them is read. */
-static void headers_at_the_end(void) {
-    struct made made = make_cubin();
-    struct failure failure;
-    struct kernel_code code = {0};
-    const size_t size = sizeof made + sizeof made.sections;
-    unsigned char *bytes = malloc(size);
-    made.header.e_shoff = sizeof made;
-    memcpy(bytes, &made, sizeof made);
-    memcpy(bytes + sizeof made, made.sections, sizeof made.sections);
-    const struct code_image image = {"sm_80", bytes, size};
-    ok(!image_kernel_code(&image, "k", &code, &failure) && code.registers == 40, "headers at the end of the file");
-    ok(image_kernel_code(&image, "j", &code, &failure) == STATUS_ERROR, "and no section of another kernel");
-    free(bytes);
 }
 
 static bool is_refused(const struct made *made, size_t size, const char *word) {
@@ -366,9 +323,7 @@ int main(void) {
     entries();
     choice();
     embedded();
-    constants();
     made_cubins();
-    headers_at_the_end();
     broken();
     return tap_done();
 }
