@@ -167,6 +167,8 @@ static void pass_on(cta *m, warp *w, const op *o, uint32_t mask) {
     for (int i = 0; i < o->sources; i++) {
         const undefined *value = &w->undefined[o->r[o->dests + i]];
         uint32_t taken = value->lanes;
+        if (o->run.lanes == emu_lanes_pack_32 && o->kind == OP_LANES && m->code->uses_f32x2)
+            taken &= w->undefined[o->r[1]].lanes & w->undefined[o->r[2]].lanes; /* half of a pair of f32 */
         if (o->kind == OP_SELECT) taken &= i == 0 ? w->predicates[o->p[2]] : ~w->predicates[o->p[2]];
         if (taken & mask) lanes |= taken, from = value;
     }

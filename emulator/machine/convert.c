@@ -240,6 +240,63 @@ static inline uint32_t half_of_byte(uint32_t byte, const narrow_format *from) {
 CONVERT_LOOP(f16x2_e4m3x2, uint32_t, uint32_t, HALVES_OF(a, &E4M3))
 CONVERT_LOOP(f16x2_e5m2x2, uint32_t, uint32_t, HALVES_OF(a, &E5M2))
 
+/* Those of 6 and 4 bits: of 6 a byte each, of 4 a byte for both; NaN becomes the largest number. */
+static const narrow_format E2M3 = {4, 0, 0x1f, 0x1f, 0x1f, 6}, E3M2 = {3, -2, 0x1f, 0x1f, 0x1f, 6},
+                           E2M1 = {2, 0, 7, 7, 7, 4};
+static inline uint32_t half_of_bits(uint32_t bits, const narrow_format *from) {
+    const uint32_t digits = (uint32_t)from->precision - 1, magnitude = bits & ((1u << (from->width - 1)) - 1);
+    const uint32_t exponent = magnitude >> digits, fraction = magnitude & ((1u << digits) - 1);
+    const uint32_t whole = exponent ? fraction | 1u << digits : fraction, sign = bits >> (from->width - 1) & 1;
+    const double value = ldexp((double)whole, (exponent ? (int)exponent : 1) - 1 + from->smallest - (int)digits);
+    return sign << 15 | narrow(value, &F16, NARROW_RN, false);
+}
+#define SMALL_PAIR(name, to, shift, view)                                                                              \
+    static void name(void *vd, const void *va, const void *vb, const void *vc) {                                       \
+        uint32_t *d = vd;                                                                                              \
+        const uint32_t *a = va, *b = vb;                                                                               \
+        (void)vc;                                                                                                      \
+        for (int i = 0; i < LANES; i++) {                                                                              \
+            const uint32_t high = narrow((double)view(float_of(a[i])), &(to), NARROW_RN, true);                        \
+            d[i] = high << (shift) | narrow((double)view(float_of(b[i])), &(to), NARROW_RN, true);                     \
+        }                                                                                                              \
+    }
+#define SMALL_LOOPS(name, from, shift)                                                                                 \
+    SMALL_PAIR(name##_f32, from, shift, )                                                                              \
+    SMALL_PAIR(name##_f32_relu, from, shift, positive)                                                                 \
+    CONVERT_LOOP(f16x2_##name, uint32_t, uint32_t,                                                                     \
+                 half_of_bits(a >> (shift), &(from)) << 16 | half_of_bits(a, &(from)))                                 \
+    CONVERT_LOOP(f16x2_##name##_relu, uint32_t, uint32_t,                                                              \
+                 half_bits(positive(half_value(half_of_bits(a >> (shift), &(from))))) << 16 |                          \
+                     half_bits(positive(half_value(half_of_bits(a, &(from))))))
+SMALL_LOOPS(e2m3x2, E2M3, 8)
+SMALL_LOOPS(e3m2x2, E3M2, 8)
+SMALL_LOOPS(e2m1x2, E2M1, 4)
+
+/* ue8m0 is the exponent field of an f32, of a magnitude that is cut or rounded up to a power of two. */
+static inline uint32_t power_field(uint32_t bits, bool up, bool finite) {
+    const uint32_t magnitude = bits & 0x7fffffffu, fraction = magnitude & 0x7fffffu, least = 0x400000 /* 2^-127 */;
+    if (magnitude > 0x7f800000u) return 0xff;
+    const uint32_t field = (magnitude >> 23) + (up && (magnitude >> 23 ? fraction != 0 : fraction > least));
+    return finite && field > 0xfe ? 0xfe : field;
+}
+#define POWER_LOOPS(name, up, finite)                                                                                  \
+    static void name##_f32(void *vd, const void *va, const void *vb, const void *vc) {                                 \
+        uint32_t *d = vd;                                                                                              \
+        const uint32_t *a = va, *b = vb;                                                                               \
+        (void)vc;                                                                                                      \
+        for (int i = 0; i < LANES; i++) d[i] = power_field(a[i], up, finite) << 8 | power_field(b[i], up, finite);     \
+    }                                                                                                                  \
+    CONVERT_LOOP(name##_bf16x2, uint32_t, uint32_t,                                                                    \
+                 power_field(a & 0xffff0000u, up, finite) << 8 | power_field(a << 16, up, finite))
+POWER_LOOPS(ue8m0x2_rz, false, false)
+POWER_LOOPS(ue8m0x2_rp, true, false)
+POWER_LOOPS(ue8m0x2_rz_finite, false, true)
+POWER_LOOPS(ue8m0x2_rp_finite, true, true)
+static inline uint32_t bfloat_of_power(uint32_t field) {
+    return field == 0xff ? 0x7fff : field ? field << 7 : 0x40;
+}
+CONVERT_LOOP(bf16x2_ue8m0x2, uint32_t, uint32_t, bfloat_of_power(a >> 8 & 0xff) << 16 | bfloat_of_power(a & 0xff))
+
 /* tf32 stands in the upper 19 bits of 32. rna adds half a place and cuts, infinities and NaN are cut only. */
 static inline uint32_t tf32_rna(uint32_t bits, bool finite) {
     bool number = (bits & 0x7fffffffu) < 0x7f800000u;
@@ -367,6 +424,27 @@ static const direct_conversion direct_conversions[] = {
     {"rn", "e5m2x2", "f16x2", true, true, e5m2x2_f16x2_relu, NULL},
     {"rn", "f16x2", "e4m3x2", false, false, f16x2_e4m3x2, NULL},
     {"rn", "f16x2", "e5m2x2", false, false, f16x2_e5m2x2, NULL},
+    {"rn", "e2m1x2", "f32", false, true, e2m1x2_f32, NULL},
+    {"rn", "e2m1x2", "f32", true, true, e2m1x2_f32_relu, NULL},
+    {"rn", "e2m3x2", "f32", false, true, e2m3x2_f32, NULL},
+    {"rn", "e2m3x2", "f32", true, true, e2m3x2_f32_relu, NULL},
+    {"rn", "e3m2x2", "f32", false, true, e3m2x2_f32, NULL},
+    {"rn", "e3m2x2", "f32", true, true, e3m2x2_f32_relu, NULL},
+    {"rn", "f16x2", "e2m1x2", false, false, f16x2_e2m1x2, NULL},
+    {"rn", "f16x2", "e2m1x2", true, false, f16x2_e2m1x2_relu, NULL},
+    {"rn", "f16x2", "e2m3x2", false, false, f16x2_e2m3x2, NULL},
+    {"rn", "f16x2", "e2m3x2", true, false, f16x2_e2m3x2_relu, NULL},
+    {"rn", "f16x2", "e3m2x2", false, false, f16x2_e3m2x2, NULL},
+    {"rn", "f16x2", "e3m2x2", true, false, f16x2_e3m2x2_relu, NULL},
+    {"rz", "ue8m0x2", "f32", false, false, ue8m0x2_rz_f32, NULL},
+    {"rp", "ue8m0x2", "f32", false, false, ue8m0x2_rp_f32, NULL},
+    {"rz", "ue8m0x2", "f32", false, true, ue8m0x2_rz_finite_f32, NULL},
+    {"rp", "ue8m0x2", "f32", false, true, ue8m0x2_rp_finite_f32, NULL},
+    {"rz", "ue8m0x2", "bf16x2", false, false, ue8m0x2_rz_bf16x2, NULL},
+    {"rp", "ue8m0x2", "bf16x2", false, false, ue8m0x2_rp_bf16x2, NULL},
+    {"rz", "ue8m0x2", "bf16x2", false, true, ue8m0x2_rz_finite_bf16x2, NULL},
+    {"rp", "ue8m0x2", "bf16x2", false, true, ue8m0x2_rp_finite_bf16x2, NULL},
+    {"rn", "bf16x2", "ue8m0x2", false, false, bf16x2_ue8m0x2, NULL},
     {"rna", "tf32", "f32", false, false, tf32_f32_rna, NULL},
     {"rna", "tf32", "f32", false, true, tf32_f32_rna_finite, NULL},
     {"rn", "tf32", "f32", false, false, tf32_f32_rn, NULL},

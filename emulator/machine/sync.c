@@ -1,4 +1,5 @@
 /* sync.c - what warps do together: barriers, shuffles, votes. */
+#include "lane_loop.h"
 #include "machine.h"
 
 #include <string.h>
@@ -179,12 +180,26 @@ static uint32_t combine(const op *o, uint32_t a, uint32_t b) {
     }
 }
 
+/* NaN counts only with .NaN, or where there is nothing else. */
+static uint32_t combine_floats(const op *o, const uint32_t *values, uint32_t mask) {
+    float best = NAN;
+    bool any_nan = false;
+    for (; mask; mask &= mask - 1) {
+        const uint32_t bits = values[first_lane(mask)];
+        const float value = float_of(o->immediate & REDUX_ABS ? bits & 0x7fffffffu : bits);
+        any_nan |= value != value;
+        best = o->detail == ATOMIC_MIN ? smaller(best, value) : larger(best, value);
+    }
+    return any_nan && o->immediate & REDUX_NAN ? CANONICAL_NAN : canonical(best);
+}
+
 void emu_exec_redux(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)m;
     const uint32_t *values = slot32(w, o->r[1]);
     uint32_t result = values[first_lane(mask)];
-    for (uint32_t rest = mask & (mask - 1); rest; rest &= rest - 1)
+    for (uint32_t rest = o->immediate ? 0 : mask & (mask - 1); rest; rest &= rest - 1)
         result = combine(o, result, values[first_lane(rest)]);
+    if (o->immediate) result = combine_floats(o, values, mask);
     for (int i = 0; i < LANES; i++) {
         if (mask >> i & 1) slot32(w, o->r[0])[i] = result;
     }

@@ -6,7 +6,8 @@ static void access_shape(decoder *dec, op *o, const form_match *match) {
     const type_info *type = match->types[match->type_count - 1];
     o->bytes = type->bits / 8;
     o->vector = match->vector;
-    if (o->bytes * o->vector > 16) emu_refuse(dec, "an access moves at most 16 bytes");
+    const int most = match->space == SPACE_GLOBAL ? 32 : 16;
+    if (o->bytes * o->vector > most) emu_refuse(dec, "an access moves at most 16 bytes, of .global 32");
     if (type->family == 's') o->flags |= FLAG_SIGNED;
 }
 
@@ -44,6 +45,23 @@ static uint8_t access_order(const form_match *match, bool atomic) {
     return (uint8_t)order;
 }
 
+/* An address of which a register must survive the first of two loads, which has so many targets: a copy of it. */
+static const operand *apart(decoder *dec, const operand *address, const uint16_t *targets, int count) {
+    for (int i = 0; i < count; i++) {
+        if (address->reg == NO_REGISTER || targets[i] != address->reg) continue;
+        const int bits = dec->code->registers[targets[i]].bits;
+        operand *copy = emu_load_alloc(dec->load, sizeof *copy);
+        *copy = *address;
+        copy->reg = emu_scratch_register(dec, bits);
+        op *o = emu_emit(dec, OP_LANES);
+        o->run.lanes = bits == 64 ? emu_lanes_mov_64 : emu_lanes_mov_32;
+        add_dest(o, (uint16_t)copy->reg);
+        add_source(o, targets[i]);
+        return copy;
+    }
+    return address;
+}
+
 /* A loaded element goes to a register of its width or, extended, to a wider one. */
 void emu_decode_load(decoder *dec, const form_match *match) {
     int wanted = 2 + policy_operands(dec, match, 2);
@@ -54,26 +72,32 @@ void emu_decode_load(decoder *dec, const form_match *match) {
     state_space space = match->space;
     if (!strcmp(dec->in->opcode->pieces[0], "ldu")) space = SPACE_GLOBAL;
     const operand *to = emu_elements(dec, operand_at(dec, 0), shape.vector);
-    uint16_t targets[4];
-    int bits = shape.bytes * 8;
-    for (int i = 0; i < shape.vector; i++) {
+    uint16_t targets[8];
+    int bits = shape.bytes * 8, count = shape.vector;
+    if (shape.bytes * count > 16) shape.vector /= 2;
+    for (int i = 0; i < count; i++) {
         int own = to[i].kind == OPERAND_REGISTER ? dec->code->registers[to[i].reg].bits : bits;
         targets[i] = emu_dest(dec, &to[i], own > bits && own <= 64 ? own : bits);
         own = dec->code->registers[targets[i]].bits;
-        if (own == 64) shape.detail |= (uint8_t)(1 << i);
-        if (own == 16) shape.detail |= (uint8_t)(16 << i);
+        if (own == 64) shape.detail |= (uint8_t)(1 << i % shape.vector);
+        if (own == 16) shape.detail |= (uint8_t)(16 << i % shape.vector);
     }
-    op *o = emu_emit(dec, match->kind);
-    o->bytes = shape.bytes;
-    o->vector = shape.vector;
-    o->flags |= shape.flags | orders(match, false);
-    o->order = access_order(match, false);
-    if (emu_chose(match, "nc")) o->flags |= FLAG_CONSTANT;
-    o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
-    o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
-              emu_chose(match, "cv");
-    for (int i = 0; i < shape.vector; i++) add_dest(o, targets[i]);
-    emu_add_address(dec, o, operand_at(dec, 1), space);
+    const operand *from = apart(dec, operand_at(dec, 1), targets, shape.vector < count ? shape.vector : 0);
+    for (int first = 0; first < count; first += shape.vector) { /* 32 bytes are two accesses */
+        op *o = emu_emit(dec, match->kind);
+        o->bytes = shape.bytes;
+        o->vector = shape.vector;
+        o->flags |= shape.flags | orders(match, false);
+        o->order = access_order(match, false);
+        if (emu_chose(match, "nc")) o->flags |= FLAG_CONSTANT;
+        o->detail = shape.detail; /* bits 0 to 3: destinations of 64 bits; bits 4 to 7: of 16 bits */
+        o->asks = emu_chose(match, "volatile") || emu_chose(match, "relaxed") || emu_chose(match, "acquire") ||
+                  emu_chose(match, "cv");
+        for (int i = 0; i < shape.vector; i++) add_dest(o, targets[first + i]);
+        operand at = *from;
+        at.value += first * shape.bytes;
+        emu_add_address(dec, o, &at, space);
+    }
 }
 
 void emu_decode_store(decoder *dec, const form_match *match) {
@@ -84,15 +108,21 @@ void emu_decode_store(decoder *dec, const form_match *match) {
     access_shape(dec, &shape, match);
     const type_info *type = match->types[match->type_count - 1];
     const operand *from = emu_elements(dec, operand_at(dec, 1), shape.vector);
-    uint16_t values[4];
-    for (int i = 0; i < shape.vector; i++) values[i] = emu_source_of_type(dec, &from[i], type, WIDER);
-    op *o = emu_emit(dec, match->kind);
-    o->bytes = shape.bytes;
-    o->vector = shape.vector;
-    o->flags |= orders(match, false);
-    o->order = access_order(match, false);
-    emu_add_address(dec, o, operand_at(dec, 0), match->space);
-    for (int i = 0; i < shape.vector; i++) add_source(o, values[i]);
+    uint16_t values[8];
+    const int count = shape.vector;
+    for (int i = 0; i < count; i++) values[i] = emu_source_of_type(dec, &from[i], type, WIDER);
+    if (shape.bytes * count > 16) shape.vector /= 2;
+    for (int first = 0; first < count; first += shape.vector) { /* 32 bytes are two accesses */
+        op *o = emu_emit(dec, match->kind);
+        o->bytes = shape.bytes;
+        o->vector = shape.vector;
+        o->flags |= orders(match, false);
+        o->order = access_order(match, false);
+        operand at = *operand_at(dec, 0);
+        at.value += first * shape.bytes;
+        emu_add_address(dec, o, &at, match->space);
+        for (int i = 0; i < shape.vector; i++) add_source(o, values[first + i]);
+    }
 }
 
 uint8_t emu_atomic_operation(const form_match *match) {
@@ -383,6 +413,9 @@ void emu_decode_redux(decoder *dec, const form_match *match) {
     op *o = emu_emit_operands(dec, match);
     o->detail = emu_atomic_operation(match);
     if (match->types[0]->family == 's') o->flags |= FLAG_SIGNED;
+    if (match->types[0]->family == 'f')
+        o->immediate =
+            REDUX_F32 | (emu_chose(match, "abs") ? REDUX_ABS : 0) | (emu_chose(match, "NaN") ? REDUX_NAN : 0);
 }
 
 void emu_decode_match(decoder *dec, const form_match *match) {

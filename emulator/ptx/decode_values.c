@@ -103,7 +103,29 @@ static void emit_with_steps(decoder *dec, const form_match *match, uint16_t to, 
     emit_lanes(dec, bits == 64 ? emu_lanes_mov_64 : emu_lanes_mov_32, to, result, -1);
 }
 
+/* min and max of three: those of two, and of the result and the third. */
+static bool decode_three(decoder *dec, const form_match *match) {
+    if (match->operand_count != 3 || dec->in->operand_count != 4 || strcmp(match->types[0]->name, "f32") != 0 ||
+        emu_chose(match, "xorsign") || strncmp(dec->in->opcode->pieces[0], "m", 1) != 0)
+        return false;
+    uint16_t sources[3], first = emu_scratch_register(dec, 32), result = emu_scratch_register(dec, 32);
+    for (int i = 0; i < 3; i++) {
+        sources[i] = emu_source_of_type(dec, operand_at(dec, i + 1), match->types[0], EXACT);
+        if (match->flushes) sources[i] = after_step(dec, emu_lanes_flush_f32, sources[i], 32);
+        if (emu_chose(match, "abs")) sources[i] = after_step(dec, emu_lanes_abs_f32, sources[i], 32);
+    }
+    emit_function(dec, match, first, sources, 2);
+    sources[0] = first, sources[1] = sources[2];
+    emit_function(dec, match, result, sources, 2);
+    emit_lanes(dec, emu_lanes_mov_32, emu_dest(dec, operand_at(dec, 0), 32), result, -1);
+    return true;
+}
+
 void emu_decode_lanes(decoder *dec, const form_match *match) {
+    if (match->types[0]->family == 'F') dec->code->uses_f32x2 = true;
+    if (decode_three(dec, match)) return;
+    if (emu_chose(match, "abs") && !emu_chose(match, "xorsign"))
+        emu_refuse(dec, ".abs stands with .xorsign, or with three sources");
     uint16_t sources[4] = {0};
     int count = lane_sources(dec, match, sources);
     uint16_t to = emu_dest(dec, operand_at(dec, 0), match->operand_bits[0]);

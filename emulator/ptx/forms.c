@@ -122,6 +122,7 @@ static bool match_row(const form *row, const opcode *in, form_match *match, int 
         if (type && match->type_count < 4) match->types[match->type_count++] = type;
         if (!strcmp(word, "v2")) match->vector = 2;
         if (!strcmp(word, "v4")) match->vector = 4;
+        if (!strcmp(word, "v8")) match->vector = 8;
         if (match->space == SPACE_GENERIC) match->space = emu_find_space(word);
     }
     *reached = in->piece_count;

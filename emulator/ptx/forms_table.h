@@ -348,6 +348,14 @@ BIT("prmt", "b32 rc16", "d, a, b, c", emu_lanes_prmt_rc16)
     FLOAT(opcode, modifiers tail "f32", operands, name)                                                                \
     FLOAT(opcode, modifiers "ftz " tail "f32", operands, name##_ftz)
 PLAIN_AND_FTZ("add", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_add_f32)
+#define PAIRS(opcode, modifiers, operands, name)                                                                       \
+    FLOAT(opcode, modifiers " f32x2", operands, name)                                                                  \
+    FLOAT(opcode, modifiers " ftz f32x2", operands, name##_ftz)
+PAIRS("add", ROUNDING "?", "d, a, b", emu_lanes_add_f32x2)
+PAIRS("sub", ROUNDING "?", "d, a, b", emu_lanes_sub_f32x2)
+PAIRS("mul", ROUNDING "?", "d, a, b", emu_lanes_mul_f32x2)
+PAIRS("fma", ROUNDING, "d, a, b, c", emu_lanes_fma_f32x2)
+#undef PAIRS
 PLAIN_AND_FTZ("sub", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_sub_f32)
 PLAIN_AND_FTZ("mul", ROUNDING "? ", "sat? ", "d, a, b", emu_lanes_mul_f32)
 PLAIN_AND_FTZ("fma", ROUNDING " ", "sat? ", "d, a, b, c", emu_lanes_fma_f32)
@@ -361,10 +369,10 @@ PLAIN_AND_FTZ("min", "", "", "d, a, b", emu_lanes_min_f32)
 PLAIN_AND_FTZ("max", "", "", "d, a, b", emu_lanes_max_f32)
 FLOAT("min", "ftz? NaN f32", "d, a, b", emu_lanes_min_nan_f32)
 FLOAT("max", "ftz? NaN f32", "d, a, b", emu_lanes_max_nan_f32)
-FLOAT("min", "ftz? xorsign abs f32", "d, a, b", emu_lanes_min_f32)
-FLOAT("max", "ftz? xorsign abs f32", "d, a, b", emu_lanes_max_f32)
-FLOAT("min", "ftz? NaN xorsign abs f32", "d, a, b", emu_lanes_min_nan_f32)
-FLOAT("max", "ftz? NaN xorsign abs f32", "d, a, b", emu_lanes_max_nan_f32)
+FLOAT("min", "ftz? xorsign? abs f32", "d, a, b", emu_lanes_min_f32)
+FLOAT("max", "ftz? xorsign? abs f32", "d, a, b", emu_lanes_max_f32)
+FLOAT("min", "ftz? NaN xorsign? abs f32", "d, a, b", emu_lanes_min_nan_f32)
+FLOAT("max", "ftz? NaN xorsign? abs f32", "d, a, b", emu_lanes_max_nan_f32)
 PLAIN_AND_FTZ("abs", "", "", "d, a", emu_lanes_abs_f32)
 PLAIN_AND_FTZ("neg", "", "", "d, a", emu_lanes_neg_f32)
 FLOAT("copysign", "f32", "d, a, b", emu_lanes_copysign_f32)
@@ -501,6 +509,11 @@ CONVERT("rn|rz relu? satfinite? f16x2|bf16x2 f32", "d, a, b", "a becomes the upp
 CONVERT("rn satfinite relu? e4m3x2|e5m2x2 f32", "d, a, b", "a becomes the upper half")
 CONVERT("rn satfinite relu? e4m3x2|e5m2x2 f16x2", "d, a", "")
 CONVERT("rn relu? f16x2 e4m3x2|e5m2x2", "d, a", "")
+CONVERT("rn satfinite relu? e2m1x2|e2m3x2|e3m2x2 f32", "d, a, b", "a becomes the upper half; NaN the largest number")
+CONVERT("rn relu? f16x2 e2m1x2|e2m3x2|e3m2x2", "d, a", "")
+CONVERT("rz|rp satfinite? ue8m0x2 f32", "d, a, b", "of magnitudes; a becomes the upper half")
+CONVERT("rz|rp satfinite? ue8m0x2 bf16x2", "d, a", "of magnitudes")
+CONVERT("rn bf16x2 ue8m0x2", "d, a", "")
 CONVERT("rna satfinite? tf32 f32", "d.32, a", "")
 CONVERT("rn|rz relu? tf32 f32", "d.32, a", "")
 FORM_ROW("convert", "cvt", "pack sat u16|s16 s32", "d.32, a, b", OP_LANES, EXACT, emu_decode_pack,
@@ -510,12 +523,12 @@ FORM_ROW("convert", "cvt", "pack sat u8|s8|u4|s4|u2|s2 s32 b32", "d.32, a, b, c"
 /* memory */
 FORM_ROW("memory", "ld",
          LOAD_ORDER " " SCOPE " " LOAD_SPACES " ca|cg|cs|lu|cv? nc? " L1_HINT " " L2_HINT " " CACHE_HINT
-                    " v2|v4? " DATA,
+                    " v2|v4|v8? " DATA,
          "d, [a], policy", OP_LOAD, EXACT, emu_decode_load,
          "d: a vector with v2 and v4; cache operators and hints change nothing here; policy with L2::cache_hint only")
 FORM_ROW("memory", "ldu", "global? v2|v4? " DATA, "d, [a]", OP_LOAD, EXACT, emu_decode_load, "")
 FORM_ROW("memory", "st",
-         STORE_ORDER " " SCOPE " " STORE_SPACES " wb|cg|cs|wt? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4? " DATA,
+         STORE_ORDER " " SCOPE " " STORE_SPACES " wb|cg|cs|wt? " L1_HINT " " L2_HINT " " CACHE_HINT " v2|v4|v8? " DATA,
          "[a], b, policy", OP_STORE, EXACT, emu_decode_store, "likewise")
 FORM_ROW("memory", "st",
          "async weak? shared::cluster? mbarrier::complete_tx::bytes v2|v4? b32|u32|s32|f32|b64|u64|s64|f64",
@@ -744,6 +757,7 @@ FORM_ROW("warp", "vote", "sync? ballot b32", "d, a, mask", OP_VOTE, EXACT, emu_d
 FORM_ROW("warp", "activemask", "b32", "d", OP_ACTIVE_MASK, FORMULA, emu_decode_plain, "")
 FORM_ROW("warp", "redux", "sync add|min|max u32|s32", "d, a, mask", OP_REDUX, EXACT, emu_decode_redux, "")
 FORM_ROW("warp", "redux", "sync and|or|xor b32", "d, a, mask", OP_REDUX, EXACT, emu_decode_redux, "")
+FORM_ROW("warp", "redux", "sync min|max abs? NaN? f32", "d, a, mask", OP_REDUX, EXACT, emu_decode_redux, "")
 FORM_ROW("warp", "match", "any sync b32|b64", "d.32, a, mask.32", OP_MATCH, EXACT, emu_decode_match, "")
 FORM_ROW("warp", "match", "all sync b32|b64", "d.32|p, a, mask.32", OP_MATCH, EXACT, emu_decode_match,
          "p may be absent")

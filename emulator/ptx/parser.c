@@ -282,7 +282,7 @@ static void parse_tuning(parser *p) {
         } else if (token_is(&head, ".minnctapersm")) {
             p->code->min_ctas = emu_expect_small(p, 32, "the number of CTAs");
         } else if (token_is(&head, ".maxnreg")) {
-            p->code->max_registers = emu_expect_small(p, 255, "the number of registers");
+            p->code->max_registers = emu_expect_small(p, 256, "the number of registers");
         } else if (token_is(&head, ".maxnctapersm")) {
             emu_expect_integer(p);
         } else if (token_is(&head, ".reqnctapercluster")) {

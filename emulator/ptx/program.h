@@ -309,6 +309,7 @@ static inline matrix_shape matrix_unpack_shape(int32_t packed) {
 
 enum shuffle_mode { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BFLY, SHUFFLE_IDX };
 enum vote_mode { VOTE_ANY, VOTE_ALL, VOTE_UNI, VOTE_BALLOT };
+enum redux_detail { REDUX_F32 = 1, REDUX_ABS = 2, REDUX_NAN = 4 }; /* immediate of an OP_REDUX */
 enum match_mode { MATCH_ANY, MATCH_ALL };
 enum barrier_mode { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_RED_AND, BARRIER_RED_OR, BARRIER_RED_POPC };
 enum mbarrier_detail { MBARRIER_STATE, MBARRIER_PARITY, MBARRIER_BLOCKING = 2, MBARRIER_HEARS = 4 /* .relaxed */ };
@@ -405,6 +406,7 @@ typedef struct entry {
     uint32_t granule_bytes;            /* narrowest access to shared memory: unit of the shadow */
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
     bool uses_tensor_memory;           /* tcgen05 */
+    bool uses_f32x2;                   /* half of a pair may be uninitialized: see check/undefined.c */
     bool uses_cluster;                 /* touches shared memory of other CTAs, or waits for them */
     bool has_fence;                    /* of threads: membar, fence.sc, fence.acq_rel and their like */
     bool relaxed_flags; /* flags in shared memory, or arrivals, that order threads with the help of a fence alone */

@@ -43,7 +43,7 @@ typedef struct form_match {
     const type_info *types[4]; /* type modifiers in order */
     int type_count;
     state_space space;                      /* of the first modifier that names one */
-    uint8_t vector;                         /* elements: 2 and 4 with .v2 and .v4, else 1 */
+    uint8_t vector;                         /* elements: 2, 4 and 8 with .v2, .v4 and .v8, else 1 */
     bool flushes;                           /* .ftz where the row has it as "ftz?": its function does not flush */
     uint8_t operand_count, operand_bits[5]; /* of a row with a lane function; 0 bits for the table of lop3 */
     op_kind kind;                           /* of the row, as are the operands */

@@ -9,7 +9,7 @@ typedef struct type_info {
     const char *name;
     uint8_t bits;
     char family; /* 'b', 'u', 's', 'f', 'p' (predicate), 'h' (f16), 'g' (bf16), 'H', 'G' (x2), 't' (tf32), 'E' (two of
-                  8 bits), 'x' (two integers of 16) */
+                  8 bits or fewer), 'F' (two f32), 'x' (two integers of 16) */
 } type_info;
 
 /* NULL for a modifier that is no type. */

@@ -16,6 +16,7 @@ from test_setmaxnreg import HANDED_OVER
 from vectors import tensor_fields, wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
+from vectors.opcodes_blackwell import blackwell_cases
 from vectors.opcodes_cluster import BOX_FOR_BOTH, cluster_cases
 from vectors.opcodes_convert import compare_cases, convert_cases, table_cases
 from vectors.opcodes_float import float_cases
@@ -50,6 +51,7 @@ GROUPS = (
     flow_cases,
     hopper_cases,
     cluster_cases,
+    blackwell_cases,
 )
 # Cases of ld.global.nc read what their own kernel wrote, which is a race that test_findings.py looks for.
 OPTIONS = {cluster_cases: ("--cluster", 2), data_cases: ("--checks", "off"), hint_cases: ("--checks", "off")}
@@ -149,9 +151,13 @@ def test_every_form_has_a_vector() -> None:
 def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
     """ptxas of the pinned toolkit accepts every vector: nothing is tested that PTX does not have."""
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"
-    texts = [("sm_90", build(make).text()[0]) for make in GROUPS] + [("sm_90", boxes.text()) for boxes in PROGRAMS]
+    texts = [("sm_90", build(make).text()[0]) for make in GROUPS if make is not blackwell_cases] + [
+        ("sm_90", boxes.text()) for boxes in PROGRAMS
+    ]
     handed = HANDED_OVER.replace("TUNING", ".maxnreg 128").replace("TAKEN", "216").replace("GIVEN", "40")
+    blackwell = build(blackwell_cases).text()[0].replace("8.7", "9.0", 1).replace("sm_90", "sm_100a", 1)
     texts += [
+        ("sm_100a", blackwell),
         ("sm_90a", program(products(0))),
         ("sm_90a", wgmma_integers.program()),
         ("sm_90a", handed),
