@@ -8,8 +8,8 @@ of spills. The rest compete in stages: after each the slower half goes, but noth
 time spent on each doubles. The last stage is several rounds, so that the result has an interval. Records are kept as
 they come (logs/autotune/); --resume continues where a run was cut off. --exhaustive leaves out and halves nothing.
 
-Without a GPU it is a dry run: the groups are ranked by predicted times (docs/internals.md), those that the model does not
-know by what the emulator counts.
+Without a GPU it is a dry run: the groups are ranked by predicted times (docs/internals.md), those that the model does
+not know by what the emulator counts.
 """
 
 import argparse

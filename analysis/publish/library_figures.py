@@ -115,7 +115,11 @@ def parallel_rows(recorded: Sequence[Figure]) -> list[list[Cell]]:
     """
     rows: list[list[Cell]] = []
     for figure in recorded:
-        if figure["figure"] != "context_parallel" or "method" not in figure or "NCCL_MAX_CTAS" in figure.get("nccl", {}):
+        if (
+            figure["figure"] != "context_parallel"
+            or "method" not in figure
+            or "NCCL_MAX_CTAS" in figure.get("nccl", {})
+        ):
             continue
         if figure.get("calls_in_a_row", 1) > 1:
             rows[-1][-1] = f"{figure['efficiency']:.3f}"
@@ -124,7 +128,8 @@ def parallel_rows(recorded: Sequence[Figure]) -> list[list[Cell]]:
         efficiency = figure["ms_one_gpu"] / (figure["ranks"] * parallel)
         row: list[Cell] = [_gpu(figure), figure["ranks"], figure["problem"]["seq"], method]
         rows.append([*row, f"{parallel:.2f}", f"{efficiency:.3f}", "–"])
-    return [row for row in rows if row[1] == max(other[1] for other in rows)]
+    most = max((int(str(row[1])) for row in rows), default=0)
+    return [row for row in rows if row[1] == most]
 
 
 def timeline(folder: Path, _: object = None) -> Any:

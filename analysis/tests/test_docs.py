@@ -23,9 +23,9 @@ PAGES = sorted(
     for folder in (".", "docs", "docs/learn", "kernels", "analysis/data", "analysis/measure", "emulator/suite")
     for path in (root() / folder).glob("*.md")
 )
-OURS = [
-    root() / "docs" / f"{name}.md" for name in ("architecture", "hopper", "measuring", "performance")
-] + [root() / "README.md"]
+OURS = [root() / "docs" / f"{name}.md" for name in ("architecture", "hopper", "measuring", "performance")] + [
+    root() / "README.md"
+]
 GPU_GOALS = ("bench", "peers", "profile", "autotune", "gpu-check")
 GPU_PAGES = (
     "one-hour.md",
@@ -177,7 +177,9 @@ WITH_PACKAGES = {known.name for known in COMMANDS if known.needs}  # they draw, 
 READING = [
     (page, command)
     for page, command in ANALYSIS
-    if page in OURS and not re.search(r" --write| bench | merge ", command) and arguments_of(command)[0] not in WITH_PACKAGES
+    if page in OURS
+    and not re.search(r" --write| bench | merge ", command)
+    and arguments_of(command)[0] not in WITH_PACKAGES
 ]
 
 

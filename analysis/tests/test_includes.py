@@ -31,7 +31,8 @@ def room_of(name: str) -> str:
 
 
 def is_test(name: str) -> bool:
-    return "tests" in name.split("/")
+    """Also a program for developers, which stands beside the rooms as tests do."""
+    return bool({"tests", "bench"} & {*name.split("/")})
 
 
 def graph_of(folder: Path) -> dict[str, set[str]]:

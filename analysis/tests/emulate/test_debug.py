@@ -148,6 +148,16 @@ def test_rows_that_traded_places_are_named() -> None:
     assert first.looks_like == "rows in the wrong place: 8 holds what row 40 should, 40 holds what row 8 should"
 
 
+def test_what_is_over_its_bound_is_wrong_and_nothing_else() -> None:
+    dump = made([0, 1, 2, 3])
+    bound = compared(dump).bound.S[0, 0, 1, 0]
+    dump.S[0, 0, 1, 0, 3, 4] += 0.9 * bound[3, 4]
+    assert compared(dump).first is None
+    dump.S[0, 0, 1, 0, 7, 5] -= 1.1 * bound[7, 5]
+    first = compared(dump).first
+    assert first is not None and (first.quantity, first.rows, first.columns) == ("S", (7,), (5,))
+
+
 @pytest.fixture
 def ready_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Blocks, int], None]:
     """Makes a bin/dump/v04 that leaves this dump, says that it found something, and exits with this status."""

@@ -11,7 +11,7 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text, root
 from analysis.ladder.headers import load
 from analysis.learn import exercises
-from analysis.learn.asked import at_least, barriers, results
+from analysis.learn.asked import Line, at_least, barriers, results
 from analysis.learn.exercises import ANSWERS, Verdict, file_name, folder_of, grade, start_text
 from analysis.learn.kernel_run import SILENT, Case, Run
 from analysis.learn.patches import apply
@@ -81,6 +81,11 @@ def test_answers(exercise: Exercise, tmp_path: Path) -> None:
     assert failing(wrong) == names and all("too high" in line.text for line in wrong.lines)
     figures = [f"{question.figure():g}" for question in exercise.questions]
     assert not [one for line, one in zip(wrong.lines, figures, strict=True) if re.search(rf"\b{one}\b", line.text)]
+
+
+def test_one_check_that_fails_leaves_an_exercise_unsolved() -> None:
+    good, bad = Line("results", True, "results: fine"), Line("race", False, "findings: a race")
+    assert Verdict((good, good)).solved and not Verdict((good, bad)).solved
 
 
 def made_up(error: float = 0.5, passed: int = 65) -> Run:

@@ -138,6 +138,12 @@ def test_the_busiest_loop_is_neither_the_longest_nor_the_innermost() -> None:
     assert parts_in(nested, "0000").kv.header == 0
 
 
+def test_the_kv_loop_is_the_one_with_the_most_matrix_instructions() -> None:
+    mma = "HMMA.16816.F32 R4, R8, R12, R4\n"
+    graph = Graph(code(f".L_x_0:\n{mma}@P0 BRA `(.L_x_0)\n.L_x_1:\n{mma * 2}@P1 BRA `(.L_x_1)\nEXIT"))
+    assert find_kv_loop(graph).header == 0x20
+
+
 def test_reconvergence_goes_where_its_barrier_says() -> None:
     """Both BSSY use B0; taking the wrong one for the second BSYNC would make a loop."""
     graph = Graph(

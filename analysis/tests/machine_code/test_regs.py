@@ -173,6 +173,9 @@ def test_a_build_replaces_its_version_and_architecture_alone(
     assert main(["registers", "--merge", build]) == 0
     assert "changed" not in capsys.readouterr().err
     assert registers_path(checkout).stat().st_mtime_ns == before.st_mtime_ns
+    Path(build).write_text(to_csv([replace(ROW, config=ROW.config.replace("FP16", "BF16"))]))
+    assert main(["registers", "--merge", build]) == 0
+    assert registers_path(checkout).read_text().count("\nv01,sm_80,") == 1, "the kernel of before is gone"
 
 
 def test_a_merge_drops_versions_whose_source_is_gone(checkout: Path) -> None:
