@@ -46,12 +46,11 @@ typedef struct serving_args {
                            result does not depend on the rest of the batch; 0: split the batch evenly */
     int32_t scale_keys; /* attention/fp8: number of keys that share a scale, a power of two from 32 on: K_scales and
                            V_scales are [batch, KV_heads, ceil(seq_k / scale_keys)]; 0: none */
-    const float *K_scales,
-        *V_scales;         /* [KV_heads]: positive, finite scales that dequantize e4m3 elements of K and V; NULL: 1 */
-    const float *Q_scales; /* [heads]: scales of an e4m3 Q */
-    const float *O_scales; /* [heads]: scales of O with O_e4m3 */
-    int32_t O_e4m3;        /* attention/fp8: O is e4m3, strides count bytes; 0: of the configuration's dtype */
-    int32_t unused;        /* up to 320 bytes, where tensor maps begin */
+    const float *K_scales, *V_scales; /* [KV_heads]: positive, finite scales of e4m3 K and V; NULL: 1 */
+    const float *Q_scales;            /* [heads]: scales of an e4m3 Q */
+    const float *O_scales;            /* [heads]: scales of O with O_e4m3 */
+    int32_t O_e4m3; /* attention/fp8: O is e4m3, strides count bytes; 0: of the configuration's dtype */
+    int32_t unused; /* up to 320 bytes, where tensor maps begin */
 } serving_args;
 
 static_assert(sizeof(serving_args) == 320, "tensor maps begin behind it without padding");
