@@ -1,25 +1,35 @@
 """The files of the machine: a page of the site on which versions run in the browser, also from file://.
 
     for name, text in machine_files(root()).items(): ...     # build/site/sources/linked/machine/NAME
+    (root() / SINGLE).write_text(single_page(root()))         # docs/machine.html: some versions, in one file
 
 The page is that of docs/site/machine. A page that is read from a file may fetch nothing, so the module, the worker and
 each version's PTX and source are scripts that hold them as texts.
 """
 
 import base64
+import difflib
 import gzip
+import html
 import json
 import re
 from pathlib import Path, PurePosixPath
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text
-from analysis.ladder.headers import load_all
+from analysis.ladder.folding import folded_body
+from analysis.ladder.headers import Version, load_all
+from analysis.site.exercise_page import PAGES as EXERCISES
+from analysis.site.exercise_page import tasks
 
 PAGES = Path("docs/site/machine")
 MACHINE_LINK = re.compile(r"<!-- machine: (v\d\d[a-z]?) (\w+) (\d+) -->")
 PARTS = ("index.html", "machine.css", "pictures.js", "machine.js")
+SYMBOL = r"(?<![\w$])_Z\w+?(?=_param_\d+\b|\b)"
 WASM = Path("build/wasm/emulator.wasm")
+SINGLE = Path("docs/machine.html")
+SINGLE_VERSIONS = ("v01", "v02", "v08", "v17", "v25", "v26", "v28", "v29", "v37")
+SINGLE_TASKS = 3
 # Where the links of the story lead: the first instruction of that kind of a warp.
 PLACES = {
     "v01": ("ldmatrix", 0),
@@ -53,6 +63,71 @@ def packed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
 
 
+def short_name(symbol: str) -> str:
+    """The function or variable that a mangled name means, without its scope and template arguments."""
+    found, at = [], 0
+    while number := re.compile(r"\d+").search(symbol, at):
+        begin, length = number.end(), int(number[0])
+        name = symbol[begin : begin + length]
+        at = number.end()
+        if len(name) == length and re.fullmatch(r"[A-Za-z_]\w*", name):
+            found.append((begin, name))
+            at = begin + length
+            if not symbol.startswith("_ZZ") and symbol[at : at + 1] in "IEvP":
+                break
+    return found[-1][1] if found else symbol.lstrip("_")
+
+
+def with_short_names(ptx: str) -> tuple[str, str, str]:
+    """PTX with short names for mangled ones, and the short and the mangled name of its entry."""
+    symbols = sorted(set(re.findall(SYMBOL, ptx)))
+    taken = set(re.findall(r"[A-Za-z_$%][\w$]*", ptx)) - set(symbols)
+    names: dict[str, str] = {}
+    for symbol in symbols:
+        name = base = short_name(symbol)
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}_{number}"
+        taken.add(name)
+        names[symbol] = name
+    entry = re.search(r"^\.visible \.entry ([\w$]+)", ptx, re.MULTILINE)
+    if not entry:
+        raise AnalysisError("expected PTX with an .entry, found none")
+    text = re.sub(SYMBOL, lambda found: names[found[0]], ptx)
+    return text, names.get(entry[1], entry[1]), entry[1]
+
+
+def hidden_lines(version: Version, ptx: str) -> list[int]:
+    """The lines of a source that `make read` leaves out and that no instruction comes from."""
+    files = dict(re.findall(r'^\s*\.file\s+(\d+) "([^"]*)"', ptx, re.MULTILINE))
+    own = {number for number, name in files.items() if name.endswith(version.path.name)}
+    used = {int(line) for number, line in re.findall(r"\.loc\s+(\d+) (\d+)", ptx) if number in own}
+    lines = [line.strip() for line in version.source.splitlines()]
+    read = [line.strip() for line in folded_body(version).splitlines()]
+    for block in difflib.SequenceMatcher(None, lines, read, autojunk=False).get_matching_blocks():
+        used |= set(range(block.a + 1, block.a + block.size + 1))
+    return [number for number in range(1, len(lines) + 1) if number not in used]
+
+
+def held_version(folder: Path, version: Version, built: bool = True) -> dict[str, object]:
+    """What the page holds of a version: PTX and source, packed; AnalysisError where it is not built."""
+    source = packed(version.source.encode())
+    if not built:
+        return {"ptx": "", "source": source, "entry": "", "symbol": "", "hidden": []}
+    name = version.version
+    path = folder / f"build/{name}/{name}.ptx"
+    if not path.exists():
+        raise AnalysisError(f"{path}: expected the PTX of {name}: run `make site`, which makes it")
+    ptx, entry, symbol = with_short_names(first_entry(read_text(path)))
+    hidden = hidden_lines(version, ptx)
+    return {"ptx": packed(ptx.encode()), "source": source, "entry": entry, "symbol": symbol, "hidden": hidden}
+
+
+def held_dump(folder: Path, name: str) -> str:
+    return packed(with_short_names(first_entry(read_text(folder / f"build/dump/{name}/{name}.ptx")))[0].encode())
+
+
 def machine_files(folder: Path) -> dict[str, str]:
     """Every file by its name below machine/; none where `make wasm` has made no module."""
     if not (folder / WASM).exists():
@@ -60,25 +135,73 @@ def machine_files(folder: Path) -> dict[str, str]:
     made = {name: read_text(folder / PAGES / name) for name in PARTS}
     titles = {}
     for name, version in load_all(folder).items():
-        path = folder / f"build/{name}/{name}.ptx"
-        if not path.exists():
-            raise AnalysisError(f"{path}: expected the PTX of {name}: run `make site`, which makes it")
         titles[name] = version.header.title
-        held = {"ptx": packed(first_entry(read_text(path)).encode()), "source": version.source}
-        made[f"data/{name}.js"] = f"flashladder.versions.{name} = {json.dumps(held)};\n"
+        made[f"data/{name}.js"] = f"flashladder.versions.{name} = {json.dumps(held_version(folder, version))};\n"
     for name in PLACES:
-        dump = packed(first_entry(read_text(folder / f"build/dump/{name}/{name}.ptx")).encode())
-        made[f"data/{name}.dump.js"] = f"flashladder.versions.{name}.dump = {json.dumps(dump)};\n"
-    worker = read_text(folder / PAGES / "worker.js")
-    book = {
-        "wasm": packed((folder / WASM).read_bytes()),
-        "worker": worker,
+        made[f"data/{name}.dump.js"] = f"flashladder.versions.{name}.dump = {json.dumps(held_dump(folder, name))};\n"
+    made["emulator.js"] = f"window.flashladder = {json.dumps(book_of(folder, titles, [*PLACES]))};\n"
+    return made
+
+
+def book_of(folder: Path, titles: dict[str, str], dumps: list[str], built: bool = True) -> dict[str, object]:
+    return {
+        "wasm": packed((folder / WASM).read_bytes()) if built else "",
+        "worker": read_text(folder / PAGES / "worker.js"),
         "titles": titles,
         "versions": {},
-        "dumps": [*PLACES],
+        "dumps": dumps,
     }
-    made["emulator.js"] = f"window.flashladder = {json.dumps(book)};\n"
-    return made
+
+
+# ---- one file --------------------------------------------------------------------------------------------------------
+
+
+def _script(text: str) -> str:
+    return "<script>\n" + text.replace("</script", "<\\/script") + "</script>\n"
+
+
+def lessons(folder: Path) -> str:
+    """The first exercises as a page of their own, which uses the machine of the page around it."""
+    page = read_text(folder / EXERCISES / "index.html")
+    style = f"<style>\n{read_text(folder / EXERCISES / 'exercises.css')}</style>"
+    page = page.replace('<link rel="stylesheet" href="exercises.css">', style)
+    page = re.sub(r'\s*<a href="../index.html">flashladder</a>', "", page)
+    first = json.dumps(tasks(folder)[:SINGLE_TASKS])
+    given = _script(f"window.flashladder = parent.flashladder; window.tasks = {first};\n")
+    page = page.replace('<script src="tasks.js"></script>\n', given)
+    return page.replace(
+        '<script src="exercises.js"></script>\n', _script(read_text(folder / EXERCISES / "exercises.js"))
+    )
+
+
+def single_page(folder: Path, built: bool = True) -> str:
+    """docs/machine.html: the emulator, some versions and the first exercises in a file that opens by a double click.
+
+    Without `built` what compilers make is left out, and nothing need be built: see without_built().
+    """
+    versions = load_all(folder)
+    book = book_of(folder, {name: versions[name].header.title for name in SINGLE_VERSIONS}, [], built)
+    book["versions"] = {name: held_version(folder, versions[name], built) for name in SINGLE_VERSIONS}
+    page = read_text(folder / PAGES / "index.html")
+    page = page.replace('<a href="../index.html">', '<a href="index.md">')
+    page = page.replace(
+        '<link rel="stylesheet" href="machine.css">', f"<style>\n{read_text(folder / PAGES / 'machine.css')}</style>"
+    )
+    page = page.replace(
+        '<script src="emulator.js"></script>\n',
+        f"<details><summary><b>The first {SINGLE_TASKS} exercises</b>, graded by the machine</summary>\n"
+        f'<iframe id="lessons" title="exercises" srcdoc="{html.escape(lessons(folder))}"></iframe></details>\n'
+        + _script(f"window.flashladder = {json.dumps(book)};\n"),
+    )
+    for name in ("pictures.js", "machine.js"):
+        page = page.replace(f'<script src="{name}"></script>\n', _script(read_text(folder / PAGES / name)))
+    return page
+
+
+def without_built(page: str) -> str:
+    """A single page without what compilers make of the sources: another toolkit makes other bytes."""
+    page = re.sub(r'"(wasm|ptx|entry|symbol)": "[^"]*"', r'"\1": ""', page)
+    return re.sub(r'"hidden": \[[^]]*\]', '"hidden": []', page)
 
 
 def place_in_machine(version: str) -> str:

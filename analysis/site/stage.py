@@ -1,6 +1,7 @@
 """The static site: lays out documents, notebooks and tables for Sphinx, and looks for broken links in what it made.
 
     python3 -m analysis site --stage build/site/sources     # what docs/site/conf.py makes pages of
+    python3 -m analysis site --single                       # docs/machine.html: the machine in one file
     python3 -m analysis site --check site                   # every link and anchor of the pages
 
 The first page is the story. The navigation is that of docs/index.md: each of its groups is one, in that order. A link
@@ -22,7 +23,7 @@ from urllib.parse import unquote
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
-from analysis.site.machine_page import with_machine_links
+from analysis.site.machine_page import SINGLE, with_machine_links
 
 FRONT = "docs/story.md"
 INDEX = "index.md"  # what the front page is called in the site
@@ -156,6 +157,8 @@ def moved(site: Site, page: str, text: str) -> str:
             return f"{label}({target})"
         path, _, anchor = target.partition("#")
         there = os.path.normpath(PurePosixPath(page).parent / unquote(path))
+        if there == str(SINGLE):
+            return f'<a href="{os.path.relpath("machine/index.html", base)}">{label[1:-1]}</a>'
         if there in site.pages:
             place = os.path.relpath(site.pages[there], base)
             return f"{label}({place}{'#' * bool(anchor)}{anchor})"
@@ -309,12 +312,17 @@ def broken_links(site: Path) -> list[str]:
 def add_site_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--stage", type=Path, metavar="FOLDER", help="write the sources of the pages there")
+    which.add_argument("--single", action="store_true", help=f"write {SINGLE}, the machine in one file")
     which.add_argument("--check", type=Path, metavar="FOLDER", help="look for broken links in the pages made there")
 
 
 def run_site(args: argparse.Namespace) -> int:
     if args.stage:
         stage(root(), args.stage)
+        return DONE
+    if args.single:
+        machine = importlib.import_module("analysis.site.machine_page")
+        write_if_changed(root() / SINGLE, machine.single_page(root()))
         return DONE
     pages = len(list(args.check.resolve().rglob("*.html")))
     if not pages:

@@ -36,6 +36,23 @@ def test_one_entry_is_kept_with_what_stands_around() -> None:
         machine_page.first_entry(".version 9.5\n")
 
 
+def test_mangled_names_become_short() -> None:
+    assert machine_page.short_name("_Z13flash_forwardIXtl12KernelConfigLi15EEEEv14attention_args") == "flash_forward"
+    assert machine_page.short_name("_ZZ4lostILb1ELb0EEvPiE1h") == "h"
+    text = ".visible .entry _Z1kv(\n.param .u64 _Z1kv_param_0\n)\nmov.b64 %r, _ZZ1kvE4smem;\nld [_ZZ1jvE4smem];\n"
+    short, entry, symbol = machine_page.with_short_names(text)
+    assert (entry, symbol) == ("k", "_Z1kv")
+    assert short == ".visible .entry k(\n.param .u64 k_param_0\n)\nmov.b64 %r, smem_2;\nld [smem];\n"
+
+
+def test_the_single_page_is_current() -> None:
+    """What compilers make of these sources is compared by `make check-site`."""
+    page = (root() / machine_page.SINGLE).read_text()
+    assert len(page) <= 1_500_000
+    made = machine_page.single_page(root(), built=False)
+    assert machine_page.without_built(page) == made, "run `make site`, which writes it"
+
+
 def test_places_are_those_of_the_story() -> None:
     (dumped,) = re.findall(r"^IN_STORY := ([v0-9a-z ]+)$", (root() / "make/inspect.mk").read_text(), re.MULTILINE)
     assert dumped.split() == list(machine_page.PLACES)

@@ -24,6 +24,8 @@ function note(id, state) {
 
 const scripts = new Map();
 function script(name) {
+  const [, version] = name.match(/^data\/(\w+)\.js$/) ?? [], book = window.flashladder;
+  if (version ? book.versions[version] : book) return Promise.resolve(); // in the page itself
   if (!scripts.has(name)) {
     scripts.set(name, new Promise((done, failed) => {
       const made = document.createElement("script");
@@ -59,7 +61,11 @@ async function held_of(version) {
   await script(`data/${version}.js`);
   return window.flashladder.versions[version];
 }
-const ptxOf = async (version) => new TextDecoder().decode(await unpack((await held_of(version)).ptx));
+// The entry's symbol names the configuration, and the pages show a short name instead.
+async function ptxOf(version) {
+  const { ptx, entry, symbol } = await held_of(version), text = new TextDecoder().decode(await unpack(ptx));
+  return text.replaceAll(new RegExp(`(?<![\\w$])${entry}(?![\\w$])`, "g"), () => symbol);
+}
 
 // What a program gives: {launch}, or {refused} where the emulator does not accept it.
 async function run(program, seq, schedule = 0) {
@@ -234,12 +240,14 @@ function drawList() {
 
 function open(task, focus = true) {
   current = task;
-  history.replaceState(null, "", `#${task.id}`);
+  try { history.replaceState(null, "", `#${task.id}`); } catch { /* a frame without an address */ }
   $("title").textContent = task.title;
   $("about").textContent = `${task.chapter}. ${KINDS[task.kind].about}`;
   $("text").replaceChildren(element("p", { textContent: task.text }));
   $("answer").replaceChildren();
-  $("machine").href = `../machine/index.html?v=${task.version ?? task.options[0]}`;
+  const version = task.version ?? task.options[0];
+  $("machine").href = `../machine/index.html?v=${version}`;
+  if (window.parent !== window) $("machine").onclick = () => { parent.location.hash = `v=${version}`; return false; };
   verdict("");
   drawList();
   KINDS[task.kind].draw(task);

@@ -32,7 +32,7 @@ worker.onmessage = ({ data }) => {
 // ---- state -----------------------------------------------------------------------------------------------------------
 
 let launch = null; // what the whole run left: steps, code, findings, counters
-let step = 0, warp = 0, version = "", original = "", rows = [], seen = null;
+let step = 0, warp = 0, version = "", source = "", original = "", rows = [], seen = null;
 let turns = []; // pairs of a step and the warp that was chosen by hand to have it
 const instructionOf = (at) => launch.code[launch.steps[at] & INSTRUCTION];
 const warpOf = (at) => (launch.steps[at] >>> STEP_WARP) & WARP_MASK;
@@ -92,9 +92,10 @@ const KINDS = {
 // ---- drawing ---------------------------------------------------------------------------------------------------------
 
 function drawSource() {
-  $("source").replaceChildren(...book.versions[version].source.split("\n").map((line, i) => {
+  const hidden = new Set(book.versions[version].hidden);
+  $("source").replaceChildren(...source.split("\n").map((line, i) => {
     const row = document.createElement("div");
-    row.className = "row";
+    row.className = hidden.has(i + 1) ? "row other" : "row";
     row.innerHTML = `<span class="chips"></span><span class="count"></span><button class="number" tabindex="-1"
       title="run to line ${i + 1}">${i + 1}</button><span></span>`;
     row.lastChild.textContent = line || " ";
@@ -102,11 +103,12 @@ function drawSource() {
     return row;
   }));
   rows = [...$("source").children];
+  $("all-lines").hidden = !hidden.size;
 }
 
 function drawResult() {
   const { status, counters, ms, findings } = launch;
-  const ended = ["ran to its end, nothing found", "ran to its end, with findings", "refused", "could not continue"];
+  const ended = ["finished; no findings", "finished, with findings", "rejected", "could not continue"];
   $("result").textContent = `${ended[status]}: ${launch.steps.length} steps, ${counters.executed} warp instructions, ` +
     `${counters.wavefronts} wavefronts of shared memory (${counters.ideal} without bank conflicts), ` +
     `${counters.sectors} sectors of global memory; emulated in ${ms.toFixed(0)} ms`;
@@ -122,6 +124,11 @@ function drawResult() {
   rows.forEach((row, i) => { row.children[1].textContent = executed.get(i + 1) || ""; });
   const bad = new Set(findings.flatMap((one) => [one.here.line, one.other.line]));
   rows.forEach((row, i) => row.lastChild.classList.toggle("bad", bad.has(i + 1)));
+}
+
+function clearFindings() {
+  $("findings").replaceChildren();
+  for (const row of rows) row.lastChild.classList.remove("bad");
 }
 
 // The picture of a whole launch is drawn once.
@@ -200,7 +207,7 @@ function fragments(found, brain) {
 }
 
 function lanesOf(title, register) {
-  if (!register.lanes) return `<p class="note">${escape(title)}: another register has its slot now</p>`;
+  if (!register.lanes) return `<p class="note">${escape(title)}: not available: the emulator has reused this register's slot</p>`;
   const isFloat = register.name.startsWith("%f");
   const cells = register.lanes.map((one, lane) => ({ value: isFloat ? float(one) : String(one), title: `lane ${lane}` }));
   const show = (value) => (isFloat ? value.toPrecision(3) : Number(value) > 99999 ? `0x${BigInt(value).toString(16)}` : value);
@@ -225,7 +232,7 @@ function drawOperands() {
 const factors = (ptx) => (ptx.includes("bf16") ? (bits) => float(bits << 16) : half);
 
 function drawBanks() {
-  if (!seen.access) { $("banks").innerHTML = '<p class="note">the next instruction touches no shared memory by address</p>'; return; }
+  if (!seen.access) { $("banks").innerHTML = '<p class="note">the next instruction does not access shared memory by address</p>'; return; }
   $("banks").replaceChildren(wavefronts(seen.access, launch.code[seen.warps[seen.shown].instruction].ptx));
 }
 
@@ -263,7 +270,7 @@ function drawShared() {
     if (who === undefined) return;
     const at = who < 2 ? null : launch.code[(who - 2) & INSTRUCTION], thread = (who - 2) >>> 20;
     const bits = new DataView(seen.shared.buffer, seen.shared.byteOffset).getUint32(4 * word, true);
-    const by = who === 0 ? "nobody wrote it" : who === 1 ? "a copy is under way"
+    const by = who === 0 ? "not written yet" : who === 1 ? "a copy is in flight"
       : `thread ${thread} (warp ${thread >> 5}) wrote it at line ${at?.line}: ${at?.ptx}`;
     $("word").textContent = `offset ${4 * word}, bank ${column}: ${number(half(bits & 0xffff))}, ` +
       `${number(half(bits >>> 16))} as fp16; ${by}`;
@@ -271,7 +278,7 @@ function drawShared() {
 }
 
 const underWay = ({ copies: some, products }) =>
-  (some ? `, ${some} cp.async under way` : "") + (products ? `, ${products} wgmma under way` : "");
+  (some ? `, ${some} cp.async in flight` : "") + (products ? `, ${products} wgmma in flight` : "");
 
 let marked = []; // rows of the source that a warp stands at
 const CHIPS = 3; // of warps beside a line; of more the last is named too
@@ -319,7 +326,7 @@ const drawCopies = () => $("copies").replaceChildren(copies(seen.bulk));
 function drawRegister() {
   const name = $("register").value.trim();
   $("value").innerHTML = !name ? "" : seen.register ? lanesOf(name, { name, lanes: seen.register })
-    : '<p class="note">there is none of that name here, or another register has its slot now</p>';
+    : '<p class="note">there is no such register here, or the emulator has reused its slot</p>';
 }
 
 // ---- S, m, l, P, O against the reference -------------------------------------------------------------------------------
@@ -328,7 +335,7 @@ function drawRegister() {
 async function drawBlock() {
   const name = version, box = $("block"), Q_block = +$("Q-block").value, step = +$("KV-step").value;
   await data(`${name}.dump`);
-  const program = new TextDecoder().decode(await unpack(book.versions[name].dump));
+  const program = withSymbols(new TextDecoder().decode(await unpack(book.versions[name].dump)));
   const problem = { seq: +$("seq").value, schedule: +$("schedule").value, turns: [] };
   const { shape: [B_r, B_c, d, KV_blocks, Q_blocks], order, got, wanted } =
     await ask("blocks", { program, problem, Q_block, step });
@@ -450,11 +457,19 @@ function showPtxLine(line) {
 function tab(name) {
   for (const one of ["source", "ptx"]) {
     $(one).hidden = one !== name;
+    if (one === "source") $("columns").hidden = one !== name;
     $(`tab-${one}`).setAttribute("aria-selected", one === name);
   }
 }
 
-async function run(program) {
+// The entry's symbol names the configuration, and the page shows a short name instead.
+const withSymbols = (program) => {
+  const { entry, symbol } = book.versions[version];
+  return program.replaceAll(new RegExp(`(?<![\\w$])${entry}(?![\\w$])`, "g"), () => symbol);
+};
+
+async function run(shown) {
+  const program = withSymbols(shown);
   $("refusal").textContent = "";
   try {
     const problem = { seq: +$("seq").value, schedule: +$("schedule").value, turns };
@@ -464,7 +479,8 @@ async function run(program) {
   } catch (refused) {
     $("refusal").textContent = refused.line ? `line ${refused.line}: ${refused.text}` : refused.text;
     $("result").textContent = $("refusal").textContent;
-    $("where").textContent = "refused";
+    $("where").textContent = "rejected";
+    clearFindings();
     if (refused.line) { tab("ptx"); showPtxLine(refused.line); }
     launch = null;
     return false;
@@ -475,6 +491,8 @@ async function run(program) {
 
 const loaded = new Map();
 function data(name) {
+  const [of, dump] = name.split("."), there = book.versions[of];
+  if (dump ? there?.dump : there) return Promise.resolve(); // in the page itself
   if (!loaded.has(name)) {
     loaded.set(name, new Promise((done, failed) => {
       const script = document.createElement("script");
@@ -508,6 +526,7 @@ async function open(name, wanted = new URLSearchParams()) {
   version = name;
   $("version").value = name;
   original = new TextDecoder().decode(await unpack(book.versions[name].ptx));
+  source = new TextDecoder().decode(await unpack(book.versions[name].source));
   $("text").value = original;
   drawSource();
   resetBlock();
@@ -554,6 +573,11 @@ $("order").onclick = (event) => {
 $("register").onchange = () => show(step);
 $("version").onchange = () => open($("version").value);
 $("seq").onchange = $("schedule").onchange = () => anew();
+$("all-lines").onclick = () => {
+  const all = $("source").classList.toggle("all");
+  $("all-lines").setAttribute("aria-pressed", all);
+  $("all-lines").textContent = all ? "show this configuration only" : "show all lines";
+};
 $("tab-source").onclick = () => tab("source");
 $("tab-ptx").onclick = () => tab("ptx");
 $("run-ptx").onclick = () => anew();
@@ -570,7 +594,9 @@ $("version").append(...Object.entries(book.titles).map(([name, title]) => new Op
 async function begin() {
   const wanted = new URLSearchParams(location.hash.slice(1) || location.search);
   for (const [id, name] of [["seq", "seq"], ["schedule", "order"]]) if (wanted.get(name)) $(id).value = wanted.get(name);
-  await open(book.titles[wanted.get("v")] ? wanted.get("v") : "v02", wanted);
+  if (!book.titles[wanted.get("v")]) wanted.set("v", "v02");
+  if (wanted.get("v") === "v02" && wanted.size === 1) wanted.set("kind", "ldmatrix");
+  await open(wanted.get("v"), wanted);
 }
 window.onhashchange = () => {
   const wanted = new URLSearchParams(location.hash.slice(1));
