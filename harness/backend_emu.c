@@ -207,7 +207,7 @@ static struct progress *start_progress(const struct emu *emu, const emu_launch *
     return progress_start(
         &(struct progress_plan){.file = stderr,
                                 .terminal = terminal,
-                                .interval_s = terminal ? 1 : 30,
+                                .interval_s = terminal ? 1 : 10,
                                 .label = label,
                                 .unit = "CTAs",
                                 .total = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2],

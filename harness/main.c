@@ -9,6 +9,7 @@
 #include "harness/gradients.h"
 #include "harness/options.h"
 #include "harness/peer.h"
+#include "harness/progress.h"
 #include "harness/report.h"
 #include "harness/select.h"
 #include "harness/verify.h"
@@ -22,6 +23,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_CHOSEN = 1024 };
@@ -411,6 +413,53 @@ static enum status launch_only(struct session *session, struct record *record, s
     return explain(session);
 }
 
+/* ---- how long the emulator takes ---- */
+
+static double processor_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Processor time of a short launch, the second because the first decodes the PTX, divided by its operations; 0 where it
+ * fails. */
+static double seconds_per_flop(struct session *session, const struct problem *problem,
+                               const struct instance *instance) {
+    const struct backend_ops *const ops = session->backend->ops;
+    const struct kernel_config *const config = &instance->config;
+    struct problem small = *problem;
+    struct inputs inputs = {0};
+    struct kernel_code code;
+    struct failure failure;
+    double seconds = 0;
+    small.batch = small.heads = small.KV_heads = 1;
+    small.seq_q = small.seq_k = 4 * (config->B_r > config->B_c ? config->B_r : config->B_c);
+    if (!inputs_generate(&inputs, &small, &failure) && !ops->set_problem(session->backend, &inputs, &failure) &&
+        !ops->set_instance(session->backend, instance, &code, &failure) && !ops->launch(session->backend, &failure)) {
+        const double start = processor_s();
+        if (!ops->launch(session->backend, &failure)) seconds = processor_s() - start;
+    }
+    inputs_free(&inputs);
+    return seconds / problem_flop(&small);
+}
+
+/* State beforehand about how long a launch takes that keeps the emulator busy for more than half a minute or so. */
+static void announce_time(struct session *session, const struct problem *problem, const struct instance *instance) {
+    static const double long_flop = 3e10;
+    char text[40];
+    const struct options *const options = &session->options;
+    if (!session->backend->ops->counts || options->quiet || options->trace || options->trace_events ||
+        (output_is_there(&session->output) && problem_equal(&session->inputs.problem, problem)) || problem->backward ||
+        problem_is_served(problem) || problem_flop(problem) < long_flop)
+        return;
+    const int64_t threads = options->threads ? options->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    const double seconds = seconds_per_flop(session, problem, instance) * problem_flop(problem) / (double)threads;
+    if (seconds > 0)
+        fprintf(stderr, "%s: batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64 ": about %s on %" PRId64 " threads\n",
+                about_version(), problem->batch, problem->heads, problem->seq_q,
+                duration_text(seconds, text, sizeof text), threads);
+}
+
 static enum status run_one(struct session *session, const struct problem *problem, const struct instance *instance) {
     struct backend *backend = session->backend;
     struct failure *failure = &session->failure;
@@ -421,6 +470,7 @@ static enum status run_one(struct session *session, const struct problem *proble
     struct counts counts;
     struct record record = {.backend = backend, .instance = instance, .problem = problem, .code = &code};
     const int64_t dumped = about_dumps() ? dump_bytes(problem, &instance->config) : 0;
+    announce_time(session, problem, instance);
     enum status status = take_problem(session, problem);
     if (status || (status = backend->ops->set_instance(backend, instance, &code, failure))) return status;
     if (dumped && (status = backend->ops->set_dump(backend, dumped, failure))) return status;
@@ -479,15 +529,21 @@ static void print_device(const struct session *session) {
                session->options.seed);
 }
 
+/* What the kernels of this executable have, all together; a library's kernels may have anything. */
+static unsigned features_of(const struct instance_table *table) {
+    unsigned features = about_peer() ? ~0u : 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct kernel_config *const config = &table->instances[i].config;
+        features |= FAMILIES[config->family].features(config);
+    }
+    return features;
+}
+
 static enum status run(struct session *session, int argc, char **argv) {
     struct failure *failure = &session->failure;
     const struct options *options = &session->options;
     enum status status = options_parse(&session->options, argc, argv, failure);
     if (status || (status = options_check(options, failure))) return status;
-    if (options->help) {
-        options_help(stdout, argv[0]);
-        return STATUS_OK;
-    }
     if (options->version) {
         printf("%s %s (revision %s%s, toolkit %s)\n", about_version(), about_name(), about_revision(),
                about_dirty() ? ", changed" : "", about_toolkit());
@@ -497,6 +553,10 @@ static enum status run(struct session *session, int argc, char **argv) {
     status = about_peer() ? peer_instances(&session->table, options->d_head ? (int)options->d_head : 128, failure)
                           : instance_table_read(&session->table, fl_images, fl_image_count, failure);
     if (status) return status;
+    if (options->help) {
+        options_help(stdout, argv[0], features_of(&session->table));
+        return STATUS_OK;
+    }
     if (options->info) return report_info(&session->table, failure);
     if (options->list) return report_list(&session->table, failure);
     if ((status = choose_instances(session))) return status;

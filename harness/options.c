@@ -19,6 +19,15 @@ static const struct choice LAYOUTS[] = {
     {"bshd", LAYOUT_BSHD}, {"bhsd", LAYOUT_BHSD}, {"padded", LAYOUT_PADDED}, {"packed", LAYOUT_PACKED}, {NULL, 0}};
 static const struct choice ON_OFF[] = {{"on", true}, {"off", false}, {NULL, 0}};
 
+/* What the kernels that accept an option have, one or the other. */
+#define HAS(feature) (1u << (feature))
+enum {
+    OF_LENGTHS = HAS(ANY_LENGTH) | HAS(E4M3_INPUTS) | HAS(SERVES),
+    OF_SCALES = HAS(ANY_LENGTH) | HAS(E4M3_INPUTS) | HAS(BACKWARD_PASS),
+    OF_PAGES = HAS(PAGED_KV) | HAS(SHARES_KEYS),
+    OF_BYTES = HAS(E4M3_INPUTS) | HAS(E4M3_CACHE)
+};
+
 const struct option fl_options[] = {
     {"--backend", .kind = OPTION_CHOICE, .choices = BACKENDS, AT(backend), .initial = "auto",
      .help = "where to run; auto takes the GPU if there is one, else the emulator, and says so"},
@@ -33,40 +42,43 @@ const struct option fl_options[] = {
     {"--seq", .kind = OPTION_LIST, .argument = "LIST", AT(seq),
      .help = "sequence lengths, 512:16384:*2 for instance (GPU: 4096; emulator: 256)"},
     {"--seq-q", .kind = OPTION_LIST, .argument = "LIST", AT(seq_q),
-     .help = "queries, in place of --seq (as many as keys)"},
+     .help = "queries, in place of --seq (as many as keys)", .needs = OF_LENGTHS},
     {"--seq-k", .kind = OPTION_LIST, .argument = "LIST", AT(seq_k),
-     .help = "keys, in place of --seq (as many as queries)"},
+     .help = "keys, in place of --seq (as many as queries)", .needs = OF_LENGTHS},
     {"--kv-heads", .kind = OPTION_INTEGER, .argument = "N", AT(KV_heads), .least = 1, .most = 65535,
-     .help = "heads of K and V, which divide the heads (as many)"},
+     .help = "heads of K and V, which divide the heads (as many)", .needs = HAS(GROUPED_HEADS)},
     {"--d-head", .kind = OPTION_INTEGER, .argument = "N", AT(d_head), .least = 1, .most = MAX_D_HEAD,
      .help = "elements of a head's row: takes the config for it (that of the version's config)"},
     {"--causal", .kind = OPTION_TRUE, AT(causal),
-     .help = "each query sees the keys up to its own, where the last query has the last key"},
+     .help = "each query sees the keys up to its own, where the last query has the last key", .needs = HAS(CAUSAL)},
     {"--scale", .kind = OPTION_NUMBER, .argument = "X", AT(scale), .least = 1e-6, .most = 1e6, .unit = "",
-     .help = "what scores are multiplied by (1 / sqrt(d_head))"},
+     .help = "what scores are multiplied by (1 / sqrt(d_head))", .needs = OF_SCALES},
     {"--descale-q", .kind = OPTION_NUMBER, .argument = "X", AT(descale_Q), .least = 1e-30, .most = 1e30, .unit = "",
-     .initial = "1", .help = "fp8: an element of Q stands for its value times X"},
+     .initial = "1", .help = "fp8: an element of Q stands for its value times X", .needs = HAS(E4M3_INPUTS)},
     {"--descale-k", .kind = OPTION_NUMBER, .argument = "X", AT(descale_K), .least = 1e-30, .most = 1e30, .unit = "",
-     .initial = "1", .help = "the same of K"},
+     .initial = "1", .help = "the same of K", .needs = OF_BYTES},
     {"--descale-v", .kind = OPTION_NUMBER, .argument = "X", AT(descale_V), .least = 1e-30, .most = 1e30, .unit = "",
-     .initial = "1", .help = "the same of V"},
-    {"--lse", .kind = OPTION_TRUE, AT(lse), .help = "compute and check log-sum-exp too"},
+     .initial = "1", .help = "the same of V", .needs = OF_BYTES},
+    {"--lse", .kind = OPTION_TRUE, AT(lse), .help = "compute and check log-sum-exp too",
+     .needs = HAS(ANY_LENGTH) | HAS(E4M3_INPUTS)},
     {"--layout", .kind = OPTION_CHOICE, .choices = LAYOUTS, AT(layout), .initial = "bshd",
      .help = "order in memory: batch, seq, heads, d_head; heads outside seq; the first with gaps, others in each "
-             "tensor; or the sequences one behind the other, found by offsets"},
+             "tensor; or the sequences one behind the other, found by offsets",
+     .needs = HAS(ANY_LENGTH) | HAS(SERVES)},
     {"--seqlens-q", .kind = OPTION_LENGTHS, .argument = "LIST", AT(Q_lengths),
-     .help = "queries of each sequence, in place of --batch and --seq-q"},
+     .help = "queries of each sequence, in place of --batch and --seq-q", .needs = HAS(SERVES)},
     {"--seqlens-k", .kind = OPTION_LENGTHS, .argument = "LIST", AT(KV_lengths),
-     .help = "keys of each sequence (as many as queries)"},
+     .help = "keys of each sequence (as many as queries)", .needs = HAS(SERVES)},
     {"--window", .kind = OPTION_WINDOW, .argument = "L,R", AT(window), .initial = "-1,-1",
-     .help = "keys that a query sees before its own and behind it, -1 for all"},
+     .help = "keys that a query sees before its own and behind it, -1 for all", .needs = HAS(CAP)},
     {"--softcap", .kind = OPTION_NUMBER, .argument = "X", AT(softcap), .least = 1e-6, .most = 1e6, .unit = "",
-     .help = "scores are X tanh(score / X)"},
-    {"--sinks", .kind = OPTION_TRUE, AT(sinks), .help = "each head has a score that takes weight and has no value"},
+     .help = "scores are X tanh(score / X)", .needs = HAS(CAP)},
+    {"--sinks", .kind = OPTION_TRUE, AT(sinks), .help = "each head has a score that takes weight and has no value",
+     .needs = HAS(CAP)},
     {"--page-rows", .kind = OPTION_INTEGER, .argument = "N", AT(page_rows), .least = 1, .most = 1 << 20,
-     .help = "K and V lie in pages of N rows, which a table names"},
+     .help = "K and V lie in pages of N rows, which a table names", .needs = OF_PAGES},
     {"--split-keys", .kind = OPTION_INTEGER, .argument = "N", AT(split_keys), .least = 1, .most = 1 << 30,
-     .help = "parts of N keys, for the same bits in every batch"},
+     .help = "parts of N keys, for the same bits in every batch", .needs = HAS(SHARES_KEYS)},
     {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype),
      .help = "element type (that of the version's config)"},
     {"--config", .kind = OPTION_CONFIGS, .argument = "FORM|all", AT(configs),
@@ -389,13 +401,18 @@ bool options_print_records(const struct options *options) {
     return options->csv || (options->json && !strcmp(options->json, "-"));
 }
 
-void options_help(FILE *file, const char *program) {
+void options_help(FILE *file, const char *program, unsigned features) {
+    bool complete = true;
     fprintf(file,
             "usage: %s [options]\n\nChecks and times this version of FlashAttention, or runs it on the emulator.\n\n",
             program);
     for (size_t i = 0; i < fl_option_count; i++) {
         const struct option *option = &fl_options[i];
         char left[100], argument[ARGUMENT_SIZE];
+        if (option->needs && !(option->needs & features)) {
+            complete = false;
+            continue;
+        }
         snprintf(left, sizeof left, "%s%s%s%s%s", option->name, option->letter ? ", " : "",
                  option->letter ? option->letter : "", takes_argument(option) ? " " : "",
                  option_argument(option, argument, sizeof argument));
@@ -404,6 +421,7 @@ void options_help(FILE *file, const char *program) {
         if (option->initial && takes_argument(option)) fprintf(file, " [%s]", option->initial);
         fputc('\n', file);
     }
+    if (!complete) fprintf(file, "\nOther kernels accept more: bin/attention.wgmma --help\n");
     fprintf(file, "\nexit status: 0 correct, 1 wrong result, 2 usage, 3 CUDA, emulator or system error,\n"
                   "  4 measured but not trustworthy (--strict), 77 the back end can't run here\n");
 }

@@ -112,6 +112,7 @@ struct option {
     const char *initial;          /* default, parsed like an argument; NULL: zero, false, none */
     const char *help;
     enum backend_choice only; /* the back end that acts on it; BACKEND_AUTO: both */
+    unsigned needs;           /* bits of enum feature: a kernel that accepts it has one of them; 0: every kernel */
 };
 
 /* The table, in the order of --help. */
@@ -134,8 +135,8 @@ enum status options_check(const struct options *options, struct failure *failure
 /* Whether records go to standard output, where other programs read them: what is for people goes to standard error. */
 bool options_print_records(const struct options *options);
 
-/* Print usage and every option. */
-void options_help(FILE *file, const char *program);
+/* Print usage and the options that kernels with these features, bits of enum feature, accept. */
+void options_help(FILE *file, const char *program, unsigned features);
 
 /* Number of problems: the product of the lists. */
 int64_t options_problem_count(const struct options *options);

@@ -34,23 +34,45 @@ struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
                             .descale = {1, 1, 1}};
 }
 
-static bool same_factors(const double a[N_INPUTS], const double b[N_INPUTS]) {
-    for (int t = 0; t < N_INPUTS; t++)
-        if (a[t] != b[t]) return false;
-    return true;
-}
+#define FIELD(name) {offsetof(struct problem, name), sizeof(((struct problem *)NULL)->name)}
+static const struct {
+    size_t offset, bytes;
+} FIELDS[] = {FIELD(batch),
+              FIELD(heads),
+              FIELD(KV_heads),
+              FIELD(seq_q),
+              FIELD(seq_k),
+              FIELD(d_head),
+              FIELD(dtype),
+              FIELD(dist),
+              FIELD(seed),
+              FIELD(backward),
+              FIELD(causal),
+              FIELD(lse),
+              FIELD(scale),
+              FIELD(layout),
+              FIELD(Q_lengths),
+              FIELD(KV_lengths),
+              FIELD(windowed),
+              FIELD(window_left),
+              FIELD(window_right),
+              FIELD(softcap),
+              FIELD(sinks),
+              FIELD(page_rows),
+              FIELD(split_keys),
+              FIELD(cache_e4m3),
+              FIELD(e4m3),
+              FIELD(e4m3_serves),
+              FIELD(descale),
+              FIELD(transposed_V),
+              FIELD(rounded_sums_of_P),
+              FIELD(summed_keys)};
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
-    return a->batch == b->batch && a->heads == b->heads && a->KV_heads == b->KV_heads && a->seq_q == b->seq_q &&
-           a->seq_k == b->seq_k && a->d_head == b->d_head && a->dtype == b->dtype && a->dist == b->dist &&
-           a->seed == b->seed && a->backward == b->backward && a->causal == b->causal && a->lse == b->lse &&
-           a->scale == b->scale && a->layout == b->layout && a->Q_lengths == b->Q_lengths &&
-           a->KV_lengths == b->KV_lengths && a->windowed == b->windowed && a->window_left == b->window_left &&
-           a->window_right == b->window_right && a->softcap == b->softcap && a->sinks == b->sinks &&
-           a->page_rows == b->page_rows && a->split_keys == b->split_keys && a->cache_e4m3 == b->cache_e4m3 &&
-           a->e4m3 == b->e4m3 && a->e4m3_serves == b->e4m3_serves && same_factors(a->descale, b->descale) &&
-           a->transposed_V == b->transposed_V && a->rounded_sums_of_P == b->rounded_sums_of_P &&
-           a->summed_keys == b->summed_keys;
+    for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)
+        if (memcmp((const char *)a + FIELDS[i].offset, (const char *)b + FIELDS[i].offset, FIELDS[i].bytes) != 0)
+            return false;
+    return true;
 }
 
 static bool of_keys(enum tensor tensor) {

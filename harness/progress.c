@@ -15,8 +15,7 @@ struct progress {
     struct timespec start;
 };
 
-/* "45 s", "2 min 10 s", "1 h 05 min". Returns text. */
-static char *duration_text(double seconds, char *text, size_t size) {
+char *duration_text(double seconds, char *text, size_t size) {
     const int64_t whole = (int64_t)ceil(seconds);
     if (whole < 60)
         snprintf(text, size, "%" PRId64 " s", whole);

@@ -35,6 +35,9 @@ struct progress *progress_start(const struct progress_plan *plan);
 /* NULL does nothing. When this returns, nothing more is written. */
 void progress_stop(struct progress *progress);
 
+/* "45 s", "2 min 10 s", "1 h 05 min". Returns text. */
+char *duration_text(double seconds, char *text, size_t size);
+
 /* "v07: seq 16384: 96 of 512 CTAs, 2 min 10 s, about 9 min 24 s left"; the time left follows from the time so far, and
  * is missing while nothing is done. Returns text. */
 char *progress_text(const struct progress_plan *plan, uint64_t done, double elapsed_s, char *text, size_t size);

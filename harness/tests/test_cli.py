@@ -157,6 +157,8 @@ def test_help_version_list() -> None:
     helped = run("--help")
     assert run("-h").stdout == helped.stdout and run("-h").returncode == 0
     assert helped.returncode == 0 and "--throttle-threshold" in helped.stdout and "77" in helped.stdout
+    for option in ("--causal", "--kv-heads", "--lse", "--window", "--page-rows", "--split-keys", "--descale-q"):
+        assert not re.search(rf"^  {option}\b", helped.stdout, re.MULTILINE), "what v01 rejects"
     assert re.fullmatch(r"v01 base \(revision \w+(, changed)?, toolkit [\d.]+\)\n", run("--version").stdout)
     listed = run("--list")
     assert listed.returncode == 0 and OWN in listed.stdout and "sm_80" in listed.stdout
@@ -303,6 +305,7 @@ def test_a_long_run_says_on_a_terminal_how_far_it_has_come(terminal: dict[str, s
     said = r"\rv01: batch 1, heads 1, seq 8192: \d+ of 128 CTAs, \d+ s, about \S.* left\x1b\[K"
     text = on_terminal(terminal | FLIES, said, "--seq", "8192", "--heads", "1", "--no-check")
     assert re.search(said, text), repr(text)
+    assert re.match(r"v01: batch 1, heads 1, seq 8192: about [\dhmins ]+ on \d+ threads\n", text), "stated beforehand"
     assert on_terminal(terminal, "never", *SMALL) == "", "a short run says nothing"
 
 
@@ -772,7 +775,7 @@ def test_records_of_the_emulator_fit_it_too(options: tuple[str, ...]) -> None:
 
 def test_the_page_names_options_that_exist() -> None:
     page = re.sub(r"(?m)^ *(git clone|#SBATCH) .*", "", (ROOT / "docs/measuring.md").read_text())
-    helped = run("--help").stdout
+    helped = re.sub(r'^ *\{"(--[^"]+)"', r"  \1", (ROOT / "harness/options.c").read_text(), flags=re.MULTILINE)
     for command in ("compare", "bench", "ladder"):
         words = [sys.executable, "-m", "analysis", command, "--help"]
         helped += subprocess.run(words, capture_output=True, text=True, check=True, timeout=600, cwd=ROOT).stdout

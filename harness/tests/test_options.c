@@ -208,7 +208,7 @@ static void table(void) {
     char *help = NULL;
     size_t length = 0;
     FILE *file = open_memstream(&help, &length);
-    options_help(file, "bin/v01");
+    options_help(file, "bin/v01", ~0u);
     fclose(file);
     for (size_t i = 0; i < fl_option_count; i++) {
         const struct option *row = &fl_options[i];
