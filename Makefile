@@ -10,9 +10,11 @@
 #     make/wasm.mk      the emulator in WebAssembly, for pages
 #     make/inspect.mk   looking at source and machine code, tables and pages
 #     make/measure.mk   running and timing versions
-#     make/peers.mk     libraries to measure against, from their own source
 #     make/learn.mk     exercises
 #     make/tests.mk     C test programs, pytest, lint
+#
+# Two makefiles include this one: harness/peers/peers.mk (libraries to measure against, from their own source) and
+# emulator/suite/suite.mk (programs of others on the emulator).
 
 MAKEFLAGS += --no-builtin-rules
 # All cores, unless -j says otherwise.
@@ -63,6 +65,7 @@ archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))
 
 # --- Words that rules use. --------------------------------------------------------------------------------------------
+comma := ,
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)
 quoted = $(subst ','\'',$(1))
 option = $(if $($(1)),--$(2) '$(call quoted,$($(1)))')# option,NAME,word: of a command, where NAME= is given
@@ -86,7 +89,8 @@ $(1): FORCE
 	@$$(parts) printf '%s\n' '$$(call quoted,$(2))' >$$(part); $$(update)
 endef
 
-PARTS := arguments toolkit harness libcuda version library hosts wasm inspect measure peers learn tests
+PARTS := arguments toolkit harness libcuda version library hosts wasm inspect measure learn tests
+WITH_GOALS := $(PARTS:%=make/%.mk) $(sort Makefile $(firstword $(MAKEFILE_LIST)))
 # `make clean all`: jobs run side by side, and clean must end before others begin. So each goal has a make of its own.
 ifneq ($(and $(filter clean distclean,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)
 include make/arguments.mk
@@ -100,7 +104,7 @@ include $(PARTS:%=make/%.mk)
 ##@ Housekeeping
 .PHONY: FORCE help help-all clean distclean
 help help-all:  ## lists the goals that are typed most, or all with their variables
-	@awk -v show=$(@:help-%=%) -f make/help.awk $(PARTS:%=make/%.mk) Makefile
+	@awk -v show=$(@:help-%=%) -f make/help.awk $(WITH_GOALS)
 clean:  ## removes what was built, keeps .venv and records
 	rm -rf build bin lib dist site logs/ptxas
 distclean: clean  ##+ also removes .venv

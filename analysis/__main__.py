@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from analysis.building import BUILDS
 from analysis.errors import FAILED, LEFT, REFUSED, AnalysisError
 from analysis.files import root
 
@@ -75,7 +76,6 @@ COMMANDS = (
     Command(
         "sass-diff", "machine_code.sass_diff", "compare the machine code of two builds, kernel by kernel, loop first"
     ),
-    Command("pair-config", "ladder.pairs", "say which config each side of a comparison of two versions uses"),
     Command("bound", "machine_code.bounds", "lower bounds of the main loop by pipe; --scoreboard shows its waits"),
     Command("predict", "measure.predicted", "predict cycles of a KV loop and of a launch, without a GPU"),
     Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
@@ -123,7 +123,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(chosen: str | None, program: str = "", alone: bool = False) -> argparse.ArgumentParser:
     """Of all commands, or of the chosen one alone where it is one of them: most of the others' time is saved."""
     parser = _Parser(
-        prog=program or "python3 -m analysis",
+        prog=program or ("./fl" if os.environ.get(BUILDS) else "python3 -m analysis"),
         description="Reads logs, machine code and records of kernels.",
         epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 usage, input not understood or "
         "missing tool, 3 failure of the system or of this program, 4 an architecture that is not known, 5 a damaged "
@@ -201,7 +201,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     if program in INSTALLED:
         arguments.insert(0, program)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
-    name = program if program in INSTALLED else " ".join(word for word in (program or "analysis", chosen) if word)
+    front = program or ("fl" if os.environ.get(BUILDS) else "analysis")
+    name = program if program in INSTALLED else " ".join(word for word in (front, chosen) if word)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its number
             stream.reconfigure(errors="backslashreplace")

@@ -4,18 +4,36 @@
 replacement = $(subst /,.,$(shell awk -F'[(), "]+' -v version='$(call quoted,$(1))' \
 	'/^REMOVED/ && length(version) == 3 && "v" $$2 <= version && version <= "v" $$3 { print $$4 }' \
 	common/removed_versions.h))
-unknown = $(error $(if $(2),$(1) was removed from the ladder: $(2) replaces it,no version '$(1)'; \
-	there are: $(VERSIONS)))
+# A word that names no version or goal is rejected with those that are spelled nearly so.
+near = $(shell $(PYTHON) make/nearest.py '$(call quoted,$(1))' $(2))
+ranges = $(strip $(foreach l,v b f,$(if $(filter $l%,$(VERSIONS)),$(firstword $(filter $l0%,$(VERSIONS))) to \
+	$(lastword $(filter $l%,$(VERSIONS)))$(comma))) $(ATTENTION))
+unknown = $(error $(if $(2),$(1) was removed from the ladder: $(2) replaces it,no version '$(1)'$(if \
+	$(call near,$(1),$(VERSIONS)),; the nearest is $(call near,$(1),$(VERSIONS))); there are $(ranges)))
 known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(call unknown,$v,$(call replacement,$v))))
-need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, one of: $(VERSIONS))))$(foreach v,$(1),$(call known,$($v)))
-$(call known,$(VER) $(A) $(B) $(filter v% b0%,$(MAKECMDGOALS)))
+EXAMPLE_A := the version before the step, such as A=v10 B=v11
+EXAMPLE_B := the version after the step, such as A=v10 B=v11
+EXAMPLE_VER := a version, such as VER=v07
+need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, $(EXAMPLE_$v))))$(foreach v,$(1),$(call known,$($v)))
+IS_VERSION = $(filter v% b0% f0% V% B0% F0%,$(1))# what a user may mean as one
+$(call known,$(VER) $(A) $(B) $(filter-out %.mk,$(call IS_VERSION,$(MAKECMDGOALS))))
 
-# A goal without a rule is said with those that are spelt nearly so. A name with / or . in it is a file's.
-GOALS_OF := $(if $(MAKECMDGOALS),$(shell awk -v show=goals -f make/help.awk $(PARTS:%=make/%.mk) Makefile))
-near = $(shell $(PYTHON) -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:]))' \
-	'$(call quoted,$(1))' $(GOALS_OF))
+# Goals that were removed, each with what is typed instead; _ stands for a space.
+MOVED := why:./fl_why_v10_v11 configs:./fl_configs_--version_v07_--set_all check-tools:./fl_check-tools_FILE \
+	corpus:./fl_corpus_FOLDER logs:./fl_demangle_FILE notebooks:./fl_notebooks_--write \
+	sanitize:./fl_sanitize_--versions_v07 ptx:make_build/v07/v07.ptx wasm:make_build/wasm/emulator.wasm \
+	fuzz:make_build/tests-san/test_fuzz_and_start_that \
+	$(foreach c,loop bound counts live predict map,$c:./fl_$c_v07) $(foreach c,peak pipes peers,$c:./fl_$c) \
+	$(foreach g,peer-fa3 peer-fa3-backward peer-fa3-serving,$g:make_-f_harness/peers/peers.mk_$g_FA3=FOLDER) \
+	$(foreach g,suite suite-fp8 faults-on-gpu bench-emu,$g:make_-f_emulator/suite/suite.mk_$g)
+moved = $(subst _, ,$(patsubst $(1):%,%,$(filter $(1):%,$(MOVED))))
+
+# A goal without a rule is said with those that are spelled nearly so. A name with / or . in it is a file's.
+GOALS_OF := $(if $(MAKECMDGOALS),$(shell awk -v show=goals -f make/help.awk $(WITH_GOALS)))
 $(foreach g,$(filter-out $(GOALS_OF) $(VERSIONS) Makefile,$(MAKECMDGOALS)),$(if $(findstring /,$g)$(findstring .,$g),,\
-	$(foreach n,$(or $(call near,$g),none),$(error no goal '$g'; the nearest is $n; `make help` lists them))))
+	$(if $(call moved,$g),$(error `make $g` was removed: type `$(call moved,$g)`))$(foreach n,$(or \
+	$(call near,$g,$(GOALS_OF) $(VERSIONS)),none),$(error \
+	no goal '$g'; the nearest is $n; `make help` lists them))))
 
 # What takes one version must not take the second one for another argument, after building both.
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v= is one version, not '$($v)')))
@@ -51,7 +69,7 @@ $(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v% b0%,$(MA
 
 # What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n). Not so profile
 # of saved files; autotune and compare have an answer without a GPU.
-ON_GPU := bench gpu-check peak pipes peers $(if $(filter-out -%,$(filter %.csv,$(ARGS))),,profile)
+ON_GPU := bench gpu-check $(if $(filter-out -%,$(filter %.csv,$(ARGS))),,profile)
 ON_GPU := $(firstword $(filter $(ON_GPU),$(MAKECMDGOALS)))
 ifeq ($(MAKELEVEL)$(LAUNCH)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
 NO_GPU := $(if $(ON_GPU),$(shell $(PYTHON) -m analysis.measure.driver))
@@ -60,8 +78,7 @@ endif
 
 # make takes any text for yes, also a 0. And the tools read bin/ and build/, not the folders of a variant.
 $(foreach v,DEBUG DUMP,$(if $(filter-out 1,$($v)),$(error $v=$($v): expected $v=1, or no $v=)))
-OF_NO_VARIANT := sass counts loop bound live map sass-diff why bench profile gpu-check peers compare autotune race \
-	sanitize debug accept adopt
+OF_NO_VARIANT := sass sass-diff bench profile gpu-check compare autotune race debug accept adopt
 $(if $(VARIANT),$(foreach g,$(filter $(OF_NO_VARIANT),$(MAKECMDGOALS)),$(error $g takes no \
 	$(if $(DEBUG),DEBUG=,DUMP=): it reads bin/ and build/, not bin$(VARIANT)/ and build$(VARIANT)/)))
 
@@ -72,7 +89,7 @@ INSTEAD_VER := ; name the versions themselves as goals
 
 ifeq ($(MAKELEVEL),0)# goals that call make pass their variables on, needed or not
 GIVEN := $(foreach v,$(filter-out $(GENERAL) MAKE%,$(.VARIABLES)),$(if $(filter command%,$(origin $v)),$v))
-TAKES := $(if $(GIVEN),$(shell awk -v show=variables -f make/help.awk $(PARTS:%=make/%.mk) Makefile))# goal:VARIABLE
+TAKES := $(if $(GIVEN),$(shell awk -v show=variables -f make/help.awk $(WITH_GOALS)))# goal:VARIABLE
 takers = $(patsubst %:$(1),%,$(filter %:$(1),$(TAKES)))
 $(foreach v,$(GIVEN),\
 	$(if $(call takers,$v),,$(error no goal takes $v=))\

@@ -1,51 +1,23 @@
 # Looking at versions: their source, machine code and records, side by side or alone, and the pages made of them.
 
 ##@ Looking at machine code
-.PHONY: regs sass ptx logs counts loop bound predict live map sass-diff why read diff configs check-tools
+.PHONY: regs sass sass-diff read diff
 regs: $(call each,regs_of)  ## registers, spills and code hash: regs/registers.csv and a report: [VER=]
 	@$(RUN) -m analysis registers --version "$(CHOSEN)" $(if $(OWN),--merge $^,--folder $(BUILD)/regs$(SET))
 sass: $(call each,listing)  ##+ listings with control codes: sass/vNN.sm_XX.sass: [VER=]
-ptx: $(foreach v,$(CHOSEN),$(call folder,$v)/$v.ptx)  ##+ the PTX of every version: build/vNN/vNN.ptx: [VER=]
-	@ls -l $^
 demangled = $(basename $(call log,$(1),$(2))).demangled.log
-logs: $(call each,demangled)  ##+ what ptxas said, demangled: [VER=]; NAME= keeps a capture
-	@$(if $(NAME),$(RUN) -m analysis capture $(call option,NAME,name),ls $^)
-loop bound: cubins  ## opcodes of the KV loop, and its lower bounds by pipe: VER= [ARGS=]
-predict: cubins  ## cycles of a pass and of a launch, without a GPU: VER= [ARGS="--gpu h100"]
-counts live: cubins  ##+ opcodes of the whole kernel; live registers over the loop: VER= [ARGS=]
-loop bound counts live predict:
-	@$(RUN) -m analysis $@ $(CHOSEN) $(ARGS)
-map: cubins  ## CUDA, PTX and SASS on one page, with counts: build/vNN/map.html, VER= [ARGS="--arch 90"]
-	@$(foreach v,$(CHOSEN),$(RUN) -m analysis $@ $v --html -o $(call folder,$v)/map.html $(ARGS); \
-		echo '$(call folder,$v)/map.html';)
-
-# Both sides of a comparison, each built for the configuration that the rule of `pair-config` gives it. The `+` lets the
-# make of this line share our jobs: make sees its name in the line only after expansion.
-define pair
-	$(call need,A B)
-	+@$(RUN) -m analysis pair-config $(A) $(B) $(call option,CONFIG,config) | \
-		while IFS=$$'\t' read -r version config; do \
-			$(MAKE) --no-print-directory cubins VER="$$version" KERNELS="$$config"; done
-endef
+# What ./fl does. It builds what it shows by a make that shares our jobs: hence the +, which `make -n` goes without.
+FL = $(if $(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),,+)@FL_BUILDS=1 $(RUN) -m analysis
+shown = $(if $(filter 90 90a,$(ARCHS)),,--arch $(firstword $(ARCHS)))
 sass-diff:  ## what changed in the machine code, loop first: A= B= [CONFIG=] [ARGS=--text]
-	$(call pair)
-	@$(RUN) -m analysis $@ $(A) $(B) $(call option,CONFIG,config) $(ARGS)
-why:  ## one sheet: idea, source, machine code, bounds, measured time: A= B= [CONFIG=] [ARGS=]
-	$(call pair)
-	@$(MAKE) --no-print-directory $(A) $(B)
-	@$(RUN) -m analysis $@ $(A) $(B) $(call option,CONFIG,config) $(ARGS)
+	$(call need,A B)
+	$(FL) $@ $(A) $(B) $(shown) $(call option,CONFIG,config) $(ARGS)
 read:  ## a kernel as its configuration leaves it, without asserts and dumps: VER=
 	$(call need,VER)
 	@$(RUN) -m analysis $@ $(VER)
 diff:  ## what changed in the source, and how many lines: A= B= [ARGS=--folded]
 	$(call need,A B)
 	@$(RUN) -m analysis $@ $(A) $(B) $(ARGS)
-configs:  ##+ the members of a set and what a version refuses: VER= or KERNELS= or both
-	$(if $(VER)$(SET),,$(error configs needs VER= for the default set, one of: $(VERSIONS); or a set, KERNELS=all))
-	@$(RUN) -m analysis $@ $(if $(VER),--version "$(VER)") --set '$(call quoted,$(KERNELS))'
-check-tools:  ##+ what the parsers recognise in any log, listing, cubin or executable: FILES=
-	$(if $(FILES),,$(error check-tools needs FILES=, the files to read: make check-tools FILES=bin/v01))
-	@$(RUN) -m analysis $@ $(FILES)
 
 ##@ A new version
 .PHONY: new adopt accept gate
@@ -66,7 +38,7 @@ adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the 
 		'    make gpu-check VER="$(VER)"      # right on a GPU too, and as on the emulator' \
 		'    make bench VER="$(VER)"          # speeds, into logs/bench/; name the parent too, to compare' \
 		'    make profile VER="$(VER)"        # counters of ncu, into logs/profile/' \
-		'    make ladder notebooks          # then the pages again'
+		'    make ladder && ./fl notebooks --write    # then the pages again'
 accept: bin/ptxrun  ##+ accepts the figures of a version, in regs/registers.csv: VER= WHY=
 	$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
@@ -78,21 +50,19 @@ unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildca
 	$(error $f: write what its header block says "FILL IN:" for, then run this again))
 
 ##@ Tables and pages
-.PHONY: report ladder notebooks site
+.PHONY: report ladder site
 report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions: build/report.html
 	@$(RUN) -m analysis $@
 ladder: all | $(READY)  ##+ rewrites the generated tables of the documents
 	@$(RUN) -m analysis traffic --write
 	@$(RUN) -m analysis $@ --write
-notebooks: $(READY)  ##+ runs the notebooks on committed data and keeps their outputs
-	@$(PY) -m analysis $@ --write
 # A page a version shows its machine code beside its PTX, and the machine runs that: the code that the tools show.
-site: wasm $(foreach v,$(filter-out $(ATTENTION),$(VERSIONS)),$(BUILD)/$v/$v.ptx \
+site: $(WASM_FILES) $(foreach v,$(filter-out $(ATTENTION),$(VERSIONS)),$(BUILD)/$v/$v.ptx \
 	$(BUILD)/$v/sm_$(lastword $(call archs_of,$v)).cubin)
 # MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
 # Those of machine_page.py whose S, m, l, P and O it compares with the reference.
 IN_STORY := v01 v02 v08 v09 v17 v19 v25 v26 v28 v29 v35 v37
-site: $(SITE)/site.installed | $(READY)  ##+ documents, notebooks and tables as a static site: site/index.html
+site: $(SITE)/site.installed | $(READY)  ## documents, notebooks and tables as a static site: site/index.html
 	@$(MAKE) --no-print-directory DUMP=1 $(foreach v,$(IN_STORY),build/dump/$v/$v.ptx)
 	@$(PY) -m analysis $@ --single
 	@$(PY) -m analysis $@ --stage build/site/sources

@@ -60,7 +60,7 @@ CUDA12 := build/cuda12/cuda12.installed# whose cubins the tools read too
 OLDEST := build/oldest/oldest.installed# the oldest toolkit that CUDA= may name
 
 ##@ Testing
-.PHONY: check check-anywhere check-frameworks check-long check-site fuzz lint format
+.PHONY: check check-anywhere check-frameworks check-long check-site lint format
 IN_CHECK := not long and not gpu and not site
 # Byte code lies below build/, also where the environment wants none beside the sources: without any, each of some
 # thousand processes compiles what it imports.
@@ -71,9 +71,9 @@ check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 check-long: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
 check-long check-anywhere: lib libcuda | $(WHEEL)
 check-long check-anywhere: | $(READY)
-check-anywhere: wasm
+check-anywhere: $(WASM_FILES)
 ifeq ($(VER),)
-check: libcuda wasm | $(WHEEL)
+check: libcuda $(WASM_FILES) | $(WHEEL)
 check: lint all emu-lib lib $(TAPS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
@@ -98,20 +98,17 @@ check-anywhere: all emu-lib $(TAPS)  ##+ check as on other machines: BUSY= loops
 	@bash make/anywhere.sh $(or $(BUSY),4) $(MAKE) --no-print-directory $(TAPS)
 	bash make/anywhere.sh $(or $(BUSY),4) $(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)" \
 		--shuffle $(or $(SEED),$(shell echo $$RANDOM))
-check-site: site report wasm lib  ##+ the pages in browsers, at two widths, light and dark: build/screens/; WebAssembly
+check-site: site report $(WASM_FILES) lib  ##+ the pages in browsers, light and dark: build/screens/; WebAssembly
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
 		$(PY) -m pytest -rs -n 2 analysis/tests/site harness/tests/test_wasm.py python/tests/test_wheel_hosts.py
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
-suite: $(if $(TRITON),$(FRAMEWORKS)/frameworks.installed)
 FRAMEWORK_TESTS := $(wildcard $(patsubst %,python/tests/test_%.py,torch jax transformers framework*))
 check-frameworks: lib $(FRAMEWORKS)/frameworks.installed  ##+ the Python package inside PyTorch, JAX and transformers
 	$(FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
 $(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and transformers,$(FRAMEWORKS)))
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
-fuzz: $(BUILD)/tests-san/test_fuzz  ##+ feeds the emulator's parser broken PTX for SECONDS= (60)
-	SECONDS_TO_FUZZ=$(or $(SECONDS),60) $<
 
 C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c \
 	runtime/tests/*.c harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c \

@@ -13,6 +13,7 @@ RUN = $(if $(wildcard $(PY)),$(PY),$(PYTHON))
 TOOLKIT := $(or $(CUDA),$(VENV)/toolkit)
 NVCC := $(TOOLKIT)/bin/nvcc
 PTXAS := $(TOOLKIT)/bin/ptxas
+CCCL = $(TOOLKIT)/include/cccl
 export PATH := $(if $(CUDA),$(CUDA)/bin:)$(CURDIR)/$(VENV)/toolkit/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)
 export LAUNCH KERNELS
@@ -32,7 +33,7 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(COMPILER)
 ##@ Building
 .PHONY: setup
 setup: $(COMPILER) $(WHEEL) $(ZIG)/wasm.installed
-setup: $(READY)  ##+ installs toolkit and Python packages into .venv, for a machine that will be offline
+setup: $(READY)  ## installs toolkit and Python packages into .venv, for a machine that will be offline
 
 # One make installs at a time; another one waits, and finds the group installed.
 define group  # $(1) NAME.installed, $(2) what it is, $(3) environment, $(4) folder if not its own, $(5) last command

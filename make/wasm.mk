@@ -22,8 +22,7 @@ $(WASM_COMMON): $(WASM)/include/%: % make/wasm.mk
 		-e '/^ /s/((const )?[a-z0-9_]+) \*([A-Za-z_]+);/union { \1 *\3; uint64_t \3_address; };/g' \
 		$< >$(part); $(whole)
 
-.PHONY: wasm
-wasm: $(WASM)/emulator.wasm $(WASM)/page.so  ##+ the emulator in WebAssembly, for pages: build/wasm/emulator.wasm
+WASM_FILES := $(WASM)/emulator.wasm $(WASM)/page.so
 WASM_H := $(wildcard emulator/*.h $(addsuffix /*.h,$(addprefix emulator/,ptx machine check explore wasm wasm/include)) \
 	runtime/*.h harness/*.h)
 $(WASM)/emulator.wasm: $(WASM_C) $(WASM_H) $(WASM_COMMON) $(WASM)/flags | $(ZIG)/wasm.installed

@@ -1,4 +1,4 @@
-"""Tries the emulator on other people's kernels: `make corpus DIR=FOLDER` tabulates what it accepts and what it refuses.
+"""Tries the emulator on other people's kernels: `./fl corpus FOLDER` tabulates what it accepts and what it refuses.
 
 Every .cu file below the folder is compiled by nvcc, every .ptx file is read; `bin/ptxrun --list` decodes each entry.
 The file corpus.txt in the folder, or --settings FILE, says how, one line for each subfolder or file; the longest name
@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analysis.building import built
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root
 from analysis.measure.executables import TIMED_OUT, run_command
@@ -231,6 +232,7 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
 def run_corpus(args: argparse.Namespace) -> int:
     if not args.folder.is_dir():
         raise AnalysisError(f"{args.folder}: no such folder")
+    built("bin/ptxrun")
     if not (root() / "bin/ptxrun").exists():
         raise AnalysisError("bin/ptxrun is missing: run `make bin/ptxrun`")
     path = args.settings or args.folder / SETTINGS

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.building import built
 from analysis.emulate.online_softmax import (
     NO_SCORE,
     UNIT_ROUNDOFF,
@@ -303,6 +304,18 @@ def render(sides: Comparison, title: str) -> str:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
+def check_whole_blocks(config: KernelConfig, option: str, rows: int) -> None:
+    """Reject a length that the kernel would reject, before it is built."""
+    if getattr(config, "any_length", 0):
+        return
+    for block in (config.B_r, config.B_c):
+        if rows % block:
+            below = max(rows // block, 1) * block
+            raise AnalysisError(
+                f"{option} {rows}: must be a multiple of {block}; the nearest: {below}, {below + block}"
+            )
+
+
 def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelConfig, Problem, str]:
     """Run bin/dump/vNN once and read its dump. The last value is where it ran."""
     version = load(root(), args.version)
@@ -317,11 +330,14 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
         raise AnalysisError(f"--d-head {args.d_head}: the config {config} is for {config.d_head}")
     if args.dtype:
         config = config.replace(dtype=Dtype[args.dtype.upper()])
+    seq = args.seq or 4 * max(config.B_r, config.B_c)
+    for option, rows in (("--seq", seq), ("--seq-k", args.seq_k or seq)):
+        check_whole_blocks(config, option, rows)
+    built(args.version, DUMP="1", KERNELS=str(config) if args.config else "")
     executable = executables.bin_folder() / "dump" / args.version
     if not executable.exists():
         build = f"make DUMP=1 {args.version}" + (f" KERNELS='{config}'" if args.config else "")
         raise AnalysisError(f"{executable} is not there: `{build}` builds it")
-    seq = args.seq or 4 * max(config.B_r, config.B_c)
     problem = Problem(
         "attention",
         config.dtype.name.lower(),

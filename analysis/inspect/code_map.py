@@ -1,7 +1,7 @@
 """CUDA source, PTX and SASS beside each other: as a table, or as one HTML page without anything outside it.
 
     python3 -m analysis map v01                                  # a table for the terminal
-    python3 -m analysis map v01 --html -o build/v01/map.html     # `make map VER=v01` does that
+    ./fl map v01 --html -o map.html
 
 On the page a line under the mouse lights up what it became and what it came from; a click also moves the other panes
 there. Counts stand beside the lines: those of the emulator by source line, and ncu's samples by instruction.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.building import built
 from analysis.emulate.traffic import modelled_traffic
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
@@ -134,6 +135,8 @@ def read_sheet(
     a, b = load(root(), a_name), load(root(), b_name)
     pair = pair_named(a_name, b_name, config)
     found, measured_arch = _measured(a_name, b_name, pair)
+    if emulate:
+        built(a.stem, b.stem)
     subjects = [resolve(name, arch, choice) for name, choice in ((a_name, pair.a), (b_name, pair.b))]
     pending = [start(subject, LIVE_OPTIONS) for subject in subjects]
     sides = [_side(version, each, emulate, wanted) for version, each in zip((a, b), pending, strict=True)]

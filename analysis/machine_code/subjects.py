@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.building import built
 from analysis.errors import AnalysisError
 from analysis.files import in_checkout, root
 from analysis.ladder.config import KernelConfig, parse_short_form
@@ -137,9 +138,10 @@ def arch_of(version: Version, asked: str | None) -> str:
     return own
 
 
-def built_cubins(name: str, arch: str | None) -> list[Path]:
-    """The cubins of a version for the architecture that arch_of() says, at least one."""
+def built_cubins(name: str, arch: str | None, config: str = "") -> list[Path]:
+    """The cubins of a version for the architecture of arch_of(), at least one. ./fl builds the one with `config`."""
     wanted = arch_of(load(root(), name), arch)
+    built("cubins", VER=stem_of(name), ARCHS=wanted.removeprefix("sm_"), KERNELS=config)
     paths = cubins_of_version(name, wanted)
     if not paths:
         raise AnalysisError(f"{name} is not built for {wanted}: run `make {name} ARCHS={wanted.removeprefix('sm_')}`")
@@ -148,10 +150,11 @@ def built_cubins(name: str, arch: str | None) -> list[Path]:
 
 def _of_version(name: str, arch: str | None, choice: KernelConfig | str | None) -> Subject:
     version = load(root(), name)
-    paths = built_cubins(name, arch)
     wanted = version.header.config if choice is None else choice
     if isinstance(wanted, str) and wanted.startswith("("):
         wanted = parse_short_form(wanted)
+    other = isinstance(wanted, KernelConfig) and wanted != version.header.config
+    paths = built_cubins(name, arch, str(wanted) if other else "")
     if isinstance(wanted, KernelConfig):
         for path in paths:
             cubin = Cubin.read(path)

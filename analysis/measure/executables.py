@@ -143,7 +143,7 @@ def find_peer(name: str) -> Path:
     path = peer_folder() / name
     if not os.access(path, os.X_OK):
         goal = name if name == "fa3" else "fa3-backward"
-        raise AnalysisError(f"{path} is not there: `make peer-{goal}` builds it from its source (docs/measuring.md)")
+        raise AnalysisError(f"{path} is not there: `make -f harness/peers/peers.mk peer-{goal}` builds it")
     return path
 
 

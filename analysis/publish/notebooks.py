@@ -5,7 +5,7 @@
     show_diff(v19, v20, KV_LOOP)
     show_code(v20, "copy_KV")
 
-`make notebooks` runs the notebooks (analysis/tools/notebooks.py).
+`./fl notebooks --write` runs the notebooks (analysis/tools/notebooks.py).
 """
 
 import base64

@@ -129,7 +129,7 @@ def held_dump(folder: Path, name: str) -> str:
 
 
 def machine_files(folder: Path) -> dict[str, str]:
-    """Every file by its name below machine/; none where `make wasm` has made no module."""
+    """Every file by its name below machine/; none where make has built no module."""
     if not (folder / WASM).exists():
         return {}
     made = {name: read_text(folder / PAGES / name) for name in PARTS}

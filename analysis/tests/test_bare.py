@@ -81,7 +81,7 @@ def run_bare(copy: Path, tools: Path, command: str) -> subprocess.CompletedProce
         "set -o pipefail; make -W emulator/tool/ptxrun.c bin/ptxrun | grep CC",
         "make regs logs VER=v01",
         pytest.param("make sass-diff A=v01 B=v02", marks=pytest.mark.long),
-        "make counts VER=v01",
+        "./fl counts v01",
         "make help",
     ],
 )

@@ -59,7 +59,9 @@ def commands_of(page: Path) -> list[str]:
         if line.lstrip().startswith("```"):
             fenced = not fenced
         text = line.strip().removeprefix("$ ")
-        if not (fenced or line.startswith("    ")) or not re.match(r"(make|\./bin/|python3 -m analysis|LAUNCH=)", text):
+        if not (fenced or line.startswith("    ")) or not re.match(
+            r"(make|\./bin/|\./fl|python3 -m analysis|LAUNCH=)", text
+        ):
             continue
         text = re.split(r"\s{2,}# ?|\s+# ", text)[0]
         found += [part.strip() for part in text.rstrip("\\").split(" && ")]
@@ -68,7 +70,11 @@ def commands_of(page: Path) -> list[str]:
 
 EVERY = [(page, command) for page in PAGES for command in commands_of(page)]
 MAKE = [(page, command) for page, command in EVERY if command.startswith("make ")]
-ANALYSIS = [(page, command.split("python3 ", 1)[1]) for page, command in EVERY if "python3 -m analysis" in command]
+ANALYSIS = [
+    (page, re.sub(r"^.*?(python3 -m analysis|\./fl) ", "-m analysis ", command))
+    for page, command in EVERY
+    if re.search(r"python3 -m analysis|^\./fl", command)
+]
 BIN = [(page, command) for page, command in EVERY if re.match(rf"\./bin/v(?!{EXAMPLE[1:]})", command)]
 
 
@@ -81,10 +87,13 @@ def test_commands_are_found() -> None:
 # ---- make ------------------------------------------------------------------------------------------------------------
 
 
+OTHER_MAKEFILES = ("harness/peers/peers.mk", "emulator/suite/suite.mk")
+
+
 @cache
 def makefiles() -> str:
     """The text of the Makefile and of what it includes."""
-    files = [root() / "Makefile", *sorted((root() / "make").glob("*.mk"))]
+    files = [root() / "Makefile", *sorted((root() / "make").glob("*.mk")), *map(root().joinpath, OTHER_MAKEFILES)]
     return "\n".join(file.read_text() for file in files).replace("\\\n", " ")
 
 
@@ -114,7 +123,7 @@ def problems_of_make(command: str) -> list[str]:
         name, assigned, _ = word.partition("=")
         if assigned and name not in general.split() and not set(takers().get(name, "").split()) & set(words):
             found.append(f"variable {name}")
-        if assigned or word.startswith("-"):
+        if assigned or word.startswith(("-", "build/")) or word in OTHER_MAKEFILES:
             continue
         version = VERSION_GOAL.fullmatch(word)
         if not (word in goals() | PRODUCTION or (version and (word in VERSIONS or word == EXAMPLE))):
@@ -127,7 +136,7 @@ def test_make_knows_goals_and_variables(page: Path, command: str) -> None:
     assert not problems_of_make(command)
 
 
-READ_ONLY = ("bound", "configs", "counts", "debug", "diff", "help", "live", "loop", "map", "race", "sass-diff", "why")
+READ_ONLY = ("debug", "diff", "help", "race", "sass-diff")
 PRINTED = {  # in blocks whose output test_learn.py compares, so that it runs them
     command for page, command in MAKE if page.parent.name == "learn" and f"\n$ {command}\n" in page.read_text()
 }
@@ -178,7 +187,7 @@ READING = [
     (page, command)
     for page, command in ANALYSIS
     if page in OURS
-    and not re.search(r" --write| bench | merge ", command)
+    and not re.search(r" --write| (bench|merge|peers)\b", command)
     and arguments_of(command)[0] not in WITH_PACKAGES
 ]
 

@@ -18,20 +18,20 @@ from analysis.tests.support.copies import environment, whole_checkout
 PAGE = root() / "docs/adding-a-version.md"
 EXAMPLE, ITS_PARENT = "v99", "v16"
 NEEDS_A_GPU = "needs a GPU"
-NOT_HERE = ("make check", "make ladder notebooks")  # at the end of all walks; what follows a GPU's measurement
+NOT_HERE = ("make check", "make ladder", "./fl notebooks")  # at the end of all walks; what follows a GPU's measurement
 
 
 def steps() -> list[str]:
     """The commands of the page in order, without those that need a GPU."""
-    lines = [line.strip() for line in PAGE.read_text().splitlines() if re.match(r" {7,}(make|\./bin/)", line)]
+    lines = [line.strip() for line in PAGE.read_text().splitlines() if re.match(r" {7,}(make|\./bin/|\./fl)", line)]
     return [re.sub(r"\s{2,}#.*", "", line) for line in lines if NEEDS_A_GPU not in line]
 
 
 def test_the_page_holds_the_whole_way() -> None:
-    goals = [re.split(r" [A-Z]+=| && ", step)[0] for step in steps()]
-    assert [goal for goal in goals if goal.startswith("make")] == [
-        "make new", "make format", "make diff", "make configs", "make v99", "make race", "make sass-diff", "make why",
-        "make adopt", "make check", "make check", "make ladder notebooks",
+    goals = [re.split(r" [A-Z]+=| && | v| --", step)[0] for step in steps()]
+    assert [goal for goal in goals if goal.startswith(("make", "./fl"))] == [
+        "make new", "make format", "make diff", "./fl configs", "make", "make race", "make sass-diff", "./fl why",
+        "make adopt", "make check", "make check", "make ladder", "./fl notebooks",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`make check-tools FILES="..."`: what the parsers make of any files, so that users can try their own.
+"""`./fl check-tools ...`: what the parsers make of any files, so that users can try their own.
 
 Each file is recognised by its content: cubin, executable or fatbinary, listing, PTX, ptxas log, record of measurements,
 kernel source. A file that no parser recognises, or that one refuses, is named with the reason, and the status is 2.

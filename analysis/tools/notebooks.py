@@ -1,4 +1,4 @@
-"""Runs the notebooks and keeps their outputs: `make notebooks` does all of notebooks/ in place.
+"""Runs the notebooks and keeps their outputs: `./fl notebooks --write` does all of notebooks/ in place.
 
 A notebook reads committed files alone. Its outputs are committed; one whose text outputs differ from what a run
 prints is stale.

@@ -1,6 +1,6 @@
 /* bench_emu.c - how fast the emulator is on this machine: one thread, one head, BF16.
  *
- *     make bench-emu
+ *     suite.mk bench-emu
  *     build/tests/bench_emu.v16 build/v01/v01.ptx build/v02/v02.ptx
  *
  * Loads each PTX file and decodes its entry; launches the version that is linked in. The rows go to speed.py as CSV:

@@ -4,7 +4,7 @@ python fp8_kernels.py TOOL RECORD PROJECT VERSION PROGRAM
 
 PROGRAM: a host program of fp8/. Without an argument it names its problems; with one it runs that problem and compares
 with float64, here under two schedules. The columns `licence`, `uses` and `findings` stay as they are: a person writes
-them. `make suite-fp8` calls it.
+them. `suite.mk suite-fp8` calls it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What compute-sanitizer says of the real faults: runs their kernels under it on a GPU, writes docs/internals.md.
 
-python real_faults.py run NVCC RESULTS PAGE     on a machine with a GPU; `make faults-on-gpu` calls it
+python real_faults.py run NVCC RESULTS PAGE     on a machine with a GPU; `suite.mk faults-on-gpu` calls it
 python real_faults.py write RESULTS PAGE        the column of the page again, from the results
 python real_faults.py launch PTX KERNEL         one kernel, once, by the driver API: what the sanitizer watches
 """

@@ -1,6 +1,6 @@
 /* peak.c - how fast wgmma runs on a GPU, as one JSON object: what bounds of machine code for sm_90a are made of.
  *
- *     bin/peak > logs/bench/wgmma.h200.json        (make peak)
+ *     bin/peak > logs/bench/wgmma.h200.json        (./fl peak)
  *
  * cycles are those of the SM for one m64nNk16 of one warpgroup, where `warpgroups` of them share the tensor cores of an
  * SM. beside_cycles are those of one warp instruction of the kind `beside`, of which another warpgroup executes as many

@@ -1,7 +1,7 @@
 /* pipes.c - what single instructions, copies and launches cost on a GPU, as one JSON object: what the machine of
  * analysis/predict is made of.
  *
- *     bin/pipes > pipes.json           (make pipes: logs/bench/pipes.GPU.json)
+ *     bin/pipes > pipes.json           (./fl pipes: logs/bench/pipes.GPU.json)
  *     bin/pipes HMMA 2                 HMMA on all multiprocessors for two seconds, so that its power can be read
  *
  * cycles are those of the SM from one operation of a warp to its next one, beside_cycles the same of the operation

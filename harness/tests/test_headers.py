@@ -125,7 +125,7 @@ def test_declarations_are_read() -> None:
 )
 def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
     embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them
-    elsewhere = embedded | {"fa3_call", "fa3_backward_call", "fa3_backward_bytes"}  # which make peer-fa3* compiles
+    elsewhere = embedded | {"fa3_call", "fa3_backward_call", "fa3_backward_bytes"}  # which peers.mk compiles
     missing = {each for each in declarations(header) if not table[each]["defined"]} - elsewhere
     assert not missing, "declared, but defined nowhere"
 

@@ -1,6 +1,6 @@
 """The emulator in WebAssembly is the native one: results, findings, counters and the order of steps, bit by bit.
 
-It takes `make wasm`, and the wasmtime that is installed beside its compiler.
+It takes `make build/wasm/emulator.wasm`, and the wasmtime that is installed beside its compiler.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from analysis.tests.support.kinds import one_of_each_kind, some_in_check
 
 WASM, TWIN = root() / "build/wasm/emulator.wasm", root() / "build/wasm/page.so"
 if not WASM.exists() or not TWIN.exists():
-    pytest.skip("run `make wasm`", allow_module_level=True)
+    pytest.skip("run `make build/wasm/emulator.wasm`", allow_module_level=True)
 sys.path.append(str(root() / ".venv/wasm"))
-pytest.importorskip("wasmtime", reason="run `make wasm`")
+pytest.importorskip("wasmtime", reason="run `make build/wasm/emulator.wasm`")
 STOPPED, REFUSED = 0, 1
 NEVER = 0xFFFFFFFF
 STEPS = 20  # bits of a step that are its instruction

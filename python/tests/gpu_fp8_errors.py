@@ -88,7 +88,7 @@ def launch_of_fa3(library: ctypes.CDLL, q: Any, k: Any, v: Any) -> tuple[Callabl
 def library_of_fa3() -> ctypes.CDLL:
     """The one that the command line names."""
     if len(sys.argv) != 2:
-        raise SystemExit(f"{sys.argv[0]}: give the library that `make peer-fa3-serving` makes")
+        raise SystemExit(f"{sys.argv[0]}: give the library that `peers.mk peer-fa3-serving` makes")
     return ctypes.CDLL(sys.argv[1])
 
 

@@ -12,7 +12,7 @@ subjects of a case take turns, ROUNDS times; the time is the median. "read" is a
 16 bytes a thread. Energy is of launches one after the other for half a second. Each result is compared with float64.
 
 FlashAttention-3 is a library with fa3_decode(), fa3_prefill() and fa3_mixed(), which set its parameters as its
-flash_api.cpp does: make peer-fa3-serving.
+flash_api.cpp does: peers.mk peer-fa3-serving.
 """
 
 from __future__ import annotations

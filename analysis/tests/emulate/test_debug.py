@@ -215,6 +215,7 @@ def test_a_version_without_dumps_is_told_how_to_build_it(
     ("options", "said"),
     [
         (["--seq", "0"], "--seq 0: must be positive"),
+        (["--seq", "100"], "--seq 100: must be a multiple of 64; the nearest: 64, 128"),
         (["--kv-heads", "0"], "--kv-heads 0: must be positive"),
         (["--scale", "nan"], "--scale nan: must be positive"),
         (["--config", str(CONFIG), "--d-head", "64"], f"--d-head 64: the config {CONFIG} is for 128"),

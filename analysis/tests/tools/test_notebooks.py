@@ -72,7 +72,7 @@ def test_notebooks_run_and_their_outputs_are_fresh(
     for path in paths:
         assert next(fresh) == ("%reset -f",)
         said = notebooks.words(path.read_text())
-        assert [next(fresh) for _ in said] == said, f"{path.name}: run `make notebooks`"
+        assert [next(fresh) for _ in said] == said, f"{path.name}: run `./fl notebooks --write`"
 
 
 @pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])

@@ -1,11 +1,15 @@
 # Libraries to measure against, built from a checkout of their own source; nothing of them is kept here.
 #
+#     make -f harness/peers/peers.mk peer-fa3 FA3=../flash-attention
+#
 #     FA3/hopper + harness/peers/fa3_kernel.cu ─ nvcc ─► build/peers/fa3/NAME.o, one for each word of FA3_KERNELS
 #     FA3/hopper + harness/peers/fa3_call.cu ─ nvcc ─► build/peers/fa3/fa3_call.o
 #     NAME.o + fa3_call.o + harness/peers/fa3.c + build/harness/*.o ─ cc ─► bin/peers/fa3
 #
 # and of its backward pass by the files fa3_backward* the peers fa3_backward and fa3_ordered, its deterministic kernel;
 # what servers call, by fa3_serving* as a library.
+
+include Makefile
 
 # TYPE_dSIZE_MASK_xCLUSTER. Those with clusters of 1 are for lengths with an odd number of Q blocks; FlashAttention-3
 # has no clusters of 2 for d64 and for causal kernels. Each takes a core for a minute and 4 GB of memory. With
@@ -16,9 +20,7 @@ FA3_KERNELS ?= $(foreach form,d128_full_x2 d128_full_x1 d128_causal_x1 d64_full_
 FA3_BACKWARD_KERNELS ?= $(foreach form,d128_full_any d128_causal_any d64_full_any d64_causal_any d128_full_ordered \
 	d128_causal_ordered,bf16_$(form))
 CUTLASS ?= $(FA3)/csrc/cutlass
-CCCL = $(TOOLKIT)/include/cccl
 FA3_BUILD := $(BUILD)/peers/fa3
-comma := ,
 # As FlashAttention-3's setup.py has them, without what it needs for other kernels.
 ALL_FA3FLAGS = -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a --use_fast_math --expt-relaxed-constexpr \
 	--expt-extended-lambda -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED -DCUTLASS_ENABLE_GDC_FOR_SM90 \
@@ -31,7 +33,8 @@ FA3_LIBRARY = FlashAttention-3 $(strip $(shell sed -n 's/^__version__ = "\(.*\)"
 
 .PHONY: peer-fa3 peer-fa3-backward peer-fa3-serving
 ifneq ($(filter peer-fa3 peer-fa3-backward peer-fa3-serving,$(MAKECMDGOALS)),)
-$(if $(FA3),,$(error peer-fa3 needs FA3=, a checkout of flash-attention: make peer-fa3 FA3=../flash-attention))
+$(if $(FA3),,$(error peer-fa3 needs FA3=, a checkout of flash-attention: \
+	make -f harness/peers/peers.mk peer-fa3 FA3=../flash-attention))
 $(if $(wildcard $(FA3)/hopper/flash_fwd_launch_template.h),,$(error FA3=$(FA3) holds no \
 	hopper/flash_fwd_launch_template.h: it must be a checkout of flash-attention that has FlashAttention-3))
 $(if $(wildcard $(CUTLASS)/include/cutlass/cutlass.h),,$(error CUTLASS=$(CUTLASS) holds no \
@@ -76,12 +79,12 @@ $(foreach k,$(FA3_KERNELS),$(eval $(call fa3_kernel,$k)))
 
 fa3_row = KERNEL(fa3_$(1), $(DTYPE_$(call word_of,$(1),1)), $(call size_of,$(1)), $(CAUSAL_$(call \
 	word_of,$(1),3)), $(call cluster_of,$(1)))
-$(FA3_BUILD)/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
+$(FA3_BUILD)/kernels.h: $(BUILD)/flags/fa3.list harness/peers/peers.mk
 	@mkdir -p $(@D)
 	@$(parts) { echo '#define FA3_LIBRARY "$(strip $(FA3_LIBRARY))"'; \
 	   echo '#define FA3_E4M3 $(if $(filter e4m3_%,$(FA3_KERNELS)),1,0)'; \
 	   echo '#define FA3_KERNELS $(foreach k,$(FA3_KERNELS),$(call fa3_row,$k))'; } >$(part); $(whole)
-$(FA3_BUILD)/about.h: make/peers.mk
+$(FA3_BUILD)/about.h: harness/peers/peers.mk
 	@mkdir -p $(@D)
 	@$(parts) for pair in VERSION=fa3 NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= \
 		SERVING= ARCH=sm_90a; do echo "#define FL_$${pair%%=*} \"$${pair#*=}\""; done >$(part); \
@@ -119,7 +122,7 @@ $(foreach k,$(FA3_BACKWARD_KERNELS),$(eval $(call fa3_backward_kernel,$k)))
 
 fa3_backward_row = KERNEL(fa3_$(1), $(DTYPE_$(call word_of,$(1),1)), $(call size_of,$(1)), $(CAUSAL_$(call \
 	word_of,$(1),3)), $(ORDERED_$(call word_of,$(1),4)))
-$(FA3_BUILD)/backward/kernels.h: $(BUILD)/flags/fa3.list make/peers.mk
+$(FA3_BUILD)/backward/kernels.h: $(BUILD)/flags/fa3.list harness/peers/peers.mk
 	@mkdir -p $(@D)
 	@$(parts) { echo '#define FA3_LIBRARY "$(strip $(FA3_LIBRARY))"'; echo '#define FA3_KERNELS $(foreach \
 		k,$(FA3_BACKWARD_KERNELS),$(call fa3_backward_row,$k))'; } >$(part); $(whole)
@@ -129,7 +132,7 @@ $(FA3_BUILD)/fa3_backward_call.o: harness/peers/fa3_backward_call.cu $(BUILD)/fl
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(parts) $(NVCC) $(ALL_FA3FLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $(part) $<; $(whole)
 define fa3_backward_peer  # $(1) its name
-$(FA3_BUILD)/$(1)/about.h: make/peers.mk
+$(FA3_BUILD)/$(1)/about.h: harness/peers/peers.mk
 	@mkdir -p $$(@D)
 	@$$(parts) for pair in VERSION=$(1) NAME=FlashAttention-3 TITLE=FlashAttention-3 PARENT= IDEA= CONFIG= OTHERS= \
 		SERVING= ARCH=sm_90a; do echo "#define FL_$$$${pair%%=*} \"$$$${pair#*=}\""; done >$$(part); \

@@ -1,0 +1,76 @@
+# Programs of others on the emulator, and what is recorded of them.
+#
+#     make -f emulator/suite/suite.mk suite
+
+include Makefile
+
+##@ Programs of others
+# Programs that know nothing of the emulator, in an environment of their own.
+SUITE := build/suite
+.PHONY: suite
+suite: $(if $(TRITON),$(FRAMEWORKS)/frameworks.installed)
+suite: libcuda $(SUITE)/ready  ##+ programs of Triton, Gluon, Numba, tinygrad, their table: [ZLUDA= TRITON=]
+	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu emulator/suite/README.md \
+		'$(ZLUDA)' $(if $(TRITON),'$(TRITON)' $(FRAMEWORKS)/bin/python)
+$(SUITE)/ready: emulator/suite/requirements.txt
+	$(call say,SETUP,Triton$(comma) Numba and tinygrad into $(@D))rm -rf $(@D) && $(PYTHON) -m venv $(@D) \
+		&& $(@D)/bin/python -m pip install -q --disable-pip-version-check --progress-bar off -r $< || { \
+		echo 'make: the packages of $< cannot be reached; run make again' >&2; exit 1; }
+	@touch $@
+
+# Fp8 kernels of other projects, each with a host program of ours; CUTLASS= where a checkout has no submodules.
+#
+#     emulator/suite/fp8/NAME.cu + kernels of the checkout ─ nvcc ─► build/suite-fp8/NAME/program
+#     program ─ fp8_kernels.py ─► logs/emulator/hopper_runs.csv
+SUITE_FP8 := $(BUILD)/suite-fp8
+FLASHMLA_CU = $(wildcard $(addprefix $(FLASHMLA)/csrc/,sm90/decode/sparse_fp8/instantiations/*.cu smxx/decode/*/*.cu))
+SUITE_FP8_FLAGS = -O3 -std=c++20 -lineinfo -gencode arch=compute_90a,code=compute_90a --expt-relaxed-constexpr \
+	--expt-extended-lambda -DCUTLASS_ENABLE_DIRECT_CUDA_DRIVER_CALL=1 -w -isystem $(CCCL) $(NVCCFLAGS)
+cutlass_in = $(if $(filter command%,$(origin CUTLASS)),$(CUTLASS),$(1))/include
+DEEPGEMM_FLAGS = -I$(DEEPGEMM)/deep_gemm/include -I$(call cutlass_in,$(DEEPGEMM)/third-party/cutlass)
+FLASHMLA_FLAGS = -I$(FLASHMLA)/csrc -I$(FLASHMLA)/csrc/sm90 -I$(FLASHMLA)/csrc/kerutils/include --use_fast_math \
+	-DNDEBUG -D_USE_MATH_DEFINES -I$(call cutlass_in,$(FLASHMLA)/csrc/cutlass)
+ifneq ($(filter suite-fp8,$(MAKECMDGOALS)),)
+$(if $(DEEPGEMM)$(FLASHMLA),,$(error suite-fp8 needs DEEPGEMM=, FLASHMLA= or both, checkouts of these projects: \
+	make -f emulator/suite/suite.mk suite-fp8 DEEPGEMM=../DeepGEMM))
+fp8_holds = $(if $($(1)),$(if $(wildcard $(2)),,$(error $(1)=$($(1)) leads to no $(2): $(3))))
+$(call fp8_holds,DEEPGEMM,$(DEEPGEMM)/deep_gemm/include,it must be a checkout of DeepGEMM)
+$(call fp8_holds,FLASHMLA,$(FLASHMLA)/csrc/sm90/decode/sparse_fp8,it must be a checkout of FlashMLA)
+NO_CUTLASS := run `git submodule update --init` there or name a checkout of CUTLASS by CUTLASS=
+$(call fp8_holds,DEEPGEMM,$(call cutlass_in,$(DEEPGEMM)/third-party/cutlass)/cutlass,$(NO_CUTLASS))
+$(call fp8_holds,FLASHMLA,$(call cutlass_in,$(FLASHMLA)/csrc/cutlass)/cutlass,$(NO_CUTLASS))
+endif
+.PHONY: suite-fp8
+suite-fp8: $(if $(DEEPGEMM),$(SUITE_FP8)/deepgemm/program) $(if $(FLASHMLA),$(SUITE_FP8)/flashmla/program)
+suite-fp8:  ##+ fp8 kernels of other projects beside float64, their rows of a record: [DEEPGEMM= FLASHMLA= CUTLASS=]
+	$(if $(DEEPGEMM),$(call fp8_rows,DEEPGEMM,DeepGEMM,deepgemm))
+	$(if $(FLASHMLA),$(call fp8_rows,FLASHMLA,FlashMLA,flashmla))
+fp8_rows = version=$$(git -C $($(1)) rev-parse --short HEAD) && $(PYTHON) emulator/suite/fp8_kernels.py \
+	bin/emulated-gpu logs/emulator/hopper_runs.csv $(2) $$version $(SUITE_FP8)/$(3)/program
+define fp8_project  # $(1) program, $(2) variable of its checkout
+$(call stamp,$(BUILD)/flags/suite-$(1),$$(NVCC) $$(SUITE_FP8_FLAGS) $$($(2)_FLAGS))
+$(1)_PARTS = $$($(2)_CU:$($(2))/csrc/%.cu=$(SUITE_FP8)/$(1)/%.o)
+$(SUITE_FP8)/$(1)/host.o: emulator/suite/fp8/$(1).cu
+$$($(1)_PARTS): $(SUITE_FP8)/$(1)/%.o: $($(2))/csrc/%.cu
+$(SUITE_FP8)/$(1)/host.o $$($(1)_PARTS): $(BUILD)/flags/suite-$(1) | $(COMPILER)
+	@mkdir -p $$(@D)
+	$$(call say,NVCC,$$@)$$(parts) $(NVCC) $$(SUITE_FP8_FLAGS) $$($(2)_FLAGS) -MD -MP -MF $$(@:.o=.d) -MT $$@ \
+		-c -o $$(part) $$(filter %.cu,$$^); $$(whole)
+$(SUITE_FP8)/$(1)/program: $(SUITE_FP8)/$(1)/host.o $$($(1)_PARTS) | libcuda
+	$$(call say,LINK,$$@)$$(parts) $(NVCC) -cudart shared -o $$(part) $$(filter %.o,$$^) -L$(EMULATED) -lcuda; \
+		$$(whole)
+-include $$(wildcard $(SUITE_FP8)/$(1)/host.d $$($(1)_PARTS:.o=.d))
+endef
+$(eval $(call fp8_project,deepgemm,DEEPGEMM))
+$(eval $(call fp8_project,flashmla,FLASHMLA))
+
+# What compute-sanitizer says of the real faults; needs a GPU.
+.PHONY: faults-on-gpu
+faults-on-gpu: $(READY)  ##+ compute-sanitizer on the kernels of docs/internals.md, and its column; needs a GPU
+	$(PY) emulator/suite/real_faults.py run $(NVCC) $(BUILD)/faults docs/internals.md
+
+.PHONY: bench-emu
+BENCHES := $(patsubst %,$(BUILD)/tests/bench_emu.%,v16 v37)
+TIMED := $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
+bench-emu: $(BENCHES) $(TIMED)  ##+ how fast the emulator is here, as CSV: processor time of one thread
+	@$(foreach bench,$(BENCHES),$(bench) $(if $(filter %.v16,$(bench)),$(TIMED)) &&) :
