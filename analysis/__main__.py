@@ -106,7 +106,7 @@ COMMANDS = (
     Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
 )
 
-# Those that know files of anybody: programs of the wheel flashladder-tools (python/tools).
+# Commands that read files of any project: programs of the wheel flashladder-tools (python/tools).
 INSTALLED = (
     *("sass-diff", "regs", "counts", "images", "loop", "live", "map", "gate", "accept", "compare"),
     *("bound", "sass", "cfg", "ptx", "slice", "demangle"),
@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(chosen: str | None, program: str = "", alone: bool = False) -> argparse.ArgumentParser:
-    """Of all commands, or of the chosen one alone where it is one of them: most of the others' time is saved."""
+    """The parser of all commands, or only of the chosen one, which saves most of the others' time."""
     parser = _Parser(
         prog=program or ("./fl" if os.environ.get(BUILDS) else "python3 -m analysis"),
         description="Reads logs, machine code and records of kernels.",
@@ -143,7 +143,7 @@ def _parser(chosen: str | None, program: str = "", alone: bool = False) -> argpa
 
 
 def _lacking(package: str, arguments: Sequence[str]) -> str:
-    """What to say where this interpreter has no such package: what to type instead."""
+    """The message if this interpreter lacks a package: what to type instead."""
     first = "" if (root() / ".venv/tests.installed").exists() else "`make setup`, then "
     return (
         f"needs {package}, which {sys.executable} does not have: run {first}"
@@ -163,7 +163,7 @@ def _word(command: Command) -> str:
 
 
 def _open_streams() -> None:
-    """Where a standard stream is closed, no file may get its number; what is written there fails as such a write does.
+    """If a standard stream is closed, no file may get its number, so that writes to it still fail.
 
     Python has None for such a stream. A message that nobody can read goes nowhere.
     """
@@ -179,13 +179,13 @@ def _open_streams() -> None:
 
 
 def _drop_output() -> None:
-    """What standard output still holds goes nowhere: at its end the interpreter would try to write it once more."""
+    """Discard what standard output still holds: the interpreter would otherwise try to write it again at its end."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unnamed(error: OSError) -> str:
-    """What an error without a file is about: no other file is written without its name."""
+    """The subject of an error without a file: no other file is written without its name."""
     of_output = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     return "standard output" if error.errno in of_output else "system"
 

@@ -19,7 +19,7 @@ def root() -> Path:
 
 @cache
 def in_checkout() -> bool:
-    """Whether versions are there, or this package is installed without them."""
+    """True if versions are there, or this package is installed without them."""
     return (root() / "kernels").is_dir()
 
 

@@ -81,7 +81,7 @@ class Table:
 
 
 def json_text(content: dict[str, Any] | list[Any]) -> str:
-    """What commands print as JSON: an object with the number of its schema; a list stands in it as "rows"."""
+    """The JSON that commands print: an object with the number of its schema; a list is stored in it as "rows"."""
     record = content if isinstance(content, dict) else {"rows": content}
     return json.dumps({"schema": JSON_SCHEMA, **record}, indent=1) + "\n"
 

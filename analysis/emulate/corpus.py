@@ -37,7 +37,7 @@ OPCODE = re.compile(r"(?:@!?[\w%$]+\s+)?([a-z][\w.:]*)")
 
 @dataclass(frozen=True)
 class Settings:
-    """What corpus.txt says: flags or a reason to skip by name of a folder or file, and launches by file."""
+    """The contents of corpus.txt: flags or a reason to skip by name of a folder or file, and launches by file."""
 
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -104,7 +104,8 @@ def opcode_at(path: Path, number: int) -> str:
 
 
 def parse_list(text: str, folder: Path) -> tuple[int, list[Refusal]]:
-    """How many entries `ptxrun --list`, run in a folder, prints as accepted, and those that it says are refused."""
+    """The number of entries that `ptxrun --list`, run in a folder, prints as accepted, and the entries that it
+    rejects."""
     accepted, refused, entry = 0, [], ""
     for line in text.splitlines():
         if not line.startswith(" "):

@@ -55,7 +55,7 @@ MEANING = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a kernel first goes wrong: one array after one KV block of one Q block."""
+    """The first error of a kernel: one array after one KV block of one Q block."""
 
     quantity: str
     batch: int
@@ -230,7 +230,7 @@ def summary(sides: Comparison) -> Table:
 
 
 def by_warp(sides: Comparison, place: Place) -> Table:
-    """Of the array and block that go wrong first: wrong elements and the sum of errors, one row per warp."""
+    """The array and block that go wrong first: wrong elements and the sum of errors, one row per warp."""
     at = (place.batch, place.head, place.Q_block, place.KV_block)
     over, error = _wrong_and_error(sides, place.quantity, at)
     n = sides.config.n_warps
@@ -264,7 +264,7 @@ def _wrong_and_error(sides: Comparison, name: str, at: Index) -> tuple[NDArray[n
 
 
 def sentence(place: Place, config: KernelConfig) -> str:
-    """Where it first goes wrong, in words."""
+    """The first error in words."""
     block = f"KV block {place.KV_block}"
     when = "the first one it takes" if place.step == 0 else f"number {place.step + 1} in the kernel's order"
     lines = [
@@ -377,7 +377,7 @@ def _own_config(version: Version, d_head: int | None) -> KernelConfig:
 
 
 def to_record(sides: Comparison, where: str) -> dict[str, Any]:
-    """The same as JSON values."""
+    """The report as JSON values."""
     return {
         "config": str(sides.config),
         "problem": asdict(sides.problem),

@@ -1,4 +1,4 @@
-"""Who holds which element of a matrix, and where chunks lie in shared memory: regs/layouts.csv, drawn in docs/learn.
+"""Fragment layouts and the positions of chunks in shared memory: regs/layouts.csv, drawn in docs/learn.
 
     make emu-lib && python3 -m analysis layouts --write
 
@@ -28,7 +28,7 @@ Place = tuple[int, int]  # row and column
 
 @dataclass(frozen=True)
 class Held:
-    """What one thread holds in the order of its registers, or the chunks of one row in the order of shared memory.
+    """The elements of one thread in the order of its registers, or the chunks of one row in the order of shared memory.
 
     `layout` is "A", "B of K", "B of V", "S", "P", "wgmma S", "address", "plain" or "swizzled". `holds` are rows and
     columns; columns of "address", "plain" and "swizzled" count chunks of 8 elements.

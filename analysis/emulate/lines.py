@@ -1,4 +1,4 @@
-"""What each source line does on the emulator: regs/lines.csv, committed for a few versions.
+"""Counters of each source line on the emulator: regs/lines.csv, committed for a few versions.
 
     python3 -m analysis lines v01 v02 --write
 

@@ -73,7 +73,7 @@ def inputs(problem: Problem, seed: int) -> tuple[Array, Array, Array]:
 
 
 def visible(problem: Problem) -> NDArray[np.bool_]:
-    """Which query (row) sees which key (column): of a causal problem the last query sees every key."""
+    """The keys (columns) to which each query (row) attends; with a causal mask the last query attends to every key."""
     queries, keys = problem.seq, problem.seq_k or problem.seq
     sees = np.tri(queries, keys, keys - queries, dtype=np.bool_)
     return sees if problem.causal else np.ones_like(sees)
@@ -82,7 +82,7 @@ def visible(problem: Problem) -> NDArray[np.bool_]:
 def attention(problem: Problem, seed: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
     """softmax(Q·Kᵀ·scale)·V, the same with |V|, both [batch, head, seq, d_head], and log-sum-exp [batch, head, seq].
 
-    A scale of 0 is 1 / √d_head. Where a row sees no key both are 0, and log-sum-exp is -∞.
+    A scale of 0 is 1 / √d_head. Both are 0, and log-sum-exp is -∞, if a row attends to no key.
     """
     Q, K, V = inputs(problem, seed)
     K, V = (np.repeat(tensor, problem.heads // tensor.shape[1], axis=1) for tensor in (K, V))
@@ -98,7 +98,7 @@ def attention(problem: Problem, seed: int, scale: float = 0.0) -> tuple[Array, A
 
 
 def output_bound(output: Array, weight: Array, dtype: str, scale: float = 0.0) -> Array:
-    """How far O may lie from attention()'s first two results: the bound of the executables (harness/verify.h).
+    """The allowed distance of O from attention()'s first two results: the bound of the executables (harness/verify.h).
 
     One rounding of P and one of O, and 5 % for fp32 arithmetic, whose errors grow with a scale above 1 / √d_head.
     """
@@ -119,7 +119,7 @@ def _in_blocks(tensor: Array, blocks: int, rows: int) -> Array:
 
 
 def _visible_blocks(config: KernelConfig, problem: Problem) -> NDArray[np.bool_]:
-    """What each row sees, [Q block, KV block, row, key]; nothing behind the ends."""
+    """The mask of each row, [Q block, KV block, row, key]; no row attends past the ends."""
     n_Q, n_KV = blocks_of(config, problem)
     sees = visible(problem)
     missing = ((0, n_Q * config.B_r - sees.shape[0]), (0, n_KV * config.B_c - sees.shape[1]))
@@ -134,7 +134,8 @@ def reference(
     lagging: Array | None = None,
     scale: float = 0.0,
 ) -> tuple[Blocks, Blocks]:
-    """What a kernel that takes the KV blocks in this order should hold, and the bound on each value's error.
+    """The values that a kernel should hold if it processes the KV blocks in this order, and the bound on each value's
+    error.
 
     A kernel with lazy_rescale lets m lag behind: `lagging` is its own m, taken where it lags no more than allowed. The
     bound is infinite where a value means nothing: in rows behind the last query, in blocks of which no row of

@@ -1,4 +1,4 @@
-"""Who works on which block when, in steps: regs/pipeline.csv, committed for a few Hopper versions.
+"""The block that each actor works on, by step: regs/pipeline.csv, committed for a few Hopper versions.
 
     python3 -m analysis pipeline v28 v29 --write
 
@@ -47,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Event:
-    """What a warp does: `place` is a barrier, a tensor or a count, `number` a phase, a count or a number of lanes."""
+    """An event of a warp: `place` is a barrier, a tensor or a count, `number` a phase, a count or a number of lanes."""
 
     kind: str
     place: int = 0
@@ -144,7 +144,7 @@ class _Barrier:
 
 @dataclass
 class _Warp:
-    """How far a warp has come, and in which step it is."""
+    """The progress of a warp, and its step."""
 
     number: int
     events: list[Event]

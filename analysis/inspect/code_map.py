@@ -64,7 +64,7 @@ class CodeMap:
         return [file for file, _ in times.most_common()]
 
     def samples(self, rows: Iterable[MapRow]) -> int | None:
-        """Of the instructions of some rows; None where nothing was sampled."""
+        """Samples of the instructions of some rows; None if nothing was sampled."""
         if not self.sampled:
             return None
         addresses = {row.instruction.address for row in rows}
@@ -90,7 +90,7 @@ def code_map(subject: Subject, counters: Path | None, samples: Path | None) -> C
 
 
 def counts_of(subject: Subject, path: Path | None) -> tuple[dict[Place, Line], str]:
-    """What the emulator counted by line of a version's own file, and where that is from."""
+    """Counters of the emulator by line of a version's own file, and their source."""
     if path is None:
         lines = read_lines(root()).get(subject.name, [])
         if not lines or subject.config != load(root(), subject.name).header.config:
@@ -262,7 +262,7 @@ def _cell(value: object, title: str = "", part: float = 0) -> str:
 
 
 def _executed_cell(line: Line | None, most: int) -> str:
-    """How often warps executed a line, and how often its accesses to shared memory are repeated for bank conflicts."""
+    """The number of times that warps executed a line, and the factor by which bank conflicts repeat its accesses."""
     if line is None:
         return "<td></td>"
     times = f" ×{line.wavefronts / line.ideal:.2g}" if line.wavefronts > line.ideal else ""

@@ -31,7 +31,8 @@ AROUND = 2  # lines of the source that are shown around those of the loop
 
 @dataclass(frozen=True)
 class Counted:
-    """What one line of PTX did in a launch. `ideal` is the wavefronts of the same accesses without bank conflicts."""
+    """Counters of one line of PTX in a launch. `ideal` is the wavefronts of the same accesses without bank
+    conflicts."""
 
     ptx_line: int
     line: int  # of the kernel's own file
@@ -236,7 +237,7 @@ def live_picture(linked: Linked) -> str:
 
 
 def banks(linked: Linked) -> str:
-    """Which lines of the kernel wait for banks of shared memory."""
+    """The lines of the kernel that wait for banks of shared memory."""
     sums = by_line(linked.counted, "line")
     waves, ideal = sum(one.wavefronts for one in sums.values()), sum(one.ideal for one in sums.values())
     slow = [(line, one) for line, one in sorted(sums.items()) if one.wavefronts > one.ideal]

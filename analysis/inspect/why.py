@@ -40,7 +40,7 @@ from analysis.measure.records import Record
 from analysis.measure.stats import SAME_WITHIN, Verdict
 from analysis.table import Cell, Table, add_output_arguments, emit, json_text
 
-# What the loop lets expect, by what was measured ("" where nothing was, or nothing sure).
+# The expected effect of the loop, by recorded measurements ("" if there are none, or none that are certain).
 VERDICTS = {
     ("identical", ""): "identical machine code",
     ("identical", "SAME"): "identical machine code",

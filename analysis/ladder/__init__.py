@@ -1,1 +1,1 @@
-"""What the source files say: header blocks, configurations, the rules of a version, its instances."""
+"""The contents of the source files: header blocks, configurations, the rules of a version, its instances."""

@@ -1,4 +1,4 @@
-"""What a kernel refuses at compile time, read from its source: the static_asserts of `check_config<cfg>()`.
+"""The rules by which a kernel rejects configurations at compile time: the static_asserts of `check_config<cfg>()`.
 
     reasons = [check.sentence for check in parse_checks(source, "v01_base.cu") if not check.holds(config)]
 
@@ -36,7 +36,7 @@ class Check:
     where: str  # "v01_base.cu:60"
 
     def holds(self, config: KernelConfig) -> bool:
-        """Whether it accepts a configuration."""
+        """True if it accepts a configuration."""
         return c_value(self.expression, {"cfg": config, **CONSTANTS, **CALLS}, self.where) != 0
 
 

@@ -33,7 +33,8 @@ _CLAIM = re.compile(
 
 @dataclass(frozen=True)
 class Claim:
-    """One predicted number. What came is a hit within low … high; the comparison with the parent is the child's."""
+    """One predicted number. A measured value is a hit within low … high; the child contains the comparison with its
+    parent."""
 
     text: str  # "loop@sm_80=676±2%"
     quantity: str  # a key of QUANTITIES

@@ -76,7 +76,7 @@ def _built() -> str:
 
 
 def _is_new(path: Path) -> bool:
-    """Whether it was built after the last change of a source."""
+    """True if it was built after the last change of a source."""
     sources = (file for pattern in SOURCES for file in root().glob(pattern))
     return path.exists() and path.stat().st_mtime_ns >= max(file.stat().st_mtime_ns for file in sources)
 
@@ -203,7 +203,7 @@ class KernelConfig:
         raise AttributeError(name)
 
     def replace(self, **values: int) -> "KernelConfig":
-        """The same configuration with other values of some fields."""
+        """A copy with other values of some fields."""
         if unknown := values.keys() - self._values.keys():
             raise TypeError(f"{self.family.type} has no field {', '.join(sorted(unknown))}")
         for name, value in values.items():
@@ -267,7 +267,7 @@ class KernelConfig:
         return Q, K, V, O
 
     def element_bytes(self) -> tuple[int, int, int, int]:
-        """Of an element of Q, K, V and O."""
+        """The type of an element of Q, K, V and O."""
         Q, K, V, O = self._described["element_bytes"]  # noqa: E741
         return Q, K, V, O
 
@@ -276,7 +276,7 @@ class KernelConfig:
         return self.counter_bytes() + ctas * int(self._described["bytes_of_cta"])
 
     def counter_bytes(self) -> int:
-        """Of these the ones that are zero before a launch and after it."""
+        """The bytes of it that are zero before and after a launch."""
         return int(self._described["counter_bytes"])
 
 
@@ -473,7 +473,7 @@ def tuning_space() -> list[KernelConfig]:
     return space
 
 
-# What is tried where a version copies by tensor maps. A field that is zero in its own configuration stays zero.
+# The search space of a version that copies by tensor maps. A field that is zero in its own configuration stays zero.
 TENSOR_TUNING: Mapping[str, tuple[int, ...]] = {
     "B_c": (64, 128),
     "stages": (2, 3, 4),
@@ -522,7 +522,7 @@ def default_set(header: KernelConfig, others: Sequence[KernelConfig] = ()) -> li
 
 
 def is_named_set(text: str) -> bool:
-    """Whether the text names a family of configurations rather than spelling out each of them."""
+    """True if the text names a family of configurations rather than spelling out each of them."""
     return all("(" not in part for part in text.split(";"))
 
 

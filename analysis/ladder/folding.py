@@ -4,7 +4,7 @@
 
 Sizes of the configuration become constants, branches that it decides are taken or dropped, and left out are asserts,
 hooks that dump registers, and what nothing calls any more. The text is C++ that nvcc compiles to the machine code of
-the version: a test compares them. Of v23 and v24 alone it compiles to slightly other code.
+the version: a test compares them. Only v23 and v24 compile to slightly different code this way.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def folded(version: Version) -> str:
 
 
 def folded_body(version: Version) -> str:
-    """The same without the comment at its head."""
+    """The source without the comment at its head."""
     text = "\n".join(version.body()) + "\n"
     for line in LEFT_OUT:
         text = text.replace(line, "")

@@ -59,7 +59,7 @@ class Header:
 
     @property
     def beside(self) -> tuple[KernelConfig, ...]:
-        """What is built by default beside `config`."""
+        """Configurations that are built by default in addition to `config`."""
         return (*self.others, *self.smaller, *self.serving, *self.ordered, *self.accurate)
 
 
@@ -78,22 +78,22 @@ class Version:
 
     @property
     def stem(self) -> str:
-        """What files are named after: "v10", "attention.wgmma"."""
+        """The stem of file names: "v10", "attention.wgmma"."""
         return stem_of(self.version)
 
     @property
     def file(self) -> str:
-        """Where it is within kernels/."""
+        """Its path within kernels/."""
         return f"{self.path.parent.name}/{self.path.name}"
 
     @cached_property
     def checks(self) -> list[Check]:
-        """What the source refuses at compile time."""
+        """The rules by which the source rejects configurations at compile time."""
         return parse_checks(self.source, str(self.path))
 
     @property
     def one_arch(self) -> bool:
-        """Whether the architecture of the header is the only one that the machine code is for, as sm_90a is."""
+        """True if the architecture of the header is the only one that the machine code is for, as sm_90a is."""
         return self.header.arch.endswith("a")
 
     def archs(self, chosen: Iterable[str]) -> list[str]:
@@ -107,27 +107,27 @@ class Version:
 
     @property
     def is_backward(self) -> bool:
-        """Whether it is a version of the backward pass, or attention/backward."""
+        """True if it is a version of the backward pass, or attention/backward."""
         return self.version.startswith("b") or self.version == GRADIENTS
 
     @property
     def is_fp8(self) -> bool:
-        """Whether it is a version that takes e4m3."""
+        """True if it is a version that takes e4m3."""
         return self.version.startswith("f")
 
     @property
     def is_of_ladder(self) -> bool:
-        """Whether it is a version of the ladder: vNN."""
+        """True if it is a version of the ladder: vNN."""
         return self.version.startswith("v")
 
     @property
     def is_attention(self) -> bool:
-        """Whether it is a kernel of kernels/attention/ that computes attention, not a version of the ladder."""
+        """True if it is a kernel of kernels/attention/ that computes attention, not a version of the ladder."""
         return self.version.startswith(f"{ATTENTION}/") and not self.is_backward
 
 
 def stem_of(version: str) -> str:
-    """What files of a version or of a kernel are named after: "v10", "attention.wgmma"."""
+    """The stem of file names of a version or kernel: "v10", "attention.wgmma"."""
     return version.replace(f"{ATTENTION}/", f"{ATTENTION}.")
 
 
@@ -270,7 +270,7 @@ def attention_files(root: Path) -> dict[str, Path]:
     return {name: path for name, path in files.items() if name != GRADIENTS}
 
 
-# What a user calls a version or a kernel. Where there are none, every name is that of a file.
+# The user's name of a version or kernel. If there are none, every name is that of a file.
 VERSION = re.compile(rf"{RUNG}|{ATTENTION}[./][a-z0-9_]+" if in_checkout() else "(?!)")
 
 
@@ -370,8 +370,8 @@ def load_chosen(root: Path, chosen: str | None) -> dict[str, Version]:
 def refusals(version: Version, config: KernelConfig) -> list[str]:
     """Why a version does not support a configuration, a sentence each; empty when it does.
 
-    What the source refuses and, where that is nothing, fields in use that only later versions of its folder act on, or
-    none, and more shared memory than the only architecture of a version has.
+    The reasons for which the source rejects a configuration. If there are none: fields in use on which only later
+    versions of its folder act, or none, and more shared memory than the only architecture of a version has.
     """
     name = config.family.name
     if version.is_attention:

@@ -1,10 +1,10 @@
-"""Which config each side of a comparison of two versions uses.
+"""The config that each side of a comparison of two versions uses.
 
     pair = pair_named("v09", "v10")
     print(pair.a, pair.b, pair.rule)
 
-A step is judged on one config: that of the later version, where the earlier one supports it. Where it does not, the
-step is a flag of the config, and each side uses the config of its own header.
+A step is judged on one config: that of the later version, where the earlier one supports it. Otherwise the step is a
+flag of the config, and each side uses the config of its own header.
 """
 
 from dataclasses import dataclass
@@ -34,5 +34,5 @@ def pair_configs(a: Version, b: Version, override: KernelConfig | None = None) -
 
 
 def pair_named(a: str, b: str, config: str | None = None) -> Pair:
-    """The same of two versions by name; a config overrides the rule."""
+    """The configs of two versions by name; a config overrides the rule."""
     return pair_configs(load(root(), a), load(root(), b), parse_config(config) if config else None)

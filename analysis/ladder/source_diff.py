@@ -72,6 +72,6 @@ def part_of(version: Version, part: str) -> tuple[int, list[str]]:
 
 
 def _body(bare: str, inside: int, where: str) -> int | None:
-    """Where the body begins that follows brackets; None where none does, so that they hold a call's arguments."""
+    """The start of the body that follows brackets; None if the brackets hold a call's arguments."""
     found = re.compile(r"\)\s*(?:const\s*)?\{").match(bare, closing_bracket(bare, inside - 1, "(", ")", where))
     return found and found.end() - 1

@@ -1,4 +1,4 @@
-"""What an exercise asks of a kernel or of a predicted number, each with the sentence that says how it is missed.
+"""The requirements of an exercise, each with the sentence that explains how it is missed.
 
     for line in findings()(runs): print(line.text)
 
@@ -17,7 +17,7 @@ SHOWN, WIDTH = 9, 180  # lines of a finding, and characters of a line: a wgmma n
 
 @dataclass(frozen=True)
 class Line:
-    """What one check says; `kind` is "results", a class of findings such as "race", or the name of a figure."""
+    """The result of one check; `kind` is "results", a class of findings such as "race", or the name of a metric."""
 
     kind: str
     ok: bool

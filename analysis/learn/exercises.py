@@ -55,7 +55,7 @@ def file_name(exercise: Exercise) -> str:
 
 
 def start_text(exercise: Exercise) -> str:
-    """What the learner's file begins as."""
+    """The initial contents of the learner's file."""
     if not exercise.kernel:
         rows = [f"# {question.text}\n{question.name} = ?\n" for question in exercise.questions]
         return f"# {exercise.title}: a number for each question mark, before you look.\n\n" + "\n".join(rows)
@@ -75,7 +75,7 @@ def find(text: str) -> Exercise:
 
 
 def grade(exercise: Exercise, path: Path) -> Verdict:
-    """Judge a file. What does not compile, and an answer that is not a number, is a line like others."""
+    """Judge a file. A compile error, and an answer that is not a number, are lines as well."""
     return Verdict(tuple(_grade_kernel(exercise, path) if exercise.kernel else _grade_answers(exercise, path)))
 
 

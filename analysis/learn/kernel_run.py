@@ -54,7 +54,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """What one case gave: of its schedules the first with a finding or a wrong result, else the first."""
+    """The result of one case: that of the first schedule with a finding or a wrong result, else of the first."""
 
     case: Case
     status: int  # SILENT, FINDINGS or FAULT

@@ -83,7 +83,7 @@ def ctas(version: str, arch: str) -> Callable[[], float]:
 
 
 def of_config(version: str, figure: str) -> Callable[[], float]:
-    """What follows from the configuration of a version alone."""
+    """Numbers that follow from the configuration of a version."""
 
     def value() -> float:
         config = load(root(), version).header.config

@@ -1,1 +1,1 @@
-"""What cubins, listings, PTX and ptxas logs say: the build's products, read without a GPU."""
+"""Readers of cubins, disassembly, PTX and ptxas logs: the build's products, read without a GPU."""

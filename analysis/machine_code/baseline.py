@@ -4,7 +4,7 @@
     python3 -m analysis gate build/*.cubin --baseline kernels.json --exit-code
 
 The baseline holds, by the name of a file as it was typed, everything that the driver and the hardware read of it
-(contents.py), and why that was accepted. What is of a file that is not named now is kept, and not compared.
+(contents.py), and why that was accepted. Entries of files that are not named now are kept and not compared.
 """
 
 import argparse
@@ -44,7 +44,7 @@ Baseline = Mapping[str, Sequence[Accepted]]  # by name of the file
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, list[Figures]]:
-    """What each file holds; of a folder, each file below it."""
+    """The kernels of each file; for a folder, of each file below it."""
     found: dict[str, list[Figures]] = {}
     for path in paths:
         libraries = {str(path / name): library for name, library in read_folder(path, None).items()} \
@@ -92,7 +92,7 @@ def findings(baseline: Baseline, fresh: Mapping[str, Sequence[Figures]]) -> list
 
 
 def judge(figure: str, before: str | None, after: str | None) -> str:
-    """How a figure changed."""
+    """The change of a metric."""
     numbers = [int(value) for value in (before, after) if value is not None and value.isdecimal()]
     if figure not in WORSE_WHEN_MORE or len(numbers) < 2:
         return "changed"
@@ -100,7 +100,7 @@ def judge(figure: str, before: str | None, after: str | None) -> str:
 
 
 def accepted_now(baseline: Baseline, fresh: Mapping[str, Sequence[Figures]], why: str) -> dict[str, list[Accepted]]:
-    """The baseline with these files as they are. What has not changed keeps the reason that it was accepted for."""
+    """The baseline with these files as they are. Unchanged entries keep the reason for which they were accepted."""
     after = {name: list(kernels) for name, kernels in baseline.items()}
     for name, figures in fresh.items():
         known = {

@@ -10,8 +10,8 @@ warps it holds. Cycles are those of one SM sub-partition.
 wgmma runs on its own once it is started, so that other pipes work beside it; its rate is the measured one
 (wgmma_rates.py), and "not measured" without a record.
 
-A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. Where
-that is not recorded (loops.py) it counts nothing in a bound, and whole in `at_most`.
+A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. If that
+is not recorded (loops.py), it counts as nothing in a bound, and fully in `at_most`.
 
 The estimate takes a sub-partition to do one thing at a time: HMMA, the slots in which it issues, and the wavefronts
 that bank conflicts add, where they are recorded (traffic.py). It has one scale, fitted to the times of the ladder, and
@@ -130,7 +130,7 @@ def widths_of(arch: str) -> Widths:
 
 
 class Share(NamedTuple):
-    """Of the passes, those that issue an instruction, those known to execute it, and those that may."""
+    """The shares of the passes that issue an instruction, that are known to execute it, and that may."""
 
     issued: float
     executed: float
@@ -161,7 +161,7 @@ def executed(parts: Parts) -> float:
 
 
 def executed_opcodes(parts: Parts) -> dict[str, float]:
-    """The same by base opcode: how often a pass executes an FMUL, on average."""
+    """Executions per pass by base opcode, such as FMUL, on average."""
     found: dict[str, float] = {}
     for at, share in issued(parts):
         found[at.base] = found.get(at.base, 0.0) + share
@@ -169,7 +169,7 @@ def executed_opcodes(parts: Parts) -> dict[str, float]:
 
 
 def issued(parts: Parts) -> list[tuple[Instruction, float]]:
-    """The same by instruction: each with how often a pass issues it, on average."""
+    """Issues per pass by instruction, on average."""
     shares = None if parts.shares is None else shares_in(parts)
     code = parts.loop if shares is None else parts.graph.instructions(parts.kv.blocks)
     return [(at, 1.0 if shares is None else shares[at.address].issued) for at in code if not at.never]

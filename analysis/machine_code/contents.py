@@ -1,4 +1,5 @@
-"""What the driver and the hardware read of a cubin, item by item, so that two builds can be compared whole.
+"""The contents of a cubin that the driver and the hardware read, item by item, so that two builds can be compared
+completely.
 
     for item in items_of(Cubin.read(path)): print(item.kind, item.symbol, item.facts)
 
@@ -35,7 +36,7 @@ KERNEL, FUNCTION, VARIABLE, FILE = "kernel", "function", "variable", "file"
 OF_FILE = "the file"  # in place of a symbol
 CODE, CAPSULE = "code", ".nv.capmerc.text"
 
-# What neither the driver nor the hardware reads, by the names of sections, and why.
+# Sections that neither the driver nor the hardware reads, and why.
 IGNORED = {
     r"\.strtab|\.shstrtab|\.symtab": "tables of names: every name is compared where it is used",
     r"\.debug_\w+|\.nv_debug_\w+(\..*)?|\.rela?\.(debug_\w+|nv_debug_\w+)(\..*)?": "for debuggers and profilers",
@@ -76,7 +77,7 @@ _OWNED = re.compile(
     r"(\.(?:rela?\.)?(?:text|nv\.(?:info|shared|local|constant\d+|rel\.action))|\.nv\.capmerc\.text)\.(.+)", re.DOTALL
 )
 _VARIABLES = re.compile(r"\.nv\.(constant\d+|global(\.init)?)$")
-# What the compiler puts in the names of a file's own functions: hashes of the file, which change from build to build.
+# Hashes of the file that the compiler puts in the names of its own functions, and which change from build to build.
 FILE_HASH = re.compile(r"_[0-9a-f]{8}_\d+(?=[A-Za-z_])|(?<=_)[0-9a-f]{8}(?=_)")
 _LONGEST = 40  # characters of a value that is kept as it is
 
@@ -106,7 +107,7 @@ def digest_of(facts: Mapping[str, str]) -> str:
 
 
 def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> list[FactChange]:
-    """What differs, in order of the names."""
+    """The differences, in order of the names."""
     return [
         (name, before.get(name), after.get(name))
         for name in sorted(before.keys() | after.keys())
@@ -146,7 +147,7 @@ def facts_of(cubin: Cubin, symbol: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class CodeSummary:
-    """What the register reports and the gate need of one kernel."""
+    """The data of one kernel that the register reports and the gate need."""
 
     symbol: str
     config: KernelConfig | None  # None for a kernel that is not ours
@@ -255,7 +256,7 @@ class _Reader:
             self.variables[symbol.index] = _Facts(symbol, VARIABLE, symbol.name)
 
     def _owner(self, section: Section) -> tuple[_Facts, str]:
-        """Whose section it is, and what it is called for that owner."""
+        """The owner of a section, and its name for that owner."""
         owned = _OWNED.fullmatch(section.name)
         found = self.functions.get(owned[2]) if owned else None
         if owned is None or found is None:
@@ -263,7 +264,7 @@ class _Reader:
         return found, owned[1]
 
     def _name(self, index: int, of: _Facts) -> str:
-        """What a symbol is, for the item that mentions it."""
+        """The description of a symbol, for the item that mentions it."""
         if not 0 <= index < len(self.cubin.symbols):
             return f"symbol {index}"
         symbol = self.cubin.symbols[index]

@@ -21,14 +21,14 @@ from analysis.errors import AnalysisError, DamagedFile, UnknownArchitecture
 
 EM_CUDA = 190
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 4, 8, 9
-# What .nv.global, .nv.local and .nv.shared are called in a relocatable cubin: they occupy no bytes of the file, either.
+# The names of .nv.global, .nv.local and .nv.shared in a relocatable cubin: they also occupy no bytes of the file.
 SHT_WITHOUT_BYTES = {SHT_NOBITS, 0x70000007, 0x70000009, 0x7000000A, 0x70000015}
 STT_FUNC = 2
 STO_CUDA_ENTRY = 0x10
 WORD_BYTES = 16
 SEGMENT_BYTES = 56  # of a program header
 
-# Those that nvdisasm of CUDA 12 or 13 knows, by the numbers after "sm_".
+# The architectures that nvdisasm of CUDA 12 or 13 supports, by the numbers after "sm_".
 ARCHITECTURES = frozenset((50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121))
 FIRST_DECODED = 70  # the first architecture with instructions of 16 bytes
 # Marks of an architecture with an "a", as ptxas 12.0 to 13.5 write them: flags of the ELF header of ABI 7 and, in CUDA
@@ -36,7 +36,7 @@ FIRST_DECODED = 70  # the first architecture with instructions of 16 bytes
 ACCELERATED_ABI7, ACCELERATED_ABI8, COMPAT_ACCELERATED = 0x800, 0x8, 9
 # .nv.info attributes with one value for each function symbol, and the per-kernel one-byte attribute of barriers.
 REGCOUNT, FRAME_SIZE, NUM_BARRIERS = 0x2F, 0x11, 0x4C
-# Of one kernel: the places of its indirect branches, each with its targets.
+# The addresses of a kernel's indirect branches, each with its targets.
 INDIRECT_BRANCH_TARGETS = 0x34
 MAX_THREADS, REQUIRED_THREADS = 0x05, 0x10  # of a CTA in three dimensions: __launch_bounds__, .reqntid
 JUMP_TABLES = ".nv.constant2"
@@ -137,7 +137,7 @@ class Kernel:
 
     @cached_property
     def opcodes(self) -> Counter[int]:
-        """How often each opcode stands in the code."""
+        """The number of occurrences of each opcode."""
         found: Counter[int] = Counter()
         halves = array("H", self.code[: len(self.code) // 2 * 2])  # the first of a word holds the opcode
         if sys.byteorder == "big":
@@ -311,13 +311,13 @@ class Cubin:
 
     @property
     def _number(self) -> int:
-        """Of the architecture, in the flags of the ELF header."""
+        """The architecture in the flags of the ELF header."""
         number: int = self.flags if self.abi < 8 else self.flags >> 8
         return number & 0xFF
 
     @property
     def decoded(self) -> bool:
-        """Whether its instructions are words of 16 bytes; before sm_70 they were 8, with control codes apart."""
+        """True if its instructions are words of 16 bytes; before sm_70 they were 8, with control codes apart."""
         return int(re.sub(r"\D", "", self.arch)) >= FIRST_DECODED
 
     def _compat(self, attribute: int) -> int:

@@ -116,7 +116,7 @@ def figures_hash(row: Row) -> str:
 def source_hash(version: Version) -> str:
     """A hash of the source below the header block, whose predictions and records may change freely.
 
-    Of a kernel of kernels/attention/, kernels/backward/ or kernels/fp8/ it is of the headers beside it, too.
+    For kernels of kernels/attention/, kernels/backward/ and kernels/fp8/ it includes the headers next to them.
     """
     beside = not version.is_of_ladder
     headers = sorted(version.path.parent.glob("*.cuh")) if beside else []
@@ -151,7 +151,7 @@ def pinned_toolkit(folder: Path) -> str:
 
 
 def compare_rows(version: str, fresh: Sequence[Row], recorded: Sequence[Row]) -> list[Finding]:
-    """What differs between fresh rows of one architecture and those of registers.csv."""
+    """The differences between fresh rows of one architecture and those of registers.csv."""
     old, new = ({row.config: row for row in rows} for rows in (recorded, fresh))
     found = []
     for config in sorted(old.keys() | new.keys()):
@@ -171,7 +171,7 @@ def compare_rows(version: str, fresh: Sequence[Row], recorded: Sequence[Row]) ->
 
 
 def change(figure: str, before: Cell, after: Cell) -> str:
-    """How a figure changed: "" when it did not."""
+    """The change of a metric; "" if it did not change."""
     if before == after:
         return ""
     if figure not in WORSE_WHEN_MORE or not isinstance(before, int) or not isinstance(after, int):
@@ -180,7 +180,7 @@ def change(figure: str, before: Cell, after: Cell) -> str:
 
 
 def compare_listings(folder: Path, version: Version, fresh: Fresh) -> list[Finding]:
-    """Whether the committed listing is the fresh one. Only that of the default architecture has to be there."""
+    """True if the committed listing is the fresh one. Only that of the default architecture has to be there."""
     name = f"sass/{stem_of(fresh.version)}.{fresh.arch}.sass"
     path = folder / name
     text = read_text(path) if path.exists() else None
@@ -193,7 +193,8 @@ def compare_listings(folder: Path, version: Version, fresh: Fresh) -> list[Findi
 
 
 def compare_loops(fresh: Fresh, accepted: Sequence[Part]) -> list[Finding]:
-    """What differs between the figures of the fresh KV loops, and of the rest of the kernel, and the accepted ones."""
+    """The differences between the metrics of the fresh KV loops, and of the rest of the kernel, and the accepted
+    ones."""
 
     def finding(figure: str, before: str | int | None, after: str | int | None, note: str) -> Finding:
         return Finding(fresh.version, fresh.arch, str(fresh.listing.config or ""), figure, before, after, note)
@@ -220,7 +221,7 @@ def compare_loops(fresh: Fresh, accepted: Sequence[Part]) -> list[Finding]:
 
 
 def judge(row: Row, advisories: str, accepted: Accepted | None, key: Key, source: str) -> list[Finding]:
-    """Whether one kernel is as accepted; `source` is the hash of the source that it comes from."""
+    """True if one kernel is as accepted; `source` is the hash of the source that it comes from."""
     if accepted is None:
         return [Finding(*key, "accepted", "nothing", f"{row.registers} registers", "not accepted yet")]
     found = []
@@ -295,7 +296,7 @@ def check(folder: Path, versions: dict[str, Version], archs: list[str]) -> list[
 
 
 def accept_line(versions: Iterable[str]) -> str:
-    """What to type to accept the figures of these versions."""
+    """The command that accepts the metrics of these versions."""
     return f'make accept VER="{" ".join(map(stem_of, sorted(set(versions))))}" WHY="..."'
 
 

@@ -2,8 +2,8 @@
 
     for image in read_images(Path("bin/v07")): print(image.kind, image.arch, len(image.data))
 
-Cubins and PTX that stand in a file as they are, as in our executables, are found by their own headers. What nvcc wraps
-in a fatbinary, often compressed, is unpacked by cuobjdump into a folder that lives as long as its images. An image's
+Cubins and PTX that stand in a file as they are, as in our executables, are found by their own headers. cuobjdump
+unpacks the fatbinaries of nvcc, which are often compressed, into a folder that lives as long as its images. An image's
 bytes are read when they are asked for, so that a library of many images does not stand in memory. An image that can't
 be read is left out and named; a file of nothing but such images is an error.
 """
@@ -150,7 +150,7 @@ def survey(path: Path) -> tuple[list[Image], list[Skipped]]:
 
 
 def _candidates(path: Path) -> list[Image]:
-    """What looks like an image; the rest of a truncated file counts as one."""
+    """Bytes that look like an image; the rest of a truncated file counts as one."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if is_cubin(data[:64]):
@@ -186,7 +186,7 @@ def _lto_architectures(path: Path) -> str:
 
 
 def has_images(start: bytes) -> bool:
-    """Whether what begins like this may hold images: an ELF file, a fatbinary, an archive of such."""
+    """True if what begins like this may hold images: an ELF file, a fatbinary, an archive of such."""
     return start.startswith((ELF_MAGIC, FATBIN_MAGIC, ARCHIVE_MAGIC))
 
 
@@ -196,7 +196,7 @@ def is_archive(path: Path) -> bool:
 
 
 def is_binary(path: Path) -> bool:
-    """Whether a file is something that may hold images, not a listing."""
+    """True if a file is something that may hold images, not a listing."""
     try:
         with path.open("rb") as file:
             return has_images(file.read(len(ARCHIVE_MAGIC)))
@@ -248,7 +248,7 @@ def _plain_ptx(data: mmap.mmap, path: Path) -> Iterator[Image]:
 
 
 def _start_of_ptx(data: mmap.mmap, at: int) -> int:
-    """Where the comments begin that stand before .version, a line at a time."""
+    """The start of the comments before .version, one line at a time."""
     start = at
     while start and data[start - 1 : start] == b"\n":
         reach = max(0, start - 1 - _LONGEST_COMMENT)
@@ -305,7 +305,7 @@ RESOURCES = ("registers", "local", "smem", "max threads", "warps")  # local: LDL
 
 
 def resources(arch: str, kernel: Kernel | None) -> list[Cell]:
-    """What a kernel takes of an SM; shared memory is what it says itself, without what a launch adds."""
+    """The resources of an SM that a kernel uses; shared memory is its static part, without what a launch adds."""
     if kernel is None:
         return [None] * len(RESOURCES)
     warps = most_warps(arch, kernel.registers, kernel.max_threads, kernel.static_smem)

@@ -3,7 +3,7 @@
     for figures in read_library(Path("libold.so"), None).kernels: print(figures.arch, figures.symbol, figures.registers)
 
 Two builds are compared by everything that the driver and the hardware read (contents.py): kernels, device functions,
-variables, PTX texts, what is the files' own, and images that can't be read. What has the same facts is identical.
+variables, PTX texts, what is the files' own, and images that can't be read. Kernels with the same facts are identical.
 Kernels of other code are disassembled, a group at a time, so that a library of any size fits in memory.
 """
 
@@ -122,7 +122,7 @@ def _figures(arch: str, image: int, kernel: Kernel) -> Figures:
 
 
 def read_contents(path: Path, arch: str | None) -> Library:
-    """The same with the facts of each kernel, and with what else two builds are compared by."""
+    """The table with the facts of each kernel, and with everything else by which two builds are compared."""
     images, skipped = survey(path)
     if skipped and not images:
         raise skipped[0].error
@@ -249,7 +249,7 @@ class Pair:
 
     @property
     def other_code(self) -> bool:
-        """Of both builds, and its machine code is another."""
+        """A kernel of both builds whose machine code differs."""
         if self.before is None or self.after is None or not self.before.code_bytes:
             return False
         one, other = self.before, self.after
@@ -257,7 +257,7 @@ class Pair:
 
     @property
     def other_facts(self) -> str:
-        """What else differs, in words; of other code, what does not follow from it."""
+        """Other differences in words; if the code differs, only those that do not follow from it."""
         if self.before is None or self.after is None:
             return ""
         changes = changed_facts(self.before.facts, self.after.facts)
@@ -303,14 +303,14 @@ class Pair:
         }
 
 
-# What other code changes along: where some of its instructions stand, how long it is, how many registers it has, of
+# Facts that change together with the code: the addresses of some of its instructions, its length, its registers, of
 # which the last two have columns of their own.
 _FOLLOWS = re.compile(r"exits|registers|(warp-wide )?instructions\b.*|indirect branches|call stack")
 _WITHOUT = {".text: header": r" \d+( \S+)$", "symbol self": r" \d+()$"}  # registers in the header, bytes of a symbol
 
 
 def follows_code(name: str, before: str | None, after: str | None) -> bool:
-    """Whether a fact differs in nothing but what other code has other values of."""
+    """True if a fact differs in nothing but what other code has other values of."""
     if before is None or after is None:
         return False
     if name in _WITHOUT:
@@ -450,7 +450,7 @@ class LibraryChange:
 
     @property
     def only_kernel(self) -> tuple[Figures, Figures] | None:
-        """Of files with one kernel each the two, where nothing differs that facts_of() of them leaves out."""
+        """The two kernels of files with one kernel each, if nothing differs that facts_of() omits."""
         apart = any(pair.figures.kind in (PTX, UNREAD) and pair.status != "identical" for pair in self.others)
         pairs = [(pair.before, pair.after) for pair in self.kernels]
         before, after = pairs[0] if len(pairs) == 1 and not apart else (None, None)
@@ -461,7 +461,7 @@ class LibraryChange:
         return [pair for pair in self.pairs if pair.figures.kind != KERNEL]
 
     def summary(self) -> dict[str, int]:
-        """Of the kernels."""
+        """The totals of the kernels."""
         both = [pair for pair in self.kernels if pair.before and pair.after]
         return {
             **{status: 0 for status in ("identical", "changed", "added", "removed")},
@@ -582,7 +582,8 @@ def read_folder(folder: Path, arch: str | None) -> dict[str, Library]:
 def diff_folders(
     before: Path, after: Path, arch: str | None, verdict: Callable[[Listing, Listing], str], pattern: str | None
 ) -> LibraryChange:
-    """What changed between two builds, file by file; of a file of one build alone all is added or removed."""
+    """The changes between two builds, file by file; every kernel of a file that only one build has is added or
+    removed."""
     old, new = read_folder(before, arch), read_folder(after, arch)
     pairs: list[Pair] = []
     for name in sorted(old.keys() | new.keys()):

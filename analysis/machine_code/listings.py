@@ -111,7 +111,7 @@ def _print_all(args: argparse.Namespace) -> int:
 
 
 def _raw(library: Library, options: list[str]) -> Iterator[tuple[Figures, str]]:
-    """What nvdisasm prints of each kernel."""
+    """The disassembly of each kernel by nvdisasm."""
     figures = {(each.image, each.index): each for each in library.kernels}
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         for image, cubin, path, kernels in opened(library, Path(folder)):

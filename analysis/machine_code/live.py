@@ -3,8 +3,8 @@
     table = live_registers(text_of_lrm)      # address to the number of live registers of each kind
     lines = live_by_line(listing, loop)      # most live registers of every source line of the kernel
 
-The register file is 64 K registers per SM, given to warps in units of 256, so that occupancy falls in steps. Where
-warps have roles, setmaxnreg sets each role's number of registers: its live ones are shown beside that limit.
+The register file is 64 K registers per SM, given to warps in units of 256, so that occupancy falls in steps. If warps
+have roles, setmaxnreg sets each role's number of registers, and its live registers are shown next to that limit.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class LiveLoop:
 
 @dataclass(frozen=True)
 class LiveRole:
-    """What the code of one role needs of the registers that its warps have."""
+    """The registers that the code of one role needs, of those that its warps have."""
 
     role: WarpRole
     limit: int | None

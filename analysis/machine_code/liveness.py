@@ -1,4 +1,4 @@
-"""Which registers each instruction writes and reads, and how many are live: our own data-flow analysis of SASS.
+"""Data-flow analysis of SASS: the registers that each instruction writes and reads, and the number of live ones.
 
     live = count_live(graph)                # address to the number of live registers
 
@@ -19,7 +19,7 @@ _STACK = 1  # R1 points to the stack until the end, as nvdisasm counts it
 _PREDICATE = re.compile(r"!?U?P[0-9T]\b")
 _PLAIN = re.compile(r"U?R[0-9Z]+")
 _SPLIT = re.compile(r",\s*(?![^\[]*\])")  # not the commas inside brackets
-# Those whose first operand is a register that they read; of all others it is the result, or an address in brackets.
+# Opcodes whose first operand is a register that they read; that of all others is the result, or an address in brackets.
 _ONLY_READ = (
     "BAR BRA BRX BRXU JMP JMX EXIT RET CALL BSSY BSYNC BREAK WARPSYNC NANOSLEEP YIELD MEMBAR ERRBAR FENCE DEPBAR "
     "LDGDEPBAR LDDEPBAR ARRIVES KILL BPT NOP R2P FCHK ISETP FSETP HSETP2 DSETP PSETP PLOP3 SETMAXREG USETMAXREG CGABAR "
@@ -32,7 +32,7 @@ _TF32 = {"1688": (4, 2), "1684": (2, 1)}
 _IMMA = {"16832": (4, 2, 4), "16816": (2, 1, 4), "8816": (1, 1, 2), "16864": (4, 2, 4)}
 _WARP_GROUP = re.compile(r"[HIQB]GMMA(?:\.SP)?\.64x(\d+)x\d+(?:\.(F16)\b)?")
 _VECTORS = {"128": 4, "64": 2, "F32x4": 4, "F32x2": 2, "F16x8": 4, "F16x4": 2, "BF16x8": 4, "BF16x4": 2}
-# Of registers they take pairs where a modifier is one of _PAIR.
+# They use pairs of registers if a modifier is one of _PAIR.
 _PAIRS = frozenset({"IADD", "IADD3", "MOV", "SEL", "ISETP", "UIADD3", "UIADD", "UMOV", "USEL", "UISETP"})
 _PAIR = frozenset({"64", "U64", "S64"})
 _GENERIC = frozenset({"LD", "LDG", "ST", "STG", "RED", "ATOM", "ATOMG", "CCTL", "LDGMC"})  # addresses of 64 bits
@@ -70,7 +70,7 @@ def _address(at: Instruction, text: str) -> int:
 
 
 def _registers(text: str, width: int) -> set[int]:
-    """Those that an operand names; of an address `.64` means two."""
+    """The registers that an operand names; `.64` in an address means two."""
     found: set[int] = set()
     for match in _REGISTER.finditer(text):
         first = int(match[1])
@@ -109,7 +109,7 @@ def _widths(at: Instruction) -> Sequence[int]:
 
 
 def _matrix_widths(at: Instruction, modifiers: Sequence[str]) -> Sequence[int]:
-    """The same of a matrix instruction."""
+    """The registers of a matrix instruction."""
     shape = modifiers[0] if modifiers else ""
     if at.base == "HMMA":
         a_b = (_TF32 if "TF32" in modifiers else _HMMA).get(shape)
@@ -121,7 +121,7 @@ def _matrix_widths(at: Instruction, modifiers: Sequence[str]) -> Sequence[int]:
         return (d, a, b, d)
     elif group := _WARP_GROUP.match(at.opcode):
         # A thread holds a 128th of D: 32 · N elements of 4 or 2 bytes. A comes from four registers, or like B from
-        # shared memory. What follows C is the metadata of a sparse A.
+        # shared memory. The operand after C is the metadata of a sparse A.
         d = int(group[1]) // (4 if group[2] else 2)
         return (d, 1, d, 1) if "gdesc[" in at.operands.split(",")[1] else (d, 4, 1, d, 1)
     raise AnalysisError(f"{at.text!r}: the registers of its operands are not known")

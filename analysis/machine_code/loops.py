@@ -82,7 +82,7 @@ NOTHING_LEFT = Problem(16, 1024, 1)
 OTHER_HEADS = Problem(2, 1024, 1)
 PROBLEMS = (BENCHMARK, NOTHING_LEFT, OTHER_HEADS)
 SHORTER = Problem(16, 1536, 3)  # in place of the benchmark for kernels of fp8, whose one loop serves every length
-# What a loop is for, by the problems of PROBLEMS in which it runs.
+# The role of a loop, by the problems of PROBLEMS in which it runs.
 ROLES = {
     (True, True, True): "every problem",
     (True, True, False): f"{BENCHMARK.heads} heads",
@@ -95,7 +95,7 @@ CONSUMER = "consumer"  # of a kernel whose warp groups multiply: the KV loop, wh
 
 @dataclass(frozen=True)
 class Figures:
-    """What the gate compares of a part of a kernel."""
+    """The metrics of a part of a kernel that the gate compares."""
 
     instructions: int
     matrix: int
@@ -249,7 +249,7 @@ def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int 
 
 
 def byte_maps_argument(config: KernelConfig, seq: int, heads: int) -> str:
-    """The same of a kernel of fp8: rows of bytes, V transposed or rows of K permuted where the config says so."""
+    """The arguments of an fp8 kernel: rows of bytes, V transposed or rows of K permuted if the config requires it."""
     d = config.d_head
     row, box = heads * d, f"{d}x{config.B_c}x1x1x1:{min(d, 128)}B:of:0"
     rows = f"{d}x{seq}x1x1x1/{row}x128x{d}x{seq * row}"
@@ -297,7 +297,7 @@ def argument_fields(
     return f"struct:[{','.join(fields)}]"
 
 
-# Of fp8_args behind attention_args: three factors of 1, no factors of heads (common/fp8.h).
+# The part of fp8_args after attention_args: three scales of 1, no scales of heads (common/fp8.h).
 FP8_FACTORS = ",".join(["f32:1"] * 3 + ["i32:0"] + ["u64:0"] * 3 + ["i32:0"] * 6)
 
 
@@ -334,7 +334,7 @@ def parameters_of(config: KernelConfig, problem: Problem, folder: Path) -> list[
 def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Problem) -> dict[int, int]:
     """PTX line to the number of times that warps executed it.
 
-    Of several instructions of one asm() that is the most in kernels of fp8, whose products all have two; the records of
+    For several instructions of one asm() it is the maximum in fp8 kernels, whose products all have two; the records of
     other kernels add them up.
     """
     if not PTXRUN.exists():
@@ -361,12 +361,12 @@ def executed_by_line(ptx: str, symbol: str, config: KernelConfig, problem: Probl
 
 @cache
 def executed_in(ptx: str, symbol: str, config: KernelConfig, problems: tuple[Problem, ...]) -> list[dict[int, int]]:
-    """What the emulator counts in each problem; cubins of one version for several architectures share it."""
+    """The emulator's counters of each problem; cubins of one version for several architectures share them."""
     return [executed_by_line(ptx, symbol, config, problem) for problem in problems]
 
 
 def passes_of(loop: Sequence[Instruction], lines: Mapping[int, int | None], executed: Mapping[int, int]) -> int:
-    """How often warps went through a loop: most of its matrix instructions were executed so often.
+    """The number of passes of warps through a loop: the count of most of its matrix instructions.
 
     A masked block may have its own copy of half of them. Some wgmma and copies stand in blocks that few passes
     execute, such as the end of a tile, and ptxas gives some wgmma the line of what follows, which may be a loop that
@@ -387,8 +387,8 @@ def measure_loops(subject: Subject, version: str) -> list[Part]:
     listing, rows = source_map(subject)
     lines = {row.instruction.address: row.ptx_line for row in rows}
     graph = Graph(listing)
-    # Of a kernel without matrix instructions no loop has a name: there is nothing to count. A backward pass has one
-    # loop whose every pass is alike.
+    # No loop of a kernel without matrix instructions has a name, because there is nothing to count. A backward pass has
+    # one loop whose every pass is alike.
     counted = named_loops(graph) and not config.backward_pass
     problems = (SHORTER, *PROBLEMS[1:]) if config.e4m3_inputs else PROBLEMS
     by_problem = executed_in(embedded_ptx(cubin), kernel.symbol, config, problems) if counted else []
@@ -423,9 +423,9 @@ def shares_text(shares: Mapping[int, float]) -> str:
 def rest_shares(
     graph: Graph, lines: Mapping[int, int | None], executed: Mapping[int, int], tiles: int
 ) -> dict[int, float]:
-    """Of the Q blocks, the share that executes each block outside the named loops, where that is less than 1.
+    """The share of the Q blocks that executes each block outside the named loops, if less than 1.
 
-    What a CTA executes once has the share of CTAs per Q block. A block has the share of most of its instructions.
+    Code that a CTA executes once has the share of CTAs per Q block. A block has the share of most of its instructions.
     """
     inside: set[int] = set().union(*(loop.blocks for loop in named_loops(graph)))
     found: dict[int, float] = {}
@@ -440,10 +440,10 @@ def rest_shares(
 def shares_of(
     graph: Graph, loop: Loop, lines: Mapping[int, int | None], executed: Mapping[int, int], passes: int
 ) -> dict[int, float]:
-    """Of the passes, the share that executes each block that a pass may skip, and each predicated instruction.
+    """The share of the passes that executes each block that a pass may skip, and each predicated instruction.
 
-    A block has the share of most of its instructions, as the compiler moves some between blocks. How often an inner
-    loop goes round depends on who waits for whom: it has the share of the block before it.
+    A block has the share of most of its instructions, as the compiler moves some between blocks. The number of passes
+    of an inner loop depends on the schedule, so it has the share of the block before it.
     """
     always = set(every_pass(graph, loop, sorted(loop.blocks)))
     inner = {first: child for child in loop.children for first in child.blocks}
@@ -497,7 +497,7 @@ class KvLoop:
         return f"loop {self.number}" + (f" ({self.role})" if self.role else "")
 
     def shares(self, graph: Graph) -> dict[int, float] | None:
-        """Of the passes, the share that executes an instruction, by address, where that is less than 1."""
+        """The share of the passes that executes an instruction, by address, if less than 1."""
         if self.recorded is None or not self.recorded.passes:
             return None
         recorded = read_shares(self.recorded.shares)
@@ -539,7 +539,7 @@ def recorded_parts(graph: Graph, folder: Path) -> list[Part]:
 
 
 def shares_outside(graph: Graph) -> dict[int, float]:
-    """Of the Q blocks, the share that executes a block outside the named loops, where recorded and less than 1."""
+    """The share of the Q blocks that executes a block outside the named loops, if recorded and less than 1."""
     return {
         at: share
         for part in recorded_parts(graph, root())
@@ -560,8 +560,8 @@ def _read_version(path: Path, _: int) -> dict[tuple[str, str], list[Part]]:
 def loops_of(graph: Graph, subject: Subject | None = None) -> list[KvLoop]:
     """The named loops of a kernel in address order, with what is recorded of each.
 
-    Of several loops without a record, those of another configuration for example, the emulator tells which runs, where
-    `subject` is the kernel's cubin and bin/ptxrun is built.
+    If several loops have no record, for example those of another configuration, the emulator finds the one that runs,
+    provided that `subject` is the kernel's cubin and bin/ptxrun is built.
     """
     if graph not in _KNOWN:
         loops, recorded = named_loops(graph), recorded_loops(graph, root())
@@ -585,7 +585,7 @@ def _can_measure(subject: Subject) -> bool:
 
 
 def running(loops: Sequence[KvLoop]) -> KvLoop | None:
-    """Of several loops the one that warps go through most often in BENCHMARK; None where that is not recorded."""
+    """The loop with the most passes in BENCHMARK; None if that is not recorded."""
     counted = [each for each in loops if each.recorded is not None and not each.produces]
     return max(counted, key=lambda each: each.recorded.passes if each.recorded else 0, default=None)
 
@@ -596,7 +596,7 @@ def parts_of(listing: Listing, wanted: str | None = None, subject: Subject | Non
 
 
 def parts_in(graph: Graph, wanted: str | None = None, subject: Subject | None = None) -> Parts:
-    """The same, where its control flow has been read."""
+    """The loop of a kernel whose control flow has been read."""
     loops = loops_of(graph, subject)
     if wanted and not loops:
         loops = [KvLoop(number, loop, None) for number, loop in enumerate(graph.loops(), start=1)]
@@ -617,7 +617,7 @@ def find(loops: Sequence[KvLoop], wanted: str, label: str) -> KvLoop:
 
 
 def note_on(parts: Parts) -> str | None:
-    """Which of several loops was taken and why; None where there is one alone."""
+    """The loop that was chosen and why; None if there is only one."""
     loops = loops_of(parts.graph)
     if not loops:
         return _note_on_unnamed(parts)
@@ -639,7 +639,7 @@ def note_on(parts: Parts) -> str | None:
 
 
 def _note_on_unnamed(parts: Parts) -> str | None:
-    """The same of a kernel without matrix instructions, where nothing says which loop is the work."""
+    """The note for a kernel without matrix instructions, in which nothing identifies the main loop."""
     found = parts.graph.loops()
     if len(found) < 2:
         return None
@@ -698,7 +698,7 @@ def nest_table(graph: Graph, subject: Subject | None = None) -> Table:
 
 
 def _unnamed(graph: Graph, loop: Loop, around: KvLoop | None, named: Iterable[KvLoop]) -> str:
-    """What a loop is that has no name; "" where that is not known."""
+    """The description of a loop without a name; "" if unknown."""
     inside = [each.role or "" for each in named if each.loop.header in loop.blocks]
     if inside:
         return f"around {', '.join(inside)}" if graph.matrix is WARP_GROUP else ""

@@ -1,4 +1,4 @@
-"""What ptxas could not do with wgmma and setmaxnreg as the source says: its advisories C75xx, in words.
+"""wgmma and setmaxnreg that ptxas could not compile as written: its advisories C75xx, in words.
 
     for note in losses(read_log(path)): print(loss_sentence(note))
 
@@ -41,7 +41,7 @@ def losses(log: Log) -> list[Note]:
 
 
 def loss_sentence(note: Note) -> str:
-    """What an advisory costs, what to look at, and what ptxas says of it, in two lines."""
+    """The cost of an advisory, where to look, and the text of ptxas, in two lines."""
     said = note.text.casefold()
     cost, look = next((cost, look) for words, cost, look in LOSSES if words in said)
     kernel = name_of(note.function) if note.function else "a kernel"

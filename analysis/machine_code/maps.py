@@ -98,7 +98,7 @@ def source_line(place: str) -> str:
 
 
 class Flow:
-    """Which statement may run after which, and which definitions reach a use."""
+    """The control flow between statements, and the definitions that reach a use."""
 
     def __init__(self, function: Function) -> None:
         self.statements = function.statements

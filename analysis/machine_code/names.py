@@ -1,4 +1,4 @@
-"""What to call a kernel: the short form of one of ours, else its demangled symbol; the library it comes from beside it.
+"""The name of a kernel: the short form of one of ours, else its demangled symbol, with its library.
 
     for symbol, name in names_of(symbols).items(): print(name, library_of(symbol))
 
@@ -64,7 +64,7 @@ def add_filter_argument(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def filter_by_name(items: Sequence[T], symbol: Callable[[T], str], pattern: str | None, where: str) -> list[T]:
-    """Those in whose symbol, name or library the regular expression is found; AnalysisError where it fits none."""
+    """The kernels in whose symbol, name or library the regular expression is found; AnalysisError if there are none."""
     if pattern is None:
         return list(items)
     try:
@@ -81,7 +81,7 @@ def filter_by_name(items: Sequence[T], symbol: Callable[[T], str], pattern: str 
 def file_part(symbol: str, name: str) -> str:
     """A kernel's name as part of a file name: always the same for a symbol, and another one for each symbol.
 
-    Symbols of C stay as they are. Of others, and of long ones, the name is cut and a hash of the symbol follows.
+    Symbols of C stay as they are. Other names, and long ones, are cut, and a hash of the symbol follows.
     """
     if config_of(symbol):
         return re.sub(r"[^\w+]", "_", name)

@@ -1,4 +1,4 @@
-"""What commands say beside their output, on standard error: notes, and how far long work has come.
+"""Messages on standard error besides a command's output: notes, and the progress of long work.
 
 note(f"{name}: skipped {image}: {reason}")
 for kernel in progress(kernels, "kernels", len(kernels)): ...

@@ -1,4 +1,4 @@
-"""How many CTAs and warps of a kernel an SM holds, by architecture.
+"""The number of CTAs and warps of a kernel that an SM holds, by architecture.
 
 occupancy("sm_80", registers=168, threads=128, smem_bytes=49152).ctas
 """
@@ -80,7 +80,7 @@ def register_steps(threads: int) -> list[tuple[int, int]]:
 def most_warps(arch: str, registers: int | None, threads: int | None, smem_bytes: int) -> int | None:
     """Warps of an SM that registers, static shared memory and the largest CTA allow; None where that is not known.
 
-    Of a kernel that says nothing of its CTAs they are taken to be of one warp.
+    A kernel that does not state its CTA size is assumed to have one warp.
     """
     if not registers or arch.rstrip("af") not in WARP_LIMIT:
         return None

@@ -198,7 +198,7 @@ class _Parser:
         self._move(end + 1)
 
     def _closing_brace(self, start: int) -> int | None:
-        """Where the scope is closed whose first character stands at `start`."""
+        """The end of the scope whose first character is at `start`."""
         depth = 1
         for brace in _BRACE.finditer(self.text, start):
             depth += 1 if brace[0] == "{" else -1
@@ -305,7 +305,8 @@ class _Parser:
 class _Scopes:
     """The names that are declared where the parser stands, the innermost scope last.
 
-    What an operand means is kept until a scope is opened or closed or a name is declared: most are there many times.
+    The meaning of an operand is cached until a scope is opened or closed or a name is declared, because most occur many
+    times.
     """
 
     def __init__(self) -> None:
@@ -359,7 +360,7 @@ class _Scopes:
 
 @cache
 def _kind_of(opcode: str) -> tuple[bool, bool, bool]:
-    """Whether it is a branch, whether its first operand is a result, and whether it reads that result too."""
+    """True if it is a branch, whether its first operand is a result, and whether it reads that result too."""
     branch = _BRANCH.match(opcode) is not None
     return branch, not branch and not _NO_RESULT.match(opcode), _READS_RESULT.match(opcode) is not None
 

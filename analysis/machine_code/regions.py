@@ -4,12 +4,11 @@
     print(parts.kv.first, len(parts.regions["loop"]))
 
 A kernel may hold several KV loops, copies of one for different problems: the innermost loops with matrix instructions.
-Which one runs is known to loops.py; split() takes that with the most matrix instructions. Where warps have roles, these
-are the consumers' loops; the producers' loops start copies. What stands before the KV loop is
-prologue, and peeled block from the barrier before the first matrix instruction on; what follows it is remainder block
-up to the last matrix instruction, then epilogue. Blocks that the compiler moved behind the code they belong to are "out
-of line". What leads to or follows another KV loop only is "other copies", and what belongs to a producer's loop in that
-way is "producer".
+loops.py knows which one runs; split() chooses the one with the most matrix instructions. If warps have roles, these are
+the consumers' loops; the producers' loops start copies. Code before the KV loop is prologue, and peeled block from the
+barrier before the first matrix instruction on; code after it is remainder block up to the last matrix instruction, then
+epilogue. Blocks that the compiler moved behind the code they belong to are "out of line". Code that only leads to or
+follows another KV loop is "other copies", and code that belongs to a producer's loop in that way is "producer".
 """
 
 import re
@@ -97,7 +96,7 @@ class Parts:
 
     @cached_property
     def matrix_work(self) -> float | None:
-        """What the matrix instructions of the loop multiply for a warp, in m16n8k16; None where one is not known."""
+        """The work of the loop's matrix instructions for a warp, in m16n8k16; None if one is unknown."""
         work = [matrix_work(at) for at in self.loop if at.base in self.graph.matrix]
         return None if None in work else sum(each for each in work if each is not None)
 
@@ -119,7 +118,7 @@ class Graph:
         """The opcodes that this kernel's matrix instructions are counted by."""
         return main_matrix(at.base for at in self.code)
 
-    # Where a branch goes. BSYNC continues where the BSSY of its barrier register said; see _link.
+    # The target of a branch. BSYNC continues where the BSSY of its barrier register said; see _link.
 
     def _targets(self, at: Instruction) -> list[int]:
         if at.base not in _BRANCHES:
@@ -139,7 +138,7 @@ class Graph:
         return at.base == "CALL" and (named is None or not named[1].startswith(".L") or self._comes_back(at))
 
     def _comes_back(self, call: Instruction) -> bool:
-        """Whether the instructions before a call load the address behind it, which a RET at its end then takes."""
+        """True if the instructions before a call load the address behind it, which a RET at its end then takes."""
         behind = call.address + WORD_BYTES
         place = self.listing.index[call.address]
         for at in self.listing.instructions[max(0, place - RETURN_ADDRESS_WITHIN) : place]:
@@ -333,7 +332,7 @@ _HMMA_WORK = {"16816": 1.0, "1688": 0.5, "1684": 0.25}
 
 
 def matrix_work(at: Instruction) -> float | None:
-    """What a matrix instruction multiplies for one warp, in m16n8k16: of wgmma a warp has 16 of the 64 rows."""
+    """The work of a matrix instruction for one warp, in m16n8k16; a warp has 16 of wgmma's 64 rows."""
     group = re.match(r"HGMMA\.64x(\d+)x(\d+)\.", at.opcode)
     if group:
         return int(group[1]) / 8 * int(group[2]) / 16
@@ -365,8 +364,8 @@ def kv_loops(graph: Graph) -> list[Loop]:
 def producer_loops(graph: Graph) -> list[Loop]:
     """The innermost loops that start copies by the copy engine and multiply nothing, in address order.
 
-    Where ptxas does not know that one thread alone starts a copy, the copy stands in a loop over the lanes, which is
-    none of these.
+    If ptxas does not know that only one thread starts a copy, the copy is in a loop over the lanes, which is none of
+    these.
     """
 
     def copies(loop: Loop) -> bool:
@@ -394,7 +393,7 @@ def _over_lanes(graph: Graph, loop: Loop) -> bool:
 def find_kv_loop(graph: Graph) -> Loop:
     """The KV loop with the most matrix instructions, the first of several; without any, busiest_loop().
 
-    Which loop runs does not show in the code alone: loops.py knows it for the versions.
+    The code does not show which loop runs; loops.py knows it for the versions.
     """
     inner = kv_loops(graph)
     if inner:
@@ -429,7 +428,7 @@ OTHER_LANES, REPEATS = "repeats for other lanes", "repeats"
 
 
 def what_it_is(graph: Graph, loop: Loop) -> str:
-    """What a loop without matrix instructions does."""
+    """The role of a loop without matrix instructions."""
     code = [at for at in graph.instructions(loop.blocks) if not at.never]
     bases = {at.base for at in code}
     if "USETMAXREG" in bases:
@@ -440,7 +439,7 @@ def what_it_is(graph: Graph, loop: Loop) -> str:
 
 
 def every_pass(graph: Graph, loop: Loop, near: Iterable[int]) -> list[int]:
-    """Of these blocks of a loop, those that every way round it goes through that runs its matrix instructions."""
+    """The blocks of a loop that every path with its matrix instructions executes."""
     heart = max(near, key=lambda first: matrix_count(graph.blocks[first].instructions, graph.matrix))
 
     def leads_back(avoided: int) -> bool:

@@ -73,7 +73,7 @@ Key = tuple[str, str, str]  # version, architecture, config
 
 @dataclass(frozen=True)
 class Accepted:
-    """Which figures of a kernel were accepted, what they were built from, and why."""
+    """The accepted metrics of a kernel, their source, and the reason."""
 
     figures_hash: str  # of the figures that were accepted, not of those in the same line
     advisories: str
@@ -100,7 +100,7 @@ def rows_of(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
 
 
 def rows_of_code(log: Log, code: dict[str, CodeSummary] | None) -> list[Row]:
-    """The same, but what both say is as the cubin has it."""
+    """The rows, with the cubin's value where both have one."""
     names = names_of(usage.name for usage in log.entries)
     rows = [_row(usage, names[usage.name], code) for usage in log.entries]
     if code is not None:
@@ -277,7 +277,7 @@ def read_registers(folder: Path) -> dict[str, list[Row]]:
 
 
 def read_accepted(folder: Path) -> dict[Key, Accepted]:
-    """What was accepted of each kernel; empty before the first `make accept`."""
+    """The accepted metrics of each kernel; empty before the first `make accept`."""
     return _read(folder)[1]
 
 
@@ -436,7 +436,7 @@ def counterpart(row: Row, parent_rows: list[Row]) -> Row | None:
 
 
 def marks(row: Row, parent: Row | None) -> str:
-    """What stands out: spills, local memory without spills, a jump in registers against the parent."""
+    """Notable rows: spills, local memory without spills, a jump in registers from the parent."""
     found = []
     if row.spill_stores or row.spill_loads:
         found.append("SPILLS")
@@ -486,7 +486,7 @@ def run_registers(args: argparse.Namespace) -> int:
 
 
 def captures_folder() -> Path:
-    """Where captures are kept; git ignores it, for logs hold times."""
+    """The folder of captures; git ignores it, because logs contain times."""
     return root() / "logs" / "build"
 
 

@@ -30,7 +30,7 @@ NAMED = 20  # kernels in a message
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the scheduler reads of an instruction: `B0-2---:R0:W1:Y:S07`."""
+    """The scheduler's fields of an instruction: `B0-2---:R0:W1:Y:S07`."""
 
     stall: int  # cycles until this warp's next instruction may issue
     yields: bool  # Y: the scheduler prefers another warp next
@@ -118,7 +118,7 @@ class Listing:
 
     @cached_property
     def body(self) -> tuple[Instruction, ...]:
-        """What counts as an instruction: the code without NOPs."""
+        """The counted instructions: the code without NOPs."""
         return tuple(at for at in self.code if at.base != "NOP")
 
     def closes(self, at: Instruction) -> bool:
@@ -135,7 +135,7 @@ class Listing:
         return None
 
     def targets(self, at: Instruction) -> tuple[int, ...]:
-        """Where an indirect branch may go: from the cubin, else what nvdisasm says; empty where neither is known."""
+        """The targets of an indirect branch: from the cubin, else from nvdisasm; empty if neither is known."""
         if at.address in self.indirect:
             return self.indirect[at.address]
         named = _BRANCH_TARGETS.search(at.operands)
@@ -335,7 +335,7 @@ class Job:
     process: Running
 
     def text(self) -> str:
-        """What nvdisasm printed."""
+        """The output of nvdisasm."""
         return finish(self.process)
 
     def listing(self) -> Listing:
@@ -387,7 +387,7 @@ def disassemble_all(
 def count_all(
     cubins: Iterable[tuple[Cubin, Path, Sequence[Kernel]]],
 ) -> Iterator[tuple[Cubin, Kernel, Counter[str] | Refused]]:
-    """How often each opcode without modifiers stands in each of these kernels, as counted in Listing.body.
+    """The number of occurrences of each opcode without modifiers in each kernel, as counted in Listing.body.
 
     The text is not parsed line by line, as for a listing, but where it does not have what the bytes have.
     """
@@ -436,7 +436,7 @@ def _counted(text: str) -> Iterator[tuple[str, Counter[str], int]]:
 
 
 def _is_own_label(text: str, branch: re.Match[str]) -> bool:
-    """Whether the line before a branch is the label that it branches to."""
+    """True if the line before a branch is the label that it branches to."""
     line = text.rfind("\n", 0, branch.start())
     return text[text.rfind("\n", 0, line) + 1 : line] == f"{branch[1]}:"
 

@@ -1,13 +1,13 @@
-"""What changed in the machine code between two kernels, loop first: `python3 -m analysis sass-diff v10 v11`.
+"""Changes in the machine code between two kernels, loop first: `python3 -m analysis sass-diff v10 v11`.
 
     change = compare(parts_of(before), parts_of(after))
     print(change.verdict)
 
-Counts are compared region by region. Where the loops hold different numbers of matrix instructions, because tiles
-differ, counts are divided by them. Regions with the same instructions are compared by control code: stall counts,
-yields, scoreboards and reuse flags. The aligned text diff can rename registers away, so that moves of a value to
-another register do not show. What else the driver and the hardware read of a kernel counts, too (contents.py). Of two
-files everything is compared, kernel by kernel (library.py), unless --config chooses one kernel.
+Counts are compared region by region. If the loops hold different numbers of matrix instructions, because tiles differ,
+counts are divided by them. Regions with the same instructions are compared by control code: stall counts, yields,
+scoreboards and reuse flags. The aligned text diff can rename registers away, so that moves of a value to another
+register do not show. Everything else that the driver and the hardware read of a kernel counts as well (contents.py).
+Two files are compared completely, kernel by kernel (library.py), unless --config chooses one kernel.
 """
 
 import argparse
@@ -71,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ControlChange:
-    """How the control codes of a region differ, of which both sides have the same instructions in the same order."""
+    """The differences in control codes of a region in which both sides have the same instructions in the same order."""
 
     instructions: int  # with another code
     stalls: int  # with another stall count
@@ -116,7 +116,7 @@ class Change:
 
     @property
     def also(self) -> str:
-        """What differs beside the instructions, "" where nothing does."""
+        """The differences other than instructions; "" if there are none."""
         same = self.same_instructions
         others = describe(change for change in self.facts if change[0] != CODE and (same or not follows_code(*change)))
         nops = same and any(name == CODE for name, _, _ in self.facts)
@@ -169,7 +169,7 @@ def compare(before: Parts, after: Parts, modifiers: bool = False, per_matrix: bo
 
 
 def _divisors(before: Parts, after: Parts) -> tuple[tuple[float, float], str]:
-    """What the counts of each side are divided by: matrix instructions, or their work where they are of two kinds.
+    """The divisor of each side's counts: matrix instructions, or their work if they are of two kinds.
 
     A loop without matrix instructions is counted as it is, and so is what it is compared with.
     """
@@ -216,7 +216,7 @@ def _stall(at: Instruction) -> int:
 
 
 def control_change(a: Sequence[Instruction], b: Sequence[Instruction]) -> ControlChange:
-    """What differs between the control codes of the same instructions. Reuse flags stand in the text."""
+    """The differences between the control codes of the same instructions. Reuse flags stand in the text."""
     codes = stalls = yields = scoreboards = reuse = 0
     for before, after in zip(a, b, strict=True):
         one, other = before.control, after.control
@@ -358,7 +358,8 @@ def read_sides(a: Subject, b: Subject, wanted: str | None = None) -> tuple[Side,
 
 
 def fact_changes(a: Subject, b: Subject) -> tuple[FactChange, ...]:
-    """What differs between two kernels of cubins, and their files, in all that the driver and the hardware read."""
+    """The differences between two kernels of cubins, and their files, in everything that the driver and the hardware
+    read."""
     if a.cubin is None or b.cubin is None:
         return ()
     one, other = (facts_of(each.cubin, each.symbol) for each in (a, b) if each.cubin)

@@ -1,4 +1,4 @@
-"""What commands about machine code are asked about: a version, a cubin, an executable or a listing.
+"""Subjects of commands about machine code: a version, a cubin, an executable or a disassembly.
 
     listing = start(resolve("v07", "sm_80")).listing()
 

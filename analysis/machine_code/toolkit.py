@@ -3,8 +3,8 @@
     listing = run("nvdisasm", ["-c", str(cubin)])
 
 A tool comes from $CUDA/bin when that is set (make CUDA=... exports it), else from the pinned wheels in .venv, else from
-the PATH. Where this package is installed without a checkout, $CUDA_HOME says the same as $CUDA, and NVIDIA's wheels
-beside it stand for the pinned ones.
+the PATH. If this package is installed without a checkout, $CUDA_HOME has the meaning of $CUDA, and NVIDIA's wheels next
+to it replace the pinned ones.
 """
 
 import os
@@ -45,7 +45,7 @@ PACKAGES = {"nvcc": "flashladder-tools[nvcc]"}  # those of other tools are calle
 
 
 def _find_installed(name: str) -> Path:
-    """The same where there is no checkout."""
+    """The tool if there is no checkout."""
     named = [Path(os.environ[each]) / "bin" for each in ("CUDA", "CUDA_HOME") if os.environ.get(each)]
     wheels = sorted((root().parent / "nvidia").glob("*/bin"), reverse=True)  # cu13, or a folder a tool in CUDA 12's
     on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]

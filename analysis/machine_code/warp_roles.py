@@ -1,10 +1,10 @@
-"""What setmaxnreg gives the warps of each role, and how much of that their code needs.
+"""The registers that setmaxnreg gives the warps of each role, and how many of them their code needs.
 
     for role in roles_in(graph): print(role.name, role.limit, len(role.code))
 
 A kernel of sm_90a starts with as many registers for every thread. Then each warpgroup asks for the number that its part
-of the work needs: the producers give some back, the consumers take them. That shows as USETMAXREG in the machine code,
-and holds for the code that only such warps reach.
+of the work needs: the producers give some back, the consumers take them. It appears as USETMAXREG in the machine code,
+and applies to the code that only such warps reach.
 """
 
 import re
@@ -40,7 +40,7 @@ class WarpRole:
 
 
 def limit_of(at: Instruction) -> int | None:
-    """What an instruction sets the number of registers to; None where it does not."""
+    """The number of registers that an instruction sets; None if it sets none."""
     if at.base != "USETMAXREG":
         return None
     limit = at.operands.split(",")[-1].strip()

@@ -1,4 +1,4 @@
-"""How fast wgmma runs, as measured on a GPU: logs/bench/wgmma.GPU.json, from the microbenchmark in harness/device/.
+"""The speed of wgmma, as measured on a GPU: logs/bench/wgmma.GPU.json, from the microbenchmark in harness/device/.
 
     rates = read_rates(root(), "sm_90a")    # None where nothing is recorded
     if rates: print(rates.cycles(128, 16), rates.beside("FFMA"))
@@ -34,7 +34,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Beside:
-    """What an instruction costs wgmma, and what wgmma costs it."""
+    """The cost of an instruction to wgmma, and of wgmma to it."""
 
     opcode: str
     alone: float  # cycles of a wgmma
@@ -66,7 +66,7 @@ class Rates:
 
 
 def read_rates(folder: Path, arch: str) -> Rates | None:
-    """Those measured on GPUs of an architecture; None where none is recorded."""
+    """The rates measured on GPUs of an architecture; None if none is recorded."""
     files = sorted((folder / "logs/bench").glob("wgmma.*.json"))
     found = [rate for path in files for rate in _read_once(path, path.stat().st_mtime_ns, arch)]
     return Rates(tuple(found)) if found else None

@@ -2,11 +2,12 @@
 
     make v16 KERNELS=tune && python3 -m analysis autotune --versions v16 --seqs 4096 --budget 180
 
-Many configurations compile to the same machine code. Those that are in the executable are grouped by the hash of their
-code, one of each group is measured. Groups that can't win are left out: too much shared memory for the GPU, or a stack
-of spills. The rest compete in stages: after each the slower half goes, but nothing within reach of the best, and the
-time spent on each doubles. The last stage is several rounds, so that the result has an interval. Records are kept as
-they come (logs/autotune/); --resume continues where a run was cut off. --exhaustive leaves out and halves nothing.
+Many configurations compile to the same machine code. The configurations in the executable are grouped by the hash of
+their code, and one of each group is measured. Groups that can't win are left out: too much shared memory for the GPU,
+or a stack of spills. The rest compete in stages: after each the slower half goes, but nothing within reach of the best,
+and the time spent on each doubles. The last stage is several rounds, so that the result has an interval. Records are
+kept as they come (logs/autotune/); --resume continues where a run was cut off. --exhaustive leaves out and halves
+nothing.
 
 Without a GPU it is a dry run: the groups are ranked by predicted times (docs/internals.md), those that the model does
 not know by what the emulator counts.
@@ -81,7 +82,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Stage:
-    """How long one stage measures each group."""
+    """The measuring time of each group in one stage."""
 
     number: int
     rounds: int
@@ -439,7 +440,7 @@ def predicted_launch(version: str, group: Group, problem: Problem) -> Prediction
 
 
 def counted(version: str, group: Group) -> dict[str, int]:
-    """What the emulator counts of a small launch."""
+    """The emulator's counters of a small launch."""
     arguments = ["--backend", "emu", "--config", group.config.short_form(), "--batch", "1", "--heads", "1"]
     arguments += ["--seq", "256", "--quiet", "--json", "-"]
     outcome = executables.checked(executables.run(executables.find(version), arguments, 300))

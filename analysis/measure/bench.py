@@ -33,7 +33,7 @@ LONGEST = 1e6  # seconds, about what a timer of Python can wait
 
 @dataclass(frozen=True)
 class Unit:
-    """What one process, or one request to the peers, measures: a subject over the lengths of one dtype."""
+    """The unit that one process, or one request to the baselines, measures: a subject over the lengths of one dtype."""
 
     subject: str
     is_peer: bool
@@ -68,7 +68,7 @@ class Plan:
         return records.fingerprint(asdict(self))
 
     def sizes(self) -> list[tuple[list[str], list[tuple[int, int]]]]:
-        """What the executables take for each size, and its lengths with their batches; none twice.
+        """The arguments of the executables for each size, and its lengths with their batches, without repetition.
 
         A problem that both sizes name, such as 16 sequences of 1024 for 16384 tokens, belongs to the first.
         """
@@ -133,7 +133,7 @@ def measure_executable(plan: Plan, unit: Unit) -> tuple[list[dict[str, Any]], st
 
 
 def measure_in_worker(plan: Plan, unit: Unit, peers: Peers) -> tuple[list[dict[str, Any]], str]:
-    """The same for a peer that is called through PyTorch."""
+    """The unit of a baseline that is called through PyTorch."""
     problems = [yardstick(unit.dtype)] if unit.subject == "cublas" else plan.problems(unit.dtype)
     found, notes = [], []
     for problem in problems:
@@ -150,7 +150,7 @@ def measure_in_worker(plan: Plan, unit: Unit, peers: Peers) -> tuple[list[dict[s
 
 @dataclass
 class Progress:
-    """Which units are done, how long they take, and what is left."""
+    """The finished units, their durations, and the remaining ones."""
 
     rounds: int
     units: int
@@ -168,7 +168,7 @@ class Progress:
         return self.mean() * (self.rounds * self.units - self.done) if self.done else None
 
     def room_for(self, expected: float) -> bool:
-        """Whether something that takes this long ends within the budget."""
+        """True if something that takes this long ends within the budget."""
         return self.budget is None or time.monotonic() - self.start + expected <= self.budget
 
     def line(self, round_number: int, unit: Unit) -> str:
@@ -269,7 +269,8 @@ def rounds_of(
 
 
 def samples_kept(rounds: int) -> int:
-    """How many samples of a round a file keeps. Several rounds are compared by their medians, one by its samples."""
+    """The number of samples of a round that a file keeps. Several rounds are compared by their medians, one by its
+    samples."""
     return 16 if rounds > 1 else 64
 
 
@@ -309,8 +310,8 @@ def rounded(raw: dict[str, Any]) -> dict[str, Any]:
 def thinned(raw: dict[str, Any], most: int) -> dict[str, Any]:
     """The record with at most `most` samples and their clocks, in their order; `kept_of` says of how many.
 
-    Short kernels give thousands of samples per round. Those kept lie at even steps of rank, the middle among them, so
-    that their median is the median of all.
+    Short kernels give thousands of samples per round. The kept samples have evenly spaced ranks, including the middle,
+    so that their median is the median of all.
     """
     timing = raw.get("timing")
     if not timing or len(timing["samples_ns"]) <= most:
@@ -484,7 +485,7 @@ def run_bench(args: argparse.Namespace) -> int:
 
 
 def is_backward(versions: Sequence[str]) -> bool:
-    """Whether versions compute gradients: then peers through PyTorch do, too."""
+    """True if versions compute gradients: then peers through PyTorch do, too."""
     gradients = [version for version in versions if version in load_backward(root())]
     if gradients and len(gradients) < len(versions):
         other = next(version for version in versions if version not in gradients)
@@ -496,7 +497,7 @@ def is_backward(versions: Sequence[str]) -> bool:
 
 
 def unbuilt(names: Iterable[str]) -> dict[str, str]:
-    """Of the peers that are executables, those that are not there, and how to build them."""
+    """The missing executables of baselines, and how to build them."""
     found = {}
     for name in names:
         if name in BUILT:

@@ -170,7 +170,8 @@ def measure(first: str, second: str, args: argparse.Namespace) -> list[Compariso
 
 
 def recorded(first: str, second: str, source: str) -> tuple[list[Record], list[Record]]:
-    """Of each element type both from the newest run in which both were measured, else each from its own newest run."""
+    """For each element type both come from the newest run in which both were measured, else each from its own newest
+    run."""
     found = records.read(records.for_gpu(source)).records
     names = (first, second)
     dtypes = [{record.problem.dtype for record in found if summary.subject_name(record) == name} for name in names]

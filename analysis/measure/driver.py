@@ -1,4 +1,4 @@
-"""Whether the NVIDIA driver has a GPU here: make asks before it builds what needs one.
+"""True if the NVIDIA driver has a GPU here: make asks before it builds what needs one.
 
 python3 -m analysis.measure.driver      # prints why there is none, or nothing
 """

@@ -66,7 +66,7 @@ class Outcome:
 
     @property
     def needs_another_gpu(self) -> bool:
-        """Whether there is a GPU that the version has no machine code for, as it is for another architecture alone."""
+        """True if there is a GPU that the version has no machine code for, as it is for another architecture alone."""
         return self.status == CANNOT_RUN and " alone: it needs a GPU of " in self.stderr
 
     @property
@@ -82,7 +82,7 @@ class Outcome:
         return found
 
     def problem(self) -> str:
-        """What went wrong, in one sentence with the last line of the message; "" for status 0."""
+        """The error in one sentence with the last line of the message; "" for status 0."""
         if self.status == RIGHT:
             return ""
         if self.status == TIMED_OUT:
@@ -191,7 +191,7 @@ def run(
 
 
 def run_command(argv: Sequence[str], timeout: float) -> Outcome:
-    """The same for any command line. On the time limit the whole process group is ended."""
+    """The command line after LAUNCH, for any command. On the time limit the whole process group is ended."""
     start = time.monotonic()
     try:
         process = subprocess.Popen(

@@ -2,9 +2,9 @@
 
     python3 -m analysis gpu-check --versions v09,v10 --budget 300      # --quick: one short round over everything
 
-What matters most comes first for every version, then the next group, so that a budget cuts the least. Every result is
-compared with the float64 reference by the executable itself, on a poisoned output. Exit status: 0 all passed, 1 some
-failed, 4 all that ran passed but the budget ended it, 77 no GPU here.
+The most important checks of every version come first, then the next group, so that a budget cuts the least important.
+Every result is compared with the float64 reference by the executable itself, on a poisoned output. Exit status: 0 all
+passed, 1 some failed, 4 all that ran passed but the budget ended it, 77 no GPU here.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def shapes(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
 def general(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
     """Random cases of general attention, the same in every run: each call has the pairs of two lists of lengths.
 
-    Of a version that takes any length; all sizes of heads, and masks and KV heads where its config has them.
+    The problems of a version that supports any length: all head sizes, and masks and KV heads if its config has them.
     """
     if not config.any_length:
         return

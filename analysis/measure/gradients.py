@@ -106,7 +106,7 @@ def blocks(group: int, seq: int) -> Iterator[tuple[int, int]]:
 
 @dataclass
 class Comparison:
-    """What comparing elements has found."""
+    """The result of comparing elements."""
 
     rows: int = 0
     worst: float = 0.0

@@ -26,7 +26,7 @@ class Burst:
 
 
 class Bursts(Protocol):
-    """What runs the launches."""
+    """The program that runs the launches."""
 
     def queue(self) -> None:
         """Queue a burst behind those that are queued, and do not wait for it."""
@@ -48,7 +48,7 @@ class EnergyCounter:
 
     @classmethod
     def at(cls, bus_id: str) -> "EnergyCounter | None":
-        """The same by the address on the PCI bus, as the driver writes it: 0000:18:00.0."""
+        """The device by its PCI address, as the driver writes it: 0000:18:00.0."""
         return cls._opened("nvmlDeviceGetHandleByPciBusId_v2", bus_id)
 
     @classmethod

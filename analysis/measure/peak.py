@@ -1,4 +1,4 @@
-"""How fast wgmma runs on this GPU: `python3 -m analysis peak` runs bin/peak and keeps what it says.
+"""The speed of wgmma on this GPU: `python3 -m analysis peak` runs bin/peak and keeps its output.
 
 The record, logs/bench/wgmma.GPU.json, is what bounds of machine code for sm_90a are made of.
 """

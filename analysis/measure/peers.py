@@ -34,7 +34,7 @@ YARDSTICK_SIZE = 8192
 
 
 def differing(problem: Problem) -> dict[str, Any]:
-    """What a problem says that is not the default, as JSON has it: all that the PyTorch process has to know."""
+    """The fields of a problem that are not the default, as in JSON: everything that the PyTorch process needs."""
     values = ((field, getattr(problem, field.name)) for field in fields(problem))
     return {field.name: value for field, value in values if value != field.default}
 

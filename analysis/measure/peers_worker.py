@@ -103,7 +103,7 @@ class Worker:
         }
 
     def hello(self) -> dict[str, Any]:
-        """What is here: device, library, and for each peer why it can't be used, "" when it can."""
+        """The environment: device, library, and for each baseline why it cannot be used, "" if it can."""
         missing = {name: "" for name in (*SDPA, "cublas")}
         return {"library": f"PyTorch {self.torch.__version__}", "device": self.device(), "peers": missing}
 

@@ -1,4 +1,4 @@
-"""What single instructions, copies and launches cost on this GPU: `python3 -m analysis pipes` runs bin/pipes.
+"""Costs of single instructions, copies and launches on this GPU: `python3 -m analysis pipes` runs bin/pipes.
 
 The record, logs/bench/pipes.GPU.json, is what the machine of analysis/predict is made of. Beside the rows of bin/pipes
 it has `power`: each operation executed by eight warps of all multiprocessors for two seconds, with the board's watts

@@ -1,4 +1,4 @@
-"""What a record cannot be: faster than its GPU, other than its own samples, of machine code that changed in a run.
+"""Impossible records: faster than the GPU, contradicting their own samples, of machine code that changed in a run.
 
     for fault in implausible(read(path).records): print(fault)
 
@@ -41,7 +41,7 @@ def refuse_implausible(records: Iterable[Record], name: str) -> None:
 
 
 def highest_tflops(record: Record) -> float | None:
-    """What the tensor cores could do at the highest clock of the samples; None where the GPU is not known."""
+    """The peak of the tensor cores at the highest clock of the samples; None if the GPU is unknown."""
     device = record.raw.get("device") or {}
     per_clock = MULTIPLY_ADDS.get(str(device.get("cc")))
     if record.device == EMULATOR or not per_clock or not device.get("sms"):

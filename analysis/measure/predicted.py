@@ -140,7 +140,7 @@ def run_foreign(args: argparse.Namespace, subject: Subject, machine: Machine, sh
 
 
 def copy_caveat(parts: Parts) -> list[str]:
-    """What the prediction of a kernel that is not ours takes for granted about its TMA copies, if it has any."""
+    """The assumption about TMA copies in the prediction of a foreign kernel, if it has any."""
     blocks = parts.graph.blocks
     loop = [at for first in parts.kv.blocks for at in blocks[first].instructions]
     if not any(at.base in COPY_ENGINE for block in blocks.values() for at in block.instructions):
@@ -157,7 +157,7 @@ def copy_caveat(parts: Parts) -> list[str]:
 
 
 def foreign_launch(text: str) -> tuple[Foreign, int]:
-    """Of CTAS,WARPS,FIT,PASSES: the launch, and how many CTAs fit on a multiprocessor."""
+    """Parse CTAS,WARPS,FIT,PASSES: the launch, and the number of CTAs that fit on an SM."""
     numbers = text.split(",")
     if len(numbers) != 4 or not all(re.fullmatch("[1-9][0-9]{0,8}", each) for each in numbers):
         raise AnalysisError(f"--launch {text}: expected four positive numbers, CTAS,WARPS,FIT,PASSES")

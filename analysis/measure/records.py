@@ -3,8 +3,8 @@
     log = read(Path("logs/bench/h200.jsonl")); append(log.path, [record.raw]); merge([shard1, shard2])
 
 A record is one problem measured by one executable or peer, as `bin/vNN --json` prints it; schema.py lists the fields.
-bench adds the object `run` {id, round, …}, which ties records measured together. A file holds one GPU model. What is
-appended here is folded (folding.py): fields that many records share stand once, in header lines. Whole records are read
+bench adds the object `run` {id, round, …}, which ties records measured together. A file holds one GPU model. Appended
+records are folded (folding.py): fields that many records share are stored once, in header lines. Whole records are read
 as well.
 """
 
@@ -34,7 +34,8 @@ class RecordError(AnalysisError):
 
 @dataclass(frozen=True, order=True)
 class Served:
-    """What of a problem takes serving_args. Empty lengths: those of the problem; -1: no end of the window."""
+    """The fields of a problem that require serving_args. Empty lengths: those of the problem; -1: no end of the
+    window."""
 
     seqlens_q: tuple[int, ...] = ()
     seqlens_k: tuple[int, ...] = ()
@@ -72,7 +73,8 @@ class Served:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """What was computed. `kind` is attention, or matmul (seq³, the cuBLAS yardstick, where batch and heads are 1)."""
+    """The problem that was computed. `kind` is attention, or matmul (seq³, the cuBLAS yardstick, where batch and heads
+    are 1)."""
 
     kind: str
     dtype: str
@@ -111,7 +113,7 @@ class Problem:
         return (10 if self.backward else 4) * self.batch * self.heads * self.pairs() * self.d_head
 
     def case(self) -> str:
-        """What sets it apart from plain attention with rows of 128; "" where nothing does."""
+        """The difference from plain attention with d_head 128; "" if there is none."""
         words = ["backward"] if self.backward else []
         words += [f"O in {self.output_dtype}"] if self.output_dtype else []
         words += [f"K and V in {self.cache_dtype}"] if self.cache_dtype else []
@@ -155,11 +157,12 @@ class Record:
 
     @property
     def run(self) -> dict[str, Any]:
-        """What bench or autotune added; empty for a record as an executable printed it."""
+        """The fields that bench or autotune added; empty for a record as an executable printed it."""
         return self.raw.get("run") or {}
 
     def key(self) -> tuple[Any, ...]:
-        """What is measured once in a run: two different records of one key contradict each other."""
+        """The key of a measurement that is made once in a run: two different records of one key contradict each
+        other."""
         place = (self.run_id, self.round, str(self.run.get("stage")), str(self.run.get("label")))
         return (*place, self.subject, self.config, self.problem, self.device)
 
@@ -267,7 +270,7 @@ def gpu_slug(device: str) -> str:
 
 
 def bench_path(device: str) -> Path:
-    """Where a GPU's runs are kept: logs/bench/GPU.jsonl."""
+    """The file of a GPU's runs: logs/bench/GPU.jsonl."""
     return root() / "logs" / "bench" / f"{gpu_slug(device)}.jsonl"
 
 
@@ -288,7 +291,7 @@ def records_in(path: Path) -> tuple[Record, ...]:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Of a file; equal ones are equal wherever it lies."""
+    """The contents of a file; equal contents are equal under any path."""
 
     texts: tuple[str, ...]
     path: Path = field(compare=False)
@@ -405,7 +408,7 @@ def _folded(raws: Iterable[dict[str, Any]], known: Headers) -> str:
 
 
 def _headers_in(data: bytes) -> Headers:
-    """The headers of a file, by ID. What else is wrong with its lines is told by those that read them."""
+    """The headers of a file, by ID. Its readers report other errors in its lines."""
     found: Headers = {}
     for line in data.split(b"\n"):
         if line.startswith(b'{"header":') and _is_json(line):

@@ -83,7 +83,7 @@ def emulator_verdict(outcome: Outcome) -> str:
 
 
 def has_gpu(version: str) -> bool:
-    """Whether this version's executable can run on a GPU here."""
+    """True if this version's executable can run on a GPU here."""
     arguments = ["--backend", "gpu", "--profile", "--batch", "1", "--heads", "1", "--seq", "512"]
     outcome = executables.run(executables.find(version), arguments, TIMEOUT)
     return executables.checked(outcome, (RIGHT, CANNOT_RUN)).status == RIGHT

@@ -120,7 +120,7 @@ def winners_table(folder: Path) -> Table:
 
 
 def _beside_winner(space: Space, own: KernelConfig, code_hash: str | None) -> Sequence[Cell]:
-    """What the fastest configuration has that the header's has not, its TFLOP/s, and the header's time over its."""
+    """The features that only the fastest configuration has, its TFLOP/s, and the header's time divided by its time."""
     winner, same = space.winner, space.measured_as(own, code_hash)
     assert winner is not None, "a search holds what it measured"
     tflops = round(space.place(winner)[1], 1)

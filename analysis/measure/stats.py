@@ -49,7 +49,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Round:
-    """What one side did in one round."""
+    """The samples of one side in one round."""
 
     samples_ns: tuple[float, ...]
     sm_clock_hz: tuple[float, ...] = ()
@@ -195,7 +195,8 @@ def geometric_interval(ratios: Sequence[float], of_run: Scatter | None = None) -
 
 
 def scatter(sides: Sequence[Series]) -> Scatter | None:
-    """What neither the side nor the round explains of the times, over sides that were measured in the same rounds.
+    """The residual of the times that neither the side nor the round explains, over sides that were measured in the same
+    rounds.
 
     The residual of a randomized complete block design, whose blocks are the rounds; with two sides it is the deviation
     of their paired ratios over √2. None with fewer than two sides or two rounds.
@@ -225,7 +226,7 @@ def bootstrap_ratio(numerator: Sequence[float], denominator: Sequence[float], se
 
 @cache
 def _middles_drawn(tops: int, bottoms: int, seed: int) -> list[tuple[int, int, int, int]]:
-    """Of each draw the places, among sorted values, of the two in the middle of either side (one twice, if odd).
+    """The ranks, among sorted values, of the two middle values of either side in each resampling (one twice, if odd).
 
     They depend on the numbers of values alone: most rounds have as many.
     """

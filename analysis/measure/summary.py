@@ -64,7 +64,7 @@ def series(records: Iterable[Record]) -> dict[tuple[str, Problem], dict[tuple[st
 
 
 def round_of(record: Record) -> Round:
-    """What a record says of one round."""
+    """The numbers of one round of a record."""
     return Round(record.samples_ns, record.sm_clock_hz, record.discarded, record.timed)
 
 
@@ -209,8 +209,8 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
 def wide_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
     """One row per subject, one column per problem: TFLOP/s and in brackets the ratio to each reference.
 
-    A length that was measured with several batches has a column for each, "fp16 512×32". Where not all problems are of
-    one case, the column names it.
+    A length that was measured with several batches has a column for each, "fp16 512×32". A column names the case if the
+    problems are of several.
     """
     problems = list(dict.fromkeys(row.problem for row in found if row.problem.kind == "attention"))
     problems.sort(key=lambda problem: (problem.dtype != "fp16", problem.seq, problem.batch))

@@ -25,7 +25,7 @@ ROUNDS = 4  # the clock decides the time of a launch, which decides the share of
 
 @dataclass(frozen=True)
 class Activity:
-    """What one warp does in a pass."""
+    """The work of one warp in a pass."""
 
     mma_sync: float  # cycles of the tensor pipe
     wgmma: float
@@ -56,7 +56,7 @@ def wgmma_wavefronts(opcode: str, operands: str) -> float:
 
 
 def work(activity: Activity, cycles: float, us: float, passes: float, machine: Machine) -> list[float]:
-    """What each of ENERGIES is multiplied by: on average over the launch and the pause after it, per cycle."""
+    """The factor of each of ENERGIES: its average over the launch and the pause after it, per cycle."""
     busy = us / (us + machine.pause_us)
     return [*(busy * of_pass * passes / cycles for of_pass in astuple(activity)), busy, 1 - busy]
 

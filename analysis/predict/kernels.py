@@ -1,4 +1,4 @@
-"""Which kernel is predicted: a version's, of its build or as committed, or one of a file.
+"""The predicted kernel: a version's, of its build or as committed, or one of a file.
 
 kernel = committed("v16", machine)      # sass/, regs/: what the validation reads
 kernel = kernel_of(subject, machine)    # a built version or a cubin

@@ -30,7 +30,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Foreign:
-    """What is told of a kernel that is not ours, in place of a config: every CTA goes through its loop so often."""
+    """The launch of a foreign kernel, instead of a config: every CTA makes this many passes through its loop."""
 
     launched: int  # CTAs
     n_warps: int  # that execute the loop: without those of a producer
@@ -58,7 +58,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is predicted: how a launch divides the problem, and the path of a warp."""
+    """The subject of a prediction: the launch's division of the problem, and the path of a warp."""
 
     config: KernelConfig | Foreign
     path: Path
@@ -66,7 +66,7 @@ class Kernel:
 
 
 def element_bytes(config: KernelConfig) -> int:
-    """Of Q, K and V; O has two."""
+    """Bytes per element of Q, K and V; O has two."""
     return 1 if config.e4m3_inputs else 2
 
 

@@ -1,4 +1,4 @@
-"""What a GPU is to the model: analysis/data/machines.csv, a value, its kind and its source in each row.
+"""The model's description of a GPU: analysis/data/machines.csv, a value, its kind and its source in each row.
 
     machine = read_machine("h200")
     machine.latency("MUFU")
@@ -111,7 +111,7 @@ MODEL = ("launch", "multiprocessor", "operations", "path")  # modules that the c
 
 @cache
 def model_digest() -> str:
-    """Of the model's code and numbers: beside a prediction that is kept it says which state of the model made it."""
+    """A hash of the model's code and numbers: it identifies the state of the model that made a recorded prediction."""
     code = [Path(__file__).with_name(f"{name}.py").read_text() for name in MODEL]
     numbers = [(value.name, sorted(value.of.items())) for value in read_values()[1]]
     return hashlib.sha256(repr([*code, *numbers]).encode()).hexdigest()[:12]

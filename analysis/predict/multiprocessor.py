@@ -4,8 +4,8 @@
     run.cycles, run.busy["tensor"], run.stalls["barrier"]
 
 All warps execute the same list of operations. In each step the scheduler that can issue first does: an operation waits
-for its stall count, its scoreboards, its pipe and, by its kind, for a queue, a barrier, a copy or a product. Of warps
-that are ready at the same time the last one goes on unless it yielded, then the first in order.
+for its stall count, its scoreboards, its pipe and, by its kind, for a queue, a barrier, a copy or a product. If several
+warps are ready, the last one continues unless it yielded, then the first in order.
 """
 
 from collections import Counter
@@ -95,7 +95,7 @@ class Work:
 
 @dataclass
 class Run:
-    """What a simulation found. `stalls` are warp cycles by reason, `busy` cycles by pipe, of all sub-partitions."""
+    """The result of a simulation. `stalls` are warp cycles by reason, `busy` cycles by pipe, of all sub-partitions."""
 
     cycles: float = 0.0
     issued: int = 0
@@ -160,7 +160,7 @@ class Multiprocessor:
         return (until, why) if until > time else (time, reason)
 
     def _until(self, warp: Warp, operation: Operation) -> tuple[float, str]:
-        """What an operation that is not plain waits for beside its scoreboards."""
+        """The conditions, besides its scoreboards, for which a special operation waits."""
         kind = operation.kind
         if kind in QUEUED:
             queue = warp.scheduler.queue

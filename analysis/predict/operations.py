@@ -1,4 +1,4 @@
-"""What the model knows of an instruction: which unit it takes and how long, and what it waits for.
+"""The model of an instruction: its unit, its duration, and what it waits for.
 
     operation = operation_of(instruction, machine, conflicts=1.0)
 
@@ -15,7 +15,7 @@ from analysis.predict.machine import Machine
 
 
 class Kind(IntEnum):
-    """How the multiprocessor treats an operation; the numbers index tables of functions."""
+    """The kind of an operation in the SM; the numbers index tables of functions."""
 
     PLAIN = 0  # takes a pipe of the sub-partition
     MEMORY = 1  # takes the load-store unit, which all four share
@@ -107,7 +107,7 @@ def interval(base: str, pipe: str, machine: Machine) -> float:
 
 
 def wavefronts(opcode: str) -> int:
-    """Of a shared access without conflicts, of 128 bytes each."""
+    """Wavefronts of a shared access without conflicts, of 128 bytes each."""
     if ".128" in opcode or ".x4" in opcode or "88.4" in opcode:
         return 4
     return 2 if ".64" in opcode or "88.2" in opcode else 1

@@ -1,4 +1,4 @@
-"""What one warp executes: the start of a tile, a pass of the KV loop, the end of a tile.
+"""The path of one warp: the start of a tile, a pass of the KV loop, the end of a tile.
 
 path = path_of(parts, machine, conflicts=1.0)
 code = path.repeated(passes=12, tiles=1)
@@ -48,7 +48,7 @@ class Path:
 
 
 def has_producer(config: KernelConfig) -> bool:
-    """Whether a warp group brings the blocks and the others multiply them."""
+    """True if a warp group brings the blocks and the others multiply them."""
     return bool(config.producer or config.e4m3_inputs)
 
 
@@ -76,7 +76,8 @@ def path_of(parts: Parts, config: KernelConfig | None, machine: Machine, conflic
 
 
 def _by_how_often(parts: Parts, code: Sequence[Instruction]) -> tuple[list[Instruction], list[Instruction]]:
-    """What a CTA executes once, and what every tile does; the rest is left out. All is of every tile if not recorded.
+    """The code that a CTA executes once, and the code of every tile; the rest is omitted. All is of every tile if not
+    recorded.
 
     The tiles of the recorded problem are few, so what a CTA executes once has a share that is not small. Another KV
     loop, such as that of slices, is left out whole.
@@ -124,7 +125,7 @@ def pass_of(parts: Parts) -> list[Instruction]:
 
 
 def _first_turn(operation: Operation) -> bool:
-    """Whether it gives one of two warp groups the first turn, which the model does itself."""
+    """True if it gives one of two warp groups the first turn, which the model does itself."""
     at = operation.instruction
     return operation.kind is Kind.ARRIVE and at is not None and bool(at.predicate)
 
@@ -163,7 +164,7 @@ def _with_releases(loop: Sequence[Operation]) -> list[Operation]:
 
 
 def _last_tile(end: list[Operation]) -> list[Operation]:
-    """Where the end holds both that of the last tile and the step to the next one: the step."""
+    """The step to the next tile, if the end contains both that and the end of the last tile."""
     values = [i for i, each in enumerate(end) if each.kind is Kind.PHASE_WAIT and each.argument == V_BLOCK]
     queries = [i for i, each in enumerate(end) if each.kind is Kind.PHASE_WAIT and each.argument == Q_BLOCK]
     return end[: values[0]] + end[queries[0] :] if len(values) == 2 and queries else end

@@ -26,10 +26,10 @@ def bank_group(row: int, chunk: int, swizzled: bool) -> int:
 
 
 def conflict_ways(groups: Iterable[int]) -> int:
-    """How many wavefronts an access to these groups takes: 1 is free of conflicts."""
+    """The number of wavefronts of an access to these groups: 1 means no conflicts."""
     return max(Counter(groups).values())
 
 
 def ldmatrix_ways(chunk: int, swizzled: bool) -> int:
-    """Of one phase of ldmatrix: the same chunk of eight rows."""
+    """The banks of one phase of ldmatrix: the same chunk of eight rows."""
     return conflict_ways(bank_group(row, chunk, swizzled) for row in range(GROUPS))

@@ -1,4 +1,4 @@
-"""What all pictures share: figures of matplotlib, a canvas for small cells, colors, and reproducible SVG.
+"""Shared parts of all pictures: figures of matplotlib, a canvas for small cells, colors, and reproducible SVG.
 
     figure, axes = new_figure(WIDE, 3.6)        # for curves and bars
     write_if_changed(path, svg(figure))

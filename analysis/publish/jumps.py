@@ -123,7 +123,7 @@ def loop_text(_: Path, steps: Sequence[Step]) -> str:
 
 
 def block_of(name: str) -> Callable[[Path, Sequence[Step]], str]:
-    """What makes the block of one step."""
+    """The maker of the block of one step."""
     return lambda folder, steps: block(folder, next(step for step in steps if step.name == name))
 
 
@@ -162,7 +162,7 @@ def plain(line: str) -> str:
 
 
 def is_left_out(line: str) -> bool:
-    """What a reader of an idea passes over."""
+    """Lines that the reader of an idea can skip."""
     return line.lstrip("+- ").startswith(("dump_", "static_assert", '"', "@@", "#pragma"))
 
 
@@ -196,7 +196,7 @@ WIDTH, LEFT, BAR = 760, 60, 30  # pixels
 
 
 def mix(steps: Sequence[Step]) -> str:
-    """What a pass of the KV loop issues for each matrix instruction, by what the instructions are for: a bar each."""
+    """Instructions of a pass of the KV loop for each matrix instruction, by purpose: a bar each."""
     weights: list[dict[str, float]] = []
     for step in steps:
         parts = step.parts[step.arch]
@@ -230,7 +230,7 @@ def mix(steps: Sequence[Step]) -> str:
 
 
 def operands(before: Step, after: Step) -> str:
-    """What wgmma reads from shared memory for one consumer and KV block, by the configs of two versions."""
+    """Bytes that wgmma reads from shared memory for one consumer and KV block, by the configs of two versions."""
     canvas = Canvas(WIDTH, 2 * (BAR + 12) + 60)
     for row, step in enumerate((before, after)):
         config = step.version.header.config

@@ -163,7 +163,7 @@ def ladder_page(folder: Path, steps: Sequence[Step]) -> str:
 
 
 def part_of(chapter: str) -> Callable[[Path, Sequence[Step]], str]:
-    """What makes the table of a chapter."""
+    """The maker of the table of a chapter."""
     return lambda _, steps: chapter_part(steps, *CHAPTERS[chapter])
 
 

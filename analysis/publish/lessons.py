@@ -84,7 +84,8 @@ def mma(layouts: Layouts) -> str:
 
 
 def ldmatrix(layouts: Layouts) -> str:
-    """Which row each lane names to ldmatrix, and what it gets, plainly and transposed."""
+    """The row whose address each lane provides to ldmatrix, and the elements that it receives, plainly and
+    transposed."""
     canvas = Canvas(1010, 400)
     named = Matrix(canvas, 30, 45, TILE, "lane that gives the address of 8 elements")
     for one in layouts["address"]:
@@ -194,7 +195,7 @@ def lanes_of(work: Sequence[Work]) -> list[str]:
 
 
 def pipeline(versions: Mapping[str, Sequence[Work]]) -> str:
-    """Who works on which block in which step; blocks of the second Q block are outlined."""
+    """The block of each actor in each step; blocks of the second Q block are outlined."""
     end = max(one.step for work in versions.values() for one in work) + 1
     rows = sum(len(lanes_of(work)) + 1 for work in versions.values())
     canvas = Canvas(130 + STEP * end, LANE * rows + 70)
@@ -250,12 +251,13 @@ def small_steps(steps: Sequence[Step]) -> str:
 
 
 def keys_seen(first: int, rows: int, keys: int) -> tuple[int, int]:
-    """Of KV blocks of `keys`, from key 0 on: how many all rows of a warp see whole, and how many any row sees."""
+    """The number of KV blocks of `keys`, from key 0 on, to which all rows of a warp attend entirely, and to which any
+    row attends."""
     return (first + 1) // keys, -(-(first + rows) // keys)
 
 
 def mask(kernel: Version) -> str:
-    """Which KV blocks a warp computes with the causal mask, and in which of them it masks scores."""
+    """The KV blocks that a warp computes with the causal mask, and those in which it masks scores."""
     config = kernel.header.config
     rows, wide, high = config.B_r // config.n_warps, 44, 18
     warps, blocks = SEQ // rows, SEQ // config.B_c

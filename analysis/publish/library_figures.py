@@ -23,7 +23,8 @@ TIMELINE = f"{FOLDER}/timeline.h100.csv"
 NOTHING = "Nothing is recorded yet.\n"
 Figure = Mapping[str, Any]
 C, PYTHON, CHECK = "c_library", "python_package", "check"
-# Who printed it, its name, the keys of the value (`*`: the largest of all head sizes), what it is, and its unit.
+# Each row: the program that printed it, its name, the keys of the value (`*`: the largest of all head sizes), its
+# meaning, and its unit.
 TIMES: Sequence[tuple[str, str, str, str, str]] = (
     (C, "overhead", "overhead_us", "`fl_forward`, beyond a bare launch", "µs"),
     (C, "first call", "total_ms", "`fl_open`, `fl_prepare` and the first `fl_forward`", "ms"),

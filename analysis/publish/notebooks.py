@@ -1,4 +1,4 @@
-"""What a notebook shows: figures, tables, and parts of versions.
+"""The contents of notebooks: figures, tables, and parts of versions.
 
     show(figure, "what it shows, in words")
     show_table(table)

@@ -1,4 +1,4 @@
-"""What is known of every version, from committed files alone: headers, regs/, sass/ and logs/bench/.
+"""Data of every version from committed files: headers, regs/, sass/ and logs/bench/.
 
     for step in read_steps(root()): print(step.version.version, step.loop("sm_90"), step.speed)
 
@@ -99,7 +99,7 @@ class Step:
         return self.arch_in(LISTED)
 
     def unit(self, arch: str) -> str:
-        """What figures of a loop are counted for: HMMA, or HGMMA where warp groups multiply."""
+        """The unit of the metrics of a loop: HMMA, or HGMMA if warpgroups multiply."""
         parts = self.parts.get(arch)
         return "HGMMA" if parts and parts.graph.matrix is WARP_GROUP else "HMMA"
 

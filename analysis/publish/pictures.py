@@ -23,7 +23,7 @@ from analysis.publish.lessons import WORK
 from analysis.publish.libraries import libraries_at
 from analysis.publish.overview import GPU, HEADLINE, Step
 
-# What the instructions of a loop are for, in the order in which bars are stacked.
+# The purposes of a loop's instructions, in the order in which bars are stacked.
 KINDS = {
     "matrix": BLUE,
     "shared memory to registers": SKY,
@@ -49,7 +49,7 @@ MOST_LEVEL = 24  # names or numbers that fit next to each other along the width 
 
 
 def kind_of(at: Instruction) -> str:
-    """What an instruction is for. Arithmetic on addresses, logic and compares are "integer", dummies "control"."""
+    """The purpose of an instruction. Arithmetic on addresses, logic and compares are "integer", dummies "control"."""
     if at.never:
         return "control"
     if at.opcode.startswith("IMAD.MOV"):
@@ -275,7 +275,8 @@ class Span(NamedTuple):
 
 
 def schedules(pictures: Mapping[str, Sequence[Span]], unit: str, colors: Mapping[str, tuple[str, str]] = WORK) -> Any:
-    """Who does what when, one picture above the other: a lane for each actor, a box for each piece of work.
+    """The work of each actor over time, one picture above the other: a lane for each actor, a box for each piece of
+    work.
 
     `colors` has the color and the words of each kind of work.
     """
@@ -306,7 +307,7 @@ RING = {"copied": (GREY, "copied, not yet read"), "read": (BLUE, "read by this w
 
 
 def rings(versions: Mapping[str, Sequence[Stay]]) -> Any:
-    """What the stages of a ring hold, in the order of one warp: a block on its way, or being read; white is neither."""
+    """The contents of a ring's stages, in the order of one warp: a block in flight, or being read; white is neither."""
     pictures = {
         version: [
             span

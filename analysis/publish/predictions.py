@@ -48,7 +48,7 @@ class Judged:
 
 
 def figure(quantity: str, place: str, step: Step) -> float | None:
-    """What is recorded of one version: `loop`, `registers`, `code` (instructions of the whole kernel) or `fa2`."""
+    """A recorded quantity of one version: `loop`, `registers`, `code` (instructions of the entire kernel) or `fa2`."""
     if quantity == "loop":
         return step.loop(place)
     if quantity == "registers":
@@ -110,7 +110,7 @@ def table(judged: Sequence[Judged]) -> Table:
 
 
 def tally(judged: Sequence[Judged]) -> Table:
-    """How many claims of each quantity hold."""
+    """The number of claims of each quantity that hold."""
     quantities = list(dict.fromkeys(one.quantity for one in judged))
     rows: list[Sequence[Cell]] = [
         (name, *(sum(one.quantity == name and one.score == score for one in judged) for score in SCORES))

@@ -154,7 +154,7 @@ def _scores_of(kernels: set[str], runs: Sequence[Times]) -> dict[str, float]:
 
 
 def _largest_group(kernels: set[str], runs: Sequence[Times]) -> set[str]:
-    """Of the groups of subjects that a chain of runs connects, the one with the most kernels."""
+    """The group of subjects connected by a chain of runs that has the most kernels."""
     groups: list[set[str]] = []
     for run in runs:
         touched = [group for group in groups if group & run.keys()]

@@ -64,7 +64,7 @@ def sections(folder: Path) -> list[Section]:
 
 
 def summary_section(folder: Path, steps: Sequence[Step]) -> Section:
-    """How far the ladder is, in sentences and one picture."""
+    """The state of the ladder, in sentences and one picture."""
     best = fastest(steps)
     said = [f"{len(steps)} versions."]
     if speed := best.speeds.get(GPU):
@@ -120,7 +120,7 @@ def resource_section(steps: Sequence[Step]) -> Section:
 
 
 def steps_section(steps: Sequence[Step]) -> Section:
-    """What each version changed against its parent, in source and machine code."""
+    """The changes of each version from its parent, in source and machine code."""
     by_name = {step.name: step for step in steps}
     rows: list[list[Cell]] = []
     for step in steps:

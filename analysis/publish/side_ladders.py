@@ -32,7 +32,7 @@ def backward_table(folder: Path) -> Table:
 
 
 def fp8_table(folder: Path) -> Table:
-    """The same of the versions that take e4m3, with O in fp16."""
+    """The table of the e4m3 versions, with O in fp16."""
     return Table((*COLUMNS, *SPEEDS), _rows(folder, load_fp8(folder), FP8, "fp8"))
 
 
@@ -93,7 +93,7 @@ def row(name: str, speeds: Speeds, ours: Speeds) -> list[Cell]:
 
 
 def backward_peers(folder: Path) -> Table:
-    """Of two runs of one subject the faster counts at each length."""
+    """The faster of two runs of one subject counts at each length."""
     record = json.loads(read_text(folder / f"logs/backward/compared.{GPU}.json"))["TFLOP/s"]
     rows: list[list[Cell]] = []
     for case, subjects in record.items():
@@ -108,7 +108,7 @@ def backward_peers(folder: Path) -> Table:
 
 
 def _best(subjects: Mapping[str, Mapping[str, float]], name: str) -> Speeds:
-    """Of all runs of a row; without a name of none."""
+    """The speeds of all runs of a row; a row without a name has none."""
     runs = [_by_length(subjects[each]) for each in (name, f"{name}, again") if each in subjects]
     return {seq: max(run[seq] for run in runs) for seq in (runs[0] if runs else {})}
 
@@ -141,7 +141,7 @@ def _by_length(speeds: Mapping[str, float]) -> Speeds:
 
 
 def _measured(run: Sequence[Record], subject: str, causal: bool, accurate: bool) -> Speeds:
-    """Of the config with accurate sums, or of that without and of peers."""
+    """The rows of the config with accurate sums, or of that without and of baselines."""
     speeds = {}
     for seq in LENGTHS:
         problem = replace(FP8, batch=ROWS // seq, seq=seq, causal=causal)

@@ -1,4 +1,4 @@
-"""What each step gained, what it waited for, and how busy the tensor cores were: for the story and the notebooks.
+"""The gain of each step, its stalls, and the utilization of the tensor cores: for the story and the notebooks.
 
     steps_table(read_steps(root()), ["v26", "v27"]).markdown()
 
@@ -21,7 +21,8 @@ MISSING = "–"
 
 
 def held_up(folder: Path, version: str) -> str:
-    """How busy the tensor pipe was, and the two largest reasons why warps did not issue, per issued instruction."""
+    """The utilization of the tensor pipe, and the two largest reasons why warps did not issue, per issued
+    instruction."""
     launch = kept(folder).get(version)
     if launch is None:
         return MISSING

@@ -30,7 +30,7 @@ WASM = Path("build/wasm/emulator.wasm")
 SINGLE = Path("docs/machine.html")
 SINGLE_VERSIONS = ("v01", "v02", "v08", "v17", "v25", "v26", "v28", "v29", "v37")
 SINGLE_TASKS = 3
-# Where the links of the story lead: the first instruction of that kind of a warp.
+# The targets of the story's links: the first instruction of that kind of a warp.
 PLACES = {
     "v01": ("ldmatrix", 0),
     "v02": ("ldmatrix", 0),
@@ -205,7 +205,7 @@ def without_built(page: str) -> str:
 
 
 def place_in_machine(version: str) -> str:
-    """Where the story's link leads, from the top of the site."""
+    """The target of the story's link, from the top of the site."""
     kind, warp = PLACES[version]
     return f"machine/index.html?v={version}&kind={kind}&warp={warp}"
 

@@ -43,7 +43,7 @@ _CODE_OR_LINK = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)|(!?\[(?:`[^`]*`|[^\[\]`])
 
 @dataclass
 class Site:
-    """What is laid out: the pages of the repository, and the files beside them that a page links to."""
+    """The staged files: the pages of the repository, and the files to which a page links."""
 
     folder: Path
     tracked: frozenset[str]
@@ -190,7 +190,7 @@ def _source(site: Site, page: str, name: str, target: str) -> str:
 
 
 def moved_notebook(site: Site, page: str, text: str) -> str:
-    """The same for a notebook: its Markdown cells and outputs; the words of a picture stand where MyST-NB looks."""
+    """The links of a notebook: its Markdown cells and outputs; the text of a picture is where MyST-NB expects it."""
     book = json.loads(text)
     for cell in book["cells"]:
         if cell["cell_type"] == "markdown":

@@ -93,7 +93,7 @@ def loop_listing(step: Step) -> str:
 
 
 def claims_table(claims: Iterable[Judged]) -> Table:
-    """What the header claims, and what became of it."""
+    """The claims of the header, and their results."""
     rows = [(one.claim.text, "–" if one.measured is None else shown(one.measured), one.score) for one in claims]
     return Table(("claim", "measured", "score"), rows)
 

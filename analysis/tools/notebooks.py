@@ -66,7 +66,7 @@ def tidy(book: Any) -> str:
 
 
 def _joined(outputs: Sequence[Any]) -> list[Any]:
-    """What a cell prints as one output: how it comes in pieces differs from run to run."""
+    """The output of a cell as one text: its division into pieces differs from run to run."""
     found: list[Any] = []
     for output in outputs:
         if output["output_type"] == "stream" and found and output["name"] == found[-1].get("name"):

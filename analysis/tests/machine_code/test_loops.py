@@ -140,7 +140,7 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
 
 
 def tail(config: KernelConfig, blocks: int, grid: tuple[int, int, int], multiprocessors: int) -> bool:
-    """Whether Q blocks are left over for slices."""
+    """True if Q blocks are left over for slices."""
     ctas = grid[0] * grid[1] * grid[2]
     return ctas > (multiprocessors if config.persistent else blocks)
 

@@ -39,7 +39,7 @@ def opened(tab: Any, task: dict[str, Any]) -> None:
 
 
 def verdict(tab: Any) -> tuple[str, str]:
-    """Whether an answer was good or bad, and what was said."""
+    """True if an answer was good or bad, and what was said."""
     tab.wait_for_selector("#verdict.good, #verdict.bad")
     return str(tab.get_attribute("#verdict", "class")), str(tab.inner_text("#verdict"))
 
