@@ -428,7 +428,7 @@ static double seconds_per_flop(struct session *session, const struct problem *pr
     const struct backend_ops *const ops = session->backend->ops;
     const struct kernel_config *const config = &instance->config;
     struct problem small = *problem;
-    struct inputs inputs = {0};
+    struct inputs inputs = {.problem = small};
     struct kernel_code code;
     struct failure failure;
     double seconds = 0;

@@ -37,42 +37,22 @@ struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
 #define FIELD(name) {offsetof(struct problem, name), sizeof(((struct problem *)NULL)->name)}
 static const struct {
     size_t offset, bytes;
-} FIELDS[] = {FIELD(batch),
-              FIELD(heads),
-              FIELD(KV_heads),
-              FIELD(seq_q),
-              FIELD(seq_k),
-              FIELD(d_head),
-              FIELD(dtype),
-              FIELD(dist),
-              FIELD(seed),
-              FIELD(backward),
-              FIELD(causal),
-              FIELD(lse),
-              FIELD(scale),
-              FIELD(layout),
-              FIELD(Q_lengths),
-              FIELD(KV_lengths),
-              FIELD(windowed),
-              FIELD(window_left),
-              FIELD(window_right),
-              FIELD(softcap),
-              FIELD(sinks),
-              FIELD(page_rows),
-              FIELD(split_keys),
-              FIELD(cache_e4m3),
-              FIELD(e4m3),
-              FIELD(e4m3_serves),
-              FIELD(descale),
-              FIELD(transposed_V),
-              FIELD(rounded_sums_of_P),
+} FIELDS[] = {FIELD(batch),       FIELD(heads),        FIELD(KV_heads),
+              FIELD(seq_q),       FIELD(seq_k),        FIELD(d_head),
+              FIELD(dtype),       FIELD(dist),         FIELD(seed),
+              FIELD(backward),    FIELD(causal),       FIELD(lse),
+              FIELD(scale),       FIELD(layout),       FIELD(windowed),
+              FIELD(window_left), FIELD(window_right), FIELD(softcap),
+              FIELD(sinks),       FIELD(page_rows),    FIELD(split_keys),
+              FIELD(cache_e4m3),  FIELD(e4m3),         FIELD(e4m3_serves),
+              FIELD(descale),     FIELD(transposed_V), FIELD(rounded_sums_of_P),
               FIELD(summed_keys)};
 
 bool problem_equal(const struct problem *a, const struct problem *b) {
     for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)
         if (memcmp((const char *)a + FIELDS[i].offset, (const char *)b + FIELDS[i].offset, FIELDS[i].bytes) != 0)
             return false;
-    return true;
+    return a->Q_lengths == b->Q_lengths && a->KV_lengths == b->KV_lengths;
 }
 
 static bool of_keys(enum tensor tensor) {

@@ -31,7 +31,7 @@ $(BUILD)/tests/libcuda.so.1: harness/tests/faulty_cuda.c $(EMULATED)/libcuda.so.
 		$(wildcard harness/tests/*.h harness/*.h runtime/*.h) $(BUILD)/flags/cc
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(ALL_CFLAGS) -MF $(part).d -shared -fvisibility=default -Wl,-soname,$(@F) \
-		-DEMULATED='"$(CURDIR)/$(EMULATED)/libcuda.so.1"' -o $(part) $< $(ALL_LDLIBS) $(linked)
+		-o $(part) $< $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/test_gpu.tap $(BUILD)/tests-san/test_gpu.tap: $(BUILD)/tests/libcuda.so.1
 $(LIBRARY_TESTS:%=$(BUILD)/tests-san/%): $(LIBRARY:$(BUILD)/%=$(BUILD)/san/%) $(LIBRARY_CODE)
 $(BUILD)/tests-san/%: $(BUILD)/tests-san/%.o $(OBJECTS:$(BUILD)/%=$(BUILD)/san/%) $(TEST_CODE)

@@ -11,7 +11,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a libcuda.so.1 and a libnvidia-ml.so.1 that need no GPU."""
     folder = tmp_path_factory.mktemp("driver")
     command = ["cc", "-shared", "-fPIC", "-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}"]
-    command.append(f'-DEMULATED="{ROOT}/lib/emulated/libcuda.so.1"')
     for library, source in (("libcuda.so.1", "faulty_cuda.c"), ("libnvidia-ml.so.1", "fake_nvml.c")):
         files = ["-o", str(folder / library), str(ROOT / "harness/tests" / source)]
         subprocess.run([*command, *files, "-lm", "-ldl"], check=True, timeout=600)

@@ -1,6 +1,6 @@
 /* faulty_cuda.c - the emulated libcuda.so.1 with a clock of its own, more GPUs, and the faults that a test asks for.
  *
- *     cc -shared -fPIC -I. -DEMULATED='"lib/emulated/libcuda.so.1"' -o DIR/libcuda.so.1 harness/tests/faulty_cuda.c -lm
+ *     cc -shared -fPIC -I. -o DIR/libcuda.so.1 harness/tests/faulty_cuda.c -lm
  *     FAKE_CUDA=cc=75 LD_LIBRARY_PATH=DIR LD_PRELOAD=DIR/libcuda.so.1 bin/v01
  *
  * Calls go to the emulated driver, which runs every launch and memset at once. A stream here only passes time: its
@@ -66,6 +66,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef EMULATED
+#define EMULATED "lib/emulated/libcuda.so.1" /* from the folder of the project */
+#endif
 
 struct CUmod_st {
     CUmodule real; /* NULL for the image "made up": its kernels are those of harness/device/ */

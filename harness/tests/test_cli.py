@@ -220,7 +220,7 @@ def test_a_record_tells_whether_the_tree_was_changed(tmp_path: Path, dirty: bool
     objects = [
         ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
         for path in sources
-        if path.name not in others and path.parent.name not in ("tests", "driver", "cudart", "wasm")
+        if path.name not in others and path.parent.name not in ("tests", "driver", "cudart", "wasm", "bench")
     ]
     objects += [ROOT / "build/v01/code.o", ROOT / "build/device/code.o"]
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-pthread", f"-I{tmp_path}", f"-I{ROOT}", f"-I{ROOT}/build/v01"]
@@ -305,7 +305,7 @@ def test_a_long_run_says_on_a_terminal_how_far_it_has_come(terminal: dict[str, s
     said = r"\rv01: batch 1, heads 1, seq 8192: \d+ of 128 CTAs, \d+ s, about \S.* left\x1b\[K"
     text = on_terminal(terminal | FLIES, said, "--seq", "8192", "--heads", "1", "--no-check")
     assert re.search(said, text), repr(text)
-    assert re.match(r"v01: batch 1, heads 1, seq 8192: about [\dhmins ]+ on \d+ threads\n", text), "stated beforehand"
+    assert re.search(r"v01: batch 1, heads 1, seq 8192: about [\dhmins ]+ on \d+ threads\n", text), "stated beforehand"
     assert on_terminal(terminal, "never", *SMALL) == "", "a short run says nothing"
 
 
@@ -829,5 +829,5 @@ def test_dump(tmp_path: Path) -> None:
 def test_nothing_links_libcuda() -> None:
     needed = subprocess.run(["readelf", "-d", V01], capture_output=True, text=True, check=True).stdout
     libraries = re.findall(r"NEEDED.*\[(.*)\]", needed)
-    assert libraries and all(name.startswith(("libc.", "libm.", "libpthread", "libdl")) for name in libraries)
+    assert libraries and all(name.startswith(("libc.", "libm.", "libpthread", "libdl", "ld-linux")) for name in libraries)
     assert os.access(V01, os.X_OK)
