@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parent
 FOLDERS = {"": ROOT / "build/tests", " (sanitized)": ROOT / "build/tests-san"}
 # Tests run side by side already: a product of small matrices on all cores costs several times what it needs on one.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The same examples in every run, so that a change that fails has broken something. `make check-long` draws others.
-# No test fails because a busy machine draws or runs them slowly.
+# Every run uses the same examples, so that a change that fails has broken something. `make check-long` draws others. No
+# test fails because a busy machine draws or runs them slowly.
 SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fixed", derandomize=True, **SLOW)  # type: ignore[arg-type]
 settings.register_profile("random", print_blob=True, **SLOW)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes longest starts first, or one core would wait for it at the end.
+    """The longest tests start first, or one core would wait for them at the end.
 
     Shuffled, the tests of a file stay together, for what they share is made once for them.
     """

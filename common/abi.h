@@ -76,7 +76,7 @@ static_assert(sizeof(forward_args) == offsetof(attention_args, K_strides), "seq_
 static_assert(sizeof(attention_args) == 192, "tensor maps begin behind it without padding");
 #undef FL_SAME_PLACE
 
-/* What the TMA unit reads of a tensor: the driver's CUtensorMap, whose bits nothing else reads. */
+/* Description of a tensor for TMA: the driver's CUtensorMap, which only TMA reads. */
 typedef struct tensor_map {
     alignas(64) uint64_t words[16];
 } tensor_map;

@@ -16,7 +16,8 @@
 /* Element type of Q, K, V and O. The numbers are those of the kernel symbols. */
 enum dtype { FP16 = 5, BF16 = 15 };
 
-/* What multiplies: the tensor cores, or with FMA plain multiply-adds. The numbers are those of the kernel symbols. */
+/* The multiplying instruction: of the tensor cores, or plain multiply-adds with FMA. The numbers are those of the
+ * kernel symbols. */
 enum instruction { MMA_SYNC = 1, WGMMA, FMA, FP8_WGMMA };
 
 typedef struct KernelConfig {

@@ -35,17 +35,17 @@ __device__ int debug_KV_blocks(const kernel_args &args) {
     return (debug_keys(args) + cfg.B_c - 1) / cfg.B_c;
 }
 
-/* What a persistent kernel for general attention gives a hook as `block`: a build with hooks is launched with one CTA,
- * which has all Q blocks. They are numbered along the length, then heads, then batch. Blocks past the last one, which
- * are all masked, share its record. */
+/* The `block` argument of a hook in a persistent kernel: a build with hooks is launched with one CTA, which has all Q
+ * blocks. They are numbered along the length, then heads, then batch. Blocks past the last one, which are all masked,
+ * share its record. */
 template <auto cfg>
 __device__ __forceinline__ int debug_block(const attention_args &args, int Q_block, int block) {
     const int n_blocks = debug_KV_blocks<cfg>(args);
     return Q_block * n_blocks + min(block, n_blocks - 1);
 }
 
-/* What a hook dumps: a KV block by its position in the sequence, or as debug_block names it, and the warp's first row
- * in the Q block, which is -1 where warps own the rows in their order. */
+/* The position that a hook dumps: a KV block by its position in the sequence, or as debug_block names it, and the
+ * warp's first row in the Q block, which is -1 if warps own the rows in order. */
 struct debug_position {
     int block, first_row;
     __device__ debug_position(int block, int first_row = -1) : block(block), first_row(first_row) {}
@@ -59,7 +59,7 @@ __device__ float *debug_record_of(const kernel_args &args, const debug_position 
     return (float *)args.debug + record;
 }
 
-/* Whether the first warpgroup of a CTA has no rows. */
+/* True if the first warpgroup of a CTA has no rows. */
 __device__ constexpr bool has_producer(const KernelConfig &cfg) {
     return cfg.producer;
 }

@@ -100,7 +100,7 @@ __device__ __forceinline__ void red_add_v2(float *gmem, float first, float secon
     asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(gmem), "f"(first), "f"(second) : "memory");
 }
 
-/* The same of four floats in 16 bytes. */
+/* Add four floats in 16 bytes. */
 __device__ __forceinline__ void red_add_v4(float *gmem, const float (&d)[4]) {
     asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(d[0]), "f"(d[1]),
                  "f"(d[2]), "f"(d[3])

@@ -25,7 +25,7 @@ __device__ __forceinline__ void copy_tensor_to_smem(uint32_t smem_addr, const te
                  : "memory");
 }
 
-/* What other CTAs wrote during this launch: from the L2 cache, past L1, which does not know of it (9.7.9.1). */
+/* Load data that other CTAs wrote during this launch: from the L2 cache, bypassing L1, which may be stale (9.7.9.1). */
 template <int n>
 __device__ __forceinline__ void load_past_L1(float (&value)[n], const float *gmem) {
     static_assert(n == 1 || n == 2 || n == 4, "n must be 1, 2 or 4 floats: one load");

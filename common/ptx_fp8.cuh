@@ -70,8 +70,8 @@ __device__ __forceinline__ void wgmma_wait_group(float (&d)[12][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %48;" : FL_TILES_12(d) : "n"(pending) : "memory");
 }
 
-/* The same product of a warp by mma.sync (9.7.14.5.10): d[16x8] += a[16x32] * b[32x8], a as above. With g = lane / 4
- * and q = lane % 4 a lane holds column g of b: b0 its rows 4q ... 4q + 3, b1 16 + 4q ... */
+/* The product of a warp by mma.sync (9.7.14.5.10): d[16x8] += a[16x32] * b[32x8], a as above. With g = lane / 4 and q =
+ * lane % 4 a lane holds column g of b: b0 its rows 4q ... 4q + 3, b1 16 + 4q ... */
 __device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
@@ -105,7 +105,7 @@ __device__ __forceinline__ uint32_t add_f16x2(uint32_t a, uint32_t b) {
     return sum;
 }
 
-/* The same as bf16 numbers. */
+/* Convert to bf16. */
 __device__ __forceinline__ uint32_t cvt_bf16x2_e4m3x2(uint32_t bytes) {
     uint32_t pair;
     asm("{ .reg .b32 halves; .reg .b16 low, high; .reg .f32 a, b; cvt.rn.f16x2.e4m3x2 halves, %1; "

@@ -19,7 +19,7 @@ __device__ __forceinline__ void copy_tile_to_smem(uint32_t smem_addr, const tens
                  : "memory");
 }
 
-/* The same of rows of several heads, by a map {d_head, heads of a group, rows, groups, batch}: of each row all heads.
+/* Copy rows of several heads, by a map {d_head, heads of a group, rows, groups, batch}: all heads of each row.
  */
 __device__ __forceinline__ void copy_heads_to_smem(uint32_t smem_addr, const tensor_map &map, uint32_t mbarrier,
                                                    int row, int tile, int group, int sample) {

@@ -25,7 +25,7 @@ __device__ __forceinline__ void cp_async_16(uint32_t smem_addr, const void *gmem
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(smem_addr), "l"(gmem) : "memory");
 }
 
-/* The same where `exists`; otherwise the 16 bytes become zeros, and gmem, which may be any address, is not read. */
+/* Copy 16 bytes if `exists`; otherwise the 16 bytes become zeros, and gmem, which may be any address, is not read. */
 __device__ __forceinline__ void cp_async_16_or_zeros(uint32_t smem_addr, const void *gmem, bool exists) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem_addr), "l"(gmem),
                  "r"(exists ? 16 : 0)
@@ -58,7 +58,7 @@ __device__ __forceinline__ void st_global_v4(void *gmem, const uint32_t (&value)
                  : "memory");
 }
 
-/* The same without going through L1, for bytes that are not read again soon. relaxed.sys names the memory model's order
+/* Store without going through L1, for bytes that are not read again soon. relaxed.sys names the memory model's order
  * and scope (8.8), which the cache operation needs; for a kernel's own results it adds no requirement. */
 __device__ __forceinline__ void st_global_v4_no_allocate(void *gmem, const uint32_t (&value)[4]) {
     asm volatile("st.relaxed.sys.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "r"(value[0]),
@@ -95,7 +95,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&fragment)[4], uint32_t sm
                  : "memory");
 }
 
-/* The same with every 8x8 matrix transposed on the way: a lane gets two elements of one column. */
+/* Load with every 8x8 matrix transposed: a lane gets two elements of one column. */
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&fragment)[4], uint32_t smem_addr) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
@@ -197,7 +197,7 @@ __device__ __forceinline__ void mbarrier_init(uint32_t smem_addr, uint32_t count
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_addr), "r"(count) : "memory");
 }
 
-/* Arrive once. What this thread read or wrote before is done for every thread that sees the phase complete. */
+/* Arrive once. Earlier reads and writes of this thread happen before every thread that observes the completed phase. */
 __device__ __forceinline__ void mbarrier_arrive(uint32_t smem_addr) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(smem_addr) : "memory");
 }
@@ -208,7 +208,7 @@ __device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(uint32_t smem_add
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_addr) : "memory");
 }
 
-/* Whether the phase of this parity is complete: true for the phase before the current one, so that a wait for parity 1
+/* True if the phase of this parity is complete: true for the phase before the current one, so that a wait for parity 1
  * right after mbarrier_init ends at once. */
 __device__ __forceinline__ bool mbarrier_test_wait_parity(uint32_t smem_addr, uint32_t parity) {
     uint32_t done;

@@ -135,7 +135,7 @@ __device__ __forceinline__ void wgmma_wait_group(float (&d)[32][4]) {
 
 /* ---- proxies (8.5): wgmma and TMA reach shared memory by a way of their own, the async proxy ---- */
 
-/* What this thread wrote to shared memory, or saw written, is there for the async proxy too. */
+/* Make this thread's writes to shared memory, and those that it observed, visible to the async proxy. */
 __device__ __forceinline__ void fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -19,7 +19,7 @@ __device__ __forceinline__ uint64_t box_descriptor(uint32_t smem_addr, uint32_t 
     return (uint64_t)1 << 62 | (uint64_t)(box_bytes / 16) << 32 | smem_addr / 16;
 }
 
-/* What is added for the other rows of each box, and for columns from 16k on. */
+/* Offsets of the other rows of each box, and of columns from 16k on. */
 constexpr uint64_t box_keys_8 = 8 * 128 / 16;
 __device__ __forceinline__ constexpr uint64_t box_columns(int k) {
     return k / 4 * (16 * 128 / 16) + k % 4 * 2;

@@ -388,7 +388,7 @@ bool emu_make_tensor_map(const emu_tensor_info *info, void *map, emu_error *erro
  * line. False, with what is wrong in *error, where the text is anything else. */
 #define EMU_TRACE_FORM "cta=0,warp=1[,lane=2][,lines=100-120]"
 bool emu_parse_trace(const char *text, emu_trace *trace, emu_error *error);
-/* Whether the CTA and the warp that the trace of a launch names exist in it. False with *error filled where they do
+/* True if the CTA and the warp that the trace of a launch names exist in it. False with *error filled where they do
  * not: emu_run() refuses such a launch. */
 bool emu_check_trace(const emu_launch *launch, emu_error *error);
 /* Run one launch to its end. Fills the findings and counters of the device; *error on EMU_REFUSED. */

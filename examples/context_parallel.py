@@ -105,10 +105,10 @@ def gather(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
 
 
 def training(q: Any, k: Any, v: Any, dout: Any, rank: int, ranks: int) -> tuple[Any, ...]:
-    """The same with the gradients by q, k and v: out, dq, dk, dv of a rank's rows.
+    """`gather` with the gradients of q, k and v: out, dq, dk, dv of a rank's rows.
 
-    What a rank's queries add to dk and dv of other ranks' rows goes back to these, 16 bits an element, and is added up
-    in fp32.
+    Contributions of a rank's queries to dk and dv of other ranks' rows are sent back in 16 bits per element and added
+    up in fp32.
     """
     seq, shared = q.shape[1] * ranks, q.shape[2] // k.shape[2]
     mine, places = rows_of(0, 1, q.shape[1]), rows_of(rank, ranks, seq)
@@ -141,7 +141,7 @@ def training(q: Any, k: Any, v: Any, dout: Any, rank: int, ranks: int) -> tuple[
 
 
 def ring(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
-    """The same, one rank's keys after the other."""
+    """Attention of a rank's rows, one rank's keys after the other."""
     rows = q.shape[1]
     held = torch.stack([k[0], v[0]], dim=1)
     coming = []
@@ -159,7 +159,7 @@ def ring(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
 
 
 def by_heads(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
-    """The same: each rank computes whole sequences of its share of the heads."""
+    """Attention of a rank's rows: each rank computes entire sequences of some heads."""
     seq, n, n_kv = q.shape[1] * ranks, q.shape[2] // ranks, k.shape[2] // ranks
     mine, places = rows_of(0, 1, q.shape[1]), [rows_of(one, ranks, seq) for one in range(ranks)]
 
@@ -188,7 +188,7 @@ def by_heads(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
 
 
 def by_torch(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
-    """The same by PyTorch, whose load balancing gives the ranks the same chunks."""
+    """Attention of a rank's rows by PyTorch, whose load balancing gives the ranks the same chunks."""
     mesh = dist.device_mesh.init_device_mesh("cuda", (ranks,))
     there = [tensor.transpose(1, 2) for tensor in (q, k, v)]
     positions = torch.arange(q.shape[1] * ranks, device=q.device)  # it wants something that it can share out itself

@@ -33,8 +33,8 @@ def file(text: str) -> Path:
 
 
 def append(path: Path, figure: str, **values: Any) -> None:
-    """Adds one figure to a file: logs/library/GPU.jsonl holds what is published. Where that fails it ends the program,
-    with the figure in its message."""
+    """Adds one figure to a file: logs/library/GPU.jsonl holds what is published. If that fails, it ends the program
+    with the measurement in its message."""
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else "none: on the emulator"
     record = {"figure": figure, "gpu": where, **values, "versions": _versions(), "command": " ".join(sys.argv)}
     try:

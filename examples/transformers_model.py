@@ -49,7 +49,7 @@ def make(layers: int, heads: int, kv_heads: int, d_head: int, device: str) -> An
 
 
 def logits(model: Any, implementation: str, tokens: Any) -> tuple[Any, Any]:
-    """Of a prefill of all tokens, and of the last few when they come one at a time."""
+    """The logits of a prefill of all tokens, and of the last few when they arrive one at a time."""
     model.set_attn_implementation(implementation)
     whole = model(tokens).logits
     cache = DynamicCache(config=model.config)

@@ -1,4 +1,4 @@
-"""Who holds which rows of a causal sequence on N ranks, and how attention to two sets of keys becomes one.
+"""The rows of a causal sequence that each of N ranks holds, and the combination of attention to two sets of keys.
 
 The sequence is cut into 2 N chunks. Rank r holds the chunks r and 2 N - 1 - r, an early one and a late one. So all
 ranks have the same work under the causal mask: in the first step the mask itself, then half of all pairs, without one.
@@ -19,7 +19,7 @@ def rows_of(rank: int, ranks: int, seq: int) -> tuple[slice, slice]:
 
 
 def visible(rank: int, source: int, rows: int) -> tuple[slice, slice]:
-    """Which of the `rows` queries of a rank see which of the `rows` keys of another rank, `source`: all of these pairs.
+    """The pairs of the `rows` queries of a rank and the `rows` keys of another rank, `source`, that attend.
 
     An earlier rank's early chunk lies before both of ours, and its late one behind both. A later rank's chunks lie
     between our two.

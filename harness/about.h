@@ -26,7 +26,7 @@ bool about_dirty(void);           /* built with changes that were not committed 
 const char *about_toolkit(void);  /* "13.5.37" */
 bool about_dumps(void);           /* kernels were built with -DFA_DEBUG */
 
-/* What launches a library's kernel in place of the version's (harness/peer.h); NULL in a version. */
+/* Launches a library's kernel instead of the version's (harness/peer.h); NULL in a version. */
 const struct peer *about_peer(void);
 
 #endif

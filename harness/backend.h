@@ -55,7 +55,7 @@ struct counts {
     const struct emu_counters *tables; /* by instruction, borrowed until the next launch; NULL without --counters */
 };
 
-/* What marks a byte that a kernel has not written: floats and 16-bit elements of such bytes are NaN. */
+/* The value of a byte that a kernel has not written: floats and 16-bit elements of such bytes are NaN. */
 enum { POISON_BYTE = 0xff };
 
 struct backend {
@@ -68,7 +68,7 @@ struct backend {
 struct backend_ops {
     const char *name; /* "gpu", "emu" */
     void (*close)(struct backend *backend);
-    /* Whether the command line fits a launch; STATUS_USAGE where it names a part that the launch lacks. Comes before
+    /* True if the command line fits a launch; STATUS_USAGE where it names a part that the launch lacks. Comes before
      * any set_problem. */
     enum status (*check_launch)(const struct backend *backend, const struct problem *problem,
                                 const struct instance *instance, struct failure *failure);
@@ -108,7 +108,7 @@ struct backend_ops {
  * of each. STATUS_CANNOT_RUN where there is none that can run the version's code. */
 enum status gpu_open(struct backend **backend, int device, bool timed, struct failure *failure);
 
-/* How the emulator runs a launch. */
+/* Options of the emulator for a launch. */
 struct emulation {
     bool checks;              /* look for races and uninitialised data */
     bool wgmma_wait_per_warp; /* as in emu_launch */

@@ -46,7 +46,7 @@ static void emu_close(struct backend *backend) {
     free(emu);
 }
 
-/* What a backward problem has beside the tensors, and what the forward pass left. */
+/* Buffers of a backward problem besides the tensors, and the results of the forward pass. */
 static enum status set_backward(struct emu *emu, struct failure *failure) {
     const struct problem *problem = &emu->problem;
     const size_t lse_bytes = (size_t)problem_device_lse_bytes(problem);
@@ -64,7 +64,7 @@ static enum status set_backward(struct emu *emu, struct failure *failure) {
     return STATUS_OK;
 }
 
-/* What serving_args name. */
+/* The arrays that serving_args name. */
 static enum status set_serving(struct emu *emu, struct failure *failure) {
     const uint64_t bytes = (uint64_t)serving_bytes(&emu->problem);
     if (!(emu->serving = emu_alloc(emu->device, "lengths and sinks", bytes, EMU_BUFFER)))
@@ -83,7 +83,7 @@ static enum status emu_set_problem(struct backend *backend, const struct inputs 
     emu->problem = inputs->problem;
     emu->inputs = inputs;
     if (!(emu->device = emu_device_new())) return fail(failure, STATUS_ERROR, "out of memory for the emulator");
-    /* Of an output every byte has to be written, of one with gaps the rows: unwritten ones are found as NaN. */
+    /* Every byte of an output must be written, or every row if it has gaps; unwritten ones are found as NaN. */
     const bool all_of_lse = problem->layout == LAYOUT_PACKED || !problem_is_ragged(problem);
     const bool all_of_O = problem->layout != LAYOUT_PADDED && all_of_lse && !problem->backward;
     for (int t = 0; t < N_TENSORS; t++) {
@@ -107,7 +107,7 @@ static int multiprocessors(void) {
     return about_dumps() ? 1 : 16;
 }
 
-/* What CTAs share: zeros, and behind them what no kernel reads before it writes. */
+/* Memory that CTAs share: zeros, followed by bytes that no kernel reads before it writes them. */
 static enum status set_tickets(struct emu *emu, struct failure *failure) {
     const serving_args args = serving_args_of(&emu->problem, problem_args(&emu->problem), emu->serving);
     const struct kernel_config *const config = &emu->instance->config;
@@ -428,7 +428,7 @@ static const struct backend_ops EMU_OPS = {
     .explain = emu_explain,
 };
 
-/* What --trace does not name is not restricted, but the lane: 0. */
+/* --trace does not restrict what it does not name, except that the lane is 0. */
 static enum status set_trace(emu_trace *trace, const struct emulation *how, struct failure *failure) {
     emu_error error;
     *trace = (emu_trace){.file = how->trace_to, .cta = -1, .warp = -1, .lane = 0};

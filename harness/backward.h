@@ -19,7 +19,7 @@ enum backward_memory { OF_DO, OF_DQ, OF_DK, OF_DV, OF_DELTA, OF_SUMS, OF_TURNS, 
 const char *backward_name(enum backward_memory what);
 int64_t backward_bytes(const struct problem *problem, enum backward_memory what);
 
-/* Whether a launch writes it, so that it is filled with NaN before; the turns are zeros. */
+/* True if a launch writes it, so that it is filled with NaN before; the turns are zeros. */
 bool backward_is_written(enum backward_memory what);
 
 /* `serving` is where the arrays of serving_fill() are, 0 where sequences do not lie one behind the other. */

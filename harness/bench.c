@@ -86,7 +86,7 @@ bool measurement_converged(const struct measurement *measurement) {
     return measurement->count > 0 && measurement->stop_reason != STOP_TIMEOUT;
 }
 
-/* What lies between the stamps beside the launch takes microseconds. Twice the peak: that of mma.sync is known, and
+/* Everything between the stamps except the launch takes microseconds. Twice the peak: that of mma.sync is known, and
  * wgmma is less than twice as fast. */
 enum { SLACK_NS = 100000, MOST_OF_PEAK = 2 };
 

@@ -31,10 +31,10 @@ enum status bench_run(struct backend *backend, const struct options *options, st
                       struct failure *failure);
 void measurement_free(struct measurement *measurement);
 
-/* Whether the stopping rule's limits were met. */
+/* True if the stopping rule's limits were met. */
 bool measurement_converged(const struct measurement *measurement);
 
-/* Whether the time can be one of a launch of so many floating-point operations: the GPU's own timer says the same as
+/* True if the time can be one of a launch of so many floating-point operations: the GPU's own timer says the same as
  * the events, and the speed is at most twice the measured peak, in TFLOP/s, 0 where it is not known. STATUS_ERROR,
  * where it cannot. */
 enum status measurement_possible(const struct measurement *measurement, double flop, double peak_tflops,

@@ -26,9 +26,7 @@ static void nvml_close(struct nvml *nvml) {
 /* False where there is no NVML or it does not know the device; then nothing is left open. */
 static bool nvml_open(struct nvml *nvml, const char *bus_id) {
 #define ENTRY(name)                                                                                                    \
-    {                                                                                                                  \
-        #name, offsetof(struct nvml, name)                                                                             \
-    }
+    { #name, offsetof(struct nvml, name) }
     static const struct {
         const char *name;
         size_t offset;
@@ -57,7 +55,7 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* What is known of the bursts that ended between two moves of the counter. */
+/* State of the bursts that ended between two updates of the counter. */
 struct sum {
     int64_t launches;
     double ns, idle_ns;
@@ -73,7 +71,7 @@ static void add_burst(struct sum *sum, const struct burst *burst) {
     sum->cycles += 1e-9 * burst->ns * burst->sm_clock_hz;
 }
 
-/* Of one launch: the power, which the counter and the host's clock tell, times its share of the GPU's time. */
+/* Energy of one launch: the power, by the counter and the host's clock, times its share of the GPU's time. */
 static struct energy energy_of(const struct sum *sum, double joules, double seconds) {
     const double launch_s = 1e-9 * (sum->ns + sum->idle_ns) / (double)sum->launches;
     return (struct energy){.launches = sum->launches,

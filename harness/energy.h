@@ -8,7 +8,7 @@
  * are from the total energy counter of NVML (libnvidia-ml.so.1, opened at run time). The counter moves in steps of up
  * to a tenth of a second, and reading it takes milliseconds. So what counts lies between two moves of the counter that
  * are at least a second apart, and launches are queued in bursts, the next one before the counter is read: the GPU does
- * not wait for the host. What it waits nevertheless is known.
+ * not wait for the host. The remaining waiting time is known.
  */
 #ifndef FL_ENERGY_H
 #define FL_ENERGY_H

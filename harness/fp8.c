@@ -53,7 +53,8 @@ static double exponent_error(const struct problem *problem, const struct referen
     return 8 * sqrt(33.0 * problem->d_head / STEP_KEYS) * 0x1p-13 * largest_in_scores(problem, row);
 }
 
-/* Of the accumulator of O. Kernels begin with the last key: what they have added up is the sum less another one. */
+/* Rounding error of the accumulator of O. Kernels begin with the last key: what they have added up is the sum less
+ * another one. */
 static double cut_bound(const struct problem *problem, const struct reference_row *row, int column) {
     const double n = ceil((double)row->keys / STEP_KEYS), f = (double)problem->summed_keys / STEP_KEYS;
     const double sums = fmin(row->weight[column], fabs(row->output[column]) + row->largest_sum[column]);

@@ -41,7 +41,7 @@ fp8_args e4m3_args(const struct problem *problem, attention_args attention);
 
 double e4m3_O_bound(const struct problem *problem, const struct reference_row *row, int column);
 
-/* What log-sum-exp may be off by more than with inputs of 16 bits. */
+/* Additional tolerance of log-sum-exp compared with inputs of 16 bits. */
 double e4m3_lse_bound(const struct problem *problem, const struct reference_row *row);
 
 #endif

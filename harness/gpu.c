@@ -33,7 +33,7 @@ struct queued_burst {
 };
 enum { BURST_SLOTS = MAX_BURSTS + 1 };
 
-/* What the host and the helper kernels share, in host memory that the GPU sees. */
+/* State that the host and the helper kernels share, in host memory mapped to the GPU. */
 struct shared_memory {
     struct stamps stamps[BURST_SLOTS]; /* a sample takes the first */
     uint32_t released;                 /* 0: the stream is held, 1: go, 2: the kernel gave up waiting */
@@ -362,7 +362,8 @@ static enum status set_peer(struct gpu *gpu, const struct peer *peer, struct fai
 
 /* ---- one instance ---- */
 
-/* What CTAs share: counters, which a kernel leaves at zero, and behind them what it does not read before it writes. */
+/* Memory that CTAs share: counters, which a kernel leaves at zero, followed by bytes that it does not read before it
+ * writes them. */
 static enum status set_tickets(struct gpu *gpu, const struct kernel_config *config, int sms, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     const serving_args args = serving_args_of(&gpu->problem, problem_args(&gpu->problem), gpu->serving);
@@ -451,7 +452,7 @@ static enum status gpu_set_instance(struct backend *backend, const struct instan
     return tensor_maps_of_driver(cuda, problem->dtype, layouts, &gpu->maps, failure);
 }
 
-/* What comes before each launch and is no part of it: the zeros that a peer wants. */
+/* Work before each launch that is not part of it: the zeros that a baseline requires. */
 static enum status prepare_launch(const struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     const int64_t bytes = about_peer() ? about_peer()->cleared_bytes : 0;

@@ -132,7 +132,7 @@ void reference_dQ(const struct inputs *inputs, int64_t batch, int64_t head, cons
     }
 }
 
-/* What the queries of one head add. */
+/* The contribution of the queries of one head. */
 static void add_queries(const struct inputs *inputs, int64_t batch, int64_t head, const int64_t *rows, int n_rows,
                         struct gradient_row *dK, struct gradient_row *dV, struct gradient_scratch *scratch) {
     const struct problem *problem = &inputs->problem;
@@ -191,7 +191,7 @@ static void fill_dO(int64_t i, void *context) {
     }
 }
 
-/* What the forward pass leaves of a row. */
+/* The results of the forward pass for a row. */
 static void keep_row(struct inputs *inputs, int64_t batch, int64_t head, int64_t row,
                      const struct reference_row *result) {
     const struct problem *problem = &inputs->problem;
@@ -231,7 +231,7 @@ static bool is_exact(const struct inputs *inputs, int64_t batch, int64_t head) {
     return next < inputs->exact_pairs && backward_exact_pair(inputs, next) == pair;
 }
 
-/* What may stand for the forward pass of a row: the mean of exp(s) of n normal s is exp(variance / 2). */
+/* Replacement for the forward pass of a row: the mean of exp(s) of n normal s is exp(variance / 2). */
 static void keep_likely_row(struct inputs *inputs, int64_t batch, int64_t head, int64_t row) {
     const struct problem *problem = &inputs->problem;
     const struct key_span seen = problem_seen_keys(problem, batch, row);

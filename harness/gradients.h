@@ -32,7 +32,7 @@
 #include <math.h>
 #include <stdint.h>
 
-/* What a query row has of the forward pass, in float64. */
+/* The results of the forward pass for a query row, in float64. */
 struct query_row {
     double lse, delta;
     double delta_products; /* sum |dO O| */

@@ -14,14 +14,15 @@
 struct inputs {
     struct problem problem;
     uint16_t *tensors[N_INPUTS];
-    /* Of a backward problem, else NULL: what the forward pass left, and what is known of it (harness/gradients.h). */
+    /* Only for a backward problem, else NULL: the results of the forward pass, and their reference
+     * (harness/gradients.h). */
     uint16_t *dO, *O; /* like O */
     float *lse;       /* [batch, heads, seq_q] */
     struct query_row *query_rows;
     int64_t exact_pairs; /* of a sample and a KV head, whose gradients are known (backward_exact_pair()) */
 };
 
-/* What a launch left, in the host's order. */
+/* The outputs of a launch, in the host's order. */
 struct output {
     uint16_t *O;                   /* of problem_bytes(); NULL in a backward problem */
     float *lse;                    /* of problem_lse_bytes(); NULL where the problem does not ask for it */
@@ -33,7 +34,7 @@ struct output {
 enum status output_new(struct output *output, const struct problem *problem, struct failure *failure);
 void output_free(struct output *output);
 
-/* Whether there is an output. */
+/* True if there is an output. */
 bool output_is_there(const struct output *output);
 
 /* Philox 4x32 with ten rounds (Salmon et al. 2011): four random words from a counter and a key. */

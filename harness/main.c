@@ -159,7 +159,7 @@ static int64_t host_memory_kb(void) {
     return kb;
 }
 
-/* Whether the tensors at hand begin with this problem's: a value depends on seed, tensor and index alone. */
+/* True if the tensors at hand begin with this problem's: a value depends on seed, tensor and index alone. */
 static bool inputs_at_hand(const struct session *session, const struct problem *problem) {
     const struct problem *made = &session->made;
     return output_is_there(&session->output) && !made->backward && !problem->backward &&
@@ -169,7 +169,8 @@ static bool inputs_at_hand(const struct session *session, const struct problem *
            problem_elements(problem, TENSOR_K) <= problem_elements(made, TENSOR_K);
 }
 
-/* Of a backward problem: inputs, gradients, what is known of each query row, and all that again in the emulator. */
+/* Memory of a backward problem: inputs, gradients, the statistics of each query row, and all of it again in the
+ * emulator. */
 static int64_t backward_host_bytes(const struct session *session, const struct problem *problem) {
     const int64_t rows = problem->batch * problem->heads * problem->seq_q;
     const int64_t gradients = problem_all_bytes(problem) - problem_bytes(problem, TENSOR_O);
@@ -318,8 +319,8 @@ static uint64_t fresh_seed(void) {
     return getentropy(&seed, sizeof seed) ? 0 : seed;
 }
 
-/* What a timed launch leaves must be correct too: one more sample, which nothing tells from those before it, writes
- * into outputs full of NaN. The rows to compare are others than in the first check. */
+/* The output of a timed launch must also be correct: one more sample, which is indistinguishable from the others,
+ * writes into outputs full of NaN. The rows to compare are others than in the first check. */
 static enum status check_again(struct session *session, struct record *record, struct verdict *after) {
     struct backend *backend = session->backend;
     struct failure *failure = &session->failure;
@@ -529,7 +530,7 @@ static void print_device(const struct session *session) {
                session->options.seed);
 }
 
-/* What the kernels of this executable have, all together; a library's kernels may have anything. */
+/* The abilities of this executable's kernels, combined; a library's kernels may have any. */
 static unsigned features_of(const struct instance_table *table) {
     unsigned features = about_peer() ? ~0u : 0;
     for (size_t i = 0; i < table->count; i++) {
@@ -575,7 +576,7 @@ static enum status run(struct session *session, int argc, char **argv) {
 }
 
 /* A file that is opened must not get the number of a standard stream that the caller closed: a report would go into it.
- * What is written to a closed stdout is an error, as on a full disk; what is written to a closed stderr is lost. */
+ * A write to a closed stdout is an error, as on a full disk; a write to a closed stderr is lost. */
 static void occupy_standard_streams(void) {
     for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
         if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR) < 0) return;

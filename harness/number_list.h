@@ -21,7 +21,7 @@ struct number_list {
 /* Read a list of positive numbers and ranges; STATUS_USAGE names the option and the part that is wrong. */
 enum status number_list_parse(const char *option, const char *text, struct number_list *list, struct failure *failure);
 
-/* The same of lengths, which may be 0. */
+/* Parse lengths, which may be 0. */
 enum status length_list_parse(const char *option, const char *text, struct number_list *list, struct failure *failure);
 
 #endif

@@ -19,7 +19,7 @@ static const struct choice LAYOUTS[] = {
     {"bshd", LAYOUT_BSHD}, {"bhsd", LAYOUT_BHSD}, {"padded", LAYOUT_PADDED}, {"packed", LAYOUT_PACKED}, {NULL, 0}};
 static const struct choice ON_OFF[] = {{"on", true}, {"off", false}, {NULL, 0}};
 
-/* What the kernels that accept an option have, one or the other. */
+/* The abilities of which kernels that accept an option have at least one. */
 #define HAS(feature) (1u << (feature))
 enum {
     OF_LENGTHS = HAS(ANY_LENGTH) | HAS(E4M3_INPUTS) | HAS(SERVES),
@@ -168,7 +168,7 @@ char *option_argument(const struct option *option, char *text, size_t size) {
     return text;
 }
 
-/* What one of the words of `choices` stands for. */
+/* The value of one of the words of `choices`. */
 static enum status read_choice(const struct option *option, const char *value, int *number, struct failure *failure) {
     char words[ARGUMENT_SIZE];
     for (const struct choice *choice = option->choices; choice->word; choice++)
@@ -467,7 +467,7 @@ static void set_served(const struct options *options, struct problem *problem) {
     problem->page_rows = options->page_rows, problem->split_keys = options->split_keys;
 }
 
-/* What an fp8_config says of the inputs and of the errors. */
+/* The effect of an fp8_config on the inputs and on the errors. */
 static void set_e4m3(const struct options *options, const struct kernel_config *config, struct problem *problem) {
     problem->e4m3 = config_has(config, E4M3_INPUTS);
     problem->e4m3_serves = problem->e4m3 && config_has(config, SERVES);

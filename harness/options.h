@@ -119,7 +119,7 @@ struct option {
 extern const struct option fl_options[];
 extern const size_t fl_option_count;
 
-/* What the argument of an option looks like, such as "N" or "fp16|bf16"; "" where it takes none. Returns text. */
+/* Form of an option's argument, such as "N" or "fp16|bf16"; "" if it has none. Returns text. */
 char *option_argument(const struct option *option, char *text, size_t size);
 
 /* Defaults, then argv[1] ... argv[argc - 1]. STATUS_USAGE with a message that names option and value. */
@@ -132,7 +132,7 @@ int options_only_for(const struct options *options, enum backend_choice backend,
 /* STATUS_USAGE where two options are given of which one would have no effect, or both would write to one place. */
 enum status options_check(const struct options *options, struct failure *failure);
 
-/* Whether records go to standard output, where other programs read them: what is for people goes to standard error. */
+/* True if records go to standard output, where other programs read them: what is for people goes to standard error. */
 bool options_print_records(const struct options *options);
 
 /* Print usage and the options that kernels with these features, bits of enum feature, accept. */

@@ -11,7 +11,7 @@ enum status peer_instances(struct instance_table *table, int d_head, struct fail
     *table = (struct instance_table){.instances = calloc(COUNT, sizeof *table->instances)};
     if (!table->instances) return fail_memory(failure, COUNT * sizeof *table->instances, "the table of instances");
     for (size_t i = 0; i < COUNT; i++) {
-        /* Which problems it has a kernel for, the library says. */
+        /* The library reports the problems for which it has a kernel. */
         struct kernel_config *const config = &table->instances[i].config;
         const attention_config attention = {types[i], d_head, .B_r = 1, .B_c = 1, .instruction = MMA_SYNC};
         const backward_config backward = {.dtype = types[i],

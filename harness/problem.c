@@ -34,7 +34,8 @@ struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
                             .descale = {1, 1, 1}};
 }
 
-#define FIELD(name) {offsetof(struct problem, name), sizeof(((struct problem *)NULL)->name)}
+#define FIELD(name)                                                                                                    \
+    { offsetof(struct problem, name), sizeof(((struct problem *)NULL)->name) }
 static const struct {
     size_t offset, bytes;
 } FIELDS[] = {FIELD(batch),       FIELD(heads),        FIELD(KV_heads),
@@ -117,7 +118,7 @@ int64_t problem_row_offset(const struct problem *problem, enum tensor tensor, in
     return ((batch * problem_rows(problem, tensor) + row) * problem_heads(problem, tensor) + head) * problem->d_head;
 }
 
-/* Of the pages up to the one in which a sequence ends. */
+/* Rows of the pages up to the one in which a sequence ends. */
 static int64_t pages_before(const struct problem *problem, int64_t batch) {
     int64_t pages = 0;
     for (int64_t b = 0; b < batch; b++)
@@ -213,7 +214,7 @@ static double visible_pairs(const struct problem *problem) {
     return rows * (2 * seq_k - rows + 1) / 2;
 }
 
-/* The same of all sequences. */
+/* The total of all sequences. */
 static double all_pairs(const struct problem *problem) {
     int64_t pairs = 0;
     if (!problem_is_ragged(problem) && !problem->windowed) return (double)problem->batch * visible_pairs(problem);
@@ -252,7 +253,7 @@ attention_args problem_args(const struct problem *problem) {
                             .causal = problem->causal};
 }
 
-/* What of the problem takes serving_args, as the command line says it; NULL for nothing. */
+/* The option of the problem that requires serving_args, as on the command line; NULL if there is none. */
 static const char *beside_lengths(const struct problem *problem) {
     return problem->windowed      ? "--window"
            : problem->softcap > 0 ? "--softcap"
@@ -377,7 +378,7 @@ static enum status check_sizes(const struct problem *problem, struct failure *fa
     return STATUS_OK;
 }
 
-/* What the configuration lacks of the problem, with the first version that has it. */
+/* The ability that the configuration lacks for the problem, with the first version that has it. */
 static enum status check_abilities(const struct problem *problem, const struct kernel_config *config,
                                    struct failure *failure) {
     char KV_heads[40], seq_k[60], scale[40], layout[40];
@@ -401,7 +402,7 @@ static enum status check_abilities(const struct problem *problem, const struct k
     return STATUS_OK;
 }
 
-/* What the kernels of a backward pass lack. */
+/* The ability that the kernels of a backward pass lack. */
 static enum status check_backward(const struct problem *problem, const struct kernel_config *config,
                                   struct failure *failure) {
     const char *const served = served_option(problem);
@@ -452,7 +453,7 @@ static enum status check_whole_blocks(const struct kernel_config *config, const 
                 below ? below + block : 2 * block);
 }
 
-/* What attention/fp8 and the kernels of kernels/fp8/ lack. */
+/* The ability that attention/fp8 and the kernels of kernels/fp8/ lack. */
 static enum status check_fp8(const struct problem *problem, const struct kernel_config *config,
                              struct failure *failure) {
     const char *const served = served_option(problem);

@@ -18,7 +18,7 @@
 
 enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
 
-/* How the tensors lie in the memory of the device. */
+/* Layout of the tensors in device memory. */
 enum layout {
     LAYOUT_BSHD,   /* contiguous (batch, seq, heads, d_head) */
     LAYOUT_BHSD,   /* contiguous (batch, heads, seq, d_head) */
@@ -27,8 +27,8 @@ enum layout {
     LAYOUT_PACKED  /* contiguous (tokens, heads, d_head): the sequences one behind the other, found by offsets */
 };
 
-/* On the host Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors, K and V with seq_k and KV_heads. Of a
- * sequence with a length of its own they hold rows behind it, which are not on the device: there are NaN. */
+/* On the host Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors, K and V with seq_k and KV_heads. Rows
+ * past the length of a sequence are NaN on the host and do not exist on the device. */
 struct problem {
     int64_t batch, heads, KV_heads, seq_q, seq_k;
     int d_head;
@@ -41,7 +41,7 @@ struct problem {
     double scale;  /* of the scores; 0 is 1 / sqrt(d_head) */
     enum layout layout;
 
-    /* What takes serving_args. */
+    /* Fields that require serving_args. */
     const struct number_list *Q_lengths, *KV_lengths; /* of each sequence, at most seq_q and seq_k; NULL: these */
     bool
         windowed; /* query row i sees keys from i + keys - queries - window_left to i + keys - queries + window_right */
@@ -53,7 +53,7 @@ struct problem {
 
     bool cache_e4m3; /* K and V are e4m3, with problem_cache_scale(); Q and O are of dtype */
 
-    /* What takes fp8_args (harness/fp8.h). */
+    /* Fields that require fp8_args (harness/fp8.h). */
     bool e4m3;                /* of Q, K and V; O is of dtype */
     bool e4m3_serves;         /* what takes serving_args in their place */
     double descale[N_INPUTS]; /* what an element of Q, K or V is multiplied by; 1 where nothing else is asked for */
@@ -73,7 +73,7 @@ bool problem_equal(const struct problem *a, const struct problem *b);
 /* "bshd", ... */
 const char *layout_name(enum layout layout);
 
-/* Whether the elements of a tensor are e4m3: a byte each on the device. */
+/* True if the elements of a tensor are e4m3: a byte each on the device. */
 bool problem_is_e4m3(const struct problem *problem, enum tensor tensor);
 
 /* With cache_e4m3, what an element of K or V of a KV head is multiplied by: descale times 1 to 1.75. */
@@ -91,7 +91,7 @@ int64_t problem_all_bytes(const struct problem *problem);
 /* Bytes of log-sum-exp, float [batch, heads, seq_q]. */
 int64_t problem_lse_bytes(const struct problem *problem);
 
-/* The same on the device: [heads, tokens] where the sequences lie one behind the other. */
+/* Elements on the device: [heads, tokens] if the sequences are packed. */
 int64_t problem_device_lse_bytes(const struct problem *problem);
 
 /* Offset of element 0 of a row within a tensor on the host, in elements. `head` is one of the tensor's own. */
@@ -111,7 +111,7 @@ int64_t problem_pages_of_sequence(const struct problem *problem);
 int64_t problem_pages(const struct problem *problem);
 int64_t problem_page(const struct problem *problem, int64_t batch, int64_t number);
 
-/* Whether sequences have lengths of their own, and whether only kernels with serving_args compute the problem. */
+/* True if sequences have lengths of their own, and whether only kernels with serving_args compute the problem. */
 bool problem_is_ragged(const struct problem *problem);
 bool problem_is_served(const struct problem *problem);
 
@@ -124,7 +124,7 @@ struct key_span problem_seen_keys(const struct problem *problem, int64_t batch, 
 /* The sink of a head, -INFINITY where there are none. */
 double problem_sink(const struct problem *problem, int64_t head);
 
-/* What scores are multiplied by: 1 / sqrt(d_head), or the float that the kernel is given. */
+/* Factor of the scores: 1 / sqrt(d_head), or the float that is passed to the kernel. */
 double problem_scale(const struct problem *problem);
 
 /* Floating-point operations of the two matmuls, of the five of a backward problem, 4 * d_head for each pair of a query

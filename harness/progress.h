@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What is counted and where it is said. All pointers are borrowed until progress_stop(). */
+/* The unit that is counted, and the stream for messages. All pointers are borrowed until progress_stop(). */
 struct progress_plan {
     FILE *file;
     bool terminal;     /* file is one: the line is rewritten, and cleared at the end */

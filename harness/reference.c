@@ -73,7 +73,7 @@ static void weigh_block(const double *p, int n, int d_head, double (*values)[MAX
             }
 }
 
-/* What the bound of an e4m3 problem is made of: of the block whose p and V have just been added to the row's output.
+/* Terms of the bound of an e4m3 problem, from the block whose p and V have just been added to the row's output.
  * `weight_before` is the row's weight without it. */
 static void add_sums(struct reference_row *row, const double *p, int keys, int d_head, double (*values)[MAX_D_HEAD],
                      const double *weight_before) {
@@ -125,7 +125,7 @@ static int before_in_block(int64_t end, int64_t first) {
     return end <= first ? 0 : end - first < KEYS ? (int)(end - first) : KEYS;
 }
 
-/* What the scores and the values of a KV head are multiplied by: 1 without e4m3. */
+/* Scales of the scores and the values of a KV head: 1 without e4m3. */
 struct factors {
     double of_scores, of_V;
 };

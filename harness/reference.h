@@ -14,8 +14,9 @@
 
 enum { MAX_REFERENCE_ROWS = 16 }; /* at most, in one call */
 
-/* What one row should be, p the softmax of its scores. A row that sees no key has zeros, and lse is -infinity. Keys
- * that it does not see are not read: a NaN there is in no result. Kernels promise less for V: include/flashladder.h. */
+/* The correct values of one row; p is the softmax of its scores. A row that sees no key has zeros, and lse is
+ * -infinity. Keys that it does not see are not read: a NaN there is in no result. Kernels promise less for V:
+ * include/flashladder.h. */
 struct reference_row {
     double output[MAX_D_HEAD]; /* sum_j p_j v_j */
     double weight[MAX_D_HEAD]; /* sum_j p_j |v_j| */
@@ -25,7 +26,7 @@ struct reference_row {
     double products; /* |q| * scale * sum_j p_j |k_j|, with the lengths of the vectors: no less than the mean of
                         the scores' sums of |products| */
 
-    /* Of an e4m3 problem (harness/fp8.h), else 0. Sums of outputs over the keys up to a multiple of 32. */
+    /* For an e4m3 problem (harness/fp8.h), else 0. Sums of outputs over the keys up to a multiple of 32. */
     double p_squares;                 /* sum_j p_j² */
     double term_squares[MAX_D_HEAD];  /* sum_j (p_j v_j)² */
     double V_squares[MAX_D_HEAD];     /* sum_j v_j² */

@@ -61,7 +61,7 @@ static uint64_t total_of(const struct counts *counts, size_t i) {
 
 /* ---- JSON ---- */
 
-/* What the version or the peer is: the same in a record and in --info. */
+/* The description of the version or baseline, in a record and in --info. */
 static void add_about(struct json *json) {
     if (about_peer()) {
         json_string(json, "peer", about_version());
@@ -97,7 +97,7 @@ static void add_lengths(struct json *json, const char *name, const struct number
     json_close(json, ']');
 }
 
-/* What only kernels with serving_args compute. */
+/* Fields of problems that only kernels with serving_args compute. */
 static void add_served(struct json *json, const struct problem *problem) {
     add_lengths(json, "seqlens_q", problem->Q_lengths);
     add_lengths(json, "seqlens_k", problem->KV_lengths);
@@ -109,7 +109,7 @@ static void add_served(struct json *json, const struct problem *problem) {
     json_int(json, "split_keys", problem->split_keys);
 }
 
-/* What only kernels of e4m3 compute: all inputs of that type, or K and V. */
+/* Fields of problems that only e4m3 kernels compute: all inputs in e4m3, or K and V. */
 static void add_e4m3(struct json *json, const struct problem *problem) {
     json_string(json, problem->e4m3 ? "output_dtype" : "cache_dtype",
                 problem->e4m3 ? dtype_name(problem->dtype) : "e4m3");
@@ -376,7 +376,7 @@ enum status report_flush(struct failure *failure) {
     return fail(failure, STATUS_ERROR, "standard output: cannot be written: %s", strerror(errno));
 }
 
-/* What is said of the output: of what the timed launches left where that is wrong and the first one was not. */
+/* The check that is reported: that of the timed launches if it failed and that of the first launch did not. */
 static const struct verdict *judged(const struct record *record) {
     const bool first = !record->verdict || !record->verdict->pass || !record->after || record->after->pass;
     return first ? record->verdict : record->after;

@@ -19,7 +19,7 @@
 
 enum { SCHEMA = 1 };
 
-/* What was done with one problem and instance. Pointers are borrowed; NULL where the part does not apply. */
+/* The results of one problem and instance. Pointers are borrowed; NULL where the part does not apply. */
 struct record {
     const struct backend *backend;
     const struct instance *instance;
@@ -58,7 +58,7 @@ enum status report_flush(struct failure *failure);
 enum status report_info(const struct instance_table *table, struct failure *failure);
 enum status report_list(const struct instance_table *table, struct failure *failure);
 
-/* Whether lines for people go to stdout: not beside --csv, --quiet or --json -. */
+/* True if lines for people go to stdout: not beside --csv, --quiet or --json -. */
 bool report_is_text(const struct options *options);
 
 #endif

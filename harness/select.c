@@ -59,14 +59,14 @@ static enum status fail_size(int64_t d_head, const char *sizes, struct failure *
                 of_ladder ? " supports more sizes" : "");
 }
 
-/* Whether only kernels with serving_args compute what the command line asks for. */
+/* True if only kernels with serving_args compute what the command line asks for. */
 static bool asks_for_serving(const struct options *options) {
     return options->Q_lengths.count || options->KV_lengths.count || options->layout == LAYOUT_PACKED ||
            options->window.left >= 0 || options->window.right >= 0 || options->softcap > 0 || options->sinks ||
            options->page_rows || options->split_keys;
 }
 
-/* Whether there is a number of heads of which a KV head has several. */
+/* True if there is a number of heads of which a KV head has several. */
 static bool groups_heads(const struct options *options) {
     for (int i = 0; i < options->heads.count; i++)
         if (packs_group(options->heads.values[i], options->KV_heads)) return true;

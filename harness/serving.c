@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Of offsets and of lengths, for Q and for K and V, and others. */
+/* Arrays of offsets and of lengths, for Q and for K and V, and others. */
 enum { Q_OFFSETS, KV_OFFSETS, Q_LENGTHS, KV_LENGTHS, SINKS, PAGES, K_SCALES, V_SCALES, Q_SCALES, N_ARRAYS };
 
 /* The 4-byte elements before an array, or of all. */

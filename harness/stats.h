@@ -26,7 +26,7 @@ enum status summarize(const double *values, size_t count, struct summary *summar
 /* This many samples are enough, however short they are. */
 enum { STOPPING_SAMPLES = 1000 };
 
-/* What ends a measurement. */
+/* The limits that end a measurement. */
 struct stopping_rule {
     size_t runs;        /* exactly this number of launches, however long; 0: the limits below decide */
     size_t min_samples; /* at least */
@@ -40,8 +40,9 @@ enum stop_reason { GO_ON, STOP_RUNS, STOP_CONVERGED, STOP_TIMEOUT };
 /* "runs", "converged", "timeout". */
 const char *stop_reason_name(enum stop_reason reason);
 
-/* Whether to stop after count samples (with `runs`, launches: discarded ones included) that took time_ns together,
- * elapsed_s seconds after the start. noise is read only when the other limits hold; summarize() gives it. */
+/* True if the measurement may stop after count samples (with `runs`, launches: discarded ones included) that took
+ * time_ns together, elapsed_s seconds after the start. noise is read only when the other limits hold; summarize() gives
+ * it. */
 enum stop_reason should_stop(const struct stopping_rule *rule, size_t count, double time_ns, double elapsed_s,
                              double noise);
 

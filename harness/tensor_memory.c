@@ -33,7 +33,7 @@ static struct rows rows_of(const struct problem *problem, enum tensor tensor) {
                          tensor == TENSOR_K || tensor == TENSOR_V ? problem->page_rows : 0};
 }
 
-/* Where row number i of the host's order begins on the device, in elements; -1 where the sequence ends before it. */
+/* Offset on the device of row number i of the host's order, in elements; -1 if the sequence ends before it. */
 static int64_t row_at(const struct rows *rows, int64_t i) {
     const int64_t head = i % rows->heads, row = i / rows->heads % rows->seq, batch = i / rows->heads / rows->seq;
     if (row >= problem_length(rows->problem, rows->tensor, batch)) return -1;

@@ -95,7 +95,7 @@ double lse_bound(const struct problem *problem, const struct reference_row *refe
     return 1.05 * 0x1p-24 * roundings + (problem->e4m3 ? e4m3_lse_bound(problem, reference) : 0);
 }
 
-/* How many times the errors of fp32 arithmetic are larger than those with a scale of 1 / sqrt(d_head). */
+/* Factor by which the errors of fp32 arithmetic are larger than with a scale of 1 / sqrt(d_head). */
 static double growth(const struct problem *problem) {
     const double of_K = problem->cache_e4m3 ? problem_cache_scale(problem, TENSOR_K, 3) : 1;
     const double factor = problem_scale(problem) * sqrt(problem->d_head) * of_K;
@@ -172,7 +172,7 @@ static void count_specials(int64_t i, void *context) {
     add_specials(check, specials);
 }
 
-/* Of log-sum-exp, where a row that sees no key has -infinity and no other value. */
+/* Compare log-sum-exp; a row that attends to no key must have -infinity. */
 static void count_lse_specials(int64_t i, void *context) {
     struct check *check = context;
     const struct problem *problem = &check->inputs->problem;

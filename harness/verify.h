@@ -4,10 +4,11 @@
  *     if (!verdict.pass) printf("largest error: %g\n", verdict.max_error);
  *
  * An element of O passes when |o - ref| <= u * (sum_j p_j |v_j| + |ref|) * (1 + 0.05 * s) + 1e-6, u the unit roundoff
- * of the type: 2^-11 for fp16, 2^-8 for bf16. That is one rounding of P and one of O; 5 % are for the fp32 arithmetic,
- * whose errors grow with the scores: s is 1, or how many times the scale is larger than 1 / sqrt(d_head).
+ * of the type: 2^-11 for fp16, 2^-8 for bf16. This allows one rounding of P and one of O, and 5 % for the fp32
+ * arithmetic, whose errors grow with the scores: s is 1, or the ratio of the scale to 1 / sqrt(d_head) if that is
+ * larger.
  *
- * Of e4m3 inputs harness/fp8.h has the bounds.
+ * harness/fp8.h has the bounds for e4m3 inputs.
  *
  * Log-sum-exp is fp32 throughout, e = 2^-24 its unit roundoff. A kernel computes m * scale + ln(l) with m a score that
  * it subtracts, l the sum of exp2((score - m) * scale * log2(e)). lse_bound() adds up, in units of e and to first
@@ -26,7 +27,7 @@
  *    ex2.approx and lg2.approx are off by up to 2^-22, 4 e; the rest are the products by ln 2 and the last sum;
  *    |ln(l)| is at most |lse| + M
  *
- * and 5 % more for the terms of higher order. Where a row sees no key it must be -infinity, elsewhere a number.
+ * and 5 % more for the terms of higher order. It must be -infinity if a row attends to no key, and otherwise a number.
  *
  * NaN and infinity never pass, wherever they stand in the outputs, in a compared row or not.
  */

@@ -22,7 +22,7 @@ struct check {
     struct verdict *verdict;
 };
 
-/* What a thread found. */
+/* The results of a thread. */
 struct part {
     struct verdict verdict;
     double off[N_INPUTS], size[N_INPUTS];

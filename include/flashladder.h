@@ -21,7 +21,7 @@
  * see it. One in a row of V affects O of the rows that see it. It may also affect O of rows before them, which multiply
  * it by 0: of fewer than B_r + B_c rows before (the third and the fourth number of a config), in the heads that share
  * the KV head. In attention/decode these are all rows before, and one in a row of K may change the last bit of rows
- * beside those that see it. What lies behind seq_k or between rows affects nothing.
+ * beside those that see it. Memory past seq_k or between rows has no effect.
  *
  * The library needs libc alone. A GPU is reached through the driver, libcuda.so.1 of CUDA 12 or newer, which fl_open()
  * looks for; without a GPU the emulator runs the PTX of the kernels on the CPU, slowly and bit by bit as a GPU would.
@@ -50,7 +50,7 @@ extern "C" {
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
 
-/* What every call that can fail returns. */
+/* Return value of every call that can fail. */
 typedef enum fl_status {
     FL_OK = 0,          /* done, or the launch is in the stream */
     FL_ERROR = 1,       /* the driver or the emulator failed, or memory is used up */
@@ -59,20 +59,21 @@ typedef enum fl_status {
     FL_UNAVAILABLE = 4  /* there is no GPU, or no machine code for it, or it cannot hold the kernel */
 } fl_status;
 
-/* Where kernels run. FL_AUTO: on GPUs where there is one that the library has machine code for, else the emulator. */
+/* The back end that runs kernels. FL_AUTO: on GPUs where there is one that the library has machine code for, else the
+ * emulator. */
 typedef enum fl_backend { FL_AUTO = 0, FL_GPU = 1, FL_EMULATOR = 2 } fl_backend;
 
-/* Of the elements of Q, K, V and O: IEEE binary16 or bfloat16. Sums are float. FL_E4M3, since FL_ABI 5, is one of
+/* Type of the elements of Q, K, V and O: IEEE binary16 or bfloat16. Sums are float. FL_E4M3, since FL_ABI 5, is one of
  * fl_problem.kv_dtype, q_dtype and o_dtype alone: a sign, 4 bits of exponent with bias 7, 3 of fraction; 0x7f and 0xff
  * are NaN.
  */
 typedef enum fl_dtype { FL_FP16 = 0, FL_BF16 = 1, FL_E4M3 = 2 } fl_dtype;
 
-/* Where the tensors of a call lie. Host memory works on both back ends, and the call returns when O is complete; device
- * memory needs a GPU, and the call returns when the launch is in the stream. */
+/* Memory that holds the tensors of a call. Host memory works on both back ends, and the call returns when O is
+ * complete; device memory needs a GPU, and the call returns when the launch is in the stream. */
 typedef enum fl_memory { FL_DEVICE_MEMORY = 0, FL_HOST_MEMORY = 1 } fl_memory;
 
-/* What a kernel computes beyond contiguous tensors of one shape whose length is a multiple of its blocks. */
+/* Abilities of a kernel beyond contiguous tensors of one shape whose length is a multiple of its blocks. */
 typedef enum fl_feature {
     FL_ANY_LENGTH = 1, /* any seq_q and seq_k, strides, a scale, log-sum-exp */
     FL_CAUSAL = 2,     /* the causal mask */
@@ -94,12 +95,12 @@ typedef enum fl_array {
     FL_O_SCALES = 512  /* since FL_ABI 7 */
 } fl_array;
 
-/* How attention/fp8 adds up, where Q, K and V are of e4m3 (docs/general-attention.md). FL_SUMS_FAST leaves O in the tensor
+/* Accumulation in attention/fp8 for e4m3 Q, K and V (docs/general-attention.md). FL_SUMS_FAST leaves O in the tensor
  * cores, which keep 13 bits of fraction and cut: where V has a mean, O is 5 % too small at 4096 keys, 18 % at 16384.
  * FL_SUMS_ACCURATE adds it up in float: 0.4 % at any length, in 1.1 to 1.2 times the time. */
 typedef enum fl_sums { FL_SUMS_FAST = 0, FL_SUMS_ACCURATE = 1 } fl_sums;
 
-/* What fl_open() makes. Any thread may use it. */
+/* The handle that fl_open() returns. Any thread may use it. */
 typedef struct fl_library fl_library;
 
 /* Steps of a tensor from one sequence, position or head to the next, in elements. The elements of a row lie side by
@@ -143,14 +144,15 @@ typedef struct fl_problem {
     int32_t window_left;       /* window_right alone; -1: no end. Lengths are those of the sequence. With the causal */
     int32_t window_right;      /* mask it sees none behind i + seq_k - seq_q. 0: there is no window */
     float softcap;             /* scores are softcap * tanh(scale * score / softcap); 0: they are not */
-    int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch. Where
-                                  attention/decode computes it the keys are divided into parts of so many, a multiple of
-                                  128; 0: as is fastest */
+    int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch.
+                                  attention/decode: split every sequence after this many keys, a multiple of 128; 0: the
+                                  fastest split */
     int32_t kv_dtype;   /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
                            strides and addresses are multiples of 16 bytes. Beside offsets and lengths of queries, too:
                            each 16 or 64 rows read their keys anew, so long prefills are slow; 0: they are of dtype */
     int32_t q_dtype;    /* since FL_ABI 6, FL_E4M3 beside that of kv_dtype: Q is of that type, too, and O of dtype, for
-                           attention/fp8, d_head 64, 128 or 256. Of arrays it takes lengths and scales; 0: of dtype */
+                           attention/fp8, d_head 64, 128 or 256. Only lengths and scales of the arrays are supported; 0: of
+                           dtype */
     int32_t sums;       /* fl_sums, with q_dtype */
     int32_t scale_keys; /* since FL_ABI 7, with q_dtype: each so many keys of a sequence, a power of two from 32 on,
                            have a factor of their own in k_scales and in v_scales; 0: each head has one */
@@ -201,7 +203,7 @@ typedef struct fl_gradients {
     int32_t unused;        /* 0 */
 } fl_gradients;
 
-/* What would run a problem. */
+/* The version and back end that would run a problem. */
 typedef struct fl_support {
     size_t size;                /* sizeof(fl_support), set by the caller */
     char version[8];            /* as below, with 7 characters at most: "wgmma", "mma_syn"; a call takes it, too */
@@ -227,7 +229,7 @@ typedef struct fl_kernel_info {
     char kernel[32];            /* what fl_problem.version takes: "attention/wgmma", "v37"; since FL_ABI 2 */
 } fl_kernel_info;
 
-/* What a library uses. */
+/* The back end and GPUs of a library. */
 typedef struct fl_description {
     size_t size;                  /* sizeof(fl_description), set by the caller */
     int32_t backend;              /* FL_GPU or FL_EMULATOR */
@@ -253,7 +255,7 @@ uint32_t fl_abi(void);
 /* "0.22.0 (revision 4fd1b27)" */
 const char *fl_release(void);
 
-/* What was wrong in the last call of this thread that failed: valid until its next call that fails. "" before. */
+/* Error message of this thread's last failed call, valid until its next failed call; "" before. */
 const char *fl_error(void);
 
 /* Open a back end. FL_UNAVAILABLE: FL_GPU, and no GPU can be used. No context is made and nothing is loaded. */
@@ -272,8 +274,8 @@ fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info);
 /* Embedded instance number `kernel`, from 0. FL_INVALID behind the last. */
 fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info);
 
-/* What would run the problem, without log-sum-exp, on GPU problem.device (-1: of the current context, else the first
- * that can be used). All kernels of the default library return log-sum-exp; versions v00 to v37 do not.
+/* Query the version that would run the problem, without log-sum-exp, on GPU problem.device (-1: of the current context,
+ * else the first usable one). All kernels of the default library return log-sum-exp; versions v00 to v37 do not.
  * FL_UNSUPPORTED or FL_UNAVAILABLE where nothing does, with the reason. */
 fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *support);
 
@@ -288,8 +290,8 @@ fl_status fl_prepare(fl_library *library, const fl_problem *problem);
  * context is the same after the call. Host memory: `stream` must be NULL; the call waits for O. */
 fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors, void *stream);
 
-/* What would compute the gradients of the problem, and the bytes of fl_tensors.workspace that a call of fl_backward()
- * with device memory needs. As fl_query(). Since FL_ABI 4. */
+/* Query the version that would compute the gradients of the problem, and the bytes of fl_tensors.workspace that a call
+ * of fl_backward() with device memory needs. As fl_query(). Since FL_ABI 4. */
 fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support);
 
 /* Compute dq, dk and dv from dout, q, k, v and what fl_forward() left in o and lse; all of them are needed. Elements

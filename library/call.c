@@ -246,7 +246,7 @@ fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct
 
 /* ---- host memory ---- */
 
-/* Where row number i of the contiguous order begins, in elements. */
+/* Offset of row number i of the contiguous order, in elements. */
 static int64_t row_at(const struct call *call, enum tensor tensor, int64_t i) {
     const tensor_strides strides = call_strides(call, tensor);
     const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor);

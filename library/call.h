@@ -33,10 +33,10 @@ void write_struct(void *to, const void *from, size_t size);
 /* Read and check a problem. */
 fl_status call_read(const fl_problem *problem, struct call *call, struct failure *failure);
 
-/* Read and check the addresses: alignment and what must not be NULL. Whose memory it is the back end checks. */
+/* Read and check the addresses: alignment and what must not be NULL. The back end checks the kind of memory. */
 fl_status call_read_tensors(const fl_tensors *tensors, struct call *call, struct failure *failure);
 
-/* Whether there is nothing to compute: no sequence or no query. */
+/* True if there is nothing to compute: no sequence or no query. */
 bool call_is_empty(const struct call *call);
 
 enum dtype call_dtype(const struct call *call);
@@ -52,7 +52,7 @@ int64_t call_rows(const struct call *call, enum tensor tensor);
 int64_t call_heads(const struct call *call, enum tensor tensor);
 int64_t call_elements(const struct call *call, enum tensor tensor);
 
-/* Of a tensor without gaps; of e4m3 an element is a byte. */
+/* Bytes of a tensor without gaps; an e4m3 element is one byte. */
 size_t call_element_bytes(const struct call *call, enum tensor tensor);
 size_t call_bytes(const struct call *call, enum tensor tensor);
 int64_t call_lse_elements(const struct call *call);

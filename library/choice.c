@@ -26,7 +26,7 @@ static bool is_fp8(const struct embedded *version) {
     return version->n_own && config_has(&version->own[0], E4M3_INPUTS);
 }
 
-/* Of a kernel that takes e4m3: whose sums are as the problem asks. */
+/* For an e4m3 kernel: true if its accumulation is the requested one. */
 static const struct instance *fp8_instance(const struct embedded *version, const struct call *call) {
     const bool serves = serving_asked(&call->problem) != NULL;
     for (size_t i = 0; i < version->table.count; i++) {
@@ -52,9 +52,9 @@ static int64_t rows_of(const fl_problem *problem) {
     return (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
 }
 
-/* Rows for which there should be an instance. Of e4m3, 64 rows at a time take 2.5 times as long as 16, on an H200. With
- * queries of several numbers the average decides, and 16 rows are enough for all where the bits of a sequence must not
- * depend on the batch. */
+/* Rows for which there should be an instance. With e4m3, 64 rows at a time take 2.5 times as long as 16, on an H200.
+ * With queries of several numbers the average decides, and 16 rows are enough for all where the bits of a sequence must
+ * not depend on the batch. */
 static int64_t rows_at_a_time(const fl_problem *problem) {
     enum { FEW = 64 };
     if (!serving_ragged_e4m3(problem)) return rows_of(problem);
@@ -67,8 +67,8 @@ static bool paged(const fl_problem *problem) {
     return problem->arrays & FL_BLOCK_TABLE;
 }
 
-/* Of the instances that serve, and pack or not, the one with the smallest B_r that holds the rows of a KV head, else
- * with the largest. */
+/* Among the varlen instances, packing or not, the one with the smallest B_r that holds the rows of a KV head, else the
+ * one with the largest. */
 static const struct instance *find_serving(const struct embedded *version, const struct call *call, bool packs) {
     const struct instance *found = NULL;
     const int64_t rows = rows_at_a_time(&call->problem);
@@ -95,13 +95,13 @@ static const struct instance *serving_instance(const struct embedded *version, c
     return packing ? packing : find_serving(version, call, false);
 }
 
-/* Whether its CTAs share out keys: for few rows it is the first, and for others the last. */
+/* True if its CTAs share out keys: for few rows it is the first, and for others the last. */
 static bool shares_keys(const struct embedded *version) {
     return version->n_own && config_has(&version->own[0], SHARES_KEYS);
 }
 
-/* The version's own for the problem, or for the head size where it has none that serves. Where keys are shared out,
- * instances that serve have the larger blocks of rows. */
+/* The version's own for the problem, or for the head size where it has none that serves. If keys are split, varlen
+ * instances have the larger blocks of rows. */
 static const struct instance *instance_for(const struct embedded *version, const struct call *call) {
     if (is_fp8(version) && serving_all_e4m3(&call->problem)) return fp8_instance(version, call);
     const bool serves =
@@ -138,7 +138,7 @@ static fl_status find_config(const struct embedded *version, const struct call *
                   config_format(&config, text), version->about->version);
 }
 
-/* What the kernel lacks of the problem, in the harness's sentences. */
+/* The ability that the kernel lacks for the problem, in the harness's sentences. */
 static fl_status check_abilities(const struct gpu_code *code, const struct kernel_config *config,
                                  const struct call *call, struct failure *failure) {
     const fl_problem *const problem = &call->problem;
@@ -164,7 +164,7 @@ static fl_status check_abilities(const struct gpu_code *code, const struct kerne
     return check_blocks(config, code->exact, "seq_q", problem->seq_q, failure) ? FL_UNSUPPORTED : FL_OK;
 }
 
-/* Whether the GPU has machine code, and shared memory enough. */
+/* True if the GPU has machine code, and shared memory enough. */
 static fl_status check_target(const struct embedded *version, const struct instance *instance,
                               const struct gpu_target *target, struct failure *failure) {
     const struct code_image *const image = gpu_code_find(&version->code, target, failure);
@@ -253,8 +253,8 @@ static fl_status fail_version(const struct fl_library *library, const char *name
 
 /* ---- by rank ---- */
 
-/* How far a measured case is from one that is asked for: 0 where it is the same. A GPU of the same compute capability
- * comes before one of another, then the head size, then the mask. */
+/* Distance of a measured case from the requested one: 0 if they are equal. A GPU of the same compute capability comes
+ * before one of another, then the head size, then the mask. */
 static int distance(const struct ranking *row, int major, int minor, const struct call *call) {
     return 1000000 * abs(10 * (row->major - major) + row->minor - minor) +
            1000 * (row->d_head != call->problem.d_head) + (row->causal != (call->problem.causal != 0));
@@ -267,7 +267,7 @@ static const struct ranking *nearest_ranking(int major, int minor, const struct 
     return nearest;
 }
 
-/* Where a name begins in a row of names, NULL where it is not one of them. */
+/* Find a name in a list of names; NULL if it is not one of them. */
 static const char *find_name(const char *names, const char *name) {
     const size_t length = strlen(name);
     for (const char *at = names; *at; at += strcspn(at, " "), at += *at == ' ')
@@ -283,7 +283,7 @@ static int place_of(const struct ranking *row, const struct embedded *version) {
     return 100000 - (strchr(name, '/') ? 1000 + (version->code.exact != NULL) : (int)strtol(name + 1, NULL, 10));
 }
 
-/* Whether such a kernel is the fastest: where one row block has the queries of all heads that share a KV head, and
+/* True if such a kernel is the fastest: where one row block has the queries of all heads that share a KV head, and
  * where others have too few CTAs. Each row block reads its keys anew, with all CTAs and as fast as memory gives them; a
  * CTA of attention/wgmma takes as long for its keys as 79 row blocks together, on an H200. With the larger row blocks
  * of instances that serve there must be many keys, and heads that share them, which attention/wgmma reads for each. */
@@ -371,8 +371,8 @@ static fl_status choose_best(const struct fl_library *library, const struct call
             choice->ranked_minor = row->minor;
             return FL_OK;
         }
-        /* Of all reasons the most telling: what the GPU lacks for code that it has, then that it has none, then what
-         * the fastest version lacks. A version that is not for the head size has nothing to say. */
+        /* The most informative reason: what the GPU lacks for code that it has, then that it has none, then what the
+         * fastest version lacks. A version that is not for the head size has nothing to say. */
         if (!own_instance(order[i], call_dtype(call), call->problem.d_head)) continue;
         const int weight = status != FL_UNAVAILABLE ? 1 : order[i]->code.exact ? 2 : 3;
         if (weight <= kept_weight) continue;

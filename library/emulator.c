@@ -66,7 +66,8 @@ static fl_status make_arrays(emu_device *device, const struct call *call, struct
     return FL_OK;
 }
 
-/* Of emu_run(), with a GPU's arithmetic, whatever the caller's thread has: XLA's flush subnormal numbers. */
+/* Call emu_run() with a GPU's arithmetic, whatever mode the caller's thread has: XLA's threads flush subnormal numbers.
+ */
 static emu_status run_as_gpu(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error) {
     fenv_t callers;
     fegetenv(&callers);

@@ -253,7 +253,7 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
 
 /* ---- one problem ---- */
 
-/* What the emulator does not take of a problem. */
+/* The part of a problem that the emulator does not support. */
 static fl_status check_emulated(const fl_library *library, const struct call *call, struct failure *failure) {
     if (library->backend == FL_GPU) return FL_OK;
     if (call->problem.device > 0)

@@ -27,7 +27,7 @@ struct device {
     CUcontext primary; /* retained from the first use on, NULL before; under the library's lock */
 };
 
-/* What a version has in one context. */
+/* State of a version in one context. */
 struct loaded {
     CUmodule module;
     struct gpu_kernel (*kernels)[MOST_STEPS]; /* of each instance, in their order; no function before its first use */
@@ -110,7 +110,7 @@ static fl_status read_device(struct gpus *gpus, int ordinal, struct failure *fai
     return FL_OK;
 }
 
-/* Whether any version has machine code for a GPU; else *failure says what the newest of them lacks. */
+/* True if any version has machine code for a GPU; else *failure says what the newest of them lacks. */
 static bool has_code(const struct fl_library *library, const struct device *device, struct failure *failure) {
     for (size_t i = 0; i < all_embedded(library); i++)
         if (gpu_code_find(&library->versions[i].code, &device->target, failure)) return true;
@@ -229,7 +229,7 @@ static fl_status make_context(struct fl_library *library, CUcontext handle, uint
     return FL_OK;
 }
 
-/* What the library has in a context, which is current. Under the lock. */
+/* State of the library in a context, which is current. Under the lock. */
 static fl_status find_context(struct fl_library *library, CUcontext handle, uint64_t id, struct context **found,
                               struct failure *failure) {
     for (struct context *context = library->gpus->contexts; context; context = context->next)
@@ -282,7 +282,7 @@ static fl_status check_device(const struct fl_library *library, int device, stru
     return refuse(failure, FL_INVALID, "device %d: must be below %d, the number of GPUs", device, library->gpus->count);
 }
 
-/* What the driver knows of an address; all zero and ordinal -1 where it knows nothing. */
+/* The driver's attributes of an address; all zero and ordinal -1 if it is unknown. */
 struct memory {
     unsigned kind, managed;
     int ordinal;
@@ -394,7 +394,7 @@ static fl_status add_chunk(const struct cuda_driver *cuda, struct workspaces *wo
     return FL_OK;
 }
 
-/* What the launches of a kernel take their workspaces from. */
+/* The pool of workspaces for the launches of a kernel. */
 static fl_status make_workspaces(const struct cuda_driver *cuda, struct context *context,
                                  const struct kernel_config *config, struct failure *failure) {
     const fl_status status = config_has(config, TICKETS) ? make_pool(cuda, context, failure) : FL_OK;
@@ -452,7 +452,7 @@ static fl_status load_relaxed(struct fl_library *library, struct context *contex
     return status;
 }
 
-/* What the library has in the context, which is current and must be of the GPU that is asked for. Under the lock. */
+/* State of the library in the context, which is current and must belong to the requested GPU. Under the lock. */
 static fl_status context_for(struct fl_library *library, CUcontext handle, uint64_t id, const struct call *call,
                              struct context **context, struct failure *failure) {
     const fl_status status = find_context(library, handle, id, context, failure);
@@ -495,7 +495,7 @@ static void write_key(const fl_problem *problem, unsigned char key[sizeof(fl_pro
     memcpy(key, &copy, sizeof copy);
 }
 
-/* Whether the thread's last call had this problem. */
+/* True if the thread's last call had this problem. */
 static bool is_last_problem(const fl_problem *problem) {
     unsigned char key[sizeof *problem];
     if (!last.known || problem->size > sizeof *problem || problem->size < offsetof(fl_problem, arrays)) return false;
@@ -551,8 +551,8 @@ static fl_status cut_large(const struct cuda_driver *cuda, struct workspaces *wo
     return status;
 }
 
-/* The same from any thread, for a captured launch, or for the stream at this number where it is >= 0; allocating is no
- * part of a capture. What a stream had before stays: launches in flight may use it. */
+/* Allocate a workspace from any thread, for a captured launch, or for the stream at this number if it is >= 0; the
+ * allocation is not captured. A stream's earlier workspace stays allocated, because launches in flight may use it. */
 static fl_status make_large(struct fl_library *library, struct workspaces *workspaces, uint64_t bytes, int64_t number,
                             uint64_t *address, struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;
@@ -576,8 +576,8 @@ static fl_status make_large(struct fl_library *library, struct workspaces *works
     return status;
 }
 
-/* What CTAs share where they share out keys: of the stream as large as any launch of the kernel so far needs it, at the
- * number that its small workspace has; of a captured launch as large as that one needs it. */
+/* Workspace of CTAs that split keys: a stream's is as large as any launch of the kernel so far needs, at the number of
+ * its small workspace; a captured launch's is as large as that launch needs. */
 static fl_status find_large(struct fl_library *library, const struct plan *plan, const struct call *call,
                             bool capturing, uint64_t number, int32_t **tickets, struct failure *failure) {
     struct workspaces *const workspaces = &plan->context->workspaces;
@@ -594,7 +594,7 @@ static fl_status find_large(struct fl_library *library, const struct plan *plan,
     return status;
 }
 
-/* What CTAs share: the caller's, else that of the stream, else of the captured launch. */
+/* Workspace of the CTAs: the caller's, else that of the stream, else of the captured launch. */
 static fl_status find_tickets(struct fl_library *library, const struct plan *plan, const struct call *call,
                               CUstream stream, int32_t **tickets, struct failure *failure) {
     const struct cuda_driver *const cuda = &library->gpus->cuda;

@@ -22,7 +22,7 @@ int gpus_count(const struct fl_library *library);
 /* GPU number `device`, which exists. */
 void gpus_describe(const struct fl_library *library, int device, fl_device_info *info);
 
-/* What would run the problem, without loading it. */
+/* Query the version that would run the problem, without loading it. */
 fl_status gpu_query(struct fl_library *library, const struct call *call, struct choice *choice,
                     struct failure *failure);
 

@@ -46,7 +46,7 @@ tensor_strides gradient_strides(const struct gradient_call *asked, int i) {
 
 /* ---- arguments ---- */
 
-/* Of what serving_args have: several lengths, by offsets of queries and of keys. */
+/* Only several lengths, by offsets of queries and of keys, of the features of serving_args. */
 enum { OFFSETS = FL_CU_SEQLENS_Q | FL_CU_SEQLENS_K };
 
 static fl_status check_served(const fl_problem *problem, struct failure *failure) {
@@ -177,7 +177,7 @@ static backward_config with_turns(const struct kernel_config *config) {
     return ordered;
 }
 
-/* Of the problem, with the rows of all sequences. */
+/* Copy of the problem with the rows of all sequences. */
 static attention_args shape_of(const struct call *call) {
     attention_args args = call->args.attention;
     args.all_Q_rows = call->problem.total_q;
@@ -222,7 +222,7 @@ void gradients_write_strides(const struct gradient_call *asked, backward_serving
 
 /* ---- host memory ---- */
 
-/* Where row number i of the contiguous order begins, in elements. */
+/* Offset of row number i of the contiguous order, in elements. */
 static int64_t row_at(const struct call *call, enum tensor tensor, tensor_strides strides, int64_t i) {
     const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor);
     return i / heads / rows * strides.batch + i / heads % rows * strides.seq + i % heads * strides.head;

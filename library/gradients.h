@@ -29,11 +29,11 @@ tensor_strides gradient_strides(const struct gradient_call *asked, int i);
 /* Read and check a problem: FL_UNSUPPORTED for what the forward pass alone takes. */
 fl_status gradients_read_problem(const fl_problem *problem, struct call *call, struct failure *failure);
 
-/* The same with the addresses. */
+/* The parameters with the addresses. */
 fl_status gradients_read(const fl_problem *problem, const fl_tensors *tensors, const fl_gradients *gradients,
                          struct gradient_call *asked, struct failure *failure);
 
-/* Whether there is no gradient that has an element, or nothing that they could depend on: they are 0. */
+/* True if there is no gradient that has an element, or nothing that they could depend on: they are 0. */
 bool gradients_are_zero(const struct gradient_call *asked);
 
 /* The instance for the type and the head size; target is NULL on the emulator. */

@@ -43,7 +43,7 @@ struct fl_library {
     bool forked;             /* the process is a child of the one that opened the GPUs */
 };
 
-/* Of `versions`, with attention/backward. */
+/* Number of `versions`, including attention/backward. */
 static inline size_t all_embedded(const struct fl_library *library) {
     return library->count + (library->backward != NULL);
 }

@@ -14,7 +14,7 @@
 fl_status refuse(struct failure *failure, fl_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* What the library calls a status of the harness. */
+/* The library's status for a status of the harness. */
 fl_status status_of(enum status status);
 
 /* FL_ERROR: the host has no memory. */

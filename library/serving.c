@@ -81,7 +81,7 @@ bool serving_ragged_e4m3(const fl_problem *problem) {
     return e4m3_cache(problem) && problem->arrays & OF_SEVERAL_NUMBERS;
 }
 
-/* What e4m3 has beside values. */
+/* Scales and types of an e4m3 problem. */
 enum { SCALES = FL_K_SCALES | FL_V_SCALES | FL_Q_SCALES | FL_O_SCALES };
 
 const char *serving_asked(const fl_problem *problem) {
@@ -167,7 +167,7 @@ static fl_status check_scales(const fl_problem *problem, struct failure *failure
     return FL_OK;
 }
 
-/* What attention/wgmma alone takes, or attention/decode alone; NULL where the problem asks for nothing of it. */
+/* The feature that only attention/wgmma supports, or only attention/decode; NULL if the problem uses none. */
 static const char *asked_of_wgmma(const fl_problem *problem) {
     const uint32_t arrays = problem->arrays & ~(uint32_t)(e4m3_cache(problem) ? OF_SEVERAL_NUMBERS : 0);
     return arrays & FL_CU_SEQLENS_Q   ? "cu_seqlens_q"
@@ -179,7 +179,7 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
                                       : NULL;
 }
 /* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and without pages from some rows on it
- * is faster. Which of the two computes a problem must not depend on the batch. */
+ * is faster. The choice between the two must not depend on the batch. */
 static const char *asked_of_decode(const fl_problem *problem) {
     enum { FEW_ROWS = 128, LARGEST = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
@@ -188,7 +188,7 @@ static const char *asked_of_decode(const fl_problem *problem) {
     return problem->arrays & FL_BLOCK_TABLE ? "block_table" : rows <= FEW_ROWS ? "split_keys" : NULL;
 }
 
-/* What attention/fp8 does not take, which has lengths and scales. */
+/* The feature that attention/fp8 does not support; it supports lengths and scales. */
 static const char *asked_beside_lengths(const fl_problem *problem) {
     return problem->arrays & FL_BLOCK_TABLE ? "block_table"
            : problem->arrays & FL_SINKS     ? "sinks"
@@ -198,7 +198,7 @@ static const char *asked_beside_lengths(const fl_problem *problem) {
                                             : NULL;
 }
 
-/* What no kernel takes, whichever is asked for. */
+/* The feature that no kernel supports. */
 static fl_status check_together(const fl_problem *problem, struct failure *failure) {
     const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
     if (serving_all_e4m3(problem) && asked_beside_lengths(problem))
@@ -279,7 +279,7 @@ static fl_status check_lengths(const char *name, const int32_t *lengths, const i
     return FL_OK;
 }
 
-/* Of the pages in use. */
+/* Number of the pages in use. */
 static fl_status check_table(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure) {
     const int32_t *const lengths = tensors->seqlens_k;
     for (int32_t b = 0; b < problem->batch; b++) {

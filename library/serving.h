@@ -13,10 +13,10 @@
 
 enum { N_ARRAYS = 10 }; /* those of enum fl_array, by number */
 
-/* What of the problem only kernels with serving_args compute, as its field is called; NULL for nothing. */
+/* The field of the problem that only kernels with serving_args support; NULL if there is none. */
 const char *serving_asked(const fl_problem *problem);
 
-/* Whether Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone, with queries of several
+/* True if Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone, with queries of several
  * numbers or sequences that lie one behind the other. */
 bool serving_all_e4m3(const fl_problem *problem);
 bool serving_ragged_e4m3(const fl_problem *problem);
@@ -27,10 +27,10 @@ fl_status serving_check(const fl_problem *problem, struct failure *failure);
 /* The arguments of a kernel, without addresses. */
 serving_args serving_of_problem(const fl_problem *problem, attention_args attention);
 
-/* Whether each array is there that the problem names and no other, and in host memory what it holds. */
+/* True if each array is there that the problem names and no other, and in host memory what it holds. */
 fl_status serving_check_arrays(const fl_problem *problem, const fl_tensors *tensors, struct failure *failure);
 
-/* What the kernel lacks. FL_UNSUPPORTED. */
+/* The feature that the kernel lacks. FL_UNSUPPORTED. */
 fl_status serving_check_kernel(const fl_problem *problem, const char *version, const struct kernel_config *config,
                                struct failure *failure);
 
@@ -43,7 +43,7 @@ void serving_set_array(fl_tensors *tensors, int i, uint64_t address);
 /* Tell the kernel where the arrays are. */
 void serving_pass_arrays(const fl_tensors *tensors, serving_args *args);
 
-/* What a kernel of that configuration takes for its first parameter. */
+/* The first parameter of a kernel with that configuration. */
 union kernel_args serving_kernel_args(const struct kernel_config *config, const serving_args *args);
 
 #endif

@@ -3,8 +3,8 @@
  *     uint64_t offset;
  *     if (workspaces_of_stream(workspaces, stream_id, &offset)) address = pool + offset;
  *
- * A kernel leaves its counters at zero, so launches that run one after the other share them. Those of one stream do. A
- * graph may run beside its stream and beside other graphs, so a captured launch never shares.
+ * A kernel leaves its counters at zero, so launches that run one after the other share them. Launches of one stream
+ * share one. A graph may run beside its stream and beside other graphs, so a captured launch never shares.
  *
  * Small ones are counters that CTAs draw from. Large ones, for parts of results too, are pieces of chunks, which are
  * allocated as they are needed.

@@ -22,8 +22,8 @@ static void open_shared(void) {
     if (fl_open(FL_AUTO, &shared.library)) snprintf(shared.why, sizeof shared.why, "%s", fl_error());
 }
 
-static xla_error *__attribute__((format(printf, 3, 4))) error(const xla_frame *frame, xla_code code, const char *format,
-                                                              ...) {
+static xla_error *__attribute__((format(printf, 3, 4)))
+error(const xla_frame *frame, xla_code code, const char *format, ...) {
     char message[MESSAGE];
     va_list arguments;
     va_start(arguments, format);
@@ -118,7 +118,7 @@ static xla_error *read_tensors(const xla_frame *frame, call *call) {
     return read_shapes(frame, q, k, v, o, lse, call);
 }
 
-/* What a call of the gradients has beside the call. */
+/* Operands of a backward call in addition to those of the forward call. */
 static xla_error *read_gradients(const xla_frame *frame, call *call, fl_gradients *gradients, int64_t *workspace) {
     const xla_buffer *in[5], *out[3], *lse = tensor(&frame->arguments, 5, DIMS - 1),
                                       *room = tensor(&frame->results, 3, 1);
@@ -141,7 +141,7 @@ static xla_error *read_gradients(const xla_frame *frame, call *call, fl_gradient
     return NULL;
 }
 
-/* The same of sequences that lie one behind the other: offsets of queries and of keys stand behind log-sum-exp. */
+/* Number of operands for packed sequences: offsets of queries and of keys follow log-sum-exp. */
 enum { PACKED_ARGUMENTS = 8 };
 
 static xla_error *read_packed_sizes(const xla_frame *frame, call *call, const xla_buffer *q, const xla_buffer *k) {
@@ -266,7 +266,7 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
     return NULL;
 }
 
-/* Whether the types belong together: Q and O of one type of 16 bits, K and V of it, too, or of e4m3; or Q, K and V of
+/* True if the types belong together: Q and O of one type of 16 bits, K and V of it, too, or of e4m3; or Q, K and V of
  * e4m3 and O of any type. */
 static bool read_types(const xla_buffer *q, const xla_buffer *k, const xla_buffer *v, const xla_buffer *o,
                        fl_problem *problem) {
@@ -341,7 +341,7 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     return read_arrays(frame, call);
 }
 
-/* What a call needs beside its arguments: the library, and the stream of XLA for device memory. */
+/* The context of a call: the library, and the stream of XLA for device memory. */
 static xla_error *begin(const xla_frame *frame, fl_memory memory, xla_get_stream *stream) {
     *stream = (xla_get_stream){.size = sizeof *stream, .context = frame->context};
     xla_error *const wrong = memory == FL_DEVICE_MEMORY ? frame->api->get_stream(stream) : NULL;
@@ -393,7 +393,7 @@ static xla_error *differentiate(const xla_frame *frame, fl_memory memory) {
     return status ? failed(frame, status) : NULL;
 }
 
-/* What XLA asks once, when the handler is registered. */
+/* Answer to XLA's query when the handler is registered. */
 static bool tell_version(const xla_frame *frame) {
     for (xla_extension *extension = frame->extensions; extension; extension = extension->next)
         if (extension->kind == XLA_METADATA) {

@@ -34,7 +34,7 @@ const char *general_kernel(const char *exact);
 enum status fail_ability(struct failure *failure, enum ability ability, const char *version, const char *exact,
                          const char *asked);
 
-/* Whether a length is one that the kernel takes: any, or a multiple of B_r and of B_c. STATUS_USAGE names the nearest;
+/* True if a length is one that the kernel takes: any, or a multiple of B_r and of B_c. STATUS_USAGE names the nearest;
  * `name` is what the length is called. */
 enum status check_blocks(const struct kernel_config *config, const char *exact, const char *name, int64_t length,
                          struct failure *failure);

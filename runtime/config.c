@@ -10,11 +10,11 @@
 /* ---- what follows from common/families.h ---- */
 
 #define TYPE_OF(type, name)                                                                                            \
-    _Generic(((type *)0)->name,                                                                                        \
-        bool: TYPE_BOOL,                                                                                               \
-        int: TYPE_INT,                                                                                                 \
-        enum dtype: TYPE_DTYPE,                                                                                        \
-        enum instruction: TYPE_INSTRUCTION)
+    _Generic(((type *)0)->name, bool                                                                                   \
+             : TYPE_BOOL, int                                                                                          \
+             : TYPE_INT, enum dtype                                                                                    \
+             : TYPE_DTYPE, enum instruction                                                                            \
+             : TYPE_INSTRUCTION)
 
 /* clang-format off */
 #define FAMILY(id, name, type, ...)                                                                                    \
@@ -122,7 +122,7 @@ static const char *instruction_name(int instruction) {
     return instruction >= 0 && (size_t)instruction < sizeof names / sizeof *names ? names[instruction] : NULL;
 }
 
-/* Where a field is: every family's struct begins where the union does. */
+/* Address of a field: every family's struct begins at the start of the union. */
 static const char *place_of(const struct kernel_config *config, const struct field *field) {
     return (const char *)&config->dtype + field->offset;
 }
@@ -272,14 +272,14 @@ static enum status parse_shape(struct span shape, const char *text, const struct
     return STATUS_OK;
 }
 
-/* How many characters of a word stand before its first number; all of them in the word of a bool. */
+/* Number of characters of a flag before its first number; the full length for a bool. */
 static int before_numbers(const char *word) {
     int length = 0;
     while (word[length] && !isupper((unsigned char)word[length])) length++;
     return length;
 }
 
-/* How long the next name of "mma_sync|wgmma" is. */
+/* Length of the next name of "mma_sync|wgmma". */
 static size_t alternative(const char *words) {
     return strcspn(words, "|");
 }
@@ -309,7 +309,7 @@ static void append_instruction(struct writer *writer, const char *words, int ins
         if (instruction_of(words, n) == instruction) append(writer, "%.*s", (int)n, words);
 }
 
-/* Whether an item has the form of the word of a field, and the values it gives to the fields that share the word. */
+/* True if an item has the form of the word of a field, and the values it gives to the fields that share the word. */
 static bool read_item(struct span item, const struct list *list, int field, int *values) {
     const char *at = item.start, *const end = item.start + item.length;
     const int numbers = item_end(list, field) - field;
@@ -425,7 +425,7 @@ static enum status parse_features(struct span features, const char *text, const 
     return STATUS_OK;
 }
 
-/* Whether an expression of a rule holds "cfg.NAME". */
+/* True if an expression of a rule holds "cfg.NAME". */
 static bool names_field(const char *expression, const char *name) {
     const size_t length = strlen(name);
     while ((expression = strstr(expression, "cfg."))) {
@@ -561,7 +561,7 @@ static bool symbol_values(const char **at, const char *end, const struct list *l
     return true;
 }
 
-/* Whether a family that names instructions has one of its own. */
+/* True if a family that names instructions has one of its own. */
 static bool has_instruction(const struct list *list, const struct kernel_config *config) {
     for (int i = 0; i < list->count; i++) {
         char word[WORDS_SIZE] = "";
@@ -573,7 +573,7 @@ static bool has_instruction(const struct list *list, const struct kernel_config 
     return true;
 }
 
-/* Of a family, as the kernel `function`; only the main one has tensor maps. */
+/* Launch shape of a family's kernel `function`; only the main one has tensor maps. */
 static bool read_symbol(const char *symbol, size_t length, const struct list *list, const char *function, bool main,
                         struct kernel_config *config) {
     char start[100], parameters[100];

@@ -36,7 +36,7 @@ struct kernel_config {
     };
 };
 
-/* What a kernel has. Each row names the feature as Python does. */
+/* The abilities of a kernel. Each row names the feature as Python does. */
 #define FEATURES(FEATURE)                                                                                              \
     FEATURE(ANY_LENGTH)     /* any numbers of queries and keys, strides, a softmax scale, log-sum-exp */               \
     FEATURE(CAUSAL)         /* the causal mask */                                                                      \
@@ -69,7 +69,7 @@ enum feature {
 
 bool config_has(const struct kernel_config *config, enum feature feature);
 
-/* Whether packing the heads of a group is of use: a tensor copy has 64 rows. With KV_heads 0 there are as many as
+/* True if packing the heads of a group is of use: a tensor copy has 64 rows. With KV_heads 0 there are as many as
  * heads. */
 static inline bool packs_group(int64_t heads, int64_t KV_heads) {
     return KV_heads > 0 && heads > KV_heads && heads <= 64 * KV_heads;
@@ -119,7 +119,7 @@ enum { CONFIG_TEXT_SIZE = sizeof(union config_text) };
  * the first broken rule; of another family's flag, that family. */
 enum status config_parse(const char *text, struct kernel_config *config, struct failure *failure);
 
-/* Whether the rules hold; STATUS_USAGE names field, value and rule of the first broken one, after "config 'TEXT': "
+/* True if the rules hold; STATUS_USAGE names field, value and rule of the first broken one, after "config 'TEXT': "
  * where there is a text. */
 enum status config_check(const struct kernel_config *config, const char *text, struct failure *failure);
 
@@ -135,8 +135,8 @@ bool config_from_symbol(const char *symbol, size_t length, struct kernel_config 
 enum { CONFIG_SYMBOL_SIZE = CONFIG_TEXT_SIZE + 400 };
 char *config_symbol(const struct kernel_config *config, char *symbol);
 
-/* Which of the kernels of a backward pass a symbol is of, with the configuration: row_sums, flash_backward, round_dQ.
- * A flash_forward is PART_MAIN, what is none of ours PART_NONE. */
+/* The kernel of a backward pass that a symbol names, with its configuration: row_sums, flash_backward, round_dQ. A
+ * flash_forward is PART_MAIN, what is none of ours PART_NONE. */
 enum kernel_part { PART_NONE, PART_BEFORE, PART_MAIN, PART_BEHIND };
 enum kernel_part config_part_from_symbol(const char *symbol, size_t length, struct kernel_config *config);
 

@@ -29,7 +29,7 @@ struct gpu_code {
     const char *instead; /* "; the emulator runs it anywhere (--backend emu)", or "" */
 };
 
-/* What of a GPU decides which code it takes. */
+/* The properties of a GPU that determine the code that it can run. */
 struct gpu_target {
     const char *name;
     const char *driver; /* "570.86.15, CUDA 12.8" */

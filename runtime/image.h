@@ -45,7 +45,7 @@ struct instance_table {
     size_t count;
 };
 
-/* What a cubin says of one kernel. */
+/* The data of one kernel in a cubin. */
 struct kernel_code {
     int registers;      /* of one thread */
     int64_t code_bytes; /* instructions are 16 bytes */
@@ -77,7 +77,7 @@ const struct instance *instance_find(const struct instance_table *table, const s
 enum status image_kernel_code(const struct code_image *cubin, const char *symbol, struct kernel_code *code,
                               struct failure *failure);
 
-/* The same for static shared memory alone, without the time that the hash takes. */
+/* Read only the static shared memory, without computing the hash. */
 enum status image_static_smem(const struct code_image *cubin, const char *symbol, int *bytes, struct failure *failure);
 
 #endif

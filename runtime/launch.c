@@ -2,9 +2,9 @@
 
 #include "runtime/config.h"
 
-/* What attention/decode shares out. Where each sequence has queries of its own number, it is that of one with queries
- * enough for as many row blocks as all of them may need: rows one behind the other fill so many, and each sequence may
- * have one more that is partly filled. */
+/* The work that attention/decode splits. If sequences have different numbers of queries, it is that of one sequence
+ * with enough queries for all row blocks: packed rows fill that many, and each sequence may have one more that is
+ * partly filled. */
 static attention_args decode_args(const struct kernel_config *config, const attention_args *args) {
     attention_args one = *args;
     if (!config_has(config, RAGGED_QUERIES)) return one;
@@ -21,7 +21,7 @@ launch_shape launch_of(const struct kernel_config *config, const attention_args 
     return FAMILIES[config->family].launch(config, &shared, multiprocessors);
 }
 
-/* Of the smallest launch: neither threads nor shared memory depend on its size. */
+/* Resources of the smallest launch: neither threads nor shared memory depend on its size. */
 static launch_shape smallest(const struct kernel_config *config) {
     const attention_args one = {.seq_q = 1, .seq_k = 1, .heads = 1, .KV_heads = 1, .batch = 1};
     return FAMILIES[config->family].launch(config, &one, 1);

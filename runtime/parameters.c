@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Where the tensor maps begin. */
+/* Offset of the tensor maps. */
 static size_t maps_offset(const struct kernel_config *config) {
     const size_t align = alignof(tensor_maps);
     return (config_args(config)->bytes + align - 1) / align * align;

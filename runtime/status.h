@@ -19,7 +19,7 @@ enum status {
     STATUS_CANNOT_RUN = 77 /* the back end asked for can't run here */
 };
 
-/* What went wrong, with what value, and what would be right. Several lines are allowed. */
+/* The error, the value, and the allowed values. Several lines are allowed. */
 struct failure {
     char text[2000];
 };

@@ -81,7 +81,7 @@ static void fp8_layouts(const attention_args *args, const struct kernel_config *
     if (config->fp8.K_permuted) permute_layout(&layouts[TENSOR_K], args, config);
 }
 
-/* Of a page with fewer rows than a KV block a box has one tile: those of a block are not its rows one by one. */
+/* A box of a page with fewer rows than a KV block has one tile, because the rows of a block are not contiguous. */
 static void page_layouts(int page_rows, const struct kernel_config *config, struct tensor_layout layouts[N_TENSORS]) {
     for (int t = TENSOR_K; t <= TENSOR_V && page_rows < config->B_c; t++) {
         layouts[t].box[1] = (uint32_t)page_rows;

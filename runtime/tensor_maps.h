@@ -7,12 +7,12 @@
  * a copy reads zeros and writes nothing. A copy takes whole rows of one head: the elements of a row in
  * steps of 64, so that a box in shared memory is d_head / 64 blocks of 128-byte rows, whose 16-byte chunks are permuted
  * by the row number (128B swizzle). Rows of a box: 64 of Q, those of a warpgroup; B_c of K and V; 16 of O, those of a
- * warp. Where CTAs share out the keys of a KV head: one of Q; of K and V the keys of a warp, or 16
- * where a page may have no more, whose rows are too far apart for a miss to bring the next. Where K and V lie in pages
- * of fewer rows than B_c: the rows of a page, of one tile. Where queries of several heads may share a Q block, the map
- * of O describes Q as {d_head, heads of a group, seq_q, KV_heads, batch}, in boxes of 64 rows of one tile.
+ * warp. If CTAs split the keys of a KV head: one row of Q; of K and V the keys of a warp, or 16 where a page may have
+ * no more, whose rows are too far apart for a miss to bring the next. For pages of fewer rows than B_c: the rows of a
+ * page, of one tile. If a Q block may pack queries of several heads, the map of O describes Q as {d_head, heads of a
+ * group, seq_q, KV_heads, batch}, in boxes of 64 rows of one tile.
  *
- * Of e4m3 a row of 128 bytes has 128 elements; with d_head 64 rows have 64 bytes (64B swizzle). V that the caller
+ * A row of 128 bytes has 128 e4m3 elements; with d_head 64 rows have 64 bytes (64B swizzle). V that the caller
  * transposed has the keys in dimension 0 and d_head in dimension 1. K with permuted rows is {heads * d_head, 2, 4, 2,
  * batch * seq / 16}: of 16 keys, key 4q + 2t + e lies in row 8t + 2q + e of a block.
  */

@@ -61,7 +61,7 @@ static inline const uint32_t *known_engines(const cta *m, const warp *w, int lan
     return at == m ? row + m->warp_count * LANES : engines_of(m, tail_of(m, row), at->rank);
 }
 
-/* Whether an access of a thread of this CTA lies before what an observer does now. */
+/* True if an access of a thread of this CTA lies before what an observer does now. */
 static inline bool ordered(const cta *m, const warp *w, int lane, uint32_t other_thread, uint32_t stamp) {
     uint32_t thread = (uint32_t)(w->index * LANES + lane);
     if (stamp <= m->checks->base || thread == other_thread) return true;

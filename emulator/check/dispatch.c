@@ -52,7 +52,7 @@ uint64_t emu_checks_bytes(const entry *code, uint64_t threads, uint64_t shared_b
 
 /* ---- accesses ---- */
 
-/* Whether an access to shared memory orders threads, and the checks keep what each knows. */
+/* True if an access to shared memory orders threads, and the checks keep what each knows. */
 static bool orders_threads(const cta *m, const op *o) {
     return o->flags & FLAG_ORDERS && m->checks->clocks;
 }

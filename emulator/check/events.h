@@ -37,9 +37,9 @@ __attribute__((format(printf, 8, 9))) void emu_report(struct cta *m, emu_class c
 
 /* The findings that a text says not to report, as emu_launch.ignore has it; false with what is wrong in *error. */
 bool emu_parse_ignored(const char *text, struct ignored_list *list, emu_error *error);
-/* Whether a finding at two places, of which the second may be none, is not to be reported. */
+/* True if a finding at two places, of which the second may be none, is not to be reported. */
 bool emu_is_ignored(const struct ignored_list *list, emu_class class_, const emu_place *here, const emu_place *other);
-/* Whether two findings have one cause: the same class and the same two lines, in a race in either order; of
+/* True if two findings have one cause: the same class and the same two lines, in a race in either order; of
  * uninitialized values from shared memory the same line that reads them. */
 bool emu_same_cause(const entry *code, const struct finding_record *a, const struct finding_record *b);
 
@@ -58,7 +58,7 @@ uint64_t emu_checks_bytes(const entry *code, uint64_t threads, uint64_t shared_b
 bool emu_races_create(struct races **made, const entry *code, const emu_launch *launch, const uint32_t cluster[3],
                       bool ordered);
 void emu_races_free(struct races *r);
-/* Whether some memory was not watched, as that would have taken too much. */
+/* True if some memory was not watched, as that would have taken too much. */
 bool emu_races_spent(const struct races *r);
 /* For the clusters of a worker: NULL when out of memory. */
 struct race_table *emu_race_table(struct races *r);

@@ -177,7 +177,7 @@ void emu_race_table_clear(struct race_table *t) {
 
 /* ---- order ---- */
 
-/* Whether an access lies before what a thread does now. */
+/* True if an access lies before what a thread does now. */
 static bool before(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
     if (note->time == TIME_UNTIL_WAIT) return false;
     if (note->cluster != (uint32_t)m->cluster->index) return emu_knows(m, w, lane, note, rank);
@@ -186,7 +186,7 @@ static bool before(cta *m, const warp *w, int lane, const access_note *note, uin
     return races_of(m)->in_turns && emu_knows(m, w, lane, note, rank);
 }
 
-/* Whether neither of two accesses is one that races with everything. */
+/* True if neither of two accesses is one that races with everything. */
 static bool both_strong(const cta *m, uint32_t who, const access_note *note, uint32_t rank) {
     if (!(who & note->who & WHO_ATOMIC)) return false;
     const bool same_cta = note->cluster == (uint32_t)m->cluster->index && rank == m->rank;

@@ -30,7 +30,7 @@ void emu_on_grid_wait(cta *m, warp *w, uint32_t mask) {
     emu_clock_tick(m, w);
 }
 
-/* Whether a thread has waited, or is ordered after one of the cluster that has. */
+/* True if a thread has waited, or is ordered after one of the cluster that has. */
 static bool has_waited(const cta *m, const warp *w, int lane) {
     if (m->checks->grid_waits[w->index].lanes >> lane & 1) return true;
     for (uint32_t rank = 0; rank < m->cluster->count; rank++) {

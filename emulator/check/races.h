@@ -166,7 +166,7 @@ void emu_global_written(const cta *m, uint64_t address, uint32_t bytes);
 uint32_t emu_global_unwritten(cta *m, uint64_t address, uint32_t bytes);
 void emu_check_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 
-/* Whether the launch before has written one of these bytes. */
+/* True if the launch before has written one of these bytes. */
 bool emu_written_by_last(const cta *m, uint64_t address, uint32_t bytes);
 
 /* ---- launches.c ---- */

@@ -22,7 +22,7 @@
 
 /* ---- life ---- */
 
-/* Whether mbarriers wait for cp.async. */
+/* True if mbarriers wait for cp.async. */
 static bool has_arrivals(const entry *code) {
     for (size_t i = 0; i < code->op_count; i++)
         if (code->ops[i].kind == OP_COPY_ARRIVE) return true;
@@ -292,7 +292,7 @@ static void report_never(cta *m, const warp *w, int lane, uint32_t address) {
                address);
 }
 
-/* Whether the last write of a cell, which has landed, lies before what a lane does. Who knows when a bulk copy was
+/* True if the last write of a cell, which has landed, lies before what a lane does. Who knows when a bulk copy was
  * issued does not know that it has landed: only a wait for its phase tells that. */
 static bool written_before(const cta *m, const warp *w, int lane, uint32_t index) {
     checks *const shadow = m->checks;
@@ -479,7 +479,7 @@ static int unordered_reader(const cta *m, const warp *w, int lane, const shadow_
     return ALL_ORDERED;
 }
 
-/* Whether two threads write the same value by one instruction, which leaves no doubt about the result: compilers let
+/* True if two threads write the same value by one instruction, which leaves no doubt about the result: compilers let
  * warps do the same work, and people let them load the same table. */
 static bool same_value(const cta *m, const shadow_cell *cell, uint32_t address, uint32_t cell_address, uint32_t bytes,
                        const uint8_t *data) {
@@ -507,7 +507,7 @@ void emu_check_mbarrier_bytes(cta *m, const warp *w, int lane, const cta *at, ui
 
 enum { ASYNC_UNIT = 16 };
 
-/* Whether the async proxy may still read what is written: then that is said. */
+/* True if the async proxy may still read what is written: then that is said. */
 bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uint32_t address, uint32_t bytes) {
     uint32_t first = (address - m->shared_base) / ASYNC_UNIT,
              last = (address - m->shared_base + bytes - 1) / ASYNC_UNIT;
@@ -529,7 +529,7 @@ static uint32_t *knows_at_fence(const cta *m, const warp *w, int lane, bool glob
     return m->checks->fence_knows + (global * threads + thread) * (threads + tail_count(m));
 }
 
-/* Whether the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
+/* True if the async proxy sees a store of `thread` at `stamp`: a fence.proxy.async lies between that store and the
  * observer, executed by the one or by the other. */
 bool emu_proxy_sees(const cta *m, const warp *w, int lane, uint32_t thread, uint32_t stamp, bool global) {
     checks *const shadow = m->checks;
@@ -556,7 +556,7 @@ static bool proxy_sees_remote(const cta *m, const warp *w, int lane, uint32_t ra
     return m->checks->proxy_fences[self].next && tail[rank * m->warp_count + thread / LANES] >= store->time;
 }
 
-/* Whether a store is one that the async proxy does not see, and no race: that is reported as one. */
+/* True if a store is one that the async proxy does not see, and no race: that is reported as one. */
 static bool is_unfenced(const cta *m, const warp *w, int lane, const shadow_cell *cell) {
     checks *const shadow = m->checks;
     const size_t index = (size_t)(cell - shadow->cells);
@@ -597,7 +597,7 @@ static void report_unset(cta *m, const warp *w, int lane, uint32_t address) {
                address);
 }
 
-/* Whether what wrote a cell is what is_in_order() has found to lie before. */
+/* True if what wrote a cell is what is_in_order() has found to lie before. */
 static inline bool is_as_checked(const cta *m, uint32_t index) {
     checks *const shadow = m->checks;
     const shadow_cell *cell = &shadow->cells[index];
@@ -605,7 +605,7 @@ static inline bool is_as_checked(const cta *m, uint32_t index) {
            shadow->async_written[index] == shadow->checked.landing;
 }
 
-/* Whether the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
+/* True if the async proxy may read a cell: what wrote it lies before, and it has a value. Cells side by side say what
  * the last one did, where one copy wrote them: what a lane knows it goes on to know. */
 static bool is_in_order(cta *m, const warp *w, int lane, uint32_t index) {
     checks *const shadow = m->checks;
@@ -766,7 +766,7 @@ void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp) {
     }
 }
 
-/* Whether all reads of many cells lie before what a lane does. Where they are few, or a lane that read is less known
+/* True if all reads of many cells lie before what a lane does. Where they are few, or a lane that read is less known
  * than others of its warp, it takes a closer look to say so. */
 static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     const checks *const shadow = m->checks;

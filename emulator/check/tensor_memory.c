@@ -107,7 +107,7 @@ static bool knows_job(const cta *m, const warp *w, int lane, const job_use *use)
     return known_engines(m, w, lane, at)[clock_of_jobs(at, use->warp)] >= use->serial;
 }
 
-/* Whether a fence::after_thread_sync of the warp knew it. */
+/* True if a fence::after_thread_sync of the warp knew it. */
 static bool fence_knows_job(const cta *m, const warp *w, const job_use *use) {
     const cta *at = &m->cluster->ctas[use->rank];
     uint32_t *row = shadow_of(m)->warps[w->index].after;
@@ -119,13 +119,13 @@ static uint32_t who_of(const warp_use *use) {
     return (uint32_t)use->warp * LANES << WHO_THREAD_SHIFT;
 }
 
-/* Whether what a warp of `at` did lies before what a lane does now. */
+/* True if what a warp of `at` did lies before what a lane does now. */
 static bool knows_warp(const cta *m, const warp *w, int lane, const cta *at, const warp_use *use) {
     if (at == m && use->warp == w->index) return true;
     return use->waited && ordered_in_cluster(m, w, lane, at->rank, who_of(use), use->stamp);
 }
 
-/* Whether it executed fence::before_thread_sync behind that, and this is known. */
+/* True if it executed fence::before_thread_sync behind that, and this is known. */
 static bool is_fenced(const cta *m, const warp *w, int lane, const cta *at, const warp_use *use) {
     if (at == m && use->warp == w->index) return true;
     const tensor_warp *its = &shadow_of(at)->warps[use->warp];

@@ -165,7 +165,7 @@ static bool with_suffix(const compilation *c, const char *suffix, char *path, si
            emu_fail(error, "the name of %s%s has more than %zu bytes", c->base, suffix, bytes);
 }
 
-/* Whether the list of files says that the PTX of the cache is that of today. */
+/* True if the list of files says that the PTX of the cache is that of today. */
 static bool is_fresh(const compilation *c, const char *ptx) {
     char path[MAX_PATH], line[MAX_KEY + 2];
     emu_error ignored;
@@ -204,7 +204,7 @@ static bool next_name(FILE *rule, char *name, size_t bytes) {
     return used > 0;
 }
 
-/* Whether a file was written after a time: nvcc may have read it before. */
+/* True if a file was written after a time: nvcc may have read it before. */
 static bool is_later(const char *path, const struct timespec *time) {
     struct stat file;
     if (stat(path, &file) != 0) return true;

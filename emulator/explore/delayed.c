@@ -181,7 +181,7 @@ const uint8_t *emu_own_delayed(const cta *m, const warp *w, uint32_t until, int 
     return delayed ? stored_by(delayed, lane, address, bytes) : NULL;
 }
 
-/* Whether a load has to wait for stores before it that it cannot take its values from. */
+/* True if a load has to wait for stores before it that it cannot take its values from. */
 static bool is_mixed(const cta *m, const delayed_access *load) {
     const warp *w = &m->warps[load->warp];
     for (uint32_t rest = load->lanes; rest; rest &= rest - 1) {
@@ -214,7 +214,7 @@ static bool is_access(const op *o) {
     return o->kind == OP_LOAD || o->kind == OP_STORE || o->kind == OP_ATOMIC;
 }
 
-/* Whether an op reads or writes what a load writes. Registers share a slot only with those of their size. */
+/* True if an op reads or writes what a load writes. Registers share a slot only with those of their size. */
 static bool meets_registers(const op *o, const op *load) {
     for (int i = 0; i < load->dests; i++)
         for (int k = 0; k < o->dests + o->sources; k++)
@@ -222,7 +222,7 @@ static bool meets_registers(const op *o, const op *load) {
     return false;
 }
 
-/* Whether another strong access follows before a branch and before an op that needs the load. */
+/* True if another strong access follows before a branch and before an op that needs the load. */
 static bool is_followed(const cta *m, const op *load) {
     for (const op *o = load + 1; o < m->code->ops + m->code->op_count; o++) {
         if (meets_registers(o, load) || o->kind == OP_BRANCH) return false;
@@ -294,7 +294,7 @@ void emu_note_overtaking(cta *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- waits ---- */
 
-/* Whether an access meets what the warp has stored, other than by a load of all that the lane stored there. */
+/* True if an access meets what the warp has stored, other than by a load of all that the lane stored there. */
 static bool meets_own_stores(const cta *m, const warp *w, const op *o, uint32_t mask) {
     const uint32_t bytes = (uint32_t)o->bytes * o->vector;
     for (uint64_t address; mask; mask &= mask - 1) {

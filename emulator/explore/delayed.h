@@ -36,9 +36,9 @@ typedef struct delayed_access {
     struct vector_clock *told[LANES]; /* see explore/happens_before.c */
 } delayed_access;
 
-/* Whether an op reads or writes a register that a delayed load will write. */
+/* True if an op reads or writes a register that a delayed load will write. */
 bool emu_delayed_concerns(const cta *m, const warp *w, const op *o);
-/* Whether it can happen now: what must come before has happened. */
+/* True if it can happen now: what must come before has happened. */
 bool emu_delayed_is_due(const cta *m, const struct delayed_access *delayed);
 /* It has happened: warps that wait for it look again. */
 void emu_remove_delayed(cta *m, size_t index);

@@ -186,14 +186,14 @@ static void add_before(const explorer *x, uint64_t *bits, size_t i) {
     bits[i / 64] |= 1ull << i % 64;
 }
 
-/* Whether the warp of a transition was there at transition i, and waited for another answer. */
+/* True if the warp of a transition was there at transition i, and waited for another answer. */
 static bool waited_at(const transition *t, const candidate *c) {
     for (size_t k = 0; k < t->count; k++)
         if (same_actor(&t->candidates[k], c) && t->candidates[k].since == c->since) return !t->candidates[k].enabled;
     return false;
 }
 
-/* Whether the last transition is one that transition i alone has freed: it cannot come before that. */
+/* True if the last transition is one that transition i alone has freed: it cannot come before that. */
 static bool freed_by(const explorer *x, size_t i, size_t last) {
     const candidate *c = taken_at(x, last);
     bool alone = waited_at(&x->transitions[i], c);
@@ -258,7 +258,7 @@ static bool draws(const warp *w, const op *o, const candidate *c) {
            o->vector == 1 && population(w->held) == 1 && !(c->at[0] >> 63);
 }
 
-/* Whether a compare-and-swap, or an exchange, would change nothing. */
+/* True if a compare-and-swap, or an exchange, would change nothing. */
 static bool changes_nothing(cta *m, const warp *w, const op *o, const candidate *c) {
     if ((o->detail != ATOMIC_CAS && o->detail != ATOMIC_EXCH) || o->vector > 1 || o->bytes > 8 || o->bytes < 4 ||
         c->count != 1)
@@ -310,7 +310,7 @@ static bool leads_back(cta *m, warp *copy, warp *branch, const op *o) {
     return false;
 }
 
-/* Whether the answer leads back to the question, with nothing done behind the first branch: then a warp waits. */
+/* True if the answer leads back to the question, with nothing done behind the first branch: then a warp waits. */
 static bool asks_in_vain(cta *m, const warp *w, const candidate *c) {
     const op *o = &m->code->ops[w->pc];
     if (w->split || !o->asks || (o->kind == OP_ATOMIC && !changes_nothing(m, w, o, c))) return false;
@@ -552,7 +552,7 @@ void emu_explorer_note_draws(explorer *x, bool only_draws) {
     x->only_draws = only_draws;
 }
 
-/* Whether in the last run all draw from one counter, and nothing else has a transition until all have; then who drew.
+/* True if in the last run all draw from one counter, and nothing else has a transition until all have; then who drew.
  */
 static bool list_owners(const explorer *x, uint64_t *owners, size_t *draws) {
     *draws = 0;

@@ -36,11 +36,11 @@ void emu_explorer_restart(explorer *x);
  * seen goes on in memory that they share; NULL where there are none. */
 void emu_explorer_use_copies(explorer *x, const emu_exploration *seen);
 emu_exploration *emu_explorer_shared(const explorer *x);
-/* Whether this is a copy, whose run has ended: it ends by the next call. stops: no other run is wanted. gaps: of any
+/* True if this is a copy, whose run has ended: it ends by the next call. stops: no other run is wanted. gaps: of any
  * run so far. */
 bool emu_explorer_is_copy(const explorer *x);
 void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps);
-/* Whether copies have run what was left. Then their memory is given back, and the next run is the one that stopped the
+/* True if copies have run what was left. Then their memory is given back, and the next run is the one that stopped the
  * others, or the first. False where a copy could not be made: what was seen is not all. */
 bool emu_explorer_explored(const explorer *x);
 bool emu_explorer_leave_copies(explorer *x, emu_exploration *seen, uint32_t *gaps);

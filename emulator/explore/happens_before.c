@@ -102,7 +102,7 @@ static bool includes(const cta *m, const vector_clock *k, const access_note *not
 
 /* ---- events ---- */
 
-/* Whether a thread is one of those, or ordered behind one. */
+/* True if a thread is one of those, or ordered behind one. */
 static bool is_behind(const cta *m, const warp *w, int lane, const event *e) {
     if (e->time <= m->checks->base || (e->warp == (uint32_t)w->index && e->lanes >> lane & 1)) return true;
     for (uint32_t rest = e->lanes; rest; rest &= rest - 1)

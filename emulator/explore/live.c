@@ -37,7 +37,7 @@ static bool has_calls(const entry *code) {
     return code->routine_count > 1;
 }
 
-/* Whether the set before op i has grown. */
+/* True if the set before op i has grown. */
 static bool find_before(const entry *code, size_t words, uint64_t *sets, size_t i, uint64_t *set) {
     const op *o = &code->ops[i];
     const bool jumps = o->kind == OP_BRANCH, always = o->guard == NO_PREDICATE;

@@ -24,7 +24,7 @@ typedef struct grid_turns {
     int early_count;
 } grid_turns;
 
-/* Whether its cluster has had a turn, and has not polled unsuccessfully since memory changed. */
+/* True if its cluster has had a turn, and has not polled unsuccessfully since memory changed. */
 static bool can_run(const grid_turns *g, const worker *each) {
     return each->runs && !each->is_early && each->polled_at != g->changes + 1;
 }

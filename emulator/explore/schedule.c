@@ -36,7 +36,7 @@ static bool land_any_arrive(cta *m) {
     return emu_land_next_bulk(m) || emu_land_next_tensor(m);
 }
 
-/* Whether a warp is the one that the launch delays. */
+/* True if a warp is the one that the launch delays. */
 static bool is_delayed(const cta *m, uint32_t i) {
     return m->launch->delay_line && m->launch->delay_warp == (int)i;
 }
@@ -135,7 +135,7 @@ static uint32_t waits_at(const cta *m, const warp *w) {
     return m->code->ops[w->state == WARP_AT_BARRIER ? w->pc - 1 : w->pc].instruction;
 }
 
-/* Whether all that is said of one of two warps holds for the other. */
+/* True if all that is said of one of two warps holds for the other. */
 static bool wait_alike(cta *m, const warp *a, const warp *b) {
     if (a->state != b->state || waits_at(m, a) != waits_at(m, b)) return false;
     if (a->state != WARP_AT_MBARRIER && a->state != WARP_POLLING)
@@ -215,7 +215,7 @@ static bool all_done(const cta *m) {
 
 /* ---- polls ---- */
 
-/* Whether a warp that ran some warp instructions has gone on for long without a change of memory. */
+/* True if a warp that ran some warp instructions has gone on for long without a change of memory. */
 static bool runs_quietly(const cta *m, warp *w, uint64_t steps) {
     if (w->quiet_changes != m->changes) w->quiet_steps = 0;
     w->quiet_changes = m->changes;
@@ -225,7 +225,7 @@ static bool runs_quietly(const cta *m, warp *w, uint64_t steps) {
     return true;
 }
 
-/* Whether a warp that has run for long is in a loop that leads back to the very same registers: it ends only if
+/* True if a warp that has run for long is in a loop that leads back to the very same registers: it ends only if
  * somebody else changes memory. */
 static bool runs_in_a_circle(cta *m, warp *w) {
     const size_t file = (size_t)m->code->slot_count * LANES * sizeof *w->file;
@@ -260,7 +260,7 @@ static bool all_run_in_circles(cta *const *resident, size_t count) {
     return true;
 }
 
-/* Whether they last for too long: their loops change nothing at all, or only registers, such as a number of polls after
+/* True if they last for too long: their loops change nothing at all, or only registers, such as a number of polls after
  * which a loop ends. */
 bool emu_lasts_too_long(quiet *q, uint64_t changes, uint64_t steps, cta *const *resident, size_t count) {
     enum { QUIET_STEPS = 1000000, MAX_QUIET_STEPS = 200000000 };

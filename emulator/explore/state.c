@@ -133,7 +133,7 @@ static void add_warp(const cta *m, const ages *a, const live_sets *live, const w
 
 /* ---- shared memory ---- */
 
-/* Whether every live warp may let the async proxy read what a thread stored. */
+/* True if every live warp may let the async proxy read what a thread stored. */
 static bool seen_by_proxies(const cta *m, uint32_t thread, uint32_t stamp) {
     for (uint32_t i = 0; i < m->warp_count; i++) {
         const warp *w = &m->warps[i];

@@ -144,7 +144,7 @@ void emu_tickets_free(tickets *t) {
 
 /* ---- states ---- */
 
-/* Whether a CTA can draw a ticket there: others have drawn those before, but for the last one that is left. */
+/* True if a CTA can draw a ticket there: others have drawn those before, but for the last one that is left. */
 static bool can_draw(const tickets *t, const waiting *w, uint32_t ticket) {
     return ticket >= w->first && (ticket <= t->alone || ticket == w->first);
 }

@@ -22,7 +22,7 @@ void emu_tickets_free(tickets *t);
 bool emu_tickets_plan(tickets *t);
 /* A run begins, all CTAs being resident; false when out of memory. */
 bool emu_tickets_begin(tickets *t, cta **ctas, size_t count);
-/* Whether a CTA has a part in the run, and whether it is the only one: then the run is not one of the launch. */
+/* True if a CTA has a part in the run, and whether it is the only one: then the run is not one of the launch. */
 bool emu_tickets_runs(const tickets *t, size_t cta);
 bool emu_tickets_solo(const tickets *t);
 /* Each CTA that runs waits to draw, or has ended: whose turn it is, by its place in ctas; -1 where the run need not go
@@ -30,7 +30,7 @@ bool emu_tickets_solo(const tickets *t);
 int emu_tickets_draw(tickets *t, cta *const *ctas, size_t count, uint64_t *value);
 bool emu_tickets_all_drawn(const tickets *t);
 void emu_tickets_end(tickets *t, cta *const *ctas, size_t count);
-/* Whether the CTAs have done what the argument asks for, so far; and whether there was no memory. */
+/* True if the CTAs have done what the argument asks for, so far; and whether there was no memory. */
 bool emu_tickets_hold(const tickets *t);
 bool emu_tickets_failed(const tickets *t);
 /* How many were run: a CTA that draws a ticket, by what it remembers; and how many are known to be left. */

@@ -97,7 +97,7 @@ static void print_number(FILE *to, const number_type *type, const unsigned char 
         fprintf(to, " %.*g", type->bytes == 8 ? 17 : type->bytes == 4 ? 9 : 5, floating_value(type, bits));
 }
 
-/* Whether two numbers differ by at most tolerance x max(1, |expected|); the same bytes always do, NaN too. */
+/* True if two numbers differ by at most tolerance x max(1, |expected|); the same bytes always do, NaN too. */
 static bool is_near(const number_type *type, const unsigned char *got, const unsigned char *expected,
                     double tolerance) {
     uint64_t bits[2] = {0, 0};

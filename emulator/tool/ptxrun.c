@@ -276,7 +276,7 @@ static const option *find_option(const char *name, size_t length) {
     return NULL;
 }
 
-/* Whether a word is the one that an option may have behind it. */
+/* True if a word is the one that an option may have behind it. */
 static bool is_optional(const option *option, const char *word) {
     return option->value && option->value[0] == '[' && word && strlen(word) + 2 == strlen(option->value) &&
            memcmp(option->value + 1, word, strlen(word)) == 0;

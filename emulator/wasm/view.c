@@ -281,7 +281,7 @@ static void add_operands(const cta *m, const warp *w) {
     add("]");
 }
 
-/* Whether the launch stands before a step; then what its CTA looks like, and the operands of a warp, -1: of the one
+/* True if the launch stands before a step; then what its CTA looks like, and the operands of a warp, -1: of the one
  * whose turn it is. */
 EMU_EXPORT(emu_view_look) int emu_view_look(int chosen) {
     const cta *m = emu_watch_machine();

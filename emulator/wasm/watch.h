@@ -18,7 +18,7 @@ void emu_watch_turns(const uint32_t *turns, uint32_t count);
 const cta *emu_watch_machine(void);
 int emu_watch_warp(void);
 
-/* Whether a slot of a warp holds this virtual register: none that shares the slot was written since. */
+/* True if a slot of a warp holds this virtual register: none that shares the slot was written since. */
 bool emu_watch_holds(const cta *m, const warp *w, uint16_t name);
 
 /* Steps so far, and what each was: CTA (7 bits), warp (5 bits) and instruction (20 bits). */

@@ -28,7 +28,7 @@ static bool dumps;     /* the PTX has the hooks of common/debug.cuh */
 static uint64_t dump;  /* address of what they write */
 static int64_t blocks; /* of Q */
 
-/* What about.c of an executable says; a page has no version of its own. */
+/* The data of an executable's about.c; a page has no version of its own. */
 const char *about_version(void) {
     return "";
 }
@@ -84,12 +84,12 @@ static bool allocate(emu_device *device, attention_args *args) {
     return args->tickets_address != 0;
 }
 
-/* Whether the modules that are loaded from now on dump S, m, P, l and O after every KV block. */
+/* True if the modules that are loaded from now on dump S, m, P, l and O after every KV block. */
 EMU_EXPORT(page_dumps) void page_dumps(int on) {
     dumps = on != 0;
 }
 
-/* What the launch has dumped, as common/debug_layout.h says; shape: B_r, B_c, d_head, KV blocks, Q blocks. */
+/* The dump of the launch, as in common/debug_layout.h; shape: B_r, B_c, d_head, KV blocks, Q blocks. */
 EMU_EXPORT(page_dump) const void *page_dump(uint32_t shape[5]) {
     const attention_args args = problem_args(&problem);
     const int64_t KV_blocks = launch_KV_blocks(&config, &args);

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* What a warp executes: its name in the record. "chain": each one takes the result of the one before. */
+/* The instruction of a warp: its name in the record. "chain": each one uses the result of the one before. */
 #define FL_PIPE_OPERATIONS(X)                                                                                          \
     X(NOTHING, "")                                                                                                     \
     X(FFMA, "FFMA")                                                                                                    \
@@ -75,7 +75,8 @@ typedef struct pipe_job {
     uint64_t memory;           /* device address; for COPY and ATOMIC_CHAIN, zeros at first */
 } pipe_job;
 
-/* Of the first warp of either kind: [0] operation, [1] beside. `ends`: when each warp of `operation` is done. */
+/* Results of the first warp of either kind: [0] operation, [1] concurrent. `ends`: when each warp of `operation` is
+ * done. */
 typedef struct pipe_result {
     uint64_t cycles[2], count[2], ns, ends[PIPE_MOST_WARPS];
 } pipe_result;

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* What a further warpgroup executes beside wgmma. */
+/* The instruction of a further warpgroup that runs concurrently with wgmma. */
 enum wgmma_beside { BESIDE_NOTHING, BESIDE_EX2, BESIDE_FMA, BESIDE_ADD, BESIDE_MAX, BESIDE_PACK, N_BESIDES };
 
 enum { WGMMA_PER_ITERATION = 8, BESIDE_PER_ROUND = 2048, WGMMA_MOST_THREADS = 384 };

@@ -27,9 +27,9 @@ static const struct row {
 #undef KERNEL
 };
 
-/* What FlashAttention-3's own dispatch takes for a problem, without packing of heads and without splits. A mask that
- * hides nothing from one query is none. CTAs share K and V in pairs where the number of Q blocks is even and the kernel
- * is neither causal nor for short heads nor of e4m3. */
+/* The kernel that FlashAttention-3's own dispatch chooses for a problem, without packing of heads and without splits. A
+ * mask that hides nothing from one query is none. CTAs share K and V in pairs where the number of Q blocks is even and
+ * the kernel is neither causal nor for short heads nor of e4m3. */
 static struct row wanted(const struct problem *problem) {
     enum { B_R = 128 };
     const int64_t Q_blocks = (problem->seq_q + B_R - 1) / B_R;

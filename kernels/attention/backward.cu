@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) round_dQ(const __grid_
     round_rows<cfg>(args);
 }
 
-/* Those that serve. */
+/* Kernels for packed sequences. */
 template <backward_config cfg>
 __global__ void __launch_bounds__(BACKWARD_SMALL_THREADS) row_sums(const __grid_constant__ backward_serving_args args) {
     sum_rows<cfg>(args);

@@ -13,7 +13,7 @@
 #include "kernels/attention/backward_products.cuh"
 #include "kernels/attention/backward_results.cuh"
 
-/* Where a head's block of dQ is. */
+/* Address of a head's block of dQ. */
 template <backward_config cfg>
 struct block_of_dQ {
     const work<cfg> &of;

@@ -48,9 +48,9 @@
  * and a second S the other eight (ptx_wgmma_boxes.cuh).
  *
  * K and V in e4m3 are copied as bytes and converted to 16 bits, without rounding, before mma: half the bytes take half
- * the time. Of 16 columns of K a lane gets four neighbours from ldmatrix, so Q is read in that order. ldmatrix.trans
- * moves pairs of columns of V: of 16 columns of O the even ones are a tile and the odd ones the next, a lane's four are
- * neighbours.
+ * the time. ldmatrix gives a lane four neighboring columns of 16 of K, so Q is read in that order. ldmatrix.trans moves
+ * pairs of columns of V, so the even ones of 16 columns of O form one tile and the odd ones the next, and a lane's four
+ * are neighbors.
  *
  * Shared memory: a ring of KV blocks, each a box of K for each warp, then a box of V for each. A box is tiles of 64
  * columns one after the other, rows of 128 bytes, their 16-byte chunks swizzled (ptx_sm90a.cuh). Then two places of Q,

@@ -182,7 +182,7 @@ struct consumer {
         if (lead) mbarrier_arrive(at.Vt.empty(n));
     }
 
-    /* What is asked which keys rows attend to. */
+    /* The object that mask.cuh's functions query. */
     __device__ __forceinline__ const auto &keys_of(const kept_for<cfg> &rows) const {
         if constexpr (cfg.serves)
             return rows;

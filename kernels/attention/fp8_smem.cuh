@@ -113,7 +113,8 @@ __device__ __forceinline__ tile_for<cfg> take_Q_block(const smem_layout<cfg> &at
     return here;
 }
 
-/* The same for a computing warp, which keeps the slot until it has finished the block if there are several lengths. */
+/* Read the Q block in a computing warp, which keeps the slot until it has finished the block if there are several
+ * lengths. */
 template <fp8_config cfg>
 __device__ __forceinline__ kept_for<cfg> keep_Q_block(const args_for<cfg> &args, const smem_layout<cfg> &at, int turn) {
     if constexpr (cfg.serves) {

@@ -274,7 +274,7 @@ __device__ __forceinline__ varlen_tile find_Q_block(const serving_args &args, in
     return {{row, head, sample, blocks, head / group}, first_seen<cfg.B_c>(range, row), seq};
 }
 
-/* The same walk for packed GQA rows: a group counts as one head. */
+/* Walk along sequences with packed GQA rows: a group counts as one head. */
 template <auto cfg>
 requires packs_heads<cfg> __device__ __forceinline__ packed_tile find_Q_block(const serving_args &args, int sample,
                                                                               int number) {

@@ -761,7 +761,7 @@ struct consumer {
         exponentiate<cfg.exp_columns>(S, sum, m, scale);
     }
 
-    /* Of the lane's rows. Rows past the end of a sequence may belong to another one. They are ignored, so that no
+    /* State of the lane's rows. Rows past the end of a sequence may belong to another one. They are ignored, so that no
      * result depends on them. */
     __device__ __forceinline__ float largest_sum(const row_values &sum) const {
         if constexpr (cfg.serves) {

@@ -29,7 +29,7 @@ def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: 
             f"{new} rows behind seqlens_k do not fit: the cache has {_capacity(k_cache, block_table)} rows for a "
             f"sequence{pages}"
         )
-    # Of a row that does not fit: the first that does; of none, what the cache has at the first place.
+    # A row that does not fit is replaced by the first that does; if none does, by the first row of the cache.
     order = package.arange(fits.shape[0], **framework.beside(fits))
     first = package.argmax(fits + 0)
     source = package.where(fits, order, first)

@@ -40,7 +40,7 @@ ONLY_ATTENTION = (
 
 
 def are_transformed() -> bool:
-    """Whether torch.func transforms the call (vmap, grad, vjp), which only operators take part in."""
+    """True if torch.func transforms the call (vmap, grad, vjp), which only operators take part in."""
     if torch.compiler.is_compiling():
         return False
     functorch = getattr(getattr(torch, "_C", None), "_functorch", None)
@@ -66,7 +66,7 @@ def wanted_by(tensors: dict[str, Tensor]) -> str:
 
 
 def lies_well(tensor: Tensor) -> bool:
-    """Whether a kernel takes the strides of a tensor."""
+    """True if a kernel takes the strides of a tensor."""
     strides = [step for size, step in zip(tensor.shape[:-1], tensor.stride()[:-1]) if size > 1]
     return tensor.stride(-1) == 1 and all(step > 0 and step % 8 == 0 for step in strides)
 
@@ -78,7 +78,7 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
-    """Those of samples, rows and heads; a packed tensor is one sample."""
+    """Strides of batch entries, rows and heads; a packed tensor is one batch entry."""
     return tensor.stride()[:3] if tensor.dim() == 4 else (tensor.shape[0] * tensor.stride(0), *tensor.stride()[:2])
 
 
@@ -305,7 +305,7 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
 
 
 def _inside(rows: Any, starts: Any) -> Any:
-    """Which rows belong to a sequence."""
+    """The rows that belong to a sequence."""
     at = torch.arange(rows.shape[0], device=rows.device)
     return (at >= starts[:1]) & (at < starts[-1:])
 

@@ -3,8 +3,8 @@
     call = Call(q, k, v, options(causal=True), present(seqlens_k=lengths))
     o, lse = call.run()
 
-What follows from the shapes, types and options of a call is a `Plan`. It is made once: a call whose facts are known
-reads addresses, makes its result and launches.
+A `Plan` holds everything that follows from the shapes, types and options of a call. It is made once: a call whose facts
+are known reads addresses, makes its result and launches.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LONG = 60.0  # seconds on the emulator from which a warning says so
 
 
 class Plan(NamedTuple):
-    """What a call with known facts needs."""
+    """The requirements of a call with known facts."""
 
     problem: Problem | None  # None where there is no key or no row: O is 0
     address: int  # of the problem, which this tuple keeps alive
@@ -86,7 +86,7 @@ class Call(NamedTuple):
         return framework
 
     def plan(self, framework: Framework) -> Plan:
-        """What this call needs. ValueError where its arrays do not belong together."""
+        """The requirements of this call. ValueError where its arrays do not belong together."""
         facts = framework.facts
         arrays = tuple((name, facts(array)) for name, array in self.arrays.items())
         of_out = None if self.out is None else facts(self.out)
@@ -120,7 +120,7 @@ class Call(NamedTuple):
         return call._launch(framework, chosen, stream)
 
     def sequences(self) -> int:
-        """How many sequences there are."""
+        """The number of sequences."""
         starts = self.arrays.get("cu_seqlens_q")
         return int(self.q.shape[0] if starts is None else starts.shape[0] - 1) if len(self.q.shape) else 0
 
@@ -226,7 +226,7 @@ class Call(NamedTuple):
             )
 
     def _borrowed(self, stream: int) -> Call:
-        """The same call with what __dlpack__ of its arrays hands out."""
+        """The call with the memory that __dlpack__ of its arrays returns."""
         names = ("q", "k", "v") if self.out is None else ("q", "k", "v", "out")
         borrowed: dict[str, Any] = {name: Borrowed(name, getattr(self, name), stream) for name in names}
         return self._replace(**borrowed)
@@ -239,7 +239,7 @@ NO_ARRAYS = (0,) * len(ARRAYS)
 
 
 def present(**arrays: Any) -> dict[str, Any]:
-    """Those that are there, in the order of ARRAYS."""
+    """The given arrays, in the order of ARRAYS."""
     return {name: arrays[name] for name in ARRAYS if arrays.get(name) is not None}
 
 
@@ -286,7 +286,7 @@ def packed(
     block_table: Any,
     sinks: Any,
 ) -> tuple[dict[str, Any], tuple[int, int]]:
-    """What attention_varlen() passes on: the arrays, and the most rows of a sequence, 0 of those in pages."""
+    """The arguments of attention_varlen(): the arrays, and the largest number of rows of a sequence, 0 for pages."""
     if cu_seqlens_q is None:
         raise TypeError("cu_seqlens_q is None: an int32 array [batch + 1] is needed")
     if block_table is None and cu_seqlens_k is None:
@@ -418,7 +418,7 @@ def _seconds(problem: Problem) -> float:
 
 @functools.lru_cache
 def _emulates() -> bool:
-    """Whether arrays in host memory are computed by the emulator."""
+    """True if arrays in host memory are computed by the emulator."""
     found = Description(size=ctypes.sizeof(Description))
     check(LIBRARY.fl_describe(handle(), ctypes.addressof(found)))
     return bool(found.backend == EMULATOR)
@@ -441,7 +441,7 @@ def _warn(seconds: float) -> None:
 
 
 def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
-    """What is wrong with one array, alone or beside q. `dtype` is what it must have; "" is that of q."""
+    """The error of one array, by itself or compared with q. `dtype` is what it must have; "" is that of q."""
     if layout.place != HOST and layout.gpu is None:
         raise ValueError(f"{name} lies on {layout.place}: host memory or a CUDA GPU is needed")
     if layout.gpu is not None and _emulates():
@@ -511,7 +511,7 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
 
 
 def _lies_well(name: str, layout: Layout) -> bool:
-    """Whether the elements are contiguous; rows of a block table may lie apart. An axis of size 1 has any stride."""
+    """True if the elements are contiguous; rows of a block table may lie apart. An axis of size 1 has any stride."""
     step = 1
     for axis in reversed(range(len(layout.shape))):
         found = layout.strides[axis]
@@ -523,7 +523,7 @@ def _lies_well(name: str, layout: Layout) -> bool:
 
 
 def _stream_of(framework: Framework, plan: Plan, chosen: int | None, stream: Any) -> int:
-    """Where a call computes: `chosen`, the handle of `stream`, or the framework's; 0 for host memory."""
+    """The stream of a call: `chosen`, the handle of `stream`, or the framework's; 0 for host memory."""
     if plan.gpu is not None:
         return framework.current_stream(plan.gpu) if chosen is None else chosen
     if chosen is not None:

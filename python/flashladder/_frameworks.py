@@ -78,7 +78,7 @@ class Torch:
         torch = self.torch
         if out is not None and not lse_shape:
             return out, None
-        # What is allocated in a stream is not given to another before that one is done.
+        # Memory that is allocated on a stream is not reused on another before that stream is done.
         if stream is not None and stream != self.current_stream(q.device.index):
             with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=q.device)):
                 return self.results(q, lse_shape, out, None, dtype)
@@ -105,7 +105,7 @@ class Torch:
         return {"device": array.device}
 
     def is_traced(self) -> bool:
-        """Whether torch.compile looks on, which reads no values."""
+        """True if torch.compile looks on, which reads no values."""
         return bool(self.torch.compiler.is_compiling())
 
 

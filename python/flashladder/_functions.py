@@ -17,7 +17,7 @@ from flashladder._options import OF_E4M3, OPTIONS, PLAIN, options, options_of_e4
 
 
 def _of_jax(function: str, q: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """What flashladder.jax computes, with the arguments that are given; NotImplemented for arrays of other packages."""
+    """The result of flashladder.jax with the given arguments; NotImplemented for arrays of other packages."""
     if type(framework_of("q", q)) is not JAX:
         return NotImplemented
     if named.pop("out", None) is not None or named.pop("stream", None) is not None:

@@ -195,7 +195,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def find() -> Path:
-    """Where the library is. ImportError where it is in none of the places."""
+    """The path of the library. ImportError where it is in none of the places."""
     chosen = os.environ.get("FLASHLADDER_LIBRARY")
     if chosen:
         if Path(chosen).is_file():

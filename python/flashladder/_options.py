@@ -23,7 +23,7 @@ OF_E4M3 = (
     "max_seqlen_k", "seqlens_q", "seqlens_k", "causal", "scale", "accurate", "return_lse", "dtype",
 )  # fmt: skip
 
-# What other packages call an argument, or have beside ours, and what to do here.
+# Arguments of other packages, and what to use instead.
 ELSEWHERE = {
     "softmax_scale": "here it is scale",
     "sm_scale": "here it is scale",

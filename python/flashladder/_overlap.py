@@ -1,4 +1,4 @@
-"""Whether rows of arrays share memory: exactly, as views of one buffer may interleave without it.
+"""True if rows of arrays share memory: exactly, as views of one buffer may interleave without it.
 
     overlaps_itself(shape, strides)
     overlap(distance, one, other)            # of two layouts; the first element of `other` is `distance` behind
@@ -18,7 +18,7 @@ Terms = list[tuple[int, int]]  # stride ≥ 0 and how often it is taken, at most
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """Where an array begins and ends, from its first element on; empty for no elements."""
+    """The byte range of an array, from its first element on; empty for no elements."""
     if 0 in shape:
         return 0, 0
     ends = [(size - 1) * step for size, step in zip(shape[:3], strides)]
@@ -26,7 +26,7 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two rows of an array share an element."""
+    """True if two rows of an array share an element."""
     if 0 in shape:
         return False
     axes = sorted((abs(step), size - 1) for size, step in zip(shape[:3], strides) if size > 1)
@@ -46,7 +46,7 @@ def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def overlap(distance: int, one: Any, other: Any) -> bool:
-    """Whether a row of a layout shares an element with a row of another."""
+    """True if a row of a layout shares an element with a row of another."""
     return _overlap(distance, one.shape, one.strides, other.shape, other.strides)
 
 
@@ -62,7 +62,7 @@ def _overlap(
 
 
 def _reaches(start: int, terms: Terms, width: int) -> bool:
-    """Whether start + Σ stride · n, 0 ≤ n ≤ count, comes nearer to 0 than `width`. True if that is too long to find."""
+    """True if start + Σ stride · n, 0 ≤ n ≤ count, comes nearer to 0 than `width`. True if that is too long to find."""
     counts: dict[int, int] = {}
     for step, count in terms:
         counts[step] = counts.get(step, 0) + count

@@ -1,4 +1,4 @@
-"""What there is and what would run: the back end, the embedded versions, the version for a problem.
+"""Queries: the back end, the embedded versions, the version for a problem.
 
 flashladder.backend().name                          # "gpu" or "emulator"
 [v.name for v in flashladder.versions() if v.causal]
@@ -29,7 +29,7 @@ class Device(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """Where attention() computes arrays in host memory."""
+    """The back end that computes arrays in host memory."""
 
     name: str  # "gpu" or "emulator"
     devices: tuple[Device, ...]
@@ -53,7 +53,7 @@ class Version(NamedTuple):
 
 
 class Support(NamedTuple):
-    """Whether a problem can be computed: true or false."""
+    """True if a problem can be computed: true or false."""
 
     version: str  # "attention/wgmma"; "" where nothing computes the problem
     config: str
@@ -72,7 +72,7 @@ def _filled(struct: Any, call: Any, *arguments: int) -> Any:
 
 
 def backend() -> Backend:
-    """What the library found when it was first used: GPUs, or why there is none."""
+    """The GPUs that the library found when it was first used, or the reason why there is none."""
     found = _filled(library.Description, library.LIBRARY.fl_describe)
     name = {library.GPU: "gpu", library.EMULATOR: "emulator"}[found.backend]
     infos = [_filled(library.DeviceInfo, library.LIBRARY.fl_device, i) for i in range(found.devices)]
@@ -127,7 +127,7 @@ def supports(
     version: str = "best",
     **unknown: NoReturn,
 ) -> Support:
-    """Which version attention() would run with these arguments; or false, with what is wrong or missing."""
+    """The version that attention() would run with these arguments; or false, with the reason."""
     if unknown:
         refuse_unknown("supports", KNOWN, unknown)
     try:

@@ -160,7 +160,7 @@ def _served(
 
 
 def _packed_rows(rows: int, starts: Any, lengths: Any) -> Any:
-    """Which of so many rows belong to a sequence."""
+    """A mask of the rows that belong to a sequence."""
     row, starts = jnp.arange(rows), starts.reshape(-1)  # the library names offsets of another shape
     sequence = jnp.clip(jnp.searchsorted(starts, row, side="right") - 1, 0, starts.shape[0] - 2)
     end = starts[sequence + 1]
@@ -238,7 +238,7 @@ def _with_scales(arrays: dict[str, Any], q: Any, k: Any, v: Any, k_scale: Any, v
 
 
 def _is_plain(arrays: dict[str, Any], chosen: Options) -> bool:
-    """Whether packed sequences alone are asked for, whose gradients fl_backward() computes."""
+    """True if packed sequences alone are asked for, whose gradients fl_backward() computes."""
     return list(arrays) == list(ARRAYS[:2]) and chosen.window is None and not chosen.softcap
 
 
@@ -417,7 +417,7 @@ def attention(
     """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head]; with return_lse also log-sum-exp [batch, heads, seq_q].
 
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
-    keys up to i + seq_k - seq_q. What no kernel computes is refused when the call runs: jax.errors.JaxRuntimeError.
+    keys up to i + seq_k - seq_q. An unsupported call raises jax.errors.JaxRuntimeError when it runs.
     """
     if unknown:
         refuse_unknown("attention", OPTIONS, unknown)
@@ -431,7 +431,7 @@ def attention(
 
 
 def _check(q: Any, k: Any, v: Any) -> None:
-    """What the shapes and types say."""
+    """The facts that follow from shapes and types."""
     for name, array in (("q", q), ("k", k), ("v", v)):
         if array.ndim != 4:
             raise ValueError(f"{name} has {array.ndim} dimensions, not 4: [batch, seq, heads, d_head]")

@@ -44,7 +44,7 @@ def _check_tensors(**tensors: Any) -> None:
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """What the shapes and types say, without looking at memory: the fake kernel asks the same."""
+    """The facts that follow from shapes and types, without reading memory, as the fake kernel needs them."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.ndim != 4:
             raise ValueError(f"{name} has {tensor.ndim} dimensions, not 4: [batch, seq, heads, d_head]")
@@ -169,7 +169,7 @@ OPTIONS = ("causal", "scale", "window", "softcap", "deterministic", "return_lse"
 
 
 def _is_eager(q: Any) -> bool:
-    """Whether the package may be called without the dispatcher, which costs more time than the rest of the call."""
+    """True if the package may be called without the dispatcher, which costs more time than the rest of the call."""
     return type(q) is torch.Tensor and not torch.compiler.is_compiling() and not _autograd.are_transformed()
 
 
@@ -320,8 +320,8 @@ def varlen_attn(
     """torch.nn.attention.varlen.varlen_attn, with its arguments: its result, or an error.
 
     window_size (-1, 0) is the causal mask, aligned to the bottom right as there. num_splits=1 gives a sequence the same
-    bits in every batch; other numbers are refused. Of a sequence in pages seqused_k keys are used, without it as many
-    as cu_seq_k says.
+    bits in every batch; other numbers are refused. A paged sequence uses seqused_k keys, or without it the number in
+    cu_seq_k.
     """
     if query.shape[-2] != key.shape[-2] and not enable_gqa:
         raise ValueError(f"query has {query.shape[-2]} heads and key has {key.shape[-2]}: set enable_gqa=True")
@@ -611,9 +611,9 @@ def register() -> None:
     """Names the kernels "flashladder" for torch.nn.attention.activate_flash_attention_impl (PyTorch 2.11 and newer).
 
     Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses
-    flash attention for CUDA tensors, and on compute capability 9.0 the forward pass of torch.nn.attention.varlen. What
-    they do not serve goes to PyTorch's own kernel as before: dropout, sizes of heads that no kernel has or that the
-    GPU has too little shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch
+    flash attention for CUDA tensors, and on compute capability 9.0 the forward pass of torch.nn.attention.varlen.
+    PyTorch's own kernel computes all other calls as before: dropout, sizes of heads that no kernel has or that the GPU
+    has too little shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch
     computes by other operators: masks, nested tensors, cuDNN, CPUs.
     """
     if not hasattr(torch.nn.attention, "register_flash_attention_impl"):

@@ -6,9 +6,9 @@
 Importing this module registers it. It serves prefill, prefill in pieces and decoding, causal or bidirectional, with
 grouped heads, in fp16 or bf16; and on compute capability 9.0 padding on either side, sliding windows, packed sequences,
 static caches, continuous batching, soft-capped scores and attention sinks. Padding before the first key costs a copy of
-K and V in each layer. What the kernels lack is refused with NotImplementedError, never ignored: masks of the model's
-own, masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has gradients:
-without padding, windows, sinks and soft caps.
+K and V in each layer. Unsupported features raise NotImplementedError and are never ignored: masks of the model's own,
+masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has gradients: without
+padding, windows, sinks and soft caps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def attention_forward(
     cache: Any = None,
     **kwargs: Any,
 ) -> tuple[Any, None]:
-    """What transformers calls in each layer: [batch, heads, seq, d_head] in, [batch, seq, heads, d_head] out."""
+    """The attention function that transformers calls in each layer: [batch, heads, seq, d_head] in, [batch, seq, heads,
+    d_head] out."""
     if attention_mask is not None and (attention_mask.dtype != torch.int32 or attention_mask.dim() != 4):
         _refuse("an attention mask")
     if dropout:
@@ -89,8 +90,8 @@ def _continued(cache: Any, key: Any, value: Any, module: Any, kwargs: dict[str, 
 
 
 def _offsets(mask: Any, longest: int, kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Where packed sequences begin, in q and in k, and their most rows; None where there are none. What the caller
-    says comes first: the mask has no keys of a cache."""
+    """Offsets of packed sequences in q and in k, and their largest number of rows; None if there are none. The caller's
+    offsets have priority, because the mask has no keys of a cache."""
     names = (("cu_seq_lens_q", "max_length_q"), ("cu_seq_lens_k", "max_length_k"))
     if kwargs.get("cu_seq_lens_q") is not None and kwargs.get("cu_seq_lens_k") is not None:
         return (
@@ -178,9 +179,9 @@ def attention_mask(
     device: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """What transformers calls once a forward pass to make masks: None where the kernels need none, else an error or
-    int32: offsets of packed sequences [1, 1, sequences + 1, 1], or [batch, 1, 1, 1 to 3]: where the used keys end, used
-    queries, where the used keys begin. transformers hands on what has four dimensions as it is.
+    """The function that transformers calls once per forward pass to make masks. It returns None where the kernels need
+    none, else an error or int32: offsets of packed sequences [1, 1, sequences + 1, 1], or [batch, 1, 1, 1 to 3]: where
+    the used keys end, used queries, where the used keys begin. transformers hands on what has four dimensions as it is.
 
     Nothing waits for the GPU but where there is a mask of padding, which may be all ones, or sequences are packed.
     """
@@ -205,7 +206,7 @@ def attention_mask(
 
 
 def _columns(seen: Any, q_length: int, end: Any, causal: bool) -> Any:
-    """Of a batch with padding; `end` is the key behind the last query's."""
+    """Lengths of a batch with padding; `end` is the key after the last query's."""
     counts = seen.sum(1)
     first = seen.int().argmax(1)
     last = seen.shape[1] - seen.flip(1).int().argmax(1)

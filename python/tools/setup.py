@@ -1,7 +1,7 @@
 """The package flashladder-tools as a wheel: `make wheel-tools`, which builds the programs that it packs.
 
 In the package lie the modules of analysis/ that know files of anybody, at the places that they have in a checkout, with
-the records that they read, and the emulator. The same sources make the same wheel, byte for byte.
+the records that they read, and the emulator. Equal sources make equal wheels, byte for byte.
 """
 
 import hashlib
