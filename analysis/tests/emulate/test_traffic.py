@@ -22,6 +22,13 @@ def test_traffic_of_a_record() -> None:
         assert traffic_of(text) is None
 
 
+def test_the_committed_traffic_is_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["traffic", "--version", "v02", "--exit-code"]) == 0
+    recorded = read_traffic(root())
+    monkeypatch.setattr(traffic, "emulate", lambda version: recorded["v01"])
+    assert main(["traffic", "--version", "v02", "--exit-code"]) == 1
+
+
 def test_rows_of_other_ladders_stay_and_those_of_no_kernel_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def emulated(version: Version) -> Traffic:
         return Traffic(version.version, "c", 2, 1, 1, 1)

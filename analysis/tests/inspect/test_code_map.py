@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.files import read_text
-from analysis.tests.support.compiled import cubin
+from analysis.files import read_text, root
+from analysis.tests.support.compiled import built, cubin
 
 
 @dataclass
@@ -113,3 +113,11 @@ def test_rows_are_those_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {line for line, row in source.items() if row.marked} == {
         line for line, row in live.items() if row["in the loop"] is not None
     }
+
+
+def test_source_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    built("v01", "sm_80")
+    _, page = made(["v01", "--arch", "80"], tmp_path)
+    lines = next((root() / "kernels").glob("*/v01_*.cu")).read_text(encoding="utf-8").splitlines()
+    source = page.pane("c")
+    assert [source[f"0-{n}"].cells[-1] for n in range(1, len(lines) + 1)] == lines

@@ -11,7 +11,7 @@ from analysis.machine_code import live
 from analysis.machine_code.cubin import Cubin
 from analysis.machine_code.live import live_registers
 from analysis.machine_code.liveness import count_live, registers_of
-from analysis.machine_code.occupancy import occupancy_of
+from analysis.machine_code.occupancy import occupancy, occupancy_of
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Instruction, parse_listing
 from analysis.tests.support.compiled import ARCHS, cubin, disassembly
@@ -53,6 +53,12 @@ def test_columns() -> None:
 def test_occupancy(arch: str, registers: int, config: object, ctas: int, limit: str) -> None:
     found = occupancy_of(arch, registers, config)  # type: ignore[arg-type]
     assert (found.ctas, found.limit) == (ctas, limit)
+
+
+@pytest.mark.parametrize(("arch", "kib"), [("sm_80", 164), ("sm_86", 100), ("sm_90", 228), ("sm_120", 100)])
+def test_shared_memory_of_an_sm(arch: str, kib: int) -> None:
+    half = kib * 512 - 1024
+    assert [occupancy(arch, 32, 32, taken).by_smem for taken in (half, half + 1)] == [2, 1]
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -187,3 +187,15 @@ def test_a_dry_run_ranks_by_predicted_times(
         (SHAPES[2], ""),
     ]
     assert sum("--backend emu" in call for call in made.calls()) == 1
+
+
+def test_halving_keeps_what_is_within_reach() -> None:
+    assert autotune.survivors({"a": 100.0, "b": 101.0, "c": 102.0, "d": 120.0}) == ["a", "b", "c"]
+    assert autotune.survivors({"a": 100.0, "b": 150.0, "c": 160.0}) == ["a", "b"]
+
+
+def test_stages_grow_up_to_the_last_one() -> None:
+    """17 configurations leave 9, 5 and 3; each stage takes twice as long, never longer than the last."""
+    options = Namespace(rounds=7, min_samples=20, min_time=0.05, sample_timeout=1.0)
+    found = [astuple(stage) for stage in autotune.stages(17, False, options)]
+    assert found == [(1, 1, 5, 0.02, 0.3), (2, 1, 5, 0.04, 0.6), (3, 1, 5, 0.05, 1.0), (4, 7, 20, 0.05, 1.0)]
