@@ -103,6 +103,7 @@ void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t b
 }
 
 void emu_on_global_atomic(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
+    emu_note_output_update(m, address, bytes);
     emu_check_launch_before(m, w, lane, address, bytes, "updates");
     emu_global_learn(m, w, lane, address, o->order);
     if (o->detail != ATOMIC_EXCH || o->asks) emu_check_update(m, w, lane, address, bytes);

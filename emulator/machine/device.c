@@ -302,9 +302,10 @@ static bool check_output(crew *c, const buffer *b) {
     uint64_t granules = (b->size + OUTPUT_GRANULE - 1) / OUTPUT_GRANULE, never = 0, twice = 0, first_never = 0,
              first_twice = 0;
     for (uint64_t i = 0; i < granules; i++) {
-        uint32_t count = atomic_load_explicit(&b->output[i].count, memory_order_relaxed);
+        const uint32_t record = atomic_load_explicit(&b->output[i].count, memory_order_relaxed);
+        const uint32_t count = record & ~OUTPUT_UPDATED;
         uint64_t whole = b->size - i * OUTPUT_GRANULE < OUTPUT_GRANULE ? b->size - i * OUTPUT_GRANULE : OUTPUT_GRANULE;
-        if (count < whole && !never++) first_never = i;
+        if (count < whole && !(record & OUTPUT_UPDATED) && !never++) first_never = i;
         if (count > whole && !twice++) first_twice = i;
     }
     bool complete = true;
@@ -333,6 +334,14 @@ void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t by
         keep_least(&record->first_cta, cta);
         keep_least(&record->last_cta, UINT32_MAX - cta); /* kept as distance from the top: the greatest wins */
     }
+}
+
+void emu_note_output_update(cta *m, uint64_t address, uint32_t bytes) {
+    const buffer *b = emu_find_buffer(m->device, address);
+    if (!b || !b->output) return;
+    const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
+    for (uint64_t g = offset / OUTPUT_GRANULE; g <= (offset + bytes - 1) / OUTPUT_GRANULE; g++)
+        atomic_fetch_or_explicit(&b->output[g].count, OUTPUT_UPDATED, memory_order_relaxed);
 }
 
 bool emu_prepare_outputs(emu_device *device, bool checks) {

@@ -207,9 +207,10 @@ typedef struct buffer {
 } buffer;
 
 enum { OUTPUT_GRANULE = 2 };
+#define OUTPUT_UPDATED 0x80000000u /* an atomic wrote the granule */
 
 typedef struct output_record {
-    _Atomic uint32_t count;
+    _Atomic uint32_t count;               /* bytes that stores wrote, and OUTPUT_UPDATED */
     _Atomic uint32_t first_cta, last_cta; /* linear index + 1 */
     _Atomic uint32_t instruction;         /* smallest index + 1 */
 } output_record;
@@ -492,6 +493,8 @@ void emu_reduce(cta *m, const op *o, bool flushes, uint8_t *at, const uint8_t *f
 
 /* device.c: remember who wrote bytes of an output. */
 void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes);
+/* The same of an atomic. Several threads may update one address, so it never counts as written twice. */
+void emu_note_output_update(cta *m, uint64_t address, uint32_t bytes);
 
 /* bulk.c */
 /* Let a copy to shared memory land; false where there is none. */

@@ -423,6 +423,9 @@ WARPS = [
     Defect("output-never-written", "half of an output", START + LOAD_POINTER + "mad.wide.u32 %p, %t, 4, %p;\n"
            "st.global.u16 [%p], %t;".replace("u16 [%p], %t", "u16 [%p], 1"), ["argument 0"], twin=START + LOAD_POINTER
            + "mad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %t;", params=POINTER, args=["out:u32:64"]),
+    Defect("output-never-written", "half of an output, the rest by atomics", START + LOAD_POINTER + "and.b32 %t, %t, "
+           "<<31||63>>;\nmad.wide.u32 %p, %t, 4, %p;\nred.global.add.u32 [%p], 1;\nred.global.add.u32 [%p], 1;",
+           ["argument 0", "128 of 256 bytes"], params=POINTER, args=["out:u32:64"]),
     Defect("output-written-twice", "by every thread", START + LOAD_POINTER + "<<.loc 1 12 0\n"
            "st.global.u32 [%p], 7;||setp.eq.u32 %q, %t, 3;\n.loc 1 12 0\n@%q st.global.u32 [%p], 7;>>", ["lesson.cu:12",
            "argument 0"], params=POINTER, args=["out:u32:1"]),
