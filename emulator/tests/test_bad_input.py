@@ -93,6 +93,22 @@ def test_a_tensor_map_that_is_odd(argument: str, status: int, says: str, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("parameter", "argument", "says"),
+    [
+        (".u32", "f32:256", "'f32:256' is a number of another kind than parameter 0 of f; write u32:256"),
+        (".s32", "f32:256", "write i32:256"),
+        (".f32", "u32:256", "write f32:256"),
+        (".b32", "f32:256", ""),
+        (".u64", "f32:256", "write u64:256"),
+    ],
+)
+def test_a_number_of_another_kind_is_refused(parameter: str, argument: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "one.ptx").write_text(TAKES_A_MAP.replace(".align 64 .b8 map[128]", f"{parameter} one"))
+    done = ptxrun(tmp_path / "one.ptx", "--arg", argument)
+    assert done.returncode == (2 if says else 0) and says in done.stderr and (says or not done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
     ("option", "sizes", "says"),
     [
         ("--block", "1025", "size x of the block is 1025: it must be from 1 to 1024"),
