@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -277,6 +278,13 @@ static int run_nvcc(const compilation *c, const char *log) {
     return status;
 }
 
+/* The folder of temporary files if it has no room: nvcc does not say that this is why it fails. NULL otherwise. */
+static const char *full_folder(void) {
+    const char *named = getenv("TMPDIR"), *folder = named && *named ? named : "/tmp";
+    struct statvfs there;
+    return statvfs(folder, &there) == 0 && there.f_bavail * there.f_frsize < 1 << 20 ? folder : NULL;
+}
+
 /* Compile to files of this process, and move them to their names when all is well. */
 static bool compile_now(compilation *c, const char *ptx, char *path, size_t path_bytes, emu_error *error) {
     char fresh[MAX_PATH], rule[MAX_PATH], log[MAX_PATH], deps[MAX_PATH], complaint[240];
@@ -299,7 +307,9 @@ static bool compile_now(compilation *c, const char *ptx, char *path, size_t path
     } else if (status > 0) {
         put(path, path_bytes, "%s", log);
         first_complaint(log, complaint, sizeof complaint);
-        emu_fail(error, "nvcc ended with status %d on %s: %s", status, c->file, complaint);
+        const char *full = full_folder();
+        emu_fail(error, "nvcc ended with status %d on %s: %s%s%s%s", status, c->file, complaint, full ? "; " : "",
+                 full ? full : "", full ? " is full: free space there or set TMPDIR to another folder" : "");
     } else if (!done) {
         emu_fail(error, "cannot write %s: %s", ptx, strerror(errno));
     }
