@@ -2,7 +2,9 @@
 
 import csv
 import io
+from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
