@@ -39,8 +39,8 @@
 extern "C" {
 #endif
 
-/* What follows is visible to others where the emulator is a part of a shared library; the rest is hidden, as it is
- * built with -fvisibility=hidden. */
+/* The following symbols are exported from a shared library that contains the emulator; all others are hidden by
+ * -fvisibility=hidden. */
 #pragma GCC visibility push(default)
 
 typedef struct emu_module emu_module; /* PTX; what it says of an entry does not change once that is decoded */
@@ -80,22 +80,21 @@ typedef struct emu_variable {
     uint64_t bytes;
 } emu_variable;
 
-/* What a buffer is for. An output is expected to be written exactly once, and a launch with checks reports bytes that
+/* Purpose of a buffer. An output is expected to be written exactly once, and a launch with checks reports bytes that
  * were written never or twice. */
 typedef enum emu_buffer_kind { EMU_BUFFER = 0, EMU_OUTPUT = 1 } emu_buffer_kind;
 
 /* Bytes of host memory that a launch with checks takes for each byte of an output, beside the buffers. */
 enum { EMU_OUTPUT_COST = 8 };
 
-/* What happens in launches, as a trace that ui.perfetto.dev shows: a row for each CTA, warp, mbarrier and copy of the
- * engine. A unit of its time is one warp instruction of a CTA, in the emulator's order, which is no time of a GPU.
- * _begin() writes to a borrowed file and gives NULL when out of memory; _end() frees, and is false where something
- * could not be written. */
+/* Trace of launches for ui.perfetto.dev: a row for each CTA, warp, mbarrier and TMA copy. A unit of its time is one
+ * warp instruction of a CTA, in the emulator's order, which is no time of a GPU. _begin() writes to a borrowed file and
+ * gives NULL when out of memory; _end() frees, and is false where something could not be written. */
 typedef struct emu_events emu_events;
 emu_events *emu_events_begin(FILE *file);
 bool emu_events_end(emu_events *events);
 
-/* Which executed instructions are printed, with their operand values. Used when file is not NULL. */
+/* Selects the executed instructions that are printed, with their operand values. Used when file is not NULL. */
 typedef struct emu_trace {
     FILE *file;         /* borrowed */
     emu_events *events; /* borrowed; NULL: none. They are of all instructions */
@@ -173,7 +172,7 @@ typedef struct emu_frame {
     const struct emu_frame *caller; /* NULL in the kernel itself */
 } emu_frame;
 
-/* A place in the program. What it points to is borrowed from the module. */
+/* A place in the program. Its pointers are borrowed from the module. */
 typedef struct emu_place {
     int ptx_line;           /* 0 where there is none */
     const char *ptx;        /* text of the instruction, "" where there is none */
@@ -229,7 +228,7 @@ typedef struct emu_counters {
     int entry;
 } emu_counters;
 
-/* How the bits that a PTX form computes compare with those of a GPU. */
+/* Fidelity of the bits that a PTX form computes, compared with those of a GPU. */
 typedef enum emu_fidelity {
     EMU_EXACT,    /* the PTX ISA defines every bit, and the emulator computes these */
     EMU_RECORDED, /* the PTX ISA leaves bits open; the emulator computes those that an H200 gave */
@@ -249,7 +248,7 @@ typedef struct emu_form {
 
 /* ---- from CUDA to PTX ---- */
 
-/* How emu_compile() calls nvcc. */
+/* Options of emu_compile() for nvcc. */
 typedef struct emu_compiler {
     const char *toolkit; /* folder that holds bin/nvcc, used unless the environment has CUDA=FOLDER; NULL for none */
     const char *const *flags; /* further flags, ended by NULL; NULL for none */
@@ -304,9 +303,9 @@ uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buf
 /* Free one buffer by the address that emu_alloc() gave; false where that is no buffer. An access to it is out of bounds
  * from then on, and later launches report nothing about it. */
 bool emu_free(emu_device *device, uint64_t address);
-/* A buffer over memory of the host, borrowed until emu_free(). Where the host's address is (n << 36) + (1 << 28) with
- * an n from 1 to 65536, and no other buffer has that, it is the device address too. Returns the device address, 0 when
- * out of memory or bytes is 0. */
+/* A buffer over memory of the host, borrowed until emu_free(). If the host's address is (n << 36) + (1 << 28) with an n
+ * from 1 to 65536, and no other buffer has it, it is also the device address. Returns the device address, 0 when out of
+ * memory or bytes is 0. */
 uint64_t emu_map(emu_device *device, const char *name, void *host, uint64_t bytes);
 /* Declare the bytes of a buffer uninitialized, as those of cudaMalloc() are: kernels that run with checks report where
  * a value matters that nothing has written. Up to 16 MiB the bytes become 0xcd; larger buffers keep their zeros. A
@@ -325,7 +324,7 @@ bool emu_reset_variables(emu_device *device, const emu_module *module);
 
 /* ---- textures and surfaces ---- */
 
-/* What a texture or surface object reads: as cuTexObjectCreate and cuSurfObjectCreate take it. Coordinate 0 is the one
+/* Description of a texture or surface object, as for cuTexObjectCreate and cuSurfObjectCreate. Coordinate 0 is the one
  * whose texels lie side by side. */
 typedef enum emu_texel {
     EMU_TEXEL_U8,
@@ -354,7 +353,7 @@ typedef struct emu_texture_info {
     bool normalised; /* coordinates from 0 to 1 */
     bool as_integer; /* integers stay, else those of 8 and 16 bits become floats from 0 or -1 to 1 */
 } emu_texture_info;
-/* What a kernel takes as a texture or surface object; 0 when out of memory. The memory is borrowed. */
+/* Handle of a texture or surface object for a kernel; 0 when out of memory. The memory is borrowed. */
 uint64_t emu_make_texture(emu_device *device, const emu_texture_info *info);
 /* NULL where that is none, or no more. Borrowed until the next emu_make_texture(). */
 const emu_texture_info *emu_find_texture(const emu_device *device, uint64_t object);
@@ -363,8 +362,8 @@ bool emu_free_texture(emu_device *device, uint64_t object);
 
 /* ---- launches ---- */
 
-/* What a tensor map describes, as cuTensorMapEncodeTiled takes it (elements side by side, no interleave). Dimension 0
- * is the one whose elements lie side by side. */
+/* Description of a tensor map, as for cuTensorMapEncodeTiled (contiguous elements, no interleave). Dimension 0 is the
+ * one whose elements lie side by side. */
 enum { EMU_TENSOR_MAP_BYTES = 128, EMU_TENSOR_RANK = 5 };
 typedef enum emu_swizzle { EMU_SWIZZLE_NONE, EMU_SWIZZLE_32B, EMU_SWIZZLE_64B, EMU_SWIZZLE_128B } emu_swizzle;
 typedef struct emu_tensor_info {
@@ -394,8 +393,8 @@ bool emu_check_trace(const emu_launch *launch, emu_error *error);
 /* Run one launch to its end. Fills the findings and counters of the device; *error on EMU_REFUSED. */
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error);
 
-/* What emu_run_orders() has seen. Two runs are of one class where each access to a flag or a counter comes behind the
- * same others. */
+/* Results of emu_run_orders(). Two runs are of one class where each access to a flag or a counter comes behind the same
+ * others. */
 typedef struct emu_exploration {
     uint64_t classes, runs; /* that ran to their end; those that others stand for included */
     uint64_t left;          /* orders that are known and have not run */
@@ -404,8 +403,8 @@ typedef struct emu_exploration {
 } emu_exploration;
 
 /* Run one launch in every order of its accesses to flags and counters that can matter, up to a number of runs. It ends
- * at the first run with findings, and at the first difference: the status is EMU_FINDINGS then. What the device holds
- * is of the last run, which is the first one again where nothing was found. Each run begins with the memory that the
+ * at the first run with findings, and at the first difference: the status is EMU_FINDINGS then. Device memory holds the
+ * results of the last run, which repeats the first one if nothing was found. Each run begins with the memory that the
  * device has now. */
 emu_status emu_run_orders(emu_device *device, const emu_module *module, const emu_launch *launch, uint64_t most_runs,
                           emu_exploration *seen, emu_error *error);
@@ -444,10 +443,10 @@ typedef struct emu_tally {
 /* Headings under which something was executed: lines in order, the others as they first come. Owned: free(). NULL when
  * out of memory. */
 emu_tally *emu_tally_counters(const emu_counters *counters, emu_tally_key key, size_t *count);
-/* What a launch without findings says of other orders of its warps and copies: "no race, no deadlock in any order", or
- * what keeps it from saying so. Returns out. */
+/* Statement of a launch without findings about other interleavings: "no race, no deadlock in any order", or the reason
+ * why that is not proven. Returns out. */
 const char *emu_describe_orders(uint32_t orders, char *out, size_t bytes);
-/* The same behind emu_run_orders(): "1 class", "N classes, all run", which may be "of tickets", or "N run, M left".
+/* Statement after emu_run_orders(): "1 class", "N classes, all run", which may be "of tickets", or "N run, M left".
  * Returns out. */
 const char *emu_describe_classes(const emu_exploration *seen, uint32_t orders, char *out, size_t bytes);
 /* Tables by source line, by region, by group and, where there is any, by engine, and the total. False when out of
@@ -457,8 +456,9 @@ bool emu_print_counters(FILE *to, const emu_counters *counters);
 void emu_write_counters(FILE *to, const emu_counters *counters);
 /* The table of accepted PTX forms, as Markdown. */
 void emu_print_forms(FILE *to);
-/* What the forms with an opcode and modifiers such as "ex2.approx.f32" do here, how their bits compare with a GPU's,
- * and what the emulator does not see; false when there is none. "limits" stands for all that it does not see. */
+/* Explain the forms with an opcode and modifiers such as "ex2.approx.f32": what they do, how their bits compare with a
+ * GPU's, and what the emulator does not check; false if there is none. "limits" lists everything that it does not
+ * check. */
 bool emu_explain_form(FILE *to, const char *form, emu_error *error);
 
 #pragma GCC visibility pop

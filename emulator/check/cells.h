@@ -21,7 +21,8 @@ static inline uint32_t who_instruction(uint32_t who) {
 
 /* ---- clocks ---- */
 
-/* What a lane knows of every thread. As long as all lanes of a warp know the same, it stands in the row of lane 0. */
+/* A lane's vector clock over every thread. As long as all lanes of a warp know the same, it stands in the row of lane
+ * 0. */
 static inline uint32_t *row_of(const cta *m, const warp *w, int lane) {
     return m->checks->clocks + (size_t)(w->index * LANES + (w->together ? 0 : lane)) * m->checks->clock_width;
 }
@@ -55,7 +56,7 @@ static inline uint32_t *engines_of(const cta *m, uint32_t *tail, uint32_t rank) 
     return tail + m->cluster->count * m->warp_count + rank * m->checks->engines;
 }
 
-/* What a lane knows of the engines of a CTA of the cluster. */
+/* A lane's vector clock over the async proxies of a CTA in the cluster. */
 static inline const uint32_t *known_engines(const cta *m, const warp *w, int lane, const cta *at) {
     uint32_t *row = row_of(m, w, lane);
     return at == m ? row + m->warp_count * LANES : engines_of(m, tail_of(m, row), at->rank);
@@ -69,7 +70,7 @@ static inline bool ordered(const cta *m, const warp *w, int lane, uint32_t other
     return m->checks->clocks && row_of(m, w, lane)[other_thread] >= stamp;
 }
 
-/* The same of a thread of the CTA of some rank. */
+/* The clock of a thread in the CTA of some rank. */
 static inline bool ordered_in_cluster(const cta *m, const warp *w, int lane, uint32_t rank, uint32_t who,
                                       uint32_t stamp) {
     if (rank == m->rank) return ordered(m, w, lane, who_thread(who), stamp);
@@ -88,7 +89,7 @@ static inline uint32_t first_cell(const cta *m, uint32_t address) {
 static inline uint32_t last_cell(const cta *m, uint32_t address, uint32_t bytes) {
     return (address - m->shared_base + bytes - 1) >> m->checks->cell_shift;
 }
-/* Of the last read of a cell by a warp, where the machine has clocks. */
+/* The last read of a cell by a warp, if the machine has clocks. */
 static inline warp_read *read_by(const cta *m, uint32_t warp, uint32_t index) {
     return &m->checks->warp_reads[(size_t)warp * m->checks->cell_count + index];
 }
@@ -122,7 +123,7 @@ void emu_cluster_free(cta *m);
 bool emu_make_remote_cells(cta *m, cta *at);
 /* cluster.c: a thread uses the memory of another CTA, which must not end before it knows of that. */
 void emu_remote_use(cta *m, const warp *w, int lane, cta *at);
-/* What a write or a read of a cell by other CTAs means to an access by this one. */
+/* The relation of a write or read of a cell by other CTAs to an access by this one. */
 void emu_check_remote_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb);
 void emu_check_remote_readers(cta *m, const warp *w, int lane, cta *at, uint32_t index);
 void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint32_t index, uint32_t rank, uint32_t who,

@@ -41,7 +41,7 @@ typedef struct remote_access {
     uint32_t time, who;
 } remote_access;
 
-/* What other CTAs did to the shared memory of this one; made when the first of them touches it. */
+/* Accesses of other CTAs to the shared memory of this one; created at the first of them. */
 typedef struct remote_cells {
     remote_access *writes; /* [cells], where the cell says TIME_REMOTE or TIME_IN_FLIGHT */
     uint8_t *writers;      /* [cells] 1 + the rank of that CTA; 0 where it is this one */
@@ -70,7 +70,7 @@ typedef struct grid_wait {
     uint32_t time, lanes;
 } grid_wait;
 
-/* What a CTA does with the ticket that it has: see tile_counter.c. */
+/* The CTA's work with its current ticket: see tile_counter.c. */
 typedef struct ticket_work {
     uint64_t sum;      /* of its accesses to global memory, and of what they write */
     uint32_t draws;    /* tickets that it waited for so far */
@@ -138,7 +138,7 @@ void emu_shadow_undefined(cta *m, uint32_t address, uint32_t bytes);
 /* undefined.c */
 void emu_start_undefined(cta *m, warp *w);
 void emu_shadow_issue(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
-/* What landed in a cell: nothing, or a copy without a clock of its own, or one of the engine behind LANDED_BY. */
+/* The copy that completed in a cell: none, one without its own clock, or one of the async proxy after LANDED_BY. */
 enum { LANDED_NOTHING, LANDED, LANDED_BY };
 void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
                      uint32_t instruction, unsigned landing);
@@ -180,13 +180,13 @@ void emu_remote_mbarrier(cta *m, const warp *w, int lane, cta *at, uint32_t addr
 /* Lanes tell what they know to clocks of another CTA; a copy of a thread tells of its stamp alone. */
 void emu_remote_publish(cta *m, const warp *w, uint32_t mask, cta *at, uint32_t *clocks);
 void emu_remote_tell(const cta *m, const warp *w, const cta *at, uint32_t *clocks, uint32_t stamp);
-/* How far warps had come that the thread of a copy knew as it issued it: the mbarrier there completes its phase behind
- * them, though the copy tells nothing of what they did. */
+/* Progress of the warps that the thread of a copy knew when it issued the copy. The mbarrier there completes its phase
+ * after them, although the copy publishes nothing that they did. */
 void emu_remote_tell_progress(const cta *m, const warp *w, int lane, const cta *at, uint32_t *clocks);
 /* Lanes learn what stands in clocks of another CTA. */
 void emu_remote_acquire(cta *m, warp *w, uint32_t mask, const cta *at, const uint32_t *clocks);
 void emu_cluster_fence(cta *m, warp *w);
-/* What stands in a row of clocks of this CTA goes to clocks of another. */
+/* Convert clocks of this CTA to clocks of another. */
 void emu_remote_publish_row(const cta *m, uint32_t *row, const cta *at, uint32_t *clocks);
 /* check/tensor_memory.c: for a CTA with its clocks; false when out of memory. */
 bool emu_tensor_shadow_create(cta *m);

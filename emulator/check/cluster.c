@@ -1,9 +1,9 @@
 /* cluster.c - accesses to the shared memory of another CTA of the cluster, and how knowledge goes from CTA to CTA.
  *
  * Each CTA has a time of its own. A thread knows of its own CTA thread by thread (shadow.c), and of the others warp by
- * warp: the row of its clock continues with a stamp for each warp of each CTA, and for the engines of each. That can
- * hide a race between lanes of one warp of another CTA, never invent one. Knowledge goes from CTA to CTA by an arrival
- * at an mbarrier of another CTA, by a copy that lands there, and by the barrier of the cluster.
+ * warp: the row of its clock continues with a stamp for each warp of each CTA, and for the engines of each. This can
+ * hide a race between lanes of one warp of another CTA, but never invents one. Knowledge goes from CTA to CTA by an
+ * arrival at an mbarrier of another CTA, by a copy that lands there, and by the barrier of the cluster.
  *
  * A cell that a thread of another CTA wrote last says TIME_REMOTE, and what that was stands in remote_cells.
  */
@@ -14,7 +14,7 @@
 
 /* ---- knowledge ---- */
 
-/* What lanes of a warp know, by warp of the cluster. */
+/* Clock of a warp's lanes, by warp of the cluster. */
 static void gather_knowledge(const cta *m, const warp *w, uint32_t mask, uint32_t *to) {
     const checks *const shadow = m->checks;
     uint32_t *own = to + m->rank * m->warp_count;
@@ -31,7 +31,7 @@ static void gather_knowledge(const cta *m, const warp *w, uint32_t mask, uint32_
     if (own[w->index] < w->clock) own[w->index] = w->clock;
 }
 
-/* The same, as clocks of a CTA have it. */
+/* That clock in the form of a CTA's clocks. */
 static void spread_knowledge(const cta *at, const uint32_t *from, uint32_t *clocks) {
     const uint32_t *own = from + at->rank * at->warp_count;
     for (uint32_t t = 0; t < at->warp_count * LANES; t++)
@@ -80,7 +80,7 @@ void emu_remote_tell_fenced(const warp *w, const cta *at, uint32_t *clocks) {
     spread_knowledge(at, w->released, clocks);
 }
 
-/* How far warps have come, without what they did: that is what a relaxed arrival tells. */
+/* Progress of warps without their accesses: a relaxed arrival publishes only this. */
 static void tell_progress(const cta *m, const warp *w, uint32_t mask, uint32_t *to) {
     uint32_t known[MOST_TAIL];
     memset(known, 0, tail_count(m) * sizeof *known);

@@ -1,8 +1,8 @@
 /* copies.c - asynchronous copies, as the checks see them: cp.async, cp.async.bulk, st.async and red.async.
  *
- * A copy touches shared memory from its issue to its completion, on behalf of the lane that issued it. What it reads in
- * global memory is read as it is issued. What it writes there is written from its issue until its thread has waited for
- * more than the read of its source.
+ * A copy touches shared memory from its issue to its completion, on behalf of the lane that issued it. It reads global
+ * memory when it is issued. It may write global memory from its issue until its thread has waited for more than the
+ * read of its source.
  */
 #include "../machine/boxes.h"
 #include "orders.h"
@@ -94,7 +94,7 @@ void emu_on_bulk_count(cta *m, warp *w, const bulk_copy *copy, mbarrier *bar) {
         emu_remote_mbarrier(m, w, copy->lane, at, copy->mbarrier);
 }
 
-/* What the target's cells are marked with until the bytes arrive. A reduction is one with others, as an atomic is. */
+/* Mark of the target's cells until the bytes arrive. A reduction is one with others, as an atomic is. */
 static void mark_target(cta *m, const warp *w, const bulk_copy *copy) {
     cta *at = copy->to;
     if (copy->reduces && at == m)

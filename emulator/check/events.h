@@ -100,7 +100,7 @@ void emu_on_global_write(struct cta *m, struct warp *w, int lane, uint64_t addre
 void emu_on_global_atomic(struct cta *m, struct warp *w, int lane, uint64_t address, uint32_t bytes, const op *o);
 /* A store or an atomic has happened, in all of its lanes. */
 void emu_on_access_end(struct cta *m, struct warp *w, const op *o);
-/* What the warp does from here on is a new epoch: it happens after its accesses so far. Returns the epoch. */
+/* Start a new epoch of the warp: later accesses happen after its accesses so far. Returns the epoch. */
 uint32_t emu_on_epoch(struct cta *m, struct warp *w);
 
 /* ---- uninitialized values ---- */
@@ -116,7 +116,7 @@ void emu_written_end_launch(emu_device *device, bool checks);
 void emu_written_free(struct buffer *b);
 /* Lanes enter a function: registers that it may read before it writes them are uninitialized. */
 void emu_on_call(const entry *code, struct warp *w, const routine *to, uint32_t mask);
-/* What is uninitialized in the registers of a function that calls itself: a word for each slot and each predicate. */
+/* Uninitialized registers of a recursive function: a word for each slot and each predicate. */
 void emu_save_undefined(const entry *code, const struct warp *w, const routine *of, uint32_t *saved);
 void emu_restore_undefined(const entry *code, struct warp *w, const routine *of, const uint32_t *saved, uint32_t mask);
 

@@ -4,7 +4,7 @@
  * one of them hears that. A .release tells what its thread knows, an .acquire learns what it hears. A .relaxed one
  * tells what a fence before it released, and the next fence learns what it heard; in a program with fences .volatile
  * accesses and atomics without an order are such, too. A fence of another thread counts where a barrier stands between.
- * In the memory of another CTA .relaxed hears as .acquire does. That can hide a fence that is missing, never invent a
+ * In the memory of another CTA .relaxed hears as .acquire does. This can hide a missing fence, but never invents a
  * race.
  */
 #include "cells.h"
@@ -55,7 +55,7 @@ void emu_flags_free(cta *m) {
 
 /* ---- fences ---- */
 
-/* What a thread heard, or others that it is ordered behind. */
+/* Data that a thread received, or that threads before it received. */
 static void learn_heard(cta *m, warp *w, int lane) {
     const checks *const shadow = m->checks;
     uint32_t clocks[MOST_CLOCKS];
@@ -105,7 +105,7 @@ void emu_tell_fenced(cta *m, const warp *w, int lane, cta *at, uint32_t *clocks)
 
 /* ---- places ---- */
 
-/* What was told at a place, in the clocks of its CTA; NULL where nothing was, or when out of memory. */
+/* Clock that was published at an address, in the clocks of its CTA; NULL if there is none, or when out of memory. */
 static uint32_t *told_at(cta *m, cta *at, uint32_t address, bool add) {
     for (size_t i = 0; i < at->checks->flag_count; i++)
         if (at->checks->flags[i].address == address) return at->checks->flags[i].clocks;

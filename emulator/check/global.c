@@ -320,7 +320,7 @@ static uint32_t read_pieces(race_table *t, uint64_t address, uint32_t bytes, acc
     return read;
 }
 
-/* What a cell keeps of a covered atomic; NULL where it keeps none and none is added, or when out of memory. */
+/* The cell's entry of a covered atomic; NULL if there is none and none is added, or when out of memory. */
 static covered_note *covered_of(const cta *m, uint64_t address, global_cell *cell, bool add) {
     race_table *t = m->cluster->races;
     page *of = cell->history & COVERS || add ? find_page(t, address / PAGE_BYTES) : NULL;
@@ -380,7 +380,7 @@ void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t
     }
 }
 
-/* Those that read before. */
+/* Earlier readers. */
 static void check_readers(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, uint32_t who,
                           const char *now) {
     if (cell->read.time && !both_strong(m, who, &cell->read, cell->read_rank))
@@ -391,8 +391,8 @@ static void check_readers(cta *m, const warp *w, int lane, uint64_t address, glo
 }
 
 /* An atomic whose result nothing uses covers one that nothing orders before it: a plain read that follows would see the
- * last alone. Of two that are covered, the one of another CTA stays. Where the result is used, the thread may know from
- * it what came before. */
+ * last alone. If two are covered, the one of another CTA is kept. If the result is used, the thread may learn from it
+ * what happened before. */
 static void note_covered(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
                          bool asks) {
     const access_note last = cell->write;

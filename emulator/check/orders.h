@@ -16,7 +16,7 @@
 
 #include "checks.h"
 
-/* What the argument does not cover, by bit. */
+/* Unverified cases, by bit. */
 enum order_gap {
     GAP_UNCHECKED = 1,  /* the checks are off */
     GAP_MEMORY = 2,     /* flags, counters and sums in memory */
@@ -32,7 +32,7 @@ enum order_gap {
     GAP_LOADS = 2048    /* loads that accesses behind them may overtake */
 };
 
-/* What orders.c is told, before the clocks of the warp change. Call it only where checks.orders is not NULL. */
+/* Events for orders.c, before the clocks of the warp change. Call it only where checks.orders is not NULL. */
 
 /* For a CTA with clocks; false when out of memory. */
 bool emu_orders_create(cta *m);

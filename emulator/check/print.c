@@ -110,7 +110,7 @@ static bool print_tallies(FILE *to, const emu_counters *counters, emu_tally_key 
     return true;
 }
 
-/* What the tensor cores and the copy engine do beside the warps; nothing where a kernel uses neither. */
+/* Work of the tensor cores and of TMA; nothing if a kernel uses neither. */
 static bool print_engines(FILE *to, const emu_counters *counters) {
     size_t count;
     emu_tally *tallies = emu_tally_counters(counters, EMU_BY_ENGINE, &count);
@@ -154,7 +154,7 @@ void emu_write_counters(FILE *to, const emu_counters *counters) {
     }
 }
 
-/* What is not covered, behind what stands there. */
+/* Append the unverified cases. */
 static void add_gaps(uint32_t orders, char *out, size_t bytes) {
     static const struct {
         unsigned gap;

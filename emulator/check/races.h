@@ -1,8 +1,7 @@
 /* races.h - what the checks of global memory (global.c, happens_before.c, grid.c) have in common.
  *
- * global.c keeps the last accesses of each cell. Where the CTAs of a launch tell each other, happens_before.c says what
- * a thread knows of other clusters; elsewhere nothing orders two clusters, and grid.c puts together what each of them
- * did.
+ * global.c keeps the last accesses of each cell. If the CTAs of a launch communicate, happens_before.c orders threads
+ * of different clusters. Otherwise nothing orders two clusters, and grid.c combines their accesses.
  */
 #ifndef FL_EMU_RACES_H
 #define FL_EMU_RACES_H
@@ -18,8 +17,8 @@ typedef struct access_note {
     uint32_t time, who, cluster; /* time 0: none */
 } access_note;
 
-/* What a cluster did to a cell. LAST_ASYNC: a bulk copy wrote last; DID_NARROW: the scope of an update
- * leaves other clusters out; COVERS: the page has a covered_note of the cell. */
+/* Accesses of a cluster to a cell. LAST_ASYNC: a bulk copy wrote last; DID_NARROW: the scope of an update leaves other
+ * clusters out; COVERS: the page has a covered_note of the cell. */
 enum cell_history { DID_READ = 1, DID_WRITE = 2, DID_UPDATE = 4, LAST_ASYNC = 8, DID_NARROW = 16, COVERS = 32 };
 
 typedef struct global_cell {
@@ -60,7 +59,7 @@ typedef struct race_table {
     uint64_t bytes;
 } race_table;
 
-/* What clusters did to a cell, each as cluster, rank, thread and instruction: the first and the last of them. */
+/* Accesses of clusters to a cell, each as cluster, rank, thread and instruction: the first and the last. */
 typedef struct extremes {
     uint64_t least, greatest; /* 1 + the number; 0: none */
 } extremes;
@@ -149,7 +148,7 @@ void emu_global_write(cta *m, const warp *w, int lane, uint64_t address, uint32_
 void emu_global_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, unsigned order, bool asks);
 /* A load that is .nc: whether this kernel wrote there before. */
 void emu_global_constant_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
-/* The same of a bulk copy that a thread issues, of elements side by side. A write lasts until the thread has waited for
+/* An access by a bulk copy that a thread issues, to contiguous elements. A write lasts until the thread has waited for
  * the whole copy; without data it updates what is there. */
 void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const uint8_t *data);
@@ -184,7 +183,7 @@ void emu_order_free(cta *m);
 /* A strong access learns what was told at its address, or tells. */
 void emu_global_learn(cta *m, warp *w, int lane, uint64_t address, unsigned order);
 void emu_global_tell(cta *m, warp *w, int lane, uint64_t address, unsigned order);
-/* The same in two: what a store tells, owned: emu_global_forget(), and that others see it. */
+/* A store in two steps: its published clock, owned: emu_global_forget(), and its visibility to others. */
 struct vector_clock *emu_global_to_tell(cta *m, warp *w, int lane, unsigned order);
 void emu_global_told(cta *m, uint64_t address, unsigned order, const struct vector_clock *what);
 void emu_global_forget(struct vector_clock *what);

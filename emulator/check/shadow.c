@@ -227,7 +227,7 @@ static void report_race(cta *m, const warp *w, int lane, uint32_t address, uint3
                address, now, before, other);
 }
 
-/* Of the copies that the CTA itself has under way. */
+/* State of the CTA's own copies in flight. */
 static const mbarrier *mbarrier_of_copy_to(const cta *m, uint32_t address, uint64_t *phase) {
     for (size_t i = 0; i < m->bulk_count; i++) {
         const bulk_copy *copy = &m->bulk[i];
@@ -239,7 +239,7 @@ static const mbarrier *mbarrier_of_copy_to(const cta *m, uint32_t address, uint6
     return NULL;
 }
 
-/* What a warp that touches the target of a bulk copy has waited for at the mbarrier of that copy. */
+/* The phase for which a warp that accesses the target of a bulk copy has waited at its mbarrier. */
 static void describe_wait(cta *m, const warp *w, uint32_t address, char *out, size_t bytes) {
     uint64_t phase = 0;
     const mbarrier *bar = mbarrier_of_copy_to(m, address, &phase);
@@ -292,8 +292,8 @@ static void report_never(cta *m, const warp *w, int lane, uint32_t address) {
                address);
 }
 
-/* True if the last write of a cell, which has landed, lies before what a lane does. Who knows when a bulk copy was
- * issued does not know that it has landed: only a wait for its phase tells that. */
+/* True if the last write of a cell, which has landed, lies before what a lane does. A thread ordered after the issue of
+ * a bulk copy is not ordered after its completion; only a wait for its phase orders that. */
 static bool written_before(const cta *m, const warp *w, int lane, uint32_t index) {
     checks *const shadow = m->checks;
     const shadow_cell *cell = &shadow->cells[index];
@@ -335,8 +335,8 @@ static void check_covered(cta *m, const warp *w, int lane, uint32_t index, const
 }
 
 /* An atomic whose result nothing uses covers one that nothing orders before it: a plain read that follows would see the
- * last one only. Of two that are covered, the one of another warp stays. Where the result is used, the thread may know
- * from it what came before. */
+ * last one only. If two are covered, the one of another warp is kept. If the result is used, the thread may learn from
+ * it what happened before. */
 static void note_covered(cta *m, const warp *w, int lane, uint32_t index, enum write_kind kind) {
     checks *const shadow = m->checks;
     const shadow_cell *cell = &shadow->cells[index];
@@ -523,7 +523,7 @@ bool emu_check_async_readers(cta *m, const warp *w, int lane, const cta *at, uin
     return false;
 }
 
-/* What a thread knew at its last fence.proxy.async: of the threads of its CTA, then, in a cluster, of all warps. */
+/* A thread's clock at its last fence.proxy.async: over the threads of its CTA, then, in a cluster, over all warps. */
 static uint32_t *knows_at_fence(const cta *m, const warp *w, int lane, bool global) {
     const size_t threads = (size_t)m->warp_count * LANES, thread = (size_t)(w->index * LANES + lane);
     return m->checks->fence_knows + (global * threads + thread) * (threads + tail_count(m));
@@ -544,7 +544,7 @@ bool emu_proxy_sees(const cta *m, const warp *w, int lane, uint32_t thread, uint
     return false;
 }
 
-/* The same of a store to shared memory by a thread of another CTA. */
+/* The clock of a store to shared memory by a thread of another CTA. */
 static bool proxy_sees_remote(const cta *m, const warp *w, int lane, uint32_t rank, const remote_access *store) {
     const uint32_t thread = who_thread(store->who), self = (uint32_t)(w->index * LANES + lane);
     const struct proxy_fences *its = &m->cluster->ctas[rank].checks->proxy_fences[thread];
@@ -708,7 +708,7 @@ void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, ui
     }
 }
 
-/* Of the mbarriers that a thread has initialised: a fence stands behind. */
+/* State of the mbarriers that a thread has initialized: a fence follows. */
 static void note_init_fence(cta *m, uint32_t thread, uint32_t stamp) {
     for (int i = 0; i < m->mbarrier_count; i++) {
         mbarrier *bar = &m->mbarriers[i];
@@ -766,8 +766,8 @@ void emu_clock_learn(cta *m, const warp *w, uint32_t thread, uint32_t stamp) {
     }
 }
 
-/* True if all reads of many cells lie before what a lane does. Where they are few, or a lane that read is less known
- * than others of its warp, it takes a closer look to say so. */
+/* True if all reads of many cells lie before what a lane does. If they are few, or a lane that read is less ordered
+ * than others of its warp, it checks lane by lane. */
 static bool reads_are_known(const cta *m, const warp *w, int lane, uint32_t first, uint32_t last) {
     const checks *const shadow = m->checks;
     enum { MANY = 64 };

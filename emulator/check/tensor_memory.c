@@ -138,7 +138,7 @@ static bool is_fenced(const cta *m, const warp *w, int lane, const cta *at, cons
 
 /* ---- reports ---- */
 
-/* What touches a cell now. */
+/* The current access to a cell. */
 typedef struct toucher {
     cta *m, *at; /* that of the thread, and of the cell */
     const warp *w;

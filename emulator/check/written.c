@@ -128,7 +128,7 @@ void emu_note_copied(emu_device *device, uint64_t to, uint64_t from, uint64_t by
 
 /* ---- kernels ---- */
 
-/* Where the ones of a chunk begin, and the bytes of its bits. */
+/* Start of a chunk's set bits, and the bytes of its bits. */
 static size_t chunk_bytes(const buffer *b, uint64_t chunk, size_t *first) {
     const size_t all = bitmap_bytes(b->size);
     *first = (size_t)chunk * CHUNK_BITS / 8;

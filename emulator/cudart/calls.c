@@ -8,7 +8,7 @@
     CUresult status = runtime_enter();                                                                                 \
     if (status == CUDA_SUCCESS) status = (call);                                                                       \
     return runtime_leave(status)
-/* The same for a kernel, of which `function` is that of the driver. */
+/* The entry of a kernel, whose `function` is the driver's. */
 #define RUN_KERNEL(kernel, call)                                                                                       \
     CUfunction function = NULL;                                                                                        \
     CUresult status = runtime_enter();                                                                                 \

@@ -27,14 +27,14 @@
 
 /* CUDA_SUCCESS, or why no call can do anything. */
 CUresult runtime_enter(void);
-/* The same result as one of the runtime: the numbers are equal. Kept for cudaGetLastError(). */
+/* Convert to a result of the runtime: the numbers are equal. Kept for cudaGetLastError(). */
 cudaError_t runtime_leave(CUresult status);
 cudaError_t runtime_failed(cudaError_t error);
 
 /* By the address that a program has for a kernel, or the handle of __cudaGetKernel(); the module is loaded if it was
  * not. CUDA_ERROR_NOT_FOUND where no such kernel was registered. */
 CUresult find_kernel(const void *kernel, CUfunction *function);
-/* The same for a variable: its address and bytes. */
+/* The entry of a variable: its address and bytes. */
 CUresult find_variable(const void *symbol, CUdeviceptr *at, size_t *bytes);
 
 #endif

@@ -208,7 +208,7 @@ cudaError_t cudaGetSymbolSize(size_t *bytes, const void *symbol) {
     return of_symbol(status);
 }
 
-/* Where `bytes` from `offset` on lie in a variable. */
+/* Address of `bytes` bytes at `offset` in a variable. */
 static CUresult part_of(const void *symbol, size_t bytes, size_t offset, void **at) {
     CUdeviceptr found = 0;
     size_t whole = 0;

@@ -2,8 +2,8 @@
  *
  *     if (!age_since(&now, now.known[thread], stamp)) puts("all warps know of it");
  *
- * Times are counted back from now, as only their order matters. What all warps know of is of no age: each check passes
- * it. What happened before the CTA came to its first turn is the same in all runs.
+ * Times are counted back from now, as only their order matters. An event that happens before all warps has no age,
+ * because each check passes it. Events before the CTA's first transition are the same in all runs.
  */
 #ifndef FL_EMU_AGES_H
 #define FL_EMU_AGES_H

@@ -165,7 +165,7 @@ static const delayed_access *last_store(const cta *m, const warp *w, uint32_t un
     return NULL;
 }
 
-/* What a lane stored at these very bytes; NULL for nothing. */
+/* A lane's pending store to exactly these bytes; NULL if there is none. */
 static const uint8_t *stored_by(const delayed_access *delayed, int lane, uint64_t address, uint32_t bytes) {
     if (!(delayed->lanes >> lane & 1) || delayed->at[lane] != address || delayed->bytes != bytes) return NULL;
     for (uint32_t rest = delayed->lanes & ~(1u << lane); rest; rest &= rest - 1) {

@@ -1,13 +1,12 @@
 /* explore.c - every order of the accesses to flags and counters that can matter, by running a launch again and again.
  *
- * An access that orders threads or asks what others have written waits for its transition (WARP_HELD). What comes later
- * than its instruction has a transition of its own (delayed.c). Between two transitions whatever can run without one
- * does: docs/internals.md says why the order of that does not matter. So a run is a sequence of transitions. Two
- * transitions are dependent where they touch the same bytes and not both only read or both only add. Orders that differ
- * by transitions that are not dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson,
- * Jonsson, Sagonas, Optimal Dynamic Partial Order Reduction, 2014) choose which transitions to exchange, sleep sets
- * leave what was seen. A poll whose answer leads back to itself and changes nothing is a wait: it has no transition
- * until its answer is another.
+ * An access that orders threads or asks what others have written waits for its transition (WARP_HELD). Delayed effects
+ * have their own transitions (delayed.c). Between two transitions whatever can run without one does: docs/internals.md
+ * says why the order of that does not matter. So a run is a sequence of transitions. Two transitions are dependent
+ * where they touch the same bytes and not both only read or both only add. Orders that differ by transitions that are
+ * not dependent are one class, of which one run is enough: source sets (Abdulla, Aronsson, Jonsson, Sagonas, Optimal
+ * Dynamic Partial Order Reduction, 2014) choose which transitions to exchange, sleep sets leave what was seen. A poll
+ * whose answer leads back to itself and changes nothing is a wait: it has no transition until its answer is another.
  *
  * A run that departs from the one before begins anew and repeats the transitions that the two have in common. Or, where
  * the system has copies of a process, the process waits at each transition that could be another, while a copy of it
@@ -65,7 +64,7 @@ typedef struct transition {
     bool is_shared;   /* by copies: chosen is theirs */
 } transition;
 
-/* What the copies of a process share. Those of one depth come one after the other. */
+/* Memory that the copies of a process share. Entries of one depth are consecutive. */
 enum { MOST_DEPTH = 256, MOST_SHARED = 256 };
 struct shared_orders {
     emu_exploration seen;
@@ -222,8 +221,9 @@ static void exchange(explorer *x, size_t i, size_t last) {
     for (size_t c = 0; c < at->count && !first; c++) at->chosen[c] = true;
 }
 
-/* A transition was taken: what comes before it, and which of those could have come after it. What freed a wait comes
- * before it, but what comes before that may have come after: who takes a lock may have been first. */
+/* A transition was taken: what comes before it, and which of those could have come after it. The event that ended a
+ * wait happens before it, but earlier events may have happened later: the thread that takes a lock may have been first.
+ */
 static bool order_last(explorer *x) {
     const size_t last = x->count - 1, words = last / 64 + 1;
     const candidate *c = taken_at(x, last);
@@ -277,7 +277,7 @@ static bool changes_nothing(cta *m, const warp *w, const op *o, const candidate 
     return same == (o->detail == ATOMIC_EXCH);
 }
 
-/* What a copy of a warp asks, without a trace of it. */
+/* The access that a copy of a warp would make, without executing it. */
 static void ask(cta *m, warp *copy, const op *o) {
     const op_counts counts = m->counts[o->instruction];
     const uint64_t polls = m->polls;
@@ -349,7 +349,7 @@ static candidate describe(cta *m, const warp *w) {
     return c;
 }
 
-/* What it touches, the same for those that touch the same; NULL when out of memory. */
+/* The bytes that it accesses, equal for transitions that access the same bytes; NULL when out of memory. */
 static const places *places_of(explorer *x, const delayed_access *delayed) {
     const size_t bytes = delayed->range_count * sizeof *delayed->ranges;
     places *found = x->places;
@@ -385,7 +385,7 @@ static bool add_candidate(const explorer *x, transition *now, const candidate *c
     return true;
 }
 
-/* Of one CTA. False when out of memory. */
+/* State of one CTA. False when out of memory. */
 static bool list_actors(explorer *x, cta *m, transition *now) {
     for (size_t i = 0; i < m->delayed_count; i++) {
         if (!emu_delayed_is_due(m, &m->delayed[i])) continue;
@@ -401,7 +401,7 @@ static bool list_actors(explorer *x, cta *m, transition *now) {
     return true;
 }
 
-/* Those that wait for their transition now. False when out of memory. */
+/* Actors that currently wait for their transition. False when out of memory. */
 static bool list_candidates(explorer *x, cta **ctas, size_t count, transition *now) {
     *now = (transition){0};
     for (size_t k = 0; k < count; k++)
@@ -508,7 +508,7 @@ static bool take_other(explorer *x) {
 
 /* ---- copies ---- */
 
-/* What a transition is to be tried with from now on copies of this process may say. */
+/* Copies of this process may add alternatives to a transition. */
 static bool share_transition(explorer *x, transition *t) {
     struct shared_orders *shared = x->shared;
     if (x->depth == MOST_DEPTH || t->count > MOST_SHARED) {

@@ -9,15 +9,15 @@
 
 #include "../machine/machine.h"
 
-/* Of one launch, over its runs. Owned: emu_explorer_free(). NULL when out of memory. */
+/* State of one launch over its runs. Owned: emu_explorer_free(). NULL when out of memory. */
 explorer *emu_explorer_new(void);
 void emu_explorer_free(explorer *x);
 /* The CTAs of a run, all resident, run to their end in the order that is next. False when out of memory. */
 bool emu_explorer_run(explorer *x, cta **ctas, size_t count);
-/* What became of that run: it was left as another one stands for it; it had more accesses than are followed. */
+/* Outcome of that run: it was abandoned because another one represents it; it had more accesses than are followed. */
 bool emu_explorer_ended(const explorer *x); /* neither of the two */
 bool emu_explorer_spent(const explorer *x);
-/* Of the launch: CTAs tell each other nothing but tickets. */
+/* The launch's CTAs share only tickets. */
 void emu_explorer_note_draws(explorer *x, bool only_draws);
 /* After the first run: whether CTAs share a counter alone, and draw in very many ways. Then the next runs are those
  * that tile_counter.h plans, until they are left: which goes back to the classes behind the first run. */
@@ -32,8 +32,8 @@ bool emu_explorer_failed(const explorer *x);
 uint64_t emu_explorer_pending(const explorer *x);
 /* The next run is the first one again. */
 void emu_explorer_restart(explorer *x);
-/* From the next run on copies of the process run what departs from it (copies.h), where the system has them. What was
- * seen goes on in memory that they share; NULL where there are none. */
+/* From the next run on copies of the process run what departs from it (copies.h), where the system has them. Results
+ * continue in memory that they share; NULL if there are none. */
 void emu_explorer_use_copies(explorer *x, const emu_exploration *seen);
 emu_exploration *emu_explorer_shared(const explorer *x);
 /* True if this is a copy, whose run has ended: it ends by the next call. stops: no other run is wanted. gaps: of any
@@ -44,7 +44,7 @@ void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps);
  * others, or the first. False where a copy could not be made: what was seen is not all. */
 bool emu_explorer_explored(const explorer *x);
 bool emu_explorer_leave_copies(explorer *x, emu_exploration *seen, uint32_t *gaps);
-/* What the last run did otherwise than the one before: the access that went first, and in whose place. */
+/* Difference between the last run and the one before: the access that went first, and the one that it replaced. */
 void emu_explorer_describe(const explorer *x, const entry *code, char *out, size_t bytes);
 
 #endif

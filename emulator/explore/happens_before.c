@@ -16,7 +16,7 @@
 enum { MOST_EVENTS = 2 * MAX_WARPS }; /* so that two are of one warp, where there is no room for more */
 #define MOST_MERGED (1ull << 28)      /* threads of knowledge in a launch, then all count as known */
 
-/* What some lanes of a warp released, learned, or have read and not learned yet. */
+/* Clocks that some lanes of a warp released, acquired, or have read but not acquired yet. */
 typedef struct event {
     uint32_t warp, lanes, time;
     bool narrow; /* for the own CTA only */
@@ -116,7 +116,7 @@ static bool any_is_behind(const cta *m, const warp *w, uint32_t lanes, const eve
     return false;
 }
 
-/* What the lanes of a fence released that a thread is behind: the thread's own accesses and those of the others. */
+/* Clock released by the lanes of a fence that precedes a thread: the thread's own accesses and those of the others. */
 static vector_clock *released_by(cta *m, const event *e, uint32_t lanes) {
     vector_clock *own = make(m, LANES);
     const uint64_t first = number_of(m, m->cluster->index, m->rank) + 1 + m->warp_count + e->warp * LANES;
@@ -131,7 +131,7 @@ static vector_clock *join_and_drop(cta *m, vector_clock *a, vector_clock *b) {
     return a;
 }
 
-/* Those that the whole CTA is behind become one. */
+/* Fences that precede the entire CTA are merged. */
 static void settle(cta *m, event_list *list, bool fences) {
     int kept = 0;
     for (int i = 0; i < list->count; i++) {
@@ -203,7 +203,7 @@ static void add_known(vector_clock *to, uint64_t number, uint32_t time) {
     to->threads[to->count++] = (known_thread){number, time};
 }
 
-/* Of the own CTA, thread by thread where all of a warp or of the CTA are not known. */
+/* Clock of the own CTA, thread by thread if not all of a warp or of the CTA are ordered. */
 static void add_own_cta(const cta *m, const warp *w, uint32_t lanes, bool itself, vector_clock *to) {
     const checks *const shadow = m->checks;
     const uint64_t cta = number_of(m, m->cluster->index, m->rank);
@@ -227,7 +227,7 @@ static void add_own_cta(const cta *m, const warp *w, uint32_t lanes, bool itself
     }
 }
 
-/* What lanes of a warp know together; itself: with what they did last. */
+/* Combined clock of a warp's lanes; itself: including their last accesses. */
 static vector_clock *gather(cta *m, const warp *w, uint32_t lanes, bool itself) {
     const cluster *c = m->cluster;
     vector_clock *known = make(m, (size_t)c->count * (1 + m->warp_count) + m->warp_count * LANES);
@@ -248,7 +248,7 @@ static vector_clock *gather(cta *m, const warp *w, uint32_t lanes, bool itself) 
     return known;
 }
 
-/* What fences released that a thread is behind; narrow: those of the scope of the CTA too. */
+/* Clock released by the fences that precede a thread; narrow: including those of CTA scope. */
 static vector_clock *gather_released(cta *m, const warp *w, int lane, bool narrow) {
     event_list *fences = &m->checks->order->fences;
     settle(m, fences, true);

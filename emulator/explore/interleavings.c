@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What buffers and variables hold, side by side. */
+/* Contents of buffers and variables, concatenated. */
 typedef struct snapshot {
     uint8_t *bytes;
     size_t size;
@@ -40,7 +40,7 @@ static void copy_memory(emu_device *device, snapshot *s, bool keeps) {
     }
 }
 
-/* Of the outputs, or of all buffers where none is one: what the first run left that this one has not. */
+/* First difference between this run and the first one, in the outputs, or in all buffers if there are none. */
 static void compare(const emu_device *device, const snapshot *first, const char *order, emu_exploration *seen) {
     const uint8_t *at = first->bytes + device->variable_bytes;
     bool outputs = false;
@@ -58,7 +58,7 @@ static void compare(const emu_device *device, const snapshot *first, const char 
     }
 }
 
-/* What one exploration is about. */
+/* State of one exploration. */
 typedef struct every_order {
     emu_device *device;
     const emu_module *module;
@@ -78,7 +78,7 @@ static emu_status run_once(every_order *e, emu_error *error) {
     return status;
 }
 
-/* What a run says, to what was seen. Whether no other is wanted. */
+/* Add the result of a run. Whether no other is wanted. */
 static bool judge_run(every_order *e, emu_status status, emu_exploration *seen) {
     char order[200];
     seen->runs++;
@@ -93,7 +93,7 @@ static bool judge_run(every_order *e, emu_status status, emu_exploration *seen) 
     return seen->difference[0] || emu_explorer_spent(e->x) || seen->runs == e->most_runs;
 }
 
-/* What a run by tickets says. Whether no other is wanted. */
+/* Add the result of a run by tickets. Whether no other is wanted. */
 static bool judge_tickets(every_order *e, emu_status status, emu_exploration *seen) {
     const tickets *t = emu_explorer_tickets(e->x);
     char order[200];

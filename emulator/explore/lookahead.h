@@ -1,18 +1,18 @@
 /* lookahead.h - clusters that run before their turn, on all threads of the host.
  *
- * round_robin.c gives clusters turns, for example each up to its next work tile. Where CTAs tell each other only which
- * tiles are taken, a cluster does nothing between two turns that another one could see without a race. So it runs
- * before its turn as far as the next access by which it tells something (an atomic, a relaxed store), and waits there
- * for the turn: these accesses happen in the order that one thread gives. An atomic whose result nobody reads does not
- * wait: it is postponed, and updates memory when the turn has come. Results, counters and findings do not depend on the
- * number of threads. Where clusters race all the same, that is found, but the host decides which access comes second.
+ * round_robin.c gives clusters turns, for example each up to its next work tile. If CTAs share only the tile counter, a
+ * cluster does nothing between two fetches that another cluster could observe without a race. So it runs before its
+ * turn as far as the next access by which it tells something (an atomic, a relaxed store), and waits there for the
+ * turn: these accesses happen in the order that one thread gives. An atomic whose result nobody reads does not wait: it
+ * is postponed, and updates memory when the turn has come. Results, counters and findings do not depend on the number
+ * of threads. A race between clusters is still found, but the host's schedule decides which access comes second.
  */
 #ifndef FL_EMU_LOOKAHEAD_H
 #define FL_EMU_LOOKAHEAD_H
 
 #include "../machine/interleaving.h"
 
-/* What runs a turn: emu_run_turn(). */
+/* The function that runs a transition: emu_run_turn(). */
 typedef cta_turn run_turn(cluster *c, bool may_pause);
 
 /* threads: to run ahead on; with none, or where none can be started, each turn runs when it has come, and the results

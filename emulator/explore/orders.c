@@ -1,4 +1,5 @@
-/* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/internals.md has the argument.
+/* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/internals.md has the
+ * argument.
  *
  * An event is known to a warp if it lies before what the warp does now, by the clocks of shadow.c. Lanes of a warp
  * count as one; an actor is a warp of any CTA of the cluster. For each mbarrier the events of three phases are kept:
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a warp did last of its kind; stamp 0: nothing. */
+/* Last event of its kind of a warp; stamp 0: none. */
 typedef struct order_event {
     uint32_t stamp, instruction;
     int lane;
@@ -29,7 +30,7 @@ typedef struct order_landing {
     uint32_t actor;
 } order_landing;
 
-/* What is kept of each actor at an mbarrier: arrivals in phase n at n % 3, its wait for phase n - 1, its expect_tx. */
+/* Events of each actor at an mbarrier: arrivals in phase n at n % 3, its wait for phase n - 1, its expect_tx. */
 enum { WAITS = 3, EXPECTS, KINDS };
 
 typedef struct named_order {
@@ -144,7 +145,7 @@ static bool knows(const cta *m, const warp *w, uint32_t other, const order_event
     return false;
 }
 
-/* The same of an actor of any CTA. */
+/* Events of an actor of any CTA. */
 static bool knows_actor(const cta *m, const warp *w, uint32_t actor, const order_event *e) {
     const uint32_t rank = actor / m->warp_count, other = actor % m->warp_count;
     if (rank == m->rank) return knows(m, w, other, e);
@@ -162,7 +163,8 @@ static bool knows_landing(const cta *m, const warp *w, const cta *at, const mbar
     return false;
 }
 
-/* What counted in a phase of an mbarrier of `at` and is not known to a warp; NULL where all is. */
+/* Return an event that was counted in a phase of an mbarrier of `at` but does not happen before the warp; NULL if there
+ * is none. */
 static const order_event *unknown_to(const cta *m, const warp *w, const cta *at, const mbarrier *bar, uint64_t phase,
                                      uint32_t *whose) {
     const order_event *arrivals = events_of(at, bar, phase % 3);
@@ -358,7 +360,7 @@ static bool only_asks_again(cta *m, const warp *w, const op *o, uint32_t mask, u
     return same_state(m, &first, &second);
 }
 
-/* Of a warp whose lanes have parted: whether any but those at work do more than wait for the rest. */
+/* For a warp with diverged lanes: true if lanes other than the running ones do more than wait for the rest. */
 static bool others_run(const warp *w) {
     for (int i = 0; w->split && i < w->depth; i++)
         if (w->stack[i].state != PATH_WAITS && w->stack[i].mask & live_lanes(w)) return true;

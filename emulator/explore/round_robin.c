@@ -1,5 +1,6 @@
 /* round_robin.c - CTAs that communicate through global memory: they run in turns on one thread of the host, so what
- * happens does not depend on how many threads there are. Those that only fetch work tiles run on all (lookahead.h). */
+ * happens does not depend on how many threads there are. CTAs that only fetch work tiles use all threads (lookahead.h).
+ */
 #include "../machine/crew.h"
 #include "../machine/interleaving.h"
 #include "explore.h"
@@ -14,7 +15,7 @@ enum {
     EARLY_CTAS = 8    /* those that begin before their first turn, likewise */
 };
 
-/* Those that are resident, on one thread of the host: so their order does not depend on how many threads there are. */
+/* Resident CTAs run on one host thread, so that their order does not depend on the number of threads. */
 typedef struct grid_turns {
     crew *crew;
     worker *workers; /* as many as can be resident */

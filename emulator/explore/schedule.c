@@ -1,9 +1,9 @@
 /* schedule.c - who runs next: the warps of a CTA in turns, and what is said where none can continue.
  *
  * A warp runs until it must wait. One that polls memory, by loads that are volatile, relaxed or acquire or by atomics
- * whose result is used, lets others go first after POLLS_OF_A_TURN polls between which nothing in memory changed. Where
- * all warps that could run have done so, the CTA has polled in vain: launch.c lets other CTAs run, whose stores may be
- * what it waits for.
+ * whose result is used, lets others go first after POLLS_OF_A_TURN polls between which nothing in memory changed. If
+ * all runnable warps have run, the CTA has polled unsuccessfully. launch.c then lets other CTAs run, because the CTA
+ * may wait for their stores.
  */
 #include "../machine/crew.h"
 #include "../machine/interleaving.h"
@@ -80,7 +80,7 @@ static bool land_any_of_cluster(cluster *c) {
     return false;
 }
 
-/* What the mbarrier still needs that a warp waits for. */
+/* Missing arrivals and bytes of the mbarrier for which a warp waits. */
 static void describe_mbarrier(cta *m, const warp *w, char *out, size_t bytes) {
     const mbarrier *bar = emu_find_mbarrier(m, w->mbarrier_address);
     if (!bar) return;
@@ -102,7 +102,7 @@ static void describe_mbarrier(cta *m, const warp *w, char *out, size_t bytes) {
                  seen->phase, bar->phase - 1);
 }
 
-/* Of a warp that waits for its warpgroup: who has issued fewer products. */
+/* For a warp that waits for its warpgroup: the warps that have issued fewer products. */
 static void describe_products(const cta *m, const warp *w, char *out, size_t bytes) {
     const uint32_t begin = (uint32_t)w->index / 4 * 4;
     size_t used = 0;
@@ -114,7 +114,7 @@ static void describe_products(const cta *m, const warp *w, char *out, size_t byt
     }
 }
 
-/* Who has not come to the barrier of the cluster. */
+/* Warps that have not arrived at the cluster barrier. */
 static void describe_cluster_barrier(const cluster *c, char *out, size_t bytes) {
     bool any = false;
     size_t used = 0;

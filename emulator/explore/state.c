@@ -34,7 +34,7 @@ static uint32_t rows_of(const warp *w) {
     return w->together ? 1 : live_lanes(w);
 }
 
-/* How far a warp knows another one, where it asks for any of its lanes. */
+/* Epoch of another warp that happens before any lane of a warp. */
 static uint32_t actor_known_to(const cta *m, const warp *w, uint32_t other) {
     uint32_t known = 0;
     for (uint32_t rest = rows_of(w); rest; rest &= rest - 1) {
@@ -45,7 +45,7 @@ static uint32_t actor_known_to(const cta *m, const warp *w, uint32_t other) {
     return known;
 }
 
-/* What each live warp knows: the least of it is what all do. */
+/* Clocks of the live warps: their minimum happens before all of them. */
 static void find_known(const cta *m, ages *a) {
     const checks *const shadow = m->checks;
     const uint32_t threads = m->warp_count * LANES, width = shadow->clocks ? shadow->clock_width : threads;
@@ -143,7 +143,7 @@ static bool seen_by_proxies(const cta *m, uint32_t thread, uint32_t stamp) {
     return true;
 }
 
-/* Of the cell before: most are alike. */
+/* State of the cell before, because most are equal. */
 typedef struct last_store {
     uint32_t time, thread;
     bool seen;
@@ -216,8 +216,8 @@ static void add_fences(const cta *m, const ages *a, uint64_t *sum) {
     }
 }
 
-/* Bulk stores that nothing has waited for. What they bring, and where, was counted as work when they were issued, and
- * no other thread of the CTA touches that: see ticket_work. */
+/* Bulk stores that nothing has waited for. Their bytes and targets were counted as work when they were issued, and no
+ * other thread of the CTA accesses them: see ticket_work. */
 static void add_store(const cta *m, const ages *a, uint64_t *sum, const bulk_copy *copy) {
     const warp *w = &m->warps[copy->warp];
     add_word(sum, (uint64_t)copy->instruction << 32 | (uint32_t)copy->warp << 5 | copy->lane);

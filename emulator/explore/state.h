@@ -18,7 +18,7 @@ live_sets emu_find_live(const entry *code);
  * first: its time as it came to its first turn; kept: by cell of shared memory, whether what is there counts. 0: this
  * cannot be said. */
 uint64_t emu_state(const cta *m, uint32_t first, const bool *kept, const live_sets *live);
-/* Where its warps stand, and its mbarriers. */
+/* Progress of its warps and mbarriers. */
 uint64_t emu_waits(const cta *m);
 
 #endif

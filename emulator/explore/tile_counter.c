@@ -1,13 +1,13 @@
 /* tile_counter.c - which CTA draws which ticket, where CTAs share the counter that they draw from and nothing else.
  *
- * What a CTA does between two draws depends on the ticket and on what it remembers: two runs that have come to the same
- * state (state.c) go on alike. So it is enough that each CTA has drawn, in each state that it comes to, each
- * ticket that it can draw there; all other orders put the same parts together in another way. docs/internals.md has the
+ * The work of a CTA between two fetches depends on the ticket and on its state: two runs that reach the same state
+ * (state.c) continue identically. So it is enough that each CTA has drawn, in each state that it comes to, each ticket
+ * that it can draw there; all other orders put the same parts together in another way. docs/internals.md has the
  * argument, and emu_tickets_hold() says whether what it asks for was seen in all runs so far.
  *
  * First all CTAs run, and one of them draws a ticket that it has not drawn first; others draw the rest. So any two
  * tickets have been drawn by two CTAs, and their work has been seen to race with nothing. Then CTAs run alone, from the
- * numbers that the counter had in those runs. What is found there is looked for in a run of all.
+ * numbers that the counter had in those runs. A finding there must be reproduced by a run of all CTAs.
  */
 #include "tile_counter.h"
 #include "state.h"
@@ -36,7 +36,8 @@ typedef struct waiting {
     uint64_t ahead; /* what has been done there of later work, less what is left of earlier: see adds_up() */
 } waiting;
 
-/* Where warps and mbarriers of a CTA stand as it waits to draw, and which cells of shared memory it remembers then. */
+/* Progress of a CTA's warps and mbarriers when it waits to fetch, and the cells of shared memory that it still depends
+ * on. */
 typedef struct wait {
     uint64_t where;
     bool *kept;
@@ -73,7 +74,7 @@ struct tickets {
 
 /* ---- ways ---- */
 
-/* Who draws which ticket last. */
+/* The CTA that fetches each ticket last. */
 static void find_ends(const uint64_t *owners, size_t draws, bool *ends) {
     for (size_t i = 0; i < draws; i++) {
         ends[i] = true;
@@ -174,7 +175,7 @@ static bool is_held(const cta *m) {
     return false;
 }
 
-/* What a CTA that waits is known to remember; NULL when out of memory. */
+/* The recorded state of a waiting CTA; NULL when out of memory. */
 static bool *find_kept(tickets *t, uint64_t where) {
     size_t i = 0;
     while (i < t->wait_count && t->waits[i].where != where) i++;
@@ -219,7 +220,7 @@ static void note_part(tickets *t, size_t k, cta *m, uint32_t ticket) {
 
 /* ---- the work of a ticket ---- */
 
-/* What is known of an equation ticket + to - from = work, gives the third of them; false where it does not fit. */
+/* Solve ticket + to - from = work for the unknown term; false if it does not fit. */
 static bool weigh(tickets *t, uint64_t *weights, bool *weighed, waiting *from, uint32_t ticket, bool *more) {
     const part *done = &from->parts[ticket];
     waiting none = {.weighed = true}, *to = done->to == ENDED ? &none : &t->states[done->to];
@@ -237,7 +238,7 @@ static bool weigh(tickets *t, uint64_t *weights, bool *weighed, waiting *from, u
 
 /* All CTAs together should do the same to global memory, whoever draws what: each part does the work of its ticket, but
  * for what it leaves to the next part, or does for the part before; and that depends on the two states alone. The state
- * and the ticket of a part that does not; NULL where all do. What CTAs do with their first ticket all have seen. */
+ * and the ticket of a part that does not; NULL where all do. All CTAs have run their first ticket. */
 static const waiting *find_misfit(tickets *t, uint32_t *ticket) {
     uint64_t weights[MOST_TICKETS];
     bool weighed[MOST_TICKETS] = {false}, more = true;
@@ -345,7 +346,7 @@ static void note_first(tickets *t, cta *const *ctas, size_t count) {
     }
 }
 
-/* Who is to draw: as planned, else a CTA that has not drawn this ticket in its state. */
+/* Choose the CTA that fetches: as planned, else a CTA that has not fetched this ticket in its state. */
 static int choose(const tickets *t, cta *const *ctas, size_t count, uint32_t ticket) {
     const bool planned = ticket < t->until;
     int chosen = -1;
@@ -358,8 +359,8 @@ static int choose(const tickets *t, cta *const *ctas, size_t count, uint32_t tic
     return chosen;
 }
 
-/* Of a CTA that runs alone: as planned, else the first that it has not drawn in its state; as many as there are where
- * there is none. */
+/* Choose the ticket of a CTA that runs by itself: as planned, else the first that it has not fetched in its state; the
+ * number of tickets if there is none. */
 static uint32_t choose_ticket(const tickets *t, uint32_t first) {
     uint32_t ticket = first;
     while (ticket < t->until && !t->wanted[ticket]) ticket++;

@@ -33,10 +33,10 @@ void emu_tickets_end(tickets *t, cta *const *ctas, size_t count);
 /* True if the CTAs have done what the argument asks for, so far; and whether there was no memory. */
 bool emu_tickets_hold(const tickets *t);
 bool emu_tickets_failed(const tickets *t);
-/* How many were run: a CTA that draws a ticket, by what it remembers; and how many are known to be left. */
+/* Number of states that were run, each a CTA that fetches a ticket, and the number known to be left. */
 uint64_t emu_tickets_run(const tickets *t);
 uint64_t emu_tickets_left(const tickets *t);
-/* Who drew, in the last run. */
+/* CTAs that fetched in the last run. */
 void emu_tickets_describe(const tickets *t, char *out, size_t bytes);
 
 #endif

@@ -185,7 +185,7 @@ def _finding(raw: Any) -> Finding:
 
 @dataclass(frozen=True)
 class Counts:
-    """What instructions did, summed over all warps; docs/emulator.md says how each is counted."""
+    """Counters of instructions, summed over all warps; docs/emulator.md defines each."""
 
     executed: int = 0
     lanes: int = 0
@@ -239,7 +239,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Launched:
-    """What a launch left behind, beside its arrays: counters, and the text that device printf wrote."""
+    """Results of a launch besides its arrays: counters, and the text that device printf wrote."""
 
     counters: Counters
     printed: str

@@ -25,7 +25,7 @@ SECONDS = 1800  # for what hangs
 
 @dataclass(frozen=True)
 class Run:
-    """Of one problem."""
+    """The rows of one problem."""
 
     kernel: str
     right: bool

@@ -1,4 +1,4 @@
-"""What compute-sanitizer says of the real faults: runs their kernels under it on a GPU, writes docs/internals.md.
+"""Runs the kernels of the real faults under compute-sanitizer on a GPU, and writes the column of docs/internals.md.
 
 python real_faults.py run NVCC RESULTS PAGE     on a machine with a GPU; `suite.mk faults-on-gpu` calls it
 python real_faults.py write RESULTS PAGE        the column of the page again, from the results
@@ -72,7 +72,7 @@ def launch(ptx: Path, kernel: str) -> None:
 
 
 def output(command: list[str]) -> str:
-    """Of a command that must succeed."""
+    """The output of a command that must succeed."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -117,7 +117,7 @@ def verdict(path: Path) -> str:
 
 
 def cell(fault: Fault, results: Path) -> str:
-    """Of the column: what each tool says of the two kernels; "not run" before all of them were."""
+    """A cell of the column: the report of each tool for the two kernels; "not run" until all of them were."""
     files = {kind: [results / f"{fault.name}_{kind}.{tool}.txt" for tool in TOOLS] for kind in KINDS}
     if not all(path.exists() for paths in files.values() for path in paths):
         return "not run"
@@ -136,8 +136,8 @@ def write(results: Path, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     machine = results / MACHINE
     heading = f" ({machine.read_text(encoding='utf-8').strip()})" if machine.exists() else ""
-    text, count = re.subn(r"(?m)^(\| kernel \| reported as, seen in \| compute-sanitizer on a GPU).*$", rf"\1{heading} |", text)
-    for fault in FAULTS:
+    text, count = re.subn(r"(?m)^(\| kernel \| reported as, seen in \| compute-sanitizer on a GPU).*$", rf"\1{heading}
+    |", text) for fault in FAULTS:
         said = cell(fault, results)
         text, rows = re.subn(rf"(?m)^(\| `{fault.name}` \|[^|]*\|).*$", lambda m, c=said: f"{m[1]} {c} |", text)
         count *= rows

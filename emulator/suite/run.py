@@ -39,7 +39,8 @@ SECONDS = 1800  # for what hangs
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one file on one architecture: the verdict on each program, and the findings by class and kernel."""
+    """The results of one file on one architecture: the verdict on each program, and the findings by class and
+    kernel."""
 
     name: str
     arch: str
@@ -47,7 +48,7 @@ class Outcome:
     findings: Counter[tuple[str, str]]
 
     def row(self) -> str:
-        """Of the table."""
+        """The rows of the table."""
         counts = Counter(self.verdicts.values())
         ran = len(self.verdicts) - counts["refused"]
         launched = ran - counts["failed"]
@@ -77,14 +78,14 @@ def run(python: str, tool: str, name: str, file: str, arch: str, *arguments: str
 
 
 def versions(python: str) -> str:
-    """Of the packages, for the sentence above the table."""
+    """The versions of the packages, for the sentence above the table."""
     wanted = [line.split("==")[0] for line in (HERE / "requirements.txt").read_text(encoding="utf-8").split()]
     code = f"from importlib.metadata import version\nprint(', '.join(f'{{n}} {{version(n)}}' for n in {wanted}))"
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def rows_of_checkout(page: str, names: tuple[str, ...], rows: list[str]) -> list[str]:
-    """Of programs that a checkout brings: these, or without one those that the page has."""
+    """The rows of programs from a checkout, or without one those on the page."""
     kept = tuple(f"| {name} " for name in names)
     return rows or [line for line in page.splitlines() if line.startswith(kept)]
 

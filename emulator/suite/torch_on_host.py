@@ -5,8 +5,8 @@
 
 PyTorch's own CUDA part does not run on the emulated GPU: its kernels are machine code. With this module
 torch.randn(..., device="cuda") gives a tensor in memory of the host, and PyTorch's operations on it run on the CPU.
-Where a kernel of Triton takes it, its storage is registered with the emulated driver, whole, so that an access beyond
-it is a finding. Each tensor says that it is on the device cuda:0.
+If a Triton kernel takes it, its entire storage is registered with the emulated driver, so that an out-of-bounds access
+is a finding. Each tensor says that it is on the device cuda:0.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def data_ptr(tensor):
 
 
 def on_host(value):
-    """What stands for a device in an argument, as the CPU."""
+    """Replace a device in an argument by the CPU."""
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type == "cuda" else value
     return "cpu" if isinstance(value, str) and value.split(":")[0] == "cuda" else value

@@ -4,8 +4,8 @@
 python triton_language.py FOLDER [WORD]    FOLDER: of the checkout; the tests are in python/test/unit/language
                                            WORD: of pytest's -k
 
-Of each function CASES run, in the order of a hash of their names: of tens of thousands the same on every machine.
-One that skips itself gives its place to the next, up to TRIED. What is left out is printed with its reason.
+CASES of each function run, in the order of a hash of their names, so that every machine chooses the same of tens of
+thousands. One that skips itself gives its place to the next, up to TRIED. Omitted cases are printed with the reason.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ FILES = (
 )
 OLDER = "of the fork's Triton, not 3.9"
 TEXT = "the fork's intermediate code has another text than that of 3.9; nothing is launched"
-# What cannot be right here, by the start of its name: why.
+# Cases that cannot pass here, by the start of their names, with the reason.
 LEFT_OUT = {
     "test_block_copy": OLDER,
     "test_block_ptr": OLDER,

@@ -15,7 +15,7 @@ from device import DeviceArray, check, cuda, report, start
 TYPES = {"u8": "u1", "i8": "i1", "u16": "u2", "i16": "i2", "f16": "f2", "u32": "u4", "i32": "i4", "f32": "f4",
          "u64": "u8", "i64": "i8", "f64": "f8"}  # fmt: skip
 SUFFIX = re.compile(r"_?([uif](?:8|16|32|64))$")
-# What Rust writes for a number, beside digits.
+# Rust's notation of numbers other than digits.
 NAMES = {
     r"std::f32::consts::PI / 2f32": "1.57079633f32",
     r"std::f32::consts::PI": "3.14159265f32",

@@ -444,7 +444,7 @@ static bool find_variable(const emu_module *module, const char *name, size_t len
     return fitting == 1;
 }
 
-/* How elements of a PTX type are printed. */
+/* Print format of elements of a PTX type. */
 static const number_type *type_of_ptx(const char *type) {
     char name[8];
     snprintf(name, sizeof name, "%s", type);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a device or a growing file gives is read up to the limit, whatever its size is said to be. */
+/* A device or growing file is read up to the limit, whatever its reported size. */
 char *emu_read_file(const char *path, size_t limit, size_t *bytes, emu_error *error) {
     FILE *file = fopen(path, "rb");
     char *text = NULL;

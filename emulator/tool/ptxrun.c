@@ -136,7 +136,7 @@ static bool set_print(options *options, const char *text, emu_error *error) {
            emu_fail(error, "--print %s: should be N or N:COUNT", text);
 }
 
-/* What the text does not name is not restricted. */
+/* The text restricts only what it names. */
 static bool set_trace(options *options, const char *text, emu_error *error) {
     emu_error reason;
     options->trace = (emu_trace){.file = stdout, .cta = -1, .warp = -1, .lane = -1};
@@ -175,7 +175,7 @@ static bool set_delay(options *options, const char *text, emu_error *error) {
     return true;
 }
 
-/* What an option does: it sets a flag, keeps a text or a number in the options, or calls a function. */
+/* Effect of an option: it sets a flag, stores a text or a number in the options, or calls a function. */
 typedef enum option_kind { FLAG, TEXT, NUMBER, CALL } option_kind;
 
 typedef struct option {
@@ -340,7 +340,7 @@ static bool parse_options(options *options, int argc, char **argv, emu_error *er
 
 /* ---- running ---- */
 
-/* What is wrong in a line of the PTX, with the file. */
+/* The error in a line of the PTX, with the file. */
 static bool fail_in_ptx(const options *options, const emu_error *reason, emu_error *error) {
     return emu_fail(error, "%s:%d: %s", options->ptx_file, reason->line, reason->text);
 }

@@ -86,7 +86,7 @@ EMU_EXPORT(emu_view_load) int emu_view_load(const char *ptx, uint32_t bytes) {
     return 0;
 }
 
-/* What was refused last, as {"line", "text"}: of the module, of an entry's body, or of the launch. */
+/* The last rejection, as {"line", "text"}: of the module, of an entry's body, or of the launch. */
 EMU_EXPORT(emu_view_refusal) void emu_view_refusal(void) {
     const emu_error *found = &view.error;
     for (int i = 0; view.module && i < emu_entry_count(view.module); i++)
@@ -369,8 +369,8 @@ EMU_EXPORT(emu_view_shared_bytes) uint32_t emu_view_shared_bytes(void) {
     return emu_watch_machine()->shared_bytes;
 }
 
-/* Who wrote each word of shared memory last: 0 nobody, 1 a copy that is still under way, else 2 + thread * 2^20 +
- * instruction. Nothing is known without checks: false. */
+/* Last writer of each word of shared memory: 0 none, 1 a copy in flight, else 2 + thread * 2^20 + instruction. Nothing
+ * is known without checks: false. */
 EMU_EXPORT(emu_view_writers) bool emu_view_writers(uint32_t *writers) {
     const cta *m = emu_watch_machine();
     const checks *k = m->checks;

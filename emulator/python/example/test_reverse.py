@@ -27,7 +27,7 @@ def test_reverse(kernels: emu.Module, schedule: int) -> None:
 
 
 def test_a_missing_barrier_is_found(kernels: emu.Module) -> None:
-    """What a test of the racy kernel would fail with."""
+    """The error with which a test of the racy kernel would fail."""
     with pytest.raises(emu.FindingsError) as caught:
         kernels["reverse_racy"][1, 64](np.arange(64, dtype=np.int32))
     race = next(finding for finding in caught.value.findings if finding.kind == "race")
