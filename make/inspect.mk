@@ -28,6 +28,7 @@ new:  ## starts the file of the next version: PARENT= NAME=
 # All that a version adds to committed files, except what a GPU measures.
 adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
 	$(call need,VER)$(reason)$(unfilled)
+	@$(RUN) -m analysis accept --version "$(VER)" --why '$(call quoted,$(WHY))' --check
 	@$(MAKE) --no-print-directory $(VER) bin/ptxrun
 	@$(MAKE) --no-print-directory accept
 	@$(RUN) -m analysis traffic --version "$(VER)" --write

@@ -23,7 +23,16 @@ from pathlib import Path
 
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import in_checkout, read_text, root, write_if_changed
-from analysis.ladder.headers import TO_FILL_IN, Version, load_all, load_beside, load_chosen, name_of_stem, stem_of
+from analysis.ladder.headers import (
+    TO_FILL_IN,
+    Version,
+    changed_lines,
+    load_all,
+    load_beside,
+    load_chosen,
+    name_of_stem,
+    stem_of,
+)
 from analysis.machine_code.baseline import add_file_arguments, run_accept_of_files, run_gate_of_files
 from analysis.machine_code.contents import code_summary
 from analysis.machine_code.loops import (
@@ -300,6 +309,18 @@ def accept_line(versions: Iterable[str]) -> str:
     return f'make accept VER="{" ".join(map(stem_of, sorted(set(versions))))}" WHY="..."'
 
 
+def refuse_unfinished(folder: Path, versions: dict[str, Version]) -> None:
+    """Reject a version whose header block has lines to fill in, or whose source is that of its parent."""
+    everything = load_all(folder)
+    for version in versions.values():
+        if version.header.to_fill_in:
+            keys = ", ".join(version.header.to_fill_in)
+            raise AnalysisError(f"{version.path}: its header block still says {TO_FILL_IN!r} for {keys}")
+        parent = everything.get(version.header.parent)
+        if parent and not changed_lines(parent, version):
+            raise AnalysisError(f"{version.path}: no line differs from {parent.version}: make its change first")
+
+
 def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: str) -> int:
     """Record the figures of these versions as accepted; return how many kernels were accepted anew.
 
@@ -308,10 +329,7 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
     toolkit, pinned = toolkit_version(folder), pinned_toolkit(folder)
     if toolkit != pinned:
         raise AnalysisError(f"this build is of toolkit {toolkit}; accepted figures are of the pinned one, {pinned}")
-    for version in versions.values():
-        if version.header.to_fill_in:
-            keys = ", ".join(version.header.to_fill_in)
-            raise AnalysisError(f"{version.path}: its header block still says {TO_FILL_IN!r} for {keys}")
+    refuse_unfinished(folder, versions)
     before, loops = read_accepted(folder), read_loops(folder)
     after: dict[Key, Accepted] = {}
     builds = []
@@ -388,6 +406,7 @@ def add_accept_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_arguments(parser)
     if in_checkout():
         _add_common_arguments(parser)
+        parser.add_argument("--check", action="store_true", help="only reject a version that is not finished")
     parser.add_argument("--why", metavar="WHY", required=True, help="the reason, kept in the baseline")
     parser.add_argument("--json", action="store_true", help="print the number of changed lines as JSON")
 
@@ -400,7 +419,11 @@ def run_accept(args: argparse.Namespace) -> int:
         return run_accept_of_files(args, why)
     if not args.version:
         raise AnalysisError("--version is missing: name the versions to accept, such as VER=v09")
-    changed = accept(root(), load_chosen(root(), args.version), _archs(args.archs), why)
+    versions = load_chosen(root(), args.version)
+    if args.check:
+        refuse_unfinished(root(), versions)
+        return DONE
+    changed = accept(root(), versions, _archs(args.archs), why)
     path = registers_path(root()).relative_to(root())
     emit(
         json_text({"file": str(path), "changed": changed}) if args.json else f"{path}: {changed} kernels accepted\n",

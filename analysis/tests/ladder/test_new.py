@@ -1,5 +1,6 @@
 """`make new`: the file it writes, what it refuses, and that a version with lines to fill in is not accepted."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -83,4 +84,8 @@ def test_a_header_with_lines_to_fill_in_is_not_accepted(folder: Path, monkeypatc
     monkeypatch.setattr(gate, "toolkit_version", lambda _: "13.5.37")
     monkeypatch.setattr(gate, "pinned_toolkit", lambda _: "13.5.37")
     with pytest.raises(AnalysisError, match=r"v53_wide.cu: its header block still says .* idea, predict, claims"):
+        gate.accept(folder, {"v53": load(folder, "v53")}, ["sm_80"], "early")
+    path = kernel_files(folder)["v53"]
+    path.write_text(re.sub(r"FILL IN:.*", "said", path.read_text()).replace(" * claims    said\n", ""))
+    with pytest.raises(AnalysisError, match=r"v53_wide.cu: no line differs from v07: make its change first"):
         gate.accept(folder, {"v53": load(folder, "v53")}, ["sm_80"], "early")
