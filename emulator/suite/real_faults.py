@@ -136,8 +136,9 @@ def write(results: Path, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     machine = results / MACHINE
     heading = f" ({machine.read_text(encoding='utf-8').strip()})" if machine.exists() else ""
-    text, count = re.subn(r"(?m)^(\| kernel \| reported as, seen in \| compute-sanitizer on a GPU).*$", rf"\1{heading}
-    |", text) for fault in FAULTS:
+    table = r"(?m)^(\| kernel \| reported as, seen in \| compute-sanitizer on a GPU).*$"
+    text, count = re.subn(table, rf"\1{heading} |", text)
+    for fault in FAULTS:
         said = cell(fault, results)
         text, rows = re.subn(rf"(?m)^(\| `{fault.name}` \|[^|]*\|).*$", lambda m, c=said: f"{m[1]} {c} |", text)
         count *= rows

@@ -151,8 +151,7 @@ CLUSTERS = [
     Defect("race", "a relaxed arrival at the barrier of the cluster without a fence", CLUSTER
            + "<<||fence.acq_rel.cluster;\n>>" + MEET.replace("arrive", "arrive.relaxed") + REMOTE_READ + MEET,
            ["lesson.cu:50"], **TWO_CTAS),
-    Defect("cta-not-started", "a store to a CTA that may not have started", CLUSTER.replace("st.shared.u32 [%s], %t;\n",
-    "")
+    Defect("cta-not-started", "a store to a CTA that may not have started", CLUSTER.replace("st.shared.u32 [%s], %t;\n", "")
            + "<<||" + MEET + ">>" + REMOTE_WRITE + MEET, ["lesson.cu:51", "with rank 1", "may not have started"],
            **TWO_CTAS),
     Defect("cta-exited", "a load from a CTA that waits for nobody", CLUSTER + MEET + REMOTE_READ + "<<||" + MEET + ">>",

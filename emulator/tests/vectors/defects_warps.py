@@ -337,8 +337,7 @@ WARPS = [
            "bar.sync 0;\nxor.b32 %x, %s, 128;\nld.shared.u32 %y, [%x];\n<<||bar.sync 0;\n>>st.shared.u32 [%s], %y;"),
     Defect("race", "a store and an atomic", START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n"
            "@%q st.shared.u32 [%x], 0;\n<<||bar.sync 0;\n>>atom.shared.add.u32 %y, [%x], 1;"),
-    Defect("race", "an atomic over one of another warp, which a load would miss", COVERED.replace("HELD", "<<||bar.sync
-    0;\n>>"),
+    Defect("race", "an atomic over one of another warp, which a load would miss", COVERED.replace("HELD", "<<||bar.sync 0;\n>>"),
            ["lesson.cu:11", "lesson.cu:12", "updated"], block=96),
     Defect("race", "a lane that tells of its own reads alone", HANDED_OVER.replace("SYNC",
            "<<||bar.warp.sync 0xffffffff;>>"), ["lesson.cu:11", "lesson.cu:13", "warp 0", "warp 1"]),
