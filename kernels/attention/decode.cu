@@ -133,11 +133,11 @@ constexpr int tile_row_bytes = 128;
 template <decode_config cfg>
 constexpr int row_bytes = cfg.d_head * 2; /* of Q */
 template <decode_config cfg>
-constexpr int box_bytes = box_keys<cfg> *cfg.d_head *(cfg.e4m3_cache ? 1 : 2);
+constexpr int box_bytes = box_keys<cfg> * cfg.d_head * (cfg.e4m3_cache ? 1 : 2);
 template <decode_config cfg>
-constexpr int KV_bytes = 2 * boxes<cfg> *box_bytes<cfg>;
+constexpr int KV_bytes = 2 * boxes<cfg> * box_bytes<cfg>;
 template <decode_config cfg>
-constexpr int Q_bytes = cfg.B_r *row_bytes<cfg>;
+constexpr int Q_bytes = cfg.B_r * row_bytes<cfg>;
 
 /* Floats of a row of a warp's O in shared memory; the padding keeps the rows of a quad of lanes in different banks. */
 template <decode_config cfg>
@@ -288,7 +288,7 @@ struct consumer {
     const line_of<cfg> &line;
     Q_fragments<cfg> &Q;
     O_tiles<cfg> &O;
-    row_values &m, &l;
+    row_values &m, &l, &scales; /* scales: of the scores of each row (softmax.cuh) */
 
     const int warp = threadIdx.x / 32 - copy_warps<cfg>, lane = threadIdx.x % 32;
     const int key_group = warp / row_groups<cfg>, first_row = warp % row_groups<cfg> * 16;
@@ -456,19 +456,24 @@ struct consumer {
     __device__ __forceinline__ void catch_up(const S_tiles<cfg> &S) {
         row_values lane_max, factor;
         find_lane_max(lane_max, S);
-        const float lag = fmaxf(fmaf(lane_max[0], scale, m[0]), fmaf(lane_max[1], scale, m[1]));
-        if (!__any_sync(0xffffffff, !(lag <= most_lag))) return;
+        if (!lags(lane_max)) return;
         update_m(m, l, factor, lane_max, scale);
+        find_scales(scales, m, scale);
         rescale(O, factor);
     }
     /* Update m while O is being computed. Return true if O must then be multiplied by `factor`. */
     __device__ __forceinline__ bool lags(const S_tiles<cfg> &S, row_values &factor) {
         row_values lane_max;
         find_lane_max(lane_max, S);
-        const float lag = fmaxf(fmaf(lane_max[0], scale, m[0]), fmaf(lane_max[1], scale, m[1]));
-        if (!__any_sync(0xffffffff, !(lag <= most_lag))) return false;
+        if (!lags(lane_max)) return false;
         update_m(m, l, factor, lane_max, scale);
+        find_scales(scales, m, scale);
         return true;
+    }
+    /* Whether an exponential of the warp would be more than 2^most_lag. */
+    __device__ __forceinline__ bool lags(const row_values &lane_max) const {
+        const float lag = fmaxf(fmaf(lane_max[0], scales[0], m[0]), fmaf(lane_max[1], scales[1], m[1]));
+        return __any_sync(0xffffffff, !(lag <= most_lag));
     }
 
     /* The warp's keys of KV block number n of the CTA, from `key` on. */
@@ -481,11 +486,9 @@ struct consumer {
             multiply_QK_of_bytes(S, at.K_box(n, first_box));
         else
             multiply_QK(S, at.K_box(n, first_box));
-        if (key + warp_keys < cfg >> row_end(0))
-            mask(
-                S, [&](int row) { return row_end(row) - key; }, lane);
+        if (key + warp_keys < cfg >> row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
         catch_up(S);
-        exponentiate<warp_keys<cfg>>(S, l, m, scale);
+        exponentiate<warp_keys<cfg>>(S, l, m, scales);
         round_to_P<P_type<cfg>>(P, S);
         const bool has_end = cfg.serves && key + warp_keys<cfg> > seq_k();
         if constexpr (cfg.e4m3_cache)
@@ -497,16 +500,14 @@ struct consumer {
     /* Turn S of a block into P while O of the block before is computed. Return true if O must then be multiplied by
      * `factor`. */
     __device__ __forceinline__ bool turn_to_P(S_tiles<cfg> &S, row_values &factor, int key) {
-        if (key + cfg.B_c > row_end(0))
-            mask(
-                S, [&](int row) { return row_end(row) - key; }, lane);
+        if (key + cfg.B_c > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
         const bool outgrown = lags(S, factor);
-        exponentiate<cfg.B_c / 2>(S, l, m, scale);
+        exponentiate<cfg.B_c / 2>(S, l, m, scales);
         return outgrown;
     }
 
     __device__ __forceinline__ void clear_sums() {
-        for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0;
+        for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0, scales[half] = scale;
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
@@ -561,9 +562,7 @@ struct consumer {
     /* ---- the end of a piece ---- */
 
     /* All warps that compute meet. */
-    __device__ __forceinline__ static void meet() {
-        bar_sync(1, 32 * cfg.n_warps);
-    }
+    __device__ __forceinline__ static void meet() { bar_sync(1, 32 * cfg.n_warps); }
 
     __device__ __forceinline__ void store_sums() const {
         warp_sums<cfg> &sums = *at.sums;
@@ -580,7 +579,7 @@ struct consumer {
             else
                 for (int n = 0; n < 2 * d_steps<cfg>; n++)
                     *(float2 *)(O_row + 8 * n) = make_float2(O[n][2 * half], O[n][2 * half + 1]);
-            if (lane % 4 == 0) sums.m[key_group][row] = m[half], sums.l[key_group][row] = l_row;
+            if (lane % 4 == 0) sums.m[key_group][row] = rescaled_m(m[half], scale), sums.l[key_group][row] = l_row;
         }
     }
     /* A row of all key groups' sums. */
@@ -614,7 +613,7 @@ struct consumer {
             l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
             l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
             if (row >= last_row) continue;
-            const float inverse = l_row == 0 ? 0 : 1 / l_row, lse = lg2_approx(l_row) - m[half];
+            const float inverse = l_row == 0 ? 0 : 1 / l_row, lse = lg2_approx(l_row) - rescaled_m(m[half], scale);
             if (own.parts == 1) {
                 const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
                 uint16_t *const O_row = find_O_row(args, query, head, own.sample);
@@ -721,8 +720,8 @@ __device__ __forceinline__ void attend(const auto &args, const tensor_maps &maps
         if constexpr (gives_registers<cfg>) setmaxnreg_inc<224>();
         Q_fragments<cfg> Q;
         O_tiles<cfg> O;
-        row_values m, l;
-        consumer<cfg>{args, at, line, Q, O, m, l}.attend();
+        row_values m, l, scales;
+        consumer<cfg>{args, at, line, Q, O, m, l, scales}.attend();
     }
 }
 

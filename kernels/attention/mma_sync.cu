@@ -16,6 +16,7 @@
 #include "kernels/attention/fragments.cuh"
 #include "kernels/attention/mask.cuh"
 #include "kernels/attention/slices.cuh"
+#include "kernels/attention/softmax.cuh"
 
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
@@ -227,28 +228,25 @@ __device__ __forceinline__ void mma_PV(O_tiles<cfg> &O, const P_fragments<cfg> &
  */
 template <attention_config cfg>
 __device__ __forceinline__ void mask_S(S_tiles<cfg> &S, const auto &row_end, int lane) {
-    for (int i = 0; i < row_tiles<cfg>; i++)
-        mask(
-            S[i], [&](int row) { return row_end(16 * i + row); }, lane);
+    for (int i = 0; i < row_tiles<cfg>; i++) mask(S[i], [&](int row) { return row_end(16 * i + row); }, lane);
 }
 
-/* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the row attends to a key it is no_key,
- * which is finite, so that exp(-inf - m) is 0. */
-constexpr float no_key = 0x1.fffffep127f;
+/* m is held as -maximum * softmax_scale, which one FMA adds to a score: before the row attends to a key it is
+ * no_maximum, which is finite, so that exp(-inf - m) is 0. */
 constexpr float most_lag = 8; /* log2 of the largest exponential */
 
 /* lane_max = row maxima of S over this lane's own columns. Return true if a score of the warp's rows exceeds its m by
  * too much; also for the first block, and for a NaN. */
 template <attention_config cfg>
 __device__ __forceinline__ bool outgrows_m(rows_values<cfg> &lane_max, const rows_values<cfg> &m, const S_tiles<cfg> &S,
-                                           float softmax_scale) {
+                                           const rows_values<cfg> &scales) {
     float lag = -INFINITY;
     for (int i = 0; i < row_tiles<cfg>; i++) {
         for (int half = 0; half < 2; half++) {
             lane_max[i][half] = fmaxf(S[i][0][2 * half], S[i][0][2 * half + 1]);
             for (int n = 1; n < 2 * key_steps<cfg>; n++)
                 lane_max[i][half] = fmaxf(lane_max[i][half], fmaxf(S[i][n][2 * half], S[i][n][2 * half + 1]));
-            lag = fmaxf(lag, fmaf(lane_max[i][half], softmax_scale, m[i][half]));
+            lag = fmaxf(lag, fmaf(lane_max[i][half], scales[i][half], m[i][half]));
         }
     }
     return __any_sync(0xffffffff, !(lag <= most_lag));
@@ -258,14 +256,16 @@ __device__ __forceinline__ bool outgrows_m(rows_values<cfg> &lane_max, const row
  * and O were sums of exp(score - m_old); make them sums of exp(score - m). */
 template <attention_config cfg>
 __device__ __forceinline__ void update_m(rows_values<cfg> &m, rows_values<cfg> &l, O_tiles<cfg> &O,
-                                         const rows_values<cfg> &lane_max, float softmax_scale) {
+                                         rows_values<cfg> &scales, const rows_values<cfg> &lane_max,
+                                         float softmax_scale) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
         for (int half = 0; half < 2; half++) {
             float row_max = lane_max[i][half];
             row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 2));
             row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 1));
             const float m_old = m[i][half];
-            m[i][half] = fminf(m_old, -row_max * softmax_scale);
+            m[i][half] = fminf(m_old, -row_max * scale_of_row(-row_max * softmax_scale, softmax_scale));
+            scales[i][half] = scale_of_row(m[i][half], softmax_scale);
             const float factor = ex2_approx(m[i][half] - m_old);
             l[i][half] *= factor;
             for (int n = 0; n < 2 * d_steps<cfg>; n++) {
@@ -281,11 +281,11 @@ __device__ __forceinline__ void update_m(rows_values<cfg> &m, rows_values<cfg> &
  * one ex2. */
 template <attention_config cfg>
 __device__ __forceinline__ void exponentiate_S(S_tiles<cfg> &S, rows_values<cfg> &l, const rows_values<cfg> &m,
-                                               float softmax_scale, int first, int end) {
+                                               const rows_values<cfg> &scales, int first, int end) {
     for (int i = 0; i < row_tiles<cfg>; i++) {
         for (int n = 2 * first; n < 2 * end; n++) {
             for (int e = 0; e < 4; e++) {
-                S[i][n][e] = ex2_approx(fmaf(S[i][n][e], softmax_scale, m[i][e / 2]));
+                S[i][n][e] = ex2_approx(fmaf(S[i][n][e], scales[i][e / 2], m[i][e / 2]));
                 l[i][e / 2] += S[i][n][e];
             }
         }
@@ -321,12 +321,12 @@ __device__ __forceinline__ void reload_l(rows_values<cfg> &l, const rows_values<
 /* O += P V: every slice of S becomes P just before its mma. l is spilled. */
 template <attention_config cfg>
 __device__ __forceinline__ void multiply_PV(O_tiles<cfg> &O, P_fragments<cfg> &P, S_tiles<cfg> &S, rows_values<cfg> &l,
-                                            rows_values<cfg> &l_slot, const rows_values<cfg> &m, float softmax_scale,
-                                            uint32_t V_addr) {
+                                            rows_values<cfg> &l_slot, const rows_values<cfg> &m,
+                                            const rows_values<cfg> &scales, uint32_t V_addr) {
     V_fragments<cfg> V;
 #pragma unroll
     for (int k = 0; k < key_steps<cfg>; k++) {
-        exponentiate_S<cfg>(S, l, m, softmax_scale, k, k + 1);
+        exponentiate_S<cfg>(S, l, m, scales, k, k + 1);
         round_S_to_P<cfg>(P, S, k, k + 1);
         if (k == key_steps<cfg> - 1) spill_l<cfg>(l_slot, l);
         load_V<cfg>(V, V_addr, k);
@@ -428,7 +428,7 @@ __device__ __forceinline__ void combine_partials(const auto &gmem, const auto &L
                                                  int first_row, int first_column, int there) {
     for (int row = 0; row < cfg.B_r / cfg.n_warps && row < there; row += copy_rows<cfg>) {
         for (int column = 0; column < cfg.d_head; column += 8 * row_threads<cfg>) {
-            float l = 0, m = no_key, O[8] = {};
+            float l = 0, m = no_maximum, O[8] = {};
             for (int w = 0; w < cfg.n_warps; w++) {
                 m = fminf(m, partials[w][first_row + row][cfg.d_head + 1]);
                 l += partials[w][first_row + row][cfg.d_head];
@@ -471,7 +471,7 @@ struct Q_work {
     uint32_t &read; /* KV blocks that the CTA has read so far */
     Q_fragments<cfg> (&Q)[Q_slices<cfg>];
     O_tiles<cfg> &O;
-    rows_values<cfg> &m, &l, &l_slot; /* l is spilled to this thread's own slot from one block to the next */
+    rows_values<cfg> &m, &scales, &l, &l_slot; /* l is spilled to this thread's own slot from one block to the next */
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t Q_smem = __cvta_generic_to_shared(smem);
@@ -577,7 +577,8 @@ struct Q_work {
         if constexpr (Q_in_registers<cfg>)
             for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
         softmax_scale = 1.44269504f * args.softmax_scale;
-        for (int i = 0; i < row_tiles<cfg>; i++) m[i][0] = m[i][1] = no_key;
+        for (int i = 0; i < row_tiles<cfg>; i++)
+            for (int half = 0; half < 2; half++) m[i][half] = no_maximum, scales[i][half] = softmax_scale;
         spill_l<cfg>(l_slot, l);
         /* As results of a reduction they are uniform and need no register per lane. */
         all_see = __reduce_max_sync(0xffffffff, keys_of(args, own_queries()[0]));
@@ -623,11 +624,11 @@ struct Q_work {
         copy_ahead(block);
 
         rows_values<cfg> lane_max;
-        const bool outgrown = outgrows_m<cfg>(lane_max, m, S, softmax_scale);
+        const bool outgrown = outgrows_m<cfg>(lane_max, m, S, scales);
         reload_l<cfg>(l, l_slot);
-        if (outgrown) update_m<cfg>(m, l, O, lane_max, softmax_scale);
+        if (outgrown) update_m<cfg>(m, l, O, scales, lane_max, softmax_scale);
         P_fragments<cfg> P;
-        multiply_PV<cfg>(O, P, S, l, l_slot, m, softmax_scale, V_addr);
+        multiply_PV<cfg>(O, P, S, l, l_slot, m, scales, V_addr);
         dump_m<cfg>(args, dumped, m, -softmax_scale);
         dump_P<cfg>(args, dumped, P), dump_l<cfg>(args, dumped, l), dump_O<cfg>(args, dumped, O);
         __syncwarp();
@@ -683,6 +684,8 @@ struct Q_work {
             if (args.LSE != NULL && row < there) args.LSE[ended.LSE + own_offset(row, strides)] = LSE;
         };
         reload_l<cfg>(l, l_slot);
+        for (int i = 0; i < row_tiles<cfg>; i++)
+            for (int half = 0; half < 2; half++) m[i][half] = rescaled_m(m[i][half], softmax_scale);
         if constexpr (slice) {
             slice_partial<cfg> *partials = (slice_partial<cfg> *)smem;
             store_partial<cfg>(partials, m, l, O, thread / 32, O_lane);
@@ -719,9 +722,9 @@ __device__ __forceinline__ void attend(const attention_args &args, const head_gr
     __shared__ __align__(16) const uint16_t *KV_rows[32 * cfg.n_warps][2];
     Q_fragments<cfg> Q[Q_slices<cfg>];
     O_tiles<cfg> O = {};
-    rows_values<cfg> m, l = {};
+    rows_values<cfg> m, scales, l = {};
     __shared__ __align__(16) rows_values<cfg> l_slots[32 * cfg.n_warps];
-    Q_work<cfg, slice>{args, groups, tiles, turn, KV_rows, read, Q, O, m, l, l_slots[threadIdx.x]}.attend();
+    Q_work<cfg, slice>{args, groups, tiles, turn, KV_rows, read, Q, O, m, scales, l, l_slots[threadIdx.x]}.attend();
 }
 
 /* A CTA processes its slices, then the Q block that has its number, then those that it fetches. */

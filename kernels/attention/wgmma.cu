@@ -44,7 +44,8 @@
  *
  * The CTA is three to five warpgroups. One thread of the first, the producer, starts all copies, or one warp where K
  * and V are stored in pages; one thread of another of its warps is the scheduler. With `serve` (varlen batches,
- * windows) the scheduler is an entire warp, and a third warp, the sweeper, sets V past the end of a sequence to zero.
+ * windows) the scheduler is an entire warp, and a third warp, the sweeper, sets V to zero past the end of a sequence
+ * and before a window.
  * The other warpgroups, the consumers, have 64 rows each. Warp w of a consumer owns its rows 16w to 16w + 15 of Q, S, P
  * and O, all columns. S, P and O stay in registers, and so does Q if enough registers are left. wgmma reads P from
  * registers, and K, V and otherwise Q from shared memory. common/attention_fields.h explains the flags of the configs
@@ -101,8 +102,8 @@ template <attention_config cfg>
 constexpr int start_registers = 65536 / (group_threads + 32 * cfg.n_warps) / 8 * 8;
 constexpr int producer_registers = 24;
 template <attention_config cfg>
-constexpr int consumer_registers = ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> /
-                                   8 * 8;
+constexpr int consumer_registers =
+    ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> / 8 * 8;
 
 /* True if registers hold Q. With d_head = 256 they are full of O, and four consumers have too few. */
 template <attention_config cfg>
@@ -132,9 +133,9 @@ constexpr bool copies_O = !Q_parts<cfg> && !(cfg.serves && cfg.d_head == 64) && 
 /* Bytes of a row of a tile, of the rows of Q of a consumer and of a K or V block. */
 constexpr int tile_row_bytes = 128;
 template <attention_config cfg>
-constexpr int Q_bytes = group_rows *cfg.d_head * 2;
+constexpr int Q_bytes = group_rows * cfg.d_head * 2;
 template <attention_config cfg>
-constexpr int KV_bytes = cfg.B_c *cfg.d_head * 2;
+constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
 
 /* Addresses in shared memory, called `at` below. */
 template <attention_config cfg>
@@ -317,44 +318,58 @@ __device__ __forceinline__ auto read_any_tile(const smem_layout<cfg> &at, int tu
         return read_tile(at.queue, turn);
 }
 
-/* Keys of the last KV block of a Q block that belong to the sequence. The rows after them belong to the next sequence
- * or are uninitialized. Their scores are masked, but 0 times a NaN of V is NaN. So a warp, the sweeper, makes them
- * zeros before the consumers know of the block. */
+/* Rows of a KV block that some row of the Q block may attend to, from `first` to `end` - 1. The window hides the rows
+ * before them, whose page may have been freed. The rows after them belong to the next sequence or are uninitialized.
+ * Their scores are masked, but 0 times a NaN of V is NaN. So a warp, the sweeper, makes them zeros before the consumers
+ * know of the block. */
+struct rows_in_use {
+    int first, end;
+};
 template <attention_config cfg>
-__device__ __forceinline__ int keys_of_last_block(const varlen_tile &first) {
-    return max(0, first.seq.seq_k - (first.KV_blocks - 1) * cfg.B_c);
+__device__ __forceinline__ rows_in_use find_rows_in_use(const serving_args &args, const auto &tile, int block) {
+    const key_range range = find_key_range(args, tile.seq.seq_q, tile.seq.seq_k);
+    const int key = block * cfg.B_c, first = first_query(tile) + range.first;
+    return {min(max(0, first - key), cfg.B_c), min(max(0, tile.seq.seq_k - key), cfg.B_c)};
+}
+template <attention_config cfg>
+__device__ __forceinline__ bool is_swept(const rows_in_use &rows) {
+    return rows.first > 0 || rows.end < cfg.B_c;
 }
 
-/* Zeros for rows from `row` on of a block, 16 bytes a lane at a time; the swizzle permutes bytes within a row. */
+/* Zeros for rows from `row` to `end` - 1 of a block, 16 bytes a lane at a time; the swizzle permutes bytes within a
+ * row. */
 template <attention_config cfg>
-__device__ __forceinline__ void clear_rows(uint32_t block, int row, int lane) {
-    constexpr int tile_bytes = cfg.B_c * tile_row_bytes;
+__device__ __forceinline__ void clear_rows(uint32_t block, int row, int end, int lane) {
     for (int tile = 0; tile < cfg.d_head / 64; tile++)
 #pragma unroll 1
-        for (int at = row * tile_row_bytes + 16 * lane; at < tile_bytes; at += 16 * 32)
-            store_shared_v4(block + tile * tile_bytes + at, 0, 0, 0, 0);
+        for (int at = row * tile_row_bytes + 16 * lane; at < end * tile_row_bytes; at += 16 * 32)
+            store_shared_v4(block + tile * cfg.B_c * tile_row_bytes + at, 0, 0, 0, 0);
 }
 
 template <attention_config cfg>
-__device__ __forceinline__ void sweep(const smem_layout<cfg> &at) {
+__device__ __forceinline__ void sweep(const serving_args &args, const smem_layout<cfg> &at) {
     const int lane = threadIdx.x % 32;
     int copied = 0, swept = 0; /* blocks, for all Q blocks */
+    const auto sweep_block = [&](int n, const rows_in_use &rows) {
+        if (!is_swept<cfg>(rows)) return;
+        wait_for_phase(at.landed(swept), swept / cfg.stages);
+        clear_rows<cfg>(at.V.stage(n), 0, rows.first, lane);
+        clear_rows<cfg>(at.V.stage(n), rows.end, cfg.B_c, lane);
+        fence_proxy_async(); /* wgmma reads by the async proxy */
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(at.V.full(n));
+        swept++;
+    };
     for (int turn = 0;; turn++) {
         at.queue.wait_until_full(turn);
-        const varlen_tile first = read_varlen_tile(at.queue, turn);
+        const auto first = read_any_tile<cfg>(at, turn);
         __syncwarp();
         if (lane == 0) mbarrier_arrive(at.queue.empty(turn));
         if (first.row < 0) break;
-        const int keys = keys_of_last_block<cfg>(first);
-        if (keys < cfg.B_c) {
-            wait_for_phase(at.landed(swept), swept / cfg.stages);
-            clear_rows<cfg>(at.V.stage(copied), keys, lane);
-            fence_proxy_async(); /* wgmma reads by the async proxy */
-            __syncwarp();
-            if (lane == 0) mbarrier_arrive(at.V.full(copied));
-            swept++;
-        }
-        copied += first.KV_blocks - first.first_block;
+        const int last_block = first.KV_blocks - 1, blocks = first.KV_blocks - first.first_block;
+        sweep_block(copied, find_rows_in_use<cfg>(args, first, last_block));
+        if (blocks > 1) sweep_block(copied + blocks - 1, find_rows_in_use<cfg>(args, first, first.first_block));
+        copied += blocks;
     }
 }
 
@@ -407,11 +422,17 @@ struct producer {
         return first;
     }
 
-    /* V of the last block of a sequence: the sweeper passes it on to the consumers. */
+    /* V of a block that is swept: the sweeper passes it on to the consumers. */
     __device__ __forceinline__ void copy_to_sweeper(int n, int swept, const KV_position &from) const {
         at.V.wait_until_empty(n);
         mbarrier_arrive_expect_tx(at.landed(swept), KV_bytes<cfg>);
         copy_tensor_to_smem(at.V.stage(n), maps.V, at.landed(swept), from.row, from.head, from.sample);
+    }
+
+    /* Only the last and the first block of a Q block may have rows that none of its rows attends to. */
+    __device__ __forceinline__ bool sweeps(const auto &first, int block) const {
+        const bool at_end = block == first.KV_blocks - 1 || block == first.first_block;
+        return at_end && is_swept<cfg>(find_rows_in_use<cfg>(args, first, block));
     }
 
     /* Produce for windows and varlen batches. There may be no Q block. */
@@ -436,7 +457,7 @@ struct producer {
                 const KV_position K_from = find_KV_block<cfg.B_c>(first, block);
                 copy_block(at.K, maps.K, copied, K_from);
                 if (copied > 0) copy_V();
-                V_from = K_from, sweep_V = block == last && keys_of_last_block<cfg>(first) < cfg.B_c;
+                V_from = K_from, sweep_V = sweeps(first, block);
                 if (Q_parts<cfg> && block == last)
                     for (int copy = 1; copy < Q_copies<cfg>; copy++) copy_Q(turn * Q_copies<cfg> + copy, copy, first);
             }
@@ -492,7 +513,7 @@ struct producer {
                 copy_pages(at.K, maps.K, copied, at.K.full(copied), copies, K_from);
                 if (copied > 0) copy_V();
                 V_from = K_from, K_from = next;
-                sweep_V = block == last && keys_of_last_block<cfg>(first) < cfg.B_c;
+                sweep_V = sweeps(first, block);
                 if (Q_parts<cfg> && block == last)
                     for (int copy = 1; copy < Q_copies<cfg>; copy++)
                         copy_Q_by_warp(turn * Q_copies<cfg> + copy, copy, first);
@@ -559,7 +580,7 @@ struct consumer {
     Q_fragments<cfg> &Q;
     P_fragments<cfg> &P;
     O_tiles<cfg> &O;
-    row_values &m, &l, &factor;
+    row_values &m, &l, &factor, &scales; /* scales: of the scores of each row (softmax.cuh) */
 
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const bool leads = threadIdx.x % group_threads == 0;  /* the thread that arrives for the consumer */
@@ -696,15 +717,15 @@ struct consumer {
             const auto row_end = [&](int row) { return seen_keys(served.range, of(row) + 1) - key; };
             mask(S, row_first, row_end, lane);
         } else
-            mask(
-                S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
+            mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
     }
 
     /* Let m catch up with S. */
-    __device__ __forceinline__ void catch_up(row_values &m, row_values &l) {
+    __device__ __forceinline__ void catch_up(row_values &m, row_values &l, row_values &scales) {
         row_values lane_max;
         find_lane_max(lane_max, S);
         update_m(m, l, factor, lane_max, scale);
+        find_scales(scales, m, scale);
     }
 
     /* The first S of a Q block: m is its maximum. */
@@ -716,9 +737,10 @@ struct consumer {
         cap_S();
         if (masks(key)) mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
-        catch_up(m, l);
-        exponentiate<cfg.exp_columns>(S, l, m, scale);
-        names.dump_ml(args, m, l, scale);
+        row_values scales; /* this->scales are those of the Q block before */
+        catch_up(m, l, scales);
+        exponentiate<cfg.exp_columns>(S, l, m, scales);
+        names.dump_ml(args, m, l, scales);
     }
 
     __device__ __forceinline__ const uint16_t *find_K(const auto &first, int key) const {
@@ -726,7 +748,9 @@ struct consumer {
         return find_row(args.K, args.K_strides, from.sample, first.KV_head, from.row + key);
     }
     /* Address of each row from `key` on in paged K; NULL for a missing page. */
-    __device__ __forceinline__ auto find_K(const auto &first, int key) const requires(cfg.paged_kv) {
+    __device__ __forceinline__ auto find_K(const auto &first, int key) const
+        requires(cfg.paged_kv)
+    {
         return [=, this](int row) -> const uint16_t * {
             const int page = find_page(args, first, key + row);
             if ((unsigned)page >= (unsigned)args.n_pages) return NULL;
@@ -756,9 +780,9 @@ struct consumer {
         compute_S_again<cfg>(S, Q_rows(turn), find_Q(first, Q_row), args.Q_strides.seq,
                              sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq, lane);
         cap_S();
-        catch_up(m, l);
+        catch_up(m, l, scales);
         sum[0] = sum[1] = 0;
-        exponentiate<cfg.exp_columns>(S, sum, m, scale);
+        exponentiate<cfg.exp_columns>(S, sum, m, scales);
     }
 
     /* State of the lane's rows. Rows past the end of a sequence may belong to another one. They are ignored, so that no
@@ -781,15 +805,15 @@ struct consumer {
         cap_S();
         if (masked) mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
-        if (masked) catch_up(m, l);
+        if (masked) catch_up(m, l, scales);
         row_values sum = {};
-        exponentiate<cfg.exp_columns>(S, sum, m, scale);
+        exponentiate<cfg.exp_columns>(S, sum, m, scales);
         /* also for a NaN */
         const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= most_sum<cfg.dtype>));
         if (outgrown && !masked) [[unlikely]]
             use_S_again(sum);
         l[0] += sum[0], l[1] += sum[1];
-        names.dump_ml(args, m, l, scale);
+        names.dump_ml(args, m, l, scales);
         return masked || outgrown;
     }
 
@@ -819,6 +843,7 @@ struct consumer {
         const auto &seq = sequence_of(first);
         const int sample = find_Q_origin(first).sample;
         const auto packing = packing_of(first);
+        for (int half = 0; half < 2; half++) m[half] = rescaled_m(m[half], scale);
         if constexpr (cfg.packs)
             divide_by_l(O, m, l, [&](int half) {
                 const int head = min(packing.head(row + lane / 4 + 8 * half), packing.heads - 1); /* or of no head */
@@ -855,6 +880,7 @@ struct consumer {
         start_S(block, 0);
         wgmma_wait_group<0>(S);
         use_first_S(block, 0, m, l);
+        find_scales(scales, m, scale);
         take_P_from_S();
     }
 
@@ -906,6 +932,7 @@ struct consumer {
         if (lane == 0) mbarrier_arrive(at.queue.empty(turn));
         take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
+        find_scales(scales, m, scale);
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
@@ -965,7 +992,7 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
         if (cfg.paged_kv && warp == 0) producer<cfg>{args, maps, at}.produce_from_pages();
         if (!cfg.paged_kv && threadIdx.x == 0) producer<cfg>{args, maps, at}.produce_for_sequences();
         if (warp == 1) schedule_sequences<cfg>(args, at.queue, at.fetch);
-        if (warp == 2) sweep<cfg>(at);
+        if (warp == 2) sweep<cfg>(args, at);
     } else {
         if (threadIdx.x == 0) producer<cfg>{args, maps, at}.produce();
         if (threadIdx.x == 32) schedule<cfg>(args, at.queue, at.fetch);
@@ -987,8 +1014,8 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
         Q_fragments<cfg> Q;                                                                                            \
         P_fragments<cfg> P;                                                                                            \
         O_tiles<cfg> O = {};                                                                                           \
-        row_values m = {no_maximum, no_maximum}, l = {}, factor;                                                       \
-        consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor}.attend();                                   \
+        row_values m = {no_maximum, no_maximum}, l = {}, factor, scales;                                               \
+        consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor, scales}.attend();                           \
     }
 
 template <attention_config cfg>
