@@ -100,11 +100,18 @@ FL_CONFIG_FN int backward_smem_rows(const backward_config *config) {
     return config->instruction == FMA ? 2 * config->B_r : 2 * (config->B_c + config->B_r * Q_blocks);
 }
 
+/* True if two warpgroups compute everything, dQ of a Q block beside dV of the next one. */
+FL_CONFIG_FN int backward_late_dQ(const backward_config *config) {
+    return config->any_rows && config->n_warps == 8;
+}
+
 /* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. Blocks
  * begin at multiples of 1024 bytes with wgmma, and 1024 bytes hold all mbarriers with TMA copies. */
 FL_CONFIG_FN int backward_smem_bytes(const backward_config *config) {
     const int rows = backward_smem_rows(config) * backward_row_bytes(config);
     const int Q_blocks = config->stages ? config->stages : 1, statistics = 8 * config->B_r * Q_blocks;
+    if (backward_late_dQ(config))
+        return rows + statistics + 2 * config->B_c * config->B_r * (config->d_head == 64 ? 2 : 1) + 256;
     const int dS = config->dQ_sums ? config->B_c * (2 * config->B_r + backward_padding(config)) : 0;
     const int P = config->d_head == 256 ? dS : 0;
     return rows + statistics + (dS + P) * Q_blocks + (config->instruction == WGMMA ? 1024 : 0) +

@@ -13,7 +13,7 @@
 /* d[64 x 64] (+)= a * b, both descriptors of transposed matrices: a row of shared memory is a column of a, and a row of
  * b. Rows 16k ... of either: 128 * k. */
 #define FL_WGMMA_BOTH_TRANS(type, ptx_type)                                                                            \
-    __device__ __forceinline__ void wgmma_m64n64k16_##type##_both_trans(float(&d)[8][4], uint64_t a, uint64_t b,       \
+    __device__ __forceinline__ void wgmma_m64n64k16_##type##_both_trans(float (&d)[8][4], uint64_t a, uint64_t b,      \
                                                                         int accumulate) {                              \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n64k16.f32." ptx_type "." ptx_type " {" FL_NAMES_8               \
@@ -27,7 +27,7 @@ FL_WGMMA_BOTH_TRANS(bf16, "bf16")
 
 /* d[64 x 128] (+)= a * b, the same; b has two tiles. */
 #define FL_WGMMA_BOTH_TRANS_128(type, ptx_type)                                                                        \
-    __device__ __forceinline__ void wgmma_m64n128k16_##type##_both_trans(float(&d)[16][4], uint64_t a, uint64_t b,     \
+    __device__ __forceinline__ void wgmma_m64n128k16_##type##_both_trans(float (&d)[16][4], uint64_t a, uint64_t b,    \
                                                                          int accumulate) {                             \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n128k16.f32." ptx_type "." ptx_type " {" FL_NAMES_16             \
@@ -41,7 +41,7 @@ FL_WGMMA_BOTH_TRANS_128(bf16, "bf16")
 
 /* d[64 x 128] += a * b, where b alone is transposed. */
 #define FL_WGMMA_B_TRANS(type, ptx_type)                                                                               \
-    __device__ __forceinline__ void wgmma_m64n128k16_##type##_b_trans(float(&d)[16][4], uint64_t a, uint64_t b,        \
+    __device__ __forceinline__ void wgmma_m64n128k16_##type##_b_trans(float (&d)[16][4], uint64_t a, uint64_t b,       \
                                                                       int accumulate) {                                \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n128k16.f32." ptx_type "." ptx_type " {" FL_NAMES_16             \
@@ -53,7 +53,7 @@ FL_WGMMA_B_TRANS(f16, "f16")
 FL_WGMMA_B_TRANS(bf16, "bf16")
 #undef FL_WGMMA_B_TRANS
 #define FL_WGMMA_B_TRANS_64(type, ptx_type)                                                                            \
-    __device__ __forceinline__ void wgmma_m64n64k16_##type##_b_trans(float(&d)[8][4], uint64_t a, uint64_t b,          \
+    __device__ __forceinline__ void wgmma_m64n64k16_##type##_b_trans(float (&d)[8][4], uint64_t a, uint64_t b,         \
                                                                      int accumulate) {                                 \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n64k16.f32." ptx_type "." ptx_type " {" FL_NAMES_8               \
@@ -69,7 +69,7 @@ FL_WGMMA_B_TRANS_64(bf16, "bf16")
 
 /* d[64 x 32] (+)= a * b, as wgmma_m64n64k16_f16(). */
 #define FL_WGMMA_32(type, ptx_type)                                                                                    \
-    __device__ __forceinline__ void wgmma_m64n32k16_##type(float(&d)[4][4], uint64_t a, uint64_t b, int accumulate) {  \
+    __device__ __forceinline__ void wgmma_m64n32k16_##type(float (&d)[4][4], uint64_t a, uint64_t b, int accumulate) { \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n32k16.f32." ptx_type "." ptx_type " {" FL_NAMES_4               \
                      "}, %16, %17, p, 1, 1, 0, 0; }"                                                                   \
@@ -80,6 +80,13 @@ FL_WGMMA_32(f16, "f16")
 FL_WGMMA_32(bf16, "bf16")
 #undef FL_WGMMA_32
 #undef FL_NAMES_4
+
+/* stmatrix_x4() of transposed matrices: lane 8i + r gives the address of column r of matrix i. */
+__device__ __forceinline__ void stmatrix_x4_trans(uint32_t smem_addr, const uint32_t (&fragment)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem_addr),
+                 "r"(fragment[0]), "r"(fragment[1]), "r"(fragment[2]), "r"(fragment[3])
+                 : "memory");
+}
 
 template <int pending>
 __device__ __forceinline__ void wgmma_wait_group(float (&d)[4][4]) {

@@ -1,7 +1,7 @@
 /* attention/backward - the gradients of attention on Hopper
  *
- * config    (FP16, 128, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
- * others    (FP16, 64, 64, 128, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length;
+ * config    (FP16, 128, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
+ * others    (FP16, 64, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length;
  *           (FP16, 256, 64, 64, 12): backward_wgmma+dq_sums+stages_2+tensor+causal+grouped+any_length
  * ordered   (FP16, 128, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
  *           (FP16, 64, 64, 128, 16): backward_wgmma+dq_sums+in_order+stages_3+tensor+causal+grouped+any_length;
@@ -17,6 +17,7 @@
 #include "common/backward.h"
 #include "kernels/attention/backward_dK_dV.cuh"
 #include "kernels/attention/backward_dQ.cuh"
+#include "kernels/attention/backward_late_dQ.cuh"
 #include "kernels/attention/backward_rows.cuh"
 
 /* A pass launches three kernels: row_sums computes delta for each query row, flash_backward computes dK, dV and the
@@ -25,6 +26,9 @@
  * A tile is a KV block of a KV head: 128 keys, or 64 with d_head 256. dK and dV are sums over the queries of all heads
  * that share the keys, so a CTA walks through the Q blocks of one head after the other, starting at the first that
  * attends to one of the keys, and adds to each head's dQ. Without a mask, the CTAs of a head begin at different blocks.
+ *
+ * With 8 warps (heads of 64 and 128, one length for all, dQ added in any order) two warpgroups compute and copy
+ * everything: backward_late_dQ.cuh. Other configurations have warpgroups of different roles, in blocks of 64 queries:
  *
  *     warpgroups 1, 2    Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q, of 64 keys each; dSᵀ goes to shared memory.
  *                        dS is computed beside dV
@@ -70,10 +74,13 @@ template <backward_config cfg>
 __device__ constexpr void check_config() {
     static_assert(cfg.instruction == WGMMA, "instruction must be backward_wgmma");
     static_assert(cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "d_head must be 64, 128 or 256");
-    static_assert(cfg.B_r == 64 && cfg.B_c == (cfg.d_head == 256 ? 64 : 128),
-                  "B_r and B_c must be 64 and 128, with d_head 256 64");
-    static_assert(cfg.n_warps == (cfg.in_order ? 16 : 12),
-                  "n_warps must be 12: two warpgroups for dK and dV; 16 with in_order: one copies");
+    static_assert(cfg.B_r == (cfg.n_warps == 8 ? 128 : 64) && cfg.B_c == (cfg.d_head == 256 ? 64 : 128),
+                  "B_r and B_c must be 64 and 128; with 8 warps both 128, with d_head 256 both 64");
+    static_assert(
+        cfg.n_warps == 8 || cfg.n_warps == (cfg.in_order ? 16 : 12),
+        "n_warps must be 8: dQ one step late; 12: two warpgroups for dK and dV; 16 with in_order: one copies");
+    static_assert(cfg.n_warps != 8 || (cfg.d_head != 256 && !cfg.in_order),
+                  "n_warps must be 12 or more with in_order and with d_head 256");
     static_assert(cfg.dQ_sums, "dQ_sums must be on: every CTA adds its part of dQ");
     static_assert(cfg.stages == (cfg.d_head < 256 && cfg.in_order ? 3 : 2),
                   "stages must be 2, with in_order 3 where shared memory has room, with d_head 64 and 128");
@@ -98,6 +105,10 @@ struct registers {
 template <backward_config cfg>
 __device__ __forceinline__ void differentiate_attention(const pass_args<cfg> &args, const tensor_maps &maps) {
     check_config<cfg>();
+    if constexpr (late_dQ<cfg>) {
+        multiply_late<cfg>(args, maps);
+        return;
+    }
     extern __shared__ char smem_bytes[];
     const smem_layout<cfg> at(__cvta_generic_to_shared(smem_bytes));
     init_mbarriers<cfg>(at);

@@ -16,6 +16,10 @@
 template <backward_config cfg>
 constexpr bool is_dynamic = backward_draws(&cfg);
 
+/* True if two warpgroups compute everything, dQ of a Q block beside dV of the next one. */
+template <backward_config cfg>
+constexpr bool late_dQ = backward_late_dQ(&cfg);
+
 /* Number of KV blocks of all heads, which are divided among the CTAs. */
 template <backward_config cfg>
 __device__ __forceinline__ int count_tiles(const backward_args &args) {

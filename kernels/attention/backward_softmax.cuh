@@ -48,8 +48,9 @@ __device__ __forceinline__ void mask(tiles<8> &P, int last, bool causal) {
 }
 
 /* Copy to separate registers; the compiler would otherwise use one register for both. */
-__device__ __forceinline__ void copy_registers(fragments<4> &to, const fragments<4> &from) {
-    for (int k = 0; k < 4; k++)
+template <int steps>
+__device__ __forceinline__ void copy_registers(fragments<steps> &to, const fragments<steps> &from) {
+    for (int k = 0; k < steps; k++)
         for (int i = 0; i < 4; i++) asm volatile("mov.b32 %0, %1;" : "=r"(to[k][i]) : "r"(from[k][i]));
 }
 
