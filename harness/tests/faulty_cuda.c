@@ -940,12 +940,8 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
 static void note_launch(const struct CUfunc_st *function, CUstream stream, CUcontext context, void **parameters) {
     struct fake_launch launch = {.symbol = function->name, .stream = stream, .device = device_of(context)};
     launch.captured = is_captured(stream);
-    if (strstr(function->name, "13backward_args"))
-        launch.backward = *(backward_args *)parameters[0];
-    else if (strstr(function->name, "14attention_args") || strstr(function->name, "12serving_args"))
+    if (strstr(function->name, "14attention_args") || strstr(function->name, "12serving_args"))
         launch.tickets = ((attention_args *)parameters[0])->tickets;
-    else
-        return;
     log_kept.launches[log_kept.n_launches++ % FAKE_LAUNCHES] = launch;
 }
 

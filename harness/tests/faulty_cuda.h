@@ -2,7 +2,6 @@
 #ifndef FL_TESTS_FAKE_CUDA_H
 #define FL_TESTS_FAKE_CUDA_H
 
-#include "common/backward.h"
 #include "runtime/cuda_driver.h"
 
 #include <stdint.h>
@@ -14,7 +13,6 @@ struct fake_launch {
     int device;
     int captured;
     const int32_t *tickets;
-    backward_args backward; /* of a backward pass */
 };
 
 enum { FAKE_LAUNCHES = 256 };

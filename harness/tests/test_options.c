@@ -18,21 +18,6 @@ static enum status parse(struct options *options, const char *line, struct failu
     return options_parse(options, argc, argv, failure);
 }
 
-static void defaults(void) {
-    struct options options;
-    struct failure failure;
-    ok(parse(&options, "", &failure) == STATUS_OK, "no options");
-    ok(options.backend == BACKEND_AUTO && options.dtype == ANY_DTYPE && options.dist == DIST_NORMAL, "default choices");
-    ok(options.check_rows == 256 && options.seed == 1 && options.cold && !options.runs && options.checks,
-       "default check, seed and mode");
-    ok(options.warmup == 3 && options.min_samples == 10 && options.max_noise == 0.5 && options.min_time == 0.5 &&
-           options.timeout == 15 && options.throttle_threshold == 50,
-       "default limits of the stopping rule");
-    ok(!options.batch.count && !options.heads.count && !options.seq.count && !options.n_configs,
-       "no sizes, no configs");
-    ok(!options.json && !options.csv && !options.quiet && !options.strict && !options.profile, "nothing else is on");
-}
-
 static void good_lines(void) {
     struct options options;
     struct failure failure;
@@ -334,7 +319,6 @@ static void lengths(void) {
 }
 
 int main(void) {
-    defaults();
     good_lines();
     bad_lines();
     many_configs();

@@ -9,10 +9,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -228,63 +226,6 @@ static void full_disk(const char *name) {
     unlink(name);
 }
 
-/* ---- a pipe ---- */
-
-struct reader {
-    int pipe;
-    pthread_t writer;
-    char *text;
-    size_t length;
-};
-
-static void interrupt(int number) {
-    (void)number;
-}
-
-/* Let the writer fill the pipe and interrupt its write(), which then has written a part; read all that comes. */
-static void *read_late(void *context) {
-    struct reader *reader = context;
-    int waiting = 0, before = -1;
-    for (; waiting == 0 || waiting != before; usleep(50000)) {
-        before = waiting;
-        ioctl(reader->pipe, FIONREAD, &waiting);
-    }
-    pthread_kill(reader->writer, SIGUSR1);
-    usleep(50000);
-    for (ssize_t n; (n = read(reader->pipe, reader->text + reader->length, 4096)) > 0;) reader->length += (size_t)n;
-    return NULL;
-}
-
-static void interrupted_pipe(void) {
-    enum { SAMPLES = 20000 };
-    struct record record = make_record();
-    struct sample *samples = calloc(SAMPLES, sizeof *samples);
-    for (int i = 0; i < SAMPLES; i++) samples[i] = (struct sample){.ns = 1000000 + i, .sm_clock_hz = 1.5e9};
-    struct measurement measurement = *record.measurement;
-    measurement.samples = samples;
-    measurement.count = SAMPLES;
-    record.measurement = &measurement;
-    int ends[2];
-    char name[40];
-    struct failure failure = {""};
-    pthread_t thread;
-    const struct sigaction action = {.sa_handler = interrupt}; /* without SA_RESTART */
-    sigaction(SIGUSR1, &action, NULL);
-    if (!ok(!pipe(ends), "a pipe")) return;
-    struct reader reader = {ends[0], pthread_self(), calloc(1, 1 << 22), 0};
-    snprintf(name, sizeof name, "/dev/fd/%d", ends[1]);
-    pthread_create(&thread, NULL, read_late, &reader);
-    const enum status status = write_records(name, &record, 1, &failure);
-    close(ends[1]);
-    pthread_join(thread, NULL);
-    ok(!status, "an interrupted write to a pipe continues: %s", failure.text);
-    ok(reader.length > 1 << 18 && reader.text[reader.length - 1] == '\n', "the reader gets the whole record, %zu bytes",
-       reader.length);
-    close(ends[0]);
-    free(reader.text);
-    free(samples);
-}
-
 /* A write that failed is told at the end, also where the last bytes can be written. */
 static void a_write_that_failed(void) {
     struct failure failure;
@@ -312,6 +253,5 @@ int main(void) {
     a_write_that_failed();
     records(name);
     full_disk(name);
-    interrupted_pipe();
     return tap_done();
 }

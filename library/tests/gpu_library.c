@@ -170,53 +170,6 @@ static void overhead(fl_library *library, int sms) {
     attention_free_on_gpu(&cuda, &attention);
 }
 
-/* What the driver's calls of one fl_forward() cost, each on its own. */
-static void driver_calls(void) {
-    struct attention attention;
-    const CUstream stream = new_stream();
-    CUcontext context;
-    struct failure failure;
-    struct tensor_layout layouts[N_TENSORS];
-    tensor_maps maps;
-    struct kernel_config config;
-    uint64_t id;
-    int capturing, ordinal, kind, managed;
-    int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-    void *values[] = {&kind, &managed, &ordinal};
-    double us[6][CALLS];
-    attention_on_gpu(&cuda, &attention, problem_of(128, 1, false), "attention/wgmma");
-    attention_args args = problem_args(&attention.inputs.problem);
-    MUST(config_parse(about_config(), &config, &failure));
-    args.Q = args.K = args.V = attention.tensors.q;
-    args.O = attention.tensors.o;
-    tensor_layouts(&args, &config, layouts);
-    for (int i = 0; i < CALLS; i++) {
-        double at[7];
-        at[0] = now_us();
-        MUST(cuda.cuPointerGetAttributes(3, attributes, values, (CUdeviceptr)(uintptr_t)attention.tensors.q));
-        at[1] = now_us();
-        MUST(cuda.cuStreamGetCtx(stream, &context));
-        at[2] = now_us();
-        MUST(cuda.cuCtxGetCurrent(&context));
-        MUST(cuda.cuCtxGetId(context, &id));
-        at[3] = now_us();
-        MUST(cuda.cuStreamIsCapturing(stream, &capturing));
-        at[4] = now_us();
-        MUST(cuda.cuStreamGetId(stream, &id));
-        at[5] = now_us();
-        MUST(tensor_maps_of_driver(&cuda, BF16, layouts, &maps, &failure));
-        at[6] = now_us();
-        for (int k = 0; k < 6; k++) us[k][i] = at[k + 1] - at[k];
-    }
-    say("driver calls", true,
-        "\"cuPointerGetAttributes_us\": %.3f, \"cuStreamGetCtx_us\": %.3f, \"cuCtxGetCurrent_and_Id_us\": %.3f, "
-        "\"cuStreamIsCapturing_us\": %.3f, \"cuStreamGetId_us\": %.3f, \"four_tensor_maps_us\": %.3f",
-        median_of(us[0], CALLS), median_of(us[1], CALLS), median_of(us[2], CALLS), median_of(us[3], CALLS),
-        median_of(us[4], CALLS), median_of(us[5], CALLS));
-    attention_free_on_gpu(&cuda, &attention);
-}
-
 /* ---- bits ---- */
 
 /* O and log-sum-exp of the harness's own launch of attention/wgmma. */
@@ -337,37 +290,6 @@ static void beside_each_other(fl_library *library, const char *figure, bool with
     say(figure, !wrong, "\"threads\": 3, \"launches\": %d, \"wrong\": %d", 3 * works[0].launches, wrong);
 }
 
-/* ---- what is refused ---- */
-
-static void refused(fl_library *library, const char *figure, const struct attention *attention,
-                    const fl_tensors *tensors, CUstream stream, const char *word) {
-    const fl_status status = fl_forward(library, &attention->asked, tensors, stream);
-    const bool good = status == FL_INVALID && strstr(fl_error(), word);
-    say(figure, good, "\"status\": %d, \"error\": \"%s\"", status, fl_error());
-}
-
-static void refusals(fl_library *library) {
-    struct attention attention;
-    const CUstream stream = new_stream();
-    void *pinned;
-    attention_on_gpu(&cuda, &attention, problem_of(128, 1, false), NULL);
-    fl_tensors tensors = attention.tensors;
-    tensors.k = (const void *)(((uintptr_t)attention.memory[TENSOR_K] + 15) / 16 * 16);
-    refused(library, "host memory", &attention, &tensors, stream, "must be device memory");
-    MUST(cuda.cuMemHostAlloc(&pinned, 1 << 20, 0));
-    tensors.k = pinned;
-    refused(library, "pinned memory", &attention, &tensors, stream, "host memory that the GPU can see");
-    tensors = attention.tensors;
-    const CUdeviceptr freed = on_gpu(&cuda, NULL, 64 << 20);
-    MUST(cuda.cuMemFree_v2(freed));
-    tensors.k = (const void *)(uintptr_t)freed;
-    refused(library, "freed memory", &attention, &tensors, stream, "was freed");
-    MUST(fl_forward(library, &attention.asked, &attention.tensors, stream));
-    const bool right = attention_right_after(&cuda, &attention, stream);
-    say("after refusals", right, "\"max_error_over_bound\": %.3f", attention.verdict.max_over_bound);
-    attention_free_on_gpu(&cuda, &attention);
-}
-
 /* ---- another GPU, where there is one ---- */
 
 static void two_gpus(fl_library *library, CUcontext first) {
@@ -385,7 +307,6 @@ static void two_gpus(fl_library *library, CUcontext first) {
     bool right = attention_right_after(&cuda, &attention, stream);
     say("a stream of another GPU", right && current == first, "\"max_error_over_bound\": %.3f, \"context\": \"%s\"",
         attention.verdict.max_over_bound, current == first ? "as before" : "changed");
-    refused(library, "no stream, memory of another GPU", &attention, &attention.tensors, NULL, "is memory of GPU 1");
     attention.asked.device = 1;
     MUST(cuda.cuMemsetD8Async((CUdeviceptr)(uintptr_t)attention.tensors.o, POISON_BYTE,
                               (size_t)problem_bytes(&attention.inputs.problem, TENSOR_O), stream));
@@ -421,9 +342,7 @@ int main(void) {
     look_up("cuGraphInstantiateWithFlags", &instantiate);
     look_up("cuGraphLaunch", &launch_graph);
     library = first_call();
-    driver_calls();
     overhead(library, sms);
-    refusals(library);
     beside_each_other(library, "three threads, three streams", false);
     beside_each_other(library, "a graph beside its stream", true);
     bits_of_the_harness(library);

@@ -267,22 +267,6 @@ static void versions_and_configs(fl_library *library, const struct attention *at
 
 /* ---- what there is ---- */
 
-/* A call takes the name, and what a caller of FL_ABI 1 reads of it. */
-static void own_names(fl_library *library, const fl_kernel_info *info) {
-    const char *const names[] = {info->kernel, info->version};
-    fl_problem problem = {.size = sizeof problem, .memory = FL_HOST_MEMORY, .device = -1};
-    fl_support support = {.size = sizeof support};
-    problem.batch = problem.heads = problem.kv_heads = problem.seq_q = problem.seq_k = 1;
-    problem.dtype = info->dtype, problem.d_head = info->d_head;
-    if (!strcmp(info->kernel, "attention/fp8")) problem.q_dtype = problem.kv_dtype = FL_E4M3;
-    for (int i = 0; i < 2; i++) {
-        problem.version = names[i];
-        ok(!fl_query(library, &problem, &support) && !strcmp(support.kernel, info->kernel) &&
-               !strcmp(support.version, info->version) && !strcmp(support.config, info->config),
-           "%s is %s, %s", names[i], info->kernel, info->config);
-    }
-}
-
 static void description(fl_library *library) {
     fl_description description = {.size = sizeof description};
     fl_kernel_info info = {.size = sizeof info};
@@ -296,7 +280,6 @@ static void description(fl_library *library) {
         exact += !status && !strcmp(info.archs, "sm_90a");
         if (status || !(info.features & FL_ANY_LENGTH) || info.config[0] != '(')
             ok(false, "kernel %d: %s %s", i, info.kernel, fl_error());
-        if (!status && info.own) own_names(library, &info);
     }
     ok(description.kernels >= 18 && own >= 18 && own < description.kernels && exact > 0 && exact < description.kernels,
        "%d kernels, %d with their version's own config, %d for sm_90a alone", description.kernels, own, exact);

@@ -37,26 +37,6 @@ static void shared_cases(void) {
     ok(cases > 40, "%d shared cases", cases);
 }
 
-/* A configuration from the bits of a number: every flag and some sizes. */
-static struct kernel_config config_of(unsigned bits) {
-    static const int tiles[] = {0, 2, 4, 8};
-    const int k = tiles[bits >> 8 & 3];
-    const KernelConfig ladder = {.dtype = bits & 1 ? FP16 : BF16,
-                                 .d_head = 128,
-                                 .B_r = bits & 2 ? 64 : 128,
-                                 .B_c = bits & 4 ? 64 : 128,
-                                 .n_warps = 4,
-                                 .async_copy = bits & 8,
-                                 .eager_load_blocks = bits & 16,
-                                 .swizzled = bits & 32,
-                                 .Q_mma_load_K_tiles = bits & 2048 ? k : 0,
-                                 .K_mma_load_K_tiles = k,
-                                 .V_mma_load_K_tiles = bits & 1024 ? 2 : 0,
-                                 .mma_double_buffer_loads = bits & 64,
-                                 .optimized_softmax = bits & 128};
-    return (struct kernel_config){.family = FAMILY_LADDER, .ladder = ladder};
-}
-
 /* The sizes that every version has, at their limits. */
 static void limits(void) {
     static const struct {
@@ -77,23 +57,6 @@ static void limits(void) {
         ok((status == STATUS_OK) == !*cases[i].said, "%s: %s", cases[i].text, status ? failure.text : "taken");
         if (*cases[i].said) says(failure.text, cases[i].said, cases[i].text);
     }
-}
-
-static void round_trips(void) {
-    int wrong = 0, different = 0;
-    for (unsigned bits = 0; bits < 4096; bits++) {
-        const struct kernel_config config = config_of(bits);
-        struct kernel_config again;
-        char text[CONFIG_TEXT_SIZE];
-        struct failure failure;
-        if (config_parse(config_format(&config, text), &again, &failure) || !config_equal(&config, &again)) wrong++;
-        for (unsigned bit = 1; bit < 256; bit <<= 1) {
-            const struct kernel_config other = config_of(bits ^ bit);
-            if (config_equal(&config, &other)) different++;
-        }
-    }
-    ok(wrong == 0, "4096 configurations print and read back (%d wrong)", wrong);
-    ok(different == 0, "configurations that differ in one field are not equal (%d are)", different);
 }
 
 /* Of each field alone, whatever its place, and of the family. */
@@ -443,7 +406,6 @@ static void ragged_queries(void) {
 int main(void) {
     shared_cases();
     limits();
-    round_trips();
     equality();
     symbols();
     launch_shapes();
