@@ -41,42 +41,31 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
     [
         (["--nope"], ["--nope", "--help"]),
         (["--seq", "100"], ["--seq 100", "B_r = 64", "64 and 128"]),
-        (["--seq", "0"], ["'0'", "positive"]),
         (["--seq", "64", "--batch", "70000"], ["--batch 70000", "65535"]),
         (["--config", "(FP16, 128, 64, 64): async"], ["5 values", "found 4"]),
         (["--config", "(FP16, 128, 64, 64, 4): turbo"], ["unknown feature 'turbo'", "opt_softmax"]),
         (["--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"], ["not built", OWN, "make v01 KERNELS="]),
         (["--config", OWN, "--dtype", "bf16"], ["fp16", "bf16", "one of them"]),
-        (["--dtype", "fp8"], ["fp16|bf16"]),
         (["--dump", "x"], ["make DUMP=1 v01", "bin/dump/v01"]),
         (["--trace", "cta=x"], ["cta=x", "cta=0,warp=1"]),
         (["--trace", "warp=1,lines=9-3"], ["lines=9-3"]),
         (["--trace", "cta=8"], ["no cta=8", "0 to 7", "seq 256"]),
-        (["--trace", "cta=99,warp=1"], ["no cta=99", "0 to 7"]),
         (["--trace", "cta=0,warp=4"], ["no warp=4", "0 to 3"]),
-        (["--seq", "256,128", "--trace", "cta=7"], ["no cta=7", "0 to 3", "seq 128"]),
         (["--trace-events", "x", "--trace", "cta=0"], ["--trace and --trace-events", "drop one"]),
         (["--trace-events", "x", "--seq", "128,256"], ["--trace-events x", "one problem"]),
-        (["--backend", "emu", "--runs", "3"], ["--runs", "GPU"]),
         (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "no times"]),
-        (["--backend", "emu", "--min-time", "1"], ["--min-time", "GPU"]),
         (["--json", "-", "--csv"], ["--json -", "--csv"]),
         (["--tokens", "256", "--seq", "128,192"], ["--tokens 256", "multiple", "--seq 192"]),
-        (["--tokens", "256", "--seq", "512"], ["--tokens 256", "--seq 512"]),
         (["--tokens", "256", "--seq-q", "96"], ["--tokens 256", "queries, --seq-q 96"]),
-        (["--tokens", "256", "--seq-k", "192"], ["--tokens 256", "queries, --seq-k 192"]),
         (["--tokens", "512", "--batch", "2"], ["--tokens and --batch", "drop one"]),
         (["--energy", "--profile"], ["--energy", "--profile"]),
         (["--causal"], ["--causal: v01 has no causal mask; attention/mma_sync has one"]),
         (["--lse"], ["--lse: v01 returns no log-sum-exp; attention/mma_sync returns it"]),
         (["--seq-q", "64", "--seq-k", "128"], ["--seq-q 64 --seq-k 128: v01 requires as many keys as queries"]),
-        (["--seq", "64", "--seq-q", "1"], ["--seq-q 1 --seq-k 64: v01 requires as many keys as queries"]),
         (["--heads", "8", "--kv-heads", "2"], ["--kv-heads 2: v01 requires as many KV heads as heads"]),
         (["--heads", "8", "--kv-heads", "3"], ["--kv-heads 3: must divide the number of heads, 8"]),
-        (["--heads", "2", "--kv-heads", "4"], ["--kv-heads 4: must divide the number of heads, 2"]),
         (["--scale", "0.5"], ["--scale 0.5: v01 multiplies scores by 1 / sqrt(d_head)"]),
         (["--scale", "0"], ["--scale '0': must be from 1e-06 to 1e+06"]),
-        (["--scale", "-1"], ["--scale '-1': must be from 1e-06"]),
         (["--scale", "nan"], ["--scale 'nan': must be a number"]),
         (["--layout", "padded"], ["--layout padded: v01 requires contiguous tensors (bshd)"]),
         (["--layout", "sbhd"], ["--layout 'sbhd': must be one of bshd|bhsd|padded"]),
@@ -86,7 +75,6 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--seq", "65"], ["attention/mma_sync accepts any length"]),
         (["--seq", "1", "--seq-q", "2", "--seq-k", "3"], ["--seq: --seq-q and --seq-k say both lengths"]),
         (["--seq-k", "1073741824", "--heads", "64"], ["heads 64 x seq 1073741824", "at most 68719476736 elements"]),
-        (["--seq-q", "64", "--heads", "60000", "--batch", "60000"], ["the product must be at most"]),
     ],
 )
 def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -> None:
@@ -97,23 +85,6 @@ def test_bad_usage_names_what_is_wrong(arguments: list[str], words: list[str]) -
     assert not done.stdout
 
 
-@pytest.mark.parametrize(
-    ("version", "arguments", "sentence"),
-    [
-        ("attention.mma_sync", "--d-head 72", "--d-head 72: attention/mma_sync supports 128, 64, 96, 192, 256"),
-        ("v30", "--lse", "v30 returns no log-sum-exp; attention/wgmma returns it"),
-        ("v30", "--seq-q 65 --seq-k 65", "attention/wgmma accepts any length"),
-        ("v30", "--d-head 64", "--d-head 64: v30 supports 128; attention/wgmma supports more sizes"),
-    ],
-)
-def test_the_kernel_that_is_named_is_one_for_the_same_gpus(version: str, arguments: str, sentence: str) -> None:
-    program = ROOT / "bin" / version
-    if not program.exists():
-        pytest.skip(f"bin/{version} is not built: make {version}")
-    done = run(*arguments.split(), program=program)
-    assert done.returncode == 2 and done.stderr.endswith(f"{sentence}\n")
-
-
 def test_a_problem_beyond_the_hosts_memory_is_refused_before_it_is_made() -> None:
     """Here the second one: what the first one had is given back once."""
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 1 << 40:
@@ -122,12 +93,6 @@ def test_a_problem_beyond_the_hosts_memory_is_refused_before_it_is_made() -> Non
     assert done.returncode == 3 and "batch 1 heads 1 seq 128" in done.stdout
     for word in ("batch 1, heads 1, seq 536870912 needs 2199.02 GB of host memory", "are available"):
         assert word in done.stderr
-
-
-def test_a_build_error_hint_can_be_followed(tmp_path: Path) -> None:
-    done = run("--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles")
-    hint = re.search(r'make v01 KERNELS="(.*)"', done.stderr)
-    assert hint and hint[1] == "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"
 
 
 @pytest.mark.parametrize(
@@ -193,22 +158,6 @@ def test_info_agrees_with_the_cubins() -> None:
             kernel = next(each for each in kernels if each.symbol == instance["symbol"])
             assert code["registers"] == kernel.registers
             assert code["code_hash"] == kernel.code_hash
-
-
-@pytest.mark.skipif(not (ROOT / "bin/v25").exists(), reason="bin/v25 is not built: make v25")
-def test_info_tells_the_static_shared_memory() -> None:
-    """As ptxas reported it, on both architectures; on 9.0 its section holds 1024 bytes of the driver's, too."""
-    with (ROOT / "regs/registers.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["version"] == "v25"]
-    reported = {(row["arch"], row["config"]): int(row["static_smem"]) for row in rows}
-    instances = json.loads(run("--info", program=ROOT / "bin/v25").stdout)["instances"]
-    for instance in instances:
-        for code in instance["code"]:
-            static = reported.pop((code["arch"], instance["config"]))
-            kernels = Cubin.read(ROOT / f"build/v25/{code['arch']}.cubin").kernels
-            assert static == code["static_smem_bytes"] > 0
-            assert [each.static_smem for each in kernels if each.symbol == instance["symbol"]] == [static]
-    assert instances and not reported
 
 
 @pytest.mark.parametrize("dirty", [False, True])
@@ -362,17 +311,6 @@ def test_csv_has_the_timing_of_the_record(driver: str) -> None:
     assert float(row["max_error_over_bound"]) == pytest.approx(record["check"]["max_error_over_bound"], abs=1e-4)
 
 
-@pytest.mark.parametrize("how", ["", "off", "late", "idle"])
-def test_csv_passes_where_the_record_does(driver: str, how: str) -> None:
-    """Before and after timing."""
-    check = ("--runs", "1", "--check", "all")
-    (row,) = csv.DictReader(io.StringIO(on_fake(driver, how, *check, "--csv").stdout))
-    (record,) = records(on_fake(driver, how, *check, "--json", "-"))
-    assert row["pass"] == ("no" if how else "yes")
-    assert record["check"]["pass"] is (how in ("", "late"))
-    assert record["check"]["pass_after"] is {"": True, "late": False}.get(how)
-
-
 def test_the_device_of_a_record(driver: str) -> None:
     how = "cc=86,sms=7,l2=3145728,memory=1000000000"
     (record,) = records(on_fake(driver, how, "--runs", "1", "--json", "-"))
@@ -389,12 +327,6 @@ def test_the_time_of_a_record_is_utc(driver: str, zone: str) -> None:
     assert abs(datetime.datetime.now(datetime.UTC) - written) < datetime.timedelta(minutes=10)
 
 
-def test_csv_of_a_gpu_has_no_counts(driver: str) -> None:
-    (row,) = csv.DictReader(io.StringIO(on_fake(driver, "", "--runs", "3", "--csv").stdout))
-    assert row["samples"] == "3" and row["pass"] == "yes" and row["executed"] == row["findings"] == ""
-    assert None not in row and None not in row.values()
-
-
 def test_the_page_names_every_column_of_the_csv() -> None:
     page = (ROOT / "docs/measuring.md").read_text()
     header = run("--backend", "emu", *SMALL, "--csv").stdout.splitlines()[0].split(",")
@@ -403,8 +335,9 @@ def test_the_page_names_every_column_of_the_csv() -> None:
         assert f"`{column}`" in page[page.index("## CSV") :], column
 
 
-@pytest.mark.parametrize("dist", ["normal", "uniform", "large", "ramp"])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("dist", "dtype"), [("normal", "bf16"), ("uniform", "fp16"), ("large", "bf16"), ("ramp", "fp16")]
+)
 def test_distributions_are_right(dist: str, dtype: str) -> None:
     done = run("--backend", "emu", *SMALL, "--dist", dist, "--dtype", dtype, "--check", "all", "--seed", "3", "--diff")
     assert done.returncode == 0 and "correct: 256 rows" in done.stdout and "0 NaN or Inf" in done.stdout
@@ -545,16 +478,6 @@ def test_json_appends(tmp_path: Path) -> None:
     assert len(lines) == 2 and all(json.loads(line)["version"] == "v01" for line in lines)
 
 
-def test_seeds() -> None:
-    errors = {
-        seed: json.loads(run("--backend", "emu", *SMALL, "--json", "-", "--quiet", "--seed", seed).stdout)["check"][
-            "max_error"
-        ]
-        for seed in ("1", "2", "1")
-    }
-    assert errors["1"] != errors["2"]
-
-
 # ---- a GPU, as far as a made-up driver goes --------------------------------------------------------------------------
 
 
@@ -648,41 +571,35 @@ def test_all_that_the_driver_gave_is_given_back(driver: str, arguments: tuple[st
 @pytest.mark.parametrize(
     ("call", "after", "words"),
     [
-        ("cuInit", 0, "cuInit"),
-        ("cuDriverGetVersion", 0, "cuDriverGetVersion"),
-        ("cuDeviceGetCount", 0, "cuDeviceGetCount"),
+        *((name, 0, name) for name in ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGetName")),
+        *((name, 0, name) for name in ("cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuStreamCreate")),
+        *(
+            (name, 0, name.removesuffix("_v2"))
+            for name in ("cuMemHostAlloc", "cuMemHostGetDevicePointer_v2", "cuEventCreate")
+        ),
         ("cuDeviceGet", 0, "cuDeviceGet 0"),
-        ("cuDeviceGetName", 0, "cuDeviceGetName"),
         ("cuDeviceTotalMem_v2", 0, "cuDeviceTotalMem"),
         *(("cuDeviceGetAttribute", i, f"cuDeviceGetAttribute of the {name}") for i, name in enumerate(ATTRIBUTES)),
-        ("cuDevicePrimaryCtxRetain", 0, "cuDevicePrimaryCtxRetain"),
-        ("cuCtxSetCurrent", 0, "cuCtxSetCurrent"),
         *(("cuModuleLoadData", i, "cuModuleLoadData of the sm_90 code, made by toolkit") for i in range(2)),
         *(("cuModuleGetFunction", i, f"cuModuleGetFunction of {name}") for i, name in enumerate(HELPERS)),
-        ("cuModuleGetFunction", 4, "cuModuleGetFunction of _Z13flash_forward"),
         ("cuFuncSetAttribute", 0, "cuFuncSetAttribute of 49152 bytes of dynamic shared memory for (FP16, 128, 64"),
-        *(("cuMemGetInfo_v2", i, "cuMemGetInfo") for i in range(2)),
+        ("cuMemGetInfo_v2", 1, "cuMemGetInfo"),
         ("cuMemAlloc_v2", 0, "cuMemAlloc of 16777216 bytes to flush the L2"),
-        *(("cuMemAlloc_v2", i, "cuMemAlloc of 65536 bytes for a tensor") for i in (1, 4)),
+        ("cuMemAlloc_v2", 4, "cuMemAlloc of 65536 bytes for a tensor"),
         ("cuMemAlloc_v2", 5, "cuMemAlloc for mma_peak"),
-        ("cuMemHostAlloc", 0, "cuMemHostAlloc of "),
-        ("cuMemHostGetDevicePointer_v2", 0, "cuMemHostGetDevicePointer"),
-        *(("cuMemcpyHtoD_v2", i, "cuMemcpyHtoD of 65536 bytes") for i in (0, 2)),
+        ("cuMemcpyHtoD_v2", 2, "cuMemcpyHtoD of 65536 bytes"),
         *(("cuMemcpyDtoH_v2", i, "cuMemcpyDtoH of 65536 bytes") for i in (0, 1)),
-        ("cuMemsetD8Async", 0, "cuMemsetD8Async"),
         *(("cuMemsetD8Async", i, "cuMemsetD8Async of the output") for i in (1, 2)),
-        *(("cuMemsetD8Async", i, "cuMemsetD8Async of the buffer that flushes the L2") for i in (3, 4)),
-        *(("cuCtxSetLimit", i, "cuCtxSetLimit of lines that persist in the L2") for i in range(3)),
-        *(("cuCtxResetPersistingL2Cache", i, "cuCtxResetPersistingL2Cache") for i in range(3)),
-        ("cuStreamCreate", 0, "cuStreamCreate"),
+        ("cuMemsetD8Async", 4, "cuMemsetD8Async of the buffer that flushes the L2"),
+        ("cuCtxSetLimit", 2, "cuCtxSetLimit of lines that persist in the L2"),
+        ("cuCtxResetPersistingL2Cache", 2, "cuCtxResetPersistingL2Cache"),
         ("cuStreamSynchronize", 0, "the first launch of the helper kernels"),
         ("cuStreamSynchronize", 1, "filling the output with NaN"),
         ("cuStreamSynchronize", 2, "_Z13flash_forward"),
-        *(("cuStreamSynchronize", i, "mma_peak") for i in (3, 4, 5)),
+        ("cuStreamSynchronize", 5, "mma_peak"),
         ("cuStreamSynchronize", 7, "_Z13flash_forward"),
-        *(("cuEventCreate", i, "cuEventCreate") for i in (0, 1)),
-        *(("cuEventRecord", i, "cuEventRecord") for i in (0, 3, 6, 7, 9)),
-        *(("cuEventElapsedTime", i, "cuEventElapsedTime") for i in (0, 2, 3, 4)),
+        *(("cuEventRecord", i, "cuEventRecord") for i in (0, 9)),
+        *(("cuEventElapsedTime", i, "cuEventElapsedTime") for i in (0, 4)),
         *(("cuLaunchKernel", i, f"cuLaunchKernel of {name}") for i, name in enumerate(LAUNCHES)),
         ("cuLaunchKernel", 2, "grid 2 x 2 x 1, 128 threads, 49152 bytes of shared memory"),
     ],
@@ -698,12 +615,6 @@ def test_tensors_may_fill_the_memory_of_the_gpu(driver: str) -> None:
     assert on_fake(driver, f"memory={4 << 16}", "--profile").returncode == 0
     done = on_fake(driver, f"memory={(4 << 16) - 4}", "--profile")
     assert done.returncode == 3 and "seq 128 needs 0.00 GB of GPU memory" in done.stderr
-
-
-def test_what_does_not_fit_is_said_in_figures(driver: str) -> None:
-    done = on_fake(driver, "memory=12000000", "--heads", "1", "--seq", "16384", "--profile", "--backend", "gpu")
-    assert done.returncode == 3
-    assert "seq 16384 needs 0.02 GB of GPU memory: 0.01 of 0.01 GB are free" in done.stderr
 
 
 @pytest.mark.skipif(not (ROOT / "bin/v25").exists(), reason="bin/v25 is not built: make v25")
@@ -829,5 +740,7 @@ def test_dump(tmp_path: Path) -> None:
 def test_nothing_links_libcuda() -> None:
     needed = subprocess.run(["readelf", "-d", V01], capture_output=True, text=True, check=True).stdout
     libraries = re.findall(r"NEEDED.*\[(.*)\]", needed)
-    assert libraries and all(name.startswith(("libc.", "libm.", "libpthread", "libdl", "ld-linux")) for name in libraries)
+    assert libraries and all(
+        name.startswith(("libc.", "libm.", "libpthread", "libdl", "ld-linux")) for name in libraries
+    )
     assert os.access(V01, os.X_OK)

@@ -29,7 +29,7 @@ SOURCES = [
 DRIVER = ROOT / "emulator/driver"  # a shared object of its own, whose functions are those of CUDA's driver
 CUDART = ROOT / "emulator/cudart"  # likewise, those of CUDA's runtime
 PAGE = ROOT / "emulator/wasm"  # likewise, whose functions a page calls
-DEVICE = ROOT / "harness/device"  # programs that measure a GPU: test_peak.py and test_pipes.py link them
+DEVICE = ROOT / "harness/device"  # programs that measure a GPU: test_microbenchmarks.py links them
 BUILT = {
     path: ROOT / "build" / path.relative_to(ROOT).with_suffix(".o")
     for path in SOURCES

@@ -396,6 +396,8 @@ CACHES = "--seq-q 1 --seqlens-k 40,3"
     ("kernel", "arguments", "sentence"),
     [
         (MMA_SYNC, "--d-head 72", "--d-head 72: attention/mma_sync supports 128, 64, 96, 192, 256"),
+        ("v30", "--lse", "v30 returns no log-sum-exp; attention/wgmma returns it"),
+        ("v30", "--d-head 64", "--d-head 64: v30 supports 128; attention/wgmma supports more sizes"),
         (WGMMA, "--seqlens-q 5,x", "--seqlens-q '5,x': expected a positive number at 'x'"),
         (WGMMA, "--seqlens-k 5", "--seqlens-k: needs --seqlens-q, --seq or --seq-q, the number of queries"),
         (WGMMA, "--seqlens-q 5 --batch 2", "--seqlens-q and --batch: both say how many sequences: drop one of them"),

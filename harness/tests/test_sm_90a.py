@@ -107,15 +107,6 @@ def test_a_map_that_the_driver_refuses_is_named(driver: str) -> None:
     assert "cuTensorMapEncodeTiled of V: CUDA_ERROR_UNKNOWN (999, " in done.stderr
 
 
-def test_an_older_driver_lacks_tensor_maps(driver: str, tmp_path: Path) -> None:
-    """The made-up driver under a name that its users look for, without this one function."""
-    library = Path(driver) / "libcuda.so.1"
-    (tmp_path / "libcuda.so.1").write_bytes(library.read_bytes().replace(b"cuTensorMapEncode", b"cuTensorMapAbsent"))
-    done = on_gpu(str(tmp_path), "", first(copies=True), "--backend", "gpu")
-    assert done.returncode == 77
-    assert "has no cuTensorMapEncodeTiled: a driver for CUDA 12 or newer is needed" in done.stderr
-
-
 def test_a_cubin_that_was_cut_off_is_refused(driver: str, tmp_path: Path) -> None:
     version = first(copies=False)
     whole = (ROOT / "build" / version.version / "sm_90a.cubin").read_bytes()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
-import re
 import struct
 import sys
 from functools import cache
@@ -193,11 +192,6 @@ def test_where_it_was_left_changes_nothing(version: str) -> None:
     assert module.call("emu_view_look", -1 & NEVER) == 0  # the launch has ended
 
 
-def lanes_of(module: Module, warp: int, name: str) -> tuple[int, ...] | None:
-    at = module.call("emu_view_register", warp, module.write(name.encode() + b"\0"))
-    return struct.unpack("<32I", module.read(at, 128)) if at else None
-
-
 def test_a_refused_text_says_where(tmp_path: Path) -> None:
     ptx = ptx_of("v07").replace(b"ldmatrix.sync", b"ldmatrix.sink", 1)
     line = ptx[: ptx.index(b"ldmatrix.sink")].count(b"\n") + 1
@@ -229,37 +223,3 @@ def test_a_problem_that_a_version_does_not_compute_is_refused() -> None:
     assert module.call("page_problem", 0, 100, 0, 0, 0, 1, 0) == -1
     module.call("emu_view_refusal")
     assert "100" in module.text()["text"]
-
-
-@pytest.mark.site
-def test_registers_show_no_value_of_another() -> None:
-    """Slots are shared: of every register that a step could show, either its own last value or none."""
-    module = Module()
-    start(module, ptx_of("v16"))
-    kept = module.keep()
-    module.call("emu_view_run", NEVER)
-    whole = outcome(module)
-    steps = struct.unpack(f"<{len(whole['steps']) // 4}I", whole["steps"])
-    mine = [number for number, step in enumerate(steps) if step >> STEPS == 0]  # of warp 0 of CTA 0
-    named = {name for one in whole["code"] for name in re.findall(r"%r\d+", one["ptx"])}
-
-    def before(place: int) -> tuple[set[str], set[str]]:
-        """The instructions of warp 0 that ran before a step, and the registers that are shown there."""
-        module.put_back(kept)
-        with pytest.raises(Left):
-            module.call("emu_view_run", place)
-        ran = {whole["code"][steps[number] & (1 << STEPS) - 1]["ptx"] for number in mine if number < place}
-        return ran, {name for name in named if lanes_of(module, 0, name) is not None}
-
-    ran, held = before(mine[len(mine) // 2])
-    written = {name for ptx in ran for name in re.findall(r"%r\d+", destinations(ptx))}
-    assert held and held < written  # others took the slots of the rest
-    ran, held = before(mine[20])
-    threads = {match[1] for ptx in ran if (match := re.match(r"mov\.u32\s+(%r\d+), %tid\.x;", ptx))} & held
-    assert threads and all(lanes_of(module, 0, name) == tuple(range(32)) for name in threads)
-
-
-def destinations(ptx: str) -> str:
-    """What stands before the first source: a register, or several in braces."""
-    operands = ptx.partition(" ")[2].strip() or ptx.partition("\t")[2].strip()
-    return operands.partition("}")[0] if operands.startswith("{") else operands.partition(",")[0]
