@@ -63,13 +63,6 @@ def test_waits_between_bursts_are_told(driver: str) -> None:
     assert "60.0 % idle" in on_fake(driver, FAST, "--energy", FAKE_NVML="read=200").stdout
 
 
-def test_the_mean_clock_is_that_of_the_bursts_whose_clock_was_read(driver: str) -> None:
-    found, _ = energy(driver, "", "--energy", how=f"{FAST},half_blind")
-    assert found is not None and found["sm_clock_hz"] == pytest.approx(1.5e9)
-    found, _ = energy(driver, "", "--energy", how=f"{FAST},blind")
-    assert found is not None and found["sm_clock_hz"] == 0
-
-
 def test_energy_is_measured_where_it_is_asked_for(driver: str) -> None:
     found, said = energy(driver, "")
     assert found is None and "NVML" not in said.replace("NVML is open 0 times", "")

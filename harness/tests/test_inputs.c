@@ -146,35 +146,6 @@ static void number_types(void) {
     ok(half_bits(NAN) == HALF_NAN && bfloat_bits(NAN) == HALF_NAN, "NaN stays NaN");
 }
 
-static bool same_values(const float a[4], const float b[4]) {
-    return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
-/* A value depends on all bits of the seed and of the number of its block, and on the tensor. */
-static void words_of_a_block(void) {
-    const uint64_t high = UINT64_C(1) << 32;
-    static const struct {
-        uint64_t seed, block;
-        enum tensor tensor;
-    } others[] = {{1, 1, TENSOR_Q},
-                  {2, 0, TENSOR_Q},
-                  {1, 0, TENSOR_K},
-                  {1 + (UINT64_C(1) << 32), 0, TENSOR_Q},
-                  {1, UINT64_C(1) << 32, TENSOR_Q}};
-    float first[4], again[4], other[4];
-    input_block(DIST_NORMAL, 1, TENSOR_Q, 0, first);
-    input_block(DIST_NORMAL, 1, TENSOR_Q, 0, again);
-    ok(same_values(first, again), "the same block has the same values");
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        input_block(DIST_NORMAL, others[i].seed, others[i].tensor, others[i].block, other);
-        ok(!same_values(first, other), "seed %" PRIu64 ", tensor %d, block %" PRIu64 ": other values", others[i].seed,
-           (int)others[i].tensor, others[i].block);
-    }
-    input_block(DIST_NORMAL, 1, TENSOR_Q, high, first);
-    input_block(DIST_NORMAL, 1, TENSOR_Q, 2 * high, other);
-    ok(!same_values(first, other), "also of blocks that are far apart");
-}
-
 /* Every element of every tensor has the other sign, and the same again. */
 static void signs(void) {
     const struct problem problem = {.dtype = FP16,
@@ -208,7 +179,6 @@ static void signs(void) {
 int main(void) {
     signs();
     known_answers();
-    words_of_a_block();
     moments(DIST_NORMAL, 0, 1, 3);
     moments(DIST_UNIFORM, 0.5, 1.0 / 12, 1.0 / 80);
     moments(DIST_LARGE, 0, 64, 3 * 4096);

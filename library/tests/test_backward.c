@@ -219,19 +219,6 @@ static void refusals(fl_library *library) {
     backward_free(&right);
 }
 
-static void query(fl_library *library) {
-    struct backward made;
-    fl_support support = {.size = sizeof support};
-    backward_new(&made, problem_of(1, 1, 5, 5, 128));
-    ok(!fl_query_backward(library, &made.attention.asked, &support) && !strcmp(support.kernel, "attention/backward") &&
-           !support.workspace_bytes,
-       "%s: %s", support.kernel, support.config);
-    made.attention.asked.version = "attention/backward";
-    ok(fl_forward(library, &made.attention.asked, &made.attention.tensors, NULL) == FL_INVALID,
-       "no kernel of the forward pass: %s", fl_error());
-    backward_free(&made);
-}
-
 int main(void) {
     fl_library *library;
     if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
@@ -241,7 +228,6 @@ int main(void) {
     strides(library);
     zeros(library);
     refusals(library);
-    query(library);
     fl_close(library);
     return tap_done();
 }

@@ -69,34 +69,6 @@ static void results(fl_library *library) {
     right(library, problem, "attention/decode", "a cache of e4m3 with gaps, scales of two KV heads");
 }
 
-/* K and V of e4m3 beside queries of several numbers: results, and the instance by the average of rows of a KV head,
- * which parts of a size do not ask for. */
-static void ragged_bytes(fl_library *library) {
-    struct problem problem = problem_of(3, 9, 40, 128);
-    struct attention attention;
-    fl_support support = {.size = sizeof support};
-    problem.cache_e4m3 = problem.causal = true;
-    problem.Q_lengths = &QUERIES;
-    problem.KV_lengths = &KEYS;
-    problem.layout = LAYOUT_PACKED;
-    problem.dtype = BF16;
-    problem.page_rows = 16;
-    problem.split_keys = 128;
-    right(library, problem, "attention/decode", "packed queries, a cache of e4m3 in pages, parts of 128 keys");
-    attention_new(&attention, problem);
-    static const struct {
-        int32_t total_q, split_keys;
-        const char *starts;
-    } cases[] = {{98, 0, "(BF16, 128, 16,"}, {99, 0, "(BF16, 128, 64,"}, {99, 128, "(BF16, 128, 16,"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attention.asked.total_q = cases[i].total_q, attention.asked.split_keys = cases[i].split_keys;
-        ok(!fl_query(library, &attention.asked, &support) && strstr(support.config, cases[i].starts) &&
-               strstr(support.config, "+e4m3+ragged"),
-           "%d queries of 3 sequences, parts of %d keys: %s", cases[i].total_q, cases[i].split_keys, support.config);
-    }
-    attention_free(&attention);
-}
-
 /* Each instance of attention/decode by the rows of a KV head. */
 static void configs(fl_library *library) {
     static const struct {
@@ -150,32 +122,6 @@ static void packed_heads(fl_library *library) {
            (double)cases[i].softcap, support.config);
         attention_free(&attention);
     }
-}
-
-/* The bits of a sequence: alone, and between others. */
-static void bits_of_the_batch(fl_library *library) {
-    enum { KEYS_OF_ONE = 300, D = 64 };
-    struct attention attention;
-    attention_new(&attention, problem_of(4, 1, KEYS_OF_ONE, D));
-    fl_problem asked = attention.asked;
-    asked.split_keys = 128;
-    ok(!fl_forward(library, &asked, &attention.tensors, NULL), "four sequences: %s", fl_error());
-    asked.batch = 1;
-    int same = 0;
-    for (int b = 0; b < 4; b++) {
-        uint16_t o[2 * D];
-        float lse[2];
-        fl_tensors one = attention.tensors;
-        one.q = attention.memory[TENSOR_Q] + b * 2 * D;
-        one.k = attention.memory[TENSOR_K] + b * KEYS_OF_ONE * D;
-        one.v = attention.memory[TENSOR_V] + b * KEYS_OF_ONE * D;
-        one.o = o, one.lse = lse;
-        same += !fl_forward(library, &asked, &one, NULL) &&
-                !memcmp(o, attention.memory[TENSOR_O] + b * 2 * D, sizeof o) &&
-                !memcmp((const char *)lse, (const char *)(attention.lse + 2 * b), sizeof lse);
-    }
-    ok(same == 4, "the same bits alone and in the batch: %d of 4", same);
-    attention_free(&attention);
 }
 
 /* ---- what is refused ---- */
@@ -346,10 +292,8 @@ int main(void) {
     fl_library *library;
     if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
     results(library);
-    ragged_bytes(library);
     configs(library);
     packed_heads(library);
-    bits_of_the_batch(library);
     contents(library);
     fields(library);
     bytes_refused(library);

@@ -87,17 +87,6 @@ def test_an_installed_library_is_found_by_its_pc_file(tmp_path: Path) -> None:
     assert run(tmp_path / "program", env={"LD_LIBRARY_PATH": str(tmp_path / "lib")}).startswith(release)
 
 
-def test_a_package_is_installed_below_destdir_for_its_prefix(tmp_path: Path) -> None:
-    run("make", "install", f"DESTDIR={tmp_path}", "PREFIX=/opt/flash", env=environment())
-    below = tmp_path / "opt/flash"
-    assert list(tmp_path.iterdir()) == [tmp_path / "opt"]
-    assert {str(path.relative_to(below)) for path in below.rglob("*") if not path.is_dir()} == {
-        *("lib/libflashladder.so", "lib/libflashladder.so.1", "lib/pkgconfig/flashladder.pc"),
-        *("include/flashladder.h", "share/doc/flashladder/LICENSE"),
-    }
-    assert read_text(below / "lib/pkgconfig/flashladder.pc").startswith("prefix=/opt/flash\n")
-
-
 def test_libc_is_all_that_it_needs() -> None:
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", LIBRARY))
     assert {name.split(".")[0] for name in needed} <= {
@@ -128,22 +117,11 @@ def test_its_machine_code_is_that_of_the_executables() -> None:
         assert code_summary(cubin) == code_summary(cubin.parents[1] / cubin.name), cubin
 
 
-def test_another_set_of_instances_has_objects_of_its_own() -> None:
-    commands = run("make", "-n", "lib", "VER=v37", "KERNELS=(FP16, 64, 64, 64, 8): async")
-    assert re.search(r" build/v37\.\d+/library\.code\.o ", commands)
-    assert " build/v37/library.code.o " not in commands
-
-
 def test_it_embeds_the_kernels_of_attention() -> None:
     names = {f"attention/{path.stem}" for path in (ROOT / "kernels/attention").glob("*.cu")} - {"attention/backward"}
     code = "import flashladder; print(*(version.name for version in flashladder.versions()))"
     said = run(sys.executable, "-c", code, env=environment() | {"PYTHONPATH": str(ROOT / "python")})
     assert {*said.split()} == names and "attention/wgmma" in names
-
-
-def test_a_kernel_whose_name_is_no_identifier_can_be_embedded() -> None:
-    commands = run("make", "-n", "lib", "VER=attention.wgmma", "KERNELS=(FP16, 128, 64, 64, 8): wgmma+stages_2")
-    assert "-DENTRY=fl_attention_wgmma_entry" in commands and "fl_attention.wgmma" not in commands
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
