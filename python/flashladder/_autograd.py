@@ -10,7 +10,8 @@ belong to no sequence have the gradient 0, whatever dout has there.
 Log-sum-exp has a gradient: that of q is scale · dlse · attention(q, k, k), and that of k is what a backward pass with
 dout = scale · dlse · q gives for v. A loss without log-sum-exp does not pay for it.
 
-torch.use_deterministic_algorithms(True) asks for gradients that have the same bits in every run.
+deterministic=True and torch.use_deterministic_algorithms(True) ask for gradients that have the same bits in every run;
+deterministic="batch" for those, and for results that do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -246,27 +247,24 @@ def folded(operator: Any, count: int) -> Any:
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     """Save what the backward pass of torch.ops.flashladder.attention reads."""
-    q, k, v, causal, scale, return_lse, _ = inputs
+    q, k, v, causal, scale, return_lse, _, ordered, _ = inputs
     out, lse = output
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(q, k, v, out, lse)
     ctx.options, ctx.refused = (causal, scale), None if return_lse else NO_LSE
-    ctx.inputs, ctx.ordered = len(inputs), False
+    ctx.inputs, ctx.ordered = len(inputs), ordered
 
 
 def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     """Save what the backward pass of torch.ops.flashladder.serve reads, of packed sequences and nothing else."""
     q, k, v, cu_seqlens_q, cu_seqlens_k, *others = inputs
-    arrays, (most_q, most_k, causal, scale, left, right, softcap, batch_invariant, return_lse, _) = (
-        others[:6],
-        others[6:],
-    )
+    arrays, (most_q, most_k, causal, scale, left, right, softcap, _, return_lse, _, ordered) = others[:6], others[6:]
     out, lse = output
     ctx.set_materialize_grads(False)
     ctx.refused = None if return_lse else NO_LSE
     if (left, right, softcap) != (-1, -1, 0.0) or cu_seqlens_q is None or any(each is not None for each in arrays):
         ctx.refused = NO_BACKWARD.format("an argument", "used lengths, windows, sinks, soft caps and caches have")
-    ctx.options, ctx.ordered = (most_q, most_k, causal, scale), batch_invariant
+    ctx.options, ctx.ordered = (most_q, most_k, causal, scale), ordered
     ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
     ctx.inputs = len(inputs)
 

@@ -59,6 +59,7 @@ class Options(NamedTuple):
     accurate: bool = False  # this and the following belong to attention_e4m3()
     scale_keys: int = 0
     dtype: str | None = None  # of O where q is e4m3
+    ordered: bool = False  # gradients have the same bits in every run
 
 
 def options(
@@ -74,7 +75,10 @@ def options(
     if not isinstance(version, str):
         raise TypeError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
     if deterministic not in (None, False, True, "batch"):
-        raise ValueError(f'deterministic is {deterministic!r}: "batch" is needed; without it each call gives its bits')
+        raise ValueError(
+            f'deterministic is {deterministic!r}: "batch" is needed for bits that do not depend on the batch, or True '
+            "for gradients that have the same bits in every run"
+        )
     if type(causal) is not bool or type(return_lse) is not bool:
         causal, return_lse = _flag("causal", causal), _flag("return_lse", return_lse)
     if scale is not None and type(scale) is not float:
@@ -87,6 +91,7 @@ def options(
         deterministic == "batch",
         return_lse,
         str(version),
+        ordered=bool(deterministic),
     )
 
 

@@ -78,9 +78,12 @@ def _attention(
     scale: Optional[float] = None,  # noqa: UP045
     return_lse: bool = False,
     version: str = "best",
+    ordered: bool = False,
+    batch_invariant: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, v)
-    out, lse = Call(q, k, v, Options(causal, scale, return_lse=return_lse, version=version)).run()
+    chosen = Options(causal, scale, batch_invariant=batch_invariant, return_lse=return_lse, version=version)
+    out, lse = Call(q, k, v, chosen).run()
     return out, torch.empty(0, dtype=torch.float32, device=q.device) if lse is None else lse
 
 
@@ -92,12 +95,14 @@ def _fake(
     scale: float | None = None,
     return_lse: bool = False,
     version: str = "best",
+    ordered: bool = False,
+    batch_invariant: bool = False,
 ) -> tuple[Tensor, Tensor]:
     _check(q, k, v)
     return _results(q, return_lse)
 
 
-# torch.ops.flashladder.attention(q, k, v, causal, scale, return_lse, version) -> (out, lse); lse is empty if unwanted.
+# torch.ops.flashladder.attention(q, k, v, causal, scale, ...) -> (out, lse); lse is empty if unwanted.
 _operator = torch.library.custom_op("flashladder::attention", _attention, mutates_args=())
 _operator.register_fake(_fake)
 _operator.register_autograd(_autograd.backward, setup_context=_autograd.setup_context)
@@ -132,6 +137,7 @@ def _serve(
     batch_invariant: bool = False,
     return_lse: bool = False,
     version: str = "best",
+    ordered: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     window = None if window_left == window_right == -1 else (window_left, window_right)
     chosen = Options(causal, scale, window, softcap, batch_invariant, return_lse, version)
@@ -195,7 +201,7 @@ def _operate(
     named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
     out, lse = torch.ops.flashladder.serve(
         q, k, v, *named, *most, chosen.causal, chosen.scale, left, right, chosen.softcap, chosen.batch_invariant,
-        chosen.return_lse or bool(wanted), chosen.version,
+        chosen.return_lse or bool(wanted), chosen.version, chosen.ordered,
     )  # fmt: skip
     return (out, lse) if chosen.return_lse else out
 
@@ -229,7 +235,7 @@ def attention_varlen(
     window: tuple[int, int] | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
-    deterministic: str | None = None,
+    deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
 ) -> Any:
@@ -277,7 +283,7 @@ def attention_with_cache(
     window: tuple[int, int] | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
-    deterministic: str | None = None,
+    deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
 ) -> Any:
@@ -393,7 +399,7 @@ def attention(
     sinks: Tensor | None = None,
     seqlens_k: Tensor | None = None,
     seqlens_q: Tensor | None = None,
-    deterministic: str | None = None,
+    deterministic: Any = None,
     return_lse: bool = False,
     version: str = "best",
     **unknown: NoReturn,
@@ -403,24 +409,23 @@ def attention(
     K and V may have fewer heads and another length. The causal mask is aligned to the bottom right: row i of Q sees the
     keys up to i + seq_k - seq_q. Strides are free but for the last one. torch.compile(fullgraph=True) traces it.
 
-    Autograd differentiates it by q, k and v; log-sum-exp has no derivative. torch.use_deterministic_algorithms(True)
-    asks for gradients with the same bits in every run. NotImplementedError: no kernel computes the gradients.
+    Autograd differentiates it, and its log-sum-exp, by q, k and v. deterministic=True or
+    torch.use_deterministic_algorithms(True) asks for gradients with the same bits in every run, deterministic="batch"
+    for results and gradients that do not depend on the batch either. NotImplementedError: no kernel computes them.
     """
     if unknown:
         known = tuple(name for name in ALL_OPTIONS if name not in ("out", "stream"))
         refuse_unknown("attention", known, unknown)
-    asked = (window, softcap, sinks, seqlens_k, seqlens_q, deterministic)
+    asked = (window, softcap, sinks, seqlens_k, seqlens_q)
     _check_tensors(q=q, k=k, v=v)
     _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, "sinks": sinks})
     q, k, v = _cast(q, k, v)
     wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, "sinks": sinks})
     if _is_eager(q) and not wanted:
-        more: dict[str, Any] = dict(
-            zip(("window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic"), asked, strict=True)
-        )
         return flashladder.attention(
-            q, k, v, causal=causal, scale=scale, return_lse=return_lse, version=version, **more
-        )
+            q, k, v, causal=causal, scale=scale, window=window, softcap=softcap, sinks=sinks, seqlens_k=seqlens_k,
+            seqlens_q=seqlens_q, deterministic=deterministic, return_lse=return_lse, version=version,
+        )  # fmt: skip
     q, chosen = positive_scale(q, options(causal, scale, window, softcap, deterministic, return_lse, version))
     if any(one is not None for one in asked):
         given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "sinks": sinks}
@@ -430,7 +435,7 @@ def attention(
         _autograd.check(q, k, v, chosen.causal, chosen.scale)
     with_lse = return_lse or bool(wanted) or _autograd.are_transformed()
     operate = _autograd.Transformed.apply if _autograd.are_transformed() else torch.ops.flashladder.attention
-    out, lse = operate(q, k, v, chosen.causal, chosen.scale, with_lse, version)
+    out, lse = operate(q, k, v, chosen.causal, chosen.scale, with_lse, version, chosen.ordered, chosen.batch_invariant)
     return (out, lse) if return_lse else out
 
 

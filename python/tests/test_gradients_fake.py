@@ -92,23 +92,23 @@ def test_what_has_no_gradients_is_said_before_anything_runs(package: Recorded, m
         made.operators.serve.backward(served(made, tensors(), 5)[0], None, None)
 
 
-def served(made: Any, arrays: list[Tensor], left: int = -1) -> tuple[Context, Tensor]:
+def served(made: Any, arrays: list[Tensor], left: int = -1, ordered: bool = False) -> tuple[Context, Tensor]:
     """The operator of packed sequences as autograd calls it, and O."""
     starts = [Tensor((3,), "int32", str(arrays[0].device)) for _ in "qk"]
     starts[0].values, starts[1].values = [-1, 2, 5], [0, 0, 70]
-    inputs = (*arrays, *starts, *[None] * 6, 3, 6, True, 0.25, left, -1, 0.0, False, True, "best")
+    inputs = (*arrays, *starts, *[None] * 6, 3, 6, True, 0.25, left, -1, 0.0, False, True, "best", ordered)
     context, output = Context(), (arrays[0], Tensor((4, 5), "float32", str(arrays[0].device)))
     made.operators.serve.setup_context(ctx=context, inputs=inputs, output=output)
     return context, output[0]
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_a_backward_call_hands_everything_on(package: Recorded, made: Any, ordered: bool) -> None:
+@pytest.mark.parametrize("ordered_by", ["", "PyTorch", "the call"])
+def test_a_backward_call_hands_everything_on(package: Recorded, made: Any, ordered_by: str) -> None:
     arrays = tensors()
-    context, out, lse, dout = differentiated(made, arrays, True, 0.25, True, "best")
-    made.torch.ordered = ordered
+    context, out, lse, dout = differentiated(made, arrays, True, 0.25, True, "best", ordered_by == "the call", False)
+    made.torch.ordered = ordered_by == "PyTorch"
     try:
-        *gradients, causal, scale, return_lse, version = made.operators.attention.backward(context, dout, None)
+        *gradients, _, _, _, _, _, _ = given_back = made.operators.attention.backward(context, dout, None)
     finally:
         made.torch.ordered = False
     problem, given, asked = package.last.problem, package.last.tensors, package.gradients
@@ -118,33 +118,33 @@ def test_a_backward_call_hands_everything_on(package: Recorded, made: Any, order
     assert [asked.dq, asked.dk, asked.dv] == [one.data_ptr() for one in gradients]
     assert [one.shape for one in gradients] == [SHAPE, KV_SHAPE, KV_SHAPE]
     assert (asked.dk_strides.batch, asked.dk_strides.seq, asked.dk_strides.head) == (7 * 128, 128, 64)
-    assert asked.deterministic == ordered and given.workspace and package.last.stream == 0x5001
-    assert (causal, scale, return_lse, version) == (None,) * 4 and not context.materialized
+    assert asked.deterministic == bool(ordered_by) and given.workspace and package.last.stream == 0x5001
+    assert given_back[3:] == (None,) * 6 and not context.materialized
 
 
 PACKED = (5, 4, 64), (7, 2, 64), (7, 2, 64)
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_packed_sequences_are_one_call(package: Recorded, made: Any, ordered: bool) -> None:
+@pytest.mark.parametrize("ordered_by", ["", "PyTorch", "the call"])
+def test_packed_sequences_are_one_call(package: Recorded, made: Any, ordered_by: str) -> None:
     """The host reads no offset: it hands on where they are."""
     arrays = [Tensor(shape, "bfloat16", "cuda:1") for shape in PACKED]
-    context, out = served(made, arrays)
+    context, out = served(made, arrays, ordered=ordered_by == "the call")
     calls, dout = package.last.calls, Tensor(PACKED[0], "bfloat16", "cuda:1")
-    made.torch.ordered = ordered
+    made.torch.ordered = ordered_by == "PyTorch"
     try:
         dq, dk, dv, *rest = made.operators.serve.backward(context, dout, None)
     finally:
         made.torch.ordered = False
     problem, given, asked = package.last.problem, package.last.tensors, package.gradients
-    assert package.last.calls == calls + 1 and rest == [None] * 18
+    assert package.last.calls == calls + 1 and rest == [None] * 19
     assert (problem.batch, problem.seq_q, problem.seq_k, problem.causal, problem.scale) == (2, 3, 6, 1, 0.25)
     assert (problem.arrays, problem.total_q, problem.total_k) == (3, 5, 7)
     assert [given.q, given.o, asked.dout, asked.dq] == [one.data_ptr() for one in (arrays[0], out, dout, dq)]
     assert [given.k, given.v, asked.dk, asked.dv] == [one.data_ptr() for one in (*arrays[1:], dk, dv)]
     starts = context.saved_tensors[5:7]
     assert [given.cu_seqlens_q, given.cu_seqlens_k] == [one.data_ptr() for one in starts]
-    assert asked.deterministic == ordered and [one.shape for one in (dq, dk, dv)] == list(PACKED)
+    assert asked.deterministic == bool(ordered_by) and [one.shape for one in (dq, dk, dv)] == list(PACKED)
     assert given.workspace and (asked.dk_strides.seq, asked.dk_strides.head) == (2 * 64, 64)
 
 
@@ -170,13 +170,13 @@ def test_a_call_on_packed_sequences_is_checked_and_keeps_log_sum_exp(package: Re
 
 
 def test_host_memory_has_no_workspace(package: Recorded, made: Any) -> None:
-    context, _, _, dout = differentiated(made, tensors("cpu"), False, None, True, "best")
+    context, _, _, dout = differentiated(made, tensors("cpu"), False, None, True, "best", False, False)
     made.operators.attention.backward(context, dout, None)
     assert package.last.tensors.workspace is None and package.last.stream is None
 
 
 def test_log_sum_exp_is_needed(made: Any) -> None:
-    context, _, _, dout = differentiated(made, tensors(), False, None, False, "best")
+    context, _, _, dout = differentiated(made, tensors(), False, None, False, "best", False, False)
     with pytest.raises(NotImplementedError, match="the backward pass reads log-sum-exp, and return_lse is False"):
         made.operators.attention.backward(context, dout, None)
 
@@ -185,7 +185,7 @@ def test_strides(package: Recorded, made: Any) -> None:
     """A gradient lies as its tensor, where a kernel takes that; dout is copied where it lies in another way than O."""
     q = Tensor((2, 4, 5, 64), "bfloat16", "cuda:1").transpose(1, 2)
     k = Tensor(KV_SHAPE, "bfloat16", "cuda:1").as_strided(KV_SHAPE, (0, 128, 64, 1))
-    context, out, _, _ = differentiated(made, [q, k, tensors()[2]], False, None, True, "best")
+    context, out, _, _ = differentiated(made, [q, k, tensors()[2]], False, None, True, "best", False, False)
     dout = Tensor((2, 4, 5, 64), "bfloat16", "cuda:1").transpose(1, 2)
     dq, dk, *_ = made.operators.attention.backward(context, dout, None)
     assert dq.stride() == q.stride() and dk.stride() == (7 * 128, 128, 64, 1)
