@@ -9,6 +9,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed, and make check does without it")
 transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
+from flashladder import flash_attn_interface as fa  # noqa: E402
 from flashladder.torch import register  # noqa: E402
 from flashladder.transformers import NAME  # noqa: E402
 
@@ -54,6 +55,22 @@ def test_prefill_pieces_and_decoding_agree_with_sdpa(model: Any, tokens: Any) ->
     model.set_attn_implementation(NAME)
     assert close(whole, expected)
     assert close(torch.cat(pieces, dim=1), expected)
+
+
+@torch.no_grad()
+def test_flash_attentions_names_serve_the_model(model: Any, tokens: Any, monkeypatch: Any) -> None:
+    """transformers' own code for flash_attention_2, with and without padding, longer than the window."""
+    utils = transformers.modeling_flash_attention_utils
+    ours = fa.flash_attn_func, fa.flash_attn_varlen_func, fa.flash_attn_with_kvcache
+    monkeypatch.setattr(utils, "_lazy_imports", lambda *_, **__: (*ours, utils._pad_input, utils._unpad_input))
+    monkeypatch.setattr(utils, "_loaded_implementation", None)
+    long, mask = tokens.repeat(1, 2), torch.ones(2, 40, dtype=torch.long, device=DEVICE)
+    mask[1, :9] = 0
+    for given in (mask, torch.ones_like(mask)):
+        monkeypatch.setattr(model.config, "_attn_implementation", "flash_attention_2")
+        found = model(long, attention_mask=given).logits
+        monkeypatch.setattr(model.config, "_attn_implementation", "sdpa")
+        assert close(found[given > 0], model(long, attention_mask=given).logits[given > 0])
 
 
 @torch.no_grad()
