@@ -198,9 +198,27 @@ static const char *asked_beside_lengths(const fl_problem *problem) {
                                             : NULL;
 }
 
+/* Kernels that serve are for three sizes of heads, those without for more. */
+static fl_status check_d_head(const fl_problem *problem, struct failure *failure) {
+    static const int sizes[] = {64, 128, 256};
+    const char *const asked = serving_asked(problem);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && asked && !serving_all_e4m3(problem); i++) {
+        if (problem->d_head == sizes[i]) return FL_OK;
+        if (problem->d_head < sizes[i])
+            return refuse(
+                failure, FL_UNSUPPORTED,
+                "%s with d_head %d: must be 64, 128 or 256: pad q, k and v with zeros to %d and keep the scale, "
+                "1 / sqrt(%d)",
+                asked, problem->d_head, sizes[i], problem->d_head);
+    }
+    return FL_OK;
+}
+
 /* The feature that no kernel supports. */
 static fl_status check_together(const fl_problem *problem, struct failure *failure) {
     const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
+    fl_status status = check_d_head(problem, failure);
+    if (status) return status;
     if (serving_all_e4m3(problem) && asked_beside_lengths(problem))
         return refuse(failure, FL_UNSUPPORTED,
                       "%s beside q_dtype: no kernel takes both: attention/fp8 takes lengths and scales alone",
