@@ -33,6 +33,21 @@ def _refuse(what: str, remedy: str = 'attn_implementation="sdpa" serves it') -> 
     raise NotImplementedError(f'attn_implementation="{NAME}": {what} is not served; {remedy}')
 
 
+def _is_ours(mask: Any) -> bool:
+    """Whether attention_mask() made it."""
+    if mask.dtype != torch.int32 or mask.dim() != 4:
+        return False
+    return bool(mask.shape[3] == 1 or (mask.shape[2] == 1 and mask.shape[3] <= 3))
+
+
+def _refuse_mask(mask: Any) -> None:
+    shape = tuple(mask.shape)
+    if len(shape) == 4:
+        what = f"a mask of four dimensions, {shape}, with a value for each query and key,"
+        _refuse(what, 'pass the mask of padding, [batch, keys], or use attn_implementation="sdpa"')
+    _refuse(f"an attention mask of the shape {shape}")
+
+
 def attention_forward(
     module: Any,
     query: Any,
@@ -48,8 +63,8 @@ def attention_forward(
 ) -> tuple[Any, None]:
     """The attention function that transformers calls in each layer: [batch, heads, seq, d_head] in, [batch, seq, heads,
     d_head] out."""
-    if attention_mask is not None and (attention_mask.dtype != torch.int32 or attention_mask.dim() != 4):
-        _refuse("an attention mask")
+    if attention_mask is not None and not _is_ours(attention_mask):
+        _refuse_mask(attention_mask)
     if dropout:
         _refuse(f"dropout of {dropout}", "call model.eval()")
     if kwargs.get("output_attentions"):

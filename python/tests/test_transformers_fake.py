@@ -65,9 +65,11 @@ def test_whether_a_layer_is_causal(package: Recorded, made: Any, module: Any, as
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"mask": SimpleNamespace(dtype="torch.bool", shape=(2, 7))}, r'mask of the shape \(2, 7\) .*"sdpa" serves it'),
         (
-            {"mask": SimpleNamespace(dtype="torch.bool")},
-            'attn_implementation="flashladder": an attention mask is not served; .*"sdpa" serves it',
+            {"mask": Tensor((2, 1, 5, 7), "int32")},
+            r"a mask of four dimensions, \(2, 1, 5, 7\), with a value for each query and key, is not served; "
+            r"pass the mask of padding, \[batch, keys\], or use",
         ),
         ({"sliding_window": 6, "is_causal": False}, "a sliding window of 6 over 7 keys, without a causal mask"),
         ({"dropout": 0.1}, r"dropout of 0\.1 is not served; call model.eval\(\)"),
