@@ -377,6 +377,7 @@ static xla_error *differentiate(const xla_frame *frame, fl_memory memory) {
     fl_support support = {.size = sizeof support};
     xla_get_stream stream;
     int64_t workspace = 0;
+    const int32_t *const ordered = scalar(frame, "deterministic", XLA_S32);
     xla_error *wrong = frame->arguments.count == PACKED_ARGUMENTS
                            ? read_packed_gradients(frame, &call, &gradients, &workspace)
                            : read_gradients(frame, &call, &gradients, &workspace);
@@ -385,6 +386,7 @@ static xla_error *differentiate(const xla_frame *frame, fl_memory memory) {
     if (wrong) return wrong;
     call.problem.memory = memory;
     call.problem.version = NULL; /* it chose what computed O */
+    gradients.deterministic = ordered && *ordered;
     fl_status status = fl_query_backward(shared.library, &call.problem, &support);
     if (!status && workspace < support.workspace_bytes)
         return error(frame, XLA_INVALID_ARGUMENT, "the workspace has %lld bytes: must have %lld", (long long)workspace,

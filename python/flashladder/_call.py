@@ -100,21 +100,24 @@ class Call(NamedTuple):
 
     def problem(self) -> Problem | None:
         """The problem of this call, None where it is empty; of arrays of other packages by __dlpack__."""
-        call, framework = self, self.framework()
-        if type(framework) in (DLPack, JAX):
+        framework = self.framework()
+        if type(framework) is DLPack:
             self._refuse_dlpack()
-            call, framework = self._borrowed(0), DLPack()
-        return call._prepared(framework).plan(framework).problem
+            return self._borrowed(0).plan(framework).problem
+        call = self.prepared(framework)
+        return (call.chunk(0) if call.sequences() > MOST_SEQUENCES else call).plan(framework).problem
 
     def run(self, stream: Any = None) -> tuple[Any, Any]:
         """O and log-sum-exp, None where that is not wanted."""
         framework = self.framework()
+        if type(framework) is JAX:
+            return framework.run(self, stream)
         chosen = None if stream is None else stream_handle(stream)
         if type(framework) is DLPack:
             self._refuse_dlpack()
             self._borrowed(chosen or 0)._launch(framework, chosen, stream)
             return self.out, None
-        call = self._prepared(framework)
+        call = self.prepared(framework)
         if call.sequences() > MOST_SEQUENCES:
             return call._in_chunks(framework, stream)
         return call._launch(framework, chosen, stream)
@@ -124,7 +127,7 @@ class Call(NamedTuple):
         starts = self.arrays.get("cu_seqlens_q")
         return int(self.q.shape[0] if starts is None else starts.shape[0] - 1) if len(self.q.shape) else 0
 
-    def _prepared(self, framework: Framework) -> Call:
+    def prepared(self, framework: Framework) -> Call:
         """With as many samples of K and V as of Q, and pages whose rows are a power of two: most calls as they are."""
         of_q, of_k = self.q.shape, self.k.shape
         if "block_table" in self.arrays:
@@ -196,26 +199,28 @@ class Call(NamedTuple):
         if packed and self.out is None:
             framework.fill(out, 0.0, handle)
         for first in range(0, self.sequences(), MOST_SEQUENCES):
-            some = slice(first, first + MOST_SEQUENCES)
-            arrays = {
-                name: array[first : first + MOST_SEQUENCES + 1]
-                if name.startswith("cu_")
-                else array
-                if name in ("sinks", "q_scales", "o_scales") or (name.endswith("_scales") and len(array.shape) == 1)
-                else array[some]
-                for name, array in self.arrays.items()
-            }
-            if packed:
-                part = self._replace(arrays=arrays, out=out)
-            else:
-                k, v = (x if "block_table" in arrays else x[some] for x in (self.k, self.v))
-                part = self._replace(q=self.q[some], k=k, v=v, arrays=arrays, out=out[some])
-            _, part_lse = part.run(stream)
+            _, part_lse = self.chunk(first, out).run(stream)
             if lse is not None and packed:  # rows of other sequences are -infinity in a part
                 lse = part_lse if first == 0 else framework.package().maximum(lse, part_lse)
             elif lse is not None:
-                lse[some] = part_lse
+                lse[first : first + MOST_SEQUENCES] = part_lse
         return out, lse
+
+    def chunk(self, first: int, out: Any = None) -> Call:
+        """The call of at most 65,535 sequences from number `first` on. `out` is that of all sequences."""
+        some = slice(first, first + MOST_SEQUENCES)
+        arrays = {
+            name: array[first : first + MOST_SEQUENCES + 1]
+            if name.startswith("cu_")
+            else array
+            if name in ("sinks", "q_scales", "o_scales") or (name.endswith("_scales") and len(array.shape) == 1)
+            else array[some]
+            for name, array in self.arrays.items()
+        }
+        if "cu_seqlens_q" in arrays:
+            return self._replace(arrays=arrays, out=out)
+        k, v = (x if "block_table" in arrays else x[some] for x in (self.k, self.v))
+        return self._replace(q=self.q[some], k=k, v=v, arrays=arrays, out=None if out is None else out[some])
 
     def _refuse_dlpack(self) -> None:
         plain = Options(self.options.causal, self.options.scale, version=self.options.version)
@@ -384,7 +389,7 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
 def _check_e4m3(framework: Framework, q: Any, layouts: dict[str, Layout], all_e4m3: bool) -> None:
     if not all_e4m3:
         return
-    if type(framework) not in (Torch, NumPy):
+    if type(framework) not in (Torch, JAX, NumPy):
         raise NotImplementedError(f"q is {kind_of(q)}: PyTorch, JAX and NumPy arrays are taken")
     for name, layout in layouts.items():
         if layout.dtype != E4M3:
@@ -454,7 +459,8 @@ def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
     if layout.dtype != dtype and layout.dtype not in DTYPES:
         raise ValueError(f"{name} is {layout.dtype}: float16 or bfloat16 is needed")
     if layout.dtype != (dtype or q.dtype):
-        raise ValueError(f"{name} is {layout.dtype} and q {q.dtype}: they must be of one type")
+        other = f"k {dtype}" if dtype else f"q {q.dtype}"
+        raise ValueError(f"{name} is {layout.dtype} and {other}: they must be of one type")
     if len(layout.shape) != 4:
         raise ValueError(f"{name} has the shape {layout.shape}: four dimensions are needed, {AXES}")
     if layout.strides[3] != 1 and layout.shape[3] > 1 and 0 not in layout.shape:

@@ -251,7 +251,38 @@ class DLPack:
 
 
 class JAX:
-    """jax.Array, also inside jax.jit: flashladder.jax has an operation of XLA."""
+    """jax.Array, also inside jax.jit: flashladder.jax has operations of XLA, whose arrays are contiguous."""
+
+    def facts(self, array: Any) -> tuple[Any, ...]:
+        return (array.shape, array.dtype, self._gpu(array))
+
+    def layout(self, array: Any) -> Layout:
+        strides, gpu = [1], self._gpu(array)
+        for size in reversed(array.shape[1:]):
+            strides.insert(0, strides[0] * size)
+        dtype = E4M3 if array.dtype == self.package().float8_e4m3fn else array.dtype.name
+        shape = tuple(array.shape)
+        return Layout(shape, tuple(strides[: len(shape)]), dtype, HOST if gpu is None else f"cuda:{gpu}", gpu)
+
+    def _gpu(self, array: Any) -> int | None:
+        """Its ordinal. None for host memory, and for what jax.jit traces, which is not known to lie anywhere."""
+        try:
+            devices = array.devices()
+        except Exception:  # jax.errors.ConcretizationTypeError
+            return None
+        found = [device.id for device in devices if device.platform in ("gpu", "cuda")]
+        return min(found, default=None)
+
+    def run(self, call: Any, stream: Any) -> tuple[Any, Any]:
+        if call.out is not None or stream is not None:
+            raise ValueError(
+                "out or stream is given, and JAX has immutable arrays and a stream of its own: leave them out"
+            )
+        found: tuple[Any, Any] = importlib.import_module("flashladder.jax").run(call)
+        return found
+
+    def view(self, array: Any, shape: tuple[int, ...], step: int) -> Any:
+        return array.reshape(shape)
 
     def package(self) -> Any:
         return importlib.import_module("jax.numpy")

@@ -2,28 +2,16 @@
 
     o = attention(q, k, v, causal=True)
 
-Arrays of JAX go to the functions of flashladder.jax, which have the same arguments.
+The functions of flashladder.jax are these; flashladder.torch has its own, with gradients.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, NoReturn
 
 from flashladder._append import append
 from flashladder._call import Call, made_for, packed, present
-from flashladder._frameworks import JAX, framework_of
-from flashladder._options import OF_E4M3, OPTIONS, PLAIN, options, options_of_e4m3, positive_scale, refuse_unknown
-
-
-def _of_jax(function: str, q: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The result of flashladder.jax with the given arguments; NotImplemented for arrays of other packages."""
-    if type(framework_of("q", q)) is not JAX:
-        return NotImplemented
-    if named.pop("out", None) is not None or named.pop("stream", None) is not None:
-        raise ValueError("out or stream is given, and JAX has immutable arrays and a stream of its own: leave them out")
-    given = {name: value for name, value in named.items() if value is not None}
-    return getattr(importlib.import_module("flashladder.jax"), function)(q, *arguments, **given)
+from flashladder._options import options, options_of_e4m3, positive_scale, refuse_unknown
 
 
 def _refuse_numbers(stream: Any, **numbers: Any) -> None:
@@ -77,14 +65,7 @@ def attention(
     computes this, or a backward is needed. RuntimeError: the GPU or the emulator fails.
     """
     if unknown:
-        refuse_unknown("attention", OPTIONS, unknown)
-    of_jax = _of_jax("attention", q, (k, v), {
-        "causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks, "seqlens_k": seqlens_k,
-        "seqlens_q": seqlens_q, "deterministic": deterministic, "return_lse": return_lse, "version": version,
-        "out": out, "stream": stream,
-    })  # fmt: skip
-    if of_jax is not NotImplemented:
-        return of_jax
+        refuse_unknown(attention, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     arrays: dict[str, Any] = {}
     if not (seqlens_q is seqlens_k is sinks is None):
@@ -137,15 +118,7 @@ def attention_varlen(
     and -infinity, and so do the rows of a new result that belong to no sequence; of `out` those are not written.
     """
     if unknown:
-        known = ("seqlens_q", "seqlens_k", "block_table", "k_scale", "v_scale", *PLAIN)
-        refuse_unknown("attention_varlen", known, unknown)
-    of_jax = _of_jax("attention_varlen", q, (k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), {
-        "seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "block_table": block_table, "k_scale": k_scale,
-        "v_scale": v_scale, "causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks,
-        "deterministic": deterministic, "return_lse": return_lse, "version": version, "out": out, "stream": stream,
-    })  # fmt: skip
-    if of_jax is not NotImplemented:
-        return of_jax
+        refuse_unknown(attention_varlen, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale)
     arrays, most = packed(
@@ -199,15 +172,7 @@ def attention_with_cache(
     float8_e4m3fn are served with d_head 128, without window, softcap and sinks.
     """
     if unknown:
-        known = ("block_table", "k_new", "v_new", "k_scale", "v_scale", *PLAIN)
-        refuse_unknown("attention_with_cache", known, unknown)
-    of_jax = _of_jax("attention_with_cache", q, (k_cache, v_cache, seqlens_k, block_table), {
-        "k_new": k_new, "v_new": v_new, "k_scale": k_scale, "v_scale": v_scale, "causal": causal, "scale": scale,
-        "window": window, "softcap": softcap, "sinks": sinks, "deterministic": deterministic, "return_lse": return_lse,
-        "version": version, "out": out, "stream": stream,
-    })  # fmt: skip
-    if of_jax is not NotImplemented:
-        return of_jax
+        refuse_unknown(attention_with_cache, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale, seqlens_k=seqlens_k)
     arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, stream, sinks, k_scale, v_scale)
@@ -281,15 +246,7 @@ def attention_e4m3(
     d_head is 64, 128 or 256; heads may share K and V; the causal mask is aligned to the bottom right.
     """
     if unknown:
-        refuse_unknown("attention_e4m3", OF_E4M3, unknown)
-    of_jax = _of_jax("attention_e4m3", q, (k, v), {
-        "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale, "o_scale": o_scale, "scale_keys": scale_keys,
-        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k, "seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "causal": causal, "scale": scale,
-        "accurate": accurate, "return_lse": return_lse, "dtype": dtype,
-    })  # fmt: skip
-    if of_jax is not NotImplemented:
-        return of_jax
+        refuse_unknown(attention_e4m3, unknown)
     chosen = options_of_e4m3(causal, scale, accurate, return_lse, scale_keys, dtype, o_scale)
     most = (0, 0)
     if cu_seqlens_q is not None or cu_seqlens_k is not None:

@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, NoReturn
 
 from flashladder._frameworks import DTYPES, E4M3
-
-OPTIONS = (
-    "causal", "scale", "window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic", "return_lse", "version",
-    "out", "stream",
-)  # fmt: skip
-PLAIN = ("causal", "scale", "window", "softcap", "sinks", "deterministic", "return_lse", "version", "out", "stream")
-OF_E4M3 = (
-    "q_scale", "k_scale", "v_scale", "o_scale", "scale_keys", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q",
-    "max_seqlen_k", "seqlens_q", "seqlens_k", "causal", "scale", "accurate", "return_lse", "dtype",
-)  # fmt: skip
 
 # Arguments of other packages, and what to use instead.
 ELSEWHERE = {
@@ -151,14 +141,17 @@ def number(name: str, value: Any) -> float | None:
         raise TypeError(f"{name} is {value!r}: a single number or None is needed") from None
 
 
-def refuse_unknown(function: str, known: Collection[str], unknown: Collection[str]) -> NoReturn:
+def refuse_unknown(function: Callable[..., Any], unknown: Collection[str]) -> NoReturn:
     """TypeError for keyword arguments that a function does not have, with what they are called here."""
     import difflib
+    import inspect
 
     name = next(iter(unknown))
+    arguments = inspect.signature(function).parameters.values()
+    known = [one.name for one in arguments if one.default is not one.empty]
     near = difflib.get_close_matches(name, known, 1)
     hint = ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}")
-    raise TypeError(f"{function}() got an unexpected keyword argument {name!r}: {hint}")
+    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}: {hint}")
 
 
 def scale_of(scale: float | None) -> float:

@@ -15,8 +15,6 @@ from flashladder._call import Call, made_for, present
 from flashladder._frameworks import DTYPES
 from flashladder._options import options, positive_scale, refuse_unknown
 
-KNOWN = ("causal", "scale", "window", "softcap", "sinks", "seqlens_k", "seqlens_q", "deterministic", "version")
-
 
 class Device(NamedTuple):
     """A GPU."""
@@ -128,9 +126,9 @@ def supports(
     **unknown: NoReturn,
 ) -> Support:
     """The version that attention() would run with these arguments; or false, with the reason."""
-    if unknown:
-        refuse_unknown("supports", KNOWN, unknown)
     try:
+        if unknown:
+            refuse_unknown(supports, unknown)
         chosen = options(causal, scale, window, softcap, deterministic, False, version)
         arrays = made_for(q, k, q.shape[0], present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks))
         q, chosen = positive_scale(q, chosen)
@@ -140,8 +138,8 @@ def supports(
             library.check(
                 library.LIBRARY.fl_query(library.handle(), ctypes.addressof(problem), ctypes.addressof(found))
             )
-    except (AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
-        return Support("", "", False, str(error))
+    except Exception as error:
+        return Support("", "", False, str(error) or type(error).__name__)
     if problem is None:
         return Support("no kernel", "", False, "there are no keys: O is 0")
     return Support(found.kernel.decode(), found.config.decode(), bool(found.measured), found.order.decode())

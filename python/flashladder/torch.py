@@ -31,7 +31,6 @@ from flashladder import _autograd
 from flashladder._call import Call, made_for, packed, present
 from flashladder._functions import cached
 from flashladder._library import ARRAYS, Unavailable
-from flashladder._options import OPTIONS as ALL_OPTIONS
 from flashladder._options import Options, options, positive_scale, refuse_unknown
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
@@ -414,8 +413,7 @@ def attention(
     for results and gradients that do not depend on the batch either. NotImplementedError: no kernel computes them.
     """
     if unknown:
-        known = tuple(name for name in ALL_OPTIONS if name not in ("out", "stream"))
-        refuse_unknown("attention", known, unknown)
+        refuse_unknown(attention, unknown)
     asked = (window, softcap, sinks, seqlens_k, seqlens_q)
     _check_tensors(q=q, k=k, v=v)
     _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, "sinks": sinks})

@@ -11,6 +11,7 @@ import flashladder
 
 jax: Any = pytest.importorskip("jax", reason="JAX is not installed, and make check does without it")
 jnp: Any = jax.numpy
+from flashladder import _call  # noqa: E402
 from flashladder.jax import (  # noqa: E402
     attention,
     attention_e4m3,
@@ -121,22 +122,58 @@ def test_a_loss_may_use_log_sum_exp() -> None:
 
 def test_errors_say_what_is_wrong() -> None:
     q, k, v = arrays()
-    with pytest.raises(ValueError, match="3 dimensions"):
-        attention(q[0], k, v)
-    with pytest.raises(ValueError, match="float32"):
-        attention(q.astype(jnp.float32), k, v)
-    with pytest.raises(ValueError, match="float16"):
-        attention(q, k.astype(jnp.float16), v)
-    with pytest.raises(ValueError, match="one shape"):
-        attention(q, k, v[:, :30])
-    with pytest.raises(ValueError, match="scale is inf"):
-        attention(q, k, v, scale=float("inf"))
-    with pytest.raises(TypeError, match="causal is 'no'"):
-        attention(q, k, v, causal="no")
-    with pytest.raises(RuntimeError, match="40"):
-        jax.block_until_ready(attention(*(array[..., :40] for array in (q, k, v))))
-    with pytest.raises(RuntimeError, match="v99"):
-        jax.block_until_ready(attention(q, k, v, version="v99"))
+    for given, options, error, words in (
+        ((q[0], k, v), {}, ValueError, r"q has the shape \(24, 2, 64\)"),
+        ((q.astype(jnp.float32), k, v), {}, ValueError, "q is float32: float16 or bfloat16"),
+        ((q, k.astype(jnp.float16), v), {}, ValueError, "k is float16 and q bfloat16"),
+        ((q, k, v[:, :30]), {}, ValueError, "v has the shape"),
+        ((q, k, v), {"scale": float("inf")}, ValueError, "scale is inf"),
+        ((q, k, v), {"causal": "no"}, TypeError, "causal is 'no'"),
+        ([array[..., :40] for array in (q, k, v)], {}, RuntimeError, "40"),
+        ((q, k, v), {"version": "v99"}, RuntimeError, "v99"),
+    ):
+        with pytest.raises(error, match=words):
+            jax.block_until_ready(attention(*given, **options))
+
+
+@pytest.mark.parametrize("deterministic", [True, "batch"])
+def test_gradients_may_have_the_same_bits_in_every_run(deterministic: Any) -> None:
+    rows = [jnp.tile(array[0], (5, 1, 1)) for array in arrays()]
+    starts = [jnp.asarray([0, 100, len(one)], jnp.int32) for one in rows[:2]]
+
+    def loss(*rows: Any) -> Any:
+        return attention_varlen(*rows, *starts, 200, 200, deterministic=deterministic).astype(jnp.float32).sum()
+
+    once, again = (jax.grad(loss, (0, 1, 2))(*rows) for _ in range(2))
+    assert all((one == other).all() for one, other in zip(once, again, strict=True))
+
+
+@pytest.mark.parametrize("most", [2, 100])
+def test_any_number_of_sequences(most: int, monkeypatch: Any) -> None:
+    """In several launches of at most 65,535, here 2, with gradients."""
+    monkeypatch.setattr(_call, "MOST_SEQUENCES", most)
+    (q, k, v), _ = served()
+    many = [jnp.asarray(np.concatenate([x, x[::-1], x[:1]])[:, :7]) for x in (q, k, v)]
+    out, lse = attention(*many, return_lse=True)
+    expected = reference(*many, False)
+    assert out.shape == (5, 7, 2, 64) and agrees(out, expected[0]) and np.allclose(lse, expected[1], atol=1e-3)
+    rows, starts = [x.reshape(35, -1, 64) for x in many], jnp.arange(0, 36, 7, dtype=jnp.int32)
+    packed, of_packed = attention_varlen(*rows, starts, starts, 7, 7, return_lse=True)
+    assert same([packed], [np.asarray(out).reshape(35, 2, 64)])
+    assert same([of_packed.reshape(2, 5, 7)], [np.asarray(lse).transpose(1, 0, 2)])
+    whole = jax.grad(lambda q: attention(q, *many[1:]).astype(jnp.float32).sum())(many[0])
+    parts = jax.grad(lambda q: attention_varlen(q, *rows[1:], starts, starts, 7, 7).astype(jnp.float32).sum())(rows[0])
+    assert np.allclose(parts.reshape(whole.shape), whole, atol=1e-2)
+
+
+def test_one_sample_counts_for_all_and_pages_need_no_power_of_two() -> None:
+    q, k, v = arrays()
+    many = jnp.concatenate([q, q * 2])
+    assert (attention(many, k, v)[1:] == attention(q * 2, k, v)).all()
+    pages = [jnp.tile(x, (1, 3, 1, 1))[:, :96].reshape(2, 48, 1, 64) for x in (k, v)]
+    table, keys = jnp.asarray([[1, 0]], jnp.int32), jnp.asarray([90], jnp.int32)
+    whole = [x[::-1].reshape(1, 96, 1, 64)[:, :90] for x in pages]
+    assert agrees(attention_with_cache(q, *pages, keys, table, causal=True), reference(q, *whole, True)[0])
 
 
 # ---- several lengths, caches, windows, sinks and soft caps: as the package computes them of NumPy arrays -------------
@@ -195,9 +232,9 @@ def test_packed_sequences() -> None:
     assert same(attention_varlen(*given, 15, 20, causal=True, return_lse=True), expected)
     for wrong, words in (
         (jnp.asarray([0, 30, 24], jnp.int32), "must be at least 30"),
-        (jnp.asarray([[0, 9, 24]], jnp.int32), "must have 3 dimensions"),
+        (jnp.asarray([[0, 9, 24]], jnp.int32), "cu_seqlens_q has the shape"),
     ):
-        with pytest.raises(RuntimeError, match=words):
+        with pytest.raises((RuntimeError, ValueError), match=words):
             jax.block_until_ready(attention_varlen(*given[:3], wrong, given[4], 30, 20))
 
 
@@ -223,7 +260,7 @@ def test_wrong_arrays_are_named() -> None:
     q, k, v = map(jnp.asarray, tensors)
     for used, error, words in (
         (jnp.asarray([33, 41], jnp.int32), RuntimeError, r"seqlens_k\[1\] 41: must be from 0 to 40"),
-        (jnp.asarray([33], jnp.int32), RuntimeError, "seqlens_k must be int32, 2 elements"),
+        (jnp.asarray([33], jnp.int32), ValueError, r"seqlens_k has the shape \(1,\): \(2,\) is needed"),
         (jnp.asarray(keys, jnp.int16), ValueError, "seqlens_k is int16: int32 is needed"),
     ):
         with pytest.raises(error, match=words):
@@ -302,8 +339,8 @@ def test_what_is_wrong_of_e4m3_is_named() -> None:
     given = of_jax(tensors)
     for options, error, words in (
         ({"q": given["q"].astype(jnp.bfloat16)}, ValueError, "q is bfloat16: float8_e4m3fn is needed"),
-        ({"q": given["q"][0]}, ValueError, "q has 3 dimensions"),
-        ({"k_scale": jnp.ones(2)}, ValueError, r"k_scale has the shape \(2,\): \(1,\) is needed"),
+        ({"q": given["q"][0]}, ValueError, r"q has the shape \(24, 2, 64\)"),
+        ({"k_scale": jnp.ones(2)}, ValueError, r"k_scales has the shape \(2,\): \(1,\) is needed"),
         ({"q_scale": jnp.ones(2, jnp.int32)}, ValueError, "q_scales is int32: float32 is needed"),
         ({"scale_keys": 64, "v_scale": 2.0}, ValueError, r"v_scale is 2\.0: with scale_keys an array"),
         ({"v_scale": 0.0}, ValueError, r"v_scale is 0\.0: it must be a positive number"),
@@ -372,10 +409,10 @@ def test_what_is_wrong_of_a_cache_of_e4m3_is_named() -> None:
         (
             {"v_cache": given["v_cache"].astype(jnp.bfloat16)},
             ValueError,
-            "v_cache is bfloat16 and k_cache float8_e4m3fn",
+            "v is bfloat16 and k float8_e4m3fn",
         ),
         ({"q": given["q"].astype(jnp.float8_e4m3fn)}, ValueError, "q is float8_e4m3fn: float16 or bfloat16 is needed"),
-        ({"k_scale": jnp.ones(3)}, ValueError, r"k_scale has the shape \(3,\): \(2,\) is needed"),
+        ({"k_scale": jnp.ones(3)}, ValueError, r"k_scales has the shape \(3,\): \(2,\) is needed"),
         ({"v_scale": float("nan")}, ValueError, "v_scale is nan: it must be a positive number"),
         ({"v_scale": jnp.asarray([1.0, -1.0])}, RuntimeError, r"v_scales\[1\] -1: must be positive and finite"),
         ({"window": (3, 0)}, RuntimeError, "window beside kv_dtype: no kernel takes both"),
