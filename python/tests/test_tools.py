@@ -1,24 +1,21 @@
-"""python/tools/never_nan.py on the emulator: NaN where no kernel may read changes no bit of a result."""
+"""The programs of python/tools/ that run many random problems, here with few of them on the emulator."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-PROGRAM = Path(__file__).resolve().parents[1] / "tools/never_nan.py"
+TOOLS = Path(__file__).resolve().parents[1] / "tools"
 
 
-@pytest.fixture(scope="module")
-def program() -> Any:
-    spec: Any = importlib.util.spec_from_file_location("never_nan", PROGRAM)
-    sys.modules["never_nan"] = made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+@pytest.fixture
+def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(TOOLS)
+    return importlib.import_module(getattr(request, "param", "never_nan"))
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(40, 440, 40))])
@@ -47,3 +44,16 @@ def test_a_wrong_result_is_named(program: Any, change: Any, outcome: str) -> Non
 
     assert program.check(case, compute) == outcome
     assert "| x | usual | 1 | 0 | 0 | 1 |" in program.table({("x", "usual"): program.Counter([outcome])})
+
+
+@pytest.mark.parametrize("program", ["batch_invariant"], indirect=True)
+@pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.long)])
+def test_a_sequence_has_the_same_bits_in_every_batch(program: Any, count: int, capsys: Any, monkeypatch: Any) -> None:
+    given = ["--compositions", str(count), "--most", "150"]
+    assert not program.main(given) and f"| prefill, packed | {count} | {count} | 0 |" in capsys.readouterr().out
+
+    def later(chosen: Any, *others: Any) -> Any:
+        return [(o, lse + len(chosen)) for o, lse in program.cached(chosen, *others)]
+
+    monkeypatch.setitem(program.FORMS, "decoding, caches", ("decode", later, program.cached))
+    assert program.main(given) == 1
