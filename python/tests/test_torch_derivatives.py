@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -87,24 +88,41 @@ def test_gradients_of_rows_of_no_sequence_reach_nothing() -> None:
         assert each.grad.isfinite().all() and not each.grad[42:].any() and each.grad[:42].any()
 
 
-@pytest.mark.parametrize("name", ["sinks", "k_scale", "v_scale", "k_new", "v_new"])
-def test_an_argument_without_a_gradient_is_named(name: str) -> None:
-    q, cache = tensor(1, 4, 2, D_HEAD), tensor(1, 40, 2, D_HEAD)
-    length = torch.tensor([20], dtype=torch.int32, device=DEVICE)
-    more = {"k_new": tensor(1, 4, 2, D_HEAD), "v_new": tensor(1, 4, 2, D_HEAD)} if name.endswith("new") else {}
-    more[name] = more.get(name, torch.ones(2, device=DEVICE)).detach().requires_grad_()
-    with pytest.raises(NotImplementedError, match=rf"{name} requires a gradient.*{name}\.detach\(\)"):
-        fl.attention_with_cache(q, cache, cache.clone(), length, **more)
+def floats_of(function: Any) -> list[str]:
+    """The arguments that may be floating-point tensors."""
+    not_floats = {"cu_", "max_", "seqlens", "block_table", "causal", "scale", "window", "softcap", "deterministic"}
+    names = [
+        name for name in inspect.signature(function).parameters if name not in ("return_lse", "version", "unknown")
+    ]
+    return [name for name in names if not name.startswith(tuple(not_floats))]
 
 
-def test_sinks_without_a_gradient_are_named_by_every_call() -> None:
-    q, sinks, rows = tensor(1, 20, 2, D_HEAD), torch.zeros(2, device=DEVICE, requires_grad=True), starts(20)
-    with pytest.raises(NotImplementedError, match="sinks requires a gradient"):
-        fl.attention(q, q, q, sinks=sinks)
-    with pytest.raises(NotImplementedError, match="sinks requires a gradient"):
-        fl.attention_varlen(q[0], q[0], q[0], rows, rows, 20, 20, sinks=sinks)
-    with torch.no_grad():
-        assert fl.attention(q, q, q, sinks=sinks).isfinite().all()
+CALLS = (fl.attention, fl.attention_varlen, fl.attention_with_cache)
+
+
+@pytest.mark.parametrize(("function", "name"), [(one, name) for one in CALLS for name in floats_of(one)])
+@pytest.mark.parametrize("result", [0, 1])
+def test_every_tensor_has_a_gradient_or_is_named(function: Any, name: str, result: int) -> None:
+    """A loss of O, or of log-sum-exp, by each argument of each call."""
+    packed, cached = function is fl.attention_varlen, function is fl.attention_with_cache
+    keys = tensor(1, 20, 2, D_HEAD)
+    given: dict[str, Any] = dict(
+        zip(floats_of(function)[:3], (tensor(1, 20, 2, D_HEAD), keys, keys.clone()), strict=True)
+    )
+    if packed:
+        rows = {"cu_seqlens_q": starts(20), "cu_seqlens_k": starts(20), "max_seqlen_q": 20, "max_seqlen_k": 20}
+        given = {key: one[0] for key, one in given.items()} | rows
+    if cached:
+        given["seqlens_k"] = torch.tensor([10], dtype=torch.int32, device=DEVICE)
+    if name in ("k_new", "v_new"):
+        given |= {"k_new": tensor(1, 4, 2, D_HEAD), "v_new": tensor(1, 4, 2, D_HEAD)}
+    given[name] = given.get(name, torch.ones(2, device=DEVICE)).detach().requires_grad_()
+    if name in ("q", "k", "v") and not cached:
+        function(**given, return_lse=True)[result].float().square().sum().backward()
+        assert given[name].grad.isfinite().all() and ((name == "v" and result) or given[name].grad.any())
+    else:
+        with pytest.raises(NotImplementedError, match=rf"{name} requires a gradient.*{name}\.detach\(\)"):
+            function(**given, return_lse=True)
 
 
 def test_torch_func_transforms_attention() -> None:

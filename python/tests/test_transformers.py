@@ -222,7 +222,7 @@ def test_packed_sequences_may_be_named_by_the_caller(model: Any, tokens: Any, mo
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda model, tokens: model(tokens, attention_mask=torch.ones(2, 1, 20, 20, device=DEVICE)), "attention mask"),
+        (lambda model, tokens: model(tokens, attention_mask=torch.ones(2, 1, 20, 20, device=DEVICE)), "a mask of four"),
         (lambda model, tokens: model(tokens, attention_mask=torch.arange(20, device=DEVICE).repeat(2, 1) % 2), "gaps"),
         (lambda model, tokens: model(tokens, output_attentions=True), "output_attentions"),
     ],
