@@ -10,7 +10,7 @@ TAPS := $(foreach t,$(C_TESTS:.c=),$(BUILD)/tests/$(notdir $t).tap $(BUILD)/test
 TEST_CODE := $(call folder,v01)/code.o $(call folder,v01)/about.o $(BUILD)/device/code.o
 vpath test_%.c emulator/tests runtime/tests harness/tests library/tests
 vpath bench_%.c emulator/bench
-vpath gpu_%.c library/tests
+vpath gpu_%.c harness/device
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(OBJECTS) $(TEST_CODE)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $^ $(ALL_LDLIBS) $(linked)
 $(BUILD)/tests/bench_emu.%: $(BUILD)/tests/bench_emu.o $(OBJECTS) $(BUILD)/%/code.o $(BUILD)/%/about.o \
@@ -113,8 +113,8 @@ $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
 C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c \
 	runtime/tests/*.c harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c \
 	analysis/ladder/*.c)
-HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/tests/*.h emulator/*.h \
-	emulator/*/*.h library/*.h library/tests/*.h)
+HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/device/*.h harness/tests/*.h \
+	emulator/*.h emulator/*/*.h library/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh \
 	harness/device/*.cu harness/peers/*.* kernels/*/*.cu kernels/*/*.cuh)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make

@@ -16,7 +16,7 @@ BELOW = {
     "include": set[str](),
     "emulator": set[str](),
     "runtime": {"common", "emulator"},
-    "harness": {"common", "emulator", "runtime"},
+    "harness": {"common", "emulator", "runtime", "include"},  # a program measures the library
     "library": {"common", "emulator", "runtime", "include"},
     "kernels": {"common"},
     "examples": {"include"},

@@ -196,22 +196,13 @@ static int unsafe(void) {
         TRY(name);                                                                                                     \
         return REAL(name)(a, b, c, d, e, f, g, h, i, j, k, l);                                                         \
     }
-FORWARD(cuGetErrorName)
-FORWARD(cuGetErrorString)
-FORWARD(cuDriverGetVersion)
-FORWARD(cuCtxSetCurrent)
-FORWARD(cuCtxGetCurrent)
-FORWARD(cuCtxPushCurrent_v2)
-FORWARD(cuCtxPopCurrent_v2)
-FORWARD(cuCtxGetId)
-FORWARD(cuMemHostGetDevicePointer_v2)
-FORWARD(cuMemsetD32Async)
-FORWARD(cuStreamIsCapturing)
-FORWARD(cuTensorMapEncodeTiled)
-FORWARD(cuGraphInstantiateWithFlags)
-FORWARD(cuGraphLaunch)
-FORWARD(cuGraphExecDestroy)
-FORWARD(cuGraphDestroy)
+#define FORWARDED(X)                                                                                                   \
+    X(cuGetErrorName)                                                                                                  \
+    X(cuGetErrorString) X(cuDriverGetVersion) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxPushCurrent_v2)             \
+        X(cuCtxPopCurrent_v2) X(cuCtxGetId) X(cuMemHostGetDevicePointer_v2) X(cuMemsetD32Async) X(cuStreamIsCapturing) \
+            X(cuTensorMapEncodeTiled) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy)            \
+                X(cuGraphDestroy)
+FORWARDED(FORWARD)
 
 /* ---- the host: its clock is the GPU's, and its memory is what the test says ---- */
 

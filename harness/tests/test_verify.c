@@ -123,24 +123,6 @@ static void planted(enum dtype dtype) {
     tear_down(&fixture);
 }
 
-/* The first wrong element is that of the first row, then of the first head, in whatever order heads are compared. */
-static void first_of_two(int64_t seq) {
-    const struct problem problem = square(1, 2, seq, FP16, DIST_NORMAL, 8);
-    struct fixture fixture;
-    if (!ok(set_up(&fixture, problem), "inputs and reference")) return;
-    for (int early = 0; early < 2; early++) {
-        const int64_t first = problem_row_offset(&problem, TENSOR_O, 0, early, 1) + 3,
-                      other = problem_row_offset(&problem, TENSOR_O, 0, 1 - early, seq - 1) + 2;
-        fixture.output[first] = fixture.output[first + 2] = fixture.output[other] = HALF_NAN;
-        const struct verdict verdict = verify(&fixture, CHECK_ALL);
-        ok(verdict.mismatches == 3 && verdict.first.row == 1 && verdict.first.head == early &&
-               verdict.first.column == 3,
-           "of row 1 of head %d and row %" PRId64 " of head %d the first is named", early, seq - 1, 1 - early);
-        memcpy(fixture.output, fixture.right, fixture.bytes);
-    }
-    tear_down(&fixture);
-}
-
 /* One family of columns: what V holds in the even and in the odd rows, and what row 0 of the output holds. */
 struct problem_family {
     const char *name;
@@ -305,8 +287,6 @@ static void scaled(void) {
 }
 
 int main(void) {
-    first_of_two(4);
-    first_of_two(256);
     planted(FP16);
     planted(BF16);
     tolerance(FP16);

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
-import struct
 import sys
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from analysis.files import root
 from analysis.ladder.headers import kernel_files
-from analysis.tests.support.kinds import one_of_each_kind, some_in_check
+from analysis.tests.support.kinds import one_of_each_kind
 
 WASM, TWIN = root() / "build/wasm/emulator.wasm", root() / "build/wasm/page.so"
 if not WASM.exists() or not TWIN.exists():
@@ -77,14 +76,6 @@ class Module:
         at, end = self.call("emu_view_text"), self.bytes.data_len(self.store)
         data = self.read(at, min(1 << 22, end - at))
         return json.loads(data[: data.index(0)].decode())
-
-    def keep(self) -> tuple[bytes, int]:
-        """Memory and stack pointer, to be put back after the module was left."""
-        return self.read(0, self.bytes.data_len(self.store)), self.exports["__stack_pointer"].value(self.store)
-
-    def put_back(self, kept: tuple[bytes, int]) -> None:
-        self.bytes.write(self.store, kept[0], 0)
-        self.exports["__stack_pointer"].set_value(self.store, kept[1])
 
 
 class Twin:
@@ -164,32 +155,6 @@ def test_a_version_runs_as_natively(version: str, schedule: int) -> None:
     assert found[0] == found[1]
     assert found[0]["status"] == 0 and found[0]["counters"]["executed"] > 1000
     assert len(set(found[0]["O"])) > 100 and len(found[0]["steps"]) >= 4 * found[0]["counters"]["executed"] / 2
-
-
-@pytest.mark.parametrize("version", some_in_check(sorted(kernel_files(root())), ["v07", "v16", "v37"]))
-def test_where_it_was_left_changes_nothing(version: str) -> None:
-    """A launch is left at a step and looked at; begun again from the memory that was kept it ends as if it was not."""
-    module = Module()
-    start(module, ptx_of(version))
-    kept = module.keep()
-    module.call("emu_view_run", NEVER)
-    whole = outcome(module)
-    steps = struct.unpack(f"<{len(whole['steps']) // 4}I", whole["steps"])
-    ends = (0, 1, len(steps) - 1) if version in ("v07", "v16", "v37") else ()
-    for place in (len(steps) // 3, *ends):
-        module.put_back(kept)
-        with pytest.raises(Left) as left:
-            module.call("emu_view_run", place)
-        assert left.value.why == STOPPED
-        assert module.call("emu_view_look", -1 & NEVER) == 1
-        seen = module.text()
-        warp, instruction = steps[place] >> STEPS & 31, steps[place] & (1 << STEPS) - 1
-        assert (seen["turn"], seen["cta"]) == (warp, steps[place] >> 25)
-        assert seen["warps"][warp]["instruction"] == instruction
-    module.put_back(kept)
-    module.call("emu_view_run", NEVER)
-    assert outcome(module) == whole
-    assert module.call("emu_view_look", -1 & NEVER) == 0  # the launch has ended
 
 
 def test_a_refused_text_says_where(tmp_path: Path) -> None:

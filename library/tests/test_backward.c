@@ -1,8 +1,8 @@
 /* test_backward.c - fl_backward() on the emulator: gradients against the float64 reference, and what is refused. */
 #include "common/tests/tap.h"
+#include "harness/device/attention.h"
 #include "harness/gradients.h"
 #include "include/flashladder.h"
-#include "library/tests/attention.h"
 
 #include <math.h>
 

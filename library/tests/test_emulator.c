@@ -1,7 +1,7 @@
 /* test_emulator.c - the library on the emulator: results against the float64 reference, and what it refuses. */
 #include "common/tests/tap.h"
+#include "harness/device/attention.h"
 #include "include/flashladder.h"
-#include "library/tests/attention.h"
 
 #include <fenv.h>
 #include <math.h>
@@ -142,60 +142,41 @@ static void refused(fl_library *library, const fl_problem *problem, const fl_ten
     says(fl_error(), word, word);
 }
 
+/* One field of a problem is wrong. */
+#define WRONG(change, status, words)                                                                                   \
+    do {                                                                                                               \
+        fl_problem problem = attention->asked;                                                                         \
+        problem.change;                                                                                                \
+        refused(library, &problem, &attention->tensors, status, words);                                                \
+    } while (0)
+
 static void sizes(fl_library *library, const struct attention *attention) {
-    static const struct {
-        const char *words;
-        fl_status status;
-        int32_t dtype, device, batch, heads, kv_heads, seq_q, d_head, causal;
-        float scale;
-    } cases[] = {
-        {"dtype 2: must be from 0 to 1", FL_INVALID, .dtype = 2},
-        {"device -2: must be from -1", FL_INVALID, .device = -2},
-        {"device 5: must be -1 or 0 on the emulator", FL_INVALID, .device = 5},
-        {"batch -1: must be from 0 to 65535", FL_INVALID, .batch = -1},
-        {"heads 70000: must be from 1 to 65535", FL_INVALID, .heads = 70000},
-        {"kv_heads 3: must divide the number of heads, 2", FL_INVALID, .kv_heads = 3},
-        {"seq_q -5: must be from 0", FL_INVALID, .seq_q = -5},
-        {"d_head 80: the versions of this library are for 64, 96, 128, 192, 256", FL_UNSUPPORTED, .d_head = 80},
-        {"d_head -1: must be from 1", FL_INVALID, .d_head = -1},
-        {"causal 2: must be from 0 to 1", FL_INVALID, .causal = 2},
-        {"scale -1: must be positive", FL_INVALID, .scale = -1},
-        {"the product must be at most 68719476736 elements", FL_INVALID, .batch = 65535, .seq_q = 1 << 30},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fl_problem problem = attention->asked;
-        if (cases[i].dtype) problem.dtype = cases[i].dtype;
-        if (cases[i].device) problem.device = cases[i].device;
-        if (cases[i].batch) problem.batch = cases[i].batch;
-        if (cases[i].heads) problem.heads = problem.kv_heads = cases[i].heads;
-        if (cases[i].kv_heads) problem.kv_heads = cases[i].kv_heads;
-        if (cases[i].seq_q) problem.seq_q = cases[i].seq_q;
-        if (cases[i].d_head) problem.d_head = cases[i].d_head;
-        if (cases[i].causal) problem.causal = cases[i].causal;
-        if (cases[i].scale != 0) problem.scale = cases[i].scale;
-        refused(library, &problem, &attention->tensors, cases[i].status, cases[i].words);
-    }
-    fl_problem problem = attention->asked;
-    problem.scale = NAN;
-    refused(library, &problem, &attention->tensors, FL_INVALID, "scale nan: must be positive");
+    WRONG(dtype = 2, FL_INVALID, "dtype 2: must be from 0 to 1");
+    WRONG(device = -2, FL_INVALID, "device -2: must be from -1");
+    WRONG(device = 5, FL_INVALID, "device 5: must be -1 or 0 on the emulator");
+    WRONG(batch = -1, FL_INVALID, "batch -1: must be from 0 to 65535");
+    WRONG(heads = problem.kv_heads = 70000, FL_INVALID, "heads 70000: must be from 1 to 65535");
+    WRONG(kv_heads = 3, FL_INVALID, "kv_heads 3: must divide the number of heads, 2");
+    WRONG(seq_q = -5, FL_INVALID, "seq_q -5: must be from 0");
+    WRONG(d_head = 80, FL_UNSUPPORTED, "d_head 80: the versions of this library are for 64, 96, 128, 192, 256");
+    WRONG(d_head = -1, FL_INVALID, "d_head -1: must be from 1");
+    WRONG(causal = 2, FL_INVALID, "causal 2: must be from 0 to 1");
+    WRONG(scale = -1, FL_INVALID, "scale -1: must be positive");
+    WRONG(scale = NAN, FL_INVALID, "scale nan: must be positive");
+    WRONG(seq_k = 65535 * (problem.batch = 1 << 14), FL_INVALID, "the product must be at most 68719476736 elements");
+    WRONG(o = ((fl_strides){0, 0, 64}), FL_INVALID, "o.seq 0: must be another number than 0");
+    WRONG(k = ((fl_strides){0, INT64_MAX / 2, 64}), FL_INVALID, "elements behind the first");
+    WRONG(memory = FL_DEVICE_MEMORY, FL_INVALID, "must be FL_HOST_MEMORY on the emulator");
 }
 
 static void strides_and_addresses(fl_library *library, const struct attention *attention) {
     fl_problem problem = attention->asked;
     fl_tensors tensors = attention->tensors;
-    problem.o = (fl_strides){0, 0, 64};
-    refused(library, &problem, &tensors, FL_INVALID, "o.seq 0: must be another number than 0");
-    problem = attention->asked;
-    problem.k = (fl_strides){0, INT64_MAX / 2, 64};
-    refused(library, &problem, &tensors, FL_INVALID, "elements behind the first");
-    problem = attention->asked;
     tensors.v = NULL;
     refused(library, &problem, &tensors, FL_INVALID, "v: must not be NULL");
     tensors = attention->tensors;
     tensors.q = (const char *)tensors.q + 1;
     refused(library, &problem, &tensors, FL_INVALID, "must be a multiple of 2 bytes");
-    problem.memory = FL_DEVICE_MEMORY;
-    refused(library, &problem, &attention->tensors, FL_INVALID, "must be FL_HOST_MEMORY on the emulator");
     ok(fl_forward(library, &attention->asked, &attention->tensors, (void *)8) == FL_INVALID, "a stream");
     says(fl_error(), "stream 0x8: must be NULL on the emulator", "a stream");
 }

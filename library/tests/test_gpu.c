@@ -4,9 +4,9 @@
  * The driver is in the folder of the plain tests. Once it is loaded, dlopen() finds it under its name, libcuda.so.1.
  */
 #include "common/tests/tap.h"
+#include "harness/device/on_gpu.h"
 #include "harness/tests/faulty_cuda.h"
 #include "include/flashladder.h"
-#include "library/tests/on_gpu.h"
 #include "runtime/cuda_driver.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* test_serving.c - lengths, packed sequences, pages, windows, sinks and soft caps through the library on the emulator:
  * results against the float64 reference with NaN behind every length, and what is refused. */
 #include "common/tests/tap.h"
-#include "library/tests/attention.h"
+#include "harness/device/attention.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* attention.h - one attention problem for a test of the library: inputs and layouts as the harness makes them, and what
- * came back compared with the float64 reference.
+/* attention.h - one attention problem for programs that call the library, with inputs and layouts as the harness makes
+ * them, and the comparison of what came back with the float64 reference.
  *
  *     struct attention attention;
  *     attention_new(&attention, problem);
@@ -7,8 +7,8 @@
  *     ok(attention_right(&attention), "O and log-sum-exp are right");
  *     attention_free(&attention);
  */
-#ifndef FL_TESTS_ATTENTION_H
-#define FL_TESTS_ATTENTION_H
+#ifndef FL_ATTENTION_PROBLEM_H
+#define FL_ATTENTION_PROBLEM_H
 
 #include "harness/backend.h"
 #include "harness/options.h"

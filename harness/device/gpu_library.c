@@ -6,8 +6,8 @@
  * with is attention/wgmma through the harness: the same machine code is linked in.
  */
 #include "harness/about.h"
+#include "harness/device/on_gpu.h"
 #include "include/flashladder.h"
-#include "library/tests/on_gpu.h"
 #include "runtime/config.h"
 #include "runtime/gpu_kernel.h"
 #include "runtime/launch.h"

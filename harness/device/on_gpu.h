@@ -5,10 +5,10 @@
  *     ok(attention_right_after(&cuda, &attention, stream), "O and log-sum-exp are right");
  *     attention_free_on_gpu(&cuda, &attention);
  */
-#ifndef FL_TESTS_ON_GPU_H
-#define FL_TESTS_ON_GPU_H
+#ifndef FL_ON_GPU_H
+#define FL_ON_GPU_H
 
-#include "library/tests/attention.h"
+#include "harness/device/attention.h"
 #include "runtime/cuda_driver.h"
 
 /* Device memory with a copy of these bytes, or zeros where there are none. */
