@@ -13,14 +13,9 @@ from support.emulation import entry, ptxrun
 from support.versions import Launch
 
 START = """.reg .b64 %m, %o, %p;
-.reg .b32 %t, %b, %v, %n, %s;
-.reg .pred %q;
-ld.param.u64 %m, [memory];
-ld.param.u64 %o, [out];
-mov.u32 %t, %tid.x;
-mov.u32 %b, %ctaid.x;
-mov.u32 %n, 0;
-setp.ne.u32 %q, %t, 0;
+.reg .b32 %t, %b, %v, %n, %s; .reg .pred %q;
+ld.param.u64 %m, [memory]; ld.param.u64 %o, [out]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x;
+mov.u32 %n, 0; setp.ne.u32 %q, %t, 0;
 @%q bra end;
 """
 TICKET = START + "atom.global.add.u32 %v, [%m], 1;\nmad.wide.u32 %p, %v, 4, %o;\nst.global.u32 [%p], WHAT;\nend:"

@@ -15,13 +15,9 @@ TWO_OF_EACH = """.version 8.3
 .address_size 64
 .visible .entry two(.param .u64 in, .param .u64 out)
 {
-.reg .b32 %s, %x, %i;
-.reg .b64 %in, %out;
-.reg .pred %p;
+.reg .b32 %s, %x, %i; .reg .b64 %in, %out; .reg .pred %p;
 .shared .align 128 .b8 smem[128];
-ld.param.u64 %in, [in];
-ld.param.u64 %out, [out];
-mov.u32 %s, smem;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %s, smem;
 mbarrier.init.shared.b64 [%s+64], 1;
 mbarrier.init.shared.b64 [%s+72], 1;
 fence.mbarrier_init.release.cluster;
@@ -31,24 +27,19 @@ cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%in], 16, [
 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+16], [%in+16], 16, [%s+72];
 mov.u32 %i, 0;
 busy:
-add.u32 %i, %i, 1;
-setp.lt.u32 %p, %i, 200;
+add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 200;
 @%p bra busy;
-ld.shared.u32 %x, [%s];
-st.global.u32 [%out], %x;
-ld.shared.u32 %x, [%s+16];
+ld.shared.u32 %x, [%s]; st.global.u32 [%out], %x; ld.shared.u32 %x, [%s+16];
 st.global.u32 [%out+4], %x;
 second:
 mbarrier.try_wait.parity.shared.b64 %p, [%s+72], 0;
 @!%p bra second;
-ld.shared.u32 %x, [%s];
-st.global.u32 [%out+8], %x;
+ld.shared.u32 %x, [%s]; st.global.u32 [%out+8], %x;
 first:
 mbarrier.try_wait.parity.shared.b64 %p, [%s+64], 0;
 @!%p bra first;
 cp.async.bulk.global.shared::cta.bulk_group [%out+16], [%s], 16;
-cp.async.bulk.global.shared::cta.bulk_group [%out+16], [%s+16], 16;
-cp.async.bulk.commit_group;
+cp.async.bulk.global.shared::cta.bulk_group [%out+16], [%s+16], 16; cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
 ret;
 }
@@ -88,31 +79,23 @@ ONE_FOR_EACH_CTA = """.version 8.3
 .address_size 64
 .visible .entry two(.param .u64 in, .param .u64 out)
 {
-.reg .b32 %s, %a, %b, %r, %x;
-.reg .b64 %in, %out;
-.reg .pred %p;
+.reg .b32 %s, %a, %b, %r, %x; .reg .b64 %in, %out; .reg .pred %p;
 .shared .align 128 .b8 smem[128];
-ld.param.u64 %in, [in];
-ld.param.u64 %out, [out];
-mov.u32 %s, smem;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %s, smem;
 mbarrier.init.shared.b64 [%s+64], 1;
 fence.mbarrier_init.release.cluster;
 mbarrier.arrive.expect_tx.shared.b64 _, [%s+64], 16;
 barrier.cluster.arrive;
 barrier.cluster.wait;
-mov.u32 %r, %cluster_ctarank;
-setp.eq.u32 %p, %r, 1;
+mov.u32 %r, %cluster_ctarank; setp.eq.u32 %p, %r, 1;
 @%p bra meet;
-mapa.shared::cluster.u32 %a, %s, 1;
-add.u32 %b, %a, 64;
+mapa.shared::cluster.u32 %a, %s, 1; add.u32 %b, %a, 64;
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%a], [%in+16], 16, [%b];
 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%in+16], 16, [%s+64];
 own:
 mbarrier.try_wait.parity.shared.b64 %p, [%s+64], 0;
 @!%p bra own;
-ld.shared.u32 %x, [%s];
-st.global.u32 [%out], %x;
-ld.shared::cluster.u32 %x, [%a];
+ld.shared.u32 %x, [%s]; st.global.u32 [%out], %x; ld.shared::cluster.u32 %x, [%a];
 st.global.u32 [%out+4], %x;
 meet:
 barrier.cluster.arrive;

@@ -245,20 +245,13 @@ def test_bad_launches_and_code_are_refused(
 def test_clusters_of_the_entry_are_taken(tmp_path: Path) -> None:
     """.reqnctapercluster needs no --cluster: each CTA reads the number of the next one."""
     code = """.shared .align 4 .b32 own;
-.reg .b32 %rank, %size, %a, %x, %i;
-.reg .b64 %p;
-mov.u32 %rank, %cluster_ctarank;
-mov.u32 %size, %cluster_nctarank;
-mov.u32 %i, %ctaid.x;
+.reg .b32 %rank, %size, %a, %x, %i; .reg .b64 %p;
+mov.u32 %rank, %cluster_ctarank; mov.u32 %size, %cluster_nctarank; mov.u32 %i, %ctaid.x;
 st.shared.u32 [own], %i;
 barrier.cluster.arrive;
 barrier.cluster.wait;
-add.u32 %rank, %rank, 1;
-rem.u32 %rank, %rank, %size;
-mapa.shared::cluster.u32 %a, own, %rank;
-ld.shared::cluster.u32 %x, [%a];
-ld.param.u64 %p, [out];
-mad.wide.u32 %p, %i, 4, %p;
+add.u32 %rank, %rank, 1; rem.u32 %rank, %rank, %size; mapa.shared::cluster.u32 %a, own, %rank;
+ld.shared::cluster.u32 %x, [%a]; ld.param.u64 %p, [out]; mad.wide.u32 %p, %i, 4, %p;
 st.global.u32 [%p], %x;
 barrier.cluster.arrive;
 barrier.cluster.wait;
@@ -274,20 +267,14 @@ barrier.cluster.wait;
 
 # The first CTA of a cluster draws a ticket for both, which each writes to its place, until there are no more.
 TICKETS = """.shared .align 4 .b32 ticket;
-.reg .b32 %rank, %x, %a;
-.reg .b64 %counter, %out;
-.reg .pred %draws, %done;
-mov.u32 %rank, %cluster_ctarank;
-setp.eq.u32 %draws, %rank, 0;
-ld.param.u64 %counter, [counter];
+.reg .b32 %rank, %x, %a; .reg .b64 %counter, %out; .reg .pred %draws, %done;
+mov.u32 %rank, %cluster_ctarank; setp.eq.u32 %draws, %rank, 0; ld.param.u64 %counter, [counter];
 barrier.cluster.arrive;
 barrier.cluster.wait;
 again:
 @!%draws bra meet;
-atom.global.add.u32 %x, [%counter], 1;
-st.shared.u32 [ticket], %x;
-mapa.shared::cluster.u32 %a, ticket, 1;
-st.shared::cluster.u32 [%a], %x;
+atom.global.add.u32 %x, [%counter], 1; st.shared.u32 [ticket], %x;
+mapa.shared::cluster.u32 %a, ticket, 1; st.shared::cluster.u32 [%a], %x;
 meet:
 barrier.cluster.arrive;
 barrier.cluster.wait;
@@ -296,27 +283,20 @@ barrier.cluster.arrive;
 barrier.cluster.wait;
 setp.ge.u32 %done, %x, 10;
 @%done bra end;
-ld.param.u64 %out, [out];
-mad.lo.u32 %a, %x, 2, %rank;
-mad.wide.u32 %out, %a, 4, %out;
+ld.param.u64 %out, [out]; mad.lo.u32 %a, %x, 2, %rank; mad.wide.u32 %out, %a, 4, %out;
 st.global.u32 [%out], %x;
 bra.uni again;
 end:"""
 # The first CTA waits for a flag in global memory that the second sets.
 FLAG = """.reg .b32 %rank, %x;
-.reg .b64 %flag;
-.reg .pred %waits;
-mov.u32 %rank, %cluster_ctarank;
-setp.eq.u32 %waits, %rank, 0;
-ld.param.u64 %flag, [flag];
-mov.u32 %x, %clusterid.x;
-mad.wide.u32 %flag, %x, 4, %flag;
+.reg .b64 %flag; .reg .pred %waits;
+mov.u32 %rank, %cluster_ctarank; setp.eq.u32 %waits, %rank, 0; ld.param.u64 %flag, [flag];
+mov.u32 %x, %clusterid.x; mad.wide.u32 %flag, %x, 4, %flag;
 @%waits bra wait;
 SET
 bra.uni end;
 wait:
-ld.acquire.gpu.global.u32 %x, [%flag];
-setp.eq.u32 %waits, %x, 0;
+ld.acquire.gpu.global.u32 %x, [%flag]; setp.eq.u32 %waits, %x, 0;
 @%waits bra wait;
 end:"""
 
@@ -346,21 +326,13 @@ def test_a_cta_that_polls_lets_the_others_of_its_cluster_run(seed: int, tmp_path
 def test_clusters_of_two_dimensions_share_memory(tmp_path: Path) -> None:
     """Each CTA of 2 x 2 reads the number of the CTA whose rank is its own times three."""
     code = """.shared .align 4 .b32 own;
-.reg .b32 %rank, %a, %x, %y, %i;
-.reg .b64 %p;
-mov.u32 %rank, %cluster_ctarank;
-mov.u32 %x, %ctaid.x;
-mov.u32 %y, %ctaid.y;
-mad.lo.u32 %i, %y, 4, %x;
-st.shared.u32 [own], %i;
+.reg .b32 %rank, %a, %x, %y, %i; .reg .b64 %p;
+mov.u32 %rank, %cluster_ctarank; mov.u32 %x, %ctaid.x; mov.u32 %y, %ctaid.y;
+mad.lo.u32 %i, %y, 4, %x; st.shared.u32 [own], %i;
 barrier.cluster.arrive;
 barrier.cluster.wait;
-mul.lo.u32 %rank, %rank, 3;
-and.b32 %rank, %rank, 3;
-mapa.shared::cluster.u32 %a, own, %rank;
-ld.shared::cluster.u32 %x, [%a];
-ld.param.u64 %p, [out];
-mad.wide.u32 %p, %i, 4, %p;
+mul.lo.u32 %rank, %rank, 3; and.b32 %rank, %rank, 3; mapa.shared::cluster.u32 %a, own, %rank;
+ld.shared::cluster.u32 %x, [%a]; ld.param.u64 %p, [out]; mad.wide.u32 %p, %i, 4, %p;
 st.global.u32 [%p], %x;
 barrier.cluster.arrive;
 barrier.cluster.wait;"""
@@ -379,29 +351,15 @@ barrier.cluster.wait;"""
 
 # What each CTA of four finds at the addresses that it makes of its own one and of mapa's by turning bits.
 TURNED = """.shared .align 4 .b32 own;
-.reg .b32 %rank, %a, %x, %i;
-.reg .b64 %p, %g;
-mov.u32 %rank, %cluster_ctarank;
-st.shared.u32 [own], %rank;
+.reg .b32 %rank, %a, %x, %i; .reg .b64 %p, %g;
+mov.u32 %rank, %cluster_ctarank; st.shared.u32 [own], %rank;
 barrier.cluster.arrive;
 barrier.cluster.wait;
-ld.param.u64 %p, [out];
-mad.wide.u32 %p, %rank, 16, %p;
-mov.u32 %a, own;
-xor.b32 %a, %a, 0x1000000;
-ld.shared::cluster.u32 %x, [%a];
-st.global.u32 [%p], %x;
-cvta.shared.u64 %g, own;
-xor.b64 %g, %g, 0x2000000;
-ld.u32 %x, [%g];
-st.global.u32 [%p+4], %x;
-cvta.to.shared.u64 %g, %g;
-cvt.u32.u64 %a, %g;
-getctarank.shared::cluster.u32 %x, %a;
-st.global.u32 [%p+8], %x;
-mapa.shared::cluster.u32 %a, own, 3;
-xor.b32 %a, %a, 0x1000000;
-ld.shared::cluster.u32 %x, [%a];
+ld.param.u64 %p, [out]; mad.wide.u32 %p, %rank, 16, %p; mov.u32 %a, own; xor.b32 %a, %a, 0x1000000;
+ld.shared::cluster.u32 %x, [%a]; st.global.u32 [%p], %x; cvta.shared.u64 %g, own;
+xor.b64 %g, %g, 0x2000000; ld.u32 %x, [%g]; st.global.u32 [%p+4], %x; cvta.to.shared.u64 %g, %g;
+cvt.u32.u64 %a, %g; getctarank.shared::cluster.u32 %x, %a; st.global.u32 [%p+8], %x;
+mapa.shared::cluster.u32 %a, own, 3; xor.b32 %a, %a, 0x1000000; ld.shared::cluster.u32 %x, [%a];
 st.global.u32 [%p+12], %x;
 barrier.cluster.arrive;
 barrier.cluster.wait;"""

@@ -59,12 +59,10 @@ def test_a_shorter_range_hides_only_its_own_numbers(tmp_path: Path) -> None:
     """As where inline asm declares registers named as those that nvcc numbers."""
     body = """.reg .b32 %r<9>;
     .reg .b64 %p;
-    mov.u32 %r1, 5;
-    mov.u32 %r8, 6;
+    mov.u32 %r1, 5; mov.u32 %r8, 6;
     {
     .reg .b32 %r<2>;
-    mov.u32 %r1, 30;
-    add.u32 %r8, %r1, %r8;
+    mov.u32 %r1, 30; add.u32 %r8, %r1, %r8;
     }
     ld.param.u64 %p, [out];
     st.global.v2.u32 [%p], {%r1, %r8};"""
@@ -77,15 +75,9 @@ def test_a_shorter_range_hides_only_its_own_numbers(tmp_path: Path) -> None:
 
 def test_elements_of_vectors_of_registers(tmp_path: Path) -> None:
     body = """.reg .v2 .f32 v, %w;
-    .reg .v4 .b32 q;
-    .reg .b64 %p;
-    mov.f32 v.x, 0f40000000;
-    mov.f32 v.y, 0f40400000;
-    mul.f32 %w.x, v.x, v.y;
-    mov.u32 q.w, 7;
-    cvt.rzi.u32.f32 q.x, %w.x;
-    add.u32 q.z, q.w, q.x;
-    ld.param.u64 %p, [out];
+    .reg .v4 .b32 q; .reg .b64 %p;
+    mov.f32 v.x, 0f40000000; mov.f32 v.y, 0f40400000; mul.f32 %w.x, v.x, v.y; mov.u32 q.w, 7;
+    cvt.rzi.u32.f32 q.x, %w.x; add.u32 q.z, q.w, q.x; ld.param.u64 %p, [out];
     st.global.v2.u32 [%p], {q.z, q.w};"""
     (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 out"))
     done = ptxrun(tmp_path / "k.ptx", "--block", 1, "--arg", "out:u32:2", "--print", "0")
@@ -98,9 +90,7 @@ def test_elements_of_vectors_of_registers(tmp_path: Path) -> None:
 def test_ranges_of_vectors_of_registers(tmp_path: Path) -> None:
     body = """.reg .v2.b32 %v<3>, w<2>;
     .reg .b64 %p;
-    mov.v2.b32 %v2, {3, 4};
-    mov.v2.b32 %v0, {1, 2};
-    mov.v2.b32 w1, {%v2.y, %v0.x};
+    mov.v2.b32 %v2, {3, 4}; mov.v2.b32 %v0, {1, 2}; mov.v2.b32 w1, {%v2.y, %v0.x};
     ld.param.u64 %p, [out];
     st.global.v2.u32 [%p], w1;"""
     (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 out"))
@@ -114,21 +104,12 @@ def test_ranges_of_vectors_of_registers(tmp_path: Path) -> None:
 
 
 WHOLE = """.reg .v4 .b32 q, t;
-    .reg .v2 .b32 w;
-    .reg .b32 %r<3>;
-    .reg .b64 %p, %d;
-    mov.v4.u32 q, {10, 20, 30, 40};
-    mov.v4.b32 t, q;
+    .reg .v2 .b32 w; .reg .b32 %r<3>; .reg .b64 %p, %d;
+    mov.v4.u32 q, {10, 20, 30, 40}; mov.v4.b32 t, q;
     mov.v2.u32 {%r1, %r2}, {t.z, t.w};
     mov.v2.u32 {%r2, %r1}, {%r1, %r2};
-    mov.v2.u32 {_, t.x}, 5;
-    mov.b64 %d, {%r1, %r2};
-    mov.b64 w, %d;
-    ld.param.u64 %p, [out];
-    st.global.v4.u32 [%p], t;
-    st.global.v2.u32 [%p+16], w;
-    ld.global.v4.u32 q, [%p];
-    mov.b64 %d, w;
+    mov.v2.u32 {_, t.x}, 5; mov.b64 %d, {%r1, %r2}; mov.b64 w, %d; ld.param.u64 %p, [out];
+    st.global.v4.u32 [%p], t; st.global.v2.u32 [%p+16], w; ld.global.v4.u32 q, [%p]; mov.b64 %d, w;
     st.global.v2.u32 [%p+24], {q.y, q.z};
     st.global.u64 [%p+32], %d;"""
 
@@ -160,15 +141,9 @@ def test_a_name_says_the_space_of_a_generic_access(tmp_path: Path) -> None:
     body = """.shared .align 4 .b32 s;
     .shared .align 4 .b32 count;
     .local .b32 l;
-    .reg .b32 %r<5>;
-    .reg .b64 %p;
-    st.u32 [s], 5;
-    ld.shared.u32 %r1, [s];
-    st.local.u32 [l], 7;
-    ld.u32 %r2, [l];
-    st.shared.u32 [count], 1;
-    atom.add.u32 %r3, [count], 8;
-    ld.u32 %r4, [count];
+    .reg .b32 %r<5>; .reg .b64 %p;
+    st.u32 [s], 5; ld.shared.u32 %r1, [s]; st.local.u32 [l], 7; ld.u32 %r2, [l];
+    st.shared.u32 [count], 1; atom.add.u32 %r3, [count], 8; ld.u32 %r4, [count];
     ld.param.u64 %p, [out];
     st.global.v4.u32 [%p], {%r1, %r2, %r3, %r4};"""
     (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 out"))
@@ -217,22 +192,11 @@ VARIABLES = """
 .global .align 8 .f64 unset;
 """
 READS = """
-.reg .b32 %r<4>;
-.reg .f32 %f<4>;
-.reg .b64 %d<4>;
-ld.param.u64 %d1, [out];
-ld.global.u64 %d2, [place];
-ld.f32 %f1, [%d2];
-ld.const.f32 %f2, [factors+8];
-add.f32 %f1, %f1, %f2;
-st.global.f32 [%d1], %f1;
-atom.global.add.s32 %r1, [counter], 1;
-ld.global.u8 %r2, [low];
-mov.u64 %d3, counter;
-cvt.u32.u64 %r3, %d3;
-and.b32 %r3, %r3, 255;
-sub.s32 %r2, %r2, %r3;
-add.s32 %r1, %r1, %r2;
+.reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>;
+ld.param.u64 %d1, [out]; ld.global.u64 %d2, [place]; ld.f32 %f1, [%d2];
+ld.const.f32 %f2, [factors+8]; add.f32 %f1, %f1, %f2; st.global.f32 [%d1], %f1;
+atom.global.add.s32 %r1, [counter], 1; ld.global.u8 %r2, [low]; mov.u64 %d3, counter;
+cvt.u32.u64 %r3, %d3; and.b32 %r3, %r3, 255; sub.s32 %r2, %r2, %r3; add.s32 %r1, %r1, %r2;
 st.global.s32 [%d1+4], %r1;
 """
 
@@ -294,14 +258,9 @@ def test_an_endless_file_is_refused() -> None:
 
 def test_vectors_of_bytes_are_packed_and_unpacked(tmp_path: Path) -> None:
     body = """.reg .b64 %o;
-.reg .b32 %x, %y, %z;
-.reg .b8 %c<4>;
-ld.param.u64 %o, [out];
-ld.param.u32 %x, [x];
-mov.b32 {%c0, %c1, %c2, %c3}, %x;
-cvt.u32.u8 %y, %c3;
-mov.b32 %z, {%c3, %c2, %c1, %c0};
-st.global.u32 [%o], %y;
+.reg .b32 %x, %y, %z; .reg .b8 %c<4>;
+ld.param.u64 %o, [out]; ld.param.u32 %x, [x]; mov.b32 {%c0, %c1, %c2, %c3}, %x; cvt.u32.u8 %y, %c3;
+mov.b32 %z, {%c3, %c2, %c1, %c0}; st.global.u32 [%o], %y;
 st.global.u32 [%o+4], %z;"""
     (tmp_path / "bytes.ptx").write_text(entry(body, ".param .u64 out, .param .u32 x"))
     done = ptxrun(tmp_path / "bytes.ptx", "--block", 1, "--arg", "buf:u32:2", "--arg", f"u32:{0x84030201}",

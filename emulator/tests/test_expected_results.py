@@ -10,11 +10,8 @@ from support.emulation import entry, ptxrun
 
 ADDRESSES = """.reg .b64 %p<5>;
     .reg .b32 %r<3>;
-    ld.param.u64 %p1, [out];
-    ld.global.u64 %p2, [%p1];
-    ld.global.u64 %p3, [%p1+8];
-    ld.global.u32 %r1, [%p2+4];
-    add.u32 %r2, %r1, 40;
+    ld.param.u64 %p1, [out]; ld.global.u64 %p2, [%p1]; ld.global.u64 %p3, [%p1+8];
+    ld.global.u32 %r1, [%p2+4]; add.u32 %r2, %r1, 40;
     st.global.u32 [%p3], %r2;"""
 
 

@@ -15,12 +15,8 @@ SOURCE = Path(__file__).resolve().parent / "support/kernels/functions.cu"
 SEEDS = range(0, 21, 4)  # of --schedule
 T = np.arange(32)
 START = """.reg .b32 %t, %x, %y, %z;
-.reg .b64 %in, %out, %own, %f, %wide;
-.reg .pred %p, %q;
-ld.param.u64 %in, [a];
-ld.param.u64 %out, [b];
-mov.u32 %t, %tid.x;
-mad.wide.u32 %own, %t, 4, %out;
+.reg .b64 %in, %out, %own, %f, %wide; .reg .pred %p, %q;
+ld.param.u64 %in, [a]; ld.param.u64 %out, [b]; mov.u32 %t, %tid.x; mad.wide.u32 %own, %t, 4, %out;
 """
 STORE = "st.global.u32 [%own], %x;\n"
 RETURN = ".func (.param .b32 r) "

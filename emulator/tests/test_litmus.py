@@ -25,12 +25,8 @@ PTX = {
     "F.sc": "fence.sc.gpu;",
 }
 START = """.reg .b64 %m;
-.reg .b32 %t, %b, %v, %r<8>;
-.reg .pred %q, %all;
-ld.param.u64 %m, [memory];
-mov.u32 %t, %tid.x;
-mov.u32 %b, %ctaid.x;
-setp.ne.u32 %q, %t, 0;
+.reg .b32 %t, %b, %v, %r<8>; .reg .pred %q, %all;
+ld.param.u64 %m, [memory]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; setp.ne.u32 %q, %t, 0;
 @%q bra end;
 """
 RESULTS, COUNTER = 64, 128  # behind the words

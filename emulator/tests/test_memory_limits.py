@@ -20,13 +20,8 @@ def local(size: int) -> str:
     return f""".reg .b64 %a, %l;
 .reg .b32 %x, %y;
 .local .align 4 .b8 big[{size}];
-ld.param.u64 %a, [a];
-mov.u32 %x, %tid.x;
-mov.u64 %l, big;
-st.local.u32 [%l+4096], %x;
-ld.local.u32 %y, [%l+8192];
-ld.local.u32 %x, [%l+4096];
-add.u32 %x, %x, %y;
+ld.param.u64 %a, [a]; mov.u32 %x, %tid.x; mov.u64 %l, big; st.local.u32 [%l+4096], %x;
+ld.local.u32 %y, [%l+8192]; ld.local.u32 %x, [%l+4096]; add.u32 %x, %x, %y;
 mad.wide.u32 %a, %x, 4, %a;
 st.global.u32 [%a], %x;"""
 

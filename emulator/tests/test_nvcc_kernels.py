@@ -150,22 +150,11 @@ def test_help_has_a_short_name() -> None:
 def test_arguments_reach_the_kernel(tmp_path: Path) -> None:
     """One parameter of every kind, copied into a buffer and printed."""
     body = """.reg .b64 %p, %d;
-.reg .b32 %r;
-.reg .b16 %h;
-.reg .f32 %f;
-ld.param.u64 %p, [out];
-ld.param.u32 %r, [number];
-st.global.u32 [%p], %r;
-ld.param.f32 %f, [real];
-st.global.f32 [%p+4], %f;
-ld.param.u64 %d, [long];
-st.global.u64 [%p+8], %d;
-ld.param.u64 %d, [both+8];
-ld.global.u16 %h, [%d+2];
-st.global.u16 [%p+16], %h;
-ld.param.u16 %h, [both+2];
-st.global.u16 [%p+18], %h;
-ld.param.u32 %r, [raw+4];
+.reg .b32 %r; .reg .b16 %h; .reg .f32 %f;
+ld.param.u64 %p, [out]; ld.param.u32 %r, [number]; st.global.u32 [%p], %r; ld.param.f32 %f, [real];
+st.global.f32 [%p+4], %f; ld.param.u64 %d, [long]; st.global.u64 [%p+8], %d;
+ld.param.u64 %d, [both+8]; ld.global.u16 %h, [%d+2]; st.global.u16 [%p+16], %h;
+ld.param.u16 %h, [both+2]; st.global.u16 [%p+18], %h; ld.param.u32 %r, [raw+4];
 st.global.u32 [%p+20], %r;
 """
     path, raw = tmp_path / "args.ptx", tmp_path / "raw.bin"
@@ -225,20 +214,10 @@ OLD = """.version 6.3
 .address_size 64
 .visible .entry test(.param .u64 out)
 {
-.reg .b32 %r<6>;
-.reg .b64 %rd<3>;
-.reg .pred %p<3>;
-ld.param.u64 %rd1, [out];
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd2, %r1, 4;
-add.s64 %rd1, %rd1, %rd2;
-setp.lt.u32 %p1, %r1, 12;
-setp.lt.u32 %p2, %r1, 5;
-mov.u32 %r2, 7;
-@%p1 vote.ballot.b32 %r2, %p2;
-@%p1 shfl.bfly.b32 %r3, %r1, 1, 31;
-@%p1 shl.b32 %r3, %r3, 8;
-@%p1 or.b32 %r2, %r2, %r3;
+.reg .b32 %r<6>; .reg .b64 %rd<3>; .reg .pred %p<3>;
+ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd1, %rd1, %rd2;
+setp.lt.u32 %p1, %r1, 12; setp.lt.u32 %p2, %r1, 5; mov.u32 %r2, 7; @%p1 vote.ballot.b32 %r2, %p2;
+@%p1 shfl.bfly.b32 %r3, %r1, 1, 31; @%p1 shl.b32 %r3, %r3, 8; @%p1 or.b32 %r2, %r2, %r3;
 st.global.u32 [%rd1], %r2;
 ret;
 }

@@ -173,16 +173,9 @@ def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
 
 
 ROUNDED = """.reg .f32 %f<4>;
-.reg .b32 %r<2>;
-.reg .b64 %rd<3>;
-.reg .pred %p;
-ld.param.u64 %rd1, [out];
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd2, %r1, 4;
-add.s64 %rd1, %rd1, %rd2;
-cvt.rn.f32.u32 %f1, %r1;
-mov.f32 %f2, 0f437C0000;
-setp.ge.u32 %p, %r1, 2;
+.reg .b32 %r<2>; .reg .b64 %rd<3>; .reg .pred %p;
+ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd1, %rd1, %rd2;
+cvt.rn.f32.u32 %f1, %r1; mov.f32 %f2, 0f437C0000; setp.ge.u32 %p, %r1, 2;
 @%p bra LEFT_OUT;
 fma.rm.f32 %f1, %f1, %f2, %f2;
 LEFT_OUT:

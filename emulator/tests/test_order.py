@@ -11,33 +11,23 @@ from support.emulation import entry, ptxrun
 
 FILES = '.file 1 "lesson.cu"\n'
 START = """.reg .b32 %t, %c, %n, %x, %y, %s;
-.reg .b64 %a, %b, %p;
-.reg .f32 %f, %g;
-.reg .pred %q, %first;
-ld.param.u64 %a, [a];
-ld.param.u64 %b, [b];
-mov.u32 %t, %tid.x;
-mov.u32 %c, %ctaid.x;
-mov.u32 %n, %nctaid.x;
-setp.eq.u32 %first, %t, 0;
+.reg .b64 %a, %b, %p; .reg .f32 %f, %g; .reg .pred %q, %first;
+ld.param.u64 %a, [a]; ld.param.u64 %b, [b]; mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x;
+mov.u32 %n, %nctaid.x; setp.eq.u32 %first, %t, 0;
 """
 POINTERS = ".param .u64 a, .param .u64 b"
 # Every thread adds another fraction to one sum.
 SUM = (
     START
     + """mad.lo.s32 %x, %c, 32, %t;
-add.u32 %x, %x, 1;
-cvt.rn.f32.u32 %f, %x;
-rcp.approx.f32 %f, %f;
+add.u32 %x, %x, 1; cvt.rn.f32.u32 %f, %x; rcp.approx.f32 %f, %f;
 red.global.add.f32 [%a], %f;"""
 )
 # The CTA that comes n-th writes its number to b[n].
 TICKET = (
     START
     + """@!%first bra end;
-atom.global.add.u32 %x, [%a], 1;
-mad.wide.u32 %p, %x, 4, %b;
-st.global.u32 [%p], %c;
+atom.global.add.u32 %x, [%a], 1; mad.wide.u32 %p, %x, 4, %b; st.global.u32 [%p], %c;
 end:"""
 )
 # All CTAs of the grid meet, twice; then each writes how many had come.
@@ -50,17 +40,14 @@ add.u32 %y, %y, %n;
 red.release.gpu.global.add.u32 [%a], 1;
 .loc 1 21 0
 wait:
-ld.acquire.gpu.global.u32 %x, [%a];
-setp.lt.u32 %q, %x, %y;
+ld.acquire.gpu.global.u32 %x, [%a]; setp.lt.u32 %q, %x, %y;
 @%q bra wait;
 meet:
 .loc 1 24 0
 bar.sync 0;
-add.u32 %x, %n, %n;
-setp.lt.u32 %q, %y, %x;
+add.u32 %x, %n, %n; setp.lt.u32 %q, %y, %x;
 @%q bra again;
-mad.lo.s32 %x, %c, 64, %t;
-mad.wide.u32 %p, %x, 4, %b;
+mad.lo.s32 %x, %c, 64, %t; mad.wide.u32 %p, %x, 4, %b;
 st.global.u32 [%p], %y;"""
 )
 # The barrier of a cooperative launch, as cooperative groups find it, holds two words of zeros.
@@ -73,13 +60,10 @@ COOPERATIVE = GRID_BARRIER.replace(
 WAITS_FOR_LAST = (
     START
     + """sub.u32 %x, %n, 1;
-setp.eq.u32 %q, %c, %x;
-@%q st.volatile.global.u32 [%a], 7;
-setp.ne.u32 %q, %c, 0;
+setp.eq.u32 %q, %c, %x; @%q st.volatile.global.u32 [%a], 7; setp.ne.u32 %q, %c, 0;
 @%q bra end;
 wait:
-ld.volatile.global.u32 %x, [%a];
-setp.eq.u32 %q, %x, 0;
+ld.volatile.global.u32 %x, [%a]; setp.eq.u32 %q, %x, 0;
 @%q bra wait;
 @%first st.global.u32 [%b], %x;
 end:"""
@@ -91,18 +75,14 @@ def lock(space: str, address: str) -> str:
     return (
         START
         + f"""and.b32 %x, %t, 31;
-setp.ne.u32 %q, %x, 0;
-mov.u32 %s, smem;
-@%first st.shared.u32 [%s], 0;
+setp.ne.u32 %q, %x, 0; mov.u32 %s, smem; @%first st.shared.u32 [%s], 0;
 bar.sync 0;
 @%q bra end;
 take:
 atom.{space}.cas.b32 %x, [{address}], 0, 1;
 setp.ne.u32 %q, %x, 0;
 @%q bra take;
-ld.volatile.global.u32 %y, [%b];
-add.u32 %y, %y, 1;
-st.volatile.global.u32 [%b], %y;
+ld.volatile.global.u32 %y, [%b]; add.u32 %y, %y, 1; st.volatile.global.u32 [%b], %y;
 atom.{space}.exch.b32 %x, [{address}], 0;
 end:"""
     )

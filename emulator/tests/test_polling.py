@@ -11,14 +11,9 @@ from support.emulation import entry, ptxrun
 
 SHARED = ".shared .align 16 .b8 smem[64];"
 START = """.reg .b32 %s, %t, %i, %n;
-.reg .b64 %state, %out;
-.reg .pred %first, %done, %more;
-ld.param.u64 %out, [out];
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mov.u32 %n, 0;
-setp.eq.u32 %first, %t, 0;
-@%first mbarrier.init.shared.b64 [%s], 1;
+.reg .b64 %state, %out; .reg .pred %first, %done, %more;
+ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %s, smem; mov.u32 %n, 0;
+setp.eq.u32 %first, %t, 0; @%first mbarrier.init.shared.b64 [%s], 1;
 bar.sync 0;
 """
 # Warp 1 is busy for TURNS turns of a loop, then arrives; warps 0 and 2 poll, and warp 0 counts its polls.
@@ -40,8 +35,7 @@ sub.u32 %i, %i, 1;
 bar.warp.sync -1;
 setp.ne.u32 %more, %i, 0;
 @%more bra again;
-setp.eq.u32 %first, %t, 32;
-@%first mbarrier.arrive.shared.b64 %state, [%s];
+setp.eq.u32 %first, %t, 32; @%first mbarrier.arrive.shared.b64 %state, [%s];
 end:"""
 )
 # Nobody arrives: one warp polls ten times and then continues without.
@@ -63,8 +57,7 @@ AFTER_A_FAILURE = (
     + """poll:
 mbarrier.test_wait.parity.shared.b64 %done, [%s], 0;
 @%done bra end;
-@%first mbarrier.arrive.shared.b64 %state, [%s];
-add.u32 %n, %n, 1;
+@%first mbarrier.arrive.shared.b64 %state, [%s]; add.u32 %n, %n, 1;
 bra.uni poll;
 end:
 @%first st.global.u32 [%out], %n;"""

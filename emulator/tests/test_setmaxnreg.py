@@ -14,20 +14,12 @@ HANDED_OVER = """.version 8.3
 .address_size 64
 .visible .entry handed(.param .u64 out) TUNING
 {
-.reg .b32 %t, %x;
-.reg .b64 %out, %own;
-.reg .pred %takes;
+.reg .b32 %t, %x; .reg .b64 %out, %own; .reg .pred %takes;
 .shared .align 4 .b8 flag[4];
-mov.u32 %t, %tid.x;
-ld.param.u64 %out, [out];
-mul.wide.u32 %own, %t, 4;
-add.s64 %own, %out, %own;
-setp.eq.u32 %takes, %t, 0;
-@%takes st.shared.u32 [flag], 7;
+mov.u32 %t, %tid.x; ld.param.u64 %out, [out]; mul.wide.u32 %own, %t, 4; add.s64 %own, %out, %own;
+setp.eq.u32 %takes, %t, 0; @%takes st.shared.u32 [flag], 7;
 bar.sync 0;
-mov.u32 %x, 1;
-setp.lt.u32 %takes, %t, 128;
-@%takes bra.uni take;
+mov.u32 %x, 1; setp.lt.u32 %takes, %t, 128; @%takes bra.uni take;
 atom.shared.exch.b32 %x, [flag], 9;
 bar.sync 1, 128;
 setmaxnreg.dec.sync.aligned.u32 GIVEN;

@@ -41,12 +41,9 @@ def test_an_external_variable_with_a_size_is_static(tmp_path: Path) -> None:
 
     A definition that follows has the same bytes."""
     body = f"""{OUT}mov.u32 %r0, pad;
-    mov.u32 %r1, defined;
-    mov.u32 %r2, dynamic;
+    mov.u32 %r1, defined; mov.u32 %r2, dynamic;
     st.global.v2.u32 [%p0], {{%r0, %r1}};
-    st.global.u32 [%p0+8], %r2;
-    st.shared.u32 [pad+252], %r0;
-    mov.u32 %r3, %total_smem_size;
+    st.global.u32 [%p0+8], %r2; st.shared.u32 [pad+252], %r0; mov.u32 %r3, %total_smem_size;
     st.global.u32 [%p0+12], %r3;"""
     declared = """.extern .shared .align 4 .b8 pad[256];
 .extern .shared .align 4 .b8 defined[64];
@@ -60,9 +57,7 @@ def test_an_external_variable_with_a_size_is_static(tmp_path: Path) -> None:
 def test_dynamic_memory_is_aligned_as_declared(declared: int, begin: int, tmp_path: Path) -> None:
     """Swizzled tiles need 1,024 bytes. ptxas takes the largest alignment of all dynamic variables of the module."""
     body = f"""{OUT}st.shared.u32 [own], 1;
-    mov.u32 %r0, dynamic;
-    st.global.u32 [%p0], %r0;
-    st.shared.u32 [dynamic+60], %r0;
+    mov.u32 %r0, dynamic; st.global.u32 [%p0], %r0; st.shared.u32 [dynamic+60], %r0;
     ld.shared.u32 %r1, [own];
     st.global.u32 [%p0+4], %r1;"""
     directives = f""".shared .align 4 .b32 own;
@@ -99,9 +94,7 @@ def test_addresses_hold_the_rank_in_every_arithmetic(form: str, generic: bool, t
     st.shared.u32 [own], %r4;
     barrier.cluster.arrive;
     barrier.cluster.wait;
-    mad.wide.u32 %p0, %r4, 4, %p0;
-    shl.b32 %r2, %r4, 24;
-    mov.u32 %r0, own;
+    mad.wide.u32 %p0, %r4, 4, %p0; shl.b32 %r2, %r4, 24; mov.u32 %r0, own;
     {made}
     {load}
     st.global.u32 [%p0], %r3;
@@ -114,9 +107,7 @@ def test_addresses_hold_the_rank_in_every_arithmetic(form: str, generic: bool, t
 def test_mbarriers_and_copies_of_the_first_cta_of_a_pair(tmp_path: Path) -> None:
     """Both CTAs arrive at the mbarrier of the first, whose address they compute; isspacep tells them apart."""
     body = f"""{OUT}.reg .pred %q<3>;
-    mov.u32 %r4, %cluster_ctarank;
-    mov.u32 %r0, bar;
-    setp.ne.u32 %q0, %r4, 0;
+    mov.u32 %r4, %cluster_ctarank; mov.u32 %r0, bar; setp.ne.u32 %q0, %r4, 0;
     @!%q0 mbarrier.init.shared::cta.b64 [%r0], 2;
     fence.mbarrier_init.release.cluster;
     barrier.cluster.arrive;
@@ -127,12 +118,8 @@ def test_mbarriers_and_copies_of_the_first_cta_of_a_pair(tmp_path: Path) -> None
     @!%q0 mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %q1, [%r0], 0;
     @%q0 setp.eq.u32 %q1, 0, 0;
     @!%q1 bra WAIT;
-    cvt.u64.u32 %p1, %r1;
-    cvta.shared::cluster.u64 %p1, %p1;
-    isspacep.shared::cta %q2, %p1;
-    selp.u32 %r2, 1, 0, %q2;
-    getctarank.u64 %r3, %p1;
-    mad.wide.u32 %p0, %r4, 8, %p0;
+    cvt.u64.u32 %p1, %r1; cvta.shared::cluster.u64 %p1, %p1; isspacep.shared::cta %q2, %p1;
+    selp.u32 %r2, 1, 0, %q2; getctarank.u64 %r3, %p1; mad.wide.u32 %p0, %r4, 8, %p0;
     st.global.v2.u32 [%p0], {{%r2, %r3}};
     barrier.cluster.arrive;
     barrier.cluster.wait;"""

@@ -98,15 +98,9 @@ ELEMENTS = """.version 8.0
 .visible .entry made(.param .u64 out, .param .u64 unused)
 {
 .shared .align 8 .u16 halves[8];
-.reg .b32 %r<4>;
-.reg .b64 %rd<3>;
-ld.param.u64 %rd1, [out];
-mov.u32 %r1, halves[3];
-mov.u64 %rd2, halves[2]+2;
-cvt.u32.u64 %r2, %rd2;
-mov.u32 %r3, halves;
-sub.u32 %r1, %r1, %r3;
-sub.u32 %r2, %r2, %r3;
+.reg .b32 %r<4>; .reg .b64 %rd<3>;
+ld.param.u64 %rd1, [out]; mov.u32 %r1, halves[3]; mov.u64 %rd2, halves[2]+2; cvt.u32.u64 %r2, %rd2;
+mov.u32 %r3, halves; sub.u32 %r1, %r1, %r3; sub.u32 %r2, %r2, %r3;
 st.global.v2.u32 [%rd1], {%r1, %r2};
 ret;
 }

@@ -12,15 +12,9 @@ from support.emulation import entry, ptxrun
 CTAS = 20
 # Lane 0 draws; all lanes of two warps work, and store which CTA had the ticket; ticket %stop ends the program.
 BODY = """.shared .align 4 .b32 ticket;
-.reg .u64 %o, %c, %a;
-.reg .u32 %t, %n, %x, %s, %i, %stop, %none;
-.reg .pred %first, %q, %z;
-ld.param.u64 %o, [out];
-ld.param.u64 %c, [counter];
-ld.param.u32 %n, [total];
-ld.param.u32 %stop, [stop];
-mov.u32 %x, %tid.x;
-setp.eq.u32 %first, %x, 0;
+.reg .u64 %o, %c, %a; .reg .u32 %t, %n, %x, %s, %i, %stop, %none; .reg .pred %first, %q, %z;
+ld.param.u64 %o, [out]; ld.param.u64 %c, [counter]; ld.param.u32 %n, [total];
+ld.param.u32 %stop, [stop]; mov.u32 %x, %tid.x; setp.eq.u32 %first, %x, 0;
 again:
 @!%first bra meet;
 DRAW
@@ -29,18 +23,12 @@ meet:
 bar.sync 0;
 ld.shared.u32 %t, [ticket];
 bar.sync 0;
-setp.ge.u32 %q, %t, %n;
-@%q ret;
-setp.eq.u32 %z, %t, %stop;
-@%z trap;
+setp.ge.u32 %q, %t, %n; @%q ret; setp.eq.u32 %z, %t, %stop; @%z trap;
 mov.u32 %i, 0;
 work:
-add.u32 %i, %i, 1;
-setp.lt.u32 %q, %i, 100;
+add.u32 %i, %i, 1; setp.lt.u32 %q, %i, 100;
 @%q bra work;
-mad.lo.u32 %i, %t, 64, %x;
-mad.wide.u32 %a, %i, 4, %o;
-mov.u32 %s, %ctaid.x;
+mad.lo.u32 %i, %t, 64, %x; mad.wide.u32 %a, %i, 4, %o; mov.u32 %s, %ctaid.x;
 STORE
 bra again;"""
 PARAMS = ".param .u64 out, .param .u64 counter, .param .u32 total, .param .u32 stop"
@@ -89,17 +77,10 @@ def test_the_number_of_threads_changes_nothing(
 
 
 SUMS = """.reg .u64 %o;
-.reg .u32 %i;
-.reg .f32 %f;
-.reg .pred %q;
-ld.param.u64 %o, [out];
-mov.u32 %i, %ctaid.x;
-add.u32 %i, %i, 1;
+.reg .u32 %i; .reg .f32 %f; .reg .pred %q;
+ld.param.u64 %o, [out]; mov.u32 %i, %ctaid.x; add.u32 %i, %i, 1;
 again:
-cvt.rn.f32.u32 %f, %i;
-rcp.rn.f32 %f, %f;
-red.global.add.f32 [%o], %f;
-add.u32 %i, %i, 20;
+cvt.rn.f32.u32 %f, %i; rcp.rn.f32 %f, %f; red.global.add.f32 [%o], %f; add.u32 %i, %i, 20;
 setp.lt.u32 %q, %i, 4000;
 @%q bra again;
 END"""

@@ -13,21 +13,17 @@ from support.emulation import ROOT, entry, ptxrun
 SHARED = '.file 1 "lesson.cu"\n.shared .align 16 .b8 smem[4096];'
 POINTER = ".param .u64 data"
 PROGRAM = """.reg .b32 %t, %x, %s;
-.reg .b64 %p;
-.reg .pred %q;
+.reg .b64 %p; .reg .pred %q;
 .loc 1 5 0
 mov.u32 %t, %tid.x;
 .loc 1 6 0
-setp.lt.u32 %q, %t, 4;
-@%q add.u32 %x, %t, 100;
+setp.lt.u32 %q, %t, 4; @%q add.u32 %x, %t, 100;
 .loc 1 7 0
 mov.u32 %s, smem;
 mad.lo.u32 %s, %t, STRIDE, %s;
 st.shared.u32 [%s], %t;
 .loc 1 8 0
-ld.param.u64 %p, [data];
-mad.wide.u32 %p, %t, 4, %p;
-st.global.u32 [%p], %t;
+ld.param.u64 %p, [data]; mad.wide.u32 %p, %t, 4, %p; st.global.u32 [%p], %t;
 """
 
 
@@ -126,9 +122,7 @@ def test_the_parts_of_a_trace_have_no_order(tmp_path: Path) -> None:
 # A store that ops.cuh wraps, unrolled twice in a function of the kernel's file, and a load of another thread's word.
 INLINED = """.reg .b32 %t, %s, %x;
 .loc 1 50 0
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mad.lo.u32 %s, %t, 4, %s;
+mov.u32 %t, %tid.x; mov.u32 %s, smem; mad.lo.u32 %s, %t, 4, %s;
 .loc 1 20 0, function_name $fill, inlined_at 1 50 0
 .loc 2 3 0, function_name $store, inlined_at 1 20 0
 st.shared.u32 [%s], %t;

@@ -8,14 +8,9 @@ import pytest
 from support.emulation import entry, ptxrun
 
 START = """.reg .b32 %t, %s, %x, %y, %z, %a<4>, %b<2>;
-.reg .f32 %c<4>, %d<4>;
-.reg .b64 %p, %w;
-.reg .pred %q, %r, %v;
+.reg .f32 %c<4>, %d<4>; .reg .b64 %p, %w; .reg .pred %q, %r, %v;
 .loc 1 10 0
-ld.param.u64 %p, [data];
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mad.lo.u32 %s, %t, 16, %s;
+ld.param.u64 %p, [data]; mov.u32 %t, %tid.x; mov.u32 %s, smem; mad.lo.u32 %s, %t, 16, %s;
 mad.wide.u32 %p, %t, 4, %p;
 """
 # %x comes from shared memory that nobody has written, but in the first 16 threads.
@@ -104,9 +99,7 @@ MATRICES = (
 @%q st.shared.v4.u32 [%s], {%t, %t, %t, %t};
 bar.sync 0;
 .loc 1 11 0
-ldmatrix.sync.aligned.m8n8.x1TRANS.shared.b16 {%b0}, [%s];
-mov.u32 %a0, 0;
-mov.f32 %c0, 0f00000000;
+ldmatrix.sync.aligned.m8n8.x1TRANS.shared.b16 {%b0}, [%s]; mov.u32 %a0, 0; mov.f32 %c0, 0f00000000;
 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%d0, %d1, %d2, %d3}, {%a0, %a0}, {%b0}, {%c0, %c0, %c0, %c0};
 and.b32 %x, %t, 3;
 setp.LANES.u32 %v, %x, 2;

@@ -76,38 +76,21 @@ PRODUCT = """\
 .address_size 64
 .entry product(.param .u64 tiles, .param .u64 fragments, .param .u64 sums)
 {
-    .reg .pred %p;
-    .reg .b32 %t, %base, %a<4>, %c<4>, %x<4>;
-    .reg .b64 %at, %from, %to, %A, %B;
+    .reg .pred %p; .reg .b32 %t, %base, %a<4>, %c<4>, %x<4>; .reg .b64 %at, %from, %to, %A, %B;
     .shared .align 128 .b8 tile[2304];
-    mov.u32 %t, %tid.x;
-    mov.u32 %base, tile;
-    mul.wide.u32 %at, %t, 16;
-    ld.param.u64 %from, [tiles];
-    add.s64 %from, %from, %at;
-    ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from];
-    shl.b32 %t, %t, 4;
-    add.s32 %t, %t, %base;
-    st.shared.v4.b32 [%t], {%x0, %x1, %x2, %x3};
-    setp.lt.u64 %p, %at, 256;
+    mov.u32 %t, %tid.x; mov.u32 %base, tile; mul.wide.u32 %at, %t, 16; ld.param.u64 %from, [tiles];
+    add.s64 %from, %from, %at; ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from]; shl.b32 %t, %t, 4;
+    add.s32 %t, %t, %base; st.shared.v4.b32 [%t], {%x0, %x1, %x2, %x3}; setp.lt.u64 %p, %at, 256;
     @%p ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from+2048];
-    @%p st.shared.v4.b32 [%t+2048], {%x0, %x1, %x2, %x3};
-    ld.param.u64 %from, [fragments];
-    add.s64 %from, %from, %at;
-    ld.global.v4.b32 {%a0, %a1, %a2, %a3}, [%from];
-    ld.param.u64 %to, [sums];
-    add.s64 %to, %to, %at;
-    ld.global.v4.b32 {%c0, %c1, %c2, %c3}, [%to];
+    @%p st.shared.v4.b32 [%t+2048], {%x0, %x1, %x2, %x3}; ld.param.u64 %from, [fragments];
+    add.s64 %from, %from, %at; ld.global.v4.b32 {%a0, %a1, %a2, %a3}, [%from];
+    ld.param.u64 %to, [sums]; add.s64 %to, %to, %at; ld.global.v4.b32 {%c0, %c1, %c2, %c3}, [%to];
     fence.proxy.async;
     bar.sync 0;
-    shr.u32 %base, %base, 4;
-    cvt.u64.u32 %A, %base;
-    add.s64 %A, %A, 0x1000080000;
-    add.s64 %B, %A, 128;
-    wgmma.fence.sync.aligned;
+    shr.u32 %base, %base, 4; cvt.u64.u32 %A, %base; add.s64 %A, %A, 0x1000080000;
+    add.s64 %B, %A, 128; wgmma.fence.sync.aligned;
     WGMMA
-    wgmma.commit_group.sync.aligned;
-    wgmma.wait_group.sync.aligned 0;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
     st.global.v4.b32 [%to], {%c0, %c1, %c2, %c3};
     ret;
 }
@@ -185,26 +168,16 @@ UNUSED = """\
 .address_size 64
 .entry unused(.param .u64 out)
 {
-    .reg .b32 %t, %s, %i, %kept<8>;
-    .reg .f32 %d<4>;
-    .reg .b64 %out, %A;
+    .reg .b32 %t, %s, %i, %kept<8>; .reg .f32 %d<4>; .reg .b64 %out, %A;
     .shared .align 128 .b8 tile[2304];
-    mov.u32 %t, %tid.x;
-    mov.u32 %s, tile;
-    mad.lo.s32 %i, %t, 16, %s;
-    st.shared.v4.b32 [%i], {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
-    fence.proxy.async;
+    mov.u32 %t, %tid.x; mov.u32 %s, tile; mad.lo.s32 %i, %t, 16, %s;
+    st.shared.v4.b32 [%i], {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00}; fence.proxy.async;
     bar.sync 0;
-    shr.u32 %s, %s, 4;
-    cvt.u64.u32 %A, %s;
-    add.s64 %A, %A, 0x1000080000;
-    wgmma.fence.sync.aligned;
+    shr.u32 %s, %s, 4; cvt.u64.u32 %A, %s; add.s64 %A, %A, 0x1000080000; wgmma.fence.sync.aligned;
     wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3}, %A, %A, 0, 1, 1, 0, 0;
     wgmma.commit_group.sync.aligned;
     KEEP
-    wgmma.wait_group.sync.aligned 0;
-    ld.param.u64 %out, [out];
-    mad.wide.u32 %out, %t, 32, %out;
+    wgmma.wait_group.sync.aligned 0; ld.param.u64 %out, [out]; mad.wide.u32 %out, %t, 32, %out;
     st.global.v4.b32 [%out], {%kept0, %kept1, %kept2, %kept3};
     st.global.v4.b32 [%out+16], {%kept4, %kept5, %kept6, %kept7};
     ret;

@@ -56,10 +56,9 @@ def read_forms() -> list[Form]:
 
 
 def opcodes(text: str) -> set[str]:
-    """The distinct opcodes with their modifiers, in a text with one instruction a line."""
-    return {
-        match[1] for line in text.splitlines() if (match := OPCODE.match(line.strip())) and line.rstrip().endswith(";")
-    }
+    """The distinct opcodes with their modifiers."""
+    lines = text.replace(";", ";\n").splitlines()
+    return {match[1] for line in lines if (match := OPCODE.match(line.strip())) and line.rstrip().endswith(";")}
 
 
 # Tokens that mean the same in all rows of an opcode: one row with each of their words will do.

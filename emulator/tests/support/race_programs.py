@@ -21,18 +21,11 @@ Lane = tuple[int, int]  # warp, lane
 Clock = dict[Lane, int]
 
 START = """.reg .b32 %t, %w, %l, %c, %x, %s, %bit;
-.reg .b64 %a, %f, %state;
-.reg .pred %q, %done;
-ld.param.u64 %a, [words];
-ld.param.u64 %f, [flags];
-mov.u32 %t, %tid.x;
-mov.u32 %c, %ctaid.x;
+.reg .b64 %a, %f, %state; .reg .pred %q, %done;
+ld.param.u64 %a, [words]; ld.param.u64 %f, [flags]; mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x;
 shr.u32 %w, %t, 5;
 mad.lo.u32 %w, %c, WARPS, %w;
-and.b32 %l, %t, 31;
-shl.b32 %bit, 1, %l;
-mov.u32 %s, smem;
-setp.ne.u32 %q, %t, 0;
+and.b32 %l, %t, 31; shl.b32 %bit, 1, %l; mov.u32 %s, smem; setp.ne.u32 %q, %t, 0;
 @%q bra made;
 INIT
 made:

@@ -8,15 +8,9 @@ from support.defects import Defect
 
 # Two CTAs of one cluster: each thread stores a word, and %f is where the same thread of the other CTA has its own.
 CLUSTER = """.reg .b32 %s, %f, %r, %t, %x;
-.reg .b64 %state;
-.reg .pred %q, %done;
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mad.lo.u32 %s, %t, 8, %s;
-mov.u32 %r, %cluster_ctarank;
-setp.eq.u32 %q, %r, 0;
-xor.b32 %x, %r, 1;
-mapa.shared::cluster.u32 %f, %s, %x;
+.reg .b64 %state; .reg .pred %q, %done;
+mov.u32 %t, %tid.x; mov.u32 %s, smem; mad.lo.u32 %s, %t, 8, %s; mov.u32 %r, %cluster_ctarank;
+setp.eq.u32 %q, %r, 0; xor.b32 %x, %r, 1; mapa.shared::cluster.u32 %f, %s, %x;
 st.shared.u32 [%s], %t;
 """
 MEET = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
@@ -35,12 +29,8 @@ SENT = (
     CLUSTER
     + """.reg .b32 %m, %n;
 .reg .pred %first;
-setp.eq.u32 %first, %t, 0;
-mov.u32 %m, smem;
-add.u32 %m, %m, 512;
-xor.b32 %x, %r, 1;
-mapa.shared::cluster.u32 %n, %m, %x;
-@%first mbarrier.init.shared.b64 [%m], 1;
+setp.eq.u32 %first, %t, 0; mov.u32 %m, smem; add.u32 %m, %m, 512; xor.b32 %x, %r, 1;
+mapa.shared::cluster.u32 %n, %m, %x; @%first mbarrier.init.shared.b64 [%m], 1;
 @%first mbarrier.arrive.expect_tx.shared.b64 _, [%m], 128;
 fence.mbarrier_init.release.cluster;
 """
@@ -78,15 +68,9 @@ bar.sync 0;
 RELAXED_READ = ".loc 1 62 0\nld.relaxed.cluster.shared::cluster.u32 %x, [%f];\n"
 # The first CTA stores to the memory of the second, which lets the copy engine bring that to global memory.
 REMOTE_STORE = """.reg .b32 %s, %f, %r, %t;
-.reg .b64 %p;
-.reg .pred %q, %first;
-ld.param.u64 %p, [to];
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mov.u32 %r, %cluster_ctarank;
-setp.eq.u32 %q, %r, 0;
-setp.eq.u32 %first, %t, 0;
-mapa.shared::cluster.u32 %f, %s, 1;
+.reg .b64 %p; .reg .pred %q, %first;
+ld.param.u64 %p, [to]; mov.u32 %t, %tid.x; mov.u32 %s, smem; mov.u32 %r, %cluster_ctarank;
+setp.eq.u32 %q, %r, 0; setp.eq.u32 %first, %t, 0; mapa.shared::cluster.u32 %f, %s, 1;
 mad.lo.u32 %f, %t, 4, %f;
 barrier.cluster.arrive;
 barrier.cluster.wait;
@@ -97,8 +81,7 @@ barrier.cluster.wait;
 BEHIND@%q bra end;
 @!%first bra end;
 .loc 1 72 0
-cp.async.bulk.global.shared::cta.bulk_group [%p], [%s], 128;
-cp.async.bulk.commit_group;
+cp.async.bulk.global.shared::cta.bulk_group [%p], [%s], 128; cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
 end:"""
 
@@ -112,11 +95,8 @@ TO_GLOBAL: dict[str, Any] = TWO_CTAS | {"params": ".param .u64 to", "args": ["bu
 FLAGGED = (
     CLUSTER
     + """.reg .b32 %flag, %there;
-mov.u32 %flag, smem;
-add.u32 %flag, %flag, 512;
-xor.b32 %x, %r, 1;
-mapa.shared::cluster.u32 %there, %flag, %x;
-st.shared.u32 [%flag], 0;
+mov.u32 %flag, smem; add.u32 %flag, %flag, 512; xor.b32 %x, %r, 1;
+mapa.shared::cluster.u32 %there, %flag, %x; st.shared.u32 [%flag], 0;
 """
     + MEET
     + """@%q bra wait;
@@ -125,8 +105,7 @@ st.shared::cluster.u32 [%f], 7;
 SET
 bra.uni end;
 wait:
-ld.acquire.cluster.shared::cta.u32 %x, [%flag];
-setp.eq.u32 %done, %x, 0;
+ld.acquire.cluster.shared::cta.u32 %x, [%flag]; setp.eq.u32 %done, %x, 0;
 @%done bra wait;
 .loc 1 61 0
 ld.shared.u32 %x, [%s];
@@ -151,7 +130,8 @@ CLUSTERS = [
     Defect("race", "a relaxed arrival at the barrier of the cluster without a fence", CLUSTER
            + "<<||fence.acq_rel.cluster;\n>>" + MEET.replace("arrive", "arrive.relaxed") + REMOTE_READ + MEET,
            ["lesson.cu:50"], **TWO_CTAS),
-    Defect("cta-not-started", "a store to a CTA that may not have started", CLUSTER.replace("st.shared.u32 [%s], %t;\n", "")
+    Defect("cta-not-started", "a store to a CTA that may not have started",
+           CLUSTER.replace("st.shared.u32 [%s], %t;\n", "")
            + "<<||" + MEET + ">>" + REMOTE_WRITE + MEET, ["lesson.cu:51", "with rank 1", "may not have started"],
            **TWO_CTAS),
     Defect("cta-exited", "a load from a CTA that waits for nobody", CLUSTER + MEET + REMOTE_READ + "<<||" + MEET + ">>",

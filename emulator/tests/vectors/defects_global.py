@@ -8,21 +8,11 @@ from support.defects import Defect
 
 # Thread %t of %n in CTA %c; %p is its own word of a, %o that of the thread one warp further, %i their numbers.
 START = """.reg .b32 %t, %c, %n, %g, %i, %x, %y, %s;
-.reg .b64 %a, %b, %p, %o;
-.reg .pred %q, %first, %second;
-ld.param.u64 %a, [a];
-ld.param.u64 %b, [b];
-mov.u32 %t, %tid.x;
-mov.u32 %c, %ctaid.x;
-mov.u32 %n, %ntid.x;
-mov.u32 %g, %nctaid.x;
-mov.u32 %s, smem;
-setp.eq.u32 %first, %t, 0;
-setp.eq.u32 %second, %c, 1;
-mad.lo.u32 %i, %c, %n, %t;
-mad.wide.u32 %p, %i, 4, %a;
-xor.b32 %i, %i, 32;
-mad.wide.u32 %o, %i, 4, %a;
+.reg .b64 %a, %b, %p, %o; .reg .pred %q, %first, %second;
+ld.param.u64 %a, [a]; ld.param.u64 %b, [b]; mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x;
+mov.u32 %n, %ntid.x; mov.u32 %g, %nctaid.x; mov.u32 %s, smem; setp.eq.u32 %first, %t, 0;
+setp.eq.u32 %second, %c, 1; mad.lo.u32 %i, %c, %n, %t; mad.wide.u32 %p, %i, 4, %a;
+xor.b32 %i, %i, 32; mad.wide.u32 %o, %i, 4, %a;
 """
 BUFFERS: dict[str, Any] = {"params": ".param .u64 a, .param .u64 b", "args": ["buf:u32:1024", "buf:u32:1024"]}
 TWO: dict[str, Any] = BUFFERS | {"options": ["--grid", "2"], "block": 32}
@@ -49,20 +39,14 @@ BEHIND
 st.shared.u32 [%s], %x;
 drawn:
 bar.sync 0;
-ld.shared.u32 %x, [%s];
-add.u32 %x, %x, 1;
-setp.lt.u32 %q, %x, %g;
+ld.shared.u32 %x, [%s]; add.u32 %x, %x, 1; setp.lt.u32 %q, %x, %g;
 @%q bra end;
 AFTER
 mov.u32 %x, 0;
 sum:
-mad.lo.u32 %i, %x, %n, %t;
-xor.b32 %i, %i, 32;
-mad.wide.u32 %o, %i, 4, %a;
+mad.lo.u32 %i, %x, %n, %t; xor.b32 %i, %i, 32; mad.wide.u32 %o, %i, 4, %a;
 .loc 1 26 0
-ld.global.u32 %y, [%o];
-add.u32 %x, %x, 1;
-setp.lt.u32 %q, %x, %g;
+ld.global.u32 %y, [%o]; add.u32 %x, %x, 1; setp.lt.u32 %q, %x, %g;
 @%q bra sum;
 end:"""
 )
@@ -114,16 +98,12 @@ bar.sync 0;
 TELL
 red.relaxed.gpu.global.add.u32 [%b], 1;
 wait:
-ld.relaxed.gpu.global.u32 %x, [%b];
-setp.lt.u32 %q, %x, %g;
+ld.relaxed.gpu.global.u32 %x, [%b]; setp.lt.u32 %q, %x, %g;
 @%q bra wait;
 HEAR
 meet:
 bar.sync 0;
-add.u32 %x, %c, 1;
-rem.u32 %x, %x, %g;
-mad.lo.u32 %x, %x, %n, %t;
-mad.wide.u32 %o, %x, 4, %a;
+add.u32 %x, %c, 1; rem.u32 %x, %x, %g; mad.lo.u32 %x, %x, %n, %t; mad.wide.u32 %o, %x, 4, %a;
 .loc 1 44 0
 ld.global.u32 %y, [%o];"""
 )
@@ -131,18 +111,15 @@ ld.global.u32 %y, [%o];"""
 STORED = (
     START
     + """mad.lo.u32 %x, %t, 4, %s;
-st.shared.u32 [%x], %t;
-fence.proxy.async.shared::cta;
+st.shared.u32 [%x], %t; fence.proxy.async.shared::cta;
 bar.sync 0;
 @!%first bra copied;
 .loc 1 50 0
-cp.async.bulk.global.shared::cta.bulk_group [%a], [%s], 64;
-cp.async.bulk.commit_group;
+cp.async.bulk.global.shared::cta.bulk_group [%a], [%s], 64; cp.async.bulk.commit_group;
 WAIT
 copied:
 bar.sync 0;
-and.b32 %x, %t, 15;
-mad.wide.u32 %p, %x, 4, %a;
+and.b32 %x, %t, 15; mad.wide.u32 %p, %x, 4, %a;
 .loc 1 54 0
 ld.global.u32 %y, [%p];"""
 )
@@ -176,8 +153,7 @@ TICKETS = (
     START
     + """@!%first bra end;
 draw:
-atom.relaxed.gpu.global.add.u32 %x, [%b], 1;
-setp.ge.u32 %q, %x, 8;
+atom.relaxed.gpu.global.add.u32 %x, [%b], 1; setp.ge.u32 %q, %x, 8;
 @%q bra end;
 mad.wide.u32 %p, %x, STEP, %a;
 .loc 1 72 0

@@ -9,28 +9,14 @@ from support.defects import MBARRIER, Defect
 # A warpgroup multiplies 64 x 16 by 16 x 8 zeros: A in the first 2 KB of shared memory, B behind.
 WGMMA_SHARED = ".shared .align 128 .b8 smem[4096];"
 WGMMA_START = """.reg .b32 %t, %s, %a, %w;
-.reg .f32 %d<4>;
-.reg .b64 %x, %y;
-.reg .pred %q, %done;
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mad.lo.s32 %a, %t, 4, %s;
-setp.lt.u32 %q, %t, 128;
-@%q st.shared.u32 [%a], 0;
-@%q st.shared.u32 [%a+512], 0;
-@%q st.shared.u32 [%a+1024], 0;
-@%q st.shared.u32 [%a+1536], 0;
-@%q st.shared.u32 [%a+2048], 0;
+.reg .f32 %d<4>; .reg .b64 %x, %y; .reg .pred %q, %done;
+mov.u32 %t, %tid.x; mov.u32 %s, smem; mad.lo.s32 %a, %t, 4, %s; setp.lt.u32 %q, %t, 128;
+@%q st.shared.u32 [%a], 0; @%q st.shared.u32 [%a+512], 0; @%q st.shared.u32 [%a+1024], 0;
+@%q st.shared.u32 [%a+1536], 0; @%q st.shared.u32 [%a+2048], 0;
 PROXY
 bar.sync 0;
-shr.u32 %w, %s, 4;
-cvt.u64.u32 %x, %w;
-or.b64 %x, %x, 0x1000080000;
-add.s64 %y, %x, 128;
-mov.f32 %d0, 0f00000000;
-mov.f32 %d1, 0f00000000;
-mov.f32 %d2, 0f00000000;
-mov.f32 %d3, 0f00000000;
+shr.u32 %w, %s, 4; cvt.u64.u32 %x, %w; or.b64 %x, %x, 0x1000080000; add.s64 %y, %x, 128;
+mov.f32 %d0, 0f00000000; mov.f32 %d1, 0f00000000; mov.f32 %d2, 0f00000000; mov.f32 %d3, 0f00000000;
 """
 FENCED = WGMMA_START.replace("PROXY", "fence.proxy.async.shared::cta;")
 PRODUCT = (
@@ -61,8 +47,7 @@ TENSOR = (
     + """.reg .b64 %m;
 @%q mbarrier.init.shared.b64 [%s+512], 1;
 fence.mbarrier_init.release.cluster;
-mov.b64 %m, data;
-cvta.param.u64 %m, %m;
+mov.b64 %m, data; cvta.param.u64 %m, %m;
 bar.sync 0;
 @!%q bra wait;
 mbarrier.arrive.expect_tx.shared.b64 %state, [%s+512], BYTES;
@@ -93,7 +78,7 @@ FROM_REGISTERS = (
     + PRODUCT.replace("%x, %y, 1, 1, 1, 0, 0", "{%r0, %r1, %r2, %r3}, %y, 1, 1, 1, 0")
 )
 READ = ".loc 1 32 0\nadd.f32 %unused, %d1, %d1;\n"
-WIDE = ".reg .f32 %d<8>, %e<4>, %unused;\n"
+WIDE = ".reg .f32 %d<8>, %e<4>, %unused;"
 # Sixteen columns, of which the first eight are the accumulators above.
 SIXTEEN_COLUMNS = (
     "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%d0, %d1, %d2, %d3, %d4, %d5, %d6, %d7}, %x, %x, "
@@ -102,7 +87,7 @@ SIXTEEN_COLUMNS = (
 
 
 def wide(text: str) -> str:
-    return text.replace(".reg .f32 %d<4>;\n", WIDE)
+    return text.replace(".reg .f32 %d<4>;", WIDE)
 
 
 # Thread 0 copies 64 bytes from `data` to shared memory, by the mbarrier at 512, and warps wait for it at line 41.
@@ -110,8 +95,7 @@ BYTES_IN = (
     MBARRIER
     + """.reg .b64 %p;
 .reg .b32 %y, %bytes;
-ld.param.u64 %p, [data];
-@%q mbarrier.init.shared.b64 [%s+512], 1;
+ld.param.u64 %p, [data]; @%q mbarrier.init.shared.b64 [%s+512], 1;
 INIT_FENCE
 bar.sync 0;
 mov.u32 %bytes, 64;
@@ -194,9 +178,7 @@ STORED_AGAIN = (
     )
     + """.reg .b64 %state;
 .reg .pred %other;
-setp.ge.u32 %other, %t, 32;
-setp.ge.u32 %q, %t, 128;
-@%q bra.uni store;
+setp.ge.u32 %other, %t, 32; setp.ge.u32 %q, %t, 128; @%q bra.uni store;
 AHEAD
 wait:
 mbarrier.try_wait.parity.shared.b64 %done, [smem+3072], 0;
@@ -220,9 +202,7 @@ ARRIVE_LATER = "@%other bar.arrive 1, 224;\n"
 WAITED_ONCE = (
     MBARRIER
     + """.reg .b32 %a, %x, %ok;
-@%q mbarrier.init.shared.b64 [%s], 32;
-and.b32 %a, %t, 31;
-mad.lo.s32 %a, %a, 4, %s;
+@%q mbarrier.init.shared.b64 [%s], 32; and.b32 %a, %t, 31; mad.lo.s32 %a, %a, 4, %s;
 setp.ge.u32 %q, %t, 32;
 bar.sync 0;
 @%q bra store;
@@ -252,12 +232,10 @@ LATE_WAIT = (
     + """setp.lt.u32 %q, %t, 32;
 @%q bra.uni poll;
 .loc 1 31 0
-wgmma.wait_group.sync.aligned 0;
-st.volatile.global.u32 [%flag], 1;
+wgmma.wait_group.sync.aligned 0; st.volatile.global.u32 [%flag], 1;
 bra.uni end;
 poll:
-ld.volatile.global.u32 %w, [%flag];
-setp.eq.u32 %q, %w, 0;
+ld.volatile.global.u32 %w, [%flag]; setp.eq.u32 %q, %w, 0;
 @%q bra poll;
 wgmma.wait_group.sync.aligned OWN;
 bar.arrive 1, 160;
@@ -274,8 +252,7 @@ TWO_COPIES = (
     MBARRIER
     + """.reg .b32 %x;
 .reg .b64 %p;
-ld.param.u64 %p, [data];
-@%q mbarrier.init.shared.b64 [%s+512], 1;
+ld.param.u64 %p, [data]; @%q mbarrier.init.shared.b64 [%s+512], 1;
 @%q mbarrier.init.shared.b64 [%s+520], 1;
 fence.mbarrier_init.release.cluster;
 bar.sync 0;
@@ -526,7 +503,7 @@ HOPPER = [
            tensor().replace("cvta.param.u64 %m, %m;", "cvta.param.u64 %m, %m;\nadd.s64 %m, %m, 32;").split("wait:")[0]
            + "wait:", ["The tensor map is at", "a multiple of 64", "lesson.cu:40"], twin=tensor(), **TENSOR_ENTRY),
     Defect("bad-tensor-map", "other bytes as a tensor map",
-           tensor().replace("mov.b64 %m, data;\ncvta.param.u64 %m, %m;", "ld.param.u64 %m, [data+128];")
+           tensor().replace("mov.b64 %m, data; cvta.param.u64 %m, %m;", "ld.param.u64 %m, [data+128];")
            .split("wait:")[0] + "wait:", ["are not a tensor map", "emu_make_tensor_map", "lesson.cu:40"], twin=tensor(),
            params=".param .align 64 .b8 data[192]", args=["struct:[tmap:64:64:none:buf:f16:64,buf:u8:128]"],
            directives=".shared .align 128 .b8 smem[1024];"),

@@ -7,12 +7,9 @@ from support.defects import MBARRIER, Defect
 POINTER = ".param .u64 data"
 
 START = """.reg .b32 %s, %x, %y, %t;
-.reg .b64 %p;
-.reg .pred %q;
+.reg .b64 %p; .reg .pred %q;
 .loc 1 10 0
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-mad.lo.s32 %s, %t, 4, %s;
+mov.u32 %t, %tid.x; mov.u32 %s, smem; mad.lo.s32 %s, %t, 4, %s;
 """
 LOAD_POINTER = "ld.param.u64 %p, [data];\n"
 # What HERE gives in %y is the result.
@@ -20,21 +17,15 @@ KEEP = START + LOAD_POINTER + "HERE\n.loc 1 14 0\nmad.wide.u32 %p, %t, 4, %p;\ns
 # Warp 2 adds to a word; warp 0 sets a flag; warp 1 waits for it, adds to the word and reads it.
 COVERED = """.reg .b32 %s, %t, %x;
 .reg .pred %first, %adds, %waits;
-mov.u32 %t, %tid.x;
-mov.u32 %s, smem;
-setp.eq.u32 %first, %t, 0;
-setp.eq.u32 %adds, %t, 64;
-setp.eq.u32 %waits, %t, 32;
-@%first st.shared.u32 [%s], 0;
-@%first st.shared.u32 [%s+4], 0;
+mov.u32 %t, %tid.x; mov.u32 %s, smem; setp.eq.u32 %first, %t, 0; setp.eq.u32 %adds, %t, 64;
+setp.eq.u32 %waits, %t, 32; @%first st.shared.u32 [%s], 0; @%first st.shared.u32 [%s+4], 0;
 bar.sync 0;
 .loc 1 11 0
 @%adds red.shared.add.u32 [%s], 1;
 HELD@%first st.release.cta.shared.u32 [%s+4], 1;
 @!%waits bra end;
 wait:
-ld.acquire.cta.shared.u32 %x, [%s+4];
-setp.eq.u32 %first, %x, 0;
+ld.acquire.cta.shared.u32 %x, [%s+4]; setp.eq.u32 %first, %x, 0;
 @%first bra wait;
 red.shared.add.u32 [%s], 1;
 .loc 1 12 0
@@ -46,18 +37,14 @@ HANDED_OVER = (
     MBARRIER
     + """.reg .b32 %a, %x;
 .reg .pred %writes;
-@%q mbarrier.init.shared.b64 [%s], 1;
-and.b32 %a, %t, 31;
-mad.lo.s32 %a, %a, 4, %s;
-setp.lt.u32 %writes, %t, 32;
-@%writes st.shared.u32 [%a+64], 0;
+@%q mbarrier.init.shared.b64 [%s], 1; and.b32 %a, %t, 31; mad.lo.s32 %a, %a, 4, %s;
+setp.lt.u32 %writes, %t, 32; @%writes st.shared.u32 [%a+64], 0;
 bar.sync 0;
 @%writes bra wait;
 .loc 1 11 0
 ld.shared.u32 %x, [%a+64];
 SYNC
-setp.eq.u32 %q, %t, 32;
-@%q mbarrier.arrive.shared.b64 %state, [%s];
+setp.eq.u32 %q, %t, 32; @%q mbarrier.arrive.shared.b64 %state, [%s];
 bra.uni end;
 wait:
 mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
@@ -89,8 +76,7 @@ mbarrier.try_wait.parity.shared.b64 %done, [%s], 0;
 TOLD = (
     MBARRIER
     + """.reg .b32 %x;
-@%q mbarrier.init.shared.b64 [%s], 1;
-@%q st.shared.u32 [%s+64], 0;
+@%q mbarrier.init.shared.b64 [%s], 1; @%q st.shared.u32 [%s+64], 0;
 bar.sync 0;
 setp.lt.u32 %q, %t, 32;
 @%q bra wait;
@@ -123,8 +109,7 @@ setp.eq.u32 %q, %t, 32;
 @%q SET [smem+512], 1;
 bra.uni end;
 wait:
-ld.acquire.cta.shared.u32 %x, [smem+512];
-setp.eq.u32 %q, %x, 0;
+ld.acquire.cta.shared.u32 %x, [smem+512]; setp.eq.u32 %q, %x, 0;
 @%q bra wait;
 .loc 1 13 0
 ld.shared.u32 %y, [%s+128];
@@ -155,17 +140,13 @@ LOCKED = (
     + """setp.eq.u32 %q, %t, 0;
 @%q st.shared.v2.u32 [smem+512], {0, 0};
 bar.sync 0;
-and.b32 %x, %t, 31;
-setp.ne.u32 %q, %x, 0;
+and.b32 %x, %t, 31; setp.ne.u32 %q, %x, 0;
 @%q bra end;
 take:
-atom.acquire.cta.shared.cas.b32 %x, [smem+512], 0, 1;
-setp.ne.u32 %q, %x, 0;
+atom.acquire.cta.shared.cas.b32 %x, [smem+512], 0, 1; setp.ne.u32 %q, %x, 0;
 @%q bra take;
 .loc 1 11 0
-ld.shared.u32 %y, [smem+516];
-add.u32 %y, %y, 1;
-st.shared.u32 [smem+516], %y;
+ld.shared.u32 %y, [smem+516]; add.u32 %y, %y, 1; st.shared.u32 [smem+516], %y;
 GIVE %x, [smem+512], 0;
 end:"""
 )
@@ -185,8 +166,7 @@ PLAIN_LOCK = PLAIN_LOCK.replace("@%q bra take;\n", "@%q bra take;\nFENCE\n")
 THREE_LANES = (
     START
     + """mov.u32 %s, smem;
-setp.eq.u32 %q, %t, 0;
-@%q st.shared.u32 [%s], 0;
+setp.eq.u32 %q, %t, 0; @%q st.shared.u32 [%s], 0;
 bar.warp.sync -1;
 .loc 1 11 0
 @%q ld.shared.u32 %y, [%s];
@@ -203,12 +183,8 @@ setp.eq.u32 %q, %t, 2;
 ROWS = (
     START
     + """mad.lo.s32 %s, %t, 12, %s;
-st.shared.v4.u32 [%s], {0, 0, 0, 0};
-st.shared.v4.u32 [%s+512], {0, 0, 0, 0};
-and.b32 %x, %t, 7;
-shl.b32 %x, %x, 4;
-mov.u32 %s, smem;
-add.u32 %s, %s, %x;
+st.shared.v4.u32 [%s], {0, 0, 0, 0}; st.shared.v4.u32 [%s+512], {0, 0, 0, 0}; and.b32 %x, %t, 7;
+shl.b32 %x, %x, 4; mov.u32 %s, smem; add.u32 %s, %s, %x;
 bar.warp.sync -1;
 .loc 1 12 0
 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%y}, ROW;"""
@@ -221,9 +197,7 @@ BY_HALVES = (
 .reg .pred %low;
 mov.u32 %o, smem;
 xor.b32 %m, %t, OTHER;
-mad.lo.s32 %o, %m, 4, %o;
-setp.lt.u32 %low, %t, 16;
-selp.b32 %m, 0xffff, 0xffff0000, %low;
+mad.lo.s32 %o, %m, 4, %o; setp.lt.u32 %low, %t, 16; selp.b32 %m, 0xffff, 0xffff0000, %low;
 .loc 1 11 0
 st.shared.u32 [%s], %t;
 SYNC
@@ -262,10 +236,7 @@ ASSERT_DIRECTIVES = """.file 1 "lesson.cu"
 """
 ASSERT = """{ // callseq 0, 0
 .reg .b64 %w, %f;
-mov.u64 %w, what;
-cvta.global.u64 %w, %w;
-mov.u64 %f, where;
-cvta.global.u64 %f, %f;
+mov.u64 %w, what; cvta.global.u64 %w, %w; mov.u64 %f, where; cvta.global.u64 %f, %f;
 .param .b64 param0;
 st.param.b64 [param0+0], %w;
 .param .b64 param1;
@@ -337,7 +308,8 @@ WARPS = [
            "bar.sync 0;\nxor.b32 %x, %s, 128;\nld.shared.u32 %y, [%x];\n<<||bar.sync 0;\n>>st.shared.u32 [%s], %y;"),
     Defect("race", "a store and an atomic", START + "mov.u32 %x, smem;\nsetp.eq.u32 %q, %t, 0;\n"
            "@%q st.shared.u32 [%x], 0;\n<<||bar.sync 0;\n>>atom.shared.add.u32 %y, [%x], 1;"),
-    Defect("race", "an atomic over one of another warp, which a load would miss", COVERED.replace("HELD", "<<||bar.sync 0;\n>>"),
+    Defect("race", "an atomic over one of another warp, which a load would miss",
+           COVERED.replace("HELD", "<<||bar.sync 0;\n>>"),
            ["lesson.cu:11", "lesson.cu:12", "updated"], block=96),
     Defect("race", "a lane that tells of its own reads alone", HANDED_OVER.replace("SYNC",
            "<<||bar.warp.sync 0xffffffff;>>"), ["lesson.cu:11", "lesson.cu:13", "warp 0", "warp 1"]),

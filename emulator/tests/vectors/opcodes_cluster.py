@@ -20,14 +20,8 @@ ORDERED = itertools.cycle(["barrier.cluster.arrive;\nbarrier.cluster.wait;\n",
 # %o: the thread's own 16 bytes of shared memory, %f: those of the partner, as an address of the own CTA; %r: its rank.
 PLACES = """.reg .b32 %o, %f, %r;
 .reg .b64 %o8, %f8;
-mov.u32 %o, smem;
-mad.lo.u32 %f, %t, 5, 3;
-and.b32 %f, %f, 127;
-mad.lo.u32 %f, %f, 16, %o;
-mad.lo.u32 %o, %t, 16, %o;
-mov.u32 %r, %cluster_ctarank;
-xor.b32 %r, %r, 1;
-cvt.u64.u32 %o8, %o;
+mov.u32 %o, smem; mad.lo.u32 %f, %t, 5, 3; and.b32 %f, %f, 127; mad.lo.u32 %f, %f, 16, %o;
+mad.lo.u32 %o, %t, 16, %o; mov.u32 %r, %cluster_ctarank; xor.b32 %r, %r, 1; cvt.u64.u32 %o8, %o;
 cvt.u64.u32 %f8, %f;
 """
 # To where an address is mapped: 32 bits, 64 bits, and a generic one.
@@ -144,9 +138,7 @@ def mbarrier_cases(words: dict[str, Array]) -> None:
     """Threads store for the other CTA and arrive at its mbarrier, at which that waits; bytes are expected and come."""
     body = f""".reg .b32 %m, %x;
 .reg .pred %first, %done;
-setp.eq.u32 %first, %t, 0;
-mov.u32 %m, smem;
-add.u32 %m, %m, 2048;
+setp.eq.u32 %first, %t, 0; mov.u32 %m, smem; add.u32 %m, %m, 2048;
 @%first mbarrier.init.shared.b64 [%m], 418;
 fence.mbarrier_init.release.cluster;
 {next(ORDERED)}mapa.shared::cluster.u32 %x, %m, %r;
@@ -174,12 +166,8 @@ ld.shared.u32 %d, [%o];
 # An mbarrier in %m, in each CTA; %x: that of the other CTA; COPY brings BYTES to each.
 COPY = """.shared .align 128 .b8 inbox[4096];
 .shared .align 8 .b64 arrived;
-.reg .b32 %m, %x, %i1;
-.reg .b64 %from;
-.reg .pred %first, %done;
-setp.eq.u32 %first, %t, 0;
-mov.u32 %m, arrived;
-mov.u32 %i1, inbox;
+.reg .b32 %m, %x, %i1; .reg .b64 %from; .reg .pred %first, %done;
+setp.eq.u32 %first, %t, 0; mov.u32 %m, arrived; mov.u32 %i1, inbox;
 @%first mbarrier.init.shared.b64 [%m], 1;
 fence.mbarrier_init.release.cluster;
 START
@@ -189,8 +177,7 @@ COPY
 waits:
 mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%m], 0;
 @!%done bra waits;
-mad.lo.u32 %i1, %t, 16, %i1;
-ld.shared.u32 %d, [%i1];
+mad.lo.u32 %i1, %t, 16, %i1; ld.shared.u32 %d, [%i1];
 MEET@%first mbarrier.inval.shared.b64 [%m];
 """
 
@@ -224,11 +211,8 @@ def copy_cases(words: dict[str, Array]) -> None:
 
 # Each thread of a CTA sends its words to the partner, whose mbarrier counts them.
 ASYNC = """.shared .align 8 .b64 counted;
-.reg .b32 %m, %x;
-.reg .pred %first, %done;
-setp.eq.u32 %first, %t, 0;
-mov.u32 %m, counted;
-@%first mbarrier.init.shared.b64 [%m], 1;
+.reg .b32 %m, %x; .reg .pred %first, %done;
+setp.eq.u32 %first, %t, 0; mov.u32 %m, counted; @%first mbarrier.init.shared.b64 [%m], 1;
 fence.mbarrier_init.release.cluster;
 STORE
 MEETmapa.shared::cluster.u32 %x, %m, %r;
@@ -297,17 +281,11 @@ def red_async_cases(words: dict[str, Array]) -> None:
 
 # The copy engine reduces 16 bytes of each thread into what its partner, or all of global memory, has.
 REDUCE_GLOBAL = """.reg .b64 %to;
-mov.u64 %to, board;
-mad.wide.u32 %to, %i, 16, %to;
-st.global.v4.u32 [%to], {%a, %b, %c, %h};
-mov.u32 %x, %c;
-st.shared.v4.u32 [%o], {%h, %x, %b, %a};
-fence.proxy.async;
+mov.u64 %to, board; mad.wide.u32 %to, %i, 16, %to; st.global.v4.u32 [%to], {%a, %b, %c, %h};
+mov.u32 %x, %c; st.shared.v4.u32 [%o], {%h, %x, %b, %a}; fence.proxy.async;
 PAUSE
 cp.reduce.async.bulk.global.shared::cta.bulk_groupHINT.WHAT [%to], [%o], 16POLICY;
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group 0;
-ld.global.v4.u32 {%d, %e, %k, %g}, [%to];
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ld.global.v4.u32 {%d, %e, %k, %g}, [%to];
 """
 
 
@@ -385,35 +363,22 @@ def reduce_cases(words: dict[str, Array]) -> None:
 # Each of two CTAs fetches half of 64 numbers for both, and writes all of them.
 BOX_FOR_BOTH = entry(
     """.reg .b32 %s, %t, %x, %rank, %at;
-.reg .b16 %mask;
-.reg .b64 %map, %out;
-.reg .pred %first, %done;
-mov.u32 %t, %tid.x;
-mov.u32 %rank, %cluster_ctarank;
-mov.u32 %s, smem;
-setp.eq.u32 %first, %t, 0;
-@%first mbarrier.init.shared.b64 [%s+512], 1;
-@%first fence.mbarrier_init.release.cluster;
+.reg .b16 %mask; .reg .b64 %map, %out; .reg .pred %first, %done;
+mov.u32 %t, %tid.x; mov.u32 %rank, %cluster_ctarank; mov.u32 %s, smem; setp.eq.u32 %first, %t, 0;
+@%first mbarrier.init.shared.b64 [%s+512], 1; @%first fence.mbarrier_init.release.cluster;
 barrier.cluster.arrive.release;
 barrier.cluster.wait.acquire;
 @!%first bra waits;
 mbarrier.arrive.expect_tx.shared.b64 _, [%s+512], 256;
-mov.b64 %map, map;
-cvta.param.u64 %map, %map;
-mov.b16 %mask, 3;
-mul.lo.u32 %at, %rank, 32;
+mov.b64 %map, map; cvta.param.u64 %map, %map; mov.b16 %mask, 3; mul.lo.u32 %at, %rank, 32;
 mad.lo.u32 %x, %rank, 128, %s;
 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster \
 [%x], [%map, {%at}], [%s+512], %mask;
 waits:
 mbarrier.try_wait.parity.shared.b64 %done, [%s+512], 0;
 @!%done bra waits;
-mad.lo.u32 %x, %t, 4, %s;
-ld.shared.u32 %x, [%x];
-ld.param.u64 %out, [out];
-mad.lo.u32 %t, %rank, 64, %t;
-mad.wide.u32 %out, %t, 4, %out;
-st.global.u32 [%out], %x;
+mad.lo.u32 %x, %t, 4, %s; ld.shared.u32 %x, [%x]; ld.param.u64 %out, [out];
+mad.lo.u32 %t, %rank, 64, %t; mad.wide.u32 %out, %t, 4, %out; st.global.u32 [%out], %x;
 barrier.cluster.arrive;
 barrier.cluster.wait;""",
     ".param .align 64 .b8 map[128], .param .u64 out",

@@ -14,14 +14,11 @@ LOAD = (
     PLACE
     + """.reg .b64 %p, %policy;
 .reg .pred %done;
-mov.u64 %policy, 0;
-st.shared.u32 [%n], 0;
-@%first mbarrier.init.shared.b64 [%s+2048], 1;
+mov.u64 %policy, 0; st.shared.u32 [%n], 0; @%first mbarrier.init.shared.b64 [%s+2048], 1;
 @%first fence.mbarrier_init.release.cluster;
 bar.sync 0;
 @!%first bra wait;
-mad.wide.u32 %p, %block, 512, %in;
-cp.async.bulk.prefetch.L2.global [%p], 16;
+mad.wide.u32 %p, %block, 512, %in; cp.async.bulk.prefetch.L2.global [%p], 16;
 EXPECT
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytesHINT [%s+TO], [%p+FROM], BYTES, [%s+2048]POLICY;
 wait:
@@ -37,20 +34,14 @@ EXPECT_APART = "mbarrier.expect_tx.relaxed.cta.shared.b64 [%s+2048], BYTES;\nmba
 STORE = (
     PLACE
     + """.reg .b64 %g, %policy;
-mov.u64 %policy, 0;
-mov.u64 %g, board;
-mad.wide.u32 %g, %block, 2048, %g;
+mov.u64 %policy, 0; mov.u64 %g, board; mad.wide.u32 %g, %block, 2048, %g;
 .reg .b64 %own;
-mad.wide.u32 %own, %t, 4, %g;
-st.global.u32 [%own], 0;
-st.shared.u32 [%n], %a;
+mad.wide.u32 %own, %t, 4, %g; st.global.u32 [%own], 0; st.shared.u32 [%n], %a;
 PROXY
 bar.sync 0;
 @!%first bra stored;
 cp.async.bulk.global.shared::cta.bulk_groupHINT [%g+TO], [%s+FROM], BYTESPOLICY;
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group.read 0;
-cp.async.bulk.wait_group 0;
+cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0;
 stored:
 bar.sync 0;
 ld.global.u32 %d, [%own];
@@ -92,10 +83,8 @@ def bulk_cases() -> None:
 
 # Each thread has an mbarrier of its own, which expects %a bytes and gets %b: is the phase complete after each step?
 BYTES = """.reg .b32 %s, %one;
-.reg .pred %done;
-.reg .b64 %state;
-mov.u32 %s, smem;
-mad.lo.s32 %s, %t, 8, %s;
+.reg .pred %done; .reg .b64 %state;
+mov.u32 %s, smem; mad.lo.s32 %s, %t, 8, %s;
 mbarrier.init.shared::cta.b64 [%s], 1;
 bar.warp.sync -1;
 ARRIVE
@@ -103,13 +92,10 @@ mbarrier.test_wait.shared.b64 %done, [%s], %state;
 selp.u32 %d, 1, 0, %done;
 mbarrier.complete_tx.relaxed.SCOPE.shared.b64 [%s], %b;
 mbarrier.test_wait.ORDERSCOPE.shared.b64 %done, [%s], %state;
-selp.u32 %one, 2, 0, %done;
-or.b32 %d, %d, %one;
-sub.s32 %one, %a, %b;
+selp.u32 %one, 2, 0, %done; or.b32 %d, %d, %one; sub.s32 %one, %a, %b;
 mbarrier.complete_tx.relaxed.SCOPE.shared::cta.b64 [%s], %one;
 mbarrier.test_wait.parity.ORDERSCOPE.shared.b64 %done, [%s], 0;
-selp.u32 %one, 4, 0, %done;
-or.b32 %d, %d, %one;
+selp.u32 %one, 4, 0, %done; or.b32 %d, %d, %one;
 mbarrier.inval.shared.b64 [%s];
 bar.sync 0;"""
 ARRIVALS = (
@@ -137,18 +123,15 @@ def transaction_cases() -> None:
 
 # Each thread has an mbarrier of 7 arrivals: %a come first, then %b, then the rest; a drop counts in both phases.
 DROP = """.reg .b32 %s, %rest, %one;
-.reg .pred %done;
-.reg .b64 %state;
-mov.u32 %s, smem;
-mad.lo.s32 %s, %t, 8, %s;
+.reg .pred %done; .reg .b64 %state;
+mov.u32 %s, smem; mad.lo.s32 %s, %t, 8, %s;
 mbarrier.init.shared::cta.b64 [%s], 7;
 bar.warp.sync -1;
 mbarrier.arriveNO.release.cta.shared.b64 %state, [%s], %a;
 mbarrier.pending_count.b64 %d, %state;
 mbarrier.arrive_dropNO.ORDER.SCOPE.shared::cta.b64 %state, [%s], %b;
 mbarrier.pending_count.b64 %e, %state;
-sub.s32 %rest, 7, %a;
-sub.s32 %rest, %rest, %b;
+sub.s32 %rest, 7, %a; sub.s32 %rest, %rest, %b;
 mbarrier.arrive.ORDER.SCOPE.shared.b64 _, [%s], %rest;
 mbarrier.test_wait.parity.shared.b64 %done, [%s], 0;
 selp.u32 %f, 1, 0, %done;
@@ -159,12 +142,10 @@ mbarrier.pending_count.b64 %g, %state;
 mbarrier.complete_tx.shared.b64 [%s], 16;
 sub.s32 %rest, %rest, 1;
 mbarrier.test_wait.parity.shared.b64 %done, [%s], 1;
-selp.u32 %one, 2, 0, %done;
-or.b32 %f, %f, %one;
+selp.u32 %one, 2, 0, %done; or.b32 %f, %f, %one;
 mbarrier.arrive.shared.b64 _, [%s], %rest;
 mbarrier.test_wait.parity.shared.b64 %done, [%s], 1;
-selp.u32 %one, 4, 0, %done;
-or.b32 %f, %f, %one;
+selp.u32 %one, 4, 0, %done; or.b32 %f, %f, %one;
 mbarrier.inval.shared.b64 [%s];
 bar.sync 0;"""
 
@@ -182,14 +163,10 @@ def drop_cases() -> None:
 
 ELECT = """.reg .b32 %bit;
 .reg .pred %in, %leads;
-mov.u32 %d, 99;
-mov.u32 %e, 99;
-shr.u32 %bit, %a, %lane;
-and.b32 %bit, %bit, 1;
+mov.u32 %d, 99; mov.u32 %e, 99; shr.u32 %bit, %a, %lane; and.b32 %bit, %bit, 1;
 setp.eq.u32 %in, %bit, 1;
 @!%in bra apart;
-elect.sync TO|%leads, %a;
-selp.u32 %e, 1, 0, %leads;
+elect.sync TO|%leads, %a; selp.u32 %e, 1, 0, %leads;
 apart:"""
 
 

@@ -219,23 +219,15 @@ def copy_cases() -> None:
     )
     CASES.append(Case("cp.async.wait_all", wait_all, {}, {"d": first}))
     barrier = """
-.reg .b32 %s, %x, %y;
-.reg .b64 %p, %state;
-.reg .pred %first, %done;
-mov.u32 %s, smem;
-setp.eq.u32 %first, %t, 0;
-@%first mbarrier.init.shared.b64 [%s], 128;
+.reg .b32 %s, %x, %y; .reg .b64 %p, %state; .reg .pred %first, %done;
+mov.u32 %s, smem; setp.eq.u32 %first, %t, 0; @%first mbarrier.init.shared.b64 [%s], 128;
 bar.sync 0;
-mad.lo.s32 %x, %t, 4, %s;
-mad.wide.u32 %p, %i, 4, %in;
-cp.async.ca.shared.global [%x+64], [%p], 4;
+mad.lo.s32 %x, %t, 4, %s; mad.wide.u32 %p, %i, 4, %in; cp.async.ca.shared.global [%x+64], [%p], 4;
 cp.async.mbarrier.arrive.noinc.shared.b64 [%s];
 again:
 mbarrier.test_wait.parity.shared.b64 %done, [%s], 0;
 @!%done bra again;
-xor.b32 %y, %t, 64;
-mad.lo.s32 %y, %y, 4, %s;
-ld.shared.u32 %d, [%y+64];
+xor.b32 %y, %t, 64; mad.lo.s32 %y, %y, 4, %s; ld.shared.u32 %d, [%y+64];
 mbarrier.arrive.shared.b64 %state, [%s];
 more:
 mbarrier.test_wait.shared.b64 %done, [%s], %state;
@@ -264,16 +256,12 @@ def flow_cases() -> None:
     rng = np.random.default_rng(120)
     data = rng.integers(0, 60, SIZE, dtype=np.uint32)
     collatz = """
-.reg .b32 %n, %odd;
-.reg .pred %p, %q;
-add.s32 %n, %a, 1;
-mov.u32 %d, 0;
+.reg .b32 %n, %odd; .reg .pred %p, %q;
+add.s32 %n, %a, 1; mov.u32 %d, 0;
 next:
 setp.le.u32 %p, %n, 1;
 @%p bra done;
-add.s32 %d, %d, 1;
-and.b32 %odd, %n, 1;
-setp.eq.u32 %q, %odd, 0;
+add.s32 %d, %d, 1; and.b32 %odd, %n, 1; setp.eq.u32 %q, %odd, 0;
 @%q bra even;
 mad.lo.s32 %n, %n, 3, 1;
 bra.uni next;
@@ -294,8 +282,7 @@ done:
     )
     nested = """
 .reg .pred %p, %q;
-setp.lt.u32 %p, %a, 30;
-mov.u32 %d, 1;
+setp.lt.u32 %p, %a, 30; mov.u32 %d, 1;
 @!%p bra big;
 setp.lt.u32 %q, %a, 10;
 @%q bra small;
@@ -305,21 +292,16 @@ small:
 add.s32 %d, %d, 20;
 bra.uni leave;
 big:
-setp.gt.u32 %q, %a, 50;
-@%q add.s32 %d, %d, 5;
+setp.gt.u32 %q, %a, 50; @%q add.s32 %d, %d, 5;
 leave:
 .reg .b32 %m;
-activemask.b32 %m;
-popc.b32 %m, %m;
-add.s32 %d, %d, %m;
+activemask.b32 %m; popc.b32 %m, %m; add.s32 %d, %d, %m;
 """
     want = np.where(data < 30, np.where(data < 10, 21, 11), np.where(data > 50, 6, 1)) + 32
     CASES.append(Case("nested branches join again", nested, {"a": data}, {"d": want.astype(np.uint32)}))
     sync = """
-.reg .pred %p;
-.reg .b32 %v;
-setp.lt.u32 %p, %a, 30;
-mov.u32 %v, 0;
+.reg .pred %p; .reg .b32 %v;
+setp.lt.u32 %p, %a, 30; mov.u32 %v, 0;
 @!%p bra join;
 add.s32 %v, %a, 7;
 join:
@@ -328,27 +310,16 @@ shfl.sync.bfly.b32 %d, %v, 1, 0x1f, 0xffffffff;
     value = np.where(data < 30, data + 7, 0).astype(np.uint32)
     CASES.append(Case("shuffle after a divergent branch", sync, {"a": data}, {"d": value[np.arange(SIZE) ^ 1]}))
     named = """
-.reg .b32 %s, %x;
-.reg .pred %p;
-mov.u32 %s, smem;
-mad.lo.s32 %x, %t, 4, %s;
-st.shared.u32 [%x], %a;
-setp.lt.u32 %p, %t, 64;
-@%p bar.sync 1, 64;
-@!%p bar.sync 2, 64;
-xor.b32 %x, %t, 32;
-mad.lo.s32 %x, %x, 4, %s;
+.reg .b32 %s, %x; .reg .pred %p;
+mov.u32 %s, smem; mad.lo.s32 %x, %t, 4, %s; st.shared.u32 [%x], %a; setp.lt.u32 %p, %t, 64;
+@%p bar.sync 1, 64; @!%p bar.sync 2, 64; xor.b32 %x, %t, 32; mad.lo.s32 %x, %x, 4, %s;
 ld.shared.u32 %d, [%x];
 bar.sync 0;
 """
     CASES.append(Case("named barriers of half a CTA", named, {"a": data}, {"d": data[np.arange(SIZE) ^ 32]}))
     atoms = """
-.reg .b32 %s, %x;
-.reg .pred %p;
-mov.u32 %s, smem;
-setp.eq.u32 %p, %t, 0;
-mov.u32 %x, 0;
-@%p st.shared.u32 [%s], %x;
+.reg .b32 %s, %x; .reg .pred %p;
+mov.u32 %s, smem; setp.eq.u32 %p, %t, 0; mov.u32 %x, 0; @%p st.shared.u32 [%s], %x;
 bar.sync 0;
 atom.shared.add.u32 %x, [%s], %a;
 bar.sync 0;

@@ -11,28 +11,13 @@ MADE = (
 .shared .align 128 .b8 box[128];
 .visible .entry made(.param .u64 tensor, .param .u64 maps)
 {
-.reg .b32 %r<12>;
-.reg .b64 %rd<8>;
-.reg .f32 %f<2>;
-.reg .pred %p<2>;
-ld.param.u64 %rd1, [tensor];
-ld.param.u64 %rd2, [maps];
-mov.u32 %r0, %tid.x;
-mov.u32 %r1, map;
-mov.u32 %r2, box;
-shl.b32 %r3, %r0, 2;
-add.u32 %r4, %r1, %r3;
-mov.b32 %r5, 0;
-st.shared.b32 [%r4], %r5;
-add.u32 %r6, %r0, 1;
-cvt.rn.f32.u32 %f0, %r6;
-add.u32 %r7, %r2, %r3;
+.reg .b32 %r<12>; .reg .b64 %rd<8>; .reg .f32 %f<2>; .reg .pred %p<2>;
+ld.param.u64 %rd1, [tensor]; ld.param.u64 %rd2, [maps]; mov.u32 %r0, %tid.x; mov.u32 %r1, map;
+mov.u32 %r2, box; shl.b32 %r3, %r0, 2; add.u32 %r4, %r1, %r3; mov.b32 %r5, 0;
+st.shared.b32 [%r4], %r5; add.u32 %r6, %r0, 1; cvt.rn.f32.u32 %f0, %r6; add.u32 %r7, %r2, %r3;
 st.shared.f32 [%r7], %f0;
 bar.warp.sync -1;
-setp.ne.u32 %p0, %r0, 0;
-cvt.u64.u32 %rd3, %r1;
-mov.u64 %rd4, 48;
-mov.u32 %r8, 12;
+setp.ne.u32 %p0, %r0, 0; cvt.u64.u32 %rd3, %r1; mov.u64 %rd4, 48; mov.u32 %r8, 12;
 mov.u32 %r9, 6;
 @%p0 bra MADE;
 tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd3], %rd1;
@@ -51,15 +36,12 @@ tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%rd3], 0;
 MADE:
 bar.warp.sync -1;
 tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd2], [%rd3], 128;
-fence.proxy.tensormap::generic.acquire.gpu [%rd2], 128;
-fence.proxy.async.shared::cta;
+fence.proxy.tensormap::generic.acquire.gpu [%rd2], 128; fence.proxy.async.shared::cta;
 bar.warp.sync -1;
 @%p0 bra DONE;
-mov.u32 %r10, 8;
-mov.u32 %r11, 4;
+mov.u32 %r10, 8; mov.u32 %r11, 4;
 cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd2, {%r10, %r11}], [%r2];
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group 0;
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 DONE:
 ret;
 }

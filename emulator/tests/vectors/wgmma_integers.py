@@ -15,22 +15,11 @@ HEAD = """\
 .address_size 64
 .visible .entry integers(.param .u64 tiles, .param .u64 fragments, .param .u64 sums)
 {
-.reg .pred %no, %yes;
-.reg .b32 %t, %s, %a<4>, %x<4>;
-.reg .b64 %at, %from, %to, %A, %B;
+.reg .pred %no, %yes; .reg .b32 %t, %s, %a<4>, %x<4>; .reg .b64 %at, %from, %to, %A, %B;
 .shared .align 128 .b8 tile[10240];
-mov.u32 %t, %tid.x;
-setp.eq.u32 %no, %t, 1000;
-setp.ne.u32 %yes, %t, 1000;
-mul.wide.u32 %at, %t, 16;
-ld.param.u64 %from, [tiles];
-add.s64 %from, %from, %at;
-mov.u32 %s, tile;
-shr.u32 %x0, %s, 4;
-cvt.u64.u32 %A, %x0;
-mad.lo.s32 %s, %t, 16, %s;
-add.s64 %A, %A, 0x1000080000;
-add.s64 %B, %A, 128;
+mov.u32 %t, %tid.x; setp.eq.u32 %no, %t, 1000; setp.ne.u32 %yes, %t, 1000; mul.wide.u32 %at, %t, 16;
+ld.param.u64 %from, [tiles]; add.s64 %from, %from, %at; mov.u32 %s, tile; shr.u32 %x0, %s, 4;
+cvt.u64.u32 %A, %x0; mad.lo.s32 %s, %t, 16, %s; add.s64 %A, %A, 0x1000080000; add.s64 %B, %A, 128;
 """
 
 

@@ -163,13 +163,8 @@ HEAD = """.version 8.3
 .extern .shared .align 1024 .b8 smem[];
 .visible .entry shapes(.param .u64 in, .param .u64 out)
 {
-.reg .b32 %t, %s, %i;
-.reg .b64 %in, %out, %own, %from, %A, %B;
-.reg .pred %more, %no, %yes;
-ld.param.u64 %in, [in];
-ld.param.u64 %out, [out];
-mov.u32 %t, %tid.x;
-setp.eq.u32 %no, %t, 1000;
+.reg .b32 %t, %s, %i; .reg .b64 %in, %out, %own, %from, %A, %B; .reg .pred %more, %no, %yes;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; setp.eq.u32 %no, %t, 1000;
 setp.ne.u32 %yes, %t, 1000;
 """
 
