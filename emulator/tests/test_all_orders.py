@@ -445,19 +445,6 @@ def test_a_sum_that_lands_late_has_what_its_source_held(tmp_path: Path) -> None:
     assert (tmp_path / "sum").read_bytes()[0] == 5
 
 
-def test_what_a_bulk_store_replaces_is_a_race(tmp_path: Path) -> None:
-    """A copy, and not a sum, at bytes that another CTA reads or sums."""
-    copies = BULK.replace("cp.reduce", "cp").replace(".{form}", "").format(value="%b", none="%b", at=0)
-    others = {
-        "reads": "ld.relaxed.gpu.global.u32 %v, [%m];",
-        "sums": BULK.format(form="add.f32", value=0, none=0, at=0),
-    }
-    for what in others.values():
-        body = START + ".shared .align 16 .b8 from[16];\nmov.u32 %s, from;\nsetp.eq.u32 %q, %b, 0;\n@%q bra first;\n"
-        status, text = explore(f"{body}{what}\nbra.uni end;\nfirst:\n{copies}\nend:", 2, tmp_path)
-        assert status == 1 and "1 finding: race" in text, text
-
-
 @pytest.mark.parametrize("option", [["--schedule", 3], ["--delay", "0@3"], ["--checks", "off"], ["--runs", 0]])
 def test_an_order_that_is_asked_for_as_well_is_refused(option: list[object], tmp_path: Path) -> None:
     status, text = explore(START + "end:", 1, tmp_path, *option)

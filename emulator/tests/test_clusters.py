@@ -265,28 +265,6 @@ barrier.cluster.wait;
 
 # ---- clusters that tell each other -----------------------------------------------------------------------------------
 
-# The first CTA of a cluster draws a ticket for both, which each writes to its place, until there are no more.
-TICKETS = """.shared .align 4 .b32 ticket;
-.reg .b32 %rank, %x, %a; .reg .b64 %counter, %out; .reg .pred %draws, %done;
-mov.u32 %rank, %cluster_ctarank; setp.eq.u32 %draws, %rank, 0; ld.param.u64 %counter, [counter];
-barrier.cluster.arrive;
-barrier.cluster.wait;
-again:
-@!%draws bra meet;
-atom.global.add.u32 %x, [%counter], 1; st.shared.u32 [ticket], %x;
-mapa.shared::cluster.u32 %a, ticket, 1; st.shared::cluster.u32 [%a], %x;
-meet:
-barrier.cluster.arrive;
-barrier.cluster.wait;
-ld.shared.u32 %x, [ticket];
-barrier.cluster.arrive;
-barrier.cluster.wait;
-setp.ge.u32 %done, %x, 10;
-@%done bra end;
-ld.param.u64 %out, [out]; mad.lo.u32 %a, %x, 2, %rank; mad.wide.u32 %out, %a, 4, %out;
-st.global.u32 [%out], %x;
-bra.uni again;
-end:"""
 # The first CTA waits for a flag in global memory that the second sets.
 FLAG = """.reg .b32 %rank, %x;
 .reg .b64 %flag; .reg .pred %waits;
@@ -299,19 +277,6 @@ wait:
 ld.acquire.gpu.global.u32 %x, [%flag]; setp.eq.u32 %waits, %x, 0;
 @%waits bra wait;
 end:"""
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_clusters_draw_tickets(seed: int, tmp_path: Path) -> None:
-    ptx = tmp_path / "tickets.ptx"
-    ptx.write_text(entry(TICKETS, ".param .u64 counter, .param .u64 out"))
-    done = ptxrun(
-        ptx, "--grid", 6, "--block", 1, "--cluster", 2, "--schedule", seed, "--arg", "buf:u32:1",
-        "--arg", "out:u32:20", "--dump", f"1={tmp_path / 'out.bin'}", "--print", 0,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert np.fromfile(tmp_path / "out.bin", np.uint32).tolist() == [i // 2 for i in range(20)]
-    assert done.stdout.splitlines()[1].split() == ["0:", "13"]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -347,31 +312,3 @@ barrier.cluster.wait;"""
     for y, x in np.ndindex(4, 4):
         other = (x % 2 + 2 * (y % 2)) * 3 % 4
         assert got[y, x] == (y // 2 * 2 + other // 2) * 4 + x // 2 * 2 + other % 2
-
-
-# What each CTA of four finds at the addresses that it makes of its own one and of mapa's by turning bits.
-TURNED = """.shared .align 4 .b32 own;
-.reg .b32 %rank, %a, %x, %i; .reg .b64 %p, %g;
-mov.u32 %rank, %cluster_ctarank; st.shared.u32 [own], %rank;
-barrier.cluster.arrive;
-barrier.cluster.wait;
-ld.param.u64 %p, [out]; mad.wide.u32 %p, %rank, 16, %p; mov.u32 %a, own; xor.b32 %a, %a, 0x1000000;
-ld.shared::cluster.u32 %x, [%a]; st.global.u32 [%p], %x; cvta.shared.u64 %g, own;
-xor.b64 %g, %g, 0x2000000; ld.u32 %x, [%g]; st.global.u32 [%p+4], %x; cvta.to.shared.u64 %g, %g;
-cvt.u32.u64 %a, %g; getctarank.shared::cluster.u32 %x, %a; st.global.u32 [%p+8], %x;
-mapa.shared::cluster.u32 %a, own, 3; xor.b32 %a, %a, 0x1000000; ld.shared::cluster.u32 %x, [%a];
-st.global.u32 [%p+12], %x;
-barrier.cluster.arrive;
-barrier.cluster.wait;"""
-
-
-def test_the_rank_in_an_address_can_be_turned(tmp_path: Path) -> None:
-    """As on a GPU, whose addresses hold the rank from bit 24 on: FlashMLA finds the CTA beside it by an XOR."""
-    (tmp_path / "turned.ptx").write_text(entry(TURNED, ".param .u64 out"))
-    done = ptxrun(
-        tmp_path / "turned.ptx", "--grid", 4, "--block", 1, "--cluster", 4, "--arg", "out:u32:16",
-        "--dump", f"0={tmp_path / 'out.bin'}",
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    got = np.fromfile(tmp_path / "out.bin", np.uint32).reshape(4, 4)
-    assert got.tolist() == [[rank ^ 1, rank ^ 2, rank ^ 2, 3 ^ 1] for rank in range(4)]

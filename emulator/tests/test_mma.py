@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import functools
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.emulation import ROOT, THREADS, Array, Batch, Case
 from support.tensor_core import FORMS, fused_sums, instruction, matrices, registers_of, spread
-from support.versions import Launch
 
 RECORD = Path(__file__).parent / "records/mma.h200.csv"
 
@@ -88,19 +86,3 @@ def test_f16_results_are_rounded_once(tmp_path: Path) -> None:
     outputs = {name: np.full(THREADS, 0x3C013C01, np.uint32) for name in ("d0", "d1")}
     outcome = Batch([Case("f16 results", text, words, outputs, as_recorded)]).run(tmp_path)
     assert not outcome["f16 results"], outcome["f16 results"]
-
-
-def test_vectors_need_no_optimisation(tmp_path: Path) -> None:
-    """As `make DEBUG=1` compiles them: a function of its own would pass vectors another way than its caller."""
-    slow = tmp_path / "mma.o"
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wno-psabi", "-O0", f"-I{ROOT}"]
-    subprocess.run(["cc", *flags, "-c", "-o", slow, ROOT / "emulator/machine/mma.c"], check=True)
-    objects = [path for path in (ROOT / "build/emulator").glob("*/*.o") if path.name != "mma.o"]
-    program = tmp_path / "ptxrun"
-    subprocess.run(["cc", "-pthread", "-o", program, slow, *objects, "-ldl", "-lm"], check=True)
-    launch = Launch("v01", seq=64)
-    command = [launch.ptx, *map(str, launch.options()), "--print", "0.3:64"]
-    fast, debug = (
-        subprocess.run([each, *command], capture_output=True, text=True) for each in (ROOT / "bin/ptxrun", program)
-    )
-    assert (debug.returncode, debug.stdout) == (0, fast.stdout)

@@ -48,7 +48,7 @@ WGMMA: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {
         ("stmatrix.",): ("STSM",),
         ("cvt.rn.f16x2",): ("F2FP",),
         ("shfl.",): ("SHFL",),
-    },
+    }
 }
 
 

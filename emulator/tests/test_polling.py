@@ -108,15 +108,6 @@ def test_polling_for_ever_is_a_deadlock(seed: int, tmp_path: Path) -> None:
     assert "warps 0 to 2" in reported and polls > 1000
 
 
-def test_a_wait_for_no_mbarrier_is_reported_and_ends(tmp_path: Path) -> None:
-    """In every lane, or those whose wait never ends would poll on."""
-    source = tmp_path / "poll.ptx"
-    body = FOREVER.replace("@%first mbarrier.init.shared.b64 [%s], 1;\n", "")
-    source.write_text(entry(body, ".param .u64 out", directives=SHARED))
-    done = ptxrun(source, "--block", 32, "--arg", "buf:u32:1", "--steps", 10_000)
-    assert done.returncode == 1 and "\n1 finding: barrier-misuse (32 times)\n" in done.stderr, done.stderr
-
-
 def test_a_sleeping_poll_is_traced_once(tmp_path: Path) -> None:
     source = tmp_path / "poll.ptx"
     source.write_text(entry(BUSY.replace("TURNS", "50"), ".param .u64 out", directives=SHARED))

@@ -60,26 +60,14 @@ def test_trace_of_lines_and_of_one_lane(tmp_path: Path) -> None:
 
 WRONG_TRACES = [
     ("", "'' should be one of cta=N, warp=N, lane=N and lines=A-B"),
-    ("cta", "'cta' should be one of"),
-    ("warps=1", "'warps=1' should be one of"),
-    (" cta=1", "' cta=1' should be one of"),
     ("cta=", "'cta=' should be cta=N, a number from 0"),
     ("cta=first", "'cta=first' should be cta=N"),
-    ("cta=-1", "'cta=-1' should be cta=N"),
-    ("cta= 1", "'cta= 1' should be cta=N"),
-    ("cta=+1", "'cta=+1' should be cta=N"),
-    ("cta=2147483648", "'cta=2147483648' should be cta=N"),
     ("cta=18446744073709551617", "'cta=18446744073709551617' should be cta=N"),
     ("cta=0,warp=1x", "'warp=1x' should be warp=N, a number from 0"),
-    ("cta=0-1", "'cta=0-1' should be cta=N"),
     ("lane=32", "'lane=32' should be lane=N, a number from 0 to 31"),
     ("lines=0", "'lines=0' should be lines=A or lines=A-B, from 1"),
     ("lines=9-3", "'lines=9-3' should be lines=A or lines=A-B"),
-    ("lines=9-", "'lines=9-' should be lines=A"),
-    ("lines=1-2-3", "'lines=1-2-3' should be lines=A"),
-    ("cta=0,", "'' should be one of"),
     ("cta=0,,warp=1", "'' should be one of"),
-    ("cta=0;warp=1", "'cta=0;warp=1' should be cta=N"),
     ("cta=0,warp=1,cta=0", "'cta=0' should be named once"),
 ]
 

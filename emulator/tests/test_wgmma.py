@@ -70,33 +70,6 @@ def test_nothing_is_found_in_it(kernel: str, ptx: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-PRODUCT = """\
-.version 8.0
-.target sm_90a
-.address_size 64
-.entry product(.param .u64 tiles, .param .u64 fragments, .param .u64 sums)
-{
-    .reg .pred %p; .reg .b32 %t, %base, %a<4>, %c<4>, %x<4>; .reg .b64 %at, %from, %to, %A, %B;
-    .shared .align 128 .b8 tile[2304];
-    mov.u32 %t, %tid.x; mov.u32 %base, tile; mul.wide.u32 %at, %t, 16; ld.param.u64 %from, [tiles];
-    add.s64 %from, %from, %at; ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from]; shl.b32 %t, %t, 4;
-    add.s32 %t, %t, %base; st.shared.v4.b32 [%t], {%x0, %x1, %x2, %x3}; setp.lt.u64 %p, %at, 256;
-    @%p ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%from+2048];
-    @%p st.shared.v4.b32 [%t+2048], {%x0, %x1, %x2, %x3}; ld.param.u64 %from, [fragments];
-    add.s64 %from, %from, %at; ld.global.v4.b32 {%a0, %a1, %a2, %a3}, [%from];
-    ld.param.u64 %to, [sums]; add.s64 %to, %to, %at; ld.global.v4.b32 {%c0, %c1, %c2, %c3}, [%to];
-    fence.proxy.async;
-    bar.sync 0;
-    shr.u32 %base, %base, 4; cvt.u64.u32 %A, %base; add.s64 %A, %A, 0x1000080000;
-    add.s64 %B, %A, 128; wgmma.fence.sync.aligned;
-    WGMMA
-    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
-    st.global.v4.b32 [%to], {%c0, %c1, %c2, %c3};
-    ret;
-}
-"""
-
-
 def chunks_of(rows: Array) -> Array:
     """Rows of 32 bytes as shared memory has them without a swizzle: halves of eight rows lie together."""
     return rows.view(np.uint32).reshape(-1, 8, 2, 4).transpose(0, 2, 1, 3)
@@ -106,30 +79,6 @@ def fragments_of(rows: Array) -> Array:
     """The four registers of A in each of 128 threads."""
     words = rows.view(np.uint32).reshape(4, 2, 8, 2, 4)  # [warp][upper row][row][half of k][lane of four]
     return words.transpose(0, 2, 4, 3, 1).reshape(128, 4)
-
-
-def run_product(types: str, operands: str, inputs: tuple[Array, Array, Array], folder: Path) -> tuple[str, Array]:
-    """What ptxrun says, and the words of all threads afterwards: types with the shape, operands behind D."""
-    accumulators = ", ".join(f"%c{i}" for i in range(2 if types.endswith("f16.f16.f16") else 4))
-    line = f"wgmma.mma_async.sync.aligned.{types} {{{accumulators}}}, {operands};"
-    ptx, out = folder / "product.ptx", folder / "out.bin"
-    ptx.write_text(PRODUCT.replace("WGMMA", line))
-    arguments = []
-    for name, words in zip(("tiles", "fragments", "sums"), inputs, strict=True):
-        words.astype(np.uint32).tofile(folder / name)
-        arguments += ["--arg", f"buf:u32:{words.size}:@{folder / name}"]
-    done = ptxrun(ptx, "--block", 128, *arguments, "--dump", f"2={out}")
-    return done.stdout + done.stderr, np.fromfile(out, np.uint32).reshape(128, 4) if out.exists() else inputs[2]
-
-
-def test_accumulators_of_f16_are_in_flight(tmp_path: Path) -> None:
-    """Those of D, and no others: two registers hold the 8 columns."""
-    nothing = np.zeros((128, 4), np.uint32)
-    tiles = np.zeros(576, np.uint32)
-    for register, found in (("%c1", True), ("%c2", False)):
-        operands = f"%A, %B, 1, 1, 1, 0, 0; add.u32 %t, {register}, 1"
-        said, _ = run_product("m64n8k16.f16.f16.f16", operands, (tiles, nothing, nothing), tmp_path)
-        assert (f"Register {register} is read while a wgmma.mma_async" in said) == found, said
 
 
 def test_products_of_integers(tmp_path: Path) -> None:

@@ -346,6 +346,10 @@ HOPPER = [
            status=3, **TENSOR_ENTRY),
     Defect("async-in-flight", "read before the phase is complete", tensor().replace("wait:", "ld.shared.u32 %t, [%s];\n"
            "wait:"), ["bulk copy", "in flight"], twin=tensor() + "\nld.shared.u32 %t, [%s];", **TENSOR_ENTRY),
+    Defect("register-in-flight", "an accumulator of two halves is read too early", FENCED + ".reg .b32 %h<2>;\n"
+           + WGMMA.replace("f32.f16.f16 {%d0, %d1, %d2, %d3}, %x, %y, 1,", "f16.f16.f16 {%h0, %h1}, %x, %y, 0,")
+           + "<<.loc 1 32 0\nadd.u32 %t, %h1, 1;\n||>>" + WGMMA_WAIT + "add.u32 %t, %h1, 1;", ["%h1", "lesson.cu:32"],
+           **ON_WARPGROUP),
     Defect("register-in-flight", "a part of A is changed too early", FENCED + FROM_REGISTERS + "<<.loc 1 32 0\n"
            "add.u32 %r1, %t, 1;\n" + WGMMA_WAIT + "||" + WGMMA_WAIT + ".loc 1 32 0\nadd.u32 %r1, %t, 1;\n>>", ["%r1",
            "written", "a part of A", "lesson.cu:32", "lesson.cu:30"], **ON_WARPGROUP),

@@ -121,7 +121,10 @@ def cell_cases() -> None:
         vector_case("add", "f32", count, single, float_model(exact.SINGLE, flush=True), same_single_bits)
     shorts = integers(16, 2, 145)
     shorts[1][::2] = shorts[0][::2]
-    cell_case("cas.b16", shorts, lambda old, x: old, spaces)
+    for bits, pairs in ((16, shorts), (32, words), (64, longs)):
+        cell_case(f"cas.b{bits}", pairs, lambda old, x: old, spaces)
+        if bits > 16:
+            cell_case(f"exch.b{bits}", pairs, lambda old, x: x, spaces)
     wide_cases()
     counter_cases()
 

@@ -10,18 +10,7 @@ import numpy as np
 from support import exact
 from support.emulation import Array, Case
 from support.exact import BFLOAT, HALF, Format
-from vectors.opcodes import (
-    CASES,
-    FLOAT_EDGES,
-    SIZE,
-    add_case,
-    halves,
-    integers,
-    same_halves,
-    signed,
-    singles,
-    unsigned,
-)
+from vectors.opcodes import CASES, FLOAT_EDGES, SIZE, add_case, halves, integers, same_halves, signed, singles, unsigned
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,

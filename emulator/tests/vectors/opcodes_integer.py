@@ -191,7 +191,7 @@ def small_carry_cases() -> None:
     rows32 = [(signed(x, 32), signed(y, 32), signed(z, 32), k)
               for x, y, z, k in zip(p.tolist(), q.tolist(), r.tolist(), carries, strict=True)]  # fmt: skip
     forms: dict[str, Callable[[int, int, int, int], int]] = {
-        "addc.sat.s32 %d, %p, %q": lambda x, y, z, k: clamp32(x + y + k),
+        "addc.sat.s32 %d, %p, %q": lambda x, y, z, k: clamp32(x + y + k)
     }
     for code, reference in forms.items():
         want = np.array([reference(*row) % (1 << 32) for row in rows32], np.uint32)

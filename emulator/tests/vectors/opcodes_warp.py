@@ -255,50 +255,6 @@ bar.sync 0;
 def flow_cases() -> None:
     rng = np.random.default_rng(120)
     data = rng.integers(0, 60, SIZE, dtype=np.uint32)
-    collatz = """
-.reg .b32 %n, %odd; .reg .pred %p, %q;
-add.s32 %n, %a, 1; mov.u32 %d, 0;
-next:
-setp.le.u32 %p, %n, 1;
-@%p bra done;
-add.s32 %d, %d, 1; and.b32 %odd, %n, 1; setp.eq.u32 %q, %odd, 0;
-@%q bra even;
-mad.lo.s32 %n, %n, 3, 1;
-bra.uni next;
-even:
-shr.u32 %n, %n, 1;
-bra.uni next;
-done:
-"""
-
-    def steps(n: int) -> int:
-        count = 0
-        while n > 1:
-            n, count = (n // 2 if n % 2 == 0 else 3 * n + 1), count + 1
-        return count
-
-    CASES.append(
-        Case("divergent loop", collatz, {"a": data}, {"d": np.array([steps(int(n) + 1) for n in data], np.uint32)})
-    )
-    nested = """
-.reg .pred %p, %q;
-setp.lt.u32 %p, %a, 30; mov.u32 %d, 1;
-@!%p bra big;
-setp.lt.u32 %q, %a, 10;
-@%q bra small;
-add.s32 %d, %d, 10;
-bra.uni leave;
-small:
-add.s32 %d, %d, 20;
-bra.uni leave;
-big:
-setp.gt.u32 %q, %a, 50; @%q add.s32 %d, %d, 5;
-leave:
-.reg .b32 %m;
-activemask.b32 %m; popc.b32 %m, %m; add.s32 %d, %d, %m;
-"""
-    want = np.where(data < 30, np.where(data < 10, 21, 11), np.where(data > 50, 6, 1)) + 32
-    CASES.append(Case("nested branches join again", nested, {"a": data}, {"d": want.astype(np.uint32)}))
     sync = """
 .reg .pred %p; .reg .b32 %v;
 setp.lt.u32 %p, %a, 30; mov.u32 %v, 0;
