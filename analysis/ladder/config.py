@@ -118,8 +118,8 @@ class Family:
     unused: int  # values of the struct behind the fields, always 0
 
 
-def _families() -> tuple[int, tuple[str, ...], dict[str, Family]]:
-    """BACKWARD_COUNTERS of common/backward.h, features by their bits, and families by name."""
+def _families() -> tuple[tuple[str, ...], dict[str, Family]]:
+    """Features by their bits, and families by name."""
     answer = _asked("families")
     families = {}
     for number, row in enumerate(answer["families"]):
@@ -127,10 +127,10 @@ def _families() -> tuple[int, tuple[str, ...], dict[str, Family]]:
         named = {field.name: field for field in fields if field.word}
         unused = len(fields) - len(named)
         families[row["name"]] = Family(number, row["name"], row["type"], row["function"], named, unused)
-    return answer["backward_counters"], tuple(name.lower() for name in answer["features"]), families
+    return tuple(name.lower() for name in answer["features"]), families
 
 
-BACKWARD_COUNTERS, FEATURES, FAMILIES = _families()
+FEATURES, FAMILIES = _families()
 ROWS = tuple(FAMILIES.values())  # by their numbers
 FIELDS = FAMILIES["ladder"].fields
 PARENTHESIS = "()"  # the word of the fields in the parenthesis of a short form

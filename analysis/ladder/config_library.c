@@ -48,7 +48,6 @@ const char *flconfig_families(void) {
 #undef FEATURE
     };
     begin('{');
-    json_int(&answer, "backward_counters", BACKWARD_COUNTERS);
     json_open(&answer, "features", '[');
     for (int i = 0; i < N_FEATURES; i++) json_string(&answer, NULL, features[i]);
     json_close(&answer, ']');

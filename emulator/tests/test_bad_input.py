@@ -23,9 +23,6 @@ EIGHT = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d1, %d2, %d3},
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 64;",
-         "instructions of sm_100 are not supported: 'tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32'"),
-        ("tcgen05.wait::ld.sync.aligned;", "instructions of sm_100 are not supported: 'tcgen05.wait::ld.sync.aligned'"),
         ("wgmma.mma_async.sync.aligned.m64n20k16.f32.f16.f16 {%d0, %d1}, %x, %y, 1, 1, 1, 0, 0;",
          "shape '.m64n20k16' of 'wgmma.mma_async.sync.aligned.m64n20k16.f32.f16.f16' is not supported: n is a "
          "multiple of 8 from 8 to 256"),
