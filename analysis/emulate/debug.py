@@ -54,7 +54,7 @@ MEANING = {
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """The first error of a kernel: one array after one KV block of one Q block."""
 
     quantity: str
@@ -87,7 +87,7 @@ class Comparison:
     wanted: Blocks
     bound: Blocks
     errors: Blocks
-    first: Place | None = None
+    first: Location | None = None
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
@@ -110,25 +110,25 @@ def _over_bound(got: Array, wanted: Array, bound: Array) -> Array:
     return np.where(bound == np.inf, 0.0, np.where(np.isfinite(got) | masked, error, np.inf))
 
 
-def _first_wrong(sides: Comparison) -> Place | None:
+def _first_wrong(sides: Comparison) -> Location | None:
     """The earliest KV block in the kernel's order, in it the earliest array, of that the first Q block."""
     for step, j in enumerate(sides.order):
         for name, error in sides.errors.items():
             found = np.argwhere(error[:, :, :, j] > 1)
             if len(found):
                 batch, head, Q_block = (int(i) for i in found[0][:3])
-                return _place(sides, name, (batch, head, Q_block, j), step)
+                return _location(sides, name, (batch, head, Q_block, j), step)
     return None
 
 
-def _place(sides: Comparison, name: str, at: Index, step: int) -> Place:
+def _location(sides: Comparison, name: str, at: Index, step: int) -> Location:
     error = getattr(sides.errors, name)[at]
     mask = error > 1
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
     rows = tuple(int(i) for i in np.flatnonzero(mask.reshape(mask.shape[0], -1).any(1)))
     rows_of_warp = sides.config.B_r // sides.config.n_warps
     got, wanted, bound = (float(getattr(side, name)[at][worst]) for side in (sides.got, sides.wanted, sides.bound))
-    return Place(
+    return Location(
         quantity=name,
         batch=at[0],
         head=at[1],
@@ -181,14 +181,14 @@ def _moved(got: Array, wanted: Array, bound: Array, mask: Mask, axis: int) -> li
     if axis == 0:
         got, wanted, bound, mask = got.T, wanted.T, bound.T, mask.T
     found = []
-    for place in np.flatnonzero(mask.any(0)):
-        wrong = mask[:, place]
+    for location in np.flatnonzero(mask.any(0)):
+        wrong = mask[:, location]
         with np.errstate(invalid="ignore"):  # of two masked scores
-            close = (abs(got[:, [place]] - wanted) <= 2 * np.maximum(bound, bound[:, [place]]))[wrong]
+            close = (abs(got[:, [location]] - wanted) <= 2 * np.maximum(bound, bound[:, [location]]))[wrong]
         holds = np.flatnonzero(close.all(0))
         if len(holds) != 1:
             return []
-        found.append((int(place), int(holds[0])))
+        found.append((int(location), int(holds[0])))
     return found
 
 
@@ -215,8 +215,8 @@ def runs_moved(what: str, moved: Sequence[tuple[int, int]]) -> str:
     parts = []
     for _, group in itertools.groupby(enumerate(moved), key=lambda one: (one[1][0] - one[0], one[1][1] - one[0])):
         pairs = [pair for _, pair in group]
-        places, held = runs([a for a, _ in pairs]), runs([b for _, b in pairs])
-        parts.append(f"{places} hold{'' if len(pairs) > 1 else 's'} what {what} {held} should")
+        locations, held = runs([a for a, _ in pairs]), runs([b for _, b in pairs])
+        parts.append(f"{locations} hold{'' if len(pairs) > 1 else 's'} what {what} {held} should")
     return ", ".join(parts[:MOVES_SHOWN]) + (f" and {len(parts) - MOVES_SHOWN} more" if parts[MOVES_SHOWN:] else "")
 
 
@@ -229,10 +229,10 @@ def summary(sides: Comparison) -> Table:
     return Table(("KV block", "S", "m", "P", "l", "O"), rows)
 
 
-def by_warp(sides: Comparison, place: Place) -> Table:
+def by_warp(sides: Comparison, location: Location) -> Table:
     """The array and block that go wrong first: wrong elements and the sum of errors, one row per warp."""
-    at = (place.batch, place.head, place.Q_block, place.KV_block)
-    over, error = _wrong_and_error(sides, place.quantity, at)
+    at = (location.batch, location.head, location.Q_block, location.KV_block)
+    over, error = _wrong_and_error(sides, location.quantity, at)
     n = sides.config.n_warps
     wrong, sums = (values.reshape(n, -1).sum(1) for values in (over, error))
     rows_of_warp = sides.config.B_r // n
@@ -243,10 +243,10 @@ def by_warp(sides: Comparison, place: Place) -> Table:
     return Table(("warp", "rows", "wrong", "sum of errors"), rows)
 
 
-def along(sides: Comparison, place: Place, axis: int) -> Table:
+def along(sides: Comparison, location: Location, axis: int) -> Table:
     """The rows (axis 0) or columns (axis 1) with the largest sums of errors."""
-    at = (place.batch, place.head, place.Q_block, place.KV_block)
-    over, error = _wrong_and_error(sides, place.quantity, at)
+    at = (location.batch, location.head, location.Q_block, location.KV_block)
+    over, error = _wrong_and_error(sides, location.quantity, at)
     if error.ndim == 1:
         wrong, sums = over, error
     else:
@@ -263,28 +263,31 @@ def _wrong_and_error(sides: Comparison, name: str, at: Index) -> tuple[NDArray[n
     return (getattr(sides.errors, name)[at] > 1).astype(np.int_), np.nan_to_num(error, nan=0.0, posinf=0.0)
 
 
-def sentence(place: Place, config: KernelConfig) -> str:
+def sentence(location: Location, config: KernelConfig) -> str:
     """The first error in words."""
-    block = f"KV block {place.KV_block}"
-    when = "the first one it takes" if place.step == 0 else f"number {place.step + 1} in the kernel's order"
+    block = f"KV block {location.KV_block}"
+    when = "the first one it takes" if location.step == 0 else f"number {location.step + 1} in the kernel's order"
     lines = [
-        f"first wrong: {place.quantity} ({MEANING[place.quantity]}) of {block}, {when}; "
-        f"batch {place.batch}, head {place.head}, Q block {place.Q_block}: {place.wrong} of {place.of} elements",
-        f"  rows {runs(place.rows)} of the Q block: " + _warps(place, config),
+        f"first wrong: {location.quantity} ({MEANING[location.quantity]}) of {block}, {when}; "
+        f"batch {location.batch}, head {location.head}, Q block {location.Q_block}: "
+        f"{location.wrong} of {location.of} elements",
+        f"  rows {runs(location.rows)} of the Q block: " + _warps(location, config),
     ]
-    if place.columns:
-        of = "the head" if place.quantity == "O" else "the KV block"
-        tiles = sorted({column // TILE_COLUMNS for column in place.columns})
-        lines.append(f"  columns {runs(place.columns)} of {of}: {TILE_COLUMNS}-wide tiles {runs(tiles)}")
-    where = f"row {place.worst[0]}" + (f", column {place.worst[1]}" if len(place.worst) > 1 else "")
-    lines.append(f"  worst at {where}: {place.got:.6g} instead of {place.wanted:.6g}, tolerance {place.bound:.2g}")
-    if place.looks_like:
-        lines.append(f"  looks like: {place.looks_like}")
+    if location.columns:
+        of = "the head" if location.quantity == "O" else "the KV block"
+        tiles = sorted({column // TILE_COLUMNS for column in location.columns})
+        lines.append(f"  columns {runs(location.columns)} of {of}: {TILE_COLUMNS}-wide tiles {runs(tiles)}")
+    where = f"row {location.worst[0]}" + (f", column {location.worst[1]}" if len(location.worst) > 1 else "")
+    lines.append(
+        f"  worst at {where}: {location.got:.6g} instead of {location.wanted:.6g}, tolerance {location.bound:.2g}"
+    )
+    if location.looks_like:
+        lines.append(f"  looks like: {location.looks_like}")
     return "\n".join(lines) + "\n"
 
 
-def _warps(place: Place, config: KernelConfig) -> str:
-    return "all warps" if len(place.warps) == config.n_warps else f"warp {runs(place.warps)}"
+def _warps(location: Location, config: KernelConfig) -> str:
+    return "all warps" if len(location.warps) == config.n_warps else f"warp {runs(location.warps)}"
 
 
 def render(sides: Comparison, title: str) -> str:

@@ -23,7 +23,7 @@ COLUMNS = ("layout", "who", "holds")
 TILE = 16  # rows and columns of the blocks that are asked about
 CHUNKS, CHUNK_BYTES = 16, 16  # of a row of 128 elements
 Array = Any  # of NumPy, which only the probes need
-Place = tuple[int, int]  # row and column
+Location = tuple[int, int]  # row and column
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Held:
 
     layout: str
     who: int
-    holds: tuple[Place, ...]
+    holds: tuple[Location, ...]
 
 
 def _emulator() -> Any:
@@ -57,7 +57,7 @@ def _probe(name: str, arch: str) -> Any:
     return _emulator().Module(root() / folder / name, flags)
 
 
-def _places(layout: str, numbers: Array, columns: int = TILE) -> list[Held]:
+def _locations(layout: str, numbers: Array, columns: int = TILE) -> list[Held]:
     """Each thread's numbers, which are row * columns + column, as places."""
     return [
         Held(layout, thread, tuple(divmod(int(number), columns) for number in mine))
@@ -84,7 +84,7 @@ def emulate_layouts() -> list[Held]:
     probe["offsets"][1, 32](swizzled, plain)
     address = np.zeros(32, np.uint32)
     probe["addresses"][1, 32](address)
-    found = _places("address", address[:, None] // CHUNK_BYTES, CHUNKS)
+    found = _locations("address", address[:, None] // CHUNK_BYTES, CHUNKS)
     for layout, offsets in (("plain", plain), ("swizzled", swizzled)):
         chunk_at = np.argsort(offsets, axis=1)
         found += [Held(layout, row, tuple((row, int(chunk)) for chunk in chunk_at[row])) for row in range(8)]
@@ -94,16 +94,16 @@ def emulate_layouts() -> list[Held]:
     held = [np.zeros((32, 4), np.uint32) for _ in range(3)]
     probe["operands"][1, 32](block, *held)
     for layout, registers in zip(("A", "B of K", "B of V"), held, strict=True):
-        found += _places(layout, registers.view(np.uint16))
+        found += _locations(layout, registers.view(np.uint16))
 
     S, P = np.zeros((32, 8), np.float32), np.zeros((32, 4), np.uint32)
     probe["scores"][1, 32](*_scores(32), S, P)
-    found += _places("S", S) + _places("P", P.view(np.float16))
+    found += _locations("S", S) + _locations("P", P.view(np.float16))
 
     S = np.zeros((128, 8), np.float32)
     Q, K = _scores(64)
     _probe("layouts_wgmma.cu", "90a")["scores"][1, 128, 2 * Q.nbytes](Q, K, S)
-    return found + _places("wgmma S", S)
+    return found + _locations("wgmma S", S)
 
 
 # ---- the committed file ----------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def read_layouts(folder: Path) -> dict[str, list[Held]]:
     found = []
     for where, row in read_columns(read_text(path), COLUMNS, str(path)):
         try:
-            places = [place.split(".") for place in row["holds"].split()]
-            holds = tuple((int(at), int(column)) for at, column in places)
+            locations = [location.split(".") for location in row["holds"].split()]
+            holds = tuple((int(at), int(column)) for at, column in locations)
             found.append(Held(row["layout"], int(row["who"]), holds))
         except ValueError as error:
             raise AnalysisError(f"{where}: {error}") from None

@@ -47,10 +47,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a warp: `place` is a barrier, a tensor or a count, `number` a phase, a count or a number of lanes."""
+    """An event of a warp: `location` is a barrier, tensor or count, `number` a phase, a count or a number of lanes."""
 
     kind: str
-    place: int = 0
+    location: int = 0
     number: int = 0
 
 
@@ -202,18 +202,18 @@ class _Replay:
         return done is not None
 
     def _do_init(self, _: _Warp, event: Event) -> bool:
-        self.barriers[event.place] = _Barrier(event.number)
+        self.barriers[event.location] = _Barrier(event.number)
         return True
 
     def _do_arrive(self, warp: _Warp, event: Event) -> bool:
-        self.barriers[event.place].arrivals += [warp.step] * event.number
+        self.barriers[event.location].arrivals += [warp.step] * event.number
         return True
 
     def _do_wait(self, warp: _Warp, event: Event) -> bool:
-        return self._wait_until(warp, self.barriers[event.place].done(event.number))
+        return self._wait_until(warp, self.barriers[event.location].done(event.number))
 
     def _arrive_named(self, warp: _Warp, event: Event) -> int:
-        barrier = self.named.setdefault(event.place, _Barrier(event.number or len(self.warps)))
+        barrier = self.named.setdefault(event.location, _Barrier(event.number or len(self.warps)))
         barrier.arrivals.append(warp.step)
         return (len(barrier.arrivals) - 1) // barrier.count
 
@@ -222,15 +222,15 @@ class _Replay:
         return True
 
     def _do_sync_named(self, warp: _Warp, event: Event) -> bool:
-        warp.events.insert(warp.at + 1, Event("synced", event.place, self._arrive_named(warp, event)))
+        warp.events.insert(warp.at + 1, Event("synced", event.location, self._arrive_named(warp, event)))
         return True
 
     def _do_synced(self, warp: _Warp, event: Event) -> bool:
-        return self._wait_until(warp, self.named[event.place].done(event.number))
+        return self._wait_until(warp, self.named[event.location].done(event.number))
 
     def _do_copy_in(self, warp: _Warp, event: Event) -> bool:
         what = "QKV"[(event.number - self.first_tensor) // 128]
-        barrier = self.barriers[event.place]
+        barrier = self.barriers[event.location]
         barrier.copies[(len(barrier.arrivals) - 1) // barrier.count].append(warp.step + 1)
         number = self.copied[event.number]
         self.copied[event.number] += 1

@@ -21,14 +21,14 @@ from analysis.files import in_checkout, read_text, root
 from analysis.ladder.headers import load
 from analysis.machine_code.live import LIVE_OPTIONS, Live, live_everywhere
 from analysis.machine_code.loops import parts_of
-from analysis.machine_code.maps import MapRow, note_newer_sources, place_order, short_path, source_lines, source_map
+from analysis.machine_code.maps import MapRow, location_order, note_newer_sources, short_path, source_lines, source_map
 from analysis.machine_code.ptx import EMBEDDED, Function, embedded_ptx, parse_ptx
 from analysis.machine_code.sass import Listing
 from analysis.machine_code.subjects import Subject, add_subject_arguments, start, subject_of
 from analysis.measure.samples import Sampled, parse_samples
 from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
-Place = tuple[str, int]  # short path of a file, line
+Location = tuple[str, int]  # short path of a file, line
 
 
 # ---- what the page shows ---------------------------------------------------------------------------------------------
@@ -45,22 +45,22 @@ class CodeMap:
     function: Function  # the kernel in it
     loop: frozenset[int]  # addresses of the KV loop
     live: Live
-    counted: Mapping[Place, Line]  # by the emulator
+    counted: Mapping[Location, Line]  # by the emulator
     sampled: Mapping[int, Sampled]  # by ncu, by address
     notes: Sequence[str] = ()  # where the counts are from
 
-    def places(self) -> dict[Place, list[MapRow]]:
+    def locations(self) -> dict[Location, list[MapRow]]:
         """Source lines with the instructions that come from them, inlined calls included."""
-        found: dict[Place, list[MapRow]] = {}
+        found: dict[Location, list[MapRow]] = {}
         for row in self.rows:
-            for place in dict.fromkeys(row.source):
-                found.setdefault(place_order(place), []).append(row)
+            for location in dict.fromkeys(row.source):
+                found.setdefault(location_order(location), []).append(row)
         return found
 
     def files(self) -> list[str]:
         """The source files, first those that most instructions come from."""
         times = Counter({file: 0 for file, _ in self.counted})
-        times.update(file for (file, _), rows in self.places().items() for _ in rows)
+        times.update(file for (file, _), rows in self.locations().items() for _ in rows)
         return [file for file, _ in times.most_common()]
 
     def samples(self, rows: Iterable[MapRow]) -> int | None:
@@ -89,7 +89,7 @@ def code_map(subject: Subject, counters: Path | None, samples: Path | None) -> C
     )  # fmt: skip
 
 
-def counts_of(subject: Subject, path: Path | None) -> tuple[dict[Place, Line], str]:
+def counts_of(subject: Subject, path: Path | None) -> tuple[dict[Location, Line], str]:
     """Counters of the emulator by line of a version's own file, and their source."""
     if path is None:
         lines = read_lines(root()).get(subject.name, [])
@@ -291,8 +291,8 @@ def _source_columns(page: CodeMap) -> list[str]:
 
 def _source_rows(page: CodeMap) -> Iterator[str]:
     """Files of the checkout whole, of others the lines that instructions come from."""
-    places = page.places()
-    samples = {place: page.samples(rows) or 0 for place, rows in places.items()}
+    locations = page.locations()
+    samples = {location: page.samples(rows) or 0 for location, rows in locations.items()}
     most_samples = max(samples.values(), default=0)
     most_executed = max((line.executed for line in page.counted.values()), default=0)
     total = page.samples(page.rows) or 0
@@ -301,9 +301,9 @@ def _source_rows(page: CodeMap) -> Iterator[str]:
         yield f'<tr><th class="file" colspan="{columns}">{html.escape(file)}</th></tr>'
         lines = source_lines(file)
         whole = [] if file.startswith(".") else lines  # .venv holds the toolkit
-        named = {line for of, line in [*places, *page.counted] if of == file}
+        named = {line for of, line in [*locations, *page.counted] if of == file}
         for line in sorted({*range(1, len(whole) + 1), *named}):
-            rows = places.get((file, line), [])
+            rows = locations.get((file, line), [])
             addresses = [row.instruction.address for row in rows]
             live = max((page.live[at].get("GPR", 0) for at in addresses if at in page.live), default=0)
             cells = [f"<td>{_link(f's{addresses[0]:04x}', line) if rows else line}</td>"]
@@ -319,7 +319,7 @@ def _source_rows(page: CodeMap) -> Iterator[str]:
 def _ptx_rows(page: CodeMap) -> Iterator[str]:
     """The lines of the kernel, each with the source line that its .loc names. Its symbol stands at the top alone."""
     files = {file: number for number, file in enumerate(page.files())}
-    known = page.places()
+    known = page.locations()
     by_line: dict[int, list[int]] = {}
     for row in page.rows:
         if row.ptx_line is not None:
@@ -329,8 +329,8 @@ def _ptx_rows(page: CodeMap) -> Iterator[str]:
     shown = [first, *(each.line for each in page.function.statements), *by_line]
     for line in range(min(shown), max(shown) + 1):
         addresses = by_line.get(line, [])
-        place = place_order(located[line]) if line in located else None
-        source = _source_link(place, files, located[line]) if place in known and place else ""
+        location = location_order(located[line]) if line in located else None
+        source = _source_link(location, files, located[line]) if location in known and location else ""
         text = " ".join(page.ptx[line - 1].split())
         number = _link(f"s{addresses[0]:04x}", line) if addresses else str(line)
         cells = [f"<td>{number}</td>", f"<td class=from>{source}</td>"]
@@ -338,8 +338,8 @@ def _ptx_rows(page: CodeMap) -> Iterator[str]:
         yield _row(f"p{line}", cells, any(at in page.loop for at in addresses))
 
 
-def _source_link(place: Place, files: Mapping[str, int], title: str = "") -> str:
-    file, line = place
+def _source_link(location: Location, files: Mapping[str, int], title: str = "") -> str:
+    file, line = location
     return _link(f"c{files[file]}-{line}", line, title)
 
 
@@ -365,11 +365,11 @@ def _sass_rows(page: CodeMap) -> Iterator[str]:
 
 def _chain(row: MapRow, files: Mapping[str, int]) -> str:
     """The innermost line in the main file; the others of the chain of inlined calls stand in its title."""
-    places = [place_order(place) for place in dict.fromkeys(row.source)]
-    if not places:
+    locations = [location_order(location) for location in dict.fromkeys(row.source)]
+    if not locations:
         return ""
-    chosen = next((place for place in places if files[place[0]] == 0), places[0])
-    others = "".join(_source_link(place, files) for place in places if place != chosen)
+    chosen = next((location for location in locations if files[location[0]] == 0), locations[0])
+    others = "".join(_source_link(location, files) for location in locations if location != chosen)
     title = " ← ".join(row.source)
     return _source_link(chosen, files, title) + (f"<span hidden>{others}</span>" if others else "")
 
@@ -426,7 +426,7 @@ def run_map(args: argparse.Namespace) -> int:
     listing, rows = source_map(subject)
     note_newer_sources(subject, rows)
     if args.line:
-        rows = [row for row in rows if any(_is_line(place, args.line) for place in row.source)]
+        rows = [row for row in rows if any(_is_line(location, args.line) for location in row.source)]
         if not rows:
             raise AnalysisError(f"{subject.name}: no instruction comes from {args.line}")
     if args.ptx_line is not None:
@@ -450,5 +450,9 @@ def run_map(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _is_line(place: str, wanted: str) -> bool:
-    return place == wanted or place.endswith("/" + wanted) or (wanted.isdecimal() and place.endswith(":" + wanted))
+def _is_line(location: str, wanted: str) -> bool:
+    return (
+        location == wanted
+        or location.endswith("/" + wanted)
+        or (wanted.isdecimal() and location.endswith(":" + wanted))
+    )

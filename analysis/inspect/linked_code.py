@@ -59,7 +59,7 @@ class Linked:
     def own_line(self, row: MapRow) -> int | None:
         """The innermost line of the kernel's own file."""
         file = f"kernels/{self.version.file}:"
-        return next((int(place[len(file) :]) for place in row.source if place.startswith(file)), None)
+        return next((int(location[len(file) :]) for location in row.source if location.startswith(file)), None)
 
 
 @cache

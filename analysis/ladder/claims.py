@@ -38,7 +38,7 @@ class Claim:
 
     text: str  # "loop@sm_80=676±2%"
     quantity: str  # a key of QUANTITIES
-    place: str  # "sm_80", or "4096" for speeds
+    location: str  # "sm_80", or "4096" for speeds
     low: float
     high: float
 
@@ -52,14 +52,14 @@ def _parse(word: str) -> Claim:
     match = _CLAIM.fullmatch(word)
     if not match:
         raise AnalysisError(f"claim {word!r}: expected QUANTITY@PLACE=VALUE±TOLERANCE or =LOW..HIGH")
-    quantity, place = match["quantity"], match["place"]
+    quantity, location = match["quantity"], match["place"]
     if quantity not in QUANTITIES:
         raise AnalysisError(f"claim {word!r}: no quantity {quantity!r}; there are {', '.join(QUANTITIES)}")
     form, example = (
         (r"sm_[0-9]+[af]?", "an architecture such as sm_80") if quantity in CODE else (r"[0-9]+", "a length")
     )
-    if not re.fullmatch(form, place):
-        raise AnalysisError(f"claim {word!r}: {quantity} is claimed at {example}, not at {place!r}")
+    if not re.fullmatch(form, location):
+        raise AnalysisError(f"claim {word!r}: {quantity} is claimed at {example}, not at {location!r}")
     value = float(match["value"])
     if match["high"] is not None:
         low, high = value, float(match["high"])
@@ -68,4 +68,4 @@ def _parse(word: str) -> Claim:
         low, high = value - tolerance, value + tolerance
     if low > high:
         raise AnalysisError(f"claim {word!r}: the range is empty: {low:g} is above {high:g}")
-    return Claim(word, quantity, place, low, high)
+    return Claim(word, quantity, location, low, high)

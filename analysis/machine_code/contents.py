@@ -435,8 +435,8 @@ class _Reader:
 
     def _variable(self, own: _Facts, symbol: Symbol, section: Section) -> None:
         """Code knows the place of a constant; that of a global variable is the linker's choice, and relocated."""
-        place = f" at {symbol.value}" if "constant" in section.name else ""
-        own.add("symbol", f"{symbol.kind} {symbol.binding} {symbol.other:#x} {section.name}{place}")
+        location = f" at {symbol.value}" if "constant" in section.name else ""
+        own.add("symbol", f"{symbol.kind} {symbol.binding} {symbol.other:#x} {section.name}{location}")
         own.add("bytes", str(symbol.size))
         if section.data:
             own.add("value", _bytes(section.data[symbol.value : symbol.value + symbol.size]))

@@ -31,7 +31,7 @@ def inconsistencies(graph: Graph) -> list[str]:
     return [*_unset_waits(graph), *_fixed_setters(graph.listing), *(_short_stalls(graph) if scheduled else ())]
 
 
-def _place(at: Instruction) -> str:
+def _location(at: Instruction) -> str:
     return f"{at.address:04x} {at.control} {at.text}"
 
 
@@ -58,7 +58,7 @@ def _unset_waits(graph: Graph) -> Iterator[str]:
             missing = at.control.wait & ~known if at.control else 0
             if missing and at.control and at.control.wait != ALL_SCOREBOARDS:
                 names = ", ".join(str(i) for i in range(6) if missing >> i & 1)
-                yield f"waits for scoreboard {names}, which no path has set: {_place(at)}"
+                yield f"waits for scoreboard {names}, which no path has set: {_location(at)}"
             known |= _set_by(at)
 
 
@@ -75,7 +75,7 @@ def _fixed_setters(listing: Listing) -> Iterator[str]:
     for at in listing.body:
         control = at.control
         if control and at.base in FIXED_LATENCY and (control.write, control.read) != (NO_BARRIER, NO_BARRIER):
-            yield f"sets a scoreboard though its latency is fixed: {_place(at)}"
+            yield f"sets a scoreboard though its latency is fixed: {_location(at)}"
 
 
 def _short_stalls(graph: Graph) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _short_stalls(graph: Graph) -> Iterator[str]:
             for register in sources:
                 issued, writer = written.get(register, (-SHORTEST_LATENCY, at))
                 if cycle - issued < _latency(writer, register):
-                    yield f"reads R{register} {cycle - issued} cycles after {_place(writer)}: {_place(at)}"
+                    yield f"reads R{register} {cycle - issued} cycles after {_location(writer)}: {_location(at)}"
             for register in results:
                 written.pop(register, None)
             if at.base in FIXED_LATENCY and not at.predicate:

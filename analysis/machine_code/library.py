@@ -88,8 +88,8 @@ def read_library(path: Path, arch: str | None) -> Library:
     """Every kernel of a file, or those of one architecture."""
     images = _cubins(path, read_images(path), arch)
     kernels = [
-        _figures(image.arch, place, kernel)
-        for place, image in enumerate(images)
+        _figures(image.arch, location, kernel)
+        for location, image in enumerate(images)
         for kernel in image.cubin(str(path)).entries
     ]
     if not kernels:
@@ -130,7 +130,7 @@ def read_contents(path: Path, arch: str | None) -> Library:
     kernels: list[Figures] = []
     others = [_unread(each) for each in skipped]
     files: dict[str, dict[str, set[str]]] = {}  # architecture to the facts of its cubins
-    for place, image in enumerate(cubins):
+    for location, image in enumerate(cubins):
         cubin = image.cubin(str(path))
         code = {kernel.index: kernel for kernel in cubin.kernels}
         for item in items_of(cubin):
@@ -140,9 +140,9 @@ def read_contents(path: Path, arch: str | None) -> Library:
                 for name, value in item.facts.items():
                     of_arch.setdefault(name, set()).add(value)
             elif kernel is None:
-                others.append(_without_code(image.arch, place, item))
+                others.append(_without_code(image.arch, location, item))
             else:
-                found = replace(_figures(image.arch, place, kernel), kind=item.kind, facts=item.facts)
+                found = replace(_figures(image.arch, location, kernel), kind=item.kind, facts=item.facts)
                 (kernels if item.kind == KERNEL else others).append(found)
     for name, facts in files.items():
         joined = {fact: " | ".join(sorted(values)) for fact, values in facts.items()}

@@ -183,9 +183,9 @@ def _file_names(base: str, library: Library) -> dict[tuple[int, int], str]:
     found = {}
     for each in library.kernels:
         name = f"{base}.{file_part(each.symbol, names[each.symbol])}"
-        place = f"{name} {each.arch}"
-        found[each.image, each.index] = f"{name}{f'.{seen[place]}' if seen[place] else ''}.{each.arch}.sass"
-        seen[place] += 1
+        location = f"{name} {each.arch}"
+        found[each.image, each.index] = f"{name}{f'.{seen[location]}' if seen[location] else ''}.{each.arch}.sass"
+        seen[location] += 1
     return found
 
 

@@ -17,7 +17,7 @@ from analysis.errors import DONE, AnalysisError
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.liveness import count_live
 from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
-from analysis.machine_code.maps import MapRow, note_newer_sources, place_order, source_line, source_map
+from analysis.machine_code.maps import MapRow, location_order, note_newer_sources, source_line, source_map
 from analysis.machine_code.notes import note
 from analysis.machine_code.occupancy import occupancy_of, register_steps
 from analysis.machine_code.regions import Graph, Parts
@@ -147,7 +147,7 @@ def live_everywhere(pending: Pending) -> tuple[Listing, Live]:
 class LiveLine:
     """A source line with the calls inlined into it."""
 
-    place: str  # "file:line"
+    location: str  # "file:line"
     most: int  # live registers where most are live
     at: int  # the first address of that
     in_loop: int | None  # the most inside the loop; None where none of its instructions is there
@@ -159,16 +159,16 @@ def live_by_line(rows: Iterable[MapRow], live: Live, loop: Collection[int]) -> l
     by_place: dict[str, list[int]] = {}
     for row in rows:
         if row.instruction.address in live:
-            for place in dict.fromkeys(row.source):
-                by_place.setdefault(place, []).append(row.instruction.address)
+            for location in dict.fromkeys(row.source):
+                by_place.setdefault(location, []).append(row.instruction.address)
     found = []
-    for place, addresses in by_place.items():
+    for location, addresses in by_place.items():
         counts = {at: live[at].get("GPR", 0) for at in addresses}
         most = max(counts.values())
         first = min(at for at in addresses if counts[at] == most)
         inside = max((counts[at] for at in addresses if at in loop), default=None)
-        found.append(LiveLine(place, most, first, inside, len(addresses)))
-    return sorted(found, key=lambda each: place_order(each.place))
+        found.append(LiveLine(location, most, first, inside, len(addresses)))
+    return sorted(found, key=lambda each: location_order(each.location))
 
 
 def lines_table(subject: Subject, loop: LiveLoop) -> Table:
@@ -178,8 +178,8 @@ def lines_table(subject: Subject, loop: LiveLoop) -> Table:
     inside = {at.address for at in loop.parts.loop}
     cells: list[list[Cell]] = []
     for line in live_by_line(rows, loop.live, inside):
-        text = source_line(line.place).strip()
-        cells.append([line.place, line.most, f"{line.at:04x}", line.in_loop, line.instructions, text[:60]])
+        text = source_line(line.location).strip()
+        cells.append([line.location, line.most, f"{line.at:04x}", line.in_loop, line.instructions, text[:60]])
     return Table(("line", "live", "at", "in the loop", "instructions", "source"), cells)
 
 

@@ -45,8 +45,8 @@ def registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
     widths = _widths(at)
     writes = _registers(result, widths[0])
     reads: set[int] = set()
-    for place, text in enumerate(sources, start=1):
-        reads |= _registers(text, _address(at, text) if "[" in text else widths[min(place, len(widths) - 1)])
+    for location, text in enumerate(sources, start=1):
+        reads |= _registers(text, _address(at, text) if "[" in text else widths[min(location, len(widths) - 1)])
     if at.base == "RET":
         reads |= {register + 1 for register in reads}
     if at.base == "EXIT":

@@ -40,7 +40,8 @@ def source_map(subject: Subject) -> tuple[Listing, list[MapRow]]:
     if not any(at.source for at in listing.instructions):
         raise AnalysisError(f"{subject.name}: no line information: build with -lineinfo and --generate-line-info")
     rows = [
-        MapRow(at, tuple(short_path(place) for place in at.source), ptx_lines.get(at.address)) for at in listing.body
+        MapRow(at, tuple(short_path(location) for location in at.source), ptx_lines.get(at.address))
+        for at in listing.body
     ]
     return listing, rows
 
@@ -49,7 +50,7 @@ def note_newer_sources(subject: Subject, rows: Iterable[MapRow]) -> None:
     """Names the source files that were changed after the code was made: their lines may have moved since."""
     file = Path(subject.name) if Path(subject.name).is_file() else subject.path
     made = file.stat().st_mtime_ns
-    names = sorted({place.rpartition(":")[0] for row in rows for place in row.source})
+    names = sorted({location.rpartition(":")[0] for row in rows for location in row.source})
     newer = [name for name in names if (root() / name).is_file() and (root() / name).stat().st_mtime_ns > made]
     if newer:
         build = f"run `make {subject.name}`" if VERSION.fullmatch(subject.name) else "build it again"
@@ -57,16 +58,16 @@ def note_newer_sources(subject: Subject, rows: Iterable[MapRow]) -> None:
 
 
 def _ptx_line(source: Iterable[str]) -> int | None:
-    for place in source:
-        file, _, line = place.rpartition(":")
+    for location in source:
+        file, _, line = location.rpartition(":")
         if file == EMBEDDED:
             return int(line)
     return None
 
 
-def short_path(place: str) -> str:
+def short_path(location: str) -> str:
     """`file:line` with the file relative to the checkout, or its name alone where it lies elsewhere."""
-    file, _, line = place.rpartition(":")
+    file, _, line = location.rpartition(":")
     path = Path(file)
     try:
         return f"{path.relative_to(root())}:{line}"
@@ -74,9 +75,9 @@ def short_path(place: str) -> str:
         return f"{path.name if path.is_absolute() else path}:{line}"
 
 
-def place_order(place: str) -> tuple[str, int]:
+def location_order(location: str) -> tuple[str, int]:
     """Sorts places by file, then by line."""
-    file, _, line = place.rpartition(":")
+    file, _, line = location.rpartition(":")
     return file, int(line)
 
 
@@ -87,9 +88,9 @@ def source_lines(file: str) -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()) if path.is_file() else ()
 
 
-def source_line(place: str) -> str:
+def source_line(location: str) -> str:
     """The text of `file:line` in a short path, "" where it is not to be had."""
-    file, line = place_order(place)
+    file, line = location_order(location)
     lines = source_lines(file)
     return lines[line - 1] if 0 < line <= len(lines) else ""
 
@@ -127,16 +128,16 @@ class Flow:
         seen: set[int] = set()
         work = list(self.before[at])
         while work:
-            place = work.pop()
-            if place in seen:
+            location = work.pop()
+            if location in seen:
                 continue
-            seen.add(place)
-            statement = self.statements[place]
+            seen.add(location)
+            statement = self.statements[location]
             if register in statement.defines:
-                found.add(place)
+                found.add(location)
                 if not statement.predicate:
                     continue
-            work += self.before[place]
+            work += self.before[location]
         return found
 
 
@@ -220,10 +221,10 @@ def slice_table(kept: list[Statement], sass: dict[int, list[Instruction]], args:
         instructions: list[Instruction | None] = [*sass.get(statement.line, [])]
         if show == "sass" and not instructions:
             continue
-        for place, at in enumerate(instructions or [None]):
+        for location, at in enumerate(instructions or [None]):
             row: dict[str, Cell] = {
-                "line": statement.line if place == 0 else None,
-                "ptx": statement.text if place == 0 else "",
+                "line": statement.line if location == 0 else None,
+                "ptx": statement.text if location == 0 else "",
                 "address": f"{at.address:04x}" if at else "",
                 "sass": at.text if at else "",
             }

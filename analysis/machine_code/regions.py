@@ -140,8 +140,8 @@ class Graph:
     def _comes_back(self, call: Instruction) -> bool:
         """True if the instructions before a call load the address behind it, which a RET at its end then takes."""
         behind = call.address + WORD_BYTES
-        place = self.listing.index[call.address]
-        for at in self.listing.instructions[max(0, place - RETURN_ADDRESS_WITHIN) : place]:
+        location = self.listing.index[call.address]
+        for at in self.listing.instructions[max(0, location - RETURN_ADDRESS_WITHIN) : location]:
             loaded = re.search(r", (0x[0-9a-f]+)$|32@lo\(\(.* \+ (\.L\w+)@srel\)\)$", at.operands)
             if (
                 loaded

@@ -425,11 +425,11 @@ _BRANCH = re.compile(r"\*/ +BRA `\((\.L\w+)\)")
 
 def _counted(text: str) -> Iterator[tuple[str, Counter[str], int]]:
     """Symbol, opcodes without the closing branch, and how many of them are NOPs less those branches."""
-    places = [(found[1], found.start()) for found in _OF_SECTION.finditer(text)]
-    ends = [place for _, place in places[1:]] + [len(text)]
-    for (symbol, place), end in zip(places, ends, strict=True):
-        counted = Counter(_OPCODE.findall(text, place, end))
-        closing = sum(_is_own_label(text, branch) for branch in _BRANCH.finditer(text, place, end))
+    locations = [(found[1], found.start()) for found in _OF_SECTION.finditer(text)]
+    ends = [location for _, location in locations[1:]] + [len(text)]
+    for (symbol, location), end in zip(locations, ends, strict=True):
+        counted = Counter(_OPCODE.findall(text, location, end))
+        closing = sum(_is_own_label(text, branch) for branch in _BRANCH.finditer(text, location, end))
         nops = counted["NOP"] - closing
         counted["BRA"] -= closing
         yield symbol, +counted, nops
@@ -485,7 +485,7 @@ def _read_chunk(
 def _numbered_by_address(listing: Listing) -> Listing:
     """The labels numbered by their place, as nvdisasm counts them through all kernels that it prints."""
     numbered = [(address, int(name[5:]), name) for name, address in listing.labels.items() if _NUMBERED.fullmatch(name)]
-    names = {name: f".L_x_{place}" for place, (_, _, name) in enumerate(sorted(numbered))}
+    names = {name: f".L_x_{location}" for location, (_, _, name) in enumerate(sorted(numbered))}
 
     def renamed(text: str) -> str:
         return _NUMBERED.sub(lambda found: names.get(found[0], found[0]), text)
@@ -509,7 +509,7 @@ def with_control(listing: Listing, kernel: Kernel) -> Listing:
         if word is None or at.address % WORD_BYTES:
             raise AnalysisError(f"{kernel.symbol}: no code at {at.address:04x}, where the listing has {at.text!r}")
         joined.append(Instruction(at.address, at.predicate, at.opcode, at.operands, Control.of_word(word), at.source))
-    left = [place for place, word in words.items() if word & OPCODE_MASK != NOP]
+    left = [location for location, word in words.items() if word & OPCODE_MASK != NOP]
     if left:
         raise AnalysisError(
             f"{kernel.symbol}: {len(left)} instructions are not in the listing, the first at {left[0] * WORD_BYTES:04x}"

@@ -268,8 +268,8 @@ def relative_text(code: Sequence[Instruction], listing: Listing) -> list[str]:
             where = f"{(target - at.address) // 16:+d}" if inside else "outside"
             text = re.sub(r"`\([^)]+\)|0x[0-9a-f]+$", f"<{where}>", text)
         elif at.base in INDIRECT:  # the number beside the register is the place of the branch itself
-            places = ", ".join(f"{(each - at.address) // 16:+d}" for each in listing.targets(at))
-            text = re.sub(r" -?0x[0-9a-f]+.*", f" <{places}>", text)
+            locations = ", ".join(f"{(each - at.address) // 16:+d}" for each in listing.targets(at))
+            text = re.sub(r" -?0x[0-9a-f]+.*", f" <{locations}>", text)
         lines.append(text)
     return lines
 

@@ -78,8 +78,8 @@ class Pending:
 def note_unknown(name: str, listing: Listing) -> None:
     """Names the opcodes that no table has, and the branches that nobody knows the targets of."""
     if listing.lost:
-        places = ", ".join(f"{at.opcode} at {at.address:04x}" for at in listing.lost)
-        note(f"{name}: {listing.label}: targets not known, loops through them are missed: {places}")
+        locations = ", ".join(f"{at.opcode} at {at.address:04x}" for at in listing.lost)
+        note(f"{name}: {listing.label}: targets not known, loops through them are missed: {locations}")
     if listing.unknown:
         note_unknown_opcodes(name, listing.symbol, listing.unknown)
 
@@ -190,11 +190,11 @@ def choose_arch(there: Iterable[str], asked: str | None, name: str) -> str:
 
 def cubins_for(images: Sequence[Image], arch: str | None, name: str) -> dict[int, Image]:
     """The cubins in a file's list of images, by place, of the architecture that choose_arch() says."""
-    cubins = {place: image for place, image in enumerate(images) if image.kind == "cubin"}
+    cubins = {location: image for location, image in enumerate(images) if image.kind == "cubin"}
     if not cubins:
         raise AnalysisError(f"{name}: holds PTX but no machine code")
     chosen = choose_arch((image.arch for image in cubins.values()), arch, name)
-    return {place: image for place, image in cubins.items() if image.arch == chosen}
+    return {location: image for location, image in cubins.items() if image.arch == chosen}
 
 
 def _of_executable(name: str, path: Path, arch: str | None, choice: KernelConfig | str | None) -> Subject:

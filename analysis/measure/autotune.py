@@ -142,7 +142,7 @@ def survivors(times: dict[str, float]) -> list[str]:
     ranked = sorted(times, key=lambda name: times[name])
     best = times[ranked[0]]
     half = (len(ranked) + 1) // 2
-    return [name for place, name in enumerate(ranked) if place < half or times[name] <= best * (1 + REACH)]
+    return [name for location, name in enumerate(ranked) if location < half or times[name] <= best * (1 + REACH)]
 
 
 def stages(count: int, exhaustive: bool, args: argparse.Namespace) -> list[Stage]:
@@ -314,7 +314,7 @@ def table(version: str, problem: Problem, ranked: Sequence[Ranked]) -> Table:
         "remark",
     )
     lines: list[Sequence[Cell]] = []
-    for place, one in enumerate(ranked, start=1):
+    for location, one in enumerate(ranked, start=1):
         group = one.group
         ends = (None, None, None) if one.slower is None else (one.slower.mid, one.slower.low, one.slower.high)
         lines.append(
@@ -322,7 +322,7 @@ def table(version: str, problem: Problem, ranked: Sequence[Ranked]) -> Table:
                 version,
                 problem.dtype,
                 problem.seq,
-                place if one.time_ns else None,
+                location if one.time_ns else None,
                 group.config.short_form(),
                 len(group.members),
                 round(problem.flop() / one.time_ns / 1e3, 1) if one.time_ns else None,
@@ -369,35 +369,35 @@ class Unmeasured:
 
 def ranked(version: str, found: Sequence[Group], problem: Problem, quiet: bool) -> list[Unmeasured]:
     """Groups in the order of the prediction of their launches, on the GPU that tiles are recorded for."""
-    places = []
+    locations = []
     with Pool() as pool:
         launches = pool.imap(partial(_predicted, version, problem), found)
         for done, (group, predicted) in enumerate(zip(found, launches, strict=True), start=1):
-            places.append(Unmeasured(group, predicted, {} if predicted else counted(version, group)))
+            locations.append(Unmeasured(group, predicted, {} if predicted else counted(version, group)))
             if not quiet:
                 print(f"{version} · {done} of {len(found)}", file=sys.stderr, flush=True)
-    return sorted(places, key=Unmeasured.order)
+    return sorted(locations, key=Unmeasured.order)
 
 
-def dry_run(version: str, places: Sequence[Unmeasured], problem: Problem) -> Table:
+def dry_run(version: str, locations: Sequence[Unmeasured], problem: Problem) -> Table:
     columns = ("version", "dtype", "seq", "place", "config", "same code", f"predicted TFLOP/s, {GPU.upper()}",
                "predicted ms", "PTX instructions", "modelled wavefronts", "registers", "stack")  # fmt: skip
     rows: list[Sequence[Cell]] = []
-    for place, one in enumerate(places, start=1):
+    for location, one in enumerate(locations, start=1):
         group, ms = one.group, one.predicted
         rows.append(
-            (version, problem.dtype, problem.seq, place, group.config.short_form(), len(group.members),
+            (version, problem.dtype, problem.seq, location, group.config.short_form(), len(group.members),
              round(ms.tflops, 1) if ms else None, round(ms.ms, 4) if ms else None, one.counts.get("executed"),
              one.counts.get("wavefronts"), group.registers, group.stack)
         )  # fmt: skip
     return Table(columns, rows)
 
 
-def keep_predicted(path: Path, version: str, problem: Problem, places: Sequence[Unmeasured]) -> None:
+def keep_predicted(path: Path, version: str, problem: Problem, locations: Sequence[Unmeasured]) -> None:
     """Puts the predicted times in the place of those that the file has of this version and problem."""
     old, models = (read_predicted(path), models_of(path)) if path.exists() else ({}, {})
     key = version, problem.dtype, problem.seq
-    old[key] = {one.group.config: one.predicted.ms for one in places if one.predicted}
+    old[key] = {one.group.config: one.predicted.ms for one in locations if one.predicted}
     models[key] = model_digest()
     rows = [
         (*which, config.short_form(), f"{ms:.4f}", models[which])
@@ -489,10 +489,10 @@ def run_autotune(args: argparse.Namespace) -> int:
         tables = []
         for version, mine in found.items():
             for problem in problems:
-                places = ranked(version, of_dtype(mine, problem.dtype), problem, args.quiet)
-                tables.append(dry_run(version, places, problem))
+                locations = ranked(version, of_dtype(mine, problem.dtype), problem, args.quiet)
+                tables.append(dry_run(version, locations, problem))
                 if args.keep:
-                    keep_predicted(root() / PREDICTED, version, problem, places)
+                    keep_predicted(root() / PREDICTED, version, problem, locations)
     print_table(Table(tables[0].columns, [row for one in tables for row in one.rows]), args)
     return DONE
 

@@ -525,11 +525,11 @@ def interleave(versions: Sequence[Unit], peers: Sequence[Unit]) -> list[Unit]:
     for dtype in dict.fromkeys(unit.dtype for unit in (*versions, *peers)):
         ours = [unit for unit in versions if unit.dtype == dtype]
         theirs = [unit for unit in peers if unit.dtype == dtype]
-        places = list(_spread(len(theirs), len(ours)))
+        locations = list(_spread(len(theirs), len(ours)))
         for index, unit in enumerate(ours):
-            units += [theirs[peer] for peer, place in enumerate(places) if place == index]
+            units += [theirs[peer] for peer, location in enumerate(locations) if location == index]
             units.append(unit)
-        units += [theirs[peer] for peer, place in enumerate(places) if place >= len(ours)]
+        units += [theirs[peer] for peer, location in enumerate(locations) if location >= len(ours)]
     return units
 
 

@@ -160,8 +160,8 @@ def sdpa(version: str, config: KernelConfig, quick: bool) -> Iterator[Check]:
     masks = (False, True) if config.causal else (False,)
     heads = [pair for pair in SDPA_HEADS if pair[0] == pair[1] or config.grouped_heads]
     cases = list(itertools.product(DTYPES, _sizes(version, config), masks, enumerate(heads), (False, True)))
-    for dtype, d_head, causal, (place, (n_heads, KV_heads)), l1 in cases[:: 7 if quick else 1]:
-        batch = SDPA_BATCHES[(DTYPES.index(dtype) + d_head // 32 + causal + place + l1) % 2]
+    for dtype, d_head, causal, (location, (n_heads, KV_heads)), l1 in cases[:: 7 if quick else 1]:
+        batch = SDPA_BATCHES[(DTYPES.index(dtype) + d_head // 32 + causal + location + l1) % 2]
         arguments = ["--dtype", dtype, "--d-head", str(d_head), *["--causal"] * causal, "--batch", batch]
         arguments += ["--heads", str(n_heads), "--kv-heads", str(KV_heads), *["--scale", f"{1 / d_head:.9g}"] * l1]
         name = " ".join(arguments)

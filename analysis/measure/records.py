@@ -163,8 +163,8 @@ class Record:
     def key(self) -> tuple[Any, ...]:
         """The key of a measurement that is made once in a run: two different records of one key contradict each
         other."""
-        place = (self.run_id, self.round, str(self.run.get("stage")), str(self.run.get("label")))
-        return (*place, self.subject, self.config, self.problem, self.device)
+        location = (self.run_id, self.round, str(self.run.get("stage")), str(self.run.get("label")))
+        return (*location, self.subject, self.config, self.problem, self.device)
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ def emulator_verdict(outcome: Outcome) -> str:
     count, first = EMULATED_COUNT.search(text), EMULATED.search(text)
     if outcome.status == RIGHT or not count or not first:
         return outcome.problem()
-    kind, *places = first.groups()
+    kind, *locations = first.groups()
     return f"{count[1]} found: {kind} at " + ", called from ".join(
-        place.rsplit("/", 1)[-1] for place in places if place
+        location.rsplit("/", 1)[-1] for location in locations if location
     )
 
 

@@ -219,9 +219,9 @@ def fault_of(raw: dict[str, Any]) -> str:
         elif field.kind is OBJECT:
             objects[field.path] = value
         elif field.kind.each and not all(map(field.kind.each.fits, value)):
-            for place, each in enumerate(value):
+            for location, each in enumerate(value):
                 if not field.kind.each.fits(each):
-                    return _sentence(f"{field.path}[{place}]", each, field.kind.each)
+                    return _sentence(f"{field.path}[{location}]", each, field.kind.each)
     return ""
 
 

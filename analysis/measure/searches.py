@@ -38,9 +38,9 @@ class Space:
 
     @property
     def winner(self) -> KernelConfig | None:
-        return max(self.stages, key=self.place) if self.stages else None
+        return max(self.stages, key=self.location) if self.stages else None
 
-    def place(self, config: KernelConfig) -> tuple[int, float]:
+    def location(self, config: KernelConfig) -> tuple[int, float]:
         """The last stage that a measured configuration took part in, and its TFLOP/s there: larger is better.
 
         Stages do not compare by time: the clock falls during a search.
@@ -123,7 +123,7 @@ def _beside_winner(space: Space, own: KernelConfig, code_hash: str | None) -> Se
     """The features that only the fastest configuration has, its TFLOP/s, and the header's time divided by its time."""
     winner, same = space.winner, space.measured_as(own, code_hash)
     assert winner is not None, "a search holds what it measured"
-    tflops = round(space.place(winner)[1], 1)
+    tflops = round(space.location(winner)[1], 1)
     if same == winner:
         return (HEADERS, tflops, None)
     changed = [f"{one} {getattr(winner, one)}" for one in FIELDS if getattr(winner, one) != getattr(same, one)]
@@ -135,7 +135,9 @@ def class_table(space: Space) -> Table:
     rows: list[Sequence[Cell]] = []
     for members in space.classes:
         row = space.rows[members[0]]
-        stage, speed = max((space.place(config) for config in members if config in space.stages), default=(None, None))
+        stage, speed = max(
+            (space.location(config) for config in members if config in space.stages), default=(None, None)
+        )
         spilled = row.spill_stores + row.spill_loads
         measured_speed = None if speed is None else round(speed, 1)
         rows.append((members[0].short_form(), len(members), row.registers, spilled, stage, measured_speed))

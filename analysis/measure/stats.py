@@ -96,10 +96,10 @@ def quantile(values: Sequence[float], fraction: float) -> float:
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
-    place = fraction * (len(ordered) - 1)
-    below = math.floor(place)
+    location = fraction * (len(ordered) - 1)
+    below = math.floor(location)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return ordered[below] + (ordered[above] - ordered[below]) * (location - below)
 
 
 def median(values: Sequence[float]) -> float:
@@ -233,8 +233,8 @@ def _middles_drawn(tops: int, bottoms: int, seed: int) -> list[tuple[int, int, i
     draw = random.Random(seed)
 
     def middle(count: int) -> tuple[int, int]:
-        places = sorted(draw.choices(range(count), k=count))
-        return places[(count - 1) // 2], places[count // 2]
+        locations = sorted(draw.choices(range(count), k=count))
+        return locations[(count - 1) // 2], locations[count // 2]
 
     return [(*middle(tops), *middle(bottoms)) for _ in range(BOOTSTRAP_DRAWS)]
 

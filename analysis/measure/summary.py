@@ -181,7 +181,7 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
         "check",
     )
     lines: list[Sequence[Cell]] = []
-    for place, row in enumerate(found):
+    for at, row in enumerate(found):
         p = row.problem
         kind = "" if p.kind == "attention" else f" {p.kind}"
         lines.append(
@@ -194,7 +194,7 @@ def long_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
                 *((p.case(),) if with_cases else ()),
                 round(row.tflops, 1) if row.tflops else None,
                 *_ends(row),
-                *(end for _, others in also for end in _ends(others[place])),
+                *(end for _, others in also for end in _ends(others[at])),
                 row.rounds,
                 row.samples,
                 None if row.sm_ghz is None else round(row.sm_ghz, 3),
@@ -221,10 +221,10 @@ def wide_table(found: Sequence[Row], reference: str, also: Also = ()) -> Table:
         batch = f"×{problem.batch}" if lengths.count(length) > 1 else ""
         columns.append(f"{problem.dtype} {problem.seq}{batch} {problem.case() if len(cases) > 1 else ''}".rstrip())
     cells: dict[str, dict[Problem, str]] = {}
-    for place, row in enumerate(found):
+    for at, row in enumerate(found):
         text = "WRONG" if row.passed is False else f"{row.tflops:.1f}"
         ratios = [("–" if name == row.subject or each.ratio is None else f"{each.ratio.mid:.3f}")
-                  for name, each in ((reference, row), *((name, others[place]) for name, others in also))]  # fmt: skip
+                  for name, each in ((reference, row), *((name, others[at]) for name, others in also))]  # fmt: skip
         text += f" ({' '.join(ratios)})" if set(ratios) != {"–"} else ""
         cells.setdefault(row.subject, {})[row.problem] = text
     lines = [(subject, *(mine.get(problem) for problem in problems)) for subject, mine in cells.items()]

@@ -152,10 +152,10 @@ def _waves(
     machine: Machine,
 ) -> float:
     """A CTA for each Q block: full waves, and a last one, which runs alone where one CTA per multiprocessor is left."""
-    blocks, places = _blocks(config, shape, peeled), int(machine.multiprocessors) * ctas
+    blocks, locations = _blocks(config, shape, peeled), int(machine.multiprocessors) * ctas
     total = 0.0
-    for first in range(0, len(blocks), places):
-        wave = blocks[first : first + places]
+    for first in range(0, len(blocks), locations):
+        wave = blocks[first : first + locations]
         alone = len(wave) <= machine.multiprocessors and ctas > 1
         total += tiles[1 if alone else ctas].cycles(sum(wave) / len(wave), machine.excess)
     return total
@@ -165,22 +165,22 @@ def _persistent(
     config: KernelConfig, peeled: bool, ctas: int, tiles: Mapping[int, Tile], shape: Shape, machine: Machine
 ) -> float:
     """One CTA per multiprocessor takes Q blocks in turn; those left over may be cut into slices."""
-    blocks, places, tile = _blocks(config, shape, peeled), int(machine.multiprocessors), tiles[ctas]
-    full, left = divmod(len(blocks), places)
+    blocks, locations, tile = _blocks(config, shape, peeled), int(machine.multiprocessors), tiles[ctas]
+    full, left = divmod(len(blocks), locations)
     mean = sum(blocks) / len(blocks)
     whole = tile.cycles(mean, machine.excess)
     if not left:
         return full * whole
-    waves = slice_waves(config, left, blocks[0], shape.causal, places)
+    waves = slice_waves(config, left, blocks[0], shape.causal, locations)
     if not waves:
         fills = shape.causal or (config.tickets and config.split_tail)
-        return (full + (left / places if fills else 1)) * whole
-    return full * whole + waves * _slice(config, tile, mean, min(left * config.n_warps, places), machine)
+        return (full + (left / locations if fills else 1)) * whole
+    return full * whole + waves * _slice(config, tile, mean, min(left * config.n_warps, locations), machine)
 
 
-def slice_waves(config: KernelConfig, left: int, passes: int, causal: bool, places: int) -> int:
+def slice_waves(config: KernelConfig, left: int, passes: int, causal: bool, locations: int) -> int:
     """Rounds of slices of the Q blocks left over, 0 where they are not cut (config_slice_waves in common/config.h)."""
-    waves = ceil(left * config.n_warps / places)
+    waves = ceil(left * config.n_warps / locations)
     faster = waves * (passes + SLICE_PASSES * config.n_warps) < config.n_warps * passes
     return waves if config.split_tail and not config.tickets and not causal and faster else 0
 

@@ -172,7 +172,7 @@ def measured(folder: Path, step: Step) -> str:
     header = step.version.header
     if speed := step.speeds.get(GPU):
         parts.append(f"{speed.tflops:.0f} TFLOP/s at {HEADLINE.seq}")
-    claimed = {int(one.place) for one in header.claims if one.quantity == "speedup"}
+    claimed = {int(one.location) for one in header.claims if one.quantity == "speedup"}
     gains = step.gains.get(GPU, {})
     ratios = [f"{gains[seq]:.3f} at {seq}" for seq in sorted({HEADLINE.seq} | claimed) if seq in gains]
     if ratios:

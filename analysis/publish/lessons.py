@@ -116,16 +116,20 @@ def swizzle(layouts: Layouts) -> str:
     canvas = Canvas(760, 245)
     for x, layout in ((40, "plain"), (410, "swizzled")):
         rows = [list(enumerate(held.holds)) for held in layouts[layout]]
-        group = {(row, place): (row * CHUNKS + place) % banks.GROUPS for row in range(8) for place in range(CHUNKS)}
-        shown = [(row, place) for row, held in enumerate(rows) for place, (_, chunk) in held if chunk == SHOWN_CHUNK]
+        group = {
+            (row, location): (row * CHUNKS + location) % banks.GROUPS for row in range(8) for location in range(CHUNKS)
+        }
+        shown = [
+            (row, location) for row, held in enumerate(rows) for location, (_, chunk) in held if chunk == SHOWN_CHUNK
+        ]
         ways = banks.conflict_ways(group[at] for at in shown)
         ending = "s" if ways > 1 else ""
         matrix = Matrix(
             canvas, x, 45, CHUNKS, f"{layout}: chunk {SHOWN_CHUNK} of eight rows takes {ways} wavefront{ending}"
         )
         for row, held in enumerate(rows):
-            for place, (_, chunk) in held:
-                matrix.cell(row, place, GROUPS[group[row, place]], str(chunk))
+            for location, (_, chunk) in held:
+                matrix.cell(row, location, GROUPS[group[row, location]], str(chunk))
         matrix.outline(Held(layout, 0, tuple(shown)))
     canvas.legend([(color, f"{4 * n}–{4 * n + 3}") for n, color in enumerate(GROUPS)], "banks")
     return canvas.svg("Chunks of eight rows in the banks of shared memory")
@@ -203,8 +207,8 @@ def pipeline(versions: Mapping[str, Sequence[Work]]) -> str:
     for version, work in versions.items():
         canvas.words(left, top, version, 14, "start")
         lanes = lanes_of(work)
-        for place, lane in enumerate(lanes):
-            canvas.words(left - 8, top + LANE * place + 22, lane, 10, "end")
+        for location, lane in enumerate(lanes):
+            canvas.words(left - 8, top + LANE * location + 22, lane, 10, "end")
         for one in work:
             color, _ = WORK.get(one.what, WORK["K"])
             at = (left + STEP * one.step, top + LANE * lanes.index(lane_of(one)) + 6, STEP, LANE - 4)
@@ -289,16 +293,16 @@ def outcomes(claims: Sequence[Judged]) -> str:
     """Predicted gains over the parent as bars, what was measured as a mark in the color of its score."""
     shown = [
         one for one in claims
-        if (one.claim.quantity, one.claim.place) == ("speedup", str(HEADLINE.seq)) and one.measured is not None
+        if (one.claim.quantity, one.claim.location) == ("speedup", str(HEADLINE.seq)) and one.measured is not None
     ]  # fmt: skip
     low, high, line = -0.25, 0.55, 15
     bottom, left, scale = line * len(shown) + 22, 60.0, 680 / (high - low)
     canvas = Canvas(WIDTH, bottom + 60)
 
-    def place(gain: float) -> float:
+    def location(gain: float) -> float:
         return round(left + scale * (min(high, max(low, gain)) - low), 1)
 
-    _axis(canvas, place(-0.2), bottom, scale / 100, [*range(-20, 51, 10)], "{:+.0f} %")
+    _axis(canvas, location(-0.2), bottom, scale / 100, [*range(-20, 51, 10)], "{:+.0f} %")
     for row, one in enumerate(shown):
         y = 28 + line * row
         canvas.words(left - 10, y + 4, one.version, 10, "end")
@@ -307,11 +311,11 @@ def outcomes(claims: Sequence[Judged]) -> str:
             words = f"predicted {one.claim.low:.1f} to {one.claim.high:.1f} times, measured {1 + gain:.1f} →"
             canvas.words(WIDTH - 20, y + 4, words, 10, "end")
             continue
-        first, last = place(one.claim.low - 1), place(one.claim.high - 1)
+        first, last = location(one.claim.low - 1), location(one.claim.high - 1)
         canvas.rectangle(first, y - 5, max(3.0, last - first), 10, GREY, 0.6)
         color = {HIT: GREEN, NEAR: ORANGE}.get(one.score, RED)
-        canvas.rectangle(place(gain) - 2.5, y - 7, 5, 14, color, 1)
-    canvas.upright(place(0), 12, bottom, BLACK)
+        canvas.rectangle(location(gain) - 2.5, y - 7, 5, 14, color, 1)
+    canvas.upright(location(0), 12, bottom, BLACK)
     canvas.words(left + 300, bottom + 30, f"gain over the parent at {HEADLINE.seq}", 11)
     canvas.legend([(GREY, "predicted"), (GREEN, "measured: hit"), (ORANGE, "near"), (RED, "miss")])
     return canvas.svg(f"Gains at {HEADLINE.seq}, predicted and measured")

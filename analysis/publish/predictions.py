@@ -47,15 +47,15 @@ class Judged:
         return NEAR if off <= min(limits) else MISS
 
 
-def figure(quantity: str, place: str, step: Step) -> float | None:
+def figure(quantity: str, location: str, step: Step) -> float | None:
     """A recorded quantity of one version: `loop`, `registers`, `code` (instructions of the entire kernel) or `fa2`."""
     if quantity == "loop":
-        return step.loop(place)
+        return step.loop(location)
     if quantity == "registers":
-        return step.registers(place)
+        return step.registers(location)
     if quantity == "code":
-        return step.lengths_of_code[place].kernel if place in step.lengths_of_code else None
-    speed = step.lengths.get(GPU, {}).get(int(place))
+        return step.lengths_of_code[location].kernel if location in step.lengths_of_code else None
+    speed = step.lengths.get(GPU, {}).get(int(location))
     return speed.ratio.mid if speed and speed.ratio else None
 
 
@@ -67,12 +67,12 @@ RATIOS = {"code_ratio": "code", "speedup": ""}
 def measured_for(claim: Claim, step: Step, parent: Step | None) -> float | None:
     """The number that the claim is about; None where one that it needs is not recorded."""
     if claim.quantity == "speedup":
-        return step.gain(int(claim.place))
+        return step.gain(int(claim.location))
     name = CHANGES.get(claim.quantity) or RATIOS.get(claim.quantity)
     if name is None:
-        return figure(claim.quantity, claim.place, step)
-    after = figure(name, claim.place, step)
-    before = figure(name, claim.place, parent) if parent else None
+        return figure(claim.quantity, claim.location, step)
+    after = figure(name, claim.location, step)
+    before = figure(name, claim.location, parent) if parent else None
     if after is None or before is None:
         return None
     return after - before if claim.quantity in CHANGES else after / before
@@ -99,7 +99,7 @@ def table(judged: Sequence[Judged]) -> Table:
         (
             one.version,
             one.quantity,
-            one.claim.place,
+            one.claim.location,
             f"{shown(one.claim.low)} … {shown(one.claim.high)}",
             "–" if one.measured is None else shown(one.measured),
             one.score,

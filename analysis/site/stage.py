@@ -116,7 +116,7 @@ def read_site(folder: Path) -> Site:
 def navigation(site: Site) -> dict[str, list[str]]:
     """Group to its pages. AnalysisError for a page of docs/ that no group of docs/index.md has."""
     groups: dict[str, list[str]] = {}
-    placed: set[str] = {FRONT, CONTENTS}
+    located: set[str] = {FRONT, CONTENTS}
     here: list[str] = []
     base = PurePosixPath(CONTENTS).parent
     for paragraph in re.split(r"\n\s*\n", read_text(site.folder / CONTENTS)):
@@ -126,15 +126,15 @@ def navigation(site: Site) -> dict[str, list[str]]:
         for target in links_of(paragraph):
             page = os.path.normpath(base / target.partition("#")[0])
             inside = _folder_of(page, site) if PurePosixPath(page).name in (README, INDEX) else [page]
-            new = [one for one in inside if one in site.pages and one not in placed]
+            new = [one for one in inside if one in site.pages and one not in located]
             here += new
-            placed |= set(new)
+            located |= set(new)
     groups.setdefault("Notebooks", []).extend(
-        name for name in site.pages if name.endswith(".ipynb") and name not in placed
+        name for name in site.pages if name.endswith(".ipynb") and name not in located
     )
-    tables = [name for name in site.pages if PurePosixPath(name).name == README and name not in placed]
+    tables = [name for name in site.pages if PurePosixPath(name).name == README and name not in located]
     groups["Tables"] = [CONTENTS, REPORT, *tables]
-    missing = {name for name in site.pages if name.startswith("docs/")} - placed
+    missing = {name for name in site.pages if name.startswith("docs/")} - located
     if missing:
         raise AnalysisError(f"{', '.join(sorted(missing))}: no group of {CONTENTS} has a link to it")
     return {title: names for title, names in groups.items() if names}
@@ -160,17 +160,17 @@ def moved(site: Site, page: str, text: str) -> str:
         if there == str(SINGLE):
             return f'<a href="{os.path.relpath("machine/index.html", base)}">{label[1:-1]}</a>'
         if there in site.pages:
-            place = os.path.relpath(site.pages[there], base)
-            return f"{label}({place}{'#' * bool(anchor)}{anchor})"
+            location = os.path.relpath(site.pages[there], base)
+            return f"{label}({location}{'#' * bool(anchor)}{anchor})"
         if label.startswith("!") and there in site.tracked:
             site.pictures[there] = there
             return f"{label}({os.path.relpath(there, base)})"
         if there.endswith(PICTURES) and there in site.tracked:
             site.pictures[f"linked/{there}"] = there
             return f'<a href="{os.path.relpath(there, base)}">{label[1:-1]}</a>'
-        place = os.path.relpath(f"source/{_source(site, page, there, target)}.html", base)
+        location = os.path.relpath(f"source/{_source(site, page, there, target)}.html", base)
         line = re.sub("^L", "#L-", anchor)
-        return f'<a href="{place}{line}">{label[1:-1]}</a>'
+        return f'<a href="{location}{line}">{label[1:-1]}</a>'
 
     return with_machine_links(with_links(text, changed), base)
 
@@ -225,9 +225,9 @@ def stage(folder: Path, out: Path) -> None:
     bodies = {step.name: folded_body(step.version) for step in steps} if folder == root() else {}
     made |= pages_of_versions.version_pages(folder, steps, built, bodies)
     of_versions = [*made]
-    for page, place in site.pages.items():
+    for page, location in site.pages.items():
         text = read_text(folder / page)
-        made[place] = (moved_notebook if page.endswith(".ipynb") else moved)(site, page, text)
+        made[location] = (moved_notebook if page.endswith(".ipynb") else moved)(site, page, text)
     groups = navigation(site) | ({"Versions": of_versions} if of_versions else {})
     for page in set(site.pages) - {FRONT} - {name for names in groups.values() for name in names}:
         made[site.pages[page]] = f"---\norphan: true\n---\n\n{made[site.pages[page]]}"
@@ -256,9 +256,9 @@ def stage(folder: Path, out: Path) -> None:
     for name, text in made.items():
         write_if_changed(out / name, text)
     (out / "linked").mkdir(parents=True, exist_ok=True)
-    for place, name in site.pictures.items():
-        (out / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(folder / name, out / place)
+    for location, name in site.pictures.items():
+        (out / location).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, out / location)
 
 
 # ---- links of the pages ----------------------------------------------------------------------------------------------

@@ -119,16 +119,16 @@ def machine_code(step: Step, linked: Linked | None) -> str:
 def page(
     folder: Path,
     steps: Sequence[Step],
-    place: int,
+    location: int,
     claims: Sequence[Judged],
     lines: Sequence[Line],
     linked: Linked | None,
     bodies: Mapping[str, str],
 ) -> str:
     """The page of one version; `bodies` are kernels as `make read` prints them."""
-    step = steps[place]
+    step = steps[location]
     version, header = step.version, step.version.header
-    beside = [f"[{one.name}]({one.name}.md)" for one in steps[max(0, place - 1) : place + 2] if one is not step]
+    beside = [f"[{one.name}]({one.name}.md)" for one in steps[max(0, location - 1) : location + 2] if one is not step]
     source = f'<a href="../source/kernels/{version.file}.html">source</a>'
     ways = " · ".join([*beside, source, "[all versions](../kernels/README.md)"])
     text = f"# {step.name}: {header.title}\n\n{ways}\n\n"
@@ -173,11 +173,11 @@ def version_pages(
         f"versions/{step.name}.md": page(
             folder,
             steps,
-            place,
+            location,
             [one for one in claims if one.version == step.name],
             lines.get(step.name, []),
             (linked or {}).get(step.name),
             bodies or {},
         )
-        for place, step in enumerate(steps)
+        for location, step in enumerate(steps)
     }

@@ -7,14 +7,14 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.emulate import layouts
-from analysis.emulate.layouts import Held, Place, emulate_layouts, read_layouts, table
+from analysis.emulate.layouts import Held, Location, emulate_layouts, read_layouts, table
 from analysis.errors import AnalysisError
 from analysis.files import root
 
 RECORDED = read_layouts(root())
 
 
-def accumulator(lane: int) -> tuple[Place, ...]:
+def accumulator(lane: int) -> tuple[Location, ...]:
     """PTX ISA, "Matrix Fragments for mma.m16n8k16": two results beside each other, or one operand A."""
     row, column = lane // 4, lane % 4 * 2
     return tuple((row + down, column + right + e) for right in (0, 8) for down in (0, 8) for e in (0, 1))

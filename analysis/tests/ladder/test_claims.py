@@ -19,7 +19,7 @@ from analysis.ladder.headers import load_all
 )
 def test_a_claim_is_read(text: str, quantity: str, place: str, low: float, high: float) -> None:
     (claim,) = parse_claims(text)
-    assert (claim.text, claim.quantity, claim.place) == (text, quantity, place)
+    assert (claim.text, claim.quantity, claim.location) == (text, quantity, place)
     assert (claim.low, claim.high) == pytest.approx((low, high))
 
 
