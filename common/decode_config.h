@@ -32,9 +32,9 @@ FL_CONFIG_FN int decode_threads(const decode_config *config) {
     return 32 * (config->n_warps + (config->n_warps == 8 || config->instruction == WGMMA ? 4 : 1));
 }
 
-/* The ring of K and V blocks, two places of Q, the warps' sums of O in rows with 8 floats of padding, their m and l, if
- * there is more than one key group, and what 1024 bytes hold: mbarriers and places of pieces. Tiles begin at multiples
- * of 1024 bytes. */
+/* The ring of K and V blocks, two buffers of Q, the warps' sums of O in rows with 8 floats of padding, their m and l,
+ * if there is more than one key group, and what 1024 bytes hold: mbarriers and slots of pieces. Tiles begin at
+ * multiples of 1024 bytes. */
 FL_CONFIG_FN int decode_smem_bytes(const decode_config *config) {
     const int KV = config->stages * (config->e4m3_cache ? 2 : 4) * config->B_c * config->d_head;
     const int Q = 4 * config->B_r * config->d_head;
@@ -69,10 +69,10 @@ FL_CONFIG_FN int64_t decode_ctas(const decode_config *config, const attention_ar
     return args->KV_heads * decode_shares(config, args, multiprocessors);
 }
 
-/* Log-sum-exp and O of the parts after them, in so many places: two for each CTA, or one for each part of a size. Two
+/* Log-sum-exp and O of the parts after them, in `slots` slots: two for each CTA, or one for each part of a size. Two
  * or more CTAs of a KV head are at most as many as there are words; of one CTA each there are no parts. */
-FL_CONFIG_FN int64_t decode_part_bytes(const decode_config *config, int64_t places, int64_t rows) {
-    return places * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
+FL_CONFIG_FN int64_t decode_part_bytes(const decode_config *config, int64_t slots, int64_t rows) {
+    return slots * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
 }
 FL_CONFIG_FN int64_t decode_parts(const decode_config *config, const attention_args *args, int64_t split_keys) {
     const int64_t parts = (args->seq_k + split_keys - 1) / split_keys;
@@ -82,8 +82,8 @@ FL_CONFIG_FN int64_t decode_workspace_bytes(const decode_config *config, const a
                                             int64_t multiprocessors, int64_t split_keys) {
     const int64_t shares = decode_shares(config, args, multiprocessors), ctas = args->KV_heads * shares;
     const int64_t rows = (int64_t)args->seq_q * (args->heads / args->KV_heads);
-    const int64_t places = split_keys ? decode_parts(config, args, split_keys) : shares > 1 ? 2 * ctas : 0;
-    return 4 * DECODE_COUNTERS + decode_part_bytes(config, places, rows);
+    const int64_t slots = split_keys ? decode_parts(config, args, split_keys) : shares > 1 ? 2 * ctas : 0;
+    return 4 * DECODE_COUNTERS + decode_part_bytes(config, slots, rows);
 }
 
 FL_CONFIG_FN launch_shape decode_launch_shape(const decode_config *config, const attention_args *args,

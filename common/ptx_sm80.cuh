@@ -178,7 +178,7 @@ __device__ __forceinline__ int64_t mad_wide_s32(int32_t a, int32_t b, int64_t c)
 
 /* ---- thread index in the CTA (10.1 %tid) ----
  *
- * Unlike threadIdx.x this is volatile: it is read at this place, and values that depend on it are computed after it.
+ * Unlike threadIdx.x this is volatile: it is read here, and values that depend on it are computed after it.
  */
 __device__ __forceinline__ uint32_t read_tid_x() {
     uint32_t tid;

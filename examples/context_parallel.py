@@ -111,12 +111,12 @@ def training(q: Any, k: Any, v: Any, dout: Any, rank: int, ranks: int) -> tuple[
     up in fp32.
     """
     seq, shared = q.shape[1] * ranks, q.shape[2] // k.shape[2]
-    mine, places = rows_of(0, 1, q.shape[1]), rows_of(rank, ranks, seq)
+    mine, chunks = rows_of(0, 1, q.shape[1]), rows_of(rank, ranks, seq)
     out, dq, going = torch.empty_like(q), torch.empty_like(q), []
     for heads, whole, messages in gathered(k, v, rank, ranks):
         messages.wait()
         of_q, added = slice(heads.start * shared, heads.stop * shared), torch.zeros_like(whole)
-        for here, rows in zip(mine, places, strict=True):
+        for here, rows in zip(mine, chunks, strict=True):
             seen = (q[:, here, of_q], whole[None, : rows.stop, 0], whole[None, : rows.stop, 1])
             leaves = [tensor.detach().requires_grad_() for tensor in seen]
             part = attention(*leaves, causal=True)
@@ -125,7 +125,7 @@ def training(q: Any, k: Any, v: Any, dout: Any, rank: int, ranks: int) -> tuple[
             added[: rows.stop, 0] += dk[0]
             added[: rows.stop, 1] += dv[0]
         sent, received = [], []
-        parts = [(here, added[rows]) for here, rows in zip(mine, places, strict=True)]
+        parts = [(here, added[rows]) for here, rows in zip(mine, chunks, strict=True)]
         for there, source in others(rank, ranks):
             sent += [(added[rows], source) for rows in needed(rank, source, ranks, seq)]
             for here, _ in zip(mine, needed(there, rank, ranks, seq), strict=False):  # the early chunk, or both
@@ -161,7 +161,7 @@ def ring(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
 def by_heads(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
     """Attention of a rank's rows: each rank computes entire sequences of some heads."""
     seq, n, n_kv = q.shape[1] * ranks, q.shape[2] // ranks, k.shape[2] // ranks
-    mine, places = rows_of(0, 1, q.shape[1]), [rows_of(one, ranks, seq) for one in range(ranks)]
+    mine, chunks = rows_of(0, 1, q.shape[1]), [rows_of(one, ranks, seq) for one in range(ranks)]
 
     def share(one: int) -> Any:
         parts = (q[0, :, one * n : one * n + n], k[0, :, one * n_kv : one * n_kv + n_kv])
@@ -169,19 +169,19 @@ def by_heads(q: Any, k: Any, v: Any, rank: int, ranks: int) -> Any:
 
     whole = q.new_empty((seq, n + 2 * n_kv, q.shape[3]))
     sent, received = [], []
-    for here, rows in zip(mine, places[rank], strict=True):
+    for here, rows in zip(mine, chunks[rank], strict=True):
         whole[rows] = share(rank)[here]
     for there, source in others(rank, ranks):
         shared = share(there)
         sent += [(shared[here], there) for here in mine]
-        received += [(whole[rows], source) for rows in places[source]]
+        received += [(whole[rows], source) for rows in chunks[source]]
     Messages(sent, received).wait()
     of_q, of_k, of_v = whole[None].split([n, n_kv, n_kv], dim=2)
     full = attention(of_q, of_k, of_v, causal=True)[0]
 
     parts = [torch.empty_like(q[0, :, :n]) for _ in range(ranks)]
-    parts[rank] = torch.cat([full[rows] for rows in places[rank]])
-    sent = [(full[rows], there) for there, _ in others(rank, ranks) for rows in places[there]]
+    parts[rank] = torch.cat([full[rows] for rows in chunks[rank]])
+    sent = [(full[rows], there) for there, _ in others(rank, ranks) for rows in chunks[there]]
     received = [(parts[source][here], source) for _, source in others(rank, ranks) for here in mine]
     Messages(sent, received).wait()
     return torch.cat(parts, dim=1)[None]
@@ -357,7 +357,7 @@ def refuse(parser: argparse.ArgumentParser, arguments: argparse.Namespace, ranks
     if "heads" in arguments.method and arguments.kv_heads % ranks:
         parser.error(f"--method heads: --kv-heads {arguments.kv_heads} is no multiple of {ranks} ranks")
     if "torch" in arguments.method and not torch.cuda.is_available():
-        parser.error("--method torch: PyTorch's context_parallel takes flash attention's place on a GPU only")
+        parser.error("--method torch: PyTorch's context_parallel replaces flash attention only on a GPU")
 
 
 def main() -> int:

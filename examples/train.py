@@ -51,13 +51,13 @@ class Model(nn.Module):
 
     def __init__(self, attend: object) -> None:
         super().__init__()
-        self.embed, self.place = nn.Embedding(256, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.embed, self.position = nn.Embedding(256, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.blocks = nn.Sequential(*(Block(attend) for _ in range(LAYERS)))
         self.head = nn.Linear(WIDTH, 256)
 
     def forward(self, x: Tensor) -> Tensor:
         at = torch.arange(x.shape[1], device=x.device)
-        return self.head(self.blocks(self.embed(x) + self.place(at)))
+        return self.head(self.blocks(self.embed(x) + self.position(at)))
 
 
 def text() -> Tensor:

@@ -258,7 +258,7 @@ static enum status run_launch(struct emu *emu, emu_launch *launch, emu_status *e
     return complete && closed ? STATUS_OK : fail_events(emu, failure);
 }
 
-/* Append the rows of a kernel's counters, and its regions, which the rows name by their place. */
+/* Append the rows of a kernel's counters, and its regions, which the rows name by their index. */
 static bool append_rows(struct emu *emu, const emu_counters *new) {
     emu_counters *const all = &emu->tables;
     const size_t count = all->count + new->count, region_count = all->region_count + new->region_count;

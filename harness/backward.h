@@ -1,4 +1,4 @@
-/* backward.h - what a backward problem has on the device beside Q, K, V, O and log-sum-exp: one place for both back
+/* backward.h - buffers of a backward problem in addition to Q, K, V, O and log-sum-exp, shared by both back
  * ends.
  *
  *     for (int i = 0; i < N_BACKWARD; i++) addresses[i] = allocate(backward_bytes(&problem, i));

@@ -1,4 +1,4 @@
-/* fp8.h - problems whose Q, K and V are e4m3 (common/fp8.h): their place on the device, and how far a kernel may be
+/* fp8.h - problems with e4m3 Q, K and V (common/fp8.h): their device memory, and how far a kernel may be
  * from the reference.
  *
  *     fp8_args args = e4m3_args(&problem, attention);

@@ -342,7 +342,7 @@ static enum status gpu_renew_inputs(struct backend *backend, const struct inputs
     return status;
 }
 
-/* ---- a library's kernel in place of the version's ---- */
+/* ---- a library's kernel instead of the version's ---- */
 
 static enum status check_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
     const struct device_info *device = &gpu->backend.device;

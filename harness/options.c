@@ -36,15 +36,15 @@ const struct option fl_options[] = {
     {"--batch", .kind = OPTION_LIST, .argument = "LIST", AT(batch),
      .help = "sequences; a number, a list 1,2 or a range 1:16:*2 (GPU: 16, 8 at seq 8192, 4 beyond; emulator: 1)"},
     {"--tokens", .kind = OPTION_INTEGER, .argument = "N", AT(tokens), .least = 1, .most = 1e12,
-     .help = "in place of --batch: N / seq sequences, so that every length has as many rows"},
+     .help = "instead of --batch: N / seq sequences, so that every length has as many rows"},
     {"--heads", .kind = OPTION_LIST, .argument = "LIST", AT(heads),
      .help = "heads of each sequence (GPU: 16; emulator: 2)"},
     {"--seq", .kind = OPTION_LIST, .argument = "LIST", AT(seq),
      .help = "sequence lengths, 512:16384:*2 for instance (GPU: 4096; emulator: 256)"},
     {"--seq-q", .kind = OPTION_LIST, .argument = "LIST", AT(seq_q),
-     .help = "queries, in place of --seq (as many as keys)", .needs = OF_LENGTHS},
+     .help = "queries, instead of --seq (as many as keys)", .needs = OF_LENGTHS},
     {"--seq-k", .kind = OPTION_LIST, .argument = "LIST", AT(seq_k),
-     .help = "keys, in place of --seq (as many as queries)", .needs = OF_LENGTHS},
+     .help = "keys, instead of --seq (as many as queries)", .needs = OF_LENGTHS},
     {"--kv-heads", .kind = OPTION_INTEGER, .argument = "N", AT(KV_heads), .least = 1, .most = 65535,
      .help = "heads of K and V, which divide the heads (as many)", .needs = HAS(GROUPED_HEADS)},
     {"--d-head", .kind = OPTION_INTEGER, .argument = "N", AT(d_head), .least = 1, .most = MAX_D_HEAD,
@@ -66,7 +66,7 @@ const struct option fl_options[] = {
              "tensor; or the sequences one behind the other, found by offsets",
      .needs = HAS(ANY_LENGTH) | HAS(SERVES)},
     {"--seqlens-q", .kind = OPTION_LENGTHS, .argument = "LIST", AT(Q_lengths),
-     .help = "queries of each sequence, in place of --batch and --seq-q", .needs = HAS(SERVES)},
+     .help = "queries of each sequence, instead of --batch and --seq-q", .needs = HAS(SERVES)},
     {"--seqlens-k", .kind = OPTION_LENGTHS, .argument = "LIST", AT(KV_lengths),
      .help = "keys of each sequence (as many as queries)", .needs = HAS(SERVES)},
     {"--window", .kind = OPTION_WINDOW, .argument = "L,R", AT(window), .initial = "-1,-1",
@@ -439,9 +439,9 @@ int64_t options_problem_count(const struct options *options) {
 
 /* The value of a list for problem *i, which becomes the number of what is left; `initial` where the list is empty. */
 static int64_t take_value(const struct number_list *list, int64_t *i, int64_t initial) {
-    const int64_t place = *i % list_count(list);
+    const int64_t index = *i % list_count(list);
     *i /= list_count(list);
-    return list->count ? list->values[place] : initial;
+    return list->count ? list->values[index] : initial;
 }
 
 static int64_t longest_of(const struct number_list *list) {

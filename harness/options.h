@@ -30,7 +30,7 @@ struct window {
 struct options {
     enum backend_choice backend;
     struct number_list batch, heads, seq; /* count 0: the back end's default */
-    struct number_list seq_q, seq_k;      /* in place of seq for queries and for keys; count 0: seq */
+    struct number_list seq_q, seq_k;      /* instead of seq for queries and for keys; count 0: seq */
     int64_t KV_heads;                     /* 0: as many as heads */
     int64_t d_head;                       /* 0: that of the configuration */
     bool causal, lse;
@@ -42,7 +42,7 @@ struct options {
     double softcap; /* 0: none */
     bool sinks;
     int64_t page_rows, split_keys;    /* 0: none */
-    int64_t tokens;                   /* batch * seq in place of batch; 0: not given */
+    int64_t tokens;                   /* batch * seq instead of batch; 0: not given */
     enum dtype dtype;                 /* ANY_DTYPE: that of the configuration */
     const char *configs[MAX_CONFIGS]; /* short forms or "all", borrowed from argv */
     int n_configs;
@@ -129,7 +129,7 @@ enum status options_parse(struct options *options, int argc, char **argv, struct
  */
 int options_only_for(const struct options *options, enum backend_choice backend, char *text, size_t size);
 
-/* STATUS_USAGE where two options are given of which one would have no effect, or both would write to one place. */
+/* STATUS_USAGE where two options are given of which one would have no effect, or both would write to one file. */
 enum status options_check(const struct options *options, struct failure *failure);
 
 /* True if records go to standard output, where other programs read them: what is for people goes to standard error. */

@@ -1,4 +1,4 @@
-/* peer.h - a kernel that a library launches in place of a version's own: what the executables of bin/peers/ link.
+/* peer.h - a kernel that a library launches instead of a version's own: what the executables of bin/peers/ link.
  *
  *     if (peer) return peer->enqueue(&launch, &failure);
  *

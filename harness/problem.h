@@ -55,7 +55,7 @@ struct problem {
 
     /* Fields that require fp8_args (harness/fp8.h). */
     bool e4m3;                /* of Q, K and V; O is of dtype */
-    bool e4m3_serves;         /* what takes serving_args in their place */
+    bool e4m3_serves;         /* fields that use serving_args instead */
     double descale[N_INPUTS]; /* what an element of Q, K or V is multiplied by; 1 where nothing else is asked for */
     bool transposed_V;        /* on the device: [batch, heads, d_head, seq_k] */
     bool rounded_sums_of_P;   /* l sums P as it was rounded */

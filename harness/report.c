@@ -354,7 +354,7 @@ static enum status write_json(const struct report *report, const struct record *
     struct json json = {0};
     add_record(&json, report, record);
     if (!json.failed) {
-        /* The byte behind the text is its end; the newline takes its place for the one write. */
+        /* The byte behind the text is its end; the newline replaces it for this one write. */
         json.text[json.length] = '\n';
         const enum status status = write_line(report->json, json.text, json.length + 1, report->options->json, failure);
         json_free(&json);

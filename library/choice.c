@@ -275,7 +275,7 @@ static const char *find_name(const char *names, const char *name) {
     return NULL;
 }
 
-/* The place of a version in a measured order. Behind all of them where it was not measured: first the kernels that are
+/* Rank of a version in a measured order, after all of them if it was not measured: first the kernels that are
  * no version, of these the ones for one architecture, then the newest. */
 static int place_of(const struct ranking *row, const struct embedded *version) {
     const char *const name = version->about->version, *const found = find_name(row->versions, name);
@@ -301,7 +301,7 @@ static bool has_few_rows(const struct embedded *version, const struct call *call
 }
 
 /* Pages are served by such a kernel first, whatever the rows: of attention/wgmma's they were not measured. */
-static int place_for(const struct ranking *row, const struct embedded *version, const struct call *call) {
+static int rank_of(const struct ranking *row, const struct embedded *version, const struct call *call) {
     if (!shares_keys(version)) return place_of(row, version);
     return paged(&call->problem) || has_few_rows(version, call) ? -1 : INT_MAX;
 }
@@ -314,12 +314,12 @@ static size_t ordered(const struct fl_library *library, const struct ranking *ro
     for (size_t i = 0; i < library->count; i++) {
         struct embedded *const version = &library->versions[i];
         const bool late = emulated && version->code.exact;
-        const int place = place_for(row, version, call);
+        const int rank = rank_of(row, version, call);
         size_t at = count++;
         for (; at > 0; at--) {
             const struct embedded *const before = order[at - 1];
             const bool before_late = emulated && before->code.exact;
-            if (before_late < late || (before_late == late && place_for(row, before, call) < place)) break;
+            if (before_late < late || (before_late == late && rank_of(row, before, call) < rank)) break;
             order[at] = order[at - 1];
         }
         order[at] = version;

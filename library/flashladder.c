@@ -231,9 +231,9 @@ fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info) {
         status = refuse(&failure, FL_INVALID, "kernel %d: must be from 0 on and below %zu, the number of kernels",
                         kernel, library->n_kernels);
     if (status) return ended(status, &failure);
-    size_t place = (size_t)kernel;
-    const struct embedded *const version = version_of_kernel(library, &place);
-    const struct instance *const instance = &version->table.instances[place];
+    size_t index = (size_t)kernel;
+    const struct embedded *const version = version_of_kernel(library, &index);
+    const struct instance *const instance = &version->table.instances[index];
     const struct kernel_config *const config = &instance->config;
     fl_kernel_info made = {.dtype = config->dtype == BF16 ? FL_BF16 : FL_FP16,
                            .d_head = config->d_head,

@@ -1,24 +1,24 @@
 #include "library/workspaces.h"
 
 bool workspaces_of_stream(struct workspaces *workspaces, uint64_t stream_id, uint64_t *offset) {
-    const uint64_t key = stream_id + 1, start = key * UINT64_C(0x9e3779b97f4a7c15) >> 52; /* of 4096 places */
+    const uint64_t key = stream_id + 1, start = key * UINT64_C(0x9e3779b97f4a7c15) >> 52; /* of 4096 slots */
     for (uint64_t i = 0; i < STREAM_WORKSPACES; i++) {
-        const uint64_t place = (start + i) % STREAM_WORKSPACES;
-        uint64_t found = atomic_load_explicit(&workspaces->streams[place], memory_order_relaxed);
-        if (!found && atomic_compare_exchange_strong(&workspaces->streams[place], &found, key)) found = key;
+        const uint64_t slot = (start + i) % STREAM_WORKSPACES;
+        uint64_t found = atomic_load_explicit(&workspaces->streams[slot], memory_order_relaxed);
+        if (!found && atomic_compare_exchange_strong(&workspaces->streams[slot], &found, key)) found = key;
         if (found != key) continue;
-        *offset = WORKSPACE_BYTES * place;
+        *offset = WORKSPACE_BYTES * slot;
         return true;
     }
     return false;
 }
 
 bool workspaces_of_graph(struct workspaces *workspaces, uint64_t *offset) {
-    uint64_t place = atomic_load(&workspaces->captured);
+    uint64_t slot = atomic_load(&workspaces->captured);
     do
-        if (place >= GRAPH_WORKSPACES) return false;
-    while (!atomic_compare_exchange_weak(&workspaces->captured, &place, place + 1));
-    *offset = WORKSPACE_BYTES * (STREAM_WORKSPACES + place);
+        if (slot >= GRAPH_WORKSPACES) return false;
+    while (!atomic_compare_exchange_weak(&workspaces->captured, &slot, slot + 1));
+    *offset = WORKSPACE_BYTES * (STREAM_WORKSPACES + slot);
     return true;
 }
 

@@ -123,38 +123,38 @@ static const char *instruction_name(int instruction) {
 }
 
 /* Address of a field: every family's struct begins at the start of the union. */
-static const char *place_of(const struct kernel_config *config, const struct field *field) {
+static const char *field_of(const struct kernel_config *config, const struct field *field) {
     return (const char *)&config->dtype + field->offset;
 }
 
 int config_value(const struct kernel_config *config, const struct field *field) {
-    const char *const place = place_of(config, field);
+    const char *const at = field_of(config, field);
     switch (field->type) {
     case TYPE_DTYPE:
-        return (int)*(const enum dtype *)place;
+        return (int)*(const enum dtype *)at;
     case TYPE_INSTRUCTION:
-        return (int)*(const enum instruction *)place;
+        return (int)*(const enum instruction *)at;
     case TYPE_INT:
-        return *(const int *)place;
+        return *(const int *)at;
     default:
-        return *(const bool *)place;
+        return *(const bool *)at;
     }
 }
 
 void config_set(struct kernel_config *config, const struct field *field, int value) {
-    char *const place = (char *)config + (place_of(config, field) - (const char *)config);
+    char *const at = (char *)config + (field_of(config, field) - (const char *)config);
     switch (field->type) {
     case TYPE_DTYPE:
-        *(enum dtype *)place = (enum dtype)value;
+        *(enum dtype *)at = (enum dtype)value;
         break;
     case TYPE_INSTRUCTION:
-        *(enum instruction *)place = (enum instruction)value;
+        *(enum instruction *)at = (enum instruction)value;
         break;
     case TYPE_INT:
-        *(int *)place = value;
+        *(int *)at = value;
         break;
     default:
-        *(bool *)place = value;
+        *(bool *)at = value;
         break;
     }
 }

@@ -57,7 +57,7 @@ enum {
     CU_MEMHOSTALLOC_DEVICEMAP = 2,
     CU_STREAM_DEFAULT = 0, /* waits for the default stream, and that one for it */
     CU_STREAM_NON_BLOCKING = 1,
-    CU_STREAM_PER_THREAD = 2, /* in place of a handle: the default stream of the calling thread; 0 and 1: of all */
+    CU_STREAM_PER_THREAD = 2, /* instead of a handle: the default stream of the calling thread; 0 and 1: of all */
     CU_EVENT_DEFAULT = 0,
 
     CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0,

@@ -1,4 +1,4 @@
-/* parameters.h - what flash_forward is passed: one place for the driver and the emulator, for harness and library.
+/* parameters.h - parameters of flash_forward, for the driver and the emulator, for harness and library.
  *
  *     struct parameter_block block;
  *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size

@@ -1,4 +1,4 @@
-/* tensor_maps.h - what the tensor maps of a kernel with tensor copies describe: one place for driver and emulator.
+/* tensor_maps.h - tensor maps of a kernel with TMA copies, for the driver and the emulator.
  *
  *     struct tensor_layout layouts[N_TENSORS];
  *     tensor_layouts(&args, &config, layouts);

@@ -1,4 +1,4 @@
-/* tensors.h - the four tensors by number: loops over them, and arrays with a place for each. */
+/* tensors.h - the four tensors by number: loops over them, and arrays with an element for each. */
 #ifndef FL_TENSORS_H
 #define FL_TENSORS_H
 

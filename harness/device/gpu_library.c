@@ -228,7 +228,7 @@ struct stream_work {
     fl_library *library;
     struct attention attention;
     CUstream stream;
-    void *graph; /* launched in place of calls; NULL for calls */
+    void *graph; /* launched instead of calls; NULL for calls */
     int launches, wrong;
     uint16_t *O;
 };

@@ -20,7 +20,7 @@ extern const uint64_t fl_peak_image_count;
 enum { WGMMAS = 160000 /* of all warpgroups of an SM */ };
 
 static const int SHAPES[] = {64, 128, 256};
-static const char *const TYPES[] = {"fp16", "bf16"}, *const PLACES[] = {"smem", "registers"};
+static const char *const TYPES[] = {"fp16", "bf16"}, *const SOURCES[] = {"smem", "registers"};
 static const char *const OTHERS[N_BESIDES] = {[BESIDE_NOTHING] = "", [BESIDE_EX2] = "MUFU.EX2", [BESIDE_FMA] = "FFMA",
                                               [BESIDE_ADD] = "FADD", [BESIDE_MAX] = "FMNMX",    [BESIDE_PACK] = "F2FP"};
 
@@ -31,7 +31,7 @@ struct gpu {
 
 /* One row of the record. */
 struct run {
-    const char *type, *place;
+    const char *type, *source;
     int n, warpgroups;
     enum wgmma_beside beside;
 };
@@ -56,7 +56,7 @@ static enum status measure(const struct gpu *gpu, const struct run *run, wgmma_r
     void *parameters[] = {&to, &sums, &iterations, &beside};
     CUfunction function;
     char name[64];
-    snprintf(name, sizeof name, "wgmma_peak_%s_n%d_%s", run->type, run->n, run->place);
+    snprintf(name, sizeof name, "wgmma_peak_%s_n%d_%s", run->type, run->n, run->source);
     BENCH_CHECK(cuda->cuModuleGetFunction(&function, gpu->on.module, name), "cuModuleGetFunction of %s", name);
     for (int i = 0; i < 2; i++) {
         BENCH_CHECK(
@@ -84,7 +84,7 @@ static void add_row(struct json *json, const struct gpu *gpu, const struct run *
     json_int(json, "n", run->n);
     json_int(json, "k", 16);
     json_string(json, "dtype", run->type);
-    json_string(json, "a", run->place);
+    json_string(json, "a", run->source);
     json_int(json, "warpgroups", run->warpgroups);
     json_string(json, "beside", OTHERS[run->beside]);
     json_number(json, "cycles", each, 6);
@@ -109,8 +109,8 @@ static enum status run_all(struct json *json, const struct gpu *gpu, struct fail
     enum status status = STATUS_OK;
     for (size_t shape = 0; shape < sizeof SHAPES / sizeof *SHAPES; shape++)
         for (int type = 0; type < 2; type++)
-            for (int place = 0; place < 2; place++) {
-                struct run run = {.type = TYPES[type], .place = PLACES[place], .n = SHAPES[shape]};
+            for (int source = 0; source < 2; source++) {
+                struct run run = {.type = TYPES[type], .source = SOURCES[source], .n = SHAPES[shape]};
                 for (run.warpgroups = 1; run.warpgroups <= 3 && !status; run.warpgroups++)
                     status = run_one(json, gpu, &run, failure);
                 run.warpgroups = 2;

@@ -49,7 +49,7 @@
  *
  * KV_full guards a tile's K and V. If CTAs fetch tiles, each side arrives at KV_empty after its last product.
  *
- * With in_order each Q block has a turn, the place in the order of the CTA that may add to it: the sums get the same
+ * With in_order each Q block has a turn, the position in the order of the CTA that may add to it: the sums get the same
  * bits in every run. The first stores its part, so that nothing sets the sums to 0; the last adds its own to them and
  * rounds dQ, so that there is no third kernel. find_work_in_order() has tiles begin when the turns that they wait for
  * are there. Neither a turn nor the arrival of what was added, on which it is passed on, is waited for by who computes:

@@ -344,8 +344,8 @@ __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_stat
     }
 }
 
-/* S to P, in place, with the m of before. True if the largest P of the warp may exceed the range of e4m3, judging by
- * the sums. All lanes return the same. Sums of numbers up to 2^3 are smaller. */
+/* Turn S into P with the m of the blocks before. True if the largest P of the warp may exceed the range of e4m3,
+ * judging by the sums. All lanes return the same. Sums of numbers up to 2^3 are smaller. */
 template <int tiles>
 __device__ __forceinline__ bool take_exponentials_as_before(float (&S)[tiles][4], row_state &row,
                                                             float exponent_scale) {

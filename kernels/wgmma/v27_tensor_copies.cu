@@ -251,9 +251,9 @@ __device__ __forceinline__ void attend(const forward_args &args, const tensor_ma
     const uint64_t V_matrix = wgmma_descriptor(at.V, cfg.B_c * tile_row_bytes);
 
     const int Q_row = blockIdx.x * cfg.B_r, head = blockIdx.y, sample = blockIdx.z;
-    const auto copy_block = [&](uint32_t place, const tensor_map &map, uint32_t full, int block) {
+    const auto copy_block = [&](uint32_t smem_addr, const tensor_map &map, uint32_t full, int block) {
         mbarrier_arrive_expect_tx(full, KV_bytes<cfg>);
-        copy_tensor_to_smem(place, map, full, block * cfg.B_c, head, sample);
+        copy_tensor_to_smem(smem_addr, map, full, block * cfg.B_c, head, sample);
     };
     if (leads) {
         mbarrier_arrive_expect_tx(at.Q_full, Q_bytes<cfg>);
