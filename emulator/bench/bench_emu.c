@@ -3,7 +3,7 @@
  *     suite.mk bench-emu
  *     build/tests/bench_emu.v16 build/v01/v01.ptx build/v02/v02.ptx
  *
- * Loads each PTX file and decodes its entry; launches the version that is linked in. The rows go to speed.py as CSV:
+ * Loads each PTX file and decodes its entry; launches the version that is linked in. Prints rows of CSV:
  * median and least of several runs, in processor time of this process, which other work on the machine disturbs little.
  */
 #include "common/abi.h"
