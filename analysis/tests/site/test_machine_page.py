@@ -46,11 +46,12 @@ def test_mangled_names_become_short() -> None:
 
 
 def test_the_single_page_is_current() -> None:
-    """What compilers make of these sources is compared by `make check-site`."""
+    """But for what compilers make of these sources: another toolkit makes other bytes."""
     page = (root() / machine_page.SINGLE).read_text()
     assert len(page) <= 1_500_000
-    made = machine_page.single_page(root(), built=False)
-    assert machine_page.without_built(page) == made, "run `make site`, which writes it"
+    page = re.sub(r'"(wasm|ptx|entry|symbol)": "[^"]*"', r'"\1": ""', page)
+    page = re.sub(r'"hidden": \[[^]]*\]', '"hidden": []', page)
+    assert page == machine_page.single_page(root(), built=False), "run `make site`, which writes it"
 
 
 def test_places_are_those_of_the_story() -> None:
