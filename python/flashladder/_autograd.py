@@ -21,7 +21,9 @@ from typing import Any, Optional
 import torch
 
 from flashladder import _launch
-from flashladder._call import MOST_SEQUENCES
+from flashladder._call import MOST_SEQUENCES, Call
+from flashladder._frameworks import framework_of
+from flashladder._library import ARRAYS
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -74,6 +76,8 @@ def lies_well(tensor: Tensor) -> bool:
 
 def _like(tensor: Tensor) -> Tensor:
     """Room for a gradient, in the memory order of the tensor where kernels take that."""
+    if tensor.is_contiguous():
+        return torch.empty_like(tensor)
     made = torch.empty_like(tensor)
     return made if lies_well(made) else torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
@@ -83,18 +87,18 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
     return tensor.stride()[:3] if tensor.dim() == 4 else (tensor.shape[0] * tensor.stride(0), *tensor.stride()[:2])
 
 
-def problem_of(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None, offsets: Any = (), most: Any = ()
-) -> Any:
-    """The problem of tensors [batch, seq, heads, d_head], or [tokens, heads, d_head] where there are offsets."""
-    packed = (("arrays", 3), ("total_q", q.shape[0]), ("total_k", k.shape[0])) if offsets else ()
-    batch = offsets[0].shape[0] - 1 if offsets else q.shape[0]
-    rows_q, rows_k = (max(1, rows) for rows in most) if offsets else (q.shape[1], k.shape[1])
-    return _launch.problem(
+def _problem(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None, sequences: int, most: Any
+) -> tuple[Any, int]:
+    """The problem and its bytes of workspace, of tensors [batch, seq, heads, d_head]; where there is a number of packed
+    sequences, of [tokens, heads, d_head]."""
+    packed = (("arrays", 3), ("total_q", q.shape[0]), ("total_k", k.shape[0])) if sequences else ()
+    rows_q, rows_k = (max(1, most[0]), max(1, most[1])) if sequences else (q.shape[1], k.shape[1])
+    return _launch.backward_problem(
         DTYPES[q.dtype],
         q.device.index if q.device.type == "cuda" else None,
-        (batch, q.shape[-2], k.shape[-2], rows_q, rows_k, q.shape[-1]),
-        tuple(_strides(tensor) for tensor in (q, k, v, out)),
+        (sequences or q.shape[0], q.shape[-2], k.shape[-2], rows_q, rows_k, q.shape[-1]),
+        (_strides(q), _strides(k), _strides(v), _strides(out)),
         causal,
         scale,
         "best",
@@ -107,8 +111,7 @@ def check(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, pa
     """NotImplementedError, Unavailable: no kernel computes the gradients, which is said before anything runs."""
     if packed and not (q.dim() == k.dim() == v.dim() == 3 and q.dtype in DTYPES and k.shape[0]):
         return
-    offsets = (torch.empty(2, dtype=torch.int32, device="cpu"),) * 2 if packed else ()
-    _launch.workspace_bytes(problem_of(q, k, v, q, causal, scale, offsets, (1, 1)))
+    _problem(q, k, v, q, causal, scale, int(packed), (1, 1))
 
 
 def _compute_into(
@@ -123,24 +126,19 @@ def _compute_into(
     most: tuple[int, ...],
 ) -> None:
     """dq, dk and dv into `made`, in the current stream."""
-    q, k, v, out = tensors
-    wanted = problem_of(q, k, v, out, causal, scale, offsets, most)
-    cuda = q.device.type == "cuda"
-    workspace = torch.empty(_launch.workspace_bytes(wanted), dtype=torch.uint8, device=q.device)
+    (q, k, v, out), sequences = tensors, offsets[0].shape[0] - 1 if offsets else 0
+    wanted, size = _problem(q, k, v, out, causal, scale, sequences, most)
+    workspace = torch.empty(size, dtype=torch.uint8, device=q.device) if size else None
+    addresses = [one.data_ptr() for one in (*tensors, lse)]
     _launch.backward(
         wanted,
-        q=q.data_ptr(),
-        k=k.data_ptr(),
-        v=v.data_ptr(),
-        o=out.data_ptr(),
-        lse=lse.data_ptr(),
-        dout=dout.data_ptr(),
-        gradients=[tensor.data_ptr() for tensor in made],
-        strides=[_strides(tensor) for tensor in made],
-        offsets=tuple(one.data_ptr() for one in offsets) or (0, 0),
-        workspace=workspace.data_ptr() if cuda else 0,
-        deterministic=deterministic,
-        stream=torch.cuda.current_stream(q.device).cuda_stream if cuda else 0,
+        (*addresses, 0 if workspace is None else workspace.data_ptr()),
+        dout.data_ptr(),
+        [one.data_ptr() for one in made],
+        tuple([_strides(one) for one in made]),
+        tuple([one.data_ptr() for one in offsets]),
+        deterministic,
+        framework_of("q", q).current_stream(q.device.index) if q.device.type == "cuda" else 0,
     )
 
 
@@ -270,7 +268,7 @@ def setup_context_of_serve(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any,
 
 
 def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
-    """The gradients of q, k and v of either operator."""
+    """The gradients of q, k and v of either operator, and of Eager."""
     if ctx.refused:
         raise NotImplementedError(ctx.refused)
     if dout is None and dlse is None:
@@ -282,9 +280,12 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
         dlse = torch.where(_inside(q, offsets[0]), dlse, 0)
 
     def gradients(dout: Any, v: Any, out: Any) -> Any:
-        pass_of = operators.varlen_backward if offsets else operators.attention_backward
-        if are_transformed():
+        if getattr(ctx, "eager", False):
+            pass_of: Any = _varlen_backward if offsets else _attention_backward
+        elif are_transformed():
             pass_of = TransformedBackward.apply
+        else:
+            pass_of = operators.varlen_backward if offsets else operators.attention_backward
         return pass_of(dout, q, k, v, out, lse, *offsets, *options, ordered)
 
     dq, dk, dv = gradients(torch.zeros_like(q) if dout is None else dout, v, out)
@@ -309,6 +310,25 @@ def _inside(rows: Any, starts: Any) -> Any:
 
 
 _Function: Any = getattr(getattr(torch, "autograd", None), "Function", object)
+_once: Any = getattr(
+    getattr(getattr(torch, "autograd", None), "function", None), "once_differentiable", lambda one: one
+)
+
+
+class Eager(_Function):  # type: ignore[misc]
+    """A call with gradients outside of torch.compile and torch.func, without the time that an operator costs."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, chosen: Any, offsets: tuple[Any, ...], most: tuple[int, int]) -> Any:
+        call = Call(q, k, v, chosen._replace(return_lse=True), dict(zip(ARRAYS, offsets)), most)
+        out, lse = call.run()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, out, lse, *offsets)
+        ctx.options = (*(most if offsets else ()), chosen.causal, chosen.scale)
+        ctx.refused, ctx.inputs, ctx.ordered, ctx.eager = None, 6, chosen.ordered, True
+        return out, lse
+
+    backward = staticmethod(_once(backward))
 
 
 class Transformed(_Function):  # type: ignore[misc]

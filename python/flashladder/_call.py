@@ -184,7 +184,7 @@ class Call(NamedTuple):
             _check_apart(plan, address(made), inputs)
         if plan.problem is not None:
             arrays = self.arrays
-            at = [address(arrays[name]) if name in arrays else 0 for name in ARRAYS] if arrays else NO_ARRAYS
+            at = [address(arrays[name]) if name in arrays else 0 for name in ARRAYS] if arrays else _launch.NO_ARRAYS
             tensors = (*inputs, address(made), 0 if lse is None else address(lse))
             _launch.forward(plan.address, tensors, at, current)
         return made, lse
@@ -237,9 +237,6 @@ class Call(NamedTuple):
         return self._replace(**borrowed)
 
 
-NO_ARRAYS = (0,) * len(ARRAYS)
-
-
 # ---- arrays of a call ------------------------------------------------------------------------------------------------
 
 
@@ -269,7 +266,7 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
 
 def _filled(q: Any, heads: int, name: str, scale: Any) -> Any:
     if not hasattr(scale, "shape"):
-        scale = number_of_scale(name, scale)
+        return _full(q, heads, number_of_scale(name, scale), "float32")
     return _full(q, heads, 1, "float32") * scale
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flashladder._library import (
+    ARRAYS,
     DEVICE_MEMORY,
     DTYPES,
     HOST_MEMORY,
@@ -30,11 +31,14 @@ from flashladder._library import (
 from flashladder._options import scale_of
 
 Steps = Sequence[int]
+NO_ARRAYS = (0,) * len(ARRAYS)
 SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "d_head")
 LARGEST = 2**31 - 1
 
 _forward = LIBRARY.fl_forward
 _size = ctypes.sizeof(Tensors)
+_size_of_gradients = ctypes.sizeof(Gradients)
+_gradients = struct.Struct("5N9q2i").pack
 _tensors = struct.Struct("17N").pack  # struct Tensors as bytes: a third of the time that filling a ctypes struct takes
 
 
@@ -99,46 +103,42 @@ def forward(problem: int, addresses: Sequence[int], arrays: Sequence[int], strea
         check(status)
 
 
-def workspace_bytes(wanted: Problem) -> int:
-    """Bytes of device memory; 0 for host memory. NotImplementedError, Unavailable: no kernel computes them."""
-    support = Support(size=ctypes.sizeof(Support))
+@functools.lru_cache(maxsize=1024)
+def backward_problem(*arguments: Any) -> tuple[Problem, int]:
+    """problem(), and the bytes of device memory that its backward pass needs; 0 for host memory. NotImplementedError,
+    Unavailable: no kernel computes it."""
+    wanted, support = problem(*arguments), Support(size=ctypes.sizeof(Support))
     check(LIBRARY.fl_query_backward(handle(), ctypes.addressof(wanted), ctypes.addressof(support)))
-    return int(support.workspace_bytes)
+    return wanted, int(support.workspace_bytes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _steps_of_gradients(sizes: tuple[Steps, Steps], strides: tuple[Steps, ...], d_head: int) -> list[int]:
+    """Strides of dq, dk and dv, one behind the other. `sizes` are those of q and k."""
+    named = zip(("dq", "dk", "dv"), (sizes[0], sizes[1], sizes[1]), strides)
+    return [step for name, size, steps in named for step in read_steps(name, size, steps, d_head)]
 
 
 def backward(
     wanted: Problem,
-    *,
-    q: int,
-    k: int,
-    v: int,
-    o: int,
-    lse: int,
+    tensors: Sequence[int],
     dout: int,
     gradients: Sequence[int],
-    strides: Sequence[Sequence[int]],
-    offsets: tuple[int, int] = (0, 0),
-    workspace: int = 0,
+    strides: tuple[Steps, ...],
+    offsets: tuple[int, ...] = (),
     deterministic: bool = False,
     stream: int = 0,
 ) -> None:
     """dq, dk and dv at the addresses `gradients`, with steps (batch, seq, head) in elements; dout lies as o does.
 
-    `offsets` are the addresses of cu_seqlens_q and cu_seqlens_k, where sequences are packed.
-
-    ValueError: an argument is wrong. RuntimeError: the GPU or the emulator fails.
+    `tensors` are the addresses of q, k, v, o, log-sum-exp and the workspace; `offsets` those of cu_seqlens_q and
+    cu_seqlens_k, where sequences are packed. ValueError: an argument is wrong. RuntimeError: the GPU or the emulator
+    fails.
     """
-    tensors = Tensors(size=ctypes.sizeof(Tensors), q=q, k=k, v=v, o=o, lse=lse, workspace=workspace)
-    tensors.cu_seqlens_q, tensors.cu_seqlens_k = offsets
-    dq, dk, dv = gradients
-    made = Gradients(size=ctypes.sizeof(Gradients), dout=dout, dq=dq, dk=dk, dv=dv, deterministic=bool(deterministic))
-    packed = bool(offsets[0])
-    of_q = (1, wanted.total_q, wanted.heads) if packed else (wanted.batch, wanted.seq_q, wanted.heads)
-    of_k = (1, wanted.total_k, wanted.kv_heads) if packed else (wanted.batch, wanted.seq_k, wanted.kv_heads)
-    for name, sizes, steps in zip(("dq", "dk", "dv"), (of_q, of_k, of_k), strides):
-        setattr(made, f"{name}_strides", Strides(*read_steps(name, sizes, steps, wanted.d_head)))
-    check(
-        LIBRARY.fl_backward(
-            handle(), ctypes.addressof(wanted), ctypes.addressof(tensors), ctypes.addressof(made), stream
-        )
-    )
+    sizes = ((wanted.batch, wanted.seq_q, wanted.heads), (wanted.batch, wanted.seq_k, wanted.kv_heads))
+    if offsets:
+        sizes = ((1, wanted.total_q, wanted.heads), (1, wanted.total_k, wanted.kv_heads))
+    steps = _steps_of_gradients(sizes, strides, wanted.d_head)
+    made = _gradients(_size_of_gradients, dout, *gradients, *steps, bool(deterministic), 0)
+    arrays = (*offsets, *NO_ARRAYS[len(offsets) :])
+    check(LIBRARY.fl_backward(handle(), ctypes.addressof(wanted), _tensors(_size, *tensors, *arrays), made, stream))

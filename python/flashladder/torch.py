@@ -196,6 +196,8 @@ def _operate(
             )
         if _is_eager(q):
             _autograd.check(q, k, v, chosen.causal, chosen.scale, packed=True)
+            out, lse = _autograd.Eager.apply(q, k, v, chosen, tuple(arrays.values()), most)
+            return (out, lse) if chosen.return_lse else out
     left, right = chosen.window or (-1, -1)
     named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
     out, lse = torch.ops.flashladder.serve(
@@ -203,6 +205,15 @@ def _operate(
         chosen.return_lse or bool(wanted), chosen.version, chosen.ordered,
     )  # fmt: skip
     return (out, lse) if chosen.return_lse else out
+
+
+def _of_one_batch(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As many samples of K and V as of Q, whose gradients are then sums over the samples."""
+    batches = q.shape[:1], k.shape[:1]
+    if batches[0] == batches[1] or (1,) not in batches:
+        return q, k, v
+    batch = max(batches)
+    return tuple(one.expand(*batch, *one.shape[1:]).contiguous() for one in (q, k, v))
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -414,7 +425,7 @@ def attention(
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    asked = (window, softcap, sinks, seqlens_k, seqlens_q)
+    plain = window is None and softcap is None and sinks is None and seqlens_k is None and seqlens_q is None
     _check_tensors(q=q, k=k, v=v)
     _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, "sinks": sinks})
     q, k, v = _cast(q, k, v)
@@ -425,12 +436,17 @@ def attention(
             seqlens_q=seqlens_q, deterministic=deterministic, return_lse=return_lse, version=version,
         )  # fmt: skip
     q, chosen = positive_scale(q, options(causal, scale, window, softcap, deterministic, return_lse, version))
-    if any(one is not None for one in asked):
+    if not plain:
         given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "sinks": sinks}
         return _operate(q, k, v, made_for(q, k, q.shape[0], present(**given)), chosen)
+    if wanted or _autograd.are_transformed():
+        q, k, v = _of_one_batch(q, k, v)
     if wanted and _is_eager(q):
-        _check(q, k, v)
+        if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype in _autograd.DTYPES):
+            _check(q, k, v)
         _autograd.check(q, k, v, chosen.causal, chosen.scale)
+        out, lse = _autograd.Eager.apply(q, k, v, chosen, (), (0, 0))
+        return (out, lse) if return_lse else out
     with_lse = return_lse or bool(wanted) or _autograd.are_transformed()
     operate = _autograd.Transformed.apply if _autograd.are_transformed() else torch.ops.flashladder.attention
     out, lse = operate(q, k, v, chosen.causal, chosen.scale, with_lse, version, chosen.ordered, chosen.batch_invariant)

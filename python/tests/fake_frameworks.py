@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -329,6 +330,18 @@ class _Library:
         self.functions[name] = (function, key, with_keyset)
 
 
+class _Function:
+    """torch.autograd.Function, which runs without gradients."""
+
+    @classmethod
+    def apply(cls: Any, *arguments: Any) -> Any:
+        cls.last, Operator.running = Mock(), True
+        try:
+            return cls.forward(cls.last, *arguments)
+        finally:
+            Operator.running = False
+
+
 def fake_torch() -> Any:
     """A module with what the package uses of PyTorch, on fake GPUs. `grad` and `compiling` are its state."""
     torch: Any = ModuleType("torch")
@@ -347,6 +360,7 @@ def fake_torch() -> Any:
     torch.empty_strided = lambda shape, stride, *, dtype, device: _empty(shape, dtype=dtype, device=device).as_strided(
         shape, stride
     )
+    torch.autograd = SimpleNamespace(Function=_Function)
     torch.compiler = SimpleNamespace(is_compiling=lambda: torch.compiling)
     torch.cuda = SimpleNamespace(
         current_stream=lambda gpu: SimpleNamespace(cuda_stream=Stream.current + getattr(gpu, "index", gpu)),

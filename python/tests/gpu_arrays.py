@@ -27,7 +27,7 @@ import torch
 import flashladder
 from analysis.emulate.online_softmax import output_bound
 from flashladder import _launch
-from flashladder._call import NO_ARRAYS, Call
+from flashladder._call import Call
 from flashladder._frameworks import framework_of
 from flashladder._options import Options
 
@@ -354,7 +354,7 @@ def errors() -> Facts:
         steps = (129 * 8 * 128, 8 * 128, 128)
         wanted = _launch.problem("fp16", 0, (2, 8, 8, 129, 129, 128), (steps,) * 4, False, None, "best")
         tensors = (q.data_ptr(), k.data_ptr(), v.data_ptr(), o, 0)
-        _launch.forward(ctypes.addressof(wanted), tensors, NO_ARRAYS, stream)
+        _launch.forward(ctypes.addressof(wanted), tensors, _launch.NO_ARRAYS, stream)
 
     on_host = np.zeros(q.shape, np.float16)
     pinned = torch.empty_like(q, device="cpu").pin_memory()
@@ -463,7 +463,7 @@ def overhead() -> Facts:
     turned = [a.transpose(1, 2) for a in (q, k, v)]
     times = {
         "bare": host_us(bare_launch()),
-        "fl_forward": host_us(lambda: _launch.forward(plan.address, plain, NO_ARRAYS, 0)),
+        "fl_forward": host_us(lambda: _launch.forward(plan.address, plain, _launch.NO_ARRAYS, 0)),
         "torch_out": host_us(lambda: flashladder.attention(q, k, v, out=out)),
         "torch": host_us(lambda: flashladder.attention(q, k, v)),
         "torch_empty": host_us(lambda: torch.empty(q.shape, dtype=q.dtype, device=q.device)),

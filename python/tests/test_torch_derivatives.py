@@ -214,3 +214,8 @@ def test_a_batch_of_one_is_broadcast_as_pytorch_does() -> None:
     query, key = tensor(2, 2, 20, D_HEAD), tensor(1, 2, 20, D_HEAD)
     out = fl.scaled_dot_product_attention(query, key, key)
     assert torch.equal(out[1:], fl.scaled_dot_product_attention(query[1:], key, key))
+    one = tensor(1, 20, 2, D_HEAD).requires_grad_()
+    every = one.detach().repeat(2, 1, 1, 1).requires_grad_()
+    found, expected = (fl.attention(query.transpose(1, 2), x, x).sum() for x in (one, every))
+    found.backward(), expected.backward()
+    assert near(one.grad, every.grad.double().sum(0, keepdim=True))
