@@ -365,7 +365,16 @@ bool emu_free_texture(emu_device *device, uint64_t object);
 /* Description of a tensor map, as for cuTensorMapEncodeTiled (contiguous elements, no interleave). Dimension 0 is the
  * one whose elements lie side by side. */
 enum { EMU_TENSOR_MAP_BYTES = 128, EMU_TENSOR_RANK = 5 };
-typedef enum emu_swizzle { EMU_SWIZZLE_NONE, EMU_SWIZZLE_32B, EMU_SWIZZLE_64B, EMU_SWIZZLE_128B } emu_swizzle;
+typedef enum emu_swizzle {
+    EMU_SWIZZLE_NONE,
+    EMU_SWIZZLE_32B,
+    EMU_SWIZZLE_64B,
+    EMU_SWIZZLE_128B,
+    EMU_SWIZZLE_128B_BY_32B /* chunks of 32 bytes change places, not of 16 */
+} emu_swizzle;
+/* Elements of 4 and 6 bits, of sm_100: in shared memory two of 4 bits are a byte (then an element of the map is such a
+ * pair), or 16 elements take 16 bytes and their padding is zeros. */
+typedef enum emu_packing { EMU_UNPACKED, EMU_FOURS, EMU_FOURS_PADDED, EMU_SIXES_PADDED } emu_packing;
 typedef struct emu_tensor_info {
     uint64_t address;                      /* of the device, a multiple of 16 */
     uint64_t strides[EMU_TENSOR_RANK - 1]; /* bytes from an element to the next of dimension 1, 2, ... */
@@ -377,6 +386,7 @@ typedef struct emu_tensor_info {
     bool is_signed;  /* integers */
     bool rounds;     /* f32 that a copy to shared memory rounds to tf32 */
     bool flushes;    /* f32 of which a reduction takes subnormals for zeros */
+    uint8_t packing; /* an emu_packing */
     bool fills_NaN;  /* elements outside of the tensor are NaN, 0x7ff7 in each half word; else zeros */
 } emu_tensor_info;
 /* Write the 128 bytes that a kernel takes as a CUtensorMap. False, with *error filled, where the driver would refuse.

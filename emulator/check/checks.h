@@ -139,7 +139,7 @@ void emu_shadow_undefined(cta *m, uint32_t address, uint32_t bytes);
 void emu_start_undefined(cta *m, warp *w);
 void emu_shadow_issue(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes);
 /* The copy that completed in a cell: none, one without its own clock, or one of the async proxy after LANDED_BY. */
-enum { LANDED_NOTHING, LANDED, LANDED_BY };
+enum { LANDED_NOTHING, LANDED, LANDED_BY, LANDED_AT_PEER = 128 /* with it: of the other CTA of the pair */ };
 void emu_shadow_land(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t stamp,
                      uint32_t instruction, unsigned landing);
 /* cp.async land that an mbarrier is told of, by an arrival with a stamp: who waits for the phase knows it. It is what

@@ -246,14 +246,15 @@ void emu_remote_land(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar
                                                                       << WHO_THREAD_SHIFT;
     if (!emu_make_remote_cells(m, at)) return;
     const bool counts = bar && !copy->has_values;
-    const uint32_t stamp = counts ? emu_engine_ticks(at, bar) : copy->stamp;
+    cta *by = copy->counts_at;
+    const uint32_t stamp = counts ? emu_engine_ticks(by, bar) : copy->stamp;
+    const unsigned landing = counts ? emu_landing_of(by, bar) | (by == at ? 0 : LANDED_AT_PEER) : LANDED;
     for (uint32_t i = first_cell(at, address); i <= last_cell(at, address, bytes); i++) {
         at->checks->cells[i].write_time = TIME_REMOTE;
         at->checks->cells[i].write_who = who;
         at->checks->remote->writers[i] = (uint8_t)(m->rank + 1);
         at->checks->remote->writes[i] = (remote_access){stamp, who};
-        if (at->checks->async_written)
-            at->checks->async_written[i] = (uint8_t)(counts ? emu_landing_of(at, bar) : LANDED);
+        if (at->checks->async_written) at->checks->async_written[i] = (uint8_t)landing;
     }
     note_last(m, w, at, who, copy->stamp);
 }

@@ -65,7 +65,7 @@ static void note_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_
     uint8_t data[MAX_ROW_BYTES];
     uint64_t address = 0;
     uint32_t first = 0;
-    const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
+    const uint32_t bytes = tensor_global_bytes(&copy->map.info, emu_bytes_inside(copy, at, &address, &first));
     const uint32_t begin = shared + first * copy->map.info.element_bytes;
     for (uint32_t i = 0; copy->is_store && i < bytes; i++)
         data[i] = m->shared[swizzled(&copy->map.info, begin + i) - m->shared_base];
@@ -85,7 +85,7 @@ static void note_global(cta *m, const bulk_copy *copy, bool ends) {
 
 void emu_on_bulk_count(cta *m, warp *w, const bulk_copy *copy, mbarrier *bar) {
     const checks *const shadow = m->checks;
-    cta *at = copy->to;
+    cta *at = copy->counts_at;
     if (shadow->orders) emu_orders_issue(m, w, copy->lane, at, bar, false);
     if (shadow->orders && at != m) emu_remote_tell_progress(m, w, copy->lane, at, bar->arriving);
     if (at == m)
@@ -120,9 +120,9 @@ void emu_on_bulk_issue(cta *m, warp *w, const bulk_copy *copy) {
 /* ---- bulk copies: completion ---- */
 
 static void complete_cells(cta *m, const warp *w, const bulk_copy *copy, mbarrier *bar) {
-    if (copy->to == m && bar && m->checks->engines && !copy->has_values)
+    if (copy->to == m && copy->counts_at == m && bar && m->checks->engines && !copy->has_values)
         emu_engine_lands(m, w, copy, bar);
-    else if (copy->to == m)
+    else if (copy->to == m && copy->counts_at == m)
         emu_shadow_land(m, w, copy->lane, copy->shared, copy->bytes, copy->stamp, copy->instruction,
                         copy->has_values ? LANDED_NOTHING : LANDED);
     else
@@ -147,11 +147,11 @@ void emu_on_bulk_complete(cta *m, const bulk_copy *copy, mbarrier *bar) {
     if (!copy->reduces) complete_cells(m, w, copy, bar);
     if (!bar) return;
     check_phase(m, copy, bar);
-    if (m->checks->orders) emu_orders_land(m, w, copy->lane, copy->to, bar, copy->instruction);
-    if (copy->to == m)
+    if (m->checks->orders) emu_orders_land(m, w, copy->lane, copy->counts_at, bar, copy->instruction);
+    if (copy->counts_at == m)
         publish_epoch(m, bar, copy->warp, copy->lane, copy->stamp);
     else
-        emu_remote_tell(m, w, copy->to, bar->arriving, copy->stamp);
+        emu_remote_tell(m, w, copy->counts_at, bar->arriving, copy->stamp);
 }
 
 void emu_on_bulk_store_read(cta *m, const bulk_copy *copy) {

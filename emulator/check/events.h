@@ -140,7 +140,7 @@ void emu_on_copy_complete(struct cta *m, const struct warp *w, const struct asyn
 
 /* ---- bulk copies, st.async and red.async ---- */
 
-/* A copy to shared memory is about to be issued, and its bytes count at an mbarrier of copy->to. */
+/* A copy to shared memory is about to be issued, and its bytes count at an mbarrier of copy->counts_at. */
 void emu_on_bulk_count(struct cta *m, struct warp *w, const struct bulk_copy *copy, struct mbarrier *bar);
 /* A copy is issued. */
 void emu_on_bulk_issue(struct cta *m, struct warp *w, const struct bulk_copy *copy);

@@ -311,6 +311,11 @@ static void report_writer(cta *m, const warp *w, int lane, uint32_t index, const
                     verb, "wrote");
 }
 
+/* The CTA whose engine completed a copy to a CTA. */
+static const cta *engine_cta(const cta *at, unsigned landing) {
+    return landing & LANDED_AT_PEER ? &at->cluster->ctas[at->rank ^ 1] : at;
+}
+
 void emu_check_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb) {
     const bool remote = at->checks->cells[index].write_time == TIME_REMOTE;
     const uint32_t stamp = remote ? at->checks->remote->writes[index].time : at->checks->cells[index].write_time;
@@ -319,7 +324,7 @@ void emu_check_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, 
         if (!written_before(m, w, lane, index)) report_writer(m, w, lane, index, verb);
     } else if (landing < LANDED_BY) {
         emu_check_remote_writer(m, w, lane, at, index, verb);
-    } else if (known_engines(m, w, lane, at)[landing - LANDED_BY] < stamp) {
+    } else if (known_engines(m, w, lane, engine_cta(at, landing))[(landing & ~LANDED_AT_PEER) - LANDED_BY] < stamp) {
         emu_report_in_flight(m, w, lane, at, index, verb);
     }
 }

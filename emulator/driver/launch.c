@@ -333,8 +333,9 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                                 CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                 CUtensorMapFloatOOBfill fill) {
     /* of an element, by data type; its numbers as emu_tensor_info has them */
-    static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
-    static const uint8_t numbers[] = {0, 0, 0, 0, 0, 0, 3, 1, 2, 4, 1, 1, 1};
+    static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4, 1, 1, 1};
+    static const uint8_t numbers[] = {0, 0, 0, 0, 0, 0, 3, 1, 2, 4, 1, 1, 1, 0, 0, 0};
+    enum { FIRST_PACKED = CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B };
     const bool tf32_ftz = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ;
     (void)promotion;
     CUresult status = driver_enter();
@@ -342,7 +343,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
         !(map && sizes && box && element_strides && rank && rank <= EMU_TENSOR_RANK && fill <= 1))
         status = CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return driver_leave(status);
-    if ((size_t)type >= sizeof bytes / sizeof bytes[0] || interleave || swizzle > CU_TENSOR_MAP_SWIZZLE_128B) {
+    if ((size_t)type >= sizeof bytes / sizeof bytes[0] || interleave || swizzle > CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B) {
         driver_say("a tensor map of data type %d, interleave %d and swizzle %d is not supported", (int)type,
                    (int)interleave, (int)swizzle);
         return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
@@ -354,6 +355,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                             .numbers = numbers[type],
                             .is_signed = type == CU_TENSOR_MAP_DATA_TYPE_INT32 || type == CU_TENSOR_MAP_DATA_TYPE_INT64,
                             .rounds = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 || tf32_ftz,
+                            .packing = (int)type >= FIRST_PACKED ? (uint8_t)((int)type - FIRST_PACKED + EMU_FOURS) : 0,
                             .flushes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ || tf32_ftz,
                             .fills_NaN = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA};
     for (unsigned i = 0; i < rank; i++) {
@@ -361,8 +363,9 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
             driver_say("a tensor map with element stride %u is not supported", element_strides[i]);
             return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
         }
-        info.sizes[i] = (uint32_t)sizes[i];
-        info.box[i] = box[i];
+        const unsigned side_by_side = info.packing == EMU_FOURS && !i ? 2 : 1;
+        info.sizes[i] = (uint32_t)sizes[i] / side_by_side;
+        info.box[i] = box[i] / side_by_side;
         if (i + 1 < rank) info.strides[i] = strides[i];
     }
     emu_error error;

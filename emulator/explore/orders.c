@@ -96,6 +96,7 @@ unsigned emu_orders_gaps_of(const entry *code, bool checks, bool in_turns, bool 
         if (!explored && (o->asks || (o->kind == OP_ATOMIC && !commutes(o)))) gaps |= GAP_MEMORY;
         const bool reduces_there = o->kind == OP_BULK && o->detail & BULK_REDUCES && !(o->detail & BULK_STORE);
         if (explored && reduces_there) gaps |= GAP_MEMORY;
+        if (o->kind == OP_CANCEL) gaps |= GAP_MEMORY;
         if (o->kind == OP_CLOCK) gaps |= GAP_TIME;
         if (o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE)) gaps |= GAP_HEAP;
         if (o->kind == OP_BULK && o->detail & BULK_VALUES) gaps |= GAP_COPIES;

@@ -25,7 +25,10 @@ uint32_t emu_bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *
     bool inside;
     const uint64_t row = row_address(info, at, &inside);
     const uint32_t count = inside ? columns_inside(info, at[0], first) : 0;
-    if (count) *address = row + (uint64_t)((int64_t)at[0] + *first) * info->element_bytes;
+    const uint64_t column = (uint64_t)((int64_t)at[0] + *first);
+    if (count)
+        *address = row + (info->packing > EMU_FOURS ? tensor_global_bytes(info, (uint32_t)column)
+                                                    : column * info->element_bytes);
     return count * info->element_bytes;
 }
 
@@ -36,6 +39,7 @@ void emu_each_row(cta *m, const bulk_copy *copy, row_function *visit, void *cont
     for (uint32_t done = 0; done < copy->bytes; done += bytes) {
         int32_t at[5] = {copy->corner[0]};
         for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i];
+        if (copy->gathers) at[1] = copy->rows[done / bytes];
         visit(m, copy, at, copy->shared + done, context);
         for (uint32_t i = 1; i < info->rank; i++) {
             if (++step[i] < info->box[i]) break;
@@ -62,7 +66,7 @@ static void meet_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_
     const uint32_t bytes = emu_bytes_inside(copy, at, &address, &first);
     (void)m;
     (void)shared;
-    write->met |= bytes && overlaps(write, address, bytes);
+    write->met |= bytes && overlaps(write, address, tensor_global_bytes(&copy->map.info, bytes));
 }
 
 bool emu_copies_from(cta *m, const bulk_copy *copy, uint64_t address, uint32_t bytes) {

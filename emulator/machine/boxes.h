@@ -11,7 +11,8 @@ enum { MAX_ROW_BYTES = 256 * 8 };
 
 /* Rows are chunks of 16 bytes in shared memory, whose order the swizzle changes. */
 static inline uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
-    static const uint32_t masks[] = {0, 1, 3, 7};
+    static const uint32_t masks[] = {0, 1, 3, 7, 3};
+    if (info->swizzle == EMU_SWIZZLE_128B_BY_32B) return address ^ (address >> 7 & 3) << 5;
     return address ^ (address >> 7 & masks[info->swizzle]) << 4;
 }
 

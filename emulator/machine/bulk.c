@@ -35,19 +35,28 @@ static bool shared_range(cta *m, const warp *w, int lane, uint32_t address, uint
     return false;
 }
 
-/* The target of a copy and its mbarrier, which must be of one CTA. */
-static bool find_target(cta *m, const warp *w, int lane, uint64_t target, uint64_t mbarrier, bulk_copy *copy) {
+/* The CTA of a pair whose mbarrier counts a copy to a CTA of the pair: of even or odd rank, as the address says. */
+static cta *counter_of_pair(const cta *m, const cta *to, const cta *named) {
+    const uint32_t rank = (to->rank & ~1u) | (named->rank & 1);
+    return rank < m->cluster->count ? &m->cluster->ctas[rank] : NULL;
+}
+
+/* The target of a copy and its mbarrier, which must be of one CTA, or of one pair. */
+static bool find_target(cta *m, const warp *w, int lane, uint64_t target, uint64_t mbarrier, bool pair,
+                        bulk_copy *copy) {
     uint32_t local;
     target = relative_address(w, target);
     mbarrier = relative_address(w, mbarrier);
-    copy->to = m;
+    copy->to = copy->counts_at = m;
     copy->shared = (uint32_t)target;
     if (copy->is_store) return true;
     copy->to = emu_expect_owner(m, w, lane, target, "copies to", &copy->shared);
     if (!copy->to) return false;
-    const cta *other = emu_expect_owner(m, w, lane, mbarrier, "counts bytes in", &local);
+    cta *other = emu_expect_owner(m, w, lane, mbarrier, "counts bytes in", &local);
     copy->mbarrier = local;
-    if (!other || other == copy->to) return other != NULL;
+    if (other && pair) other = counter_of_pair(m, copy->to, other);
+    copy->counts_at = other;
+    if (!other || other == copy->to || pair) return other != NULL;
     emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, mbarrier,
                "The target of this copy lies in the CTA with rank %u, and its mbarrier in that with rank %u: both must "
                "be of one CTA.",
@@ -102,6 +111,11 @@ static bool check_box(cta *m, const warp *w, int lane, const bulk_copy *copy) {
         return false;
     }
     const int64_t begin = (int64_t)copy->corner[0] * info->element_bytes;
+    if (copy->gathers && (info->rank != 2 || info->box[1] != 1)) {
+        emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, copy->map_at,
+                   "A gather of four rows takes a tensor map of two dimensions whose box is one row high.");
+        return false;
+    }
     if (begin % CHUNK) {
         emu_report(m, EMU_MISALIGNED, UINT32_MAX, w, lane, -1, copy->map_at,
                    "The box begins at column %" PRId32 ", byte %" PRId64 " of a row: it must be a multiple of %d.\n"
@@ -137,13 +151,18 @@ static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
         if (!map) return false;
         copy->map = *map;
         copy->map_at = other;
-        if (copy->map.info.rank != o->vector) {
+        copy->gathers = o->detail & BULK_GATHERS;
+        if (copy->map.info.rank != (copy->gathers ? 2u : o->vector)) {
             emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, other,
-                       "The tensor map has %u dimensions, the instruction names %d.", copy->map.info.rank, o->vector);
+                       "The tensor map has %u dimensions, the instruction names %d.", copy->map.info.rank,
+                       copy->gathers ? 2 : o->vector);
             return false;
         }
         for (int i = 0; i < o->vector; i++) copy->corner[i] = (int32_t)slot32(w, o->r[2 + i])[lane];
-        copy->bytes = box_bytes(&copy->map.info);
+        for (int i = 0; i < 4 && copy->gathers; i++) copy->rows[i] = copy->corner[1 + i];
+        if (copy->gathers) copy->corner[2] = copy->corner[3] = copy->corner[4] = 0;
+        if (copy->map.info.packing == EMU_FOURS) copy->corner[0] /= 2;
+        copy->bytes = box_bytes(&copy->map.info) * (copy->gathers ? 4 : 1);
         if (!check_box(m, w, lane, copy)) return false;
     } else {
         copy->bytes = slot32(w, o->r[2])[lane];
@@ -163,7 +182,7 @@ static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
         }
     }
     const uint64_t mbarrier = store ? 0 : slot64(w, o->r[2 + (tensor ? o->vector : 1)])[lane];
-    return find_target(m, w, lane, slot64(w, o->r[0])[lane], mbarrier, copy) &&
+    return find_target(m, w, lane, slot64(w, o->r[0])[lane], mbarrier, o->detail & BULK_PAIR, copy) &&
            shared_range(m, w, lane, copy->shared, copy->bytes, tensor ? TENSOR_ALIGNMENT : BULK_ALIGNMENT,
                         store ? "source of a bulk copy" : "target of a bulk copy");
 }
@@ -175,8 +194,8 @@ static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
 /* The mbarrier that counts the bytes of a load; false after a report that there is none. */
 static bool note_mbarrier(cta *m, warp *w, bulk_copy *copy) {
     const int lane = copy->lane;
-    const bool own = copy->to == m;
-    mbarrier *bar = emu_find_mbarrier(copy->to, copy->mbarrier);
+    const bool own = copy->counts_at == m;
+    mbarrier *bar = emu_find_mbarrier(copy->counts_at, copy->mbarrier);
     if (!bar) {
         emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, copy->mbarrier,
                    "There is no mbarrier at 0x%x%s for this copy to count its bytes: mbarrier.init must come first.",
@@ -203,7 +222,7 @@ static bool fill_store(cta *m, const warp *w, const op *o, int lane, bulk_copy *
         memcpy(copy->values + i * size, &value, size);
     }
     return find_target(m, w, lane, slot64(w, o->r[0])[lane] & ~SHARED_WINDOW, slot64(w, o->r[1])[lane] & ~SHARED_WINDOW,
-                       copy) &&
+                       false, copy) &&
            shared_range(m, w, lane, copy->shared, copy->bytes, copy->bytes, "target of a store");
 }
 
@@ -230,7 +249,9 @@ static void issue_multicast(cta *m, warp *w, const bulk_copy *copy, uint32_t ran
         uint32_t local;
         const uint64_t address = copy->shared | (uint64_t)first_lane(ranks) << CTA_SHIFT;
         one.to = emu_expect_owner(m, w, copy->lane, relative_address(w, address), "copies to", &local);
-        if (one.to) issue_load(m, w, &one);
+        if (one.to && copy->counts_at != copy->to) one.counts_at = counter_of_pair(m, one.to, copy->counts_at);
+        if (one.to && copy->counts_at == copy->to) one.counts_at = one.to;
+        if (one.to && one.counts_at) issue_load(m, w, &one);
     }
 }
 
@@ -255,6 +276,50 @@ void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask) {
     }
     if (m->checks) emu_on_epoch(m, w);
     if (m->explores) emu_delay_reductions(m, w);
+}
+
+/* ---- clusterlaunchcontrol ---- */
+
+/* The next cluster of the grid that has not begun is cancelled: its first CTA, and 1. With a schedule seed the answer
+ * is no at times. */
+static bool cancel_next(const cta *m, uint32_t response[4]) {
+    const cluster *c = m->cluster;
+    if (m->launch->schedule && !(m->random >> 40 & 3)) return false;
+    uint64_t rest = atomic_load(c->next);
+    while (rest < c->total && !atomic_compare_exchange_weak(c->next, &rest, rest + 1)) continue;
+    if (rest >= c->total) return false;
+    for (int i = 0; i < 3; i++) {
+        const uint32_t clusters = m->launch->grid[i] / c->size[i];
+        response[i] = (uint32_t)(rest % clusters) * c->size[i];
+        rest /= clusters;
+    }
+    response[3] = 1;
+    atomic_fetch_add(&m->device->ctas_done, c->count);
+    return true;
+}
+
+void emu_exec_cancel(cta *m, warp *w, const op *o, uint32_t mask) {
+    for (; mask; mask &= mask - 1) {
+        const int lane = first_lane(mask);
+        uint32_t response[4] = {0};
+        bulk_copy copy = {.instruction = o->instruction,
+                          .stamp = w->clock,
+                          .warp = w->index,
+                          .lane = (uint8_t)lane,
+                          .bytes = sizeof response,
+                          .has_values = true};
+        const uint64_t target = slot64(w, o->r[0])[lane] & ~SHARED_WINDOW;
+        if (!find_target(m, w, lane, target, slot64(w, o->r[1])[lane] & ~SHARED_WINDOW, false, &copy) ||
+            !shared_range(m, w, lane, copy.shared, copy.bytes, BULK_ALIGNMENT, "target of clusterlaunchcontrol"))
+            continue;
+        cancel_next(m, response);
+        memcpy(copy.values, response, sizeof response);
+        if (o->detail)
+            issue_multicast(m, w, &copy, (uint32_t)((1ull << m->cluster->count) - 1));
+        else
+            issue_load(m, w, &copy);
+    }
+    if (m->checks) emu_on_epoch(m, w);
 }
 
 /* ---- landing ---- */
@@ -291,12 +356,16 @@ static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, u
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
         uint8_t *here = shared_bytes(copy, swizzled(&copy->map.info, shared));
-        if (!global)
+        const uint32_t dense = tensor_global_bytes(&copy->map.info, piece);
+        if (global && dense < piece) { /* numbers of 4 or 6 bits, and zeros behind 16 of them */
+            memcpy(copy->is_store ? global : here, copy->is_store ? here : global, dense);
+            if (!copy->is_store) memset(here + dense, 0, piece - dense);
+        } else if (!global)
             fill_outside(&copy->map.info, here, piece);
         else
             memcpy(copy->is_store ? global : here, copy->is_store ? here : global, piece);
         if (global && !copy->is_store && copy->map.info.rounds) round_to_tf32(here, piece);
-        shared += piece, bytes -= piece, global += global ? piece : 0;
+        shared += piece, bytes -= piece, global += global ? dense : 0;
     }
 }
 
@@ -325,12 +394,14 @@ static void move_row(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_
     if (!moved) return;
     warp *w = &m->warps[copy->warp];
     uint8_t *global = emu_translate(m, w, SPACE_GLOBAL, address, 1, copy->lane, verb);
-    if (!global || !emu_translate(m, w, SPACE_GLOBAL, address + moved - 1, 1, copy->lane, verb)) return;
+    if (!global ||
+        !emu_translate(m, w, SPACE_GLOBAL, address + tensor_global_bytes(info, moved) - 1, 1, copy->lane, verb))
+        return;
     if (copy->reduces)
         reduce_bytes(m, copy, shared + first * size, moved, global);
     else
         move_bytes(copy, shared + first * size, moved, global);
-    if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, address, moved);
+    if (m->checks && copy->is_store) emu_note_output(m, copy->instruction, address, tensor_global_bytes(info, moved));
 }
 
 /* Bytes side by side. */
@@ -365,7 +436,7 @@ static void remove_copy(cta *m, size_t index) {
 
 static void land_load(cta *m, size_t index) {
     const bulk_copy copy = m->bulk[index];
-    cta *at = copy.to;
+    cta *at = copy.counts_at;
     remove_copy(m, index);
     emu_bulk_moves(m, &copy);
     mbarrier *bar = emu_find_mbarrier(at, copy.mbarrier);
@@ -373,14 +444,13 @@ static void land_load(cta *m, size_t index) {
     if (!bar) return;
     const uint32_t here = at->here;
     at->here = copy.instruction;
-    emu_mbarrier_bytes(at, bar, -(int64_t)copy.bytes);
+    emu_mbarrier_bytes(at, bar, -(int64_t)tensor_global_bytes(&copy.map.info, copy.bytes));
     at->here = here;
 }
 
-/* Its mbarrier is one of the CTA that receives it. */
 static bool is_waited_for(const bulk_copy *copy) {
-    for (uint32_t i = 0; i < copy->to->warp_count; i++) {
-        const warp *w = &copy->to->warps[i];
+    for (uint32_t i = 0; i < copy->counts_at->warp_count; i++) {
+        const warp *w = &copy->counts_at->warps[i];
         const bool sleeps = w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING;
         if (sleeps && w->mbarrier_address == copy->mbarrier) return true;
     }

@@ -306,6 +306,8 @@ bool emu_hire(crew *c, worker *self) {
     self->crew = c;
     *own = (cluster){.count = c->cluster[0] * c->cluster[1] * c->cluster[2],
                      .size = {c->cluster[0], c->cluster[1], c->cluster[2]},
+                     .next = &c->next_cluster,
+                     .total = c->cluster_total,
                      .is_explicit = c->is_explicit};
     own->ctas = calloc(own->count, sizeof *own->ctas);
     own->races = emu_race_table(c->races);

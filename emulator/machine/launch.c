@@ -255,7 +255,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     if (!emu_parse_ignored(launch->ignore, &c.ignored, error)) return EMU_REFUSED;
     atomic_store(&c.first_fault, UINT64_MAX);
     find_communication(&c);
-    c.threads = host_threads(launch);
+    c.threads = code->cancels ? 1 : host_threads(launch); /* else it would matter who cancels */
     c.only_draws = c.in_turns && only_draws(code, launch, !explorer);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
     if (c.explorer && (uint64_t)count < c.cluster_total)

@@ -85,8 +85,11 @@ typedef struct bulk_copy {
     const op *reduces;  /* elements instead of copying them, else NULL */
     uint8_t values[16]; /* of a store that lands later */
     bool has_values;
-    uint8_t *kept;     /* what the source held as the copy was issued; NULL: what it holds */
-    struct cta *to;    /* the CTA of `shared` */
+    uint8_t *kept;         /* what the source held as the copy was issued; NULL: what it holds */
+    struct cta *to;        /* the CTA of `shared` */
+    struct cta *counts_at; /* that of the mbarrier: another one of the pair with .cta_group::2 only */
+    int32_t rows[4];       /* of a gather: its four rows, at the second coordinate */
+    bool gathers;
     int32_t corner[5]; /* of the box in the tensor */
     uint32_t shared, bytes;
     uint32_t mbarrier; /* that gets the bytes; 0 for a store */
@@ -308,6 +311,8 @@ typedef struct cluster {
     struct cta *ctas; /* [count] by rank */
     uint32_t count, size[3];
     bool is_explicit;
+    _Atomic uint64_t *next; /* of the launch: the next cluster that has not begun, of `total` */
+    uint64_t total;
     uint64_t index;    /* x + X * (y + Y * z), with the grid as X x Y x Z clusters */
     uint32_t place[3]; /* of it in the grid */
     uint64_t phase;    /* of its barrier */

@@ -96,7 +96,7 @@ void emu_exec_mbarrier_init(cta *m, warp *w, const op *o, uint32_t mask) {
 static const bulk_copy *copy_that_counts(const cta *m, const cta *from, const mbarrier *bar) {
     for (size_t i = 0; i < from->bulk_count; i++) {
         const bulk_copy *copy = &from->bulk[i];
-        if (!copy->is_store && copy->to == m && copy->mbarrier == bar->address) return copy;
+        if (!copy->is_store && copy->counts_at == m && copy->mbarrier == bar->address) return copy;
     }
     return NULL;
 }

@@ -18,7 +18,7 @@ static bool check_dimension(const emu_tensor_info *info, uint32_t i, emu_error *
 }
 
 bool emu_make_tensor_map(const emu_tensor_info *info, void *map, emu_error *error) {
-    static const uint32_t spans[] = {0, 32, 64, 128};
+    static const uint32_t spans[] = {0, 32, 64, 128, 128};
     if (info->rank < 1 || info->rank > EMU_TENSOR_RANK)
         return emu_fail(error, "the tensor has %u dimensions: it must have 1 to %d", info->rank, EMU_TENSOR_RANK);
     if (info->address % 16)
@@ -27,7 +27,8 @@ bool emu_make_tensor_map(const emu_tensor_info *info, void *map, emu_error *erro
         return emu_fail(error, "an element has %u bytes: it must have 1, 2, 4 or 8", info->element_bytes);
     if (info->fills_NaN && !info->numbers)
         return emu_fail(error, "what lies outside of a tensor of integers cannot become NaN");
-    if ((unsigned)info->swizzle > EMU_SWIZZLE_128B) return emu_fail(error, "swizzle %d is unknown", (int)info->swizzle);
+    if ((unsigned)info->swizzle > EMU_SWIZZLE_128B_BY_32B)
+        return emu_fail(error, "swizzle %d is unknown", (int)info->swizzle);
     for (uint32_t i = 0; i < info->rank; i++)
         if (!check_dimension(info, i, error)) return false;
     uint32_t row = box_row_bytes(info), span = spans[info->swizzle];

@@ -13,6 +13,11 @@ typedef struct tensor_map {
 
 _Static_assert(sizeof(tensor_map) <= EMU_TENSOR_MAP_BYTES, "a tensor map has 128 bytes");
 
+/* Bytes of global memory that so many bytes of shared memory have: fewer of elements of 4 or 6 bits, which are padded
+ * there. */
+static inline uint32_t tensor_global_bytes(const emu_tensor_info *info, uint32_t bytes) {
+    return info->packing == EMU_FOURS_PADDED ? bytes / 2 : info->packing == EMU_SIXES_PADDED ? bytes / 4 * 3 : bytes;
+}
 /* Bytes of a row of the box, and of the whole box. */
 static inline uint32_t box_row_bytes(const emu_tensor_info *info) {
     return info->box[0] * info->element_bytes;

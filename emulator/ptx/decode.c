@@ -134,6 +134,7 @@ static void note_shared_use(entry *code, const op *o) {
         code->granule_bytes = 8;
     if ((o->kind >= OP_MBARRIER_INIT && o->kind <= OP_MBARRIER_INVALIDATE) || o->kind == OP_COPY_ARRIVE)
         code->needs_clocks = true;
+    if (o->kind == OP_CANCEL) code->cancels = code->uses_async_proxy = code->needs_clocks = true;
     if (o->kind == OP_BULK) code->uses_async_proxy = code->needs_clocks = true;
     if (o->kind == OP_WGMMA) code->uses_wgmma = code->uses_async_proxy = code->needs_clocks = true;
     if (o->kind >= OP_TENSOR_ALLOC && o->kind <= OP_TENSOR_COMMIT)

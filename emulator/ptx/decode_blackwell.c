@@ -1,4 +1,5 @@
-/* decode_blackwell.c - from statements to ops: tensor memory and tcgen05, of sm_100a and its like. */
+/* decode_blackwell.c - from statements to ops: tensor memory and tcgen05, of sm_100a and its like, and
+ * clusterlaunchcontrol. */
 #include "builder.h"
 #include "decode_rules.h"
 
@@ -342,4 +343,54 @@ void emu_decode_tensor_mma(decoder *dec, const form_match *match) {
     o->immediate = scale;
     o->p[2] = adds;
     for (int i = 0; i < count; i++) add_source(o, sources[i]);
+}
+
+/* ---- clusterlaunchcontrol ---- */
+
+void emu_decode_try_cancel(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    const uint16_t target = emu_address_value(dec, operand_at(dec, 0)),
+                   mbarrier = emu_address_value(dec, operand_at(dec, 1));
+    op *o = emu_emit(dec, match->kind);
+    o->detail = emu_chose(match, "multicast::cluster::all");
+    if (o->detail) dec->code->uses_cluster = true;
+    add_source(o, target);
+    add_source(o, mbarrier);
+}
+
+/* Words 0 to 3 of a response: the first CTA of the cluster, and whether one was cancelled. */
+static void take_word(decoder *dec, uint16_t response, int which, uint16_t to) {
+    const uint16_t half = emu_scratch_register(dec, 64);
+    op *o = emu_emit(dec, OP_LANES);
+    o->run.lanes = which < 2 ? emu_lanes_low_64 : emu_lanes_high_64;
+    add_dest(o, half);
+    add_source(o, response);
+    o = emu_emit(dec, OP_LANES);
+    o->run.lanes = which % 2 ? emu_lanes_high_32 : emu_lanes_low_32;
+    add_dest(o, to);
+    add_source(o, half);
+}
+
+void emu_decode_query_cancel(decoder *dec, const form_match *match) {
+    emu_expect_operands(dec, 2, 2);
+    const operand *to = operand_at(dec, 0);
+    const uint16_t response = emu_source(dec, operand_at(dec, 1), 128, EXACT);
+    if (emu_chose(match, "is_canceled")) {
+        const uint16_t word = emu_scratch_register(dec, 32), zero = emu_constant_register(dec, 0, 32);
+        uint8_t wanted;
+        take_word(dec, response, 3, word);
+        op *o = emu_emit(dec, OP_COMPARE);
+        o->run.compare = emu_find_compare("ne", emu_find_type("b32"), false, &wanted);
+        o->immediate = wanted;
+        o->p[0] = emu_predicate(dec, to);
+        add_source(o, word);
+        add_source(o, zero);
+    } else if (emu_chose(match, "v4")) {
+        if (to->kind != OPERAND_VECTOR || to->count != 4) emu_refuse(dec, "a vector of 4 registers is needed");
+        for (int i = 0; i < 3; i++)
+            if (to->items[i].kind != OPERAND_SINK) take_word(dec, response, i, emu_dest(dec, &to->items[i], 32));
+    } else {
+        const int which = emu_chose(match, "get_first_ctaid::x") ? 0 : emu_chose(match, "get_first_ctaid::y") ? 1 : 2;
+        take_word(dec, response, which, emu_dest(dec, to, 32));
+    }
 }

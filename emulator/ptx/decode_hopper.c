@@ -51,6 +51,8 @@ static uint8_t bulk_detail_of(const form_match *match) {
     return (uint8_t)((emu_chose(match, "tensor") ? BULK_TENSOR : 0) |
                      (emu_chose(match, "bulk_group") ? BULK_STORE : 0) |
                      (emu_chose(match, "multicast::cluster") ? BULK_MULTICAST : 0) | (between ? BULK_BETWEEN_CTAS : 0) |
+                     (emu_chose(match, "cta_group::2") ? BULK_PAIR : 0) |
+                     (emu_chose(match, "tile::gather4") ? BULK_GATHERS : 0) |
                      (emu_chose(match, "reduce") ? BULK_REDUCES : 0));
 }
 
@@ -83,6 +85,11 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
     if (tensor) {
         while (!(dec->in->opcode->pieces[rank][0] >= '1' && dec->in->opcode->pieces[rank][0] <= '5')) rank++;
         rank = dec->in->opcode->pieces[rank][0] - '0';
+        if (detail & BULK_GATHERS) {
+            if (rank != 2) emu_refuse(dec, "a gather has a tensor of two dimensions");
+            rank = 5;
+        }
+        if (detail & BULK_PAIR) dec->code->uses_cluster = true;
         if (other->count != rank) emu_refuse(dec, "%d coordinates are needed, not %d", rank, other->count);
         for (int i = 0; i < rank; i++) sources[count++] = emu_source(dec, &other->items[i], 32, EXACT);
     } else {

@@ -51,6 +51,7 @@ static const struct {
 } name_words[] = {
     {"bar", "cta|warp|sync|arrive|red"},
     {"barrier", "cta|cluster|arrive|wait|red"},
+    {"clusterlaunchcontrol", "try_cancel|query_cancel"},
     {"cp", "reduce|async|bulk|tensor|prefetch|commit_group|wait_group|wait_all|mbarrier|arrive"},
     {"createpolicy", "fractional|range|cvt"},
     {"cvt", "pack"},

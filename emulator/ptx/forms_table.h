@@ -94,6 +94,7 @@ OP_ROW(OP_COPY_WAIT, LANES_EACH, emu_exec_copy_wait,
 OP_ROW(OP_COPY_ARRIVE, LANES_EACH, emu_exec_copy_arrive,
        "arrive at an mbarrier once the thread's cp.async have completed")
 OP_ROW(OP_BULK, LANES_EACH, emu_exec_bulk, "issue a bulk copy: a bulk_detail")
+OP_ROW(OP_CANCEL, LANES_EACH, emu_exec_cancel, "cancel a cluster of the grid; detail 1: tell all CTAs of the cluster")
 OP_ROW(OP_BULK_COMMIT, LANES_EACH, emu_exec_bulk_commit, "end a group of the thread's bulk copies")
 OP_ROW(OP_BULK_WAIT, LANES_EACH, emu_exec_bulk_wait,
        "wait until at most `immediate` groups are unfinished; detail 1: .read")
@@ -795,9 +796,10 @@ FORM_ROW("bulk", "cp", "async bulk shared::cluster shared::cta mbarrier::complet
 FORM_ROW("bulk", "cp", "async bulk global shared::cta bulk_group L2::cache_hint?", "[d], [a], bytes, policy", OP_BULK,
          EXACT, emu_decode_bulk, "lands when its group is waited for")
 FORM_ROW("bulk", "cp",
-         "async bulk tensor " RANK " shared::cluster|shared::cta global tile? mbarrier::complete_tx::bytes "
-         "multicast::cluster? L2::cache_hint?",
-         "[d], [map, {coordinates}], [mbarrier], mask, policy", OP_BULK, EXACT, emu_decode_bulk, "")
+         "async bulk tensor " RANK " shared::cluster|shared::cta global tile|tile::gather4? "
+         "mbarrier::complete_tx::bytes multicast::cluster? cta_group::1|cta_group::2? L2::cache_hint?",
+         "[d], [map, {coordinates}], [mbarrier], mask, policy", OP_BULK, EXACT, emu_decode_bulk,
+         "cta_group::2: the mbarrier may be in the other CTA of the pair")
 FORM_ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile? bulk_group L2::cache_hint?",
          "[map, {coordinates}], [a], policy", OP_BULK, EXACT, emu_decode_bulk, "")
 #define REDUCE(target, operands, operations)                                                                           \
@@ -876,6 +878,17 @@ FORM_ROW("cluster", "mapa", "shared::cluster? u32|u64", "d, a, rank.32", OP_MAP_
          emu_decode_cluster_address, "u32 with shared::cluster only; a: a register, or a variable with shared::cluster")
 FORM_ROW("cluster", "getctarank", "shared::cluster? u32|u64", "d.32, a", OP_CTA_RANK, EXACT, emu_decode_cluster_address,
          "likewise")
+FORM_ROW("cluster", "clusterlaunchcontrol",
+         "try_cancel async shared::cta? mbarrier::complete_tx::bytes multicast::cluster::all? b128", "[d], [mbarrier]",
+         OP_CANCEL, FORMULA, emu_decode_try_cancel,
+         "cancels the next cluster that has not begun, on one thread of the host; with a seed it fails at times")
+#define QUERY(modifiers, operands)                                                                                     \
+    FORM_ROW("cluster", "clusterlaunchcontrol", "query_cancel " modifiers " b128", operands, OP_LANES, EXACT,          \
+             emu_decode_query_cancel, "")
+QUERY("is_canceled pred", "p, response")
+QUERY("get_first_ctaid v4 b32", "{d}, response")
+QUERY("get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z b32", "d, response")
+#undef QUERY
 FORM_ROW("fence", "fence", "proxy alias", "", OP_NOTHING, NO_BITS, emu_decode_nothing, "does nothing")
 FORM_ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", "", OP_PROXY_FENCE, NO_BITS,
          emu_decode_proxy_fence, "stores of the thread can then be read by wgmma and bulk copies")

@@ -223,6 +223,8 @@ enum bulk_detail {
     BULK_MULTICAST = 4,    /* to the CTAs that a mask names, its last register */
     BULK_BETWEEN_CTAS = 8, /* from shared memory to that of a CTA of the cluster */
     BULK_VALUES = 16,      /* st.async and red.async: `vector` registers behind the mbarrier */
+    BULK_PAIR = 64,        /* .cta_group::2: the mbarrier may be in the other CTA of the pair */
+    BULK_GATHERS = 128,    /* .tile::gather4: five coordinates, of four rows */
     BULK_REDUCES = 32      /* elements of `bytes`, by the atomic_numbers and atomic_operation in target */
 };
 enum texture_form { TEXTURE_1D, TEXTURE_2D, TEXTURE_3D, TEXTURE_A1D, TEXTURE_A2D, TEXTURE_CUBE };
@@ -406,9 +408,10 @@ typedef struct entry {
     uint32_t granule_bytes;            /* narrowest access to shared memory: unit of the shadow */
     bool uses_wgmma, uses_async_proxy; /* wgmma or bulk copies: stores must be fenced before these read */
     bool uses_tensor_memory;           /* tcgen05 */
-    bool uses_f32x2;                   /* half of a pair may be uninitialized: see check/undefined.c */
-    bool uses_cluster;                 /* touches shared memory of other CTAs, or waits for them */
-    bool has_fence;                    /* of threads: membar, fence.sc, fence.acq_rel and their like */
+    bool cancels;       /* clusterlaunchcontrol: clusters of the grid, in the order in which they begin */
+    bool uses_f32x2;    /* half of a pair may be uninitialized: see check/undefined.c */
+    bool uses_cluster;  /* touches shared memory of other CTAs, or waits for them */
+    bool has_fence;     /* of threads: membar, fence.sc, fence.acq_rel and their like */
     bool relaxed_flags; /* flags in shared memory, or arrivals, that order threads with the help of a fence alone */
     bool needs_clocks;  /* has mbarriers, flags, barriers of a part of the CTA or a warp: threads have own clocks */
     emu_region *regions;

@@ -13,6 +13,7 @@ import pytest
 from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
 from test_setmaxnreg import HANDED_OVER
+from test_tcgen05 import copy_program
 from vectors import tensor_fields, wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
@@ -109,6 +110,7 @@ def test_arithmetic_of_some_lanes(make: Callable[[], None], tmp_path: Path) -> N
 ELSEWHERE = {
     "call": "printf and assert: test_findings.py",
     "tcgen05": "test_tcgen05.py",
+    "clusterlaunchcontrol": "test_tcgen05.py",
     "trap": "test_findings.py",
     "brkpt": "does nothing",
     "exit": "test_findings.py",
@@ -138,6 +140,8 @@ def test_every_form_has_a_vector() -> None:
         + BOX_FOR_BOTH
         + tensor_fields.MADE
         + tensor_fields.every_form()
+        + copy_program("gathered rows", False)
+        + copy_program("bytes", True)
     )
     unused = [
         line

@@ -725,18 +725,6 @@ def test_devices(architecture: str, answer: str, said: str, tmp_path: Path) -> N
     assert done.stdout.strip() == answer and said in done.stderr
 
 
-def test_a_cubin_without_ptx(tmp_path: Path) -> None:
-    (tmp_path / "k.ptx").write_text(program(JOB))
-    (tmp_path / "load.py").write_text(LOAD_MODULE)
-    ptxas = ROOT / ".venv/toolkit/bin/ptxas"
-    subprocess.run([ptxas, "-arch=sm_100a", "-o", tmp_path / "k.cubin", tmp_path / "k.ptx"], check=True)
-    done = subprocess.run(
-        [ROOT / "bin/emulated-gpu", "--arch", "sm_100a", sys.executable, tmp_path / "load.py", tmp_path / "k.cubin"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == "10 209" and "a module is machine code (a cubin)" in done.stderr
-
-
 def test_ptxas_accepts_the_programs(tmp_path: Path) -> None:
     """So that what these tests show is of programs that a GPU would run."""
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"
@@ -744,3 +732,182 @@ def test_ptxas_accepts_the_programs(tmp_path: Path) -> None:
         (tmp_path / "k.ptx").write_text(build(product, 7)[0])
         done = subprocess.run([ptxas, "-arch=sm_100a", "-o", tmp_path / "k", tmp_path / "k.ptx"], capture_output=True)
         assert done.returncode == 0, (name, done.stderr)
+
+
+# ---- copies of tensors, and clusters that are cancelled --------------------------------------------------------------
+
+COPY = """.version 9.0
+.target sm_100a
+.address_size 64
+.shared .align 1024 .b8 tile[1024];
+.shared .align 8 .b8 bar[8];
+.visible .entry copy(.param .align 64 .b8 map[128], .param .u64 out) .explicitcluster .reqnctapercluster 2
+{
+.reg .pred %p;
+.reg .b32 %t, %rank, %bar, %x;
+.reg .b64 %map, %out;
+mov.u32 %t, %tid.x;
+mov.u32 %rank, %cluster_ctarank;
+mov.u32 %bar, bar;
+mov.b64 %map, map;
+cvta.param.u64 %map, %map;
+setp.ne.u32 %p, %t, 0;
+@%p bra ready;
+mbarrier.init.shared.b64 [%bar], 1;
+fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared.b64 _, [%bar], BYTES;
+ready:
+barrier.cluster.arrive;
+barrier.cluster.wait;
+@%p bra issued;
+and.b32 %bar, %bar, MASK;
+cp.async.bulk.tensor.2d.shared::cluster.global.FORM [tile], [%map, {COORDINATES}], [%bar];
+issued:
+setp.ge.u32 %p, %rank, CTAS;
+@%p bra done;
+waits:
+mbarrier.try_wait.parity.shared.b64 %p, [bar], 0;
+@!%p bra waits;
+done:
+barrier.cluster.arrive;
+barrier.cluster.wait;
+ld.param.u64 %out, [out];
+mad.lo.u32 %x, %rank, 256, %t;
+mad.wide.u32 %out, %x, 4, %out;
+mov.u32 %x, tile;
+mad.lo.u32 %x, %t, 4, %x;
+setp.lt.u32 %p, %t, WORDS;
+@%p ld.shared.b32 %x, [%x];
+@%p st.global.b32 [%out], %x;
+ret;
+}
+"""
+RUN_COPY = """import ctypes, sys
+from ctypes import byref, c_uint32, c_uint64, c_void_p
+cuda = ctypes.CDLL("libcuda.so.1")
+folder, type_, width, columns, rows, swizzle = sys.argv[1], *map(int, sys.argv[2:])
+context, module, function, data, out = (c_void_p() for _ in range(5))
+cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(byref(context), 0), cuda.cuCtxSetCurrent(context)
+cuda.cuMemAlloc_v2(byref(data), c_uint64(4096)), cuda.cuMemAlloc_v2(byref(out), c_uint64(2048))
+source, result = open(folder + "/in.bin", "rb").read(), ctypes.create_string_buffer(2048)
+cuda.cuMemcpyHtoD_v2(data, source, c_uint64(len(source)))
+cuda.cuMemsetD8_v2(out, 0, c_uint64(2048))
+memory = ctypes.create_string_buffer(256)
+at = (ctypes.addressof(memory) + 63) // 64 * 64
+sizes, strides, box = (c_uint64 * 2)(width, 16), (c_uint64 * 1)(len(source) // 16), (c_uint32 * 2)(columns, rows)
+assert 0 == cuda.cuTensorMapEncodeTiled(
+    c_void_p(at), type_, 2, data, sizes, strides, box, (c_uint32 * 2)(1, 1), 0, swizzle, 0, 0)
+assert 0 == cuda.cuModuleLoad(byref(module), (folder + "/k.ptx").encode())
+cuda.cuModuleGetFunction(byref(function), module, b"copy")
+arguments = (c_void_p * 2)(at, ctypes.addressof(out))
+assert 0 == cuda.cuLaunchKernel(function, 2, 1, 1, 256, 1, 1, 0, None, arguments, None)
+assert 0 == cuda.cuCtxSynchronize()
+cuda.cuMemcpyDtoH_v2(result, out, c_uint64(2048))
+open(folder + "/out.bin", "wb").write(result.raw)
+"""
+SOURCE: Array = (np.arange(16 * 128) % 253).astype(np.uint8).reshape(16, 128)
+
+
+def spread(rows: Array, stored: int) -> Array:
+    """Chunks of so many bytes at the start of 16 each."""
+    out = np.zeros((rows.shape[0], rows.shape[1] // stored, 16), np.uint8)
+    out[:, :, :stored] = rows.reshape(rows.shape[0], -1, stored)
+    return out.reshape(rows.shape[0], -1)
+
+
+def swizzled_by_32(rows: Array) -> Array:
+    out = np.zeros(1024, np.uint8)
+    at = np.arange(rows.size)
+    out[at ^ (at >> 7 & 3) << 5] = rows.reshape(-1)
+    return out.reshape(rows.shape)
+
+
+TILE, GATHER = "mbarrier::complete_tx::bytes", "tile::gather4.mbarrier::complete_tx::bytes"
+BOXES: dict[str, tuple[int, int, int, int, int, str, str, Array, int]] = {
+    # type, columns of the tensor and of the box, rows of the box, swizzle, form, coordinates, the tile, bytes counted
+    "bytes": (0, 128, 64, 4, 0, TILE, "32, 2", SOURCE[2:6, 32:96], 256),
+    "fours side by side": (13, 256, 128, 4, 0, TILE, "64, 2", SOURCE[2:6, 32:96], 256),
+    "fours": (14, 256, 128, 4, 0, TILE, "128, 2", spread(SOURCE[2:6, 64:128], 8), 256),
+    "sixes": (15, 160, 64, 4, 0, TILE, "64, 2", spread(SOURCE[2:6, 48:96], 12), 192),
+    "chunks of 32 bytes": (0, 128, 128, 8, 4, TILE, "0, 4", swizzled_by_32(SOURCE[4:12]), 1024),
+    "gathered rows": (0, 128, 64, 1, 0, GATHER, "32, 9, 2, 2, 15", SOURCE[[9, 2, 2, 15], 32:96], 256),
+}
+
+
+def copy_program(name: str, pair: bool) -> str:
+    form, coordinates, want, counted = BOXES[name][5:]
+    parts = {
+        "BYTES": f"{counted * (1 + pair)}", "MASK": "0xfeffffff" if pair else "-1", "CTAS": f"{2 - pair}",
+        "FORM": f"{form}.cta_group::{1 + pair}", "COORDINATES": coordinates, "WORDS": f"{want.size // 4}",
+    }  # fmt: skip
+    return re.sub(r"\b(" + "|".join(parts) + r")\b", lambda match: parts[match[0]], COPY)
+
+
+@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("pair", [False, True])
+def test_boxes(name: str, pair: bool, tmp_path: Path) -> None:
+    """Each CTA copies the box; the bytes of a pair count at the mbarrier of the first CTA, which waits for both."""
+    want = BOXES[name][7]
+    (tmp_path / "k.ptx").write_text(copy_program(name, pair))
+    (tmp_path / "in.bin").write_bytes(SOURCE.tobytes())
+    (tmp_path / "run.py").write_text(RUN_COPY)
+    done = subprocess.run(
+        [ROOT / "bin/emulated-gpu", "--arch", "sm_100a", sys.executable, tmp_path / "run.py", tmp_path,
+         *map(str, BOXES[name][:5])], capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    out = np.fromfile(tmp_path / "out.bin", np.uint8).reshape(2, 1024)
+    assert (out[:, : want.size] == want.reshape(-1)).all()
+
+
+CANCEL = """.version 9.0
+.target sm_100a
+.address_size 64
+.shared .align 16 .b8 response[16];
+.shared .align 8 .b8 bar[8];
+.visible .entry cancel(.param .u64 out)
+{
+.reg .pred %p, %one;
+.reg .b32 %t, %tile, %phase, %y, %z;
+.reg .b64 %out, %at;
+.reg .b128 %r;
+mov.u32 %t, %tid.x;
+mov.u32 %tile, %ctaid.x;
+mov.u32 %phase, 0;
+ld.param.u64 %out, [out];
+setp.eq.u32 %one, %t, 0;
+@%one mbarrier.init.shared.b64 [bar], 1;
+@%one fence.mbarrier_init.release.cluster;
+next:
+bar.sync 0;
+@!%one bra asked;
+mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
+clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [response], [bar];
+asked:
+mad.lo.u32 %y, %tile, 32, %t;
+mad.wide.u32 %at, %y, 4, %out;
+st.global.b32 [%at], %tile;
+waits:
+mbarrier.try_wait.parity.shared.b64 %p, [bar], %phase;
+@!%p bra waits;
+xor.b32 %phase, %phase, 1;
+ld.shared.b128 %r, [response];
+fence.proxy.async.shared::cta;
+clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p, %r;
+clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%tile, %y, %z, _}, %r;
+@%p bra next;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_clusters_are_cancelled(seed: int, tmp_path: Path) -> None:
+    """The first CTA does the work of all, unless a request fails; each tile is written once."""
+    (tmp_path / "k.ptx").write_text(CANCEL)
+    done = ptxrun(tmp_path / "k.ptx", "--grid", 12, "--block", 32, "--arg", "out:u32:384", "--counters-csv",
+                  tmp_path / "c.csv", "--dump", f"0={tmp_path}/out.bin", "--schedule", seed)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (np.fromfile(tmp_path / "out.bin", np.uint32) == np.arange(384) // 32).all()
+    begun = re.findall(r"move,(\d+),.*%ctaid", (tmp_path / "c.csv").read_text())
+    assert (begun == ["1"]) == (seed == 0)
