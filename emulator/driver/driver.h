@@ -42,7 +42,7 @@ CUresult cuProfilerStop(void);
 enum { DRIVER_VERSION = 13050, MULTIPROCESSORS = 8 };
 #define DEVICE_MEMORY (16ull << 30) /* bytes: the most that one buffer of the emulator may have */
 
-/* What an architecture has, in bytes of shared memory; CUDA C++ Programming Guide, "Technical Specifications". */
+/* Shared memory of an architecture, in bytes; CUDA C++ Programming Guide, "Technical Specifications". */
 typedef struct architecture {
     const char *name; /* "sm_90a" */
     int major, minor;
@@ -113,12 +113,12 @@ CUresult prepare_function(CUfunction function);
 
 /* The host's bytes behind a device address, NULL where not all of them are the device's. */
 void *device_bytes(CUdeviceptr address, size_t bytes);
-/* The same for an address that may be the host's, as with unified addressing. */
+/* Find the memory of an address that may be the host's, as with unified addressing. */
 void *any_bytes(CUdeviceptr address, size_t bytes);
 /* cuMemAlloc and cuMemFree, between driver_enter() and driver_leave(). */
 CUresult allocate_memory(CUdeviceptr *address, size_t bytes);
 CUresult release_memory(CUdeviceptr address);
-/* Where the rows of an array lie, and how many a plane has; false for NULL. */
+/* Address of the rows of an array, and their number in a plane; false for NULL. */
 bool array_memory(CUarray array, uint64_t *address, size_t *pitch, size_t *rows);
 
 /* ---- operations ---- */
@@ -148,7 +148,7 @@ typedef enum operation_kind {
     DO_WAIT
 } operation_kind;
 
-/* What a stream does, and a node of a graph. */
+/* Operation of a stream or of a graph node. */
 typedef struct operation {
     operation_kind kind;
     kernel_launch kernel;
@@ -210,7 +210,7 @@ void delete_graph(CUgraph graph);
 /* A node that depends on others; the graph takes the operation over. */
 CUresult add_node(CUgraph graph, const CUgraphNode *needs, size_t count, operation *o, CUgraphNode *node);
 CUresult run_graph(CUgraph graph);
-/* Whether a node is one of these, or one that they depend on. */
+/* True if a node is one of these, or one that they depend on. */
 bool comes_before(CUgraphNode node, const node_list *last);
 CUresult copy_graph(CUgraph from, CUgraph *to);
 

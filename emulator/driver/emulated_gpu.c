@@ -2,8 +2,8 @@
  *
  *     emulated-gpu [--arch sm_90a] [--schedule SEED] [--json FILE] PROGRAM [ARGUMENT...]
  *
- * The program gets a libcuda.so.1 that is the emulator, and what some packages need to take it. What the emulator finds
- * comes by a file of notes, a line of JSON each: see notes.c.
+ * The program gets a libcuda.so.1 that is the emulator, and what some packages need to take it. Findings arrive through
+ * a file of notes, a line of JSON each: see notes.c.
  */
 #include <errno.h>
 #include <limits.h>

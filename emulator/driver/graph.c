@@ -386,7 +386,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
     return cuGraphInstantiate(executable, graph, parameters->flags);
 }
 
-/* Whether both have the same nodes and edges, in the order in which they were added; *error: the node where not. */
+/* True if both have the same nodes and edges, in the order in which they were added; *error: the node where not. */
 static CUgraphExecUpdateResult compare_graphs(CUgraph before, CUgraph after, CUgraphNode *error) {
     if (before->nodes.count != after->nodes.count) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (size_t i = 0; i < before->nodes.count; i++) {

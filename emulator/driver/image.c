@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_OF_PARTS = 2 };
-/* What nvcc gives to the runtime. */
+/* Descriptor that nvcc passes to the runtime. */
 typedef struct wrapper {
     uint32_t magic, version;
     const uint8_t *fatbin;
@@ -25,7 +25,7 @@ typedef struct wrapper {
 enum { KIND_PTX = 1, KIND_CUBIN = 2, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
 #define FATBIN_MAGIC 0xba55ed50u
 
-/* What stands before each program of a fatbin. */
+/* Header of each program of a fatbin. */
 typedef struct program_header {
     uint16_t kind, version;
     uint32_t header_bytes;
@@ -114,8 +114,8 @@ static char *program_bytes(const program_header *h, const uint8_t *payload) {
     return NULL;
 }
 
-/* How well PTX suits the device: 0 not at all. PTX of .target sm_90a runs on that architecture alone, that of sm_100f
- * also on later ones of its family. */
+/* Suitability of PTX for the device: 0 means none. PTX of .target sm_90a runs on that architecture alone, that of
+ * sm_100f also on later ones of its family. */
 static int suits(const char *text, const architecture *a) {
     const char *target = strstr(text, ".target");
     target = target ? strstr(target, "sm_") : NULL;

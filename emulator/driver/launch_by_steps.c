@@ -20,7 +20,7 @@ struct launch_by_steps {
     uint8_t parameters[MAX_PARAMETER_BYTES];
 };
 
-/* What is set for a function; made at its first use. */
+/* Attributes set for a function; created at its first use. */
 static CUresult enter_steps(CUfunction function, struct launch_by_steps **steps) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !function) status = CUDA_ERROR_INVALID_HANDLE;

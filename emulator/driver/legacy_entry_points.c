@@ -97,7 +97,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, 
     return cuStreamUpdateCaptureDependencies_v2(stream, nodes, NULL, count, flags);
 }
 
-/* Where a number names the device, or -1 the host. */
+/* Location from a device number, or -1 for the host. */
 static CUmemLocation location_of(CUdevice device) {
     return (CUmemLocation){.type = device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
                            .id = device == CU_DEVICE_CPU ? 0 : device};
@@ -111,7 +111,7 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, 
     return cuMemPrefetchAsync_v2(address, bytes, location_of(device), 0, stream);
 }
 
-/* The same with the later members. */
+/* Parameters with the later members. */
 static CUDA_KERNEL_NODE_PARAMS now(const CUDA_KERNEL_NODE_PARAMS_v1 *p) {
     return (CUDA_KERNEL_NODE_PARAMS){.func = p->func,
                                      .gridDimX = p->gridDimX,

@@ -41,7 +41,7 @@ static allocation *find(CUdeviceptr address) {
     return a && a->kind != NONE && address >= a->address && address - a->address < a->bytes ? a : NULL;
 }
 
-/* Of a pointer of the host's, which is the device's too but for registered memory. */
+/* Device address of a host pointer; they are equal except for registered memory. */
 static allocation *find_host(const void *host) {
     allocation *a = find((CUdeviceptr)(uintptr_t)host);
     for (int i = 0; !a && i < NUMBERS; i++) {
@@ -264,7 +264,7 @@ CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
     return driver_leave(status);
 }
 
-/* Where managed memory lies makes no difference here. */
+/* The location of managed memory makes no difference here. */
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
     (void)advice;
     (void)location;
@@ -381,7 +381,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *access, CUmemoryPool pool, CUmemL
     return driver_leave(status);
 }
 
-/* Where a pool keeps an attribute; NULL for those that choose how memory is used again, which changes nothing here. */
+/* Address of a pool's attribute; NULL for those that control reuse of memory, which change nothing here. */
 static cuuint64_t *pool_number(CUmemoryPool pool, CUmemPool_attribute attribute) {
     switch ((int)attribute) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:

@@ -67,7 +67,7 @@ typedef struct cause {
     int here, other; /* PTX lines */
 } cause;
 
-/* Whether this cause was noted before; it is from now on. */
+/* True if this cause was noted before; it is from now on. */
 static bool is_known(const emu_finding *finding, const char *kernel) {
     static cause *causes;
     static size_t count;

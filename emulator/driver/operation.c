@@ -111,7 +111,7 @@ static CUresult run_set(const memory_set *s) {
 
 static operation_kind last_kind; /* of the operation before: a launch can overlap a kernel only */
 
-/* What the findings of a launch mean to the context: `otherwise` where none of them stops a kernel in a way of its own.
+/* Error of the context after the findings of a launch: `otherwise` if none of them has its own.
  */
 static CUresult failure_of(const emu_device *device, CUresult otherwise) {
     size_t count;

@@ -95,7 +95,7 @@ CUresult cuStreamDestroy(CUstream stream) {
     return driver_leave(status);
 }
 
-/* What waits for a stream is not allowed while it is captured. */
+/* Waiting for a stream is not allowed while it is captured. */
 static CUresult wait_for(CUstream stream) {
     CUresult status = enter_stream(&stream, &stream);
     if (status == CUDA_SUCCESS && stream->captured) status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -7,7 +7,7 @@
 
 #include "machine.h"
 
-/* Which space an access really goes to, for checks and counters. */
+/* The actual memory space of an access, for checks and counters. */
 static inline state_space effective_space(const op *o, uint64_t address) {
     if (o->space == SPACE_CLUSTER) return SPACE_SHARED;
     if (o->space != SPACE_GENERIC) return (state_space)o->space;

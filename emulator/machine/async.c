@@ -69,7 +69,7 @@ static void land(cta *m, warp *w, const async_copy *copy, uint32_t stamp, unsign
 }
 
 /* The clock of a copy that a wait lets land: where an arrive on an mbarrier is under way that brings it, the arrive's.
- * Who sees the arrive may read the copy, whether its thread has waited for it meanwhile or not. */
+ * A thread that observes the arrival may read the copy, whether or not the copying thread has waited for it. */
 static uint32_t landing_stamp(const warp *w, const async_copy *copy) {
     for (size_t i = 0; i < w->arrive_count; i++)
         if (w->arrives[i].lane == copy->lane && copy->serial < w->arrives[i].serial) return w->arrives[i].stamp;

@@ -1,7 +1,7 @@
 /* calls.c - calls of functions: what is passed, frames in local memory, and where lanes continue after the return.
  *
  * A call pushes the place behind it like the mark of a branch: there all lanes of the call continue together. The
- * function has registers of its own. Where it calls itself, they are saved and come back at the return.
+ * function has registers of its own. In a recursive call they are saved, and restored at the return.
  */
 #include "calls.h"
 

@@ -45,10 +45,10 @@ bool emu_hire(crew *c, worker *self);
 void emu_free_cluster(cluster *c);
 void emu_start_cluster(cluster *c, uint64_t index);
 void emu_end_cluster(crew *c, cluster *ended);
-/* Of any of its CTAs. */
+/* State of any of its CTAs. */
 bool emu_has_faulted(const cluster *c);
 bool emu_is_out_of_memory(const cluster *c);
-/* What its CTAs have done so far. */
+/* Progress of its CTAs. */
 quiet emu_progress_of(const cluster *c);
 
 /* launch.c: emu_run() in an order that an explorer chooses, NULL for none */

@@ -157,7 +157,7 @@ static bool is_of_orders(const finding_record *r) {
     return r->class_ == EMU_PHASE_OVERRUN || r->class_ == EMU_ORDER_DEPENDENT || r->class_ == EMU_CTA_NOT_STARTED;
 }
 
-/* What would be said of other orders follows from these. */
+/* The statement about other interleavings follows from these. */
 static bool goes_first(const finding_record *r) {
     return r->class_ == EMU_RACE || r->class_ == EMU_ASYNC_IN_FLIGHT || r->class_ == EMU_BARRIER_MISUSE ||
            r->class_ == EMU_DIVERGENT_SYNC || r->class_ == EMU_DEADLOCK || r->class_ == EMU_LIVELOCK;

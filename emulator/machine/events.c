@@ -210,7 +210,7 @@ static void look_at_copies(emu_events *events, cta_events *track, const cta *m) 
 
 /* ---- CTAs ---- */
 
-/* What is still open ends with the CTA. */
+/* Open events end with the CTA. */
 static void close_cta(emu_events *events, cta_events *track) {
     for (uint32_t i = 0; i < track->warp_count; i++) {
         write_stretch(events, track, (int)i, &track->warps[i].runs);

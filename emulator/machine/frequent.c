@@ -35,7 +35,7 @@ static inline float power_of_two(float x) {
 
 WIDE_32(emu_lanes_ex2_f32, canonical(power_of_two(float_of(a))))
 
-/* The same as special_ex2() of each lane, in loops that compilers vectorise except the look-up. */
+/* special_ex2() of each lane, in loops that compilers vectorize except for the look-up. */
 WIDE void emu_lanes_ex2_f32_ftz(void *d, const void *a, const void *b, const void *c) {
     (void)b, (void)c;
     uint32_t *result = d, place[LANES], constant[LANES], linear[LANES], quadratic[LANES];

@@ -16,8 +16,8 @@ struct quiet;
 
 /* schedule.c: warps of a cluster run until one of these is the case; may_pause: let other clusters run between. */
 cta_turn emu_run_turn(cluster *c, bool may_pause);
-/* Whether warps that only poll have polled for too long: their loops change nothing at all, or only registers, such as
- * a number of polls after which a loop ends. changes, steps: of memory, and warp instructions, so far. */
+/* True if warps have only polled for too long: their loops change nothing at all, or only registers, such as a number
+ * of polls after which a loop ends. changes, steps: of memory, and warp instructions, so far. */
 bool emu_lasts_too_long(struct quiet *q, uint64_t changes, uint64_t steps, cta *const *resident, size_t count);
 /* Reports a livelock of a cluster, no warp of which can do anything but poll, if that lasts too long. */
 void emu_check_livelock(struct quiet *q, cluster *c);
@@ -33,7 +33,7 @@ bool emu_run_explored(struct crew *c, struct worker *workers, int count);
 /* lookahead.c: what a cluster tells others waits for its turn; false where the launch has ended at a fault, and the
  * cluster must stop. */
 bool emu_lookahead_waits(cluster *c);
-/* Whether a cluster runs before its turn. */
+/* True if a cluster runs before its turn. */
 bool emu_lookahead_is_early(cluster *c);
 
 /* ---- delayed.c: accesses that happen after their instruction, in a run of an explorer ---- */
@@ -42,19 +42,19 @@ struct delayed_access;
 
 /* A warp has issued bulk copies: those that reduce happen by a transition of their own. */
 void emu_delay_reductions(cta *m, warp *w);
-/* Whether other threads see a store later. Then an access to which its lanes are added; NULL when out of memory. */
+/* True if other threads see a store later. Then an access to which its lanes are added; NULL when out of memory. */
 bool emu_is_delayed_store(const warp *w, const op *o, uint32_t mask);
 struct delayed_access *emu_delay_store(cta *m, warp *w, const op *o);
 void emu_delay_store_lane(cta *m, warp *w, struct delayed_access *delayed, int lane, uint64_t address, uint8_t *there,
                           const uint8_t *data);
-/* Whether a load may read later: another access comes before an op that needs it. Then it does; by lane: its address
+/* True if a load may read later: another access comes before an op that needs it. Then it does; by lane: its address
  * and bytes, NULL where there are none. */
 bool emu_is_delayed_load(const cta *m, const warp *w, const op *o, uint32_t mask);
 void emu_delay_load(cta *m, warp *w, const op *o, uint32_t mask, const uint64_t *addresses, uint8_t *const *bytes);
-/* What a lane stored itself at exactly these bytes, by accesses of the warp up to a number, and others do not see yet;
- * NULL for nothing. */
+/* A lane's own store to exactly these bytes, by accesses of the warp up to a number, that is not visible to others yet;
+ * NULL if there is none. */
 const uint8_t *emu_own_delayed(const cta *m, const warp *w, uint32_t until, int lane, uint64_t address, uint32_t bytes);
-/* Whether an op has to wait for delayed accesses of its warp; then the warp does. */
+/* True if an op has to wait for delayed accesses of its warp; then the warp does. */
 bool emu_delayed_holds(cta *m, warp *w, const op *o, uint32_t mask);
 /* A warp executes an access: note whether it might overtake a load before it in a way that no transition does. */
 void emu_note_overtaking(cta *m, warp *w, const op *o, uint32_t mask);

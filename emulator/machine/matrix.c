@@ -18,10 +18,10 @@
 enum { MAX_SIDE = 32, MAX_K = 256, ELEMENTS = 16 * MAX_K };
 
 static int bits_of_numbers(enum matrix_numbers numbers) {
-    static const int bits[] = {[MATRIX_F16] = 16, [MATRIX_BF16] = 16, [MATRIX_TF32] = 32, [MATRIX_F32] = 32,
-                               [MATRIX_F64] = 64, [MATRIX_S32] = 32,  [MATRIX_S8] = 8,    [MATRIX_U8] = 8,
-                               [MATRIX_S4] = 4,   [MATRIX_U4] = 4,    [MATRIX_B1] = 1,    [MATRIX_E4M3] = 8,
-                               [MATRIX_E5M2] = 8};
+    static const int bits[] = {
+        [MATRIX_F16] = 16, [MATRIX_BF16] = 16, [MATRIX_TF32] = 32, [MATRIX_F32] = 32, [MATRIX_F64] = 64,
+        [MATRIX_S32] = 32, [MATRIX_S8] = 8,    [MATRIX_U8] = 8,    [MATRIX_S4] = 4,   [MATRIX_U4] = 4,
+        [MATRIX_B1] = 1,   [MATRIX_E4M3] = 8,  [MATRIX_E5M2] = 8};
     return bits[numbers];
 }
 
@@ -73,7 +73,8 @@ static place element_place(matrix_part part, matrix_shape shape, int bits, int l
                 : second_place(shape.n, shape.k, in_register, lane, r, of);
 }
 
-/* Where lanes 1 and 4 have element 0 of register 0. What lane 4 * g + t has is g and t times as far from lane 0's. */
+/* Offsets at which lanes 1 and 4 have element 0 of register 0. The elements of lane 4 * g + t are g and t times as far
+ * from lane 0's. */
 typedef struct fragment {
     place one, four;
 } fragment;

@@ -166,7 +166,7 @@ static void note_shared_atomic(cta *m, warp *w, const op *o, int lane, uint64_t 
     emu_on_cluster_atomic(m, w, lane, at, local, bytes, o);
 }
 
-/* Those that poll there look again. */
+/* Polling threads read again. */
 static void note_remote_change(cta *m, const op *o, uint64_t address) {
     uint32_t local;
     cta *at = owner_of(m, o, address, &local);
@@ -206,7 +206,7 @@ bool emu_touches(const warp *w, const op *o, int lane, uint64_t *address) {
     return shared;
 }
 
-/* Whether an access that threads tell each other by has to wait for its turn, as it has not come yet. */
+/* True if an access that threads tell each other by has to wait for its turn, as it has not come yet. */
 static bool is_held(cta *m, warp *w, const op *o, uint32_t mask) {
     const bool tells = o->kind == OP_ATOMIC || o->asks || o->flags & (FLAG_ORDERS | FLAG_MAY_ORDER);
     if (!tells) return false;
@@ -275,7 +275,7 @@ static void load_registers(warp *w, const op *o, const access *a, uint32_t mask)
     }
 }
 
-/* Of each lane the undefined bytes of what it loads. */
+/* Uninitialized bytes of each lane's load. */
 static void note_undefined_loads(cta *m, warp *w, const op *o, const access *a, const uint32_t *undefined) {
     const uint32_t element = (1u << o->bytes) - 1;
     for (int k = 0; k < o->vector; k++) {
@@ -525,7 +525,7 @@ static void note_draw(cta *m, warp *w, const op *o, bool changed) {
 
 enum { MOST_POSTPONED = 1 << 16 };
 
-/* Whether an atomic whose result nobody reads can update memory later; it counts as executed now. */
+/* True if an atomic whose result nobody reads can update memory later; it counts as executed now. */
 static bool can_postpone(const cta *m, const warp *w, const op *o, uint32_t mask) {
     uint64_t address;
     const cluster *c = m->cluster;
@@ -655,7 +655,7 @@ static void spread_matrix(uint32_t *d, const uint8_t *const rows[8], bool transp
     }
 }
 
-/* Where the rows of 16 bytes lie; NULL, and reported, where that is no shared memory. */
+/* Address of the rows of 16 bytes; NULL, and reported, if it is not shared memory. */
 static void matrix_rows(cta *m, warp *w, const op *o, const char *verb, uint32_t *addresses, uint8_t **rows) {
     const uint64_t window = o->space == SPACE_GENERIC ? SHARED_WINDOW : 0;
     for (int i = 0; i < o->vector * 8; i++) {
@@ -667,7 +667,7 @@ static void matrix_rows(cta *m, warp *w, const op *o, const char *verb, uint32_t
     }
 }
 
-/* Of each row the undefined bytes: a lane gets four bytes of a row, transposed two of each of two rows. */
+/* Uninitialized bytes of each row: a lane gets four bytes of a row, or transposed two bytes of each of two rows. */
 static void note_undefined_rows(cta *m, warp *w, const op *o, const uint32_t *addresses, const uint32_t *undefined) {
     for (int k = 0; k < o->vector; k++) {
         uint32_t lanes = 0, address = 0;

@@ -25,8 +25,8 @@ enum { PLACES = 25, BITS = 24, BYTE_PLACES = 13, BYTE_BITS = 14 };
 /* Sums of exponents with OF_ZERO are below LEAST, with OF_INFINITY above MOST. */
 enum { LEAST = -2048, MOST = 2048 };
 
-/* What an mma multiplies. A step is 8 values of k, of which m16n8k8 has zeros in the second; a block is 8 rows of A, of
- * C and of D. */
+/* Operands of an mma. A step is 8 values of k, of which m16n8k8 has zeros in the second; a block is 8 rows of A, of C
+ * and of D. */
 typedef struct factors {
     const halves (*a)[2]; /* [step][block]: lane 4*row + t */
     const halves *b;      /* [step]: 8*t + n */
@@ -155,7 +155,7 @@ static void multiply(float out[2][8][8], const uint32_t *const c[4], const facto
 #endif
 #endif
 #if defined(VECTORS)
-/* The same for eight columns at once, where compilers have these extensions. */
+/* The product of eight columns at once, if the compiler has these extensions. */
 typedef float row4 __attribute__((vector_size(16)));
 typedef float row8 __attribute__((vector_size(32)));
 typedef int32_t ints8 __attribute__((vector_size(32)));

@@ -161,8 +161,8 @@ static bool release_together(cta *m, warp *w) {
     return false;
 }
 
-/* barrier.sync without .aligned: lanes may come to it at different instructions. Those with .aligned must be one, but
- * calls of a function may have come to it apart. */
+/* barrier.sync without .aligned: lanes may come to it at different instructions. Instructions with .aligned must be
+ * executed together, but calls of a function may reach them separately. */
 static bool release_barrier_apart(cta *m, warp *w) {
     const op *first = &m->code->ops[w->stack[0].pc];
     uint32_t id = slot32(w, first->r[0])[first_lane(w->stack[0].mask)];
@@ -193,7 +193,7 @@ static bool goes_first(const warp *w, const path *a, const path *b) {
     return had != other ? had < other : depth != other_depth ? depth > other_depth : a->pc < b->pc;
 }
 
-/* Of those in this state the one to run, -1 for none; with a seed now and then any. */
+/* The path in this state to run next, -1 for none; with a seed sometimes any. */
 static int choose_path(cta *m, const warp *w, path_state state) {
     int best = -1, count = 0, candidates[LANES];
     for (int i = 0; i < w->depth; i++) {
@@ -285,7 +285,7 @@ bool emu_hold_lanes(cta *m, warp *w, const op *o, uint32_t mask) {
     return true;
 }
 
-/* Whether a group must wait for lanes it names; what is wrong with it is reported. */
+/* True if a group must wait for lanes it names; what is wrong with it is reported. */
 static bool group_waits(cta *m, const warp *w, const uint32_t *members, uint32_t group, uint32_t mask) {
     uint32_t named = members[first_lane(group)], live = named & live_lanes(w), wanted = live | (w->wanted & named);
     uint32_t strangers = group & ~named, others = live & ~group & mask;

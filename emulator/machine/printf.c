@@ -14,7 +14,7 @@ static void append_output(cta *m, const char *text, size_t length) {
     m->output_length += length;
 }
 
-/* The same for what snprintf() makes of a conversion; it may be as long as its width says. */
+/* Append the result of snprintf() for a conversion, which may be as long as its width. */
 static void append_converted(cta *m, const char *conversion, ...) {
     va_list arguments;
     va_start(arguments, conversion);
@@ -66,7 +66,7 @@ static uint64_t next_integer(argument_reader *reader, const char *modifiers, siz
     return is_signed ? (uint64_t)(int8_t)value : (uint8_t)value;                    /* %hhd */
 }
 
-/* One conversion of the format, from the '%' on; the number of format characters it took. What is none stays as it is.
+/* One conversion of the format, from the '%' on; the number of format characters it took. Other text is not changed.
  */
 static size_t print_conversion(cta *m, const char *format, argument_reader *reader) {
     char flags[8], piece[24];

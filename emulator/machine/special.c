@@ -1,6 +1,6 @@
 /* special.c - instructions around the special function unit: rcp and div, approximate, as ptxas expands them.
  *
- * Where an instruction does not flush, ptxas scales its sources so that the unit sees no subnormal. ex2 is in
+ * If an instruction does not flush, ptxas scales its sources so that the unit receives no subnormal. ex2 is in
  * frequent.c.
  */
 #include "special.h"

@@ -31,9 +31,9 @@ static inline uint32_t special_square(uint32_t l) {
     return square + square_row(l, 4) + square_row(l, 3) + square_row(l, 2);
 }
 
-/* Where the argument of 2^x lies: the exponent field of the result, 0 or 255 beyond the ends, above the fraction. It is
- * cut to 23 binary places, towards zero, and the fraction of a negative one is its ones' complement; a fraction of zero
- * stays zero. */
+/* Split the argument of 2^x: the exponent field of the result, 0 or 255 past the ends, above the fraction. It is cut to
+ * 23 binary places, towards zero, and the fraction of a negative one is its ones' complement; a fraction of zero stays
+ * zero. */
 static inline uint32_t ex2_place(uint32_t x) {
     uint32_t magnitude = x & 0x7fffffffu, negative = 0 - (x >> 31);
     uint32_t bounded = magnitude < 0x43200000u ? magnitude : 0x43200000u; /* 160, far beyond both ends */

@@ -111,7 +111,7 @@ static uint32_t rounded_up(uint32_t value, uint32_t unit) {
     return (value + unit - 1) / unit;
 }
 
-/* Of the indices of a row of a sparse A. */
+/* Bits of the indices of a row of a sparse A. */
 static uint32_t index_words(const tensor_product *p) {
     return p->element_bytes == 1 ? 2 : 1;
 }
@@ -258,7 +258,7 @@ static void gather_there(const cta *at, const tensor_product *p, const tensor_jo
     }
 }
 
-/* Of whole bytes; smaller numbers are negated as their values are taken. */
+/* Negate elements of whole bytes; smaller ones are negated when their values are read. */
 static void negate(const tensor_product *p, uint32_t format, operand_row *rows, uint32_t count, uint32_t bytes) {
     const bool smaller = p->kind == KIND_MXF4 || p->kind == KIND_MXF4NVF4 || (p->element_bytes == 1 && format > 1);
     for (uint32_t r = 0; r < count && !smaller; r++)
@@ -331,7 +331,7 @@ static void expand(const cta *at, const tensor_product *p, const tensor_job *job
 
 /* ---- D ---- */
 
-/* What is added to the products of an element of D. */
+/* The addend of the products of an element of D. */
 static uint32_t accumulator(const tensor_product *p, const tensor_job *job, uint32_t word) {
     if (!job->adds) return 0;
     if (p->d_format == 0) word = bits_of(half_value(word & 0xffff));
@@ -469,7 +469,7 @@ static float cut_units(int64_t units, int exponent) {
     return (float)(units < 0 ? -kept : kept) * float_of((uint32_t)(exponent + 127) << 23);
 }
 
-/* The same with the same result: a product is below 2^(PLACES + 2) units, so that four of them are an int32_t. */
+/* A faster sum with the same result: a product is below 2^(PLACES + 2) units, so that four of them fit an int32_t. */
 static float sum_values(const values *a, const values *b, double scale, int exponent, float start) {
     enum { LEAST = -70, MOST = 90 };
     int16_t most = a->exponent[0] + b->exponent[0];

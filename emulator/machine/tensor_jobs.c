@@ -38,7 +38,7 @@ static bool has_peer(cta *m, const warp *w, const op *o, int lane) {
     return false;
 }
 
-/* Whether a region is allocated in a CTA; false after a report. */
+/* True if a region is allocated in a CTA; false after a report. */
 static bool check_region(cta *m, const cta *at, const warp *w, const tensor_job *job, const tensor_region *region) {
     for (uint32_t c = region->column; c < region->column + region->columns; c++) {
         if (c < TENSOR_COLUMNS && at->tensor->allocated[c]) continue;

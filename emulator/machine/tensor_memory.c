@@ -183,7 +183,7 @@ void emu_tensor_element(const op *o, uint32_t reg, uint32_t lane, uint32_t *row,
     if (o->detail & TENSOR_PACKED) *column *= 2;
 }
 
-/* Whether an access is inside of the warp's lanes and of what is allocated; false after a report. */
+/* True if an access is inside of the warp's lanes and of what is allocated; false after a report. */
 static bool check_access(cta *m, const warp *w, const op *o, uint32_t address) {
     const bool stores = o->kind == OP_TENSOR_STORE, packed = o->detail & TENSOR_PACKED;
     const uint32_t rows = (o->detail & 7) == SHAPE_32X32 ? 32 : 16, slab = 32 * ((uint32_t)w->index % 4);

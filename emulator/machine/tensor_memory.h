@@ -78,7 +78,7 @@ typedef struct tensor_product {
 tensor_product emu_tensor_product(const tensor_job *job);
 /* Why there is no such product, or NULL. */
 const char *emu_tensor_product_error(const tensor_product *p);
-/* Where element (row, n) of D is in a CTA, counted from the address of D. */
+/* Position of element (row, n) of D in a CTA, relative to the address of D. */
 void emu_tensor_place(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column);
 /* The lane of a row of A in tensor memory. */
 uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row);

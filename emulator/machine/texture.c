@@ -2,8 +2,8 @@
  * Fetching".
  *
  * A texel is chosen by the whole part of its coordinate, or mixed of those around: with the fraction of x - 0.5, of
- * which eight binary places are kept. How a device rounds that fraction and the mix is documented nowhere: here the
- * fraction goes to the nearest, and the mix, computed in f64, to the nearest f32.
+ * which eight binary places are kept. The rounding of that fraction and of the interpolation is undocumented: here the
+ * fraction is rounded to nearest, and the interpolation, computed in f64, to the nearest f32.
  */
 #include "machine.h"
 #include "numbers.h"
@@ -149,7 +149,7 @@ static bool stays_integer(const emu_texture_info *t) {
     return t->texel == EMU_TEXEL_U32 || t->texel == EMU_TEXEL_S32 || (t->as_integer && t->texel < EMU_TEXEL_F16);
 }
 
-/* Where an index beyond the edges leads; -1 for the border. */
+/* Map an index past the edges; -1 for the border. */
 static int64_t at_edge(const emu_texture_info *t, int dimension, double index) {
     const int64_t size = t->sizes[dimension];
     emu_texture_edge edge = t->edge[dimension];
@@ -164,7 +164,7 @@ static int64_t at_edge(const emu_texture_info *t, int dimension, double index) {
     return i < size ? i : 2 * size - 1 - i;
 }
 
-/* Of the texel of these indices its bytes; NULL for the border and after a report. */
+/* Bytes of the texel at these indices; NULL for the border and after a report. */
 static const uint8_t *texel_at(const lane_access *a, const double *indices, bool *border) {
     const emu_texture_info *t = a->info;
     int64_t at[3] = {0};
@@ -232,7 +232,7 @@ static int face_of(const float direction[3], double at[2]) {
     return face;
 }
 
-/* Where a lane reads, in texels; beyond what an index can be, at the edge of that. NaN: at 0. */
+/* Coordinates that a lane reads, in texels, clamped to the range of an index. NaN: at 0. */
 static double in_texels(double value) {
     const double most = 1ll << 40;
     return isnan(value) ? 0 : fmin(fmax(value, -most), most);
@@ -301,7 +301,7 @@ void emu_exec_texture(cta *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- surfaces ---- */
 
-/* Where a lane reads or writes; NULL where it does neither, after a report if that is an error. */
+/* Address that a lane reads or writes; NULL if it does neither, after a report if that is an error. */
 static uint8_t *surface_bytes(const lane_access *a, uint32_t bytes, uint64_t *address) {
     const op *o = a->o;
     const emu_texture_info *t = a->info;

@@ -18,7 +18,7 @@ static uint32_t registers_of(const cta *m, const warp *w) {
     return w->registers ? w->registers : registers_at_entry(m);
 }
 
-/* What the other warps of the CTA leave of the registers that it began with. Only setmaxnreg.dec gives some back. */
+/* Registers that the other warps of the CTA leave of the initial ones. Only setmaxnreg.dec gives some back. */
 static int64_t registers_left(const cta *m, const warp *w) {
     int64_t left = (int64_t)registers_at_entry(m) * m->warp_count;
     for (uint32_t i = 0; i < m->warp_count; i++)

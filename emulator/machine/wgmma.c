@@ -65,7 +65,7 @@ static bool inside(const cta *m, uint32_t address) {
     return offset < m->shared_bytes && m->shared_bytes - offset >= CHUNK;
 }
 
-/* Whether all chunks of an operand are inside, but for some where a closer look would tell. */
+/* True if all chunks of an operand are inside, but for some where a closer look would tell. */
 static bool all_inside(const cta *m, const operand_layout *at, uint32_t blocks) {
     uint32_t offset = 7 * at->row;
     if (at->along_k || !at->swizzle)
@@ -201,7 +201,7 @@ static void multiply_together(const cta *m, warp *first, uint32_t serial) {
 
 typedef void chunks_function(cta *m, const warp *w, const uint32_t *addresses, uint32_t count);
 
-/* Those inside of shared memory. */
+/* Chunks inside shared memory. */
 static void visit_operand(cta *m, const warp *w, const operand_layout *at, uint32_t blocks, chunks_function *visit) {
     const bool all = all_inside(m, at, blocks);
     for (uint32_t block = 0; block < blocks; block++) {
@@ -239,7 +239,7 @@ static void end_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t
     emu_on_product_read_end(m, w, addresses, count, 1);
 }
 
-/* Of the four warps at once. */
+/* Work of the four warps at once. */
 static void end_all_reads(cta *m, const warp *w, const uint32_t *addresses, uint32_t count) {
     emu_on_product_read_end(m, w, addresses, count, WARPGROUP);
 }

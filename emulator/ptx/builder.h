@@ -18,8 +18,8 @@ typedef struct branch {
     uint32_t op;
 } branch;
 
-/* What waits for the address of dynamic shared memory: the value of a register, the address of an op, or the second
- * address of a cp.async. */
+/* A use of the address of dynamic shared memory, resolved later: the value of a register, the address of an op, or the
+ * second address of a cp.async. */
 enum awaiting { AWAITING_REGISTER, AWAITING_ADDRESS, AWAITING_TARGET };
 typedef struct awaited {
     enum awaiting what;
@@ -61,9 +61,9 @@ static inline const operand *operand_at(decoder *dec, int index) {
 }
 void emu_expect_operands(decoder *dec, int least, int most);
 uint16_t emu_constant_register(decoder *dec, uint64_t value, int bits);
-/* The same for an address in the CTA's own shared memory, which bears the CTA's rank. */
+/* Add an address in the CTA's own shared memory, which contains the CTA's rank. */
 uint16_t emu_shared_register(decoder *dec, uint64_t address, int bits);
-/* What an address without a register is relative to: 0, and of shared memory the rank. */
+/* Base of an address without a register: 0, or the rank for shared memory. */
 uint16_t emu_base_register(decoder *dec, const operand *address, state_space space);
 uint16_t emu_scratch_register(decoder *dec, int bits);
 /* The virtual register that holds an operand's value; literals and symbols become constants. */

@@ -122,7 +122,7 @@ static int find_register(parser *p, const token *name, declaration **range) {
  * two or three bytes: where they agree, the range is the same one. It stays so until something is declared or goes out
  * of scope, which empties the table; and where names other than ranges begin with '%', none is kept. */
 
-/* Where the range of a name is kept; NULL for a name without number or with a longer prefix. */
+/* Slot of the range of a name; NULL for a name without number or with a longer prefix. */
 static recent_range *recent_place(parser *p, const token *name) {
     if (name->prefix < 2 || name->prefix > 3) return NULL;
     return &p->recent[(unsigned)(name->begin[1] + name->begin[name->prefix - 1]) % RECENT];
@@ -344,7 +344,7 @@ static uint32_t place_variable(parser *p, uint32_t *used, uint32_t alignment, ui
     return offset;
 }
 
-/* Whether a definition takes the bytes that an external declaration of the name has: *offset. */
+/* True if a definition takes the bytes that an external declaration of the name has: *offset. */
 static bool is_declared_shared(const parser *p, const token *name, uint32_t alignment, uint64_t bytes,
                                uint32_t *offset) {
     const declaration *known = in_scope(p, name->begin, name->length, DECLARED_SYMBOL);

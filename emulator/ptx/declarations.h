@@ -6,7 +6,7 @@
 
 int emu_lookup_register(parser *p, const token *name);
 int emu_lookup_symbol(const parser *p, const token *name);
-/* How many registers the vector of this name has, 0 where none has it. */
+/* Number of registers of the vector with this name, 0 if there is none. */
 int emu_lookup_vector(const parser *p, const token *name);
 void emu_open_scope(parser *p);
 void emu_close_scope(parser *p);

@@ -102,7 +102,7 @@ static const struct built_in *find_built_in(const char *name, size_t length) {
     return NULL;
 }
 
-/* What a call names: a list of results, what is called, a list of parameters, and for calls by address a prototype. */
+/* Operands of a call: a list of results, the function, a list of parameters, and for calls by address a prototype. */
 typedef struct call_operands {
     const operand *results, *target, *parameters;
     int result_count, parameter_count;
@@ -138,7 +138,7 @@ static const symbol *local_variable(const decoder *dec, const operand *each) {
     return which && which->space == SPACE_LOCAL && !each->value ? which : NULL;
 }
 
-/* Where a parameter or a result is passed, which is memory of the caller. formal: NULL in a call by address. */
+/* Memory of the caller in which a parameter or result is passed. formal: NULL in a call by address. */
 static passed pass(decoder *dec, const operand *each, const formal *as, bool result) {
     const symbol *variable = local_variable(dec, each);
     if (variable) {

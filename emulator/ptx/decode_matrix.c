@@ -95,7 +95,7 @@ void emu_decode_matrix(decoder *dec, const form_match *match) {
     for (int i = 0; i < counts[MATRIX_C]; i++) add_source(o, regs[MATRIX_C][i]);
 }
 
-/* What loads and stores of wmma say of their memory. */
+/* Memory operands of loads and stores of wmma. */
 static void decode_access(decoder *dec, const form_match *match, int address) {
     emu_expect_operands(dec, 2, 3);
     matrix_part part = emu_chose(match, "a")   ? MATRIX_A

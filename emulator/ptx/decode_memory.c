@@ -27,8 +27,8 @@ static void check_order(decoder *dec, const form_match *match) {
         emu_refuse(dec, ordered ? "a scope is missing: .cta, .cluster, .gpu or .sys" : "a scope without an order");
 }
 
-/* Of an access that others can be ordered by, perhaps with the help of a fence: an atomic without an order is .relaxed,
- * as .volatile is. */
+/* Memory order of an access that can order others, perhaps together with a fence: an atomic without an order is
+ * .relaxed, as is .volatile. */
 static uint16_t orders(const form_match *match, bool atomic) {
     if (emu_chose(match, "relaxed") || emu_chose(match, "acquire") || emu_chose(match, "release") ||
         emu_chose(match, "acq_rel"))

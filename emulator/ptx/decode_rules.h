@@ -8,7 +8,7 @@
 struct decoder;
 typedef void decode_function(struct decoder *dec, const form_match *match);
 
-/* What a type of the rows of matrices is. */
+/* Kind of a type of matrix rows. */
 enum matrix_numbers emu_numbers_of(const type_info *type);
 /* The rows of lane functions are all decoded by this one. */
 decode_function emu_decode_lanes;

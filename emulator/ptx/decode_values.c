@@ -26,8 +26,8 @@ static uint16_t lop3_table(decoder *dec, const operand *from) {
     return emu_constant_register(dec, (uint64_t)from->value, 32);
 }
 
-/* What modifiers do to the sources or the result of a type, as steps of their own. Those of the packed types do for
- * the single ones, too: the upper half of their registers is 0. */
+/* Separate steps for modifiers of the sources or the result of a type. Functions of the packed types also serve the
+ * single ones: the upper half of their registers is 0. */
 typedef struct steps {
     const char *families; /* of type_info; f: 32 bits */
     lane_function *flush, *magnitude, *sign, *saturate, *positive;
@@ -270,7 +270,7 @@ static void emit_select(decoder *dec, int bits, uint16_t to, uint16_t p, uint16_
     add_source(o, b);
 }
 
-/* What set gives where the comparison holds. */
+/* Result of set if the comparison holds. */
 static uint64_t set_value(const type_info *to) {
     switch (to->family) {
     case 'f':
@@ -371,7 +371,7 @@ static int bits_held(int part) {
     return part < 16 ? 16 : part;
 }
 
-/* Of vectors whose parts have 8, 16, 32 and 64 bits. */
+/* Functions for vectors with elements of 8, 16, 32 and 64 bits. */
 static const struct halves {
     lane_function *pack, *low, *high;
 } HALVES[] = {

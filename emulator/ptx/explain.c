@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* What the emulator does not see, or does otherwise than a GPU, by the opcodes where people look. */
+/* Limits and differences from a GPU, listed by opcode. */
 static const struct {
     const char *opcodes, *text;
 } blind_spots[] = {

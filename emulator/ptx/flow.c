@@ -169,7 +169,7 @@ static bool only_exits(const flow *f, int b) {
     return true;
 }
 
-/* Whether an exit can be reached from a block without passing another. */
+/* True if an exit can be reached from a block without passing another. */
 static bool reaches_exit(const flow *f, int from, int avoid, int *stack, int *seen, int stamp) {
     int depth = 0;
     stack[depth++] = from;

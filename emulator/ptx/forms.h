@@ -13,9 +13,9 @@ typedef struct form {
 
 /* A row by its number, which is below that of the rows. */
 const form *emu_form_row(size_t index);
-/* Whether a row has an opcode and its modifiers; complete: and needs no others. */
+/* True if a row has an opcode and its modifiers; complete: and needs no others. */
 bool emu_form_has(size_t index, const opcode *in, bool complete);
-/* Whether a word is one of those between the bars. */
+/* True if a word is one of those between the bars. */
 bool emu_is_alternative(const char *word, const char *alternatives);
 /* Rows by opcode, for emu_find_form(). */
 void emu_index_forms(loader *load);

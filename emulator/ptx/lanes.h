@@ -8,22 +8,22 @@
 
 #include "types.h"
 
-/* Those that the rows of the table of forms name. emu_lanes_lop3 and emu_lanes_bfi_* find a fourth source behind the
+/* Functions that the rows of the table of forms name. emu_lanes_lop3 and emu_lanes_bfi_* find a fourth source after the
  * third: see OP_LANES_4. */
 #define LANES_ROW(group, opcode, modifiers, operands, fidelity, function, note) lane_function function;
 #include "forms_table.h"
 
-/* Those of moves, packed vectors, special registers and .sat, which decoding rules choose. */
+/* Functions of moves, packed vectors, special registers and .sat, which decoding rules choose. */
 lane_function emu_lanes_mov_32, emu_lanes_mov_64, emu_lanes_mov_128, emu_lanes_truncate, emu_lanes_wide_u32,
     emu_lanes_pack_8, emu_lanes_low_8, emu_lanes_high_8, emu_lanes_pack_16, emu_lanes_low_16, emu_lanes_high_16,
     emu_lanes_pack_32, emu_lanes_low_32, emu_lanes_high_32, emu_lanes_pack_64, emu_lanes_low_64, emu_lanes_high_64;
-/* Those of modifiers and of cvt.pack, likewise. */
+/* Functions of modifiers and of cvt.pack, which decoding rules also choose. */
 lane_function emu_lanes_flush_f32, emu_lanes_flush_f16x2, emu_lanes_xorsign_f32, emu_lanes_xorsign_16x2,
     emu_lanes_in_bounds_16x2, emu_lanes_saturate_f32, emu_lanes_saturate_f64, emu_lanes_saturate_f16x2,
     emu_lanes_positive_f16x2, emu_lanes_positive_bf16x2, emu_lanes_pack_u16, emu_lanes_pack_s16, emu_lanes_pack_u8,
     emu_lanes_pack_s8, emu_lanes_pack_u4, emu_lanes_pack_s4, emu_lanes_pack_u2, emu_lanes_pack_s2;
 
-/* What a cvt says of itself: rounding such as "rn", "rzi" or "", its types, and modifiers. */
+/* Modifiers of a cvt: rounding such as "rn", "rzi" or "", its types, and others. */
 typedef struct conversion_request {
     const char *rounding;
     bool ftz, sat, relu, finite;
@@ -40,10 +40,10 @@ typedef struct conversion {
 
 /* False where the emulator has none. */
 bool emu_find_conversion(const conversion_request *request, conversion *way);
-/* Of a testp, as emu_find_compare(): it looks at the first of its two sources. */
+/* Function of a testp, as emu_find_compare(): it reads the first of its two sources. */
 compare_function *emu_find_test(const char *property, const type_info *type, uint8_t *wanted);
-/* Of a setp, NULL where PTX has none. *wanted: what the function is called with, and what an OP_COMPARE keeps as its
- * immediate. */
+/* Function of a setp, NULL if PTX has none. *wanted: what the function is called with, and what an OP_COMPARE keeps as
+ * its immediate. */
 compare_function *emu_find_compare(const char *comparison, const type_info *type, bool ftz, uint8_t *wanted);
 
 #endif

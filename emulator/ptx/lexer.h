@@ -31,7 +31,7 @@ static inline bool lexer_take_comma(lexer *lex) {
 bool emu_lexer_take_numbers(lexer *lex, uint32_t numbers[3]);
 bool emu_lexer_take_name(lexer *lex);
 bool emu_lexer_take(lexer *lex, const char *text, size_t length);
-/* Whether a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
+/* True if a colon follows the current name: then it is a label; an opcode with :: has its dots first. */
 bool emu_lexer_at_label(const lexer *lex);
 
 #endif

@@ -39,7 +39,7 @@ _Noreturn void emu_load_fail(loader *load, int line, const char *format, ...) __
 void *emu_load_alloc(loader *load, size_t bytes);
 /* A larger copy of an array; the arena keeps the old one until the end. */
 void *emu_load_larger(loader *load, const void *array, size_t count, size_t *capacity, size_t element_bytes);
-/* The same once it is full. */
+/* Grow it when it is full. */
 static inline void *load_grow(loader *load, void *array, size_t count, size_t *capacity, size_t element_bytes) {
     return count < *capacity ? array : emu_load_larger(load, array, count, capacity, element_bytes);
 }

@@ -59,8 +59,8 @@ static void expect_place(parser *p, uint32_t at[3]) {
     at[2] = emu_expect_small(p, 1 << 28, "the column");
 }
 
-/* What follows .loc as nvcc writes it, without making tokens: "1 442 0" or
- * "1 332 5, function_name $L__info_string0, inlined_at 1 446 9". False, and nothing is taken, where it is not so. */
+/* Parse the operands of .loc as nvcc writes them, without making tokens: "1 442 0" or "1 332 5, function_name
+ * $L__info_string0, inlined_at 1 446 9". False, and nothing is taken, where it is not so. */
 static bool take_plain(lexer *lex, uint32_t at[3], uint32_t caller[3], bool *inlined) {
     static const char function[] = ", function_name ", call[] = ", inlined_at ";
     const char *begin = lex->at;
@@ -82,7 +82,7 @@ static bool take_plain(lexer *lex, uint32_t at[3], uint32_t caller[3], bool *inl
  * from there. One thing can change what the same letters mean: "inlined_at" is the location that the place of the call
  * had last. So a kept line counts only while that is still the one it was read with. */
 
-/* Where a line of .loc is kept; NULL for one that is not, as it is short or the last. */
+/* Find the entry of a .loc line; NULL if there is none, because it is short or the last. */
 static known_loc *find_loc(parser *p, const char *text, size_t *length) {
     const char *end = memchr(text, '\n', (size_t)(p->lex.end - text));
     uint64_t head, tail;

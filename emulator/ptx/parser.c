@@ -1,7 +1,7 @@
 /* parser.c - tokens to entries: statements with resolved registers and symbols, each decoded at once.
  *
  * Names follow PTX scoping: braces open a scope, inner declarations hide outer ones, labels are found from where they
- * are used outwards. What is not understood is refused by line.
+ * are used outwards. Unsupported lines are rejected by number.
  */
 #include "parser.h"
 
@@ -30,7 +30,7 @@ static const char *tidy_text(parser *p, const char *begin, const char *end) {
     return copy;
 }
 
-/* The same where white space needs no care but between head and operands. */
+/* Read a line in which only the space between head and operands matters. */
 static const char *join_text(parser *p, const char *head, size_t head_bytes, const char *tail, size_t tail_bytes) {
     char *copy = emu_load_alloc(p->load, head_bytes + tail_bytes + 2);
     memcpy(copy, head, head_bytes);

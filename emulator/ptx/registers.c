@@ -33,7 +33,8 @@ static bool is_variable(const flow *f, int v) {
 
 /* ---- variables that a block may read before it writes them: only these live from block to block ---- */
 
-/* What each block reads before it writes it, and what it writes: block after block in one list. */
+/* Registers that each block reads before it writes them, and registers that it writes: block after block in one list.
+ */
 typedef struct accesses {
     uint32_t *variables;
     size_t count, capacity;
@@ -140,7 +141,7 @@ void emu_find_liveness(flow *f) {
 
 /* ---- registers that may be read before they are written ---- */
 
-/* What may be unset where a block begins. */
+/* Registers that may be uninitialized at the start of a block. */
 static void find_unset(flow *f) {
     for (size_t r = 0; r < f->code->routine_count; r++)
         memset(f->blocks[f->block_of[f->code->routines[r].begin]].unset_in, 0xff, f->words * sizeof(uint64_t));
@@ -200,7 +201,7 @@ static void widen_new(const flow *f, interval *all, uint64_t *seen, const uint64
     }
 }
 
-/* Where a register is first live on entry to a block or exit from one, and where last. */
+/* First and last entry to or exit from a block at which a register is live. */
 static void widen_live(const flow *f, interval *all) {
     uint64_t *first = emu_load_alloc(f->load, 2 * f->words * sizeof *first), *last = first + f->words;
     for (int b = 0; b < f->count; b++) {
