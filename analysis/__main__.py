@@ -147,7 +147,7 @@ def _lacking(package: str, arguments: Sequence[str]) -> str:
     first = "" if (root() / ".venv/tests.installed").exists() else "`make setup`, then "
     return (
         f"needs {package}, which {sys.executable} does not have: run {first}"
-        f"`{shlex.join([VENV, '-m', 'analysis', *arguments])}`"
+        f"`{shlex.join([*(['./fl'] if os.environ.get(BUILDS) else [VENV, '-m', 'analysis']), *arguments])}`"
     )
 
 

@@ -96,3 +96,11 @@ $(foreach v,$(GIVEN),\
 	$(if $(filter $(call takers,$v),$(MAKECMDGOALS)),,$(error \
 		$(or $(MAKECMDGOALS),help) takes no $v=; what takes it: $(call takers,$v)$(INSTEAD_$v))))
 endif
+
+# What takes minutes says so before it begins, where the file that it makes is not there yet. Times are of a processor.
+announce = $(if $(filter $(1),$(MAKECMDGOALS)),$(if $(wildcard $(2)),,$(info make: $(1) takes about $(3); \
+	each file is named when its turn comes)))
+ifeq ($(MAKELEVEL)$(VER)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
+$(call announce,wheel,lib/libflashladder.so.1,4 minutes of processor time and 200 MB below build/)
+$(call announce,regs,$(BUILD)/regs$(SET),6 minutes of processor time and 200 MB below build/)
+endif

@@ -29,12 +29,12 @@ new:  ## starts the file of the next version: PARENT= NAME=
 adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
 	$(call need,VER)$(reason)$(unfilled)
 	@$(RUN) -m analysis accept --version "$(VER)" --why '$(call quoted,$(WHY))' --check
-	@$(MAKE) --no-print-directory $(VER) bin/ptxrun
-	@$(MAKE) --no-print-directory accept
-	@$(RUN) -m analysis traffic --version "$(VER)" --write
-	@$(foreach v,$(VER),$(RUN) -m analysis predict $v --write &&) :
-	@$(PY) -m analysis ladder --write
-	@$(PY) -m analysis notebooks --write
+	$(call say,ADOPT,1 of 6: build)$(MAKE) --no-print-directory $(VER) bin/ptxrun
+	$(call say,ADOPT,2 of 6: registers and machine code)$(MAKE) --no-print-directory accept
+	$(call say,ADOPT,3 of 6: memory traffic on the emulator)$(RUN) -m analysis traffic --version "$(VER)" --write
+	$(call say,ADOPT,4 of 6: predicted time)$(foreach v,$(VER),$(RUN) -m analysis predict $v --write &&) :
+	$(call say,ADOPT,5 of 6: tables and pictures of the pages)$(PY) -m analysis ladder --write
+	$(call say,ADOPT,6 of 6: notebooks)$(PY) -m analysis notebooks --write
 	@printf '%s\n' 'Adopted: $(VER). Speeds show as "not measured" until a GPU adds them:' \
 		'    make gpu-check VER="$(VER)"      # right on a GPU too, and as on the emulator' \
 		'    make bench VER="$(VER)"          # speeds, into logs/bench/; name the parent too, to compare' \

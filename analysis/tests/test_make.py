@@ -364,6 +364,18 @@ def test_goals_that_call_make_share_their_jobs(tree: Path) -> None:
     assert (result.returncode, others) == (0, [])
 
 
+def test_fl_builds_what_it_shows_and_nothing_else(tree: Path) -> None:
+    edit(next(tree.glob("kernels/mma_sync/v01_*.cu")))
+    done = subprocess.run([tree / "fl", "counts", "v01"], cwd="/", env=CLEAN_ENV, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("opcode "), done.stderr
+    assert "build/v01/sm_90.cubin" in done.stderr and "sm_80.cubin" not in done.stderr
+
+
+def test_what_takes_minutes_says_so_before(tree: Path) -> None:
+    whole, one = (run_make(tree, "-q", "regs", *version).stdout for version in ([], ["VER=v01"]))
+    assert whole.startswith("make: regs takes about ") and not one
+
+
 def running(session: int) -> list[str]:
     """The names of the processes of a session."""
     names = []
