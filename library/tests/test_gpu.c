@@ -582,42 +582,39 @@ static void with_driver(const char *how, fl_backend backend, fl_status expected,
 }
 
 static void other_gpus(void) {
-    fl_library *library;
-    fl_device_info info = {.size = sizeof info};
-    fl_support support = {.size = sizeof support};
-    fl_problem problem = {.size = sizeof problem, .device = -1, .batch = 1, .heads = 1, .kv_heads = 1, .d_head = 128};
-    problem.seq_q = problem.seq_k = 100;
+    static const struct {
+        const char *gpus, *version;
+        int32_t device, d_head;
+        fl_status status;
+        const char *words; /* of the config and its reason, or of the error */
+    } cases[] = {
+        {"cc=86,smem=101376", NULL, -1, 128, FL_OK, "stages_2"},
+        {"cc=86,smem=101376", NULL, -1, 256, FL_UNAVAILABLE, "13696 of them static: Fake GPU has 101376"},
+        {"cc=86,smem=101376", "attention/wgmma", -1, 128, FL_UNAVAILABLE, "attention/wgmma is for sm_90a alone"},
+        {"devices=3,old=2", NULL, -1, 128, FL_OK, "(FP16, 128"}, /* the first that has code */
+        {"devices=3,old=2", NULL, 1, 128, FL_UNAVAILABLE, "has compute capability 7.5"},
+        {"cc=80", NULL, -1, 128, FL_OK, "that of the nearest one that was, on compute capability 9.0"},
+    };
     with_driver("no_device", FL_GPU, FL_UNAVAILABLE, "no GPU");
     with_driver("hidden", FL_AUTO, FL_OK, "no GPU it may use");
     with_driver("cc=75", FL_GPU, FL_UNAVAILABLE, "has compute capability 7.5: must be at least 8.0");
     with_driver("cc=100", FL_AUTO, FL_OK, "compute capability");
     with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
-    fake("cc=86,smem=101376");
-    if (fl_open(FL_GPU, &library)) abort();
-    ok(!fl_device(library, 0, &info) && info.major == 8 && info.minor == 6, "compute capability %d.%d", info.major,
-       info.minor);
-    ok(!fl_query(library, &problem, &support) && strstr(support.config, "stages_2"), "99 KB of shared memory: %s %s",
-       support.kernel, support.config);
-    problem.d_head = 256;
-    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "99 KB of shared memory are too few for heads of 256");
-    says(fl_error(), "13696 of them static: Fake GPU has 101376", "shared memory");
-    problem.version = "attention/wgmma", problem.d_head = 128;
-    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "attention/wgmma on another GPU");
-    says(fl_error(), "attention/wgmma is for sm_90a alone", "attention/wgmma on another GPU");
-    fl_close(library);
-    fake("devices=3,old=2");
-    problem.version = NULL;
-    if (fl_open(FL_GPU, &library)) abort();
-    ok(!fl_query(library, &problem, &support), "host memory goes to the first GPU that has code: %s", fl_error());
-    problem.device = 1;
-    ok(fl_query(library, &problem, &support) == FL_UNAVAILABLE, "the second has none");
-    problem.device = -1;
-    fl_close(library);
-    fake("cc=80");
-    if (fl_open(FL_GPU, &library)) abort();
-    ok(!fl_query(library, &problem, &support) && !support.measured, "8.0: %s", support.order);
-    says(support.order, "the order is that of the nearest one that was, on compute capability 9.0", "8.0");
-    fl_close(library);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_library *library;
+        fl_support support = {.size = sizeof support};
+        fl_problem problem = {
+            .size = sizeof problem, .batch = 1, .heads = 1, .kv_heads = 1, .seq_q = 100, .seq_k = 100};
+        char text[2 * sizeof support.config + sizeof support.order];
+        problem.version = cases[i].version, problem.device = cases[i].device, problem.d_head = cases[i].d_head;
+        fake(cases[i].gpus);
+        if (fl_open(FL_GPU, &library)) abort();
+        const fl_status status = fl_query(library, &problem, &support);
+        snprintf(text, sizeof text, "%s: %s", support.config, support.order);
+        ok(status == cases[i].status, "%s, d_head %d: status %d", cases[i].gpus, cases[i].d_head, status);
+        says(status ? fl_error() : text, cases[i].words, cases[i].gpus);
+        fl_close(library);
+    }
     fake("devices=2");
 }
 
