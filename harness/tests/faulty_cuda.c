@@ -196,13 +196,13 @@ static int unsafe(void) {
         TRY(name);                                                                                                     \
         return REAL(name)(a, b, c, d, e, f, g, h, i, j, k, l);                                                         \
     }
-#define FORWARDED(X)                                                                                                   \
-    X(cuGetErrorName)                                                                                                  \
-    X(cuGetErrorString) X(cuDriverGetVersion) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxPushCurrent_v2)             \
-        X(cuCtxPopCurrent_v2) X(cuCtxGetId) X(cuMemHostGetDevicePointer_v2) X(cuMemsetD32Async) X(cuStreamIsCapturing) \
-            X(cuTensorMapEncodeTiled) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy)            \
-                X(cuGraphDestroy)
-FORWARDED(FORWARD)
+/* clang-format off */
+FORWARD(cuGetErrorName) FORWARD(cuGetErrorString) FORWARD(cuDriverGetVersion) FORWARD(cuCtxSetCurrent)
+FORWARD(cuCtxGetCurrent) FORWARD(cuCtxPushCurrent_v2) FORWARD(cuCtxPopCurrent_v2) FORWARD(cuCtxGetId)
+FORWARD(cuMemHostGetDevicePointer_v2) FORWARD(cuMemsetD32Async) FORWARD(cuStreamIsCapturing)
+FORWARD(cuTensorMapEncodeTiled) FORWARD(cuGraphInstantiateWithFlags) FORWARD(cuGraphLaunch)
+FORWARD(cuGraphExecDestroy) FORWARD(cuGraphDestroy)
+/* clang-format on */
 
 /* ---- the host: its clock is the GPU's, and its memory is what the test says ---- */
 
@@ -874,7 +874,8 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count,
     pthread_mutex_lock(&lock);
     CUresult status = 0;
     note_fill(address, value, count);
-    if (count < MAX_OUTPUT_BYTES) status = REAL(cuMemsetD8Async)(address, value, count, stream);
+    if (count < MAX_OUTPUT_BYTES || !events_recorded) /* later it is the buffer that flushes the L2 */
+        status = REAL(cuMemsetD8Async)(address, value, count, stream);
     if (!status && !is_captured(stream))
         status = enqueue((struct operation){.kind = MEMSET, .value = value, .bytes = count});
     pthread_mutex_unlock(&lock);
