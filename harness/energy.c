@@ -26,7 +26,9 @@ static void nvml_close(struct nvml *nvml) {
 /* False where there is no NVML or it does not know the device; then nothing is left open. */
 static bool nvml_open(struct nvml *nvml, const char *bus_id) {
 #define ENTRY(name)                                                                                                    \
-    { #name, offsetof(struct nvml, name) }
+    {                                                                                                                  \
+        #name, offsetof(struct nvml, name)                                                                             \
+    }
     static const struct {
         const char *name;
         size_t offset;

@@ -34,8 +34,7 @@ struct problem problem_square(int64_t batch, int64_t heads, int64_t seq) {
                             .descale = {1, 1, 1}};
 }
 
-#define FIELD(name)                                                                                                    \
-    { offsetof(struct problem, name), sizeof(((struct problem *)NULL)->name) }
+#define FIELD(name) {offsetof(struct problem, name), sizeof(((struct problem *)NULL)->name)}
 static const struct {
     size_t offset, bytes;
 } FIELDS[] = {FIELD(batch),       FIELD(heads),        FIELD(KV_heads),

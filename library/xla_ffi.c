@@ -22,8 +22,8 @@ static void open_shared(void) {
     if (fl_open(FL_AUTO, &shared.library)) snprintf(shared.why, sizeof shared.why, "%s", fl_error());
 }
 
-static xla_error *__attribute__((format(printf, 3, 4)))
-error(const xla_frame *frame, xla_code code, const char *format, ...) {
+static xla_error *__attribute__((format(printf, 3, 4))) error(const xla_frame *frame, xla_code code, const char *format,
+                                                              ...) {
     char message[MESSAGE];
     va_list arguments;
     va_start(arguments, format);

@@ -10,11 +10,11 @@
 /* ---- what follows from common/families.h ---- */
 
 #define TYPE_OF(type, name)                                                                                            \
-    _Generic(((type *)0)->name, bool                                                                                   \
-             : TYPE_BOOL, int                                                                                          \
-             : TYPE_INT, enum dtype                                                                                    \
-             : TYPE_DTYPE, enum instruction                                                                            \
-             : TYPE_INSTRUCTION)
+    _Generic(((type *)0)->name,                                                                                        \
+        bool: TYPE_BOOL,                                                                                               \
+        int: TYPE_INT,                                                                                                 \
+        enum dtype: TYPE_DTYPE,                                                                                        \
+        enum instruction: TYPE_INSTRUCTION)
 
 /* clang-format off */
 #define FAMILY(id, name, type, ...)                                                                                    \

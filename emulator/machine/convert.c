@@ -41,7 +41,7 @@ CONVERT_LOOP(f32_u64, uint32_t, uint64_t, bits_of((float)a))
 CONVERT_LOOP(f32_s64, uint32_t, uint64_t, bits_of((float)(int64_t)a))
 
 /* cvt.sat between integers: clamped to the other type, in 64 bits, before the low bits are taken. */
-#define CLAMP_S64(low, high) ((int64_t)a < (low) ? (low) : (int64_t)a > (high) ? (high) : (int64_t)a)
+#define CLAMP_S64(low, high) ((int64_t)a<(low) ? (low) : (int64_t)a>(high) ? (high) : (int64_t)a)
 #define CLAMP_U64(high) (a > (uint64_t)(high) ? (uint64_t)(high) : a)
 CONVERT_LOOP(u8_of_s64, uint64_t, uint64_t, CLAMP_S64(0, UINT8_MAX))
 CONVERT_LOOP(s8_of_s64, uint64_t, uint64_t, CLAMP_S64(INT8_MIN, INT8_MAX))
@@ -236,7 +236,7 @@ static inline uint32_t half_of_byte(uint32_t byte, const narrow_format *from) {
     double value = ldexp((double)whole, (exponent ? (int)exponent : 1) - 1 + from->smallest - (int)digits);
     return sign | narrow(value, &F16, NARROW_RN, false);
 }
-#define HALVES_OF(a, from) (half_of_byte((a) >> 8 & 0xffu, from) << 16 | half_of_byte((a)&0xffu, from))
+#define HALVES_OF(a, from) (half_of_byte((a) >> 8 & 0xffu, from) << 16 | half_of_byte((a) & 0xffu, from))
 CONVERT_LOOP(f16x2_e4m3x2, uint32_t, uint32_t, HALVES_OF(a, &E4M3))
 CONVERT_LOOP(f16x2_e5m2x2, uint32_t, uint32_t, HALVES_OF(a, &E5M2))
 
@@ -319,7 +319,7 @@ static inline uint32_t clamped_field(uint32_t value, int32_t low, int32_t high, 
 }
 #define PACK_FIELDS(name, low, high, bits)                                                                             \
     LANES_32(name, (bits) == 16 ? clamped_field(a, low, high, bits) << 16 | clamped_field(b, low, high, bits)          \
-                                : c << (2 * (bits)&31) | clamped_field(a, low, high, bits) << (bits) |                 \
+                                : c << (2 * (bits) & 31) | clamped_field(a, low, high, bits) << (bits) |               \
                                       clamped_field(b, low, high, bits))
 PACK_FIELDS(emu_lanes_pack_u16, 0, UINT16_MAX, 16)
 PACK_FIELDS(emu_lanes_pack_s16, INT16_MIN, INT16_MAX, 16)

@@ -18,10 +18,10 @@
 enum { MAX_SIDE = 32, MAX_K = 256, ELEMENTS = 16 * MAX_K };
 
 static int bits_of_numbers(enum matrix_numbers numbers) {
-    static const int bits[] = {
-        [MATRIX_F16] = 16, [MATRIX_BF16] = 16, [MATRIX_TF32] = 32, [MATRIX_F32] = 32, [MATRIX_F64] = 64,
-        [MATRIX_S32] = 32, [MATRIX_S8] = 8,    [MATRIX_U8] = 8,    [MATRIX_S4] = 4,   [MATRIX_U4] = 4,
-        [MATRIX_B1] = 1,   [MATRIX_E4M3] = 8,  [MATRIX_E5M2] = 8};
+    static const int bits[] = {[MATRIX_F16] = 16, [MATRIX_BF16] = 16, [MATRIX_TF32] = 32, [MATRIX_F32] = 32,
+                               [MATRIX_F64] = 64, [MATRIX_S32] = 32,  [MATRIX_S8] = 8,    [MATRIX_U8] = 8,
+                               [MATRIX_S4] = 4,   [MATRIX_U4] = 4,    [MATRIX_B1] = 1,    [MATRIX_E4M3] = 8,
+                               [MATRIX_E5M2] = 8};
     return bits[numbers];
 }
 

@@ -196,13 +196,22 @@ static int unsafe(void) {
         TRY(name);                                                                                                     \
         return REAL(name)(a, b, c, d, e, f, g, h, i, j, k, l);                                                         \
     }
-/* clang-format off */
-FORWARD(cuGetErrorName) FORWARD(cuGetErrorString) FORWARD(cuDriverGetVersion) FORWARD(cuCtxSetCurrent)
-FORWARD(cuCtxGetCurrent) FORWARD(cuCtxPushCurrent_v2) FORWARD(cuCtxPopCurrent_v2) FORWARD(cuCtxGetId)
-FORWARD(cuMemHostGetDevicePointer_v2) FORWARD(cuMemsetD32Async) FORWARD(cuStreamIsCapturing)
-FORWARD(cuTensorMapEncodeTiled) FORWARD(cuGraphInstantiateWithFlags) FORWARD(cuGraphLaunch)
-FORWARD(cuGraphExecDestroy) FORWARD(cuGraphDestroy)
-/* clang-format on */
+FORWARD(cuGetErrorName)
+FORWARD(cuGetErrorString)
+FORWARD(cuDriverGetVersion)
+FORWARD(cuCtxSetCurrent)
+FORWARD(cuCtxGetCurrent)
+FORWARD(cuCtxPushCurrent_v2)
+FORWARD(cuCtxPopCurrent_v2)
+FORWARD(cuCtxGetId)
+FORWARD(cuMemHostGetDevicePointer_v2)
+FORWARD(cuMemsetD32Async)
+FORWARD(cuStreamIsCapturing)
+FORWARD(cuTensorMapEncodeTiled)
+FORWARD(cuGraphInstantiateWithFlags)
+FORWARD(cuGraphLaunch)
+FORWARD(cuGraphExecDestroy)
+FORWARD(cuGraphDestroy)
 
 /* ---- the host: its clock is the GPU's, and its memory is what the test says ---- */
 
