@@ -16,7 +16,8 @@ BUILDS = "FL_BUILDS"  # set by ./fl
 
 
 def built(*goals: str, **variables: str) -> None:
-    """Bring goals of make up to date. What make says goes to standard error, as the command prints its own result."""
+    """Bring goals of make up to date. make's output goes to standard error, because the command prints its own
+    result."""
     if not os.environ.get(BUILDS):
         return
     settings = [f"{name}={value}" for name, value in variables.items() if value]

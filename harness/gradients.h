@@ -46,8 +46,8 @@ struct gradient_row {
 };
 
 /* Make dO, and O and log-sum-exp as a forward pass leaves them, of inputs whose Q, K and V are there; on all cores.
- * Of a forward pass of more than `most_flop` (INFINITY: none is) some pairs of a sample and a KV head alone are
- * computed, spread over all, and gradients of these are compared: other heads get rows of V for O, and for log-sum-exp
+ * A forward pass of more than `most_flop` (INFINITY: none is) is computed only for some pairs of a batch entry and a KV
+ * head, spread over all, and only their gradients are compared: other heads get rows of V for O, and for log-sum-exp
  * that of scores that are normally distributed, which a kernel takes as long for. STATUS_ERROR when out of memory;
  * inputs_free() in any case. */
 enum status backward_inputs_generate(struct inputs *inputs, double most_flop, struct failure *failure);

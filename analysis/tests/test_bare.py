@@ -14,7 +14,7 @@ import pytest
 from analysis.files import root
 from analysis.tests.support.copies import checkout, lend_objects
 
-# What the packages that README names bring along: compilers come with binutils.
+# Programs of the packages that README names: compilers include binutils.
 BROUGHT = {
     "gcc": ("gcc", "cc", "cpp", "as", "ld", "c++filt", "nm", "readelf"),
     "g++": ("g++", "c++"),
@@ -22,7 +22,7 @@ BROUGHT = {
     "git": ("git",),
     "python3": ("python3",),
 }
-# Of the commands that every Debian-like system has: coreutils, diffutils, grep, sed, awk and a shell.
+# Commands that every Debian-like system has: coreutils, diffutils, grep, sed, awk and a shell.
 ESSENTIAL = """
 awk basename bash cat chmod cksum cmp cp cut date dirname echo env expr false grep head ln ls mkdir mktemp mv
 nproc paste printf pwd readlink rm rmdir sed sh sleep sort tail tee test touch tr true uname uniq wc

@@ -1,4 +1,4 @@
-"""What is committed beside sources: marked as generated, named with what makes it, true where a page quotes it."""
+"""Committed generated files: marked as generated, named with their maker, correct where a page quotes them."""
 
 import fnmatch
 import re

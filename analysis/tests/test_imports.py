@@ -67,7 +67,7 @@ def floor_of(module: str) -> int | None:
 
 
 def faults_of(folder: Path) -> list[str]:
-    """What is wrong with the graph, a sentence each."""
+    """The errors of the graph, a sentence each."""
     graph = graph_of(folder)
     found = [f"{module} is in no package" for module in graph if floor_of(module) is None]
     for module, imported in graph.items():

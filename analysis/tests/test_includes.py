@@ -1,8 +1,8 @@
 """The graph of C and CUDA includes: includes go down the rooms only, and no modules need each other.
 
 Emulator and common are the ground, runtime stands on both, harness and library on that. Tests stand beside: they see
-all rooms, and of tests' headers those of their own room and of rooms before it. What holds inside of the emulator, its
-own tests say (emulator/tests/test_structure.py).
+all rooms, and of tests' headers those of their own room and of rooms before it. emulator/tests/test_structure.py checks
+the rules inside the emulator.
 """
 
 import re
@@ -49,7 +49,7 @@ def graph_of(folder: Path) -> dict[str, set[str]]:
 
 
 def fault_of(name: str, included: str) -> str | None:
-    """What is wrong with one include."""
+    """The error of one include."""
     ours, theirs = room_of(name), room_of(included)
     if is_test(included):
         if not is_test(name):
@@ -91,7 +91,7 @@ def modules_of(pairs: set[tuple[str, str]]) -> dict[str, set[str]]:
 
 
 def faults_of(folder: Path) -> list[str]:
-    """What is wrong with the includes, a sentence each."""
+    """The errors of the includes, a sentence each."""
     graph = graph_of(folder)
     pairs = {(name, other) for name, included in graph.items() for other in included}
     found = [fault for name, other in sorted(pairs) if (fault := fault_of(name, other))]

@@ -138,7 +138,7 @@ def test_little_output_is_not_lost_in_silence(arguments: str, unbuffered: str) -
     ],
 )
 def test_streams_that_are_closed(arguments: str, closed: str, status: int, said: str) -> None:
-    """What was to be written there is lost, which is a failure; a command that writes nothing there is done."""
+    """Lost output is a failure; a command that writes nothing there succeeds."""
     done = shell(f"'{sys.executable}' -m analysis {arguments} {closed}")
     assert (done.returncode, done.stderr) == (status, said)
 

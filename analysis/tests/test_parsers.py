@@ -31,7 +31,7 @@ LISTING = """//--------------------- .text.made --------------------------
         /*0020*/  B------:R-:W-:Y:S05 @P0 BRA `(.L_x_0) ;
         /*0030*/  B------:R-:W-:-:S05 EXIT ;
 """
-# What stands in the way of many a parser: numbers too large or of other alphabets, ends of lines, halves of pairs.
+# Difficult input for parsers: numbers too large or of other alphabets, ends of lines, halves of pairs.
 PIECES = st.sampled_from(
     [
         *"0123456789[]{}(),.:;+-*/|\"'\\<>=!@&\n\r\t \0x",

@@ -66,7 +66,7 @@ esac
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What make needs to install, with a Python that notes which packages pip is told to fetch."""
+    """The files that make needs to install, with a Python that records the packages that pip should fetch."""
     for name in ("Makefile", "make", "kernels"):
         (tmp_path / name).symlink_to(root() / name)
     (tmp_path / "python").write_text(PYTHON)
@@ -84,7 +84,7 @@ def setup(tree: Path, goal: str) -> subprocess.CompletedProcess[str]:
 
 
 def fetched(tree: Path) -> list[str]:
-    """What pip was told since the last time that this was asked."""
+    """The arguments of pip since the last call of this function."""
     file = tree / "fetched"
     lines = file.read_text().splitlines() if file.exists() else []
     file.unlink(missing_ok=True)

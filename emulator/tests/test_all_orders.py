@@ -19,7 +19,7 @@ mov.u32 %n, 0; setp.ne.u32 %q, %t, 0;
 @%q bra end;
 """
 TICKET = START + "atom.global.add.u32 %v, [%m], 1;\nmad.wide.u32 %p, %v, 4, %o;\nst.global.u32 [%p], WHAT;\nend:"
-# What a thread adds to 16 bytes by a copy, of which it waits until the source is read.
+# A bulk reduction of a thread to 16 bytes, for which it waits until the source is read.
 BULK = """st.shared.v4.u32 [%s], {{{value}, {none}, {none}, {none}}};
 fence.proxy.async;
 cp.reduce.async.bulk.global.shared::cta.bulk_group.{form} [%m+{at}], [%s], 16;
@@ -103,7 +103,7 @@ def holds(agent: Agent, late: list[int], i: int) -> bool:
 
 
 def count(agents: list[Agent]) -> tuple[int, int]:
-    """How many classes there are, by every interleaving: those that end, and those in which some wait for ever."""
+    """The number of classes, by every interleaving: those that end, and those in which some threads wait forever."""
     ended: set[frozenset[object]] = set()
     stuck: set[frozenset[object]] = set()
     seen: set[object] = set()
@@ -320,7 +320,7 @@ def test_ctas_that_share_a_counter_alone_are_run_one_by_one(tickets: int, ctas: 
 
 # %n is the ticket before, %b is 1 where that was 3 and this is 11.
 BEHIND = "setp.eq.u32 %q, %n, 3;\nsetp.eq.and.u32 %q, %v, 11, %q;\nselp.u32 %b, 1, 0, %q;\nmov.u32 %n, %v;\n"
-# The same, where shared memory holds the ticket before.
+# The count if shared memory holds the previous ticket.
 SLOT = ".shared .b32 slot;\nld.shared.u32 %n, [slot];\nst.shared.u32 [slot], %v;\n"
 WRONG = {
     "a result": (BEHIND, r"other orders give other results: .* 0x00 at byte 44 .* 0x01 in run \d+, where tickets go"),

@@ -1,4 +1,4 @@
-"""What a device would not take is refused, with the line and what would be right: sm_90a and tensor maps."""
+"""Input that a device would reject is rejected, with the line and the allowed values: sm_90a and tensor maps."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_other_files(run: Run) -> None:
     assert (ROOT / ".venv/toolkit/bin/nvcc").exists()
 
 
-# What CUDA's C++ libraries bring: groups of threads, barriers of libcu++, and a sum of CUB, each over 64 threads.
+# Code of CUDA's C++ libraries: groups of threads, barriers of libcu++, and a sum of CUB, each over 64 threads.
 LIBRARIES = """#include <cooperative_groups.h>
 #include <cub/block/block_reduce.cuh>
 #include <cuda/barrier>

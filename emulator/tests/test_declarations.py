@@ -1,4 +1,5 @@
-"""What modules declare: names given twice, alignments, textures, refused entries beside others, variables, limits."""
+"""Declarations of modules: names given twice, alignments, textures, refused entries beside others, variables,
+limits."""
 
 from __future__ import annotations
 

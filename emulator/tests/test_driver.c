@@ -1,5 +1,5 @@
 /* test_driver.c - the driver API over the emulator, topic by topic: lib/emulated/libcuda.so.1, linked as a program
- * links it. What it says on stderr is read back. */
+ * links it. Its stderr is read back. */
 #include "common/tests/tap.h"
 
 #define CUDA_ENABLE_DEPRECATED /* functions that programs still call */
@@ -49,7 +49,7 @@ static CUcontext context;
 static int said_file;
 static char said_text[4096];
 
-/* What stderr got since the last call. */
+/* The text on stderr since the last call. */
 static const char *said(void) {
     const off_t end = lseek(said_file, 0, SEEK_END);
     static off_t before;

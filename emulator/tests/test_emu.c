@@ -106,7 +106,7 @@ static const uint32_t *run_words(emu_device *device, const char *text, emu_modul
     return emu_host_bytes(device, data);
 }
 
-/* The same line of .loc means another location once the line it was inlined at was inlined elsewhere. */
+/* A line of .loc means another location once the line it was inlined at was inlined elsewhere. */
 static void test_repeated_locations(void) {
 #define INLINED(line)                                                                                                  \
     ".loc 1 " #line " 1\n.loc 1 20 1, function_name $L0, inlined_at 1 " #line " 1\n"                                   \

@@ -156,7 +156,7 @@ def run_c(body: str, folder: Path, ptx: str, *linked: str, **environment: str) -
 
 # ---- the runtime library ----
 
-# What nvcc makes of a kernel and a variable, by hand: a fatbin is PTX here, as image.c takes it, too.
+# The output of nvcc for a kernel and a variable, by hand: a fatbin is PTX here, as image.c takes it, too.
 RUNTIME = r"""
 #include <cuda_runtime_api.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""Of ptxrun: buffers that hold addresses of buffers, and results compared with a file."""
+"""ptxrun: buffers that hold addresses of buffers, and results compared with a file."""
 
 from __future__ import annotations
 

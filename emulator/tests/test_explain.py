@@ -1,4 +1,4 @@
-"""What `ptxrun --explain` reports of a form: its bits, its operation, its limits."""
+"""`ptxrun --explain` reports for a form: its bits, its operation, its limits."""
 
 from __future__ import annotations
 

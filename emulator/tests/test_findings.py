@@ -67,7 +67,7 @@ def test_run_ends_at_the_first_finding(tmp_path: Path) -> None:
 
 
 def test_each_mbarrier_too_many_is_reported(tmp_path: Path) -> None:
-    """Of the 288 that the lanes make 256 fit; that another is misaligned is said too."""
+    """256 of the lanes' 288 findings fit; a misaligned access is reported as well."""
     body = START + "mad.lo.s32 %s, %t, 28, %s;\nsetp.eq.u32 %q, %t, 5;\n"
     body += "".join(f"mbarrier.init.shared.b64 [%s+{1024 * i}], 1;\n" for i in range(8))
     body += "@%q add.u32 %s, %s, 4;\n.loc 1 11 0\nmbarrier.init.shared.b64 [%s+8192], 1;"

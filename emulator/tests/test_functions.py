@@ -237,7 +237,7 @@ def test_refused(functions: str, body: str, says: str, tmp_path: Path) -> None:
 
 
 def test_many_functions(tmp_path: Path) -> None:
-    """How deep calls can go is found in time that grows with the calls, not with their product with the functions."""
+    """The depth of calls is computed in time proportional to the calls, not to their product with the functions."""
     count = 1900
     functions = "".join(f".func f{i}();\n" for i in range(count))
     for i in range(count):

@@ -4,8 +4,8 @@
  *     SECONDS_TO_FUZZ=600 build/tests-san/test_fuzz # as many inputs as fit in that time
  *     build/tests-san/test_fuzz 1234 1           # input 1234 alone; a block that fails names its first
  *
- * An input is a seed program with a few random edits: bytes, ranges, tokens, lines. What loads is also run, with few
- * steps. The alarm ends a run that hangs.
+ * An input is a seed program with a few random edits: bytes, ranges, tokens, lines. Modules that load are also run,
+ * with few steps. The alarm ends a run that hangs.
  */
 #include "emulator/emu.h"
 #include "runtime/image.h"

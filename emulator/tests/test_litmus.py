@@ -125,7 +125,7 @@ def test_membar_is_a_fence_sc(tmp_path: Path) -> None:
 
 
 def test_a_barrier_of_the_CTA_orders_stores(tmp_path: Path) -> None:
-    """Of one warp before it, and of another behind it."""
+    """Accesses of one warp before it, and of another after it."""
     text = START.replace("setp.ne.u32 %q, %t, 0;\n@%q bra end;\n", "") + "setp.eq.u32 %q, %b, 1;\n@%q bra reads;\n"
     text += "setp.eq.u32 %q, %t, 0;\n@%q st.relaxed.gpu.global.u32 [%m], 1;\nbar.sync 0;\nsetp.eq.u32 %q, %t, 32;\n"
     text += "@%q st.relaxed.gpu.global.u32 [%m+4], 1;\nbra.uni end;\nreads:\nsetp.ne.u32 %q, %t, 0;\n@%q bra end;\n"
@@ -252,7 +252,7 @@ def test_many_made_up_programs(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_accesses_that_come_late_obey_the_axioms() -> None:
-    """Of the model itself, for more programs than are run."""
+    """Tests of the model itself, for more programs than are run."""
     for seed in small(range(150, 600)):
         program = made_up(seed)
         assert late(program) <= allowed(program), (seed, program)

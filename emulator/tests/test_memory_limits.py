@@ -27,7 +27,7 @@ st.global.u32 [%a], %x;"""
 
 
 def test_local_memory_takes_room_where_it_is_touched(tmp_path: Path) -> None:
-    """Of 512 MB in each CTA 2 MB are written; the next CTA finds zeros again."""
+    """Each CTA writes 2 of its 512 MB; the next CTA finds zeros again."""
     path = tmp_path / "local.ptx"
     path.write_text(entry(local(512 << 10), ".param .u64 a"))
     words = [PTXRUN, path, "--grid", 6, "--block", 1024, "--threads", 3, "--arg", "buf:u32:1024", "--print", "0:3"]

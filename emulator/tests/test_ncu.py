@@ -1,7 +1,7 @@
 """The emulator's counters are those that Nsight Compute measured on an H200 (records/ncu_counts.csv).
 
 The record holds, by opcode of the machine code for sm_90, the sums of ncu's source page for fp16, 2 heads, seq 512.
-What ptxas decides by itself is not compared: moves, addresses, loop control and polls.
+Choices of ptxas are not compared: moves, addresses, loop control and polls.
 """
 
 from __future__ import annotations

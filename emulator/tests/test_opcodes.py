@@ -106,7 +106,7 @@ def test_arithmetic_of_some_lanes(make: Callable[[], None], tmp_path: Path) -> N
     assert len(batch.cases) > 1 and not wrong, "\n".join(f"{name}: {text}" for name, text in wrong.items())
 
 
-# What no vector uses, with the reason.
+# Forms that no vector uses, with the reason.
 ELSEWHERE = {
     "call": "printf and assert: test_findings.py",
     "tcgen05": "test_tcgen05.py",

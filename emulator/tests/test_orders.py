@@ -1,4 +1,4 @@
-"""What one run says of every order of its warps and copies: docs/internals.md."""
+"""The statement of one run about all interleavings of its warps and copies: docs/internals.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the emulator takes and what it refuses, beside ptxas: arithmetic, comparisons, conversions and votes;
-and the order of modifiers."""
+"""Forms that the emulator accepts and rejects, compared with ptxas: arithmetic, comparisons, conversions and votes; and
+the order of modifiers."""
 
 from __future__ import annotations
 

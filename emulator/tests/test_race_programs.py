@@ -24,7 +24,7 @@ def reported(seed: int, folder: Path) -> list[bool]:
 
 
 def check(seeds: range, folder: Path) -> tuple[int, int]:
-    """That verdicts agree; how many programs have a race, and how many only where fences count for their thread alone.
+    """Verdicts agree. Counts the programs with a race, and those with one only if fences count just for their thread.
 
     Of the latter, the emulator may report a race or not: docs/emulator.md.
     """

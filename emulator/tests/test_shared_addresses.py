@@ -13,7 +13,7 @@ OUT = ".reg .b32 %r<8>;\n.reg .b64 %p<4>;\nld.param.u64 %p0, [out];\n"
 
 
 def words(tmp_path: Path, text: str, count: int, *options: str | int, target: str = "sm_90") -> list[int]:
-    """What the entry writes to its one argument, without findings."""
+    """The values that the entry writes to its argument, without findings."""
     header, _, rest = text.partition(".target ")
     (tmp_path / "k.ptx").write_text(f"{header}.target {target}\n{rest.partition(chr(10))[2]}")
     done = ptxrun(tmp_path / "k.ptx", "--arg", f"out:u32:{count}", "--dump", f"0={tmp_path / 'out.bin'}", *options)

@@ -58,7 +58,7 @@ st.global.f32 [%o], %f17;"""
 
 
 def test_expf_gives_the_bits_of_the_gpu(tmp_path: Path) -> None:
-    """What nvcc makes of expf, for 65,536 arguments from -16 to 16: the CRC of an H200's results."""
+    """nvcc's code for expf, for 65,536 arguments from -16 to 16: the CRC of an H200's results."""
     (tmp_path / "expf.ptx").write_text(entry(EXPF, ".param .u64 out"))
     done = ptxrun(tmp_path / "expf.ptx", "--grid", 512, "--block", 128, "--arg", "out:f32:65536",
                   "--dump", f"0={tmp_path / 'out'}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""How the emulator is built: includes go down its folders.
+"""The structure of the emulator: includes go down its folders.
 
 The floors are emu.h, ptx/ (text to program), machine/ (program to effects), check/ (what it finds), explore/ (which
 interleavings run), cuda/ (calls nvcc) and tool/ (ptxrun). The machine includes one header of a higher floor: the events
@@ -98,7 +98,7 @@ def test_every_global_name_begins_with_emu() -> None:
 
 
 def test_only_the_interface_is_visible() -> None:
-    """What emu.h declares can be exported from a shared library, and nothing else.
+    """A shared library can export exactly the declarations of emu.h.
 
     GCC hides no function that it compiles for wider vectors too (IFUNC).
     """

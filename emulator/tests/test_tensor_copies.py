@@ -51,8 +51,8 @@ def test_boxes_arrive_swizzled_with_zeros_beyond_the_edges(swizzle: str, seed: i
 @pytest.mark.parametrize("boxes", PROGRAMS, ids=lambda boxes: f"{boxes.rank}d")
 @pytest.mark.parametrize("schedule", [0, 5])
 def test_boxes_of_every_rank(boxes: Boxes, schedule: int, tmp_path: Path) -> None:
-    """At corners of which some lie before the tensor and some behind it; no two boxes store another value. Of every
-    second one no coordinate is negative: it is stored."""
+    """At corners of which some lie before the tensor and some behind it; no two boxes store another value. Every second
+    box has no negative coordinate, so it is stored."""
     rng = np.random.default_rng(boxes.rank)
     corners = np.zeros((12, 5), np.int32)
     for i in range(boxes.rank):

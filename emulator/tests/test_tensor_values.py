@@ -91,7 +91,7 @@ def words(text: str) -> Array:
 
 
 def copied(row: dict[str, str], folder: Path) -> tuple[str, Array]:
-    """What ptxrun says, and the words of the record's last column."""
+    """The message of ptxrun, and the words of the record's last column."""
     kind, before = int(row["type"]), int(row["before"], 16)
     loads, columns = row["operation"] == "load", ROW_BYTES // BYTES[kind]
     text = KERNEL.replace("DOES", DOES[row["operation"]]).replace("KEEP", KEEP if loads else "")

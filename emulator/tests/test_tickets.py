@@ -1,4 +1,4 @@
-"""CTAs that draw tickets work on all threads of the host. What is printed is the same on any number of them, but for
+"""CTAs that draw tickets work on all threads of the host. The output is the same on any number of threads, except for
 which access of a race comes second."""
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_ctas_without_tickets_add_in_order(end: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_a_race_is_found_on_any_number_of_threads(threads: int, tmp_path: Path) -> None:
-    """Which store comes second the host decides, so either may be named; nothing else is."""
+    """The host decides which store comes second, so either may be named, but nothing else."""
     status, text = printed(tmp_path, threads, store=NEIGHBOUR)
     found = re.findall(r"^(\S+) at PTX line \d+: (.*)$", text, re.MULTILINE)
     assert status == 1 and found, text

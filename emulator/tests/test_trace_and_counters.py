@@ -1,4 +1,4 @@
-"""What --trace and --counters print: stable, and right on a program small enough to count by hand."""
+"""Output of --trace and --counters: stable, and correct on a program small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_counters_as_tables(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", [["--help"], ["--forms"], ["--list"], ["--print", "0"], ["--trace", "cta=0"], []])
 def test_a_full_standard_output_is_an_error(tmp_path: Path, what: list[str]) -> None:
-    """Where anything is printed."""
+    """The lines that print."""
     command = [str(ROOT / "bin/ptxrun"), str(write(tmp_path)), "--block", "64", "--arg", "buf:u32:64", *what]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=600)

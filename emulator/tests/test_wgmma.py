@@ -29,7 +29,7 @@ def recorded() -> dict[str, list[int]]:
 
 
 def words_of(kernel: str) -> int:
-    """Of a CTA's output. Of bytes_44_halves_shared the third part says the type of the sums or their columns."""
+    """Rows of a CTA's output. Of bytes_44_halves_shared the third part says the type of the sums or their columns."""
     of_thread = (
         {"halves": 2, "256": 128}.get(kernel.split("_")[2], 4) if "bytes" in kernel else WORDS[kernel.split("_")[0]]
     )

@@ -1,7 +1,7 @@
 /* pipes.cu - what one instruction costs: alone, one after the other, and beside others on the same scheduler.
  *
- * pipes.c launches `pipes` with one CTA per multiprocessor; warps w, w + 4, ... share a scheduler. What is multiplied
- * is random, as zeros cost less power. `pipes_copy` has copies by the tensor copy engine, `pipes_chase` loads whose
+ * pipes.c launches `pipes` with one CTA per multiprocessor; warps w, w + 4, ... share a scheduler. The operands are
+ * random, because zeros need less power. `pipes_copy` has copies by the tensor copy engine, `pipes_chase` loads whose
  * address is the result of the one before, `pipes_empty` nothing.
  */
 #include "common/ptx_fp8.cuh"
@@ -53,7 +53,7 @@ __host__ __device__ constexpr bool is_stream(int operation) {
            operation == PIPE_E4M3_REGISTERS;
 }
 
-/* What a warp works on. */
+/* The operands of a warp. */
 struct state {
     float x[8], c, d[16][4];
     uint32_t r[8], row[8], a[8][4], b[8][2], address, word, threads, mbarrier, phase;

@@ -11,7 +11,7 @@ static int rounded_up(int length, int block) {
     return (length + block - 1) / block * block;
 }
 
-/* Where its workspace has what, in bytes. */
+/* Offsets in its workspace, in bytes. */
 struct workspace {
     int64_t delta, lse, turns, bytes;
 

@@ -4,8 +4,8 @@
  *     nvcc -DFA3_NAME=fa3_bf16_d128_causal_any -DFA3_ELEMENT=cutlass::bfloat16_t -DFA3_D_HEAD=128 -DFA3_CAUSAL=true \
  *         -DFA3_IN_ORDER=false -I FA3/hopper -I CUTLASS/include ...
  *
- * make compiles this file once for each word of its list (make/peers.mk). What a call passes is chosen in
- * fa3_backward_call.cu.
+ * make compiles this file once for each word of its list (make/peers.mk). fa3_backward_call.cu chooses the arguments of
+ * a call.
  */
 #include "harness/peers/fa3_checks.cuh"
 

@@ -3,8 +3,8 @@
  *     nvcc -DFA3_NAME=fa3_fp16_d128_full_x2 -DFA3_ELEMENT=cutlass::half_t -DFA3_OUTPUT=cutlass::half_t \
  *         -DFA3_D_HEAD=128 -DFA3_CAUSAL=false -DFA3_CLUSTER=2 -I FA3/hopper -I CUTLASS/include ...
  *
- * make compiles this file once for each word of its list (make/peers.mk), which takes minutes. What a call passes to
- * the kernel is therefore chosen elsewhere (fa3_call.cu).
+ * make compiles this file once for each word of its list (make/peers.mk), which takes minutes. The arguments of the
+ * kernel are therefore chosen elsewhere (fa3_call.cu).
  */
 #include "harness/peers/fa3_checks.cuh"
 

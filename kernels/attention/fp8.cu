@@ -123,9 +123,9 @@ __device__ __forceinline__ void skip_blocks(const ring<stages, bytes> &blocks, i
     }
 }
 
-/* Registers of the computing warps. Where a kernel serves, whether rows are copied out by TMA depends on it: ptxas then
- * takes the code after for divergent unless it knows that the number is the same in all lanes, and moves each
- * descriptor of the loop from a register of each lane to a uniform one. */
+/* Registers of the computing warps. In varlen kernels it decides whether TMA copies rows out. ptxas treats the
+ * following code as divergent unless it knows that the number is uniform, and then moves each descriptor of the loop
+ * from a register of each lane to a uniform one. */
 template <fp8_config cfg>
 __device__ __forceinline__ int computing_warp() {
     const int warp = threadIdx.x / 32;

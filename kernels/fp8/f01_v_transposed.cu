@@ -196,7 +196,7 @@ __device__ __forceinline__ void take_exponentials(float (&S)[tiles][4], row_stat
     }
 }
 
-/* P in e4m3 as the first operand of wgmma. Of two tiles of 8 keys the lane rounds its two pairs to four bytes. The keys
+/* P in e4m3 as the first operand of wgmma. The lane rounds its two pairs of two tiles of 8 keys to four bytes. The keys
  * that it needs are the first pairs or the second ones of lanes 0 and 1 or 2 and 3 of its quad. */
 template <fp8_config cfg>
 __device__ __forceinline__ void round_P(uint32_t (&P)[cfg.B_c / 32][4], const float (&S)[cfg.B_c / 8][4]) {

@@ -280,7 +280,7 @@ GENERAL_KERNELS = [
 def test_hooks_name_the_q_block_and_the_kv_block(
     version: str, d_head: int, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of kernels that take Q blocks by tickets or the longest first, and KV blocks from the last to the first."""
+    """Kernels that fetch Q blocks dynamically or longest first, and KV blocks from the last to the first."""
     kernel = load(root(), version)
     config = next(one for one in (kernel.header.config, *kernel.header.others) if one.d_head == d_head)
     files = [kernel.path, *(root() / "kernels/attention").glob("*.cuh")]

@@ -24,7 +24,7 @@ class Row:
 
 
 class Page(HTMLParser):
-    """What a page holds: rows by id, every link and everything that a browser would fetch."""
+    """The contents of a page: rows by id, every link and everything that a browser would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

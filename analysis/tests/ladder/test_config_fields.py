@@ -20,7 +20,7 @@ ASKS = "import ctypes, sys; load = ctypes.CDLL; ctypes.CDLL = lambda path: load(
 
 
 def answers_of(folder: Path, headers: dict[str, str], code: str) -> str:
-    """What code prints that asks the library as it is with some headers of common/ replaced."""
+    """The output of code that calls the library built with some headers of common/ replaced."""
     (folder / "common").mkdir()
     for name, text in headers.items():
         (folder / "common" / name).write_text(text)

@@ -89,7 +89,7 @@ def test_one_check_that_fails_leaves_an_exercise_unsolved() -> None:
 
 
 def made_up(error: float = 0.5, passed: int = 65) -> Run:
-    """What a kernel gave in which so many warps passed a barrier."""
+    """The result of a kernel in which this many warps passed a barrier."""
     counts = dict.fromkeys(("sectors", "wavefronts", "ideal", "executed"), str(passed))
     return Run(Case(128), SILENT, "", error, [{"ptx": "@%p1 bar.sync 0;", **counts}])
 

@@ -17,7 +17,7 @@ from analysis.machine_code.regs import Row, capture_changes, rows_of, rows_of_co
 from analysis.tests.support.compiled import cubin, linked_later, without_lines
 
 KERNEL = "."  # and its name
-# What is changed: section, attribute of .nv.info or .nv.compat, byte of the value, and what the tools name.
+# The change: section, attribute of .nv.info or .nv.compat, byte of the value, and what the tools name.
 FACTS = {
     "registers": (".nv.info", 0x2F, 4, "registers"),
     "stack frame": (".nv.info", 0x11, 4, "stack frame"),
@@ -34,7 +34,8 @@ FACTS = {
 
 
 def place_of(data: bytes, name: str, attribute: int | None) -> int:
-    """Where the contents of the last such section begin, or the attribute's value in it, or its size without bytes."""
+    """Start of the contents of the last such section, or of the attribute's value in it, or of its size without
+    bytes."""
     found = 0
     for index, section in enumerate(Cubin(data).sections):
         if section.name != name and not (name.endswith(KERNEL) and section.name.startswith(name)):

@@ -121,7 +121,7 @@ def static_stride() -> Listing:
 
 
 def against_accepted(listing: Listing) -> dict[str, tuple[object, object, str]]:
-    """What the gate says of v16 with other machine code, once the listing of that code is committed."""
+    """The gate's report on v16 with other machine code, once the listing of that code is committed."""
     fresh = gate.Fresh("v16", "sm_90", [], listing, "", format_listing(listing))
     found = gate.compare_loops(fresh, read_loops(root())["v16", "sm_90"])
     assert {one.version for one in found} <= {"v16"}
@@ -232,7 +232,7 @@ def record(folder: Path) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def short_problems() -> Iterator[None]:
-    """What `accept` emulates is short here: these tests do not look at how often a loop runs."""
+    """`accept` emulates little here, because these tests do not check how often a loop runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loops, "PROBLEMS", tuple(replace(problem, seq=128) for problem in loops.PROBLEMS))
         yield
@@ -386,8 +386,8 @@ def committed_listing(path: Path, choice: KernelConfig) -> Listing:
 def test_the_machine_code_is_as_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nvdisasm, which takes half a second for each cubin: the next test runs it for a version of each kind.
 
-    The hash of the code is the accepted one, and every instruction of the listing has the built control code. Of an
-    architecture that sass/ has no listing of, the figures and the hash are compared.
+    The hash of the code is the accepted one, and every instruction of the listing has the built control code. For an
+    architecture without a listing in sass/, the metrics and the hash are compared.
     """
     reason = gate.skip_reason(root())
     if reason:

@@ -44,7 +44,7 @@ def code(*defines: str) -> Listing:
 
 
 def test_registers_of_every_wgmma_are_those_of_nvdisasm() -> None:
-    """Of all types, from registers and from shared memory, dense and sparse."""
+    """Products of all types, from registers and from shared memory, dense and sparse."""
     texts = [text for text, _ in life_ranges(shapes())]
     assert Counter(text.split(".")[0] for text in texts if "GMMA" in text) == {"HGMMA": 48, "QGMMA": 24, "IGMMA": 24,
                                                                                "BGMMA": 6}  # fmt: skip
@@ -103,7 +103,7 @@ def test_a_loop_is_chosen_by_role() -> None:
 
 @pytest.mark.parametrize("defines", [(), ("-DCOPIES",), ("-DPERSISTENT", "-DSLOW")], ids=" ".join)
 def test_live_registers_are_those_of_nvdisasm(defines: tuple[str, ...]) -> None:
-    """Where it gives up, we count: the accumulators of an unfinished wgmma too."""
+    """If it gives up, we count, including the accumulators of an unfinished wgmma."""
     graph = Graph(code(*defines))
     theirs = live_registers(disassembly(pipeline(*defines), *LIVE_OPTIONS, "-c"), "f")
     assert count_live(graph) == {at.address: theirs[at.address]["GPR"] for at in graph.code}

@@ -1,4 +1,4 @@
-"""Which KV loop of a kernel runs: the record, the choice, and what the emulator counts."""
+"""The KV loop of a kernel that runs: the record, the choice, and the emulator's counts."""
 
 from dataclasses import replace
 from pathlib import Path

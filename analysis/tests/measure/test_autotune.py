@@ -171,7 +171,7 @@ def test_the_budget_ends_the_search(
 def test_a_dry_run_ranks_by_predicted_times(
     fake: Callable[..., FakeBin], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that the model does not know come last; the emulator runs for them alone."""
+    """Configurations that the model does not know come last; the emulator runs only for them."""
     made = fake({SHAPES[0]: 1100.0, SHAPES[1]: 1000.0, SHAPES[2]: 900.0}, gpu=False)
     cycles = {SHAPES[0]: 2e6, SHAPES[1]: 3e6}
 

@@ -62,7 +62,7 @@ def test_what_is_here(worker: peers_worker.Worker) -> None:
 
 
 def test_inputs_are_those_of_the_executables(worker: peers_worker.Worker) -> None:
-    """Of several chunks, and kept for the next request with the same problem."""
+    """An answer of several chunks, kept for the next request with the same problem."""
     tensors = worker.tensors(PROBLEM, 3)
     for which, made in enumerate(tensors):
         expected = inputs.elements(np, "normal", 3, which, 0, made.size).astype(np.float32).astype(np.float16)

@@ -150,7 +150,7 @@ def test_looking_early_is_wrong_no_more_often() -> None:
 
 
 def test_the_rounds_that_are_needed_are_enough() -> None:
-    """The same scatter and mean, by hand: 0.5 % and 0, whose half-width at 3 rounds is 4.303 · 0.5 % / √3."""
+    """Scatter and mean, computed by hand: 0.5 % and 0, whose half-width at 3 rounds is 4.303 · 0.5 % / √3."""
     half = math.exp(4.303 * 0.005 / math.sqrt(3))
     assert stats.rounds_needed(stats.Interval(1 / half, 1.0, half), 3, 0.01) == 4
     assert stats.rounds_needed(stats.Interval(0.5, 1.0, 2.0), 3, 1e-4) is None

@@ -99,7 +99,7 @@ def test_bank_conflicts_are_those_of_the_emulator() -> None:
 
 
 def foreign(version: str, arch: str, launch: Foreign) -> Foreign:
-    """What is known of a version's launch when it is taken for another's kernel."""
+    """The facts of a version's launch when it is treated as a foreign kernel."""
     if not (root() / f"build/{version}/{arch}.cubin").exists():
         pytest.skip(f"{version} is not built: make {version}")
     found = foreign_kernel(resolve(version, arch), launch, 1, None, H200).config

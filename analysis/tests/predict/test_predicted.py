@@ -210,7 +210,7 @@ def test_recorded_tiles_are_those_of_the_model(
 
 
 def test_kept_predictions_of_searches_are_those_of_the_model() -> None:
-    """Those that this state of the model is said to have made, of a version's own configuration: from its tiles."""
+    """Predictions recorded for this state of the model and a version's own configuration, from its tiles."""
     known, machine, path = read_tiles(root()), read_machine(GPU), root() / PREDICTED
     models, compared = models_of(path), 0
     for key, times in read_predicted(path).items():

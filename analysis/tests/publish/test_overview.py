@@ -1,4 +1,4 @@
-"""What is known of the versions: from which run a speed comes, and one value of each gain on every page."""
+"""Data of the versions: the run of each speed, and one value of each gain on every page."""
 
 import json
 import re

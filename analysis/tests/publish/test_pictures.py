@@ -1,4 +1,5 @@
-"""What the notebooks and the report draw: kinds of instructions, bars, schedules, rings, states, roofs, and shares."""
+"""Pictures of the notebooks and the report: kinds of instructions, bars, schedules, rings, states, roofs, and
+shares."""
 
 from functools import cache
 from pathlib import Path

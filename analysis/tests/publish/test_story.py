@@ -1,4 +1,4 @@
-"""What ncu and the tensor cores say of the steps; the blocks of the story."""
+"""Results of ncu and the tensor cores for the steps; the blocks of the story."""
 
 from analysis.files import root
 from analysis.measure.profile import kept

@@ -81,7 +81,7 @@ def texts_of(element: ElementTree.Element, outer: np.ndarray) -> Iterator[Box]:
 
 
 def faults(svg: str) -> list[str]:
-    """What is wrong with the texts of a picture."""
+    """The errors in the texts of a picture."""
     tree = ElementTree.fromstring(svg)
     _, _, width, height = (float(one) for one in (tree.get("viewBox") or "").split())
     boxes = list(texts_of(tree, np.eye(3)))

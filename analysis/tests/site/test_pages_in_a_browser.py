@@ -42,7 +42,7 @@ def windows() -> Iterator[dict[str, Any]]:
 
 
 def problems(windows: dict[str, Any], page: Path, screens: Path | None = None) -> list[str]:
-    """What is wrong with a page in any of the windows, with the window's name."""
+    """The errors of a page in any of the windows, with the window's name."""
     found = []
     for window, context in windows.items():
         tab = context.new_page()

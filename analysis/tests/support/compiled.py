@@ -139,7 +139,7 @@ def made_by_ptxas(text: str, arch: str, *options: str) -> Path:
 
 
 def linked(path: Path, arch: str) -> Path:
-    """What nvlink makes of a relocatable cubin."""
+    """The cubin that nvlink makes of a relocatable one."""
     target = path.with_suffix(".linked.cubin")
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
@@ -202,7 +202,7 @@ def keeping(execute: Execute) -> Execute:
 
 
 def disassembly(path: Path, *options: str) -> str:
-    """What nvdisasm prints of a cubin."""
+    """The disassembly of a cubin by nvdisasm."""
     return toolkit.run("nvdisasm", [*options, str(path)])
 
 
@@ -218,7 +218,7 @@ def read_listings(path: Path) -> dict[str, Listing]:
 
 @cache
 def listings(path: Path) -> dict[str, Listing]:
-    """The same for small cubins, kept for the next test."""
+    """The disassembly of a small cubin, cached for the next test."""
     return read_listings(path)
 
 
@@ -228,7 +228,7 @@ def listing(path: Path, start: str = "_Z") -> Listing:
 
 
 def misread_opcodes(path: Path, by_symbol: dict[str, Listing]) -> list[str]:
-    """Where an opcode that is decoded from a cubin's bytes is not the one that nvdisasm prints."""
+    """Opcodes decoded from a cubin's bytes that differ from nvdisasm's."""
     wrong = []
     kernels = {kernel.symbol: kernel for kernel in Cubin.read(path).entries}
     for symbol, listing in by_symbol.items():

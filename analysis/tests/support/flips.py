@@ -25,7 +25,7 @@ def another(name: str, value: int) -> int:
 def flipped(config: KernelConfig, name: str) -> KernelConfig | str:
     """The configuration with another value of one field, and zero in those that a rule then forbids.
 
-    Where a rule forbids the value itself, its sentence.
+    The sentence of the rule that forbids the value itself.
     """
     values = {name: another(name, getattr(config, name))}
     while True:

@@ -113,7 +113,7 @@ def instruction(text: str) -> Instruction:
 
 
 def other_operands(path: Path) -> Iterator[str]:
-    """Where our registers of an instruction are not those that nvdisasm marks.
+    """Instructions whose registers, by our analysis, differ from those that nvdisasm marks.
 
     nvdisasm lets a call read what is live then, and we let the end of a kernel read the stack.
     """

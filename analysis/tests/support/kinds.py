@@ -38,7 +38,7 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
 
 
 def newest_beside() -> list[ParameterSet]:
-    """What is built beside the ladder, where one with each type of config, the newest, is enough for `make check`."""
+    """Kernels besides the ladder, of which the newest of each type of config is enough for `make check`."""
     found = load_beside(root())
     newest = {type(version.header.config): name for name, version in found.items()}.values()
     return some_in_check(found, newest)

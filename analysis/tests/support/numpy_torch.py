@@ -115,7 +115,7 @@ class NumpyTorch:
         return self.spoil((weights @ v).to(q.dtype))
 
     def weights(self, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
-        """Those of the last attention, and V of each head."""
+        """Weights of the last attention, and V of each head."""
         if self.words["enable_gqa"]:
             k, v = (np.repeat(tensor, q.shape[1] // k.shape[1], axis=1) for tensor in (k, v))
         scores = q.double() @ k.double().transpose(2, 3) / np.sqrt(q.shape[-1])
@@ -124,7 +124,7 @@ class NumpyTorch:
         return softmax(scores, -1), v.double()
 
     def gradients(self, out: Any, leaves: Any, dout: Any, retain_graph: bool) -> Any:
-        """Of the last attention, by the Jacobian of the softmax, in float64, rounded once."""
+        """Gradients of the last attention, by the Jacobian of the softmax, in float64, rounded once."""
         assert retain_graph and not self.inference[-1], "gradients need a graph that stays"
         Tensor.clock += self.gradients_ms
         self.launches += 1

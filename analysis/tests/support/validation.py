@@ -1,4 +1,4 @@
-"""How far predictions are from what was measured, and the numbers that are fitted to it.
+"""The error of the predictions, and the numbers that are fitted to measurements.
 
     cases = cases_of(root(), "h200", read_tiles(root()))
     found = leave_one_out(of_fit(cases), read_machine("h200"))
@@ -52,7 +52,7 @@ class Case:
         return launch_cycles(tiles.config, tiles.peeled, tiles.ctas, tiles.of, self.shape, machine, hz)
 
     def error(self, machine: Machine) -> float:
-        """Of cycles, at the measured clock."""
+        """Error of cycles, at the measured clock."""
         return self.predicted(machine, self.hz) / self.cycles - 1
 
     def clock(self, machine: Machine) -> float:
@@ -61,12 +61,12 @@ class Case:
         return clock_of(*of_tiles, self.shape, machine)
 
     def error_of_time(self, machine: Machine) -> float:
-        """Of time, at the clock that the machine gives."""
+        """Error of time, at the clock of the model."""
         hz = self.clock(machine)
         return self.predicted(machine, hz) / hz / (self.cycles / self.hz) - 1
 
     def work(self, machine: Machine) -> list[float]:
-        """What each of ENERGIES is multiplied by, at the measured clock."""
+        """The factor of each of ENERGIES, at the measured clock."""
         cycles, config = self.predicted(machine, self.hz), self.tiles.config
         passes = passes_in(config, self.shape) * config.n_warps / machine.multiprocessors
         return work(self.tiles.activity, cycles, 1e6 * cycles / self.hz, passes, machine)
@@ -108,7 +108,7 @@ def _fits(record: Record, config: KernelConfig) -> bool:
 
 
 def of_fit(cases: Iterable[Case]) -> list[Case]:
-    """Those that the numbers are fitted by."""
+    """The cases to which the numbers are fitted."""
     return [case for case in cases if case.version in FITTED_BY and not case.shape.causal]
 
 

@@ -69,7 +69,7 @@ def fixed(*names: str) -> Operands:
 
 
 def product_operands(count: int) -> Operands:
-    """Of mul and mad, whose .wide forms have a result of twice the width."""
+    """Candidates of mul and mad, whose .wide forms have a result of twice the width."""
 
     def operands(chosen: Choice, kind: str) -> list[str]:
         outer = wide(kind) if "wide" in chosen else kind
@@ -264,7 +264,7 @@ def candidates() -> list[str]:
 
 
 def refused_by_ptxas(instructions: Sequence[str], arch: str, folder: Path) -> dict[str, str]:
-    """What ptxas says of those that it refuses: it reads on after an error, so one call answers for all."""
+    """The messages of ptxas for rejected lines: it continues after an error, so one call answers for all."""
     head = f".version 9.0\n.target {arch}\n.address_size 64\n.visible .entry test()\n{{\n{REGISTERS}\n"
     path = folder / f"{arch}.ptx"
     path.write_text(head + "\n".join(instructions) + "\nret;\n}\n")

@@ -66,7 +66,8 @@ COMMON = ("relaxed|", "cta|cluster|", "shared|shared::cta", "global|shared|", "L
 
 
 def missing(table: Iterable[Form], text: str) -> list[str]:
-    """What no instruction uses: whole rows, and single alternatives of a row, or of all rows where they are common."""
+    """Forms that no instruction uses: entire rows, and single alternatives of a row, or of all rows if they are
+    common."""
     rows = list(table)
 
     def place(row: Form, token: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What threads may read from each other: by the axioms of PTX, and by accesses that come late.
+"""Values that threads may read from each other: by the axioms of PTX, and by delayed accesses.
 
     program = parse(["W x 1; R y", "W y 1; R x"])
     allowed(program)  # {(0, 0), (0, 1), (1, 0), (1, 1)}: what PTX allows
@@ -64,7 +64,8 @@ def closure(pairs: Pairs) -> Pairs:
 
 
 class Execution:
-    """Of a program: which write each read reads from, the order of the writes of each word, and of all fence.sc."""
+    """An execution of a program: the write that each read reads from, the order of the writes of each word, and of all
+    fence.sc."""
 
     def __init__(
         self, program: Program, sources: dict[Event, Event], coherence: list[list[Event]], fences: list[Event]
@@ -88,7 +89,7 @@ class Execution:
         return frozenset(direct | {(a, d) for a, b in closure(through) for c, d in direct if b == c})
 
     def releases(self, write: Event) -> set[Event]:
-        """Where release patterns begin that end with a write."""
+        """Starts of release patterns that end with a write."""
         found = {write} if self.steps[write].order == "rel" else set()
         for a, b in self.program_order:
             step = self.steps[a]
@@ -97,7 +98,7 @@ class Execution:
         return found
 
     def acquires(self, read: Event) -> set[Event]:
-        """Where acquire patterns end that begin with a read."""
+        """Ends of acquire patterns that begin with a read."""
         found = {read} if self.steps[read].order == "acq" else set()
         return found | {b for a, b in self.program_order if a == read and self.steps[b].kind == "F"}
 
@@ -236,7 +237,8 @@ def next_states(program: Program, words: list[str], now: State) -> Iterator[Stat
 
 
 def late(program: Program) -> set[Outcome]:
-    """What threads may read if stores and loads come at any time that PTX does not forbid, but for acquire loads."""
+    """Values that threads may read if stores and loads, except acquire loads, take effect at any time that PTX
+    allows."""
     words = words_of(program)
     first = State(tuple(0 for _ in program), frozenset(), tuple(0 for _ in words), frozenset())
     seen, left, found = {first}, [first], set()

@@ -105,7 +105,7 @@ class Program:
         self.heard[lane] = (self.knows[lane][lane], heard)
 
     def released(self, lane: Lane) -> Clock:
-        """What a relaxed store tells: what fences released that it is behind."""
+        """The clock that a relaxed store publishes: that released by the fences before it."""
         told: Clock = {}
         for other, clock in self.fenced.items():
             if self.helps(lane, other) and self.before(lane, other, clock[other]):

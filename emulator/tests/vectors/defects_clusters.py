@@ -1,4 +1,4 @@
-"""What goes wrong between the CTAs of a cluster: small programs with one defect each, and their legal twins."""
+"""Defects between the CTAs of a cluster: small programs with one defect each, and their legal twins."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LASTend:
 """
     + MEET
 )
-# The same, but CTA 0 ends its mbarrier, and may start it again.
+# As before, but CTA 0 ends its mbarrier, and may start it again.
 ENDED = (
     SENT[: SENT.index(".loc 1 57 0")]
     + """.loc 1 63 0

@@ -12,7 +12,7 @@ START = """.reg .b32 %s, %x, %y, %t;
 mov.u32 %t, %tid.x; mov.u32 %s, smem; mad.lo.s32 %s, %t, 4, %s;
 """
 LOAD_POINTER = "ld.param.u64 %p, [data];\n"
-# What HERE gives in %y is the result.
+# HERE computes the result in %y.
 KEEP = START + LOAD_POINTER + "HERE\n.loc 1 14 0\nmad.wide.u32 %p, %t, 4, %p;\nst.global.u32 [%p], %y;"
 # Warp 2 adds to a word; warp 0 sets a flag; warp 1 waits for it, adds to the word and reads it.
 COVERED = """.reg .b32 %s, %t, %x;

@@ -45,7 +45,7 @@ def pair_cases() -> None:
 
 
 def extreme(values: list[Array], most: bool, nan: bool) -> Array:
-    """Of three: NaN only where all are, or with .NaN where any is; -0 is below +0."""
+    """Three operands: NaN only if all are, or with .NaN if any is; -0 is below +0."""
     keys = [np.where(value == 0, np.copysign(1e-300, value.astype(np.float64)), value) for value in values]
     stack, numbers = np.array(values), np.where(np.isnan(keys), -np.inf if most else np.inf, keys)
     best = numbers.argmax(axis=0) if most else numbers.argmin(axis=0)

@@ -58,7 +58,7 @@ def filled(text: str, **parts: object) -> str:
 
 
 def moved(rows: Array, size: int, at: int, to: int) -> Array:
-    """Of each row of 512 bytes the piece at `at`, put at `to` among zeros."""
+    """The piece at `at` of each row of 512 bytes, put at `to` among zeros."""
     out = np.zeros((CTAS, 512), np.uint8)
     out[:, to : to + size] = rows.view(np.uint8).reshape(CTAS, 512)[:, at : at + size]
     return out.view(np.uint32).reshape(-1)

@@ -30,7 +30,7 @@ FORMS = [
 
 
 def elements(part: str, m: int, k: int, bits: int) -> Places:
-    """Those of the PTX ISA, matrix fragments of mma: A is m x k, B is k x 8."""
+    """Fragment layouts of the PTX ISA for mma: A is m x k, B is k x 8."""
     each = max(32 // bits, 1)
     out: Places = []
     if part in "cd":

@@ -113,7 +113,7 @@ ret;
         return (at ^ (at >> 7 & (self.swizzle == "32B")) << 4) // 2
 
     def boxes(self, source: Array, corners: Array) -> tuple[Array, Array]:
-        """What the boxes at the corners hold, with zeros beyond the tensor, and the tensor that they are stored to."""
+        """Contents of the boxes at the corners, with zeros past the tensor, and the tensor that they are stored to."""
         sizes, box = SIZES[: self.rank][::-1], BOX[: self.rank][::-1]
         room = [(12, 12)] * (self.rank - 1) + [(32, 32)]
         whole = np.pad(source.reshape(sizes), room)

@@ -4,7 +4,7 @@ HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
 SCOPES = ("cta", "cluster", "gpu", "sys")
 
 # A warp: zeros, the fields, the copy to `maps`; then a box of 4 x 8 floats, its lane's number + 1 each, is added to the
-# tensor of 6 x 12 at column 8 and row 4. What lies beyond the tensor is dropped.
+# tensor of 6 x 12 at column 8 and row 4. Data past the tensor is dropped.
 MADE = (
     HEADER
     + """.shared .align 128 .b8 map[128];

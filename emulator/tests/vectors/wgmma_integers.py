@@ -79,6 +79,6 @@ def program() -> str:
 
 
 def registers_of(matrix: Array) -> Array:
-    """What the threads of a warpgroup hold of 64 rows of accumulators."""
+    """The elements of 64 rows of accumulators that the threads of a warpgroup hold."""
     blocks = matrix.reshape(4, 2, 8, -1, 4, 2)  # [warp][upper row][row][eight columns][lane of four][column]
     return blocks.transpose(0, 2, 4, 3, 1, 5).reshape(128, -1)

@@ -127,7 +127,7 @@ def products(seed: int) -> list[Product]:
 
 
 def bits_of(values: Array, kind: str) -> Array:
-    """Of small integers: all formats hold them exactly."""
+    """Small integers, which all formats represent exactly."""
     factors = KINDS[kind][1]
     halves = values.astype(np.float16).view(np.uint16)
     if factors == "e5m2":

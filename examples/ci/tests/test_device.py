@@ -1,4 +1,4 @@
-"""What a program sees that asks the driver for a GPU, under `emulated-gpu python3 -m pytest`."""
+"""The GPU that a program finds under `emulated-gpu python3 -m pytest`."""
 
 import ctypes
 

@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(160) multicast(const uint32_t *tile
     if (broken != NO_END_BARRIER) cluster_barrier();
 }
 
-/* The same box of a tensor for all CTAs, each of which fetches some of its rows. out: [CTAs][512] */
+/* One box of a tensor for all CTAs, each of which fetches some of its rows. out: [CTAs][512] */
 extern "C" __global__ void __launch_bounds__(128)
     boxes_multicast(const __grid_constant__ CUtensorMap map, uint32_t *out, uint32_t broken) {
     __shared__ __align__(1024) uint32_t box[16 * 32]; /* 16 rows of 64 halves */
