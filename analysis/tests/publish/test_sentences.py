@@ -93,6 +93,16 @@ def test_predict_states_the_errors_of_other_kernels() -> None:
 # ---- other pages -----------------------------------------------------------------------------------------------------
 
 
+def test_general_attention_has_the_recorded_errors_of_fp8() -> None:
+    table = read_text(root() / "docs/general-attention.md").partition("## Accuracy of fp8")[2]
+    shown = {(row[0], row[1]): row[2:] for line in table.splitlines() if len(row := line.strip("| ").split(" | ")) == 5}
+    errors = json.loads(read_text(root() / "logs/fp8/errors.h200.json"))["errors"]
+    assert len(shown) == 1 + sum(map(len, errors.values()))
+    for inputs, of_kernels in errors.items():
+        for kernel, by_keys in of_kernels.items():
+            assert shown[inputs, kernel] == [f"{error:.2e} ({more:+.2%})" for error, more in by_keys.values()]
+
+
 def test_fp8_states_its_ratios() -> None:
     text = page("kernels/fp8/README.md")
     runs = json.loads(read_text(root() / "logs/fp8/states.h200.json"))["TFLOP/s"]
