@@ -32,8 +32,8 @@ moved = $(subst _, ,$(patsubst $(1):%,%,$(filter $(1):%,$(MOVED))))
 GOALS_OF := $(if $(MAKECMDGOALS),$(shell awk -v show=goals -f make/help.awk $(WITH_GOALS)))
 $(foreach g,$(filter-out $(GOALS_OF) $(VERSIONS) Makefile,$(MAKECMDGOALS)),$(if $(findstring /,$g)$(findstring .,$g),,\
 	$(if $(call moved,$g),$(error `make $g` was removed: type `$(call moved,$g)`))$(foreach n,$(or \
-	$(call near,$g,$(GOALS_OF) $(VERSIONS)),none),$(error \
-	no goal '$g'; the nearest is $n; `make help` lists them))))
+	$(call near,$g,$(GOALS_OF) $(VERSIONS)),-),$(error no goal '$g'$(if \
+	$(filter-out -,$n),; the nearest is $n); `make help` lists them))))
 
 # What takes one version must not take the second one for another argument, after building both.
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v= is one version, not '$($v)')))
