@@ -152,7 +152,7 @@ endef
 $(foreach name,fa3_backward fa3_ordered,$(eval $(call fa3_backward_peer,$(name))))
 
 
-# ---- as servers call it: bin/peers/libfa3_serving.so, for python/tests/gpu_serving.py and gpu_fp8_errors.py ----
+# ---- as servers call it: bin/peers/libfa3_serving.so, for python/tools/gpu_serving.py and gpu_fp8_errors.py ----
 
 # NAME_VARLEN_PAGES_SPLIT_CAUSAL_LOCAL_PACK, a letter for each: t or f. Of bf16, but for the one named e4m3.
 FA3_SERVING := causal_f_f_f_t_f_f window_f_f_f_f_t_f packed_t_f_f_t_f_f packed-group_t_f_f_t_f_t \

@@ -1,6 +1,6 @@
 """Speed of attention/fp8, FlashAttention-3 and cuDNN in both states of the GPU, in turn, from the same bytes of e4m3.
 
-    PYTHONPATH=python python3 python/tests/gpu_fp8_states.py bin/peers/libfa3_serving.so >states.json
+    PYTHONPATH=python python3 python/tools/gpu_fp8_states.py bin/peers/libfa3_serving.so >states.json
 
 It needs what gpu_fp8_errors.py needs. `first` is a burst of 50 ms behind a second of rest, `sustained` a second of
 launches behind two, both in TFLOP/s, as of harness/energy.h; batch * keys = 16384, 16 heads, d_head 128. The first

@@ -1,6 +1,6 @@
 """Attention of servers on a GPU: times through the Python package beside cuDNN, FlashAttention-2 and -3, as CSV.
 
-    PYTHONPATH=python python3 python/tests/gpu_serving.py [--out FILE.csv] [--fa3 libfa3.so] [GROUP …]
+    PYTHONPATH=python python3 python/tools/gpu_serving.py [--out FILE.csv] [--fa3 libfa3.so] [GROUP …]
 
 Groups: decode pages ragged rows e4m3 varlen window random, and those whose measurement is owed, in two minutes:
 `causal plain mixed causes peers`; without one all. It needs lib/libflashladder.so, nvcc, PyTorch and a GPU of compute
@@ -34,11 +34,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peer_cases import Case, all_cases
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import flashladder
 from flashladder import _call, _launch
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from peer_cases import Case, all_cases
 
 READ = r"""
 #include <cstdint>

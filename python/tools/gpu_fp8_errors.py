@@ -1,6 +1,6 @@
 """Errors of attention/fp8, FlashAttention-3 and cuDNN beside float64, from the same bytes of e4m3, at d_head 128.
 
-    PYTHONPATH=python python3 python/tests/gpu_fp8_errors.py bin/peers/libfa3_serving.so >errors.json
+    PYTHONPATH=python python3 python/tools/gpu_fp8_errors.py bin/peers/libfa3_serving.so >errors.json
 
 It needs lib/libflashladder.so, PyTorch, cudnn-frontend, a GPU of compute capability 9.0, and what `make
 peer-fa3-serving` makes. For each kind of inputs and number of keys an entry has the norm of the error by the norm of
