@@ -105,6 +105,11 @@ template <attention_config cfg>
 constexpr int consumer_registers =
     ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> / 8 * 8;
 
+/* True if registers hold the scale of each row (softmax.cuh). Four consumers have too few; they look for rows of large
+ * scores where m changes, and compute the scales again if there are any. */
+template <attention_config cfg>
+constexpr bool keeps_scales = consumers<cfg> < 4;
+
 /* True if registers hold Q. With d_head = 256 they are full of O, and four consumers have too few. */
 template <attention_config cfg>
 constexpr bool Q_in_registers = cfg.d_head == 128;
@@ -591,6 +596,7 @@ struct consumer {
     int turn = 0, block = 0, key;
     Q_share share;
     served_share<cfg.serves> served;
+    bool has_large_row = false; /* without keeps_scales */
 
     debug_names<cfg> names;
 
@@ -725,7 +731,23 @@ struct consumer {
         row_values lane_max;
         find_lane_max(lane_max, S);
         update_m(m, l, factor, lane_max, scale);
-        find_scales(scales, m, scale);
+        if constexpr (keeps_scales<cfg>)
+            find_scales(scales, m, scale);
+        else
+            has_large_row = __any_sync(0xffffffff, fminf(m[0], m[1]) <= exact_from);
+    }
+
+    /* S = exp(S - m), and sum += its sums. */
+    __device__ __forceinline__ void exponentiate_S(row_values &sum, const row_values &m, const row_values &scales) {
+        if constexpr (keeps_scales<cfg>) {
+            exponentiate<cfg.exp_columns>(S, sum, m, scales);
+        } else if (has_large_row) [[unlikely]] {
+            row_values found;
+            find_scales(found, m, scale);
+            exponentiate<cfg.exp_columns>(S, sum, m, found);
+        } else {
+            exponentiate<cfg.exp_columns>(S, sum, m, {scale, scale});
+        }
     }
 
     /* The first S of a Q block: m is its maximum. */
@@ -739,7 +761,7 @@ struct consumer {
         names.dump_S(args, S, share.row + 16 * warp, key);
         row_values scales; /* this->scales are those of the Q block before */
         catch_up(m, l, scales);
-        exponentiate<cfg.exp_columns>(S, l, m, scales);
+        exponentiate_S(l, m, scales);
         names.dump_ml(args, m, l, scales);
     }
 
@@ -782,7 +804,7 @@ struct consumer {
         cap_S();
         catch_up(m, l, scales);
         sum[0] = sum[1] = 0;
-        exponentiate<cfg.exp_columns>(S, sum, m, scales);
+        exponentiate_S(sum, m, scales);
     }
 
     /* State of the lane's rows. Rows past the end of a sequence may belong to another one. They are ignored, so that no
@@ -807,7 +829,7 @@ struct consumer {
         names.dump_S(args, S, share.row + 16 * warp, key);
         if (masked) catch_up(m, l, scales);
         row_values sum = {};
-        exponentiate<cfg.exp_columns>(S, sum, m, scales);
+        exponentiate_S(sum, m, scales);
         /* also for a NaN */
         const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= most_sum<cfg.dtype>));
         if (outgrown && !masked) [[unlikely]]
@@ -880,7 +902,7 @@ struct consumer {
         start_S(block, 0);
         wgmma_wait_group<0>(S);
         use_first_S(block, 0, m, l);
-        find_scales(scales, m, scale);
+        if constexpr (keeps_scales<cfg>) find_scales(scales, m, scale);
         take_P_from_S();
     }
 
@@ -932,7 +954,7 @@ struct consumer {
         if (lane == 0) mbarrier_arrive(at.queue.empty(turn));
         take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
-        find_scales(scales, m, scale);
+        if constexpr (keeps_scales<cfg>) find_scales(scales, m, scale);
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
