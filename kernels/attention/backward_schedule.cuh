@@ -124,9 +124,11 @@ __device__ __forceinline__ work<cfg> find_work(const pass_args<cfg> &args, int t
     int pair = tile / KV_blocks, KV_block = tile - pair * KV_blocks; /* pair: of a KV head and a sample */
     if (tile < 0) return {-1};
     if constexpr (cfg.serves) return find_packed_work<cfg>(args, KV_block, pair);
-    if (args.causal) {
+    const bool in_sections = !late_dQ<cfg> || KV_blocks > 8; /* shorter heads are faster one after the other */
+    if (args.causal && in_sections) {
         const int pairs = args.KV_heads * args.batch;
-        const tile_number found = along_heads(tile, KV_blocks, pairs, heads_of<cfg>(args, 32 << 20));
+        constexpr int bytes = late_dQ<cfg> ? 24 << 20 : 32 << 20; /* 24 MiB: equal sections for powers of two */
+        const tile_number found = along_heads(tile, KV_blocks, pairs, heads_of<cfg>(args, bytes));
         KV_block = found.of_head;
         pair = found.pair;
     }
@@ -192,6 +194,8 @@ struct own_work : work<cfg> {
     __device__ __forceinline__ own_work(const pass_args<cfg> &args) : heads(args.heads / args.KV_heads) {
         if constexpr (cfg.serves) {
             (work<cfg> &)*this = find_packed_work<cfg>(args, blockIdx.x, blockIdx.y);
+        } else if constexpr (late_dQ<cfg>) {
+            (work<cfg> &)*this = find_work<cfg>(args, blockIdx.x);
         } else {
             const unsigned KV_blocks = (args.seq_k + cfg.B_c - 1) / cfg.B_c;
             KV_block = blockIdx.x % KV_blocks;
