@@ -72,13 +72,8 @@ def _speed(version: Version, problem: Problem, records: Sequence[Record]) -> Cel
 # ---- next to libraries -----------------------------------------------------------------------------------------------
 
 Speeds = Mapping[int, float]  # TFLOP/s by length
-# Ours by the names of a record, and what the table shows. The first was measured in a build before it was committed,
-# with the order of products that heads of 64 and 128 have now.
-OURS = {
-    "its form before, with rotated starts": "attention/backward, an earlier build",
-    "attention/backward": "attention/backward",
-}
 FA3, FAST, ACCURATE = "FlashAttention-3", "attention/fp8", "attention/fp8, accurate sums"
+BACKWARD = "attention/backward"
 CUDNN, BACK_TO_BACK, CUDNN_919 = "cuDNN", "cuDNN, back to back", "cuDNN 9.19"
 MASKS = ("", ", causal")
 
@@ -93,24 +88,18 @@ def row(name: str, speeds: Speeds, ours: Speeds) -> list[Cell]:
 
 
 def backward_peers(folder: Path) -> Table:
-    """The faster of two runs of one subject counts at each length."""
+    """attention/backward and the libraries that one run measured with it."""
     record = json.loads(read_text(folder / f"logs/backward/compared.{GPU}.json"))["TFLOP/s"]
     rows: list[list[Cell]] = []
     for case, subjects in record.items():
         d_head, mask = case.removeprefix("d").split()
-        first: list[Cell] = [int(d_head), "causal" if mask == "causal" else ""]
-        own = next((name for name in OURS if name in subjects), "")
-        if own:
-            rows.append([*first, *row(OURS[own], _best(subjects, own), {})])
-        peers = [name for name in (FA3, CUDNN_919) if name in subjects]
-        rows += [[*first, *row(name, _best(subjects, name), _best(subjects, own))] for name in peers]
+        speeds = {name: _by_length(found) for name, found in subjects.items()}
+        ours = speeds.get(BACKWARD, {})
+        for name in (BACKWARD, FA3, CUDNN_919):
+            if name in speeds:
+                ratios = {} if name == BACKWARD else ours
+                rows.append([int(d_head), "causal" if mask == "causal" else "", *row(name, speeds[name], ratios)])
     return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
-
-
-def _best(subjects: Mapping[str, Mapping[str, float]], name: str) -> Speeds:
-    """The speeds of all runs of a row; a row without a name has none."""
-    runs = [_by_length(subjects[each]) for each in (name, f"{name}, again") if each in subjects]
-    return {seq: max(run[seq] for run in runs) for seq in (runs[0] if runs else {})}
 
 
 def fp8_peers(folder: Path) -> Table:
