@@ -155,25 +155,25 @@ __device__ __forceinline__ void dump_O(const kernel_args &args, const debug_posi
 /* A warp of 16 rows may leave out the first index. */
 template <auto cfg, int tiles, typename kernel_args>
 __device__ __forceinline__ void dump_S(const kernel_args &args, const debug_position &at, const float (&S)[tiles][4]) {
-    if constexpr (debug_dumps) dump_S<cfg>(args, at, reinterpret_cast<const float(&)[1][tiles][4]>(S));
+    if constexpr (debug_dumps) dump_S<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(S));
 }
 template <auto cfg, typename kernel_args>
 __device__ __forceinline__ void dump_m(const kernel_args &args, const debug_position &at, const float (&m)[2],
                                        float scale) {
-    if constexpr (debug_dumps) dump_m<cfg>(args, at, reinterpret_cast<const float(&)[1][2]>(m), scale);
+    if constexpr (debug_dumps) dump_m<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(m), scale);
 }
 template <auto cfg, int steps, typename kernel_args>
 __device__ __forceinline__ void dump_P(const kernel_args &args, const debug_position &at,
                                        const uint32_t (&P)[steps][4]) {
-    if constexpr (debug_dumps) dump_P<cfg>(args, at, reinterpret_cast<const uint32_t(&)[1][steps][4]>(P));
+    if constexpr (debug_dumps) dump_P<cfg>(args, at, reinterpret_cast<const uint32_t (&)[1][steps][4]>(P));
 }
 template <auto cfg, typename kernel_args>
 __device__ __forceinline__ void dump_l(const kernel_args &args, const debug_position &at, const float (&l)[2]) {
-    if constexpr (debug_dumps) dump_l<cfg>(args, at, reinterpret_cast<const float(&)[1][2]>(l));
+    if constexpr (debug_dumps) dump_l<cfg>(args, at, reinterpret_cast<const float (&)[1][2]>(l));
 }
 template <auto cfg, int tiles, typename kernel_args>
 __device__ __forceinline__ void dump_O(const kernel_args &args, const debug_position &at, const float (&O)[tiles][4]) {
-    if constexpr (debug_dumps) dump_O<cfg>(args, at, reinterpret_cast<const float(&)[1][tiles][4]>(O));
+    if constexpr (debug_dumps) dump_O<cfg>(args, at, reinterpret_cast<const float (&)[1][tiles][4]>(O));
 }
 
 #endif

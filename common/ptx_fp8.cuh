@@ -24,7 +24,7 @@
 
 /* a and b are descriptors. */
 #define FL_WGMMA_E4M3(n, tiles, a_name, b_name, accumulate_name)                                                       \
-    __device__ __forceinline__ void wgmma_m64n##n##k32_e4m3(float(&d)[tiles][4], uint64_t a, uint64_t b,               \
+    __device__ __forceinline__ void wgmma_m64n##n##k32_e4m3(float (&d)[tiles][4], uint64_t a, uint64_t b,              \
                                                             int accumulate) {                                          \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" FL_NAMES_##tiles                     \

@@ -56,7 +56,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
 
 /* wgmma_m64n128k16_f16(d, a, b, accumulate): a and b are descriptors of K-major matrices. */
 #define FL_WGMMA(n, tiles, type, ptx_type, a_name, b_name, accumulate_name)                                            \
-    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float(&d)[tiles][4], uint64_t a, uint64_t b,             \
+    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float (&d)[tiles][4], uint64_t a, uint64_t b,            \
                                                               int accumulate) {                                        \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx_type "." ptx_type " {" FL_NAMES_##tiles     \
@@ -67,8 +67,8 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
 
 /* wgmma_m64n128k16_f16(d, a, b, accumulate): a in registers, b the descriptor of a K-major matrix. */
 #define FL_WGMMA_REGISTERS(n, tiles, type, ptx_type, a_names, b_name, accumulate_name)                                 \
-    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float(&d)[tiles][4], const uint32_t(&a)[4], uint64_t b,  \
-                                                              int accumulate) {                                        \
+    __device__ __forceinline__ void wgmma_m64n##n##k16_##type(float (&d)[tiles][4], const uint32_t (&a)[4],            \
+                                                              uint64_t b, int accumulate) {                            \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx_type "." ptx_type " {" FL_NAMES_##tiles     \
                      "}, {" a_names "}, " b_name ", p, 1, 1, 0; }"                                                     \
@@ -78,7 +78,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t smem_addr, uint32_
 
 /* wgmma_m64n128k16_f16_trans(d, a, b, accumulate): a in registers, b the descriptor of a transposed matrix. */
 #define FL_WGMMA_TRANS(n, tiles, type, ptx_type, a_names, b_name, accumulate_name)                                     \
-    __device__ __forceinline__ void wgmma_m64n##n##k16_##type##_trans(float(&d)[tiles][4], const uint32_t(&a)[4],      \
+    __device__ __forceinline__ void wgmma_m64n##n##k16_##type##_trans(float (&d)[tiles][4], const uint32_t (&a)[4],    \
                                                                       uint64_t b, int accumulate) {                    \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, " accumulate_name ", 0; "                                         \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ptx_type "." ptx_type " {" FL_NAMES_##tiles     \

@@ -27,7 +27,7 @@ __device__ __forceinline__ constexpr uint64_t box_columns(int k) {
 
 /* wgmma_m64n32k16_f16(d, a, b, accumulate): a in registers, b the descriptor of a K-major matrix. */
 #define FL_WGMMA_32(type, ptx_type)                                                                                    \
-    __device__ __forceinline__ void wgmma_m64n32k16_##type(float(&d)[4][4], const uint32_t(&a)[4], uint64_t b,         \
+    __device__ __forceinline__ void wgmma_m64n32k16_##type(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b,       \
                                                            int accumulate) {                                           \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0; "                                                         \
                      "wgmma.mma_async.sync.aligned.m64n32k16.f32." ptx_type "." ptx_type                               \

@@ -133,11 +133,11 @@ constexpr int tile_row_bytes = 128;
 template <decode_config cfg>
 constexpr int row_bytes = cfg.d_head * 2; /* of Q */
 template <decode_config cfg>
-constexpr int box_bytes = box_keys<cfg> *cfg.d_head *(cfg.e4m3_cache ? 1 : 2);
+constexpr int box_bytes = box_keys<cfg> * cfg.d_head * (cfg.e4m3_cache ? 1 : 2);
 template <decode_config cfg>
-constexpr int KV_bytes = 2 * boxes<cfg> *box_bytes<cfg>;
+constexpr int KV_bytes = 2 * boxes<cfg> * box_bytes<cfg>;
 template <decode_config cfg>
-constexpr int Q_bytes = cfg.B_r *row_bytes<cfg>;
+constexpr int Q_bytes = cfg.B_r * row_bytes<cfg>;
 
 /* Floats of a row of a warp's O in shared memory; the padding keeps the rows of a quad of lanes in different banks. */
 template <decode_config cfg>
@@ -486,9 +486,7 @@ struct consumer {
             multiply_QK_of_bytes(S, at.K_box(n, first_box));
         else
             multiply_QK(S, at.K_box(n, first_box));
-        if (key + warp_keys < cfg >> row_end(0))
-            mask(
-                S, [&](int row) { return row_end(row) - key; }, lane);
+        if (key + warp_keys < cfg >> row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
         catch_up(S);
         exponentiate<warp_keys<cfg>>(S, l, m, scales);
         round_to_P<P_type<cfg>>(P, S);
@@ -502,9 +500,7 @@ struct consumer {
     /* Turn S of a block into P while O of the block before is computed. Return true if O must then be multiplied by
      * `factor`. */
     __device__ __forceinline__ bool turn_to_P(S_tiles<cfg> &S, row_values &factor, int key) {
-        if (key + cfg.B_c > row_end(0))
-            mask(
-                S, [&](int row) { return row_end(row) - key; }, lane);
+        if (key + cfg.B_c > row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
         const bool outgrown = lags(S, factor);
         exponentiate<cfg.B_c / 2>(S, l, m, scales);
         return outgrown;
@@ -566,9 +562,7 @@ struct consumer {
     /* ---- the end of a piece ---- */
 
     /* All warps that compute meet. */
-    __device__ __forceinline__ static void meet() {
-        bar_sync(1, 32 * cfg.n_warps);
-    }
+    __device__ __forceinline__ static void meet() { bar_sync(1, 32 * cfg.n_warps); }
 
     __device__ __forceinline__ void store_sums() const {
         warp_sums<cfg> &sums = *at.sums;

@@ -290,7 +290,7 @@ struct consumer {
         }
         if (lowered)
             lower_P<cfg>(
-                S, sum, row.m, factor, exponent_scale, [&](float(&of_rows)[2]) { keep_own(of_rows); },
+                S, sum, row.m, factor, exponent_scale, [&](float (&of_rows)[2]) { keep_own(of_rows); },
                 [&] { find_S_again(first_key); });
         if (lowered || i < running) scale_sums(factor);
         if (!cfg.rounded_sums || lowered) round(sum, first_key);

@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr
     const int lane = threadIdx.x % 32, q = lane % 4;
     for (int u = 0; u < cfg.d_head / 16; u++)
         for (int half = 0; half < 2; half++) {
-            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const int row = lane / 4 + 8 * half, chunk = 2 * u + q / 2;
             const uint32_t tile_row = O_addr + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
             store_pair(tile_row + (chunk % 8 ^ row % 8) * 16 + q % 2 * 8,
@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_own_rows(const serving_args &args, const s
         const int64_t at = here.seq.Q_sample * args.O_strides.batch + here.head * args.O_strides.head +
                            (here.seq.first_q + row) * args.O_strides.seq + 4 * q;
         for (int u = 0; u < cfg.d_head / 16; u++) {
-            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const float x = even[2 * half] * factor[half], y = odd[2 * half] * factor[half],
                         z = even[2 * half + 1] * factor[half], w = odd[2 * half + 1] * factor[half];
             if (args.O_e4m3)

@@ -119,7 +119,7 @@ template <fp8_config cfg>
 __device__ __forceinline__ void round_P(weights<cfg> &P, const scores<cfg> &S) {
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             P[chunk / 2][chunk % 2 * 2 + half] =
                 cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
         }

@@ -276,8 +276,8 @@ __device__ __forceinline__ varlen_tile find_Q_block(const serving_args &args, in
 
 /* Walk along sequences with packed GQA rows: a group counts as one head. */
 template <auto cfg>
-requires packs_heads<cfg> __device__ __forceinline__ packed_tile find_Q_block(const serving_args &args, int sample,
-                                                                              int number) {
+    requires packs_heads<cfg>
+__device__ __forceinline__ packed_tile find_Q_block(const serving_args &args, int sample, int number) {
     const sequence seq = find_sequence(args, sample);
     const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
     const head_packing packing = find_packing<cfg.B_r>(args, seq.seq_q);
