@@ -66,12 +66,6 @@ def test_a_parent_that_is_no_version_is_refused(folder: Path) -> None:
         new.start(folder, "v88", "wide")
 
 
-def test_the_numbers_end(folder: Path) -> None:
-    (folder / "kernels/mma_sync/v99_last.cu").write_text(PARENT.replace("/* v07", "/* v99", 1))
-    with pytest.raises(AnalysisError, match="v99 is taken"):
-        new.start(folder, "v07", "wide")
-
-
 @pytest.mark.parametrize("version", list(kernel_files(root())))
 def test_every_version_can_be_a_parent(version: str) -> None:
     parent = load(root(), version)

@@ -14,8 +14,8 @@ from analysis.errors import AnalysisError
 from analysis.machine_code import bounds
 from analysis.machine_code.live import LIVE_OPTIONS, live_in, live_registers
 from analysis.machine_code.liveness import count_live
-from analysis.machine_code.loops import find, loops_of, parts_of
-from analysis.machine_code.regions import OTHER_COPIES, PRODUCER, Graph, split_at
+from analysis.machine_code.loops import find, loops_of
+from analysis.machine_code.regions import Graph, split_at
 from analysis.machine_code.sass import Listing, parse_listing
 from analysis.machine_code.warp_roles import roles_in
 from analysis.machine_code.wgmma_rates import read_rates
@@ -78,17 +78,6 @@ def test_loops_are_named_by_role() -> None:
     assert roles("-DUNROLL=2") == {"consumer": 12, "producer 1": 4, "producer 2": 1}
     assert roles("-DCOPIES") == {"consumer 1": 6, "consumer 2": 6, "producer 1": 4, "producer 2": 1}
     assert roles("-DPERSISTENT", "-DSLOW") == {"consumer": 6, "producer": 4}
-
-
-def test_each_role_has_its_region() -> None:
-    listed = code("-DCOPIES")
-    parts = parts_of(listed)
-    assert sum(len(code) for code in parts.regions.values()) == len(listed.body)
-    found = {name: Counter(at.base for at in code) for name, code in parts.regions.items()}
-    assert {name: bases["UTMALDG"] for name, bases in found.items() if bases["UTMALDG"]} == {PRODUCER: 5}
-    assert {name: bases["HGMMA"] for name, bases in found.items() if bases["HGMMA"]} == {"loop": 6, OTHER_COPIES: 6}
-    of_producer = parts_of(listed, "producer 1")
-    assert sum(at.base == "UTMALDG" for at in of_producer.loop) == 4
 
 
 def test_a_loop_is_chosen_by_role() -> None:

@@ -60,13 +60,6 @@ def test_geometric_interval_covers_the_true_ratio() -> None:
     assert 0.92 <= held / 400 <= 0.98
 
 
-def test_geometric_interval_by_hand() -> None:
-    interval = stats.geometric_interval([1.0, 1.21])
-    assert interval.mid == pytest.approx(1.1)
-    half = 12.706 * 0.0953102 / 1  # t(1) · s/√2, s = ln(1.21)/√2
-    assert interval.high == pytest.approx(1.1 * 2.718281828**half, rel=1e-4)
-
-
 def stepped(ns: float, steps: list[int]) -> dict[tuple[str, int], Round]:
     """A kernel whose clock was lower by 1 % in the rounds that are 1."""
     return {("r", number): Round((ns * (1.01 if low else 1.0),) * 5) for number, low in enumerate(steps)}

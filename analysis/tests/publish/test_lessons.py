@@ -30,13 +30,6 @@ def test_every_picture_is_drawn_and_shown_by_a_chapter() -> None:
     assert all(words(svg) for svg in made.values())
 
 
-def test_every_element_has_its_lane() -> None:
-    drawn = words(lessons.mma(LAYOUTS))
-    assert [drawn.count(str(lane)) for lane in (5, 31)] == [8 + 4 + 4] * 2
-    rows = [text for text in words(lessons.ldmatrix(LAYOUTS)) if text.startswith("lane ") and text[5:].isdigit()]
-    assert sorted(rows) == sorted(f"lane {lane}" for lane in range(32))
-
-
 def test_conflicts_are_counted_from_the_places() -> None:
     assert "plain: chunk 3 of eight rows takes 8 wavefronts" in words(lessons.swizzle(LAYOUTS))
     assert "swizzled: chunk 3 of eight rows takes 1 wavefront" in words(lessons.swizzle(LAYOUTS))

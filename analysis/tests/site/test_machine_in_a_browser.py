@@ -120,26 +120,6 @@ def test_the_wavefronts_of_an_access_are_those_that_are_counted(open_page: Open)
         assert tab.inner_text("#banks .note").startswith(f"{shown} wavefront")
 
 
-@pytest.mark.parametrize("version", ["v02", "v17", "v29", "v37"])
-def test_what_a_block_holds_is_beside_the_reference(open_page: Open, version: str) -> None:
-    """Errors are those of 16-bit factors; those of a wrong array, or of another block, would be as large as it."""
-    tab = open_page(f"v={version}")
-    tab.click("#compare")
-    tab.wait_for_selector('#block[data-step="0"]')
-    last = tab.evaluate("document.getElementById('KV-step').options.length - 1")
-    assert last >= 1
-    tab.select_option("#KV-step", str(last))
-    tab.wait_for_selector(f'#block[data-step="{last}"]')
-    errors = tab.evaluate("[...document.querySelectorAll('#block figure')].map((one) => +one.dataset.error)")
-    names = tab.evaluate(
-        "[...document.querySelectorAll('#block figcaption')].map((one) => one.textContent[0]).join('')"
-    )
-    assert names == "SmPlO"
-    lags = version != "v02"
-    assert all(error < 2e-3 for name, error in zip(names, errors, strict=True) if name != "m" or not lags), errors
-    assert tab.evaluate("[...document.querySelectorAll('#block canvas')].every((one) => one.width > 1)")
-
-
 def test_every_version_of_the_page_runs(open_page: Open) -> None:
     tab = open_page("v=v01")
     counters = {"v01": tab.evaluate("launch.counters")}
