@@ -16,8 +16,9 @@ size_t parameters_bytes(const struct kernel_config *config) {
     return config_has(config, TENSOR_COPIES) ? maps_offset(config) + sizeof(tensor_maps) : config_args(config)->bytes;
 }
 
-enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
-                                    struct failure *failure) {
+/* The second parameter as the emulator reads it. STATUS_ERROR where a map is refused. */
+static enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
+                                           struct failure *failure) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     tensor_map *const all[N_TENSORS] = {&maps->Q, &maps->K, &maps->V, &maps->O};
     for (int t = 0; t < N_TENSORS; t++) {

@@ -37,10 +37,6 @@ union kernel_args {
 /* Bytes of all parameters of a kernel, with what lies between them. */
 size_t parameters_bytes(const struct kernel_config *config);
 
-/* The second parameter as the emulator reads it. STATUS_ERROR where a map is refused. */
-enum status tensor_maps_of_emulator(const struct tensor_layout layouts[N_TENSORS], tensor_maps *maps,
-                                    struct failure *failure);
-
 /* The whole block. The addresses of args are those of the emulator's device. STATUS_ERROR where a tensor map is
  * refused. */
 enum status parameters_of_emulator(const struct kernel_config *config, const attention_args *args,
