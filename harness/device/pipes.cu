@@ -72,8 +72,9 @@ struct state {
 #define ON_ONE_WORD(text) TIMES(1, asm volatile(text : "+r"(s.r[0]) : "r"(s.a[0][0]), "r"(s.a[0][1])))
 
 #define ON_ROW(row_, trans)                                                                                            \
-    TIMES(1, asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0, %1, %2, %3}, [%0];"                  \
-                          : "+r"(s.row[row_]), "=r"(s.r[1]), "=r"(s.r[2]), "=r"(s.r[3])))
+    TIMES(1, asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans                                                        \
+                          ".shared.b16 {%0, %1, %2, %3}, [%0];" : "+r"(s.row[row_]),                                   \
+                          "=r"(s.r[1]), "=r"(s.r[2]), "=r"(s.r[3])))
 
 /* UNROLLED instructions of a kind; nothing may be left out. Copies write the same address again and again, which
  * nothing reads it. */
@@ -103,8 +104,7 @@ __device__ __forceinline__ void execute(state &s) {
         TIMES(1, asm volatile("ld.volatile.shared.b32 %0, [%0];" : "+r"(s.row[0])::"memory"));
     if constexpr (operation == PIPE_STS)
         TIMES(1, asm volatile("st.volatile.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(s.address), "r"(s.a[i % 8][0]),
-                              "r"(s.a[i % 8][1]), "r"(s.a[i % 8][2]), "r"(s.a[i % 8][3])
-                              : "memory"));
+                              "r"(s.a[i % 8][1]), "r"(s.a[i % 8][2]), "r"(s.a[i % 8][3]) : "memory"));
     if constexpr (operation == PIPE_HMMA)
         TIMES(1, mma_m16n8k16_f16(s.d[i % 8], s.a[i % 8], s.b[i % 8][0], s.b[i % 8][1]));
     if constexpr (operation == PIPE_HMMA_REUSE)
@@ -158,10 +158,9 @@ __device__ __forceinline__ void execute(state &s) {
             s.phase ^= 1;
         });
     if constexpr (operation == PIPE_ATOMIC_CHAIN)
-        TIMES(1, asm volatile("{ .reg .b64 p; cvt.u64.u32 p, %0; add.u64 p, p, %1; atom.global.add.u32 %0, [p], 0; }"
-                              : "+r"(s.copies)
-                              : "l"(s.memory)
-                              : "memory"));
+        TIMES(1, asm volatile(
+                     "{ .reg .b64 p; cvt.u64.u32 p, %0; add.u64 p, p, %1; atom.global.add.u32 %0, [p], 0; }" : "+r"(
+                         s.copies) : "l"(s.memory) : "memory"));
 }
 
 __device__ bool is_done(const uint32_t *done) {

@@ -118,7 +118,7 @@ template <backward_config cfg>
 __device__ __forceinline__ void round_scores(uint32_t (&a)[STEP / 16][4], const float (&scores)[STEP / 8][4]) {
     for (int k = 0; k < STEP / 16; k++)
         for (int i = 0; i < 4; i++) {
-            const float(&from)[4] = scores[2 * k + i / 2];
+            const float (&from)[4] = scores[2 * k + i / 2];
             a[k][i] = round_pair<cfg>(from[i % 2 * 2], from[i % 2 * 2 + 1]);
         }
 }

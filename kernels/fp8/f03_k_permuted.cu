@@ -203,7 +203,7 @@ template <fp8_config cfg>
 __device__ __forceinline__ void round_P(uint32_t (&P)[cfg.B_c / 32][4], const float (&S)[cfg.B_c / 8][4]) {
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             P[chunk / 2][chunk % 2 * 2 + half] =
                 cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
         }
@@ -230,7 +230,7 @@ __device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr
     for (int u = 0; u < 8; u++) {
         uint32_t pairs[4];
         for (int i = 0; i < 4; i++) {
-            const float(&from)[4] = O[2 * u + i / 2];
+            const float (&from)[4] = O[2 * u + i / 2];
             pairs[i] = round_pair<cfg>(from[i % 2 * 2] * factor[i % 2], from[i % 2 * 2 + 1] * factor[i % 2]);
         }
         const int chunk = 2 * u + lane / 16;

@@ -260,7 +260,7 @@ __device__ __forceinline__ void round_P(uint32_t (&P)[cfg.B_c / 32][4], row_stat
                                         const float (&S)[cfg.B_c / 8][4]) {
     for (int chunk = 0; chunk < cfg.B_c / 16; chunk++)
         for (int half = 0; half < 2; half++) {
-            const float(&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
+            const float (&first)[4] = S[2 * chunk], (&second)[4] = S[2 * chunk + 1];
             uint32_t &four = P[chunk / 2][chunk % 2 * 2 + half];
             four = cvt_e4m3x4(first[2 * half], first[2 * half + 1], second[2 * half], second[2 * half + 1]);
             row.l[half] += sum_of(four);
@@ -309,7 +309,7 @@ __device__ __forceinline__ void store_O(const tensor_maps &maps, uint32_t O_addr
     const int lane = threadIdx.x % 32, q = lane % 4;
     for (int u = 0; u < 8; u++)
         for (int half = 0; half < 2; half++) {
-            const float(&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
+            const float (&even)[4] = O[2 * u], (&odd)[4] = O[2 * u + 1];
             const int row = lane / 4 + 8 * half, chunk = 2 * u + q / 2;
             const uint32_t tile_row = O_addr + chunk / 8 * 16 * TILE_ROW + row * TILE_ROW;
             store_pair(tile_row + (chunk % 8 ^ row % 8) * 16 + q % 2 * 8,

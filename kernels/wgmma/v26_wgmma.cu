@@ -74,9 +74,9 @@ using row_values = float[2];
 /* Bytes of a row of a tile, of the rows of Q of a warpgroup and of a K or V block. */
 constexpr int tile_row_bytes = 128;
 template <KernelConfig cfg>
-constexpr int Q_bytes = group_rows *cfg.d_head * 2;
+constexpr int Q_bytes = group_rows * cfg.d_head * 2;
 template <KernelConfig cfg>
-constexpr int KV_bytes = cfg.B_c *cfg.d_head * 2;
+constexpr int KV_bytes = cfg.B_c * cfg.d_head * 2;
 
 /* Addresses in shared memory. */
 struct smem_layout {
