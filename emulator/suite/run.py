@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 RUNS = (
     ("Triton", "triton_programs.py", "sm_80"),
     ("Triton", "triton_programs.py", "sm_90a"),
+    ("Triton", "triton_programs.py", "sm_100a"),
     ("Gluon", "gluon_programs.py", "sm_90a"),
     ("Numba", "numba_programs.py", "sm_80"),
     ("Numba", "numba_programs.py", "sm_90a"),
