@@ -152,8 +152,8 @@ typedef struct fl_problem {
                            strides and addresses are multiples of 16 bytes. Beside offsets and lengths of queries, too:
                            each 16 or 64 rows read their keys anew, so long prefills are slow; 0: they are of dtype */
     int32_t q_dtype;    /* since FL_ABI 6, FL_E4M3 beside that of kv_dtype: Q is of that type, too, and O of dtype, for
-                           attention/fp8, d_head 64, 128 or 256. Only lengths and scales of the arrays are supported; 0: of
-                           dtype */
+                           attention/fp8, d_head 64, 128 or 256. Only lengths and scales of the arrays are supported;
+                           0: of dtype */
     int32_t sums;       /* fl_sums, with q_dtype */
     int32_t scale_keys; /* since FL_ABI 7, with q_dtype: each so many keys of a sequence, a power of two from 32 on,
                            have a factor of their own in k_scales and in v_scales; 0: each head has one */

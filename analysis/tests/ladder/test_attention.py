@@ -23,7 +23,7 @@ from analysis.ladder.instances import select
 
 KERNELS = load_attention(root())
 SOURCES = sorted((root() / "kernels/attention").glob("*.cu*"))
-LONGEST = 40
+LONGEST = 42
 WGMMA = "(FP16, 128, 128, 128, 8): wgmma+stages_2+exp_32+ping_pong"
 
 
