@@ -26,7 +26,6 @@
  *     tires          flash_forward takes a quarter longer when 60 ms have passed since the GPU last rested for 0.5 s
  *     blind          no SM writes its stamps             missed     all SMs but the first miss one of two stamps
  *     half_blind     no SM writes the stamps of every second pair
- *     still          the nanoseconds of all SMs but the first stand still
  *     serial         launches return when they have ended, as under a profiler
  * Wrong results of flash_forward. The output is what the host last filled with POISON_BYTE, O and then log-sum-exp:
  *     idle           it writes nothing                   late       only the first launch writes
@@ -723,7 +722,7 @@ static void stamp_clocks(const struct operation *op) {
         const int missed = mode("missed") && i > 0;
         if (mode("blind") || (missed && index % 4 > 1) || (mode("half_blind") && (index + 1) / 2 % 2)) continue;
         stamps[i] = (clock_stamp){op->parameters.words[1], (uint64_t)(now_cycles * slower * (missed ? 0.1 : 1)),
-                                  mode("still") && i > 0 ? 1000 : (uint64_t)now_ns};
+                                  (uint64_t)now_ns};
     }
     pass_time(1e3);
 }

@@ -82,14 +82,6 @@ def test_copies_and_mbarriers_have_rows(tmp_path: Path) -> None:
     assert any("wgmma" in one["args"] for mine in rows(events, "C").values() for one in mine)
 
 
-def test_a_trace_does_not_change_what_is_computed(tmp_path: Path) -> None:
-    outputs = [tmp_path / "with", tmp_path / "without"]
-    events = ("--trace-events", str(tmp_path / "t"))
-    for output, more in zip(outputs, (events, ()), strict=True):
-        assert run("--backend", "emu", *SMALL, "--output", str(output), *more).returncode == 0
-    assert outputs[0].read_bytes() == outputs[1].read_bytes()
-
-
 @pytest.mark.parametrize(
     ("file", "words"), [("/dev/full", "No space left"), ("/nowhere/x", "No such file"), ("/", "Is a directory")]
 )

@@ -504,9 +504,3 @@ def test_the_written_output_does_not_depend_on_the_layout(tmp_path: Path) -> Non
     files = [output_of(tmp_path, MMA_SYNC, f"{SMALL} --layout {layout}") for layout in ("bshd", "bhsd", "padded")]
     assert files[0] == files[1] == files[2] and len(files[0]) == 2 * 2 * 33 * 2 * 128
     assert files[0][: 13 * 2 * 2 * 128] == bytes(13 * 2 * 2 * 128), "rows that see no key"
-
-
-def test_the_text_reports_what_is_not_plain() -> None:
-    done = run(MMA_SYNC, *SMALL.split(), "--layout", "bhsd", "--scale", "0.5", "--backend", "emu")
-    assert "batch 2 heads 2 seq 33 on 20 fp16 causal scale 0.5 lse bhsd\n" in done.stdout
-    assert "of log-sum-exp" in done.stdout
