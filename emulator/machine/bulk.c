@@ -236,7 +236,7 @@ static void issue_load(cta *m, warp *w, bulk_copy *copy) {
 }
 
 /* The same copy to the same places of several CTAs; each lands by itself. */
-static void issue_multicast(cta *m, warp *w, const bulk_copy *copy, uint32_t ranks) {
+static void issue_multicast(cta *m, warp *w, const bulk_copy *copy, bool pair, uint32_t ranks) {
     const cluster *c = m->cluster;
     if (!ranks || ranks >> c->count) {
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, copy->lane, -1, copy->shared,
@@ -249,8 +249,7 @@ static void issue_multicast(cta *m, warp *w, const bulk_copy *copy, uint32_t ran
         uint32_t local;
         const uint64_t address = copy->shared | (uint64_t)first_lane(ranks) << CTA_SHIFT;
         one.to = emu_expect_owner(m, w, copy->lane, relative_address(w, address), "copies to", &local);
-        if (one.to && copy->counts_at != copy->to) one.counts_at = counter_of_pair(m, one.to, copy->counts_at);
-        if (one.to && copy->counts_at == copy->to) one.counts_at = one.to;
+        if (one.to) one.counts_at = pair ? counter_of_pair(m, one.to, copy->counts_at) : one.to;
         if (one.to && one.counts_at) issue_load(m, w, &one);
     }
 }
@@ -261,7 +260,7 @@ void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask) {
         bulk_copy copy;
         if (o->detail & BULK_VALUES ? !fill_store(m, w, o, lane, &copy) : !fill_copy(m, w, o, lane, &copy)) continue;
         if (o->detail & BULK_MULTICAST) {
-            issue_multicast(m, w, &copy, slot32(w, o->r[o->sources - 1])[lane] & 0xffff);
+            issue_multicast(m, w, &copy, o->detail & BULK_PAIR, slot32(w, o->r[o->sources - 1])[lane] & 0xffff);
             continue;
         }
         if (!copy.is_store) {
@@ -315,7 +314,7 @@ void emu_exec_cancel(cta *m, warp *w, const op *o, uint32_t mask) {
         cancel_next(m, response);
         memcpy(copy.values, response, sizeof response);
         if (o->detail)
-            issue_multicast(m, w, &copy, (uint32_t)((1ull << m->cluster->count) - 1));
+            issue_multicast(m, w, &copy, false, (uint32_t)((1ull << m->cluster->count) - 1));
         else
             issue_load(m, w, &copy);
     }

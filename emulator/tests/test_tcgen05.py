@@ -744,6 +744,7 @@ COPY = """.version 9.0
 .visible .entry copy(.param .align 64 .b8 map[128], .param .u64 out) .explicitcluster .reqnctapercluster 2
 {
 .reg .pred %p;
+.reg .b16 %both;
 .reg .b32 %t, %rank, %bar, %x;
 .reg .b64 %map, %out;
 mov.u32 %t, %tid.x;
@@ -759,9 +760,11 @@ mbarrier.arrive.expect_tx.shared.b64 _, [%bar], BYTES;
 ready:
 barrier.cluster.arrive;
 barrier.cluster.wait;
+mov.b16 %both, 3;
+setp.ge.or.u32 %p, %rank, ISSUERS, %p;
 @%p bra issued;
 and.b32 %bar, %bar, MASK;
-cp.async.bulk.tensor.2d.shared::cluster.global.FORM [tile], [%map, {COORDINATES}], [%bar];
+cp.async.bulk.tensor.2d.shared::cluster.global.FORM [tile], [%map, {COORDINATES}], [%bar]TARGETS;
 issued:
 setp.ge.u32 %p, %rank, CTAS;
 @%p bra done;
@@ -834,21 +837,22 @@ BOXES: dict[str, tuple[int, int, int, int, int, str, str, Array, int]] = {
 }
 
 
-def copy_program(name: str, pair: bool) -> str:
+def copy_program(name: str, pair: bool, both: bool = False) -> str:
     form, coordinates, want, counted = BOXES[name][5:]
     parts = {
         "BYTES": f"{counted * (1 + pair)}", "MASK": "0xfeffffff" if pair else "-1", "CTAS": f"{2 - pair}",
-        "FORM": f"{form}.cta_group::{1 + pair}", "COORDINATES": coordinates, "WORDS": f"{want.size // 4}",
+        "FORM": f"{form}{'.multicast::cluster' * both}.cta_group::{1 + pair}", "ISSUERS": f"{2 - both}",
+        "TARGETS": ", %both" * both, "COORDINATES": coordinates, "WORDS": f"{want.size // 4}",
     }  # fmt: skip
     return re.sub(r"\b(" + "|".join(parts) + r")\b", lambda match: parts[match[0]], COPY)
 
 
 @pytest.mark.parametrize("name", BOXES)
-@pytest.mark.parametrize("pair", [False, True])
-def test_boxes(name: str, pair: bool, tmp_path: Path) -> None:
-    """Each CTA copies the box; the bytes of a pair count at the mbarrier of the first CTA, which waits for both."""
+@pytest.mark.parametrize(("pair", "both"), [(False, False), (True, False), (True, True)])
+def test_boxes(name: str, pair: bool, both: bool, tmp_path: Path) -> None:
+    """Each CTA copies the box, or the first one to both; the bytes of a pair count at the first one's mbarrier."""
     want = BOXES[name][7]
-    (tmp_path / "k.ptx").write_text(copy_program(name, pair))
+    (tmp_path / "k.ptx").write_text(copy_program(name, pair, both))
     (tmp_path / "in.bin").write_bytes(SOURCE.tobytes())
     (tmp_path / "run.py").write_text(RUN_COPY)
     done = subprocess.run(
