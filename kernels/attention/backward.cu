@@ -79,8 +79,8 @@ __device__ constexpr void check_config() {
     static_assert(
         cfg.n_warps == 8 || cfg.n_warps == (cfg.in_order ? 16 : 12),
         "n_warps must be 8: dQ one step late; 12: two warpgroups for dK and dV; 16 with in_order: one copies");
-    static_assert(cfg.n_warps != 8 || (cfg.d_head != 256 && !cfg.in_order),
-                  "n_warps must be 12 or more with in_order and with d_head 256");
+    static_assert(cfg.n_warps != 8 || (cfg.d_head != 256 && !cfg.in_order && !cfg.serves),
+                  "n_warps must be 12 or more with in_order, with serve and with d_head 256");
     static_assert(cfg.dQ_sums, "dQ_sums must be on: every CTA adds its part of dQ");
     static_assert(cfg.stages == (cfg.d_head < 256 && cfg.in_order ? 3 : 2),
                   "stages must be 2, with in_order 3 where shared memory has room, with d_head 64 and 128");

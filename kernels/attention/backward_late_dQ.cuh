@@ -102,13 +102,12 @@ __device__ __forceinline__ void copy_late_step(const pass_args<cfg> &args, const
                                                const late_step &step, int stage) {
     using of = late_layout<cfg>;
     const float *const kept = args.delta + block_number<cfg>(args, all, step) * 2 * cfg.B_r;
-    int row = (all.first_block + step.from_first) * cfg.B_r;
-    if constexpr (cfg.serves) row += all.seq.first_q;
+    const int row = (all.first_block + step.from_first) * cfg.B_r;
     mbarrier_arrive_expect_tx(at.Q_full(stage), of::block_bytes + of::row_bytes);
-    copy_tensor_to_smem(at.Q(stage), maps.Q, at.Q_full(stage), row, step.head, sample_of<cfg>(all));
+    copy_tensor_to_smem(at.Q(stage), maps.Q, at.Q_full(stage), row, step.head, all.sample);
     copy_bytes_to_smem(at.lse(stage), kept, of::row_bytes, at.Q_full(stage));
     mbarrier_arrive_expect_tx(at.dO_full(stage), of::block_bytes + of::row_bytes);
-    copy_tensor_to_smem(at.dO(stage), maps.O, at.dO_full(stage), row, step.head, sample_of<cfg>(all));
+    copy_tensor_to_smem(at.dO(stage), maps.O, at.dO_full(stage), row, step.head, all.sample);
     copy_bytes_to_smem(at.delta(stage), kept + cfg.B_r, of::row_bytes, at.dO_full(stage));
 }
 
@@ -233,10 +232,8 @@ template <backward_config cfg>
 __device__ __forceinline__ void store_late_rows(void *gmem, const tensor_strides &strides, int seq_k,
                                                 const work<cfg> &of, const key_sums<cfg> &sums, float factor) {
     const int lane = threadIdx.x % 32, row = of.KV_block * cfg.B_c + threadIdx.x / 32 * 16 + lane / 4;
-    int in_tensor = row;
-    if constexpr (cfg.serves) in_tensor += of.seq.first_k;
-    uint16_t *const first = (uint16_t *)gmem + sample_of<cfg>(of) * strides.batch + of.KV_head * strides.head +
-                            in_tensor * strides.seq + lane % 4 * 8;
+    uint16_t *const first =
+        (uint16_t *)gmem + of.sample * strides.batch + of.KV_head * strides.head + row * strides.seq + lane % 4 * 8;
     for (int half = 0; half < 2; half++)
         for (int tile = 0; tile < cfg.d_head / 8; tile += 4) {
             uint32_t pairs[4];
@@ -265,13 +262,12 @@ struct late_tile {
     const uint32_t own_K = at.K + group * 64 * TILE_ROW, own_V = at.V() + group * 64 * TILE_ROW;
 
     __device__ __forceinline__ void copy_first(late_step step, int steps) const {
-        int row = all.KV_block * cfg.B_c;
-        if constexpr (cfg.serves) row += all.seq.first_k;
+        const int row = all.KV_block * cfg.B_c;
         mbarrier_arrive_expect_tx(at.K_full(), of::block_bytes);
-        copy_tensor_to_smem(at.K, maps.K, at.K_full(), row, all.KV_head, sample_of<cfg>(all));
+        copy_tensor_to_smem(at.K, maps.K, at.K_full(), row, all.KV_head, all.sample);
         copy_late_step<cfg>(args, maps, at, all, step, 0);
         mbarrier_arrive_expect_tx(at.V_full(), of::block_bytes);
-        copy_tensor_to_smem(at.V(), maps.V, at.V_full(), row, all.KV_head, sample_of<cfg>(all));
+        copy_tensor_to_smem(at.V(), maps.V, at.V_full(), row, all.KV_head, all.sample);
         step.advance(all);
         if (steps > 1) copy_late_step<cfg>(args, maps, at, all, step, 1);
     }
@@ -454,16 +450,11 @@ __device__ __forceinline__ void multiply_late(const pass_args<cfg> &args, const 
     extern __shared__ __align__(1024) unsigned char late_smem[];
     const late_layout<cfg> at{(uint32_t)__cvta_generic_to_shared(late_smem)};
     const own_work<cfg> all(args);
-    if (cfg.serves && all.KV_block < 0) return;
     init_mbarriers<cfg>(at);
     key_sums<cfg> dK, dV;
     fragments<8> P, own_dS;
     fragments<8> &dS = cfg.d_head == 64 ? own_dS : P;
-    if (!cfg.serves || all.steps())
-        late_tile<cfg>{args, maps, at, all, dK, dV, P, dS}.multiply();
-    else
-        for (int tile = 0; tile < cfg.d_head / 8; tile++)
-            for (int i = 0; i < 4; i++) dK[tile][i] = dV[tile][i] = 0;
+    late_tile<cfg>{args, maps, at, all, dK, dV, P, dS}.multiply();
     store_late_rows<cfg>(args.dK, args.K_strides, keys_of<cfg>(args, all.seq), all, dK, args.softmax_scale);
     store_late_rows<cfg>(args.dV, args.V_strides, keys_of<cfg>(args, all.seq), all, dV, 1);
 }
