@@ -153,4 +153,4 @@ def test_the_readme_states_what_one_step_removes_and_how_fast_gradients_are() ->
         if row[2] == "FlashAttention-3"
         for ratio in re.findall(r"\(([\d.]+)\)", " ".join(map(str, row[3:])))
     ]
-    assert f"The backward pass reaches {min(ratios):.1f} to {max(ratios):.1f} × its speed." in page("README.md")
+    assert f"The backward pass reaches {min(ratios):.2f} to {max(ratios):.2f} × its speed" in page("README.md")
