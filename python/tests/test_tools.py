@@ -20,10 +20,8 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(40, 440, 40))])
 def test_hidden_values_change_no_bit(program: Any, first: int) -> None:
-    """Windows are left out: NaN in V that a window hides reaches queries of the same KV block."""
     cases = [program.make_case(number, 160) for number in range(first, first + 40)]
-    cases = [case for case in cases if "window" not in case.options and case.size != "beyond"]
-    assert len(cases) > 10 and {program.check(case, program.ours) for case in cases} == {"right"}
+    assert {program.check(case, program.ours) for case in cases} == {"right"}
 
 
 @pytest.mark.parametrize(

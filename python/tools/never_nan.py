@@ -199,11 +199,11 @@ def back_end(name: str) -> Callable[[Case, dict[str, Any]], Any]:
 
 def table(counts: dict[tuple[str, str], Counter[str]]) -> str:
     outcomes = sorted({outcome for counter in counts.values() for outcome in counter} - {"right", "not served"})
-    lines = ["| computed by | values | cases | right | not served | " + " | ".join(outcomes) + " |"]
+    lines = ["| " + " | ".join(["computed by", "values", "cases", "right", "not served", *outcomes]) + " |"]
     lines.append("|---" * (5 + len(outcomes)) + "|")
     for (name, size), counter in sorted(counts.items()):
         numbers = [counter.total(), counter["right"], counter["not served"], *(counter[one] for one in outcomes)]
-        lines.append(f"| {name} | {size} | " + " | ".join(map(str, numbers)) + " |")
+        lines.append("| " + " | ".join(map(str, (name, size, *numbers))) + " |")
     return "\n".join(lines) + "\n"
 
 
