@@ -10,6 +10,10 @@ On a GPU the arrays are used where they lie, on the framework's current stream. 
 back; without a GPU the emulator computes them, slowly. flashladder.torch.attention has gradients.
 """
 
+import importlib
+from typing import Any
+
+from flashladder._frameworks import JAX
 from flashladder._functions import attention, attention_e4m3, attention_varlen, attention_with_cache
 from flashladder._library import RELEASE
 from flashladder._quantize import quantize_e4m3
@@ -30,3 +34,12 @@ __all__ = [
     "supports",
     "versions",
 ]
+
+
+def _in_xla(call: Any) -> tuple[Any, Any]:
+    """Run a Call by flashladder.jax, which is imported when the first array of JAX comes."""
+    found: tuple[Any, Any] = importlib.import_module("flashladder.jax").run(call)
+    return found
+
+
+JAX.in_xla = staticmethod(_in_xla)
