@@ -59,19 +59,12 @@ ROWS};
 
 Held = Mapping[str, set[str]]  # name to code hashes
 
-# Machine code that a kernel had when most of its records were made. These records count until a GPU has measured the
-# present code next to the libraries. One change lies between the two: in ten interleaved rounds of 18 cases no case
-# differs by more than its noise, except that short causal launches gain 1 % (logs/general/tried.h200.csv, run 10).
-EARLIER: Held = {
-    "attention/wgmma": {"1e01ad8082224f77", "3a189a5512d8c094", "6360666bb49ba0c6", "9e7975c65399d929"},
-}
-
 
 def held_code(folder: Path, kernels: Mapping[str, Version]) -> Held:
-    """The code hashes that regs/ has of each kernel, in the configurations of its header, and earlier ones."""
+    """The code hashes that regs/ has of each kernel, in the configurations of its header."""
     forms = _forms(kernels)
     return {
-        name: {str(row.code_hash) for row in rows if (name, row.config) in forms} | EARLIER.get(name, set())
+        name: {str(row.code_hash) for row in rows if (name, row.config) in forms}
         for name, rows in read_registers(folder).items()
         if name in kernels
     }
