@@ -43,7 +43,7 @@ def test_every_record_is_on_the_page_with_what_makes_it() -> None:
     names = [name for row in rows for name in re.findall(r"`([^`]+)`", row[1])]
     patterns = [re.sub(r"NN|XX", "??", re.sub(r"GPU|DTYPE|SEQ|NAME", "*", name)) for name in names]
     files = git("ls-files", *RECORDS)
-    files = [path for path in files if (root() / path).exists()]
+    files = [path for path in files if not path.endswith("README.md") and (root() / path).exists()]
     unnamed = [path for path in files if not any(fnmatch.fnmatch(path, pattern) for pattern in patterns)]
     assert unnamed == []
     assert [p for p in patterns if not any(fnmatch.fnmatch(path, p) for path in files)] == []
