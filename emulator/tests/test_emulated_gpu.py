@@ -33,7 +33,7 @@ call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 call("cuCtxSetCurrent", context)
 major = ctypes.c_int()
 call("cuDeviceGetAttribute", ctypes.byref(major), 75, 0)
-print("major", major.value)
+print("major", major.value, flush=True)
 call("cuModuleLoadData", ctypes.byref(module), open(sys.argv[1], "rb").read())
 call("cuModuleGetFunction", ctypes.byref(function), module, b"k")
 call("cuLaunchKernel", function, 1, 1, 1, 64, 1, 1, 0, None, None, None)
@@ -385,7 +385,9 @@ def test_separate_compilation_runs(tmp_path: Path) -> None:
     """nvcc -rdc=true: the driver joins the PTX of all parts, as nvlink links machine code only."""
     (tmp_path / "a.cu").write_text(SEPARATE)
     (tmp_path / "b.cu").write_text("__device__ int counted;\n__device__ int f(int x) { return 3 * x; }")
-    options = ["-w", "-rdc=true", "-cudart", "shared", f"-L{EMULATED}", "-gencode", "arch=compute_80,code=compute_80"]
+    (tmp_path / "libcudart.so").symlink_to(EMULATED / "libcudart.so.13")
+    options = ["-w", "-rdc=true", "-cudart", "shared", "-gencode", "arch=compute_80,code=compute_80"]
+    options += [f"-L{tmp_path}", "-Xlinker", f"-rpath-link={EMULATED}"]
     sources = [str(tmp_path / "a.cu"), str(tmp_path / "b.cu")]
     subprocess.run([str(TOOLKIT / "bin/nvcc"), *options, "-o", str(tmp_path / "program"), *sources], check=True)
     command = [str(TOOL), "--arch", "sm_80", str(tmp_path / "program")]
