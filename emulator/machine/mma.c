@@ -149,6 +149,14 @@ static void multiply(float out[2][8][8], const uint32_t *const c[4], const facto
     for (int block = 0; block < 2; block++) add_block(out[block], c[2 * block], c[2 * block + 1], of, block);
 }
 
+/* The steps of a product: with vectors of the host or without. */
+struct products {
+    void (*widen_a)(mma_a *out, const uint32_t *const a[4], bool bfloat);
+    void (*widen_b)(mma_b *out, const uint32_t *const b[2], bool bfloat);
+    void (*multiply)(float out[2][8][8], const uint32_t *const c[4], const factors *of);
+};
+static const struct products plain_products = {widen_a, widen_b, multiply};
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
 #define VECTORS
@@ -338,27 +346,29 @@ MULTIPLY8 static void widen_b8(mma_b *out, const uint32_t *const b[2], bool bflo
 MULTIPLY8 static void multiply8(float out[2][8][8], const uint32_t *const c[4], const factors *of) {
     for (int block = 0; block < 2; block++) add_block8(out[block], c[2 * block], c[2 * block + 1], of, block);
 }
+
+static const struct products *products(void) {
+    static const struct products with_vectors = {widen_a8, widen_b8, multiply8};
+    return have_vectors() ? &with_vectors : &plain_products;
+}
 #else
-#define widen_a8 widen_a
-#define widen_b8 widen_b
-#define multiply8 multiply
-static bool have_vectors(void) {
-    return false;
+static const struct products *products(void) {
+    return &plain_products;
 }
 #endif
 
 void emu_widen_a(mma_a *out, const uint32_t *const a[4], bool bfloat) {
-    (have_vectors() ? widen_a8 : widen_a)(out, a, bfloat);
+    products()->widen_a(out, a, bfloat);
 }
 
 void emu_widen_b(mma_b *out, const uint32_t *const b[2], bool bfloat) {
-    (have_vectors() ? widen_b8 : widen_b)(out, b, bfloat);
+    products()->widen_b(out, b, bfloat);
 }
 
 void emu_add_products(uint32_t *const d[4], const uint32_t *const c[4], const mma_a *a, const mma_b *b) {
     const factors of = {a->of, b->of};
     float out[2][8][8];
-    (have_vectors() ? multiply8 : multiply)(out, c, &of);
+    products()->multiply(out, c, &of);
     for (int i = 0; i < 4; i++) {
         for (int row = 0; row < 8; row++) memcpy(d[i] + 4 * row, out[i / 2][row] + 4 * (i % 2), 4 * sizeof *d[i]);
     }
