@@ -2,7 +2,7 @@
 
     for image in read_images(Path("bin/v07")): print(image.kind, image.arch, len(image.data))
 
-Cubins and PTX that stand in a file as they are, as in our executables, are found by their own headers. cuobjdump
+Cubins and PTX that a file holds uncompressed, as our executables do, are found by their own headers. cuobjdump
 unpacks the fatbinaries of nvcc, which are often compressed, into a folder that lives as long as its images. An image's
 bytes are read when they are asked for, so that a library of many images does not stand in memory. An image that can't
 be read is left out and named; a file of nothing but such images is an error.

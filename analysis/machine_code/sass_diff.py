@@ -216,7 +216,7 @@ def _stall(at: Instruction) -> int:
 
 
 def control_change(a: Sequence[Instruction], b: Sequence[Instruction]) -> ControlChange:
-    """The differences between the control codes of the same instructions. Reuse flags stand in the text."""
+    """Differences between the control codes of equal instructions. The text of an instruction has its reuse flags."""
     codes = stalls = yields = scoreboards = reuse = 0
     for before, after in zip(a, b, strict=True):
         one, other = before.control, after.control

@@ -31,7 +31,7 @@ def room_of(name: str) -> str:
 
 
 def is_test(name: str) -> bool:
-    """Also a program for developers, which stands beside the rooms as tests do."""
+    """Whether a file may include from every folder, as tests do and programs for developers."""
     return bool({"tests", "bench"} & {*name.split("/")})
 
 

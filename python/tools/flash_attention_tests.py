@@ -1,7 +1,7 @@
 """Run flash-attention's own tests over flashladder.flash_attn_interface and write what passes as a table.
 
-    git clone --depth 1 https://github.com/Dao-AILab/flash-attention /tmp/flash-attention
-    PYTHONPATH=python python python/tools/flash_attention_tests.py /tmp/flash-attention --cases 400
+    git clone --depth 1 https://github.com/Dao-AILab/flash-attention ../flash-attention
+    PYTHONPATH=python python python/tools/flash_attention_tests.py ../flash-attention --cases 400
 
 The cases are drawn from the grid of tests/test_flash_attn.py with a fixed seed. Without a GPU the emulator computes
 CPU tensors, and cases of more than --rows queries or keys are left out. PyTorch, pytest and einops are needed.
