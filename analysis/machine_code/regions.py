@@ -456,7 +456,7 @@ def every_pass(graph: Graph, loop: Loop, near: Iterable[int]) -> list[int]:
     return [block for block in near if graph.dominates(block, heart) or not leads_back(block)]
 
 
-def _reached(start: int, edges: Callable[[int], Iterable[int]]) -> set[int]:
+def reached(start: int, edges: Callable[[int], Iterable[int]]) -> set[int]:
     """The blocks that one leads to along edges, itself included."""
     found, work = {start}, [start]
     while work:
@@ -472,8 +472,8 @@ def of_others(graph: Graph, kv: Loop) -> dict[str, set[int]]:
     def around(loops: Iterable[Loop]) -> set[int]:
         found: set[int] = set()
         for loop in loops:
-            found |= _reached(loop.header, lambda block: graph.blocks[block].successors)
-            found |= _reached(loop.header, lambda block: graph.predecessors[block])
+            found |= reached(loop.header, lambda block: graph.blocks[block].successors)
+            found |= reached(loop.header, lambda block: graph.predecessors[block])
         return found
 
     mine = around([kv])

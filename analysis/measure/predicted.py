@@ -16,12 +16,10 @@ from analysis.errors import DONE, AnalysisError
 from analysis.files import root, write_if_changed
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import VERSION, load, name_of_stem
-from analysis.machine_code.loops import parts_of
-from analysis.machine_code.opcodes import COPY_ENGINE
-from analysis.machine_code.regions import Parts
-from analysis.machine_code.subjects import Subject, resolve, start
+from analysis.machine_code.subjects import Subject, resolve
 from analysis.measure.executables import standard_batch
 from analysis.predict.clock import Activity, activity_of, clock_of
+from analysis.predict.copies import Copies
 from analysis.predict.iteration import LEGEND, Iteration, iteration_of, time_line, worth
 from analysis.predict.kernels import GPU_ARCH, alone, foreign_kernel, kernel_of
 from analysis.predict.launch import Foreign, Kernel, Shape, Tile, launch_cycles, residents_of, tile_of
@@ -127,33 +125,36 @@ def run_foreign(args: argparse.Namespace, subject: Subject, machine: Machine, sh
     machine = alone(machine)
     kernel = foreign_kernel(subject, launch, fit, args.loop, machine)
     found = predict(kernel, machine, shape)
+    if kernel.config.copies_of_pass:  # L2 delivers bytes per second: at this clock, more of them per cycle
+        machine = machine.with_values(clock_limit=found.hz)
+        found = predict(kernel, machine, shape)
     iteration = iteration_of(kernel, machine)
     lines = [
         f"{subject.name} on {machine.gpu}, predicted, not measured: {subject.label}",
         f"launch      {found.cycles:.0f} cycles; at {found.hz / 1e9:.2f} GHz {found.ms:.3f} ms",
         *iteration_lines(kernel, iteration),
-        *copy_caveat(parts_of(start(subject).listing(), args.loop, subject)),
+        *copy_lines(kernel.copies),
         f"model       {model_digest()}",
     ]
     emit("\n".join(lines) + "\n", args.output)
     return DONE
 
 
-def copy_caveat(parts: Parts) -> list[str]:
-    """The assumption about TMA copies in the prediction of a foreign kernel, if it has any."""
-    blocks = parts.graph.blocks
-    loop = [at for first in parts.kv.blocks for at in blocks[first].instructions]
-    if not any(at.base in COPY_ENGINE for block in blocks.values() for at in block.instructions):
+def copy_lines(copies: Copies) -> list[str]:
+    """The TMA copies of a foreign kernel's loop, and what the prediction assumes about them."""
+    if not copies.count:
         return []
-    said = (
-        "the data of TMA copies is taken to be there at once: how many of them the kernel keeps in flight is not known"
-    )
-    if any(at.base in COPY_ENGINE for at in loop) and any("TRYWAIT" in at.opcode for at in loop):
-        said = (
-            "the loop starts its TMA copies and waits for mbarriers itself; their data is taken to be there at once,\n"
-            "            so a kernel that waits for a copy it has just started takes longer"
-        )
-    return [f"caveat      {said}"]
+    size = "unknown" if copies.bytes is None else copies.bytes
+    line = f"copies      {size} bytes by TMA in a pass"
+    if copies.stages == 1 and copies.bytes:
+        return [f"{line}, 1 stage: each pass waits for the copies that it starts"]
+    stages = "1 stage" if copies.stages == 1 else "number of stages unknown"
+    limit = "they are limited only by the bandwidth of L2" if copies.bytes else "they take no time"
+    return [
+        f"{line}, {stages}",
+        f"caveat      the prediction assumes that the loop never waits for these copies and that {limit}:",
+        "            a kernel that waits for them takes longer",
+    ]
 
 
 def foreign_launch(text: str) -> tuple[Foreign, int]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from analysis.predict.launch import LONG, SHORT, Kernel, residents_of
 from analysis.predict.machine import Machine
-from analysis.predict.multiprocessor import SCHEDULERS, Run, simulate
+from analysis.predict.multiprocessor import OF_ALL, SCHEDULERS, Run, simulate
 from analysis.predict.operations import Kind, Operation
 
 COLUMNS = 64  # of a time line
 SHOWN = LONG - SHORT  # the pass of it: a middle one
-PIPES = ("tensor", "wgmma", "lsu", "fma", "alu", "xu", "uniform")
+PIPES = ("tensor", "wgmma", "lsu", "fma", "alu", "xu", "uniform", "copies")
 LEGEND = "M product, E exponential, S shared memory, C copy, + arithmetic, | barrier, . nothing issued"
 
 
@@ -49,7 +49,7 @@ def iteration_of(kernel: Kernel, machine: Machine) -> Iteration:
     passes = LONG - SHORT
     cycles, issued = (many.cycles - few.cycles) / passes, (many.issued - few.issued) / passes
     busy = {
-        pipe: (many.busy[pipe] - few.busy[pipe]) / passes / (1 if pipe == "lsu" else SCHEDULERS) / cycles
+        pipe: (many.busy[pipe] - few.busy[pipe]) / passes / (1 if pipe in OF_ALL else SCHEDULERS) / cycles
         for pipe in many.busy
     }
     busy["issue"] = issued / SCHEDULERS / cycles
@@ -76,7 +76,7 @@ def time_line(iteration: Iteration) -> str:
     for pipe in PIPES:
         load = [0.0] * COLUMNS
         for work in iteration.run.work:
-            if work.pipe == pipe and (work.scheduler == 0 or pipe == "lsu"):
+            if work.pipe == pipe and (work.scheduler == 0 or pipe in OF_ALL):
                 for column in range(COLUMNS):
                     left = begin + column * width
                     load[column] += max(0.0, min(work.end, left + width) - max(work.begin, left))

@@ -13,15 +13,17 @@ from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load, stem_of
 from analysis.machine_code.loops import parts_of
 from analysis.machine_code.occupancy import occupancy_of
+from analysis.machine_code.opcodes import COPY_ENGINE
 from analysis.machine_code.regions import Parts
 from analysis.machine_code.regs import read_registers
 from analysis.machine_code.sass import Instruction, parse_listing
 from analysis.machine_code.subjects import Subject, start
 from analysis.machine_code.traffic import conflicts_of
+from analysis.predict.copies import copies_of
 from analysis.predict.launch import Foreign, Kernel
 from analysis.predict.machine import Machine
 from analysis.predict.multiprocessor import SHARED_LINE
-from analysis.predict.operations import SHARED, Kind, wavefronts
+from analysis.predict.operations import SHARED, Kind, Operation, tensor_copy, wavefronts
 from analysis.predict.path import pass_of, path_of
 
 GPU_ARCH = "sm_90"  # of all GPUs that are described
@@ -58,10 +60,24 @@ def committed(version: str, machine: Machine, config: KernelConfig | None = None
 def foreign_kernel(subject: Subject, launch: Foreign, ctas: int, loop: str | None, machine: Machine) -> Kernel:
     """A kernel that is not ours, of which `ctas` fit on a multiprocessor: the loop that `loop` names, else the one with
     the most matrix instructions; all other code runs once per CTA."""
-    path = path_of(parts_of(start(subject).listing(), loop, subject), None, machine)
+    parts = parts_of(start(subject).listing(), loop, subject)
+    path = path_of(parts, None, machine)
+    copies = copies_of(parts, sum(each.kind is Kind.PHASE_WAIT for each in path.loop))
     turns = any(each.kind is Kind.ARRIVE and each.turn for each in path.loop)
-    copied = launch.n_warps * SHARED_LINE * sum(each.kind is Kind.COPY for each in path.loop)
-    return Kernel(replace(launch, groups=2 if turns else 1, pass_bytes=copied), path, ctas)
+    copied = launch.n_warps * SHARED_LINE * sum(each.kind is Kind.COPY for each in path.loop) + (copies.bytes or 0)
+    if copies.stages == 1 and copies.bytes:
+        path = replace(path, loop=_waited_for(path.loop, copies.bytes / copies.count))
+    started = sum(each.kind is Kind.TENSOR_COPY for each in path.loop)
+    launch = replace(launch, groups=2 if turns else 1, pass_bytes=copied, copies_of_pass=started)
+    return Kernel(launch, path, ctas, copies)
+
+
+def _waited_for(loop: Sequence[Operation], size: float) -> list[Operation]:
+    """The loop, whose TMA copies of `size` bytes each complete before the loop goes on."""
+    return [
+        tensor_copy(each, size) if each.instruction is not None and each.instruction.base in COPY_ENGINE else each
+        for each in loop
+    ]
 
 
 def alone(machine: Machine) -> Machine:

@@ -10,8 +10,9 @@ from math import ceil
 
 from analysis.errors import AnalysisError
 from analysis.ladder.config import KernelConfig
+from analysis.predict.copies import NO_COPIES, Copies
 from analysis.predict.machine import Machine
-from analysis.predict.multiprocessor import SCHEDULERS, STALLS, Residents, Run, simulate, stall_kind
+from analysis.predict.multiprocessor import OF_ALL, SCHEDULERS, STALLS, Residents, Run, simulate, stall_kind
 from analysis.predict.path import Path, has_producer
 
 SHORT, LONG = 4, 12  # passes of the runs whose difference is that of a pass
@@ -36,7 +37,8 @@ class Foreign:
     n_warps: int  # that execute the loop: without those of a producer
     passes: int
     groups: int = 1  # warp groups, two where they take turns
-    pass_bytes: int = 0  # that a CTA copies in a pass of the loop with cp.async
+    pass_bytes: int = 0  # that a CTA copies in a pass of the loop, with cp.async or TMA
+    copies_of_pass: int = 0  # TMA copies that the loop starts and waits for
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Kernel:
     config: KernelConfig | Foreign
     path: Path
     ctas: int  # that a multiprocessor holds
+    copies: Copies = NO_COPIES  # of a foreign kernel
 
 
 def element_bytes(config: KernelConfig) -> int:
@@ -72,7 +75,7 @@ def element_bytes(config: KernelConfig) -> int:
 
 def residents_of(config: KernelConfig | Foreign, ctas: int) -> Residents:
     if isinstance(config, Foreign):
-        return Residents(ctas, config.n_warps, config.groups)
+        return Residents(ctas, config.n_warps, config.groups, copies_of_pass=config.copies_of_pass)
     stages = max(1, config.stages) if config.tensor_copies else 0
     bytes_of_block = config.B_c * config.d_head * element_bytes(config)
     groups = config.n_warps // 4 if has_producer(config) else 1
@@ -91,7 +94,7 @@ def tile_of(path: Path, machine: Machine, residents: Residents) -> Tile:
     per_pass = (more.cycles - short.cycles) / (LONG - SHORT)
     beside = (three.cycles - short.cycles) / 2 - SHORT * per_pass
     busiest = max(
-        (more.busy[pipe] - short.busy[pipe]) / (LONG - SHORT) / (1 if pipe == "lsu" else SCHEDULERS)
+        (more.busy[pipe] - short.busy[pipe]) / (LONG - SHORT) / (1 if pipe in OF_ALL else SCHEDULERS)
         for pipe in more.busy
     )
     waited = dict.fromkeys(STALLS, 0.0)

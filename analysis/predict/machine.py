@@ -68,6 +68,11 @@ class Machine:
     def latency(self, base: str) -> float:
         return self.latencies.get(base, self.latencies[OTHER])
 
+    @property
+    def shared_copy_bytes(self) -> float:
+        """Bytes per cycle that each SM receives from L2 when all copy."""
+        return self.l2_bytes / self.multiprocessors / self.clock_limit
+
     def with_values(self, **values: float) -> "Machine":
         return replace(self, **values)  # type: ignore[arg-type]
 

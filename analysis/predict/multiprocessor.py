@@ -18,6 +18,7 @@ from analysis.predict.machine import Machine
 from analysis.predict.operations import QUEUED, Kind, Operation
 
 SCHEDULERS = 4
+OF_ALL = frozenset({"lsu", "copies"})  # pipes of which an SM has one
 PLAIN = Kind.PLAIN
 DECODE = 4  # cycles from the issue of a memory instruction to its service
 STALLS = ("issue", "pipe", "wait", "barrier", "queue", "data")  # kinds of reasons, as ncu can be summed up, too
@@ -36,6 +37,7 @@ class Residents:
     stages: int = 0  # of the ring that tensor copies fill; 0: no tensor copies, or they are there at once
     stage_bytes: int = 0
     queries_ready: bool = False  # Q of the next tile is copied early
+    copies_of_pass: int = 0  # TMA copies that the warps start and wait for in a pass; 0: others start them
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +60,7 @@ class Warp:
     seen: list[int] = field(default_factory=lambda: [0] * 3)  # blocks of K, V, Q waited for
     freed: list[int] = field(default_factory=lambda: [0] * 3)
     turns: int = 0
+    started: int = 0  # TMA copies
     chance: tuple[float, str] = (0.0, "")  # when it can issue next, and what it waits for
     data: float = 0.0  # when the scoreboards that it waits for are free
 
@@ -128,6 +131,7 @@ class Multiprocessor:
         self.born: Counter[int] = Counter()
         self.arrived: dict[tuple[int, int], list[float]] = {}  # CTA and block to when its copies are there
         self.frees: dict[tuple[int, int, int], list[float]] = {}
+        self.completed: dict[tuple[int, int], float] = {(cta, 0): 0.0 for cta in range(residents.ctas)}  # CTA, copies
 
     def _warp(self, cta: int, number: int) -> Warp:
         scheduler = self.schedulers[number % SCHEDULERS]
@@ -165,6 +169,8 @@ class Multiprocessor:
         if kind in QUEUED:
             queue = warp.scheduler.queue
             waiting = queue[-self.queue_depth] if len(queue) >= self.queue_depth else 0.0
+            if kind is Kind.PHASE_WAIT and self.residents.copies_of_pass:
+                return max((self.completed[warp.cta, warp.started], "tensor copy"), (waiting, "memory queue"))
             if kind is Kind.PHASE_WAIT and self.residents.stages and operation.argument < 2:
                 return max((self._arrival(warp, operation.argument), "tensor copy"), (waiting, "memory queue"))
             return waiting, "memory queue"
@@ -298,6 +304,16 @@ class Multiprocessor:
         late = operation.argument == 2 and self.residents.stages and not self.residents.queries_ready
         return max(time + operation.latency, time + self.machine.tensor_copy_latency if late else 0.0)
 
+    def tensor_copy(self, warp: Warp, operation: Operation, time: float) -> float:
+        """The first warp of a CTA that arrives here starts the copy for all."""
+        warp.started += 1
+        if (warp.cta, warp.started) not in self.completed:
+            begin, cycles = max(time, self.channel), operation.cycles / self.machine.shared_copy_bytes
+            self._busy("copies", warp.scheduler, begin, cycles)
+            self.channel = begin + cycles
+            self.completed[warp.cta, warp.started] = self.channel + self.machine.tensor_copy_latency
+        return time + operation.latency
+
     def release(self, warp: Warp, operation: Operation, time: float) -> float:
         block = operation.argument
         self.frees.setdefault((warp.cta, block, warp.freed[block]), []).append(time + self.machine.latency("SYNCS"))
@@ -355,6 +371,7 @@ _ISSUE = {
     Kind.PHASE_WAIT: Multiprocessor.phase_wait,
     Kind.RELEASE: Multiprocessor.release,
     Kind.TILE: Multiprocessor.tile,
+    Kind.TENSOR_COPY: Multiprocessor.tensor_copy,
 }
 
 

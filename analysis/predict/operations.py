@@ -6,7 +6,7 @@
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from analysis.machine_code.opcodes import WARP_GROUP, pipe_of
@@ -29,6 +29,7 @@ class Kind(IntEnum):
     PHASE_WAIT = 9  # for a block of K, V or Q at its mbarrier
     RELEASE = 10  # of the stage of a block
     TILE = 11  # a Q block begins
+    TENSOR_COPY = 12  # a TMA copy for which the warps that start it wait
 
 
 K_BLOCK, V_BLOCK, Q_BLOCK = 0, 1, 2
@@ -42,7 +43,7 @@ UNSCHEDULED = Control(1, False, NO_BARRIER, NO_BARRIER, 0, 0)
 class Operation:
     kind: Kind
     pipe: str
-    cycles: float  # of its pipe; wavefronts of MEMORY; tensor cycles of WGMMA
+    cycles: float  # of its pipe; wavefronts of MEMORY; tensor cycles of WGMMA; bytes of TENSOR_COPY
     latency: float  # from issue (PLAIN) or the end of service (MEMORY) to the scoreboard of the result
     stall: int
     yields: bool
@@ -65,6 +66,11 @@ def tile_start() -> Operation:
 
 def stage_release(block: int) -> Operation:
     return Operation(Kind.RELEASE, "lsu", 1, 0, 1, False, NO_BARRIER, NO_BARRIER, (), block)
+
+
+def tensor_copy(made: Operation, size: float) -> Operation:
+    """The operation of a TMA copy of `size` bytes for which the warps that start it wait."""
+    return replace(made, kind=Kind.TENSOR_COPY, pipe="lsu", cycles=size)
 
 
 def operation_of(at: Instruction, machine: Machine, conflicts: float = 1.0) -> Operation:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from analysis.errors import AnalysisError
 from analysis.ladder.config import KernelConfig
 from analysis.machine_code.loops import named_loops, shares_outside
-from analysis.machine_code.regions import Parts
+from analysis.machine_code.regions import Graph, Parts
 from analysis.machine_code.sass import Instruction
 from analysis.predict.machine import Machine
 from analysis.predict.operations import (
@@ -103,17 +103,12 @@ def _regions(parts: Parts, *names: str) -> list[Instruction]:
 def pass_of(parts: Parts) -> list[Instruction]:
     """The instructions of a pass that most passes execute, in address order.
 
-    An inner loop waits at an mbarrier, and only repeats a try that failed.
+    An inner loop that waits at an mbarrier after a first try only repeats a try that failed.
     """
     shares, blocks = parts.shares or {}, parts.graph.blocks
     if parts.shares is None and len(parts.every_pass) < MOSTLY * len(parts.loop):
         raise AnalysisError(f"{parts.graph.listing.label}: which blocks of its loop run is not recorded")
-    retries = {
-        first
-        for child in parts.kv.children
-        for first in child.blocks
-        if any("TRYWAIT" in at.opcode for at in blocks[first].instructions)
-    }
+    retries = {first for child in parts.kv.children for first in child.blocks if _tries_again(parts.graph, first)}
     in_line = {at.address for at in parts.loop}
     found: list[Instruction] = []
     for first in sorted(parts.kv.blocks - retries):
@@ -122,6 +117,15 @@ def pass_of(parts: Parts) -> list[Instruction]:
             continue
         found += [at for at in code if not at.predicate or at.never or shares.get(at.address, 1.0) >= SOMETIMES]
     return found
+
+
+def _tries_again(graph: Graph, block: int) -> bool:
+    """True if a block tries to wait at an mbarrier, and another before it has tried."""
+
+    def tries(first: int) -> bool:
+        return any("TRYWAIT" in at.opcode for at in graph.blocks[first].instructions)
+
+    return tries(block) and any(tries(before) for before in graph.predecessors[block] if before != block)
 
 
 def _first_turn(operation: Operation) -> bool:

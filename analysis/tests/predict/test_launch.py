@@ -110,7 +110,7 @@ def foreign(version: str, arch: str, launch: Foreign) -> Foreign:
 def test_what_the_loop_of_a_kernel_that_is_not_ours_says_of_its_launch() -> None:
     """v16 copies K and V, 64 rows of 256 bytes each, with four warps; the warp groups of v30 take turns."""
     assert foreign("v16", "sm_90", Foreign(8192, 4, 64)) == Foreign(8192, 4, 64, groups=1, pass_bytes=2 * 64 * 256)
-    assert foreign("v30", "sm_90a", Foreign(8192, 8, 32)) == Foreign(8192, 8, 32, groups=2, pass_bytes=0)
+    assert foreign("v30", "sm_90a", Foreign(8192, 8, 32)) == Foreign(8192, 8, 32, groups=2, pass_bytes=2 * 128 * 256)
 
 
 def test_a_launch_is_no_faster_than_l2_gives_its_copies() -> None:
