@@ -172,22 +172,22 @@ typedef struct emu_frame {
     const struct emu_frame *caller; /* NULL in the kernel itself */
 } emu_frame;
 
-/* A place in the program. Its pointers are borrowed from the module. */
-typedef struct emu_place {
+/* A location in the program. Its pointers are borrowed from the module. */
+typedef struct emu_location {
     int ptx_line;           /* 0 where there is none */
     const char *ptx;        /* text of the instruction, "" where there is none */
     const emu_frame *frame; /* the innermost; NULL where there is no .loc */
     const emu_frame *own;   /* of these frames the innermost in the file of the kernel itself; NULL likewise */
-} emu_place;
+} emu_location;
 
 /* Findings are grouped by class and the own lines of the two places, those of a race in either order (by the
  * instructions where there are no lines): a loop that is unrolled 64 times has one finding for a missing barrier. The
  * first in CTA order is described. */
 typedef struct emu_finding {
     emu_class class_;
-    uint64_t count;  /* occurrences, of all instructions of the lines */
-    emu_place here;  /* the instruction at which it was found */
-    emu_place other; /* its counterpart: the other access of a race, the cp.async in flight */
+    uint64_t count;     /* occurrences, of all instructions of the lines */
+    emu_location here;  /* the instruction at which it was found */
+    emu_location other; /* its counterpart: the other access of a race, the cp.async in flight */
     uint32_t cta[3];
     int warp, lane; /* -1 where the finding is not about one */
     int other_warp, other_lane;
@@ -197,7 +197,7 @@ typedef struct emu_finding {
 
 /* One static instruction and what the launch did with it, summed over all warps. */
 typedef struct emu_counter {
-    emu_place place;
+    emu_location location;
     const char *group;   /* class of the instruction: "mma", "ldmatrix", "memory", "barrier", ... (emu_form.group) */
     int region;          /* index into emu_counters.regions */
     uint64_t executed;   /* warp instructions with at least one lane on */
@@ -220,7 +220,7 @@ typedef struct emu_counters {
     size_t count;
     const emu_region *regions;
     size_t region_count;
-    emu_counter total; /* sums; place and group are empty */
+    emu_counter total; /* sums; location and group are empty */
     uint64_t steps;    /* warp instructions, those with every lane off included */
     uint64_t traced;   /* warp instructions that the trace printed */
     bool races_unseen; /* the memory or time for races in global memory was spent: some accesses were not checked */
@@ -447,7 +447,7 @@ typedef struct emu_tally {
     int name_bytes;   /* which end the name: the text of the module continues behind that of a shape */
     int line;         /* of the source; 0 for all but lines */
     int depth;        /* of a region */
-    emu_counter sum;  /* of its rows; its place and group are empty */
+    emu_counter sum;  /* of its rows; its location and group are empty */
 } emu_tally;
 
 /* Headings under which something was executed: lines in order, the others as they first come. Owned: free(). NULL when

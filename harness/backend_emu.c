@@ -402,8 +402,8 @@ static void emu_totals(const struct backend *backend, struct counts *counts) {
         const emu_counter *row = &counters->rows[i];
         if (!strcmp(row->group, "mma")) counts->mma += row->executed;
         if (!strcmp(row->group, "ldmatrix")) counts->ldmatrix += row->executed;
-        if (strstr(row->place.ptx, "wgmma.mma_async.")) counts->wgmma += row->executed;
-        if (strstr(row->place.ptx, "cp.async.bulk.")) counts->copied += row->bytes;
+        if (strstr(row->location.ptx, "wgmma.mma_async.")) counts->wgmma += row->executed;
+        if (strstr(row->location.ptx, "cp.async.bulk.")) counts->copied += row->bytes;
     }
 }
 

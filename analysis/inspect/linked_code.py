@@ -212,7 +212,7 @@ def linked_html(linked: Linked) -> str:
         "<p>Point at a line, tap it, or go through a list with ↑ and ↓: "
         f"its lines in the other two light up. <i>live</i>: registers of a thread that hold a value; <i>runs</i>: warp "
         f"instructions, <i>waves</i>: wavefronts of shared memory, both on the emulator for {SEQ} rows of one head. "
-        f"A red line has bank conflicts. <a class='place' href='../machine/index.html?v={version}'>In the machine</a>"
+        f"A red line has bank conflicts. <a class='machine' href='../machine/index.html?v={version}'>In the machine</a>"
         f"</p>\n<div class='panes'>\n{panes}</div>\n</details>\n"
         '<script defer src="../_static/linked.js"></script>\n'
     )

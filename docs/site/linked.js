@@ -2,7 +2,7 @@
 // other two lists. A row names its line of PTX in data-p and of the source in data-c.
 "use strict";
 for (const box of document.querySelectorAll(".three")) {
-  const lists = [...box.querySelectorAll("ol")], place = box.querySelector(".place"), top = place.getAttribute("href");
+  const lists = [...box.querySelectorAll("ol")], machine = box.querySelector(".machine"), top = machine.getAttribute("href");
   const rows = lists.map((list) => [...list.children].filter((row) => row.dataset.p || row.dataset.c));
   const by = (name) => rows.map((list) => Map.groupBy(list, (row) => row.dataset[name]));
   let lit = [], links = null;
@@ -29,7 +29,7 @@ for (const box of document.querySelectorAll(".three")) {
     found.forEach(([first], to) => {
       if (first && to !== from) reveal(first);
     });
-    if (row.dataset.c) place.href = `${top}&line=${row.dataset.c}`;
+    if (row.dataset.c) machine.href = `${top}&line=${row.dataset.c}`;
   };
 
   const walk = (list, event) => {

@@ -82,7 +82,7 @@ typedef struct ticket_work {
     bool meets;        /* threads of the CTA at bytes of global memory, of which one was there before */
 } ticket_work;
 
-/* A place in shared memory that orders threads, and what those knew that wrote it: see check/flags.c. */
+/* An address in shared memory that orders threads, and what those knew that wrote it: see check/flags.c. */
 typedef struct flag {
     uint32_t address, *clocks;
 } flag;

@@ -38,7 +38,8 @@ __attribute__((format(printf, 8, 9))) void emu_report(struct cta *m, emu_class c
 /* The findings that a text says not to report, as emu_launch.ignore has it; false with what is wrong in *error. */
 bool emu_parse_ignored(const char *text, struct ignored_list *list, emu_error *error);
 /* True if a finding at two places, of which the second may be none, is not to be reported. */
-bool emu_is_ignored(const struct ignored_list *list, emu_class class_, const emu_place *here, const emu_place *other);
+bool emu_is_ignored(const struct ignored_list *list, emu_class class_, const emu_location *here,
+                    const emu_location *other);
 /* True if two findings have one cause: the same class and the same two lines, in a race in either order; of
  * uninitialized values from shared memory the same line that reads them. */
 bool emu_same_cause(const entry *code, const struct finding_record *a, const struct finding_record *b);

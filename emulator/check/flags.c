@@ -1,7 +1,7 @@
 /* flags.c - order made by flags in shared memory: stores, loads and atomics that are .relaxed, .acquire or .release.
  *
- * They do not race with each other. Each place that one of them wrote keeps what the writers told, and who reads it by
- * one of them hears that. A .release tells what its thread knows, an .acquire learns what it hears. A .relaxed one
+ * They do not race with each other. Each address that one of them wrote keeps what the writers told, and who reads it
+ * by one of them hears that. A .release tells what its thread knows, an .acquire learns what it hears. A .relaxed one
  * tells what a fence before it released, and the next fence learns what it heard; in a program with fences .volatile
  * accesses and atomics without an order are such, too. A fence of another thread counts where a barrier stands between.
  * In the memory of another CTA .relaxed hears as .acquire does. This can hide a missing fence, but never invents a

@@ -139,7 +139,7 @@ bool emu_races_create(struct races **made, const entry *code, const emu_launch *
 void emu_races_free(struct races *r) {
     if (!r) return;
     free_table(&r->shared);
-    emu_forget_places(r);
+    emu_forget_addresses(r);
     for (size_t i = 0; r->grid.slots && i <= r->grid.mask; i++) free(r->grid.slots[i]);
     free(r->grid.slots);
     pthread_mutex_destroy(&r->lock);
@@ -204,7 +204,7 @@ void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes
         snprintf(out, bytes, "0x%" PRIx64, address);
 }
 
-void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]) {
+void emu_locate_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]) {
     for (int i = 0; i < 3; i++) {
         const uint64_t across = r->launch->grid[i] / r->cluster[i];
         cta[i] = (uint32_t)(cluster % across) * r->cluster[i] + rank % r->cluster[i];
@@ -219,7 +219,7 @@ void emu_report_global_race(cta *m, const races *r, const warp *w, int lane, uin
     uint32_t cta[3];
     const uint32_t thread = who_thread(who);
     emu_describe_global(m, address, where, sizeof where);
-    emu_place_cta(r, cluster, rank, cta);
+    emu_locate_cta(r, cluster, rank, cta);
     const bool same_cta = cta[0] == m->cta[0] && cta[1] == m->cta[1] && cta[2] == m->cta[2];
     emu_report(m, EMU_RACE, who_instruction(who), w, lane, (int)thread, address,
                "A race in global memory at %s: this thread %s what another thread %s, and nothing orders the two.\n"

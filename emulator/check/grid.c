@@ -84,7 +84,7 @@ static void report(races *r, cta *m, uint64_t address, uint64_t here, uint64_t o
                    const char *then) {
     const uint32_t *grid = r->launch->grid, thread = who_thread(who_of(here));
     warp *w = &m->warps[thread / LANES];
-    emu_place_cta(r, cluster_of(here), rank_of(here), m->cta);
+    emu_locate_cta(r, cluster_of(here), rank_of(here), m->cta);
     m->cta_index = m->cta[0] + (uint64_t)grid[0] * (m->cta[1] + (uint64_t)grid[1] * m->cta[2]);
     m->cluster->index = cluster_of(here);
     m->here = who_instruction(who_of(here));

@@ -27,7 +27,8 @@ void emu_print_forms(FILE *to) {
 
 /* The shape and the types of a wgmma, or the kind of a bulk copy; without a name for other instructions. */
 static emu_tally engine_of(const emu_counter *row) {
-    const char *shape = strstr(row->place.ptx, "wgmma.mma_async."), *copy = strstr(row->place.ptx, "cp.async.bulk.");
+    const char *shape = strstr(row->location.ptx, "wgmma.mma_async."),
+               *copy = strstr(row->location.ptx, "cp.async.bulk.");
     if (shape) {
         shape = strstr(shape, "m64");
         return (emu_tally){.name = shape, .name_bytes = (int)strcspn(shape, " \t")};
@@ -43,16 +44,16 @@ static emu_tally engine_of(const emu_counter *row) {
 
 /* The heading of a row. A source line is the innermost of the kernel's own file, not that of a wrapper in a header. */
 static emu_tally heading_of(const emu_counters *counters, const emu_counter *row, emu_tally_key key) {
-    const emu_place *place = &row->place;
+    const emu_location *location = &row->location;
     if (key == EMU_BY_REGION) {
         const emu_region *region = &counters->regions[row->region];
         return (emu_tally){.name = region->name, .depth = region->depth};
     }
     if (key == EMU_BY_GROUP) return (emu_tally){.name = row->group};
     if (key == EMU_BY_ENGINE) return engine_of(row);
-    if (!place->own) return (emu_tally){.name = "PTX line", .line = place->ptx_line};
-    const char *slash = strrchr(place->own->file, '/');
-    return (emu_tally){.name = slash ? slash + 1 : place->own->file, .line = place->own->line};
+    if (!location->own) return (emu_tally){.name = "PTX line", .line = location->ptx_line};
+    const char *slash = strrchr(location->own->file, '/');
+    return (emu_tally){.name = slash ? slash + 1 : location->own->file, .line = location->own->line};
 }
 
 static int by_name_and_line(const void *left, const void *right) {
@@ -142,15 +143,15 @@ void emu_write_counters(FILE *to, const emu_counters *counters) {
           to);
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
-        const emu_place *place = &row->place;
-        const emu_frame none = {.file = ""}, inner = place->frame ? *place->frame : none,
-                        own = place->own ? *place->own : none;
+        const emu_location *location = &row->location;
+        const emu_frame none = {.file = ""}, inner = location->frame ? *location->frame : none,
+                        own = location->own ? *location->own : none;
         fprintf(to,
                 "%d,%s,%d,%s,%d,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
                 ",\"%s\"\n",
-                place->ptx_line, inner.file, inner.line, own.file, own.line, counters->regions[row->region].name,
+                location->ptx_line, inner.file, inner.line, own.file, own.line, counters->regions[row->region].name,
                 row->group, row->executed, row->lanes, row->wavefronts, row->ideal, row->sectors, row->requests,
-                row->bytes, place->ptx);
+                row->bytes, location->ptx);
     }
 }
 

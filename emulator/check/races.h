@@ -89,11 +89,11 @@ typedef struct vector_clock {
     known_thread threads[];
 } vector_clock;
 
-/* A place in global memory that orders threads, and what those knew that wrote there. cta: 1 + that of the scope. */
-typedef struct told_place {
+/* An address in global memory that orders threads, and what those knew that wrote there. cta: 1 + that of the scope. */
+typedef struct told_address {
     uint64_t address, cta;
     vector_clock *told;
-} told_place;
+} told_address;
 
 /* One launch. */
 typedef struct races {
@@ -105,8 +105,8 @@ typedef struct races {
     _Atomic bool spent;  /* more would take too much memory or time */
     uint64_t most_bytes;
     race_table shared; /* in turns: of all clusters */
-    told_place *places;
-    size_t place_mask, place_count;
+    told_address *addresses;
+    size_t address_mask, address_count;
     uint64_t merged; /* threads of vector_clock */
     pthread_mutex_t lock;
     page_map grid; /* else */
@@ -125,10 +125,10 @@ void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes
 /* global.c: whether this launch has written a byte, as far as the own cluster may know; true where nobody asks. */
 bool emu_global_was_written(const cta *m, uint64_t address);
 /* The coordinates of a CTA. */
-void emu_place_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
+void emu_locate_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
 /* happens_before.c: whether a thread knows of an access by another cluster. */
 bool emu_knows(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank);
-void emu_forget_places(races *r);
+void emu_forget_addresses(races *r);
 
 static inline uint64_t global_cta(const races *r, uint64_t cluster, uint32_t rank) {
     return cluster * r->cluster_ctas + rank;

@@ -81,9 +81,9 @@ void emu_join_tails(cta *m) {
 void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint32_t index, uint32_t rank, uint32_t who,
                             const char *now, const char *before) {
     const uint32_t address = (index << at->checks->cell_shift) + at->shared_base;
-    char place[48] = "", other[48] = "its own CTA";
+    char owner[48] = "", other[48] = "its own CTA";
     const uint32_t thread = who_thread(who);
-    if (at != m) snprintf(place, sizeof place, " of the CTA with rank %u", at->rank);
+    if (at != m) snprintf(owner, sizeof owner, " of the CTA with rank %u", at->rank);
     if (rank != m->rank) snprintf(other, sizeof other, "the CTA with rank %u", rank);
     emu_report(
         m, EMU_RACE, who_instruction(who), w, lane, (int)thread, address,
@@ -92,7 +92,7 @@ void emu_report_remote_race(cta *m, const warp *w, int lane, const cta *at, uint
         "The other thread: warp %u, lane %u.\n"
         "Separate the two by barrier.cluster.arrive and wait, or by an mbarrier at which one thread arrives with "
         ".release.cluster and the other one waits.",
-        place, address, m->rank, now, other, before, thread / LANES, thread % LANES);
+        owner, address, m->rank, now, other, before, thread / LANES, thread % LANES);
 }
 
 void emu_check_remote_writer(cta *m, const warp *w, int lane, cta *at, uint32_t index, const char *verb) {

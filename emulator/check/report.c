@@ -55,26 +55,27 @@ static size_t append(char *out, size_t bytes, size_t used, const char *format, .
 }
 
 /* The own line, the PTX, and where the code was inlined, from the inside out. */
-static size_t append_place(char *out, size_t bytes, size_t used, const emu_place *place) {
-    if (place->own) used = append(out, bytes, used, " at %s:%d", place->own->file, place->own->line);
-    if (place->ptx_line)
-        used = append(out, bytes, used, "%s PTX line %d: %s", place->own ? "," : " at", place->ptx_line, place->ptx);
-    if (!place->frame || !place->frame->caller) return used;
+static size_t append_location(char *out, size_t bytes, size_t used, const emu_location *location) {
+    if (location->own) used = append(out, bytes, used, " at %s:%d", location->own->file, location->own->line);
+    if (location->ptx_line)
+        used = append(out, bytes, used, "%s PTX line %d: %s", location->own ? "," : " at", location->ptx_line,
+                      location->ptx);
+    if (!location->frame || !location->frame->caller) return used;
     used = append(out, bytes, used, "\n  inlined:");
-    for (const emu_frame *f = place->frame; f; f = f->caller) {
+    for (const emu_frame *f = location->frame; f; f = f->caller) {
         const char *slash = strrchr(f->file, '/');
-        used =
-            append(out, bytes, used, "%s %s:%d", f == place->frame ? "" : " in", slash ? slash + 1 : f->file, f->line);
+        used = append(out, bytes, used, "%s %s:%d", f == location->frame ? "" : " in", slash ? slash + 1 : f->file,
+                      f->line);
     }
     return used;
 }
 
-/* Header, the sentences indented, and the place of the counterpart. */
+/* Header, the sentences indented, and the location of the counterpart. */
 static char *compose(const cta *m, const finding_record *record, const char *sentences) {
     char text[3000];
     size_t used = append(text, sizeof text, 0, "%s", class_names[record->class_]);
-    emu_place here = emu_place_of(m->code, record->here), other = emu_place_of(m->code, record->other);
-    used = append_place(text, sizeof text, used, &here);
+    emu_location here = emu_location_of(m->code, record->here), other = emu_location_of(m->code, record->other);
+    used = append_location(text, sizeof text, used, &here);
     used = append(text, sizeof text, used, "\n  CTA (%u, %u, %u)", m->cta[0], m->cta[1], m->cta[2]);
     if (record->warp >= 0) used = append(text, sizeof text, used, ", warp %d", record->warp);
     if (record->lane >= 0) used = append(text, sizeof text, used, ", lane %d", record->lane);
@@ -86,7 +87,7 @@ static char *compose(const cta *m, const finding_record *record, const char *sen
     }
     if (record->other != UINT32_MAX) {
         used = append(text, sizeof text, used, "\n  The other instruction is");
-        append_place(text, sizeof text, used, &other);
+        append_location(text, sizeof text, used, &other);
     }
     return emu_copy_text(text);
 }
@@ -151,11 +152,11 @@ bool emu_parse_ignored(const char *text, ignored_list *list, emu_error *error) {
     return true;
 }
 
-static bool is_line(const emu_place *place, int line) {
-    return place->own ? place->own->line == line : place->ptx_line == line;
+static bool is_line(const emu_location *location, int line) {
+    return location->own ? location->own->line == line : location->ptx_line == line;
 }
 
-bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_place *here, const emu_place *other) {
+bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_location *here, const emu_location *other) {
     for (size_t i = 0; i < list->count; i++) {
         const ignored *each = &list->items[i];
         if (each->class_ == class_ && (!each->line || is_line(here, each->line) || is_line(other, each->line)))
@@ -168,7 +169,7 @@ bool emu_is_ignored(const ignored_list *list, emu_class class_, const emu_place 
 
 static bool is_ignored(const cta *m, emu_class class_, uint32_t other) {
     if (!m->findings.ignored->count) return false;
-    emu_place here = emu_place_of(m->code, m->here), there = emu_place_of(m->code, other);
+    emu_location here = emu_location_of(m->code, m->here), there = emu_location_of(m->code, other);
     return emu_is_ignored(m->findings.ignored, class_, &here, &there);
 }
 
@@ -179,11 +180,11 @@ static void append_calls(const cta *m, const warp *w, char *out, size_t bytes) {
     int frame = w ? w->frame : -1;
     for (int shown = 0; frame >= 0 && shown < MAX_SHOWN; shown++) {
         const call_frame *each = &w->frames[frame];
-        const emu_place place = emu_place_of(m->code, each->instruction);
+        const emu_location location = emu_location_of(m->code, each->instruction);
         used = append(out, bytes, used, "\n%s function '%.80s', called at ", shown ? "in" : "This is in",
                       m->code->routines[each->routine].name);
-        if (place.own) used = append(out, bytes, used, "%.120s:%d, ", place.own->file, place.own->line);
-        used = append(out, bytes, used, "PTX line %d", place.ptx_line);
+        if (location.own) used = append(out, bytes, used, "%.120s:%d, ", location.own->file, location.own->line);
+        used = append(out, bytes, used, "PTX line %d", location.ptx_line);
         frame = each->caller;
     }
     if (frame >= 0) append(out, bytes, used, "\nand %d more calls", w->frames[frame].depth);

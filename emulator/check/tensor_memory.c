@@ -314,7 +314,7 @@ static void follow_product(cta *at, const tensor_job *job) {
     for (uint32_t n = 0; n < p.n; n++) {
         for (uint32_t row = 0; row < p.rows; row++) {
             uint32_t lane, column;
-            emu_tensor_place(&p, row, n, &lane, &column);
+            emu_tensor_position(&p, row, n, &lane, &column);
             if (job->o->detail & TENSOR_MASKED && job->lanes_off[lane / 32 % 8] >> lane % 32 & 1) continue;
             lane += tensor_lane(job->d), column += tensor_column(job->d);
             bool given = !absent.rows[row] && !absent.columns[n];

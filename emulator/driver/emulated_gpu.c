@@ -1,4 +1,4 @@
-/* emulated_gpu.c - emulated-gpu: runs a program on the emulator in place of a GPU.
+/* emulated_gpu.c - emulated-gpu: runs a program on the emulator instead of a GPU.
  *
  *     emulated-gpu [--arch sm_90a] [--schedule SEED] [--json FILE] PROGRAM [ARGUMENT...]
  *

@@ -85,14 +85,14 @@ static bool is_known(const emu_finding *finding, const char *kernel) {
     return false;
 }
 
-static void write_place(FILE *to, const char *name, const emu_place *place) {
-    if (!place->ptx_line) return;
-    fprintf(to, ", \"%s\": {\"ptx_line\": %d, \"ptx\": ", name, place->ptx_line);
-    write_text(to, place->ptx);
-    if (place->own) {
+static void write_location(FILE *to, const char *name, const emu_location *location) {
+    if (!location->ptx_line) return;
+    fprintf(to, ", \"%s\": {\"ptx_line\": %d, \"ptx\": ", name, location->ptx_line);
+    write_text(to, location->ptx);
+    if (location->own) {
         fputs(", \"file\": ", to);
-        write_text(to, place->own->file);
-        fprintf(to, ", \"line\": %d", place->own->line);
+        write_text(to, location->own->file);
+        fprintf(to, ", \"line\": %d", location->own->line);
     }
     fputc('}', to);
 }
@@ -105,8 +105,8 @@ static void note_finding(const emu_finding *finding, const char *kernel) {
     fprintf(to, "{\"finding\": \"%s\", \"kernel\": ", emu_class_name(finding->class_));
     write_text(to, kernel);
     fprintf(to, ", \"count\": %" PRIu64, finding->count);
-    write_place(to, "here", &finding->here);
-    write_place(to, "other", &finding->other);
+    write_location(to, "here", &finding->here);
+    write_location(to, "other", &finding->other);
     fputs(", \"message\": ", to);
     write_text(to, finding->message);
     fputs("}\n", to);

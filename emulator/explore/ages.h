@@ -12,7 +12,7 @@
 
 typedef struct ages {
     uint32_t now, first;
-    uint32_t known[MAX_WARPS * LANES + MOST_ENGINES]; /* by place in a row of clocks: up to when all warps know it */
+    uint32_t known[MAX_WARPS * LANES + MOST_ENGINES]; /* by index in a row of clocks: up to when all warps know it */
     uint32_t actors[MAX_WARPS];                       /* of synchronisation by a warp, likewise */
 } ages;
 

@@ -488,7 +488,7 @@ static bool is_open(const transition *t, size_t i) {
     return t->chosen[i] && c->enabled && !c->done && !c->sleeps;
 }
 
-/* Takes another transition in place of the last one; false where none is wanted. */
+/* Takes another transition instead of the last one; false where none is wanted. */
 static bool take_other(explorer *x) {
     transition *t = &x->transitions[x->count - 1];
     t->candidates[t->taken].done = true;
@@ -785,6 +785,6 @@ void emu_explorer_describe(const explorer *x, const entry *code, char *out, size
     if (x->departed >= x->count) return;
     const candidate *now = taken_at(x, x->departed), *was = &x->transitions[x->departed].candidates[x->instead_of];
     snprintf(out, bytes, "%s goes first at PTX line %d, and not %s at line %d", name_of(now).text,
-             emu_place_of(code, now->instruction).ptx_line, name_of(was).text,
-             emu_place_of(code, was->instruction).ptx_line);
+             emu_location_of(code, now->instruction).ptx_line, name_of(was).text,
+             emu_location_of(code, was->instruction).ptx_line);
 }

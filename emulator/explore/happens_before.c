@@ -1,7 +1,7 @@
 /* happens_before.c - what a thread knows of other clusters, where the CTAs of a grid tell each other through global
  * memory.
  *
- * A release at a place tells what its thread knows there; an acquire at that place learns it. A .relaxed access,
+ * A release at an address tells what its thread knows there; an acquire at that address learns it. A .relaxed access,
  * .volatile ones and atomics without an order among them, tells what a fence before it released, and what it reads is
  * learned at the next fence. Fences and acquires are kept by CTA with their time: whoever is ordered behind one in the
  * CTA (cells.h) knows what it knew. So a fence of one thread and an atomic of another one behind a barrier count too.
@@ -268,24 +268,24 @@ static vector_clock *gather_released(cta *m, const warp *w, int lane, bool narro
     return known;
 }
 
-/* ---- places ---- */
+/* ---- addresses ---- */
 
 static size_t slot_of(const races *r, uint64_t address, uint64_t cta) {
-    size_t at = (size_t)((address ^ cta << 48) * 0x9e3779b97f4a7c15ull >> 32) & r->place_mask;
-    while (r->places[at].told && (r->places[at].address != address || r->places[at].cta != cta))
-        at = (at + 1) & r->place_mask;
+    size_t at = (size_t)((address ^ cta << 48) * 0x9e3779b97f4a7c15ull >> 32) & r->address_mask;
+    while (r->addresses[at].told && (r->addresses[at].address != address || r->addresses[at].cta != cta))
+        at = (at + 1) & r->address_mask;
     return at;
 }
 
 static bool make_room(races *r) {
-    if (r->places && 2 * r->place_count < r->place_mask) return true;
-    const size_t mask = r->places ? 2 * r->place_mask + 1 : 63, old_mask = r->place_mask;
-    told_place *old = r->places, *places = calloc(mask + 1, sizeof *places);
-    if (!places) return false;
-    r->places = places;
-    r->place_mask = mask;
+    if (r->addresses && 2 * r->address_count < r->address_mask) return true;
+    const size_t mask = r->addresses ? 2 * r->address_mask + 1 : 63, old_mask = r->address_mask;
+    told_address *old = r->addresses, *addresses = calloc(mask + 1, sizeof *addresses);
+    if (!addresses) return false;
+    r->addresses = addresses;
+    r->address_mask = mask;
     for (size_t i = 0; old && i <= old_mask; i++)
-        if (old[i].told) places[slot_of(r, old[i].address, old[i].cta)] = old[i];
+        if (old[i].told) addresses[slot_of(r, old[i].address, old[i].cta)] = old[i];
     free(old);
     return true;
 }
@@ -296,14 +296,14 @@ static void tell(cta *m, uint64_t address, uint64_t cta, const vector_clock *wha
         m->out_of_memory = m->faulted = true;
         return;
     }
-    told_place *place = &r->places[slot_of(r, address, cta)];
-    if (!place->told) r->place_count++;
-    *place = (told_place){address, cta, join(m, place->told ? place->told : make(m, 0), what)};
+    told_address *slot = &r->addresses[slot_of(r, address, cta)];
+    if (!slot->told) r->address_count++;
+    *slot = (told_address){address, cta, join(m, slot->told ? slot->told : make(m, 0), what)};
 }
 
-void emu_forget_places(races *r) {
-    for (size_t i = 0; r->places && i <= r->place_mask; i++) drop(r->places[i].told);
-    free(r->places);
+void emu_forget_addresses(races *r) {
+    for (size_t i = 0; r->addresses && i <= r->address_mask; i++) drop(r->addresses[i].told);
+    free(r->addresses);
 }
 
 /* The event by which lanes of a warp have what was told; of the instruction at work, or one of the lane alone. */
@@ -318,8 +318,8 @@ static event *find_event(event_list *list, const warp *w, int lane, const vector
 static void learn(cta *m, warp *w, int lane, unsigned order, uint64_t address, uint64_t cta) {
     checks *const shadow = m->checks;
     const races *r = races_of(m);
-    if (!r->places) return;
-    vector_clock *told = r->places[slot_of(r, address, cta)].told;
+    if (!r->addresses) return;
+    vector_clock *told = r->addresses[slot_of(r, address, cta)].told;
     event_list *list = order & ORDER_ACQUIRE ? &shadow->order->learned : &shadow->order->read;
     event *known = told ? find_event(list, w, lane, told) : NULL;
     if (known) known->lanes |= 1u << lane;

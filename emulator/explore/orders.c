@@ -194,7 +194,7 @@ static actor_name name_of(const cta *m, uint32_t actor) {
 }
 
 static int line_of(const cta *m, uint32_t instruction) {
-    return emu_place_of(m->code, instruction).ptx_line;
+    return emu_location_of(m->code, instruction).ptx_line;
 }
 
 static order_event event_of(const cta *m, const warp *w, int lane) {

@@ -44,7 +44,7 @@ static bool is_delayed(const cta *m, uint32_t i) {
 static bool waits_for_all(const cta *m, uint32_t i) {
     if (!is_delayed(m, i)) return false;
     const uint32_t instruction = m->code->ops[m->warps[i].pc].instruction;
-    return emu_place_of(m->code, instruction).ptx_line == m->launch->delay_line;
+    return emu_location_of(m->code, instruction).ptx_line == m->launch->delay_line;
 }
 
 /* A ready warp: the wanted one, the next one round or with a seed any; -1 when none is. */
@@ -159,11 +159,11 @@ static const warp *list_waiting(cta *m, char *list, size_t bytes, bool *polling)
             first = w;
             m->here = waits_at(m, w);
         }
-        emu_place place = emu_place_of(m->code, waits_at(m, w));
+        emu_location location = emu_location_of(m->code, waits_at(m, w));
         size_t used = strlen(list);
         snprintf(warps, sizeof warps, last > i ? "warps %u to %u" : "warp %u", i, last);
         snprintf(list + used, bytes - used, "\n%s%s: source line %d, PTX line %d: %.60s", rank, warps,
-                 place.own ? place.own->line : 0, place.ptx_line, place.ptx);
+                 location.own ? location.own->line : 0, location.ptx_line, location.ptx);
         used = strlen(list);
         if (w->state == WARP_AT_MBARRIER || w->state == WARP_POLLING)
             describe_mbarrier(m, w, list + used, bytes - used);
@@ -426,11 +426,11 @@ static size_t list_warps(const cta *m, char *list, size_t bytes, int *listed) {
         uint32_t at = polls                         ? w->poll_instruction
                       : w->state == WARP_AT_BARRIER ? m->code->ops[w->pc - 1].instruction
                                                     : m->code->ops[w->pc].instruction;
-        emu_place place = emu_place_of(m->code, at);
+        emu_location location = emu_location_of(m->code, at);
         used += (size_t)snprintf(list + used, bytes - used,
                                  "\nCTA %" PRIu64 ", warp %u: source line %d, PTX line %d: ", m->cta_index, i,
-                                 place.own ? place.own->line : 0, place.ptx_line);
-        if (used < bytes) used += (size_t)snprintf(list + used, bytes - used, "%.60s", place.ptx);
+                                 location.own ? location.own->line : 0, location.ptx_line);
+        if (used < bytes) used += (size_t)snprintf(list + used, bytes - used, "%.60s", location.ptx);
         if (used < bytes && polls && w->poll_address)
             used += (size_t)snprintf(list + used, bytes - used, " polls 0x%" PRIx64, w->poll_address);
     }

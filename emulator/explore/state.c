@@ -154,8 +154,8 @@ static uint64_t age_of_write(const cta *m, const ages *a, uint32_t index, last_s
     const shadow_cell *cell = &shadow->cells[index];
     const uint32_t thread = who_thread(cell->write_who), time = cell->write_time;
     const unsigned landing = shadow->async_written ? shadow->async_written[index] : LANDED_NOTHING;
-    const uint32_t place = landing >= LANDED_BY ? m->warp_count * LANES + landing - LANDED_BY : thread;
-    const uint64_t age = age_since(a, a->known[place], time);
+    const uint32_t actor = landing >= LANDED_BY ? m->warp_count * LANES + landing - LANDED_BY : thread;
+    const uint64_t age = age_since(a, a->known[actor], time);
     if (age || !time || landing || !shadow->proxy_fences) return age;
     if (last->time != time || last->thread != thread)
         *last = (last_store){time, thread, seen_by_proxies(m, thread, time)};

@@ -25,7 +25,7 @@ bool emu_tickets_begin(tickets *t, cta **ctas, size_t count);
 /* True if a CTA has a part in the run, and whether it is the only one: then the run is not one of the launch. */
 bool emu_tickets_runs(const tickets *t, size_t cta);
 bool emu_tickets_solo(const tickets *t);
-/* Each CTA that runs waits to draw, or has ended: whose turn it is, by its place in ctas; -1 where the run need not go
+/* Each CTA that runs waits to draw, or has ended: whose turn it is, by its index in ctas; -1 where the run need not go
  * on. *value: what the counter has, and then what it is to have. */
 int emu_tickets_draw(tickets *t, cta *const *ctas, size_t count, uint64_t *value);
 bool emu_tickets_all_drawn(const tickets *t);

@@ -18,7 +18,7 @@ static inline uint32_t swizzled(const emu_tensor_info *info, uint32_t address) {
 
 /* The row of a box that begins at `at`, as far as the tensor has it: its bytes, from column *first of the box on. */
 uint32_t emu_bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *address, uint32_t *first);
-/* Each row of the box, with the place of its bytes in shared memory. */
+/* Each row of the box, with the address of its bytes in shared memory. */
 typedef void row_function(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context);
 void emu_each_row(cta *m, const bulk_copy *copy, row_function *visit, void *context);
 /* Whether a copy under way reads some of these bytes of global memory; or takes its tensor map from there. */

@@ -1,6 +1,6 @@
 /* calls.c - calls of functions: what is passed, frames in local memory, and where lanes continue after the return.
  *
- * A call pushes the place behind it like the mark of a branch: there all lanes of the call continue together. The
+ * A call pushes the position after it like the mark of a branch: there all lanes of the call continue together. The
  * function has registers of its own. In a recursive call they are saved, and restored at the return.
  */
 #include "calls.h"
@@ -289,7 +289,7 @@ static void allocate(cta *m, const warp *w, const call_site *site, int lane) {
     uint64_t address = 0;
     if (bytes && bytes <= HEAP_BYTES && device->heap_bytes + bytes <= HEAP_BYTES) {
         char name[64];
-        snprintf(name, sizeof name, "malloc at PTX line %d", emu_place_of(m->code, m->here).ptx_line);
+        snprintf(name, sizeof name, "malloc at PTX line %d", emu_location_of(m->code, m->here).ptx_line);
         address = emu_alloc(device, name, bytes, EMU_BUFFER);
     }
     if (address) {

@@ -96,7 +96,7 @@ static uint32_t cluster_value(const cta *m, special_register which) {
     case SPECIAL_CLUSTERID_X:
     case SPECIAL_CLUSTERID_Y:
     case SPECIAL_CLUSTERID_Z:
-        return c->place[which - SPECIAL_CLUSTERID_X];
+        return c->position[which - SPECIAL_CLUSTERID_X];
     case SPECIAL_NCLUSTERID_X:
     case SPECIAL_NCLUSTERID_Y:
     case SPECIAL_NCLUSTERID_Z:
@@ -246,7 +246,7 @@ static void start_cta(cta *m) {
     const uint32_t *grid = m->launch->grid;
     uint32_t rest = m->rank;
     for (int i = 0; i < 3; i++) {
-        m->cta[i] = m->cluster->place[i] * m->cluster->size[i] + rest % m->cluster->size[i];
+        m->cta[i] = m->cluster->position[i] * m->cluster->size[i] + rest % m->cluster->size[i];
         rest /= m->cluster->size[i];
     }
     m->cta_index = m->cta[0] + (uint64_t)grid[0] * (m->cta[1] + (uint64_t)grid[1] * m->cta[2]);
@@ -277,7 +277,7 @@ void emu_start_cluster(cluster *c, uint64_t index) {
     const uint32_t *grid = c->ctas->launch->grid;
     uint64_t rest = index;
     for (int i = 0; i < 3; i++) {
-        c->place[i] = (uint32_t)(rest % (grid[i] / c->size[i]));
+        c->position[i] = (uint32_t)(rest % (grid[i] / c->size[i]));
         rest /= grid[i] / c->size[i];
     }
     c->index = index;
@@ -297,7 +297,7 @@ static void keep_output(crew *c, cta *m) {
     if (!text) return;
     memcpy(text, m->output, m->output_length);
     text[m->output_length] = 0;
-    c->outputs[m->cta_index] = text; /* each CTA has its own place */
+    c->outputs[m->cta_index] = text; /* each CTA has its own slot */
 }
 
 /* CTAs for a worker; false when out of memory. */

@@ -51,17 +51,17 @@ static buffer *buffers_up_to(emu_device *device, size_t number) {
     return &device->buffers[number - 1];
 }
 
-/* A place for one more buffer; NULL when there is none. Places of freed buffers are taken last, so that a pointer into
+/* A slot for one more buffer; NULL when there is none. Slots of freed buffers are taken last, so that a pointer into
  * a freed buffer is found as long as possible. */
-static buffer *buffer_place(emu_device *device) {
+static buffer *buffer_slot(emu_device *device) {
     for (size_t i = 0; device->buffer_count == MAX_BUFFERS && i < MAX_BUFFERS; i++) {
         if (!device->buffers[i].bytes) return &device->buffers[i];
     }
     return device->buffer_count == MAX_BUFFERS ? NULL : buffers_up_to(device, device->buffer_count + 1);
 }
 
-/* The place whose device address is this host address; NULL where it is taken, or the address begins no buffer. */
-static buffer *place_at(emu_device *device, uint64_t address) {
+/* The slot whose device address is this host address; NULL where it is taken, or the address begins no buffer. */
+static buffer *slot_at(emu_device *device, uint64_t address) {
     const uint64_t number = address >> BUFFER_SHIFT;
     if ((address & ((1ull << BUFFER_SHIFT) - 1)) != BUFFER_START || !number || number > MAX_BUFFERS) return NULL;
     const buffer *there = emu_find_buffer(device, address);
@@ -73,16 +73,16 @@ static uint64_t address_of(const emu_device *device, const buffer *b) {
     return ((uint64_t)(b - device->buffers + 1) << BUFFER_SHIFT) + BUFFER_START;
 }
 
-/* Put a buffer into its place, which may be NULL: 0 then. */
-static uint64_t put_buffer(emu_device *device, buffer *place, const buffer *b) {
-    if (!place || !b->name || !b->bytes) {
+/* Put a buffer into its slot, which may be NULL: 0 then. */
+static uint64_t put_buffer(emu_device *device, buffer *slot, const buffer *b) {
+    if (!slot || !b->name || !b->bytes) {
         free(b->name);
         free(b->block);
         return 0;
     }
-    free(place->name);
-    *place = *b;
-    return address_of(device, place);
+    free(slot->name);
+    *slot = *b;
+    return address_of(device, slot);
 }
 
 uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buffer_kind kind) {
@@ -91,14 +91,14 @@ uint64_t emu_alloc(emu_device *device, const char *name, uint64_t bytes, emu_buf
     enum { ALIGNMENT = 256 };
     b.block = calloc(1, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT - 1);
     if (b.block) b.bytes = (uint8_t *)b.block + (0 - (uintptr_t)b.block) % ALIGNMENT;
-    return put_buffer(device, b.name && b.bytes ? buffer_place(device) : NULL, &b);
+    return put_buffer(device, b.name && b.bytes ? buffer_slot(device) : NULL, &b);
 }
 
 uint64_t emu_map(emu_device *device, const char *name, void *host, uint64_t bytes) {
     if (!bytes || bytes > 16ull << 30) return 0;
     const buffer b = {.name = emu_copy_text(name), .bytes = host, .size = bytes};
-    buffer *place = place_at(device, (uint64_t)(uintptr_t)host);
-    return put_buffer(device, place ? place : buffer_place(device), &b);
+    buffer *slot = slot_at(device, (uint64_t)(uintptr_t)host);
+    return put_buffer(device, slot ? slot : buffer_slot(device), &b);
 }
 
 bool emu_free(emu_device *device, uint64_t address) {
@@ -203,8 +203,8 @@ bool emu_merge_findings(crew *c, worker *workers, int count) {
         const uint32_t *grid = c->launch->grid;
         emu_finding finding = {.class_ = r->class_,
                                .count = r->count,
-                               .here = emu_place_of(c->code, r->here),
-                               .other = emu_place_of(c->code, r->other),
+                               .here = emu_location_of(c->code, r->here),
+                               .other = emu_location_of(c->code, r->other),
                                .cta = {(uint32_t)(r->cta % grid[0]), (uint32_t)(r->cta / grid[0] % grid[1]),
                                        (uint32_t)(r->cta / grid[0] / grid[1])},
                                .warp = r->warp,
@@ -229,7 +229,7 @@ void emu_merge_counts(crew *c, worker *workers, int count) {
     const uint32_t ctas = c->cluster[0] * c->cluster[1] * c->cluster[2], machines = (uint32_t)count * ctas;
     for (size_t i = 0; i < code->instruction_count; i++) {
         emu_counter *row = &device->rows[i];
-        *row = (emu_counter){.place = emu_place_of(code, (uint32_t)i),
+        *row = (emu_counter){.location = emu_location_of(code, (uint32_t)i),
                              .group = code->instructions[i].group,
                              .region = code->instructions[i].region};
         for (uint32_t k = 0; k < machines; k++) {
@@ -262,12 +262,14 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
                           const output_record *r) {
     char text[700];
     uint32_t at = r ? atomic_load(&r->instruction) : 0;
-    emu_place place = emu_place_of(c->code, at - 1), none = emu_place_of(c->code, UINT32_MAX);
-    if (emu_is_ignored(&c->ignored, class_, &place, &none)) return true;
+    emu_location location = emu_location_of(c->code, at - 1), none = emu_location_of(c->code, UINT32_MAX);
+    if (emu_is_ignored(&c->ignored, class_, &location, &none)) return true;
     int used = snprintf(text, sizeof text, "%s: buffer '%.80s'", emu_class_name(class_), b->name);
-    if (place.own)
-        used += snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", place.own->file, place.own->line);
-    if (place.ptx_line) used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", place.ptx_line);
+    if (location.own)
+        used +=
+            snprintf(text + used, sizeof text - (size_t)used, " at %.200s:%d", location.own->file, location.own->line);
+    if (location.ptx_line)
+        used += snprintf(text + used, sizeof text - (size_t)used, ", PTX line %d", location.ptx_line);
     uint64_t bytes = granules * OUTPUT_GRANULE;
     if (first * OUTPUT_GRANULE + bytes > b->size) bytes = b->size - first * OUTPUT_GRANULE;
     if (class_ == EMU_OUTPUT_NEVER_WRITTEN) {
@@ -286,8 +288,8 @@ static bool report_output(crew *c, const buffer *b, emu_class class_, uint64_t f
     }
     emu_finding finding = {.class_ = class_,
                            .count = bytes,
-                           .here = place,
-                           .other = emu_place_of(c->code, UINT32_MAX),
+                           .here = location,
+                           .other = emu_location_of(c->code, UINT32_MAX),
                            .warp = -1,
                            .lane = -1,
                            .other_warp = -1,

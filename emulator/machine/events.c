@@ -85,12 +85,12 @@ __attribute__((format(printf, 5, 6))) static void name_row(emu_events *events, c
 
 static void write_stretch(emu_events *events, const cta_events *track, int warp, const stretch *runs) {
     if (runs->from == runs->to) return;
-    const emu_place place = emu_place_of(track->code, runs->instruction);
+    const emu_location location = emu_location_of(track->code, runs->instruction);
     FILE *const file = begin(events, 'X', track->cta, WARP_ROW + warp, runs->from);
     fprintf(file, ",\"dur\":%" PRIu64 ",\"name\":\"line %d\",\"args\":{\"instructions\":%" PRIu64 ",\"PTX line\":%d,",
-            runs->to - runs->from, place.own ? place.own->line : 0, runs->to - runs->from, place.ptx_line);
+            runs->to - runs->from, location.own ? location.own->line : 0, runs->to - runs->from, location.ptx_line);
     fputs("\"first\":", file);
-    write_text(file, place.ptx ? place.ptx : "");
+    write_text(file, location.ptx ? location.ptx : "");
     fputs("}}", file);
 }
 
@@ -108,10 +108,10 @@ static void write_count(emu_events *events, const cta_events *track, int warp, c
 static void write_copy(emu_events *events, const cta_events *track, const copy_events *each, char kind) {
     const bulk_copy *copy = &each->copy;
     const emu_tensor_info *info = &copy->map.info;
-    const emu_place place = emu_place_of(track->code, copy->instruction);
+    const emu_location location = emu_location_of(track->code, copy->instruction);
     FILE *const file = begin(events, kind, track->cta, WARP_ROW + copy->warp, track->now);
     fprintf(file, ",\"cat\":\"copy\",\"id\":%" PRIu64 ",\"name\":\"%s of warp %d, line %d\"", each->id,
-            copy->is_store ? "store" : "copy", copy->warp, place.own ? place.own->line : 0);
+            copy->is_store ? "store" : "copy", copy->warp, location.own ? location.own->line : 0);
     if (kind == 'b') {
         fprintf(file, ",\"args\":{\"bytes\":%u,\"shared\":%u,\"mbarrier\":%u", copy->bytes, copy->shared,
                 copy->mbarrier);
@@ -248,8 +248,8 @@ static cta_events *cta_of(emu_events *events, const cta *m) {
 }
 
 static int line_of(const entry *code, uint32_t instruction) {
-    const emu_place place = emu_place_of(code, instruction);
-    return place.own ? place.own->line : 0;
+    const emu_location location = emu_location_of(code, instruction);
+    return location.own ? location.own->line : 0;
 }
 
 void emu_note_instruction(emu_events *events, const cta *m, const warp *w, const op *o) {

@@ -53,7 +53,7 @@ static inline double larger_double(double x, double y) {
     return y != y ? x : most;
 }
 
-/* 1 / sqrt(x), the error of one Newton step from the last place. */
+/* 1 / sqrt(x), the error of one Newton step from the last digit. */
 static inline double reciprocal_root(double x) {
     double root = sqrt(x), guess = 1.0 / root;
     if (!(guess > 0.0) || !isfinite(guess) || !isfinite(root)) return guess;

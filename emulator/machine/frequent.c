@@ -38,17 +38,17 @@ WIDE_32(emu_lanes_ex2_f32, canonical(power_of_two(float_of(a))))
 /* special_ex2() of each lane, in loops that compilers vectorize except for the look-up. */
 WIDE void emu_lanes_ex2_f32_ftz(void *d, const void *a, const void *b, const void *c) {
     (void)b, (void)c;
-    uint32_t *result = d, place[LANES], constant[LANES], linear[LANES], quadratic[LANES];
+    uint32_t *result = d, position[LANES], constant[LANES], linear[LANES], quadratic[LANES];
     const uint32_t *x = a;
-    for (int i = 0; i < LANES; i++) place[i] = ex2_place(x[i]);
+    for (int i = 0; i < LANES; i++) position[i] = ex2_position(x[i]);
     for (int i = 0; i < LANES; i++) {
-        uint32_t row = place[i] >> 17 & 63;
+        uint32_t row = position[i] >> 17 & 63;
         constant[i] = EX2_CONSTANT[row];
         linear[i] = EX2_LINEAR[row];
         quadratic[i] = EX2_QUADRATIC[row];
     }
 #pragma GCC ivdep
-    for (int i = 0; i < LANES; i++) result[i] = ex2_at(x[i], place[i], constant[i], linear[i], quadratic[i]);
+    for (int i = 0; i < LANES; i++) result[i] = ex2_at(x[i], position[i], constant[i], linear[i], quadratic[i]);
 }
 
 /* cvt.rn.f16x2.f32 d, a, b: a goes to the upper half */

@@ -44,7 +44,7 @@ typedef struct call_frame {
     int depth, routine;
     const call_site *site;
     uint32_t instruction;
-    bool apart;           /* the warp was split since: the place behind the call is not on the stack */
+    bool apart;           /* the warp was split since: the position after the call is not on the stack */
     uint32_t lanes;       /* that have not returned; 0: the frame is free */
     uint32_t base[LANES]; /* where the frame of the caller begins in the thread's local memory */
     uint32_t *saved;      /* registers that the function had where it was called before, else NULL */
@@ -155,7 +155,7 @@ typedef struct warp {
     uint32_t turns;             /* that the path at work had since the warp was split */
     uint32_t wanted;            /* lanes that it has waited for since it came to an instruction with a member mask */
     int index;
-    uint32_t rank_bits; /* the CTA's rank in the cluster, at its place in shared addresses */
+    uint32_t rank_bits; /* the CTA's rank in the cluster, at its bits of a shared address */
     warp_state state;
     uint32_t barrier_id;
     uint32_t barrier_result;
@@ -313,11 +313,11 @@ typedef struct cluster {
     bool is_explicit;
     _Atomic uint64_t *next; /* of the launch: the next cluster that has not begun, of `total` */
     uint64_t total;
-    uint64_t index;    /* x + X * (y + Y * z), with the grid as X x Y x Z clusters */
-    uint32_t place[3]; /* of it in the grid */
-    uint64_t phase;    /* of its barrier */
-    uint32_t *clocks;  /* [2][clock_count] what those know that have arrived, and what those of the phase before knew;
-                          NULL where nobody asks */
+    uint64_t index;       /* x + X * (y + Y * z), with the grid as X x Y x Z clusters */
+    uint32_t position[3]; /* of the cluster in the grid */
+    uint64_t phase;       /* of its barrier */
+    uint32_t *clocks; /* [2][clock_count] what those know that have arrived, and what those of the phase before knew;
+                         NULL where nobody asks */
     uint32_t clock_count; /* warps and engines of all CTAs */
     uint64_t random;
     uint32_t last;    /* CTA that had a turn */

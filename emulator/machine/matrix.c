@@ -27,66 +27,66 @@ static int bits_of_numbers(enum matrix_numbers numbers) {
 
 /* ---- where elements are ---- */
 
-typedef struct place {
+typedef struct position {
     int row, column;
-} place;
+} position;
 
 /* The element `of` of register r in a lane of A; that of B is the same with rows and columns exchanged, for n = 8. */
-static place factor_place(int rows, int depth, int in_register, int lane, int r, int of) {
+static position factor_position(int rows, int depth, int in_register, int lane, int r, int of) {
     int chunks = depth / (4 * in_register), halves = rows >= 16 ? 2 : 1;
     int of_block = r % (chunks * halves), block = r / (chunks * halves);
-    return (place){8 * halves * block + lane / 4 + 8 * (of_block % halves),
-                   of_block / halves * 4 * in_register + lane % 4 * in_register + of};
+    return (position){8 * halves * block + lane / 4 + 8 * (of_block % halves),
+                      of_block / halves * 4 * in_register + lane % 4 * in_register + of};
 }
 
 /* B is made of blocks of 8 columns, unless it stands for A. */
-static place second_place(int columns, int depth, int in_register, int lane, int r, int of) {
+static position second_position(int columns, int depth, int in_register, int lane, int r, int of) {
     int chunks = depth / (4 * in_register);
     (void)columns;
-    return (place){r % chunks * 4 * in_register + lane % 4 * in_register + of, 8 * (r / chunks) + lane / 4};
+    return (position){r % chunks * 4 * in_register + lane % 4 * in_register + of, 8 * (r / chunks) + lane / 4};
 }
 
-static place result_place(int rows, int lane, int element) {
-    if (rows < 16) return (place){lane / 4, lane % 4 * 2 + element};
+static position result_position(int rows, int lane, int element) {
+    if (rows < 16) return (position){lane / 4, lane % 4 * 2 + element};
     int block = element / 4, in = element % 4, down = rows / 16;
-    return (place){16 * (block % down) + lane / 4 + 8 * (in / 2), 8 * (block / down) + lane % 4 * 2 + in % 2};
+    return (position){16 * (block % down) + lane / 4 + 8 * (in / 2), 8 * (block / down) + lane % 4 * 2 + in % 2};
 }
 
-static place turned(place at) {
-    return (place){at.column, at.row};
+static position turned(position at) {
+    return (position){at.column, at.row};
 }
 
 /* Element `of` of register r of a lane. */
-static place element_place(matrix_part part, matrix_shape shape, int bits, int lane, int r, int of) {
+static position element_position(matrix_part part, matrix_shape shape, int bits, int lane, int r, int of) {
     int in_register = bits == 64 ? 1 : 32 / bits;
     bool wide = shape.m == 8 && shape.n == 32; /* computed as 32 x 8 */
     if (part == MATRIX_C || part == MATRIX_D) {
-        place at = result_place(wide ? 32 : shape.m, lane, r * in_register + of);
+        position at = result_position(wide ? 32 : shape.m, lane, r * in_register + of);
         return wide ? turned(at) : at;
     }
     int elements = (part == MATRIX_A ? shape.m : shape.n) * shape.k;
     r %= elements / LANES / in_register;
     if (part == MATRIX_A)
-        return wide ? turned(second_place(8, shape.k, in_register, lane, r, of))
-                    : factor_place(shape.m, shape.k, in_register, lane, r, of);
-    return wide ? turned(factor_place(32, shape.k, in_register, lane, r, of))
-                : second_place(shape.n, shape.k, in_register, lane, r, of);
+        return wide ? turned(second_position(8, shape.k, in_register, lane, r, of))
+                    : factor_position(shape.m, shape.k, in_register, lane, r, of);
+    return wide ? turned(factor_position(32, shape.k, in_register, lane, r, of))
+                : second_position(shape.n, shape.k, in_register, lane, r, of);
 }
 
 /* Offsets at which lanes 1 and 4 have element 0 of register 0. The elements of lane 4 * g + t are g and t times as far
  * from lane 0's. */
 typedef struct fragment {
-    place one, four;
+    position one, four;
 } fragment;
 
 static fragment fragment_of(matrix_part part, matrix_shape shape, int bits) {
-    return (fragment){element_place(part, shape, bits, 1, 0, 0), element_place(part, shape, bits, 4, 0, 0)};
+    return (fragment){element_position(part, shape, bits, 1, 0, 0), element_position(part, shape, bits, 4, 0, 0)};
 }
 
-static place of_lane(const fragment *of, place first, int lane) {
+static position of_lane(const fragment *of, position first, int lane) {
     const int t = lane % 4, g = lane / 4;
-    return (place){first.row + t * of->one.row + g * of->four.row,
-                   first.column + t * of->one.column + g * of->four.column};
+    return (position){first.row + t * of->one.row + g * of->four.row,
+                      first.column + t * of->one.column + g * of->four.column};
 }
 
 /* ---- products ---- */
@@ -159,9 +159,9 @@ static void gather(matrix *out, void *const *registers, int count, matrix_part p
     const fragment lanes = fragment_of(part, shape, bits);
     for (int i = 0; i < count * in_register; i++) {
         const int r = i / in_register, of = i % in_register;
-        const place first = element_place(part, shape, bits, 0, r, of);
+        const position first = element_position(part, shape, bits, 0, r, of);
         for (int lane = 0; lane < LANES; lane++) {
-            const place at = of_lane(&lanes, first, lane);
+            const position at = of_lane(&lanes, first, lane);
             const int to = at.row * width + at.column;
             const uint64_t element = element_bits(registers[r], lane, bits, of);
             out->integer[to] = integer_of(element, numbers);
@@ -174,7 +174,7 @@ static void gather(matrix *out, void *const *registers, int count, matrix_part p
 typedef float sum_function(const double *terms, int count, int top);
 
 /* The products of `of` for those k of which k % 4 is one of `some`, added to an accumulator. */
-static float add_products(const matrix *a, const matrix *b, matrix_shape shape, place of, unsigned some,
+static float add_products(const matrix *a, const matrix *b, matrix_shape shape, position of, unsigned some,
                           float accumulator, int top, sum_function *sum) {
     double terms[1 + MAX_SIDE] = {(double)accumulator};
     int count = 1;
@@ -190,7 +190,7 @@ static float add_products(const matrix *a, const matrix *b, matrix_shape shape, 
 /* mma of e4m3 and e5m2: an H200 has none, and ptxas makes two mma of f16 of it. The first has the lower two bytes of
  * each register and begins with zero, the second adds the upper two; then an ordinary addition takes the accumulator.
  */
-static float sum_of_halves(const matrix_product *of, const matrix *a, const matrix *b, float accumulator, place at) {
+static float sum_of_halves(const matrix_product *of, const matrix *a, const matrix *b, float accumulator, position at) {
     const bool narrow = of->d == MATRIX_F16;
     float sum = 0;
     for (int upper = 0; upper < 2; upper++) {
@@ -202,7 +202,7 @@ static float sum_of_halves(const matrix_product *of, const matrix *a, const matr
     return sum + accumulator;
 }
 
-static float float_sum(const matrix_product *of, const matrix *a, const matrix *b, const matrix *c, place at) {
+static float float_sum(const matrix_product *of, const matrix *a, const matrix *b, const matrix *c, position at) {
     const int element = at.row * of->shape.n + at.column;
     const float accumulator = (float)c->value[element];
     if (of_bytes(of->a) && !of->warpgroup) return sum_of_halves(of, a, b, accumulator, at);
@@ -231,7 +231,7 @@ static uint32_t integer_sum(const matrix_product *of, const matrix *a, const mat
 }
 
 /* The bits of an output. */
-static uint64_t result_bits(const matrix_product *of, const matrix *a, const matrix *b, const matrix *c, place at) {
+static uint64_t result_bits(const matrix_product *of, const matrix *a, const matrix *b, const matrix *c, position at) {
     const matrix_shape shape = of->shape;
     if (of->d == MATRIX_S32) return integer_sum(of, a, b, c, shape, at.row, at.column);
     if (of->d == MATRIX_F64) {
@@ -259,7 +259,7 @@ void emu_multiply_matrices(const matrix_product *of, void *const *a_words, void 
         int r = i / LANES, lane = i % LANES;
         uint64_t word = 0;
         for (int element = 0; element < in_register; element++) {
-            place at = element_place(MATRIX_D, shape, bits, lane, r, element);
+            position at = element_position(MATRIX_D, shape, bits, lane, r, element);
             word |= result_bits(of, &a, &b, &c, at) << bits * element % 64;
         }
         if (bits == 64)
@@ -300,7 +300,7 @@ static state_space space_of(const op *o, uint64_t address) {
 }
 
 /* The host byte of an element, whose first bit in it is *shift; NULL where the address is bad. */
-static uint8_t *element_bytes(cta *m, warp *w, const op *o, place at, int lane, int *shift, uint64_t *address) {
+static uint8_t *element_bytes(cta *m, warp *w, const op *o, position at, int lane, int *shift, uint64_t *address) {
     const int stride_at = o->kind == OP_WMMA_LOAD ? o->dests + 1 : 1, bits = bits_of_numbers(o->detail);
     const uint64_t stride = slot32(w, o->r[stride_at])[lane];
     const bool columns = o->flags & FLAG_TRANSPOSE;
@@ -331,7 +331,7 @@ void emu_exec_wmma_load(cta *m, warp *w, const op *o, uint32_t mask) {
     for (int r = 0; r < o->dests; r++) {
         for (int i = 0; i < LANES * in_register; i++) {
             int lane = i / in_register, of = i % in_register, shift;
-            place at = element_place((matrix_part)o->vector, shape, bits, lane, r, of);
+            position at = element_position((matrix_part)o->vector, shape, bits, lane, r, of);
             const uint8_t *from = element_bytes(m, w, o, at, lane, &shift, &address);
             uint64_t value = 0;
             if (!of) addresses[lane] = address;
@@ -364,7 +364,7 @@ void emu_exec_wmma_store(cta *m, warp *w, const op *o, uint32_t mask) {
     for (int r = 0; r < o->sources - first; r++) {
         for (int i = 0; i < LANES * in_register; i++) {
             int lane = i / in_register, of = i % in_register, shift;
-            place at = element_place(MATRIX_D, shape, bits, lane, r, of);
+            position at = element_position(MATRIX_D, shape, bits, lane, r, of);
             uint8_t *to = element_bytes(m, w, o, at, lane, &shift, &address);
             uint64_t value = element_bits(words_of(w, o->r[first + r], bits), lane, bits, of);
             if (!of) addresses[lane] = address;

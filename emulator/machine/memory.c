@@ -515,7 +515,7 @@ static void put_element(warp *w, unsigned reg, int lane, uint32_t bytes, element
     if (bytes == 16) slot64(w, reg)[LANES + lane] = value.high;
 }
 
-/* A ticket was drawn, or a place in a list: what the CTA does with it another CTA may do in another order. */
+/* A ticket was drawn, or a slot in a list: what the CTA does with it another CTA may do in another order. */
 static void note_draw(cta *m, warp *w, const op *o, bool changed) {
     cluster *c = m->cluster;
     const bool counts = o->detail == ATOMIC_ADD || o->detail == ATOMIC_INC || o->detail == ATOMIC_DEC;

@@ -186,7 +186,7 @@ INLINED ints8 ints_at(const uint32_t *from) {
     return row;
 }
 
-/* The larger of two in each place. GCC sees one instruction in the loop; clang does not, and has a word for it. */
+/* The larger of two in each element. GCC sees one instruction in the loop; clang does not, and has a word for it. */
 #if defined(__clang__)
 #define LARGER(name, type)                                                                                             \
     INLINED type name(type x, type y) {                                                                                \

@@ -49,8 +49,8 @@ static inline float flushed_value(uint32_t bits) {
     return float_of(flushed(bits));
 }
 
-/* f16: shift the exponent field into place and scale by 2^112, which is exact for subnormals too. The comparison is a
- * signed one, which compilers vectorise. */
+/* f16: shift the exponent field to its position and scale by 2^112, which is exact for subnormals too. The comparison
+ * is a signed one, which compilers vectorise. */
 static inline float half_value(uint32_t half) {
     uint32_t magnitude = (half & 0x7fffu) << 13;
     uint32_t scaled = bits_of(float_of(magnitude) * 0x1p112f);

@@ -15,7 +15,7 @@
 #include "numbers.h"
 #include "special_table.h"
 
-/* Constant terms count quarters of the result's last place. The others and what is added before the cut count 2^-15 of
+/* Constant terms count quarters of the result's last digit. The others and what is added before the cut count 2^-15 of
  * it; l counts 2^-17 of an interval of ex2 and 2^-16 of one of rcp, and a square 2^-15 of an interval's. */
 enum { EX2_BIAS = 6114, RCP_BIAS = 2023 };
 
@@ -34,7 +34,7 @@ static inline uint32_t special_square(uint32_t l) {
 /* Split the argument of 2^x: the exponent field of the result, 0 or 255 past the ends, above the fraction. It is cut to
  * 23 binary places, towards zero, and the fraction of a negative one is its ones' complement; a fraction of zero stays
  * zero. */
-static inline uint32_t ex2_place(uint32_t x) {
+static inline uint32_t ex2_position(uint32_t x) {
     uint32_t magnitude = x & 0x7fffffffu, negative = 0 - (x >> 31);
     uint32_t bounded = magnitude < 0x43200000u ? magnitude : 0x43200000u; /* 160, far beyond both ends */
     int32_t fixed = (int32_t)(float_of(bounded) * 0x1p23f), fraction = fixed & 0x7fffff;
@@ -46,9 +46,9 @@ static inline uint32_t ex2_place(uint32_t x) {
     return (uint32_t)field << 23 | ((uint32_t)fraction ^ (mirrored & 0x7fffffu));
 }
 
-/* 2^x of the place of x, with the terms of its interval. */
-static inline uint32_t ex2_at(uint32_t x, uint32_t place, uint32_t constant, uint32_t linear, uint32_t quadratic) {
-    uint32_t l = place & 0x1ffffu, field = place & 0x7f800000u;
+/* 2^x of the position of x, with the terms of its interval. */
+static inline uint32_t ex2_at(uint32_t x, uint32_t position, uint32_t constant, uint32_t linear, uint32_t quadratic) {
+    uint32_t l = position & 0x1ffffu, field = position & 0x7f800000u;
     uint32_t rest = (constant & 3) * 0x2000 + EX2_BIAS + linear * (l & 1) + quadratic * special_square(l);
     uint32_t mantissa = (constant >> 2) + ((linear * (l >> 1) + (rest >> 1)) >> 14); /* halves fit 32 bits */
     mantissa = field == 0 || field == 0x7f800000u ? 0 : mantissa;
@@ -56,8 +56,8 @@ static inline uint32_t ex2_at(uint32_t x, uint32_t place, uint32_t constant, uin
 }
 
 static inline uint32_t special_ex2(uint32_t x) {
-    uint32_t place = ex2_place(x), row = place >> 17 & 63;
-    return ex2_at(x, place, EX2_CONSTANT[row], EX2_LINEAR[row], EX2_QUADRATIC[row]);
+    uint32_t position = ex2_position(x), row = position >> 17 & 63;
+    return ex2_at(x, position, EX2_CONSTANT[row], EX2_LINEAR[row], EX2_QUADRATIC[row]);
 }
 
 /* 1/x. */

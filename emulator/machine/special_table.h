@@ -1,6 +1,6 @@
 /* special_table.h - generated data: the terms of ex2 and rcp in the special function unit of an H200; see special.h.
  *
- * They were fitted to the outputs for all 2^23 mantissas: each interval allows one row only, up to the last place of
+ * They were fitted to the outputs for all 2^23 mantissas: each interval allows one row only, up to the last digit of
  * the constant.
  */
 #ifndef FL_EMU_SPECIAL_TABLE_H

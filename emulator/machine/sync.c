@@ -9,7 +9,7 @@ void emu_report_divergent(cta *m, const warp *w, uint32_t wanted, uint32_t mask)
     emu_report(m, EMU_DIVERGENT_SYNC, UINT32_MAX, w, first_lane(missing), -1, 0,
                "This instruction needs lanes 0x%08x of the warp together, but only 0x%08x are here.\n"
                "The others (the first is lane %d) %s: the result is undefined on a device, or it hangs.\n"
-               "Move it to a place that all of these lanes reach.",
+               "Move it to a point that all of these lanes reach.",
                wanted, mask, first_lane(missing), gone == missing ? "have ended without it" : "took another path");
 }
 

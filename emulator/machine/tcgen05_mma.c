@@ -82,7 +82,7 @@ static uint32_t parts_of(const tensor_product *p) {
     return p->pair && p->rows == 64 ? 2 : 1;
 }
 
-void emu_tensor_place(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column) {
+void emu_tensor_position(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column) {
     const uint32_t parts = parts_of(p), width = p->n / parts;
     *lane = row + n / width * p->rows;
     *column = n % width;
@@ -100,7 +100,7 @@ static uint8_t lanes_of_rows(const tensor_product *p, uint32_t address, bool of_
     for (uint32_t row = 0; row < p->rows; row += 16) {
         for (uint32_t part = 0; part < parts; part++) {
             uint32_t lane = emu_tensor_row_lane(p, row), column;
-            if (of_d) emu_tensor_place(p, row, part * (p->n / parts), &lane, &column);
+            if (of_d) emu_tensor_position(p, row, part * (p->n / parts), &lane, &column);
             lanes |= (uint8_t)(1 << (lane + tensor_lane(address)) / 16 % 8);
         }
     }
@@ -347,7 +347,7 @@ static void move_block(const cta *at, const tensor_product *p, const tensor_job 
                        uint32_t words[4][LANES], bool back) {
     for (uint32_t i = 0; i < 16; i++) {
         uint32_t lane, column;
-        emu_tensor_place(p, first + i, n, &lane, &column);
+        emu_tensor_position(p, first + i, n, &lane, &column);
         if (back && is_off(job, lane)) continue;
         uint32_t *cells = tensor_word(at->tensor, lane + tensor_lane(job->d), column + tensor_column(job->d));
         for (uint32_t c = 0; c < 8; c++) {
@@ -382,7 +382,7 @@ typedef struct operands {
 /* Element (row, n) of D; NULL where its lane is left alone. */
 static uint32_t *element_of(const operands *of, uint32_t row, uint32_t n) {
     uint32_t lane, column;
-    emu_tensor_place(of->p, row, n, &lane, &column);
+    emu_tensor_position(of->p, row, n, &lane, &column);
     if (is_off(of->job, lane)) return NULL;
     return tensor_word(of->at->tensor, lane + tensor_lane(of->job->d), column + tensor_column(of->job->d));
 }

@@ -79,7 +79,7 @@ tensor_product emu_tensor_product(const tensor_job *job);
 /* Why there is no such product, or NULL. */
 const char *emu_tensor_product_error(const tensor_product *p);
 /* Position of element (row, n) of D in a CTA, relative to the address of D. */
-void emu_tensor_place(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column);
+void emu_tensor_position(const tensor_product *p, uint32_t row, uint32_t n, uint32_t *lane, uint32_t *column);
 /* The lane of a row of A in tensor memory. */
 uint32_t emu_tensor_row_lane(const tensor_product *p, uint32_t row);
 /* Do it: read shared and tensor memory, and write tensor memory. */

@@ -104,7 +104,7 @@ static const emu_texture_info *object_of(lane_access *a, bool surface) {
     return text[0] ? NULL : info;
 }
 
-/* Host bytes of `bytes` in a row, at a place that is within the sizes; NULL after a report. */
+/* Host bytes of `bytes` in a row, at coordinates that are within the sizes; NULL after a report. */
 static uint8_t *bytes_at(const lane_access *a, uint64_t x_bytes, uint64_t y, uint64_t z, uint32_t bytes,
                          uint64_t *address) {
     const emu_texture_info *t = a->info;
@@ -195,13 +195,13 @@ static colour colour_at(const lane_access *a, const double *indices) {
 /* ---- textures ---- */
 
 /* The mix of the 2, 4 or 8 texels around. */
-static colour filter(const lane_access *a, const double *place) {
+static colour filter(const lane_access *a, const double *at) {
     const int dimensions = dimensions_of(a->o);
     double whole[3], part[3];
     colour sum = {{0}};
     for (int i = 0; i < dimensions; i++) {
-        whole[i] = floor(place[i] - 0.5);
-        part[i] = floor((place[i] - 0.5 - whole[i]) * 256 + 0.5) / 256;
+        whole[i] = floor(at[i] - 0.5);
+        part[i] = floor((at[i] - 0.5 - whole[i]) * 256 + 0.5) / 256;
     }
     for (int corner = 0; corner < 1 << dimensions; corner++) {
         double indices[3], weight = 1;
@@ -239,7 +239,7 @@ static double in_texels(double value) {
 }
 
 /* The coordinates behind the object and its layer, in texels. */
-static void place_of(lane_access *a, double *place) {
+static void read_coordinates(lane_access *a, double *at) {
     const op *o = a->o;
     const emu_texture_info *t = a->info;
     const int dimensions = dimensions_of(o);
@@ -247,32 +247,32 @@ static void place_of(lane_access *a, double *place) {
     if (o->vector == TEXTURE_CUBE) {
         float direction[3];
         for (int i = 0; i < 3; i++) direction[i] = float_of(slot32(a->w, coordinates[i])[a->lane]);
-        a->layer = face_of(direction, place);
-        for (int i = 0; i < 2; i++) place[i] = in_texels(place[i] * t->sizes[i]);
+        a->layer = face_of(direction, at);
+        for (int i = 0; i < 2; i++) at[i] = in_texels(at[i] * t->sizes[i]);
         return;
     }
     for (int i = 0; i < dimensions; i++) {
         const uint32_t bits = slot32(a->w, coordinates[i])[a->lane];
         if (o->detail & TEXTURE_INDEXED)
-            place[i] = (int32_t)bits + (t->filtered ? 0.5 : 0);
+            at[i] = (int32_t)bits + (t->filtered ? 0.5 : 0);
         else
-            place[i] = in_texels((double)float_of(bits) * (t->normalised ? t->sizes[i] : 1));
+            at[i] = in_texels((double)float_of(bits) * (t->normalised ? t->sizes[i] : 1));
     }
 }
 
 /* The words of a texel; channels that it has not are 0. */
 static void fetch(lane_access *a, uint32_t words[4]) {
     const emu_texture_info *t = a->info;
-    double place[3] = {0};
-    place_of(a, place);
+    double at[3] = {0};
+    read_coordinates(a, at);
     if (a->layer < 0 || a->layer >= (t->layers ? t->layers : 1)) {
         report(a, (uint64_t)a->layer, "The texture has no such layer");
         return;
     }
     if (!t->filtered)
-        for (int i = 0; i < 3; i++) place[i] = floor(place[i]);
+        for (int i = 0; i < 3; i++) at[i] = floor(at[i]);
     if (!stays_integer(t)) {
-        const colour c = t->filtered ? filter(a, place) : colour_at(a, place);
+        const colour c = t->filtered ? filter(a, at) : colour_at(a, at);
         for (uint32_t i = 0; i < t->channels; i++) {
             const float value = (float)c.channels[i];
             memcpy(&words[i], &value, sizeof value);
@@ -280,7 +280,7 @@ static void fetch(lane_access *a, uint32_t words[4]) {
         return;
     }
     bool border;
-    const uint8_t *bytes = texel_at(a, place, &border);
+    const uint8_t *bytes = texel_at(a, at, &border);
     const uint32_t size = texel_bytes(t);
     for (uint32_t i = 0; bytes && i < t->channels; i++) {
         memcpy(&words[i], bytes + i * size, size);

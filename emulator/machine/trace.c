@@ -101,9 +101,9 @@ static bool shows(const cta *m, const warp *w, const op *o) {
     if (t->warp >= 0 && t->warp != w->index) return false;
     if (!(o->flags & FLAG_FIRST) && o->kind != OP_LANES && o->kind != OP_ROUNDED) return false;
     if (!t->line_first && !t->line_last) return true;
-    emu_place place = emu_place_of(m->code, o->instruction);
-    for (const emu_frame *f = place.frame; f; f = f->caller) {
-        bool own_file = f->file == place.own->file;
+    emu_location location = emu_location_of(m->code, o->instruction);
+    for (const emu_frame *f = location.frame; f; f = f->caller) {
+        bool own_file = f->file == location.own->file;
         if (own_file && f->line >= t->line_first && f->line <= t->line_last) return true;
     }
     return false;
@@ -167,14 +167,14 @@ static void print_predicate(const cta *m, const warp *w, unsigned p, uint32_t ma
 
 static void show(const cta *m, const warp *w, const op *o, uint32_t mask) {
     FILE *out = m->launch->trace.file;
-    emu_place place = emu_place_of(m->code, o->instruction);
+    emu_location location = emu_location_of(m->code, o->instruction);
     if (o->flags & FLAG_FIRST) {
         fprintf(out, "cta %" PRIu64 " warp %d  ", m->cta_index, w->index);
-        if (place.own) {
-            const char *slash = strrchr(place.own->file, '/');
-            fprintf(out, "%s:%d  ", slash ? slash + 1 : place.own->file, place.own->line);
+        if (location.own) {
+            const char *slash = strrchr(location.own->file, '/');
+            fprintf(out, "%s:%d  ", slash ? slash + 1 : location.own->file, location.own->line);
         }
-        fprintf(out, "[%d]  %s", place.ptx_line, place.ptx);
+        fprintf(out, "[%d]  %s", location.ptx_line, location.ptx);
         if (mask != ALL_LANES) fprintf(out, "   lanes 0x%08x", mask);
         fprintf(out, "\n");
     }

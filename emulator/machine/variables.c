@@ -24,7 +24,7 @@ static bool keep_apart(buffer *own, const uint8_t *initial, uint32_t bytes) {
 }
 
 bool emu_keep_variables(emu_device *device, const emu_module *module, const uint8_t *initial, uint32_t bytes) {
-    if (module->place) return keep_apart(&device->buffers[module->place - 1], initial, bytes);
+    if (module->buffer) return keep_apart(&device->buffers[module->buffer - 1], initial, bytes);
     uint32_t kept = device->module == module->serial ? device->variable_bytes : 0;
     if (device->variables && device->module == module->serial && bytes <= kept) return true;
     uint8_t *all = longer(device->variables, kept, initial, bytes);
@@ -40,7 +40,7 @@ bool emu_reset_variables(emu_device *device, const emu_module *module) {
     uint32_t bytes;
     const uint8_t *initial = emu_initial_variables(module, &bytes);
     device->module = 0;
-    if (module->place) device->buffers[module->place - 1].size = 0;
+    if (module->buffer) device->buffers[module->buffer - 1].size = 0;
     return emu_keep_variables(device, module, initial, bytes);
 }
 
@@ -50,9 +50,9 @@ emu_module *emu_load_on(emu_device *device, const char *ptx, size_t bytes, emu_e
         *error = (emu_error){.text = "out of memory"};
         return NULL;
     }
-    const uint32_t place = (uint32_t)(address >> BUFFER_SHIFT);
-    emu_module *module = emu_load_at(place, device->architecture, ptx, bytes, error);
-    device->buffers[place - 1].size = 0;
+    const uint32_t number = (uint32_t)(address >> BUFFER_SHIFT);
+    emu_module *module = emu_load_at(number, device->architecture, ptx, bytes, error);
+    device->buffers[number - 1].size = 0;
     if (module && emu_reset_variables(device, module)) return module;
     if (module) *error = (emu_error){.text = "out of memory"};
     emu_unload(module);
@@ -71,6 +71,6 @@ bool emu_find_variable(emu_device *device, const emu_module *module, const char 
 }
 
 void emu_unload_from(emu_device *device, emu_module *module) {
-    if (module) emu_free(device, ((uint64_t)module->place << BUFFER_SHIFT) + BUFFER_START);
+    if (module) emu_free(device, ((uint64_t)module->buffer << BUFFER_SHIFT) + BUFFER_START);
     emu_unload(module);
 }

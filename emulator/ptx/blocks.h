@@ -29,7 +29,7 @@ typedef struct flow {
     int loop_count;
     size_t variables;        /* registers, then predicates */
     uint32_t *exposed;       /* those that some block may read before it writes them */
-    uint32_t *exposed_index; /* by variable: 1 + its place among these, or 0 */
+    uint32_t *exposed_index; /* by variable: 1 + its index among these, or 0 */
     uint32_t exposed_count;
     size_t words; /* of a set of them */
 } flow;

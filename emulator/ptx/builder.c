@@ -188,7 +188,7 @@ uint64_t emu_symbol_address(const emu_module *module, const symbol *which) {
     if (which->space == SPACE_FUNCTION) return FUNCTION_WINDOW + 16ull * which->offset;
     if (which->space == SPACE_SHARED) return module->shared_base + (is_dynamic(which) ? 0 : which->offset);
     if (which->space == SPACE_GLOBAL || which->space == SPACE_CONST) {
-        return ((uint64_t)which->place << BUFFER_SHIFT) + BUFFER_START + which->offset;
+        return ((uint64_t)which->buffer << BUFFER_SHIFT) + BUFFER_START + which->offset;
     }
     return which->offset;
 }

@@ -123,7 +123,7 @@ static int find_register(parser *p, const token *name, declaration **range) {
  * of scope, which empties the table; and where names other than ranges begin with '%', none is kept. */
 
 /* Slot of the range of a name; NULL for a name without number or with a longer prefix. */
-static recent_range *recent_place(parser *p, const token *name) {
+static recent_range *recent_slot(parser *p, const token *name) {
     if (name->prefix < 2 || name->prefix > 3) return NULL;
     return &p->recent[(unsigned)(name->begin[1] + name->begin[name->prefix - 1]) % RECENT];
 }
@@ -134,7 +134,7 @@ static bool names_recent(const recent_range *recent, const token *name) {
 }
 
 int emu_lookup_register(parser *p, const token *name) {
-    recent_range *recent = recent_place(p, name);
+    recent_range *recent = recent_slot(p, name);
     declaration *d;
     if (!recent || !names_recent(recent, name)) {
         int found = find_register(p, name, &d);
@@ -411,7 +411,7 @@ void emu_parse_variable(parser *p, state_space space, bool external) {
     }
     uint32_t index = emu_add_symbol(p, &name, space, offset, bytes);
     module->symbols[index].type = type->name;
-    module->symbols[index].place = module->place;
+    module->symbols[index].buffer = module->buffer;
     p->declarations[p->declaration_count - 1].external = external;
     if (accept(p, "=")) {
         if (space != SPACE_GLOBAL && space != SPACE_CONST)

@@ -34,36 +34,36 @@ static void place_dynamic(decoder *dec) {
     }
 }
 
-/* The labels of an entry by name and scope: in each place 1 + an index, or 0. */
+/* The labels of an entry by name and scope: in each slot 1 + an index, or 0. */
 typedef struct label_table {
     const entry_body *body;
-    uint32_t *places;
+    uint32_t *slots;
     size_t mask;
 } label_table;
 
-/* The place of a label, or the free one where it belongs. */
-static uint32_t *label_place(const label_table *table, const char *name, uint32_t length, int scope) {
+/* The slot of a label, or the free one where it belongs. */
+static uint32_t *label_slot(const label_table *table, const char *name, uint32_t length, int scope) {
     uint32_t hash = (uint32_t)scope * 0x9e3779b9u;
     for (uint32_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)name[i]) * 16777619u;
     for (size_t at = hash ^ hash >> 15;; at++) {
-        uint32_t *place = &table->places[at & table->mask];
-        const label *known = *place ? &table->body->labels[*place - 1] : NULL;
+        uint32_t *slot = &table->slots[at & table->mask];
+        const label *known = *slot ? &table->body->labels[*slot - 1] : NULL;
         if (!known || (known->scope == scope && known->length == length && !memcmp(known->name, name, length)))
-            return place;
+            return slot;
     }
 }
 
 static label_table index_labels(decoder *dec) {
     label_table table = {.body = dec->code->body, .mask = 15};
     while (table.mask < 2 * table.body->label_count) table.mask = 2 * table.mask + 1;
-    table.places = emu_load_alloc(dec->load, (table.mask + 1) * sizeof *table.places);
+    table.slots = emu_load_alloc(dec->load, (table.mask + 1) * sizeof *table.slots);
     for (size_t i = 0; i < table.body->label_count; i++) {
         const label *each = &table.body->labels[i];
-        uint32_t *place = label_place(&table, each->name, each->length, each->scope);
-        if (*place)
+        uint32_t *slot = label_slot(&table, each->name, each->length, each->scope);
+        if (*slot)
             emu_load_fail(dec->load, each->line, "label '%.*s' is defined twice: line %d has it too",
-                          each->length > 60 ? 60 : (int)each->length, each->name, table.body->labels[*place - 1].line);
-        *place = (uint32_t)i + 1;
+                          each->length > 60 ? 60 : (int)each->length, each->name, table.body->labels[*slot - 1].line);
+        *slot = (uint32_t)i + 1;
     }
     return table;
 }
@@ -71,7 +71,7 @@ static label_table index_labels(decoder *dec) {
 /* From the scope of a branch outwards. */
 static const label *find_label(const label_table *table, const operand *where) {
     for (int scope = (int)where->value; scope >= 0; scope = table->body->scope_parents[scope]) {
-        uint32_t index = *label_place(table, where->name, where->length, scope);
+        uint32_t index = *label_slot(table, where->name, where->length, scope);
         if (index) return &table->body->labels[index - 1];
     }
     return NULL;

@@ -265,7 +265,7 @@ static int columns_of(const form_match *match) {
     return 0;
 }
 
-/* One op for every eight columns, as many registers have place in one. The first does the work of all. */
+/* One op for every eight columns, as many registers fit into one. The first does the work of all. */
 void emu_decode_wgmma(decoder *dec, const form_match *match) {
     const type_info *sum = match->types[0], *factor = match->types[1];
     const bool narrow = factor->bits == 16 /* and may be transposed */, integers = strchr("us", factor->family);

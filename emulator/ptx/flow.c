@@ -333,12 +333,12 @@ static void find_regions(flow *f) {
         if (f->blocks[b].loop >= 0) last_loop = b;
     }
     for (int i = 0; i < f->loop_count; i++) {
-        emu_place place = emu_place_of(code, f->loops[i].latch_instruction);
+        emu_location location = emu_location_of(code, f->loops[i].latch_instruction);
         char name[160];
-        if (place.own)
-            snprintf(name, sizeof name, "loop at %.100s:%d", base_name(place.own->file), place.own->line);
+        if (location.own)
+            snprintf(name, sizeof name, "loop at %.100s:%d", base_name(location.own->file), location.own->line);
         else
-            snprintf(name, sizeof name, "loop at PTX line %d", place.ptx_line);
+            snprintf(name, sizeof name, "loop at PTX line %d", location.ptx_line);
         code->regions[i] = (emu_region){emu_load_text(f->load, name, strlen(name)), f->loops[i].depth};
     }
     code->region_count = (size_t)f->loop_count;
@@ -403,7 +403,8 @@ static void give_slots(const entry *code, op *o, uint16_t names[MAX_OPERANDS]) {
     for (int k = 0; k < o->dests + o->sources; k++) o->r[k] = code->registers[o->r[k]].slot;
 }
 
-/* The ops move up to make room for a mark at each block where lanes meet: from the last to the first, in place. */
+/* The ops move up to make room for a mark at each block where lanes meet: from the last to the first, in the same
+ * array. */
 static void place_joins(flow *f) {
     entry *code = f->code;
     bool *joins = emu_load_alloc(f->load, (size_t)f->count);

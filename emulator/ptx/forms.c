@@ -220,6 +220,6 @@ const form *emu_find_form(loader *load, const statement *where, form_match *matc
                       in->pieces[best], whole);
     if (best >= in->piece_count)
         emu_load_fail(load, where->line, "'%s' is not supported: a modifier is missing", whole);
-    emu_load_fail(load, where->line, "modifier '.%.40s' of '%s' is not supported in this place", in->pieces[best],
+    emu_load_fail(load, where->line, "modifier '.%.40s' of '%s' is not supported in this position", in->pieces[best],
                   whole);
 }

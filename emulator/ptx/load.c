@@ -26,7 +26,7 @@ static bool read_module(loader *load, const char *ptx, size_t bytes) {
     return true;
 }
 
-emu_module *emu_load_at(uint32_t place, unsigned architecture, const char *ptx, size_t bytes, emu_error *error) {
+emu_module *emu_load_at(uint32_t buffer, unsigned architecture, const char *ptx, size_t bytes, emu_error *error) {
     *error = (emu_error){0};
     if (!little_endian()) {
         snprintf(error->text, sizeof error->text, "the emulator needs a little-endian host");
@@ -39,7 +39,7 @@ emu_module *emu_load_at(uint32_t place, unsigned architecture, const char *ptx, 
     }
     static _Atomic uint64_t modules;
     load->module.serial = ++modules;
-    load->module.place = place;
+    load->module.buffer = buffer;
     load->architecture = architecture;
     load->error = error;
     if (read_module(load, ptx, bytes)) return &load->module;

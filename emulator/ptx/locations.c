@@ -1,7 +1,7 @@
 /* locations.c - where instructions come from: .file and .loc.
  *
  * Unrolled code names the same few locations again and again, so each is kept once. A call that code was inlined at is
- * the location that its own place had last.
+ * the location that its own source line had last.
  */
 #include "locations.h"
 
@@ -14,43 +14,44 @@ void emu_parse_file(parser *p) {
 }
 
 void emu_forget_locations(parser *p) {
-    p->place_count = 0;
-    memset(p->place_heads, 0xff, sizeof p->place_heads);
+    p->source_line_count = 0;
+    memset(p->line_heads, 0xff, sizeof p->line_heads);
     memset(p->locs, 0, sizeof p->locs);
     p->current_location = -1;
 }
 
-/* The index of a place. */
-static int find_place(parser *p, const uint32_t at[3]) {
-    int *head = &p->place_heads[(at[0] ^ at[1] * 31 ^ at[2] * 7) % PLACE_HASH];
-    for (int i = *head; i >= 0; i = p->places[i].next) {
-        const source_place *known = &p->places[i];
+/* The index of a source line. */
+static int find_line(parser *p, const uint32_t at[3]) {
+    int *head = &p->line_heads[(at[0] ^ at[1] * 31 ^ at[2] * 7) % LINE_HASH];
+    for (int i = *head; i >= 0; i = p->source_lines[i].next) {
+        const source_line *known = &p->source_lines[i];
         if (known->file == at[0] && known->line == at[1] && known->column == at[2]) return i;
     }
-    p->places = load_grow(p->load, p->places, p->place_count, &p->place_capacity, sizeof *p->places);
-    p->places[p->place_count] = (source_place){at[0], at[1], at[2], -1, -1, *head};
-    return *head = (int)p->place_count++;
+    p->source_lines =
+        load_grow(p->load, p->source_lines, p->source_line_count, &p->source_line_capacity, sizeof *p->source_lines);
+    p->source_lines[p->source_line_count] = (source_line){at[0], at[1], at[2], -1, -1, *head};
+    return *head = (int)p->source_line_count++;
 }
 
-/* The location of a place inlined at another, or of one inlined nowhere, whose parent is -1. */
+/* The location of a source line inlined at another, or of one inlined nowhere, whose parent is -1. */
 static int enter_location(parser *p, int index, int parent) {
     entry *code = p->code;
-    source_place *place = &p->places[index];
-    for (int i = place->newest; i >= 0; i = code->locations[i].older) {
-        if (code->locations[i].parent == parent) return place->latest = i;
+    source_line *line = &p->source_lines[index];
+    for (int i = line->newest; i >= 0; i = code->locations[i].older) {
+        if (code->locations[i].parent == parent) return line->latest = i;
     }
     code->locations =
         load_grow(p->load, code->locations, code->location_count, &p->location_capacity, sizeof *code->locations);
     /* a .file may stand in the body too: the number stands in until its end */
-    const char *stand_in = (const char *)(uintptr_t)(place->file + 1);
+    const char *stand_in = (const char *)(uintptr_t)(line->file + 1);
     code->locations[code->location_count] =
-        (location){{stand_in, (int)place->line, NULL}, NULL, (int)place->column, parent, place->newest};
-    return place->latest = place->newest = (int)code->location_count++;
+        (location){{stand_in, (int)line->line, NULL}, NULL, (int)line->column, parent, line->newest};
+    return line->latest = line->newest = (int)code->location_count++;
 }
 
-static int enter_call(parser *p, int place) {
-    int latest = p->places[place].latest;
-    return latest >= 0 ? latest : enter_location(p, place, -1);
+static int enter_call(parser *p, int line) {
+    int latest = p->source_lines[line].latest;
+    return latest >= 0 ? latest : enter_location(p, line, -1);
 }
 
 static void expect_place(parser *p, uint32_t at[3]) {
@@ -78,8 +79,8 @@ static bool take_plain(lexer *lex, uint32_t at[3], uint32_t caller[3], bool *inl
 /* ---- lines of .loc that were read before ----
  *
  * Half of the lines of a body may be .loc, and unrolled code repeats them letter by letter. A line that was read keeps
- * its location in a table of 64 places, found by its first and its last eight bytes; the next that is equal takes it
- * from there. One thing can change what the same letters mean: "inlined_at" is the location that the place of the call
+ * its location in a table of 64 slots, found by its first and its last eight bytes; the next that is equal takes it
+ * from there. One thing can change what the same letters mean: "inlined_at" is the location that the line of the call
  * had last. So a kept line counts only while that is still the one it was read with. */
 
 /* Find the entry of a .loc line; NULL if there is none, because it is short or the last. */
@@ -96,7 +97,7 @@ static known_loc *find_loc(parser *p, const char *text, size_t *length) {
 /* Take a line that equals the kept one; false, and nothing is taken, where it differs or means something else now. */
 static bool repeat_loc(parser *p, const known_loc *known, const char *text, size_t length) {
     if (known->length != length || memcmp(known->text, text, length)) return false;
-    if (known->caller >= 0 && p->places[known->caller].latest != known->parent) return false;
+    if (known->caller >= 0 && p->source_lines[known->caller].latest != known->parent) return false;
     lexer *lex = &p->lex;
     int line = lex->line;
     lex->at += length;
@@ -106,7 +107,7 @@ static bool repeat_loc(parser *p, const known_loc *known, const char *text, size
         lex->line = line;
         return false;
     }
-    p->places[known->place].latest = p->current_location = known->location;
+    p->source_lines[known->line_index].latest = p->current_location = known->location;
     return true;
 }
 
@@ -121,7 +122,7 @@ void emu_parse_loc(parser *p) {
     bool whole = plain && p->lex.at == text + length;
     next(p);
     if (!plain) expect_place(p, at);
-    int caller = inlined ? find_place(p, caller_at) : -1;
+    int caller = inlined ? find_line(p, caller_at) : -1;
     while (accept(p, ",")) {
         whole = false;
         if (accept(p, "function_name")) {
@@ -129,16 +130,16 @@ void emu_parse_loc(parser *p) {
             if (accept(p, "+")) emu_expect_integer(p);
         } else if (accept(p, "inlined_at")) {
             expect_place(p, caller_at);
-            caller = find_place(p, caller_at);
+            caller = find_line(p, caller_at);
         } else {
             emu_unexpected(p, "function_name or inlined_at");
         }
     }
     int parent = caller >= 0 ? enter_call(p, caller) : -1;
     if (!at[1]) return;
-    int place = find_place(p, at);
-    p->current_location = enter_location(p, place, parent);
-    if (known && whole) *known = (known_loc){text, length, p->current_location, place, parent, caller};
+    int line = find_line(p, at);
+    p->current_location = enter_location(p, line, parent);
+    if (known && whole) *known = (known_loc){text, length, p->current_location, line, parent, caller};
 }
 
 /* A caller stands before what is inlined at it, so that one pass links all frames. */

@@ -19,16 +19,16 @@ const emu_entry_info *emu_entry(const emu_module *module, int index) {
     return index >= 0 && (size_t)index < module->entry_count ? &module->entries[index].info : NULL;
 }
 
-emu_place emu_place_of(const entry *code, uint32_t instruction_index) {
-    emu_place place = {.ptx = ""};
-    if (instruction_index >= code->instruction_count) return place;
+emu_location emu_location_of(const entry *code, uint32_t instruction_index) {
+    emu_location location = {.ptx = ""};
+    if (instruction_index >= code->instruction_count) return location;
     const instruction *in = &code->instructions[instruction_index];
-    place.ptx_line = in->line;
-    place.ptx = in->text;
-    if (in->location < 0) return place;
-    place.frame = &code->locations[in->location].frame;
-    place.own = code->locations[in->location].own;
-    return place;
+    location.ptx_line = in->line;
+    location.ptx = in->text;
+    if (in->location < 0) return location;
+    location.frame = &code->locations[in->location].frame;
+    location.own = code->locations[in->location].own;
+    return location;
 }
 
 bool emu_same_line(const entry *code, uint32_t a, uint32_t b) {

@@ -1,7 +1,7 @@
 /* program.h - a loaded program: what decoding leaves and the machine runs.
  *
  *     const op *first = &module->entries[0].ops[0];
- *     emu_place place = emu_place_of(&module->entries[0], first->instruction);
+ *     emu_location location = emu_location_of(&module->entries[0], first->instruction);
  *
  * The loader fills it in (loader.h), entry by entry; from then on nothing in it changes.
  */
@@ -123,7 +123,7 @@ typedef struct symbol {
     const char *name;
     state_space space;
     bool entry_param;
-    uint32_t place;  /* of a variable: that of its module */
+    uint32_t buffer; /* of a variable: that of its module */
     uint32_t offset; /* in its space, of the module, of the entry or of the frame of a function; of a function: index */
     uint64_t bytes;
     const char *type; /* of an element; NULL for a parameter */
@@ -133,10 +133,10 @@ typedef struct symbol {
 
 typedef struct location {
     emu_frame frame;
-    const emu_frame *own; /* see emu_place */
+    const emu_frame *own; /* see emu_location */
     int column;
     int parent; /* location of the call this was inlined at, -1 for none */
-    int older;  /* location of the same place that was inlined elsewhere, -1 for none */
+    int older;  /* location of the same source line that was inlined elsewhere, -1 for none */
 } location;
 
 typedef struct instruction {
@@ -427,7 +427,7 @@ struct emu_module {
     size_t symbol_count;
     struct function *functions; /* see statement.h */
     size_t function_count;
-    uint32_t place;       /* number of the buffer that holds its variables; 0 where it shares that of other modules */
+    uint32_t buffer;      /* number of the buffer that holds its variables; 0 where it shares that of other modules */
     uint32_t shared_base; /* address of the first byte of shared memory; the bytes below are out of bounds */
     uint8_t *variables;   /* of the module and of the bodies parsed so far; a launch sees those of its entry */
     uint32_t variable_bytes;
@@ -435,15 +435,15 @@ struct emu_module {
 
 /* emu_load() for a module whose variables lie in a buffer of this number. architecture: as of emu_set_architecture().
  */
-emu_module *emu_load_at(uint32_t place, unsigned architecture, const char *ptx, size_t bytes, emu_error *error);
+emu_module *emu_load_at(uint32_t buffer, unsigned architecture, const char *ptx, size_t bytes, emu_error *error);
 /* The initial bytes of the variables that were declared so far. */
 const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes);
-emu_place emu_place_of(const entry *code, uint32_t instruction_index);
+emu_location emu_location_of(const entry *code, uint32_t instruction_index);
 /* Whether both instructions are of one own line, or are one where there are no lines. Indexes may be past the end. */
 bool emu_same_line(const entry *code, uint32_t a, uint32_t b);
 /* A copy of a text, owned; NULL when out of memory. (strdup() is POSIX, and this is plain C11.) */
 char *emu_copy_text(const char *text);
-/* An array with room for `wanted` elements, which is the old one or takes its place; NULL when out of memory, where the
+/* An array with room for `wanted` elements, which is the old one or replaces it; NULL when out of memory, where the
  * old one stays as it is. */
 void *emu_reserve(void *array, size_t wanted, size_t *capacity, size_t element_bytes);
 /* "%tid.x" */

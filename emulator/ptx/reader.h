@@ -15,7 +15,7 @@
 enum {
     HASH_SIZE = 512,
     OPCODE_HASH = 256,
-    PLACE_HASH = 256,
+    LINE_HASH = 256,
     RECENT = 16,
     LOC_HASH = 64,
     MAX_SCOPE_DEPTH = 64,
@@ -47,19 +47,19 @@ typedef struct recent_range {
     int declaration;
 } recent_range;
 
-/* A place in a source file: the same line may be inlined at several calls. */
-typedef struct source_place {
+/* A line and column of a source file: the same line may be inlined at several calls. */
+typedef struct source_line {
     uint32_t file, line, column;
     int newest, latest; /* locations: the one added last, and the one named last; or -1 */
-    int next;           /* place in the same bucket, or -1 */
-} source_place;
+    int next;           /* index in the same bucket, or -1 */
+} source_line;
 
 /* A line of .loc that was read before: it means the same again, as long as the call it was inlined at does. */
 typedef struct known_loc {
     const char *text;
     size_t length;
-    int location, place;
-    int parent, caller; /* location and place of the call, -1 for none */
+    int location, line_index;
+    int parent, caller; /* location and source line of the call, -1 for none */
 } known_loc;
 
 typedef struct parser {
@@ -76,13 +76,13 @@ typedef struct parser {
     size_t scope_marks[MAX_SCOPE_DEPTH];
     int scope_depth, scope;
     size_t entry_capacity, function_capacity, symbol_capacity, location_capacity, label_capacity, scope_capacity,
-        variable_capacity, place_capacity;
+        variable_capacity, source_line_capacity;
     uint32_t declared_registers; /* of the entry */
     bool references;             /* .texref or .surfref stands in the module */
     const char *files[MAX_FILES];
-    source_place *places;
-    size_t place_count;
-    int place_heads[PLACE_HASH];
+    source_line *source_lines;
+    size_t source_line_count;
+    int line_heads[LINE_HASH];
     known_loc locs[LOC_HASH];
     int current_location;
     uint32_t module_shared_bytes, dynamic_alignment; /* of all dynamic shared variables so far, as ptxas does it */

@@ -131,7 +131,7 @@ class Refused(EmuError):
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """An instruction: line and text in the PTX; the innermost line of the kernel's own file, "" and 0 if unknown."""
 
     ptx_line: int
@@ -146,8 +146,8 @@ class Finding:
 
     kind: str
     count: int
-    here: Place
-    other: Place
+    here: Location
+    other: Location
     cta: tuple[int, int, int]
     warp: int
     lane: int
@@ -168,15 +168,16 @@ class Fault(FindingsError):
     """A CTA could not continue: deadlock, livelock, step limit, trap or assert."""
 
 
-def _place(raw: Any) -> Place:
+def _location(raw: Any) -> Location:
     frame = raw.own.contents if raw.own else None
     file, line = ((frame.file or b"").decode(), int(frame.line)) if frame else ("", 0)
-    return Place(int(raw.ptx_line), (raw.ptx or b"").decode(), file, line)
+    return Location(int(raw.ptx_line), (raw.ptx or b"").decode(), file, line)
 
 
 def _finding(raw: Any) -> Finding:
     kind = _library.c.emu_class_name(raw.class_).decode()
-    return Finding(kind, int(raw.count), _place(raw.here), _place(raw.other), (raw.cta[0], raw.cta[1], raw.cta[2]),
+    here, other, cta = _location(raw.here), _location(raw.other), (raw.cta[0], raw.cta[1], raw.cta[2])
+    return Finding(kind, int(raw.count), here, other, cta,
                    int(raw.warp), int(raw.lane), int(raw.address), raw.message.decode(errors="replace"))  # fmt: skip
 
 
@@ -203,7 +204,7 @@ class Counts:
 class Row:
     """One PTX instruction and what it did; `group` is "mma", "ldmatrix", "cp.async", "memory" and so on."""
 
-    place: Place
+    location: Location
     group: str
     counts: Counts
 
@@ -225,14 +226,14 @@ class Counters:
     @property
     def rows(self) -> list[Row]:
         """In program order."""
-        return [Row(_place(raw.place), raw.group.decode(), _counts(raw)) for raw in self._rows]
+        return [Row(_location(raw.location), raw.group.decode(), _counts(raw)) for raw in self._rows]
 
     def lines(self) -> dict[tuple[str, int], Counts]:
         """Sums by file and line of the source, in order."""
         sums: dict[tuple[str, int], Counts] = {}
         for row in self.rows:
             if row.counts.executed:
-                key = (row.place.file, row.place.line)
+                key = (row.location.file, row.location.line)
                 sums[key] = sums.get(key, Counts()) + row.counts
         return dict(sorted(sums.items()))
 

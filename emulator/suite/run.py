@@ -105,7 +105,7 @@ def main(python: str, tool: str, page: Path, zluda: str = "", triton: str = "", 
     table = "\n".join([BEGIN, *lines, *rows, END])
     before, _, rest = text.partition(BEGIN)
     if not rest:
-        raise SystemExit(f"{page} has no place for the table: {BEGIN}")
+        raise SystemExit(f"{page} has no marker for the table: {BEGIN}")
     page.write_text(before + table + rest.partition(END)[2], encoding="utf-8")
     return int(any(verdict != "right" for each in outcomes for verdict in each.verdicts.values()))
 

@@ -5,7 +5,7 @@ python triton_language.py FOLDER [WORD]    FOLDER: of the checkout; the tests ar
                                            WORD: of pytest's -k
 
 CASES of each function run, in the order of a hash of their names, so that every machine chooses the same of tens of
-thousands. One that skips itself gives its place to the next, up to TRIED. Omitted cases are printed with the reason.
+thousands. One that skips itself is replaced by the next, up to TRIED. Omitted cases are printed with the reason.
 """
 
 import contextlib

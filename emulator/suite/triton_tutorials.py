@@ -23,7 +23,7 @@ import triton
 from device import report
 from triton.backends.compiler import GPUTarget
 
-PLACE = Path(sys.argv[1]) / "python/tutorials"
+TUTORIALS = Path(sys.argv[1]) / "python/tutorials"
 plain_layer_norm = torch.nn.functional.layer_norm
 plain_autotune = triton.autotune
 
@@ -57,13 +57,13 @@ def run(name, main="__main__", then=None, sizes=("", "")):
     """A tutorial as a program; `then` gets its names. sizes: a text in it, and what stands there instead."""
 
     def program():
-        text = (PLACE / name).read_text(encoding="utf-8")
+        text = (TUTORIALS / name).read_text(encoding="utf-8")
         if sizes[0] not in text:
             raise ValueError(f"{name} has no {sizes[0]}")
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
             smaller = Path(folder) / name
             smaller.write_text(text.replace(*sizes), encoding="utf-8")
-            names = runpy.run_path(str(smaller if sizes[0] else PLACE / name), run_name=main)
+            names = runpy.run_path(str(smaller if sizes[0] else TUTORIALS / name), run_name=main)
             if then:
                 then(names)
         if "❌" in said.getvalue():

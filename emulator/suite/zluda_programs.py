@@ -91,6 +91,6 @@ def program(folder, name, given, expected):
 
 
 if __name__ == "__main__":
-    place = Path(sys.argv[1]) / "ptx/src/test/spirv_run"
+    folder = Path(sys.argv[1]) / "ptx/src/test/spirv_run"
     start()
-    report(program(place, *each) for each in tests(place))
+    report(program(folder, *each) for each in tests(folder))

@@ -44,7 +44,7 @@ STORES = ("store", "release")
 LATE = ("land", "land integers", *STORES)
 Step = tuple[str, int, int]  # what, at which word, the value
 Agent = list[Step]
-Events = frozenset[tuple[tuple[int, int], tuple[int, int]]]  # each by agent and place
+Events = frozenset[tuple[tuple[int, int], tuple[int, int]]]  # each by agent and index
 
 
 def program(agents: list[Agent]) -> str:
@@ -75,7 +75,7 @@ def after(what: str, now: int, value: int) -> int:
 
 
 def stored(agent: Agent, late: list[int], word: int = -1) -> list[int]:
-    """The places of stores that others do not see yet, to one word or all."""
+    """The positions of stores that others do not see yet, to one word or all."""
     return [i for i in sorted(late) if agent[i][0] in STORES and agent[i][1] in (word, *([agent[i][1]] * (word < 0)))]
 
 
@@ -108,12 +108,14 @@ def count(agents: list[Agent]) -> tuple[int, int]:
     stuck: set[frozenset[object]] = set()
     seen: set[object] = set()
 
-    def go(places: tuple[int, ...], late: frozenset[tuple[int, int]], words: tuple[int, ...], before: Events) -> None:
-        """late: what has been issued and not landed, and that by agent and place; before: pairs of such."""
-        if (places, late, words, before) in seen:
+    def go(
+        positions: tuple[int, ...], late: frozenset[tuple[int, int]], words: tuple[int, ...], before: Events
+    ) -> None:
+        """late: what has been issued and not landed, and that by agent and index; before: pairs of such."""
+        if (positions, late, words, before) in seen:
             return
-        seen.add((places, late, words, before))
-        done = {(k, i) for k in range(len(agents)) for i in range(places[k])} - late
+        seen.add((positions, late, words, before))
+        done = {(k, i) for k in range(len(agents)) for i in range(positions[k])} - late
 
         def happen(n: int, i: int, further: tuple[int, ...], later: frozenset[tuple[int, int]]) -> None:
             what, word, value = step = agents[n][i]
@@ -128,25 +130,25 @@ def count(agents: list[Agent]) -> tuple[int, int]:
 
         moved = False
         for n, agent in enumerate(agents):
-            further = tuple(place + (k == n) for k, place in enumerate(places))
-            what, word, value = agent[places[n]] if places[n] < len(agent) else ("", 0, 0)
+            further = tuple(index + (k == n) for k, index in enumerate(positions))
+            what, word, value = agent[positions[n]] if positions[n] < len(agent) else ("", 0, 0)
             its = [i for k, i in late if k == n]
             own = stored(agent, its, word)
             waits = what == "await" and (agent[own[-1]][2] if own else words[word]) < value
-            if not what or waits or holds(agent, its, places[n]):
+            if not what or waits or holds(agent, its, positions[n]):
                 continue
             moved = True
             if what in LATE:
-                go(further, late | {(n, places[n])}, words, before)
+                go(further, late | {(n, positions[n])}, words, before)
             elif what in SILENT:
                 go(further, late, words, before)
             else:
-                happen(n, places[n], further, late)
+                happen(n, positions[n], further, late)
         for k, i in late:
             if is_due(agents[k], [j for each, j in late if each == k], i):
-                happen(k, i, places, late - {(k, i)})
+                happen(k, i, positions, late - {(k, i)})
         if not moved and not late:
-            (ended if all(place == len(agent) for place, agent in zip(places, agents, strict=True)) else stuck).add(
+            (ended if all(index == len(agent) for index, agent in zip(positions, agents, strict=True)) else stuck).add(
                 before
             )
 

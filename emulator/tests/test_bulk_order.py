@@ -9,7 +9,7 @@ import pytest
 from support.emulation import ptxrun
 
 # Thread 0 starts loads of two numbers, does something else, and looks at both without waiting; it waits for the second
-# and looks at the first; it waits for that too, and stores both to one place.
+# and looks at the first; it waits for that too, and stores both to one address.
 TWO_OF_EACH = """.version 8.3
 .target sm_90
 .address_size 64

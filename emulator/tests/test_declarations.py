@@ -128,7 +128,7 @@ def test_a_vector_of_registers_as_a_whole(tmp_path: Path) -> None:
     [
         ("mov.v4.b32 q, w;", "a vector of 4 elements is needed"),
         ("mov.v4.b64 {%d, %d, %d, %d}, {%d, %d, %d, %d};", "a move takes at most 16 bytes"),
-        ("mov.v2.b128 w, w;", "modifier '.b128' of 'mov.v2.b128' is not supported in this place"),
+        ("mov.v2.b128 w, w;", "modifier '.b128' of 'mov.v2.b128' is not supported in this position"),
         ("add.u32 q, q, q;", "in 'add.u32 q, q, q;'"),
         ("st.global.v2.u32 [%p], {w, %r1};", "the vector 'w' is in a list: name its elements"),
         (".reg .b32 w;", "'w' is declared twice in one scope"),
@@ -188,13 +188,13 @@ def test_a_refused_entry_leaves_the_others(tmp_path: Path) -> None:
 VARIABLES = """
 .const .align 4 .f32 factors[4] = {1.0, -2.0, 0f40400000};
 .global .align 4 .s32 counter = -7;
-.global .align 8 .u64 place = {generic(factors)+4};
+.global .align 8 .u64 address = {generic(factors)+4};
 .global .align 1 .b8 low[2] = {0xff(counter), 0xff00(counter)};
 .global .align 8 .f64 unset;
 """
 READS = """
 .reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>;
-ld.param.u64 %d1, [out]; ld.global.u64 %d2, [place]; ld.f32 %f1, [%d2];
+ld.param.u64 %d1, [out]; ld.global.u64 %d2, [address]; ld.f32 %f1, [%d2];
 ld.const.f32 %f2, [factors+8]; add.f32 %f1, %f1, %f2; st.global.f32 [%d1], %f1;
 atom.global.add.s32 %r1, [counter], 1; ld.global.u8 %r2, [low]; mov.u64 %d3, counter;
 cvt.u32.u64 %r3, %d3; and.b32 %r3, %r3, 255; sub.s32 %r2, %r2, %r3; add.s32 %r1, %r1, %r2;
@@ -223,7 +223,7 @@ def test_variables_are_set_by_name(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(np.array([0, 10, 20, 0], np.float32).tobytes())
     _, out = run_variables(tmp_path, "--data", f"factors=f32:4:@{tmp_path / 'f'}", "--data", "count=i32:41")
     assert (out[:1].view(np.float32)[0], out[1]) == (30.0, 41)
-    _, out = run_variables(tmp_path, "--data", "factors=f32:4:ramp", "--data", "place=buf:f32:1:poison",
+    _, out = run_variables(tmp_path, "--data", "factors=f32:4:ramp", "--data", "address=buf:f32:1:poison",
                            "--dump", f"counter={tmp_path / 'counter'}")  # fmt: skip
     assert np.isnan(out[:1].view(np.float32)[0])
     assert np.fromfile(tmp_path / "counter", np.int32) == [-6]

@@ -655,7 +655,7 @@ static void test_streams(void) {
                                        .kernelParams = (void *[]){&at, &by}};
     works(cuGraphExecKernelNodeSetParams(executable, nodes[0], &changed), "cuGraphExecKernelNodeSetParams");
     cuGraphLaunch(executable, one);
-    ok(element(at, 0) == 213, "2 in place of 10: %u", element(at, 0));
+    ok(element(at, 0) == 213, "2 instead of 10: %u", element(at, 0));
     is(cuGraphExecKernelNodeSetParams(executable, nodes[2], &changed), CUDA_ERROR_INVALID_VALUE,
        "the copy is no kernel");
 

@@ -119,13 +119,13 @@ static void test_repeated_locations(void) {
     emu_module *module;
     run_words(device, text, &module);
     for (int i = 0; i < 4; i++) {
-        const emu_place *place = &emu_counts(device)->rows[i].place;
-        const emu_frame *frame = place->frame;
+        const emu_location *location = &emu_counts(device)->rows[i].location;
+        const emu_frame *frame = location->frame;
         int depth = 1;
         for (; frame->caller; frame = frame->caller) depth++;
-        ok(place->frame->line == lines[i] && frame->line == outermost[i] && depth == depths[i],
-           "instruction %d is of line %d, inlined at line %d, %d deep", i, place->frame->line, frame->line, depth);
-        ok(place->own == place->frame, "all of its frames are of one file");
+        ok(location->frame->line == lines[i] && frame->line == outermost[i] && depth == depths[i],
+           "instruction %d is of line %d, inlined at line %d, %d deep", i, location->frame->line, frame->line, depth);
+        ok(location->own == location->frame, "all of its frames are of one file");
     }
     emu_device_free(device);
     emu_unload(module);
@@ -254,8 +254,8 @@ static void test_launches(const emu_module *module) {
     ok(reference.total.wavefronts == 2 * 2 * CTAS && reference.total.ideal == 2 * 2 * CTAS,
        "shared memory has no conflict");
     const emu_counter *store = &reference.rows[13];
-    ok(strcmp(store->place.ptx, "st.global.u32 [%p], %v;") == 0 && store->requests == 2 * CTAS, "%s: %d requests",
-       store->place.ptx, (int)store->requests);
+    ok(strcmp(store->location.ptx, "st.global.u32 [%p], %v;") == 0 && store->requests == 2 * CTAS, "%s: %d requests",
+       store->location.ptx, (int)store->requests);
     ok(store->sectors == 4 * 2 * CTAS && reference.total.sectors == store->sectors, "of 4 sectors each");
     ok(store->lanes == COUNT && store->bytes == COUNT * 4, "of 4 bytes for each lane");
     for (int i = 0; i < 4; i++) {

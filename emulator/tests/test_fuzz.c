@@ -141,7 +141,7 @@ static void edit(input *text) {
     case 3:
         replace(text, at, 0, token, strlen(token));
         break;
-    case 4: /* a token in place of a word */
+    case 4: /* a token instead of a word */
         for (length = 0; length < rest && strchr("%.$_", text->bytes[at + length]) == NULL && length < 12; length++) {
         }
         replace(text, at, length, token, strlen(token));
@@ -150,7 +150,7 @@ static void edit(input *text) {
         at = line_at(text, at, &length);
         replace(text, at, length, "", 0);
         break;
-    case 6: /* a line in place of another */
+    case 6: /* a line instead of another */
         at = line_at(text, at, &length);
         if (length <= sizeof copy) {
             memcpy(copy, text->bytes + at, length);

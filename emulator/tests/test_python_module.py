@@ -219,7 +219,7 @@ def test_settings_and_printing(tmp_path: Path) -> None:
     shared = sums[str(tmp_path / "hello.cu"), 4]
     assert (shared.wavefronts, shared.ideal, shared.bytes) == (2, 2, 256)
     assert sum(counts.executed for counts in sums.values()) == launched.counters.total.executed
-    group = {row.group for row in launched.counters.rows if row.place.line == 4}
+    group = {row.group for row in launched.counters.rows if row.location.line == 4}
     assert "memory" in group
 
 

@@ -254,7 +254,7 @@ PRODUCTS = {
 
 
 def sparse_indices(rng: np.random.Generator, what: Product, rows: int) -> tuple[Array, Array]:
-    """For each stored element its place along k, and the words that say so."""
+    """For each stored element its index along k, and the words that say so."""
     if what.a == "tf32":
         second = rng.integers(0, 2, (rows, what.k // 2))
         words = (np.where(second, 0xE, 4) << 4 * np.arange(what.k // 2)).sum(axis=1)
@@ -281,7 +281,7 @@ def on_lanes(rows: Array, m: int) -> Array:
     return out
 
 
-def place(what: Product, row: int, n: int) -> tuple[int, int, int]:
+def position(what: Product, row: int, n: int) -> tuple[int, int, int]:
     """CTA, lane and column of an element of D: PTX ISA, "Data Path Layout Organization"."""
     if what.pair:
         cta, row = divmod(row, what.m // 2)
@@ -365,12 +365,12 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
     idesc |= (what.d << 4 | ue8m0 * 0) if not what.scales else ue8m0 << 23
     codes = [1 if fours else CODES[name] for name in (what.a, what.b)]
     idesc |= codes[0] << 7 | codes[1] << 10 | sparse << 2
-    columns = max(place(what, r, n)[2] for r in (0, what.m - 1) for n in range(what.n)) + 1
+    columns = max(position(what, r, n)[2] for r in (0, what.m - 1) for n in range(what.n)) + 1
     start = np.full((ctas, 128, columns), 96, np.float64)  # what D has before
     d = start.copy()
     for r in range(what.m):
         for n in range(what.n):
-            cta, lane, column = place(what, r, n)
+            cta, lane, column = position(what, r, n)
             if what.off and what.off[lane // 32] >> lane % 32 & 1:
                 continue
             d[cta, lane, column] = product[r, n] + start[cta, lane, column] / (8 if what.start else 1)

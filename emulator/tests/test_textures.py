@@ -63,17 +63,17 @@ def texel(image: np.ndarray, indices: list[int], mode: str) -> np.ndarray | floa
     return 0.0 if None in found else image[tuple(reversed(found))]  # type: ignore[index]
 
 
-def nearest(image: np.ndarray, place: list[float], mode: str) -> np.ndarray | float:
-    return texel(image, [int(np.floor(each)) for each in place], mode)
+def nearest(image: np.ndarray, point: list[float], mode: str) -> np.ndarray | float:
+    return texel(image, [int(np.floor(each)) for each in point], mode)
 
 
-def mixed(image: np.ndarray, place: list[float], mode: str) -> float:
+def mixed(image: np.ndarray, point: list[float], mode: str) -> float:
     """The weights have eight binary places."""
-    whole = [int(np.floor(each - 0.5)) for each in place]
-    part = [np.floor((each - 0.5 - first) * 256 + 0.5) / 256 for each, first in zip(place, whole, strict=True)]
+    whole = [int(np.floor(each - 0.5)) for each in point]
+    part = [np.floor((each - 0.5 - first) * 256 + 0.5) / 256 for each, first in zip(point, whole, strict=True)]
     total = 0.0
-    for corner in range(1 << len(place)):
-        steps = [corner >> axis & 1 for axis in range(len(place))]
+    for corner in range(1 << len(point)):
+        steps = [corner >> axis & 1 for axis in range(len(point))]
         weight = np.prod([p if s else 1 - p for p, s in zip(part, steps, strict=True)])
         total += float(weight * texel(image, [w + s for w, s in zip(whole, steps, strict=True)], mode))
     return total
@@ -99,11 +99,11 @@ def test_planes_at_each_edge(over: str, linear: int, tmp_path: Path) -> None:
         normalised = "normalised" in job
         # without normalised coordinates there is no wrap, but a clamp
         mode = "clamp" if job["edge"] == "wrap" and not normalised else job["edge"]
-        places = [
+        points = [
             [float(np.float32(x)) * (8 if normalised else 1), float(np.float32(y)) * (5 if normalised else 1)]
             for x, y in job["at"]
         ]
-        expected = [rule(IMAGE, place, mode) for place in places]
+        expected = [rule(IMAGE, point, mode) for point in points]
         assert np.abs(as_floats(words)[:, 0] - expected).max() < 1e-6, job["edge"]
         assert not np.array(words)[:, 1:].any()
 

@@ -135,7 +135,7 @@ UNUSED = """\
 
 
 def test_accumulators_that_nothing_reads_share_no_register(tmp_path: Path) -> None:
-    """They are written when the product lands, and must not take the place of what came after it was issued."""
+    """They are written when the product lands, and must not overwrite what came after it was issued."""
     keep = "\n    ".join(f"add.s32 %kept{i}, %t, {i};" for i in range(8))
     (tmp_path / "unused.ptx").write_text(UNUSED.replace("KEEP", keep))
     done = ptxrun(

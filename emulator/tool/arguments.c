@@ -454,7 +454,7 @@ static const number_type *type_of_ptx(const char *type) {
     return known ? known : find_type("u8", 2);
 }
 
-/* The place of a variable in the list of buffers. */
+/* The index of a variable in the list of buffers. */
 static argument_buffer *add_variable(argument_list *list, const emu_variable *variable, const number_type *type) {
     argument_buffer *at = NULL;
     for (int i = 0; i < list->buffer_count; i++)

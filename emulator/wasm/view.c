@@ -97,9 +97,9 @@ EMU_EXPORT(emu_view_refusal) void emu_view_refusal(void) {
     add("}");
 }
 
-static void add_place(const emu_place *place) {
-    add("\"ptx_line\":%d,\"line\":%d,\"ptx\":", place->ptx_line, place->own ? place->own->line : 0);
-    add_quoted(place->ptx ? place->ptx : "");
+static void add_location(const emu_location *location) {
+    add("\"ptx_line\":%d,\"line\":%d,\"ptx\":", location->ptx_line, location->own ? location->own->line : 0);
+    add_quoted(location->ptx ? location->ptx : "");
 }
 
 /* Every instruction of the entry: where it stands, its group, and the lines that its function was inlined at. */
@@ -107,15 +107,15 @@ EMU_EXPORT(emu_view_code) void emu_view_code(void) {
     const entry *code = &view.module->entries[view.launch.entry];
     begin("[");
     for (size_t i = 0; i < code->instruction_count; i++) {
-        const emu_place place = emu_place_of(code, (uint32_t)i);
+        const emu_location location = emu_location_of(code, (uint32_t)i);
         add_comma(i > 0);
         add("{");
-        add_place(&place);
+        add_location(&location);
         add(",\"group\":");
         add_quoted(code->instructions[i].group ? code->instructions[i].group : "");
         add(",\"callers\":[");
-        for (const emu_frame *frame = place.own; frame; frame = frame->caller)
-            add("%s%d", frame == place.own ? "" : ",", frame->line);
+        for (const emu_frame *frame = location.own; frame; frame = frame->caller)
+            add("%s%d", frame == location.own ? "" : ",", frame->line);
         add("]}");
     }
     add("]");
@@ -156,9 +156,9 @@ EMU_EXPORT(emu_view_findings) void emu_view_findings(void) {
         add("{\"class\":");
         add_quoted(emu_class_name(found[i].class_));
         add(",\"count\":%" PRIu64 ",\"warp\":%d,\"lane\":%d,\"here\":{", found[i].count, found[i].warp, found[i].lane);
-        add_place(&found[i].here);
+        add_location(&found[i].here);
         add("},\"other\":{");
-        add_place(&found[i].other);
+        add_location(&found[i].other);
         add("},\"message\":");
         add_quoted(found[i].message);
         add("}");
@@ -177,8 +177,8 @@ EMU_EXPORT(emu_view_counters) void emu_view_counters(void) {
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
         add_comma(i > 0);
-        add("[%d,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", row->place.ptx_line,
-            row->place.own ? row->place.own->line : 0, row->executed, row->wavefronts, row->ideal, row->sectors);
+        add("[%d,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", row->location.ptx_line,
+            row->location.own ? row->location.own->line : 0, row->executed, row->wavefronts, row->ideal, row->sectors);
     }
     add("]}");
 }

@@ -96,8 +96,8 @@
   // ---- labels of pictures that lie on each other
   for (const picture of document.querySelectorAll("svg")) {
     const labels = [...picture.querySelectorAll("text")].map((text) => [text, text.getBoundingClientRect()]);
-    labels.forEach(([one, a], place) => {
-      for (const [other, b] of labels.slice(place + 1)) {
+    labels.forEach(([one, a], index) => {
+      for (const [other, b] of labels.slice(index + 1)) {
         const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
         const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
         if (across > 1 && down > 3)

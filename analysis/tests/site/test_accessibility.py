@@ -25,7 +25,7 @@ def tab() -> Iterator[Any]:
 
 
 def violations(tab: Any) -> list[str]:
-    """Rule, place and text of each, on the page that is open."""
+    """Rule, element and text of each, on the page that is open."""
     try:
         axe = importlib.import_module("axe_playwright_python.sync_playwright")
     except ImportError:

@@ -34,7 +34,7 @@ def tab(browser_tab: Any) -> Any:
 
 def opened(tab: Any, task: dict[str, Any]) -> None:
     tab.evaluate("(id) => open(tasks.find((one) => one.id === id))", task["id"])
-    if task["kind"] == "place":
+    if task["kind"] == "position":
         tab.wait_for_selector(".gap")
 
 
@@ -88,7 +88,7 @@ def test_progress_stays_in_the_browser_until_it_is_forgotten(tab: Any) -> None:
 def test_it_fits_a_phone(tab: Any, scheme: str) -> None:
     tab.emulate_media(color_scheme=scheme)
     tab.set_viewport_size({"width": 390, "height": 800})
-    for task in (TASKS[0], next(one for one in TASKS if one["kind"] == "place"), TASKS[-1]):
+    for task in (TASKS[0], next(one for one in TASKS if one["kind"] == "position"), TASKS[-1]):
         opened(tab, task)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, task["id"]
         tab.screenshot(path=str(root() / f"build/screens/exercise-{task['id']}-{scheme}.png"), full_page=True)

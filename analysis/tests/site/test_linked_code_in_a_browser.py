@@ -30,7 +30,7 @@ def test_a_line_of_ptx_lights_its_sass_and_cuda(loop: Any) -> None:
     assert "LDSM" in loop.evaluate(FIRST.format(list=0) + ".textContent")
     line = loop.evaluate(FIRST.format(list=2) + ".dataset.c")
     assert "ldmatrix" in loop.evaluate(FIRST.format(list=2) + ".textContent")
-    assert loop.evaluate("document.querySelector('.three .place').href").endswith(f"?v=v02&line={line}")
+    assert loop.evaluate("document.querySelector('.three .machine').href").endswith(f"?v=v02&line={line}")
     for index in (0, 2):  # within what its list shows
         assert loop.evaluate(f"""(() => {{
             const row = {FIRST.format(list=index)}, pane = row.closest('.scroll');

@@ -70,7 +70,7 @@ def test_chapters_and_notebooks_lead_into_the_machine() -> None:
     found = {name: machine_page.MACHINE_LINK.findall(text) for name, text in documents()}
     assert len([name for name, places in found.items() if places]) >= 10
     for name, text in documents():
-        assert text.count("<!-- machine:") == len(found[name]), f"{name}: a place that is not understood"
+        assert text.count("<!-- machine:") == len(found[name]), f"{name}: a comment that is not understood"
     assert {version for places in found.values() for version, _, _ in places} <= set(kernel_files(root()))
     text = machine_page.with_machine_links("a\n\n<!-- machine: v28 wgmma 4 -->\n", PurePosixPath("docs/learn"))
     assert 'href="../../machine/index.html?v=v28&kind=wgmma&warp=4"' in text and "<!--" not in text

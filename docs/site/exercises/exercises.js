@@ -1,5 +1,5 @@
 // exercises.js - exercises that the machine grades. The tasks are those of tasks.json; a task's `kind` says how it is
-// answered: number, line, choice or place. The emulator runs in the worker of the page of the machine.
+// answered: number, line, choice or position. The emulator runs in the worker of the page of the machine.
 "use strict";
 const $ = (id) => document.getElementById(id);
 const tasks = window.tasks;
@@ -150,7 +150,7 @@ const KINDS = {
     },
     reveal: async (task) => `${task.shown[task.wrong].trim()}\n${task.why}`,
   },
-  place: {
+  position: {
     about: "Choose where the instruction belongs; the machine runs it there.",
     draw(task) {
       busy(async () => {
@@ -206,7 +206,7 @@ async function broken(task) {
   return { all, cut, after: rows[middle].text, rows: rows.slice(Math.max(0, middle - task.before), middle + task.behind) };
 }
 
-// "" where the program with the instruction at that place does what it did; else what the machine says.
+// "" where the program with the instruction at that position does what it did; else what the machine says.
 async function placed(task, program, at) {
   const whole = await ptxOf(task.version), text = [...program.all];
   text.splice(at, 0, program.cut);

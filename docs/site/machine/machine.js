@@ -392,9 +392,9 @@ function rest() {
   const from = launch;
   idle = setTimeout(() => {
     if (launch !== from) return;
-    const place = new URLSearchParams({ v: version, seq: $("seq").value, order: $("schedule").value, step, warp });
-    if (turns.length) place.set("turns", turns.map((one) => one.join(".")).join());
-    history.replaceState(null, "", `#${place}`);
+    const parameters = new URLSearchParams({ v: version, seq: $("seq").value, order: $("schedule").value, step, warp });
+    if (turns.length) parameters.set("turns", turns.map((one) => one.join(".")).join());
+    history.replaceState(null, "", `#${parameters}`);
     if (step + 1 < launch.steps.length) look(step + 1, warpOf(step + 1));
   }, IDLE);
 }

@@ -87,8 +87,8 @@ function wavefronts(access, ptx) {
 function fromChunks(shared, chunks, alongK, read) {
   const bytes = new DataView(shared.buffer, shared.byteOffset, shared.byteLength);
   return (row, k) => {
-    const block = row >> 3, half = k >> 3, [line, place] = alongK ? [row & 7, k & 7] : [k & 7, row & 7];
-    const at = chunks[16 * block + 8 * half + line] + 2 * place;
+    const block = row >> 3, half = k >> 3, [line, column] = alongK ? [row & 7, k & 7] : [k & 7, row & 7];
+    const at = chunks[16 * block + 8 * half + line] + 2 * column;
     return at + 2 <= bytes.byteLength ? read(bytes.getUint16(at, true)) : null;
   };
 }

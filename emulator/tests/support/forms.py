@@ -70,19 +70,17 @@ def missing(table: Iterable[Form], text: str) -> list[str]:
     common."""
     rows = list(table)
 
-    def place(row: Form, token: str) -> tuple[str, str]:
+    def key(row: Form, token: str) -> tuple[str, str]:
         return (row.opcode if token.startswith(COMMON) else str(row)), token
 
-    unused = {
-        (place(row, token), word) for row in rows for token in row.tokens for word in token.rstrip("?").split("|")
-    }
+    unused = {(key(row, token), word) for row in rows for token in row.tokens for word in token.rstrip("?").split("|")}
     unused_rows = set(rows)
     for opcode in opcodes(text):
         for row in rows:
             used = row.match(opcode.split("."))
             if used is not None:
                 unused_rows.discard(row)
-                unused -= {(place(row, row.tokens[index]), word) for index, word in used}
+                unused -= {(key(row, row.tokens[index]), word) for index, word in used}
                 break
     whole = {str(row) for row in unused_rows}
     partly: dict[str, list[str]] = {}

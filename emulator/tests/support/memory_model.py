@@ -34,7 +34,7 @@ class Step:
 
 Program = list[list[Step]]
 Outcome = tuple[int, ...]  # by thread and step
-Event = tuple[int, int]  # thread and place; the first write of word n is (-1, n)
+Event = tuple[int, int]  # thread and index; the first write of word n is (-1, n)
 Pairs = frozenset[tuple[Event, Event]]
 
 
@@ -72,7 +72,7 @@ class Execution:
     ) -> None:
         self.steps = {(n, i): step for n, thread in enumerate(program) for i, step in enumerate(thread)}
         self.sources = sources
-        self.place = {write: i for order in coherence for i, write in enumerate(order)}
+        self.coherence_index = {write: i for order in coherence for i, write in enumerate(order)}
         self.program_order = frozenset(
             ((n, i), (n, k)) for n, thread in enumerate(program) for k in range(len(thread)) for i in range(k)
         )
@@ -118,10 +118,10 @@ class Execution:
         return bool(self.word(a)) and self.word(a) == self.word(b)
 
     def before_in_coherence(self, write: Event, other: Event) -> bool:
-        return self.same_word(write, other) and self.place[write] < self.place[other]
+        return self.same_word(write, other) and self.coherence_index[write] < self.coherence_index[other]
 
     def communication(self) -> Pairs:
-        writes = [*self.place]
+        writes = [*self.coherence_index]
         then = {(a, b) for a in writes for b in writes if self.before_in_coherence(a, b)}
         overtaken = {
             (read, b)
@@ -135,18 +135,18 @@ class Execution:
         causality = self.causality()
         if any(a == b for a, b in causality) or any((b, a) in causality for a, b in self.fences):
             return False
-        same_place = frozenset((a, b) for a, b in self.program_order if self.same_word(a, b))
-        if any(a == b for a, b in closure(frozenset(same_place | self.communication()))):
+        same_address = frozenset((a, b) for a, b in self.program_order if self.same_word(a, b))
+        if any(a == b for a, b in closure(frozenset(same_address | self.communication()))):
             return False  # sequential consistency of each word
         for event, step in self.steps.items():  # atomicity
-            if step.kind == "X" and self.place[self.sources[event]] != self.place[event] - 1:
+            if step.kind == "X" and self.coherence_index[self.sources[event]] != self.coherence_index[event] - 1:
                 return False
         for a, b in causality:
-            if a in self.place and b in self.place and self.before_in_coherence(b, a):
+            if a in self.coherence_index and b in self.coherence_index and self.before_in_coherence(b, a):
                 return False  # coherence
             if a in self.sources and self.sources[a] == b:
                 return False  # causality
-            if a in self.place and b in self.sources and self.before_in_coherence(self.sources[b], a):
+            if a in self.coherence_index and b in self.sources and self.before_in_coherence(self.sources[b], a):
                 return False
         return True
 
@@ -201,7 +201,7 @@ def must_wait(thread: list[Step], earlier: int, later: int) -> bool:
 
 @dataclass(frozen=True)
 class State:
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     waiting: frozenset[Event]
     memory: tuple[int, ...]
     read: frozenset[tuple[Event, int]]
@@ -210,7 +210,7 @@ class State:
 def next_states(program: Program, words: list[str], now: State) -> Iterator[State]:
     """A delayed access comes, or a thread does its next step."""
 
-    def come(n: int, i: int, places: tuple[int, ...], waiting: frozenset[Event]) -> State:
+    def come(n: int, i: int, positions: tuple[int, ...], waiting: frozenset[Event]) -> State:
         step = program[n][i]
         at = words.index(step.word) if step.word else 0
         own = [k for m, k in now.waiting if m == n and k < i and program[n][k].kind == "W"]
@@ -218,22 +218,22 @@ def next_states(program: Program, words: list[str], now: State) -> Iterator[Stat
         value = program[n][stored[-1]].value if stored else (*now.memory, 0)[at]
         read = {((n, i), value)} if step.reads else set()
         memory = tuple(step.value if k == at and step.writes else there for k, there in enumerate(now.memory))
-        return State(places, waiting, memory, now.read | read)
+        return State(positions, waiting, memory, now.read | read)
 
     for n, i in now.waiting:
         if not any(k == n and j < i and must_wait(program[n], j, i) for k, j in now.waiting):
-            yield come(n, i, now.places, now.waiting - {(n, i)})
+            yield come(n, i, now.positions, now.waiting - {(n, i)})
     for n, thread in enumerate(program):
-        i = now.places[n]
+        i = now.positions[n]
         own = sorted(k for m, k in now.waiting if m == n)
-        places = tuple(place + (k == n) for k, place in enumerate(now.places))
+        positions = tuple(index + (k == n) for k, index in enumerate(now.positions))
         if i == len(thread):
             continue
         blocked = any(must_wait(thread, k, i) for k in own)
         if thread[i].kind == "W" or (may_come_late(thread, i) and not blocked):
-            yield State(places, now.waiting | {(n, i)}, now.memory, now.read)
+            yield State(positions, now.waiting | {(n, i)}, now.memory, now.read)
         elif not blocked:
-            yield come(n, i, places, now.waiting)
+            yield come(n, i, positions, now.waiting)
 
 
 def late(program: Program) -> set[Outcome]:
@@ -245,7 +245,7 @@ def late(program: Program) -> set[Outcome]:
     while left:
         now = left.pop()
         more = {*next_states(program, words, now)} - seen
-        if all(place == len(thread) for place, thread in zip(now.places, program, strict=True)) and not now.waiting:
+        if all(index == len(thread) for index, thread in zip(now.positions, program, strict=True)) and not now.waiting:
             found.add(tuple(value for _, value in sorted(now.read)))
         seen |= more
         left += more

@@ -51,7 +51,7 @@ def launch(text, parameters, threads):
 def kernel(instruction, form, coordinates, loads, registers):
     """Lane i takes four words of coordinates; what the instruction leaves in `registers` goes to four words."""
     padded = ["%c0", "%c1", "%c2", "%c2"][: {"3d": 4, "a2d": 4, "cube": 4}.get(form, COORDINATES[form])]
-    place = f"[%object, {{{', '.join(padded)}}}]"
+    coordinates = f"[%object, {{{', '.join(padded)}}}]"
     stores = "\n".join(f"st.global.b32 [%out+{4 * i}], {each};" for i, each in enumerate(registers))
     return f"""
 .visible .entry k(.param .u64 o, .param .u64 at, .param .u64 result) {{
@@ -60,7 +60,7 @@ ld.param.u64 %object, [o]; ld.param.u64 %at, [at]; ld.param.u64 %out, [result];
 mov.u32 %t, %tid.x; mul.wide.u32 %w, %t, 16; add.s64 %at, %at, %w; add.s64 %out, %out, %w;
 ld.global.b32 %c0, [%at]; ld.global.b32 %c1, [%at+4]; ld.global.b32 %c2, [%at+8];
 {loads}
-{instruction.replace("PLACE", place)}
+{instruction.replace("AT", coordinates)}
 {stores}
 ret;
 }}
@@ -112,19 +112,19 @@ def texture(job):
 
 
 def read_texture(job):
-    form, kind, places = job["form"], job["instruction"], job["at"]
-    at = np.zeros((len(places), 4), np.uint32)
+    form, kind, points = job["form"], job["instruction"], job["at"]
+    at = np.zeros((len(points), 4), np.uint32)
     integers = 4 if kind.endswith("s32") else 1 if form in ("a1d", "a2d") else 0
-    for i, place in enumerate(places):
-        for j, each in enumerate(place):
+    for i, point in enumerate(points):
+        for j, each in enumerate(point):
             at[i, j] = np.int32(each).view(np.uint32) if j < integers else np.float32(each).view(np.uint32)
     names = ["%d0", "%d1", "%d2", "%d3"]
     level = ", %c0" if kind.startswith("level") else ""
     kind = kind.removeprefix("level ")
-    first = f"tex{'.level' if level else ''}.{form}.v4.{kind} {{{', '.join(names)}}}, PLACE{level};"
-    out = to_device(np.zeros((len(places), 4), np.uint32))
-    launch(kernel(first, form, COORDINATES[form], "", names), (texture(job), to_device(at), out), len(places))
-    return words_at(out, len(places))
+    first = f"tex{'.level' if level else ''}.{form}.v4.{kind} {{{', '.join(names)}}}, AT{level};"
+    out = to_device(np.zeros((len(points), 4), np.uint32))
+    launch(kernel(first, form, COORDINATES[form], "", names), (texture(job), to_device(at), out), len(points))
+    return words_at(out, len(points))
 
 
 def words_at(address, count):
@@ -136,25 +136,25 @@ def words_at(address, count):
 def use_surface(job):
     """Each lane reads an element of 32 bits and stores it plus one; the array comes behind what was read."""
     given, array = resource(job)
-    object_, places = ctypes.c_uint64(), job["at"]
+    object_, points = ctypes.c_uint64(), job["at"]
     call("cuSurfObjectCreate", ctypes.byref(object_), given.ljust(144, b"\0"))
-    at = np.zeros((len(places), 4), np.int32)
-    for i, place in enumerate(places):
-        at[i, : len(place)] = place
+    at = np.zeros((len(points), 4), np.int32)
+    for i, point in enumerate(points):
+        at[i, : len(point)] = point
     form, mode, bits = job["form"], job["mode"], job.get("bits", "b32")
     register = "%d0" if bits == "b32" else "%h0"
-    code = f"mov.b32 %d0, 0; suld.b.{form}.{bits}.{mode} {{{register}}}, PLACE;"
+    code = f"mov.b32 %d0, 0; suld.b.{form}.{bits}.{mode} {{{register}}}, AT;"
     code += "cvt.u32.u16 %d0, %h0; add.u16 %h1, %h0, 1;" if register == "%h0" else "add.u32 %v0, %d0, 1;"
-    code += f"sust.b.{form}.{bits}.{mode} PLACE, {{{'%v0' if register == '%d0' else '%h1'}}};"
-    out = to_device(np.zeros((len(places), 4), np.uint32))
+    code += f"sust.b.{form}.{bits}.{mode} AT, {{{'%v0' if register == '%d0' else '%h1'}}};"
+    out = to_device(np.zeros((len(points), 4), np.uint32))
     text = kernel(code, form, COORDINATES[form], "mov.b32 %d1, 0; mov.b32 %d2, 0; mov.b32 %d3, 0;",
                   ["%d0", "%d1", "%d2", "%d3"])  # fmt: skip
-    launch(text, (object_.value, to_device(at.view(np.uint32)), out), len(places))
+    launch(text, (object_.value, to_device(at.view(np.uint32)), out), len(points))
     after = np.zeros_like(np.array(job["texels"], job["type"]))
     width, height, depth = [*job["sizes"], 0, 0][:3]
     row = width * job.get("channels", 1) * after.itemsize
     copy_array(after, array, row, max(height, 1), max(depth, 1), to_array=False)
-    return [[each[0] for each in words_at(out, len(places))], after.tolist()]
+    return [[each[0] for each in words_at(out, len(points))], after.tolist()]
 
 
 def main():

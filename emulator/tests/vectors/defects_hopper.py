@@ -478,7 +478,7 @@ HOPPER = [
            twin=bytes_out(COPY_OUT + WAIT_OUT), **OUTPUT),
     Defect("output-never-written", "a copy is too short", bytes_out(COPY_OUT.replace("64;", "48;") + WAIT_OUT),
            ["16 of 64 bytes"], twin=bytes_out(COPY_OUT + WAIT_OUT), **OUTPUT),
-    Defect("output-written-twice", "two copies to one place", bytes_out(COPY_OUT + "<<cp.async.bulk.wait_group 0;\n"
+    Defect("output-written-twice", "two copies to one address", bytes_out(COPY_OUT + "<<cp.async.bulk.wait_group 0;\n"
            + COPY_OUT + "||>>" + WAIT_OUT), ["lesson.cu:51"], **OUTPUT),
     Defect("misaligned", "a size that is no multiple of 16", bytes_in(BEFORE="mov.u32 %bytes, 40;",
            ARRIVE="mbarrier.arrive.shared.b64 %state, [%s+512];", END=""), ["A bulk copy of 40 bytes",

@@ -8,15 +8,15 @@ from support.defects import MBARRIER, Defect
 
 
 def warps(*roles: Sequence[str], start: str = "bar.sync 0;") -> str:
-    """Warp n does what roles[n] says, each line of which has the source line 10 * (n + 1) + its place."""
+    """Warp n does what roles[n] says, each line of which has the source line 10 * (n + 1) + its index."""
     body = f"{MBARRIER}.reg .b32 %warp, %x;\n.reg .pred %is;\nshr.u32 %warp, %t, 5;\n{start}\n"
     for n in range(len(roles)):
         body += f"setp.eq.u32 %is, %warp, {n};\n@%is bra warp{n};\n"
     body += "bra.uni end;\n"
     for n, role in enumerate(roles):
         body += f"warp{n}:\n"
-        for place, line in enumerate(role):
-            body += f".loc 1 {10 * (n + 1) + place} 0\n{line.replace('LABEL', f'again{n}_{place}')}\n"
+        for index, line in enumerate(role):
+            body += f".loc 1 {10 * (n + 1) + index} 0\n{line.replace('LABEL', f'again{n}_{index}')}\n"
         body += "bra.uni end;\n"
     return body + "end:"
 

@@ -41,8 +41,8 @@ STORE = "st.shared.v4.u32 [%o], {%a, %b, %c, %h};\n"
 def partners() -> Array:
     """The thread whose words each thread touches."""
     t = np.arange(THREADS)
-    place = (5 * t + 3) % THREADS
-    return np.concatenate([THREADS + place, place])
+    source = (5 * t + 3) % THREADS
+    return np.concatenate([THREADS + source, source])
 
 
 def from_partner(array: Array) -> Array:

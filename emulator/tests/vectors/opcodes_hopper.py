@@ -7,11 +7,11 @@ from support.emulation import THREADS, Array, Case
 from vectors.opcodes import CASES, SIZE, first_input
 
 CTAS = SIZE // THREADS
-PLACE = (
+SHARED_WORD = (
     ".reg .b32 %s, %n;\nmov.u32 %s, smem;\nmad.lo.s32 %n, %t, 4, %s;\n.reg .pred %first;\nsetp.eq.u32 %first, %t, 0;\n"
 )
 LOAD = (
-    PLACE
+    SHARED_WORD
     + """.reg .b64 %p, %policy;
 .reg .pred %done;
 mov.u64 %policy, 0; st.shared.u32 [%n], 0; @%first mbarrier.init.shared.b64 [%s+2048], 1;
@@ -32,7 +32,7 @@ bar.sync 0;"""
 EXPECT = "mbarrier.arrive.expect_tx.shared.b64 _, [%s+2048], BYTES;"
 EXPECT_APART = "mbarrier.expect_tx.relaxed.cta.shared.b64 [%s+2048], BYTES;\nmbarrier.arrive.shared.b64 _, [%s+2048];"
 STORE = (
-    PLACE
+    SHARED_WORD
     + """.reg .b64 %g, %policy;
 mov.u64 %policy, 0; mov.u64 %g, board; mad.wide.u32 %g, %block, 2048, %g;
 .reg .b64 %own;

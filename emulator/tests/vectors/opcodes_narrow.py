@@ -129,7 +129,7 @@ def relu(x: float) -> float:
 
 
 def finite(bits: int, of: Format) -> int:
-    """satfinite: the largest number in place of an infinity."""
+    """satfinite: the largest number instead of an infinity."""
     size = bits & (1 << (of.bits - 1)) - 1
     return bits - 1 if size == of.infinity else bits
 

@@ -108,7 +108,7 @@ ret;
 """
 
     def order(self) -> Array:
-        """The element of the box at each place of shared memory."""
+        """The element of the box at each offset of shared memory."""
         at = 2 * np.arange(self.elements)
         return (at ^ (at >> 7 & (self.swizzle == "32B")) << 4) // 2
 

@@ -132,7 +132,7 @@ def bits_of(values: Array, kind: str) -> Array:
     halves = values.astype(np.float16).view(np.uint16)
     if factors == "e5m2":
         return (halves >> 8).astype(np.uint8)
-    if factors == "e4m3":  # a bit more of fraction, and a bias of 7 in place of 15
+    if factors == "e4m3":  # a bit more of fraction, and a bias of 7 instead of 15
         return np.where(values == 0, 0, (halves >> 8 & 0x80) | ((halves & 0x7FFF) >> 7) - (8 << 3)).astype(np.uint8)
     if factors == "f16":
         return halves

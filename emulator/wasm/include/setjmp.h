@@ -9,7 +9,7 @@
 
 typedef int jmp_buf[1];
 
-#define setjmp(place) ((void)(place), 0)
-#define longjmp(place, value) ((void)(place), emu_page_leave(EMU_LEFT_REFUSED))
+#define setjmp(mark) ((void)(mark), 0)
+#define longjmp(mark, value) ((void)(mark), emu_page_leave(EMU_LEFT_REFUSED))
 
 #endif
