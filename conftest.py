@@ -48,9 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rng = random.Random(seed)
     files = sorted({item.path for item in items})
     rng.shuffle(files)
-    place = {path: number for number, path in enumerate(files)}
+    order = {path: number for number, path in enumerate(files)}
     rng.shuffle(items)
-    items.sort(key=lambda item: place[item.path])
+    items.sort(key=lambda item: order[item.path])
 
 
 class TapLine(pytest.Item):

@@ -152,7 +152,7 @@ def _lacking(package: str, arguments: Sequence[str]) -> str:
 
 
 def _run_where_it_is(arguments: Sequence[str]) -> None:
-    """In place of this interpreter the one of `make setup`, where that is another and has its packages."""
+    """Replace this interpreter by that of `make setup` if that is another one and has its packages."""
     there = root() / VENV
     if there != Path(sys.executable) and (root() / ".venv/tests.installed").exists():
         os.execv(there, [str(there), "-m", "analysis", *arguments])

@@ -87,7 +87,7 @@ def json_text(content: dict[str, Any] | list[Any]) -> str:
 
 
 def read_columns(text: str, columns: Sequence[str], name: str) -> list[tuple[str, dict[str, str]]]:
-    """The rows of comma-separated text with exactly these columns, each with its place "name:line" for messages."""
+    """The rows of comma-separated text with exactly these columns, each with its position "name:line" for messages."""
     reader = csv.reader(io.StringIO(text, newline=""))
     rows = []
     try:

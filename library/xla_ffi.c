@@ -10,7 +10,7 @@
 
 enum { DIMS = 4, MESSAGE = 1024 };
 
-/* The one library of all calls, opened by the first. XLA gives a handler no place to keep it and calls handlers from
+/* The one library of all calls, opened by the first. XLA gives a handler no state to keep it in and calls handlers from
  * any thread, also while the process ends, so nothing closes it. */
 static struct {
     pthread_once_t once;

@@ -4,7 +4,7 @@
 #     the same, natively ─ cc ─► build/wasm/page.so, which tests compare it with
 
 WASM := $(BUILD)/wasm
-# watch.c stands in place of trace.c and events.c: it follows a launch instead of printing it.
+# watch.c replaces trace.c and events.c: it follows a launch instead of printing it.
 WASM_C := $(filter-out emulator/machine/trace.c emulator/machine/events.c, \
 		$(wildcard $(addsuffix /*.c,$(addprefix emulator/,ptx machine check explore wasm)))) \
 	$(patsubst %,runtime/%.c,abilities config json launch parameters status tensor_maps) \

@@ -177,7 +177,7 @@ def _without_rescale(sides: Comparison, name: str, at: Index, before: int) -> Ar
 
 
 def _moved(got: Array, wanted: Array, bound: Array, mask: Mask, axis: int) -> list[tuple[int, int]]:
-    """(place, what it holds) for every wrong column (axis 1) or row (axis 0), when each holds another one's values."""
+    """(index, what it holds) for every wrong column (axis 1) or row (axis 0), when each holds another one's values."""
     if axis == 0:
         got, wanted, bound, mask = got.T, wanted.T, bound.T, mask.T
     found = []
@@ -211,7 +211,7 @@ def runs(numbers: Sequence[int]) -> str:
 
 
 def runs_moved(what: str, moved: Sequence[tuple[int, int]]) -> str:
-    """(place, what it holds) pairs, neighbours that moved by the same distance taken together."""
+    """(index, what it holds) pairs, neighbours that moved by the same distance taken together."""
     parts = []
     for _, group in itertools.groupby(enumerate(moved), key=lambda one: (one[1][0] - one[0], one[1][1] - one[0])):
         pairs = [pair for _, pair in group]

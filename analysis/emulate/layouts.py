@@ -3,7 +3,7 @@
     make emu-lib && python3 -m analysis layouts --write
 
 The kernels' own functions say it: analysis/emulate/probes/ calls them on the emulator with matrices whose numbers name
-their own place.
+their own position.
 """
 
 import argparse

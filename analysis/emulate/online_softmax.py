@@ -32,7 +32,7 @@ SHAPE = "(batch, head, Q block, KV block, row of the Q block, column)"
 
 @dataclass(frozen=True)
 class Blocks:
-    """Float arrays of SHAPE, m and l without the last dimension. KV blocks stand at their place in the sequence."""
+    """Float arrays of SHAPE, m and l without the last dimension. KV blocks stand at their position in the sequence."""
 
     S: Array  # raw scores, [..., B_r, B_c]
     m: Array  # largest raw score of the row so far, [..., B_r]

@@ -3,9 +3,9 @@
     python3 -m analysis ring v19 v20 --write
 
 From v19 to v25 K and V blocks stand in a ring of stages in shared memory, and every thread copies its share of a block.
-The emulator's trace of one warp says in which order it copies, waits and multiplies. Places in that order are counted
-in products: place 0 is before the first, place 1 between Q K^T and P V of block 0, place 2 after both. They are no
-times: a product takes one place, whatever the warp waits for.
+The emulator's trace of one warp says in which order it copies, waits and multiplies. Positions in that order
+are counted in products: position 0 is before the first, position 1 between Q K^T and P V of block 0, position 2 after
+both. They are no times: a product takes one position, whatever the warp waits for.
 """
 
 import argparse
@@ -34,10 +34,10 @@ class Stay:
     block: int  # counted for the CTA, over all of its Q blocks
     stage: int
     empty_parity: int  # of the phase of the empty mbarrier that the warp waits for before it copies
-    copied: int  # place at which it starts its share of the copy
+    copied: int  # position at which it starts its share of the copy
     full_parity: int  # of the phase of the full mbarrier that it waits for before it reads
-    awaited: int  # place at which it begins to read
-    released: int  # place at which it arrives at the empty mbarrier
+    awaited: int  # position at which it begins to read
+    released: int  # position at which it arrives at the empty mbarrier
 
 
 _OP = re.compile(r"cta \d+ warp \d+  (?:\S+:\d+  )?\[\d+\]  (?:@!?%\w+ )?(?P<op>[a-z]\S*?)(?: (?P<rest>.*?))?;")
@@ -53,9 +53,9 @@ class _Reader:
     asked: tuple[int, int] | None = None  # mbarrier and parity of a test whose answer comes in the next line
     products: int = 0
     last: str = ""
-    waits: list[tuple[int, int, int]] = field(default_factory=list)  # mbarrier, parity, place
-    copies: list[tuple[int, int]] = field(default_factory=list)  # full mbarrier, place
-    releases: list[tuple[int, int]] = field(default_factory=list)  # empty mbarrier, place
+    waits: list[tuple[int, int, int]] = field(default_factory=list)  # mbarrier, parity, position
+    copies: list[tuple[int, int]] = field(default_factory=list)  # full mbarrier, position
+    releases: list[tuple[int, int]] = field(default_factory=list)  # empty mbarrier, position
 
     def read(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -176,7 +176,7 @@ let picked = null, lit = [];
 function light(row) {
   for (const each of lit) each.classList.remove('lit', 'picked');
   lit = row ? [row, ...[...related.get(row.id) ?? []].map(id => document.getElementById(id))] : [];
-  lit.forEach((each, place) => each.classList.add(place ? 'lit' : 'picked'));
+  lit.forEach((each, index) => each.classList.add(index ? 'lit' : 'picked'));
 }
 const rowOf = event => event.target.closest('tr[id]');
 document.addEventListener('mouseover', event => light(rowOf(event) ?? picked));

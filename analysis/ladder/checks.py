@@ -4,7 +4,7 @@
 
 A check is `static_assert(EXPRESSION, "sentence");` where EXPRESSION is a C integer expression over `cfg.FIELD`, the
 calls `config_smem_bytes(&cfg)` and `config_threads(&cfg)`, FP16, BF16, true, false and numbers. So a version says in
-one place, its own source, what it supports; a set of configurations is cut to that without compiling.
+one module, its own source, what it supports; a set of configurations is cut to that without compiling.
 """
 
 import re

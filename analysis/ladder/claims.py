@@ -1,9 +1,9 @@
 """The numbers that a header block predicts, such as `loop@sm_80=676±2% fa2@4096=0.16±0.02 registers@sm_80=190..210`.
 
-    for claim in parse_claims(text): claim.quantity, claim.place, claim.low, claim.high
+    for claim in parse_claims(text): claim.quantity, claim.location, claim.low, claim.high
 
-A claim is QUANTITY@PLACE=RANGE. PLACE is an architecture for figures of machine code and a sequence length for speeds;
-RANGE is VALUE±TOLERANCE, VALUE±PERCENT% or LOW..HIGH. The prose of `predict` stands beside them and is not parsed.
+A claim is QUANTITY@LOCATION=RANGE. LOCATION is an architecture for figures of machine code and a sequence length for
+speeds; RANGE is VALUE±TOLERANCE, VALUE±PERCENT% or LOW..HIGH. The prose of `predict` is not parsed.
 
 Speeds are of d_head 128 without a mask.
 """
@@ -26,7 +26,7 @@ SPEED = {"fa2": "speed / FA2", "speedup": "speed / parent's"}
 QUANTITIES = CODE | SPEED
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
 _CLAIM = re.compile(
-    rf"(?P<quantity>\w+)@(?P<place>\w+)=(?P<value>{_NUMBER})"
+    rf"(?P<quantity>\w+)@(?P<location>\w+)=(?P<value>{_NUMBER})"
     rf"(?:±(?P<tolerance>{_NUMBER})(?P<percent>%?)|\.\.(?P<high>{_NUMBER}))"
 )
 
@@ -51,8 +51,8 @@ def parse_claims(text: str) -> tuple[Claim, ...]:
 def _parse(word: str) -> Claim:
     match = _CLAIM.fullmatch(word)
     if not match:
-        raise AnalysisError(f"claim {word!r}: expected QUANTITY@PLACE=VALUE±TOLERANCE or =LOW..HIGH")
-    quantity, location = match["quantity"], match["place"]
+        raise AnalysisError(f"claim {word!r}: expected QUANTITY@LOCATION=VALUE±TOLERANCE or =LOW..HIGH")
+    quantity, location = match["quantity"], match["location"]
     if quantity not in QUANTITIES:
         raise AnalysisError(f"claim {word!r}: no quantity {quantity!r}; there are {', '.join(QUANTITIES)}")
     form, example = (

@@ -33,7 +33,7 @@ from analysis.machine_code.cubin import (
 from analysis.machine_code.names import config_of
 
 KERNEL, FUNCTION, VARIABLE, FILE = "kernel", "function", "variable", "file"
-OF_FILE = "the file"  # in place of a symbol
+OF_FILE = "the file"  # instead of a symbol
 CODE, CAPSULE = "code", ".nv.capmerc.text"
 
 # Sections that neither the driver nor the hardware reads, and why.
@@ -371,7 +371,7 @@ class _Reader:
             owner.add(f"{name}: relocations", section.data[-rest:].hex())
 
     def _holder(self, section: int, offset: int) -> tuple[_Facts, int]:
-        """The variable that a place in a section belongs to, and the place in it."""
+        """The variable that an offset in a section belongs to, and the offset in it."""
         for index, each in self.variables.items():
             symbol = self.cubin.symbols[index]
             if symbol.section == section and symbol.value <= offset < symbol.value + symbol.size:
@@ -434,7 +434,7 @@ class _Reader:
         self._between_variables()
 
     def _variable(self, own: _Facts, symbol: Symbol, section: Section) -> None:
-        """Code knows the place of a constant; that of a global variable is the linker's choice, and relocated."""
+        """Code knows the address of a constant; that of a global variable is the linker's choice, and relocated."""
         location = f" at {symbol.value}" if "constant" in section.name else ""
         own.add("symbol", f"{symbol.kind} {symbol.binding} {symbol.other:#x} {section.name}{location}")
         own.add("bytes", str(symbol.size))

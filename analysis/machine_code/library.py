@@ -48,7 +48,7 @@ from analysis.table import Cell, Table, json_text
 
 PTX, UNREAD = "PTX", "image"
 LONGEST_COMMENT = 65000  # characters; GitHub takes 65,536
-OTHER_NOPS = "the same instructions; NOPs differ"  # in number, place or control codes
+OTHER_NOPS = "the same instructions; NOPs differ"  # in number, position or control codes
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ BENCHMARK = Problem(16, 4096, 3)
 NOTHING_LEFT = Problem(16, 1024, 1)
 OTHER_HEADS = Problem(2, 1024, 1)
 PROBLEMS = (BENCHMARK, NOTHING_LEFT, OTHER_HEADS)
-SHORTER = Problem(16, 1536, 3)  # in place of the benchmark for kernels of fp8, whose one loop serves every length
+SHORTER = Problem(16, 1536, 3)  # instead of the benchmark for kernels of fp8, whose one loop serves every length
 # The role of a loop, by the problems of PROBLEMS in which it runs.
 ROLES = {
     (True, True, True): "every problem",
@@ -241,7 +241,7 @@ def tensor_maps_argument(config: KernelConfig, seq: int, heads: int, batch: int 
         spans = config.d_head // span
         strides = f"{size * row}x128x{size * config.d_head}x{size * seq * row}"
         maps.append(f"tmap:{span}x{seq}x{spans}x{heads}x{batch}/{strides}:{span}x{rows}x{spans}x1x1:128B:of:0.{tensor}")
-    if getattr(config, "packs", False):  # in the place of O's: Q as groups, here of one head
+    if getattr(config, "packs", False):  # where O's is: Q as groups, here of one head
         (size, *_), d = config.element_bytes(), config.d_head
         strides = f"{size * d}x{size * row}x{size * d}x{size * seq * row}"
         maps[3] = f"tmap:{d}x1x{seq}x{heads}x{batch}/{strides}:{128 // size}x1x64x1x1:128B:of:0.0"

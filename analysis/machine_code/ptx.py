@@ -424,7 +424,7 @@ def find_ptx(name: str, arch: str | None = None, number: int | None = None) -> s
 
 def _choose_ptx(images: list[Image], name: str, arch: str | None, number: int | None) -> Image:
     """The PTX asked for; else that with kernels of ours, as the harness has helper kernels too; else the only one."""
-    texts = {place: image for place, image in enumerate(images) if image.kind == "ptx"}
+    texts = {index: image for index, image in enumerate(images) if image.kind == "ptx"}
     if not texts:
         raise AnalysisError(f"{name}: holds machine code but no PTX")
     if number is not None:
@@ -432,11 +432,11 @@ def _choose_ptx(images: list[Image], name: str, arch: str | None, number: int | 
             raise AnalysisError(f"{name}: image {number} is not PTX; PTX: {', '.join(map(str, texts))}")
         return texts[number]
     if arch is not None:
-        texts = {place: image for place, image in texts.items() if image.arch == arch} or texts
+        texts = {index: image for index, image in texts.items() if image.arch == arch} or texts
     ours = [image for image in texts.values() if any(config_of(kernel) for kernel in image.entries())]
     chosen = ours or list(texts.values())
     if len(chosen) > 1:
-        there = ", ".join(f"{place} ({image.arch})" for place, image in texts.items())
+        there = ", ".join(f"{index} ({image.arch})" for index, image in texts.items())
         raise AnalysisError(f"{name}: {len(chosen)} PTX texts, choose one with --image: {there}")
     return chosen[0]
 

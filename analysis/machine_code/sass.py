@@ -181,7 +181,7 @@ def _control_of_text(text: str) -> Control:
 
 
 def parse_listing(text: str, name: str = "listing") -> list[Listing]:
-    """The kernels of a listing in its order. A line that is not understood is an AnalysisError that names the place."""
+    """The kernels of a listing in its order. A line that is not understood is an AnalysisError that names the line."""
     lines = text.splitlines()
     listings = list(each_listing(lines, name))
     if not listings:
@@ -483,7 +483,7 @@ def _read_chunk(
 
 
 def _numbered_by_address(listing: Listing) -> Listing:
-    """The labels numbered by their place, as nvdisasm counts them through all kernels that it prints."""
+    """The labels numbered by their position, as nvdisasm counts them through all kernels that it prints."""
     numbered = [(address, int(name[5:]), name) for name, address in listing.labels.items() if _NUMBERED.fullmatch(name)]
     names = {name: f".L_x_{location}" for location, (_, _, name) in enumerate(sorted(numbered))}
 
@@ -535,7 +535,7 @@ def _indirect(listing: Listing, kernel: Kernel) -> dict[int, tuple[int, ...]]:
 
 
 def _jump_table(listing: Listing, position: int, bank: bytes, count: int | None) -> tuple[int, ...]:
-    """The entries of the table that is loaded into the register of a BRX, up to one that is no place in the code."""
+    """The entries of the table that is loaded into the register of a BRX, up to one that is no address in the code."""
     at = listing.instructions[position]
     register, _, displacement = at.operands.partition(" ")
     offset = re.match(r"-?0x[0-9a-f]+", displacement.strip())

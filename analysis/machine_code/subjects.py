@@ -189,7 +189,7 @@ def choose_arch(there: Iterable[str], asked: str | None, name: str) -> str:
 
 
 def cubins_for(images: Sequence[Image], arch: str | None, name: str) -> dict[int, Image]:
-    """The cubins in a file's list of images, by place, of the architecture that choose_arch() says."""
+    """The cubins in a file's list of images, by index, of the architecture that choose_arch() says."""
     cubins = {location: image for location, image in enumerate(images) if image.kind == "cubin"}
     if not cubins:
         raise AnalysisError(f"{name}: holds PTX but no machine code")

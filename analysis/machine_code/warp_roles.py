@@ -18,7 +18,7 @@ from analysis.machine_code.regions import PRODUCER, Graph
 from analysis.machine_code.sass import Instruction
 
 CONSUMER, BEFORE, JOINED, OTHER = "consumer", "before setmaxnreg", "all", "other"
-Limits = frozenset[int | None]  # that may hold at a place; None is the number at entry
+Limits = frozenset[int | None]  # that may hold at an instruction; None is the number at entry
 
 
 @dataclass(frozen=True)

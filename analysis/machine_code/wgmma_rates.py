@@ -55,7 +55,7 @@ class Rates:
         return min(rate.cycles for rate in alone if rate.n == nearest) * n / nearest
 
     def beside(self, opcode: str) -> Beside | None:
-        """The largest shape that was measured with an instruction beside it and alone, A from the same place."""
+        """The largest shape that was measured with an instruction beside it and alone, A from the same memory."""
         for rate in sorted(self.rates, key=lambda each: -each.n):
             alone = [
                 each for each in self.rates if (each.n, each.k, each.a) == (rate.n, rate.k, rate.a) and not each.beside

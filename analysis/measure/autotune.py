@@ -227,7 +227,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Ranked:
-    """One group's place in the result."""
+    """One group's rank in the result."""
 
     group: Group
     time_ns: float | None
@@ -298,7 +298,7 @@ def table(version: str, problem: Problem, ranked: Sequence[Ranked]) -> Table:
         "version",
         "dtype",
         "seq",
-        "place",
+        "rank",
         "config",
         "same code",
         "TFLOP/s",
@@ -355,7 +355,7 @@ def classes_text(found: Sequence[Group]) -> str:
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """A group's place without a GPU: its predicted launch, or what the emulator counts where the model fails."""
+    """A group's rank without a GPU: its predicted launch, or what the emulator counts where the model fails."""
 
     group: Group
     predicted: Prediction | None
@@ -380,7 +380,7 @@ def ranked(version: str, found: Sequence[Group], problem: Problem, quiet: bool) 
 
 
 def dry_run(version: str, locations: Sequence[Unmeasured], problem: Problem) -> Table:
-    columns = ("version", "dtype", "seq", "place", "config", "same code", f"predicted TFLOP/s, {GPU.upper()}",
+    columns = ("version", "dtype", "seq", "rank", "config", "same code", f"predicted TFLOP/s, {GPU.upper()}",
                "predicted ms", "PTX instructions", "modelled wavefronts", "registers", "stack")  # fmt: skip
     rows: list[Sequence[Cell]] = []
     for location, one in enumerate(locations, start=1):
@@ -394,7 +394,7 @@ def dry_run(version: str, locations: Sequence[Unmeasured], problem: Problem) -> 
 
 
 def keep_predicted(path: Path, version: str, problem: Problem, locations: Sequence[Unmeasured]) -> None:
-    """Puts the predicted times in the place of those that the file has of this version and problem."""
+    """Replaces the predicted times that the file has of this version and problem."""
     old, models = (read_predicted(path), models_of(path)) if path.exists() else ({}, {})
     key = version, problem.dtype, problem.seq
     old[key] = {one.group.config: one.predicted.ms for one in locations if one.predicted}

@@ -318,7 +318,7 @@ def parse_lines(lines: Iterable[str], name: str) -> Iterator[Record]:
 
 
 def refuse_contradictions(records: Iterable[tuple[Record, str]]) -> None:
-    """RecordError for two records of one place in one run with different contents; each comes with its file's name."""
+    """RecordError for two records of one case in one run with different contents; each comes with its file's name."""
     claimed: dict[tuple[Any, ...], tuple[Record, str]] = {}
     for record, name in records:
         other, there = claimed.setdefault(record.key(), (record, name))
@@ -436,7 +436,7 @@ def merge(paths: Iterable[Path]) -> Merged:
     """All records of several files, each once, ordered by run, round and subject.
 
     Exact duplicates and torn last lines are dropped and counted. Records of different GPU models, and two records that
-    claim the same place of the same run with different contents, are errors.
+    claim the same case of the same run with different contents, are errors.
     """
     logs = [read(path) for path in paths]
     refuse_contradictions((record, str(log.path)) for log in logs for record in log.records)

@@ -1,4 +1,4 @@
-"""The schema of a record: every field with its type and meaning, checked at one place.
+"""The schema of a record: every field with its type and meaning, checked here.
 
     fault = fault_of(raw)          # "" or "timing.discarded = -1: must be a whole number, 0 or more"
 

@@ -58,7 +58,7 @@ class Space:
         return found[0] if found else None
 
     def measured_as(self, config: KernelConfig, code_hash: str | None) -> KernelConfig:
-        """The configuration that was measured in its place: itself, or the one of its class with this machine code."""
+        """The configuration that was measured instead: itself, or the one of its class with this machine code."""
         if config in self.stages:
             return config
         return next((one for one, known in self.hashes.items() if known == code_hash), config)

@@ -27,7 +27,7 @@ class Iteration:
     busy: dict[str, float]  # share of the cycles, by pipe; "issue" is the scheduler's
     stalls: dict[str, float]  # warps that wait, for each issued instruction, as ncu prints them
     code: list[Operation]
-    first: int  # place of the shown pass in the code, of its first operation
+    first: int  # index of the shown pass in the code, of its first operation
     length: int
     run: Run  # observed
 

@@ -79,7 +79,7 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Issue:
-    """An operation that a warp issued, for a time line; `at` is its place in the code."""
+    """An operation that a warp issued, for a time line; `at` is its index in the code."""
 
     cycle: float
     warp: int

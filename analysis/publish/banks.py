@@ -16,7 +16,7 @@ CHUNKS_IN_ROW = 16
 
 
 def place_of(row: int, chunk: int, swizzled: bool) -> int:
-    """The place in its row at which a chunk is kept; v02's header says why."""
+    """The position in its row at which a chunk is kept; v02's header says why."""
     return chunk ^ row % GROUPS if swizzled else chunk
 
 

@@ -27,7 +27,7 @@ def exercise_files(folder: Path) -> dict[str, str]:
 
 
 def with_link(chapter: str) -> str:
-    """The chapter with a link in place of the file's name."""
+    """The chapter with a link instead of the file's name."""
     if FILE not in chapter:
         raise AnalysisError(f"{CHAPTER}: expected {FILE}, found no such name")
     return chapter.replace(FILE, '<a href="../../exercises/index.html">Exercises in the browser</a>')

@@ -205,7 +205,7 @@ def place_in_machine(version: str) -> str:
 
 
 def with_machine_links(text: str, base: PurePosixPath) -> str:
-    """A document with a link in place of each `<!-- machine: v28 wgmma 4 -->`; `base` is the folder of its page."""
+    """A document with a link instead of each `<!-- machine: v28 wgmma 4 -->`; `base` is the folder of its page."""
 
     def link(found: re.Match[str]) -> str:
         version, kind, warp = found.groups()

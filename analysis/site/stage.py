@@ -49,7 +49,7 @@ class Site:
     tracked: frozenset[str]
     pages: dict[str, str]  # path in the repository to path in the site
     sources: dict[str, list[str] | None] = field(default_factory=dict)  # the entries of a folder; None for a file
-    pictures: dict[str, str] = field(default_factory=dict)  # place among the pages to path in the repository
+    pictures: dict[str, str] = field(default_factory=dict)  # path among the pages to path in the repository
 
 
 # ---- links of Markdown -----------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def prose_and_code(text: str) -> Iterable[tuple[bool, str]]:
 
 
 def with_links(text: str, changed: Callable[[str, str], str]) -> str:
-    """The Markdown with changed(label, target) in place of each `[label](target)` and `![label](target)`."""
+    """The Markdown with changed(label, target) instead of each `[label](target)` and `![label](target)`."""
 
     def one(found: re.Match[str]) -> str:
         return found[0] if found[2] is None else changed(found[2], found[3])
@@ -104,7 +104,7 @@ def links_of(text: str) -> list[str]:
 
 
 def read_site(folder: Path) -> Site:
-    """The Markdown files and notebooks that git tracks or will, each with its place in the site."""
+    """The Markdown files and notebooks that git tracks or will, each with its path in the site."""
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=folder, capture_output=True, text=True, check=True
     )

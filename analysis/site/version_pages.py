@@ -29,7 +29,7 @@ Sides = list[tuple[int | None, str, int | None, str]]  # number and text of the 
 
 
 def sides(old: Sequence[str], new: Sequence[str], first: tuple[int, int] = (1, 1)) -> list[Sides]:
-    """Groups of changed lines with those around them, a line of the parent beside what stands in its place.
+    """Groups of changed lines with those around them, a line of the parent next to the one that replaces it.
 
     `first` are the numbers of the first line of each.
     """

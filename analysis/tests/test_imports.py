@@ -57,7 +57,7 @@ def graph_of(folder: Path) -> dict[str, set[str]]:
 
 
 def floor_of(module: str) -> int | None:
-    """0 for the ground, then 1 for the lowest floor; the top for the program; None for a module that has no place."""
+    """0 for the ground, then 1 for the lowest floor; the top for the program; None for a module that has no floor."""
     package, dot, _ = module.partition(".")
     if package in FLOORS:
         return 1 + FLOORS.index(package)

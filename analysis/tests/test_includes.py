@@ -43,8 +43,8 @@ def graph_of(folder: Path) -> dict[str, set[str]]:
         found = set()
         for name in re.findall(r'^\s*#\s*include "([^"]+)"', path.read_text(encoding="utf-8"), re.M):
             places = [(at / name).resolve() for at in (path.parent, folder, folder / "include")]
-            found.update({place for place in places if place.is_file() and place.is_relative_to(folder)})
-        graph[path.relative_to(folder).as_posix()] = {place.relative_to(folder).as_posix() for place in found}
+            found.update({file for file in places if file.is_file() and file.is_relative_to(folder)})
+        graph[path.relative_to(folder).as_posix()] = {file.relative_to(folder).as_posix() for file in found}
     return graph
 
 

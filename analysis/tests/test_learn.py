@@ -52,10 +52,10 @@ def missing(expected: tuple[str, ...], printed: str) -> str | None:
             continue
         pattern = re.compile(".*".join(map(re.escape, line.rstrip().split("..."))))
         places = range(at, len(lines)) if free else range(at, min(at + 1, len(lines)))
-        place = next((place for place in places if pattern.fullmatch(lines[place])), None)
-        if place is None:
+        index = next((index for index in places if pattern.fullmatch(lines[index])), None)
+        if index is None:
             return line
-        at, free = place + 1, False
+        at, free = index + 1, False
     return None
 
 

@@ -151,7 +151,7 @@ def test_streams_that_are_closed(arguments: str, closed: str, status: int, said:
     ],
 )
 def test_what_a_file_holds_is_kept_where_the_disk_is_full(command: str, tmp_path: Path) -> None:
-    """Files may have a KiB at most here: a disk that is full fails in the same place."""
+    """Files may have a KiB at most here: a disk that is full fails at the same write."""
     path = next(tmp_path / word.partition("/")[2] for word in command.split() if word.startswith("{}"))
     path.write_text("before")
     done = shell(f"ulimit -f 1; PYTHONDONTWRITEBYTECODE=1 '{sys.executable}' -m analysis {command.format(tmp_path)}")

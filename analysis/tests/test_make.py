@@ -50,7 +50,7 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text() + "\n// edited\n")
 
 
-# In the place of v01's: what make builds again does not depend on it, and it compiles in a third of the time.
+# Instead of v01's: what make builds again does not depend on it, and it compiles in a third of the time.
 SHORT_BODY = """
 #include "common/abi.h"
 #include "common/config.h"
@@ -541,7 +541,7 @@ def test_lines_of_makefiles_and_c_fit_a_window() -> None:
     files = [name for name in listed if re.fullmatch(r"Makefile|.*\.(mk|awk|c|h|cu|cuh|S)", name)]
     assert {"Makefile", "make/version.mk", "common/config_fields.h", "kernels/mma_sync/v01_base.cu"} < set(files)
     lines = [(f"{name}:{n}", line) for name in files for n, line in enumerate((ROOT / name).read_text().split("\n"), 1)]
-    assert [place for place, line in lines if len(line.replace("\t", " " * 8)) > 120] == []
+    assert [number for number, line in lines if len(line.replace("\t", " " * 8)) > 120] == []
 
 
 def test_instances_are_remade_where_a_part_of_their_generator_changes() -> None:

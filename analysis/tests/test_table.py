@@ -54,7 +54,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
 
 
 def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
-    """`-o /dev/stdout` and `-o /dev/null` must not put a file in their place."""
+    """`-o /dev/stdout` and `-o /dev/null` must not replace them by a file."""
     target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
     target.write_text("old")
     link.symlink_to("target")

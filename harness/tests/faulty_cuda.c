@@ -150,7 +150,7 @@ static int fails(const char *name) {
 
 static uintptr_t address_of(const char *name) {
     static void *emulated;
-    /* Preloaded, these functions would take the place of those that the emulated driver calls in itself. */
+    /* Preloaded, these functions would replace those that the emulated driver calls in itself. */
     if (!emulated) emulated = dlopen(EMULATED, RTLD_NOW | RTLD_LOCAL | (getenv("LD_PRELOAD") ? RTLD_DEEPBIND : 0));
     const uintptr_t address = emulated ? (uintptr_t)dlsym(emulated, name) : 0;
     if (!address) {

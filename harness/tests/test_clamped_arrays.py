@@ -84,7 +84,7 @@ def launch(
         of_pages = name in "KV" and kernel == "attention.wgmma"  # with a copy for each 64 columns of a small page
         box = min(box, size) if of_pages and "pages" in arrays else box
         setattr(front, f"{name}_strides", type(front.Q_strides)(batch=size * of * d, seq=of * d, head=d))
-        if getattr(config, "packs", False) and name == "O":  # Q by groups of heads, in place of O
+        if getattr(config, "packs", False) and name == "O":  # Q by groups of heads, instead of O
             group = heads // KV_heads
             slots = 1 << (group - 1).bit_length()
             strides = (2 * d, 2 * d * heads, 2 * d * group, 2 * d * heads * rows)

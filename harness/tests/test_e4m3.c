@@ -1,4 +1,4 @@
-/* test_e4m3.c - the bytes of e4m3, their place on the device, and what passes as their result. */
+/* test_e4m3.c - the bytes of e4m3, their layout on the device, and what passes as their result. */
 #include "common/tests/tap.h"
 #include "harness/e4m3.h"
 #include "harness/fp8.h"
@@ -57,7 +57,7 @@ static bool made(struct inputs *inputs, const struct problem *problem) {
     return !inputs_generate(inputs, problem, &failure) || ok(false, "inputs: %s", failure.text);
 }
 
-/* Whether O of the reference passes, made smaller by a share, with NaN at a place that is not 0. */
+/* Whether O of the reference passes, made smaller by a share, with NaN at an index that is not 0. */
 static bool passes(const struct inputs *inputs, double shrink, int poisoned) {
     const struct problem *problem = &inputs->problem;
     struct output output;

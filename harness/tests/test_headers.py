@@ -17,7 +17,7 @@ HEADERS = sorted(
     for room in (*ROOMS, "common/tests")
     for path in (ROOT / room).rglob("*.h")
     if path.name not in ("forms_table.h", "functions_table.h", "refused_table.h")  # tables, for their includers only
-    and path.parent not in (ROOT / "emulator/wasm/include", ROOT / "runtime/windows")  # in place of the C library's
+    and path.parent not in (ROOT / "emulator/wasm/include", ROOT / "runtime/windows")  # instead of the C library's
 )
 NOT_IN_VERSIONS = {"tests", "bench", "peers", "device", "wasm", "browser", "windows", "cudart"}
 SOURCES = [

@@ -1,4 +1,4 @@
-"""bin/peers/fa3 on the made-up GPU, with kernels of fake_fa3.c in place of FlashAttention-3's."""
+"""bin/peers/fa3 on the made-up GPU, with kernels of fake_fa3.c instead of FlashAttention-3's."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def test_the_counter_is_zero_before_each_launch_and_that_is_not_timed(fa3: Path,
     """A causal kernel draws its tiles from it."""
     done = run(fa3, driver, *SMALL, "--energy", how="log")
     ran = [" ".join(line.split()[: 2 if line.startswith("memset") else 1]) for line in done.stderr.splitlines()]
-    launches = [place for place, word in enumerate(ran) if word == "flash_forward"]
+    launches = [index for index, word in enumerate(ran) if word == "flash_forward"]
     assert len(launches) > 4
-    before = [ran[:place][::-1] for place in launches]
+    before = [ran[:index][::-1] for index in launches]
     between = [words[: words.index("memset 16")] for words in before]
     assert all(words in ([], ["record", "stamp_clocks"]) for words in between)
     assert [] in between and ["record", "stamp_clocks"] in between

@@ -45,21 +45,21 @@ static struct kernel_config parse(const char *text) {
 }
 
 static void add(struct made_up *made, const char *version, const char *own, const char *other, const char *exact) {
-    const size_t place = made->library.count++;
-    struct embedded *const embedded = &made->versions[place];
-    made->abouts[place] = (struct version){.version = version, .name = version, .config = own, .others = ""};
-    made->instances[place][0] = (struct instance){.config = parse(own), .symbol = own};
+    const size_t index = made->library.count++;
+    struct embedded *const embedded = &made->versions[index];
+    made->abouts[index] = (struct version){.version = version, .name = version, .config = own, .others = ""};
+    made->instances[index][0] = (struct instance){.config = parse(own), .symbol = own};
     size_t count = 1;
     if (other) {
         /* Others of its size come first: they are for another type and for other heads. */
-        for (; count < 4; count++) made->instances[place][count] = (struct instance){parse(other), .symbol = other};
-        made->instances[place][1].config.dtype = BF16;
-        made->instances[place][1].symbol = "the one for bf16";
-        made->instances[place][2].config.d_head = 64;
-        made->instances[place][2].symbol = "the one for heads of 64";
+        for (; count < 4; count++) made->instances[index][count] = (struct instance){parse(other), .symbol = other};
+        made->instances[index][1].config.dtype = BF16;
+        made->instances[index][1].symbol = "the one for bf16";
+        made->instances[index][2].config.d_head = 64;
+        made->instances[index][2].symbol = "the one for heads of 64";
     }
-    *embedded = (struct embedded){.about = &made->abouts[place],
-                                  .table = {made->instances[place], count},
+    *embedded = (struct embedded){.about = &made->abouts[index],
+                                  .table = {made->instances[index], count},
                                   .n_own = 1,
                                   .code = {.images = exact ? made->sm_90a : made->sm_80,
                                            .count = exact ? 1 : 2,

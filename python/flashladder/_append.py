@@ -2,7 +2,7 @@
 
     seqlens_k = append(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)      # seqlens_k + seq_new
 
-A row that does not fit is written nowhere: in its place one that fits is written a second time, with the same value.
+A row that does not fit is written nowhere: instead, one that fits is written a second time, with the same value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: 
     framework = common(k_cache, v_cache, k_new, v_new)
     if type(framework) in (JAX, DLPack):
         raise NotImplementedError(f"k_new is {kind_of(k_new)}: new rows are written for PyTorch, CuPy and NumPy")
-    package, host = framework.package(), framework.layout(k_cache).place == HOST
+    package, host = framework.package(), framework.layout(k_cache).device == HOST
     new = k_new.shape[1]
     if not k_new.shape[0] or not new:
         return seqlens_k

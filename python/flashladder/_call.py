@@ -444,15 +444,15 @@ def _warn(seconds: float) -> None:
 
 def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
     """The error of one array, by itself or compared with q. `dtype` is what it must have; "" is that of q."""
-    if layout.place != HOST and layout.gpu is None:
-        raise ValueError(f"{name} lies on {layout.place}: host memory or a CUDA GPU is needed")
+    if layout.device != HOST and layout.gpu is None:
+        raise ValueError(f"{name} lies on {layout.device}: host memory or a CUDA GPU is needed")
     if layout.gpu is not None and _emulates():
         raise ValueError(
-            f"{name} lies on {layout.place}, and flashladder has no GPU (flashladder.backend().why_no_gpu says why): "
+            f"{name} lies on {layout.device}, and flashladder has no GPU (flashladder.backend().why_no_gpu says why): "
             "pass arrays in host memory"
         )
-    if layout.place != q.place:
-        raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
+    if layout.device != q.device:
+        raise ValueError(f"{name} lies on {layout.device} and q on {q.device}: they must lie together")
     if layout.dtype != dtype and layout.dtype not in DTYPES:
         raise ValueError(f"{name} is {layout.dtype}: float16 or bfloat16 is needed")
     if layout.dtype != (dtype or q.dtype):
@@ -500,8 +500,8 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
     shapes |= {"k_scales": of_keys, "v_scales": of_keys, "q_scales": (heads,), "o_scales": (heads,)}
     for name, layout in extra.items():
         dtype = "float32" if name == "sinks" or name.endswith("_scales") else "int32"
-        if layout.place != q.place:
-            raise ValueError(f"{name} lies on {layout.place} and q on {q.place}: they must lie together")
+        if layout.device != q.device:
+            raise ValueError(f"{name} lies on {layout.device} and q on {q.device}: they must lie together")
         if layout.dtype != dtype:
             raise ValueError(f"{name} is {layout.dtype}: {dtype} is needed")
         if name == "block_table":

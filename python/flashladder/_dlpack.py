@@ -92,7 +92,7 @@ class Borrowed:
         return self.device[1] if self.device[0] in (CUDA, CUDA_MANAGED) else None
 
     @property
-    def place(self) -> str:
+    def device_name(self) -> str:
         kind, number = self.device
         if self.gpu is not None:
             return f"cuda:{number}"

@@ -27,7 +27,7 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements
     dtype: str  # "float16"
-    place: str  # HOST, "cuda:0", or what else the framework says
+    device: str  # HOST, "cuda:0", or what else the framework says
     gpu: int | None  # its ordinal; None for host memory
 
 
@@ -50,9 +50,9 @@ class Torch:
 
     def layout(self, array: Any) -> Layout:
         gpu = array.device.index if array.device.type == "cuda" else None
-        place = HOST if array.device.type == "cpu" else str(array.device)
+        device = HOST if array.device.type == "cpu" else str(array.device)
         dtype = str(array.dtype).replace("torch.", "")
-        return Layout(tuple(array.shape), tuple(array.stride()), dtype, place, gpu)
+        return Layout(tuple(array.shape), tuple(array.stride()), dtype, device, gpu)
 
     def refuse(self, q: Any, k: Any, v: Any, out: Any, arrays: dict[str, Any]) -> None:
         """NotImplementedError where autograd or forward-mode differentiation would need a derivative."""
@@ -231,7 +231,7 @@ class DLPack:
         return array.address  # type: ignore[no-any-return]
 
     def layout(self, array: Borrowed) -> Layout:
-        return Layout(array.shape, array.strides, array.dtype, array.place, array.gpu)
+        return Layout(array.shape, array.strides, array.dtype, array.device_name, array.gpu)
 
     def refuse(self, q: Any, k: Any, v: Any, out: Any, arrays: dict[str, Any]) -> None:
         if out is not None and out.read_only:

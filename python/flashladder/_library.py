@@ -203,9 +203,9 @@ def find() -> Path:
         raise ImportError(f"FLASHLADDER_LIBRARY names {chosen}, which is no file: unset it, or name a {NAME}")
     folder = Path(__file__).resolve().parent
     places = (folder / NAME, folder.parent.parent / "lib" / NAME)
-    for place in places:
-        if place.is_file():
-            return place
+    for path in places:
+        if path.is_file():
+            return path
     raise ImportError(
         f"{NAME} is neither {places[0]} nor {places[1]}: `make lib` in a checkout builds it, "
         "and FLASHLADDER_LIBRARY names one elsewhere"

@@ -524,7 +524,7 @@ def _varlen(
 
 
 class _Registration:
-    """The kernels in the place of PyTorch's flash attention and of its backward pass, until remove()."""
+    """The kernels instead of PyTorch's flash attention and of its backward pass, until remove()."""
 
     def __init__(self) -> None:
         self.original = torch.library.get_kernel(f"aten::{SDPA}", "CUDA")

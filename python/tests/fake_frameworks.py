@@ -249,12 +249,12 @@ class Tensor:
     def __getitem__(self, places: Any) -> Tensor:
         """Slices of elements of 16 bits, and None for a new dimension."""
         shape, stride, address, axis = [], [], self._address, 0
-        for place in places if isinstance(places, tuple) else (places,):
-            if place is None:
+        for index in places if isinstance(places, tuple) else (places,):
+            if index is None:
                 shape.append(1)
                 stride.append(1)
                 continue
-            first, end, _ = place.indices(self.shape[axis])
+            first, end, _ = index.indices(self.shape[axis])
             shape.append(max(end - first, 0))
             stride.append(self._stride[axis])
             address, axis = address + 2 * first * self._stride[axis], axis + 1
@@ -321,7 +321,7 @@ class Operator:
 
 
 class _Library:
-    """torch.library.Library: what was put in the place of which operator."""
+    """torch.library.Library: what was put instead of which operator."""
 
     def __init__(self, namespace: str, kind: str, key: str) -> None:
         self.about, self.functions = (namespace, kind, key), dict[str, Any]()

@@ -50,13 +50,13 @@ def differentiated(made: Any, arrays: list[Tensor], *options: Any) -> tuple[Cont
     return context, out, lse, Tensor(SHAPE, "bfloat16", str(arrays[0].device))
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("compiling", [False, True])
 def test_a_call_that_is_differentiated_keeps_log_sum_exp(
-    package: Recorded, made: Any, place: int, compiling: bool
+    package: Recorded, made: Any, index: int, compiling: bool
 ) -> None:
     arrays = tensors()
-    arrays[place].requires_grad, made.torch.compiling = True, compiling
+    arrays[index].requires_grad, made.torch.compiling = True, compiling
     try:
         out = made.fl.attention(*arrays)
     finally:
@@ -203,7 +203,7 @@ def test_the_operator_of_the_gradients_knows_its_results_without_memory(package:
     assert operator.name == "flashladder::attention_backward" and tuple(operator.mutates_args) == ()
 
 
-# ---- in the place of PyTorch's own -----------------------------------------------------------------------------------
+# ---- instead of PyTorch's own ----------------------------------------------------------------------------------------
 
 
 def test_it_takes_the_place_of_the_backward_pass_of_flash_attention(package: Recorded, made: Any) -> None:

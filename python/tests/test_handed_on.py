@@ -295,14 +295,14 @@ def test_what_would_run_is_false_with_the_sentence_that_attention_raises(package
     ):
         found = package.package.supports(host(), host(), host(), **options)
         assert not found and message in found.reason
-    for place in range(3):
+    for index in range(3):
         arrays: list[Any] = [host(), host(), host()]
         for wrong, message in (
-            (np.ma.zeros(SHAPE, np.float16), f"{'qkv'[place]} is numpy.ma.MaskedArray"),
+            (np.ma.zeros(SHAPE, np.float16), f"{'qkv'[index]} is numpy.ma.MaskedArray"),
             (None, "NoneType"),
             (host((3, 5, 4, 65)), "d_head"),
         ):
-            arrays[place] = wrong
+            arrays[index] = wrong
             found = package.package.supports(*arrays)
             assert not found and (message in found.reason or "alike" in found.reason)
     reasons = [

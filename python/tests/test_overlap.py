@@ -24,7 +24,7 @@ def layout(shape: tuple[int, ...], steps: tuple[int, ...]) -> Layout:
 def rows(shape: tuple[int, ...], steps: tuple[int, ...], first: int = 0) -> list[int]:
     """Where each row begins."""
     places = itertools.product(*(range(size) for size in shape[:3]))
-    return [first + sum(i * step for i, step in zip(place, steps, strict=False)) for place in places]
+    return [first + sum(i * step for i, step in zip(index, steps, strict=False)) for index in places]
 
 
 def elements(shape: tuple[int, ...], steps: tuple[int, ...], first: int = 0) -> list[int]:

@@ -208,14 +208,14 @@ def test_sdpa_refuses_by_name(made: Any, options: Any, error: type[Exception], m
         made.fl.scaled_dot_product_attention(*heads_first(), **({"enable_gqa": True} | options))
 
 
-@pytest.mark.parametrize("place", range(3))
-def test_sdpa_wants_tensors_of_four_dimensions(made: Any, place: int) -> None:
+@pytest.mark.parametrize("index", range(3))
+def test_sdpa_wants_tensors_of_four_dimensions(made: Any, index: int) -> None:
     for wrong, error, message in (
         (Tensor((4, 5, 64), "bfloat16", "cuda:1"), ValueError, "query, key and value must have 4 dimensions"),
-        ([1.0], TypeError, f"{('query', 'key', 'value')[place]} is list: a torch.Tensor is needed"),
+        ([1.0], TypeError, f"{('query', 'key', 'value')[index]} is list: a torch.Tensor is needed"),
     ):
         arrays: list[Any] = list(heads_first())
-        arrays[place] = wrong
+        arrays[index] = wrong
         with pytest.raises(error, match=message):
             made.fl.scaled_dot_product_attention(*arrays, enable_gqa=True)
 

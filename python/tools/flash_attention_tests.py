@@ -45,7 +45,7 @@ def rotate(x: Any, cos: Any, sin: Any, seqlen_offsets: Any, interleaved: bool) -
 
 
 def install(folder: Path) -> None:
-    """Put the modules that the tests import in place: ours, and flash-attention's helpers without a kernel."""
+    """Put the modules where the tests import them: ours, and flash-attention's helpers without a kernel."""
     package = types.ModuleType("flash_attn")
     package.__path__ = [str(folder / "flash_attn")]
     for name in dir(ours):

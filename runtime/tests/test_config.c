@@ -59,7 +59,7 @@ static void limits(void) {
     }
 }
 
-/* Of each field alone, whatever its place, and of the family. */
+/* Of each field alone, whatever its position, and of the family. */
 static void equality(void) {
     const struct kernel_config base = {.dtype = FP16};
     ok(config_equal(&base, &(struct kernel_config){.dtype = FP16}), "a configuration equals its copy");
@@ -127,14 +127,14 @@ static void symbols(void) {
        "fields between zeros");
     ok(decodes(FIRST "Lb0ELi5ELi2ELb1ELb1ELb1E" AFTER,
                "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_5+slack_2+padded+split_tail+persistent"),
-       "every later field lands in its place");
+       "every later field gets its own value");
     ok(decodes(FIRST "Lb0ELi2ELi0ELb0ELb0ELb1ELb1ELb1ELb1ELb1ELb1ELi16ELb1ELb1E" AFTER MAPS,
                "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_2+persistent+tensor+producer+qk_ahead+ping_pong+"
                "double_q+exp_16+first_max+early_k"),
-       "every field of tensor copies lands in its place, behind it the second parameter");
+       "every field of tensor copies gets its own value, behind it the second parameter");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
-       "every field lands in its place");
+       "every field gets its own value");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct kernel_config config;
         ok(!config_from_symbol(bad[i], strlen(bad[i]), &config), "not a symbol of ours: '%s'", bad[i]);
@@ -373,7 +373,7 @@ static void ragged_queries(void) {
     ok(launch_workspace_bytes(&config, front, 132) == launch_most_bytes(&config, 132), "two places for each");
     args.split_keys = 256;
     ok(launch_workspace_bytes(&config, front, 132) == counters + (32 + 7) * 2 * PARTS * 16 * ROW_BYTES,
-       "a place for each part of a row block");
+       "a buffer for each part of a row block");
     args.Q_rows = 0;
     ok(launch_workspace_bytes(&config, front, 132) == counters + 7 * 25 * 2 * PARTS * 16 * ROW_BYTES,
        "without offsets each has seq_q queries at most");

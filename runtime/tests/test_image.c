@@ -252,7 +252,7 @@ static void made_cubins(void) {
     REFUSED(made.header.e_ident[EI_CLASS] = ELFCLASS32, "not a whole cubin", "32 bits");
     REFUSED(made.header.e_machine = 62, "not a whole cubin", "code for a CPU");
     REFUSED(made.header.e_ident[0] = 0, "not a whole cubin", "no ELF file");
-    REFUSED(made.header.e_shoff++, "not a whole cubin", "section headers at an odd place");
+    REFUSED(made.header.e_shoff++, "not a whole cubin", "section headers at an odd offset");
     REFUSED(made.header.e_shnum = 60000, "not a whole cubin", "more section headers than there is room for");
     REFUSED(made.header.e_shstrndx = SECTIONS, "not a whole cubin", "no section of names");
     REFUSED(made.sections[BANK_0].sh_size = sizeof made, "not a whole cubin", "a section that ends behind the file");

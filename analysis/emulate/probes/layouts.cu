@@ -3,7 +3,7 @@
  *     .venv/bin/python -m analysis layouts --write
  *
  * Each kernel is one warp that calls the functions of v02 and writes down what they return. The numbers in the matrices
- * name their own place, so that a lane's registers say which elements it holds.
+ * name their own position, so that a lane's registers say which elements it holds.
  */
 #include "kernels/mma_sync/v02_swizzle.cu"
 

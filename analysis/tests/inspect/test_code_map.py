@@ -100,7 +100,7 @@ def test_rows_are_those_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixtu
     named: dict[str, int] = {}
     for row, shown in zip(rows, sass.values(), strict=True):
         assert shown.cells[-1] == row["sass"]
-        sources = {str(place).rpartition(":")[2] for place in row["source"]}  # type: ignore[attr-defined]
+        sources = {str(line).rpartition(":")[2] for line in row["source"]}  # type: ignore[attr-defined]
         assert {link.partition("-")[2] for link in shown.links if link[0] == "c"} == sources
         ptx = [] if row["ptx_line"] is None else [f"p{row['ptx_line']}"]
         assert [link for link in shown.links if link[0] == "p"] == ptx

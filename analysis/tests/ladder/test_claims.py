@@ -9,7 +9,7 @@ from analysis.ladder.headers import load_all
 
 
 @pytest.mark.parametrize(
-    ("text", "quantity", "place", "low", "high"),
+    ("text", "quantity", "location", "low", "high"),
     [
         ("loop@sm_80=700±2%", "loop", "sm_80", 686, 714),
         ("loop_change@sm_90a=-62±20", "loop_change", "sm_90a", -82, -42),
@@ -17,16 +17,16 @@ from analysis.ladder.headers import load_all
         ("fa2@4096=0.16±0.02", "fa2", "4096", 0.14, 0.18),
     ],
 )
-def test_a_claim_is_read(text: str, quantity: str, place: str, low: float, high: float) -> None:
+def test_a_claim_is_read(text: str, quantity: str, location: str, low: float, high: float) -> None:
     (claim,) = parse_claims(text)
-    assert (claim.text, claim.quantity, claim.location) == (text, quantity, place)
+    assert (claim.text, claim.quantity, claim.location) == (text, quantity, location)
     assert (claim.low, claim.high) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("loop@sm_80=700", "expected QUANTITY@PLACE=VALUE±TOLERANCE"),
+        ("loop@sm_80=700", "expected QUANTITY@LOCATION=VALUE±TOLERANCE"),
         ("speed@4096=1±0.1", "no quantity 'speed'; there are loop, "),
         ("fa2@sm_80=1±0.1", "fa2 is claimed at a length, not at 'sm_80'"),
         ("registers@sm_80=20..10", "the range is empty: 20 is above 10"),

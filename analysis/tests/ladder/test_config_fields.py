@@ -15,7 +15,7 @@ from analysis.ladder.config import FAMILIES, FIELDS, TYPES, ConfigError, Dtype, 
 from analysis.ladder.headers import load_all, load_beside
 
 LINKED = ("config", "cuda_driver", "json", "launch", "status", "tensor_maps")
-# Asks with another library in the place of analysis.ladder.config's.
+# Asks with another library instead of analysis.ladder.config's.
 ASKS = "import ctypes, sys; load = ctypes.CDLL; ctypes.CDLL = lambda path: load(sys.argv[1])\n"
 
 

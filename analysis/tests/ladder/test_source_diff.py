@@ -21,7 +21,7 @@ HEADER = """/* {version} - made
 BODY = """static int twice(int a) {
     return 2 * a; /* a brace in a comment: } */
 }
-struct place {
+struct point {
     int at(int row) const { return row; }
 };
 

@@ -107,8 +107,8 @@ def test_not_a_cubin() -> None:
 @settings(max_examples=100)
 def test_damaged_cubins_never_crash(changes: list[tuple[int, int]]) -> None:
     damaged = bytearray(cubin("attention.cu").read_bytes())
-    for place, value in changes:
-        damaged[place % len(damaged)] = value
+    for offset, value in changes:
+        damaged[offset % len(damaged)] = value
     try:
         kernels = Cubin(bytes(damaged), "damaged").kernels
         assert all(len(kernel.code_hash) == 16 for kernel in kernels)

@@ -110,7 +110,7 @@ def with_more(listing: Listing, more: Callable[[Instruction], list[Instruction]]
     for at in listing.instructions:
         moved[at.address] = 16 * len(placed)
         placed += [at, *more(at)]
-    code = tuple(replace(at, address=16 * place) for place, at in enumerate(placed))
+    code = tuple(replace(at, address=16 * index) for index, at in enumerate(placed))
     return replace(listing, instructions=code, labels={name: moved[at] for name, at in listing.labels.items()})
 
 

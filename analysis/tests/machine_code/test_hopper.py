@@ -118,7 +118,7 @@ def test_registers_over_the_limit_are_a_finding() -> None:
     lines = ["@P0 BRA `(.L_x_0)", "USETMAXREG.DEALLOC.CTAPOOL 0x18", "UTMALDG.2D [UR8], [UR4]", "MOV R24, 0x1",
              "EXIT", "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xf0", "@!UP0 BRA `(.L_x_0)",
              "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "EXIT"]  # fmt: skip
-    text = "".join(f"        /*{16 * place:04x}*/  {line} ;\n" for place, line in enumerate(lines))
+    text = "".join(f"        /*{16 * index:04x}*/  {line} ;\n" for index, line in enumerate(lines))
     text = text.replace("        /*0050*/", ".L_x_0:\n        /*0050*/")
     graph = Graph(parse_listing("//------ .text.made -----\n" + text)[0])
     live = {at.address: {"GPR": 20} for at in graph.code}

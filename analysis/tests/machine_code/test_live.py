@@ -107,6 +107,6 @@ def test_registers_of_an_instruction(text: str, writes: str, reads: str) -> None
 
 def test_a_predicated_write_ends_no_range_and_no_range_begins_before_a_write() -> None:
     lines = ["MOV R0, 0x1", "@P0 MOV R2, R0", "@!P0 MOV R2, 0x3", "STS [R2], R2", "EXIT"]
-    text = "".join(f"        /*{16 * place:04x}*/  {line} ;\n" for place, line in enumerate(lines))
+    text = "".join(f"        /*{16 * index:04x}*/  {line} ;\n" for index, line in enumerate(lines))
     counts = count_live(Graph(parse_listing("//------ .text.made -----\n" + text)[0]))
     assert counts == {0x00: 1, 0x10: 2, 0x20: 1, 0x30: 1, 0x40: 1}

@@ -121,7 +121,7 @@ def test_map_joins_source_ptx_and_sass(capsys: pytest.CaptureFixture[str]) -> No
     source = (Path(__file__).parents[1] / "fixtures/code/attention.cu").read_text(encoding="utf-8").splitlines()
     for row in matrix:
         assert lines[row["ptx_line"] - 1].lstrip().startswith("mma.sync")
-        places = [place.rpartition(":") for place in row["source"]]
+        places = [line.rpartition(":") for line in row["source"]]
         assert {name for name, _, _ in places} == {"attention.cu"}
         named = " ".join(source[int(line) - 1] for _, _, line in places)
         assert "mma" in named  # the asm, or the calls it was inlined through

@@ -171,10 +171,10 @@ def test_select() -> None:
 @settings(max_examples=60)
 def test_a_damaged_listing_is_read_or_refused(data: st.DataObject) -> None:
     lines = format_listing(listing(cubin("attention.cu"))).splitlines()
-    place = data.draw(st.integers(0, len(lines) - 1))
-    line = lines[place]
+    index = data.draw(st.integers(0, len(lines) - 1))
+    line = lines[index]
     cut = data.draw(st.integers(0, len(line)))
-    lines[place] = line[:cut] + data.draw(st.text(max_size=5)) + line[cut + data.draw(st.integers(0, 5)) :]
+    lines[index] = line[:cut] + data.draw(st.text(max_size=5)) + line[cut + data.draw(st.integers(0, 5)) :]
     try:
         parse_listing("\n".join(lines), "damaged")
     except AnalysisError as error:

@@ -99,9 +99,9 @@ CODES = ("B------:R-:W-:-:S02", "B0-----:R-:W1:-:S04", "B------:R-:W-:Y:S05", "B
 def coded(*codes: str, loop: tuple[str, ...] = LOOP) -> Parts:
     lines = ["MOV R1, RZ", *loop, "@P0 BRA `(.L_x_0)", "EXIT"]
     text = "//--------------------- .text.made --------------------------\n"
-    for place, (line, code) in enumerate(zip(lines, [CODES[0], *codes, CODES[0]], strict=True)):
-        text += ".L_x_0:\n" if place == 1 else ""
-        text += f"        /*{16 * place:04x}*/  {code}  {line} ;\n"
+    for index, (line, code) in enumerate(zip(lines, [CODES[0], *codes, CODES[0]], strict=True)):
+        text += ".L_x_0:\n" if index == 1 else ""
+        text += f"        /*{16 * index:04x}*/  {code}  {line} ;\n"
     return split(parse_listing(text)[0])
 
 

@@ -1,4 +1,4 @@
-"""The worker that runs the peers, with NumPy in the place of PyTorch: inputs, checks, times and answers."""
+"""The worker that runs the peers, with NumPy instead of PyTorch: inputs, checks, times and answers."""
 
 import io
 import json

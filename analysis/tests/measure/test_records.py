@@ -199,13 +199,13 @@ PLACES = [(name,) for name in raw()] + [
 ]
 
 
-def changed_at(place: tuple[str, ...], value: Any) -> dict[str, Any]:
-    return raw(**{place[0]: raw()[place[0]] | {place[1]: value} if len(place) == 2 else value})
+def changed_at(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return raw(**{path[0]: raw()[path[0]] | {path[1]: value} if len(path) == 2 else value})
 
 
 @given(st.sampled_from(PLACES), json_values)
-def test_any_value_in_any_place_is_read_or_refused(place: tuple[str, ...], value: Any) -> None:
-    changed = changed_at(place, value)
+def test_any_value_at_any_path_is_read_or_refused(path: tuple[str, ...], value: Any) -> None:
+    changed = changed_at(path, value)
     try:
         record = records.parse(changed, "file:3")
     except RecordError as error:

@@ -233,7 +233,7 @@ def misread_opcodes(path: Path, by_symbol: dict[str, Listing]) -> list[str]:
     kernels = {kernel.symbol: kernel for kernel in Cubin.read(path).entries}
     for symbol, listing in by_symbol.items():
         kernel = kernels[symbol]
-        words = {16 * place: word for place, word in enumerate(kernel.words)}
+        words = {16 * index: word for index, word in enumerate(kernel.words)}
         for at in listing.instructions:
             opcode = words[at.address] & OPCODE_MASK
             for name, number in (("LDL", LDL), ("STL", STL), ("NOP", NOP)):

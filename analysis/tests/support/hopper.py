@@ -21,7 +21,7 @@ _FILES = {"f32": "%f", "f16": "%h", "s32": "%i"}
 
 def wgmma(n: int, d: str, a: str, from_registers: bool, sparse: bool) -> str:
     """One statement: D in registers, A in registers or behind a descriptor, B behind one."""
-    results = ", ".join(f"{_FILES[d]}{place}" for place in range(n // (4 if d == "f16" else 2)))
+    results = ", ".join(f"{_FILES[d]}{index}" for index in range(n // (4 if d == "f16" else 2)))
     factor = "{%a0, %a1, %a2, %a3}" if from_registers else "%rd1"
     shape = f"m64n{n}k{_DEPTH[a] * (2 if sparse else 1)}.{d}.{a}.{a}" + (".and.popc" if a == "b1" else "")
     signs = ", 1, 1" if d != "s32" else ""
@@ -40,9 +40,9 @@ def every_wgmma(columns: tuple[int, ...] = (8, 24, 128)) -> str:
         for from_registers in (False, True)
         for sparse in ((False, True) if a != "b1" else (False,))
     ]
-    loads = [f"ld.global.b32 {name}{place}, [%rd4+{4 * place}];" for name in ("%f", "%i", "%h") for place in range(64)]
-    loads += [f"ld.global.b32 %a{place}, [%rd4+{4 * place}];" for place in range(5)]
-    kept = [f"st.global.b32 [%rd3+{4 * place}], {name}0;" for place, name in enumerate(("%f", "%i", "%h"))]
+    loads = [f"ld.global.b32 {name}{index}, [%rd4+{4 * index}];" for name in ("%f", "%i", "%h") for index in range(64)]
+    loads += [f"ld.global.b32 %a{index}, [%rd4+{4 * index}];" for index in range(5)]
+    kept = [f"st.global.b32 [%rd3+{4 * index}], {name}0;" for index, name in enumerate(("%f", "%i", "%h"))]
     steps = [
         f"wgmma.fence.sync.aligned;\n{call}\nwgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;"
         for call in calls
@@ -96,12 +96,12 @@ def life_ranges(path: Path) -> Iterator[tuple[str, dict[str, Marks]]]:
 def _marks(cell: str, digits: list[str]) -> Marks:
     """`^` is written, `v` read, `x` both; the number of a column stands above it, one digit a line."""
     written, read = set(), set()
-    for place in range(digits[-1].index("#") + 2, len(cell)):
-        if cell[place] in "^vx":
-            number = int("".join(row[place : place + 1] for row in digits))
-            if cell[place] != "v":
+    for index in range(digits[-1].index("#") + 2, len(cell)):
+        if cell[index] in "^vx":
+            number = int("".join(row[index : index + 1] for row in digits))
+            if cell[index] != "v":
                 written.add(number)
-            if cell[place] != "^":
+            if cell[index] != "^":
                 read.add(number)
     return Marks(frozenset(written), frozenset(read))
 
