@@ -38,12 +38,21 @@ FAULTS = [
     Fault("maximum_scratch", "race", "another thread", 128, "out:f32:256 buf:f32:256:ramp"),
     Fault("warp_list", "race", "within a warp", 32, "out:u32:32 buf:u32:32:ramp"),
     Fault("scales_behind", "race", "within a warp", 32, "out:u32:18 buf:u32:16:ramp"),
+    Fault("leader_rewrites", "race", "another thread", 64, "out:u32:64"),
+    Fault("offset_fill", "race", "another thread", 64, "out:u32:64 buf:u32:64:ramp"),
     Fault("sum_of_one", "race", "bar.sync", 128, "out:u32:128 buf:u32:128:ramp"),
     Fault("barrier_of_some", "race", "bar.sync", 128, "out:u32:128 buf:u32:128:ramp"),
     Fault("barrier_in_branch", "divergent-sync", "took another path", 64, "out:u32:64 buf:u32:64:ramp i32:40"),
     Fault("hoisted_barrier", "race", "bar.sync", 64, "out:u32:64 buf:u32:64:ramp"),
+    Fault("guard_of_48", "race", "another thread", 64, "out:u32:48 buf:u32:64:ramp"),
+    Fault("group_arrival", "race", "global memory", 64, "out:u32:128 buf:u32:128 buf:u32:1", grid=2),
+    Fault("counter_reset", "race", "global memory", 32, "out:u32:2 buf:u32:1", grid=2),
+    Fault("peer_store", "cta-not-started", "may not have started", 32, "out:u32:64", grid=2),
+    Fault("constant_load", "race", "ld.global.nc", 64, "out:f32:64 buf:f32:64"),
+    Fault("table_read_back", "race", "global memory", 64, "out:u32:64 buf:u32:64"),
     Fault(
         "single_buffer", "async-in-flight", "a wgmma or a bulk copy may still read it", 128, "out:f32:512 buf:u32:512"
     ),
+    Fault("two_groups", "async-in-flight", "a wgmma", 256, "out:f32:1024 buf:u32:512"),
     Fault("one_lane_tells", "race", "within a warp", 64, "out:u32:128"),
 ]

@@ -6,11 +6,12 @@
  */
 #include <cstdint>
 
+#define BOUNDS
 #define FAULT(name, parameters, ...)                                                                                   \
-    extern "C" __global__ void name##_faulty parameters {                                                              \
+    extern "C" __global__ void BOUNDS name##_faulty parameters {                                                       \
         name<false>(__VA_ARGS__);                                                                                      \
     }                                                                                                                  \
-    extern "C" __global__ void name##_repaired parameters {                                                            \
+    extern "C" __global__ void BOUNDS name##_repaired parameters {                                                     \
         name<true>(__VA_ARGS__);                                                                                       \
     }
 
@@ -299,6 +300,34 @@ __device__ void scales_behind(uint32_t *out, const uint32_t *in) {
 }
 FAULT(scales_behind, (uint32_t *out, const uint32_t *in), out, in)
 
+/* All threads read what the first one published, and the first one publishes the next value. */
+template <bool repaired>
+__device__ void leader_rewrites(uint32_t *out) {
+    __shared__ uint32_t bound;
+    uint32_t sum = 0;
+    if (threadIdx.x == 0) bound = 8;
+    for (int round = 0; round < 3; round++) {
+        __syncthreads();
+        sum += bound;
+        if (repaired) __syncthreads();
+        if (threadIdx.x == 0) bound = sum;
+    }
+    out[threadIdx.x] = sum;
+}
+FAULT(leader_rewrites, (uint32_t *out), out)
+
+/* A buffer is copied in, and then a part that begins at another thread's word is overwritten. */
+template <bool repaired>
+__device__ void offset_fill(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t tile[64];
+    tile[threadIdx.x] = in[threadIdx.x];
+    if (repaired) __syncthreads();
+    if (threadIdx.x < 20) tile[threadIdx.x + 40] = 7;
+    __syncthreads();
+    out[threadIdx.x] = tile[threadIdx.x];
+}
+FAULT(offset_fill, (uint32_t *out, const uint32_t *in), out, in)
+
 /* ---- barriers in the wrong place ---- */
 
 /* One thread sums up, and all read the sum. */
@@ -358,6 +387,97 @@ __device__ void hoisted_barrier(uint32_t *out, const uint32_t *in) {
 }
 FAULT(hoisted_barrier, (uint32_t *out, const uint32_t *in), out, in)
 
+/* 48 threads exchange words. A compiler drops their barrier, because 48 is not a multiple of a warp. */
+template <bool repaired>
+__device__ void guard_of_48(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t tile[48];
+    if (threadIdx.x < 48) tile[threadIdx.x] = in[threadIdx.x];
+    if (repaired) __syncthreads();
+    if (threadIdx.x < 48) out[threadIdx.x] = tile[47 - threadIdx.x];
+}
+FAULT(guard_of_48, (uint32_t *out, const uint32_t *in), out, in)
+
+/* ---- several CTAs ---- */
+
+__device__ void arrive_for_group(uint32_t *arrived) {
+    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+}
+
+__device__ void wait_for_group(const uint32_t *arrived, uint32_t count) {
+    uint32_t seen = 0;
+    while (seen < count) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+}
+
+/* All threads clear their part of a buffer, and thread 0 publishes that for the CTA. Other warps may still clear. */
+template <bool repaired>
+__device__ void group_arrival(uint32_t *out, uint32_t *cleared, uint32_t *arrived) {
+    cleared[blockIdx.x * 64 + threadIdx.x] = blockIdx.x + 1;
+    if (repaired) __syncthreads();
+    if (threadIdx.x == 0) {
+        arrive_for_group(arrived);
+        wait_for_group(arrived, 2);
+    }
+    __syncthreads();
+    out[blockIdx.x * 64 + threadIdx.x] = cleared[(1 - blockIdx.x) * 64 + threadIdx.x];
+}
+FAULT(group_arrival, (uint32_t *out, uint32_t *cleared, uint32_t *arrived), out, cleared, arrived)
+
+/* The first CTA sets a counter to 0 and the other one counts, with nothing between them. Repaired: the host sets it. */
+template <bool repaired>
+__device__ void counter_reset(uint32_t *out, uint32_t *arrived) {
+    if (threadIdx.x == 0) {
+        if (!repaired && blockIdx.x == 0) *arrived = 0;
+        arrive_for_group(arrived);
+        wait_for_group(arrived, 2);
+        out[blockIdx.x] = 1;
+    }
+}
+FAULT(counter_reset, (uint32_t *out, uint32_t *arrived), out, arrived)
+
+/* A CTA stores into shared memory of another one, which may not have started. */
+template <bool repaired>
+__device__ void peer_store(uint32_t *out) {
+    __shared__ uint32_t mail[32];
+    uint32_t peer;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(peer)
+        : "r"(shared_address(mail + threadIdx.x)), "r"(blockIdx.x ^ 1));
+    if (repaired) asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(peer), "r"(blockIdx.x * 100 + threadIdx.x) : "memory");
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    out[blockIdx.x * 32 + threadIdx.x] = mail[threadIdx.x];
+}
+#undef BOUNDS
+#define BOUNDS __cluster_dims__(2, 1, 1)
+FAULT(peer_store, (uint32_t *out), out)
+#undef BOUNDS
+#define BOUNDS
+
+/* ---- global memory that a CTA reads back ---- */
+
+/* A row that another warp stored is read through the path for constant data. */
+template <bool repaired>
+__device__ void constant_load(float *out, float *row) {
+    row[threadIdx.x] = 2.0f * threadIdx.x;
+    __syncthreads();
+    float value;
+    if (repaired)
+        asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(row + (threadIdx.x ^ 32)) : "memory");
+    else
+        asm volatile("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(value) : "l"(row + (threadIdx.x ^ 32)));
+    out[threadIdx.x] = value;
+}
+FAULT(constant_load, (float *out, float *row), out, row)
+
+/* All threads store a table of offsets, and then each reads the entry of its block, which another warp stores. */
+template <bool repaired>
+__device__ void table_read_back(uint32_t *out, uint32_t *offsets) {
+    offsets[threadIdx.x] = 3 * threadIdx.x;
+    if (repaired) __syncthreads();
+    out[threadIdx.x] = offsets[40] + threadIdx.x;
+}
+FAULT(table_read_back, (uint32_t *out, uint32_t *offsets), out, offsets)
+
 /* ---- wgmma ---- */
 
 __device__ uint64_t descriptor(const void *tile) {
@@ -388,6 +508,29 @@ __device__ void single_buffer(float *out, const uint4 *in) {
     for (int i = 0; i < 4; i++) out[4 * t + i] = d[i];
 }
 FAULT(single_buffer, (float *out, const uint4 *in), out, in)
+
+/* Two warpgroups multiply by one copy of A, each waits for its own product, and both copy the next A. */
+template <bool repaired>
+__device__ void two_groups(float *out, const uint4 *in) {
+    __shared__ alignas(128) uint4 A[128], B[16];
+    const int t = threadIdx.x;
+    float d[4] = {0, 0, 0, 0};
+    if (t < 16) B[t] = in[t];
+    for (int step = 0; step < 3; step++) {
+        if (t % 2 == 0) A[t / 2] = in[t / 2];
+        fence_proxy_async();
+        __syncthreads();
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "l"(descriptor(A)), "l"(descriptor(B)));
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        if (repaired) __syncthreads();
+    }
+    for (int i = 0; i < 4; i++) out[4 * t + i] = d[i];
+}
+FAULT(two_groups, (float *out, const uint4 *in), out, in)
 
 /* ---- who is right: compute-sanitizer's racecheck or the emulator ---- */
 
