@@ -333,7 +333,7 @@ static void check_covered(cta *m, const warp *w, int lane, uint64_t address, glo
                           const char *now) {
     const covered_note *old = cell->history & COVERS ? covered_of(m, address, cell, false) : NULL;
     if (old && !both_strong(m, who, &old->note, old->rank))
-        check(m, w, lane, address, &old->note, old->rank, now, "updated");
+        check(m, w, lane, address, &old->note, old->rank, now, old->note.who & WHO_ATOMIC ? "updated" : "wrote");
 }
 
 static void report_constant(cta *m, const warp *w, int lane, uint64_t address, uint32_t who) {
@@ -390,16 +390,19 @@ static void check_readers(cta *m, const warp *w, int lane, uint64_t address, glo
     cell->read.time = cell->older.time = 0; /* once is enough */
 }
 
-/* An atomic whose result nothing uses covers one that nothing orders before it: a plain read that follows would see the
- * last alone. If two are covered, the one of another CTA is kept. If the result is used, the thread may learn from it
- * what happened before. */
+/* An atomic covers a plain store before it: for a thread that is not ordered after the store, they race. It also covers
+ * an atomic that nothing orders before it: a plain read that follows would see the last alone. If two are covered, the
+ * one of another CTA is kept. If the result of an atomic is used, the thread may learn from it what happened before. */
 static void note_covered(cta *m, const warp *w, int lane, uint64_t address, global_cell *cell, access_note own,
                          bool asks) {
     const access_note last = cell->write;
-    const bool strong = own.who & last.who & WHO_ATOMIC;
+    const bool update = own.who & WHO_ATOMIC, strong = update && last.who & WHO_ATOMIC;
     const covered_note *old = covered_of(m, address, cell, false);
-    if (!old || asks || !strong || before(m, w, lane, &old->note, old->rank)) cell->history &= (uint8_t)~COVERS;
-    if (asks || !strong || !last.time || before(m, w, lane, &last, cell->write_rank)) return;
+    const bool store = old && update && !(old->note.who & WHO_ATOMIC);
+    if (!store && (!old || asks || !strong || before(m, w, lane, &old->note, old->rank)))
+        cell->history &= (uint8_t)~COVERS;
+    if (!update || !last.time) return;
+    if (strong && (asks || before(m, w, lane, &last, cell->write_rank))) return;
     if (cell->history & COVERS && last.cluster == own.cluster && cell->write_rank == m->rank) return;
     covered_note *added = covered_of(m, address, cell, true);
     if (!added) return;
