@@ -132,7 +132,8 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
     *code = (struct kernel_code){0};
     emu->instance = instance;
     if (!entry || strcmp(entry->name, instance->symbol) != 0)
-        return fail(failure, STATUS_ERROR, "the emulator does not find %s in the PTX", instance->symbol);
+        return fail(failure, STATUS_ERROR, "%s: not in the PTX of this executable; build it again with make",
+                    instance->symbol);
     if (entry->param_bytes != parameters_bytes(&instance->config))
         return fail(failure, STATUS_ERROR, "%s takes %u bytes of parameters: %s%s %zu", instance->symbol,
                     entry->param_bytes, config_args(&instance->config)->type,
@@ -313,7 +314,7 @@ static enum status run_kernel(struct emu *emu, emu_launch *launch, bool small, s
     progress_stop(progress);
     if (status) return status;
     if (ended != EMU_REFUSED) return add_counters(emu, failure);
-    return fail(failure, STATUS_ERROR, "the emulator refuses %s: line %d of the PTX: %s", emu->instance->symbol,
+    return fail(failure, STATUS_ERROR, "the emulator rejects %s: line %d of the PTX: %s", emu->instance->symbol,
                 error.line, error.text);
 }
 
@@ -353,8 +354,8 @@ static enum status emu_launch_once(struct backend *backend, struct failure *fail
     status = emu->problem.backward ? run_backward(emu, launch, &args.attention, failure)
                                    : run_kernel(emu, &launch, false, failure);
     if (!status && !emu->findings && emu->trace.file && !emu->tables.traced)
-        return fail(failure, STATUS_USAGE,
-                    "--trace '%s': no such instruction ran; --counters prints the lines that did", emu->how.trace);
+        return fail(failure, STATUS_USAGE, "--trace '%s': no such instruction ran; --counters lists the lines that ran",
+                    emu->how.trace);
     return status;
 }
 
@@ -439,7 +440,7 @@ static enum status set_trace(emu_trace *trace, const struct emulation *how, stru
 enum status emu_open(struct backend **backend, const struct emulation *how, struct failure *failure) {
     const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
     emu_error error = {0};
-    if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
+    if (!ptx) return fail(failure, STATUS_ERROR, "this executable contains no PTX; build it again with make");
     struct emu *emu = malloc(sizeof *emu);
     if (!emu) return fail_memory(failure, sizeof *emu, "the emulator's state");
     *emu = (struct emu){

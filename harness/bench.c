@@ -95,12 +95,11 @@ enum status measurement_possible(const struct measurement *measurement, double f
     const double ns = measurement->time.median, tflops = flop / ns / 1e3;
     if (measurement->stamps_ns > 0 && ns < 0.9 * measurement->stamps_ns - SLACK_NS)
         return fail(failure, STATUS_ERROR,
-                    "the events say that a launch takes %.3f ms, the GPU's own timer says %.3f ms: not measured",
+                    "not measured: CUDA events report %.3f ms per launch, but the GPU's global timer reports %.3f ms",
                     ns / 1e6, measurement->stamps_ns / 1e6);
     if (peak_tflops > 0 && !(tflops <= MOST_OF_PEAK * peak_tflops))
-        return fail(
-            failure, STATUS_ERROR,
-            "%.3f us for a launch would be %.4g TFLOP/s, and the measured peak of the GPU is %.4g: not measured",
-            ns / 1e3, tflops, peak_tflops);
+        return fail(failure, STATUS_ERROR,
+                    "not measured: %.3f us per launch would be %.4g TFLOP/s, more than the GPU's measured peak of %.4g",
+                    ns / 1e3, tflops, peak_tflops);
     return STATUS_OK;
 }

@@ -179,7 +179,7 @@ static enum status open_device(struct gpu *gpu, int ordinal, struct failure *fai
     const enum status status = cuda_driver_start(cuda, &count, failure);
     if (status) return status;
     if (ordinal >= count)
-        return fail(failure, STATUS_USAGE, "--device %d: must be below %d, the number of GPUs", ordinal, count);
+        return fail(failure, STATUS_USAGE, "--device %d: must be less than %d, the number of GPUs", ordinal, count);
     CHECK(cuda->cuDeviceGet(&gpu->device, ordinal), "cuDeviceGet %d", ordinal);
     return read_device(gpu, failure);
 }
@@ -235,7 +235,8 @@ static enum status allocate(const struct gpu *gpu, CUdeviceptr *address, int64_t
     size_t available, total;
     CHECK(cuda->cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
     if ((uint64_t)bytes > available)
-        return fail(failure, STATUS_ERROR, "%s needs %.2f GB of GPU memory: %.2f of %.2f GB are free", what,
+        return fail(failure, STATUS_ERROR,
+                    "%s needs %.2f GB of GPU memory, but only %.2f of %.2f GB are free; use a smaller --batch", what,
                     (double)bytes / 1e9, (double)available / 1e9, (double)total / 1e9);
     CHECK(cuda->cuMemAlloc_v2(address, (size_t)bytes), "cuMemAlloc of %" PRId64 " bytes for %s", bytes, what);
     return STATUS_OK;
@@ -320,7 +321,7 @@ static enum status gpu_set_problem(struct backend *backend, const struct inputs 
     if (bytes > available)
         return fail(failure, STATUS_ERROR,
                     "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64
-                    " needs %.2f GB of GPU memory: %.2f of %.2f GB are free",
+                    " needs %.2f GB of GPU memory, but only %.2f of %.2f GB are free; use a smaller --batch",
                     problem->batch, problem->heads, problem->seq_q, (double)bytes / 1e9, (double)available / 1e9,
                     (double)total / 1e9);
     for (int t = 0; t < N_TENSORS; t++) {
@@ -348,8 +349,8 @@ static enum status check_peer(const struct gpu *gpu, const struct peer *peer, st
     const struct device_info *device = &gpu->backend.device;
     if (device->major == peer->major && device->minor == peer->minor) return STATUS_OK;
     return fail(failure, STATUS_CANNOT_RUN,
-                "%s is built for sm_90a alone: it needs a GPU of compute capability %d.%d: %s has %d.%d",
-                about_version(), peer->major, peer->minor, device->name, device->major, device->minor);
+                "%s was built for sm_90a, which needs compute capability %d.%d, but %s has %d.%d", about_version(),
+                peer->major, peer->minor, device->name, device->major, device->minor);
 }
 
 static enum status set_peer(struct gpu *gpu, const struct peer *peer, struct failure *failure) {

@@ -74,8 +74,8 @@ static enum status check_peer_options(const struct options *options, struct fail
                    {options->backend == BACKEND_EMU, "--backend emu"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (refused[i].given)
-            return fail(failure, STATUS_USAGE, "%s: %s is %s, which is machine code for a GPU and has no configs",
-                        refused[i].name, about_version(), about_peer()->library);
+            return fail(failure, STATUS_USAGE, "%s: %s is %s, GPU machine code, which has no configs", refused[i].name,
+                        about_version(), about_peer()->library);
     return STATUS_OK;
 }
 
@@ -117,7 +117,9 @@ static enum status open_backend(struct session *session) {
     const struct failure no_gpu = session->failure;
     const enum status emulated = open_emulator(session);
     if (emulated) return emulated;
-    if (!options->quiet) fprintf(stderr, "No GPU: running on the emulator (counts, no times): %s\n", no_gpu.text);
+    if (!options->quiet)
+        fprintf(stderr, "No GPU: running on the emulator, which counts but does not time; the reason: %s\n",
+                no_gpu.text);
     return STATUS_OK;
 }
 
@@ -128,21 +130,22 @@ static enum status check_options(struct session *session) {
     char names[300];
     const int count = options_only_for(options, gpu ? BACKEND_EMU : BACKEND_GPU, names, sizeof names);
     if (count && gpu)
-        return fail(&session->failure, STATUS_USAGE, "%s: %s on the emulator only: add --backend emu", names,
+        return fail(&session->failure, STATUS_USAGE, "%s: %s only on the emulator; add --backend emu", names,
                     count > 1 ? "act" : "acts");
     if (count && options->backend == BACKEND_EMU)
-        return fail(&session->failure, STATUS_USAGE, "%s: %s on a GPU only; the emulator gives no times", names,
-                    count > 1 ? "act" : "acts");
+        return fail(&session->failure, STATUS_USAGE, "%s: %s only on a GPU, because the emulator does not measure time",
+                    names, count > 1 ? "act" : "acts");
     if (count) warn("%s: no effect on the emulator", names);
     if (options->dump && !about_dumps())
-        return fail(
-            &session->failure, STATUS_USAGE,
-            "--dump %s: the kernels of this executable do not dump; build with: make DUMP=1 %s, run bin/dump/%s",
-            options->dump, about_version(), about_version());
+        return fail(&session->failure, STATUS_USAGE,
+                    "--dump %s: this executable was built without dumps; run `make DUMP=1 %s`, then bin/dump/%s",
+                    options->dump, about_version(), about_version());
     if (options->dump && options_problem_count(options) * (int64_t)session->n_chosen > 1)
-        return fail(&session->failure, STATUS_USAGE, "--dump %s: takes one problem and one config", options->dump);
+        return fail(&session->failure, STATUS_USAGE,
+                    "--dump %s: requires a single problem and config; give each option one value", options->dump);
     if (options->trace_events && options_problem_count(options) * (int64_t)session->n_chosen > 1)
-        return fail(&session->failure, STATUS_USAGE, "--trace-events %s: takes one problem and one config",
+        return fail(&session->failure, STATUS_USAGE,
+                    "--trace-events %s: requires a single problem and config; give each option one value",
                     options->trace_events);
     return STATUS_OK;
 }
@@ -208,10 +211,11 @@ static enum status take_problem(struct session *session, const struct problem *p
     inputs_free(&session->inputs);
     output_free(&session->output);
     if (available > 0 && bytes > available)
-        return fail(failure, STATUS_ERROR,
-                    "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64
-                    " needs %.2f GB of host memory: %.2f GB are available",
-                    problem->batch, problem->heads, problem->seq_q, (double)bytes / 1e9, (double)available / 1e9);
+        return fail(
+            failure, STATUS_ERROR,
+            "batch %" PRId64 ", heads %" PRId64 ", seq %" PRId64
+            " needs %.2f GB of host memory, but only %.2f GB are available; use a smaller --batch, --heads or --seq",
+            problem->batch, problem->heads, problem->seq_q, (double)bytes / 1e9, (double)available / 1e9);
     /* of the reference, which takes a core a second for a tenth of it */
     const double most_flop = session->options.check_rows == CHECK_ALL ? INFINITY : 2e10;
     enum status status = inputs_generate(&session->inputs, problem, failure);
@@ -343,7 +347,8 @@ static enum status check_again(struct session *session, struct record *record, s
 
 static void warn_untrusted(const struct session *session, const struct measurement *measurement) {
     if (!measurement->count)
-        warn("not measured: all %zu samples ran below %.0f %% of the peak SM clock (--throttle-threshold)",
+        warn("not measured: all %zu samples ran below %.0f %% of the peak SM clock; let the GPU cool or lower "
+             "--throttle-threshold",
              measurement->discarded, session->options.throttle_threshold);
     else
         warn("not converged after %.1f s: noise %.2f %% of the median, %zu samples (--max-noise, --timeout)",
@@ -369,7 +374,8 @@ static enum status time_it(struct session *session, struct record *record, struc
     if (!session->options.energy || !measurement->count) return STATUS_OK;
     if ((status = energy_run(backend, measurement->time.median, energy, failure))) return status;
     record->energy = energy;
-    if (!energy->launches) warn("--energy: NVML is absent or its energy counter does not move");
+    if (!energy->launches)
+        warn("--energy: NVML is missing or its energy counter does not advance; install NVML or remove --energy");
     return STATUS_OK;
 }
 
@@ -509,7 +515,8 @@ static enum status check_one(struct session *session, const struct problem *prob
     const bool of_keys = options->seq_k.count && !options->seq.count; /* then there are as many queries */
     if (options->tokens % problem->seq_q)
         return fail(&session->failure, STATUS_USAGE,
-                    "--tokens %" PRId64 ": must be a multiple of the number of queries, %s %" PRId64, options->tokens,
+                    "--tokens %" PRId64 ": must be a multiple of the queries per sequence, %s %" PRId64,
+                    options->tokens,
                     options->seq_q.count ? "--seq-q"
                     : of_keys            ? "--seq-k"
                                          : "--seq",
@@ -526,7 +533,7 @@ static void print_device(const struct session *session) {
         printf("%s, compute capability %d.%d, %d SMs, driver %s; seed %" PRId64 "\n", device->name, device->major,
                device->minor, device->sms, device->driver, session->options.seed);
     else
-        printf("%s: runs the PTX on the CPU, gives counts and no times; seed %" PRId64 "\n", device->name,
+        printf("%s: runs the PTX on the CPU; reports counts, not times; seed %" PRId64 "\n", device->name,
                session->options.seed);
 }
 

@@ -30,121 +30,122 @@ enum {
 
 const struct option fl_options[] = {
     {"--backend", .kind = OPTION_CHOICE, .choices = BACKENDS, AT(backend), .initial = "auto",
-     .help = "where to run; auto takes the GPU if there is one, else the emulator, and says so"},
+     .help = "where to run; auto: the GPU if the machine has one, else the emulator, as a note reports"},
     {"--device", .kind = OPTION_INTEGER, .argument = "N", AT(device), .most = 1023, .initial = "0",
      .help = "number of the GPU", .only = BACKEND_GPU},
     {"--batch", .kind = OPTION_LIST, .argument = "LIST", AT(batch),
-     .help = "sequences; a number, a list 1,2 or a range 1:16:*2 (GPU: 16, 8 at seq 8192, 4 beyond; emulator: 1)"},
+     .help = "batch size: a number, a list 1,2 or a range 1:16:*2 (GPU: 16, 8 at seq 8192, 4 beyond; emulator: 1)"},
     {"--tokens", .kind = OPTION_INTEGER, .argument = "N", AT(tokens), .least = 1, .most = 1e12,
-     .help = "instead of --batch: N / seq sequences, so that every length has as many rows"},
+     .help = "instead of --batch: run N / seq sequences, so every length has N rows"},
     {"--heads", .kind = OPTION_LIST, .argument = "LIST", AT(heads),
-     .help = "heads of each sequence (GPU: 16; emulator: 2)"},
+     .help = "query heads per sequence (GPU: 16; emulator: 2)"},
     {"--seq", .kind = OPTION_LIST, .argument = "LIST", AT(seq),
-     .help = "sequence lengths, 512:16384:*2 for instance (GPU: 4096; emulator: 256)"},
+     .help = "queries and keys per sequence, for example 512:16384:*2 (GPU: 4096; emulator: 256)"},
     {"--seq-q", .kind = OPTION_LIST, .argument = "LIST", AT(seq_q),
-     .help = "queries, instead of --seq (as many as keys)", .needs = OF_LENGTHS},
+     .help = "queries per sequence, instead of --seq (default: the number of keys)", .needs = OF_LENGTHS},
     {"--seq-k", .kind = OPTION_LIST, .argument = "LIST", AT(seq_k),
-     .help = "keys, instead of --seq (as many as queries)", .needs = OF_LENGTHS},
+     .help = "keys per sequence, instead of --seq (default: the number of queries)", .needs = OF_LENGTHS},
     {"--kv-heads", .kind = OPTION_INTEGER, .argument = "N", AT(KV_heads), .least = 1, .most = 65535,
-     .help = "heads of K and V, which divide the heads (as many)", .needs = HAS(GROUPED_HEADS)},
+     .help = "heads of K and V; must divide --heads (default: --heads)", .needs = HAS(GROUPED_HEADS)},
     {"--d-head", .kind = OPTION_INTEGER, .argument = "N", AT(d_head), .least = 1, .most = MAX_D_HEAD,
-     .help = "elements of a head's row: takes the config for it (that of the version's config)"},
+     .help = "head size; chooses the config that supports it (default: the version's)"},
     {"--causal", .kind = OPTION_TRUE, AT(causal),
-     .help = "each query sees the keys up to its own, where the last query has the last key", .needs = HAS(CAUSAL)},
+     .help = "causal mask: the last query attends to all keys, each query before it to one key less",
+     .needs = HAS(CAUSAL)},
     {"--scale", .kind = OPTION_NUMBER, .argument = "X", AT(scale), .least = 1e-6, .most = 1e6, .unit = "",
-     .help = "what scores are multiplied by (1 / sqrt(d_head))", .needs = OF_SCALES},
+     .help = "softmax scale (default: 1 / sqrt(d_head))", .needs = OF_SCALES},
     {"--descale-q", .kind = OPTION_NUMBER, .argument = "X", AT(descale_Q), .least = 1e-30, .most = 1e30, .unit = "",
-     .initial = "1", .help = "fp8: an element of Q stands for its value times X", .needs = HAS(E4M3_INPUTS)},
+     .initial = "1", .help = "fp8: scale of Q; an element e dequantizes to e * X", .needs = HAS(E4M3_INPUTS)},
     {"--descale-k", .kind = OPTION_NUMBER, .argument = "X", AT(descale_K), .least = 1e-30, .most = 1e30, .unit = "",
-     .initial = "1", .help = "the same of K", .needs = OF_BYTES},
+     .initial = "1", .help = "fp8: scale of K", .needs = OF_BYTES},
     {"--descale-v", .kind = OPTION_NUMBER, .argument = "X", AT(descale_V), .least = 1e-30, .most = 1e30, .unit = "",
-     .initial = "1", .help = "the same of V", .needs = OF_BYTES},
-    {"--lse", .kind = OPTION_TRUE, AT(lse), .help = "compute and check log-sum-exp too",
+     .initial = "1", .help = "fp8: scale of V", .needs = OF_BYTES},
+    {"--lse", .kind = OPTION_TRUE, AT(lse), .help = "also compute and check the log-sum-exp",
      .needs = HAS(ANY_LENGTH) | HAS(E4M3_INPUTS)},
     {"--layout", .kind = OPTION_CHOICE, .choices = LAYOUTS, AT(layout), .initial = "bshd",
-     .help = "order in memory: batch, seq, heads, d_head; heads outside seq; the first with gaps, others in each "
-             "tensor; or the sequences one behind the other, found by offsets",
+     .help = "order in memory; bshd: batch, seq, heads, d_head; bhsd: heads before seq; padded: bshd with gaps that "
+             "differ between tensors; packed: sequences one after another, found by offsets",
      .needs = HAS(ANY_LENGTH) | HAS(SERVES)},
     {"--seqlens-q", .kind = OPTION_LENGTHS, .argument = "LIST", AT(Q_lengths),
-     .help = "queries of each sequence, instead of --batch and --seq-q", .needs = HAS(SERVES)},
+     .help = "queries of each sequence, instead of --batch and --seq-q, for example 1,130,1", .needs = HAS(SERVES)},
     {"--seqlens-k", .kind = OPTION_LENGTHS, .argument = "LIST", AT(KV_lengths),
-     .help = "keys of each sequence (as many as queries)", .needs = HAS(SERVES)},
+     .help = "keys of each sequence (default: --seqlens-q)", .needs = HAS(SERVES)},
     {"--window", .kind = OPTION_WINDOW, .argument = "L,R", AT(window), .initial = "-1,-1",
-     .help = "keys that a query sees before its own and behind it, -1 for all", .needs = HAS(CAP)},
+     .help = "keys before and after its own position that a query attends to; -1: unlimited", .needs = HAS(CAP)},
     {"--softcap", .kind = OPTION_NUMBER, .argument = "X", AT(softcap), .least = 1e-6, .most = 1e6, .unit = "",
-     .help = "scores are X tanh(score / X)", .needs = HAS(CAP)},
-    {"--sinks", .kind = OPTION_TRUE, AT(sinks), .help = "each head has a score that takes weight and has no value",
-     .needs = HAS(CAP)},
+     .help = "soft cap: replace each score by X tanh(score / X)", .needs = HAS(CAP)},
+    {"--sinks", .kind = OPTION_TRUE, AT(sinks),
+     .help = "attention sinks: each head adds one score to the softmax sum that has no value", .needs = HAS(CAP)},
     {"--page-rows", .kind = OPTION_INTEGER, .argument = "N", AT(page_rows), .least = 1, .most = 1 << 20,
-     .help = "K and V lie in pages of N rows, which a table names", .needs = OF_PAGES},
+     .help = "store K and V in a paged cache with N rows per page", .needs = OF_PAGES},
     {"--split-keys", .kind = OPTION_INTEGER, .argument = "N", AT(split_keys), .least = 1, .most = 1 << 30,
-     .help = "parts of N keys, for the same bits in every batch", .needs = HAS(SHARES_KEYS)},
-    {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype),
-     .help = "element type (that of the version's config)"},
+     .help = "split the keys every N, so results do not depend on the rest of the batch", .needs = HAS(SHARES_KEYS)},
+    {"--dtype", .kind = OPTION_CHOICE, .choices = DTYPES, AT(dtype), .help = "element type (default: the version's)"},
     {"--config", .kind = OPTION_CONFIGS, .argument = "FORM|all", AT(configs),
-     .help = "configuration in its short form, may be repeated; all: every one built (the version's config)"},
+     .help = "configuration as --list prints it; repeatable; all: every one built (default: the version's)"},
     {"--list", .kind = OPTION_TRUE, AT(list), .help = "list the instances with registers, shared memory and symbol"},
     {"--seed", .kind = OPTION_INTEGER, .argument = "N", AT(seed), .most = 9e18, .initial = "1",
      .help = "seed of the inputs"},
     {"--dist", .kind = OPTION_CHOICE, .choices = DISTRIBUTIONS, AT(dist), .initial = "normal",
-     .help = "N(0,1); U[0,1); N(0,1)*8, whose scores overflow exp() without the running maximum; values that name "
-             "their index"},
+     .help = "inputs: N(0,1); U[0,1); N(0,1)*8, whose scores overflow exp() unless the maximum is subtracted; the "
+             "index of each "
+             "element"},
     {"--check", .kind = OPTION_ROWS, .argument = "ROWS|all", AT(check_rows), .least = 1, .most = 1e15, .initial = "256",
      .help = "rows compared with the float64 reference, spread over all heads"},
     {"--no-check", .kind = OPTION_NO_ROWS, AT(check_rows), .help = "do not compare with the reference"},
     {"--diff", .kind = OPTION_TRUE, AT(diff), .help = "print the number of mismatches and the first wrong element"},
     {"--runs", .kind = OPTION_INTEGER, .argument = "N", AT(runs), .least = 1, .most = 1e6,
-     .help = "exactly N timed launches, no stopping rule", .only = BACKEND_GPU},
+     .help = "time exactly N launches, without the stopping rule", .only = BACKEND_GPU},
     {"--cold", .kind = OPTION_TRUE, AT(cold), .initial = "true",
      .help = "flush the L2 cache before each timed launch (default)", .only = BACKEND_GPU},
     {"--hot", .kind = OPTION_FALSE, AT(cold), .help = "do not flush the L2 cache", .only = BACKEND_GPU},
     {"--warmup", .kind = OPTION_INTEGER, .argument = "N", AT(warmup), .most = 1e6, .initial = "3",
-     .help = "launches before the first timed one", .only = BACKEND_GPU},
+     .help = "number of launches before the first timed one", .only = BACKEND_GPU},
     {"--min-samples", .kind = OPTION_INTEGER, .argument = "N", AT(min_samples), .least = 1, .most = 1e6,
-     .initial = "10", .help = "least number of timed launches", .only = BACKEND_GPU},
+     .initial = "10", .help = "minimum number of timed launches", .only = BACKEND_GPU},
     {"--max-noise", .kind = OPTION_NUMBER, .argument = "PERCENT", AT(max_noise), .most = 100, .unit = "%",
-     .initial = "0.5", .help = "stop when the relative error of the median is at most this", .only = BACKEND_GPU},
+     .initial = "0.5", .help = "stop when the relative error of the median is at most PERCENT", .only = BACKEND_GPU},
     {"--min-time", .kind = OPTION_NUMBER, .argument = "SECONDS", AT(min_time), .most = 86400, .unit = "s",
-     .initial = "0.5", .help = "least measured time, unless there are 1000 samples", .only = BACKEND_GPU},
+     .initial = "0.5", .help = "minimum measured time; 1000 samples end it earlier", .only = BACKEND_GPU},
     {"--timeout", .kind = OPTION_NUMBER, .argument = "SECONDS", AT(timeout), .most = 86400, .unit = "s",
-     .initial = "15", .help = "stop measuring a problem after this time, converged or not", .only = BACKEND_GPU},
+     .initial = "15", .help = "stop measuring a problem after SECONDS, converged or not", .only = BACKEND_GPU},
     {"--throttle-threshold", .kind = OPTION_NUMBER, .argument = "PERCENT", AT(throttle_threshold), .most = 100,
-     .unit = "%", .initial = "50", .help = "discard samples with an SM clock below this share of its peak",
+     .unit = "%", .initial = "50", .help = "discard samples whose SM clock is below PERCENT of its peak",
      .only = BACKEND_GPU},
-    {"--strict", .kind = OPTION_TRUE, AT(strict), .help = "exit with 4 where a measurement has not converged",
+    {"--strict", .kind = OPTION_TRUE, AT(strict), .help = "exit with status 4 if a measurement did not converge",
      .only = BACKEND_GPU},
     {"--energy", .kind = OPTION_TRUE, AT(energy),
-     .help = "then rest, and launch without pauses for three seconds: speed at first and sustained, joules and watts",
+     .help = "then launch without pauses for three seconds: report cold-start and sustained speed, joules and watts",
      .only = BACKEND_GPU},
     {"--json", .kind = OPTION_TEXT, .argument = "FILE|-", AT(json),
      .help = "append one JSON line per problem to FILE, or print it"},
     {"--csv", .kind = OPTION_TRUE, AT(csv), .help = "print comma-separated values"},
     {"--quiet", .kind = OPTION_TRUE, AT(quiet), .help = "print warnings and errors only"},
     {"--profile", .kind = OPTION_TRUE, AT(profile),
-     .help = "one launch and nothing else, for ncu and compute-sanitizer"},
+     .help = "launch once and do nothing else, for ncu and compute-sanitizer"},
     {"--counters", .kind = OPTION_TRUE, AT(counters), .help = "emulator: print the counts of each CUDA source line",
      .only = BACKEND_EMU},
     {"--trace", .kind = OPTION_TEXT, .argument = "WHAT", AT(trace),
      .help = "emulator: print executed instructions; WHAT is " EMU_TRACE_FORM, .only = BACKEND_EMU},
     {"--trace-events", .kind = OPTION_TEXT, .argument = "FILE", AT(trace_events),
-     .help = "emulator: write a trace for ui.perfetto.dev: CTAs, warps, copies, mbarriers by steps, which are no time",
+     .help = "emulator: write a trace of CTAs, warps, copies and mbarriers for ui.perfetto.dev; its axis is steps, not "
+             "time",
      .only = BACKEND_EMU},
     {"--schedule", .kind = OPTION_INTEGER, .argument = "SEED", AT(schedule), .most = 9e18, .initial = "0",
-     .help = "emulator: seed of the order of warps; 0 runs each warp until it must wait", .only = BACKEND_EMU},
+     .help = "emulator: seed of the warp interleaving; 0: run each warp until it must wait", .only = BACKEND_EMU},
     {"--checks", .kind = OPTION_SWITCH, .choices = ON_OFF, AT(checks), .initial = "on",
-     .help = "emulator: look for races and uninitialised data", .only = BACKEND_EMU},
+     .help = "emulator: find races, uninitialized data and other defects", .only = BACKEND_EMU},
     {"--wgmma-wait-per-warp", .kind = OPTION_TRUE, AT(wgmma_wait_per_warp),
-     .help = "emulator: a wgmma.wait_group of one warp does not say that the other three have read",
+     .help = "emulator: do not assume that the wait_group of one warp covers the reads of the other three",
      .only = BACKEND_EMU},
     {"--threads", .kind = OPTION_INTEGER, .argument = "N", AT(threads), .most = 1024, .initial = "0",
-     .help = "emulator: host threads, 0 for one per core", .only = BACKEND_EMU},
+     .help = "emulator: number of host threads; 0: one per core", .only = BACKEND_EMU},
     {"--output", .kind = OPTION_TEXT, .argument = "FILE", AT(output),
-     .help = "write O of the checked launch, raw 16-bit elements, and with --lse FILE.lse, raw floats; of a backward "
-             "pass dQ, "
-             "FILE.dK and FILE.dV; of several problems only the last is kept"},
+     .help = "write O of the checked launch as raw 16-bit elements, with --lse also FILE.lse as raw floats; backward "
+             "pass: write dQ, FILE.dK and FILE.dV; keep only the last of several problems"},
     {"--dump", .kind = OPTION_TEXT, .argument = "FILE", AT(dump),
-     .help = "write S, m, P, l and O after every KV block, raw floats; needs a build with DUMP=1"},
-    {"--info", .kind = OPTION_TRUE, AT(info), .help = "print what this executable holds as JSON; needs no GPU"},
+     .help = "write S, m, P, l and O after every KV block as raw floats; needs a build with DUMP=1"},
+    {"--info", .kind = OPTION_TRUE, AT(info), .help = "print the contents of this executable as JSON; needs no GPU"},
     {"--version", .kind = OPTION_TRUE, AT(version), .help = "print version, revision and toolkit"},
     {"--help", .letter = "-h", .kind = OPTION_TRUE, AT(help), .help = "print this text"},
 };
@@ -274,13 +275,14 @@ static enum status set_value(struct options *options, const struct option *optio
         return number_list_parse(option->name, value, field, failure);
     case OPTION_TEXT:
         if (!*value)
-            return fail(failure, STATUS_USAGE, "%s '': must not be empty; expected %s", option->name,
+            return fail(failure, STATUS_USAGE, "%s '': must not be empty; write %s", option->name,
                         option_argument(option, expected, sizeof expected));
         *(const char **)field = value;
         return STATUS_OK;
     case OPTION_CONFIGS:
         if (options->n_configs == MAX_CONFIGS)
-            return fail(failure, STATUS_USAGE, "%s '%s': given more than %d times", option->name, value, MAX_CONFIGS);
+            return fail(failure, STATUS_USAGE, "%s '%s': repeated too often; at most %d times are allowed",
+                        option->name, value, MAX_CONFIGS);
         options->configs[options->n_configs++] = value;
         return STATUS_OK;
     }
@@ -323,16 +325,16 @@ static enum status take_word(struct options *options, int argc, char **argv, int
     const char *value = name[length] ? name + length + 1 : NULL;
     char expected[ARGUMENT_SIZE];
     if (row == fl_option_count && name[0] != '-')
-        return fail(failure, STATUS_USAGE, "'%s': not an option; options begin with --, see --help", name);
+        return fail(failure, STATUS_USAGE, "'%s': is not an option; options begin with --, as --help shows", name);
     if (row == fl_option_count)
-        return fail(failure, STATUS_USAGE, "%.*s: no such option; did you mean %s? See --help", (int)length, name,
+        return fail(failure, STATUS_USAGE, "%.*s: no such option; did you mean %s? --help lists all", (int)length, name,
                     nearest(name));
     const struct option *const option = &fl_options[row];
     if (!takes_argument(option) && value)
         return fail(failure, STATUS_USAGE, "%s '%s': takes no value", option->name, value);
     if (takes_argument(option) && !value) {
         if (*i + 1 == argc)
-            return fail(failure, STATUS_USAGE, "%s: its value is missing; expected %s", option->name,
+            return fail(failure, STATUS_USAGE, "%s: the value is missing; write %s %s", option->name, option->name,
                         option_argument(option, expected, sizeof expected));
         value = argv[++*i];
     }
@@ -369,31 +371,39 @@ enum status options_check(const struct options *options, struct failure *failure
     if (options->check_rows == CHECK_NONE)
         for (size_t i = 0; i < sizeof of_the_comparison / sizeof *of_the_comparison; i++)
             if (is_given(options, of_the_comparison[i]))
-                return fail(failure, STATUS_USAGE, "%s: needs the checked launch: drop --no-check",
+                return fail(failure, STATUS_USAGE, "%s: needs the checked launch; remove --no-check",
                             of_the_comparison[i]);
     if (options->profile)
         for (size_t i = 0; i < sizeof of_the_report / sizeof *of_the_report; i++)
             if (is_given(options, of_the_report[i]))
-                return fail(failure, STATUS_USAGE, "%s: --profile makes one launch and nothing else: drop one of them",
+                return fail(failure, STATUS_USAGE,
+                            "%s: cannot be combined with --profile, which only launches once; remove one of them",
                             of_the_report[i]);
     if (options->trace && options->trace_events)
-        return fail(failure, STATUS_USAGE, "--trace and --trace-events: both follow a launch: drop one of them");
+        return fail(failure, STATUS_USAGE, "--trace: cannot be combined with --trace-events; remove one of them");
     if (options->seq.count && options->seq_q.count && options->seq_k.count)
-        return fail(failure, STATUS_USAGE, "--seq: --seq-q and --seq-k say both lengths: drop one of them");
+        return fail(failure, STATUS_USAGE,
+                    "--seq: --seq-q and --seq-k already set both lengths; remove one of the three");
     if (options->KV_lengths.count && !options->Q_lengths.count && !options->seq.count && !options->seq_q.count)
-        return fail(failure, STATUS_USAGE, "--seqlens-k: needs --seqlens-q, --seq or --seq-q, the number of queries");
+        return fail(failure, STATUS_USAGE,
+                    "--seqlens-k: needs the number of queries; add --seqlens-q, --seq-q or --seq");
     if ((options->Q_lengths.count || options->KV_lengths.count) && (options->batch.count || options->tokens))
-        return fail(failure, STATUS_USAGE, "%s and %s: both say how many sequences: drop one of them",
+        return fail(failure, STATUS_USAGE,
+                    "%s: cannot be combined with %s, because both set the number of sequences; remove one of them",
                     options->Q_lengths.count ? "--seqlens-q" : "--seqlens-k", options->tokens ? "--tokens" : "--batch");
     if (options->Q_lengths.count && (options->seq.count || options->seq_q.count))
-        return fail(failure, STATUS_USAGE, "--seqlens-q: says all lengths of queries: drop %s",
+        return fail(failure, STATUS_USAGE, "--seqlens-q: already sets the number of queries; remove %s",
                     options->seq.count ? "--seq" : "--seq-q");
     if (options->KV_lengths.count && options->seq_k.count)
-        return fail(failure, STATUS_USAGE, "--seqlens-k: says all lengths of keys: drop --seq-k");
+        return fail(failure, STATUS_USAGE, "--seqlens-k: already sets the number of keys; remove --seq-k");
     if (options->tokens && options->batch.count)
-        return fail(failure, STATUS_USAGE, "--tokens and --batch: both say how many sequences: drop one of them");
+        return fail(
+            failure, STATUS_USAGE,
+            "--tokens: cannot be combined with --batch, because both set the number of sequences; remove one of them");
     if (options->json && !strcmp(options->json, "-") && options->csv)
-        return fail(failure, STATUS_USAGE, "--json - and --csv both write to standard output: give --json a file");
+        return fail(
+            failure, STATUS_USAGE,
+            "--json -: cannot be combined with --csv, which also writes to standard output; give --json a file");
     return STATUS_OK;
 }
 
@@ -402,15 +412,15 @@ bool options_print_records(const struct options *options) {
 }
 
 void options_help(FILE *file, const char *program, unsigned features) {
-    bool complete = true;
+    const char *before = "\nOther kernels of kernels/attention/ also accept ";
     fprintf(file,
-            "usage: %s [options]\n\nChecks and times this version of FlashAttention, or runs it on the emulator.\n\n",
+            "usage: %s [options]\n\nRuns this version of FlashAttention, compares its result with a float64 reference "
+            "and times it. Without a GPU it runs\non the emulator, which checks and counts but does not time.\n\n",
             program);
     for (size_t i = 0; i < fl_option_count; i++) {
         const struct option *option = &fl_options[i];
         char left[100], argument[ARGUMENT_SIZE];
         if (option->needs && !(option->needs & features)) {
-            complete = false;
             continue;
         }
         snprintf(left, sizeof left, "%s%s%s%s%s", option->name, option->letter ? ", " : "",
@@ -421,9 +431,15 @@ void options_help(FILE *file, const char *program, unsigned features) {
         if (option->initial && takes_argument(option)) fprintf(file, " [%s]", option->initial);
         fputc('\n', file);
     }
-    if (!complete) fprintf(file, "\nOther kernels accept more: bin/attention.wgmma --help\n");
-    fprintf(file, "\nexit status: 0 correct, 1 wrong result, 2 usage, 3 CUDA, emulator or system error,\n"
-                  "  4 measured but not trustworthy (--strict), 77 the back end can't run here\n");
+    for (size_t i = 0; i < fl_option_count; i++) {
+        if (!fl_options[i].needs || (fl_options[i].needs & features)) continue;
+        fprintf(file, "%s%s", before, fl_options[i].name);
+        before = ", ";
+    }
+    if (before[0] == ',') fputs(".\n", file);
+    fprintf(file,
+            "\nExit status: 0 correct, 1 wrong result, 2 bad usage, 3 error of CUDA, the emulator or the system,\n"
+            "4 measurement did not converge (--strict), 77 this machine cannot run the version\n");
 }
 
 /* ---- the problems ---- */

@@ -281,13 +281,13 @@ static enum status check_cache(const struct problem *problem, const struct kerne
     const char *const lacks = !ragged && of_lengths ? of_lengths : others;
     const int64_t keys = problem->split_keys;
     if (lacks && lacks == of_lengths && config_has(config, E4M3_CACHE))
-        return fail(failure, STATUS_USAGE, "%s: config %s does not take it: one with the word ragged does", lacks,
-                    config_format(config, text));
+        return fail(failure, STATUS_USAGE, "%s: config %s does not support it; use a config with the flag ragged",
+                    lacks, config_format(config, text));
     if (lacks)
-        return fail(failure, STATUS_USAGE, "%s: %s does not take it: attention/wgmma does", lacks, about_version());
+        return fail(failure, STATUS_USAGE, "%s: %s does not support it; use attention/wgmma", lacks, about_version());
     if (keys % config->B_c)
-        return fail(failure, STATUS_USAGE, "--split-keys %" PRId64 ": must be a multiple of B_c = %d", keys,
-                    config->B_c);
+        return fail(failure, STATUS_USAGE, "--split-keys %" PRId64 ": must be a multiple of %d, the KV block size B_c",
+                    keys, config->B_c);
     return STATUS_OK;
 }
 
@@ -296,16 +296,18 @@ static enum status check_no_cache(const struct problem *problem, const struct ke
                                   struct failure *failure) {
     char text[CONFIG_TEXT_SIZE];
     if (problem->split_keys)
-        return fail(failure, STATUS_USAGE, "--split-keys: %s does not take it: attention/decode does", about_version());
+        return fail(failure, STATUS_USAGE, "--split-keys: %s does not support it; use attention/decode",
+                    about_version());
     if (config_has(config, PAGED_KV) != (problem->page_rows > 0))
         return fail(failure, STATUS_USAGE, "--page-rows: config %s %s", config_format(config, text),
-                    problem->page_rows ? "has no pages: take one with the word pages" : "needs it");
+                    problem->page_rows ? "does not support it; use one with the flag pages"
+                                       : "requires it; set the rows per page");
     return STATUS_OK;
 }
 
 static enum status check_page_rows(int64_t rows, struct failure *failure) {
     if (!rows || (rows >= DECODE_PAGE_KEYS && !(rows & (rows - 1)))) return STATUS_OK;
-    return fail(failure, STATUS_USAGE, "--page-rows %" PRId64 ": must be a power of two from %d on", rows,
+    return fail(failure, STATUS_USAGE, "--page-rows %" PRId64 ": must be a power of two, %d or more", rows,
                 DECODE_PAGE_KEYS);
 }
 
@@ -313,12 +315,13 @@ static enum status check_lengths(const struct problem *problem, struct failure *
     const struct number_list *const lists[] = {problem->Q_lengths, problem->KV_lengths};
     for (int i = 0; i < 2; i++)
         if (lists[i] && lists[i]->count != problem->batch)
-            return fail(failure, STATUS_USAGE, "%s: %d lengths for %" PRId64 " sequences: must be as many",
+            return fail(failure, STATUS_USAGE,
+                        "%s: has %d lengths for %" PRId64 " sequences; give one length per sequence",
                         i ? "--seqlens-k" : "--seqlens-q", lists[i]->count, problem->batch);
     if (problem->layout == LAYOUT_PACKED)
         for (int t = 0; t <= TENSOR_K; t++)
             if (!problem_rows_before(problem, (enum tensor)t, problem->batch))
-                return fail(failure, STATUS_USAGE, "%s: no sequence has a row: one must have",
+                return fail(failure, STATUS_USAGE, "%s: every length is 0; at least one must be positive",
                             t == TENSOR_K && problem->KV_lengths != problem->Q_lengths ? "--seqlens-k" : "--seqlens-q");
     return STATUS_OK;
 }
@@ -330,13 +333,14 @@ static enum status check_served(const struct problem *problem, const struct kern
     if (option && !config_has(config, SERVES))
         return fail(
             failure, STATUS_USAGE,
-            "%s: config %s of %s takes no serving_args: attention/wgmma has configs that do, with the word serve",
+            "%s: config %s of %s does not support it; use attention/wgmma with a config that has the flag serve",
             option, config_format(config, text), about_version());
     if (problem->softcap > 0 && !config_has(config, CAP))
-        return fail(failure, STATUS_USAGE, "--softcap %g: config %s has no soft cap: take one with the word cap",
+        return fail(failure, STATUS_USAGE, "--softcap %g: config %s does not support it; use one with the flag cap",
                     problem->softcap, config_format(config, text));
     if (config_has(config, CAP) && !(problem->softcap > 0))
-        return fail(failure, STATUS_USAGE, "--softcap: config %s needs one", config_format(config, text));
+        return fail(failure, STATUS_USAGE, "--softcap: config %s requires it; set a positive value",
+                    config_format(config, text));
     enum status status = config_has(config, SERVES) && config_has(config, SHARES_KEYS)
                              ? check_cache(problem, config, failure)
                              : check_no_cache(problem, config, failure);
@@ -363,8 +367,8 @@ static enum status check_sizes(const struct problem *problem, struct failure *fa
     }
     if (problem->heads % problem->KV_heads)
         return fail(failure, STATUS_USAGE,
-                    "--kv-heads %" PRId64 ": must divide the number of heads, %" PRId64
-                    ": each KV head serves as many heads",
+                    "--kv-heads %" PRId64 ": must divide --heads, %" PRId64
+                    ", because the same number of heads shares each KV head",
                     problem->KV_heads, problem->heads);
     for (int t = 0; t <= TENSOR_K; t++) { /* Q as O, K as V */
         const int64_t heads = problem_heads(problem, (enum tensor)t), rows = problem_rows(problem, (enum tensor)t);
@@ -409,35 +413,35 @@ static enum status check_backward(const struct problem *problem, const struct ke
     const struct {
         bool asked;
         const char *sentence;
-    } rules[] = {{problem->lse, "--lse: log-sum-exp is an input of the backward pass"},
+    } rules[] = {{problem->lse, "--lse: is an input of the backward pass, not a result; remove it"},
                  {problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
-                  "--layout: the backward pass takes contiguous tensors (bshd)"},
+                  "--layout: must be bshd or packed for the backward pass"},
                  {problem->seq_q != problem->seq_k && !config->backward.any_rows,
-                  "--seq-q and --seq-k: take a config with the word any_length"},
-                 {problem->causal && !config_has(config, CAUSAL), "--causal: take a config with the word causal"},
+                  "--seq-q and --seq-k: must be equal without the flag any_length"},
+                 {problem->causal && !config_has(config, CAUSAL), "--causal: needs a config with the flag causal"},
                  {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
-                  "--kv-heads: take a config with the word grouped"}};
+                  "--kv-heads: needs a config with the flag grouped"}};
     if (beside_lengths(problem))
-        return fail(failure, STATUS_USAGE, "%s: the backward pass does not take it", beside_lengths(problem));
+        return fail(failure, STATUS_USAGE, "%s: the backward pass does not support it; remove it",
+                    beside_lengths(problem));
     if (served && !config_has(config, SERVES))
-        return fail(failure, STATUS_USAGE,
-                    "%s: take a config of attention/backward with the word serve; %s of %s cannot", served,
-                    config_format(config, text), about_version());
+        return fail(failure, STATUS_USAGE, "%s: needs a config of attention/backward with the flag serve, not %s of %s",
+                    served, config_format(config, text), about_version());
     if (config_has(config, SERVES) != (problem->layout == LAYOUT_PACKED))
-        return fail(failure, STATUS_USAGE, "--layout: %s of %s takes sequences that lie one behind the other (packed)",
-                    config_format(config, text), about_version());
+        return fail(failure, STATUS_USAGE, "--layout: must be packed for config %s of %s", config_format(config, text),
+                    about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked)
-            return fail(failure, STATUS_USAGE, "%s; %s of %s cannot", rules[i].sentence, config_format(config, text),
+            return fail(failure, STATUS_USAGE, "%s; this is %s of %s", rules[i].sentence, config_format(config, text),
                         about_version());
     const int block = config->B_r > config->B_c ? config->B_r : config->B_c;
     const int64_t below = problem->seq_q / block * block;
     if (config->backward.any_rows) return check_lengths(problem, failure);
     if (problem->seq_q == below) return STATUS_OK;
-    return fail(
-        failure, STATUS_USAGE,
-        "--seq %" PRId64 ": must be a multiple of %d, the larger block of %s; the nearest are %" PRId64 " and %" PRId64,
-        problem->seq_q, block, config_format(config, text), below ? below : block, below ? below + block : 2 * block);
+    return fail(failure, STATUS_USAGE,
+                "--seq %" PRId64 ": must be a multiple of %d, the larger block of %s; use %" PRId64 " or %" PRId64,
+                problem->seq_q, block, config_format(config, text), below ? below : block,
+                below ? below + block : 2 * block);
 }
 
 /* Query rows or keys that are no whole blocks. */
@@ -447,9 +451,8 @@ static enum status check_whole_blocks(const struct kernel_config *config, const 
     const int64_t below = rows / block * block;
     if (rows == below || config_has(config, ANY_LENGTH)) return STATUS_OK;
     return fail(failure, STATUS_USAGE,
-                "%s %" PRId64 ": must be a multiple of %d, a block of %s; the nearest are %" PRId64 " and %" PRId64,
-                option, rows, block, config_format(config, text), below ? below : block,
-                below ? below + block : 2 * block);
+                "%s %" PRId64 ": must be a multiple of %d, a block of %s; use %" PRId64 " or %" PRId64, option, rows,
+                block, config_format(config, text), below ? below : block, below ? below + block : 2 * block);
 }
 
 /* The ability that attention/fp8 and the kernels of kernels/fp8/ lack. */
@@ -461,18 +464,18 @@ static enum status check_fp8(const struct problem *problem, const struct kernel_
         bool asked;
         const char *sentence;
     } rules[] = {{problem->layout != LAYOUT_BSHD && problem->layout != LAYOUT_PACKED,
-                  "--layout: fp8 kernels take contiguous tensors (bshd)"},
+                  "--layout: must be bshd or packed for fp8 kernels"},
                  {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
-                  "--kv-heads: take a config with the word grouped"},
-                 {problem->causal && !config_has(config, CAUSAL), "--causal: take a config with the word causal"}};
+                  "--kv-heads: needs a config with the flag grouped"},
+                 {problem->causal && !config_has(config, CAUSAL), "--causal: needs a config with the flag causal"}};
     if (beside_lengths(problem))
-        return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not take it", beside_lengths(problem));
+        return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not support it; remove it", beside_lengths(problem));
     if (served && !config_has(config, SERVES))
-        return fail(failure, STATUS_USAGE, "%s: take a config of attention/fp8 with the word serve; %s of %s cannot",
+        return fail(failure, STATUS_USAGE, "%s: needs a config of attention/fp8 with the flag serve, not %s of %s",
                     served, config_format(config, text), about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked)
-            return fail(failure, STATUS_USAGE, "%s; %s of %s cannot", rules[i].sentence, config_format(config, text),
+            return fail(failure, STATUS_USAGE, "%s; this is %s of %s", rules[i].sentence, config_format(config, text),
                         about_version());
     const char *const of_rows = problem->seq_q == problem->seq_k ? "--seq" : "--seq-q";
     enum status status = check_whole_blocks(config, of_rows, problem->seq_q, config->B_r, failure);
@@ -484,16 +487,16 @@ static enum status check_no_descale(const struct problem *problem, struct failur
     static const char *const options[N_INPUTS] = {"--descale-q", "--descale-k", "--descale-v"};
     for (int t = 0; t < N_INPUTS; t++)
         if (problem->descale[t] != 1 && !problem_is_e4m3(problem, (enum tensor)t))
-            return fail(failure, STATUS_USAGE, "%s %g: %s takes no e4m3%s", options[t], problem->descale[t],
+            return fail(failure, STATUS_USAGE, "%s %g: %s does not read e4m3%s", options[t], problem->descale[t],
                         about_version(),
-                        problem->cache_e4m3 ? " of Q" : "; attention/fp8 and the versions of kernels/fp8/ do");
+                        problem->cache_e4m3 ? " queries" : "; use attention/fp8 or a version of kernels/fp8/");
     return STATUS_OK;
 }
 
 enum status problem_check(const struct problem *problem, const struct kernel_config *config, struct failure *failure) {
     enum status status;
     if (problem->d_head != config->d_head)
-        return fail(failure, STATUS_USAGE, "d_head %d: must be %d, that of the config", problem->d_head,
+        return fail(failure, STATUS_USAGE, "--d-head %d: must be %d, the head size of the config", problem->d_head,
                     config->d_head);
     if ((status = check_sizes(problem, failure))) return status;
     if (problem->e4m3) return check_fp8(problem, config, failure);

@@ -48,10 +48,10 @@ static const struct {
     {"mma", "  of them mma", offsetof(struct counts, mma), false},
     {"wgmma", "  of them wgmma", offsetof(struct counts, wgmma), false},
     {"ldmatrix", "  of them ldmatrix", offsetof(struct counts, ldmatrix), false},
-    {"wavefronts", "shared-memory wavefronts, modelled", offsetof(struct counts, wavefronts), true},
+    {"wavefronts", "shared-memory wavefronts, modeled", offsetof(struct counts, wavefronts), true},
     {"ideal", "  without bank conflicts", offsetof(struct counts, ideal), true},
     {"sectors", "global-memory sectors of 32 bytes", offsetof(struct counts, sectors), true},
-    {"copied", "bytes moved by the copy engine", offsetof(struct counts, copied), false},
+    {"copied", "bytes moved by TMA", offsetof(struct counts, copied), false},
 };
 enum { N_TOTALS = sizeof TOTALS / sizeof *TOTALS };
 
@@ -334,7 +334,7 @@ static enum status write_line(int file, const char *text, size_t length, const c
     while (written < 0 && errno == EINTR);
     if (written == (ssize_t)length) return STATUS_OK;
     if (written < 0)
-        return fail(failure, STATUS_ERROR, "--json %s: a record of %zu bytes was not written: %s", name, length,
+        return fail(failure, STATUS_ERROR, "--json %s: could not write a record of %zu bytes: %s", name, length,
                     strerror(errno));
     if (regular) {
         const bool cut = !ftruncate(file, before.st_size);
@@ -453,7 +453,7 @@ static void print_check(FILE *out, const struct record *record) {
             print_error_share(out, verdict->lse_max_over_bound);
         }
         if (verdict->has_gradients)
-            fprintf(out, "; dQ off by %.2g of its length, dK by %.2g, dV by %.2g", verdict->relative_error[TENSOR_Q],
+            fprintf(out, "; relative error of dQ %.2g, dK %.2g, dV %.2g", verdict->relative_error[TENSOR_Q],
                     verdict->relative_error[TENSOR_K], verdict->relative_error[TENSOR_V]);
     }
 }

@@ -21,7 +21,7 @@ static enum status not_built(const struct kernel_config *config, const struct in
         snprintf(list + used, sizeof list - used, "\n    and %zu more, see --list", table->count - LISTED);
     config_format(config, text);
     return fail(failure, STATUS_USAGE,
-                "config %s is not built; the built ones are:%s\nbuild it with: make %s KERNELS=\"%s\"", text, list,
+                "--config %s: is not built; choose one of these:%s\nor build it: make %s KERNELS=\"%s\"", text, list,
                 about_version(), text);
 }
 
@@ -29,7 +29,8 @@ static enum status choose(const struct instance *instance, const struct instance
                           size_t *count, struct failure *failure) {
     for (size_t i = 0; i < *count; i++)
         if (chosen[i] == instance) return STATUS_OK; /* named twice */
-    if (*count == capacity) return fail(failure, STATUS_USAGE, "more than %zu configs are chosen", capacity);
+    if (*count == capacity)
+        return fail(failure, STATUS_USAGE, "--config: more than %zu configs are chosen; choose fewer", capacity);
     chosen[(*count)++] = instance;
     return STATUS_OK;
 }
@@ -45,9 +46,11 @@ static enum status choose_all(const struct options *options, const struct instan
         if (status) return status;
     }
     if (!*count && options->d_head)
-        return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": no such config is built, see --list",
+        return fail(failure, STATUS_USAGE, "--d-head %" PRId64 ": no built config has this head size; --list shows all",
                     options->d_head);
-    if (!*count) return fail(failure, STATUS_USAGE, "no %s config is built, see --list", dtype_name(options->dtype));
+    if (!*count)
+        return fail(failure, STATUS_USAGE, "--dtype %s: no built config has this type; --list shows all",
+                    dtype_name(options->dtype));
     return STATUS_OK;
 }
 
@@ -126,11 +129,11 @@ enum status select_instances(const struct options *options, const struct instanc
         }
         if (own && options->dtype != ANY_DTYPE) config.dtype = options->dtype;
         if (options->dtype != ANY_DTYPE && config.dtype != options->dtype)
-            return fail(failure, STATUS_USAGE, "--config '%s' is of type %s, but --dtype is %s: drop one of them", text,
-                        dtype_name(config.dtype), dtype_name(options->dtype));
+            return fail(failure, STATUS_USAGE, "--config '%s': has type %s, but --dtype is %s; remove one of them",
+                        text, dtype_name(config.dtype), dtype_name(options->dtype));
         if (options->d_head && config.d_head != options->d_head)
             return fail(failure, STATUS_USAGE,
-                        "--config '%s' has d_head %d, but --d-head is %" PRId64 ": drop one of them", text,
+                        "--config '%s': has d_head %d, but --d-head is %" PRId64 "; remove one of them", text,
                         config.d_head, options->d_head);
         const struct instance *instance = instance_find(table, &config);
         if (!instance) return not_built(&config, table, failure);

@@ -86,7 +86,7 @@ static fl_status run_launch(emu_device *device, const struct embedded *version, 
     if (ended == EMU_OK) return FL_OK;
     const emu_finding *const findings = emu_findings(device, &count);
     if (ended == EMU_REFUSED)
-        return refuse(failure, FL_ERROR, "the emulator refuses %s: line %d of the PTX: %s", symbol, error.line,
+        return refuse(failure, FL_ERROR, "the emulator rejects %s: line %d of the PTX: %s", symbol, error.line,
                       error.text);
     return refuse(failure, FL_ERROR, "the emulator stopped %s: %s", symbol,
                   count ? findings[0].message : "no reason is known");

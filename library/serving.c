@@ -134,7 +134,7 @@ static fl_status check_pages(const fl_problem *problem, struct failure *failure)
     if (problem->arrays & FL_CU_SEQLENS_K)
         return refuse(failure, FL_INVALID, "block_table: must not be beside cu_seqlens_k: pages have no order");
     if (rows & (rows - 1))
-        return refuse(failure, FL_INVALID, "page_rows %" PRId64 ": must be a power of two from %d on", rows,
+        return refuse(failure, FL_INVALID, "page_rows %" PRId64 ": must be a power of two, %d or more", rows,
                       DECODE_PAGE_KEYS);
     if (problem->seq_k > keys)
         return refuse(failure, FL_INVALID,

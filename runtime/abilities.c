@@ -40,7 +40,7 @@ enum status check_blocks(const struct kernel_config *config, const char *exact, 
             char text[CONFIG_TEXT_SIZE];
             const int64_t below = length / blocks[i].size * blocks[i].size;
             return fail(failure, STATUS_USAGE,
-                        "%s %" PRId64 ": must be a multiple of %s = %d of %s; the nearest are %" PRId64 " and %" PRId64
+                        "%s %" PRId64 ": must be a multiple of %s = %d of %s; use %" PRId64 " or %" PRId64
                         "; %s accepts any length",
                         name, length, blocks[i].name, blocks[i].size, config_format(config, text),
                         (below ? below : blocks[i].size), (below ? below + blocks[i].size : 2 * blocks[i].size),

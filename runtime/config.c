@@ -233,7 +233,7 @@ static enum status parse_dtype(struct span span, const char *text, struct kernel
             config->dtype = DTYPES[i].dtype;
             return STATUS_OK;
         }
-    return fail(failure, STATUS_USAGE, "config '%s': unknown dtype '%.*s': expected FP16 or BF16", text, span.length,
+    return fail(failure, STATUS_USAGE, "config '%s': unknown dtype '%.*s'; write FP16 or BF16", text, span.length,
                 span.start);
 }
 
@@ -245,13 +245,13 @@ static enum status parse_shape(struct span shape, const char *text, const struct
     const int expected = item_end(list, 0);
     for (int i = 0; i < expected; i++) append(&known, "%s%s", i ? ", " : "", list->fields[i].name);
     if (shape.length < 2 || shape.start[0] != '(' || shape.start[shape.length - 1] != ')')
-        return fail(failure, STATUS_USAGE, "config '%s': expected '(%s):', found '%.*s'", text, names, shape.length,
-                    shape.start);
+        return fail(failure, STATUS_USAGE, "config '%s': must begin with '(%s):', not '%.*s'", text, names,
+                    shape.length, shape.start);
     const char *const end = shape.start + shape.length - 1;
     int found = 1;
     for (const char *at = shape.start; at < end; at++) found += *at == ',';
     if (found != expected)
-        return fail(failure, STATUS_USAGE, "config '%s': expected %d values in the parenthesis (%s), found %d", text,
+        return fail(failure, STATUS_USAGE, "config '%s': must have %d values in parentheses (%s), not %d", text,
                     expected, names, found);
     const char *start = shape.start + 1;
     for (int i = 0; i < expected; i++) {
@@ -339,7 +339,7 @@ static int item_field(struct span item, const struct list *list) {
     return -1;
 }
 
-/* "config '...': 'pages' is a flag of attention, not of decode: expected one of ..." */
+/* "config '...': 'pages' is a flag of attention, not of decode; write one of ..." */
 static enum status fail_item(struct span item, const char *text, const struct list *list, const char *words,
                              struct failure *failure) {
     char names[N_FAMILIES * 20] = "";
@@ -349,9 +349,9 @@ static enum status fail_item(struct span item, const char *text, const struct li
         if (item_field(item, &other) >= 0) append(&owners, "%s%s", owners.length ? ", " : "", other.family->name);
     }
     if (owners.length)
-        return fail(failure, STATUS_USAGE, "config '%s': '%.*s' is a flag of %s, not of %s: expected one of %s", text,
+        return fail(failure, STATUS_USAGE, "config '%s': '%.*s' is a flag of %s, not of %s; write one of %s", text,
                     item.length, item.start, names, list->family->name, words);
-    return fail(failure, STATUS_USAGE, "config '%s': unknown feature '%.*s': expected one of %s", text, item.length,
+    return fail(failure, STATUS_USAGE, "config '%s': unknown flag '%.*s'; write one of %s", text, item.length,
                 item.start, words);
 }
 
@@ -367,8 +367,7 @@ static enum status parse_item(struct span item, const char *text, const struct l
         append(&known, "%s%s", known.length ? ", " : "", word);
         if (read_item(item, list, i, values)) {
             if (seen[i])
-                return fail(failure, STATUS_USAGE, "config '%s': repeated feature '%.*s'", text, item.length,
-                            item.start);
+                return fail(failure, STATUS_USAGE, "config '%s': repeated flag '%.*s'", text, item.length, item.start);
             seen[i] = true;
             for (int field = i; field < end; field++) config_set(config, &list->fields[field], values[field - i]);
             return STATUS_OK;
@@ -421,7 +420,7 @@ static enum status parse_features(struct span features, const char *text, const 
     }
     for (int i = item_end(list, 0); i < list->count; i = item_end(list, i))
         if (item_end(list, i) - i > 1 && !seen[i])
-            return fail(failure, STATUS_USAGE, "config '%s': the item %s is missing", text, list->fields[i].word);
+            return fail(failure, STATUS_USAGE, "config '%s': the flag %s is missing", text, list->fields[i].word);
     return STATUS_OK;
 }
 
@@ -471,7 +470,7 @@ enum status config_parse(const char *text, struct kernel_config *config, struct 
     enum status status = parse_shape(shape, text, &list, config, failure);
     if (status) return status;
     if (!colon)
-        return fail(failure, STATUS_USAGE, "config '%s': ':' and the features are missing after '%.*s'", text,
+        return fail(failure, STATUS_USAGE, "config '%s': ':' and the flags are missing after '%.*s'", text,
                     shape.length, shape.start);
     status = parse_features(features, text, &list, config, failure);
     return status ? status : config_check(config, text, failure);

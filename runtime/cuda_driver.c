@@ -38,7 +38,7 @@ enum status cuda_driver_open(struct cuda_driver *cuda, struct failure *failure) 
         if (!address && ENTRIES[i].offset != offsetof(struct cuda_driver, cuFuncLoad)) {
             cuda_driver_close(cuda);
             return fail(failure, STATUS_CANNOT_RUN,
-                        "the NVIDIA driver (libcuda.so.1) has no %s: a driver for CUDA 12 or newer is needed",
+                        "the NVIDIA driver (libcuda.so.1) has no %s; install a driver for CUDA 12 or newer",
                         ENTRIES[i].name);
         }
         /* ISO C converts no object pointer to a function pointer; POSIX gives both one representation. */

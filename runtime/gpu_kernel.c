@@ -14,21 +14,22 @@ const struct code_image *gpu_code_find(const struct gpu_code *code, const struct
     char kinds[200];
     if (target->major < 8) {
         fail(failure, STATUS_CANNOT_RUN,
-             "%s has compute capability %d.%d: must be at least 8.0 (mma.sync m16n8k16, cp.async)", target->name,
-             target->major, target->minor);
+             "%s: has compute capability %d.%d; the kernels need at least 8.0, for mma.sync m16n8k16 and cp.async",
+             target->name, target->major, target->minor);
         return NULL;
     }
     const struct code_image *image = image_for_gpu(code->images, code->count, target->major, target->minor);
     if (image) return image;
     if (code->exact) {
         fail(failure, STATUS_CANNOT_RUN,
-             "%s is for %s alone: it needs a GPU of compute capability 9.0, such as H100 or H200, and %s has %d.%d%s",
+             "%s was built for %s and needs an H100 or H200 (compute capability 9.0), but %s has %d.%d%s",
              code->version, code->exact, target->name, target->major, target->minor, code->instead);
         return NULL;
     }
     image_kinds(code->images, code->count, kinds, sizeof kinds);
     fail(failure, STATUS_CANNOT_RUN,
-         "no machine code for %s, compute capability %d.%d; %s holds %s; build with: make ARCHS=\"80 90 %d%d\" %s",
+         "%s: no machine code for compute capability %d.%d in %s, which contains %s; build with: make ARCHS=\"80 90 "
+         "%d%d\" %s",
          target->name, target->major, target->minor, code->holder, kinds, target->major, target->minor, code->goal);
     return NULL;
 }

@@ -109,7 +109,7 @@ enum status instance_table_read(struct instance_table *table, const struct code_
     size_t length;
     int entry = 0;
     *table = (struct instance_table){0};
-    if (!ptx) return fail(failure, STATUS_ERROR, "this executable holds no PTX: build it again with make");
+    if (!ptx) return fail(failure, STATUS_ERROR, "this executable contains no PTX; build it again with make");
     for (const char *name = next_entry((const char *)ptx->bytes, &length); name;
          name = next_entry(name + length, &length)) {
         const enum status status = add_kernel(table, name, length, entry++, failure);
@@ -120,7 +120,7 @@ enum status instance_table_read(struct instance_table *table, const struct code_
             return fail(
                 failure, STATUS_ERROR, "the PTX holds a kernel beside no flash_backward: %s",
                 (table->instances[i].before.symbol ? table->instances[i].before : table->instances[i].behind).symbol);
-    if (!table->count) return fail(failure, STATUS_ERROR, "the PTX of this executable holds no kernel");
+    if (!table->count) return fail(failure, STATUS_ERROR, "the PTX of this executable contains no kernel");
     return STATUS_OK;
 }
 
@@ -265,8 +265,8 @@ static void hash_constants(const struct cubin *cubin, const char *symbol, struct
 static enum status open_image(const struct code_image *image, struct cubin *cubin, struct failure *failure) {
     if (cubin_open(image, cubin)) return STATUS_OK;
     return fail(failure, STATUS_ERROR,
-                "the embedded %s code (%" PRIu64 " bytes) is not a whole cubin: build again with make", image->kind,
-                image->size);
+                "the embedded %s code (%" PRIu64 " bytes) is an incomplete cubin; build it again with make",
+                image->kind, image->size);
 }
 
 enum status image_static_smem(const struct code_image *image, const char *symbol, int *bytes, struct failure *failure) {
@@ -284,7 +284,7 @@ enum status image_kernel_code(const struct code_image *image, const char *symbol
     const Elf64_Shdr *text = section_find(&cubin, ".text.", symbol);
     const int64_t index = symbol_index(&cubin, symbol);
     if (!text || index < 0 || text->sh_type == SHT_NOBITS)
-        return fail(failure, STATUS_ERROR, "the embedded %s code holds no kernel %s: build again with make",
+        return fail(failure, STATUS_ERROR, "the embedded %s code contains no kernel %s; build it again with make",
                     image->kind, symbol);
     code->registers = info_registers(&cubin, index);
     if (!code->registers) code->registers = (int)(text->sh_info >> 24); /* where older toolkits keep the number */

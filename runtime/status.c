@@ -13,5 +13,6 @@ enum status fail(struct failure *failure, enum status status, const char *format
 }
 
 enum status fail_memory(struct failure *failure, uint64_t bytes, const char *what) {
-    return fail(failure, STATUS_ERROR, "out of memory: %" PRIu64 " bytes on the host for %s", bytes, what);
+    return fail(failure, STATUS_ERROR, "out of memory: could not allocate %" PRIu64 " bytes on the host for %s", bytes,
+                what);
 }

@@ -33,7 +33,7 @@ MEANING = {
     USAGE: "usage refused",
     SYSTEM: "CUDA, emulator or system error",
     UNTRUSTED: "measured but not trustworthy",
-    CANNOT_RUN: "the back end can't run here",
+    CANNOT_RUN: "this machine cannot run the version",
 }
 TIMED_OUT = -1
 INFO_SECONDS = 60.0

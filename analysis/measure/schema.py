@@ -133,7 +133,7 @@ FIELDS = (
     Field("problem.window_left", WINDOW_END, "keys that a query sees before its own; -1: all"),
     Field("problem.window_right", WINDOW_END, "keys that it sees behind its own; -1: all"),
     Field("problem.softcap", POSITIVE, "scores are softcap·tanh(score / softcap); 0: they are not"),
-    Field("problem.sinks", FLAG, "each head has a score that takes weight and has no value"),
+    Field("problem.sinks", FLAG, "attention sinks: each head adds one score to the softmax sum that has no value"),
     Field("problem.page_rows", COUNT, "rows of a page of K and V; 0 or without it: they do not lie in pages"),
     Field("problem.split_keys", COUNT, "keys of a part of a sequence; 0 or without it: CTAs have equal shares"),
     Field("check", OBJECT, "comparison with the reference; null with `--no-check`"),

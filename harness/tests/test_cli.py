@@ -40,10 +40,10 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
     ("arguments", "words"),
     [
         (["--nope"], ["--nope", "--help"]),
-        (["--seq", "100"], ["--seq 100", "B_r = 64", "64 and 128"]),
+        (["--seq", "100"], ["--seq 100", "B_r = 64", "use 64 or 128"]),
         (["--seq", "64", "--batch", "70000"], ["--batch 70000", "65535"]),
-        (["--config", "(FP16, 128, 64, 64): async"], ["5 values", "found 4"]),
-        (["--config", "(FP16, 128, 64, 64, 4): turbo"], ["unknown feature 'turbo'", "opt_softmax"]),
+        (["--config", "(FP16, 128, 64, 64): async"], ["must have 5 values", "not 4"]),
+        (["--config", "(FP16, 128, 64, 64, 4): turbo"], ["unknown flag 'turbo'", "opt_softmax"]),
         (["--config", "(FP16, 128, 128, 64, 8): load_0_0_0_tiles"], ["not built", OWN, "make v01 KERNELS="]),
         (["--config", OWN, "--dtype", "bf16"], ["fp16", "bf16", "one of them"]),
         (["--dump", "x"], ["make DUMP=1 v01", "bin/dump/v01"]),
@@ -51,19 +51,19 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--trace", "warp=1,lines=9-3"], ["lines=9-3"]),
         (["--trace", "cta=8"], ["no cta=8", "0 to 7", "seq 256"]),
         (["--trace", "cta=0,warp=4"], ["no warp=4", "0 to 3"]),
-        (["--trace-events", "x", "--trace", "cta=0"], ["--trace and --trace-events", "drop one"]),
-        (["--trace-events", "x", "--seq", "128,256"], ["--trace-events x", "one problem"]),
-        (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "no times"]),
+        (["--trace-events", "x", "--trace", "cta=0"], ["--trace: cannot be combined with --trace-events"]),
+        (["--trace-events", "x", "--seq", "128,256"], ["--trace-events x", "a single problem"]),
+        (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "does not measure time"]),
         (["--json", "-", "--csv"], ["--json -", "--csv"]),
         (["--tokens", "256", "--seq", "128,192"], ["--tokens 256", "multiple", "--seq 192"]),
-        (["--tokens", "256", "--seq-q", "96"], ["--tokens 256", "queries, --seq-q 96"]),
-        (["--tokens", "512", "--batch", "2"], ["--tokens and --batch", "drop one"]),
+        (["--tokens", "256", "--seq-q", "96"], ["--tokens 256", "queries per sequence, --seq-q 96"]),
+        (["--tokens", "512", "--batch", "2"], ["--tokens: cannot be combined with --batch"]),
         (["--energy", "--profile"], ["--energy", "--profile"]),
         (["--causal"], ["--causal: v01 has no causal mask; attention/mma_sync has one"]),
         (["--lse"], ["--lse: v01 returns no log-sum-exp; attention/mma_sync returns it"]),
         (["--seq-q", "64", "--seq-k", "128"], ["--seq-q 64 --seq-k 128: v01 requires as many keys as queries"]),
         (["--heads", "8", "--kv-heads", "2"], ["--kv-heads 2: v01 requires as many KV heads as heads"]),
-        (["--heads", "8", "--kv-heads", "3"], ["--kv-heads 3: must divide the number of heads, 8"]),
+        (["--heads", "8", "--kv-heads", "3"], ["--kv-heads 3: must divide --heads, 8"]),
         (["--scale", "0.5"], ["--scale 0.5: v01 multiplies scores by 1 / sqrt(d_head)"]),
         (["--scale", "0"], ["--scale '0': must be from 1e-06 to 1e+06"]),
         (["--scale", "nan"], ["--scale 'nan': must be a number"]),
@@ -71,9 +71,9 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--layout", "sbhd"], ["--layout 'sbhd': must be one of bshd|bhsd|padded"]),
         (["--d-head", "64"], ["--d-head 64: v01 supports 128; attention/mma_sync supports more sizes"]),
         (["--d-head", "64", "--config", OWN], ["has d_head 128, but --d-head is 64"]),
-        (["--d-head", "64", "--config", "all"], ["--d-head 64: no such config is built"]),
+        (["--d-head", "64", "--config", "all"], ["--d-head 64: no built config has this head size"]),
         (["--seq", "65"], ["attention/mma_sync accepts any length"]),
-        (["--seq", "1", "--seq-q", "2", "--seq-k", "3"], ["--seq: --seq-q and --seq-k say both lengths"]),
+        (["--seq", "1", "--seq-q", "2", "--seq-k", "3"], ["--seq: --seq-q and --seq-k already set both lengths"]),
         (["--seq-k", "1073741824", "--heads", "64"], ["heads 64 x seq 1073741824", "at most 68719476736 elements"]),
     ],
 )
@@ -191,7 +191,9 @@ def test_a_record_tells_whether_the_tree_was_changed(tmp_path: Path, dirty: bool
 def test_auto_without_a_gpu_says_so_and_runs_on_the_emulator() -> None:
     done = run()
     assert done.returncode == 0
-    assert done.stderr.startswith("No GPU: running on the emulator (counts, no times): no NVIDIA driver")
+    assert done.stderr.startswith(
+        "No GPU: running on the emulator, which counts but does not time; the reason: no NVIDIA driver"
+    )
     assert done.stderr.count("\n") == 1
     assert "batch 1 heads 2 seq 256" in done.stdout and "no times" in done.stdout and "correct: 256 rows" in done.stdout
     assert "TFLOP" not in done.stdout
@@ -630,7 +632,7 @@ def test_a_persistent_grid_is_that_of_the_gpu(driver: str, sms: int, grid: str) 
 def test_a_gpu_that_is_not_there(driver: str) -> None:
     assert on_fake(driver, "", "--device", "0", "--runs", "1").returncode == 0
     done = on_fake(driver, "", "--device", "1", "--runs", "1")
-    assert done.returncode == 2 and "--device 1: must be below 1, the number of GPUs" in done.stderr
+    assert done.returncode == 2 and "--device 1: must be less than 1, the number of GPUs" in done.stderr
 
 
 def test_emulator_options_are_refused_on_a_gpu(driver: str) -> None:

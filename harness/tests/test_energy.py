@@ -74,7 +74,7 @@ def test_energy_is_measured_where_it_is_asked_for(driver: str) -> None:
 def test_without_a_counter_the_field_is_null_and_a_line_says_so(driver: str, nvml: str) -> None:
     found, said = energy(driver, nvml, "--energy")
     assert found is None
-    assert "--energy: NVML is absent or its energy counter does not move" in said
+    assert "--energy: NVML is missing or its energy counter does not advance; install NVML or remove --energy" in said
     assert nvml == "broken" or "NVML is open 0 times" in said
 
 

@@ -54,10 +54,10 @@ static void bad_lines(void) {
         {"--sequence 5", "did you mean --seq?"},
         {"--war", "did you mean --warmup?"},
         {"--x", "did you mean --help?"},
-        {"512", "'512': not an option"},
+        {"512", "'512': is not an option"},
         {"-x", "-x: no such option"},
         {"-h=1", "--help '1': takes no value"},
-        {"--seq", "--seq: its value is missing"},
+        {"--seq", "--seq: the value is missing; write --seq LIST"},
         {"--seq --csv", "--seq '--csv'"},
         {"--seq 0", "'0'"},
         {"--seq -5", "'-5'"},
@@ -111,7 +111,7 @@ static void many_configs(void) {
     ok(!options_parse(&options, 2 * MAX_CONFIGS + 1, argv, &failure) && options.n_configs == MAX_CONFIGS,
        "takes %d configs", MAX_CONFIGS);
     ok(options_parse(&options, 2 * (MAX_CONFIGS + 1) + 1, argv, &failure) == STATUS_USAGE, "refuses one more");
-    says(failure.text, "more than 64 times", "one config too many");
+    says(failure.text, "at most 64 times", "one config too many");
 }
 
 /* Options of one back end: the other names them. */
@@ -165,13 +165,13 @@ static void conflicts(void) {
     } cases[] = {
         {"--diff --no-check", "--diff: needs the checked launch"},
         {"--output x --no-check", "--output: needs the checked launch"},
-        {"--profile --output x", "--output: --profile makes one launch"},
-        {"--profile --diff", "--diff: --profile makes one launch"},
-        {"--profile --json x", "--json: --profile makes one launch"},
-        {"--profile --csv", "--csv: --profile makes one launch"},
-        {"--profile --dump x", "--dump: --profile makes one launch"},
-        {"--profile --counters", "--counters: --profile makes one launch"},
-        {"--profile --runs 3", "--runs: --profile makes one launch"},
+        {"--profile --output x", "--output: cannot be combined with --profile"},
+        {"--profile --diff", "--diff: cannot be combined with --profile"},
+        {"--profile --json x", "--json: cannot be combined with --profile"},
+        {"--profile --csv", "--csv: cannot be combined with --profile"},
+        {"--profile --dump x", "--dump: cannot be combined with --profile"},
+        {"--profile --counters", "--counters: cannot be combined with --profile"},
+        {"--profile --runs 3", "--runs: cannot be combined with --profile"},
         {"--json - --csv", "give --json a file"},
         {"--diff --no-check --check 5", NULL},
         {"--profile --seq 64 --no-check", NULL},

@@ -94,8 +94,8 @@ static void limits(void) {
         {0, 1, 128, "--batch 0"},   {1, -3, 128, "--heads -3"},
         {1, 1, 0, "--seq 0"},       {65536, 1, 128, "65535"},
         {1, 65536, 128, "65535"},   {65535, 65535, 1 << 20, "product"},
-        {1, 1, 1 << 30, "product"}, {1, 1, 100, "nearest are 128 and 256"},
-        {1, 1, 192, "B_r = 128"},   {1, 1, 300, "nearest are 256 and 384"},
+        {1, 1, 1 << 30, "product"}, {1, 1, 100, "use 128 or 256"},
+        {1, 1, 192, "B_r = 128"},   {1, 1, 300, "use 256 or 384"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct problem problem = problem_square(cases[i].batch, cases[i].heads, cases[i].seq);

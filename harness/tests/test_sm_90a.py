@@ -50,8 +50,8 @@ def test_another_gpu_is_refused_by_name(driver: str, capability: str) -> None:
     done = on_gpu(driver, how, version, "--backend", "gpu")
     assert done.returncode == 77 and not done.stdout
     assert done.stderr == (
-        f"{version.version}: {version.version} is for sm_90a alone: it needs a GPU of compute capability 9.0, such as "
-        f"H100 or H200, and Fake GPU has {capability}; the emulator runs it anywhere (--backend emu)\n"
+        f"{version.version}: {version.version} was built for sm_90a and needs an H100 or H200 (compute capability "
+        f"9.0), but Fake GPU has {capability}; the emulator runs it anywhere (--backend emu)\n"
     )
 
 
@@ -118,4 +118,4 @@ def test_a_cubin_that_was_cut_off_is_refused(driver: str, tmp_path: Path) -> Non
     damaged.chmod(0o755)
     done = run(*SMALL, "--seq", "128", program=damaged, **made_up(driver, "cc=90"))
     assert done.returncode == 3
-    assert "the embedded sm_90a code" in done.stderr and "build again with make" in done.stderr
+    assert "the embedded sm_90a code" in done.stderr and "build it again with make" in done.stderr

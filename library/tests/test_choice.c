@@ -164,7 +164,7 @@ static void shared_memory(const struct made_up *made) {
     call.problem.config = LARGE;
     refused(made, &call, &less, FL_UNAVAILABLE,
             "mma_sync+stages_4 needs 225344 bytes of shared memory per CTA, 16384 of them static: less "
-            "has 225343; take a smaller B_r or B_c");
+            "has 225343; use a smaller B_r or B_c");
 }
 
 static void reasons(const struct made_up *made) {

@@ -274,15 +274,15 @@ static void flags_of_other_families(void) {
     static const struct {
         const char *text, *said;
     } cases[] = {
-        {"(BF16, 128, 16, 64, 4): mma_sync+tensor+stages_3+pages", "'pages' is a flag of attention, not of decode: "},
-        {"(FP16, 128, 128, 128, 8): wgmma+stages_2+e4m3", "'e4m3' is a flag of decode, not of attention: "},
-        {"(FP16, 128, 128, 128, 8): async+wgmma+stages_2", "'async' is a flag of ladder, not of attention: "},
-        {"(FP16, 128, 64, 64, 4): load_0_0_0_tiles+causal", "'causal' is a flag of fp8, backward, not of ladder: "},
-        {"(FP16, 128, 64, 64, 4): load_0_0_0_tiles+pack", "'pack' is a flag of attention, not of ladder: "},
-        {"(FP16, 128, 128, 128, 8): fp8_wgmma+stages_2+dq_sums", "'dq_sums' is a flag of backward, not of fp8: "},
-        {"(FP16, 128, 64, 128, 12): backward_wgmma+flush_8", "'flush_8' is a flag of fp8, not of backward: "},
-        {"(FP16, 128, 128, 128, 8): fp8_wgmma+wgmma", "'fp8_wgmma' is a flag of fp8, not of attention: "},
-        {"(FP16, 128, 128, 128, 8): fp8_mma_sync+stages_2", "unknown feature 'fp8_mma_sync': expected one of async"},
+        {"(BF16, 128, 16, 64, 4): mma_sync+tensor+stages_3+pages", "'pages' is a flag of attention, not of decode; "},
+        {"(FP16, 128, 128, 128, 8): wgmma+stages_2+e4m3", "'e4m3' is a flag of decode, not of attention; "},
+        {"(FP16, 128, 128, 128, 8): async+wgmma+stages_2", "'async' is a flag of ladder, not of attention; "},
+        {"(FP16, 128, 64, 64, 4): load_0_0_0_tiles+causal", "'causal' is a flag of fp8, backward, not of ladder; "},
+        {"(FP16, 128, 64, 64, 4): load_0_0_0_tiles+pack", "'pack' is a flag of attention, not of ladder; "},
+        {"(FP16, 128, 128, 128, 8): fp8_wgmma+stages_2+dq_sums", "'dq_sums' is a flag of backward, not of fp8; "},
+        {"(FP16, 128, 64, 128, 12): backward_wgmma+flush_8", "'flush_8' is a flag of fp8, not of backward; "},
+        {"(FP16, 128, 128, 128, 8): fp8_wgmma+wgmma", "'fp8_wgmma' is a flag of fp8, not of attention; "},
+        {"(FP16, 128, 128, 128, 8): fp8_mma_sync+stages_2", "unknown flag 'fp8_mma_sync'; write one of async"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct kernel_config config;

@@ -51,7 +51,7 @@ def test_every_printed_form_parses_back(config: KernelConfig) -> None:
 def test_a_shortened_form_without_a_base_is_refused() -> None:
     with pytest.raises(ConfigError, match="5 values"):
         c.parse_short_form(V01.short_form(include_d_head=False))
-    with pytest.raises(ConfigError, match=r"expected '\(dtype"):
+    with pytest.raises(ConfigError, match=r"must begin with '\(dtype"):
         c.parse_short_form(V01.short_form(include_tuple=False))
 
 
@@ -100,7 +100,7 @@ def test_later_fields_may_follow_when_they_are_zero() -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("void other(int)", "expected"),
+        ("void other(int)", "must begin with"),
         ("KernelConfig{5, 128, 64, 64, 4, 2, 0, 0, 0, 0, 0, 0, 0}", "async_copy = 2"),
         ("KernelConfig{5, (long)128, 64, 64, 4, 1, 0, 0, 0, 0, 0, 0, 0}", "(long)128"),
         ("_Z13flash_forwardv", "_Z13flash_forwardv"),

@@ -59,7 +59,7 @@ def test_a_row_is_all_that_a_new_field_needs(tmp_path: Path) -> None:
     good, broken, unknown, refused = answers_of(tmp_path, headers, NEW_FIELDS).splitlines()
     assert good == "(FP16, 128, 64, 64, 4): load_0_0_0_tiles+pipelines_3+wavy (3, True) True"
     assert broken.endswith("wavy = true: must be off with fewer than 3 pipelines (pipelines = 2)")
-    assert unknown.endswith("unknown feature 'hilly': expected one of " + ", ".join(words()) + ", pipelines_N, wavy")
+    assert unknown.endswith("unknown flag 'hilly'; write one of " + ", ".join(words()) + ", pipelines_N, wavy")
     assert refused == "['pipelines must be 0: v97 is the first version with mma.sync that acts on it']"
 
 

@@ -69,10 +69,10 @@ def test_a_family_is_a_fields_file_and_a_row(tmp_path: Path) -> None:
         f"template __global__ void flash_fake<{CPP}>(const __grid_constant__ attention_args, "
         "const __grid_constant__ tensor_maps);",
         "shiny = true: must be off with fewer than 5 petals (petals = 0)",
-        "'pages' is a flag of attention, not of fake: expected one of fake_mma_sync|fake_wgmma, petals_N, shiny",
-        "'shiny' is a flag of fake, not of ladder: expected one of async, eager, swizzled, load_Q_K_V_tiles, buffer, "
+        "'pages' is a flag of attention, not of fake; write one of fake_mma_sync|fake_wgmma, petals_N, shiny",
+        "'shiny' is a flag of fake, not of ladder; write one of async, eager, swizzled, load_Q_K_V_tiles, buffer, "
         "opt_softmax, lazy, stages_N, slack_N, padded, split_tail, persistent, tensor, producer, qk_ahead, ping_pong, "
         "double_q, exp_N, first_max, early_k",
-        "'petals_3' is a flag of fake, not of attention: expected one of mma_sync|wgmma, stages_N, exp_N, ping_pong, "
+        "'petals_3' is a flag of fake, not of attention; write one of mma_sync|wgmma, stages_N, exp_N, ping_pong, "
         "serve, cap, pages, pack",
     ]

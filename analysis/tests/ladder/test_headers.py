@@ -66,7 +66,7 @@ def test_configs_for_other_sizes_of_heads() -> None:
     assert parse_header(GOOD, "k.cu").others == ()
     with pytest.raises(AnalysisError, match=r"k.cu:9: config and others must have .* each, found 128, 64, 64"):
         parse_header(source.replace("256", "64"), "k.cu")
-    with pytest.raises(AnalysisError, match=r"k.cu:9: .*unknown feature 'turbo'"):
+    with pytest.raises(AnalysisError, match=r"k.cu:9: .*unknown flag 'turbo'"):
         parse_header(source.replace("load_0_0_0_tiles;", "turbo;"), "k.cu")
 
 
