@@ -69,8 +69,8 @@ comma := ,
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)
 quoted = $(subst ','\'',$(1))
 option = $(if $($(1)),--$(2) '$(call quoted,$($(1)))')# option,NAME,word: of a command, where NAME= is given
-# A recipe writes $(part) and moves it to its path when it is complete: no interruption leaves half a file, and a make beside
-# it in the same folder reads none.
+# A recipe writes $(part) and moves it to its path when it is complete: no interruption leaves half a file, and a make
+# next to it in the same folder reads none.
 ME := $(shell echo $$PPID)
 part = $@.$(ME)
 parts = trap 'rm -f $(part) $(part).d' EXIT;# begins such a recipe

@@ -5,7 +5,7 @@
  *
  * make, analysis and the library read these rows when they are given a name that they do not know, and name the
  * replacement. The tag book-1 keeps the versions: `git show book-1:kernels/wgmma/v44_longest_first.cu`. Numbers are not
- * used again, because records in logs/ carry them: `make new` continues after the last one.
+ * used again, because records in logs/ carry them: `./fl new` continues after the last one.
  *
  * REMOVED(first, last, replacement)
  *   first, last  the numbers of consecutive versions

@@ -23,7 +23,9 @@ MOVED := why:./fl_why_v10_v11 configs:./fl_configs_--version_v07_--set_all check
 	corpus:./fl_corpus_FOLDER logs:./fl_demangle_FILE notebooks:./fl_notebooks_--write \
 	sanitize:./fl_sanitize_--versions_v07 ptx:make_build/v07/v07.ptx wasm:make_build/wasm/emulator.wasm \
 	fuzz:make_build/tests-san/test_fuzz_and_start_that \
-	$(foreach c,loop bound counts live predict map,$c:./fl_$c_v07) $(foreach c,peak pipes peers,$c:./fl_$c) \
+	$(foreach c,loop bound counts live predict map,$c:./fl_$c_v07) $(foreach c,peak pipes peers gate,$c:./fl_$c) \
+	$(foreach c,race profile autotune,$c:./fl_$c_--versions_v07) compare:./fl_compare_v10_v11 \
+	exercises:./fl_exercises new:./fl_new_--parent_v16_--name_idea \
 	$(foreach g,peer-fa3 peer-fa3-backward peer-fa3-serving,$g:make_-f_harness/peers/peers.mk_$g_FA3=FOLDER) \
 	$(foreach g,suite suite-fp8 faults-on-gpu bench-emu,$g:make_-f_emulator/suite/suite.mk_$g)
 moved = $(subst _, ,$(patsubst $(1):%,%,$(filter $(1):%,$(MOVED))))
@@ -67,10 +69,8 @@ $(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(err
 $(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v% b0%,$(MAKECMDGOALS)),,$(info \
 	make: left out with ARCHS="$(ARCHS)", as they are for sm_90a alone: $(LEFT_OUT))))
 
-# What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n). Not so profile
-# of saved files; autotune and compare have an answer without a GPU.
-ON_GPU := bench gpu-check $(if $(filter-out -%,$(filter %.csv,$(ARGS))),,profile)
-ON_GPU := $(firstword $(filter $(ON_GPU),$(MAKECMDGOALS)))
+# What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n).
+ON_GPU := $(firstword $(filter bench gpu-check,$(MAKECMDGOALS)))
 ifeq ($(MAKELEVEL)$(LAUNCH)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
 NO_GPU := $(if $(ON_GPU),$(shell $(PYTHON) -m analysis.measure.driver))
 $(if $(NO_GPU),$(error $(ON_GPU) needs a GPU, and there is none: $(NO_GPU); `make all` builds without one))
@@ -78,7 +78,7 @@ endif
 
 # make takes any text for yes, also a 0. And the tools read bin/ and build/, not the folders of a variant.
 $(foreach v,DEBUG DUMP,$(if $(filter-out 1,$($v)),$(error $v=$($v): expected $v=1, or no $v=)))
-OF_NO_VARIANT := sass sass-diff bench profile gpu-check compare autotune race debug accept adopt
+OF_NO_VARIANT := sass sass-diff bench gpu-check debug accept adopt
 $(if $(VARIANT),$(foreach g,$(filter $(OF_NO_VARIANT),$(MAKECMDGOALS)),$(error $g takes no \
 	$(if $(DEBUG),DEBUG=,DUMP=): it reads bin/ and build/, not bin$(VARIANT)/ and build$(VARIANT)/)))
 

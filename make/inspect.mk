@@ -20,11 +20,7 @@ diff:  ## what changed in the source, and how many lines: A= B= [ARGS=--folded]
 	@$(RUN) -m analysis $@ $(A) $(B) $(ARGS)
 
 ##@ A new version
-.PHONY: new adopt accept gate
-new:  ## starts the file of the next version: PARENT= NAME=
-	$(if $(PARENT),,$(error new needs PARENT=, one of: $(VERSIONS)))$(call known,$(PARENT))
-	$(if $(NAME),,$(error new needs NAME=, the idea in a word or two: make new PARENT=$(PARENT) NAME=wide_loads))
-	@$(RUN) -m analysis $@ --parent '$(call quoted,$(PARENT))' --name '$(call quoted,$(NAME))'
+.PHONY: adopt accept
 # All that a version adds to committed files, except what a GPU measures.
 adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the pages again: VER= WHY=
 	$(call need,VER)$(reason)$(unfilled)
@@ -38,14 +34,12 @@ adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the 
 	@printf '%s\n' 'Adopted: $(VER). Speeds show as "not measured" until a GPU adds them:' \
 		'    make gpu-check VER="$(VER)"      # right on a GPU too, and as on the emulator' \
 		'    make bench VER="$(VER)"          # speeds, into logs/bench/; name the parent too, to compare' \
-		'    make profile VER="$(VER)"        # counters of ncu, into logs/profile/' \
+		'    ./fl profile --versions "$(VER)"   # counters of ncu, into logs/profile/' \
 		'    make ladder && ./fl notebooks --write    # then the pages again'
 accept: bin/ptxrun  ##+ accepts the figures of a version, in regs/registers.csv: VER= WHY=
 	$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'
-gate: cubins  ##+ is the machine code as it was accepted? status 1 if not: [VER=]
-	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --exit-code
 reason = $(if $(WHY),,$(error $@ needs WHY="the reason"))
 unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildcard kernels/*/$v_*.cu))),\
 	$(error $f: write what its header block says "FILL IN:" for, then run this again))

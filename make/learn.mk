@@ -1,10 +1,8 @@
 # Exercises: a learner's file is made from a version's source, and graded on the emulator.
 
 ##@ Learning
-.PHONY: exercise exercises
+.PHONY: exercise
 # Status 1 says that it is not solved yet, which is no error of make.
 exercise: bin/ptxrun $(READY)  ## sets up an exercise at the first call, grades it afterwards: N=
-	$(if $(N),,$(error exercise needs N=, the number of an exercise; make exercises lists them))
+	$(if $(N),,$(error exercise needs N=, the number of an exercise; ./fl exercises lists them))
 	@$(PY) -m analysis $@ -- '$(call quoted,$(N))' || [ $$? -eq 1 ]
-exercises: $(READY)  ## lists the exercises, and which are solved
-	@$(PY) -m analysis $@

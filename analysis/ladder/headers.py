@@ -33,7 +33,7 @@ BACKWARD = "backward"  # the folder of the versions of the backward pass
 GRADIENTS = f"{ATTENTION}/{BACKWARD}"  # the kernel of kernels/attention/ that computes gradients
 FP8 = "fp8"  # the folder of the versions that take e4m3
 FOLDERS = ("mma_sync", WGMMA)
-TO_FILL_IN = "FILL IN:"  # how a value begins that `make new` leaves to be written
+TO_FILL_IN = "FILL IN:"  # how a value begins that `./fl new` leaves to be written
 
 
 @dataclass(frozen=True)

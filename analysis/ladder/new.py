@@ -1,6 +1,6 @@
 """Starts a version: a copy of its parent under the next free number, with a header block to fill in.
 
-    python3 -m analysis new --parent v25 --name wide_loads      # or: make new PARENT=v25 NAME=wide_loads
+    ./fl new --parent v25 --name wide_loads
 
 writes v26_wide_loads.cu beside its parent. The lines to fill in begin with TO_FILL_IN; `accept` refuses a version that
 still has one.

@@ -1,4 +1,4 @@
-"""`make exercises` lists the exercises, `make exercise N=4` sets one up and grades it.
+"""`./fl exercises` lists the exercises, `make exercise N=4` sets one up and grades it.
 
     python3 -m analysis exercises
     python3 -m analysis exercise 4
@@ -68,7 +68,7 @@ def find(text: str) -> Exercise:
     for exercise in EXERCISES:
         if text in (str(exercise.number), f"{exercise.number:02}"):
             return exercise
-    raise AnalysisError(f"no exercise {text!r}: there are 1 to {len(EXERCISES)}, `make exercises` lists them")
+    raise AnalysisError(f"no exercise {text!r}: there are 1 to {len(EXERCISES)}, `./fl exercises` lists them")
 
 
 # ---- grading ---------------------------------------------------------------------------------------------------------

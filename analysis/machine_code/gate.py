@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
+from analysis.building import built
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import in_checkout, read_text, root, write_if_changed
 from analysis.ladder.headers import (
@@ -389,6 +390,7 @@ def run_gate(args: argparse.Namespace) -> int:
         print(reason)
         return DONE
     versions = load_chosen(folder, args.version) if args.version else load_all(folder) | load_beside(folder)
+    built("cubins", VER=" ".join(version.stem for version in versions.values()))
     found = check(folder, versions, archs)
     if not args.version:
         found += leftover_files(folder, versions)

@@ -1,6 +1,6 @@
 """Finds the fastest configuration of a version for a problem, timing each distinct kernel once.
 
-    make v16 KERNELS=tune && python3 -m analysis autotune --versions v16 --seqs 4096 --budget 180
+    ./fl autotune --versions v16 --seqs 4096 --budget 180    # builds it with KERNELS=tune below bin/tune/
 
 Many configurations compile to the same machine code. The configurations in the executable are grouped by the hash of
 their code, and one of each group is measured. Groups that can't win are left out: too much shared memory for the GPU,
@@ -14,6 +14,7 @@ not know by what the emulator counts.
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
+from analysis.building import BUILDS
 from analysis.errors import DONE, AnalysisError
 from analysis.files import read_text, root, write_if_changed
 from analysis.ladder.config import SMEM_MOST, Dtype, KernelConfig, config_set, parse_config, parse_short_form
@@ -467,6 +469,8 @@ def add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
 def run_autotune(args: argparse.Namespace) -> int:
     """Search for each version, dtype and length; the table, the classes and the winners."""
     refuse_wrong_rule(args)
+    if os.environ.get(BUILDS) and args.versions:  # bin/vNN keeps the version's own configuration
+        os.environ |= {"BIN": "bin/tune", "KERNELS": args.set or "tune"}
     versions = executables.chosen_versions(args.versions)
     try:
         device, capability = probe(versions[0])

@@ -253,6 +253,8 @@ def _of_records(args: argparse.Namespace, files: bool) -> list[Comparison] | Non
         elif args.source:
             first, second = recorded(args.A, args.B, args.source)
         else:
+            executables.need_gpu()
+            executables.chosen_versions(f"{args.A} {args.B}")
             return measure(args.A, args.B, args)
     except executables.NoGpu as error:
         print(f"compare measures on a GPU, and there is none (--from reads records): {error}", file=sys.stderr)

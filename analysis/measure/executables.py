@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.building import BUILDS, built
 from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.claims import RUNG
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import ATTENTION, name_of_stem, stem_of
+from analysis.measure.driver import why_none
 
 RIGHT, WRONG, USAGE, SYSTEM, UNTRUSTED, CANNOT_RUN = 0, 1, 2, 3, 4, 77
 MEANING = {
@@ -160,13 +162,23 @@ def require_config(version: str, config: KernelConfig) -> None:
 
 
 def chosen_versions(text: str | None) -> list[str]:
-    """Versions from a list separated by commas or blanks, each once; all that are built without one."""
-    names = list(dict.fromkeys(map(name_of_stem, re.findall(r"[^,\s]+", text or "")))) or built_versions()
+    """Versions from a list separated by commas or blanks, each once and built for ./fl; without a list all that are
+    built."""
+    named = list(dict.fromkeys(map(name_of_stem, re.findall(r"[^,\s]+", text or ""))))
+    if named:
+        built(*map(stem_of, named), BIN=os.environ.get("BIN", ""))
+    names = named or built_versions()
     if not names:
         raise AnalysisError(f"no version is built in {bin_folder()}: run make")
     for name in names:
         find(name)
     return names
+
+
+def need_gpu() -> None:
+    """NoGpu before ./fl builds for a GPU that is missing, unless $LAUNCH runs the programs elsewhere."""
+    if os.environ.get(BUILDS) and not os.environ.get("LAUNCH") and (why := why_none()):
+        raise NoGpu(why)
 
 
 def launcher() -> list[str]:

@@ -279,7 +279,7 @@ def table(profiles: Sequence[Profile], most: int, transpose: bool) -> Table:
 def kept(folder: Path) -> dict[str, Profile]:
     """The launches at 4096 in fp16 that are kept in logs/profile, by version, read once while the files stay the same.
 
-    GPU.fp16.4096.csv has one line for each below one header; what `make profile` wrote since is in files of its own.
+    GPU.fp16.4096.csv has one line for each below one header; what `./fl profile` wrote since is in files of its own.
     """
     paths = sorted((folder / "logs/profile").glob("*.fp16.4096.csv"))
     return dict(_launches_of(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in paths)))
@@ -349,13 +349,14 @@ def run_profile(args: argparse.Namespace) -> int:
     profiles: list[Profile] = []
     if missing := [path for path in args.files if not path.exists()]:
         there = ", ".join(path.name for path in sorted((root() / "logs/profile").glob("*.csv"))) or "no file"
-        raise AnalysisError(f"{missing[0]}: no such file; logs/profile/ holds {there}, and `make profile` adds to it")
+        raise AnalysisError(f"{missing[0]}: no such file; logs/profile/ holds {there}, and `./fl profile` adds to it")
     for path in args.files:
         profiles += parse(read_text(path), path.name.removesuffix(".csv"))
     if not args.files:
         if args.runs < 1:
             raise AnalysisError(f"--runs {args.runs}: must be at least 1")
         try:
+            executables.need_gpu()
             for version in executables.chosen_versions(args.versions):
                 for dtype in dtypes_of(args):
                     for seq in executables.numbers(args.seqs, "--seqs"):

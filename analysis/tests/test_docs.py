@@ -26,7 +26,7 @@ PAGES = sorted(
 OURS = [root() / "docs" / f"{name}.md" for name in ("architecture", "hopper", "measuring", "performance")] + [
     root() / "README.md"
 ]
-GPU_GOALS = ("bench", "peers", "profile", "autotune", "gpu-check")
+GPU_GOALS = ("bench", "gpu-check")
 GPU_PAGES = (
     "one-hour.md",
     "new-gpu.md",
@@ -136,7 +136,7 @@ def test_make_knows_goals_and_variables(page: Path, command: str) -> None:
     assert not problems_of_make(command)
 
 
-READ_ONLY = ("debug", "diff", "help", "race", "sass-diff")
+READ_ONLY = ("debug", "diff", "help", "sass-diff")
 PRINTED = {  # in blocks whose output test_learn.py compares, so that it runs them
     command for page, command in MAKE if page.parent.name == "learn" and f"\n$ {command}\n" in page.read_text()
 }
@@ -187,7 +187,7 @@ READING = [
     (page, command)
     for page, command in ANALYSIS
     if page in OURS
-    and not re.search(r" --write| (bench|merge|peers)\b", command)
+    and not re.search(r" --write| (bench|merge|peers)\b| (compare|profile) (v|--versions)", command)
     and arguments_of(command)[0] not in WITH_PACKAGES
 ]
 

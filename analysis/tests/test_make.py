@@ -202,7 +202,8 @@ PEERS = ("-f", "harness/peers/peers.mk", "peer-fa3")
         (["v01", "ARCHS=75"], ["ARCHS: '75' is no architecture", "from 80 on"]),
         (["sass-diff", "A=v01 v01", "B=v01"], ["A= is one version, not 'v01 v01'"]),
         (["v01", "DEBUG=0"], ["DEBUG=0: expected DEBUG=1, or no DEBUG="]),
-        (["race", "CONFIG=bogus"], ["race takes no CONFIG=", "sass-diff", "KERNELS="]),
+        (["diff", "CONFIG=bogus"], ["diff takes no CONFIG=", "sass-diff", "KERNELS="]),
+        (["race", "VER=v01"], ["`make race` was removed: type `./fl race --versions v07`"]),
         (["chek"], ["no goal 'chek'; the nearest is check;"]),
         (["regs", "VERS=v01"], ["no goal takes VERS="]),
         ([*PEERS, "FA3=/nowhere"], ["FA3=/nowhere holds no hopper/", "checkout of flash-attention"]),
@@ -233,7 +234,6 @@ def with_gpus(folder: Path, count: int) -> dict[str, str]:
     [
         (["gpu-check"], 0, 2),
         (["all", "bench"], 0, 2),
-        (["profile", "ARGS=--most=2 saved.csv"], 0, 1),
         (["bench", "LAUNCH=srun"], 0, 1),
         (["gpu-check"], 1, 1),
         (["all"], 0, 1),

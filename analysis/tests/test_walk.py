@@ -30,7 +30,7 @@ def steps() -> list[str]:
 def test_the_page_holds_the_whole_way() -> None:
     goals = [re.split(r" [A-Z]+=| && | v| --", step)[0] for step in steps()]
     assert [goal for goal in goals if goal.startswith(("make", "./fl"))] == [
-        "make new", "make format", "make diff", "./fl configs", "make", "make race", "make sass-diff", "./fl why",
+        "./fl new", "make format", "make diff", "./fl configs", "make", "./fl race", "make sass-diff", "./fl why",
         "make adopt", "make check", "make check", "make ladder", "./fl notebooks",
     ]  # fmt: skip
 
@@ -69,14 +69,14 @@ def walk(folder: Path, parent: str) -> str:
         if command.startswith(NOT_HERE):
             continue
         command = command.replace(EXAMPLE, version).replace(ITS_PARENT, parent)
-        said[re.split(r" && | [A-Z]+=", command)[0]] = run(folder, command)
-        if command.startswith("make new"):
+        said[re.split(r" && | [A-Z]+=| --", command)[0]] = run(folder, command)
+        if command.startswith("./fl new"):
             for goal in ("accept", "adopt"):
                 left = run(folder, f"make {goal} VER={version} WHY=early", status=2)
                 assert f'{source}: write what its header block says "FILL IN:" for' in left
                 assert not list((folder / "sass").glob(f"{version}.*"))  # nothing is recorded before
             write_idea(folder / source, archs[0])
-    assert f"{source}: a copy of {parent}" in said["make new"]
+    assert f"{source}: a copy of {parent}" in said["./fl new"]
     assert f"{parent} -> {version}: 1 lines" in said["make diff"]
     assert "loop" in said["make sass-diff"]
     assert f'make bench VER="{version}"' in said["make adopt"]  # what a GPU adds

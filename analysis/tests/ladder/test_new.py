@@ -1,4 +1,4 @@
-"""`make new`: the file it writes, what it refuses, and that a version with lines to fill in is not accepted."""
+"""`./fl new`: the file it writes, what it refuses, and that a version with lines to fill in is not accepted."""
 
 import re
 from pathlib import Path
