@@ -315,6 +315,14 @@ bool emu_mark_uninitialized(emu_device *device, uint64_t address);
  * so. Nothing happens for other memory. */
 void emu_note_written(emu_device *device, uint64_t address, uint64_t bytes);
 void emu_note_copied(emu_device *device, uint64_t to, uint64_t from, uint64_t bytes);
+/* How a byte was touched first, by a kernel or by the two functions above. An atomic reads. */
+typedef enum emu_touch { EMU_UNTOUCHED, EMU_WRITTEN_FIRST, EMU_READ_FIRST } emu_touch;
+/* Note from now on, as if nothing had been touched before, how launches with checks touch each byte of all buffers: it
+ * takes a byte for each. False when out of memory. */
+bool emu_watch_touches(emu_device *device);
+/* An emu_touch for each of some bytes of one buffer, as a uint8_t; NULL without emu_watch_touches(), and outside of a
+ * buffer. Borrowed until the buffer is freed. */
+const uint8_t *emu_touches_of(const emu_device *device, uint64_t address, uint64_t bytes);
 /* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed; those of a
  * variable until the next emu_run(). */
 void *emu_host_bytes(emu_device *device, uint64_t address);

@@ -122,6 +122,7 @@ typedef struct checks {
     struct cta_order *order;      /* see explore/happens_before.c */
     struct orders *orders;        /* see explore/orders.c; NULL without mbarriers */
     struct ticket_work *ticket;   /* see explore/tile_counter.c; NULL where nobody asks */
+    bool follows;                 /* each access to global memory: for `ticket`, or for touch.c */
 } checks;
 
 static inline struct orders *orders_of(const cta *m) {

@@ -10,6 +10,7 @@
 
 bool emu_checks_create(cta *m) {
     m->checks = calloc(1, sizeof *m->checks);
+    if (m->checks) m->checks->follows = m->device->watches_touches;
     return m->checks && emu_shadow_create(m) && emu_flags_create(m) && emu_orders_create(m) &&
            emu_tensor_shadow_create(m) && emu_launches_create(m);
 }

@@ -115,6 +115,9 @@ void emu_on_undefined_load(struct cta *m, struct warp *w, unsigned slot, uint32_
 void emu_written_end_launch(emu_device *device, bool checks);
 /* A buffer is freed. */
 void emu_written_free(struct buffer *b);
+void emu_touches_free(struct buffer *b);
+/* A buffer is new on a device whose touches are watched. False when out of memory. */
+bool emu_watch_buffer(struct buffer *b);
 /* Lanes enter a function: registers that it may read before it writes them are uninitialized. */
 void emu_on_call(const entry *code, struct warp *w, const routine *to, uint32_t mask);
 /* Uninitialized registers of a recursive function: a word for each slot and each predicate. */

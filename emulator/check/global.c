@@ -272,7 +272,7 @@ static uint32_t hash(const uint8_t *bytes, uint32_t count) {
 }
 
 /* For whoever asks what a CTA does with a ticket, in whatever order. */
-static inline void note_work(const cta *m, uint64_t address, uint32_t bytes, bool writes, const uint8_t *data) {
+static void note_work(const cta *m, uint64_t address, uint32_t bytes, bool writes, const uint8_t *data) {
     checks *const shadow = m->checks;
     if (!shadow->ticket) return;
     uint64_t sum = 1;
@@ -284,6 +284,14 @@ static inline void note_work(const cta *m, uint64_t address, uint32_t bytes, boo
         add_word(&sum, word);
     }
     shadow->ticket->sum += sum;
+}
+
+/* What others want to know of an access; how: what it means for bytes that nothing touched before. */
+static inline void follow(const cta *m, uint64_t address, uint32_t bytes, emu_touch how, bool writes,
+                          const uint8_t *data) {
+    if (!m->checks->follows) return;
+    emu_note_touch(m->device, address, bytes, how);
+    note_work(m, address, bytes, writes, data);
 }
 
 static inline bool same_warp(const access_note *note, uint32_t note_rank, const access_note *own, uint32_t rank) {
@@ -369,7 +377,7 @@ void emu_global_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t
     const uint32_t shift = t->all->shift;
     const access_note own = own_note(m, w, lane, order);
     const uint64_t end = (address + bytes - 1) >> shift;
-    note_work(m, address, bytes, false, NULL);
+    follow(m, address, bytes, EMU_READ_FIRST, false, NULL);
     for (uint64_t i = (address + read_pieces(t, address, bytes, own, m->rank)) >> shift; i <= end; i++) {
         global_cell *cell = find_cell(t, i << shift);
         if (!cell) continue;
@@ -495,7 +503,7 @@ static void write_cells(cta *m, const warp *w, int lane, uint64_t address, uint3
     race_table *t = m->cluster->races;
     const uint32_t shift = t->all->shift;
     const uint64_t end = (address + bytes - 1) >> shift;
-    note_work(m, address, bytes, true, data);
+    follow(m, address, bytes, kind == WRITE ? EMU_WRITTEN_FIRST : EMU_READ_FIRST, true, data);
     emu_global_written(m, address, bytes);
     check_sources(m, w, lane, address, bytes);
     for (uint64_t i = address >> shift; i <= end; i++) {
@@ -548,6 +556,7 @@ static void check_proxy(cta *m, const warp *w, int lane, uint64_t address, const
 
 void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes) {
     race_table *t = m->cluster->races;
+    if (m->checks->follows) emu_note_touch(m->device, address, bytes, EMU_READ_FIRST);
     if (!t || !whole_cells(t, &address, &bytes)) return;
     for (uint64_t at = address; at < address + bytes;) {
         const page *of = find_page(t, at / PAGE_BYTES);
@@ -562,6 +571,7 @@ void emu_global_copy_read(cta *m, const warp *w, int lane, uint64_t address, uin
 void emu_global_write_begins(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes, const uint8_t *data) {
     race_table *t = m->cluster->races;
     const uint64_t begin = address;
+    if (m->checks->follows) emu_note_touch(m->device, address, bytes, data ? EMU_WRITTEN_FIRST : EMU_READ_FIRST);
     if (!t || !whole_cells(t, &address, &bytes)) return;
     access_note own = own_note(m, w, lane, data ? 0 : ORDER_STRONG);
     own.time = TIME_UNTIL_WAIT;

@@ -162,6 +162,8 @@ void emu_race_table_clear(struct race_table *t);
 /* A kernel writes bytes; the bits of those, up to 32, that nothing has written; an atomic or a reduction updates bytes,
  * which something must have written. */
 void emu_global_written(const cta *m, uint64_t address, uint32_t bytes);
+/* touch.c: bytes are touched; nothing happens where they were before, or nobody asks. */
+void emu_note_touch(const emu_device *device, uint64_t address, uint64_t bytes, emu_touch how);
 uint32_t emu_global_unwritten(cta *m, uint64_t address, uint32_t bytes);
 void emu_check_update(cta *m, const warp *w, int lane, uint64_t address, uint32_t bytes);
 

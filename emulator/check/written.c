@@ -99,6 +99,7 @@ static uint64_t inside(const buffer *b, uint64_t offset, uint64_t bytes) {
 
 void emu_note_written(emu_device *device, uint64_t address, uint64_t bytes) {
     uint64_t offset;
+    emu_note_touch(device, address, bytes, EMU_WRITTEN_FIRST);
     const buffer *b = followed(device, address, &offset);
     if (!b || !bytes) return;
     const uint64_t first = (offset + 7) / 8 * 8, end = offset + inside(b, offset, bytes), last = end / 8 * 8;
@@ -113,6 +114,8 @@ void emu_note_written(emu_device *device, uint64_t address, uint64_t bytes) {
 
 void emu_note_copied(emu_device *device, uint64_t to, uint64_t from, uint64_t bytes) {
     uint64_t source, target;
+    emu_note_touch(device, from, bytes, EMU_READ_FIRST);
+    emu_note_touch(device, to, bytes, EMU_WRITTEN_FIRST);
     const buffer *b = followed(device, from, &source), *of = followed(device, to, &target);
     if (!of) return;
     if (!b || has_all(b->written->before, source, inside(b, source, bytes))) {

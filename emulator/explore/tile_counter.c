@@ -333,6 +333,7 @@ bool emu_tickets_begin(tickets *t, cta **ctas, size_t count) {
         memset(its->work.written, 0, t->cells * sizeof *its->work.written);
         memset(its->work.looked, 0, t->cells * sizeof *its->work.looked);
         ctas[k]->checks->ticket = &its->work;
+        ctas[k]->checks->follows = true;
     }
     return true;
 }

@@ -33,6 +33,7 @@ void emu_device_free(emu_device *device) {
         free(device->buffers[i].block);
         free(device->buffers[i].output);
         emu_written_free(&device->buffers[i]);
+        emu_touches_free(&device->buffers[i]);
     }
     emu_free_findings(device);
     free(device->buffers);
@@ -82,6 +83,7 @@ static uint64_t put_buffer(emu_device *device, buffer *slot, const buffer *b) {
     }
     free(slot->name);
     *slot = *b;
+    if (device->watches_touches) emu_watch_buffer(slot);
     return address_of(device, slot);
 }
 
@@ -107,6 +109,7 @@ bool emu_free(emu_device *device, uint64_t address) {
     free(b->block);
     free(b->output);
     emu_written_free(b);
+    emu_touches_free(b);
     b->bytes = NULL;
     b->block = NULL;
     b->output = NULL;

@@ -207,6 +207,7 @@ typedef struct buffer {
     bool in_heap;                  /* of malloc() on the device */
     struct output_record *output;  /* per OUTPUT_GRANULE bytes, for outputs while checks are on */
     struct written_bytes *written; /* see check/written.c; NULL: all bytes count as written */
+    uint8_t *touches;              /* owned: an emu_touch for each byte, see check/touch.c; NULL: nobody asks */
 } buffer;
 
 enum { OUTPUT_GRANULE = 2 };
@@ -235,6 +236,7 @@ struct emu_device {
     size_t texture_count, texture_capacity;
     atomic_flag wide_atomics;   /* taken while an atomic of 16 bytes is at work */
     _Atomic uint64_t ctas_done; /* of the launch at work, or of the last */
+    bool watches_touches;
 };
 
 /* ---- checks ---- */
