@@ -90,9 +90,13 @@ static bool read_architecture(void) {
     return false;
 }
 
-/* Addresses below 2^47 are left to memory that host and device share: there the device's address is the host's. */
+/* Addresses below 2^47 are left to memory that host and device share: there the device's address is the host's. A GPU
+ * has no others, so recordings and their replays use some that Linux gives to no program. */
 static bool reserve_addresses(emu_device *device) {
-    char *last = (char *)(uintptr_t)((2047ull << 36) + (1ull << 28));
+    enum { LAST_OF_HOST = 2047, BEFORE_RECORDED = 1407 };
+    const bool as_recorded = is_recording() || getenv("EMULATED_GPU_REPLAY");
+    const uint64_t number = as_recorded ? BEFORE_RECORDED : LAST_OF_HOST;
+    char *last = (char *)(uintptr_t)((number << 36) + (1ull << 28));
     const uint64_t address = emu_map(device, "", last, 1);
     return address && emu_free(device, address);
 }

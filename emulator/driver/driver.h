@@ -16,7 +16,8 @@
  *   context.c          contexts                                 stream.c   streams, events, capture
  *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs, whose nodes are in graph_nodes.c
  *   operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
- *   texture.c          arrays, textures, surfaces
+ *   texture.c          arrays, textures, surfaces        record.c   recordings of all that, for the judge
+ *                                                        watch.c    what replays of them ask
  *   legacy_entry_points.c  functions of earlier releases with other arguments, or without successor
  *   launch_by_steps.c  launches whose sizes and parameters are set one by one
  */
@@ -78,6 +79,11 @@ void driver_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The findings of the last launch, each cause once. */
 void note_findings(const emu_device *device, const char *kernel);
 
+/* ---- watch.c ---- */
+
+/* With EMULATED_GPU_COUNTERS=FILE: add a line of JSON about a launch to that file. */
+void write_counts(const char *kernel, const emu_counters *counts);
+
 /* ---- modules ---- */
 
 typedef struct CUmod_st driver_module;
@@ -96,6 +102,7 @@ struct CUmod_st {
     char *text;
     struct CUfunc_st *functions; /* [entries] */
     int count, references;
+    int id; /* in a recording */
 };
 
 /* PTX of an image, which is PTX, a fatbin or what nvcc wraps around one: ended by a zero byte. Owned: free(). NULL with
@@ -120,6 +127,10 @@ CUresult allocate_memory(CUdeviceptr *address, size_t bytes);
 CUresult release_memory(CUdeviceptr address);
 /* Address of the rows of an array, and their number in a plane; false for NULL. */
 bool array_memory(CUarray array, uint64_t *address, size_t *pitch, size_t *rows);
+
+/* True if these bytes are a whole allocation of device memory, whose bytes are uninitialized until something writes
+ * them. */
+bool is_uninitialized_whole(CUdeviceptr address, size_t bytes);
 
 /* ---- operations ---- */
 
@@ -195,6 +206,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     unsigned flags;
+    unsigned long long id; /* in a recording */
     bool recorded;
     uint64_t steps; /* of the driver when it was recorded */
     CUgraph captured;
@@ -213,5 +225,41 @@ CUresult run_graph(CUgraph graph);
 /* True if a node is one of these, or one that they depend on. */
 bool comes_before(CUgraphNode node, const node_list *last);
 CUresult copy_graph(CUgraph from, CUgraph *to);
+
+/* ---- record.c: with EMULATED_GPU_RECORD=FILE, what reaches the device; else these functions do nothing ---- */
+
+bool is_recording(void);
+/* What the host has changed in memory that it shares with the device; and forget what an operation changed there. */
+void record_shared_changes(void);
+void forget_shared_changes(void);
+void record_allocation(CUdeviceptr address, size_t bytes, int kind);
+void record_release(CUdeviceptr address);
+void record_write(CUdeviceptr to, const void *data, size_t bytes);
+/* A copy of bytes, which the host finds at `data`; each side may be the host's. */
+void record_copy(CUdeviceptr to, CUdeviceptr from, const void *data, size_t bytes);
+void record_set(const memory_set *s);
+void record_module(CUmodule module);
+void record_unload(CUmodule module);
+/* Something that no recording can hold. */
+void record_refused(const char *sentence);
+void record_launch(const kernel_launch *k);
+/* The stream of what follows; an event is recorded there ("event"), or waited for ("wait"). */
+void record_stream(uint64_t id);
+void record_event(const char *kind, uint64_t id);
+void record_host_function(void);
+
+/* Arguments of cuTensorMapEncodeTiled. */
+typedef struct tensor_map_request {
+    CUtensorMapDataType type;
+    unsigned rank;
+    const void *address;
+    const cuuint64_t *sizes, *strides;
+    const cuuint32_t *box;
+    CUtensorMapInterleave interleave;
+    CUtensorMapSwizzle swizzle;
+    CUtensorMapL2promotion promotion;
+    CUtensorMapFloatOOBfill fill;
+} tensor_map_request;
+void record_tensor_map(const CUtensorMap *map, const tensor_map_request *request);
 
 #endif

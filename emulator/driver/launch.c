@@ -373,5 +373,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
         driver_say("a tensor map is refused: %s", error.text);
         status = CUDA_ERROR_INVALID_VALUE;
     }
+    if (status == CUDA_SUCCESS)
+        record_tensor_map(
+            map, &(tensor_map_request){type, rank, address, sizes, strides, box, interleave, swizzle, promotion, fill});
     return driver_leave(status);
 }

@@ -19,6 +19,7 @@ typedef struct allocation {
     uint8_t *host; /* NULL of device memory */
     unsigned flags;
     unsigned long long id;
+    uint64_t recorded; /* sum of the bytes that a recording has, of memory that the host shares */
     CUmemoryPool pool; /* NULL where it is of none */
 } allocation;
 
@@ -64,6 +65,38 @@ void *any_bytes(CUdeviceptr address, size_t bytes) {
     return (void *)(uintptr_t)address;
 }
 
+/* ---- memory that the host shares with the device, for recordings ---- */
+
+static uint64_t sum_of(const uint8_t *bytes, size_t count) {
+    uint64_t sum = 14695981039346656037ull;
+    for (size_t i = 0; i < count; i++) sum = (sum ^ bytes[i]) * 1099511628211ull;
+    return sum;
+}
+
+/* Put the sums in order again; writes: record what has changed since. */
+static void compare_shared(bool writes) {
+    for (int i = 0; i < NUMBERS && is_recording(); i++) {
+        allocation *a = &allocations[i];
+        if (a->kind == NONE || a->kind == DEVICE) continue;
+        const uint64_t sum = sum_of(a->host, a->bytes);
+        if (writes && sum != a->recorded) record_write(a->address, a->host, a->bytes);
+        a->recorded = sum;
+    }
+}
+
+void record_shared_changes(void) {
+    compare_shared(true);
+}
+
+void forget_shared_changes(void) {
+    compare_shared(false);
+}
+
+bool is_uninitialized_whole(CUdeviceptr address, size_t bytes) {
+    const allocation *a = find(address);
+    return a && a->kind == DEVICE && a->address == address && a->bytes == bytes;
+}
+
 /* ---- allocations ---- */
 
 static CUresult check_size(size_t bytes) {
@@ -76,8 +109,9 @@ static CUresult check_size(size_t bytes) {
 }
 
 static void note_allocation(allocation_kind kind, CUdeviceptr address, size_t bytes, uint8_t *host, unsigned flags) {
-    allocations[address >> ADDRESS_SHIFT] = (allocation){kind, address, bytes, host, flags, ++last_id, NULL};
+    allocations[address >> ADDRESS_SHIFT] = (allocation){kind, address, bytes, host, flags, ++last_id, 0, NULL};
     if (kind == DEVICE) the_driver()->used += bytes;
+    record_allocation(address, bytes, kind);
 }
 
 CUresult allocate_memory(CUdeviceptr *address, size_t bytes) {
@@ -121,6 +155,7 @@ static CUresult allocate_shared(allocation_kind kind, uint8_t **host, size_t byt
 
 static CUresult release(allocation *a) {
     if (!emu_free(the_driver()->device, a->address)) return CUDA_ERROR_INVALID_VALUE;
+    record_release(a->address);
     if (a->kind == PINNED || a->kind == MANAGED) munmap(a->host, a->bytes);
     if (a->kind == DEVICE) the_driver()->used -= a->bytes;
     if (a->pool) a->pool->used -= a->bytes;
@@ -435,6 +470,7 @@ static operation copy_rows(CUmemorytype to, uint64_t target, CUmemorytype from, 
 
 static CUresult run_now(operation o) {
     CUresult status = driver_enter_work();
+    if (status == CUDA_SUCCESS) record_stream(1);
     return driver_leave(status == CUDA_SUCCESS ? run_operation(&o) : status);
 }
 

@@ -27,6 +27,7 @@ static void fill_logs(unsigned count, const CUjit_option *options, void **values
 /* ---- loading ---- */
 
 static void unload(CUmodule module) {
+    record_unload(module);
     emu_unload_from(the_driver()->device, module->module);
     for (int i = 0; module->functions && i < module->count; i++) free(module->functions[i].steps);
     free(module->functions);
@@ -57,6 +58,7 @@ static CUresult load_text(CUmodule *loaded, char *text, emu_error *error) {
     enum { WITHOUT_ASKING = 48 << 10 }; /* dynamic shared memory that every launch may have */
     for (int i = 0; i < module->count; i++)
         module->functions[i] = (struct CUfunc_st){.module = module, .entry = i, .dynamic_shared = WITHOUT_ASKING};
+    record_module(module);
     *loaded = module;
     return CUDA_SUCCESS;
 }
@@ -66,6 +68,7 @@ static CUresult load_image(CUmodule *module, const void *image, emu_error *error
     *error = (emu_error){0};
     if (status != CUDA_SUCCESS) return status;
     char *text = image_ptx(image, &status);
+    if (!text) record_refused("a module without PTX");
     return text ? load_text(module, text, error) : status;
 }
 

@@ -71,6 +71,8 @@ static CUresult run_copy(const CUDA_MEMCPY3D *c) {
             const size_t source_rows = z * (source.height ? source.height : c->Height) + y;
             const size_t target_rows = z * (target.height ? target.height : c->Height) + y;
             const uint64_t written = first_written + target_rows * target.pitch;
+            record_copy(written, first_read + source_rows * source.pitch, from + source_rows * source.pitch,
+                        c->WidthInBytes);
             memmove(to + target_rows * target.pitch, from + source_rows * source.pitch, c->WidthInBytes);
             if (to_host) continue;
             if (from_host)
@@ -100,6 +102,7 @@ static CUresult run_set(const memory_set *s) {
                    s->width * s->element, (uint64_t)s->address);
         return CUDA_ERROR_INVALID_VALUE;
     }
+    record_set(s);
     for (size_t y = 0; y < s->height; y++) {
         for (size_t x = 0; x < s->width; x++) memcpy(to + y * s->pitch + x * s->element, &s->value, s->element);
         emu_note_written(the_driver()->device, s->address + y * s->pitch, s->width * s->element);
@@ -143,6 +146,7 @@ static CUresult run_kernel(const kernel_launch *k) {
     memcpy(launch.grid, k->grid, sizeof launch.grid);
     memcpy(launch.block, k->block, sizeof launch.block);
     memcpy(launch.cluster, k->cluster, sizeof launch.cluster);
+    record_launch(k);
     emu_error error;
     const emu_status status = emu_run(d->device, module, &launch, &error);
     fflush(stdout);
@@ -151,6 +155,7 @@ static CUresult run_kernel(const kernel_launch *k) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     d->steps += emu_counts(d->device)->steps;
+    write_counts(info->name, emu_counts(d->device));
     note_findings(d->device, info->name);
     d->failure = failure_of(d->device, status == EMU_FAULT ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
     return CUDA_SUCCESS; /* a launch does not wait for its kernel: what follows fails */
@@ -167,6 +172,7 @@ static CUresult run(const operation *o) {
     case DO_SET:
         return run_set(&o->set);
     case DO_HOST:
+        record_host_function();
         o->host.fn(o->host.userData);
         return CUDA_SUCCESS;
     case DO_GRAPH:
@@ -184,7 +190,9 @@ static CUresult run(const operation *o) {
 
 CUresult run_operation(const operation *o) {
     if (the_driver()->failure) return CUDA_SUCCESS; /* nothing runs any more */
+    record_shared_changes();
     const CUresult status = run(o);
+    forget_shared_changes();
     last_kind = o->kind;
     return status;
 }

@@ -58,6 +58,7 @@ CUresult submit(CUstream handle, operation *o) {
         stream->last.count = 0;
         return list_add(&stream->last, node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (status == CUDA_SUCCESS) record_stream(stream->id);
     if (status == CUDA_SUCCESS) status = run_operation(o);
     free_operation(o);
     return status;
@@ -152,6 +153,7 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *d
     CUresult status = enter_stream(&found, data ? data : &found);
     if (status == CUDA_SUCCESS && (!callback || flags)) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS && found->captured) status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (status == CUDA_SUCCESS) record_host_function();
     if (status == CUDA_SUCCESS) callback(stream, CUDA_SUCCESS, data);
     return driver_leave(status);
 }
@@ -164,6 +166,8 @@ static CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value
     if (status == CUDA_SUCCESS && stream->captured) status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (status == CUDA_SUCCESS && !to) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) {
+        record_stream(stream->id);
+        record_write(address, &value, bytes);
         memcpy(to, &value, bytes);
         emu_note_written(the_driver()->device, address, bytes);
     }
@@ -315,7 +319,8 @@ CUresult cuEventCreate(CUevent *event, unsigned flags) {
     if (status == CUDA_SUCCESS && !event) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) {
         *event = calloc(1, sizeof **event);
-        if (*event) (*event)->flags = flags;
+        static unsigned long long last_event;
+        if (*event) **event = (struct CUevent_st){.flags = flags, .id = ++last_event};
         status = *event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     return driver_leave(status);
@@ -342,6 +347,8 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) 
     if (stream->captured) {
         if (!list_add_all(&event->last, &stream->last)) status = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
+        record_stream(stream->id);
+        record_event("event", event->id);
         status = run_operation(&(operation){.kind = DO_RECORD, .event = event});
     }
     return driver_leave(status);
@@ -355,6 +362,10 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     (void)flags;
     CUresult status = enter_stream(&stream, &stream);
     if (status == CUDA_SUCCESS && !event) status = CUDA_ERROR_INVALID_HANDLE;
+    if (status == CUDA_SUCCESS && event->recorded && !event->captured) {
+        record_stream(stream->id);
+        record_event("wait", event->id);
+    }
     if (status != CUDA_SUCCESS || !event->captured) return driver_leave(status);
     if (!stream->captured) {
         stream->captured = event->captured;

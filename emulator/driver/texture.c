@@ -198,6 +198,7 @@ static CUresult read_description(const CUDA_TEXTURE_DESC *wanted, emu_texture_in
 
 static CUresult make_object(unsigned long long *object, const emu_texture_info *info) {
     *object = emu_make_texture(the_driver()->device, info);
+    record_refused("a texture or surface object");
     return *object ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

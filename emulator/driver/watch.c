@@ -1,0 +1,94 @@
+/* watch.c - what a replay asks of the emulated GPU: memory that nothing wrote, first touches, and counters of launches.
+ *
+ * These functions are no part of CUDA. emulator/judge finds them by name.
+ */
+#include "driver.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC visibility push(default)
+CUresult cuEmulatedGpuPoison(CUdeviceptr address, size_t bytes, const void *pattern, size_t pattern_bytes);
+CUresult cuEmulatedGpuTouchBegin(void);
+CUresult cuEmulatedGpuTouched(void *how, CUdeviceptr address, size_t bytes);
+#pragma GCC visibility pop
+
+/* Fill memory with a pattern. A whole allocation of device memory counts as uninitialized from then on. */
+CUresult cuEmulatedGpuPoison(CUdeviceptr address, size_t bytes, const void *pattern, size_t pattern_bytes) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(pattern && pattern_bytes)) status = CUDA_ERROR_INVALID_VALUE;
+    uint8_t *to = status == CUDA_SUCCESS ? device_bytes(address, bytes) : NULL;
+    if (status == CUDA_SUCCESS && !to) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS && is_uninitialized_whole(address, bytes) &&
+        !emu_mark_uninitialized(the_driver()->device, address))
+        status = CUDA_ERROR_OUT_OF_MEMORY;
+    const uint8_t *from = pattern;
+    for (size_t i = 0; status == CUDA_SUCCESS && i < bytes; i++) to[i] = from[i % pattern_bytes];
+    return driver_leave(status);
+}
+
+CUresult cuEmulatedGpuTouchBegin(void) {
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !emu_watch_touches(the_driver()->device)) status = CUDA_ERROR_OUT_OF_MEMORY;
+    return driver_leave(status);
+}
+
+/* How bytes of one allocation were touched first since then: an emu_touch for each. */
+CUresult cuEmulatedGpuTouched(void *how, CUdeviceptr address, size_t bytes) {
+    CUresult status = driver_enter();
+    const uint8_t *found = status == CUDA_SUCCESS ? emu_touches_of(the_driver()->device, address, bytes) : NULL;
+    if (status == CUDA_SUCCESS && !(how && found)) status = CUDA_ERROR_INVALID_VALUE;
+    if (status == CUDA_SUCCESS) memcpy(how, found, bytes);
+    return driver_leave(status);
+}
+
+/* ---- counters ---- */
+
+/* The opcode of a PTX instruction and its line, as "ld.global.f32@12". */
+static void write_opcode(FILE *to, const emu_location *at) {
+    const char *text = at->ptx;
+    if (*text == '@') text += strcspn(text, " \t");
+    text += strspn(text, " \t");
+    fprintf(to, "\"%.*s@%d\"", (int)strcspn(text, " \t;\"\\"), text, at->ptx_line);
+}
+
+static bool moves_by_store(const emu_counter *row) {
+    const char *text = row->location.ptx;
+    if (*text == '@') text += strcspn(text, " \t");
+    text += strspn(text, " \t");
+    return !strncmp(text, "st", 2) || !strncmp(text, "red", 3);
+}
+
+static void write_rows(FILE *to, const emu_counters *counts, bool executed) {
+    bool first = true;
+    for (size_t i = 0; i < counts->count; i++) {
+        const emu_counter *row = &counts->rows[i];
+        if ((row->executed > 0) != executed || !row->location.ptx) continue;
+        if (!first) fputs(", ", to);
+        first = false;
+        write_opcode(to, &row->location);
+        if (executed) fprintf(to, ": %" PRIu64, row->executed);
+    }
+}
+
+void write_counts(const char *kernel, const emu_counters *counts) {
+    const char *path = getenv("EMULATED_GPU_COUNTERS");
+    FILE *to = path && *path ? fopen(path, "a") : NULL;
+    if (!to) return;
+    uint64_t loaded = 0, stored = 0;
+    for (size_t i = 0; i < counts->count; i++) {
+        const emu_counter *row = &counts->rows[i];
+        if (row->sectors && row->location.ptx) *(moves_by_store(row) ? &stored : &loaded) += row->bytes;
+    }
+    fprintf(to,
+            "{\"kernel\": \"%s\", \"steps\": %" PRIu64 ", \"sectors\": %" PRIu64 ", \"loaded\": %" PRIu64
+            ", \"stored\": %" PRIu64 ", \"races_unseen\": %s, \"orders\": %u, \"executed\": {",
+            kernel, counts->steps, counts->total.sectors, loaded, stored, counts->races_unseen ? "true" : "false",
+            counts->orders);
+    write_rows(to, counts, true);
+    fputs("}, \"never\": [", to);
+    write_rows(to, counts, false);
+    fputs("]}\n", to);
+    fclose(to);
+}
