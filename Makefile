@@ -7,6 +7,7 @@
 #     make/library.mk   versions as a library for programs in C and for Python
 #     make/hosts.mk     the library for other machines
 #     make/libcuda.mk   the driver API over the emulator, and bin/emulated-gpu
+#     make/judge.mk     replays of what a program did on a GPU, and their jail
 #     make/wasm.mk      the emulator in WebAssembly, for pages
 #     make/inspect.mk   looking at source and machine code, tables and pages
 #     make/measure.mk   running and timing versions
@@ -89,7 +90,7 @@ $(1): FORCE
 	@$$(parts) printf '%s\n' '$$(call quoted,$(2))' >$$(part); $$(update)
 endef
 
-PARTS := arguments toolkit harness libcuda version library hosts wasm inspect measure learn tests
+PARTS := arguments toolkit harness libcuda judge version library hosts wasm inspect measure learn tests
 WITH_GOALS := $(PARTS:%=make/%.mk) $(sort Makefile $(firstword $(MAKEFILE_LIST)))
 # `make clean all`: jobs run side by side, and clean must end before others begin. So each goal has a make of its own.
 ifneq ($(and $(filter clean distclean,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)

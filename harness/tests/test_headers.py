@@ -19,7 +19,7 @@ HEADERS = sorted(
     if path.name not in ("forms_table.h", "functions_table.h", "refused_table.h")  # tables, for their includers only
     and path.parent not in (ROOT / "emulator/wasm/include", ROOT / "runtime/windows")  # instead of the C library's
 )
-NOT_IN_VERSIONS = {"tests", "bench", "peers", "device", "wasm", "browser", "windows", "cudart"}
+NOT_IN_VERSIONS = {"tests", "bench", "peers", "device", "wasm", "browser", "windows", "cudart", "judge"}
 SOURCES = [
     path
     for room in ROOMS
@@ -28,6 +28,7 @@ SOURCES = [
 ]
 DRIVER = ROOT / "emulator/driver"  # a shared object of its own, whose functions are those of CUDA's driver
 CUDART = ROOT / "emulator/cudart"  # likewise, those of CUDA's runtime
+JUDGE = ROOT / "emulator/judge"  # programs of their own
 PAGE = ROOT / "emulator/wasm"  # likewise, whose functions a page calls
 DEVICE = ROOT / "harness/device"  # programs that measure a GPU: test_microbenchmarks.py links them
 BUILT = {
@@ -121,7 +122,7 @@ def test_declarations_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [path for path in HEADERS if path.parent not in (DRIVER, CUDART, PAGE, DEVICE)], ids=name
+    "header", [path for path in HEADERS if path.parent not in (DRIVER, CUDART, JUDGE, PAGE, DEVICE)], ids=name
 )
 def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[str, set[Path]]]) -> None:
     embedded = {"fl_images", "fl_image_count", "fl_device_images", "fl_device_image_count"}  # code.S makes them

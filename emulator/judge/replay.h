@@ -1,0 +1,94 @@
+/* replay.h - runs the records of a recording on a GPU, or on the emulator.
+ *
+ *     replay r;
+ *     bool done = replay_start(&r, &recorded, &cuda, poison) && replay_setup(&r) && replay_call(&r);
+ *     if (!done) puts(r.error);
+ *     replay_free(&r);
+ *
+ * Nothing that a recording says is believed: every range of memory must lie in memory that the recording allocated.
+ */
+#ifndef FL_JUDGE_REPLAY_H
+#define FL_JUDGE_REPLAY_H
+
+#include "driver_api.h"
+#include "recording.h"
+
+/* The exit status of judge-replay, too. */
+typedef enum replay_status {
+    REPLAYED = 0,
+    REPLAY_USAGE = 2,
+    REPLAY_MALFORMED = 3, /* the recording is none, or its numbers make no sense */
+    REPLAY_REFUSED = 4,   /* the driver refused an operation */
+    REPLAY_STOPPED = 5,   /* a kernel was stopped */
+    REPLAY_NO_MEMORY = 6, /* out of memory, or a file could not be written */
+} replay_status;
+
+/* Memory of a recording; the first four are the numbers that a recording has for them. */
+typedef enum memory_kind {
+    MEMORY_DEVICE = 1,
+    MEMORY_PINNED,
+    MEMORY_MANAGED,
+    MEMORY_REGISTERED,
+    MEMORY_VARIABLE
+} memory_kind;
+
+typedef struct memory {
+    uint64_t address, bytes; /* as the recording has them */
+    memory_kind kind;
+    bool live, in_call; /* in_call: the call allocated it */
+    void *host;         /* owned, of registered and pinned memory */
+    uint64_t module;    /* of a variable */
+    char *name;         /* of a variable, owned */
+    CUdeviceptr there;  /* its address on this device */
+    uint8_t *before;    /* owned: its bytes before the call, NULL where nobody asks */
+} memory;
+
+typedef struct loaded_module {
+    uint64_t id;
+    CUmodule module; /* NULL after it was unloaded */
+} loaded_module;
+
+/* What was found at some bytes of memory, and the first of them. */
+typedef struct observation {
+    memory of; /* a copy without what it owns; the name is borrowed from the replay */
+    uint64_t bytes, first;
+} observation;
+
+typedef struct replay {
+    const recording *recorded;
+    const driver_api *cuda;
+    uint32_t poison; /* four bytes that repeat from the first byte of each memory on */
+    memory *memories;
+    size_t memory_count;
+    loaded_module *modules;
+    size_t module_count;
+    uint64_t allocated;                            /* bytes that are live */
+    bool in_call, keeps;                           /* keeps: what the call frees stays, as it runs again */
+    uint64_t launches, host_functions, host_reads; /* of the last call */
+    const record **launched;                       /* [launches] borrowed */
+    observation *unset;                            /* [unset_count] new memory of the call that it read first */
+    size_t unset_count;
+    replay_status status;
+    char error[400];
+    char device[100];
+} replay;
+
+bool replay_start(replay *r, const recording *recorded, const driver_api *cuda, uint32_t poison);
+/* Everything before the call; then the call. */
+bool replay_setup(replay *r);
+bool replay_call(replay *r);
+void replay_free(replay *r);
+/* Fail with a sentence: returns false. */
+bool replay_fail(replay *r, replay_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* False, as after replay_fail(), for all but CUDA_SUCCESS. */
+bool replay_check(replay *r, CUresult result, const char *of);
+/* The live memory that holds a range; NULL where there is none. */
+memory *replay_find(replay *r, uint64_t address, uint64_t bytes);
+/* Where a range of such memory is on this device. */
+CUdeviceptr replay_address(const memory *m, uint64_t address);
+bool replay_write(replay *r, uint64_t address, const void *data, uint64_t bytes);
+bool replay_read(replay *r, uint64_t address, void *data, uint64_t bytes);
+/* Fill memory as if nothing had written it. */
+bool replay_poison(replay *r, const memory *m, uint64_t address, uint64_t bytes);
+
+#endif

@@ -1,0 +1,174 @@
+"""Recordings of what reaches a GPU, their replays on other inputs, and the jail that a submission runs in."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.emulation import ROOT
+
+EMULATED = ROOT / "lib/emulated"
+REPLAY = ROOT / "bin/judge-replay"
+
+# Two calls that double x. The kernel counts its launches in a variable; with a number of the command line it reads 64
+# elements less of x, or 64 of memory that nothing wrote, or leaves 64 of y as they were.
+PROGRAM = """
+import ctypes, sys
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+def call(name, *arguments):
+    code = getattr(driver, name)(*arguments)
+    if code:
+        raise SystemExit(f"{name}: {code}")
+
+def allocate(bytes):
+    at = ctypes.c_uint64()
+    call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(bytes))
+    return at
+
+def mark(text):
+    call("cuEmulatedGpuMark", text.encode())
+
+context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+call("cuInit", 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+call("cuModuleLoadData", ctypes.byref(module), open(sys.argv[1], "rb").read())
+call("cuModuleGetFunction", ctypes.byref(function), module, b"twice")
+x = allocate(512)
+mark(f"input x {x.value} 512 of the problem")
+for number in range(2):
+    decoy = (ctypes.c_float * 128)(*[number] * 128)
+    call("cuMemcpyHtoD_v2", x, decoy, ctypes.c_size_t(512))
+    mark("call")
+    y = allocate(512)
+    call("cuMemsetD32_v2", y, 0, ctypes.c_size_t(int(sys.argv[2])))
+    parameters = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in (x, y)))
+    call("cuLaunchKernel", function, 1, 1, 1, int(sys.argv[3]), 1, 1, 0, None, parameters, None)
+    mark(f"output y {y.value} 512")
+    mark("return")
+"""
+
+PTX = """.version 8.0
+.target sm_80
+.address_size 64
+.global .align 4 .u32 counter = 7;
+.visible .entry twice(.param .u64 x, .param .u64 y)
+{
+.reg .pred %p; .reg .b32 %r<4>; .reg .b64 %d<6>; .reg .f32 %f<4>;
+ld.param.u64 %d1, [x];
+ld.param.u64 %d2, [y];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %d3, %r1, 4;
+add.u64 %d4, %d1, %d3;
+add.u64 %d5, %d2, %d3;
+ld.global.f32 %f1, [%d4];
+ADDEND
+fma.rn.f32 %f3, %f1, 0f40000000, %f2;
+st.global.f32 [%d5], %f3;
+setp.ne.u32 %p, %r1, 0;
+@%p bra DONE;
+ld.global.u32 %r2, [counter];
+add.u32 %r2, %r2, 1;
+st.global.u32 [counter], %r2;
+DONE:
+ret;
+}
+"""
+NOTHING, OLD_Y = "mov.f32 %f2, 0f00000000;", "ld.global.f32 %f2, [%d5];"
+
+
+def record(folder: Path, addend: str = NOTHING, cleared: int = 128, threads: int = 128) -> Path:
+    """What PROGRAM does, as a recording."""
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "k.ptx").write_text(PTX.replace("ADDEND", addend))
+    recording = folder / "recording"
+    environment = {"LD_LIBRARY_PATH": str(EMULATED), "EMULATED_GPU_RECORD": str(recording)}
+    command = [sys.executable, str(folder / "program.py"), str(folder / "k.ptx"), str(cleared), str(threads)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60, env={**os.environ, **environment})
+    return recording
+
+
+def replay(recording: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Exit status and result.json of a replay into the folder of the recording."""
+    folder = recording.parent / "replayed"
+    command = [str(REPLAY), "--libcuda", str(EMULATED / "libcuda.so.1"), *options, str(recording), str(folder)]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    assert done.returncode >= 0, f"judge-replay died by signal {-done.returncode}"
+    result = folder / "result.json"
+    return done.returncode, json.loads(result.read_text()) if result.exists() else {}
+
+
+def test_a_replay_computes_from_fresh_inputs(tmp_path: Path) -> None:
+    recording = record(tmp_path)
+    fresh = np.arange(128, dtype=np.float32)
+    fresh.tofile(tmp_path / "x")
+    for calls in ("1", "3"):
+        status, result = replay(recording, "--calls", calls, "--input", f"x={tmp_path / 'x'}")
+        assert (status, result["error"], result["launches"]) == (0, None, 1)
+        assert result["outputs"] == {"y": {"bytes": 512, "unset": 0, "unwritten": 0}}
+        assert result["inputs"] == {"x": {"bytes": 512, "changed": 0, "unread": 0}}
+        assert [(s["where"], s["first"]) for s in result["state"]] == [("variable counter", 0)]
+        assert (np.fromfile(tmp_path / "replayed/y.out", np.float32) == 2 * fresh).all()
+    counts = json.loads((tmp_path / "replayed/counters").read_text())
+    assert (counts["kernel"], counts["loaded"], counts["stored"]) == ("twice", 516, 516)
+
+
+def test_a_replay_shows_how_memory_was_touched(tmp_path: Path) -> None:
+    """A call that reads only the first half of x, and memory that it has just allocated."""
+    recording = record(tmp_path, OLD_Y, cleared=32, threads=64)
+    outputs = []
+    for poison in ("ff", "3c3c"):
+        status, result = replay(recording, "--poison", poison)
+        assert status == 0
+        assert result["inputs"]["x"]["unread"] == 256
+        assert result["outputs"]["y"] == {"bytes": 512, "unset": 128, "unwritten": 256}
+        assert [(u["bytes"], u["first"]) for u in result["unset"]] == [(128, 128)]
+        outputs.append(np.fromfile(tmp_path / "replayed/y.out", np.float32))
+    assert (outputs[0][:32] == 2).all() and not (outputs[0][32:64] == outputs[1][32:64]).any()
+    assert list(np.fromfile(tmp_path / "replayed/x.touch", np.uint8)) == [2] * 256 + [0] * 256
+    findings = [json.loads(line) for line in (tmp_path / "replayed/notes").read_text().splitlines()]
+    assert {f["finding"] for f in findings} == {"uninitialised-global"}
+
+
+def test_a_malformed_recording_is_refused(tmp_path: Path) -> None:
+    text = record(tmp_path).read_bytes()
+    hostile = tmp_path / "hostile"
+    for old, new in (
+        (b"mark 6\nreturn", b"mark 6\nreturm"),
+        (b"alloc ", b"alloc 1"),
+        (b" 512 1 0\n", b" 99999999999999999999 1 0\n"),
+        (b" 16 21\n", b" 21 21\n"),
+        (b"512 of the problem", b"51x of the problem"),
+        (text[-20:], b""),
+    ):
+        assert old in text
+        hostile.write_bytes(text.replace(old, new))
+        assert replay(hostile)[0] in (3, 4), new
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_recording_crashes_a_replay(seed: int, tmp_path: Path) -> None:
+    """A recording with bytes changed, removed and moved ends with one of the statuses that the program has."""
+    text = record(tmp_path).read_bytes()
+    draw = random.Random(seed)
+    for _ in range(40):
+        data = bytearray(text)
+        for _ in range(draw.choice((1, 1, 2, 4))):
+            at = draw.randrange(len(data))
+            if draw.random() < 0.5:
+                data[at : at + 1] = draw.choice((b"0", b"9", b"-", b" ", b"\n", b"\0", b"99999999999", b"\xff", b""))
+            else:
+                begin = data.rfind(b"\n", 0, at) + 1
+                data[begin:begin] = data[at : at + draw.choice((10, 100, 1000))]
+        hostile = tmp_path / "hostile"
+        hostile.write_bytes(data)
+        assert replay(hostile, "--steps", "10000")[0] in (0, 3, 4, 5, 6)
