@@ -100,6 +100,7 @@ COMMANDS = (
     Command("race", "measure.sanitize", "look for races: racecheck on a GPU, else the emulator"),
     Command("sanitize", "measure.sanitize", "all four tools of compute-sanitizer, else the emulator"),
     Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
+    Command("judge", "judge.command", "judge a submitted kernel: record it, then replay it on fresh inputs", "numpy"),
     Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
     Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
     Command("notebooks", "tools.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),

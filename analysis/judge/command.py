@@ -1,0 +1,85 @@
+"""`flashladder-judge PROBLEM SUBMISSION`, which is `./fl judge` in a checkout."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from analysis.errors import DONE, AnalysisError
+from analysis.files import write_atomically
+from analysis.judge import problem as problems
+from analysis.judge.compare import lint
+from analysis.judge.judge import judge
+from analysis.judge.machine import Limits
+from analysis.judge.page import page
+from analysis.judge.problem import load_problem, shipped
+from analysis.judge.record import Options
+from analysis.judge.schema import SCHEMA
+
+EPILOG = """exit status:
+  0 accepted   1 rejected   4 reserved: nothing wrong found, something could not be decided
+  2 usage      3 failure of the system or of the judge
+  5 the submission broke the contract: it raised an error, returned another array, or never reached the GPU
+  11 ended by a signal   12 never returned   13 too much memory   14 too many processes   15 too much written to files
+  20 this machine cannot run the jail
+"""
+
+
+def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument("problem", nargs="?", help=f"{', '.join(shipped())}, or the path of a problem file")
+    parser.add_argument("submission", nargs="?", type=Path, help="a Python module, a .cu file or a folder")
+    parser.add_argument(
+        "--arch", default="sm_80", help="architecture of the emulated GPU: sm_80, sm_90a (default: sm_80)"
+    )
+    parser.add_argument(
+        "--gpu", default="", metavar="NAME", help="attributes that the submission sees: H100, A100, ..."
+    )
+    parser.add_argument("--python", default="", metavar="FILE", help="the Python that runs the submission")
+    parser.add_argument("--seed", type=int, help="repeat a judgment with the inputs of its seed")
+    parser.add_argument("--seconds", type=int, default=120, help="limit of each run of the submission (default: 120)")
+    parser.add_argument(
+        "--memory", type=int, default=4096, metavar="MIB", help="likewise of its memory (default: 4096)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the verdict as a page, too")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of standard output")
+    parser.add_argument(
+        "--lint", action="store_true", help="look for answers without work that the problem would accept"
+    )
+    parser.add_argument("--help-problem", action="store_true", help="print how a problem file is written")
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of verdicts")
+
+
+def run_judge(args: argparse.Namespace) -> int:
+    if args.help_problem or args.schema:
+        print(problems.__doc__ if args.help_problem else json.dumps(SCHEMA, indent=2))
+        return DONE
+    if not args.problem:
+        raise AnalysisError(f"name a problem: {', '.join(shipped())}, or the path of a problem file")
+    problem = load_problem(args.problem)
+    if args.lint:
+        return _lint(args.problem)
+    if args.submission is None:
+        raise AnalysisError("name a submission: a Python module, a .cu file or a folder")
+    if args.seconds < 1 or args.memory < 1:
+        raise AnalysisError("--seconds and --memory must be at least 1")
+    options = Options(args.arch, args.gpu, args.python, Limits(seconds=args.seconds, memory=args.memory))
+    verdict = judge(problem, args.submission, options, args.seed)
+    text = json.dumps(verdict.as_json(), indent=2) + "\n" if args.json else verdict.as_text()
+    if args.html:
+        write_atomically(args.html, page(verdict, problem))
+    if args.output:
+        write_atomically(args.output, text)
+    else:
+        sys.stdout.write(text)
+    return verdict.status
+
+
+def _lint(name: str) -> int:
+    found = lint(load_problem(name), np.random.default_rng())
+    print("\n".join(found) or f"{name}: no answer without work is accepted")
+    return 1 if found else DONE

@@ -1,0 +1,1 @@
+"""Modules that run in the jail, in the process of the submission. They import nothing of the judge."""

@@ -1,0 +1,142 @@
+"""The programs and libraries that the judge runs, and the jail that it runs them in.
+
+    ended = in_jail(folder, [python, "run_submission.py"], environment, Limits(seconds=60))
+    if ended.status == TIMEOUT: ...
+
+bin/judge-jail shows the folder as /tmp/judge to a program that has no network, no other writable file, and a limit of
+everything (emulator/judge/README.md).
+"""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+from analysis.files import in_checkout, root
+from analysis.machine_code.toolkit import find_tool
+
+INSIDE = Path("/tmp/judge")  # the folder, as programs in the jail see it
+EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES, UNAVAILABLE = 0, 1, 11, 12, 13, 14, 15, 20
+MOST_BYTES = 256 << 20  # of a file that a jail has left
+
+
+class NoJail(AnalysisError):
+    """This machine cannot run the jail."""
+
+    status = UNAVAILABLE
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one program in the jail; MiB for memory and files."""
+
+    seconds: int = 120
+    memory: int = 4096
+    processes: int = 64
+    file: int = 256
+    folder: int = 512
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program in the jail ended: one of the statuses above, and a sentence."""
+
+    status: int
+    message: str
+    said: str  # the end of its stderr, else of its stdout
+
+
+def tool(name: str) -> Path:
+    """A program of the emulator: judge-jail, judge-replay."""
+    path = root() / "bin" / name
+    if not path.is_file():
+        remedy = "run `make judge-tools`" if in_checkout() else "install flashladder-tools again"
+        raise AnalysisError(f"{path} is missing: {remedy}")
+    return path
+
+
+def emulated() -> Path:
+    """The folder of the emulated driver."""
+    return root() / "lib/emulated"
+
+
+def in_jail(folder: Path, command: Sequence[str], environment: Mapping[str, str], limits: Limits = Limits()) -> Ended:
+    """Run a program to its end. Whatever it wrote is in the folder afterwards; its output is in stdout and stderr."""
+    limit = [f"--{name}={value}" for name, value in vars(limits).items()]
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as beside:
+        report = Path(beside) / "report.json"
+        jail = [str(tool("judge-jail")), *limit, f"--report={report}", str(folder), "--", *command]
+        done = subprocess.run(
+            jail, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
+        message = json.loads(report.read_text(encoding="utf-8"))["message"] if report.is_file() else ""
+    if done.returncode == UNAVAILABLE:
+        raise NoJail(f"judge-jail: {message or done.stderr.strip()}")
+    if done.returncode not in (EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES):
+        raise AnalysisError(f"judge-jail ended with status {done.returncode}: {done.stderr.strip()[-400:]}")
+    said = [
+        text
+        for name in ("stderr", "stdout")
+        if (text := read_plain(folder / name, 1 << 20).decode(errors="replace").strip())
+    ]
+    return Ended(done.returncode, message, said[0] if said else "")
+
+
+def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
+    """A file that a jail has left, "" if there is none. Links, pipes and larger files are not opened to their end."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
+
+
+def submission_environment(arch: str, gpu: str) -> dict[str, str]:
+    """Of a submission's process. Its drivers are emulated, for Triton and Numba too, and a recording is written."""
+    library, ptxas = str(emulated()), str(emulated() / "ptxas")
+    try:
+        nvcc = find_tool("nvcc")
+        compiler = {"JUDGE_NVCC": str(nvcc), "CUDA_HOME": str(nvcc.parent.parent)}
+    except AnalysisError:
+        compiler = {}  # a submission that brings PTX needs none
+    return (
+        compiler
+        | {
+            "PATH": ":".join([*([str(Path(compiler["JUDGE_NVCC"]).parent)] if compiler else []), "/usr/bin", "/bin"]),
+            "LD_LIBRARY_PATH": library,
+            "TRITON_LIBCUDA_PATH": library,
+            "TRITON_PTXAS_PATH": ptxas,
+            "TRITON_PTXAS_BLACKWELL_PATH": ptxas,
+            "TRITON_CACHE_DIR": str(INSIDE / "triton"),
+            "NUMBA_CUDA_DRIVER": f"{library}/libcuda.so.1",
+            "NUMBA_CACHE_DIR": str(INSIDE / "numba"),
+            "HOME": str(INSIDE),
+            "TMPDIR": str(INSIDE),
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "LANG": "C.UTF-8",
+            "JUDGE_ARCH": arch,
+            "EMULATED_GPU_ARCH": arch,
+            "EMULATED_GPU_STEPS": "20000000",
+            "EMULATED_GPU_NOTES": str(INSIDE / "notes"),
+            "EMULATED_GPU_RECORD": str(INSIDE / "recording"),
+        }
+        | ({"EMULATED_GPU_MODEL": gpu} if gpu else {})
+    )
+
+
+def interpreter(name: str) -> str:
+    """Absolute path of the Python that runs submissions: this one, or the one that --python names."""
+    path = Path(name or sys.executable)
+    if not os.access(path, os.X_OK):
+        raise AnalysisError(f"--python {name}: cannot be executed")
+    return str(path.absolute())

@@ -1,0 +1,1 @@
+"""The problems that the judge ships, one file each."""

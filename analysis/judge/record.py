@@ -1,0 +1,313 @@
+"""Recordings of submissions: what one process of a submission sent to the emulated GPU while it computed decoys.
+
+recorder = Recorder(problem, path, folder, options)
+recording = recorder.record(case, rng)
+recording.fault       # "" or why it cannot be judged
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.errors import AnalysisError
+from analysis.judge import machine
+from analysis.judge.arrays import STORED, Tensor
+from analysis.judge.ladder_kernel import is_ladder_kernel, write_host_program
+from analysis.judge.problem import Case, Problem, contract
+
+INSIDE_MODULES = ("gpu.py", "run_submission.py")
+HERE = Path(__file__).resolve().parent
+DECOYS = 2  # calls in a recording, of which the last is judged: the first may load modules and fill workspaces
+MOST_LINES = 200_000
+REGISTERS = re.compile(
+    r"%(clock\w*|globaltimer\w*|smid|nsmid|warpid|nwarpid|gridid|envreg\d+|pm\d+\w*|current_graph_exec"
+    r"|total_smem_size|aggr_smem_size|reserved_smem\w*|dynamic_smem_size)\b"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command's user chose."""
+
+    arch: str = "sm_80"
+    gpu: str = ""
+    python: str = ""
+    limits: machine.Limits = field(default_factory=machine.Limits)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One line of `judge-replay --list`."""
+
+    kind: str
+    numbers: tuple[int, ...]
+    bytes: int
+    hash: str
+    text: str
+    at: str  # "setup", "call" or "after"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The file of a recording, what it holds, and how the submission's process ended."""
+
+    path: Path
+    ended: machine.Ended
+    operations: tuple[Operation, ...] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)  # element types, of the contract
+    fault: str = ""
+    mechanism: str = "contract"
+
+    def of_call(self, kind: str) -> list[Operation]:
+        return [each for each in self.operations if each.kind == kind and each.at == "call"]
+
+
+class Recorder:
+    """Runs one submission in the jail. Its folder is kept from case to case, because it holds compiled code."""
+
+    def __init__(self, problem: Problem, submission: Path, folder: Path, options: Options) -> None:
+        self.problem, self.options, self.folder = problem, options, folder
+        folder.mkdir()
+        for name in INSIDE_MODULES:
+            shutil.copy(HERE / "inside" / name, folder / name)
+        self.entry = self._copy(submission)
+        self.count = 0
+
+    def _copy(self, submission: Path) -> str:
+        """Copy the submission into the folder and return the file that is loaded."""
+        if submission.is_dir():
+            shutil.copytree(submission, self.folder / "files")
+            return f"files/{_entry_of(submission)}"
+        if submission.suffix == ".cu" and is_ladder_kernel(submission):
+            return write_host_program(submission, self.folder)
+        if submission.suffix not in (".py", ".cu"):
+            raise AnalysisError(f"{submission}: must be a Python module, a .cu file or a folder with submission.py")
+        (self.folder / "files").mkdir()
+        shutil.copy(submission, self.folder / "files" / submission.name)
+        return f"files/{submission.name}"
+
+    def record(self, case: Case, rng: np.random.Generator) -> Recording:
+        """One process of the submission, from its start to its end."""
+        for name in ("recording", "notes"):
+            _remove(self.folder / name)
+        self._write_request(case, rng)
+        self._restore_modules()
+        ended = machine.in_jail(
+            self.folder,
+            [machine.interpreter(self.options.python), str(machine.INSIDE / "run_submission.py"), "request.json"],
+            machine.submission_environment(self.options.arch, self.options.gpu),
+            self.options.limits,
+        )
+        self.count += 1
+        path = self.folder.parent / f"recording.{self.count}"
+        path.write_bytes(machine.read_plain(self.folder / "recording"))
+        return self._read(path, ended, case)
+
+    def _restore_modules(self) -> None:
+        for name in INSIDE_MODULES:
+            _remove(self.folder / name)
+            shutil.copy(HERE / "inside" / name, self.folder / name)
+
+    def _write_request(self, case: Case, rng: np.random.Generator) -> None:
+        tensors, decoys = self.problem.inputs(case), []
+        for call in range(DECOYS):
+            files = {}
+            for name, values in self.problem.generate(case, "normal", rng).items():
+                files[name] = f"decoy.{call}.{name}"
+                _remove(self.folder / files[name])
+                (self.folder / files[name]).write_bytes(tensors[name].laid_out(values))
+            decoys.append(files)
+        request = {"submission": self.entry, "contract": contract(self.problem, case), "decoys": decoys}
+        _remove(self.folder / "request.json")
+        (self.folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+
+    def _read(self, path: Path, ended: machine.Ended, case: Case) -> Recording:
+        """Look for the marks of a complete call, and compare them with the contract."""
+        listing = list_operations(path)
+        if isinstance(listing, str):
+            return Recording(path, ended, fault=explained(listing, ended), mechanism=_mechanism(ended))
+        tensors = self.problem.outputs(case)
+        fault = fault_of(listing, self.problem.inputs(case), tensors)
+        kinds = {name: tensor.kind for name, tensor in tensors.items()}
+        refused = next((each for each in listing if each.kind == "refused"), None)
+        if refused:
+            return Recording(path, ended, listing, kinds, refused.text, "not recordable")
+        mechanism = _mechanism(ended) if fault else "contract"
+        return Recording(path, ended, listing, kinds, explained(fault, ended) if fault else "", mechanism)
+
+
+def _entry_of(folder: Path) -> str:
+    names = [path.name for path in sorted(folder.iterdir()) if path.suffix in (".py", ".cu")]
+    if "submission.py" in names:
+        return "submission.py"
+    if len(names) == 1:
+        return names[0]
+    raise AnalysisError(f"{folder}: must hold submission.py, or one .py or .cu file")
+
+
+def _remove(path: Path) -> None:
+    """Remove what a submission may have put there, a folder too."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _mechanism(ended: machine.Ended) -> str:
+    names = {
+        machine.TIMEOUT: "timeout",
+        machine.MEMORY: "memory",
+        machine.PROCESSES: "processes",
+        machine.FILES: "files",
+        machine.SIGNAL: "signal",
+    }
+    return names.get(ended.status, "contract")
+
+
+def explained(fault: str, ended: machine.Ended) -> str:
+    """The fault, how the process ended if not by itself, and its last words."""
+    last = ended.said.splitlines()[-1][:200] if ended.said else ""
+    parts = [fault, ended.message if ended.status != machine.EXITED else "", f"its last line: {last}" if last else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def list_operations(path: Path) -> tuple[Operation, ...] | str:
+    """The operations of a recording, or why it cannot be read."""
+    if not path.stat().st_size:
+        return "nothing was recorded: the submission never reached the GPU"
+    done = subprocess.run(
+        [str(machine.tool("judge-replay")), "--list", str(path)], capture_output=True, text=True, errors="replace"
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode or len(lines) > MOST_LINES:
+        return done.stderr.strip()[:300] or f"the recording has {len(lines)} operations"
+    return tuple(_operation(json.loads(line)) for line in lines)
+
+
+def _operation(line: Mapping[str, Any]) -> Operation:
+    numbers = tuple(int(number) for number in line["numbers"])
+    return Operation(line["kind"], numbers, line["bytes"], line.get("hash", ""), line.get("text", ""), line["at"])
+
+
+def fault_of(operations: tuple[Operation, ...], inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> str:
+    """How the marks differ from the contract, "" where they do not."""
+    marks = [each for each in operations if each.kind == "mark"]
+    if not any(each.text == "call" for each in marks):
+        return "the submission was never called"
+    if not any(each.at == "call" for each in operations) and marks[-1].text != "return":
+        return "the call did not return"
+    given = [parsed for each in marks if (parsed := _buffer(each.text, "input"))]
+    if sorted((each.name, each.size) for each in given) != sorted((name, t.size) for name, t in inputs.items()):
+        return "the recording has other inputs than the problem"
+    last = max(i for i, each in enumerate(marks) if each.text == "call")
+    buffers = [parsed for each in marks[last:] if each.at == "call" and (parsed := _buffer(each.text, "output"))]
+    returned = {each.name: each.form for each in buffers}
+    for name, tensor in outputs.items():
+        if name not in returned:
+            return f"the submission did not return {name}"
+        try:
+            fault = _fault_of_form(returned[name], tensor)
+        except (KeyError, TypeError, ValueError):
+            fault = "has a form that cannot be read"
+        if fault:
+            return f"{name} {fault}"
+    return _overlap([*given, *(each for each in buffers if each.name in outputs)])
+
+
+def _fault_of_form(form: Mapping[str, Any], tensor: Tensor) -> str:
+    """What is wrong with an output as the submission's process describes it."""
+    if "shape" not in form:
+        return f"is a {str(form.get('kind'))[:40]}: must be an array in memory of the GPU"
+    if not _same_type(str(form["kind"]), tensor.kind) or list(form["shape"]) != list(tensor.shape):
+        return f"is {form['kind']} {form['shape']}: must be {tensor.kind} {list(tensor.shape)}"
+    pairs = zip(tensor.shape, tensor.strides, form["strides"], strict=True)
+    if any(extent > 1 and ours != theirs for extent, ours, theirs in pairs):
+        return f"has the strides {form['strides']}: must be contiguous"
+    return ""
+
+
+def _same_type(returned: str, wanted: str) -> bool:
+    """The type of the contract, or another name of how NumPy stores it."""
+    return returned == wanted or STORED.get(returned) == STORED[wanted]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A mark of an input or output: where it is, and what the submission's process says of its form."""
+
+    name: str
+    address: int
+    size: int
+    form: Mapping[str, Any]
+
+
+def _buffer(text: str, kind: str) -> Buffer | None:
+    """What a mark says, None where it is another mark or says nothing sensible."""
+    words = text.split(" ", 4)
+    if words[0] != kind or len(words) < 5:
+        return None
+    try:
+        form = json.loads(words[4])
+        return Buffer(words[1], int(words[2]), int(words[3]), form) if isinstance(form, dict) else None
+    except ValueError:
+        return None
+
+
+def _overlap(buffers: Sequence[Buffer]) -> str:
+    """Two buffers of inputs and outputs that share memory."""
+    for one, other in pairwise(sorted(buffers, key=lambda each: each.address)):
+        if other.address < one.address + one.size:
+            return f"{one.name} and {other.name} share memory: an output must have a buffer of its own"
+    return ""
+
+
+def difference(one: Recording, other: Recording, inputs: Mapping[str, Tensor]) -> str:
+    """How the programs of two decoys differ, "" if they do not: what the host computed from the data."""
+    ours, theirs = (_program(each) for each in (one, other))
+    for a, b in zip(ours, theirs, strict=False):
+        if a != b:
+            kind, when = a[0], a[-1]
+            if kind == "write" and b[0] == "write":
+                return f"the host computed {a[2]} bytes from the inputs, in the {when}"
+            return f"a {kind} of the {when} differs from one set of inputs to another"
+    if len(ours) != len(theirs):
+        return f"{len(ours)} operations for one set of inputs, {len(theirs)} for another"
+    return ""
+
+
+def _program(recording: Recording) -> list[tuple[Any, ...]]:
+    """The operations that matter: marks and reads do not, nor do writes of the decoys."""
+    inputs = set()
+    for each in recording.operations:
+        if each.kind == "mark" and each.text.startswith("input "):
+            inputs.add(int(each.text.split(" ")[2]))
+    return [
+        (each.kind, each.numbers, each.bytes, each.hash, each.at)
+        for each in recording.operations
+        if each.kind not in ("mark", "read")
+        and not (each.kind == "write" and each.at == "setup" and each.numbers[0] in inputs)
+    ]
+
+
+def special_registers(recording: Recording) -> list[str]:
+    """Registers that tell time, place or machine, in modules that the call launches from."""
+    launched = {each.numbers[0] for each in recording.of_call("launch")}
+    found: set[str] = set()
+    for identity in sorted(launched):
+        done = subprocess.run(
+            [str(machine.tool("judge-replay")), "--ptx", str(identity), str(recording.path)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+        code = re.sub(r"//[^\n]*", "", done.stdout)
+        found.update(f"%{name}" for name in REGISTERS.findall(code))
+    return sorted(found)

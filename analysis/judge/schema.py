@@ -1,0 +1,58 @@
+"""The JSON schema (draft 2020-12) of verdicts."""
+
+from typing import Any
+
+from analysis.judge.verdict import ACCEPTED, REJECTED, REJECTIONS, RESERVATIONS, RESERVED
+from analysis.judge.verdict import SCHEMA as NAME
+
+
+def _points(mechanisms: dict[str, str], about: str) -> dict[str, Any]:
+    texts = {name: {"type": "string"} for name in ("evidence", "case", "inputs")}
+    return {
+        "type": "array",
+        "description": about,
+        "items": {
+            "type": "object",
+            "required": ["mechanism", "evidence", "case", "inputs"],
+            "properties": {"mechanism": {"enum": list(mechanisms)}} | texts,
+        },
+    }
+
+
+NUMBERS = (
+    *("replays", "launches", "warp_instructions", "bytes_moved", "bytes_floor", "operations", "operations_floor"),
+    "worst_error",
+)
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": NAME,
+    "type": "object",
+    "required": ["schema", "verdict", "status", "problem", "submission", "reasons", "reservations", "cases", "seed"],
+    "properties": {
+        "schema": {"const": NAME},
+        "verdict": {"enum": [ACCEPTED, REJECTED, RESERVED], "description": "only 'accepted' scores"},
+        "status": {"type": "integer", "description": "the exit status of the command"},
+        "problem": {"type": "string"},
+        "problem_sha256": {"type": "string"},
+        "submission": {"type": "string"},
+        "submission_sha256": {"type": "string"},
+        "device": {"type": "string"},
+        "seed": {"type": "integer", "description": "--seed repeats the judgment with the same inputs"},
+        "reasons": _points(REJECTIONS, "why the submission is rejected"),
+        "reservations": _points(RESERVATIONS, "what could not be decided"),
+        "notes": {"type": "array", "items": {"type": "string"}},
+        "cases": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": "number"} for name in NUMBERS}
+                | {
+                    "case": {"type": "string"},
+                    "kernels": {"type": "array", "items": {"type": "string"}},
+                    "same_bits": {"type": "boolean", "description": "other poison and schedules give the same bits"},
+                },
+            },
+        },
+        "seconds": {"type": "number"},
+    },
+}

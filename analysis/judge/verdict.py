@@ -1,0 +1,142 @@
+"""Verdicts: what the judge found, as JSON, as text and as an exit status.
+
+SCHEMA describes the JSON. `accepted` is the only verdict that scores. `reserved` means that nothing was found wrong and
+something could not be decided, which a person must look at.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+ACCEPTED, REJECTED, RESERVED = "accepted", "rejected", "reserved"
+SCHEMA = "flashladder-judge/1"
+
+# Mechanisms of a rejection, in the order in which they are explained to a person.
+REJECTIONS = {
+    "timeout": "the submission still ran at the limit of time",
+    "memory": "the submission used more memory than it may",
+    "processes": "the submission started more processes than it may",
+    "files": "the submission wrote more to files than it may",
+    "signal": "the submission ended by a signal before it returned",
+    "contract": "the submission did not return what the problem asks for",
+    "host function": "a function of the host ran inside the call",
+    "host computed": "nothing on the GPU computes the result from the inputs",
+    "values": "the result differs from the float64 reference by more than the bound",
+    "stopped": "a kernel faulted, did not end or waits for ever",
+    "race": "two threads access memory and nothing orders them",
+    "out of bounds": "a kernel accesses memory outside of every buffer",
+    "uninitialized": "a kernel uses memory or registers that nothing wrote",
+    "finding": "the emulator reports another error of the program",
+    "input changed": "the call changes its inputs",
+    "unread input": "the call never reads elements of an input that the result depends on",
+    "precision": "the call computes with a lower precision than the problem states",
+    "below the floor": "the call moves fewer bytes or computes less than any correct program",
+}
+RESERVATIONS = {
+    "not recordable": "the judge cannot replay the program: machine code without PTX, library calls, textures",
+    "state": "a call reads memory that an earlier call left and leaves it changed",
+    "unreached store": "no input reached some stores, so nothing is known of what they write",
+    "special register": "the code reads a register that tells time, place or machine",
+    "host read": "the host looked at memory of the GPU inside the call, so it may have chosen the kernels by the data",
+    "another program": "the program depends on the values of the inputs, so only one choice was judged",
+    "races unseen": "some accesses to global memory were not checked for races",
+}
+# Exit statuses. Those from 11 on are of the jail (emulator/judge/README.md).
+STATUS = {ACCEPTED: 0, REJECTED: 1, RESERVED: 4}
+STATUS_OF_MECHANISM = {"contract": 5, "signal": 11, "timeout": 12, "memory": 13, "processes": 14, "files": 15}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A reason or a reservation: the mechanism, where it was seen, and the evidence."""
+
+    mechanism: str
+    evidence: str
+    case: str = ""
+    inputs: str = ""
+
+
+@dataclass
+class CaseReport:
+    """What was measured in one case."""
+
+    case: str
+    replays: int = 0
+    launches: int = 0
+    kernels: list[str] = field(default_factory=list)
+    warp_instructions: int = 0
+    bytes_moved: int = 0
+    bytes_floor: int = 0
+    operations: float = 0
+    operations_floor: int = 0
+    worst_error: float = 0.0
+    same_bits: bool = True
+
+
+@dataclass
+class Verdict:
+    """All that the judge says of a submission."""
+
+    problem: str
+    problem_sha256: str
+    submission: str
+    submission_sha256: str
+    device: str
+    seed: int
+    reasons: list[Point] = field(default_factory=list)
+    reservations: list[Point] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    cases: list[CaseReport] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        return REJECTED if self.reasons else RESERVED if self.reservations else ACCEPTED
+
+    @property
+    def status(self) -> int:
+        """The exit status of the command."""
+        if self.reasons:
+            return STATUS_OF_MECHANISM.get(self.reasons[0].mechanism, STATUS[REJECTED])
+        return STATUS[self.verdict]
+
+    def reject(self, point: Point) -> None:
+        _add(self.reasons, point, REJECTIONS)
+
+    def reserve(self, point: Point) -> None:
+        _add(self.reservations, point, RESERVATIONS)
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def as_json(self) -> dict[str, Any]:
+        own = {"schema": SCHEMA, "verdict": self.verdict, "status": self.status}
+        return own | {name: value for name, value in asdict(self).items()}
+
+    def as_text(self) -> str:
+        """The verdict, each reason and reservation on two lines, and what was measured."""
+        lines = [f"{self.verdict.upper()}: {self.submission} as {self.problem}, on {self.device}"]
+        for points, meanings in ((self.reasons, REJECTIONS), (self.reservations, RESERVATIONS)):
+            for point in points:
+                where = ", ".join(word for word in (point.case, point.inputs and f"{point.inputs} inputs") if word)
+                lines.append(f"  {point.mechanism}: {meanings[point.mechanism]}" + (f" ({where})" if where else ""))
+                lines.append(f"      {point.evidence}")
+        lines += [f"  note: {note}" for note in self.notes]
+        for each in self.cases:
+            lines.append(
+                f"  {each.case}: {each.replays} replays, {each.launches} launches, {each.warp_instructions} warp "
+                f"instructions, {each.bytes_moved} bytes moved (floor {each.bytes_floor}), largest error "
+                f"{each.worst_error:.2f} of the bound"
+            )
+        return "\n".join([*lines, f"  {self.seconds:.1f} s, seed {self.seed}"]) + "\n"
+
+
+MOST_POINTS = 12
+
+
+def _add(points: list[Point], point: Point, known: dict[str, str]) -> None:
+    """One point for each mechanism and case, and no more than a page of them."""
+    if point.mechanism not in known:
+        raise ValueError(f"mechanism {point.mechanism!r} is not in the table")
+    if not any((p.mechanism, p.case) == (point.mechanism, point.case) for p in points) and len(points) < MOST_POINTS:
+        points.append(point)
