@@ -45,19 +45,30 @@ CUresult cuEmulatedGpuTouched(void *how, CUdeviceptr address, size_t bytes) {
 
 /* ---- counters ---- */
 
-/* The opcode of a PTX instruction and its line, as "ld.global.f32@12". */
-static void write_opcode(FILE *to, const emu_location *at) {
+/* The text of an instruction behind its predicate. */
+static const char *opcode_of(const emu_location *at) {
     const char *text = at->ptx;
     if (*text == '@') text += strcspn(text, " \t");
-    text += strspn(text, " \t");
+    return text + strspn(text, " \t");
+}
+
+/* An opcode and its line, as "ld.global.f32@12". */
+static void write_opcode(FILE *to, const emu_location *at) {
+    const char *text = opcode_of(at);
     fprintf(to, "\"%.*s@%d\"", (int)strcspn(text, " \t;\"\\"), text, at->ptx_line);
 }
 
-static bool moves_by_store(const emu_counter *row) {
-    const char *text = row->location.ptx;
-    if (*text == '@') text += strcspn(text, " \t");
-    text += strspn(text, " \t");
-    return !strncmp(text, "st", 2) || !strncmp(text, "red", 3);
+/* Add the bytes that an instruction moved from global memory, or to it. */
+static void add_moved(const emu_counter *row, uint64_t *loaded, uint64_t *stored) {
+    const char *text = opcode_of(&row->location);
+    char opcode[100];
+    snprintf(opcode, sizeof opcode, "%.*s", (int)strcspn(text, " \t;"), text);
+    if (strstr(opcode, "async.bulk")) {
+        if (strstr(opcode, ".global.shared")) *stored += row->bytes;
+        if (strstr(opcode, ".shared::cluster.global") || strstr(opcode, ".shared::cta.global")) *loaded += row->bytes;
+    } else if (row->sectors) {
+        *(!strncmp(opcode, "st", 2) || !strncmp(opcode, "red", 3) ? stored : loaded) += row->bytes;
+    }
 }
 
 static void write_rows(FILE *to, const emu_counters *counts, bool executed) {
@@ -77,10 +88,8 @@ void write_counts(const char *kernel, const emu_counters *counts) {
     FILE *to = path && *path ? fopen(path, "a") : NULL;
     if (!to) return;
     uint64_t loaded = 0, stored = 0;
-    for (size_t i = 0; i < counts->count; i++) {
-        const emu_counter *row = &counts->rows[i];
-        if (row->sectors && row->location.ptx) *(moves_by_store(row) ? &stored : &loaded) += row->bytes;
-    }
+    for (size_t i = 0; i < counts->count; i++)
+        if (counts->rows[i].location.ptx) add_moved(&counts->rows[i], &loaded, &stored);
     fprintf(to,
             "{\"kernel\": \"%s\", \"steps\": %" PRIu64 ", \"sectors\": %" PRIu64 ", \"loaded\": %" PRIu64
             ", \"stored\": %" PRIu64 ", \"races_unseen\": %s, \"orders\": %u, \"executed\": {",
