@@ -43,7 +43,15 @@
     X(cuModuleGetGlobal)                                                                                               \
     X(cuFuncSetAttribute)                                                                                              \
     X(cuLaunchKernelEx)                                                                                                \
-    X(cuTensorMapEncodeTiled)
+    X(cuTensorMapEncodeTiled)                                                                                          \
+    X(cuMemGetAllocationGranularity)                                                                                   \
+    X(cuMemAddressReserve)                                                                                             \
+    X(cuMemAddressFree)                                                                                                \
+    X(cuMemCreate)                                                                                                     \
+    X(cuMemRelease)                                                                                                    \
+    X(cuMemMap)                                                                                                        \
+    X(cuMemUnmap)                                                                                                      \
+    X(cuMemSetAccess)
 
 typedef struct driver_api {
 #define MEMBER(function) __typeof__(function) *function;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MOST_MEMORY (16ull << 30)
-enum { MOST_MODULES = 1000, MOST_MEMORIES = 20000, LONGEST_NAME = 4096 };
+enum { MOST_MODULES = 1000, MOST_MEMORIES = 20000, MOST_SHARED = 1 << 20, LONGEST_NAME = 4096 };
 
 /* ---- errors ---- */
 
@@ -100,9 +100,31 @@ static memory *add_memory(replay *r, uint64_t address, uint64_t bytes, memory_ki
     return &more[r->memory_count++];
 }
 
-/* Memory of a kind; its address is the driver's choice. */
+/* Memory of the GPU at the address of the recording. Pinned and managed memory is memory of the GPU, too: no host is
+ * there that would look at it. */
+static CUresult allocate_at(const driver_api *cuda, memory *m) {
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    const CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    size_t page = 1;
+    CUresult result = cuda->cuMemGetAllocationGranularity(&page, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    m->mapped = (m->bytes + page - 1) / page * page;
+    if (result == CUDA_SUCCESS) result = cuda->cuMemAddressReserve(&m->there, m->mapped, 0, m->address, 0);
+    if (result == CUDA_SUCCESS) result = cuda->cuMemCreate(&m->handle, m->mapped, &properties, 0);
+    if (result == CUDA_SUCCESS) result = cuda->cuMemMap(m->there, m->mapped, 0, m->handle, 0);
+    return result == CUDA_SUCCESS ? cuda->cuMemSetAccess(m->there, m->mapped, &access, 1) : result;
+}
+
+static CUresult release_at(const driver_api *cuda, memory *m) {
+    CUresult result = cuda->cuMemUnmap(m->there, m->mapped);
+    if (result == CUDA_SUCCESS) result = cuda->cuMemRelease(m->handle);
+    return result == CUDA_SUCCESS ? cuda->cuMemAddressFree(m->there, m->mapped) : result;
+}
+
+/* Memory of a kind. The emulator chooses the address, which is that of the recording if all went as it did there. */
 static CUresult allocate(const driver_api *cuda, memory *m) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (!cuda->poison) return allocate_at(cuda, m);
     switch (m->kind) {
     case MEMORY_DEVICE:
         return cuda->cuMemAlloc(&m->there, m->bytes);
@@ -123,6 +145,7 @@ static CUresult allocate(const driver_api *cuda, memory *m) {
 }
 
 static CUresult release(const driver_api *cuda, memory *m) {
+    if (!cuda->poison) return release_at(cuda, m);
     switch (m->kind) {
     case MEMORY_DEVICE:
     case MEMORY_MANAGED:
@@ -331,7 +354,7 @@ static bool run_launch(replay *r, const record *at) {
     enum { WITHOUT_ASKING = 48 << 10 };
     const loaded_module *of = find_module(r, at->numbers[0]);
     char name[LONGEST_NAME];
-    if (!of || at->numbers[12] >= at->bytes || !record_text(at, (size_t)at->numbers[12], name, sizeof name))
+    if (!of || at->numbers[10] > MOST_SHARED || !record_text(at, (size_t)at->numbers[12], name, sizeof name))
         return replay_fail(r, REPLAY_MALFORMED, "a launch of module %" PRIu64 " is malformed", at->numbers[0]);
     CUfunction function = NULL;
     if (!replay_check(r, r->cuda->cuModuleGetFunction(&function, of->module, name), "a kernel by its name"))
@@ -351,6 +374,7 @@ static bool run_launch(replay *r, const record *at) {
         return no_memory(r);
     }
     memcpy(parameters, at->data, bytes);
+    relocate(r, parameters, bytes);
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                      CU_LAUNCH_PARAM_END};
     const CUresult result = r->cuda->cuLaunchKernelEx(&config, function, NULL, extra);
@@ -372,7 +396,13 @@ static bool run_read(replay *r, const record *at) {
 }
 
 static bool run_write(replay *r, const record *at) {
-    return replay_write(r, at->numbers[0], at->data, at->bytes);
+    uint8_t *data = malloc(at->bytes + 1);
+    if (!data) return no_memory(r);
+    memcpy(data, at->data, at->bytes);
+    relocate(r, data, at->bytes);
+    const bool done = replay_write(r, at->numbers[0], data, at->bytes);
+    free(data);
+    return done;
 }
 
 /* The operations run one after another on one stream, which is what the emulator did when they were recorded. So
@@ -381,7 +411,7 @@ static bool (*const RUN[RECORD_KINDS])(replay *, const record *) = {
     [RECORD_ALLOC] = run_alloc,   [RECORD_FREE] = run_free,         [RECORD_MODULE] = run_module,
     [RECORD_UNLOAD] = run_unload, [RECORD_VARIABLE] = run_variable, [RECORD_WRITE] = run_write,
     [RECORD_COPY] = run_copy,     [RECORD_READ] = run_read,         [RECORD_SET] = run_set,
-    [RECORD_LAUNCH] = run_launch, [RECORD_HOST] = run_host,
+    [RECORD_LAUNCH] = run_launch, [RECORD_HOST] = run_host,         [RECORD_TENSOR_MAP] = relocate_tensor_map,
 };
 
 static bool run(replay *r, size_t first, size_t end) {
@@ -425,6 +455,7 @@ void replay_free(replay *r) {
     }
     free(r->memories);
     free(r->modules);
+    free(r->maps);
     free(r->launched);
     free(r->unset);
     *r = (replay){0};

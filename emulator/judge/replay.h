@@ -35,13 +35,20 @@ typedef enum memory_kind {
 typedef struct memory {
     uint64_t address, bytes; /* as the recording has them */
     memory_kind kind;
-    bool live, in_call; /* in_call: the call allocated it */
-    void *host;         /* owned, of registered and pinned memory */
-    uint64_t module;    /* of a variable */
-    char *name;         /* of a variable, owned */
-    CUdeviceptr there;  /* its address on this device */
-    uint8_t *before;    /* owned: its bytes before the call, NULL where nobody asks */
+    bool live, in_call;                  /* in_call: the call allocated it */
+    void *host;                          /* owned, of registered and pinned memory */
+    uint64_t module;                     /* of a variable */
+    char *name;                          /* of a variable, owned */
+    CUdeviceptr there;                   /* its address on this device */
+    uint8_t *before;                     /* owned: its bytes before the call, NULL where nobody asks */
+    CUmemGenericAllocationHandle handle; /* on a GPU, as the next */
+    size_t mapped;                       /* bytes of whole pages */
 } memory;
+
+/* A tensor map as the emulator made it for the recording, and as this driver makes it. */
+typedef struct moved_map {
+    uint8_t recorded[sizeof(CUtensorMap)], made[sizeof(CUtensorMap)];
+} moved_map;
 
 typedef struct loaded_module {
     uint64_t id;
@@ -62,6 +69,8 @@ typedef struct replay {
     size_t memory_count;
     loaded_module *modules;
     size_t module_count;
+    moved_map *maps;
+    size_t map_count;
     uint64_t allocated;                            /* bytes that are live */
     bool in_call, keeps;                           /* keeps: what the call frees stays, as it runs again */
     uint64_t launches, host_functions, host_reads; /* of the last call */
@@ -88,6 +97,10 @@ memory *replay_find(replay *r, uint64_t address, uint64_t bytes);
 CUdeviceptr replay_address(const memory *m, uint64_t address);
 bool replay_write(replay *r, uint64_t address, const void *data, uint64_t bytes);
 bool replay_read(replay *r, uint64_t address, void *data, uint64_t bytes);
+/* relocate.c: put the addresses and the tensor maps of this GPU into data of a recording. Nothing changes on the
+ * emulator. */
+void relocate(const replay *r, uint8_t *data, size_t bytes);
+bool relocate_tensor_map(replay *r, const record *at);
 /* Fill memory as if nothing had written it. */
 bool replay_poison(replay *r, const memory *m, uint64_t address, uint64_t bytes);
 
