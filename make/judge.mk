@@ -4,12 +4,16 @@
 
 JUDGE := $(patsubst emulator/%.c,$(BUILD)/%.o,$(wildcard emulator/judge/*.c))
 
-JUDGE_TOOLS := bin/judge-replay
+JAIL := $(filter %/jail.o %/jail_files.o %/jail_filter.o %/jail_room.o,$(JUDGE))
+JUDGE_TOOLS := bin/judge-replay bin/judge-jail
 $(JUDGE): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(CUDA_H))
-bin/judge-replay: $(filter-out %/jail.o,$(JUDGE)) $(BUILD)/flags/ld
+bin/judge-replay: $(filter-out $(JAIL),$(JUDGE)) $(BUILD)/flags/ld
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) -ldl $(linked)
+bin/judge-jail: $(JAIL) $(BUILD)/flags/ld
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -o $(part) $(filter %.o,$^) $(linked)
 
 -include $(wildcard $(BUILD)/judge/*.d)

@@ -110,7 +110,7 @@ $(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and 
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
 
-C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c \
+C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/judge/*.c emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c \
 	runtime/tests/*.c harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c \
 	analysis/ladder/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/device/*.h harness/tests/*.h \

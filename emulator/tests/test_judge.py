@@ -16,6 +16,7 @@ from support.emulation import ROOT
 
 EMULATED = ROOT / "lib/emulated"
 REPLAY = ROOT / "bin/judge-replay"
+JAIL = ROOT / "bin/judge-jail"
 
 # Two calls that double x. The kernel counts its launches in a variable; with a number of the command line it reads 64
 # elements less of x, or 64 of memory that nothing wrote, or leaves 64 of y as they were.
@@ -147,6 +148,7 @@ def test_a_malformed_recording_is_refused(tmp_path: Path) -> None:
         (b"alloc ", b"alloc 1"),
         (b" 512 1 0\n", b" 99999999999999999999 1 0\n"),
         (b" 16 21\n", b" 21 21\n"),
+        (b"module 1 5", b"module 1 999999999"),
         (b"512 of the problem", b"51x of the problem"),
         (text[-20:], b""),
     ):
@@ -172,3 +174,70 @@ def test_no_recording_crashes_a_replay(seed: int, tmp_path: Path) -> None:
         hostile = tmp_path / "hostile"
         hostile.write_bytes(data)
         assert replay(hostile, "--steps", "10000")[0] in (0, 3, 4, 5, 6)
+
+
+# ---- the jail --------------------------------------------------------------------------------------------------------
+
+
+def in_jail(folder: Path, program: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """Exit status and report of a Python program in the jail; the test is skipped where the system has none."""
+    (folder / "work").mkdir(exist_ok=True)
+    report = folder / "report.json"
+    command = [str(JAIL), *options, f"--report={report}", str(folder / "work"), "--", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    told = json.loads(report.read_text())
+    if done.returncode == 20:
+        assert "namespaces" in told["message"]
+        pytest.skip(told["message"])
+    return done.returncode, told
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "status", "ending"),
+    [
+        ("print('{\"verdict\": \"accepted\"}')", [], 0, "exited"),
+        ("raise SystemExit(7)", [], 1, "failed"),
+        ("import os; os.kill(os.getpid(), 11)", [], 11, "signal"),
+        ("while True: pass", ["--seconds=1"], 12, "timeout"),
+        ("x = b'x' * (300 << 20)\nwhile True: pass", ["--memory", "200"], 13, "memory"),
+        ("import os\nwhile True: os.fork()", ["--processes=20"], 14, "processes"),
+        ("import signal as s; s.signal(25, s.SIG_DFL); open('f', 'w').truncate(2 << 20)", ["--file=1"], 15, "files"),
+        ("open('f', 'wb').write(bytes(5 << 20))", ["--folder=4"], 15, "files"),
+    ],
+)  # fmt: skip
+def test_each_way_to_end_has_a_status(
+    program: str, options: list[str], status: int, ending: str, tmp_path: Path
+) -> None:
+    got, report = in_jail(tmp_path, program, *options)
+    assert (got, report["ended"]) == (status, ending), report
+
+
+def test_a_program_reaches_nothing_outside_the_jail(tmp_path: Path) -> None:
+    """It writes its folder, and none of the rest: files, its parent, the network, a process that stays."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/given").write_text("given")
+    beyond = tmp_path / "beyond"
+    program = f"""
+import os, socket, subprocess, sys
+tries = {{"write": lambda: open({str(beyond)!r}, "w"), "kill": lambda: os.kill(1, 9) or os.kill(os.getppid(), 9),
+         "connect": lambda: socket.socket().connect(("127.0.0.1", 1)), "look": lambda: os.listdir("/proc/1/root"),
+         "memory": lambda: open("/proc/1/mem", "rb"),
+         "mount": lambda: subprocess.run(["mount", "-t", "tmpfs", "none", "/mnt"], check=True, stderr=-3),
+         "namespace": lambda: subprocess.run(["unshare", "-U", "true"], check=True, stderr=-3)}}
+for name, attempt in tries.items():
+    try:
+        attempt()
+        print(name)
+    except Exception:
+        pass
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", {str(beyond)!r}], start_new_session=True)
+open("made", "w").write(open("given").read())
+os.symlink("/etc/passwd", "link")
+os.mkfifo("pipe")
+"""
+    assert in_jail(tmp_path, program)[0] == 0
+    assert (tmp_path / "work/stdout").read_text() == "kill\n"  # the signal is ignored: the program could go on
+    assert sorted(p.name for p in (tmp_path / "work").iterdir()) == ["given", "made", "stderr", "stdout"]
+    assert (tmp_path / "work/made").read_text() == "given" and not beyond.exists()
+    lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if os.access(p, os.R_OK)]
+    assert not any(str(beyond).encode() in line and b"sleep" in line for line in lines)

@@ -1,0 +1,42 @@
+/* jail.h - what the parts of judge-jail share.
+ *
+ *     jail_limits limits = {.seconds = 120, .memory = 4096, .processes = 64, .file = 256, .folder = 512};
+ *     const char *wrong = jail_enter_room(&limits, folder);    // as the first process of new namespaces
+ *     if (!wrong) wrong = jail_copy(folder, work, ...);
+ *
+ *   jail.c         options, the processes, limits, the report
+ *   jail_room.c    what the program sees: mounts and users
+ *   jail_filter.c  system calls that it may not make
+ *   jail_files.c   copies of folders, in which only plain files and folders count
+ */
+#ifndef FL_JUDGE_JAIL_H
+#define FL_JUDGE_JAIL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define JAIL_FOLDER "/tmp/judge"
+
+typedef struct jail_limits {
+    uint64_t seconds;
+    uint64_t memory, file, folder; /* MiB */
+    uint64_t processes;
+} jail_limits;
+
+/* Map the user of the new namespace to one that is not root. outer, group: those of the process that made it. False,
+ * with errno set. */
+bool jail_map_user(uid_t outer, gid_t group);
+/* Make everything read-only except a folder of its own, with a small /dev, a new /proc and an empty /run. Returns the
+ * name of the step that failed, with errno set; NULL where none did. */
+const char *jail_make_room(const jail_limits *limits);
+/* Forbid system calls for this process and its children. False, with errno set. */
+bool jail_filter(void);
+
+/* A descriptor of a folder that remains writable for its owner alone, whatever happens to the mounts. -1 with errno. */
+int jail_open_apart(const char *folder);
+/* Copy plain files and folders, up to a size of each file, from one descriptor of a folder to another. Links, pipes,
+ * devices, larger files and what is nested too deeply are left out. False where something could not be written. */
+bool jail_copy(int from, int to, uint64_t most_bytes);
+
+#endif
