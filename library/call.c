@@ -22,7 +22,7 @@ fl_status read_struct(const void *from, void *to, size_t size, size_t least, con
     for (size_t i = size; i < given; i++)
         if (((const unsigned char *)from)[i])
             return refuse(failure, FL_INVALID,
-                          "%s.size %zu: this library knows %zu bytes, and byte %zu is not 0: a newer library is needed",
+                          "%s.size %zu: this library supports %zu bytes, but byte %zu is not 0; use a newer library",
                           name, given, size, i);
     memset(to, 0, size);
     memcpy(to, from, given < size ? given : size);
@@ -124,7 +124,7 @@ static fl_status check_sizes(const fl_problem *problem, struct failure *failure)
                           sizes[i].value, sizes[i].least, sizes[i].most);
     if (problem->heads % problem->kv_heads)
         return refuse(failure, FL_INVALID,
-                      "kv_heads %d: must divide the number of heads, %d: each KV head serves as many heads",
+                      "kv_heads %d: must divide heads, %d, because the same number of heads shares each KV head",
                       problem->kv_heads, problem->heads);
     if (!(problem->scale >= 0) || isinf(problem->scale))
         return refuse(failure, FL_INVALID, "scale %g: must be positive, or 0 for 1 / sqrt(d_head)",
@@ -155,7 +155,7 @@ static fl_status check_extent(const struct call *call, enum tensor tensor, struc
     if (span > most_span)
         return refuse(failure, FL_INVALID,
                       "%s.batch, seq, head %" PRId64 ", %" PRId64 ", %" PRId64
-                      ": the last element must be at most %" PRId64 " elements behind the first",
+                      ": the last element must be at most %" PRId64 " elements after the first",
                       NAMES[tensor], strides.batch, strides.seq, strides.head, most_span);
     return FL_OK;
 }
@@ -181,14 +181,14 @@ static fl_status complete_strides(struct call *call, enum tensor tensor, struct 
         call->strided = true;
         if (host ? tensor == TENSOR_O && !stride : stride <= 0 || stride % unit)
             return refuse(failure, FL_INVALID, "%s.%s %" PRId64 ": must be %s", NAMES[tensor], steps[i].name, stride,
-                          host        ? "another number than 0: rows of O must not overlap"
-                          : unit == 8 ? "a positive multiple of 8 elements, which are 16 bytes"
-                                      : "a positive multiple of 16 elements, which are 16 bytes");
+                          host        ? "nonzero, because rows of O must not overlap"
+                          : unit == 8 ? "a positive multiple of 8 elements (16 bytes)"
+                                      : "a positive multiple of 16 elements (16 bytes)");
     }
     if (!host && strides->seq > INT32_MAX)
         return refuse(failure, FL_INVALID,
-                      "%s.seq %" PRId64 ": must be at most %d elements, which kernels read as 32 bits", NAMES[tensor],
-                      strides->seq, INT32_MAX);
+                      "%s.seq %" PRId64 ": must be at most %d elements, because kernels use 32-bit strides",
+                      NAMES[tensor], strides->seq, INT32_MAX);
     return check_extent(call, tensor, failure);
 }
 

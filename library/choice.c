@@ -126,15 +126,14 @@ static fl_status find_config(const struct embedded *version, const struct call *
     struct kernel_config config;
     if (config_parse(call->problem.config, &config, failure)) return FL_INVALID;
     if (config.dtype != call_dtype(call))
-        return refuse(failure, FL_INVALID, "config '%s': is of type %s, but dtype is %s", call->problem.config,
+        return refuse(failure, FL_INVALID, "config '%s': has type %s, but dtype is %s", call->problem.config,
                       dtype_name(config.dtype), dtype_name(call_dtype(call)));
     if (config.d_head != call->problem.d_head)
         return refuse(failure, FL_INVALID, "config '%s': has d_head %d, but d_head is %d", call->problem.config,
                       config.d_head, call->problem.d_head);
     *instance = instance_find(&version->table, &config);
     if (*instance) return FL_OK;
-    return refuse(failure, FL_UNSUPPORTED,
-                  "config '%s': %s has no such instance in this library: fl_kernel() lists those it has",
+    return refuse(failure, FL_UNSUPPORTED, "config '%s': not in this library's %s; fl_kernel() lists its configs",
                   config_format(&config, text), version->about->version);
 }
 
@@ -241,14 +240,12 @@ static fl_status fail_version(const struct fl_library *library, const char *name
     size_t used = 0;
     const char *const replacement = replacement_of(name);
     if (replacement)
-        return refuse(failure, FL_INVALID, "version '%s': was removed from the ladder; %s replaces it", name,
-                      replacement);
+        return refuse(failure, FL_INVALID, "version '%s': was removed from the ladder; use %s", name, replacement);
     for (size_t i = 0; i < library->count && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? " " : "",
                                  library->versions[i].about->version);
     return refuse(failure, FL_INVALID,
-                  "version '%.40s': this library holds %s; others are embedded with: make lib VER=\"...\"", name,
-                  names);
+                  "version '%.40s': this library contains %s; build others in with: make lib VER=\"...\"", name, names);
 }
 
 /* ---- by rank ---- */
@@ -336,7 +333,7 @@ static fl_status fail_size(const struct fl_library *library, const struct call *
         there = there || is_fp8(&library->versions[i]) == serving_all_e4m3(&call->problem);
     if (!there)
         return refuse(failure, FL_UNSUPPORTED,
-                      "q_dtype %d: this library has no kernel for it: build it by `make lib` without VER",
+                      "q_dtype %d: this library has no kernel for it; build the library with `make lib`, without VER",
                       call->problem.q_dtype);
     for (int size = 16; size <= MAX_D_HEAD && used < sizeof sizes; size += 16)
         for (size_t i = 0; i < library->count; i++)
@@ -345,7 +342,7 @@ static fl_status fail_size(const struct fl_library *library, const struct call *
                 used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%d", used ? ", " : "", size);
                 break;
             }
-    return refuse(failure, FL_UNSUPPORTED, "d_head %d: the versions of this library are for %s", call->problem.d_head,
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: the kernels of this library support %s", call->problem.d_head,
                   sizes);
 }
 
@@ -389,7 +386,8 @@ fl_status choose(const struct fl_library *library, const struct call *call, cons
     *choice = (struct choice){0};
     if (!name || !strcmp(name, "best")) {
         if (call->problem.config)
-            return refuse(failure, FL_INVALID, "config '%.200s': needs the version that it is of",
+            return refuse(failure, FL_INVALID,
+                          "config '%.200s': needs a version; set version to the kernel that has this config",
                           call->problem.config);
         return choose_best(library, call, target, choice, failure);
     }

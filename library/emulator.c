@@ -89,7 +89,7 @@ static fl_status run_launch(emu_device *device, const struct embedded *version, 
         return refuse(failure, FL_ERROR, "the emulator rejects %s: line %d of the PTX: %s", symbol, error.line,
                       error.text);
     return refuse(failure, FL_ERROR, "the emulator stopped %s: %s", symbol,
-                  count ? findings[0].message : "no reason is known");
+                  count ? findings[0].message : "the reason is unknown");
 }
 
 static emu_launch launch_with(int entry, const launch_shape *shape, const struct parameter_block *block) {

@@ -140,9 +140,10 @@ static void unlist_library(const struct fl_library *library) {
 /* CUDA does not work in a child of the process that initialized it. */
 static fl_status check_process(const fl_library *library, struct failure *failure) {
     if (!library->forked) return FL_OK;
-    return refuse(failure, FL_UNAVAILABLE,
-                  "this process was forked after the library had opened the GPUs, and CUDA does not work in a child: "
-                  "start processes with spawn, or fork before the first call");
+    return refuse(
+        failure, FL_UNAVAILABLE,
+        "this process was forked after the library opened the GPUs, and CUDA does not work in a child process; "
+        "start processes with spawn, or fork before the first call");
 }
 
 fl_status fl_open(fl_backend backend, fl_library **library) {
@@ -208,8 +209,8 @@ fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info) {
     struct failure failure;
     fl_status status = check_result(library, info, sizeof *info, "device_info", &failure);
     if (!status && (device < 0 || device >= gpus_count(library)))
-        status = refuse(&failure, FL_INVALID, "device %d: must be from 0 on and below %d, the number of GPUs", device,
-                        gpus_count(library));
+        status = refuse(&failure, FL_INVALID, "device %d: must be at least 0 and less than %d, the number of GPUs",
+                        device, gpus_count(library));
     if (status) return ended(status, &failure);
     fl_device_info made;
     gpus_describe(library, device, &made);
@@ -275,20 +276,20 @@ static fl_status read_problem(const fl_library *library, const fl_problem *probl
 static void write_order(const struct choice *choice, bool emulated, fl_support *support) {
     const char *const name = choice->version->about->version;
     if (!choice->best)
-        snprintf(support->order, sizeof support->order, "%s: asked for by name", name);
+        snprintf(support->order, sizeof support->order, "%s: requested by name", name);
     else if (emulated)
-        snprintf(support->order, sizeof support->order, "%s: the emulator runs it in the least time", name);
+        snprintf(support->order, sizeof support->order, "%s: fastest on the emulator", name);
     else if (choice->few_rows)
-        snprintf(support->order, sizeof support->order, "%s: few rows for each KV head: all CTAs share out its keys",
-                 name);
+        snprintf(support->order, sizeof support->order,
+                 "%s: few rows per KV head, so the keys of each KV head are split across CTAs", name);
     else if (choice->measured)
         snprintf(support->order, sizeof support->order,
-                 "%s: the fastest that computes this, as measured on compute capability %d.%d", name,
-                 choice->ranked_major, choice->ranked_minor);
+                 "%s: fastest measured kernel for this problem on compute capability %d.%d", name, choice->ranked_major,
+                 choice->ranked_minor);
     else
         snprintf(support->order, sizeof support->order,
-                 "%s: nothing was measured for this case; the order is that of the nearest one that was, on compute "
-                 "capability %d.%d",
+                 "%s: fastest kernel for the nearest measured problem on compute capability %d.%d; this one was "
+                 "not measured",
                  name, choice->ranked_major, choice->ranked_minor);
 }
 
@@ -332,7 +333,8 @@ static fl_status emulated_forward(fl_library *library, const fl_problem *problem
     fl_status status = read_problem(library, problem, &call, failure);
     if (status || (status = call_read_tensors(tensors, &call, failure))) return status;
     if (stream)
-        return refuse(failure, FL_INVALID, "stream %p: must be NULL on the emulator: the call waits for O", stream);
+        return refuse(failure, FL_INVALID, "stream %p: must be NULL on the emulator, where the call waits for O",
+                      stream);
     if (call_is_empty(&call)) return FL_OK;
     if (!call.problem.seq_k) return call_clear(&call), FL_OK;
     status = choose(library, &call, NULL, &choice, failure);
@@ -374,7 +376,7 @@ fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_s
     snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);
     short_name(choice.version->about->version, made.version);
     config_format(config, made.config);
-    snprintf(made.order, sizeof made.order, "%s: the only one that computes gradients", made.kernel);
+    snprintf(made.order, sizeof made.order, "%s: the only kernel that computes gradients", made.kernel);
     write_struct(support, &made, sizeof made);
     return FL_OK;
 }
@@ -387,8 +389,8 @@ static fl_status emulated_backward(fl_library *library, const fl_problem *proble
     if (!status) status = gradients_read(problem, tensors, gradients, &asked, failure);
     if (status) return status;
     if (stream)
-        return refuse(failure, FL_INVALID, "stream %p: must be NULL on the emulator: the call waits for the gradients",
-                      stream);
+        return refuse(failure, FL_INVALID,
+                      "stream %p: must be NULL on the emulator, where the call waits for the gradients", stream);
     status = gradients_choose(library, &asked.call, asked.gradients.deterministic, NULL, &choice, failure);
     if (status) return status;
     if (gradients_are_zero(&asked)) return gradients_clear(&asked), FL_OK;

@@ -274,7 +274,7 @@ static bool is_default_stream(const void *stream) {
 
 static fl_status check_host_stream(const void *stream, struct failure *failure) {
     if (!stream) return FL_OK;
-    return refuse(failure, FL_INVALID, "stream %p: must be NULL with host memory: the call waits for O", stream);
+    return refuse(failure, FL_INVALID, "stream %p: must be NULL with host memory, where the call waits for O", stream);
 }
 
 static fl_status check_device(const struct fl_library *library, int device, struct failure *failure) {
@@ -303,11 +303,13 @@ static fl_status check_pointer(const struct cuda_driver *cuda, const struct cont
     const struct memory memory = memory_at(cuda, address);
     if (memory.managed || (memory.kind == CU_MEMORYTYPE_DEVICE && memory.ordinal == ordinal)) return FL_OK;
     if (memory.kind == CU_MEMORYTYPE_DEVICE)
-        return refuse(failure, FL_INVALID, "%s %p: is memory of GPU %d: must be of GPU %d, %s, which the call is for",
-                      name, address, memory.ordinal, ordinal, context->device->name);
+        return refuse(failure, FL_INVALID,
+                      "%s %p: is memory of GPU %d; must be memory of GPU %d, %s, which runs the call", name, address,
+                      memory.ordinal, ordinal, context->device->name);
     return refuse(failure, FL_INVALID, "%s %p: must be device memory of GPU %d: %s", name, address, ordinal,
-                  memory.kind == CU_MEMORYTYPE_HOST ? "it is host memory that the GPU can see"
-                                                    : "the driver does not know it: it is host memory, or was freed");
+                  memory.kind == CU_MEMORYTYPE_HOST
+                      ? "it is host memory mapped for the GPU"
+                      : "the driver does not recognize it; it is host memory or was freed");
 }
 
 static fl_status check_pointers(const struct fl_library *library, const struct context *context,
@@ -342,7 +344,7 @@ static fl_status context_of(struct fl_library *library, const fl_problem *proble
     if (!is_default_stream(stream)) {
         if (!cuda->cuStreamGetCtx(stream, context)) return FL_OK;
         return refuse(failure, FL_INVALID,
-                      "stream %p: the driver does not know it: must be a stream that exists, or NULL",
+                      "stream %p: the driver does not recognize it; pass an existing stream or NULL",
                       (const void *)stream);
     }
     TRY(cuda->cuCtxGetCurrent(context), "cuCtxGetCurrent");
@@ -352,7 +354,7 @@ static fl_status context_of(struct fl_library *library, const fl_problem *proble
     const int ordinal = problem->device >= 0 ? problem->device : q ? memory_at(cuda, q).ordinal : -1;
     if (ordinal >= 0 && ordinal < library->gpus->count) return primary_context(library, ordinal, context, failure);
     return refuse(failure, FL_INVALID,
-                  "q %p: must be device memory: no context is current, and the driver knows no GPU that it is of", q);
+                  "q %p: must be device memory; no context is current, and the driver finds no GPU that owns it", q);
 }
 
 /* ---- loading ---- */
@@ -543,7 +545,7 @@ static fl_status cut_large(const struct cuda_driver *cuda, struct workspaces *wo
     if ((*address = workspaces_cut(workspaces, bytes))) return FL_OK;
     if (workspaces->n_chunks == MOST_CHUNKS)
         return refuse(failure, FL_ERROR,
-                      "the %d pieces of memory for workspaces are used up: pass one of your own, fl_tensors.workspace, "
+                      "all %d workspace allocations are in use; pass your own in fl_tensors.workspace, "
                       "or open the library again",
                       MOST_CHUNKS);
     const fl_status status = add_chunk(cuda, workspaces, (bytes + 255) / 256 * 256, failure);
@@ -612,7 +614,7 @@ static fl_status find_tickets(struct fl_library *library, const struct plan *pla
     if (found) return *tickets = (int32_t *)(uintptr_t)(context->pool + offset), FL_OK;
     return refuse(
         failure, FL_ERROR,
-        "the %d workspaces for %s are used up: pass one of your own, fl_tensors.workspace, or open the library again",
+        "all %d workspaces for %s are in use; pass your own in fl_tensors.workspace, or open the library again",
         capturing ? GRAPH_WORKSPACES : STREAM_WORKSPACES, capturing ? "captured launches" : "streams");
 }
 
@@ -651,7 +653,7 @@ static fl_status clear(struct fl_library *library, const struct call *call, CUst
     const tensor_strides strides = call_strides(call, TENSOR_O);
     const int64_t head = call->problem.d_head, seq = head * call->problem.heads, batch = seq * call->problem.seq_q;
     if (strides.head != head || strides.seq != seq || strides.batch != batch)
-        return refuse(failure, FL_UNSUPPORTED, "seq_k 0: O = 0 is written to a contiguous o alone");
+        return refuse(failure, FL_UNSUPPORTED, "seq_k 0: O = 0 can only be written to a contiguous o");
     TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)call->tensors.o, 0, call_bytes(call, TENSOR_O), stream),
         "cuMemsetD8Async of O");
     if (call->tensors.lse)
@@ -961,7 +963,7 @@ static fl_status clear_gradients(const struct cuda_driver *cuda, const struct gr
         if (!elements) continue;
         if (strides.head != head || strides.seq != seq ||
             strides.batch != seq * call_rows(&asked->call, gradient_of(i)))
-            return refuse(failure, FL_UNSUPPORTED, "no query or no key: %s = 0 is written to a contiguous %s alone",
+            return refuse(failure, FL_UNSUPPORTED, "no query or no key: %s = 0 can only be written to a contiguous %s",
                           gradient_name(i), gradient_name(i));
         TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)gradient_address(asked, i), 0, 2 * (size_t)elements, stream),
             "cuMemsetD8Async of a gradient");
@@ -982,7 +984,7 @@ static fl_status backward_here(struct fl_library *library, CUcontext handle, con
     const int64_t bytes = gradients_workspace_bytes(&choice.instance->config, &asked->call);
     if (!asked->call.tensors.workspace)
         return refuse(failure, FL_INVALID,
-                      "workspace: must be %" PRId64 " bytes of device memory, as fl_query_backward() says", bytes);
+                      "workspace: must be %" PRId64 " bytes of device memory, as fl_query_backward() reports", bytes);
     return launch_backward(&library->gpus->cuda, choice.instance, context->device->sms, kernels, asked,
                            (CUdeviceptr)(uintptr_t)asked->call.tensors.workspace, stream, failure);
 }

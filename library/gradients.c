@@ -54,9 +54,9 @@ static fl_status check_served(const fl_problem *problem, struct failure *failure
     others.arrays &= ~(uint32_t)OFFSETS;
     const uint32_t offsets = problem->arrays & OFFSETS;
     const char *const served = serving_asked(&others);
-    if (served) return refuse(failure, FL_UNSUPPORTED, "%s: fl_backward() does not take it", served);
+    if (served) return refuse(failure, FL_UNSUPPORTED, "%s: fl_backward() does not support it", served);
     if (offsets && offsets != OFFSETS)
-        return refuse(failure, FL_UNSUPPORTED, "%s without %s: fl_backward() takes both or neither",
+        return refuse(failure, FL_UNSUPPORTED, "%s: requires %s as well in fl_backward()",
                       offsets & FL_CU_SEQLENS_Q ? "cu_seqlens_q" : "cu_seqlens_k",
                       offsets & FL_CU_SEQLENS_Q ? "cu_seqlens_k" : "cu_seqlens_q");
     return FL_OK;
@@ -71,7 +71,7 @@ fl_status gradients_read_problem(const fl_problem *problem, struct call *call, s
         return refuse(failure, FL_UNSUPPORTED,
                       "version '%.100s': must be NULL, \"best\" or \"%s\", which computes gradients", version, NAME);
     if (call->problem.config)
-        return refuse(failure, FL_UNSUPPORTED, "config '%.200s': must be NULL: fl_backward() chooses it",
+        return refuse(failure, FL_UNSUPPORTED, "config '%.200s': must be NULL, because fl_backward() chooses it",
                       call->problem.config);
     return FL_OK;
 }
@@ -97,8 +97,8 @@ static fl_status complete_strides(struct gradient_call *asked, int i, struct fai
         if (stride == steps[s].initial || (host ? stride != 0 : stride > 0 && stride % 8 == 0)) continue;
         return refuse(failure, FL_INVALID, "%s_strides.%s %" PRId64 ": must be %s", gradient_name(i), steps[s].name,
                       stride,
-                      host ? "another number than 0: rows of a gradient must not overlap"
-                           : "a positive multiple of 8 elements, which are 16 bytes");
+                      host ? "nonzero, because rows of a gradient must not overlap"
+                           : "a positive multiple of 8 elements (16 bytes)");
     }
     return FL_OK;
 }
@@ -155,7 +155,7 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
     *choice = (struct choice){.version = version};
     if (!version)
         return refuse(failure, FL_UNSUPPORTED,
-                      "this library has no %s: build it by `make lib` without VER, or with attention.backward in it",
+                      "this library has no %s; build it with `make lib`, without VER or with attention.backward in it",
                       NAME);
     for (size_t i = 0; i < version->table.count && !choice->instance; i++) {
         const struct kernel_config *const config = &version->table.instances[i].config;

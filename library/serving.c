@@ -132,7 +132,9 @@ static fl_status check_numbers(const fl_problem *problem, struct failure *failur
 static fl_status check_pages(const fl_problem *problem, struct failure *failure) {
     const int64_t rows = problem->page_rows, keys = rows * problem->pages_of_sequence;
     if (problem->arrays & FL_CU_SEQLENS_K)
-        return refuse(failure, FL_INVALID, "block_table: must not be beside cu_seqlens_k: pages have no order");
+        return refuse(
+            failure, FL_INVALID,
+            "block_table: cannot be combined with cu_seqlens_k; use seqlens_k for the lengths of a paged cache");
     if (rows & (rows - 1))
         return refuse(failure, FL_INVALID, "page_rows %" PRId64 ": must be a power of two, %d or more", rows,
                       DECODE_PAGE_KEYS);
@@ -146,23 +148,24 @@ static fl_status check_pages(const fl_problem *problem, struct failure *failure)
 static fl_status check_scales(const fl_problem *problem, struct failure *failure) {
     enum { LEAST_KEYS = 32 };
     if (problem->kv_dtype != 0 && problem->kv_dtype != FL_E4M3)
-        return refuse(failure, FL_INVALID, "kv_dtype %d: must be FL_E4M3, %d, or 0 where K and V are of dtype",
+        return refuse(failure, FL_INVALID, "kv_dtype %d: must be FL_E4M3, %d, or 0 if K and V have type dtype",
                       problem->kv_dtype, FL_E4M3);
     if (problem->arrays & (FL_K_SCALES | FL_V_SCALES) && problem->kv_dtype != FL_E4M3)
-        return refuse(failure, FL_INVALID, "%s: must not be there unless kv_dtype is FL_E4M3",
+        return refuse(failure, FL_INVALID, "%s: requires kv_dtype FL_E4M3; set kv_dtype or remove it from arrays",
                       problem->arrays & FL_K_SCALES ? "k_scales" : "v_scales");
     if (problem->q_dtype != 0 && (problem->q_dtype != FL_E4M3 || problem->kv_dtype != FL_E4M3))
-        return refuse(failure, FL_INVALID, "q_dtype %d: must be FL_E4M3, %d, as kv_dtype is, or 0 where Q is of dtype",
-                      problem->q_dtype, FL_E4M3);
+        return refuse(failure, FL_INVALID,
+                      "q_dtype %d: must be FL_E4M3, %d, and kv_dtype too, or 0 if Q has type dtype", problem->q_dtype,
+                      FL_E4M3);
     if (problem->arrays & FL_Q_SCALES && !problem->q_dtype)
-        return refuse(failure, FL_INVALID, "q_scales: must not be there unless q_dtype is FL_E4M3");
+        return refuse(failure, FL_INVALID, "q_scales: requires q_dtype FL_E4M3; set q_dtype or remove it from arrays");
     if (problem->o_dtype != 0 && (problem->o_dtype != FL_E4M3 || !problem->q_dtype))
-        return refuse(failure, FL_INVALID, "o_dtype %d: must be FL_E4M3, %d, as q_dtype is, or 0 where O is of dtype",
+        return refuse(failure, FL_INVALID, "o_dtype %d: must be FL_E4M3, %d, and q_dtype too, or 0 if O has type dtype",
                       problem->o_dtype, FL_E4M3);
     if (problem->arrays & FL_O_SCALES && !problem->o_dtype)
-        return refuse(failure, FL_INVALID, "o_scales: must not be there unless o_dtype is FL_E4M3");
+        return refuse(failure, FL_INVALID, "o_scales: requires o_dtype FL_E4M3; set o_dtype or remove it from arrays");
     if (problem->scale_keys && (problem->scale_keys < LEAST_KEYS || problem->scale_keys & (problem->scale_keys - 1)))
-        return refuse(failure, FL_INVALID, "scale_keys %d: must be a power of two from %d on, or 0",
+        return refuse(failure, FL_INVALID, "scale_keys %d: must be 0 or a power of two, %d or more",
                       problem->scale_keys, LEAST_KEYS);
     return FL_OK;
 }
@@ -207,7 +210,7 @@ static fl_status check_d_head(const fl_problem *problem, struct failure *failure
         if (problem->d_head < sizes[i])
             return refuse(
                 failure, FL_UNSUPPORTED,
-                "%s with d_head %d: must be 64, 128 or 256: pad q, k and v with zeros to %d and keep the scale, "
+                "%s with d_head %d: must be 64, 128 or 256; pad q, k and v with zeros to %d and keep the scale, "
                 "1 / sqrt(%d)",
                 asked, problem->d_head, sizes[i], problem->d_head);
     }
@@ -221,27 +224,27 @@ static fl_status check_together(const fl_problem *problem, struct failure *failu
     if (status) return status;
     if (serving_all_e4m3(problem) && asked_beside_lengths(problem))
         return refuse(failure, FL_UNSUPPORTED,
-                      "%s beside q_dtype: no kernel takes both: attention/fp8 takes lengths and scales alone",
+                      "%s: cannot be combined with q_dtype; attention/fp8 supports only lengths and scales",
                       asked_beside_lengths(problem));
     if (wgmmas && decodes)
-        return refuse(
-            failure, FL_UNSUPPORTED,
-            "%s beside %s: no kernel takes both: attention/wgmma takes the first, attention/decode the second", wgmmas,
-            decodes);
+        return refuse(failure, FL_UNSUPPORTED,
+                      "%s: cannot be combined with %s; attention/wgmma supports the first, attention/decode the second",
+                      wgmmas, decodes);
     if (e4m3_cache(problem) && problem->d_head != 128)
-        return refuse(failure, FL_UNSUPPORTED, "d_head %d: of caches in e4m3 it must be 128", problem->d_head);
+        return refuse(failure, FL_UNSUPPORTED, "d_head %d: must be 128 for an e4m3 cache", problem->d_head);
     return FL_OK;
 }
 
 fl_status serving_check(const fl_problem *problem, struct failure *failure) {
     enum { PART = 128 };
     if (problem->arrays >> N_ARRAYS)
-        return refuse(failure, FL_INVALID, "arrays 0x%x: must be bits of fl_array, of which there are %d",
+        return refuse(failure, FL_INVALID, "arrays 0x%x: must be a combination of the %d bits of fl_array",
                       problem->arrays, N_ARRAYS);
     fl_status status = check_numbers(problem, failure);
     if (status || (status = check_scales(problem, failure))) return status;
     if (!(problem->softcap >= 0) || isinf(problem->softcap))
-        return refuse(failure, FL_INVALID, "softcap %g: must be positive, or 0 for none", (double)problem->softcap);
+        return refuse(failure, FL_INVALID, "softcap %g: must be positive, or 0 to disable it",
+                      (double)problem->softcap);
     if (problem->split_keys % PART)
         return refuse(failure, FL_INVALID, "split_keys %d: must be a multiple of %d", problem->split_keys, PART);
     status = problem->arrays & FL_BLOCK_TABLE ? check_pages(problem, failure) : FL_OK;
@@ -274,15 +277,15 @@ static fl_status check_offsets(const char *name, const int32_t *offsets, int32_t
     if (offsets[0] < 0) return refuse(failure, FL_INVALID, "%s[0] %d: must be 0 or more", name, offsets[0]);
     for (int32_t b = 0; b < batch; b++) {
         if (offsets[b + 1] < offsets[b])
-            return refuse(failure, FL_INVALID, "%s[%d] %d: must be at least %d, the one before it", name, b + 1,
+            return refuse(failure, FL_INVALID, "%s[%d] %d: must be at least %d, the offset before it", name, b + 1,
                           offsets[b + 1], offsets[b]);
         if (offsets[b + 1] - offsets[b] > most)
-            return refuse(failure, FL_INVALID, "%s: sequence %d has %d rows: must have at most %s, %d", name, b,
+            return refuse(failure, FL_INVALID, "%s: sequence %d has %d rows, but %s is %d; raise it", name, b,
                           offsets[b + 1] - offsets[b], seq, most);
     }
     if (offsets[batch] > total)
-        return refuse(failure, FL_INVALID, "%s[%d] %d: must be at most %d, the rows of the tensor", name, batch,
-                      offsets[batch], total);
+        return refuse(failure, FL_INVALID, "%s[%d] %d: must be at most %d, the number of rows of the tensor", name,
+                      batch, offsets[batch], total);
     return FL_OK;
 }
 
@@ -291,8 +294,8 @@ static fl_status check_lengths(const char *name, const int32_t *lengths, const i
     for (int32_t b = 0; b < batch; b++) {
         const int32_t rows = offsets ? offsets[b + 1] - offsets[b] : most;
         if (lengths[b] < 0 || lengths[b] > rows)
-            return refuse(failure, FL_INVALID, "%s[%d] %d: must be from 0 to %d, the rows of the sequence", name, b,
-                          lengths[b], rows);
+            return refuse(failure, FL_INVALID, "%s[%d] %d: must be from 0 to %d, the number of rows of the sequence",
+                          name, b, lengths[b], rows);
     }
     return FL_OK;
 }
@@ -305,8 +308,9 @@ static fl_status check_table(const fl_problem *problem, const fl_tensors *tensor
         const int32_t *const row = tensors->block_table + (int64_t)b * problem->pages_of_sequence;
         for (int32_t i = 0; (int64_t)i * problem->page_rows < keys; i++)
             if (row[i] < 0 || row[i] >= problem->n_pages)
-                return refuse(failure, FL_INVALID, "block_table[%d][%d] %d: must be from 0 to %d, a page of the cache",
-                              b, i, row[i], problem->n_pages - 1);
+                return refuse(failure, FL_INVALID,
+                              "block_table[%d][%d] %d: must be from 0 to %d, the last page of the cache", b, i, row[i],
+                              problem->n_pages - 1);
     }
     return FL_OK;
 }
@@ -360,47 +364,47 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
                       *const decodes = asked_of_decode(problem);
     char text[CONFIG_TEXT_SIZE];
     if (serving_all_e4m3(problem) != config_has(config, E4M3_INPUTS))
-        return refuse(failure, FL_UNSUPPORTED, "q_dtype %d: %s takes Q %s", problem->q_dtype, version,
-                      config_has(config, E4M3_INPUTS) ? "of e4m3 alone: pass FL_E4M3"
-                                                      : "of dtype alone: attention/fp8 takes e4m3");
+        return refuse(failure, FL_UNSUPPORTED, "q_dtype %d: %s reads Q only %s", problem->q_dtype, version,
+                      config_has(config, E4M3_INPUTS) ? "as e4m3; pass FL_E4M3"
+                                                      : "in dtype; use attention/fp8 for e4m3");
     if (config_has(config, E4M3_INPUTS) && asked && !config_has(config, SERVES))
-        return refuse(failure, FL_UNSUPPORTED, "%s: config %s of %s takes scales alone: one with the word serve does",
-                      asked, config_format(config, text), version);
+        return refuse(failure, FL_UNSUPPORTED,
+                      "%s: config %s of %s supports only scales; use a config with the flag serve", asked,
+                      config_format(config, text), version);
     if (config_has(config, E4M3_INPUTS)) return FL_OK;
     if (!wgmmas && (problem->kv_dtype == FL_E4M3) != config_has(config, E4M3_CACHE))
-        return refuse(failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s takes K and V %s; %s", problem->kv_dtype,
-                      config_format(config, text), version,
-                      config_has(config, E4M3_CACHE) ? "of e4m3 alone" : "of dtype alone",
-                      config_has(config, E4M3_CACHE) ? "pass FL_E4M3"
-                                                     : "those of e4m3 are taken by attention/decode with d_head 128");
+        return refuse(
+            failure, FL_UNSUPPORTED, "kv_dtype %d: config %s of %s reads K and V only %s; %s", problem->kv_dtype,
+            config_format(config, text), version, config_has(config, E4M3_CACHE) ? "as e4m3" : "in dtype",
+            config_has(config, E4M3_CACHE) ? "pass FL_E4M3" : "use attention/decode with d_head 128 for e4m3");
     if (serving_ragged_e4m3(problem) && !config_has(config, RAGGED_QUERIES))
         return refuse(failure, FL_UNSUPPORTED,
-                      "kv_dtype %d beside cu_seqlens_q, cu_seqlens_k or seqlens_q: config %s of %s does not take it: "
-                      "one with the word ragged does",
+                      "kv_dtype %d: config %s of %s does not support it with cu_seqlens_q, cu_seqlens_k or seqlens_q; "
+                      "use a config with the flag ragged",
                       problem->kv_dtype, config_format(config, text), version);
     if (asked && !config_has(config, SERVES))
-        return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s",
+        return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; %s",
                       wgmmas    ? wgmmas
                       : decodes ? decodes
                                 : asked,
                       version,
-                      wgmmas    ? "attention/wgmma does"
-                      : decodes ? "attention/decode does, with d_head 64 and 128"
-                                : "attention/wgmma and attention/decode do");
+                      wgmmas    ? "use attention/wgmma"
+                      : decodes ? "use attention/decode with d_head 64 or 128"
+                                : "use attention/wgmma or attention/decode");
     if (config_has(config, SERVES) && config_has(config, SHARES_KEYS) ? wgmmas != NULL : decodes != NULL)
-        return refuse(failure, FL_UNSUPPORTED, "%s: %s does not take it: %s", wgmmas ? wgmmas : decodes, version,
-                      wgmmas ? "attention/wgmma does" : "attention/decode does, with d_head 64 and 128");
+        return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; %s", wgmmas ? wgmmas : decodes, version,
+                      wgmmas ? "use attention/wgmma" : "use attention/decode with d_head 64 or 128");
     if (problem->split_keys && !decodes && config_has(config, SHARES_KEYS))
-        return refuse(failure, FL_UNSUPPORTED, "split_keys: for so many rows attention/wgmma takes it, and %s does not",
-                      version);
+        return refuse(failure, FL_UNSUPPORTED,
+                      "split_keys: %s does not support it for so many rows; use attention/wgmma", version);
     const bool pages = problem->arrays & FL_BLOCK_TABLE;
     if (config_has(config, SERVES) && !config_has(config, SHARES_KEYS) && config_has(config, PAGED_KV) != pages)
         return refuse(failure, FL_UNSUPPORTED, "block_table: config %s %s", config_format(config, text),
-                      pages ? "has no pages: one with the word pages has" : "needs one");
+                      pages ? "does not support it; use one with the flag pages" : "requires it");
     if (config_has(config, CAP) != (problem->softcap > 0))
         return refuse(failure, FL_UNSUPPORTED, "softcap %g: config %s %s", (double)problem->softcap,
                       config_format(config, text),
-                      config_has(config, CAP) ? "needs one" : "has none: one with the word cap has");
+                      config_has(config, CAP) ? "requires it" : "does not support it; use one with the flag cap");
     return FL_OK;
 }
 

@@ -86,7 +86,8 @@ static xla_error *read_shapes(const xla_frame *frame, const xla_buffer *q, const
         return error(frame, XLA_INVALID_ARGUMENT, "q, k, v and o must be all float16 or all bfloat16");
     if (!same_dims(k, v) || !same_dims(q, o) || q->dims[0] != k->dims[0] || q->dims[3] != k->dims[3] || !fits(q) ||
         !fits(k))
-        return error(frame, XLA_INVALID_ARGUMENT, "the shapes of q, k, v and o do not belong together");
+        return error(frame, XLA_INVALID_ARGUMENT,
+                     "o must have the shape of q, v that of k, and q and k must agree in batch and d_head");
     if (lse && (lse->type != XLA_F32 || lse->dims[0] != q->dims[0] || lse->dims[1] != q->dims[2] ||
                 lse->dims[2] != q->dims[1]))
         return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");
@@ -114,7 +115,7 @@ static xla_error *read_tensors(const xla_frame *frame, call *call) {
                      *lse = tensor(&frame->results, 1, DIMS - 1);
     if (!q || !k || !v || !o || frame->arguments.count != 3 || frame->results.count != (lse ? 2 : 1))
         return error(frame, XLA_INVALID_ARGUMENT,
-                     "flashladder takes q, k and v of 4 dimensions and gives o and, if asked, log-sum-exp of 3");
+                     "q, k, v and o must have 4 dimensions, and the optional log-sum-exp 3");
     return read_shapes(frame, q, k, v, o, lse, call);
 }
 
@@ -127,7 +128,7 @@ static xla_error *read_gradients(const xla_frame *frame, call *call, fl_gradient
     for (int i = 0; i < 3; i++) there = (out[i] = tensor(&frame->results, i, DIMS)) && there;
     if (!there)
         return error(frame, XLA_INVALID_ARGUMENT,
-                     "flashladder takes dout, q, k, v and o of 4 dimensions and log-sum-exp of 3, and gives dq, dk, dv "
+                     "dout, q, k, v and o must have 4 dimensions and log-sum-exp 3; the results are dq, dk, dv "
                      "and a workspace of float32");
     xla_error *const wrong = read_shapes(frame, in[1], in[2], in[3], in[4], lse, call);
     if (wrong) return wrong;
@@ -173,9 +174,10 @@ static xla_error *read_packed_gradients(const xla_frame *frame, call *call, fl_g
     if (!there || !same_dims(in[0], q) || !same_dims(in[4], q) || !same_dims(k, in[3]) || k->dims[2] != q->dims[2] ||
         in[0]->type != q->type || k->type != q->type || in[3]->type != q->type || in[4]->type != q->type ||
         (q->type != XLA_F16 && q->type != XLA_BF16) || lse->dims[0] != q->dims[1] || lse->dims[1] != q->dims[0])
-        return error(frame, XLA_INVALID_ARGUMENT,
-                     "flashladder takes dout, q, k, v and o [tokens, heads, d_head], all float16 or all bfloat16, and "
-                     "log-sum-exp [heads, tokens], and gives dq, dk, dv and a workspace of float32");
+        return error(
+            frame, XLA_INVALID_ARGUMENT,
+            "dout, q, k, v and o must be [tokens, heads, d_head], all float16 or all bfloat16, and log-sum-exp "
+            "[heads, tokens]; the results are dq, dk, dv and a float32 workspace");
     *call = (struct call){.problem = {.size = sizeof call->problem,
                                       .dtype = q->type == XLA_F16 ? FL_FP16 : FL_BF16,
                                       .device = -1,
@@ -232,7 +234,8 @@ static xla_error *read_arrays(const xla_frame *frame, call *call) {
         serving_set_array(&call->tensors, i, (uint64_t)(uintptr_t)array->data);
     }
     if (next == frame->arguments.count) return NULL;
-    return error(frame, XLA_INVALID_ARGUMENT, "there are %lld arguments: must be %lld, q, k, v and what arrays names",
+    return error(frame, XLA_INVALID_ARGUMENT,
+                 "%lld arguments: must be %lld: q, k, v and the arrays that `arrays` names",
                  (long long)frame->arguments.count, (long long)next);
 }
 
@@ -260,7 +263,7 @@ static xla_error *read_numbers(const xla_frame *frame, call *call) {
     const int32_t *const arrays = scalar(frame, "arrays", XLA_S32);
     const float *const softcap = scalar(frame, "softcap", XLA_F32);
     if (!arrays || !softcap)
-        return error(frame, XLA_INVALID_ARGUMENT, "the attributes arrays (int32) and softcap (float32) are needed");
+        return error(frame, XLA_INVALID_ARGUMENT, "the attributes arrays (int32) and softcap (float32) are required");
     problem->arrays = (uint32_t)*arrays;
     problem->softcap = *softcap;
     return NULL;
@@ -309,9 +312,10 @@ static xla_error *read_served(const xla_frame *frame, call *call) {
     const size_t bytes = (size_t)rank * sizeof *q->dims, bytes_k = (size_t)rank_k * sizeof *k->dims;
     if (memcmp(k->dims, v->dims, bytes_k) || memcmp(q->dims, o->dims, bytes) || of_keys[2] != sizes[2] ||
         !read_types(q, k, v, o, problem) || (!packed && !paged && k->dims[0] != q->dims[0]))
-        return error(frame, XLA_INVALID_ARGUMENT,
-                     "the shapes and types of q, k, v and o do not belong together: all float16 or all bfloat16, but k "
-                     "and v perhaps float8_e4m3fn, or q, k and v float8_e4m3fn");
+        return error(
+            frame, XLA_INVALID_ARGUMENT,
+            "o must have the shape of q, v that of k, and q and k must agree in batch and d_head; all float16 or "
+            "all bfloat16, or k and v, or q, k and v, float8_e4m3fn");
     if (lse->type != XLA_F32 || lse->dims[rank - 3] != sizes[1] || lse->dims[rank - 2] != sizes[0] ||
         (!packed && lse->dims[0] != q->dims[0]))
         return error(frame, XLA_INVALID_ARGUMENT, "log-sum-exp must be float32 [batch, heads, seq_q]");
@@ -389,7 +393,7 @@ static xla_error *differentiate(const xla_frame *frame, fl_memory memory) {
     gradients.deterministic = ordered && *ordered;
     fl_status status = fl_query_backward(shared.library, &call.problem, &support);
     if (!status && workspace < support.workspace_bytes)
-        return error(frame, XLA_INVALID_ARGUMENT, "the workspace has %lld bytes: must have %lld", (long long)workspace,
+        return error(frame, XLA_INVALID_ARGUMENT, "workspace of %lld bytes: must have %lld bytes", (long long)workspace,
                      (long long)support.workspace_bytes);
     if (!status) status = fl_backward(shared.library, &call.problem, &call.tensors, &gradients, stream.stream);
     return status ? failed(frame, status) : NULL;

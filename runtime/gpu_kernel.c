@@ -43,7 +43,7 @@ enum status gpu_smem_check(const struct gpu_code *code, const struct code_image 
     const int bytes = launch_smem_bytes(&instance->config) + static_bytes;
     if (bytes <= target->shared_bytes) return STATUS_OK;
     return fail(failure, STATUS_CANNOT_RUN,
-                "%s %s needs %d bytes of shared memory per CTA, %d of them static: %s has %d; take a smaller B_r or "
+                "%s %s needs %d bytes of shared memory per CTA, %d of them static: %s has %d; use a smaller B_r or "
                 "B_c",
                 code->version, config_format(&instance->config, text), bytes, static_bytes, target->name,
                 target->shared_bytes);

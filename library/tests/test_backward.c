@@ -152,7 +152,7 @@ static void packed(fl_library *library, int deterministic) {
        "rows of no sequence have the gradient 0");
     ((int32_t *)(uintptr_t)made.attention.tensors.cu_seqlens_k)[1] = 50;
     ok(compute(library, &made) == FL_INVALID &&
-           !strcmp(fl_error(), "cu_seqlens_k[2] 43: must be at least 50, the one before it"),
+           !strcmp(fl_error(), "cu_seqlens_k[2] 43: must be at least 50, the offset before it"),
        "%s", fl_error());
     backward_free(&made);
 }
@@ -194,10 +194,11 @@ static void refused(fl_library *library, const struct backward *made, fl_status 
 static void refusals(fl_library *library) {
     struct backward right;
     backward_new(&right, problem_of(2, 2, 3, 4, 64));
-    REFUSED((made.attention.asked.windowed = 1), FL_UNSUPPORTED, "window: fl_backward() does not take it");
+    REFUSED((made.attention.asked.windowed = 1), FL_UNSUPPORTED, "window: fl_backward() does not support it");
     REFUSED((made.attention.asked.arrays = FL_CU_SEQLENS_K, made.attention.asked.total_k = 4), FL_UNSUPPORTED,
-            "cu_seqlens_k without cu_seqlens_q: fl_backward() takes both or neither");
-    REFUSED((made.attention.asked.arrays = FL_SEQLENS_K), FL_UNSUPPORTED, "seqlens_k: fl_backward() does not take it");
+            "cu_seqlens_k: requires cu_seqlens_q as well in fl_backward()");
+    REFUSED((made.attention.asked.arrays = FL_SEQLENS_K), FL_UNSUPPORTED,
+            "seqlens_k: fl_backward() does not support it");
     REFUSED((made.attention.asked.d_head = 96), FL_UNSUPPORTED, "d_head 96: attention/backward is for 64, 128, 256");
     REFUSED((made.attention.asked.version = "v37"), FL_UNSUPPORTED,
             "version 'v37': must be NULL, \"best\" or \"attention/backward\", which computes gradients");
@@ -208,7 +209,7 @@ static void refusals(fl_library *library) {
     REFUSED((made.gradients.deterministic = 2), FL_INVALID, "deterministic 2: must be 0 or 1");
     REFUSED((made.gradients.unused = 1), FL_INVALID, "unused 1: must be 0");
     REFUSED((made.gradients.dk_strides = (fl_strides){512, 0, 64}), FL_INVALID,
-            "dk_strides.seq 0: must be another number than 0: rows of a gradient must not overlap");
+            "dk_strides.seq 0: must be nonzero, because rows of a gradient must not overlap");
     REFUSED((made.attention.asked.memory = FL_DEVICE_MEMORY), FL_INVALID,
             "memory FL_DEVICE_MEMORY: must be FL_HOST_MEMORY on the emulator");
     ok(fl_backward(library, &right.attention.asked, &right.attention.tensors, NULL, NULL) == FL_INVALID &&

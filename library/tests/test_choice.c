@@ -171,9 +171,9 @@ static void reasons(const struct made_up *made) {
     struct call call = call_of(NULL);
     call.problem.causal = 1;
     refused(made, &call, &SMALLEST, FL_UNAVAILABLE, "of them static: small has 49152");
-    refused(made, &call, &NEWER, FL_UNAVAILABLE, "no machine code for newer, compute capability 10.0; this library");
+    refused(made, &call, &NEWER, FL_UNAVAILABLE, "newer: no machine code for compute capability 10.0 in this library");
     call.problem.d_head = 80;
-    refused(made, &call, &H200, FL_UNSUPPORTED, "d_head 80: the versions of this library are for 128");
+    refused(made, &call, &H200, FL_UNSUPPORTED, "d_head 80: the kernels of this library support 128");
     call = call_of("v37");
     call.scaled = true;
     call.problem.scale = 0.5f;
@@ -189,7 +189,7 @@ static void reasons(const struct made_up *made) {
     call.problem.seq_q = call.problem.seq_k = 100;
     refused(made, &call, &H200, FL_UNSUPPORTED, "seq_q 100: must be a multiple of B_r = 128");
     call = call_of("attention/wgmma");
-    refused(made, &call, &A100, FL_UNAVAILABLE, "attention/wgmma is for sm_90a alone");
+    refused(made, &call, &A100, FL_UNAVAILABLE, "attention/wgmma was built for sm_90a");
     call = call_of("attention/mma_sync");
     call.problem.config = LARGE;
     refused(made, &call, &A100, FL_UNAVAILABLE, "16384 of them static: A100 has");
@@ -267,7 +267,7 @@ static void short_names(void) {
     call = call_of("mma_syn");
     chosen(&made, &call, &H200, "attention/mma_sync", SMALL, "7 characters of the name");
     call = call_of("mma_sync");
-    refused(&made, &call, &H200, FL_INVALID, "version 'mma_sync': this library holds attention/mma_sync ");
+    refused(&made, &call, &H200, FL_INVALID, "version 'mma_sync': this library contains attention/mma_sync ");
 }
 
 /* Each removed version is rejected with the kernel that replaces it, and its neighbours as any unknown name. */
@@ -275,16 +275,16 @@ static void removed(const struct made_up *made) {
     static const struct {
         const char *name, *sentence;
     } cases[] = {
-        {"v38", "version 'v38': was removed from the ladder; attention/mma_sync replaces it"},
-        {"v42", "version 'v42': was removed from the ladder; attention/wgmma replaces it"},
-        {"v47", "attention/mma_sync replaces it"},
-        {"v49", "attention/wgmma replaces it"},
-        {"v51", "attention/mma_sync replaces it"},
-        {"v52", "attention/wgmma replaces it"},
-        {"v36", "version 'v36': this library holds v37 "},
-        {"v53", "version 'v53': this library holds v37 "},
-        {"v4x", "version 'v4x': this library holds v37 "},
-        {"v042", "version 'v042': this library holds v37 "},
+        {"v38", "version 'v38': was removed from the ladder; use attention/mma_sync"},
+        {"v42", "version 'v42': was removed from the ladder; use attention/wgmma"},
+        {"v47", "use attention/mma_sync"},
+        {"v49", "use attention/wgmma"},
+        {"v51", "use attention/mma_sync"},
+        {"v52", "use attention/wgmma"},
+        {"v36", "version 'v36': this library contains v37 "},
+        {"v53", "version 'v53': this library contains v37 "},
+        {"v4x", "version 'v4x': this library contains v37 "},
+        {"v042", "version 'v042': this library contains v37 "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct call call = call_of(cases[i].name);

@@ -156,16 +156,16 @@ static void sizes(fl_library *library, const struct attention *attention) {
     WRONG(device = 5, FL_INVALID, "device 5: must be -1 or 0 on the emulator");
     WRONG(batch = -1, FL_INVALID, "batch -1: must be from 0 to 65535");
     WRONG(heads = problem.kv_heads = 70000, FL_INVALID, "heads 70000: must be from 1 to 65535");
-    WRONG(kv_heads = 3, FL_INVALID, "kv_heads 3: must divide the number of heads, 2");
+    WRONG(kv_heads = 3, FL_INVALID, "kv_heads 3: must divide heads, 2");
     WRONG(seq_q = -5, FL_INVALID, "seq_q -5: must be from 0");
-    WRONG(d_head = 80, FL_UNSUPPORTED, "d_head 80: the versions of this library are for 64, 96, 128, 192, 256");
+    WRONG(d_head = 80, FL_UNSUPPORTED, "d_head 80: the kernels of this library support 64, 96, 128, 192, 256");
     WRONG(d_head = -1, FL_INVALID, "d_head -1: must be from 1");
     WRONG(causal = 2, FL_INVALID, "causal 2: must be from 0 to 1");
     WRONG(scale = -1, FL_INVALID, "scale -1: must be positive");
     WRONG(scale = NAN, FL_INVALID, "scale nan: must be positive");
     WRONG(seq_k = 65535 * (problem.batch = 1 << 14), FL_INVALID, "the product must be at most 68719476736 elements");
-    WRONG(o = ((fl_strides){0, 0, 64}), FL_INVALID, "o.seq 0: must be another number than 0");
-    WRONG(k = ((fl_strides){0, INT64_MAX / 2, 64}), FL_INVALID, "elements behind the first");
+    WRONG(o = ((fl_strides){0, 0, 64}), FL_INVALID, "o.seq 0: must be nonzero");
+    WRONG(k = ((fl_strides){0, INT64_MAX / 2, 64}), FL_INVALID, "elements after the first");
     WRONG(memory = FL_DEVICE_MEMORY, FL_INVALID, "must be FL_HOST_MEMORY on the emulator");
 }
 
@@ -191,7 +191,7 @@ static void structs_of_other_sizes(fl_library *library, const struct attention *
     problem.known.size = sizeof problem;
     ok(!fl_forward(library, &problem.known, &attention->tensors, NULL), "a longer problem whose new bytes are 0");
     problem.later = 1;
-    refused(library, &problem.known, &attention->tensors, FL_INVALID, "a newer library is needed");
+    refused(library, &problem.known, &attention->tensors, FL_INVALID, "use a newer library");
     refused(library, NULL, &attention->tensors, FL_INVALID, "problem: must not be NULL");
     refused(library, &attention->asked, NULL, FL_INVALID, "tensors: must not be NULL");
     refused(NULL, &attention->asked, &attention->tensors, FL_INVALID, "library: must not be NULL");
@@ -217,20 +217,20 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     static const char other[] = "(FP16, 64, 64, 64, 4): wgmma+stages_2";
     fl_problem problem = attention->asked;
     problem.version = "v99";
-    refused(library, &problem, &attention->tensors, FL_INVALID, "version 'v99': this library holds attention/decode ");
+    refused(library, &problem, &attention->tensors, FL_INVALID,
+            "version 'v99': this library contains attention/decode ");
     problem.version = "v44";
     refused(library, &problem, &attention->tensors, FL_INVALID,
-            "version 'v44': was removed from the ladder; attention/wgmma replaces it");
+            "version 'v44': was removed from the ladder; use attention/wgmma");
     problem.version = "attention/wgmma";
     problem.d_head = 96;
     refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "d_head 96: attention/wgmma is for 128, 64, 256");
     problem.d_head = 64;
     problem.version = NULL;
     problem.config = other;
-    refused(library, &problem, &attention->tensors, FL_INVALID, "needs the version that it is of");
+    refused(library, &problem, &attention->tensors, FL_INVALID, "needs a version; set version");
     problem.version = "attention/wgmma";
-    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED,
-            "attention/wgmma has no such instance in this library");
+    refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "not in this library's attention/wgmma");
     problem.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+cap";
     refused(library, &problem, &attention->tensors, FL_UNSUPPORTED, "softcap 0: config");
     problem.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve";
@@ -240,7 +240,7 @@ static void versions_and_configs(fl_library *library, const struct attention *at
     refused(library, &problem, &attention->tensors, FL_INVALID, "config '(FP16, 64'");
     problem.config = other;
     problem.dtype = FL_BF16;
-    refused(library, &problem, &attention->tensors, FL_INVALID, "is of type fp16, but dtype is bf16");
+    refused(library, &problem, &attention->tensors, FL_INVALID, "has type fp16, but dtype is bf16");
     problem.dtype = FL_FP16;
     problem.d_head = 128;
     refused(library, &problem, &attention->tensors, FL_INVALID, "has d_head 64, but d_head is 128");
@@ -267,7 +267,7 @@ static void description(fl_library *library) {
     ok(fl_kernel(library, description.kernels, &info) == FL_INVALID, "behind the last");
     says(fl_error(), "the number of kernels", "behind the last");
     ok(fl_device(library, 0, &device) == FL_INVALID, "no GPU to describe");
-    says(fl_error(), "device 0: must be from 0 on and below 0, the number of GPUs", "no GPU to describe");
+    says(fl_error(), "device 0: must be at least 0 and less than 0, the number of GPUs", "no GPU to describe");
     ok(fl_abi() == FL_ABI && strstr(fl_release(), FL_RELEASE), "%s", fl_release());
 }
 
@@ -278,7 +278,7 @@ static void query(fl_library *library, const struct attention *attention) {
     attention_version(library, problem.d_head, false, version);
     ok(!fl_query(library, &problem, &support) && !strcmp(support.kernel, version) && !support.measured,
        "best on the emulator: %s", support.order);
-    says(support.order, "the emulator runs it in the least time", "why");
+    says(support.order, "fastest on the emulator", "why");
     problem.d_head = 192;
     ok(!fl_query(library, &problem, &support) && strstr(support.config, ", 192, "), "best with d_head 192: %s %s",
        support.kernel, support.config);

@@ -133,7 +133,7 @@ static void streams_and_contexts(fl_library *library) {
     ok(!status && current() == contexts[0], "the current context, of GPU 0, stays current");
     status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
     ok(status == FL_INVALID && current() == contexts[0], "no stream: the current context, whose GPU is another");
-    says(fl_error(), "is memory of GPU 1: must be of GPU 0, Fake GPU, which the call is for", "the other GPU");
+    says(fl_error(), "is memory of GPU 1; must be memory of GPU 0, Fake GPU, which runs the call", "the other GPU");
     attention.asked.device = 1;
     status = fl_forward(library, &attention.asked, &attention.tensors, NULL);
     ok(!status && last_launch()->device == 1 && current() == contexts[0], "unless the GPU is named");
@@ -147,7 +147,7 @@ static void streams_and_contexts(fl_library *library) {
     rejected(library, &attention, &attention.tensors, stream, "device 2: must be below 2, the number of GPUs");
     attention.asked.device = -1;
     cuda.cuStreamDestroy_v2(stream);
-    rejected(library, &attention, &attention.tensors, stream, "the driver does not know it");
+    rejected(library, &attention, &attention.tensors, stream, "the driver does not recognize it");
     free_on(&attention);
     cuda.cuCtxSetCurrent(NULL);
 }
@@ -165,7 +165,7 @@ static void layouts(fl_library *library) {
     attention.asked.q = attention.asked.o = (fl_strides){0, 132, 64};
     attention.asked.k = attention.asked.v = (fl_strides){0, 64, 0};
     rejected(library, &attention, &attention.tensors, stream,
-             "q.seq 132: must be a positive multiple of 8 elements, which are 16 bytes");
+             "q.seq 132: must be a positive multiple of 8 elements (16 bytes)");
     attention.asked.q = attention.asked.o = (fl_strides){0, INT64_C(1) << 31, 64};
     rejected(library, &attention, &attention.tensors, NULL, "q.seq 2147483648: must be at most 2147483647 elements");
     attention.asked.q = attention.asked.o = (fl_strides){0};
@@ -185,7 +185,7 @@ static void layouts(fl_library *library) {
         attention.asked.batch = gaps[i].batch;
         attention.asked.seq_q = gaps[i].seq_q;
         attention.asked.o = gaps[i].o;
-        rejected(library, &attention, &attention.tensors, stream, "written to a contiguous o alone");
+        rejected(library, &attention, &attention.tensors, stream, "can only be written to a contiguous o");
     }
     free_on(&attention);
     cuda.cuStreamDestroy_v2(stream);
@@ -239,10 +239,10 @@ static void memory_of_others(fl_library *library) {
     void *pinned;
     ok(!fl_forward(library, &attention.asked, &tensors, stream), "its own memory");
     tensors.k = attention.memory[TENSOR_K];
-    rejected(library, &attention, &tensors, stream, "must be device memory of GPU 0: the driver does not know it");
+    rejected(library, &attention, &tensors, stream, "must be device memory of GPU 0: the driver does not recognize it");
     if (cuda.cuMemHostAlloc(&pinned, 4096, 0)) abort();
     tensors.k = pinned;
-    rejected(library, &attention, &tensors, stream, "it is host memory that the GPU can see");
+    rejected(library, &attention, &tensors, stream, "it is host memory mapped for the GPU");
     tensors = attention.tensors;
     tensors.workspace = attention.memory[TENSOR_Q];
     rejected(library, &attention, &tensors, stream, "workspace 0x");
@@ -469,7 +469,7 @@ static void workspaces_used_up(fl_library *library) {
     }
     ok(good > 4080 && good < MOST, "workspaces for %d streams in all", good);
     fake("devices=2");
-    says(fl_error(), "the 4096 workspaces for streams are used up: pass one of your own", "used up");
+    says(fl_error(), "all 4096 workspaces for streams are in use; pass your own", "used up");
     struct attention on_host;
     attention_new(&on_host, problem);
     on_host.asked.version = "attention/wgmma";
@@ -590,14 +590,14 @@ static void other_gpus(void) {
     } cases[] = {
         {"cc=86,smem=101376", NULL, -1, 128, FL_OK, "stages_2"},
         {"cc=86,smem=101376", NULL, -1, 256, FL_UNAVAILABLE, "13696 of them static: Fake GPU has 101376"},
-        {"cc=86,smem=101376", "attention/wgmma", -1, 128, FL_UNAVAILABLE, "attention/wgmma is for sm_90a alone"},
+        {"cc=86,smem=101376", "attention/wgmma", -1, 128, FL_UNAVAILABLE, "attention/wgmma was built for sm_90a"},
         {"devices=3,old=2", NULL, -1, 128, FL_OK, "(FP16, 128"}, /* the first that has code */
         {"devices=3,old=2", NULL, 1, 128, FL_UNAVAILABLE, "has compute capability 7.5"},
-        {"cc=80", NULL, -1, 128, FL_OK, "that of the nearest one that was, on compute capability 9.0"},
+        {"cc=80", NULL, -1, 128, FL_OK, "for the nearest measured problem on compute capability 9.0"},
     };
     with_driver("no_device", FL_GPU, FL_UNAVAILABLE, "no GPU");
     with_driver("hidden", FL_AUTO, FL_OK, "no GPU it may use");
-    with_driver("cc=75", FL_GPU, FL_UNAVAILABLE, "has compute capability 7.5: must be at least 8.0");
+    with_driver("cc=75", FL_GPU, FL_UNAVAILABLE, "has compute capability 7.5; the kernels need at least 8.0");
     with_driver("cc=100", FL_AUTO, FL_OK, "compute capability");
     with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -740,7 +740,7 @@ int main(void) {
     ok(!fl_describe(library, &description) && description.backend == FL_GPU && description.devices == 2, "two GPUs");
     ok(!fl_device(library, 1, &info) && info.major == 9 && info.sms == 4 && info.usable, "GPU 1: %s", info.name);
     ok(fl_device(library, 2, &info) == FL_INVALID, "no GPU 2");
-    says(fl_error(), "device 2: must be from 0 on and below 2", "no GPU 2");
+    says(fl_error(), "device 2: must be at least 0 and less than 2", "no GPU 2");
     streams_and_contexts(library);
     layouts(library);
     calls_that_differ_in_a_word(library);

@@ -158,11 +158,11 @@ static void contents(fl_library *library) {
         struct attention *attention;
         int32_t *at, value;
         const char *words;
-    } cases[] = {{&packed, q + 1, -3, "cu_seqlens_q[1] -3: must be at least 0, the one before it"},
+    } cases[] = {{&packed, q + 1, -3, "cu_seqlens_q[1] -3: must be at least 0, the offset before it"},
                  {&packed, q, -1, "cu_seqlens_q[0] -1: must be 0 or more"},
-                 {&packed, q + 3, 15, "cu_seqlens_q: sequence 2 has 10 rows: must have at most seq_q, 9"},
-                 {&packed, k + 3, 58, "cu_seqlens_k[3] 58: must be at most 57, the rows of the tensor"},
-                 {&paged, lengths, 41, "seqlens_k[0] 41: must be from 0 to 40, the rows of the sequence"},
+                 {&packed, q + 3, 15, "cu_seqlens_q: sequence 2 has 10 rows, but seq_q is 9"},
+                 {&packed, k + 3, 58, "cu_seqlens_k[3] 58: must be at most 57, the number of rows of the tensor"},
+                 {&paged, lengths, 41, "seqlens_k[0] 41: must be from 0 to 40, the number of rows of the sequence"},
                  {&paged, lengths + 1, -1, "seqlens_k[1] -1: must be from 0"},
                  {&paged, table + 3, -1, "block_table[1][0] -1: must be from 0 to"},
                  {&paged, table + 2, paged.asked.n_pages, "must be from 0 to"},
@@ -195,11 +195,11 @@ static void bytes_refused(fl_library *library) {
     problem.cache_e4m3 = true;
     attention_new(&attention, problem);
     WRONG(wrong.kv_dtype = FL_BF16, "kv_dtype 1: must be FL_E4M3, 2, or 0");
-    WRONG(wrong.kv_dtype = 0, "k_scales: must not be there unless kv_dtype is FL_E4M3");
-    WRONG(wrong.d_head = 64, "d_head 64: of caches in e4m3 it must be 128");
-    WRONG(wrong.version = "attention/wgmma", "those of e4m3 are taken by attention/decode with d_head 128");
+    WRONG(wrong.kv_dtype = 0, "k_scales: requires kv_dtype FL_E4M3");
+    WRONG(wrong.d_head = 64, "d_head 64: must be 128 for an e4m3 cache");
+    WRONG(wrong.version = "attention/wgmma", "use attention/decode with d_head 128 for e4m3");
     attention.tensors.sinks = attention.tensors.k_scales;
-    WRONG(wrong.arrays |= FL_SINKS, "sinks beside kv_dtype: no kernel takes both");
+    WRONG(wrong.arrays |= FL_SINKS, "sinks: cannot be combined with kv_dtype");
     attention_free(&attention);
 }
 
@@ -209,30 +209,30 @@ static void fields(fl_library *library) {
     problem.KV_lengths = &KEYS;
     problem.page_rows = 16;
     attention_new(&attention, problem);
-    WRONG(wrong.arrays = 1024, "arrays 0x400: must be bits of fl_array");
+    WRONG(wrong.arrays = 1024, "arrays 0x400: must be a combination of");
     WRONG(wrong.total_q = 4, "total_q 4: must be 0 without FL_CU_SEQLENS_Q in arrays");
     WRONG(wrong.n_pages = 0, "n_pages 0: must be from 1");
-    WRONG(wrong.page_rows = 24, "page_rows 24: must be a power of two from 16 on");
+    WRONG(wrong.page_rows = 24, "page_rows 24: must be a power of two, 16 or more");
     WRONG(wrong.page_rows = 8, "page_rows 8: must be from 16");
     WRONG(wrong.seq_k = 49, "seq_k 49: must be at most 48, pages_of_sequence 3 times page_rows 16");
     WRONG(wrong.windowed = 2, "windowed 2: must be from 0 to 1");
     WRONG(wrong.window_left = 3, "window_left 3: must be 0 without windowed");
     WRONG((wrong.windowed = 1, wrong.window_right = -2), "window_right -2: must be from -1");
-    WRONG(wrong.softcap = -1, "softcap -1: must be positive, or 0 for none");
+    WRONG(wrong.softcap = -1, "softcap -1: must be positive, or 0 to disable it");
     WRONG(wrong.split_keys = 64, "split_keys 64: must be a multiple of 128");
     WRONG(wrong.seq_k = 0, "seq_k 0: must be from 1");
     WRONG((wrong.windowed = 1, wrong.version = "attention/decode"),
-          "window: attention/decode does not take it: attention/wgmma does");
+          "window: attention/decode does not support it; use attention/wgmma");
     WRONG(wrong.arrays = FL_BLOCK_TABLE, "seqlens_k 0x");
     WRONG((wrong.d_head = 256, wrong.version = "attention/decode"), "d_head 256: attention/decode is for 128, 64");
-    WRONG(wrong.version = "attention/mma_sync", "does not take it: attention/wgmma and attention/decode do");
+    WRONG(wrong.version = "attention/mma_sync", "does not support it; use attention/wgmma or attention/decode");
     attention.asked.version = "attention/wgmma";
-    WRONG(wrong.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve", "one with the word pages has");
+    WRONG(wrong.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve", "use one with the flag pages");
     attention.asked.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages";
     attention.tensors.block_table = NULL;
     attention.asked.arrays = FL_SEQLENS_K;
     attention.asked.n_pages = attention.asked.page_rows = 0;
-    WRONG(wrong.pages_of_sequence = 0, "+serve+pages needs one");
+    WRONG(wrong.pages_of_sequence = 0, "+serve+pages requires it");
     attention_free(&attention);
 }
 

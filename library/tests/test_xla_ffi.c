@@ -179,7 +179,7 @@ static void test_packed_gradients(call *c, xla_buffer more[5], void *arguments[8
     offsets[1].dims = &none;
     rejects(fl_xla_ffi_backward_host, c, "packed sequences need cu_seqlens_q");
     more[0].dims--;
-    rejects(fl_xla_ffi_backward_host, c, "o [tokens, heads, d_head]");
+    rejects(fl_xla_ffi_backward_host, c, "o must be [tokens, heads, d_head]");
 }
 
 /* The gradients of a call: what fl_backward() itself computes. */
@@ -282,12 +282,12 @@ static void test_serving(void) {
     rejects(fl_xla_ffi_serve_host, c, "must have 4 dimensions, and 3");
     c->frame.arguments.count = 4;
     numbers[0] = 0;
-    rejects(fl_xla_ffi_serve_host, c, "there are 4 arguments: must be 3");
+    rejects(fl_xla_ffi_serve_host, c, "4 arguments: must be 3");
     numbers[0] = FL_K_SCALES;
     rejects(fl_xla_ffi_serve_host, c, "k_scales must be float32, 1 elements");
     float k_scale = 1;
     used.type = XLA_F32, used.data = &k_scale;
-    rejects(fl_xla_ffi_serve_host, c, "k_scales: must not be there");
+    rejects(fl_xla_ffi_serve_host, c, "k_scales: requires kv_dtype");
     used.type = XLA_S32, used.data = &keys;
     numbers[0] = FL_CU_SEQLENS_Q;
     rejects(fl_xla_ffi_serve_host, c, "must have 3 dimensions, and 2");
@@ -326,7 +326,7 @@ static void test_e4m3(void) {
     rejects(fl_xla_ffi_serve_host, c, "sums 7");
     for (int i = 0; i < 3; i++) {
         c->buffers[i].type = XLA_BF16;
-        rejects(fl_xla_ffi_serve_host, c, "or q, k and v float8_e4m3fn");
+        rejects(fl_xla_ffi_serve_host, c, "or q, k and v, float8_e4m3fn");
     }
     free(c);
 }
@@ -365,9 +365,9 @@ static void test_e4m3_cache(void) {
     more[3].type = XLA_F32, of_table[0] = 2;
     rejects(fl_xla_ffi_serve_host, c, "block_table must be int32, [batch");
     of_table[0] = 1, c->buffers[3].type = XLA_BF16;
-    rejects(fl_xla_ffi_serve_host, c, "perhaps float8_e4m3fn");
+    rejects(fl_xla_ffi_serve_host, c, "float8_e4m3fn");
     c->buffers[3].type = c->buffers[2].type = XLA_F16;
-    rejects(fl_xla_ffi_serve_host, c, "perhaps float8_e4m3fn");
+    rejects(fl_xla_ffi_serve_host, c, "float8_e4m3fn");
     free(c);
 }
 
@@ -453,12 +453,12 @@ static void test_errors(void) {
         int code;
         const char *word, *what;
     } cases[] = {
-        {short_of_one, XLA_INVALID_ARGUMENT, "q, k and v", "two arguments"},
+        {short_of_one, XLA_INVALID_ARGUMENT, "q, k, v and o", "two arguments"},
         {flat, XLA_INVALID_ARGUMENT, "4 dimensions", "q of 3 dimensions"},
         {other_type, XLA_INVALID_ARGUMENT, "float16", "k of another type"},
         {floats, XLA_INVALID_ARGUMENT, "bfloat16", "float32"},
-        {other_d_head, XLA_INVALID_ARGUMENT, "shapes", "k of another d_head"},
-        {too_long, XLA_INVALID_ARGUMENT, "shapes", "more keys than 32 bits count"},
+        {other_d_head, XLA_INVALID_ARGUMENT, "o must have the shape of q", "k of another d_head"},
+        {too_long, XLA_INVALID_ARGUMENT, "o must have the shape of q", "more keys than 32 bits count"},
         {other_lse, XLA_INVALID_ARGUMENT, "[batch, heads, seq_q]", "log-sum-exp of another shape"},
         {no_scale, XLA_INVALID_ARGUMENT, "scale", "no scale"},
         {scale_of_type, XLA_INVALID_ARGUMENT, "scale (float32)", "a scale that is an integer"},

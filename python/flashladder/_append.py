@@ -26,7 +26,7 @@ def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: 
     if host and not framework.is_traced() and not bool(fits.all()):
         pages = "" if block_table is None else ", and block_table must name pages of it"
         raise ValueError(
-            f"{new} rows behind seqlens_k do not fit: the cache has {_capacity(k_cache, block_table)} rows for a "
+            f"{new} rows after seqlens_k do not fit: the cache has {_capacity(k_cache, block_table)} rows for a "
             f"sequence{pages}"
         )
     # A row that does not fit is replaced by the first that does; if none does, by the first row of the cache.
@@ -71,9 +71,9 @@ def _check_shapes(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, 
     batch, wanted = seqlens_k.shape[0], tuple(k_cache.shape[2:])
     samples = k_cache.shape[0] if block_table is None else block_table.shape[0]
     if samples != batch:
-        raise ValueError(f"seqlens_k has {batch} lengths for {samples} sequences: they must be as many")
+        raise ValueError(f"seqlens_k has {batch} lengths for {samples} sequences: pass one length per sequence")
     if tuple(v_cache.shape) != tuple(k_cache.shape) or tuple(v_new.shape) != tuple(k_new.shape):
-        raise ValueError("k and v must be alike, the caches and the new rows")
+        raise ValueError("k and v must have equal shapes, both the caches and the new rows")
     if k_new.shape[0] != batch or tuple(k_new.shape[2:]) != wanted:
         raise ValueError(
             f"k_new has the shape {tuple(k_new.shape)}: ({batch}, seq_new, {wanted[0]}, {wanted[1]}) is needed"

@@ -82,7 +82,7 @@ class Call(NamedTuple):
         framework = common(self.q, self.k, self.v, self.out)
         for name, array in self.arrays.items():
             if framework_of(name, array) is not framework:
-                raise TypeError(f"{name} is {kind_of(array)} and q {kind_of(self.q)}: arrays of one package are needed")
+                raise TypeError(f"{name} is {kind_of(array)} and q {kind_of(self.q)}: pass arrays of one package")
         return framework
 
     def plan(self, framework: Framework) -> Plan:
@@ -226,8 +226,8 @@ class Call(NamedTuple):
         plain = Options(self.options.causal, self.options.scale, version=self.options.version)
         if self.arrays or self.options._replace(return_lse=False) != plain:
             raise NotImplementedError(
-                "lengths, pages, windows, sinks and soft caps are served for PyTorch, JAX, CuPy and NumPy arrays: "
-                f"{kind_of(self.q)} has whole sequences alone"
+                "lengths, pages, windows, sinks and soft caps need PyTorch, JAX, CuPy and NumPy arrays: "
+                f"{kind_of(self.q)} supports only unpacked sequences of equal length"
             )
 
     def _borrowed(self, stream: int) -> Call:
@@ -273,7 +273,9 @@ def _filled(q: Any, heads: int, name: str, scale: Any) -> Any:
 def _full(like: Any, count: int, value: Any, dtype: str) -> Any:
     framework = framework_of("q", like)
     if not hasattr(framework, "beside"):
-        raise NotImplementedError(f"{kind_of(like)}: a number is taken for PyTorch, JAX, CuPy and NumPy arrays alone")
+        raise NotImplementedError(
+            f"{kind_of(like)}: a number needs PyTorch, JAX, CuPy or NumPy arrays; pass an array instead"
+        )
     package = framework.package()
     return package.full((count,), value, dtype=getattr(package, dtype), **framework.beside(like))
 
@@ -295,7 +297,7 @@ def packed(
         raise TypeError("cu_seqlens_k is None: an int32 array [batch + 1] is needed, or block_table")
     if block_table is not None:
         if (cu_seqlens_k is None) == (seqlens_k is None):
-            raise TypeError("block_table is there: one of cu_seqlens_k and seqlens_k is needed, the other must be None")
+            raise TypeError("block_table needs one of cu_seqlens_k and seqlens_k: pass one and set the other to None")
         if seqlens_k is None:
             seqlens_k, cu_seqlens_k = cu_seqlens_k[1:] - cu_seqlens_k[:-1], None
     arrays = present(
@@ -387,7 +389,7 @@ def _check_e4m3(framework: Framework, q: Any, layouts: dict[str, Layout], all_e4
     if not all_e4m3:
         return
     if type(framework) not in (Torch, JAX, NumPy):
-        raise NotImplementedError(f"q is {kind_of(q)}: PyTorch, JAX and NumPy arrays are taken")
+        raise NotImplementedError(f"q is {kind_of(q)}: must be a PyTorch, JAX or NumPy array")
     for name, layout in layouts.items():
         if layout.dtype != E4M3:
             raise ValueError(f"{name} is {layout.dtype}: float8_e4m3fn is needed")
@@ -445,14 +447,14 @@ def _warn(seconds: float) -> None:
 def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
     """The error of one array, by itself or compared with q. `dtype` is what it must have; "" is that of q."""
     if layout.device != HOST and layout.gpu is None:
-        raise ValueError(f"{name} lies on {layout.device}: host memory or a CUDA GPU is needed")
+        raise ValueError(f"{name} is on {layout.device}: must be in host memory or on a CUDA GPU")
     if layout.gpu is not None and _emulates():
         raise ValueError(
-            f"{name} lies on {layout.device}, and flashladder has no GPU (flashladder.backend().why_no_gpu says why): "
-            "pass arrays in host memory"
+            f"{name} is on {layout.device}, but flashladder found no GPU (flashladder.backend().why_no_gpu gives the "
+            "reason): pass arrays in host memory"
         )
     if layout.device != q.device:
-        raise ValueError(f"{name} lies on {layout.device} and q on {q.device}: they must lie together")
+        raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
     if layout.dtype != dtype and layout.dtype not in DTYPES:
         raise ValueError(f"{name} is {layout.dtype}: float16 or bfloat16 is needed")
     if layout.dtype != (dtype or q.dtype):
@@ -462,21 +464,20 @@ def _check(name: str, layout: Layout, q: Layout, dtype: str = "") -> None:
         raise ValueError(f"{name} has the shape {layout.shape}: four dimensions are needed, {AXES}")
     if layout.strides[3] != 1 and layout.shape[3] > 1 and 0 not in layout.shape:
         raise ValueError(
-            f"{name} has the stride {layout.strides[3]} along d_head, its last dimension: the elements of a row must "
-            "lie side by side"
+            f"{name} has the stride {layout.strides[3]} along d_head, its last dimension: a row must be contiguous"
         )
 
 
 def _check_shapes(layouts: dict[str, Layout], same_batch: bool = True) -> None:
     q, k, v = (layouts[name].shape for name in "qkv")
     if v != k:
-        raise ValueError(f"v has the shape {v} and k {k}: they must be alike, [batch, seq_k, kv_heads, d_head]")
+        raise ValueError(f"v has the shape {v} and k {k}: both must be [batch, seq_k, kv_heads, d_head]")
     for axis in (0, 3) if same_batch else (3,):
         if k[axis] != q[axis]:
             what = ("batch", "", "", "d_head")[axis]
-            raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be alike; the axes are {AXES}")
+            raise ValueError(f"{what} of k is {k[axis]} and of q {q[axis]}: they must be equal; the axes are {AXES}")
     if "out" in layouts and layouts["out"].shape != q:
-        raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be alike")
+        raise ValueError(f"out has the shape {layouts['out'].shape} and q {q}: they must be equal")
     if "out" in layouts and overlaps_itself(layouts["out"].shape, layouts["out"].strides):
         raise ValueError(f"out has the strides {layouts['out'].strides}, so that rows of it overlap: pass another one")
 
@@ -501,7 +502,7 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
     for name, layout in extra.items():
         dtype = "float32" if name == "sinks" or name.endswith("_scales") else "int32"
         if layout.device != q.device:
-            raise ValueError(f"{name} lies on {layout.device} and q on {q.device}: they must lie together")
+            raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
         if layout.dtype != dtype:
             raise ValueError(f"{name} is {layout.dtype}: {dtype} is needed")
         if name == "block_table":
@@ -530,7 +531,7 @@ def _stream_of(framework: Framework, plan: Plan, chosen: int | None, stream: Any
     if plan.gpu is not None:
         return framework.current_stream(plan.gpu) if chosen is None else chosen
     if chosen is not None:
-        raise ValueError(f"stream is {stream!r}, and the arrays lie in host memory, which has none: leave it out")
+        raise ValueError(f"stream is {stream!r}, but the arrays are in host memory: leave stream out")
     if plan.seconds > LONG:
         _warn(plan.seconds)
     return 0

@@ -104,11 +104,11 @@ def _read(name: str, capsule: Any) -> tuple[Any, bool]:
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = VersionedTensor.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major > MAJOR:
-            raise ValueError(f"{name} has version {versioned.major} of DLPack: up to {MAJOR} is understood")
+            raise ValueError(f"{name} has version {versioned.major} of DLPack: must be {MAJOR} or older")
         return versioned.tensor, bool(versioned.flags & (READ_ONLY | COPIED))
     if _is_valid(capsule, b"dltensor"):
         return ManagedTensor.from_address(_pointer(capsule, b"dltensor")).tensor, False
-    raise ValueError(f"__dlpack__ of {name} returned {capsule!r}, which is no DLPack capsule that nobody has consumed")
+    raise ValueError(f"__dlpack__ of {name} returned {capsule!r}, which is not an unconsumed DLPack capsule")
 
 
 def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -278,9 +278,7 @@ class JAX:
 
     def run(self, call: Any, stream: Any) -> tuple[Any, Any]:
         if call.out is not None or stream is not None:
-            raise ValueError(
-                "out or stream is given, and JAX has immutable arrays and a stream of its own: leave them out"
-            )
+            raise ValueError("out or stream is given, but JAX has immutable arrays and its own stream: leave them out")
         return JAX.in_xla(call)
 
     def view(self, array: Any, shape: tuple[int, ...], step: int) -> Any:
@@ -313,7 +311,7 @@ def framework_of(name: str, array: Any) -> Framework:
     if kind not in _of_type:
         bases = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
         if ("numpy", "MaskedArray") in bases:
-            raise TypeError(f"{name} is {kind_of(array)}, and masks are not looked at: pass {name}.data")
+            raise TypeError(f"{name} is {kind_of(array)}, whose mask flashladder ignores: pass {name}.data")
         known = next((KINDS[base] for base in bases if base in KINDS), None)
         if known is None:
             if not hasattr(kind, "__dlpack__"):
@@ -330,7 +328,7 @@ def common(q: Any, k: Any, v: Any, out: Any) -> Framework:
     framework = _of_type.get(type(q)) or framework_of("q", q)
     for name, array in (("k", k), ("v", v)) if out is None else (("k", k), ("v", v), ("out", out)):
         if _of_type.get(type(array)) is not framework and framework_of(name, array) is not framework:
-            raise TypeError(f"{name} is {kind_of(array)} and q {kind_of(q)}: arrays of one package are needed")
+            raise TypeError(f"{name} is {kind_of(array)} and q {kind_of(q)}: pass arrays of one package")
     return framework
 
 
@@ -343,7 +341,7 @@ def _in_elements(array: Any) -> tuple[int, ...]:
     """The strides of an array that counts them in bytes. ValueError where they are no multiples of an element."""
     if any(step % array.itemsize for step in array.strides):
         raise ValueError(
-            f"strides of {array.strides} bytes, which are no multiples of the {array.itemsize} of an element: "
+            f"strides of {array.strides} bytes, which are not multiples of the {array.itemsize} of an element: "
             "copy it to a contiguous one"
         )
     return tuple(step // array.itemsize for step in array.strides)

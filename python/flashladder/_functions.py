@@ -202,7 +202,9 @@ def cached(
     lengths = made_for(q, k_cache, q.shape[0], {"seqlens_k": seqlens_k})["seqlens_k"]
     if k_new is not None:
         if stream is not None:
-            raise ValueError("stream is given beside k_new, which the framework's current stream writes: leave it out")
+            raise ValueError(
+                "stream is given with k_new, which the framework's current stream writes: leave stream out"
+            )
         lengths = append(k_cache, v_cache, lengths, block_table, k_new, v_new)
     arrays = present(block_table=block_table, sinks=sinks, k_scales=k_scale, v_scales=v_scale)
     return present(seqlens_k=lengths, **made_for(q, k_cache, q.shape[0], arrays))
@@ -251,7 +253,7 @@ def attention_e4m3(
     most = (0, 0)
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
         if cu_seqlens_q is None or cu_seqlens_k is None:
-            raise TypeError("cu_seqlens_q and cu_seqlens_k must be there together")
+            raise TypeError("cu_seqlens_q and cu_seqlens_k: pass both or neither")
         most = packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, None, None)[1]  # type: ignore[arg-type]
     of_keys = {"k_scales": k_scale, "v_scales": v_scale}
     for name, number in of_keys.items():

@@ -200,15 +200,15 @@ def find() -> Path:
     if chosen:
         if Path(chosen).is_file():
             return Path(chosen)
-        raise ImportError(f"FLASHLADDER_LIBRARY names {chosen}, which is no file: unset it, or name a {NAME}")
+        raise ImportError(f"FLASHLADDER_LIBRARY names {chosen}, which is not a file: unset it, or name a {NAME}")
     folder = Path(__file__).resolve().parent
     places = (folder / NAME, folder.parent.parent / "lib" / NAME)
     for path in places:
         if path.is_file():
             return path
     raise ImportError(
-        f"{NAME} is neither {places[0]} nor {places[1]}: `make lib` in a checkout builds it, "
-        "and FLASHLADDER_LIBRARY names one elsewhere"
+        f"{NAME} was found neither at {places[0]} nor at {places[1]}: build it with `make lib` in a checkout, "
+        "or set FLASHLADDER_LIBRARY to its path"
     )
 
 
@@ -230,7 +230,7 @@ def load(path: Path) -> Any:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except AttributeError as error:
-        raise ImportError(f"{path} is no {NAME} for this package: {error}") from error
+        raise ImportError(f"{path} is not a {NAME} for this package: {error}") from error
     return library
 
 

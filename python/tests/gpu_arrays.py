@@ -359,7 +359,7 @@ def errors() -> Facts:
     on_host = np.zeros(q.shape, np.float16)
     pinned = torch.empty_like(q, device="cpu").pin_memory()
     sentences = {
-        "mixed": raised(ValueError, "they must lie together", lambda: attention(q, k.cpu(), v)),
+        "mixed": raised(ValueError, "pass both on one device", lambda: attention(q, k.cpu(), v)),
         "float32": raised(ValueError, "q is float32", lambda: attention(q.float(), k, v)),
         "rank": raised(ValueError, "four dimensions", lambda: attention(q[0], k, v)),
         "row": raised(ValueError, "along d_head", lambda: attention(q.transpose(2, 3), k, v)),
@@ -378,7 +378,7 @@ def errors() -> Facts:
         attention(learnt, k, v)
     if torch.cuda.device_count() > 1:
         far = q.to("cuda:1")
-        sentences["other GPU"] = raised(ValueError, "they must lie together", lambda: attention(q, far, v))
+        sentences["other GPU"] = raised(ValueError, "pass both on one device", lambda: attention(q, far, v))
         sentences["other GPU's pointer"] = raised(ValueError, "", lambda: plain(far.data_ptr()))
         near = [a.to("cuda:1") for a in (q, k, v)]
         assert torch.equal(attention(*near).cpu(), attention(q, k, v).cpu())  # while GPU 0 is the current one

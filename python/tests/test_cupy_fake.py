@@ -75,7 +75,7 @@ def test_strides_are_those_of_elements(package: Recorded, cupy: Any) -> None:
     assert package.steps("q") == (5000, 64, 320) and package.steps("k") == (7 * 2 * 64, 2 * 64, 64)
     q.strides = (10000, 128, 641, 2)
     with pytest.raises(
-        ValueError, match=r"q has strides of \(10000, 128, 641, 2\) bytes, which are no multiples of the 2"
+        ValueError, match=r"q has strides of \(10000, 128, 641, 2\) bytes, which are not multiples of the 2"
     ):
         package.attention(q, k, v)
 
@@ -84,7 +84,7 @@ def test_arrays_that_differ_in_their_gpu_alone(package: Recorded, cupy: Any) -> 
     package.attention(*arrays(0))
     package.attention(*arrays(1))
     assert package.last.problem.device == 1
-    with pytest.raises(ValueError, match="k lies on cuda:0 and q on cuda:1: they must lie together"):
+    with pytest.raises(ValueError, match="k is on cuda:0 and q on cuda:1: pass both on one device"):
         package.attention(arrays(1)[0], *arrays(0)[1:])
 
 

@@ -94,7 +94,7 @@ def test_NaN_reaches_what_sees_it_alone() -> None:
         (
             {"sinks": torch.zeros(HEADS, device=DEVICE)},
             NotImplementedError,
-            "sinks beside kv_dtype: no kernel takes both",
+            "sinks: cannot be combined with kv_dtype",
         ),
         ({"v_cache": torch.zeros(BATCH, KEYS, KV_HEADS, D).to(DEVICE, torch.bfloat16)}, ValueError, "v is bfloat16"),
         ({"q": torch.zeros(BATCH, 2, HEADS, D).to(DEVICE, torch.float8_e4m3fn)}, ValueError, "q is float8_e4m3fn"),

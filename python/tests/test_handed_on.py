@@ -218,12 +218,12 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ),
     ("rows meet", (host(), host(), host()), {"out": strided(5 * 4 * 64, 4 * 64, 56)}, "so that rows of it overlap"),
     ("heads in turn", (host(), host(), host()), {"out": strided(5 * 4 * 64, 64, 64)}, "so that rows of it overlap"),
-    ("field", (host(), FIELD, host()), {}, r"k has strides of \(3840, 768, 192, 3\) bytes, which are no multiples of"),
+    ("field", (host(), FIELD, host()), {}, r"k has strides of \(3840, 768, 192, 3\) bytes, which are not multiples of"),
     (
         "stream",
         (host(), host(), host()),
         {"stream": 1},
-        "stream is 1, and the arrays lie in host memory, which has none",
+        "stream is 1, but the arrays are in host memory",
     ),
     ("no address", (host(), host(), host()), {"stream": -1}, "stream is -1: the address of a CUstream is needed"),
     ("long address", (host(), host(), host()), {"stream": 2**64}, "stream is 18446744073709551616: the address"),
@@ -264,7 +264,7 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ({"stream": True}, "stream is True: a stream of PyTorch or CuPy"),
     (
         {"out": np.ma.zeros(SHAPE, np.float16)},
-        "out is numpy.ma.MaskedArray, and masks are not looked at: pass out.data",
+        "out is numpy.ma.MaskedArray, whose mask flashladder ignores: pass out.data",
     ),
     ({"softmax_scale": 1}, r"attention\(\) got an unexpected keyword argument 'softmax_scale': here it is scale"),
     ({"window_size": (-1, -1)}, "'window_size': here it is window"),
@@ -383,7 +383,7 @@ def test_a_gpu_that_is_not_there(package: Recorded, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(package.call, "_emulates", lambda: True)
     made = producers(package, device=(2, 5))
     with pytest.raises(
-        ValueError, match=r"q lies on cuda:5, and flashladder has no GPU .*: pass arrays in host memory"
+        ValueError, match=r"q is on cuda:5, but flashladder found no GPU .*: pass arrays in host memory"
     ):
         package.attention(*made[:3], out=made[3])
 
@@ -392,7 +392,7 @@ def test_what_is_no_array_is_named(package: Recorded, torch: Any) -> None:
     for arrays, message in (
         (([1.0], host(), host()), "q is list: a PyTorch, JAX, CuPy or NumPy array is needed"),
         ((host(), None, host()), "k is NoneType: a PyTorch"),
-        ((Tensor(SHAPE), host(), host()), r"k is numpy.ndarray and q torch.Tensor: arrays of one package"),
+        ((Tensor(SHAPE), host(), host()), r"k is numpy.ndarray and q torch.Tensor: pass arrays of one package"),
     ):
         with pytest.raises(TypeError, match=message):
             package.attention(*arrays)
@@ -483,10 +483,10 @@ def test_there_is_no_backward(package: Recorded, torch: Any) -> None:
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        (("cuda:0", "cpu", "cuda:0"), "k lies on host memory and q on cuda:0: they must lie together"),
-        (("cpu", "cpu", "cuda:0"), "v lies on cuda:0 and q on host memory"),
-        (("cuda:0", "cuda:1", "cuda:0"), "k lies on cuda:1 and q on cuda:0"),
-        (("meta", "meta", "meta"), "q lies on meta: host memory or a CUDA GPU is needed"),
+        (("cuda:0", "cpu", "cuda:0"), "k is on host memory and q on cuda:0: pass both on one device"),
+        (("cpu", "cpu", "cuda:0"), "v is on cuda:0 and q on host memory"),
+        (("cuda:0", "cuda:1", "cuda:0"), "k is on cuda:1 and q on cuda:0"),
+        (("meta", "meta", "meta"), "q is on meta: must be in host memory or on a CUDA GPU"),
     ],
 )
 def test_tensors_that_lie_apart(package: Recorded, torch: Any, devices: tuple[str, ...], message: str) -> None:
@@ -553,8 +553,8 @@ def test_dlpack_is_given_back_after_an_error(package: Recorded) -> None:
         ({"dtype": (2, 32, 1)}, "q is float32"),
         ({"dtype": (0, 16, 1)}, "q is of DLPack type 0 and width 16"),
         ({"dtype": (2, 16, 4)}, "q is a vector of 4 elements"),
-        ({"device": (10, 1)}, "q lies on DLPack device 10:1: host memory or a CUDA GPU is needed"),
-        ({"major": 2}, "q has version 2 of DLPack: up to 1 is understood"),
+        ({"device": (10, 1)}, "q is on DLPack device 10:1: must be in host memory or on a CUDA GPU"),
+        ({"major": 2}, "q has version 2 of DLPack: must be 1 or older"),
         ({"major": 1, "flags": 1}, "out is read-only, or its package hands out a copy: pass an array that"),
         ({"major": 1, "flags": 2}, "out is read-only, or its package hands out a copy"),
     ],
@@ -579,9 +579,7 @@ def test_a_consumed_capsule_is_refused(package: Recorded) -> None:
             self._name = b"used_dltensor"
             return super().__dlpack__(**asked)
 
-    with pytest.raises(
-        ValueError, match=r"__dlpack__ of q returned .*, which is no DLPack capsule that nobody has consumed"
-    ):
+    with pytest.raises(ValueError, match=r"__dlpack__ of q returned .*, which is not an unconsumed DLPack capsule"):
         package.attention(*[Consumed(package.dlpack, SHAPE)] * 3)
 
 

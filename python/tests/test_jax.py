@@ -346,7 +346,7 @@ def test_what_is_wrong_of_e4m3_is_named() -> None:
         ({"v_scale": 0.0}, ValueError, r"v_scale is 0\.0: it must be a positive number"),
         ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn"),
         ({"window": (3, 0)}, TypeError, "unexpected keyword argument 'window'"),
-        ({"cu_seqlens_q": jnp.zeros(3, jnp.int32)}, TypeError, "must be there together"),
+        ({"cu_seqlens_q": jnp.zeros(3, jnp.int32)}, TypeError, "pass both or neither"),
         ({"q_scale": jnp.asarray([1.0, -1.0])}, RuntimeError, r"q_scales\[1\] -1: must be positive and finite"),
         ({"scale_keys": 48}, RuntimeError, "scale_keys 48: must be a power of two"),
     ):
@@ -415,10 +415,10 @@ def test_what_is_wrong_of_a_cache_of_e4m3_is_named() -> None:
         ({"k_scale": jnp.ones(3)}, ValueError, r"k_scales has the shape \(3,\): \(2,\) is needed"),
         ({"v_scale": float("nan")}, ValueError, "v_scale is nan: it must be a positive number"),
         ({"v_scale": jnp.asarray([1.0, -1.0])}, RuntimeError, r"v_scales\[1\] -1: must be positive and finite"),
-        ({"window": (3, 0)}, RuntimeError, "window beside kv_dtype: no kernel takes both"),
-        ({"softcap": 2.0}, RuntimeError, "softcap beside kv_dtype: no kernel takes both"),
-        ({"sinks": jnp.zeros(4)}, RuntimeError, "sinks beside kv_dtype: no kernel takes both"),
-        (narrow, RuntimeError, "d_head 64: of caches in e4m3 it must be 128"),
+        ({"window": (3, 0)}, RuntimeError, "window: cannot be combined with kv_dtype"),
+        ({"softcap": 2.0}, RuntimeError, "softcap: cannot be combined with kv_dtype"),
+        ({"sinks": jnp.zeros(4)}, RuntimeError, "sinks: cannot be combined with kv_dtype"),
+        (narrow, RuntimeError, "d_head 64: must be 128 for an e4m3 cache"),
     ):
         with pytest.raises(error, match=words):
             jax.block_until_ready(attention_with_cache(**(given | change)))

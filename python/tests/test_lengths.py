@@ -332,7 +332,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"k_new": np.zeros((2, 1, 1, 64), HALF), "v_new": np.zeros((2, 1, 1, 64), HALF)},
         ValueError,
-        "1 rows behind seqlens_k do not fit: the cache has 32 rows for a sequence",
+        "1 rows after seqlens_k do not fit: the cache has 32 rows for a sequence",
     ),
     ({"sinks": np.zeros(3, np.float32)}, ValueError, r"sinks has the shape \(3,\): \(2,\) is needed"),
     ({"window": 3}, TypeError, r"window is 3: \(left, right\) is needed"),
@@ -343,7 +343,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         dict.fromkeys(("q", "k_cache", "v_cache"), np.zeros((2, 32, 1, 96), HALF)),
         NotImplementedError,
-        r"seqlens_k with d_head 96: must be 64, 128 or 256: pad q, k and v with zeros to 128 and keep the scale, 1",
+        r"seqlens_k with d_head 96: must be 64, 128 or 256; pad q, k and v with zeros to 128 and keep the scale, 1",
     ),
 ]
 
@@ -374,8 +374,8 @@ def test_wrong_tables_of_packed_queries_are_named() -> None:
         ({"block_table": np.array([[0, 99]], np.int32)}, ValueError, r"block_table has the shape \(1, 2\)"),
         ({"block_table": [[0, 99], [1, 2]]}, TypeError, "block_table is list"),
         ({"seqlens_k": np.array([16, 33], np.int32)}, ValueError, r"seqlens_k\[1\] 33: must be from 0 to 32"),
-        ({"seqlens_k": None}, TypeError, "one of cu_seqlens_k and seqlens_k is needed"),
-        ({"cu_seqlens_k": np.array([0, 16, 36], np.int32)}, TypeError, "the other must be None"),
+        ({"seqlens_k": None}, TypeError, "block_table needs one of cu_seqlens_k and seqlens_k"),
+        ({"cu_seqlens_k": np.array([0, 16, 36], np.int32)}, TypeError, "set the other to None"),
         ({"cu_seqlens_q": np.array([0, 3, 2], np.int32)}, ValueError, r"cu_seqlens_q\[2\] 2: must be at least 3"),
         (
             {"cu_seqlens_q": np.array([0, 1, 9], np.int32)},
@@ -421,7 +421,7 @@ def test_wrong_offsets_are_named() -> None:
     for cu_q, most, words in [
         (np.array([0, 3, 2], np.int32), 4, r"cu_seqlens_q\[2\] 2: must be at least 3"),
         (np.array([0, 3, 9], np.int32), 9, r"cu_seqlens_q\[2\] 9: must be at most 4"),
-        (good, 2, "sequence 1 has 3 rows: must have at most seq_q, 2"),
+        (good, 2, "sequence 1 has 3 rows, but seq_q is 2"),
         (good[:, None], 4, "cu_seqlens_q has the shape"),
         (good[:0], 4, r"cu_seqlens_q has the shape \(0,\): \(1,\) is needed"),
     ]:

@@ -75,7 +75,7 @@ def test_files_that_are_no_library(tmp_path: Path, package: Recorded) -> None:
     text.write_text("no library" * 100)
     with pytest.raises(ImportError, match=r"libflashladder.so cannot be loaded: .*invalid ELF header"):
         package.library.load(text)
-    with pytest.raises(ImportError, match=r"is no libflashladder.so for this package: .*fl_abi"):
+    with pytest.raises(ImportError, match=r"is not a libflashladder.so for this package: .*fl_abi"):
         package.library.load(Path(_other_library()))
 
 
@@ -92,7 +92,8 @@ def test_where_the_library_is_looked_for(tmp_path: Path, package: Recorded, monk
     monkeypatch.setattr(package.library, "__file__", str(module))
     monkeypatch.delenv("FLASHLADDER_LIBRARY", raising=False)
     with pytest.raises(
-        ImportError, match=r"is neither .*python/flashladder/.* nor .*/lib/.*: `make lib` in a checkout"
+        ImportError,
+        match=r"was found neither at .*python/flashladder/.* nor at .*/lib/.*: build it with `make lib` in a checkout",
     ):
         package.library.find()
     in_checkout, in_package = tmp_path / "lib/libflashladder.so", module.with_name("libflashladder.so")
@@ -103,7 +104,7 @@ def test_where_the_library_is_looked_for(tmp_path: Path, package: Recorded, monk
     assert package.library.find() == in_package
     named = tmp_path / "another.so"
     monkeypatch.setenv("FLASHLADDER_LIBRARY", str(named))
-    with pytest.raises(ImportError, match=r"FLASHLADDER_LIBRARY names .*another.so, which is no file: unset it"):
+    with pytest.raises(ImportError, match=r"FLASHLADDER_LIBRARY names .*another.so, which is not a file: unset it"):
         package.library.find()
     named.touch()
     assert package.library.find() == named

@@ -112,8 +112,8 @@ def test_a_number_is_the_scale_of_all_heads() -> None:
         ({"k_scale": 0.0}, ValueError, "k_scale is 0.0: it must be a positive number"),
         ({"v_scale": np.ones(3, np.float32)}, ValueError, r"v_scales has the shape \(3,\): \(1,\) is needed"),
         ({"cu_seqlens_q": np.array([0, 4, 3], np.int32)}, ValueError, r"cu_seqlens_q\[2\] 3: must be at least 4"),
-        ({"max_seqlen_q": 4}, ValueError, "cu_seqlens_q: sequence 1 has 5 rows: must have at most seq_q, 4"),
-        ({"window": (3, 0)}, NotImplementedError, "window beside kv_dtype: no kernel takes both"),
+        ({"max_seqlen_q": 4}, ValueError, "cu_seqlens_q: sequence 1 has 5 rows, but seq_q is 4"),
+        ({"window": (3, 0)}, NotImplementedError, "window: cannot be combined with kv_dtype"),
         ({"v": np.zeros((27, 1, D), np.float16)}, ValueError, "v is float16"),
         (
             {"k": np.zeros((27, 1, D), np.float16), "v": np.zeros((27, 1, D), np.float16)},
@@ -123,7 +123,7 @@ def test_a_number_is_the_scale_of_all_heads() -> None:
         (
             {"k": np.zeros((27, 1, 64), BYTES), "v": np.zeros((27, 1, 64), BYTES), "q": np.zeros((7, 4, 64), np.half)},
             NotImplementedError,
-            "d_head 64: of caches in e4m3 it must be 128",
+            "d_head 64: must be 128 for an e4m3 cache",
         ),
     ],
 )
