@@ -16,7 +16,9 @@ void emu_on_copy_issue(cta *m, warp *w, int lane, uint32_t target, uint32_t byte
     emu_shadow_issue(m, w, lane, target, bytes);
     if (!taken) return;
     emu_check_launch_before(m, w, lane, source, taken, "copies");
+    lock_races(m);
     emu_global_read(m, w, lane, source, taken, 0);
+    unlock_races(m);
 }
 
 void emu_on_copy_wait(cta *m, warp *w, uint32_t mask) {
@@ -51,12 +53,14 @@ void emu_on_copy_complete(cta *m, const warp *w, const async_copy *copy, uint32_
 static void note_run(cta *m, const bulk_copy *copy, uint64_t address, uint32_t bytes, const uint8_t *data, bool ends) {
     const warp *w = &m->warps[copy->warp];
     if (!ends) emu_check_launch_before(m, w, copy->lane, address, bytes, copy->is_store ? "copies to" : "copies");
+    lock_races(m);
     if (!copy->is_store)
         emu_global_copy_read(m, w, copy->lane, address, bytes);
     else if (ends)
         emu_global_write_ends(m, w, copy->lane, address, bytes);
     else
         emu_global_write_begins(m, w, copy->lane, address, bytes, copy->reduces ? NULL : data);
+    unlock_races(m);
 }
 
 /* *context: whether the copy ends. */

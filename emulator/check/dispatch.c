@@ -88,28 +88,35 @@ void emu_on_cluster_atomic(cta *m, warp *w, int lane, cta *at, uint32_t address,
 uint32_t emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
     const unsigned order = o ? o->order : 0;
     emu_check_launch_before(m, w, lane, address, bytes, "reads");
+    lock_races(m);
     if (order & ORDER_STRONG) emu_global_learn(m, w, lane, address, order);
     if (o && o->flags & FLAG_CONSTANT) emu_global_constant_read(m, w, lane, address, bytes);
     emu_global_read(m, w, lane, address, bytes, order);
-    return emu_global_unwritten(m, address, bytes);
+    const uint32_t unwritten = emu_global_unwritten(m, address, bytes);
+    unlock_races(m);
+    return unwritten;
 }
 
 void emu_on_global_write(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o, const uint8_t *data,
                          const uint8_t *there) {
     const unsigned order = o ? o->order : 0;
     emu_check_launch_before(m, w, lane, address, bytes, "writes");
+    lock_races(m);
     emu_global_write(m, w, lane, address, bytes, order, data, there);
     if (order & ORDER_STRONG) emu_global_tell(m, w, lane, address, order);
+    unlock_races(m);
     if (o) emu_note_output(m, o->instruction, address, bytes);
 }
 
 void emu_on_global_atomic(cta *m, warp *w, int lane, uint64_t address, uint32_t bytes, const op *o) {
     emu_note_output_update(m, address, bytes);
     emu_check_launch_before(m, w, lane, address, bytes, "updates");
+    lock_races(m);
     emu_global_learn(m, w, lane, address, o->order);
     if (o->detail != ATOMIC_EXCH || o->asks) emu_check_update(m, w, lane, address, bytes);
     emu_global_update(m, w, lane, address, bytes, o->order, o->asks);
     emu_global_tell(m, w, lane, address, o->order);
+    unlock_races(m);
 }
 
 void emu_on_access_end(cta *m, warp *w, const op *o) {
@@ -231,7 +238,9 @@ void emu_on_barrier_complete(cta *m, uint32_t id) {
 
 void emu_on_fence(cta *m, warp *w, const op *o, uint32_t mask) {
     emu_flag_fence(m, w, mask);
+    lock_races(m);
     emu_global_fence(m, w, mask, o->order);
+    unlock_races(m);
     if (w->released && !(o->order & ORDER_CTA)) emu_cluster_fence(m, w);
 }
 

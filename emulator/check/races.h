@@ -84,7 +84,7 @@ typedef struct known_thread {
 } known_thread;
 
 typedef struct vector_clock {
-    uint32_t references;
+    _Atomic uint32_t references;
     size_t count;
     known_thread threads[];
 } vector_clock;
@@ -107,9 +107,9 @@ typedef struct races {
     race_table shared; /* in turns: of all clusters */
     told_address *addresses;
     size_t address_mask, address_count;
-    uint64_t merged; /* threads of vector_clock */
-    pthread_mutex_t lock;
-    page_map grid; /* else */
+    uint64_t merged;      /* threads of vector_clock */
+    pthread_mutex_t lock; /* in turns: see lock_races(); else: of grid */
+    page_map grid;        /* else */
     uint64_t grid_bytes;
 } races;
 
@@ -138,7 +138,16 @@ static inline races *races_of(const cta *m) {
     return m->cluster->races->all;
 }
 
-/* ---- global.c ---- */
+/* Clusters in turns share their cells and clocks. Those that run before their turn (lookahead.h) use them by a lock. */
+static inline void lock_races(const cta *m) {
+    if (m->cluster->lookahead && m->cluster->races && races_of(m)->in_turns) pthread_mutex_lock(&races_of(m)->lock);
+}
+
+static inline void unlock_races(const cta *m) {
+    if (m->cluster->lookahead && m->cluster->races && races_of(m)->in_turns) pthread_mutex_unlock(&races_of(m)->lock);
+}
+
+/* ---- global.c: by lock_races() ---- */
 
 /* Accesses; order: an access_order. data: the bytes to be written, and those that they replace; NULL where these are
  * not known. */

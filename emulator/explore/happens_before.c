@@ -36,12 +36,12 @@ struct cta_order {
 /* ---- knowledge ---- */
 
 static vector_clock *keep(vector_clock *k) {
-    if (k) k->references++;
+    if (k) atomic_fetch_add(&k->references, 1);
     return k;
 }
 
 static void drop(vector_clock *k) {
-    if (k && !--k->references) free(k);
+    if (k && atomic_fetch_sub(&k->references, 1) == 1) free(k);
 }
 
 static vector_clock *make(cta *m, size_t room) {
@@ -50,7 +50,7 @@ static vector_clock *make(cta *m, size_t room) {
         m->out_of_memory = m->faulted = true;
         return NULL;
     }
-    made->references = 1;
+    atomic_init(&made->references, 1);
     made->count = 0;
     return made;
 }

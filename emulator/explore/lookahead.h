@@ -5,7 +5,9 @@
  * turn as far as the next access by which it tells something (an atomic, a relaxed store), and waits there for the
  * turn: these accesses happen in the order that one thread gives. An atomic whose result nobody reads does not wait: it
  * is postponed, and updates memory when the turn has come. Results, counters and findings do not depend on the number
- * of threads. A race between clusters is still found, but the host's schedule decides which access comes second.
+ * of threads. A race between clusters is still found, but the host's schedule decides which access comes second. Fences
+ * next to the atomics order accesses by their turns, too: what a cluster reads after an atomic, another one has written
+ * before an earlier one.
  */
 #ifndef FL_EMU_LOOKAHEAD_H
 #define FL_EMU_LOOKAHEAD_H

@@ -1,5 +1,6 @@
 /* round_robin.c - CTAs that communicate through global memory: they run in turns on one thread of the host, so what
- * happens does not depend on how many threads there are. CTAs that only fetch work tiles use all threads (lookahead.h).
+ * happens does not depend on how many threads there are. CTAs that only fetch work tiles, or combine partial results by
+ * atomics and fences, use all threads (lookahead.h).
  */
 #include "../machine/crew.h"
 #include "../machine/interleaving.h"

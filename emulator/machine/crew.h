@@ -20,7 +20,7 @@ typedef struct crew {
     bool unfinished;             /* the explorer has left this run before its end */
     bool is_explicit;            /* the launch or the entry names clusters */
     bool polls, in_turns;        /* the program polls memory; its CTAs tell each other, and run in turns */
-    bool only_draws;             /* they communicate by tickets alone, behind which nothing is ordered */
+    bool only_draws;             /* they communicate by relaxed atomics, perhaps with fences */
     struct lookahead *lookahead; /* then, on more than one thread of the host */
 } crew;
 

@@ -178,18 +178,19 @@ static void find_communication(crew *c) {
 }
 
 /* Whether CTAs tell each other nothing but which work tiles are taken, by relaxed atomics in global memory, which order
- * nothing; stores: or store what none of them loads while it runs, by relaxed stores. Then what a CTA does between two
- * of these accesses concerns no other CTA, and a cluster may run before its turn as far as the next one. */
-static bool only_draws(const entry *code, const emu_launch *l, bool stores) {
+ * nothing; all_turns: or store what none of them loads while it runs, by relaxed stores, or order their accesses by
+ * fences next to the atomics, as those that combine partial results. Then another CTA can depend on what a CTA does
+ * between two atomics only after the second, and a cluster may run before its turn as far as the next one. */
+static bool only_draws(const entry *code, const emu_launch *l, bool all_turns) {
     if (l->schedule || l->first_finding_only) return false;
     for (size_t i = 0; i < code->op_count; i++) {
         const op *o = &code->ops[i];
         const bool wide = o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC;
         if (o->kind == OP_CALL && (o->detail == CALL_MALLOC || o->detail == CALL_FREE)) return false;
         if (o->kind == OP_BULK && o->detail & BULK_STORE && o->detail & BULK_REDUCES) return false;
-        if (o->kind == OP_FENCE && !(o->order & ORDER_CTA)) return false;
+        if (o->kind == OP_FENCE && !(o->order & ORDER_CTA) && !all_turns) return false;
         if (wide && o->kind == OP_LOAD && (o->asks || o->order)) return false;
-        if (wide && o->kind == OP_STORE && o->order && (!stores || o->order != ORDER_STRONG)) return false;
+        if (wide && o->kind == OP_STORE && o->order && (!all_turns || o->order != ORDER_STRONG)) return false;
         if (wide && o->kind == OP_ATOMIC && o->order & (ORDER_ACQUIRE | ORDER_RELEASE | ORDER_CTA)) return false;
     }
     return true;
@@ -265,7 +266,8 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     worker *workers = calloc((size_t)count, sizeof *workers);
     bool complete = workers && prepare_device(device, module, code, launch->checks);
     if (complete && launch->checks)
-        complete = emu_races_create(&c.races, code, launch, c.cluster, c.in_turns && (explorer || !c.only_draws));
+        complete = emu_races_create(&c.races, code, launch, c.cluster,
+                                    c.in_turns && (explorer || !c.only_draws || code->has_fence));
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete)
         complete = c.explorer   ? emu_run_explored(&c, workers, count)

@@ -529,7 +529,8 @@ enum { MOST_POSTPONED = 1 << 16 };
 static bool can_postpone(const cta *m, const warp *w, const op *o, uint32_t mask) {
     uint64_t address;
     const cluster *c = m->cluster;
-    if (o->asks || o->detail == ATOMIC_CAS || o->bytes * o->vector > 16 || c->postponed_count >= MOST_POSTPONED)
+    if (o->asks || o->flags & FLAG_ORDERS || o->detail == ATOMIC_CAS || o->bytes * o->vector > 16 ||
+        c->postponed_count >= MOST_POSTPONED)
         return false;
     for (; mask; mask &= mask - 1)
         if (!touches_global(w, o, first_lane(mask), &address)) return false;

@@ -1,5 +1,5 @@
-"""CTAs that draw tickets work on all threads of the host. The output is the same on any number of threads, except for
-which access of a race comes second."""
+"""CTAs that draw tickets, or combine partial results, work on all threads of the host. The output is the same on any
+number of threads, except for which access of a race comes second."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ cvt.rn.f32.u32 %f, %i;
 rcp.rn.f32 %f, %f;
 red.global.add.f32 [%o + 4], %f; }"""  # of numbers that are rounded: the order of the terms shows
 FENCED = "fence.acq_rel.gpu;\n" + DRAW
+ACQUIRE = "atom.acquire.gpu.global.add.u32 %t, [%c], 1;"
 NEVER = 99
 
 
@@ -123,7 +124,53 @@ def untouched(tmp_path: Path, draw: str) -> int:
     return len(values) - sum(value in {str(cta) for cta in range(8)} for value in values)
 
 
-def test_only_tickets_let_ctas_run_ahead(tmp_path: Path) -> None:
-    """At the end of the program CTAs 1 to 7 have stored what they drew, ahead of their turns; behind a fence, which
-    may tell what other CTAs have done, they wait for these."""
-    assert untouched(tmp_path, DRAW) < untouched(tmp_path, FENCED)
+def test_tickets_and_fences_let_ctas_run_ahead(tmp_path: Path) -> None:
+    """At the end of the program CTAs 1 to 7 have stored what they drew, ahead of their turns; behind an atomic that
+    acquires what other CTAs have done, they wait for these."""
+    assert untouched(tmp_path, DRAW) == untouched(tmp_path, FENCED) < untouched(tmp_path, ACQUIRE)
+
+
+# Each CTA stores 64 partial results. The last to count itself adds up those of all.
+PARTS = """.shared .align 4 .b32 before;
+.reg .u64 %o, %c, %p, %a; .reg .u32 %t, %x, %s, %k, %b, %v; .reg .pred %first, %q;
+ld.param.u64 %o, [out]; ld.param.u64 %c, [counter]; ld.param.u64 %p, [parts];
+mov.u32 %x, %tid.x; mov.u32 %b, %ctaid.x; setp.eq.u32 %first, %x, 0;
+mul.lo.u32 %k, %b, 40;
+work:
+add.u32 %k, %k, 1; setp.lt.u32 %q, %k, 900;
+@%q bra work;
+mad.lo.u32 %v, %b, 64, %x; mad.wide.u32 %a, %v, 4, %p; st.global.u32 [%a], %v;
+FENCE
+bar.sync 0;
+@!%first bra meet;
+atom.global.add.u32 %t, [%c], 1;
+st.shared.u32 [before], %t;
+meet:
+bar.sync 0;
+ld.shared.u32 %t, [before];
+FENCE
+mov.u32 %k, %nctaid.x; sub.u32 %k, %k, 1; setp.ne.u32 %q, %t, %k; @%q ret;
+mov.u32 %s, 0; mov.u32 %k, 0;
+add:
+mad.lo.u32 %v, %k, 64, %x; mad.wide.u32 %a, %v, 4, %p; ld.global.u32 %v, [%a]; add.u32 %s, %s, %v;
+add.u32 %k, %k, 1; mov.u32 %b, %nctaid.x; setp.lt.u32 %q, %k, %b;
+@%q bra add;
+mad.wide.u32 %a, %x, 4, %o; st.global.u32 [%a], %s;"""
+
+
+@pytest.mark.parametrize("fence", ["membar.gl;", ""], ids=["fences", "no fence"])
+def test_partial_results_are_combined_on_any_number_of_threads(fence: str, tmp_path: Path) -> None:
+    path = tmp_path / "parts.ptx"
+    path.write_text(entry(PARTS.replace("FENCE", fence), ".param .u64 out, .param .u64 counter, .param .u64 parts"))
+    arguments = ("--arg", "buf:u32:64", "--arg", "buf:u32:1", "--arg", f"buf:u32:{64 * CTAS}:poison")
+    done = [
+        ptxrun(path, "--grid", CTAS, "--block", 64, "--threads", threads, "--print", "0:64", *arguments)
+        for threads in (1, 2, 3, 8, 8)
+    ]
+    assert {each.returncode for each in done} == {0 if fence else 1}, done[0].stderr
+    if fence:
+        (text,) = {each.stdout + each.stderr for each in done}
+        sums = [64 * sum(range(CTAS)) + CTAS * x for x in range(64)]
+        assert [int(word) for line in text.splitlines()[1:] for word in line.split()[1:]][:64] == sums
+    else:
+        assert all("race at PTX line" in each.stderr for each in done)
