@@ -7,8 +7,8 @@ Two bounds: the sum of the stall counts is the least time in which one warp alon
 each pipe divided by its width is the least time in which a sub-partition can run the loop for one warp, however many
 warps it holds. Cycles are those of one SM sub-partition.
 
-wgmma runs on its own once it is started, so that other pipes work beside it; its rate is the measured one
-(wgmma_rates.py), and "not measured" without a record.
+wgmma and tcgen05.mma run on their own once they are started, so that other pipes work beside them. The rate of wgmma is
+the measured one (wgmma_rates.py), and "not measured" without a record; that of tcgen05.mma is published (tcgen05.py).
 
 A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. If that
 is not recorded (loops.py), it counts as nothing in a bound, and fully in `at_most`.
@@ -21,16 +21,17 @@ its error is printed beside it; waits are not in it.
 import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from analysis.errors import DONE, AnalysisError
 from analysis.files import root
 from analysis.machine_code.loops import add_loop_argument, parts_of, print_note
-from analysis.machine_code.opcodes import OTHER, WARP_GROUP, pipe_of
-from analysis.machine_code.regions import Parts, matrix_count
+from analysis.machine_code.opcodes import OTHER, TENSOR_MEMORY, WARP_GROUP, pipe_of
+from analysis.machine_code.regions import Graph, Parts, matrix_count
 from analysis.machine_code.sass import NO_BARRIER, Instruction
 from analysis.machine_code.subjects import add_subject_arguments, start, subjects_of
+from analysis.machine_code.tcgen05 import mma_cycles
 from analysis.machine_code.traffic import conflicts_of
 from analysis.machine_code.wgmma_rates import NOT_MEASURED, Rates, read_rates
 from analysis.table import Cell, Table, add_table_arguments, print_table
@@ -50,18 +51,19 @@ class Widths:
     xu: int
     fp64: int
     matrix: float | None  # multiply-adds a clock and sub-partition of HMMA, fp32 accumulate; None: nobody published it
+    faster: Mapping[str, int] = field(default_factory=lambda: {"HMMA": 1})  # opcode to its rate in those of HMMA
 
 
 # HMMA: 1024 multiply-adds a clock and SM on sm_80 (A100 whitepaper), 512 on sm_86 and sm_89. On sm_90 an HMMA.16816 is
-# issued every 6 cycles (measured: 645 TFLOP/s at 1.79 GHz on 132 SMs), two thirds of what warp-group ones reach.
-UNPUBLISHED = ("sm_100",)  # whose tensor pipe has no published width for HMMA, nor a measured one
+# issued every 6 cycles (measured: 645 TFLOP/s at 1.79 GHz on 132 SMs), two thirds of what warp-group ones reach. On
+# sm_120 CUTLASS gives 8 bits Ada's rate of fp8, twice that of fp16, and 4 bits twice as much ("Blackwell SM120 GEMMs").
 WIDTHS = {
     "sm_80": Widths(fp32=64, fma_int=64, alu=64, xu=16, fp64=32, matrix=256),
     "sm_86": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
     "sm_89": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
     "sm_90": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=64, matrix=2048 / 6),
     "sm_100": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=64, matrix=None),
-    "sm_120": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128),
+    "sm_120": Widths(fp32=128, fma_int=64, alu=64, xu=16, fp64=2, matrix=128, faster={"HMMA": 1, "QMMA": 2, "OMMA": 4}),
 }
 LSU_BYTES = 128  # shared-memory and L1 bytes per clock and SM
 UNIFORM = 64  # taken to be like the ALU; not documented
@@ -92,7 +94,7 @@ class Bound:
     arch: str
     issue_cycles: int  # sum of stall counts: one warp alone
     pipes: tuple[PipeLoad, ...]  # longest first; "issue" is one instruction a cycle
-    warp_group: bool = False  # the matrix instructions are wgmma
+    beside: str = ""  # the matrix instructions that other pipes work beside: "wgmma", "tcgen05.mma" or none
     rates: Rates | None = None  # of wgmma
     conflicts: float | None = None  # cycles of a sub-partition for what bank conflicts add; None: not recorded
 
@@ -106,7 +108,7 @@ class Bound:
         """Cycles of a sub-partition for one warp and pass; None without HMMA and where nothing was fitted."""
         cycles = {load.pipe: load.cycles for load in self.pipes}
         tensor, issue, fitted = cycles.get("tensor"), cycles["issue"], ESTIMATES.get(self.arch.rstrip("af"))
-        if tensor is None or issue is None or fitted is None or self.warp_group:
+        if tensor is None or issue is None or fitted is None or self.beside:
             return None
         return fitted.scale * (tensor + issue + (self.conflicts or 0))
 
@@ -177,16 +179,18 @@ def issued(parts: Parts) -> list[tuple[Instruction, float]]:
 
 def loop_bound(parts: Parts) -> Bound:
     """Bounds of one pass through the KV loop, with the blocks of it that stand elsewhere."""
-    bound = bound_of(parts.graph.instructions(parts.kv.blocks), parts.listing.arch, shares_in(parts))
+    code = parts.graph.instructions(parts.kv.blocks)
+    bound = bound_of(code, parts.listing.arch, parts.graph, shares_in(parts))
     lost = conflicts_of(root(), parts.listing.config)
     return replace(bound, conflicts=None if lost is None else lost * SUB_PARTITIONS)  # an SM has one wavefront a cycle
 
 
-def bound_of(code: Sequence[Instruction], arch: str, shares: Mapping[int, Share] | None = None) -> Bound:
+def bound_of(code: Sequence[Instruction], arch: str, graph: Graph, shares: Mapping[int, Share] | None = None) -> Bound:
     """Bounds of one run through some code. A predicated instruction takes its turn to issue, executed or not."""
     widths = widths_of(arch)
-    warp_group = any(at.base in WARP_GROUP for at in code)
-    rates = read_rates(root(), arch) if warp_group else None
+    bases = {at.base for at in code}
+    beside = "tcgen05.mma" if bases & TENSOR_MEMORY else "wgmma" if bases & WARP_GROUP else ""
+    rates = read_rates(root(), arch) if beside == "wgmma" else None
     if any(at.control is None for at in code):
         raise AnalysisError("the bound needs control codes: a cubin, or a listing that holds them")
     loads: dict[str, PipeLoad] = {"issue": PipeLoad("issue", 0.0, 0.0, 0.0)}
@@ -204,14 +208,16 @@ def bound_of(code: Sequence[Instruction], arch: str, shares: Mapping[int, Share]
         stalls += share.issued * max(1, at.control.stall if at.control else 0)
         pipe = pipe_of(at.base)
         if pipe != "control" and not at.never:
-            add(pipe, cost_of(at, pipe, widths, rates), share.executed, share.at_most)
+            own = at.base in TENSOR_MEMORY
+            cost = mma_cycles(graph, at) if own else cost_of(at, pipe, widths, rates)
+            add(pipe, cost, share.executed, share.at_most)
     ordered = sorted(loads.values(), key=lambda load: (-(load.cycles or 0), load.pipe))
-    return Bound(arch, round(stalls), tuple(ordered), warp_group, rates)
+    return Bound(arch, round(stalls), tuple(ordered), beside, rates)
 
 
 def cost_of(at: Instruction, pipe: str, widths: Widths, rates: Rates | None = None) -> float | None:
     """Cycles for which one warp's instruction keeps its pipe of a sub-partition busy."""
-    if pipe == OTHER:
+    if pipe in (OTHER, "tmem"):
         return None
     if pipe == "tensor":
         return _matrix_cost(at, widths, rates)
@@ -221,7 +227,11 @@ def cost_of(at: Instruction, pipe: str, widths: Widths, rates: Rates | None = No
         lanes = widths.fma_int if at.base.startswith(("IMAD", "IDP", "IMUL", "XMAD")) else widths.fp32
     else:
         lanes = {"alu": widths.alu, "xu": widths.xu, "fp64": widths.fp64, "uniform": UNIFORM}[pipe]
-    return LANES / (lanes / SUB_PARTITIONS)
+    results = 2 if at.base in _PACKED else 1
+    return results * LANES / (lanes / SUB_PARTITIONS)
+
+
+_PACKED = frozenset({"FFMA2", "FADD2", "FMUL2"})  # two results a lane: f32x2
 
 
 def _matrix_cost(at: Instruction, widths: Widths, rates: Rates | None) -> float | None:
@@ -231,12 +241,15 @@ def _matrix_cost(at: Instruction, widths: Widths, rates: Rates | None) -> float 
     if group or at.base in WARP_GROUP:  # a warp's quarter runs on its sub-partition, while the others run on theirs
         return rates.cycles(int(group[1]), int(group[2])) if group and rates else None
     shape, *types = at.opcode.split(".")[1:] or [""]
-    work = _HMMA_WORK.get(shape) if at.base == "HMMA" else None
-    halved = 2 if "TF32" in types else 1  # elements of 32 bits: half the multiply-adds a clock
-    return work * halved / widths.matrix if work and widths.matrix else None
+    shape = next((each for each in (shape, *types) if each.isdecimal()), "")
+    work = _WORK.get(shape) if at.base in widths.faster else None
+    halved = 2 if "TF32" in types else 0.5 if "SP" in at.opcode.split(".") else 1  # 32 bits; half of A is not there
+    return work * halved / widths.matrix / widths.faster[at.base] if work and widths.matrix else None
 
 
-_HMMA_WORK = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "1684": 16 * 8 * 4}  # multiply-adds
+# Multiply-adds of a warp's instruction by its shape.
+_WORK = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "1684": 16 * 8 * 4, "16832": 16 * 8 * 32, "16864": 16 * 8 * 64,
+         "168128": 16 * 8 * 128}  # fmt: skip
 
 
 def _lane_bytes(opcode: str) -> int:
@@ -342,19 +355,26 @@ def bound_table(bound: Bound) -> Table:
 def _pipe_note(bound: Bound, load: PipeLoad) -> str:
     notes = ["binds"] if load is bound.binding else []
     if load.cycles is None:
-        rate = load.pipe == "tensor" and bound.warp_group and bound.rates is None
-        unpublished = load.pipe == "tensor" and bound.arch.rstrip("af") in UNPUBLISHED
-        width = f"width not known: nobody published that of {bound.arch}" if unpublished else "width not known"
-        unknown = "pipe not known" if load.pipe == OTHER else width
-        notes = [f"rate of wgmma {NOT_MEASURED}" if rate else unknown]
-    if bound.warp_group and load.pipe not in ("tensor", "issue"):
-        notes.append("beside wgmma")
+        notes = [_why_unknown(bound, load.pipe)]
+    if bound.beside and load.pipe not in ("tensor", "issue"):
+        notes.append(f"beside {bound.beside}")
         for opcode in _BESIDE.get(load.pipe, ()):
             found = bound.rates.beside(opcode) if bound.rates else None
             if found:
                 own = f", {opcode} takes {found.own_cycles:.3g}" if found.own_cycles else ""
                 notes.append(f"with {opcode} wgmma takes {found.cycles:.3g} cycles, not {found.alone:.3g}{own}")
     return "; ".join(notes)
+
+
+def _why_unknown(bound: Bound, pipe: str) -> str:
+    if pipe == OTHER:
+        return "pipe not known"
+    if pipe == "tensor" and bound.beside == "wgmma":
+        return f"rate of wgmma {NOT_MEASURED}"
+    if pipe == "tensor" and bound.beside:
+        return "the shape of a tcgen05.mma is not a constant here"
+    published = pipe == "tensor" and WIDTHS[bound.arch.rstrip("af")].matrix
+    return "width not known" if published else f"width not known: nobody published that of {bound.arch}"
 
 
 _BESIDE = {"fma": ("FFMA", "FADD"), "alu": ("FMNMX", "F2FP"), "xu": ("MUFU.EX2",)}  # what may slow wgmma down, by pipe
@@ -367,8 +387,9 @@ def _rounded(value: float | None) -> Cell:
 def _fill_note(bound: Bound) -> str:
     if bound.binding is None:
         unknown = ", ".join(load.pipe for load in bound.pipes if load.cycles is None)
-        if unknown == "tensor" and bound.warp_group and bound.rates is None:
-            return f"which pipe binds is not known: the rate of wgmma is {NOT_MEASURED}"
+        if unknown == "tensor" and bound.beside:
+            why = {"wgmma": f"rate of wgmma is {NOT_MEASURED}", "tcgen05.mma": "shape of tcgen05.mma is not constant"}
+            return f"which pipe binds is not known: the {why[bound.beside]}"
         return f"which pipe binds is not known: the width of {unknown} is not"
     return f"{bound.warps_to_fill} warps per sub-partition to fill the {bound.binding.pipe} pipe"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from analysis.errors import AnalysisError
-from analysis.machine_code.opcodes import MATRIX
+from analysis.machine_code.opcodes import MATRIX, TENSOR_MEMORY
 from analysis.machine_code.regions import Graph
 from analysis.machine_code.sass import Instruction
 
@@ -41,9 +41,11 @@ _MEMORY = _GENERIC - {"CCTL"} | {"LDS", "LDL", "LDC", "STS", "STL", "STAS", "ATO
 
 def registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
     """The registers of a thread that an instruction writes and those that it reads, RZ left out."""
-    result, sources = _operands(at)
+    result, sources = operands_of(at)
     widths = _widths(at)
     writes = _registers(result, widths[0])
+    if at.opcode.startswith("LDTM.STAT"):  # two results: the least or largest element, and all of them
+        writes |= _registers(sources.pop(0), widths[1])
     reads: set[int] = set()
     for location, text in enumerate(sources, start=1):
         reads |= _registers(text, _address(at, text) if "[" in text else widths[min(location, len(widths) - 1)])
@@ -54,7 +56,7 @@ def registers_of(at: Instruction) -> tuple[frozenset[int], frozenset[int]]:
     return frozenset(writes), frozenset(reads)
 
 
-def _operands(at: Instruction) -> tuple[str, list[str]]:
+def operands_of(at: Instruction) -> tuple[str, list[str]]:
     """The operand that holds the result, "" where there is none, and the others; predicates are left out."""
     every = [text.strip() for text in _SPLIT.split(at.operands)] if at.operands else []
     operands = [text for text in every if not _PREDICATE.match(text)]
@@ -84,8 +86,11 @@ def _widths(at: Instruction) -> Sequence[int]:
     if base in MATRIX:
         return _matrix_widths(at, modifiers)
     if base in ("LDSM", "STSM"):
-        count = {"4": 4, "2": 2}.get(modifiers[-1], 1)
+        count = {"4": 4, "2": 2}.get(modifiers[-1], 1) * (2 if "MT1616" in modifiers else 1)
         return (count, count)
+    if base in ("LDTM", "STTM"):
+        count = tensor_memory_words(at.opcode)
+        return (1 if "STAT" in modifiers else count, count)
     size = next((_VECTORS[each] for each in modifiers if each in _VECTORS), 1)
     if base in _MEMORY:
         return (size, size)
@@ -108,9 +113,22 @@ def _widths(at: Instruction) -> Sequence[int]:
     return (1, 1)
 
 
+def tensor_memory_words(opcode: str) -> int:
+    """Registers of a thread that LDTM loads or STTM stores: the repetitions times the registers of one."""
+    repeated = re.search(r"\.x(\d+)\b", opcode)
+    of_one = 4 if "dp256bit" in opcode else 2 if "dp128bit" in opcode else 1
+    return of_one * (int(repeated[1]) if repeated else 1)
+
+
 def _matrix_widths(at: Instruction, modifiers: Sequence[str]) -> Sequence[int]:
     """The registers of a matrix instruction."""
     shape = modifiers[0] if modifiers else ""
+    if at.base in TENSOR_MEMORY:
+        return (1,)  # all operands are uniform registers
+    if at.base in ("QMMA", "OMMA"):
+        sparse, d = "SP" in modifiers, 2 if "F16" in modifiers else 4
+        # The scales of A share a pair of registers with the metadata of a sparse A.
+        return (d, 4, 4 if sparse else 2, d, 2 if sparse and "SF" in modifiers else 1, 1)
     if at.base == "HMMA":
         a_b = (_TF32 if "TF32" in modifiers else _HMMA).get(shape)
         if a_b:

@@ -37,6 +37,7 @@ from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, pipe_
 from analysis.machine_code.ptx import EMBEDDED, embedded_ptx
 from analysis.machine_code.regions import (
     PRODUCER,
+    READER,
     REPEATS,
     Graph,
     Loop,
@@ -46,6 +47,7 @@ from analysis.machine_code.regions import (
     kv_loops,
     matrix_count,
     producer_loops,
+    reader_loops,
     split_at,
     what_it_is,
 )
@@ -90,7 +92,6 @@ ROLES = {
     (True, False, False): "tail slice",
 }
 NEVER = "not seen to run"
-CONSUMER = "consumer"  # of a kernel whose warp groups multiply: the KV loop, where it runs in every problem
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Part:
     arch: str
     config: str
     part: str  # the number of the loop in address order, from 1, or REST
-    role: str  # of ROLES, CONSUMER or PRODUCER with a number where there are several; "" for the rest
+    role: str  # of ROLES, or of roles_of() with a number where there are several; "" for the rest
     first: str  # address of the loop's header
     passes: int  # of warps through the loop in BENCHMARK; of the rest: warps times Q blocks in NOTHING_LEFT
     shares: str  # "0d320=0.984": of the passes, of blocks and predicated instructions that not every pass executes
@@ -159,16 +160,17 @@ def figures_of(code: Sequence[Instruction], matrix: frozenset[str] = MATRIX) -> 
 
 
 def named_loops(graph: Graph) -> list[Loop]:
-    """The KV loops and the producers' loops, in address order."""
-    return sorted([*kv_loops(graph), *producer_loops(graph)], key=lambda loop: loop.header)
+    """The KV loops, the producers' loops and those that read tensor memory, in address order."""
+    return sorted([*kv_loops(graph), *producer_loops(graph), *reader_loops(graph)], key=lambda loop: loop.header)
 
 
 def roles_of(graph: Graph) -> dict[int, str]:
-    """Header to the role of a named loop, where warp groups multiply: there the code shows it. Empty for others."""
-    if graph.matrix is not WARP_GROUP:
+    """Header to the role of a named loop, if the code shows it: with wgmma and tcgen05.mma. Empty for others."""
+    if not graph.has_roles:
         return {}
     found = {}
-    for role, loops in ((CONSUMER, kv_loops(graph)), (PRODUCER, producer_loops(graph))):
+    by_role = ((graph.multiplier, kv_loops), (PRODUCER, producer_loops), (READER, reader_loops))
+    for role, loops in ((role, loops_in(graph)) for role, loops_in in by_role):
         several = len(loops) > 1
         found.update({loop.header: f"{role} {n}" if several else role for n, loop in enumerate(loops, start=1)})
     return found
@@ -493,6 +495,10 @@ class KvLoop:
         return self.structure is not None and self.structure.startswith(PRODUCER)
 
     @property
+    def multiplies(self) -> bool:
+        return self.structure is None or not self.structure.startswith((PRODUCER, READER))
+
+    @property
     def name(self) -> str:
         return f"loop {self.number}" + (f" ({self.role})" if self.role else "")
 
@@ -586,7 +592,7 @@ def _can_measure(subject: Subject) -> bool:
 
 def running(loops: Sequence[KvLoop]) -> KvLoop | None:
     """The loop with the most passes in BENCHMARK; None if that is not recorded."""
-    counted = [each for each in loops if each.recorded is not None and not each.produces]
+    counted = [each for each in loops if each.recorded is not None and each.multiplies]
     return max(counted, key=lambda each: each.recorded.passes if each.recorded else 0, default=None)
 
 
@@ -627,8 +633,10 @@ def note_on(parts: Parts) -> str | None:
     if mine is None:
         return None
     others = ", ".join(each.name for each in loops if each is not mine)
-    if mine.produces or sum(not each.produces for each in loops) == 1:
-        why = "copies for the consumers" if mine.produces else "the one that multiplies"
+    if not mine.multiplies:
+        why = "copies for the consumers" if mine.produces else "reads tensor memory"
+    elif sum(each.multiplies for each in loops) == 1:
+        why = "the one that multiplies"
     elif mine.recorded is None:
         why = "which of them runs is not recorded"
     elif mine is running(loops):
@@ -654,7 +662,7 @@ def _note_on_unnamed(parts: Parts) -> str | None:
 def add_loop_argument(parser: argparse.ArgumentParser) -> None:
     """--loop of every command that shows a KV loop."""
     parser.add_argument("--loop", metavar="LOOP", help="another loop than the one that does the work: its "
-                        " number, its role such as 'tail slice' or producer, or its address; `loop --nest` lists "
+                        " number, its role such as 'tail slice', mma or producer, or its address; `loop --nest` lists "
                         "them")  # fmt: skip
 
 
@@ -683,7 +691,7 @@ def nest_table(graph: Graph, subject: Subject | None = None) -> Table:
             named = by_header.get(loop.header)
             passes = named.recorded.passes if named and named.recorded else None
             if named:
-                kind = "" if named.produces else "KV " if graph.listing.config else "matrix "
+                kind = "" if not named.multiplies else "KV " if graph.listing.config else "matrix "
                 what = kind + named.name + (", runs" if named is runs else "")
             else:
                 what = _unnamed(graph, loop, around, list(by_header.values()))
@@ -701,8 +709,8 @@ def _unnamed(graph: Graph, loop: Loop, around: KvLoop | None, named: Iterable[Kv
     """The description of a loop without a name; "" if unknown."""
     inside = [each.role or "" for each in named if each.loop.header in loop.blocks]
     if inside:
-        return f"around {', '.join(inside)}" if graph.matrix is WARP_GROUP else ""
+        return f"around {', '.join(inside)}" if graph.has_roles else ""
     if matrix_count(graph.instructions(loop.blocks)):
         return "multiplies by mma.sync"
     what = what_it_is(graph, loop)
-    return what if around or (graph.matrix is WARP_GROUP and what != REPEATS) else ""
+    return what if around or (graph.has_roles and what != REPEATS) else ""

@@ -2,8 +2,8 @@
 
 Names are those of the instruction set tables in NVIDIA's "CUDA Binary Utilities". Pipes: tensor, fma (fp32, fp16 and
 integer multiply), alu (integer, logic, moves, compares, conversions that pack), xu (MUFU and other conversions), fp64,
-lsu (memory, shuffles), uniform, control. An opcode that is in no table is read like any other and counts as "other":
-its pipe is not known, nor whether it branches.
+tmem (tensor memory to and from registers), lsu (other memory, shuffles), uniform, control. An opcode that is in no
+table is read like any other and counts as "other": its pipe is not known, nor whether it branches.
 """
 
 from collections.abc import Iterable
@@ -21,9 +21,10 @@ _PIPES = {
     "F2FPX IDE FTZ",
     "xu": "MUFU F2F F2I I2F FRND POPC FLO BREV I2I F2F2 UF2F",
     "fp64": "DADD DMUL DFMA DSETP DMNMX",
+    "tmem": "LDTM STTM",
     "lsu": "LDS STS LDSM STSM LDG STG LDGSTS LDL STL LD ST LDC LDGMC ATOM ATOMS ATOMG RED REDG REDAS REDS MATCH SHFL "
     "LDGDEPBAR ARRIVES CCTL CCTLL CCTLT QSPC PIXLD SUATOM SULD SURED SUST TEX TLD TLD4 TMML TXD TXQ AL2P ALD AST "
-    "OUT ISBERD ISBEWR IPA FOOTPRINT LDT STT LDTM STTM SYNCS ST_ASYNC STAS LD_ASYNC UTMALDG UTMASTG UTMAREDG "
+    "OUT ISBERD ISBEWR IPA FOOTPRINT LDT STT SYNCS ST_ASYNC STAS LD_ASYNC UTMALDG UTMASTG UTMAREDG "
     "UTMAPF UTMACCTL UTMACMDFLUSH UBLKCP UBLKPF UBLKRED UTCCP UTCSHIFT UTCBAR UTCATOMSWS UTCLDSWS UTCSTSWS S2R "
     "S2UR R2UR LDTRAM MULTIMEM LDGA UCGABAR_ARV UCGABAR_WAIT UGETNEXTWORKID GETLMEMBASE SETLMEMBASE CGABAR",
     "control": "BRA BRX BRXU JMP JMX JMXU CALL RET EXIT BAR DEPBAR MEMBAR ERRBAR CGAERRBAR FENCE BSSY BSYNC BREAK BMOV "
@@ -40,10 +41,11 @@ KNOWN = frozenset(PIPE_OF)
 OTHER = "other"  # pipe and family of an opcode that is not known
 PIPES = (*_PIPES, OTHER)
 
-# Instructions that multiply matrices, one for each warp or warp group.
-_MATRIX = "HMMA IMMA DMMA BMMA QMMA OMMA HGMMA IGMMA BGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA UTCMXQMMA UTCBMMA"
-MATRIX = frozenset(_MATRIX.split())
-WARP_GROUP = frozenset({"HGMMA", "IGMMA", "BGMMA", "QGMMA"})  # those of four warps together, sm_90a
+# Instructions that multiply matrices, one for each warp, warp group or CTA.
+WARP_GROUP = frozenset({"HGMMA", "IGMMA", "BGMMA", "QGMMA"})  # wgmma of sm_90a
+# tcgen05.mma of sm_100a
+TENSOR_MEMORY = frozenset({"UTCHMMA", "UTCIMMA", "UTCQMMA", "UTCOMMA", "UTCMXQMMA", "UTCBMMA"})
+MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "BMMA", "QMMA", "OMMA"}) | WARP_GROUP | TENSOR_MEMORY
 COPY_ENGINE = frozenset({"UTMALDG", "UBLKCP"})  # copies that one thread starts, mostly into shared memory
 
 # The result of a fixed-latency instruction is ready when the stall counts say so; the others release a scoreboard.
@@ -55,11 +57,12 @@ FIXED_LATENCY = frozenset(_FIXED.split())
 
 
 def main_matrix(bases: Iterable[str]) -> frozenset[str]:
-    """The matrix opcodes that a kernel's work is counted in: those of warp groups where it has any, else all.
+    """The matrix opcodes that a kernel's work is counted in: tcgen05.mma or wgmma where it has any, else all.
 
-    Beside warp-group ones, others do what is rare, such as a slow path.
+    Next to these, the others do what is rare, such as a slow path.
     """
-    return WARP_GROUP if WARP_GROUP & set(bases) else MATRIX
+    there = set(bases)
+    return next((each for each in (TENSOR_MEMORY, WARP_GROUP) if each & there), MATRIX)
 
 
 def pipe_of(base: str) -> str:

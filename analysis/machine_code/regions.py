@@ -5,10 +5,11 @@
 
 A kernel may hold several KV loops, copies of one for different problems: the innermost loops with matrix instructions.
 loops.py knows which one runs; split() chooses the one with the most matrix instructions. If warps have roles, these are
-the consumers' loops; the producers' loops start copies. Code before the KV loop is prologue, and peeled block from the
-barrier before the first matrix instruction on; code after it is remainder block up to the last matrix instruction, then
-epilogue. Blocks that the compiler moved behind the code they belong to are "out of line". Code that only leads to or
-follows another KV loop is "other copies", and code that belongs to a producer's loop in that way is "producer".
+the consumers' loops (of tcgen05.mma: "mma"); the producers' loops start copies, and "reader" loops read tensor memory.
+Code before the KV loop is prologue, and peeled block from the barrier before the first matrix instruction on; code
+after it is remainder block up to the last matrix instruction, then epilogue. Blocks that the compiler moved behind the
+code they belong to are "out of line". Code that only leads to or follows another KV loop is "other copies", and code
+that belongs to a producer's loop in that way is "producer".
 """
 
 import re
@@ -19,10 +20,11 @@ from itertools import pairwise
 
 from analysis.errors import AnalysisError
 from analysis.machine_code.cubin import WORD_BYTES
-from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, WARP_GROUP, main_matrix
+from analysis.machine_code.opcodes import COPY_ENGINE, MATRIX, TENSOR_MEMORY, WARP_GROUP, main_matrix
 from analysis.machine_code.sass import INDIRECT, Instruction, Listing
 
-PRODUCER = "producer"
+# Roles of loops and warps: wgmma is executed by consumers, tcgen05.mma is started by one thread, whose role is MMA.
+PRODUCER, CONSUMER, MMA, READER = "producer", "consumer", "mma", "reader"
 OTHER_COPIES = "other copies"
 WHOLE = "whole"  # the only region of a kernel without a loop
 REGIONS = ("prologue", "peeled block", "loop", "remainder block", "epilogue", "out of line", PRODUCER, OTHER_COPIES)
@@ -117,6 +119,16 @@ class Graph:
     def matrix(self) -> frozenset[str]:
         """The opcodes that this kernel's matrix instructions are counted by."""
         return main_matrix(at.base for at in self.code)
+
+    @property
+    def has_roles(self) -> bool:
+        """True if the matrix instructions run on their own, so that some warps start them and others copy or read."""
+        return self.matrix in (WARP_GROUP, TENSOR_MEMORY)
+
+    @property
+    def multiplier(self) -> str:
+        """The role of the warps that multiply, in a kernel whose warps have roles."""
+        return MMA if self.matrix is TENSOR_MEMORY else CONSUMER
 
     # The target of a branch. BSYNC continues where the BSSY of its barrier register said; see _link.
 
@@ -372,7 +384,17 @@ def producer_loops(graph: Graph) -> list[Loop]:
         bases = graph.bases(loop)
         return not bases.isdisjoint(COPY_ENGINE) and bases.isdisjoint(MATRIX) and not _over_lanes(graph, loop)
 
-    return _innermost(graph, copies) if graph.matrix is WARP_GROUP else []
+    return _innermost(graph, copies) if graph.has_roles else []
+
+
+def reader_loops(graph: Graph) -> list[Loop]:
+    """The innermost loops that load tensor memory into registers but neither multiply nor copy, in address order."""
+
+    def reads(loop: Loop) -> bool:
+        bases = graph.bases(loop)
+        return "LDTM" in bases and bases.isdisjoint(MATRIX | COPY_ENGINE)
+
+    return _innermost(graph, reads) if graph.matrix is TENSOR_MEMORY else []
 
 
 def _innermost(graph: Graph, fits: Callable[[Loop], bool]) -> list[Loop]:

@@ -2,9 +2,9 @@
 
     for role in roles_in(graph): print(role.name, role.limit, len(role.code))
 
-A kernel of sm_90a starts with as many registers for every thread. Then each warpgroup asks for the number that its part
-of the work needs: the producers give some back, the consumers take them. It appears as USETMAXREG in the machine code,
-and applies to the code that only such warps reach.
+A kernel of sm_90a and later starts with as many registers for every thread. Then each warpgroup asks for the number
+that its part of the work needs: the producers give some back, the consumers take them. It appears as USETMAXREG in the
+machine code, and applies to the code that only such warps reach.
 """
 
 import re
@@ -14,10 +14,10 @@ from functools import cached_property
 from analysis.errors import AnalysisError
 from analysis.machine_code.liveness import registers_of
 from analysis.machine_code.opcodes import COPY_ENGINE
-from analysis.machine_code.regions import PRODUCER, Graph
+from analysis.machine_code.regions import PRODUCER, READER, Graph
 from analysis.machine_code.sass import Instruction
 
-CONSUMER, BEFORE, JOINED, OTHER = "consumer", "before setmaxnreg", "all", "other"
+BEFORE, JOINED, OTHER = "before setmaxnreg", "all", "other"
 Limits = frozenset[int | None]  # that may hold at an instruction; None is the number at entry
 
 
@@ -72,7 +72,9 @@ def _name(graph: Graph, limits: Limits, code: list[Instruction]) -> str:
         return JOINED
     if limits == {None}:
         return BEFORE
-    return CONSUMER if bases & graph.matrix else PRODUCER if bases & COPY_ENGINE else OTHER
+    if bases & graph.matrix:
+        return graph.multiplier
+    return PRODUCER if bases & COPY_ENGINE else READER if "LDTM" in bases else OTHER
 
 
 def _limits(graph: Graph) -> dict[int, Limits]:

@@ -70,6 +70,13 @@ def test_stalls_and_pipes_add_up() -> None:
         ("HMMA.16816.F32.BF16", "sm_90", 6.0),
         ("LDSM.16.M88.4", "sm_80", 16.0),
         ("DADD", "sm_80", 4.0),
+        ("FFMA2", "sm_100a", 2.0),
+        ("LDTM.x32", "sm_100a", None),
+        ("HMMA.16816.F32", "sm_100a", None),
+        ("QMMA.16832.F32.E4M3.E4M3", "sm_120a", 16.0),
+        ("QMMA.SF.SP.16864.F32.E4M3.E2M1.E8", "sm_120a", 16.0),
+        ("OMMA.SF.16864.F32.E2M1.E2M1.E8", "sm_120a", 16.0),
+        ("QMMA.16832.F32.E4M3.E4M3", "sm_89", None),
     ],
 )
 def test_costs(opcode: str, arch: str, cycles: float | None) -> None:
@@ -91,7 +98,7 @@ def test_the_estimate_by_hand() -> None:
     (row,) = [row for row in bound_table(measured).rows if row[0] == "estimate"]
     label = "tensor and issue without overlap, bank conflicts not recorded; mean error 4.5 %, at most 12.8 %"
     assert str(row[-1]).startswith(label)
-    assert replace(measured, warp_group=True).estimate is None
+    assert replace(measured, beside="wgmma").estimate is None
 
 
 def test_bank_conflicts_of_a_pass_are_those_recorded() -> None:

@@ -10,7 +10,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load
-from analysis.machine_code import loops
+from analysis.machine_code import loops, regions
 from analysis.machine_code.loops import (
     REST,
     Part,
@@ -133,7 +133,7 @@ def test_every_version_has_a_record_of_both_architectures() -> None:
         running = max(kernel, key=lambda part: part.passes)
         static_stride = "v16" in descent(version)
         of_warps = "16 heads" if static_stride else "every problem"
-        assert running.role == of_warps if arch != "sm_90a" else running.role.startswith(loops.CONSUMER)
+        assert running.role == of_warps if arch != "sm_90a" else running.role.startswith(regions.CONSUMER)
 
 
 # ---- the problems that are emulated ----------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ ARCHS = ("sm_80", "sm_90", "sm_90a", "sm_100a", "sm_120")
 FOR_ONE_ARCH = (
     "pipes.cu",
     "pipeline.cu",
+    "tcgen05.cu",
     "contents.cu",
 )  # instructions that other architectures do not have
 
@@ -90,26 +91,28 @@ def cubin(name: str, arch: str = "sm_80", *defines: str, text: str = "") -> Path
     source = ptx(name, arch, *defines, text=text)
     target = source.parent / f"{arch}.cubin"
     if not target.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            out = Path(scratch) / "out.cubin"
-            log = _run("ptxas", *PTXAS_FLAGS, f"-arch={arch}", str(source), "-o", str(out))
-            written = Path(scratch) / "log"
-            written.write_text(log, encoding="utf-8")
-            _keep(written, target.with_suffix(".log"))
-            _keep(out, target)
+        _assemble(source, arch, target)
     return target
+
+
+def _assemble(source: Path, arch: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        out, written = Path(scratch) / "out.cubin", Path(scratch) / "log"
+        log = _run("ptxas", *PTXAS_FLAGS, f"-arch={arch}", str(source), "-o", str(out))
+        written.write_text(log, encoding="utf-8")
+        _keep(written, target.with_suffix(".log"))
+        _keep(out, target)
 
 
 @cache
 def assembled(name: str, text: str, arch: str = "sm_90a") -> Path:
-    """A cubin of PTX text."""
-    target = _folder("assembled", name, arch, text) / f"{arch}.cubin"
+    """A cubin of PTX text, and its log as for cubin()."""
+    target = _folder("assembled with log", name, arch, text) / f"{arch}.cubin"
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
-            source, out = Path(scratch) / f"{name}.ptx", Path(scratch) / "out.cubin"
+            source = Path(scratch) / f"{name}.ptx"
             source.write_text(text, encoding="utf-8")
-            _run("ptxas", *PTXAS_FLAGS, f"-arch={arch}", str(source), "-o", str(out))
-            _keep(out, target)
+            _assemble(source, arch, target)
     return target
 
 
