@@ -254,7 +254,23 @@ static void issue_multicast(cta *m, warp *w, const bulk_copy *copy, bool pair, u
     }
 }
 
+/* The lanes without those that repeat the store of the first one. If all lanes of a warp name one copy, ptxas issues
+ * one (the operands of UTMASTG are uniform), and the result is certain in any case. */
+static uint32_t without_repeated(const warp *w, const op *o, uint32_t mask) {
+    const int first = first_lane(mask), words = o->detail & BULK_TENSOR ? o->vector : 1;
+    uint32_t left = mask;
+    for (uint32_t rest = mask & (mask - 1); rest; rest &= rest - 1) {
+        const int lane = first_lane(rest);
+        bool same = true;
+        for (int i = 0; i < 2; i++) same &= slot64(w, o->r[i])[lane] == slot64(w, o->r[i])[first];
+        for (int i = 0; i < words; i++) same &= slot32(w, o->r[2 + i])[lane] == slot32(w, o->r[2 + i])[first];
+        if (same) left &= ~(1u << lane);
+    }
+    return left;
+}
+
 void emu_exec_bulk(cta *m, warp *w, const op *o, uint32_t mask) {
+    if (o->detail & BULK_STORE && !(o->detail & BULK_REDUCES)) mask = without_repeated(w, o, mask);
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         bulk_copy copy;

@@ -123,6 +123,12 @@ and.b32 %x, %t, 15; mad.wide.u32 %p, %x, 4, %a;
 .loc 1 54 0
 ld.global.u32 %y, [%p];"""
 )
+# Every lane of the first warp copies. If all name the same copy, it is one.
+BY_ALL_LANES = (
+    STORED.replace("@!%first", "and.b32 %x, %t, <<16||32>>; mad.lo.u32 %x, %x, 4, %s; setp.ge.u32 %q, %t, 32;\n@%q")
+    .replace("[%a], [%s]", "[%a], [%x]")
+    .replace("WAIT", "cp.async.bulk.wait_group 0;")
+)
 # Threads store to a, and one of them lets the copy engine bring that to shared memory.
 FETCHED = (
     START
@@ -280,6 +286,8 @@ GLOBAL = [
            "cp.async.bulk.wait_group without .read", "lesson.cu:50", "lesson.cu:54"], **BUFFERS),
     Defect("async-in-flight", "a bulk copy that is not waited for", STORED.replace("WAIT",
            "<<||cp.async.bulk.wait_group 0;>>"), **BUFFERS),
+    Defect("async-in-flight", "lanes of a warp copy two tiles to one target", BY_ALL_LANES,
+           ["writes global memory", "while a bulk copy may still write it", "lesson.cu:50"], **BUFFERS),
     Defect("race", "words of two tickets overlap, which the first CTA may draw both", TICKETS.replace("STEP",
            "<<4||8>>"), [*BETWEEN_CTAS, "lesson.cu:72", "lesson.cu:73"], **TWO),
     Defect("async-in-flight", "a store to what a bulk copy still reads", refilled(REFILL, ""), ["writes global memory",
