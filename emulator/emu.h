@@ -293,6 +293,9 @@ bool emu_find_variable(emu_device *device, const emu_module *module, const char 
 /* The architecture that a device has, such as 90: addresses in shared memory begin at 1024 from 90 on, else at 0. 0,
  * the default: what the .target of a module names. For modules loaded afterwards. */
 void emu_set_architecture(emu_device *device, unsigned architecture);
+/* Draw from now on what PTX leaves open: last places of approximations, bits of NaNs, %clock, %globaltimer, %smid and
+ * %nsmid. It concerns entries that are decoded afterwards, in the whole process. 0, the default: the emulator's own. */
+void emu_set_noise(uint64_t seed);
 /* A device with an empty address space. NULL when out of memory. Owned: emu_device_free() frees its buffers too. */
 emu_device *emu_device_new(void);
 void emu_device_free(emu_device *device);

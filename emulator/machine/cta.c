@@ -162,7 +162,9 @@ static uint32_t special_value(const cta *m, special_register which, uint32_t war
     case SPECIAL_TOTAL_SHARED:
         return m->shared_bytes;
     case SPECIAL_NSMID:
-        return 1; /* one multiprocessor, number 0, runs everything */
+        return emu_drawn_multiprocessors();
+    case SPECIAL_SMID:
+        return emu_drawn_multiprocessor(m->cta_index);
     default:
         return 0;
     }

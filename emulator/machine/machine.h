@@ -494,6 +494,11 @@ uint64_t emu_lane_address(const warp *w, const op *o, unsigned source, int lane)
 bool emu_touches(const warp *w, const op *o, int lane, uint64_t *address);
 const char *emu_device_string(cta *m, uint64_t generic_address);
 
+/* noise.c: what a CTA sees of time and of the GPU. Without noise there is one multiprocessor, number 0. */
+uint64_t emu_drawn_time(uint64_t steps);
+uint32_t emu_drawn_multiprocessors(void);
+uint32_t emu_drawn_multiprocessor(uint64_t cta);
+
 /* memory.c: elements side by side are added to others and the like, as an OP_BULK says. Subnormals of f32 count, or
  * are flushed to zero. */
 void emu_reduce(cta *m, const op *o, bool flushes, uint8_t *at, const uint8_t *from, uint32_t bytes);

@@ -85,7 +85,8 @@ void emu_exec_exit(cta *m, warp *w, const op *o, uint32_t mask) {
  */
 void emu_exec_clock(cta *m, warp *w, const op *o, uint32_t mask) {
     bool upper = o->detail == SPECIAL_CLOCK_HI || o->detail == SPECIAL_GLOBALTIMER_HI;
-    uint64_t time = upper ? m->steps >> 32 : m->steps;
+    const uint64_t now = emu_drawn_time(m->steps);
+    uint64_t time = upper ? now >> 32 : now;
     for (; mask; mask &= mask - 1) {
         int lane = first_lane(mask);
         if (o->bytes == 8)

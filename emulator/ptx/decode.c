@@ -207,7 +207,7 @@ void emu_decode_statement(decoder *dec, const statement *in) {
     dec->first = true;
     if (!in->opcode->form) in->opcode->form = emu_find_form(dec->load, in, &in->opcode->match);
     const form *form = in->opcode->form;
-    dec->lanes = form->lanes;
+    dec->lanes = emu_drawn(form->lanes, form->row.fidelity == EMU_EXACT);
     code->instructions[dec->index].group = form->row.group;
     form->decode(dec, &in->opcode->match);
     if (dec->first) emu_emit(dec, OP_NOTHING); /* such as a mov to nowhere */

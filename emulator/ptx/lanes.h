@@ -1,5 +1,5 @@
 /* lanes.h - what a program asks of the machine that runs it: the functions that ops point to. ptx/ names them, machine/
- * has them (alu.c, float.c, half.c, frequent.c, convert.c).
+ * has them (alu.c, float.c, half.c, frequent.c, convert.c, noise.c).
  *
  * A lane function computes all 32 lanes of one instruction from the slots of its sources; see lane_loop.h.
  */
@@ -22,6 +22,10 @@ lane_function emu_lanes_flush_f32, emu_lanes_flush_f16x2, emu_lanes_xorsign_f32,
     emu_lanes_in_bounds_16x2, emu_lanes_saturate_f32, emu_lanes_saturate_f64, emu_lanes_saturate_f16x2,
     emu_lanes_positive_f16x2, emu_lanes_positive_bf16x2, emu_lanes_pack_u16, emu_lanes_pack_s16, emu_lanes_pack_u8,
     emu_lanes_pack_s8, emu_lanes_pack_u4, emu_lanes_pack_s4, emu_lanes_pack_u2, emu_lanes_pack_s2;
+
+/* noise.c: the function that takes the place of another under noise, where PTX leaves bits of the instruction open.
+ * exact: it does not, except for those of a NaN. */
+lane_function *emu_drawn(lane_function *plain, bool exact);
 
 /* Modifiers of a cvt: rounding such as "rn", "rzi" or "", its types, and others. */
 typedef struct conversion_request {

@@ -64,7 +64,7 @@ PTX = """.version 8.0
 .global .align 4 .u32 counter = 7;
 .visible .entry twice(.param .u64 x, .param .u64 y)
 {
-.reg .pred %p; .reg .b32 %r<4>; .reg .b64 %d<6>; .reg .f32 %f<4>;
+.reg .pred %p; .reg .b32 %r<5>; .reg .b64 %d<6>; .reg .f32 %f<4>;
 ld.param.u64 %d1, [x];
 ld.param.u64 %d2, [y];
 mov.u32 %r1, %tid.x;
@@ -87,10 +87,16 @@ ret;
 NOTHING, OLD_Y = "mov.f32 %f2, 0f00000000;", "ld.global.f32 %f2, [%d5];"
 
 
-def record(folder: Path, addend: str = NOTHING, cleared: int = 128, threads: int = 128) -> Path:
-    """What PROGRAM does, as a recording."""
+def record(
+    folder: Path, addend: str = NOTHING, cleared: int = 128, threads: int = 128, replace: dict[str, str] | None = None
+) -> Path:
+    """What PROGRAM does, as a recording. replace: other text for some of its PTX."""
     (folder / "program.py").write_text(PROGRAM)
-    (folder / "k.ptx").write_text(PTX.replace("ADDEND", addend))
+    text = PTX
+    for old, new in {"ADDEND": addend, **(replace or {})}.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "k.ptx").write_text(text)
     recording = folder / "recording"
     environment = {"LD_LIBRARY_PATH": str(EMULATED), "EMULATED_GPU_RECORD": str(recording)}
     command = [sys.executable, str(folder / "program.py"), str(folder / "k.ptx"), str(cleared), str(threads)]
@@ -138,6 +144,32 @@ def test_a_replay_shows_how_memory_was_touched(tmp_path: Path) -> None:
     assert list(np.fromfile(tmp_path / "replayed/x.touch", np.uint8)) == [2] * 256 + [0] * 256
     findings = [json.loads(line) for line in (tmp_path / "replayed/notes").read_text().splitlines()]
     assert {f["finding"] for f in findings} == {"uninitialised-global"}
+
+
+@pytest.mark.parametrize(
+    ("instruction", "most"),
+    [
+        ("sin.approx.f32 %f3, %f1;", 2),
+        ("rsqrt.approx.ftz.f32 %f3, %f1;", 2),
+        ("ex2.approx.ftz.f32 %f3, %f1;", 2),
+        ("tanh.approx.f32 %f3, %f1;", 2),
+        ("div.approx.f32 %f3, %f1, 0f40400000;", 2),
+        ("mov.u32 %r3, %smid; mov.b32 %f3, %r3;", 255),
+        ("mov.u32 %r3, %clock; mov.b32 %f3, %r3;", 1 << 32),
+        ("sqrt.rn.f32 %f3, %f1;", 0),
+    ],
+)
+def test_noise_draws_what_ptx_leaves_open(instruction: str, most: int, tmp_path: Path) -> None:
+    """Two seeds give other last places, clocks and multiprocessors, and one seed always the same."""
+    recording = record(tmp_path, replace={"fma.rn.f32 %f3, %f1, 0f40000000, %f2;": instruction})
+    np.linspace(0.1, 0.9, 128, dtype=np.float32).tofile(tmp_path / "x")
+    outputs = []
+    for seed in ("1", "1", "2"):
+        assert replay(recording, "--noise", seed, "--input", f"x={tmp_path / 'x'}")[0] == 0
+        outputs.append(np.fromfile(tmp_path / "replayed/y.out", np.int32).astype(np.int64))
+    assert (outputs[0] == outputs[1]).all()
+    difference = abs(outputs[0] - outputs[2])
+    assert (difference <= most).all() and difference.any() == (most > 0)
 
 
 def test_a_malformed_recording_is_refused(tmp_path: Path) -> None:
