@@ -112,7 +112,7 @@ def parse_list(text: str, folder: Path) -> tuple[int, list[Refusal]]:
             entry = line
         elif " PTX instructions, " in line:
             accepted += 1
-        elif match := re.match(r"  refused: (.*?):(\d+): (.*)", line):
+        elif match := re.match(r"  rejected: (.*?):(\d+): (.*)", line):
             refused.append(Refusal(entry, opcode_at(folder / match[1], int(match[2])), match[3]))
     return accepted, refused
 

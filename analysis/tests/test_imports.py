@@ -9,7 +9,19 @@ from pathlib import Path
 from analysis.files import root
 
 # From the lowest up.
-FLOORS = ("ladder", "machine_code", "predict", "measure", "emulate", "judge", "tools", "learn", "inspect", "publish", "site")
+FLOORS = (
+    "ladder",
+    "machine_code",
+    "predict",
+    "measure",
+    "emulate",
+    "judge",
+    "tools",
+    "learn",
+    "inspect",
+    "publish",
+    "site",
+)
 GROUND = ("building", "errors", "files", "table")
 PROGRAM = "__main__"  # imports all floors; no module imports it
 

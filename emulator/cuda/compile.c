@@ -309,7 +309,7 @@ static bool compile_now(compilation *c, const char *ptx, char *path, size_t path
         first_complaint(log, complaint, sizeof complaint);
         const char *full = full_folder();
         emu_fail(error, "nvcc ended with status %d on %s: %s%s%s%s", status, c->file, complaint, full ? "; " : "",
-                 full ? full : "", full ? " is full: free space there or set TMPDIR to another folder" : "");
+                 full ? full : "", full ? " is full: free space on it or set TMPDIR to another folder" : "");
     } else if (!done) {
         emu_fail(error, "cannot write %s: %s", ptx, strerror(errno));
     }

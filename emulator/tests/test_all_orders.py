@@ -279,7 +279,9 @@ def test_the_classes_of_many_made_up_programs(tmp_path: Path) -> None:
 
 def test_results_that_differ_are_told(tmp_path: Path) -> None:
     status, text = explore(TICKET.replace("WHAT", "%b"), 2, tmp_path)
-    assert status == 1 and re.search(r"^other orders give other results: buffer 'argument 1' is 0x", text, re.M), text
+    assert status == 1 and re.search(
+        r"^other interleavings produce other results: buffer 'argument 1' is 0x", text, re.M
+    ), text
     assert re.search(r"run 2, where warp 0 of CTA 1 goes first at PTX line \d+, and not warp 0 of CTA 0", text), text
     assert explore(TICKET.replace("WHAT", "7"), 2, tmp_path) == (0, answer(2))
 
@@ -325,8 +327,14 @@ BEHIND = "setp.eq.u32 %q, %n, 3;\nsetp.eq.and.u32 %q, %v, 11, %q;\nselp.u32 %b, 
 # The count if shared memory holds the previous ticket.
 SLOT = ".shared .b32 slot;\nld.shared.u32 %n, [slot];\nst.shared.u32 [slot], %v;\n"
 WRONG = {
-    "a result": (BEHIND, r"other orders give other results: .* 0x00 at byte 44 .* 0x01 in run \d+, where tickets go"),
-    "a result, by shared memory": (SLOT + BEHIND.replace("mov.u32 %n, %v;\n", ""), "other orders give other results"),
+    "a result": (
+        BEHIND,
+        r"other interleavings produce other results: .* 0x00 at byte 44 .* 0x01 in run \d+, where tickets go",
+    ),
+    "a result, by shared memory": (
+        SLOT + BEHIND.replace("mov.u32 %n, %v;\n", ""),
+        "other interleavings produce other results",
+    ),
     "a trap": (BEHIND + "setp.eq.u32 %q, %b, 1;\n@%q trap;\nmov.u32 %b, 0;\n", "1 finding: trap"),
     "an access": (BEHIND + "mad.wide.u32 %p, %b, 64, %m;\nld.global.u32 %t, [%p+4];\n", "out-of-bounds"),
 }
@@ -437,7 +445,9 @@ def test_sums_by_bulk_stores_that_differ_are_told(tmp_path: Path) -> None:
         "mov.u32 %s, from;\n" + BULK.format(form="add.f32", value="%v", none="%v", at=0).replace("%m", "%o") + "\nend:"
     )
     status, text = explore(START + work, 3, tmp_path)
-    assert status == 1 and "other orders give other results" in text and "a delayed access of warp 0" in text, text
+    assert (
+        status == 1 and "other interleavings produce other results" in text and "a delayed access of warp 0" in text
+    ), text
 
 
 def test_a_sum_that_lands_late_has_what_its_source_held(tmp_path: Path) -> None:
@@ -450,7 +460,7 @@ def test_a_sum_that_lands_late_has_what_its_source_held(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", [["--schedule", 3], ["--delay", "0@3"], ["--checks", "off"], ["--runs", 0]])
 def test_an_order_that_is_asked_for_as_well_is_refused(option: list[object], tmp_path: Path) -> None:
     status, text = explore(START + "end:", 1, tmp_path, *option)
-    assert status == 2 and "--orders all needs the checks and at least one run" in text
+    assert status == 2 and "--orders all: needs checks and at least one run" in text
 
 
 def test_more_ctas_than_fit_are_refused(tmp_path: Path) -> None:

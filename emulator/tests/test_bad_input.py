@@ -77,8 +77,8 @@ ret;
             "a row of the box has 256 bytes: with this swizzle it has at most 128",
         ),
         ("tmap:64x16:64x257:none:buf:f16:1024", 2, "size 1 of the box is 257: it must be from 1 to 256"),
-        ("tmap:4294967360x16:64x8:none:buf:f16:1024", 2, "should be tmap:SIZES"),
-        ("tmap:64x16:4294967360x8:none:buf:f16:1024", 2, "should be tmap:SIZES"),
+        ("tmap:4294967360x16:64x8:none:buf:f16:1024", 2, "must be tmap:SIZES"),
+        ("tmap:64x16:4294967360x8:none:buf:f16:1024", 2, "must be tmap:SIZES"),
         ("buf:u32:4", 2, "has 8 bytes, but parameter 0 of f has 128"),
     ],
 )

@@ -127,7 +127,7 @@ def test_what_nvcc_says_is_shown(made_up: Callable[..., list[str]], run: Run, tm
     assert done.returncode == 2 and 'wrong.cu(1): error: identifier "y" is undefined' in done.stderr
     assert done.stderr.splitlines()[-1].startswith("ptxrun: nvcc ended with status ")
     full = run("wrong.cu", TMPDIR="/proc")  # has no room
-    assert full.stderr.endswith("; /proc is full: free space there or set TMPDIR to another folder\n")
+    assert full.stderr.endswith("; /proc is full: free space on it or set TMPDIR to another folder\n")
 
 
 def test_no_nvcc(run: Run, tmp_path: Path) -> None:

@@ -169,13 +169,13 @@ def test_a_refused_entry_leaves_the_others(tmp_path: Path) -> None:
     text += entry("", ".param .f32 x", name="last").removeprefix(HEADER)
     (tmp_path / "k.ptx").write_text(text.replace(".address_size 64\n", ".address_size 64\n.global .surfref s;\n", 1))
     done = ptxrun(tmp_path / "k.ptx", "--list")
-    assert done.returncode == 2 and done.stderr.endswith("k.ptx: 1 of 3 entries are refused\n")
+    assert done.returncode == 2 and done.stderr.endswith("k.ptx: 1 of 3 entries are rejected\n")
     line = text.splitlines().index("suq.width.b32 %r1, [s];") + 2
     assert done.stdout.splitlines() == [
         "first",
         "  1 PTX instructions, 0 bytes of static shared memory",
         "bad",
-        f"  refused: {tmp_path}/k.ptx:{line}: questions about surfaces are not supported: 'suq.width.b32'",
+        f"  rejected: {tmp_path}/k.ptx:{line}: questions about surfaces are not supported: 'suq.width.b32'",
         "last",
         "  1 PTX instructions, 0 bytes of static shared memory",
         "  parameter 0: f32, 4 bytes at 0",
@@ -232,14 +232,14 @@ def test_variables_are_set_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (("--data", "nothing=f32:1"), "--data nothing=f32:1: nothing is not a variable, or a part of several"),
-        (("--data", "t=f32:1"), "t is not a variable, or a part of several"),
+        (("--data", "nothing=f32:1"), "--data nothing=f32:1: nothing does not match exactly one variable"),
+        (("--data", "t=f32:1"), "t does not match exactly one variable"),
         (("--data", "factors=f32:1"), "'f32:1' has 4 bytes, but the variable has 16"),
-        (("--data", "factors=f32:3:ramp"), "'3' x f32, but the variable has 16 bytes"),
-        (("--data", "factors=f32:4:zigzag"), "'zigzag' is no way to fill a buffer"),
-        (("--data", "counter"), "should be NAME=SPEC"),
-        (("--data", "counter=i32:x"), "'x' is no value of type i32"),
-        (("--print", "nothing"), "--print nothing: no variable, or a part of several"),
+        (("--data", "factors=f32:3:ramp"), "'3' x f32 does not match the variable, which has 16 bytes"),
+        (("--data", "factors=f32:4:zigzag"), "'zigzag': is not a fill"),
+        (("--data", "counter"), "must be NAME=SPEC"),
+        (("--data", "counter=i32:x"), "'x': must be a value of type i32"),
+        (("--print", "nothing"), "--print nothing: does not match exactly one variable"),
     ],
 )
 def test_what_is_wrong_with_a_variable_is_said(option: tuple[str, str], message: str, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_what_is_wrong_with_a_variable_is_said(option: tuple[str, str], message:
 def test_an_endless_file_is_refused() -> None:
     done = ptxrun("/dev/zero")
     assert done.returncode == 2
-    assert done.stderr == "ptxrun: /dev/zero has more than 268435456 bytes: that is too much to read\n"
+    assert done.stderr == "ptxrun: /dev/zero: must have at most 268435456 bytes\n"
 
 
 def test_vectors_of_bytes_are_packed_and_unpacked(tmp_path: Path) -> None:

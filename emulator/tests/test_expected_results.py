@@ -26,10 +26,10 @@ def test_a_buffer_of_addresses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("buf:u32:1", "should be addresses:[MEMBER,MEMBER,...]"),
-        ("[buf:u32:1,u64:7]", "should have only members buf:... and out:..."),
-        ("[struct:[u64:1]]", "a struct within a struct"),
-        ("[buf:u32:0]", "argument 0.0: '0' is no count of elements"),
+        ("buf:u32:1", "must be addresses:[MEMBER,MEMBER,...]"),
+        ("[buf:u32:1,u64:7]", "must only have members buf:... and out:..."),
+        ("[struct:[u64:1]]", "must not nest structs"),
+        ("[buf:u32:0]", "argument 0.0: '0': must be a number of elements"),
     ],
 )
 def test_addresses_of_no_buffers_are_refused(spec: str, message: str, tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_integers_are_compared_whole(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--expect", "0=nowhere"), "--expect 0=nowhere: cannot read nowhere: No such file"),
-        (("--expect", "0"), "--expect 0: should be N=FILE"),
+        (("--expect", "0"), "--expect 0: must be N=FILE"),
         (("--expect", "3=FILE"), "--expect 3: argument 3 has no buffer"),
         (("--expect", "0=FILE"), "the file has 3 bytes, but 4 x f32 takes 16"),
-        (("--tolerance", "-1"), "--tolerance -1: should be a number from 0"),
-        (("--tolerance", "nan"), "--tolerance nan: should be a number from 0"),
+        (("--tolerance", "-1"), "--tolerance -1: must be 0 or more"),
+        (("--tolerance", "nan"), "--tolerance nan: must be 0 or more"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(options: tuple[str, str], message: str, tmp_path: Path) -> None:

@@ -95,13 +95,13 @@ def test_list_goes_on_after_a_refused_entry(tmp_path: Path) -> None:
                     + ".entry last()\n{\nret;\n}\n")  # fmt: skip
     done = ptxrun(path, "--list")
     line = path.read_text().split("frobnicate")[0].count("\n") + 1
-    assert done.returncode == 2 and done.stderr == f"ptxrun: {path}: 1 of 3 entries are refused\n"
+    assert done.returncode == 2 and done.stderr == f"ptxrun: {path}: 1 of 3 entries are rejected\n"
     assert done.stdout.splitlines() == [
         "test",
         "  1 PTX instructions, 0 bytes of static shared memory",
         "  parameter 0: f32, 4 bytes at 0",
         "other",
-        f"  refused: {path}:{line}: opcode 'frobnicate' of 'frobnicate.b32' is not supported",
+        f"  rejected: {path}:{line}: opcode 'frobnicate' of 'frobnicate.b32' is not supported",
         "  parameter 0: b8, 3 bytes at 0",
         "last",
         "  1 PTX instructions, 0 bytes of static shared memory",
@@ -109,12 +109,12 @@ def test_list_goes_on_after_a_refused_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("args", "says"), [
-    ([], "no PTX or CUDA file"),
+    ([], "the file is missing"),
     (["nothing.ptx"], "nothing.ptx"),
     (["--frobnicate"], "--frobnicate"),
-    (["FILE", "--arg", "i32:7"], "takes 2 parameters"),
+    (["FILE", "--arg", "i32:7"], "has 2 parameters"),
     (["FILE", "--arg", "i32:7", "--arg", "buf:f32:8"], "parameter 0"),
-    (["FILE", "--arg", "buf:f32:0", "--arg", "i32:1"], "'0' is no count"),
+    (["FILE", "--arg", "buf:f32:0", "--arg", "i32:1"], "'0': must be a number of elements"),
     (["FILE", "--arg", "buf:f33:8", "--arg", "i32:1"], "bf16"),
     (["FILE", "--arg", "buf:f32:8:stripes", "--arg", "i32:1"], "stripes"),
     (["FILE", "--arg", "buf:f32:8:@/nothing/here", "--arg", "i32:1"], "/nothing/here"),
@@ -130,10 +130,10 @@ def test_list_goes_on_after_a_refused_entry(tmp_path: Path) -> None:
     (["FILE", "--arg", "buf:f32:8", "--arg", "i32:1", "--smem", "999999999"], "999999999"),
     (["FILE", "--checks", "maybe"], "on or off"),
     (["FILE", "--trace", "cta=first"], "cta=N"),
-    (["FILE", "--seed"], "--seed needs a value"),
-    (["FILE", "--list=yes"], "takes no value"),
-    (["FILE", "FILE"], "a file already"),
-    (["FILE", "--", "-I."], "need a CUDA file"),
+    (["FILE", "--seed"], "--seed: the value is missing"),
+    (["FILE", "--list=yes"], "does not accept a value"),
+    (["FILE", "FILE"], "must be the only file"),
+    (["FILE", "--", "-I."], "must be a CUDA file"),
 ])  # fmt: skip
 def test_usage_errors_name_the_value(args: list[str], says: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.ptx"

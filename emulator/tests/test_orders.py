@@ -59,4 +59,4 @@ def test_the_delay_that_a_finding_names_shows_the_fault(defect: Defect, tmp_path
 @pytest.mark.parametrize("delay", ["2", "-1@3", "2@0", "2@7x", "@7"])
 def test_a_delay_that_is_none_is_refused(delay: str, tmp_path: Path) -> None:
     status, _, text = run(replace(ORDERS[0], options=["--delay", delay]), ORDERS[0].good, tmp_path)
-    assert status == 2 and f"--delay {delay}: should be WARP@LINE" in text
+    assert status == 2 and f"--delay {delay}: must be WARP@LINE" in text

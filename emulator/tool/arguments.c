@@ -165,8 +165,8 @@ static bool fill_buffer(const argument_list *list, const argument_buffer *buffer
     }
     bool ramp = strcmp(how, "ramp") == 0;
     if (!ramp && strcmp(how, "rand") != 0) {
-        return emu_fail(error, "argument %s: '%s' is no way to fill a buffer; use zero, ramp, rand, poison or @FILE",
-                        buffer->label, how);
+        return emu_fail(error, "argument %s: '%s': is not a fill; use zero, ramp, rand, poison or @FILE", buffer->label,
+                        how);
     }
     for (uint64_t i = 0; i < buffer->count; i++, to += step) {
         uint64_t bits = ramp ? i : random_bits(list->seed, stream, i);
@@ -184,7 +184,7 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
     const char *count = strchr(spec, ':');
     const number_type *type = find_type(spec, count ? (size_t)(count - spec) : strlen(spec));
     if (!type) {
-        return emu_fail(error, "argument %s: '%s' should be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label,
+        return emu_fail(error, "argument %s: '%s': must be TYPE:COUNT[:FILL], with TYPE one of " ARGUMENT_TYPES, label,
                         spec);
     }
     char number[32] = "";
@@ -196,17 +196,17 @@ static bool pack_buffer(argument_list *list, packed *to, const char *spec, const
     argument_buffer made = {.type = type};
     snprintf(made.label, sizeof made.label, "%s", label);
     if (!emu_parse_unsigned(number, UINT64_C(1) << 34, &made.count) || made.count == 0) {
-        return emu_fail(error, "argument %s: '%s' is no count of elements; write for example buf:%s:1024", label,
+        return emu_fail(error, "argument %s: '%s': must be a number of elements, for example buf:%s:1024", label,
                         number, type->name);
     }
     if (list->buffer_count == MAX_ARGUMENT_BUFFERS)
-        return emu_fail(error, "argument %s: at most %d buffers", label, MAX_ARGUMENT_BUFFERS);
+        return emu_fail(error, "argument %s: must be one of at most %d buffers", label, MAX_ARGUMENT_BUFFERS);
     made.bytes = made.count * (uint64_t)type->bytes;
     char name[48];
     snprintf(name, sizeof name, "argument %s", label);
     made.address = emu_alloc(list->device, name, made.bytes, kind);
     if (!made.address)
-        return emu_fail(error, "argument %s: no memory for %" PRIu64 " x %s", label, made.count, type->name);
+        return emu_fail(error, "argument %s: out of memory for %" PRIu64 " x %s", label, made.count, type->name);
     how = how ? how + 1 : kind == EMU_OUTPUT ? "poison" : "zero";
     if (!fill_buffer(list, &made, how, emu_host_bytes(list->device, made.address), error)) return false;
     list->buffers[list->buffer_count++] = made;
@@ -271,7 +271,7 @@ static const argument_buffer *find_tensor_buffer(argument_list *list, const char
     }
     for (int i = 0; i < list->buffer_count; i++)
         if (strcmp(list->buffers[i].label, spec + 3) == 0) return &list->buffers[i];
-    emu_fail(error, "argument %s: '%s' names no buffer of an argument before it", label, spec);
+    emu_fail(error, "argument %s: '%s': must be the number of an earlier argument with a buffer", label, spec);
     return NULL;
 }
 
@@ -289,7 +289,7 @@ static bool pack_tensor(argument_list *list, packed *to, const char *spec, const
     if (!parse_tensor(spec, &info, &buffer) ||
         (strncmp(buffer, "buf:", 4) != 0 && strncmp(buffer, "out:", 4) != 0 && strncmp(buffer, "of:", 3) != 0)) {
         return emu_fail(error,
-                        "argument %s: 'tmap:%s' should be tmap:SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER, for example "
+                        "argument %s: 'tmap:%s': must be tmap:SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER, for example "
                         "tmap:64x512:64x128:128B:buf:f16:32768:rand",
                         label, spec);
     }
@@ -322,7 +322,7 @@ static bool pack_tensor(argument_list *list, packed *to, const char *spec, const
 
 static bool pack_bytes(packed *to, const char *spec, const char *label, emu_error *error) {
     size_t size = 0;
-    if (spec[0] != '@') return emu_fail(error, "argument %s: 'bytes:%s' should be bytes:@FILE", label, spec);
+    if (spec[0] != '@') return emu_fail(error, "argument %s: 'bytes:%s': must be bytes:@FILE", label, spec);
     char *data = emu_read_file(spec + 1, MAX_ARGUMENT_BYTES, &size, error);
     bool done = data && append(to, data, size, 1, label, error);
     free(data);
@@ -336,17 +336,19 @@ static bool pack_members(argument_list *list, packed *inner, const char *kind, c
                          emu_error *error) {
     size_t length = strlen(spec);
     if (length < 2 || spec[0] != '[' || spec[length - 1] != ']')
-        return emu_fail(error, "argument %s: '%s:%s' should be %s:[MEMBER,MEMBER,...]", label, kind, spec, kind);
+        return emu_fail(error, "argument %s: '%s:%s': must be %s:[MEMBER,MEMBER,...]", label, kind, spec, kind);
     const char *member = spec + 1, *last = spec + length - 1;
     for (int i = 0; member <= last; i++) {
         size_t size = strcspn(member, ",]");
         char text[512], member_label[32];
         snprintf(member_label, sizeof member_label, "%.20s.%d", label, i);
-        if (size >= sizeof text) return emu_fail(error, "argument %s is too long", member_label);
+        if (size >= sizeof text)
+            return emu_fail(error, "argument %s: is too long; write the value as bytes:@FILE", member_label);
         memcpy(text, member, size);
         text[size] = 0;
         if (strncmp(text, "struct:", 7) == 0 || strncmp(text, "addresses:", 10) == 0)
-            return emu_fail(error, "argument %s: a struct within a struct is written as its members", member_label);
+            return emu_fail(error, "argument %s: must not nest structs; write the members of the inner struct",
+                            member_label);
         if (!pack(list, inner, text, member_label, error)) return false;
         member += size + 1;
     }
@@ -368,7 +370,7 @@ static bool pack_addresses(argument_list *list, packed *to, const char *spec, co
     const int first = list->buffer_count;
     if (!pack_members(list, &inner, "addresses", spec, label, error)) return false;
     if (inner.size != 8 * (size_t)(list->buffer_count - first))
-        return emu_fail(error, "argument %s: 'addresses:%s' should have only members buf:... and out:...", label, spec);
+        return emu_fail(error, "argument %s: 'addresses:%s': must only have members buf:... and out:...", label, spec);
     char own[64];
     snprintf(own, sizeof own, "u64:%zu", inner.size / 8);
     if (!pack_buffer(list, to, own, label, EMU_BUFFER, error)) return false;
@@ -386,7 +388,7 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
         unsigned char bytes[8];
         return store_number(type, rest, bytes)
                    ? append(to, bytes, (size_t)type->bytes, (size_t)type->bytes, label, error)
-                   : emu_fail(error, "argument %s: '%s' is no value of type %s", label, rest, type->name);
+                   : emu_fail(error, "argument %s: '%s': must be a value of type %s", label, rest, type->name);
     }
     if (strncmp(spec, "buf:", 4) == 0 || strncmp(spec, "out:", 4) == 0)
         return pack_buffer(list, to, rest, label, spec[0] == 'o' ? EMU_OUTPUT : EMU_BUFFER, error);
@@ -395,7 +397,7 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
     if (strncmp(spec, "struct:", 7) == 0) return pack_struct(list, to, rest, label, error);
     if (strncmp(spec, "addresses:", 10) == 0) return pack_addresses(list, to, rest, label, error);
     return emu_fail(error,
-                    "argument %s: '%s' should begin with buf:, out:, tmap:, bytes:, struct:, addresses: or a type "
+                    "argument %s: '%s': must begin with buf:, out:, tmap:, bytes:, struct:, addresses: or a type "
                     "(" ARGUMENT_TYPES ")",
                     label, spec);
 }
@@ -403,7 +405,7 @@ static bool pack(argument_list *list, packed *to, const char *spec, const char *
 bool emu_arguments_pack(argument_list *list, const emu_entry_info *entry, const char *const *specs, int count,
                         unsigned char *block, emu_error *error) {
     if (count != entry->params) {
-        return emu_fail(error, "%s takes %d parameters, but there are %d --arg options; --list shows the parameters",
+        return emu_fail(error, "%s: has %d parameters, but %d --arg options were given; --list shows the parameters",
                         entry->name, entry->params, count);
     }
     for (int i = 0; i < count; i++) {
@@ -477,11 +479,12 @@ static bool fill_variable(argument_list *list, const emu_variable *variable, con
     char number[32];
     uint64_t wanted;
     snprintf(number, sizeof number, "%.*s", (int)(how - count < 31 ? how - count : 31), count);
-    if (!made) return emu_fail(error, "--data %s: at most %d buffers", variable->name, MAX_ARGUMENT_BUFFERS);
+    if (!made)
+        return emu_fail(error, "--data %s: must be one of at most %d buffers", variable->name, MAX_ARGUMENT_BUFFERS);
     if (!emu_parse_unsigned(number, UINT64_MAX, &wanted) || wanted != made->count ||
         variable->bytes % (uint64_t)type->bytes)
-        return emu_fail(error, "--data %s: '%s' x %s, but the variable has %" PRIu64 " bytes", variable->name, number,
-                        type->name, variable->bytes);
+        return emu_fail(error, "--data %s: '%s' x %s does not match the variable, which has %" PRIu64 " bytes",
+                        variable->name, number, type->name, variable->bytes);
     unsigned char *bytes = emu_host_bytes(list->device, variable->address);
     memset(bytes, 0, (size_t)variable->bytes);
     return fill_buffer(list, made, how + 1, bytes, error);
@@ -489,10 +492,10 @@ static bool fill_variable(argument_list *list, const emu_variable *variable, con
 
 bool emu_arguments_set(argument_list *list, const emu_module *module, const char *text, emu_error *error) {
     const char *equals = strchr(text, '=');
-    if (!equals || equals == text) return emu_fail(error, "--data %s: should be NAME=SPEC", text);
+    if (!equals || equals == text) return emu_fail(error, "--data %s: must be NAME=SPEC", text);
     emu_variable variable;
     if (!find_variable(module, text, (size_t)(equals - text), &variable))
-        return emu_fail(error, "--data %s: %.*s is not a variable, or a part of several; --list shows them", text,
+        return emu_fail(error, "--data %s: %.*s does not match exactly one variable; --list shows all", text,
                         (int)(equals - text), text);
     const char *spec = equals + 1, *colon = strchr(spec, ':');
     const number_type *type = find_type(spec, colon ? (size_t)(colon - spec) : 0);
@@ -506,7 +509,7 @@ bool emu_arguments_set(argument_list *list, const emu_module *module, const char
                         value.size, variable.bytes);
     memcpy(emu_host_bytes(list->device, variable.address), value.bytes, value.size);
     if (type && !add_variable(list, &variable, type))
-        return emu_fail(error, "--data %s: at most %d buffers", variable.name, MAX_ARGUMENT_BUFFERS);
+        return emu_fail(error, "--data %s: must be one of at most %d buffers", variable.name, MAX_ARGUMENT_BUFFERS);
     return true;
 }
 

@@ -26,7 +26,7 @@ char *emu_read_file(const char *path, size_t limit, size_t *bytes, emu_error *er
         *bytes = size;
     } else {
         if (right)
-            emu_fail(error, "%s has more than %zu bytes: that is too much to read", path, limit);
+            emu_fail(error, "%s: must have at most %zu bytes", path, limit);
         else
             emu_fail(error, "cannot read %s: %s", path, strerror(errno));
         free(text);

@@ -56,7 +56,7 @@ static bool parse_extent(const char *name, const char *text, uint32_t extent[3],
         if (comma) *comma = 0;
         uint64_t value;
         if (i == 3 || !emu_parse_unsigned(part, UINT32_MAX, &value) || value == 0)
-            return emu_fail(error, "%s %s: should be X, X,Y or X,Y,Z, each at least 1", name, text);
+            return emu_fail(error, "%s %s: must be X, X,Y or X,Y,Z, each at least 1", name, text);
         extent[i] = (uint32_t)value;
     }
     return true;
@@ -75,20 +75,23 @@ static bool set_cluster(options *options, const char *text, emu_error *error) {
 }
 
 static bool set_arg(options *options, const char *text, emu_error *error) {
-    if (options->arg_count == MAX_ARGS) return emu_fail(error, "--arg %s: at most %d arguments", text, MAX_ARGS);
+    if (options->arg_count == MAX_ARGS)
+        return emu_fail(error, "--arg %s: must be one of at most %d arguments", text, MAX_ARGS);
     options->args[options->arg_count++] = text;
     return true;
 }
 
 static bool set_data(options *options, const char *text, emu_error *error) {
-    if (options->data_count == MAX_ARGS) return emu_fail(error, "--data %s: at most %d variables", text, MAX_ARGS);
+    if (options->data_count == MAX_ARGS)
+        return emu_fail(error, "--data %s: must be one of at most %d variables", text, MAX_ARGS);
     options->data[options->data_count++] = text;
     return true;
 }
 
 static bool add_request(options *options, const char *name, const char *text, const char *split, emu_error *error) {
     if (options->request_count == MAX_REQUESTS)
-        return emu_fail(error, "%s %s: at most %d requests", name, text, MAX_REQUESTS);
+        return emu_fail(error, "%s %s: must be one of at most %d of --dump, --expect and --print", name, text,
+                        MAX_REQUESTS);
     request *request = &options->requests[options->request_count++];
     size_t length = split ? (size_t)(split - text) : strlen(text);
     snprintf(request->label, sizeof request->label, "%.*s", (int)(length < LABEL_BYTES - 1 ? length : LABEL_BYTES - 1),
@@ -101,8 +104,8 @@ static bool add_request(options *options, const char *name, const char *text, co
 static bool add_file(options *options, const char *name, const char *text, emu_error *error) {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || equals[1] == 0)
-        return emu_fail(error, "%s %s: should be N=FILE, with N the number of the argument from 0, or a variable", name,
-                        text);
+        return emu_fail(error, "%s %s: must be N=FILE, where N is an argument's number, counted from 0, or a variable",
+                        name, text);
     bool added = add_request(options, name, text, equals, error);
     if (added) options->requests[options->request_count - 1].file = equals + 1;
     return added;
@@ -125,7 +128,7 @@ static bool set_tolerance(options *options, const char *text, emu_error *error) 
     char *end;
     options->tolerance = strtod(text, &end);
     return (end != text && *end == 0 && options->tolerance >= 0 && options->tolerance < HUGE_VAL) ||
-           emu_fail(error, "--tolerance %s: should be a number from 0, such as 1e-3", text);
+           emu_fail(error, "--tolerance %s: must be 0 or more, for example 1e-3", text);
 }
 
 static bool set_print(options *options, const char *text, emu_error *error) {
@@ -133,7 +136,7 @@ static bool set_print(options *options, const char *text, emu_error *error) {
     if (!add_request(options, "--print", text, colon, error)) return false;
     request *request = &options->requests[options->request_count - 1];
     return !colon || emu_parse_unsigned(colon + 1, UINT64_MAX, &request->count) ||
-           emu_fail(error, "--print %s: should be N or N:COUNT", text);
+           emu_fail(error, "--print %s: must be N or N:COUNT", text);
 }
 
 /* The text restricts only what it names. */
@@ -148,19 +151,18 @@ static bool set_ignore(options *options, const char *text, emu_error *error) {
     size_t used = strlen(options->ignore), room = sizeof options->ignore - used;
     int length = snprintf(options->ignore + used, room, "%s%s", used ? "," : "", text);
     return (size_t)length < room ||
-           emu_fail(error, "--ignore %s: too many; a class without a line ignores all of it", text);
+           emu_fail(error, "--ignore %s: too many; a class without a line ignores all its findings", text);
 }
 
 static bool set_checks(options *options, const char *text, emu_error *error) {
     options->checks = strcmp(text, "on") == 0;
-    return options->checks || strcmp(text, "off") == 0 || emu_fail(error, "--checks %s: should be on or off", text);
+    return options->checks || strcmp(text, "off") == 0 || emu_fail(error, "--checks %s: must be on or off", text);
 }
 
 static bool set_orders(options *options, const char *text, emu_error *error) {
     options->orders = true;
     options->all_orders = text != NULL;
-    return !text || strcmp(text, "all") == 0 ||
-           emu_fail(error, "--orders %s: should be --orders or --orders all", text);
+    return !text || strcmp(text, "all") == 0 || emu_fail(error, "--orders %s: must be --orders or --orders all", text);
 }
 
 static bool set_delay(options *options, const char *text, emu_error *error) {
@@ -169,7 +171,8 @@ static bool set_delay(options *options, const char *text, emu_error *error) {
     uint64_t index, line;
     snprintf(warp, sizeof warp, "%.*s", at ? (int)(at - text) : 0, text);
     if (!at || !emu_parse_unsigned(warp, 31, &index) || !emu_parse_unsigned(at + 1, INT32_MAX, &line) || !line)
-        return emu_fail(error, "--delay %s: should be WARP@LINE, a warp of the CTA from 0 and a line of the PTX", text);
+        return emu_fail(
+            error, "--delay %s: must be WARP@LINE, a warp of the CTA, counted from 0, and a line of the PTX", text);
     options->delay_warp = (int)index;
     options->delay_line = (int)line;
     return true;
@@ -189,51 +192,52 @@ typedef struct option {
 
 #define AT(member) offsetof(options, member)
 static const option option_table[] = {
-    {"--entry", "NAME", TEXT, AT(entry), 0, NULL,
-     "entry to run, or a part of its name; may be left out if there is one"},
+    {"--entry", "NAME", TEXT, AT(entry), 0, NULL, "entry to run, or part of its name (default: the only entry)"},
     {"--grid", "X[,Y[,Z]]", CALL, 0, 0, set_grid, "CTAs (1)"},
     {"--block", "X[,Y[,Z]]", CALL, 0, 0, set_block, "threads of a CTA (32)"},
-    {"--cluster", "X[,Y[,Z]]", CALL, 0, 0, set_cluster, "CTAs of a cluster (as the entry says, else none)"},
+    {"--cluster", "X[,Y[,Z]]", CALL, 0, 0, set_cluster,
+     "CTAs of a cluster (default: as the entry declares, else none)"},
     {"--smem", "BYTES", NUMBER, AT(smem), UINT32_MAX, NULL, "dynamic shared memory (0)"},
-    {"--arg", "SPEC", CALL, 0, 0, set_arg, "next argument, see below"},
+    {"--arg", "SPEC", CALL, 0, 0, set_arg, "value of the next parameter, see below"},
     {"--data", "NAME=SPEC", CALL, 0, 0, set_data, "value of a __device__ or __constant__ variable, see below"},
-    {"--dump", "N=FILE", CALL, 0, 0, set_dump, "write the buffer of argument N, or variable N, to a file afterwards"},
+    {"--dump", "N=FILE", CALL, 0, 0, set_dump, "after the run, write the buffer of argument N, or variable N, to FILE"},
     {"--expect", "N=FILE", CALL, 0, 0, set_expect,
-     "compare the buffer of argument N, or variable N, with the bytes of a file afterwards"},
+     "after the run, compare the buffer of argument N, or variable N, with the bytes of FILE"},
     {"--tolerance", "X", CALL, 0, 0, set_tolerance,
-     "of --expect: elements may differ by X times the larger of 1 and the expected magnitude (0)"},
+     "let --expect accept differences up to X * max(1, expected magnitude) (0)"},
     {"--print", "N[:COUNT]", CALL, 0, 0, set_print,
-     "show the first elements (64) of the buffer of argument N, or of variable N, afterwards"},
+     "after the run, show the first COUNT elements (64) of the buffer of argument N, or of variable N"},
     {"--list", NULL, FLAG, AT(list), 0, NULL, "list the entries and their parameters; run nothing"},
-    {"--counters", NULL, FLAG, AT(counters), 0, NULL, "show what was executed, by source line, region and group"},
+    {"--counters", NULL, FLAG, AT(counters), 0, NULL, "show what ran, by source line, region and group"},
     {"--counters-csv", "FILE", TEXT, AT(counters_csv), 0, NULL, "write the counters of every PTX instruction"},
     {"--trace", "WHAT", CALL, 0, 0, set_trace, "show instructions as they run: " EMU_TRACE_FORM},
     {"--schedule", "SEED", NUMBER, AT(schedule), UINT64_MAX, NULL,
-     "0: a warp runs until it must wait (0); others shuffle and preempt"},
+     "0: run each warp until it must wait (0); other seeds shuffle and preempt warps"},
     {"--delay", "WARP@LINE", CALL, 0, 0, set_delay,
-     "let a warp of each CTA wait before a line of the PTX until nothing else can happen"},
-    {"--checks", "on|off", CALL, 0, 0, set_checks, "look for races, uninitialised data and the like (on)"},
+     "hold a warp of each CTA before a line of the PTX until nothing else can run"},
+    {"--checks", "on|off", CALL, 0, 0, set_checks, "find races, uninitialized data and other defects (on)"},
     {"--wgmma-wait-per-warp", NULL, FLAG, AT(wgmma_wait_per_warp), 0, NULL,
-     "a wgmma.wait_group of one warp does not say that the other three of its warpgroup have read"},
+     "do not assume that the wait_group of one warp covers the reads of the other three"},
     {"--strict-tcgen05", NULL, FLAG, AT(strict_tcgen05), 0, NULL,
-     "check tcgen05.wait::ld before registers are used, wait::st before others are told, and tcgen05.fence, too"},
+     "also require tcgen05.wait::ld before registers are used, wait::st before other threads are signaled, and "
+     "tcgen05.fence"},
     {"--fence-behind-reads", NULL, FLAG, AT(fence_behind_reads), 0, NULL,
-     "a bulk copy needs a fence.proxy.async behind ordinary reads of what it writes, too"},
+     "also require a fence.proxy.async between ordinary reads and a bulk copy that overwrites their data"},
     {"--threads", "N", NUMBER, AT(threads), 1024, NULL,
-     "host threads, 0 for one a core (0); results do not depend on it"},
-    {"--seed", "N", NUMBER, AT(seed), UINT64_MAX, NULL, "of buffers filled with rand (1)"},
-    {"--steps", "N", NUMBER, AT(steps), UINT64_MAX, NULL, "step limit: warp instructions of one CTA, 0 for 4e9 (0)"},
+     "host threads; 0: one per core (0); results do not depend on it"},
+    {"--seed", "N", NUMBER, AT(seed), UINT64_MAX, NULL, "seed of buffers filled with rand (1)"},
+    {"--steps", "N", NUMBER, AT(steps), UINT64_MAX, NULL, "limit of warp instructions per CTA; 0: 4e9 (0)"},
     {"--race-memory", "BYTES", NUMBER, AT(race_memory), UINT64_MAX, NULL,
-     "that the search for races in global memory may take, 0 for 1 GiB (0)"},
-    {"--ignore", "CLASS[@LINE]", CALL, 0, 0, set_ignore,
-     "do not report this class of findings, everywhere or at a line"},
+     "memory for finding races in global memory; 0: 1 GiB (0)"},
+    {"--ignore", "CLASS[@LINE]", CALL, 0, 0, set_ignore, "suppress this class of findings, everywhere or at one line"},
     {"--first", NULL, FLAG, AT(first), 0, NULL, "end the run at the first finding, with status 3"},
     {"--orders", "[all]", CALL, 0, 0, set_orders,
-     "say whether this run stands for every order of its warps and copies; all: run those that differ, too"},
-    {"--runs", "N", NUMBER, AT(runs), UINT64_MAX, NULL, "of --orders all at most (10000)"},
+     "report whether every interleaving of warps and copies behaves like this one; all: also run those that differ"},
+    {"--runs", "N", NUMBER, AT(runs), UINT64_MAX, NULL, "maximum number of runs of --orders all (10000)"},
     {"--forms", NULL, FLAG, AT(forms), 0, NULL, "print the table of accepted PTX forms as Markdown; needs no file"},
     {"--explain", "FORM", TEXT, AT(explain), 0, NULL,
-     "say what a PTX form such as ex2.approx.f32 does here and whether its bits are a GPU's; limits: what is not seen"},
+     "explain a PTX form such as ex2.approx.f32, and whether its bits equal a GPU's; limits: what the emulator does "
+     "not find"},
     {"--help", NULL, FLAG, AT(help), 0, NULL, "show this text"},
 };
 #undef AT
@@ -242,7 +246,7 @@ static void print_help(void) {
     puts("usage: ptxrun FILE.ptx [--entry NAME] [--grid X,Y,Z] [--block X,Y,Z] [--arg SPEC]... [options]\n"
          "       ptxrun FILE.cu [options] [-- NVCC_FLAG...]\n"
          "Runs one entry of a PTX or CUDA file on the emulator and checks it. No GPU is used and no time is\n"
-         "measured. nvcc is that of CUDA=FOLDER, else the one of this checkout or package.\n");
+         "measured. CUDA=FOLDER chooses the toolkit with nvcc (default: that of this checkout or package).\n");
     for (size_t i = 0; i < sizeof option_table / sizeof option_table[0]; i++) {
         char left[48];
         snprintf(left, sizeof left, "%s %s", option_table[i].name, option_table[i].value ? option_table[i].value : "");
@@ -251,7 +255,8 @@ static void print_help(void) {
     puts("\nArguments, in the order of the parameters, numbered from 0:\n"
          "  TYPE:VALUE               a number; TYPE is " ARGUMENT_TYPES "\n"
          "  buf:TYPE:COUNT[:FILL]    address of a new buffer; FILL is zero (default), ramp, rand, poison or @FILE\n"
-         "  out:TYPE:COUNT[:FILL]    the same, filled with poison; every byte is expected to be written once\n"
+         "  out:TYPE:COUNT[:FILL]    output buffer, filled with poison; bytes that the kernel never writes are "
+         "reported\n"
          "  tmap:SIZES[/STRIDES]:BOX:SWIZZLE:BUFFER\n"
          "                           a tensor map (CUtensorMap) of a new buffer, buf:... or out:..., or of:N, the\n"
          "                           buffer of an argument before it; sizes, strides in bytes and box such as\n"
@@ -264,9 +269,9 @@ static void print_help(void) {
          "initial\n"
          "values. SPEC is that of an argument, or TYPE:COUNT:FILL:\n"
          "  --data scale=f32:2 --data table=f32:64:ramp --data table=f32:64:@FILE\n"
-         "\nExit status: 0 nothing found, 1 findings or results that --expect denies, 2 bad usage, PTX that is refused "
-         "or a result\n"
-         "that cannot be written, 3 fault (deadlock, livelock, step limit, trap, assert).");
+         "\nExit status: 0 no findings, 1 findings or a failed --expect, 2 bad usage, rejected PTX "
+         "or an\n"
+         "output that cannot be written, 3 fault (deadlock, livelock, step limit, trap, assert).");
 }
 
 static const option *find_option(const char *name, size_t length) {
@@ -293,7 +298,7 @@ static bool apply_option(options *options, const option *option, const char *val
         return true;
     case NUMBER:
         return emu_parse_unsigned(value, option->limit, member) ||
-               emu_fail(error, "%s %s: should be a number from 0 to %" PRIu64, option->name, value, option->limit);
+               emu_fail(error, "%s %s: must be a number from 0 to %" PRIu64, option->name, value, option->limit);
     default:
         return option->call(options, value, error);
     }
@@ -308,7 +313,8 @@ static bool parse_options(options *options, int argc, char **argv, emu_error *er
     for (int i = 1; i < argc; i++) {
         const char *word = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i];
         if (word[0] != '-') {
-            if (options->file) return emu_fail(error, "'%s': there is a file already, '%s'", word, options->file);
+            if (options->file)
+                return emu_fail(error, "'%s': must be the only file, but '%s' was also given", word, options->file);
             options->file = word;
             continue;
         }
@@ -318,24 +324,24 @@ static bool parse_options(options *options, int argc, char **argv, emu_error *er
         }
         size_t length = strcspn(word, "=");
         const option *option = find_option(word, length);
-        if (!option) return emu_fail(error, "no option '%.*s'; --help lists them", (int)length, word);
+        if (!option) return emu_fail(error, "%.*s: no such option; --help lists all", (int)length, word);
         const char *value = word[length] == '=' ? word + length + 1 : NULL;
         const bool optional = option->value && option->value[0] == '[';
         if (optional ? !value && i + 1 < argc && is_optional(option, argv[i + 1]) : option->value && !value)
             value = ++i < argc ? argv[i] : NULL;
         if (!optional && !option->value != !value) {
-            return option->value ? emu_fail(error, "%s needs a value: %s", option->name, option->value)
-                                 : emu_fail(error, "%s takes no value", option->name);
+            return option->value ? emu_fail(error, "%s: the value is missing; write %s", option->name, option->value)
+                                 : emu_fail(error, "%s: does not accept a value", option->name);
         }
         if (!apply_option(options, option, value, error)) return false;
     }
     if (options->file && options->nvcc_flags && !is_cuda(options->file))
-        return emu_fail(error, "%s: flags for nvcc, after --, need a CUDA file, NAME.cu", options->file);
+        return emu_fail(error, "%s: must be a CUDA file, NAME.cu, if flags for nvcc follow after --", options->file);
     if (options->all_orders && (options->schedule || options->delay_line || !options->checks || !options->runs))
-        return emu_fail(error, "--orders all needs the checks and at least one run, and chooses the order itself: "
-                               "leave out --schedule, --delay, --checks off and --runs 0");
+        return emu_fail(error, "--orders all: needs checks and at least one run, and chooses the interleavings itself; "
+                               "remove --schedule, --delay, --checks off and --runs 0");
     return options->file || options->help || options->forms || options->explain ||
-           emu_fail(error, "no PTX or CUDA file; --help shows the usage");
+           emu_fail(error, "the file is missing; name a PTX or CUDA file, as --help shows");
 }
 
 /* ---- running ---- */
@@ -362,7 +368,7 @@ static bool print_entries(const options *options, const emu_module *module, emu_
                        entry->cluster[2]);
             puts("");
         } else {
-            printf("  refused: %s:%d: %s\n", options->ptx_file, reason.line, reason.text);
+            printf("  rejected: %s:%d: %s\n", options->ptx_file, reason.line, reason.text);
             refused++;
         }
         for (int p = 0; p < entry->params; p++) {
@@ -373,7 +379,7 @@ static bool print_entries(const options *options, const emu_module *module, emu_
     emu_variable variable;
     for (size_t i = 0; emu_variable_at(module, i, &variable); i++)
         printf("variable %s: %" PRIu64 " bytes of .%s\n", variable.name, variable.bytes, variable.type);
-    return !refused || emu_fail(error, "%s: %d of %d entries are refused", options->ptx_file, refused, count);
+    return !refused || emu_fail(error, "%s: %d of %d entries are rejected", options->ptx_file, refused, count);
 }
 
 /* The entry that --entry names, whole or in a part that fits one entry only; -1 with a message. */
@@ -389,12 +395,12 @@ static int choose_entry(const emu_module *module, const char *wanted, emu_error 
     }
     if (fitting == 1) return found;
     if (count == 0) {
-        emu_fail(error, "the file has no .entry");
+        emu_fail(error, "the file has no .entry; declare a kernel with __global__");
     } else if (fitting == 0) {
-        emu_fail(error, "--entry %s: no entry has that in its name; the first is %s, --list shows all", wanted,
+        emu_fail(error, "--entry %s: must be part of an entry's name; the first is %s, --list shows all", wanted,
                  emu_entry(module, 0)->name);
     } else {
-        emu_fail(error, "%s%s fits %d entries; name one with --entry, --list shows them",
+        emu_fail(error, "%s%s matches %d entries; name one with --entry, --list shows all",
                  wanted ? "--entry " : "the file", wanted ? wanted : "", fitting);
     }
     return -1;
@@ -424,7 +430,7 @@ static bool answer(const options *options, argument_list *list, const emu_module
         }
     }
     if (options->counters && !emu_print_counters(stdout, emu_counts(list->device)))
-        return emu_fail(error, "no memory for the counters");
+        return emu_fail(error, "out of memory for the counters");
     if (options->counters_csv) {
         FILE *file = fopen(options->counters_csv, "w");
         if (file) emu_write_counters(file, emu_counts(list->device));
@@ -441,11 +447,10 @@ static bool check_requests(const options *options, argument_list *list, const em
         if (!emu_arguments_find(list, module, request->label)) {
             const char *what = request->expects ? "--expect" : request->file ? "--dump" : "--print";
             if (request->label[0] < '0' || request->label[0] > '9')
-                return emu_fail(error, "%s %s: no variable, or a part of several; --list shows them", what,
+                return emu_fail(error, "%s %s: does not match exactly one variable; --list shows all", what,
                                 request->label);
-            return emu_fail(error,
-                            "%s %s: argument %s has no buffer; buf: and out: arguments have one, numbered from 0", what,
-                            request->label, request->label);
+            return emu_fail(error, "%s %s: argument %s has no buffer; use an argument buf: or out:, counted from 0",
+                            what, request->label, request->label);
         }
     }
     return true;
@@ -455,7 +460,7 @@ static void print_orders(const options *options, const emu_device *device, const
                          emu_status status) {
     const uint32_t gaps = emu_counts(device)->orders;
     char text[600];
-    if (seen->difference[0]) fprintf(stderr, "other orders give other results: %s\n", seen->difference);
+    if (seen->difference[0]) fprintf(stderr, "other interleavings produce other results: %s\n", seen->difference);
     const bool counted = status == EMU_OK || seen->left || seen->difference[0]; /* a run with findings is no proof */
     if (options->all_orders && status != EMU_REFUSED && counted)
         fprintf(stderr, "orders: %s\n", emu_describe_classes(seen, gaps, text, sizeof text));
@@ -482,7 +487,7 @@ static emu_status run(const options *options, const emu_module *module, argument
     if (!emu_arguments_pack(list, entry, options->args, options->arg_count, params, error)) return EMU_REFUSED;
     if (list->note[0]) fprintf(stderr, "ptxrun: %s\n", list->note);
     if (!emu_reset_variables(list->device, module)) {
-        emu_fail(error, "no memory for the variables");
+        emu_fail(error, "out of memory for the variables");
         return EMU_REFUSED;
     }
     for (int i = 0; i < options->data_count; i++)
@@ -514,7 +519,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                                             : emu_run(list->device, module, &launch, error);
     if (status == EMU_REFUSED) return EMU_REFUSED;
     if (status == EMU_OK && launch.trace.file && !emu_counts(list->device)->traced) {
-        emu_fail(error, "--trace: no such instruction ran");
+        emu_fail(error, "--trace: no such instruction ran; --counters lists the lines that ran");
         return EMU_REFUSED;
     }
     uint64_t different = 0;

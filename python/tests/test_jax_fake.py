@@ -206,7 +206,5 @@ def test_the_package_hands_arrays_of_jax_over(package: Recorded, made: Any) -> N
     assert all(one is other for one, other in zip(inputs, given, strict=True))
     assert attributes == {"causal": 1, "scale": 0.5, "version": "v90"} and (out.shape, lse.shape) == (SHAPE, (2, 4, 5))
     for options in ({"out": given[0]}, {"stream": 0}):
-        with pytest.raises(
-            ValueError, match="out or stream is given, but JAX has immutable arrays and its own stream"
-        ):
+        with pytest.raises(ValueError, match="out or stream is given, but JAX has immutable arrays and its own stream"):
             package.attention(*given, **options)

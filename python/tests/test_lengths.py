@@ -380,7 +380,7 @@ def test_wrong_tables_of_packed_queries_are_named() -> None:
         (
             {"cu_seqlens_q": np.array([0, 1, 9], np.int32)},
             ValueError,
-            r"sequence 1 has 8 rows: must have at most seq_q",
+            r"sequence 1 has 8 rows, but seq_q is 4",
         ),
         ({"k": cache[:, :12], "v": cache[:, :12]}, ValueError, "page_rows 12: must be from 16"),
         ({"k": cache[0], "v": cache[0]}, ValueError, r"k has the shape \(16, 1, 64\)"),
