@@ -16,6 +16,21 @@ static const architecture architectures[] = {
 enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
 #define DEFAULT_ARCHITECTURE "sm_90a"
 
+/* The first is small, so that a program that fills the GPU is emulated in a short time. The others have the numbers of
+ * NVIDIA's architecture white papers and tuning guides; L2 of H100 and H200 as their drivers say. */
+static const gpu_model models[] = {
+    {"small", DEFAULT_ARCHITECTURE, 8, 40 << 10, 5120},
+    {"A100", "sm_80", 108, 40 << 10, 5120},
+    {"RTX3090", "sm_86", 82, 6 << 10, 384},
+    {"RTX4090", "sm_89", 128, 72 << 10, 384},
+    {"H100", "sm_90a", 132, 50 << 10, 5120},
+    {"H200", "sm_90a", 132, 60 << 10, 6144},
+    {"B200", "sm_100a", 148, 126 << 10, 8192},
+    {"RTX5090", "sm_120a", 170, 96 << 10, 512},
+};
+
+enum { MODELS = sizeof models / sizeof models[0] };
+
 /* The most warp instructions of a CTA: minutes of emulation. */
 enum { STEP_LIMIT = 1000000000 };
 
@@ -78,9 +93,21 @@ static bool read_number(const char *name, uint64_t *value) {
     return false;
 }
 
+static bool read_model(void) {
+    const char *wanted = getenv("EMULATED_GPU_MODEL");
+    if (!wanted || !*wanted) wanted = models[0].name;
+    for (int i = 0; i < MODELS; i++) {
+        state.model = &models[i];
+        if (!strcmp(wanted, models[i].name)) return true;
+    }
+    driver_say("EMULATED_GPU_MODEL=%s is none of small, A100, RTX3090, RTX4090, H100, H200, B200 and RTX5090", wanted);
+    return false;
+}
+
+/* That of the model, unless the environment names one. */
 static bool read_architecture(void) {
     const char *wanted = getenv("EMULATED_GPU_ARCH");
-    if (!wanted || !*wanted) wanted = DEFAULT_ARCHITECTURE;
+    if (!wanted || !*wanted) wanted = state.model->architecture;
     for (int i = 0; i < ARCHITECTURES; i++) {
         state.architecture = &architectures[i];
         if (!strcmp(wanted, architectures[i].name)) return true;
@@ -104,7 +131,7 @@ static bool reserve_addresses(emu_device *device) {
 static CUresult start(void) {
     uint64_t noise = 0;
     state.step_limit = STEP_LIMIT;
-    if (!read_architecture() || !read_number("EMULATED_GPU_SCHEDULE", &state.schedule) ||
+    if (!read_model() || !read_architecture() || !read_number("EMULATED_GPU_SCHEDULE", &state.schedule) ||
         !read_number("EMULATED_GPU_STEPS", &state.step_limit) || !read_number("EMULATED_GPU_NOISE", &noise))
         return CUDA_ERROR_INVALID_VALUE;
     emu_set_noise(noise);
@@ -228,7 +255,8 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
 
 /* ---- attributes ---- */
 
-/* Attributes that are the same for all; those of an architecture are below, and every other is 0: "no". */
+/* Attributes that are the same for all; those of an architecture or of a model are below, and every other is 0: "no".
+ */
 typedef struct attribute {
     CUdevice_attribute which;
     int value;
@@ -251,11 +279,8 @@ static const attribute attributes[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
     {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000}, /* kHz: the clock of events ticks once a nanosecond */
     {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1000000},
-    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120},
-    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 40 << 20},
     {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
     {CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
-    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, MULTIPROCESSORS},
     {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
     {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
     {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 1},
@@ -272,8 +297,14 @@ static const attribute attributes[] = {
     {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
 };
 
-static int value_of(CUdevice_attribute which, const architecture *a) {
+static int value_of(CUdevice_attribute which, const architecture *a, const gpu_model *model) {
     switch ((int)which) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        return model->multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+        return model->l2_KiB << 10;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
+        return model->bus_bits;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         return a->major;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
@@ -299,6 +330,6 @@ static int value_of(CUdevice_attribute which, const architecture *a) {
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice device) {
     CUresult status = enter_device(value, device);
     if (status == CUDA_SUCCESS && (which <= 0 || which >= CU_DEVICE_ATTRIBUTE_MAX)) status = CUDA_ERROR_INVALID_VALUE;
-    if (status == CUDA_SUCCESS) *value = value_of(which, the_driver()->architecture);
+    if (status == CUDA_SUCCESS) *value = value_of(which, the_driver()->architecture, the_driver()->model);
     return driver_leave(status);
 }

@@ -40,7 +40,7 @@ CUresult cuProfilerStop(void);
 
 /* ---- the one device, and the lock around all ---- */
 
-enum { DRIVER_VERSION = 13050, MULTIPROCESSORS = 8 };
+enum { DRIVER_VERSION = 13050 };
 #define DEVICE_MEMORY (16ull << 30) /* bytes: the most that one buffer of the emulator may have */
 
 /* Shared memory of an architecture, in bytes; CUDA C++ Programming Guide, "Technical Specifications". */
@@ -51,9 +51,16 @@ typedef struct architecture {
     bool specific; /* PTX of .target sm_90a runs, too */
 } architecture;
 
+/* A GPU whose attributes programs see: they choose grids, splits and tiles by them. */
+typedef struct gpu_model {
+    const char *name, *architecture;
+    int multiprocessors, l2_KiB, bus_bits;
+} gpu_model;
+
 typedef struct driver {
     emu_device *device; /* NULL before cuInit() */
     const architecture *architecture;
+    const gpu_model *model;
     uint64_t used;  /* bytes of device memory */
     uint64_t steps; /* warp instructions that all launches executed: the clock of events */
     uint64_t schedule, step_limit;

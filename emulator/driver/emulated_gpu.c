@@ -1,6 +1,6 @@
 /* emulated_gpu.c - emulated-gpu: runs a program on the emulator instead of a GPU.
  *
- *     emulated-gpu [--arch sm_90a] [--schedule SEED] [--json FILE] PROGRAM [ARGUMENT...]
+ *     emulated-gpu [--arch sm_90a] [--gpu H100] [--schedule SEED] [--json FILE] [--record FILE] PROGRAM [ARGUMENT...]
  *
  * The program gets a libcuda.so.1 that is the emulator, and what some packages need to take it. Findings arrive through
  * a file of notes, a line of JSON each: see notes.c.
@@ -25,8 +25,11 @@ static const char help[] =
     "\n"
     "  --arch ARCH      the architecture that the program sees: sm_80, sm_86, sm_89, sm_90, sm_90a\n"
     "                   (default), sm_100a, sm_103a or sm_120a\n"
+    "  --gpu NAME       a GPU whose multiprocessors, caches and architecture the program sees: A100, RTX3090,\n"
+    "                   RTX4090, H100, H200, B200 or RTX5090; by default it sees 8 multiprocessors\n"
     "  --schedule SEED  another order of the warps: 0 (default) lets each run until it must wait\n"
     "  --json FILE      writes the findings there, too\n"
+    "  --record FILE    writes what reaches the GPU there, for judge-replay\n"
     "  --help           this text\n"
     "\n"
     "Exit status: 1 where there are findings, else that of the program.\n";
@@ -121,8 +124,10 @@ static int read_options(char **arguments, options *read) {
             arguments++;
             break;
         }
-        const bool known = !strcmp(option, "--arch") || !strcmp(option, "--schedule") || !strcmp(option, "--json");
-        if (!known) return complain("there is no such option; see --help: ", option);
+        static const char *const known[] = {"--arch", "--gpu", "--schedule", "--json", "--record"};
+        size_t i = 0;
+        while (i < sizeof known / sizeof known[0] && strcmp(option, known[i]) != 0) i++;
+        if (i == sizeof known / sizeof known[0]) return complain("there is no such option; see --help: ", option);
         if (!value) return complain("a value is missing behind ", option);
         if (!strcmp(option, "--arch")) {
             if (!is_architecture(value))
@@ -132,8 +137,10 @@ static int read_options(char **arguments, options *read) {
         } else if (!strcmp(option, "--schedule")) {
             if (!is_number(value)) return complain("--schedule is a number from 0 on, not ", value);
             set("EMULATED_GPU_SCHEDULE", value);
-        } else {
+        } else if (!strcmp(option, "--json")) {
             read->json = value;
+        } else {
+            set(!strcmp(option, "--gpu") ? "EMULATED_GPU_MODEL" : "EMULATED_GPU_RECORD", value);
         }
     }
     read->program = arguments;

@@ -279,7 +279,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunc
         if (blocks * asked <= best) continue;
         best = blocks * asked;
         *block = asked;
-        *grid = blocks * MULTIPROCESSORS;
+        *grid = blocks * the_driver()->model->multiprocessors;
     }
     return driver_leave(best ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
@@ -313,8 +313,8 @@ CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const 
             size = a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z;
     }
     const int threads = (int)(config->blockDimX * config->blockDimY * config->blockDimZ);
-    *clusters =
-        MULTIPROCESSORS * blocks_per_multiprocessor(function, threads, config->sharedMemBytes) / (int)(size ? size : 1);
+    *clusters = the_driver()->model->multiprocessors *
+                blocks_per_multiprocessor(function, threads, config->sharedMemBytes) / (int)(size ? size : 1);
     return driver_leave(CUDA_SUCCESS);
 }
 

@@ -1,6 +1,6 @@
 /* record.c - writes everything that reaches the device into the file that EMULATED_GPU_RECORD names.
  *
- *     EMULATED_GPU_RECORD=softmax.recording bin/emulated-gpu python3 softmax.py
+ *     bin/emulated-gpu --record softmax.recording python3 softmax.py
  *     bin/judge-replay softmax.recording results
  *
  * emulator/judge/README.md describes the format. A recording is a program for the GPU, so nothing depends on its

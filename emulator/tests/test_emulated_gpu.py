@@ -34,6 +34,8 @@ call("cuCtxSetCurrent", context)
 major = ctypes.c_int()
 call("cuDeviceGetAttribute", ctypes.byref(major), 75, 0)
 print("major", major.value, flush=True)
+call("cuDeviceGetAttribute", ctypes.byref(major), 16, 0)
+print("multiprocessors", major.value, flush=True) if "EMULATED_GPU_MODEL" in os.environ else None
 call("cuModuleLoadData", ctypes.byref(module), open(sys.argv[1], "rb").read())
 call("cuModuleGetFunction", ctypes.byref(function), module, b"k")
 call("cuLaunchKernel", function, 1, 1, 1, 64, 1, 1, 0, None, None, None)
@@ -69,6 +71,16 @@ def test_the_status_is_the_program_s(status: int, tmp_path: Path) -> None:
     done = run(RIGHT, tmp_path, "--arch", "sm_80", status=status)
     assert (done.returncode, done.stdout, done.stderr) == (status, "major 8\n", "")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["k.ptx", "program.py"]
+
+
+def test_a_program_sees_the_named_gpu_and_is_recorded(tmp_path: Path) -> None:
+    """A100 chooses sm_80, so no --arch is needed; an unknown name ends cuInit."""
+    recording = tmp_path / "recording"
+    done = run(RIGHT, tmp_path, "--gpu", "A100", "--record", str(recording))
+    assert (done.returncode, done.stdout) == (0, "major 8\nmultiprocessors 108\n")
+    assert recording.read_bytes().startswith(b"flashladder-recording 1 0\n")
+    refused = run(RIGHT, tmp_path, "--gpu", "A1000")
+    assert refused.returncode == 1 and "A1000 is none of small, A100, " in refused.stderr
 
 
 def test_a_race_is_printed_at_the_program_s_line(tmp_path: Path) -> None:
