@@ -125,6 +125,7 @@ typedef struct emu_launch {
     int threads;              /* of the host; 0 for one per core; one where CTAs tell each other more than tickets */
     uint64_t step_limit;      /* warp instructions of one CTA; 0 for the default of 4e9 */
     bool first_finding_only;  /* a finding ends the run, like a fault */
+    uint64_t sample;          /* CTAs to run, spread over the grid, if they tell each other nothing; 0 for all */
     const char *ignore;       /* findings not to report: "race@12,misaligned", CLASS or CLASS@LINE; NULL for none */
     FILE *output;             /* what device printf writes, CTA by CTA; borrowed, NULL drops it */
     emu_trace trace;          /* tracing runs the CTAs in order on one thread */
@@ -223,6 +224,7 @@ typedef struct emu_counters {
     emu_counter total; /* sums; location and group are empty */
     uint64_t steps;    /* warp instructions, those with every lane off included */
     uint64_t traced;   /* warp instructions that the trace printed */
+    uint64_t ctas;     /* that ran: fewer than the grid has if the launch asked for a sample */
     bool races_unseen; /* the memory or time for races in global memory was spent: some accesses were not checked */
     uint32_t orders;   /* what keeps this run from standing for all orders, by bit; 0: nothing. emu_describe_orders() */
     int entry;

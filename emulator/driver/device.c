@@ -132,7 +132,8 @@ static CUresult start(void) {
     uint64_t noise = 0;
     state.step_limit = STEP_LIMIT;
     if (!read_model() || !read_architecture() || !read_number("EMULATED_GPU_SCHEDULE", &state.schedule) ||
-        !read_number("EMULATED_GPU_STEPS", &state.step_limit) || !read_number("EMULATED_GPU_NOISE", &noise))
+        !read_number("EMULATED_GPU_STEPS", &state.step_limit) || !read_number("EMULATED_GPU_NOISE", &noise) ||
+        !read_number("EMULATED_GPU_CTAS", &state.sample))
         return CUDA_ERROR_INVALID_VALUE;
     emu_set_noise(noise);
     emu_device *device = emu_device_new();

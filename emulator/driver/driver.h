@@ -63,7 +63,7 @@ typedef struct driver {
     const gpu_model *model;
     uint64_t used;  /* bytes of device memory */
     uint64_t steps; /* warp instructions that all launches executed: the clock of events */
-    uint64_t schedule, step_limit;
+    uint64_t schedule, step_limit, sample;
     CUresult failure; /* of a kernel that was stopped: all later work fails with it until the context is destroyed */
 } driver;
 

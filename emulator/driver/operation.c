@@ -140,6 +140,7 @@ static CUresult run_kernel(const kernel_launch *k) {
                          .checks = true,
                          .schedule = d->schedule,
                          .step_limit = d->step_limit,
+                         .sample = d->sample,
                          .overlaps = k->overlaps && last_kind == DO_KERNEL,
                          .ignore = getenv("EMULATED_GPU_IGNORE"),
                          .output = stdout};

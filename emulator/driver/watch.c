@@ -92,9 +92,9 @@ void write_counts(const char *kernel, const emu_counters *counts) {
         if (counts->rows[i].location.ptx) add_moved(&counts->rows[i], &loaded, &stored);
     fprintf(to,
             "{\"kernel\": \"%s\", \"steps\": %" PRIu64 ", \"sectors\": %" PRIu64 ", \"loaded\": %" PRIu64
-            ", \"stored\": %" PRIu64 ", \"races_unseen\": %s, \"orders\": %u, \"executed\": {",
-            kernel, counts->steps, counts->total.sectors, loaded, stored, counts->races_unseen ? "true" : "false",
-            counts->orders);
+            ", \"stored\": %" PRIu64 ", \"ctas\": %" PRIu64 ", \"races_unseen\": %s, \"orders\": %u, \"executed\": {",
+            kernel, counts->steps, counts->total.sectors, loaded, stored, counts->ctas,
+            counts->races_unseen ? "true" : "false", counts->orders);
     write_rows(to, counts, true);
     fputs("}, \"never\": [", to);
     write_rows(to, counts, false);

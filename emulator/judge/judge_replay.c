@@ -34,6 +34,7 @@ static const char help[] =
     "  --gpu NAME         the attributes of a GPU, such as H100\n"
     "  --schedule SEED    another order of the warps\n"
     "  --noise SEED       draw the bits that PTX leaves open (default: 0, the emulator's own)\n"
+    "  --ctas N           run N CTAs of larger launches whose CTAs tell each other nothing\n"
     "  --steps N          the most warp instructions of a CTA\n"
     "\n"
     "Exit status: 0 replayed, 2 usage, 3 malformed recording, 4 refused by the driver, 5 a kernel was stopped, 6 out "
@@ -77,11 +78,9 @@ static bool read_poison(const char *text, uint32_t *poison) {
 
 /* Options that the emulated driver reads from its environment. */
 static const char *variable_of(const char *option) {
-    static const char *const all[][2] = {{"--arch", "EMULATED_GPU_ARCH"},
-                                         {"--gpu", "EMULATED_GPU_MODEL"},
-                                         {"--schedule", "EMULATED_GPU_SCHEDULE"},
-                                         {"--noise", "EMULATED_GPU_NOISE"},
-                                         {"--steps", "EMULATED_GPU_STEPS"}};
+    static const char *const all[][2] = {{"--arch", "EMULATED_GPU_ARCH"},         {"--gpu", "EMULATED_GPU_MODEL"},
+                                         {"--schedule", "EMULATED_GPU_SCHEDULE"}, {"--noise", "EMULATED_GPU_NOISE"},
+                                         {"--ctas", "EMULATED_GPU_CTAS"},         {"--steps", "EMULATED_GPU_STEPS"}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!strcmp(option, all[i][0])) return all[i][1];
     return NULL;

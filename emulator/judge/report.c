@@ -93,7 +93,8 @@ static bool write_input(replay *r, FILE *to, const char *folder, const marked_bu
 
 static bool write_output(replay *r, FILE *to, const char *folder, const marked_buffer *b) {
     uint8_t *how = touches(r, b->address, b->bytes), *now = contents(r, b->address, b->bytes);
-    const bool done = how && now && save(r, folder, b->name, ".out", now, b->bytes);
+    const bool done = how && now && save(r, folder, b->name, ".out", now, b->bytes) &&
+                      save(r, folder, b->name, ".touch", how, b->bytes);
     if (done)
         fprintf(to, "\"%s\": {\"bytes\": %" PRIu64 ", \"unset\": %" PRIu64 ", \"unwritten\": %" PRIu64 "}", b->name,
                 b->bytes, count_touches(how, b->bytes, READ_FIRST), count_touches(how, b->bytes, 0));

@@ -12,6 +12,7 @@ typedef struct crew {
     const emu_launch *launch;
     uint32_t cluster[3]; /* CTAs of a cluster */
     uint64_t cta_total, cluster_total;
+    uint64_t turns;                             /* clusters to run: all, or those of a sample */
     _Atomic uint64_t next_cluster, first_fault; /* first_fault: smallest cluster that could not continue */
     char **outputs;                             /* of each CTA that printed */
     ignored_list ignored;

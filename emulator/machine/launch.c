@@ -31,12 +31,21 @@ static void run_cluster(crew *c, cluster *own, uint64_t index) {
     emu_end_cluster(c, own);
 }
 
+/* The cluster that runs as number `turn`: all in order, or a sample that is spread over the grid. The first and the
+ * last are in it, because the edges of a problem are most often theirs. */
+static uint64_t cluster_of_turn(const crew *c, uint64_t turn) {
+    const uint64_t total = c->cluster_total, begin = turn * total / c->turns, end = (turn + 1) * total / c->turns;
+    if (c->turns == total || !turn) return turn;
+    return turn + 1 == c->turns ? total - 1 : begin + emu_mix(turn ^ c->launch->schedule) % (end - begin);
+}
+
 static void *work(void *argument) {
     worker *self = argument;
     crew *c = self->crew;
     cluster *own = &self->cluster;
     for (;;) {
-        uint64_t index = atomic_fetch_add(&c->next_cluster, 1);
+        const uint64_t turn = atomic_fetch_add(&c->next_cluster, 1);
+        const uint64_t index = turn < c->turns ? cluster_of_turn(c, turn) : c->cluster_total;
         /* CTAs behind a fault are not run: what is found does not depend on how many threads there are */
         if (index >= c->cluster_total || index > atomic_load(&c->first_fault)) return NULL;
         run_cluster(c, own, index);
@@ -128,6 +137,13 @@ static uint64_t state_bytes(const emu_launch *l, const entry *code) {
     uint64_t shared = code->shared_bytes + (uint64_t)l->dynamic_shared;
     uint64_t bytes = sizeof(cta) + shared + threads * (code->local_bytes + 4ull * code->slot_count);
     return bytes + (l->checks ? emu_checks_bytes(code, threads, shared) : 0);
+}
+
+/* Clusters to run. CTAs that tell each other something must all run. */
+static uint64_t turns_of(const crew *c) {
+    const uint64_t wanted = c->launch->sample / (c->cta_total / c->cluster_total);
+    const bool all = !c->launch->sample || c->in_turns || c->explorer || c->code->cancels;
+    return all || wanted >= c->cluster_total ? c->cluster_total : wanted ? wanted : 1;
 }
 
 /* Threads of the host: each runs a cluster at a time. */
@@ -258,6 +274,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     find_communication(&c);
     c.threads = code->cancels ? 1 : host_threads(launch); /* else it would matter who cancels */
     c.only_draws = c.in_turns && only_draws(code, launch, !explorer);
+    c.turns = turns_of(&c);
     int count = c.in_turns || c.explorer ? resident_clusters(&c) : worker_count(&c);
     if (c.explorer && (uint64_t)count < c.cluster_total)
         return emu_fail(error, "all orders of %" PRIu64 " CTAs, of which %d are resident together: take fewer",
@@ -301,6 +318,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
                                       .traced = device->counters.traced,
                                       .races_unseen = races_unseen,
                                       .orders = orders,
+                                      .ctas = c.turns * (c.cta_total / c.cluster_total),
                                       .entry = launch->entry};
     if (atomic_load(&c.first_fault) != UINT64_MAX) return EMU_FAULT;
     return device->finding_count ? EMU_FINDINGS : EMU_OK;

@@ -88,10 +88,15 @@ NOTHING, OLD_Y = "mov.f32 %f2, 0f00000000;", "ld.global.f32 %f2, [%d5];"
 
 
 def record(
-    folder: Path, addend: str = NOTHING, cleared: int = 128, threads: int = 128, replace: dict[str, str] | None = None
+    folder: Path,
+    addend: str = NOTHING,
+    cleared: int = 128,
+    threads: int = 128,
+    replace: dict[str, str] | None = None,
+    program: str = PROGRAM,
 ) -> Path:
-    """What PROGRAM does, as a recording. replace: other text for some of its PTX."""
-    (folder / "program.py").write_text(PROGRAM)
+    """What a program does, as a recording. replace: other text for some of its PTX."""
+    (folder / "program.py").write_text(program)
     text = PTX
     for old, new in {"ADDEND": addend, **(replace or {})}.items():
         assert old in text
@@ -170,6 +175,19 @@ def test_noise_draws_what_ptx_leaves_open(instruction: str, most: int, tmp_path:
     assert (outputs[0] == outputs[1]).all()
     difference = abs(outputs[0] - outputs[2])
     assert (difference <= most).all() and difference.any() == (most > 0)
+
+
+def test_a_sample_of_ctas_has_the_first_and_the_last(tmp_path: Path) -> None:
+    """4 of 16 CTAs of 8 threads run; the output shows which."""
+    program = PROGRAM.replace("function, 1, 1, 1,", "function, 16, 1, 1,").replace("range(2)", "range(1)")
+    index = {"mov.u32 %r1, %tid.x;": "mov.u32 %r1, %tid.x; mov.u32 %r4, %ctaid.x; mad.lo.u32 %r1, %r4, 8, %r1;"}
+    recording = record(tmp_path, cleared=0, threads=8, replace=index, program=program)
+    for ctas, ran in (("4", 4), ("100", 16)):
+        assert replay(recording, "--ctas", ctas)[0] == 0
+        written = np.fromfile(tmp_path / "replayed/y.out", np.int32).reshape(16, 8) != -1
+        assert (written.all(axis=1) == written.any(axis=1)).all() and written[0, 0] and written[15, 0]
+        assert written.any(axis=1).sum() == ran
+        assert json.loads((tmp_path / "replayed/counters").read_text())["ctas"] == ran
 
 
 def test_a_malformed_recording_is_refused(tmp_path: Path) -> None:
