@@ -8,8 +8,8 @@ replacement = $(subst /,.,$(shell awk -F'[(), "]+' -v version='$(call quoted,$(1
 near = $(shell $(PYTHON) make/nearest.py '$(call quoted,$(1))' $(2))
 ranges = $(strip $(foreach l,v b f,$(if $(filter $l%,$(VERSIONS)),$(firstword $(filter $l0%,$(VERSIONS))) to \
 	$(lastword $(filter $l%,$(VERSIONS)))$(comma))) $(ATTENTION))
-unknown = $(error $(if $(2),$(1) was removed from the ladder: $(2) replaces it,no version '$(1)'$(if \
-	$(call near,$(1),$(VERSIONS)),; the nearest is $(call near,$(1),$(VERSIONS))); there are $(ranges)))
+unknown = $(error $(if $(2),$(1): was removed from the ladder; use $(2),$(1): no such version$(if \
+	$(call near,$(1),$(VERSIONS)),; did you mean $(firstword $(call near,$(1),$(VERSIONS)))?); versions are $(ranges)))
 known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(call unknown,$v,$(call replacement,$v))))
 EXAMPLE_A := the version before the step, such as A=v10 B=v11
 EXAMPLE_B := the version after the step, such as A=v10 B=v11
@@ -33,51 +33,51 @@ moved = $(subst _, ,$(patsubst $(1):%,%,$(filter $(1):%,$(MOVED))))
 # A goal without a rule is said with those that are spelled nearly so. A name with / or . in it is a file's.
 GOALS_OF := $(if $(MAKECMDGOALS),$(shell awk -v show=goals -f make/help.awk $(WITH_GOALS)))
 $(foreach g,$(filter-out $(GOALS_OF) $(VERSIONS) Makefile,$(MAKECMDGOALS)),$(if $(findstring /,$g)$(findstring .,$g),,\
-	$(if $(call moved,$g),$(error `make $g` was removed: type `$(call moved,$g)`))$(foreach n,$(or \
-	$(call near,$g,$(GOALS_OF) $(VERSIONS)),-),$(error no goal '$g'$(if \
-	$(filter-out -,$n),; the nearest is $n); `make help` lists them))))
+	$(if $(call moved,$g),$(error $g: is no longer a goal; type `$(call moved,$g)`))$(foreach n,$(or \
+	$(call near,$g,$(GOALS_OF) $(VERSIONS)),-),$(error $g: no such goal$(if \
+	$(filter-out -,$n),; did you mean $(firstword $n)?); `make help` lists all))))
 
 # What takes one version must not take the second one for another argument, after building both.
-one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v= is one version, not '$($v)')))
+one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v='$($v)': must be a single version)))
 $(call one,A B $(if $(filter debug read,$(MAKECMDGOALS)),VER))
 
 # PTX names source files between quotes, and so does the shell the folder.
 $(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \
-	the folder $(CURDIR) has a $c in its path, which ptxas or the shell cannot read: move it)))
+	$(CURDIR): the path contains $c, which ptxas or the shell cannot read; move the folder)))
 
 # To make, a colon or a space in a file's name is its own sign.
 FOLDERS := kernels/mma_sync kernels/wgmma
 NAMED := $(FOLDERS:%=%/v%.cu) kernels/backward/b%.cu kernels/fp8/f%.cu
 $(foreach s,$(SOURCES),$(if $(findstring :,$s)$(filter-out $(NAMED),$s),$(error \
-	a kernel file is vNN_name.cu in $(subst $() , or ,$(FOLDERS)), with a-z, 0-9 and _ in its name: not '$s')))
+	$s: must be vNN_name.cu in $(subst $() , or ,$(FOLDERS)), with a name of a-z, 0-9 and _; rename it)))
 
 # Two files of one number would give every file of that version two recipes.
 $(foreach v,$(sort $(VERSIONS)),$(if $(word 2,$(filter $v,$(VERSIONS))),$(error \
-	two files are $v: $(wildcard kernels/*/$v_*.cu); give one of them another number)))
+	$v: two files have this number, $(wildcard kernels/*/$v_*.cu); renumber one of them)))
 
 $(if $(and $(CUDA),$(if $(wildcard $(CUDA)/bin/nvcc),,none)),$(error \
-	CUDA=$(CUDA) holds no bin/nvcc: name the folder of a toolkit such as /usr/local/cuda, or leave CUDA= out))
+	CUDA=$(CUDA): contains no bin/nvcc; name a toolkit folder such as /usr/local/cuda, or remove CUDA=))
 
 # An architecture is a number from 80 on, for cp.async and mma.sync m16n8k16, perhaps with a or f behind.
 wrong := $(shell tr ' ' '\n' <<<'$(call quoted,$(ARCHS))' | grep -vxE '(([89][0-9]|1[0-9][0-9])[af]?)?' | head -1)
-$(if $(wrong),$(error ARCHS: '$(wrong)' is no architecture that the kernels run on; \
-	expected numbers from 80 on, for example ARCHS="80 90" or ARCHS=90a))
-$(if $(strip $(ARCHS)),,$(error ARCHS is empty; expected for example ARCHS="80 90"))
+$(if $(wrong),$(error ARCHS: '$(wrong)': must be a number from 80 on; \
+	write for example ARCHS="80 90" or ARCHS=90a))
+$(if $(strip $(ARCHS)),,$(error ARCHS: must not be empty; write for example ARCHS="80 90"))
 
 $(foreach v,$(sort $(filter $(LEFT_OUT),$(VER) $(A) $(B) $(MAKECMDGOALS))),$(error \
-	$v is for sm_90a alone, as all that uses wgmma: ARCHS="$(ARCHS)" must have 90 in it))
+	$v: needs sm_90a, because it uses wgmma; add 90 to ARCHS="$(ARCHS)"))
 $(if $(and $(LEFT_OUT),$(filter 0,$(MAKELEVEL))),$(if $(VER)$(filter v% b0%,$(MAKECMDGOALS)),,$(info \
-	make: left out with ARCHS="$(ARCHS)", as they are for sm_90a alone: $(LEFT_OUT))))
+	make: ARCHS="$(ARCHS)" leaves out these versions, which need sm_90a: $(LEFT_OUT))))
 
 # What needs a GPU says so where there is none, unless LAUNCH runs it elsewhere or make only prints (-n).
 ON_GPU := $(firstword $(filter bench gpu-check,$(MAKECMDGOALS)))
 ifeq ($(MAKELEVEL)$(LAUNCH)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
 NO_GPU := $(if $(ON_GPU),$(shell $(PYTHON) -m analysis.measure.driver))
-$(if $(NO_GPU),$(error $(ON_GPU) needs a GPU, and there is none: $(NO_GPU); `make all` builds without one))
+$(if $(NO_GPU),$(error $(ON_GPU): needs a GPU, but $(NO_GPU); `make all` builds without one))
 endif
 
 # make takes any text for yes, also a 0. And the tools read bin/ and build/, not the folders of a variant.
-$(foreach v,DEBUG DUMP,$(if $(filter-out 1,$($v)),$(error $v=$($v): expected $v=1, or no $v=)))
+$(foreach v,DEBUG DUMP,$(if $(filter-out 1,$($v)),$(error $v=$($v): must be 1; remove $v= to build without it)))
 OF_NO_VARIANT := sass sass-diff bench gpu-check debug accept adopt
 $(if $(VARIANT),$(foreach g,$(filter $(OF_NO_VARIANT),$(MAKECMDGOALS)),$(error $g takes no \
 	$(if $(DEBUG),DEBUG=,DUMP=): it reads bin/ and build/, not bin$(VARIANT)/ and build$(VARIANT)/)))
@@ -92,15 +92,15 @@ GIVEN := $(foreach v,$(filter-out $(GENERAL) MAKE%,$(.VARIABLES)),$(if $(filter 
 TAKES := $(if $(GIVEN),$(shell awk -v show=variables -f make/help.awk $(WITH_GOALS)))# goal:VARIABLE
 takers = $(patsubst %:$(1),%,$(filter %:$(1),$(TAKES)))
 $(foreach v,$(GIVEN),\
-	$(if $(call takers,$v),,$(error no goal takes $v=))\
+	$(if $(call takers,$v),,$(error $v=: no goal accepts it; `make help-all` lists the variables of each goal))\
 	$(if $(filter $(call takers,$v),$(MAKECMDGOALS)),,$(error \
-		$(or $(MAKECMDGOALS),help) takes no $v=; what takes it: $(call takers,$v)$(INSTEAD_$v))))
+		$v=: $(or $(MAKECMDGOALS),help) does not accept it; these goals do: $(call takers,$v)$(INSTEAD_$v))))
 endif
 
 # What takes minutes says so before it begins, where the file that it makes is not there yet. Times are of a processor.
 announce = $(if $(filter $(1),$(MAKECMDGOALS)),$(if $(wildcard $(2)),,$(info make: $(1) takes about $(3); \
-	each file is named when its turn comes)))
+	each step is printed as it starts)))
 ifeq ($(MAKELEVEL)$(VER)$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),0)
-$(call announce,wheel,lib/libflashladder.so.1,4 minutes of processor time and 200 MB below build/)
-$(call announce,regs,$(BUILD)/regs$(SET),6 minutes of processor time and 200 MB below build/)
+$(call announce,wheel,lib/libflashladder.so.1,2.5 minutes of processor time and 80 MB in build/)
+$(call announce,regs,$(BUILD)/regs$(SET),5 minutes of processor time and 160 MB in build/)
 endif
