@@ -762,7 +762,7 @@ struct consumer {
         row_values scales; /* this->scales are those of the Q block before */
         catch_up(m, l, scales);
         exponentiate_S(l, m, scales);
-        names.dump_ml(args, m, l, scales);
+        names.dump_ml(args, m, l, scale);
     }
 
     __device__ __forceinline__ const uint16_t *find_K(const auto &first, int key) const {
@@ -835,7 +835,7 @@ struct consumer {
         if (outgrown && !masked) [[unlikely]]
             use_S_again(sum);
         l[0] += sum[0], l[1] += sum[1];
-        names.dump_ml(args, m, l, scales);
+        names.dump_ml(args, m, l, scale);
         return masked || outgrown;
     }
 
