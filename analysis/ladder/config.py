@@ -304,7 +304,7 @@ def cpp_literal(value: int) -> str:
 
 def _read(text: str) -> tuple[KernelConfig, int]:
     """The configuration of a short form or of a symbol, and which kernel of a pass that is (runtime/config.h)."""
-    answer = _asked("read", text.encode())
+    answer = _asked("read", text.encode(errors="backslashreplace"))
     if "error" in answer:
         raise ConfigError(answer["error"])
     number = answer["family"]
