@@ -41,7 +41,8 @@ def to_floats(array: Array, kind: str) -> Floats:
     if kind == "e4m3":
         return np.asarray(E4M3[array.astype(np.uint8)])
     if kind == "bf16":
-        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # NaN
+            return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.building import built
 from analysis.errors import DONE, AnalysisError
 from analysis.files import write_atomically
 from analysis.judge import problem as problems
@@ -67,6 +68,7 @@ def run_judge(args: argparse.Namespace) -> int:
         raise AnalysisError("name a submission: a Python module, a .cu file or a folder")
     if args.seconds < 1 or args.memory < 1:
         raise AnalysisError("--seconds and --memory must be at least 1")
+    built("judge-tools")
     options = Options(args.arch, args.gpu, args.python, Limits(seconds=args.seconds, memory=args.memory))
     verdict = judge(problem, args.submission, options, args.seed)
     text = json.dumps(verdict.as_json(), indent=2) + "\n" if args.json else verdict.as_text()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from analysis.judge.arrays import Array, Floats, Tensor, from_floats, to_floats
-from analysis.judge.problem import Case, Problem
+from analysis.judge.problem import Case, Problem, case_text
 
 MOST_RMS = 0.75  # of the root mean square of the bound: errors near the bound everywhere are a lower precision
 LARGEST = {"f64": float(np.finfo(np.float64).max), "f32": float(np.finfo(np.float32).max), "f16": 65504.0}
@@ -55,16 +55,18 @@ def _wrong(tensor: Tensor, output: Array, expected: Floats, bound: Floats) -> tu
 
 
 def lint(problem: Problem, rng: np.random.Generator) -> list[str]:
-    """Answers that need no work and yet are accepted, a sentence each: such a problem ranks nothing."""
+    """Answers that need no work and that all inputs of a case accept, a sentence each: such a problem ranks nothing."""
     found = []
     for case in problem.cases:
+        accepted: set[str] | None = None
         for kind in problem.kinds:
             inputs = problem.generate(case, kind, rng)
             expected = problem.reference(inputs, case)
             others = problem.reference(problem.generate(case, kind, rng), case)
-            for what, outputs in _answers_without_work(problem, case, inputs, expected, others).items():
-                if not wrong_values(problem, case, inputs, outputs)[0]:
-                    found.append(f"{kind} inputs of {dict(case)}: {what} would be accepted")
+            answers = _answers_without_work(problem, case, inputs, expected, others)
+            passed = {what for what, outputs in answers.items() if not wrong_values(problem, case, inputs, outputs)[0]}
+            accepted = passed if accepted is None else accepted & passed
+        found += [f"{case_text(case)}: {what} would be accepted" for what in sorted(accepted or ())]
     return found
 
 

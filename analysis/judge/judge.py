@@ -22,8 +22,9 @@ import numpy as np
 from analysis.errors import AnalysisError
 from analysis.judge import work
 from analysis.judge.compare import wrong_values
+from analysis.judge.dataflow import Flow, kernel_lines
 from analysis.judge.problem import Case, Problem, case_text
-from analysis.judge.record import Options, Recorder, Recording, difference, special_registers
+from analysis.judge.record import Options, Recorder, Recording, difference, ptx_of_call, special_registers
 from analysis.judge.replay import Replayed, Setting, replay
 from analysis.judge.verdict import CaseReport, Point, Verdict
 
@@ -50,7 +51,6 @@ def judge(problem: Problem, submission: Path, options: Options, seed: int | None
             judging.judge_case(index, case)
             if verdict.reasons:
                 break
-        judging.reserve_unreached_stores()
     verdict.seconds = round(time.monotonic() - began, 1)
     return verdict
 
@@ -67,7 +67,7 @@ def sha256_of(submission: Path) -> str:
 
 
 class Judging:
-    """The state of one judgment: what was reached so far, and the verdict that grows."""
+    """One judgment, and the verdict that grows."""
 
     def __init__(
         self,
@@ -80,8 +80,6 @@ class Judging:
     ) -> None:
         self.problem, self.options, self.verdict, self.folder, self.rng = problem, options, verdict, folder, rng
         self.recorder = Recorder(problem, submission, folder / "submission", options)
-        self.reached: dict[str, set[str]] = {}
-        self.never: dict[str, set[str]] = {}
 
     def judge_case(self, index: int, case: Case) -> None:
         """Record, replay and compare one case."""
@@ -100,6 +98,7 @@ class Judging:
         self._compare_runs(results, report)
         self._look_at_inputs(results, case, report)
         self._look_at_work(results[0], recording, case, report)
+        self._look_at_code(recording, results, report.case)
 
     # ---- the recording -----------------------------------------------------------------------------------------------
 
@@ -131,9 +130,24 @@ class Judging:
         looked = sum(each.numbers[1] for each in recording.of_call("read"))
         if looked:
             self.verdict.reserve(Point("host read", f"{looked} bytes", case))
-        registers = special_registers(recording)
+
+    def _look_at_code(self, recording: Recording, results: Sequence[Replayed], case: str) -> None:
+        """What the code shows and no replay does: registers of the machine, addresses taken apart, hidden stores."""
+        kernels = ptx_of_call(recording)
+        registers = special_registers(ptx for _, ptx in kernels)
         if registers:
             self.verdict.reserve(Point("special register", ", ".join(registers), case))
+        for kernel, ptx in kernels:
+            flow = Flow(kernel_lines(ptx, kernel))
+            tests = flow.tests_of_addresses()
+            if tests:
+                self.verdict.reserve(Point("address bits", f"{tests[0]} of {kernel}", case))
+            launches = [launch for each in results for launch in each.launches if launch["kernel"] == kernel]
+            reached = {name for launch in launches for name in launch["executed"]}
+            never = {name for launch in launches for name in launch["never"]} - reached
+            hidden = sorted(name for name in never if work.is_store(name) and flow.depends_on_data(work.line_of(name)))
+            if hidden:
+                self.verdict.reserve(Point("unreached store", f"{', '.join(hidden[:3])} of {kernel}", case))
 
     # ---- the replays -------------------------------------------------------------------------------------------------
 
@@ -173,9 +187,6 @@ class Judging:
             self.verdict.reject(Point("values", f"{replayed.setting.name}: {said}", **where))
         self._look_at_memory(replayed.result, where)
         for launch in replayed.launches:
-            executed, never = set(launch["executed"]), set(launch["never"])
-            self.reached.setdefault(launch["kernel"], set()).update(executed)
-            self.never.setdefault(launch["kernel"], set()).update(never)
             if launch.get("races_unseen"):
                 self.verdict.reserve(Point("races unseen", launch["kernel"], report.case))
 
@@ -254,13 +265,6 @@ class Judging:
         lower = sorted(each for each in opcodes if self.problem.lower and re.search(self.problem.lower, each))
         if lower:
             self.verdict.reject(Point("precision", f"executes {', '.join(lower[:3])}", report.case))
-
-    def reserve_unreached_stores(self) -> None:
-        """Stores that no input of any case reached. What they write, and when, is not known."""
-        for kernel, never in self.never.items():
-            stores = sorted(each for each in never - self.reached[kernel] if work.is_store(each))
-            if stores:
-                self.verdict.reserve(Point("unreached store", f"{', '.join(stores[:3])} of {kernel}"))
 
 
 def touched(result: Mapping[str, Any]) -> int:

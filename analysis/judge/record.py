@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -161,15 +161,26 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+MECHANISM_OF_STATUS = {
+    machine.TIMEOUT: "timeout",
+    machine.MEMORY: "memory",
+    machine.PROCESSES: "processes",
+    machine.FILES: "files",
+    machine.SIGNAL: "signal",
+}
+MECHANISM_OF_ERROR = {  # a limit that the program noticed itself
+    "files": re.compile("File too large|No space left on device"),
+    "memory": re.compile("MemoryError|Cannot allocate memory|bad_alloc"),
+    "processes": re.compile("Resource temporarily unavailable"),
+}
+
+
 def _mechanism(ended: machine.Ended) -> str:
-    names = {
-        machine.TIMEOUT: "timeout",
-        machine.MEMORY: "memory",
-        machine.PROCESSES: "processes",
-        machine.FILES: "files",
-        machine.SIGNAL: "signal",
-    }
-    return names.get(ended.status, "contract")
+    """Why the process ended before it returned, by its status or its last words."""
+    if ended.status == machine.FAILED:
+        last = ended.said[-1000:]
+        return next((name for name, pattern in MECHANISM_OF_ERROR.items() if pattern.search(last)), "contract")
+    return MECHANISM_OF_STATUS.get(ended.status, "contract")
 
 
 def explained(fault: str, ended: machine.Ended) -> str:
@@ -297,17 +308,17 @@ def _program(recording: Recording) -> list[tuple[Any, ...]]:
     ]
 
 
-def special_registers(recording: Recording) -> list[str]:
-    """Registers that tell time, place or machine, in modules that the call launches from."""
-    launched = {each.numbers[0] for each in recording.of_call("launch")}
-    found: set[str] = set()
-    for identity in sorted(launched):
-        done = subprocess.run(
-            [str(machine.tool("judge-replay")), "--ptx", str(identity), str(recording.path)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        code = re.sub(r"//[^\n]*", "", done.stdout)
-        found.update(f"%{name}" for name in REGISTERS.findall(code))
-    return sorted(found)
+def ptx_of_call(recording: Recording) -> list[tuple[str, str]]:
+    """The kernels that the call launches, each with its module's text."""
+    modules: dict[int, str] = {}
+    kernels = dict.fromkeys((launch.text, launch.numbers[0]) for launch in recording.of_call("launch"))
+    for identity in {identity for _, identity in kernels}:
+        command = [str(machine.tool("judge-replay")), "--ptx", str(identity), str(recording.path)]
+        modules[identity] = subprocess.run(command, capture_output=True, text=True, errors="replace").stdout
+    return [(name, modules[identity]) for name, identity in kernels]
+
+
+def special_registers(modules: Iterable[str]) -> list[str]:
+    """Registers that tell time, place or machine."""
+    code = "\n".join(re.sub(r"//[^\n]*", "", text) for text in modules)
+    return sorted({f"%{name}" for name in REGISTERS.findall(code)})

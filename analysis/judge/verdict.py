@@ -34,8 +34,9 @@ REJECTIONS = {
 RESERVATIONS = {
     "not recordable": "the judge cannot replay the program: machine code without PTX, library calls, textures",
     "state": "a call reads memory that an earlier call left and leaves it changed",
-    "unreached store": "no input reached some stores, so nothing is known of what they write",
+    "unreached store": "no input reached a store that the data can reach, so nothing is known of what it writes",
     "special register": "the code reads a register that tells time, place or machine",
+    "address bits": "the code takes the address of a buffer apart, which tells where it runs",
     "host read": "the host looked at memory of the GPU inside the call, so it may have chosen the kernels by the data",
     "another program": "the program depends on the values of the inputs, so only one choice was judged",
     "races unseen": "some accesses to global memory were not checked for races",

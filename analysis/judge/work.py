@@ -13,7 +13,7 @@ PRODUCT = re.compile(r"(?:mma|wgmma|tcgen05)\S*?m(\d+)n(\d+)k(\d+)")
 ARITHMETIC = re.compile(
     r"(fma|mad|mul|add|sub|div|ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh|min|max|neg|abs|set|setp|cvt|dp4a|red|atom|selp|shfl)\b"
 )
-PACKED = re.compile(r"x2\b|x4\b")
+PACKED = re.compile(r"\d\dx[24]\b")  # f16x2, f32x2
 
 
 def operations_of(opcode: str) -> float:
@@ -33,6 +33,11 @@ def operations_of(opcode: str) -> float:
 def opcode_of(instruction: str) -> str:
     """ld.global.f32 of ld.global.f32@12."""
     return instruction.rpartition("@")[0]
+
+
+def line_of(instruction: str) -> int:
+    """12 of ld.global.f32@12."""
+    return int(instruction.rpartition("@")[2])
 
 
 def operations(launches: Iterable[Mapping[str, Any]]) -> float:
