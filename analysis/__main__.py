@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.building import BUILDS
 from analysis.errors import FAILED, LEFT, REFUSED, AnalysisError
-from analysis.files import root
+from analysis.files import in_checkout, root
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -101,6 +101,7 @@ COMMANDS = (
     Command("sanitize", "measure.sanitize", "all four tools of compute-sanitizer, else the emulator"),
     Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
     Command("judge", "judge.command", "judge a submitted kernel: record it, then replay it on fresh inputs", "numpy"),
+    Command("judge-corpus", "judge.corpus", "judge the corpus of attacks and honest kernels; write its table", "numpy"),
     Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
     Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
     Command("notebooks", "tools.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
@@ -110,7 +111,7 @@ COMMANDS = (
 # Commands that read files of any project: programs of the wheel flashladder-tools (python/tools).
 INSTALLED = (
     *("sass-diff", "regs", "counts", "images", "loop", "live", "map", "gate", "accept", "compare"),
-    *("bound", "sass", "cfg", "ptx", "slice", "demangle"),
+    *("bound", "sass", "cfg", "ptx", "slice", "demangle", "judge"),
 )
 
 
@@ -133,18 +134,26 @@ def _parser(chosen: str | None, program: str = "", alone: bool = False) -> argpa
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     known = [command for command in COMMANDS if not program or command.name in INSTALLED]
     for command in [each for each in known if alone and each.name == chosen] or known:
-        needs = f" (needs {command.needs}: {VENV})" if command.needs else ""
+        needs = f" (needs {command.needs}{'' if program else f': {VENV}'})" if command.needs else ""
         about = command.help[0].upper() + command.help[1:] + "."
         sub = commands.add_parser(command.name, help=command.help + needs, description=about)
         if command.name == chosen:
-            if program == chosen:
+            if _own(program) == chosen:
                 sub.prog = program  # a program of its own
             getattr(importlib.import_module(f".{command.module}", __package__), f"add_{_word(command)}_arguments")(sub)
     return parser
 
 
+def _own(program: str) -> str:
+    """The command that a program of the wheel is: that of its name, flashladder-judge is `judge`; "" if it is none."""
+    name = program.removeprefix("flashladder-")
+    return name if name in INSTALLED else ""
+
+
 def _lacking(package: str, arguments: Sequence[str]) -> str:
     """The message if this interpreter lacks a package: what to type instead."""
+    if not in_checkout():
+        return f"needs {package}, which {sys.executable} does not have: run `pip install {package}`"
     first = "" if (root() / ".venv/tests.installed").exists() else "`make setup`, then "
     return (
         f"needs {package}, which {sys.executable} does not have: run {first}"
@@ -199,11 +208,11 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     _open_streams()
     typed = arguments is None and not program
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if program in INSTALLED:
-        arguments.insert(0, program)
+    if _own(program):
+        arguments.insert(0, _own(program))
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     front = program or ("fl" if os.environ.get(BUILDS) else "analysis")
-    name = program if program in INSTALLED else " ".join(word for word in (front, chosen) if word)
+    name = program if _own(program) else " ".join(word for word in (front, chosen) if word)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its number
             stream.reconfigure(errors="backslashreplace")

@@ -15,7 +15,7 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import configs
 
-WRITERS = ("new", "notebooks", "read", "site")  # what they make is of another kind: a kernel, a picture, pages
+WRITERS = ("judge-corpus", "new", "notebooks", "read", "site")  # what they make is of another kind: a kernel, a page
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
