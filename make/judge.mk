@@ -6,6 +6,8 @@ JUDGE := $(patsubst emulator/%.c,$(BUILD)/%.o,$(wildcard emulator/judge/*.c))
 
 JAIL := $(filter %/jail.o %/jail_files.o %/jail_filter.o %/jail_room.o,$(JUDGE))
 JUDGE_TOOLS := bin/judge-replay bin/judge-jail
+.PHONY: judge-tools
+judge-tools: libcuda $(JUDGE_TOOLS)  ##+ what ./fl judge needs
 $(JUDGE): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(CUDA_H))

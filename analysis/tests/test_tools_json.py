@@ -57,4 +57,4 @@ def changed(cubin: Path, to: Path) -> Path:
 
 def test_every_command_of_the_package_has_names_and_the_page_leads_there() -> None:
     assert f"](../{NAMES})" in read_text(root() / "docs/tools.md")
-    assert {command.split()[0] for command, _ in ROWS} == set(INSTALLED)
+    assert {command.split()[0] for command, _ in ROWS} == set(INSTALLED) - {"judge"}  # which prints a schema of its own

@@ -146,6 +146,12 @@ def is_a_gpu(tools: Installed) -> None:
     assert (done.returncode, done.stdout) == (0, "64.0\n"), done.stderr
 
 
+def judges(tools: Installed) -> None:
+    judged = tools.run("flashladder-judge", "matmul", ROOT / "examples/judge/kernelbench")
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert tools.run("flashladder-judge", "--help").stdout.startswith("usage: flashladder-judge ")
+
+
 def speaks_of_files(tools: Installed) -> None:
     """Not of versions, which nobody else has, and never of make."""
     said = tools.run("python", "-c", HELP).stdout
@@ -168,11 +174,13 @@ def test_the_wheel(tmp_path: Path) -> None:
     compares_times(tools)
     runs_cuda(tools)
     is_a_gpu(tools)
+    judges(tools)
     speaks_of_files(tools)
 
 
 def test_its_programs_are_commands() -> None:
-    own = {name for name, entry in PROJECT["scripts"].items() if entry.endswith(":analysis")} - {"flashladder-tools"}
+    names = {name for name, entry in PROJECT["scripts"].items() if entry.endswith(":analysis")} - {"flashladder-tools"}
+    own = {name.removeprefix("flashladder-") for name in names}
     assert own <= set(INSTALLED) <= {command.name for command in COMMANDS}
 
 

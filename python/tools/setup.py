@@ -21,8 +21,10 @@ PACKED = (
     *("analysis/*.py", "analysis/ladder/*.py", "analysis/machine_code/*.py", "analysis/measure/*.py"),
     *("analysis/emulate/__init__.py", "analysis/emulate/lines.py"),
     *("analysis/inspect/__init__.py", "analysis/inspect/code_map.py"),
+    *("analysis/judge/*.py", "analysis/judge/inside/*.py", "analysis/judge/problems/*.py"),
     *("common/*.h", "logs/bench/wgmma.*.json", "regs/loops.csv", "regs/traffic.csv"),
-    *("bin/ptxrun", "bin/emulated-gpu", "lib/emulated/*", "lib/libflconfig.so"),
+    *("bin/ptxrun", "bin/emulated-gpu", "bin/judge-replay", "bin/judge-jail"),
+    *("lib/emulated/*", "lib/libflconfig.so"),
 )
 EMULATOR = ("emu.py", "emu.h", "libflemu.so")  # of lib/, beside the package's own modules
 
@@ -32,7 +34,8 @@ def packed() -> dict[str, Path]:
     found = {str(path.relative_to(ROOT)): path for pattern in PACKED for path in sorted(ROOT.glob(pattern))}
     found |= {name: ROOT / "lib" / name for name in EMULATOR}
     libraries = ("emulated/libcuda.so.1", "emulated/libcudart.so.13", "libflconfig.so")
-    built = ("bin/ptxrun", "bin/emulated-gpu", *(f"lib/{name}" for name in libraries), *EMULATOR)
+    programs = ("ptxrun", "emulated-gpu", "judge-replay", "judge-jail")
+    built = (*(f"bin/{name}" for name in programs), *(f"lib/{name}" for name in libraries), *EMULATOR)
     missing = [name for name in built if name not in found or not found[name].is_file()]
     if missing:
         raise SystemExit(f"{', '.join(missing)} not built: run `make wheel-tools`")
