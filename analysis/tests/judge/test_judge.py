@@ -1,0 +1,126 @@
+"""The judge on submissions of its corpus, and on submissions that attack the machine it runs on."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from analysis.files import root
+from analysis.judge.corpus import (
+    ALLOWED,
+    HONEST,
+    Entry,
+    entries,
+    judge_entry,
+)
+from analysis.judge.schema import SCHEMA
+from analysis.judge.verdict import REJECTED, STATUS_OF_MECHANISM
+
+ENTRIES = {each.name: each for each in entries()}
+EXAMPLES = root() / "examples/judge"
+
+
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    typed = [sys.executable, "-m", "analysis", "judge", *map(str, words)]
+    return subprocess.run(typed, cwd=root(), capture_output=True, text=True, check=False)
+
+
+def conforms(value: object, schema: Mapping[str, object], at: str = "verdict") -> list[str]:
+    """How a value differs from a JSON schema, as far as ours goes."""
+    if "const" in schema and value != schema["const"]:
+        return [f"{at} is not {schema['const']}"]
+    options = schema.get("enum")
+    if isinstance(options, list) and value not in options:
+        return [f"{at} is none of {options}"]
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    if not isinstance(value, kinds.get(str(schema.get("type")), object)):  # type: ignore[arg-type]
+        return [f"{at} is no {schema['type']}"]
+    found: list[str] = []
+    if isinstance(value, dict):
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        assert isinstance(properties, dict) and isinstance(required, list)
+        found += [f"{at} lacks {name}" for name in required if name not in value]
+        found += [f"{at} has {name}, which the schema does not name" for name in value if name not in properties]
+        for name in set(value) & set(properties):
+            found += conforms(value[name], properties[name], f"{at}.{name}")
+    if isinstance(value, list):
+        items = schema["items"]
+        assert isinstance(items, dict)
+        for i, each in enumerate(value):
+            found += conforms(each, items, f"{at}[{i}]")
+    return found
+
+
+# One entry of each outcome; all others are in the record, and run where tests may take long.
+@pytest.mark.parametrize("name", ["cuda_product", "copied_result", "race", "secret_value"])
+def test_a_sample_of_the_corpus(name: str) -> None:
+    entry = ENTRIES[name]
+    assert judge_entry(entry).verdict in ALLOWED[entry.expected]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("entry", [e for e in ENTRIES.values() if e.group != HONEST and "import triton" not in e.text])
+def test_attacks_and_mistakes(entry: Entry) -> None:
+    verdict = judge_entry(entry)
+    assert verdict.verdict in ALLOWED[entry.expected], verdict.as_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [n for n, e in ENTRIES.items() if e.kind == "CUDA"] + ["v07_autotune", "v28_producer"])
+def test_honest_kernels_are_not_rejected(name: str) -> None:
+    verdict = judge_entry(ENTRIES[name])
+    assert verdict.verdict != REJECTED, verdict.as_text()
+
+
+# A submission that harms the machine it runs on: how it ends, within 3 seconds.
+HARMFUL = {
+    "timeout": "while True: pass",
+    "processes": "import os\nwhile True:\n    if not os.fork(): import time; time.sleep(100)",
+    "files": "file = open('big', 'wb')\nwhile True: file.write(bytes(1 << 24))",
+    "contract": 'print(\'{"verdict": "accepted", "status": 0}\', flush=True)\nimport os\nos._exit(0)',
+    "signal": "import os\nos.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("mechanism", HARMFUL)
+def test_a_harmful_submission_has_a_message_and_a_status_of_its_own(mechanism: str, tmp_path: Path) -> None:
+    (tmp_path / "submission.py").write_text(HARMFUL[mechanism])
+    done = command("softmax", tmp_path / "submission.py", "--seconds", 10 if mechanism == "files" else 3, "--json")
+    verdict = json.loads(done.stdout)
+    assert [point["mechanism"] for point in verdict["reasons"]] == [mechanism], done.stdout
+    assert done.returncode == verdict["status"] == STATUS_OF_MECHANISM[mechanism]
+    assert verdict["reasons"][0]["evidence"]
+    assert conforms(verdict, SCHEMA) == []
+
+
+def test_the_example_in_the_style_of_kernelbench_is_accepted_and_its_page_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = command("matmul", EXAMPLES / "kernelbench", "--json", "--html", page, "--seed", 1)
+    verdict = json.loads(done.stdout)
+    assert (done.returncode, verdict["verdict"]) == (0, "accepted"), done.stdout + done.stderr
+    assert conforms(verdict, SCHEMA) == []
+    assert all(case["bytes_moved"] >= case["bytes_floor"] > 0 for case in verdict["cases"])
+    assert "<h1 class=accepted>Accepted</h1>" in page.read_text() and "http" not in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "name a problem: attention_backward, "),
+        (("sorting", "x.py"), "problem sorting: no such file"),
+        (("softmax",), "name a submission"),
+        (("softmax", "missing.py"), "missing.py: no such file"),
+        (("softmax", "README.md"), "README.md: must be a Python module"),
+        (("softmax", "docs"), "docs: must hold submission.py, or one .py or .cu file"),
+        (
+            ("softmax", "examples/judge/softmax_triton.py", "--python", "nothing"),
+            "--python nothing: cannot be executed",
+        ),
+    ],
+)
+def test_usage_errors_are_2(words: tuple[str, ...], said: str) -> None:
+    done = command(*words)
+    assert done.returncode == 2 and said in done.stderr, done.stderr

@@ -1,0 +1,140 @@
+"""The parts of the judge: element types, problems, comparison, work and what the data decides in a kernel."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.judge import work
+from analysis.judge.arrays import Tensor, from_floats, to_floats
+from analysis.judge.compare import lint, wrong_values
+from analysis.judge.dataflow import Flow, kernel_lines
+from analysis.judge.problem import load_problem, shipped
+from analysis.judge.verdict import REJECTIONS, RESERVATIONS, STATUS_OF_MECHANISM, Point, Verdict
+
+RNG = np.random.default_rng(5)
+
+
+def test_every_code_of_e4m3_and_bf16_is_its_own_rounding() -> None:
+    for kind, codes in (("e4m3", np.arange(256)), ("bf16", np.arange(0, 1 << 16, 7))):
+        values = to_floats(codes, kind)
+        finite = np.isfinite(values)
+        assert (from_floats(values[finite], kind) == codes[finite]).all()
+        assert np.isnan(to_floats(from_floats(np.array([np.nan]), kind), kind)).all()
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    numbers = RNG.standard_normal(4000) * 10.0 ** RNG.integers(-4, 3, 4000)
+    expected = np.clip(numbers, -448, 448).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+    assert (from_floats(numbers, "e4m3") == expected).all()
+
+
+def test_gaps_of_strided_tensors_are_nan() -> None:
+    tensor = Tensor("f32", (2, 3), (5, 1))
+    flat = np.frombuffer(tensor.laid_out(np.ones((2, 3), np.float32)), np.float32)
+    assert tensor.size == 4 * 8 and np.isnan(flat).tolist() == [False] * 3 + [True] * 2 + [False] * 3
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_problems_accept_their_reference_and_no_answer_without_work(name: str) -> None:
+    problem = load_problem(name)
+    assert lint(problem, RNG) == []
+    for case in problem.cases:
+        for kind in problem.kinds:
+            inputs = problem.generate(case, kind, RNG)
+            tensors = problem.outputs(case)
+            expected = problem.reference(inputs, case)
+            outputs = {each: from_floats(expected[each], tensors[each].kind) for each in expected}
+            assert wrong_values(problem, case, inputs, outputs)[0] == ""
+            for one in outputs if kind == "normal" else ():
+                assert wrong_values(problem, case, inputs, outputs | {one: np.zeros_like(outputs[one])})[0] != ""
+        assert problem.bytes_moved(case) > 0 and problem.operations(case) > 0
+
+
+CONSTANT = """
+import numpy as np
+from analysis.judge.problems.softmax import *
+KINDS = ("normal",)
+def outputs(case): return {"y": Tensor("f32", (case["rows"],))}
+def reference(inputs, case): return {"y": np.ones(case["rows"])}
+def bound(inputs, case, expected): return {"y": 1e-4 * expected["y"]}
+"""
+
+
+def test_lint_finds_a_result_that_is_always_the_same(tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text(CONSTANT)
+    found = lint(load_problem(str(tmp_path / "sums.py")), RNG)
+    assert any("the result of other inputs would be accepted" in each for each in found)
+    (tmp_path / "empty.py").write_text("CASES = ()")
+    with pytest.raises(AnalysisError, match="lacks KINDS, TOLERANCE"):
+        load_problem(str(tmp_path / "empty.py"))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operations"),
+    [
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4096),
+        ("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", 65536),
+        ("fma.rn.f32", 64),
+        ("fma.rn.f16x2", 256),
+        ("ex2.approx.ftz.f32", 32),
+        ("ld.global.f32", 0),
+        ("st.shared.f32", 0),
+    ],
+)
+def test_operations_of_an_opcode(opcode: str, operations: float) -> None:
+    assert work.operations_of(opcode) == operations
+
+
+PTX = """.version 8.0
+.visible .entry other(.param .u64 other_0) { ret; }
+.visible .entry f(
+    .param .u64 f_param_0
+)
+{
+    ld.param.u64 %rd1, [f_param_0];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r1, %tid.x;
+    setp.gt.u32 %p1, %r1, 99;
+    @%p1 st.global.u32 [%rd2], %r1;
+    ld.global.u32 %r2, [%rd2];
+    add.u32 %r3, %r2, 1;
+    setp.eq.u32 %p2, %r3, 7;
+    @%p2 st.global.u32 [%rd2+4], %r1;
+    @%p2 bra $L;
+    st.global.u32 [%rd2+8], %r1;
+$L:
+    st.global.u32 [%rd2+12], %r1;
+    shr.u64 %rd3, %rd1, 40;
+    and.b64 %rd4, %rd1, 15;
+    setp.eq.s64 %p3, %rd1, 0;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "decided"),
+    [("@%p1 st", False), ("@%p2 st", True), ("[%rd2+8]", True), ("[%rd2+12]", False)],
+)
+def test_what_the_data_decides(text: str, decided: bool) -> None:
+    lines = kernel_lines(PTX, "f")
+    (line,) = [number for number, each in lines.items() if text in each]
+    assert Flow(lines).depends_on_data(line) is decided
+    assert PTX.splitlines()[line - 1] == lines[line]
+
+
+def test_an_address_may_be_compared_and_aligned_but_not_taken_apart() -> None:
+    found = Flow(kernel_lines(PTX, "f")).tests_of_addresses()
+    assert [each.partition(" ")[0] for each in found] == ["shr.u64"]
+
+
+def test_the_first_reason_gives_the_status() -> None:
+    verdict = Verdict("softmax", "", "x.py", "", "", 1)
+    assert verdict.status == 0
+    verdict.reserve(Point("state", "4 bytes"))
+    assert verdict.status == 4
+    verdict.reject(Point("values", "wrong"))
+    assert verdict.status == 1 and "REJECTED" in verdict.as_text() and "4 bytes" in verdict.as_text()
+    with pytest.raises(ValueError, match="not in the table"):
+        verdict.reject(Point("magic", ""))
+    assert set(STATUS_OF_MECHANISM) <= set(REJECTIONS) and not set(REJECTIONS) & set(RESERVATIONS)
