@@ -24,6 +24,7 @@ static const char help[] =
     "\n"
     "  --input NAME=FILE  the bytes of an input (default: as recorded)\n"
     "  --poison HEX       1, 2 or 4 bytes that fill memory that nothing has written (default: ff)\n"
+    "  --cubin ID=FILE    machine code for a module, where the GPU's driver is older than the PTX\n"
     "  --calls N          run the call N times, with the inputs restored before each (default: 1)\n"
     "  --libcuda FILE     the driver (default: libcuda.so.1)\n"
     "  --list             print the records, one line of JSON each, and run nothing\n"
@@ -45,6 +46,8 @@ typedef struct options {
     const char *recording, *folder, *libcuda, *ptx;
     const char *inputs[MOST_BUFFERS]; /* "NAME=FILE" */
     size_t input_count;
+    const char *cubins[MOST_BUFFERS]; /* "ID=FILE" */
+    size_t cubin_count;
     uint32_t poison;
     uint64_t calls;
     bool lists;
@@ -103,6 +106,9 @@ static int read_option(options *o, const char *option, const char *value) {
     } else if (!strcmp(option, "--input")) {
         if (!strchr(value, '=') || o->input_count == MOST_BUFFERS) return complain("--input is NAME=FILE, not ", value);
         o->inputs[o->input_count++] = value;
+    } else if (!strcmp(option, "--cubin")) {
+        if (!strchr(value, '=') || o->cubin_count == MOST_BUFFERS) return complain("--cubin is ID=FILE, not ", value);
+        o->cubins[o->cubin_count++] = value;
     } else {
         return complain("there is no such option; see --help: ", option);
     }
@@ -156,6 +162,32 @@ static int read_inputs(const options *o, const marked_buffers *inputs, uint8_t *
     return 0;
 }
 
+/* ---- machine code ---- */
+
+static void *read_whole(const char *path) {
+    FILE *file = fopen(path, "rb");
+    void *data = NULL;
+    const long length = file && !fseek(file, 0, SEEK_END) ? ftell(file) : -1;
+    if (length > 0 && !fseek(file, 0, SEEK_SET)) data = malloc((size_t)length);
+    const bool whole = data && fread(data, 1, (size_t)length, file) == (size_t)length;
+    if (file) fclose(file);
+    if (whole) return data;
+    free(data);
+    return NULL;
+}
+
+/* The files that --cubin names. Their data is never freed: the driver may read it until the process ends. */
+static int read_cubins(const options *o, module_cubin cubins[MOST_BUFFERS]) {
+    for (size_t i = 0; i < o->cubin_count; i++) {
+        char *end;
+        cubins[i] = (module_cubin){strtoull(o->cubins[i], &end, 10), NULL};
+        if (end == o->cubins[i] || *end != '=') return complain("--cubin is ID=FILE, not ", o->cubins[i]);
+        cubins[i].data = read_whole(end + 1);
+        if (!cubins[i].data) return complain("this file cannot be read: ", end + 1);
+    }
+    return 0;
+}
+
 /* ---- the replay ---- */
 
 static bool write_inputs(replay *r, uint8_t *const *given) {
@@ -198,6 +230,9 @@ static int run(const options *o, const recording *recorded, uint8_t *const *give
     char notes[4096], counters[4096];
     driver_api cuda;
     replay r;
+    module_cubin cubins[MOST_BUFFERS];
+    const int wrong = read_cubins(o, cubins);
+    if (wrong) return wrong;
     mkdir(o->folder, 0777);
     if (!begin_file(o->folder, "notes", notes, sizeof notes) ||
         !begin_file(o->folder, "counters", counters, sizeof counters))
@@ -207,7 +242,11 @@ static int run(const options *o, const recording *recorded, uint8_t *const *give
     unsetenv("EMULATED_GPU_RECORD");
     unsetenv("EMULATED_GPU_COUNTERS");
     if (!driver_api_open(&cuda, o->libcuda)) return REPLAY_REFUSED;
-    if (replay_start(&r, recorded, &cuda, o->poison)) run_calls(&r, o, counters, given);
+    if (replay_start(&r, recorded, &cuda, o->poison)) {
+        r.cubins = cubins;
+        r.cubin_count = o->cubin_count;
+        run_calls(&r, o, counters, given);
+    }
     report_write(&r, o->folder, given);
     if (r.status) fprintf(stderr, "judge-replay: %s\n", r.error);
     const int status = (int)r.status;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define MOST_MEMORY (16ull << 30)
+#define RESERVED (64ull << 20)
 enum { MOST_MODULES = 1000, MOST_MEMORIES = 20000, MOST_SHARED = 1 << 20, LONGEST_NAME = 4096 };
 
 /* ---- errors ---- */
@@ -100,8 +101,9 @@ static memory *add_memory(replay *r, uint64_t address, uint64_t bytes, memory_ki
     return &more[r->memory_count++];
 }
 
-/* Memory of the GPU at the address of the recording. Pinned and managed memory is memory of the GPU, too: no host is
- * there that would look at it. */
+/* Memory of the GPU at the address of the recording. An H200's driver (580) puts small reservations elsewhere, and
+ * gives those of 64 MiB the address that is asked for. What is reserved and not mapped guards the memory. Pinned and
+ * managed memory is memory of the GPU, too: no host is there that would look at it. */
 static CUresult allocate_at(const driver_api *cuda, memory *m) {
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -109,7 +111,8 @@ static CUresult allocate_at(const driver_api *cuda, memory *m) {
     size_t page = 1;
     CUresult result = cuda->cuMemGetAllocationGranularity(&page, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     m->mapped = (m->bytes + page - 1) / page * page;
-    if (result == CUDA_SUCCESS) result = cuda->cuMemAddressReserve(&m->there, m->mapped, 0, m->address, 0);
+    m->reserved = (m->mapped + RESERVED - 1) / RESERVED * RESERVED;
+    if (result == CUDA_SUCCESS) result = cuda->cuMemAddressReserve(&m->there, m->reserved, 0, m->address, 0);
     if (result == CUDA_SUCCESS) result = cuda->cuMemCreate(&m->handle, m->mapped, &properties, 0);
     if (result == CUDA_SUCCESS) result = cuda->cuMemMap(m->there, m->mapped, 0, m->handle, 0);
     return result == CUDA_SUCCESS ? cuda->cuMemSetAccess(m->there, m->mapped, &access, 1) : result;
@@ -118,7 +121,7 @@ static CUresult allocate_at(const driver_api *cuda, memory *m) {
 static CUresult release_at(const driver_api *cuda, memory *m) {
     CUresult result = cuda->cuMemUnmap(m->there, m->mapped);
     if (result == CUDA_SUCCESS) result = cuda->cuMemRelease(m->handle);
-    return result == CUDA_SUCCESS ? cuda->cuMemAddressFree(m->there, m->mapped) : result;
+    return result == CUDA_SUCCESS ? cuda->cuMemAddressFree(m->there, m->reserved) : result;
 }
 
 /* Memory of a kind. The emulator chooses the address, which is that of the recording if all went as it did there. */
@@ -258,6 +261,12 @@ static loaded_module *find_module(const replay *r, uint64_t id) {
     return NULL;
 }
 
+static const void *cubin_of(const replay *r, uint64_t id) {
+    for (size_t i = 0; i < r->cubin_count; i++)
+        if (r->cubins[i].id == id) return r->cubins[i].data;
+    return NULL;
+}
+
 static bool run_module(replay *r, const record *at) {
     if (r->keeps && find_module(r, at->numbers[0])) return true;
     if (r->module_count == MOST_MODULES || find_module(r, at->numbers[0]))
@@ -269,8 +278,11 @@ static bool run_module(replay *r, const record *at) {
     memcpy(text, at->data, at->bytes);
     text[at->bytes] = 0;
     CUmodule module = NULL;
+    const void *cubin = cubin_of(r, at->numbers[0]);
     const bool is_ptx = strlen(text) == at->bytes && strstr(text, ".version");
-    const CUresult result = is_ptx ? r->cuda->cuModuleLoadDataEx(&module, text, 0, NULL, NULL) : CUDA_ERROR_INVALID_PTX;
+    const CUresult result = cubin    ? r->cuda->cuModuleLoadDataEx(&module, cubin, 0, NULL, NULL)
+                            : is_ptx ? r->cuda->cuModuleLoadDataEx(&module, text, 0, NULL, NULL)
+                                     : CUDA_ERROR_INVALID_PTX;
     free(text);
     if (!replay_check(r, result, "a module")) return false;
     r->modules[r->module_count++] = (loaded_module){at->numbers[0], module};

@@ -42,7 +42,7 @@ typedef struct memory {
     CUdeviceptr there;                   /* its address on this device */
     uint8_t *before;                     /* owned: its bytes before the call, NULL where nobody asks */
     CUmemGenericAllocationHandle handle; /* on a GPU, as the next */
-    size_t mapped;                       /* bytes of whole pages */
+    size_t mapped, reserved;             /* bytes of whole pages, and of addresses */
 } memory;
 
 /* A tensor map as the emulator made it for the recording, and as this driver makes it. */
@@ -61,6 +61,12 @@ typedef struct observation {
     uint64_t bytes, first;
 } observation;
 
+/* Machine code that a GPU runs in place of the PTX of a module. */
+typedef struct module_cubin {
+    uint64_t id;
+    const void *data; /* borrowed */
+} module_cubin;
+
 typedef struct replay {
     const recording *recorded;
     const driver_api *cuda;
@@ -69,6 +75,8 @@ typedef struct replay {
     size_t memory_count;
     loaded_module *modules;
     size_t module_count;
+    const module_cubin *cubins; /* borrowed */
+    size_t cubin_count;
     moved_map *maps;
     size_t map_count;
     uint64_t allocated;                            /* bytes that are live */
