@@ -29,10 +29,16 @@
     X(cuMemHostGetDevicePointer)                                                                                       \
     X(cuMemcpyHtoD)                                                                                                    \
     X(cuMemcpyDtoH)                                                                                                    \
-    X(cuMemcpyDtoD)                                                                                                    \
+    X(cuDeviceGetPCIBusId)                                                                                             \
+    X(cuDriverGetVersion)                                                                                              \
+    X(cuCtxResetPersistingL2Cache)                                                                                     \
+    X(cuStreamCreate)                                                                                                  \
+    X(cuStreamSynchronize)                                                                                             \
+    X(cuStreamWaitValue32)                                                                                             \
+    X(cuEventCreate)                                                                                                   \
+    X(cuEventRecord)                                                                                                   \
+    X(cuEventElapsedTime)                                                                                              \
     X(cuMemcpyDtoDAsync)                                                                                               \
-    X(cuMemsetD2D8)                                                                                                    \
-    X(cuMemsetD2D16)                                                                                                   \
     X(cuMemsetD2D32)                                                                                                   \
     X(cuMemsetD2D8Async)                                                                                               \
     X(cuMemsetD2D16Async)                                                                                              \

@@ -6,6 +6,7 @@
  */
 #include "recording.h"
 #include "report.h"
+#include "samples.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,6 +27,8 @@ static const char help[] =
     "  --poison HEX       1, 2 or 4 bytes that fill memory that nothing has written (default: ff)\n"
     "  --cubin ID=FILE    machine code for a module, where the GPU's driver is older than the PTX\n"
     "  --calls N          run the call N times, with the inputs restored before each (default: 1)\n"
+    "  --time N           take N samples of the call's time: times.json\n"
+    "  --sets N           the file of each input holds N inputs, which the samples take in turn (default: 1)\n"
     "  --libcuda FILE     the driver (default: libcuda.so.1)\n"
     "  --list             print the records, one line of JSON each, and run nothing\n"
     "  --ptx ID           print the PTX of a module\n"
@@ -49,7 +52,7 @@ typedef struct options {
     const char *cubins[MOST_BUFFERS]; /* "ID=FILE" */
     size_t cubin_count;
     uint32_t poison;
-    uint64_t calls;
+    uint64_t calls, samples, sets;
     bool lists;
 } options;
 
@@ -103,6 +106,11 @@ static int read_option(options *o, const char *option, const char *value) {
     } else if (!strcmp(option, "--calls")) {
         if (!read_number(value, 1000, &o->calls) || !o->calls)
             return complain("--calls is from 1 to 1000, not ", value);
+    } else if (!strcmp(option, "--time")) {
+        if (!read_number(value, 100000, &o->samples) || !o->samples)
+            return complain("--time is a number of samples from 1 to 100000, not ", value);
+    } else if (!strcmp(option, "--sets")) {
+        if (!read_number(value, 1000, &o->sets) || !o->sets) return complain("--sets is from 1 to 1000, not ", value);
     } else if (!strcmp(option, "--input")) {
         if (!strchr(value, '=') || o->input_count == MOST_BUFFERS) return complain("--input is NAME=FILE, not ", value);
         o->inputs[o->input_count++] = value;
@@ -154,9 +162,10 @@ static int read_inputs(const options *o, const marked_buffers *inputs, uint8_t *
                                      inputs->all[k].name[path - 1 - value]))
             k++;
         if (k == inputs->count) return complain("the recording has no such input: ", value);
-        if (!given[k]) given[k] = read_input(path, inputs->all[k].bytes);
+        const uint64_t bytes = o->sets * inputs->all[k].bytes;
+        if (!given[k]) given[k] = read_input(path, bytes);
         if (given[k]) continue;
-        fprintf(stderr, "judge-replay: %s must have %" PRIu64 " bytes\n", path, inputs->all[k].bytes);
+        fprintf(stderr, "judge-replay: %s must have %" PRIu64 " bytes\n", path, bytes);
         return REPLAY_USAGE;
     }
     return 0;
@@ -211,6 +220,7 @@ static bool poison_outputs(replay *r) {
 
 static bool run_calls(replay *r, const options *o, const char *counters, uint8_t *const *given) {
     if (!replay_setup(r)) return false;
+    if (o->samples) return time_samples(r, o->samples, o->sets, given, o->folder);
     r->keeps = o->calls > 1;
     for (uint64_t i = 0; i < o->calls; i++) {
         if (i + 1 == o->calls) setenv("EMULATED_GPU_COUNTERS", counters, 1);
@@ -266,7 +276,7 @@ static int print_ptx(const recording *recorded, const char *text) {
 }
 
 int main(int count, char **arguments) {
-    options o = {.poison = UINT32_MAX, .calls = 1};
+    options o = {.poison = UINT32_MAX, .calls = 1, .sets = 1};
     recording recorded;
     char error[RECORDING_ERROR];
     uint8_t *given[MOST_BUFFERS] = {NULL};

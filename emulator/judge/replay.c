@@ -178,7 +178,7 @@ static memory *kept_memory(replay *r, uint64_t address, uint64_t bytes) {
 static bool run_alloc(replay *r, const record *at) {
     const uint64_t address = at->numbers[0], bytes = at->numbers[1], kind = at->numbers[2];
     memory *m = kept_memory(r, address, bytes);
-    if (m) return replay_poison(r, m, address, bytes);
+    if (m) return r->is_timed || replay_poison(r, m, address, bytes);
     if (kind < MEMORY_DEVICE || kind > MEMORY_REGISTERED || !bytes || bytes > MOST_MEMORY - r->allocated ||
         r->memory_count == MOST_MEMORIES || address > UINT64_MAX - bytes)
         return replay_fail(r, REPLAY_MALFORMED, "an allocation of %" PRIu64 " bytes of kind %" PRIu64, bytes, kind);
@@ -230,10 +230,8 @@ static bool run_copy(replay *r, const record *at) {
     const memory *to = expect_memory(r, at->numbers[0], at->numbers[2], "a copy");
     const memory *from = to ? expect_memory(r, at->numbers[1], at->numbers[2], "a copy") : NULL;
     if (!from || !at->numbers[2]) return from != NULL;
-    return replay_check(
-        r,
-        r->cuda->cuMemcpyDtoD(replay_address(to, at->numbers[0]), replay_address(from, at->numbers[1]), at->numbers[2]),
-        "a copy");
+    const CUdeviceptr target = replay_address(to, at->numbers[0]), source = replay_address(from, at->numbers[1]);
+    return replay_check(r, r->cuda->cuMemcpyDtoDAsync(target, source, at->numbers[2], r->stream), "a copy");
 }
 
 static bool run_set(replay *r, const record *at) {
@@ -247,9 +245,11 @@ static bool run_set(replay *r, const record *at) {
     if (!m) return false;
     const CUdeviceptr there = replay_address(m, address);
     const unsigned value = (unsigned)at->numbers[2];
-    const CUresult result = element == 1   ? r->cuda->cuMemsetD2D8(there, pitch, (uint8_t)value, width, height)
-                            : element == 2 ? r->cuda->cuMemsetD2D16(there, pitch, (uint16_t)value, width, height)
-                                           : r->cuda->cuMemsetD2D32(there, pitch, value, width, height);
+    const driver_api *cuda = r->cuda;
+    const CUresult result =
+        element == 1   ? cuda->cuMemsetD2D8Async(there, pitch, (uint8_t)value, width, height, r->stream)
+        : element == 2 ? cuda->cuMemsetD2D16Async(there, pitch, (uint16_t)value, width, height, r->stream)
+                       : cuda->cuMemsetD2D32Async(there, pitch, value, width, height, r->stream);
     return replay_check(r, result, "a memset");
 }
 
@@ -329,7 +329,7 @@ static unsigned unsigned_of(uint64_t number) {
 }
 
 /* The configuration of a launch, with up to two attributes. */
-static CUlaunchConfig configuration(const record *at, CUlaunchAttribute attributes[2]) {
+static CUlaunchConfig configuration(const replay *r, const record *at, CUlaunchAttribute attributes[2]) {
     const uint64_t *n = at->numbers;
     CUlaunchConfig config = {.gridDimX = unsigned_of(n[1]),
                              .gridDimY = unsigned_of(n[2]),
@@ -338,6 +338,7 @@ static CUlaunchConfig configuration(const record *at, CUlaunchAttribute attribut
                              .blockDimY = unsigned_of(n[5]),
                              .blockDimZ = unsigned_of(n[6]),
                              .sharedMemBytes = unsigned_of(n[10]),
+                             .hStream = r->stream,
                              .attrs = attributes};
     if (n[7] || n[8] || n[9]) {
         CUlaunchAttribute *cluster = &attributes[config.numAttrs++];
@@ -346,7 +347,7 @@ static CUlaunchConfig configuration(const record *at, CUlaunchAttribute attribut
         cluster->value.clusterDim.y = unsigned_of(n[8]);
         cluster->value.clusterDim.z = unsigned_of(n[9]);
     }
-    if (n[11]) {
+    if (n[11] && !r->is_timed) { /* a sample does not overlap what came before it */
         CUlaunchAttribute *overlap = &attributes[config.numAttrs++];
         *overlap = (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
         overlap->value.programmaticStreamSerializationAllowed = 1;
@@ -372,7 +373,7 @@ static bool run_launch(replay *r, const record *at) {
     if (!replay_check(r, r->cuda->cuModuleGetFunction(&function, of->module, name), "a kernel by its name"))
         return false;
     CUlaunchAttribute attributes[2];
-    const CUlaunchConfig config = configuration(at, attributes);
+    const CUlaunchConfig config = configuration(r, at, attributes);
     if (config.sharedMemBytes > WITHOUT_ASKING &&
         !replay_check(r,
                       r->cuda->cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -407,7 +408,17 @@ static bool run_read(replay *r, const record *at) {
     return true;
 }
 
+/* The write of a timed call: its bytes are on the device already. */
+static bool run_staged_write(replay *r, const record *at) {
+    const memory *m = expect_memory(r, at->numbers[0], at->bytes, "a write");
+    if (!m || !at->bytes) return m != NULL;
+    const CUdeviceptr from = r->staged[at - (r->recorded->records + r->recorded->call)];
+    return replay_check(r, r->cuda->cuMemcpyDtoDAsync(replay_address(m, at->numbers[0]), from, at->bytes, r->stream),
+                        "a write");
+}
+
 static bool run_write(replay *r, const record *at) {
+    if (r->is_timed) return run_staged_write(r, at);
     uint8_t *data = malloc(at->bytes + 1);
     if (!data) return no_memory(r);
     memcpy(data, at->data, at->bytes);
@@ -426,12 +437,16 @@ static bool (*const RUN[RECORD_KINDS])(replay *, const record *) = {
     [RECORD_LAUNCH] = run_launch, [RECORD_HOST] = run_host,         [RECORD_TENSOR_MAP] = relocate_tensor_map,
 };
 
-static bool run(replay *r, size_t first, size_t end) {
+static bool queue(replay *r, size_t first, size_t end) {
     for (size_t i = first; i < end; i++) {
         const record *at = &r->recorded->records[i];
         if (RUN[at->kind] && !RUN[at->kind](r, at)) return false;
     }
-    return replay_check(r, r->cuda->cuCtxSynchronize(), "the end");
+    return true;
+}
+
+static bool run(replay *r, size_t first, size_t end) {
+    return queue(r, first, end) && replay_check(r, r->cuda->cuCtxSynchronize(), "the end");
 }
 
 bool replay_setup(replay *r) {
@@ -448,6 +463,35 @@ bool replay_call(replay *r) {
         if (m->live && m->in_call && !note_unset(r, m)) return false;
     }
     return true;
+}
+
+/* Put the bytes of a write of the call onto the device. */
+static bool stage(replay *r, const record *at, CUdeviceptr *there) {
+    uint8_t *data = malloc(at->bytes);
+    if (!data) return no_memory(r);
+    memcpy(data, at->data, at->bytes);
+    relocate(r, data, at->bytes);
+    const bool done = replay_check(r, r->cuda->cuMemAlloc(there, at->bytes), "memory of a write") &&
+                      replay_check(r, r->cuda->cuMemcpyHtoD(*there, data, at->bytes), "a write");
+    free(data);
+    return done;
+}
+
+bool replay_prepare_again(replay *r) {
+    const recording *recorded = r->recorded;
+    r->staged = calloc(recorded->end - recorded->call + 1, sizeof *r->staged);
+    if (!r->staged) return no_memory(r);
+    for (size_t i = recorded->call; i < recorded->end; i++) {
+        const record *at = &recorded->records[i];
+        if (at->kind == RECORD_WRITE && at->bytes && !stage(r, at, &r->staged[i - recorded->call])) return false;
+    }
+    r->is_timed = true;
+    return replay_check(r, r->cuda->cuStreamCreate(&r->stream, CU_STREAM_NON_BLOCKING), "a stream");
+}
+
+bool replay_again(replay *r) {
+    r->launches = r->host_functions = r->host_reads = 0;
+    return queue(r, r->recorded->call, r->recorded->end);
 }
 
 bool replay_start(replay *r, const recording *recorded, const driver_api *cuda, uint32_t poison) {
@@ -467,6 +511,7 @@ void replay_free(replay *r) {
     }
     free(r->memories);
     free(r->modules);
+    free(r->staged);
     free(r->maps);
     free(r->launched);
     free(r->unset);

@@ -79,8 +79,11 @@ typedef struct replay {
     size_t cubin_count;
     moved_map *maps;
     size_t map_count;
-    uint64_t allocated;                            /* bytes that are live */
-    bool in_call, keeps;                           /* keeps: what the call frees stays, as it runs again */
+    uint64_t allocated;  /* bytes that are live */
+    bool in_call, keeps; /* keeps: what the call frees stays, as it runs again */
+    bool is_timed;       /* its operations are queued: nothing waits for the host */
+    CUstream stream;     /* of all work; NULL: the legacy default stream */
+    CUdeviceptr *staged; /* owned: for each record of the call, where the bytes of a write are on the device */
     uint64_t launches, host_functions, host_reads; /* of the last call */
     const record **launched;                       /* [launches] borrowed */
     observation *unset;                            /* [unset_count] new memory of the call that it read first */
@@ -94,6 +97,10 @@ bool replay_start(replay *r, const recording *recorded, const driver_api *cuda, 
 /* Everything before the call; then the call. */
 bool replay_setup(replay *r);
 bool replay_call(replay *r);
+/* Make the call ready to run again without the host: on a stream of its own. */
+bool replay_prepare_again(replay *r);
+/* Queue the operations of the call on that stream. */
+bool replay_again(replay *r);
 void replay_free(replay *r);
 /* Fail with a sentence: returns false. */
 bool replay_fail(replay *r, replay_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -63,7 +63,7 @@ static FILE *create(replay *r, const char *folder, const char *name, const char 
     return to;
 }
 
-static bool save(replay *r, const char *folder, const char *name, const char *kind, const void *data, uint64_t bytes) {
+bool report_save(replay *r, const char *folder, const char *name, const char *kind, const void *data, uint64_t bytes) {
     FILE *to = create(r, folder, name, kind);
     if (!to) return false;
     const bool whole = fwrite(data, 1, bytes, to) == bytes;
@@ -82,7 +82,7 @@ static bool write_input(replay *r, FILE *to, const char *folder, const marked_bu
     uint8_t *how = touches(r, b->address, b->bytes), *now = contents(r, b->address, b->bytes);
     uint64_t changed = 0;
     for (uint64_t i = 0; how && now && given && i < b->bytes; i++) changed += now[i] != given[i];
-    const bool done = how && now && save(r, folder, b->name, ".touch", how, b->bytes);
+    const bool done = how && now && report_save(r, folder, b->name, ".touch", how, b->bytes);
     if (done)
         fprintf(to, "\"%s\": {\"bytes\": %" PRIu64 ", \"changed\": %" PRIu64 ", \"unread\": %" PRIu64 "}", b->name,
                 b->bytes, changed, b->bytes - count_touches(how, b->bytes, READ_FIRST));
@@ -93,8 +93,8 @@ static bool write_input(replay *r, FILE *to, const char *folder, const marked_bu
 
 static bool write_output(replay *r, FILE *to, const char *folder, const marked_buffer *b) {
     uint8_t *how = touches(r, b->address, b->bytes), *now = contents(r, b->address, b->bytes);
-    const bool done = how && now && save(r, folder, b->name, ".out", now, b->bytes) &&
-                      save(r, folder, b->name, ".touch", how, b->bytes);
+    const bool done = how && now && report_save(r, folder, b->name, ".out", now, b->bytes) &&
+                      report_save(r, folder, b->name, ".touch", how, b->bytes);
     if (done)
         fprintf(to, "\"%s\": {\"bytes\": %" PRIu64 ", \"unset\": %" PRIu64 ", \"unwritten\": %" PRIu64 "}", b->name,
                 b->bytes, count_touches(how, b->bytes, READ_FIRST), count_touches(how, b->bytes, 0));
@@ -186,7 +186,7 @@ bool report_write(replay *r, const char *folder, uint8_t *const *given) {
     if (!to) return replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
     fputs(", \"device\": ", to);
     json_text(to, r->device, strlen(r->device));
-    const bool done = r->status == REPLAYED && write_findings(r, to, folder, given);
+    const bool done = r->status == REPLAYED && (r->is_timed || write_findings(r, to, folder, given));
     if (fclose(to)) return replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
     FILE *file = create(r, folder, "result", ".json");
     if (file) {

@@ -9,6 +9,8 @@
 
 #include "replay.h"
 
+/* Write a file of the folder: its name is name and kind together. */
+bool report_save(replay *r, const char *folder, const char *name, const char *kind, const void *data, uint64_t bytes);
 /* Keep the bytes of older memory, and begin to note how memory is touched. */
 bool report_before(replay *r);
 /* Write everything into a folder. given: the bytes of each input, in the order of the recording; NULL where they are

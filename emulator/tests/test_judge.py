@@ -190,6 +190,20 @@ def test_a_sample_of_ctas_has_the_first_and_the_last(tmp_path: Path) -> None:
         assert json.loads((tmp_path / "replayed/counters").read_text())["ctas"] == ran
 
 
+def test_samples_of_the_time_take_inputs_in_turn(tmp_path: Path) -> None:
+    """On the emulator there is no time, but all else is as on a GPU: sets of inputs, restored state, kept outputs."""
+    recording = record(tmp_path, "ld.global.u32 %r3, [counter]; cvt.rn.f32.u32 %f2, %r3;", threads=32)
+    sets = np.arange(256, dtype=np.float32)
+    sets.tofile(tmp_path / "x")
+    assert replay(recording, "--time", "5", "--sets", "2", "--input", f"x={tmp_path / 'x'}")[0] == 0
+    times = json.loads((tmp_path / "replayed/times.json").read_text())
+    assert [s["set"] for s in times["samples"]] == [0, 1, 0, 1, 0] and all(s["same"] for s in times["samples"])
+    for n in (0, 1):  # the counter is 8: one call came before, and each sample follows that one
+        output = np.fromfile(tmp_path / f"replayed/y.out.{n}", np.float32)
+        assert (output[:32] == 2 * sets[128 * n : 128 * n + 32] + 8).all()
+    assert not (tmp_path / "replayed/y.out.2").exists()
+
+
 def test_a_malformed_recording_is_refused(tmp_path: Path) -> None:
     text = record(tmp_path).read_bytes()
     hostile = tmp_path / "hostile"
