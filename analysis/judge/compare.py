@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.judge.arrays import Array, Floats, Tensor, from_floats, to_floats
 from analysis.judge.problem import Case, Problem, case_text
@@ -12,11 +13,21 @@ LARGEST = {"f64": float(np.finfo(np.float64).max), "f32": float(np.finfo(np.floa
 
 
 def wrong_values(
-    problem: Problem, case: Case, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    problem: Problem,
+    case: Case,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+    chosen: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> tuple[str, float]:
-    """What is wrong, "" if nothing is, and the largest error divided by the bound of its element."""
+    """What is wrong, "" if nothing is, and the largest error divided by the bound of its element.
+
+    `chosen` are the elements of each output that are compared: all by default.
+    """
     expected = problem.reference(inputs, case)
     bounds = problem.bound(inputs, case, expected)
+    if chosen is not None:  # a right value takes the place of each other one
+        right = {name: from_floats(expected[name], each.kind) for name, each in problem.outputs(case).items()}
+        outputs = {name: np.where(chosen[name], outputs[name], right[name]) for name in right}
     said, worst = [], 0.0
     for name, tensor in problem.outputs(case).items():
         sentence, error = _wrong(tensor, outputs[name], expected[name], bounds[name])

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ AT_ONCE = 2  # replays
 POISONS = ("00", "3c")  # beside NaN
 SCHEDULES = (1, 2)  # beside the emulator's own
 NOISES = 2
+SAMPLE = 8  # CTAs of a launch at the sizes that are timed
+SAMPLED_KINDS = 3  # of inputs
 MECHANISM_OF_FINDING = {"race": "race", "out-of-bounds": "out of bounds"}
 UNINITIALIZED = "uninitiali"  # findings of several classes begin so
 CANNOT_BE_RECORDED = "not recordable"
@@ -51,6 +54,9 @@ def judge(problem: Problem, submission: Path, options: Options, seed: int | None
             judging.judge_case(index, case)
             if verdict.reasons:
                 break
+        for index, case in enumerate(problem.timed if options.timed_shapes else ()):
+            if not verdict.reasons:
+                judging.judge_sample(len(problem.cases) + index, case)
     verdict.seconds = round(time.monotonic() - began, 1)
     return verdict
 
@@ -91,7 +97,7 @@ class Judging:
         if index == 0:
             self._compare_decoys(recording, case)
         self._look_at_host(recording, report.case)
-        results = self._replay_all(recording, case, index)
+        results = self._replay_all(recording, case, index, self._settings(case))
         report.replays = len(results)
         for each in results:
             self._look_at(each, case, report)
@@ -99,6 +105,31 @@ class Judging:
         self._look_at_inputs(results, case, report)
         self._look_at_work(results[0], recording, case, report)
         self._look_at_code(recording, results, report.case)
+
+    def judge_sample(self, index: int, case: Case) -> None:
+        """Record and replay a case of the sizes that are timed: what a sample of its CTAs writes must be right.
+
+        All CTAs run if the call has several launches, since a later one may read what any CTA of an earlier one wrote.
+        """
+        recording = self.recorder.record(case, self.rng, SAMPLE)
+        report = CaseReport(case_text(case))
+        self.verdict.cases.append(report)
+        if not self._is_judged(recording, report.case):
+            return
+        launches = [prod(launch.numbers[1:4]) for launch in recording.of_call("launch")]  # CTAs of each
+        ctas = SAMPLE if len(launches) == 1 and launches[0] > SAMPLE else 0
+        kinds = self.problem.kinds[:SAMPLED_KINDS]
+        settings = [Setting(k, k, self.problem.generate(case, k, self.rng), ctas=ctas) for k in kinds]
+        results = self._replay_all(recording, case, index, settings)
+        report.replays, report.launches = len(results), len(recording.of_call("launch"))
+        for each in results:
+            self._look_at(each, case, report)
+            for name, written in each.written.items() if ctas else ():
+                if written.mean() < ctas / launches[0]:
+                    said = (
+                        f"{ctas} of {launches[0]} CTAs wrote {int(written.sum())} of {written.size} elements of {name}"
+                    )
+                    self.verdict.reserve(Point("sample", said, report.case))
 
     # ---- the recording -----------------------------------------------------------------------------------------------
 
@@ -163,7 +194,7 @@ class Judging:
         kinds = self.problem.kinds[1:]
         return settings + [Setting(kind, kind, self.problem.generate(case, kind, self.rng)) for kind in kinds]
 
-    def _replay_all(self, recording: Recording, case: Case, index: int) -> list[Replayed]:
+    def _replay_all(self, recording: Recording, case: Case, index: int, settings: Sequence[Setting]) -> list[Replayed]:
         inputs, outputs = self.problem.inputs(case), self.problem.outputs(case)
 
         def run(numbered: tuple[int, Setting]) -> Replayed:
@@ -171,7 +202,7 @@ class Judging:
             return replay(recording, inputs, outputs, setting, self.folder / f"replay.{index}.{number}", self.options)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(run, enumerate(self._settings(case))))
+            return list(pool.map(run, enumerate(settings)))
 
     def _look_at(self, replayed: Replayed, case: Case, report: CaseReport) -> None:
         """One replay by itself: findings, the result, memory that it used."""
@@ -181,7 +212,13 @@ class Judging:
         if replayed.error:
             self.verdict.reject(Point("stopped", replayed.error, **where))
             return
-        said, worst = wrong_values(self.problem, case, replayed.setting.inputs, replayed.outputs)
+        said, worst = wrong_values(
+            self.problem,
+            case,
+            replayed.setting.inputs,
+            replayed.outputs,
+            replayed.written if replayed.setting.ctas else None,
+        )
         report.worst_error = max(report.worst_error, min(worst, 1e9))
         if said:
             self.verdict.reject(Point("values", f"{replayed.setting.name}: {said}", **where))

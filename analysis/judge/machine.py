@@ -99,7 +99,7 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
         return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
 
 
-def submission_environment(arch: str, gpu: str) -> dict[str, str]:
+def submission_environment(arch: str, gpu: str, ctas: int = 0) -> dict[str, str]:
     """Of a submission's process. Its drivers are emulated, for Triton and Numba too, and a recording is written."""
     library, ptxas = str(emulated()), str(emulated() / "ptxas")
     try:
@@ -131,6 +131,7 @@ def submission_environment(arch: str, gpu: str) -> dict[str, str]:
             "EMULATED_GPU_RECORD": str(INSIDE / "recording"),
         }
         | ({"EMULATED_GPU_MODEL": gpu} if gpu else {})
+        | ({"EMULATED_GPU_CTAS": str(ctas)} if ctas else {})
     )
 
 

@@ -18,6 +18,7 @@ A file needs NumPy and defines
 
 and may define
 
+    TIMED            cases of the sizes that are timed, of which a sample of CTAs is judged (--timed-shapes)
     LOWER            a regular expression of executed PTX opcodes that compute below the stated precision
     scalars(case)    {name: number} that a submission receives beside the tensors
     needed(inputs, case)               {name: boolean array}, the elements that the result depends on (default: all)
@@ -54,6 +55,7 @@ class Problem:
     kinds: Sequence[str]
     tolerance: str
     lower: str
+    timed: Sequence[Case]
     inputs: Callable[[Case], Mapping[str, Tensor]]
     outputs: Callable[[Case], Mapping[str, Tensor]]
     scalars: Callable[[Case], Mapping[str, float]]
@@ -93,6 +95,7 @@ def load_problem(name: str) -> Problem:
         kinds=module.KINDS,
         tolerance=module.TOLERANCE,
         lower=getattr(module, "LOWER", ""),
+        timed=getattr(module, "TIMED", ()),
         scalars=getattr(module, "scalars", lambda case: {}),
         needed=getattr(module, "needed", lambda inputs, case: {}),
         **functions,

@@ -41,6 +41,7 @@ class Options:
     gpu: str = ""
     python: str = ""
     limits: machine.Limits = field(default_factory=machine.Limits)
+    timed_shapes: bool = False  # judge a sample of CTAs at the sizes that are timed, too
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Recorder:
     def _copy(self, submission: Path) -> str:
         """Copy the submission into the folder and return the file that is loaded."""
         if submission.is_dir():
-            shutil.copytree(submission, self.folder / "files")
+            shutil.copytree(submission, self.folder / "files", symlinks=True)
             return f"files/{_entry_of(submission)}"
         if submission.suffix == ".cu" and is_ladder_kernel(submission):
             return write_host_program(submission, self.folder)
@@ -94,8 +95,8 @@ class Recorder:
         shutil.copy(submission, self.folder / "files" / submission.name)
         return f"files/{submission.name}"
 
-    def record(self, case: Case, rng: np.random.Generator) -> Recording:
-        """One process of the submission, from its start to its end."""
+    def record(self, case: Case, rng: np.random.Generator, ctas: int = 0) -> Recording:
+        """One process of the submission, from its start to its end; of large launches a sample of CTAs runs."""
         for name in ("recording", "notes"):
             _remove(self.folder / name)
         self._write_request(case, rng)
@@ -103,7 +104,7 @@ class Recorder:
         ended = machine.in_jail(
             self.folder,
             [machine.interpreter(self.options.python), str(machine.INSIDE / "run_submission.py"), "request.json"],
-            machine.submission_environment(self.options.arch, self.options.gpu),
+            machine.submission_environment(self.options.arch, self.options.gpu, ctas),
             self.options.limits,
         )
         self.count += 1
@@ -200,7 +201,10 @@ def list_operations(path: Path) -> tuple[Operation, ...] | str:
     lines = done.stdout.splitlines()
     if done.returncode or len(lines) > MOST_LINES:
         return done.stderr.strip()[:300] or f"the recording has {len(lines)} operations"
-    return tuple(_operation(json.loads(line)) for line in lines)
+    try:
+        return tuple(_operation(json.loads(line)) for line in lines)
+    except (KeyError, TypeError, ValueError):
+        return "the recording cannot be listed"
 
 
 def _operation(line: Mapping[str, Any]) -> Operation:
@@ -296,10 +300,8 @@ def difference(one: Recording, other: Recording, inputs: Mapping[str, Tensor]) -
 
 def _program(recording: Recording) -> list[tuple[Any, ...]]:
     """The operations that matter: marks and reads do not, nor do writes of the decoys."""
-    inputs = set()
-    for each in recording.operations:
-        if each.kind == "mark" and each.text.startswith("input "):
-            inputs.add(int(each.text.split(" ")[2]))
+    marks = (_buffer(each.text, "input") for each in recording.operations if each.kind == "mark")
+    inputs = {each.address for each in marks if each}
     return [
         (each.kind, each.numbers, each.bytes, each.hash, each.at)
         for each in recording.operations

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
 from analysis.judge import machine
@@ -20,7 +21,7 @@ from analysis.judge.record import Options, Recording
 
 REPLAYED, USAGE, MALFORMED, REFUSED, STOPPED, MEMORY = 0, 2, 3, 4, 5, 6
 NAN_POISON = "ff"
-READ_FIRST = 2
+WRITTEN_FIRST, READ_FIRST = 1, 2  # in NAME.touch
 STEPS = 20_000_000
 
 
@@ -35,6 +36,7 @@ class Setting:
     schedule: int = 0
     noise: int = 0
     calls: int = 1
+    ctas: int = 0  # how many CTAs of a larger launch run; 0: all
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,12 @@ class Replayed:
     setting: Setting
     error: str = ""
     outputs: Mapping[str, Array] = field(default_factory=dict)
-    unread: Mapping[str, Array] = field(default_factory=dict)  # of each element of an input: the call never read it
+    unread: Mapping[str, NDArray[np.bool_]] = field(
+        default_factory=dict
+    )  # of each element of an input: the call never read it
+    written: Mapping[str, NDArray[np.bool_]] = field(
+        default_factory=dict
+    )  # of each element of an output: the call wrote it
     result: Mapping[str, Any] = field(default_factory=dict)  # result.json of judge-replay
     launches: tuple[Mapping[str, Any], ...] = ()  # counters
     findings: tuple[Mapping[str, Any], ...] = ()
@@ -78,6 +85,7 @@ def _arguments(setting: Setting, options: Options) -> list[str]:
     chosen |= {"libcuda": str(libcuda), "arch": options.arch, "steps": STEPS} | (
         {"gpu": options.gpu} if options.gpu else {}
     )
+    chosen |= {"ctas": setting.ctas} if setting.ctas else {}
     words = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
     return words + [word for name in setting.inputs for word in ("--input", f"{name}={name}.in")]
 
@@ -96,19 +104,24 @@ def _read(
         return Replayed(
             setting, str(error if isinstance(error, str) else error[0])[:300], findings=findings, result=result
         )
-    arrays, unread = {}, {}
+    arrays = {}
     for name, tensor in outputs.items():
         data = machine.read_plain(folder / f"{name}.out")
         if len(data) != tensor.size:
             return Replayed(setting, f"{name} has {len(data)} bytes: must have {tensor.size}", findings=findings)
         arrays[name] = np.frombuffer(data, STORED[tensor.kind]).reshape(tensor.shape)
-    for name, tensor in inputs.items():
-        touched = np.frombuffer(machine.read_plain(folder / f"{name}.touch"), np.uint8)
-        if touched.size != tensor.size:
-            raise AnalysisError(f"judge-replay left {touched.size} bytes of {name}.touch: {tensor.size} expected")
-        read = (touched == READ_FIRST).reshape(tensor.span, -1).any(axis=1)
-        unread[name] = np.logical_not(tensor.view(read))
-    return Replayed(setting, "", arrays, unread, result, tuple(_json_lines(folder / "counters")), findings)
+    unread = {name: ~_touched(folder, name, tensor, READ_FIRST) for name, tensor in inputs.items()}
+    written = {name: _touched(folder, name, tensor, WRITTEN_FIRST) for name, tensor in outputs.items()}
+    counters = tuple(_json_lines(folder / "counters"))
+    return Replayed(setting, "", arrays, unread, written, result, counters, findings)
+
+
+def _touched(folder: Path, name: str, tensor: Tensor, how: int) -> NDArray[np.bool_]:
+    """Which elements the call touched first in this way."""
+    touched = np.frombuffer(machine.read_plain(folder / f"{name}.touch"), np.uint8)
+    if touched.size != tensor.size:
+        raise AnalysisError(f"judge-replay left {touched.size} bytes of {name}.touch: {tensor.size} expected")
+    return np.array(tensor.view((touched == how).reshape(tensor.span, -1).any(axis=1)), dtype=bool)
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

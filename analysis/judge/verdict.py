@@ -39,6 +39,7 @@ RESERVATIONS = {
     "address bits": "the code takes the address of a buffer apart, which tells where it runs",
     "host read": "the host looked at memory of the GPU inside the call, so it may have chosen the kernels by the data",
     "another program": "the program depends on the values of the inputs, so only one choice was judged",
+    "sample": "a sample of CTAs wrote less than its share of the outputs, so the sample proves little",
     "races unseen": "some accesses to global memory were not checked for races",
 }
 # Exit statuses. Those from 11 on are of the jail (emulator/judge/README.md).

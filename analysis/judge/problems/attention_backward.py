@@ -10,6 +10,7 @@ CASES = (
     {"batch": 1, "seq": 128, "heads": 1, "d_head": 64},
     {"batch": 2, "seq": 64, "heads": 2, "d_head": 64},
 )
+TIMED = ({"batch": 1, "seq": 512, "heads": 2, "d_head": 64},)
 KINDS = ("normal", "large", "needle", "equal")
 TOLERANCE = (
     "One rounding to fp16 of P, of dS and of each result, 2^-11 of the sums of absolute products, and 20 % for fp32 "

@@ -13,6 +13,7 @@ CASES = (
     {"batch": 1, "seq_q": 128, "seq_k": 128, "heads": 2, "KV_heads": 2, "d_head": 128},
     {"batch": 2, "seq_q": 77, "seq_k": 200, "heads": 2, "KV_heads": 1, "d_head": 128},
 )
+TIMED = ({"batch": 1, "seq_q": 512, "seq_k": 1024, "heads": 4, "KV_heads": 2, "d_head": 128},)
 KINDS, TOLERANCE = attention.KINDS, attention.TOLERANCE
 LOWER = r"mma\S*\.f16\.f16\.f16\.f16|e4m3|e5m2|\.s8|\.s4"
 

@@ -11,6 +11,7 @@ CASES = (
     {"batch": 2, "cache": 128, "heads": 8, "KV_heads": 2, "d_head": 128},
     {"batch": 3, "cache": 300, "heads": 4, "KV_heads": 1, "d_head": 128},
 )
+TIMED = ({"batch": 4, "cache": 1024, "heads": 8, "KV_heads": 2, "d_head": 128},)
 KINDS, TOLERANCE = ("normal", "large", "needle", "equal", "short", "full"), attention.TOLERANCE
 LOWER = r"mma\S*\.f16\.f16\.f16\.f16|e4m3|e5m2|\.s8|\.s4"
 

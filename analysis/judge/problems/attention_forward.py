@@ -13,6 +13,7 @@ CASES = (
     {"batch": 2, "seq": 128, "heads": 2, "d_head": 128},
     {"batch": 1, "seq": 256, "heads": 1, "d_head": 128},
 )
+TIMED = ({"batch": 2, "seq": 1024, "heads": 2, "d_head": 128},)
 KINDS, TOLERANCE = attention.KINDS, attention.TOLERANCE
 LOWER = r"mma\S*\.f16\.f16\.f16\.f16|e4m3|e5m2|\.s8|\.s4"
 

@@ -10,6 +10,7 @@ CASES = (
     {"batch": 1, "seq": 128, "heads": 2, "d_head": 128},
     {"batch": 1, "seq": 256, "heads": 1, "d_head": 128},
 )
+TIMED = ({"batch": 1, "seq": 1024, "heads": 2, "d_head": 128},)
 KINDS = ("normal", "large", "needle", "equal", "rising")
 TOLERANCE = (
     "P is rounded to e4m3 (2^-4 of each probability), which the error of O averages: 2^-4 of the root of the sum of "

@@ -10,6 +10,7 @@ CASES = (
     {"rows": 5, "columns": 781, "pitch": 800},
     {"rows": 3, "columns": 1024, "pitch": 1024},
 )
+TIMED = ({"rows": 64, "columns": 8192, "pitch": 8192},)
 KINDS = ("normal", "offset", "large", "small", "needle", "constant", "nan", "tail")
 TOLERANCE = (
     "2^-18 of |x - mean| / deviation, of |mean| / deviation and of the bias: x - mean cancels, so its error is a "

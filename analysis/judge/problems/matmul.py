@@ -6,6 +6,7 @@ import numpy as np
 from analysis.judge.arrays import Tensor
 
 CASES = ({"M": 64, "N": 64, "K": 64}, {"M": 50, "N": 40, "K": 96}, {"M": 32, "N": 48, "K": 520})
+TIMED = ({"M": 512, "N": 512, "K": 1024},)
 KINDS = ("normal", "positive", "cancel", "needle", "nan", "infinity", "tail")
 TOLERANCE = (
     "One rounding of the result to fp16 (2^-11 of it), and 2^-20 of the sum of |a| |b| for fp32 sums in any order. "

@@ -10,6 +10,7 @@ CASES = (
     {"rows": 7, "columns": 1000, "pitch": 1000},
     {"rows": 3, "columns": 333, "pitch": 341},
 )
+TIMED = ({"rows": 64, "columns": 8192, "pitch": 8192},)
 KINDS = ("normal", "large", "needle", "masked", "nan", "constant", "tail", "falling")
 TOLERANCE = (
     "A relative error of 2e-5: exp(x - max) amplifies the rounding of x - max by up to 100 ulp, and ex2.approx, "

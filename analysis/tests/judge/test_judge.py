@@ -11,6 +11,7 @@ import pytest
 from analysis.files import root
 from analysis.judge.corpus import (
     ALLOWED,
+    FOLDER,
     HONEST,
     Entry,
     entries,
@@ -73,6 +74,16 @@ def test_attacks_and_mistakes(entry: Entry) -> None:
 def test_honest_kernels_are_not_rejected(name: str) -> None:
     verdict = judge_entry(ENTRIES[name])
     assert verdict.verdict != REJECTED, verdict.as_text()
+
+
+def test_a_kernel_that_is_right_for_small_shapes_alone_is_found_at_the_timed_shape(tmp_path: Path) -> None:
+    for name, text in {path.name: path.read_text() for path in FOLDER.glob("*.py")}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "submission.py").write_text(ENTRIES["one_sequence_of_the_judge"].text)
+    done = command("softmax", tmp_path, "--timed-shapes", "--json")
+    (point,) = json.loads(done.stdout)["reservations"]
+    assert done.returncode == 4 and point["mechanism"] == "sample", done.stdout
+    assert point["evidence"].startswith("8 of 64 CTAs wrote 0 of "), point
 
 
 # A submission that harms the machine it runs on: how it ends, within 3 seconds.
