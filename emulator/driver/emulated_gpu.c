@@ -28,6 +28,7 @@ static const char help[] =
     "  --gpu NAME       a GPU whose multiprocessors, caches and architecture the program sees: A100, RTX3090,\n"
     "                   RTX4090, H100, H200, B200 or RTX5090; by default it sees 8 multiprocessors\n"
     "  --schedule SEED  another order of the warps: 0 (default) lets each run until it must wait\n"
+    "  --strict-tcgen05 checks three rules of tcgen05 that published code breaks, too (docs/emulator.md)\n"
     "  --json FILE      writes the findings there, too\n"
     "  --record FILE    writes what reaches the GPU there, for judge-replay\n"
     "  --help           this text\n"
@@ -123,6 +124,11 @@ static int read_options(char **arguments, options *read) {
         if (!strcmp(option, "--")) {
             arguments++;
             break;
+        }
+        if (!strcmp(option, "--strict-tcgen05")) {
+            set("EMULATED_GPU_STRICT_TCGEN05", "1");
+            arguments--; /* it has no value */
+            continue;
         }
         static const char *const known[] = {"--arch", "--gpu", "--schedule", "--json", "--record"};
         size_t i = 0;

@@ -143,6 +143,7 @@ static CUresult run_kernel(const kernel_launch *k) {
                          .sample = d->sample,
                          .overlaps = k->overlaps && last_kind == DO_KERNEL,
                          .ignore = getenv("EMULATED_GPU_IGNORE"),
+                         .strict_tcgen05 = getenv("EMULATED_GPU_STRICT_TCGEN05") != NULL,
                          .output = stdout};
     memcpy(launch.grid, k->grid, sizeof launch.grid);
     memcpy(launch.block, k->block, sizeof launch.block);

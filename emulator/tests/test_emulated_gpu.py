@@ -50,6 +50,32 @@ RACE = (
     + "mov.u32 %r, %tid.x;\nst.shared.u32 [s], %r;\nret;\n}\n"
 )
 ENDLESS = HEADER + ".visible .entry k()\n{\n.reg .b32 %r;\nmov.u32 %r, 0;\nAGAIN:\nadd.u32 %r, %r, 1;\nbra AGAIN;\n}\n"
+# The first warp stores what tcgen05.ld loads, and executes tcgen05.wait::ld only then.
+UNWAITED = """.version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry k()
+{
+.reg .b32 %a, %r, %s;
+.reg .pred %second;
+.shared .b32 slot;
+.shared .b32 out[64];
+mov.u32 %s, %tid.x;
+setp.ge.u32 %second, %s, 32;
+@%second exit;
+mad.lo.u32 %s, %s, 4, out;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;
+bar.warp.sync -1;
+ld.shared.b32 %a, [slot];
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%a], {%s};
+tcgen05.wait::st.sync.aligned;
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r}, [%a];
+st.shared.b32 [%s], %r;
+tcgen05.wait::ld.sync.aligned;
+tcgen05.dealloc.cta_group::1.sync.aligned.b32 %a, 32;
+ret;
+}
+"""
 REFUSED = HEADER + ".visible .entry k()\n{\n.reg .b32 %r;\nfrobnicate.u32 %r, 1;\n}\n"
 RIGHT = HEADER + ".visible .entry k()\n{\nret;\n}\n"
 
@@ -92,6 +118,12 @@ def test_a_race_is_printed_at_the_program_s_line(tmp_path: Path) -> None:
     assert found["status"] == 0 and len(found["notes"]) == 1
     note = found["notes"][0]
     assert (note["finding"], note["kernel"], note["here"]["file"], note["here"]["line"]) == ("race", "k", "own.py", 17)
+
+
+def test_strict_rules_of_tcgen05_are_an_option(tmp_path: Path) -> None:
+    assert run(UNWAITED, tmp_path, "--arch", "sm_100a").returncode == 0
+    done = run(UNWAITED, tmp_path, "--strict-tcgen05", "--arch", "sm_100a")
+    assert done.returncode == 1 and "kernel k: register-in-flight at PTX line 20" in done.stderr
 
 
 def test_a_kernel_that_never_ends_is_stopped(tmp_path: Path) -> None:
