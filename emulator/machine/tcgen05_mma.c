@@ -11,10 +11,11 @@
  * places below the largest exponent of two scales or of the accumulator.
  */
 #include "mma.h"
+#include "narrow.h"
 #include "numbers.h"
 #include "tensor_memory.h"
 
-enum { MOST_ROWS = 128, MOST_COLUMNS = 256, MOST_K = 128, ROW_BYTES = 64, GROUP = 16 };
+enum { MOST_ROWS = 128, MOST_COLUMNS = 256, MOST_K = 128, ROW_BYTES = 64 };
 
 /* ---- the descriptor of an instruction ---- */
 
@@ -267,35 +268,13 @@ static void negate(const tensor_product *p, uint32_t format, operand_row *rows, 
 
 /* ---- numbers of 8, 6 and 4 bits ---- */
 
-enum { E4M3, E5M2, E2M3 = 3, E3M2, E2M1 };
-
 /* Number k of a row: 6 or 4 bits each are the first 12 or 8 of 16 bytes, or in tensor memory a byte each. */
 static uint32_t number_of(uint32_t format, const uint8_t *row, uint32_t k, bool bytes) {
-    if (format <= E5M2) return row[k];
-    if (bytes) return format == E2M1 ? row[k] >> 2 & 15 : row[k] & 63;
+    if (format <= NARROW_E5M2) return row[k];
+    if (bytes) return format == NARROW_E2M1 ? row[k] >> 2 & 15 : row[k] & 63;
     const uint8_t *chunk = row + k / 16 * 16;
-    const uint32_t bits = format == E2M1 ? 4 : 6, at = k % 16 * bits;
+    const uint32_t bits = format == NARROW_E2M1 ? 4 : 6, at = k % 16 * bits;
     return (chunk[at / 8] | (uint32_t)chunk[at / 8 + 1] << 8) >> at % 8 & ((1u << bits) - 1);
-}
-
-/* A sign, `exponents` bits and `fraction` bits; e4m3 has one NaN, e5m2 infinities and NaN. */
-static float small_value(uint32_t bits, int exponents, int fraction) {
-    const uint32_t part = bits & ((1u << fraction) - 1), field = bits >> fraction & ((1u << exponents) - 1);
-    const int bias = (1 << (exponents - 1)) - 1;
-    float value = ldexpf((float)(part + (field ? 1u << fraction : 0)), (int)(field ? field : 1) - bias - fraction);
-    if (exponents == 4 && field == 15 && part == 7) value = NAN;
-    if (exponents == 5 && field == 31) value = part ? NAN : INFINITY;
-    return bits >> (exponents + fraction) & 1 ? -value : value;
-}
-
-static float value_of(uint32_t format, uint32_t bits) {
-    static const int8_t fields[][2] = {{4, 3}, {5, 2}, {0, 0}, {2, 3}, {3, 2}, {2, 1}};
-    return format > E2M1 || format == 2 ? NAN : small_value(bits, fields[format][0], fields[format][1]);
-}
-
-static int least_exponent(uint32_t format) {
-    static const int8_t least[] = {-6, -14, 0, 0, -2, 0};
-    return format > E2M1 ? 0 : least[format];
 }
 
 /* ---- sparse A ---- */
@@ -439,60 +418,7 @@ static void multiply_integers(const operands *of) {
     }
 }
 
-/* ---- sums of numbers that are an f32 each ---- */
-
-enum { TERMS = 32, PLACES = 25 };
-
-/* Values along k, with their exponents; behind the last are zeros. */
-typedef struct values {
-    float value[TERMS];
-    int16_t exponent[TERMS];
-} values;
-
-/* The sum as doubles; scale: of all products, whose exponent is `exponent`. */
-static float sum_slowly(const values *a, const values *b, double scale, int exponent, float start) {
-    double terms[TERMS + 1] = {(double)start};
-    int top = emu_exponent((double)start, -126);
-    for (int i = 0; i < TERMS; i++) {
-        const int each = a->exponent[i] + b->exponent[i] + exponent;
-        terms[i + 1] = (double)a->value[i] * (double)b->value[i] * scale;
-        if (each > top) top = each;
-    }
-    return emu_sum_terms(terms, TERMS + 1, top);
-}
-
-/* Whole units to an f32, cut to 24 bits. */
-static float cut_units(int64_t units, int exponent) {
-    const uint64_t size = units < 0 ? -(uint64_t)units : (uint64_t)units;
-    const int dropped = size ? 64 - __builtin_clzll(size) - 24 : 0;
-    const int64_t kept = (int64_t)(dropped > 0 ? size >> dropped << dropped : size);
-    return (float)(units < 0 ? -kept : kept) * float_of((uint32_t)(exponent + 127) << 23);
-}
-
-/* A faster sum with the same result: a product is below 2^(PLACES + 2) units, so that four of them fit an int32_t. */
-static float sum_values(const values *a, const values *b, double scale, int exponent, float start) {
-    enum { LEAST = -70, MOST = 90 };
-    int16_t most = a->exponent[0] + b->exponent[0];
-    for (int i = 0; i < TERMS; i++) {
-        const int16_t each = (int16_t)(a->exponent[i] + b->exponent[i]);
-        most = each > most ? each : most;
-    }
-    const uint32_t magnitude = bits_of(start) & 0x7fffffffu;
-    if (!magnitude && most < OF_ZERO / 2 && scale == scale) return 0;
-    const int of_start = magnitude ? (int)(magnitude >> 23) - 127 : OF_ZERO;
-    const int of_products = most + exponent, top = of_products > of_start ? of_products : of_start;
-    if (top < LEAST || top > MOST || exponent < LEAST || exponent > MOST || scale != scale)
-        return sum_slowly(a, b, scale, exponent, start);
-    const int places = PLACES - top + exponent;
-    if (places < -126 || places > 127) return sum_slowly(a, b, scale, exponent, start);
-    const float units = float_of((uint32_t)(places + 127) << 23), own = float_of((uint32_t)(PLACES - top + 127) << 23);
-    int32_t sums[8] = {0};
-    for (int i = 0; i < TERMS; i += 8)
-        for (int k = 0; k < 8; k++) sums[k] += (int32_t)(a->value[i + k] * b->value[i + k] * units);
-    int64_t total = (int64_t)(start * own);
-    for (int k = 0; k < 8; k++) total += sums[k];
-    return cut_units(total, top - PLACES);
-}
+/* ---- numbers that are an f32 each ---- */
 
 /* The values of the numbers of a row, or of the f32 of tf32, from element `first` on. */
 typedef struct number_table {
@@ -502,15 +428,15 @@ typedef struct number_table {
 
 static void fill_table(number_table *t, uint32_t format, bool negative) {
     for (uint32_t i = 0; i < 256; i++) {
-        const float value = value_of(format, i);
+        const float value = emu_narrow_value(format, i);
         t->value[i] = negative ? -value : value;
-        t->exponent[i] = (int16_t)emu_exponent((double)value, least_exponent(format));
+        t->exponent[i] = (int16_t)emu_exponent((double)value, emu_narrow_least(format));
     }
 }
 
 static void take_numbers(const number_table *t, uint32_t format, const uint8_t *row, uint32_t first, bool bytes,
-                         values *out) {
-    for (uint32_t k = 0; k < TERMS; k++) {
+                         narrow_values *out) {
+    for (uint32_t k = 0; k < NARROW_TERMS; k++) {
         const uint32_t number = number_of(format, row, first + k, bytes);
         out->value[k] = t->value[number];
         out->exponent[k] = t->exponent[number];
@@ -518,9 +444,9 @@ static void take_numbers(const number_table *t, uint32_t format, const uint8_t *
 }
 
 /* Eight of them. */
-static void take_words(const uint8_t *row, uint32_t first, values *out) {
+static void take_words(const uint8_t *row, uint32_t first, narrow_values *out) {
     enum { WORDS = 8 };
-    for (uint32_t k = 0; k < TERMS; k++) out->value[k] = 0, out->exponent[k] = OF_ZERO;
+    for (uint32_t k = 0; k < NARROW_TERMS; k++) out->value[k] = 0, out->exponent[k] = OF_ZERO;
     for (uint32_t k = 0; k < WORDS; k++) {
         uint32_t word;
         memcpy(&word, row + 4 * (first + k), sizeof word);
@@ -536,22 +462,21 @@ static float scale_of(const operands *of, bool of_b, uint32_t row, uint32_t whic
     const uint32_t word =
         *tensor_word(of->at->tensor, tensor_lane(address) + row % 32, tensor_column(address) + row / 32);
     const uint32_t byte = word >> ((of->job->o->vector == 4 ? 0 : id) + which) % 4 * 8 & 255;
-    if (of->p->ue8m0) return byte == 255 ? NAN : ldexpf(1, (int)byte - 127);
-    return small_value(byte & 127, 4, 3);
+    return emu_narrow_scale(byte, of->p->ue8m0);
 }
 
 /* tf32, and numbers of 8, 6 and 4 bits with or without a scale of each row: one sum for every 8 or 32 along k. */
 static void multiply_values(const operands *of) {
-    static _Thread_local values a[MOST_ROWS], b[MOST_COLUMNS];
+    static _Thread_local narrow_values a[MOST_ROWS], b[MOST_COLUMNS];
     const tensor_product *p = of->p;
     const bool words = p->kind == KIND_TF32, scaled = of->job->o->detail & TENSOR_SCALED;
     const bool there = of->job->o->detail & TENSOR_A_THERE;
     number_table tables[2];
     float scales[MOST_ROWS];
-    fill_table(&tables[0], p->a_format, p->negate_a && p->a_format > E5M2);
-    fill_table(&tables[1], p->b_format, p->negate_b && p->b_format > E5M2);
+    fill_table(&tables[0], p->a_format, p->negate_a && p->a_format > NARROW_E5M2);
+    fill_table(&tables[1], p->b_format, p->negate_b && p->b_format > NARROW_E5M2);
     for (uint32_t i = 0; i < p->rows; i++) scales[i] = scaled ? scale_of(of, false, i, 0) : 1;
-    for (uint32_t first = 0; first < p->k; first += words ? 8 : TERMS) {
+    for (uint32_t first = 0; first < p->k; first += words ? 8 : NARROW_TERMS) {
         for (uint32_t i = 0; i < p->rows; i++)
             words ? take_words(of->a[i], first, &a[i])
                   : take_numbers(&tables[0], p->a_format, of->a[i], first, there, &a[i]);
@@ -568,7 +493,7 @@ static void multiply_values(const operands *of) {
                 const float start =
                     float_of(first ? (p->d_format == 0 ? bits_of(half_value(*element & 0xffff)) : *element)
                                    : accumulator(p, of->job, *element));
-                const float sum = sum_values(&a[i], &b[n], both, exponent, start);
+                const float sum = emu_narrow_sum(&a[i], &b[n], both, exponent, start);
                 *element = p->d_format == 0 ? half_bits(sum) : canonical(sum);
             }
         }
@@ -579,37 +504,17 @@ static void multiply_values(const operands *of) {
 
 /* Twice the values of a row. */
 static void take_fours(const uint8_t *row, uint32_t count, bool negative, int8_t *out) {
-    static const int8_t twice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     for (uint32_t k = 0; k < count; k++) {
-        const int8_t value = twice[row[k / 2] >> k % 2 * 4 & 15];
+        const int8_t value = emu_narrow_twice[row[k / 2] >> k % 2 * 4 & 15];
         out[k] = negative ? (int8_t)-value : value;
     }
-}
-
-enum { MOST_SCALES = 8, GROUP_PLACES = 35 };
-
-/* Sums of groups with their scales, and the accumulator. */
-static float sum_groups(const int32_t *sums, const float *a_scales, const float *b_scales, uint32_t groups,
-                        uint32_t in_scale, int least, float start) {
-    double terms[MOST_SCALES + 1] = {(double)start};
-    int top = emu_exponent((double)start, -126);
-    for (uint32_t g = 0; g < groups; g++) {
-        const double x = (double)a_scales[g / in_scale], y = (double)b_scales[g / in_scale];
-        const int exponent = sums[g] ? emu_exponent(x, least) + emu_exponent(y, least) : OF_ZERO;
-        terms[g + 1] = sums[g] * 0.25 * x * y;
-        if (x != x || y != y) terms[g + 1] = NAN;
-        if (exponent > top) top = exponent;
-    }
-    /* emu_sum_terms() has a unit 25 places below the exponent that it gets */
-    return emu_sum_terms(terms, (int)groups + 1, top > OF_ZERO ? top - (GROUP_PLACES - PLACES) : top);
 }
 
 static void multiply_fours(const operands *of) {
     static _Thread_local int8_t a[MOST_ROWS][MOST_K], b[MOST_COLUMNS][MOST_K];
     static _Thread_local float a_scales[MOST_ROWS][4], b_scales[MOST_COLUMNS][4];
     const tensor_product *p = of->p;
-    const uint32_t scales = of->job->o->vector, groups = p->k / GROUP, in_scale = groups / scales;
-    const int least = p->ue8m0 ? -127 : -6;
+    const uint32_t scales = of->job->o->vector, groups = p->k / NARROW_GROUP, in_scale = groups / scales;
     for (uint32_t i = 0; i < p->rows; i++) {
         take_fours(of->a[i], p->k, p->negate_a, a[i]);
         for (uint32_t s = 0; s < scales; s++) a_scales[i][s] = scale_of(of, false, i, s);
@@ -621,12 +526,13 @@ static void multiply_fours(const operands *of) {
     for (uint32_t n = 0; n < p->n; n++) {
         for (uint32_t i = 0; i < p->rows; i++) {
             uint32_t *element = element_of(of, i, n);
-            int32_t sums[MOST_SCALES] = {0};
+            int32_t sums[NARROW_GROUPS] = {0};
             if (!element) continue;
             for (uint32_t g = 0; g < groups; g++)
-                for (uint32_t k = g * GROUP; k < (g + 1) * GROUP; k++) sums[g] += a[i][k] * b[n][k];
+                for (uint32_t k = g * NARROW_GROUP; k < (g + 1) * NARROW_GROUP; k++) sums[g] += a[i][k] * b[n][k];
             const float start = float_of(accumulator(p, of->job, *element));
-            *element = canonical(sum_groups(sums, a_scales[i], b_scales[n], groups, in_scale, least, start));
+            *element =
+                canonical(emu_narrow_sum_groups(sums, a_scales[i], b_scales[n], groups, in_scale, p->ue8m0, start));
         }
     }
 }

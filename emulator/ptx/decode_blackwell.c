@@ -1,5 +1,5 @@
-/* decode_blackwell.c - from statements to ops: tensor memory and tcgen05, of sm_100a and its like, and
- * clusterlaunchcontrol. */
+/* decode_blackwell.c - from statements to ops: tensor memory and tcgen05, of sm_100a and its like, mma.sync of narrow
+ * numbers, of sm_120a, and clusterlaunchcontrol. */
 #include "builder.h"
 #include "decode_rules.h"
 
@@ -278,6 +278,75 @@ static uint8_t scales_of(decoder *dec, const form_match *match, enum tensor_kind
     if (!wanted || wanted == 1) emu_refuse(dec, ".kind::mxf4nvf4 needs .scale_vec::2X, ::4X, .block16 or .block32");
     return (uint8_t)wanted;
 }
+
+/* ---- mma.sync of 8, 6 and 4 bits ---- */
+
+/* The formats of A and B, in the order of the modifiers. */
+static uint8_t formats_of(const form_match *match) {
+    static const struct {
+        const char *name;
+        enum narrow_number format;
+    } all[] = {{"e4m3", NARROW_E4M3},
+               {"e5m2", NARROW_E5M2},
+               {"e2m3", NARROW_E2M3},
+               {"e3m2", NARROW_E3M2},
+               {"e2m1", NARROW_E2M1}};
+    int count = 0;
+    uint8_t formats = 0;
+    for (int i = 0; i < match->chosen_count; i++)
+        for (size_t k = 0; match->chosen[i] && k < sizeof all / sizeof all[0]; k++)
+            if (!strcmp(match->chosen[i], all[k].name)) formats |= (uint8_t)(all[k].format << 4 * count++);
+    return formats;
+}
+
+static void take_words(decoder *dec, int index, int count, const type_info *type, op *o) {
+    const operand *from = emu_elements(dec, operand_at(dec, index), count);
+    for (int i = 0; i < count; i++) add_source(o, emu_source_of_type(dec, &from[i], type, EXACT));
+}
+
+/* A word of scales, and the byte and the lane that select some. */
+static void take_scales(decoder *dec, int index, op *o) {
+    const operand *selectors = emu_elements(dec, operand_at(dec, index + 1), 2);
+    take_words(dec, index, 1, emu_find_type("b32"), o);
+    for (int i = 0; i < 2; i++) add_source(o, emu_source(dec, &selectors[i], 16, EXACT));
+}
+
+/* D = A * B + C. A, B and the scales are sources of an op of its own, right before. */
+void emu_decode_narrow(decoder *dec, const form_match *match) {
+    const bool scaled = emu_chose(match, "block_scale"), fours = emu_chose(match, "m16n8k64");
+    const bool plain = emu_chose(match, "kind::f8f6f4"), half = emu_chose(match, "f16");
+    const type_info *words = emu_find_type("b32"), *sums = emu_find_type(half ? "b32" : "f32");
+    if (dec->load->architecture < 120)
+        emu_refuse(dec, "this mma needs .target sm_120a, not sm_%u", dec->load->architecture);
+    if (half && emu_chose(match, "f32")) emu_refuse(dec, "C and D are of one type");
+    const uint8_t scales = plain   ? 0
+                           : fours ? scales_of(dec, match, emu_chose(match, "kind::mxf4") ? KIND_MXF4 : KIND_MXF4NVF4)
+                                   : 1;
+    if (fours && emu_chose(match, "ue4m3") && scales != 4) emu_refuse(dec, ".ue4m3 needs .scale_vec::4X");
+    emu_expect_operands(dec, scaled ? 8 : 4, scaled ? 8 : 4);
+    op factors = {0}, product = {0};
+    take_words(dec, 1, 4, words, &factors);
+    take_words(dec, 2, 2, words, &factors);
+    if (scaled) take_scales(dec, 4, &factors), take_scales(dec, 6, &factors);
+    take_words(dec, 3, half ? 2 : 4, sums, &product);
+    const operand *to = emu_elements(dec, operand_at(dec, 0), half ? 2 : 4);
+    uint16_t dests[4];
+    for (int i = 0; i < product.sources; i++) dests[i] = emu_dest(dec, &to[i], 32);
+    const bool first = dec->first;
+    op *o = emu_emit(dec, OP_FACTORS);
+    o->flags &= (uint16_t)~FLAG_FIRST;
+    for (int i = 0; i < factors.sources; i++) add_source(o, factors.r[i]);
+    dec->first = first;
+    o = emu_emit(dec, match->kind);
+    o->detail = formats_of(match);
+    o->bytes = fours;
+    o->vector = scales;
+    o->immediate = emu_chose(match, "ue8m0");
+    for (int i = 0; i < product.sources; i++) add_dest(o, dests[i]);
+    for (int i = 0; i < product.sources; i++) add_source(o, product.r[i]);
+}
+
+/* ---- products of tcgen05 ---- */
 
 static uint8_t details_of(const form_match *match, bool a_there, bool masked) {
     return (uint8_t)((emu_chose(match, "cta_group::2") ? TENSOR_PAIR : 0) | (a_there ? TENSOR_A_THERE : 0) |

@@ -66,6 +66,7 @@ OP_ROW(OP_MMA, LANES_WARP, emu_exec_mma, "r[0 .. dests) = A * B + C in f16 or bf
 OP_ROW(OP_FACTORS, LANES_EACH, emu_exec_nothing,
        "the sources A and B of the OP_MATRIX after it, which has no room for them")
 OP_ROW(OP_MATRIX, LANES_WARP, emu_exec_matrix, "r[0 .. dests) = factors and the sources, C")
+OP_ROW(OP_NARROW, LANES_WARP, emu_exec_narrow, "likewise, of 8, 6 and 4 bits; the scales are behind the factors")
 OP_ROW(OP_WMMA_LOAD, LANES_WARP, emu_exec_wmma_load, "r[0 .. dests) = a fragment in memory")
 OP_ROW(OP_WMMA_STORE, LANES_WARP, emu_exec_wmma_store, "a fragment in memory = the sources after the stride")
 OP_ROW(OP_WGMMA, LANES_WARPGROUP, emu_exec_wgmma,
@@ -598,6 +599,20 @@ MATRIX("sync aligned m8n8k4|m16n8k4|m16n8k8|m16n8k16 row col f64 f64 f64 f64", F
 MATRIX("sync aligned m16n8k32|m16n8k16 row col f32 e4m3|e5m2 e4m3|e5m2 f32", RECORDED,
        "two sums of f16 products, as on an H200")
 MATRIX("sync aligned m16n8k32|m16n8k16 row col f16 e4m3|e5m2 e4m3|e5m2 f16", RECORDED, "likewise, each rounded")
+#define NARROW(modifiers, operands, note)                                                                              \
+    FORM_ROW("mma", "mma", "sync aligned " modifiers, "{d, ...}, {a, ...}, {b, ...}, {c, ...}" operands, OP_NARROW,    \
+             FORMULA, emu_decode_narrow, note)
+#define NARROWS "e4m3|e5m2|e3m2|e2m3|e2m1 e4m3|e5m2|e3m2|e2m3|e2m1"
+#define SCALES ", a-scales, {a-byte, a-lanes}, b-scales, {b-byte, b-lane}"
+NARROW("kind::f8f6f4 m16n8k32 row col f32|f16 " NARROWS " f32|f16", "",
+       "sm_120a: one sum of exact terms, as MMA-Sim (arXiv 2511.10909) models it; not measured here")
+NARROW("kind::mxf8f6f4 block_scale scale_vec::1X? m16n8k32 row col f32 " NARROWS " f32 ue8m0", SCALES, "likewise")
+NARROW("kind::mxf4|kind::mxf4nvf4 block_scale scale_vec::2X|scale_vec::4X? m16n8k64 row col f32 e2m1 e2m1 f32 "
+       "ue8m0|ue4m3",
+       SCALES, "likewise")
+#undef NARROW
+#undef NARROWS
+#undef SCALES
 MATRIX("sync aligned m8n8k16|m16n8k16|m16n8k32 row col satfinite? s32 s8|u8 s8|u8 s32", EXACT, "exact")
 MATRIX("sync aligned m8n8k32|m16n8k32|m16n8k64 row col satfinite? s32 s4|u4 s4|u4 s32", EXACT, "exact")
 MATRIX("sync aligned m8n8k128|m16n8k128|m16n8k256 row col s32 b1 b1 s32 xor|and popc", EXACT, "exact")

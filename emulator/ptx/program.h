@@ -280,6 +280,11 @@ enum tensor_detail {
 enum tensor_copy_shape { COPY_128X256, COPY_4X256, COPY_128X128, COPY_64X128_02_13, COPY_64X128_01_23, COPY_32X128 };
 enum { TENSOR_MULTICAST = 2 /* detail of an OP_TENSOR_COMMIT: its last source is a mask of CTAs */ };
 
+/* Numbers of 8, 6 and 4 bits, as the descriptor of tcgen05.mma counts them. An OP_NARROW has those of A and B in
+ * `detail`, a half byte each, 1 in `bytes` for m16n8k64, the scales of a row in `vector`, and 1 in `immediate` for
+ * ue8m0. The OP_FACTORS before it has A, B, and for A and for B a word of scales, its first byte and its first lane. */
+enum narrow_number { NARROW_E4M3, NARROW_E5M2, NARROW_E2M3 = 3, NARROW_E3M2, NARROW_E2M1 };
+
 /* Operands of an OP_MATRIX: types of A and B in `detail`, of C and D in `bytes`, a half byte each; `vector` registers
  * are A's. An OP_WMMA_LOAD or OP_WMMA_STORE has its type in `detail` and a matrix_part in `vector`. All have the shape
  * in `target`. */
