@@ -191,7 +191,9 @@ bool emu_keeps_order(const tensor_job *first, const tensor_job *second, bool str
     if (is_pair_job(first) != is_pair_job(second)) return false;
     if (b == OP_TENSOR_MMA && a != OP_TENSOR_MMA) return true;
     if (a == OP_TENSOR_MMA && b == OP_TENSOR_MMA) { /* into the same accumulators */
-        const uint32_t shape = 0x1f7e0030;          /* M, N and the type of D */
+        /* PTX promises nothing of A in tensor memory, and CUTLASS's attention writes D there next. */
+        if (!strict && first->o->detail & TENSOR_A_THERE) return true;
+        const uint32_t shape = 0x1f7e0030; /* M, N and the type of D */
         const bool scaled = first->o->detail & TENSOR_SCALED;
         return first->d == second->d && first->o->bytes == second->o->bytes &&
                !((first->how ^ second->how) & (scaled ? shape & ~0x30u : shape));
