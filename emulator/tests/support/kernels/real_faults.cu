@@ -450,8 +450,44 @@ __device__ void peer_store(uint32_t *out) {
 #undef BOUNDS
 #define BOUNDS __cluster_dims__(2, 1, 1)
 FAULT(peer_store, (uint32_t *out), out)
+
+/* An mbarrier is initialized behind the fence that tells the cluster of the others, and a relaxed barrier follows. */
+template <bool repaired>
+__device__ void late_init(uint32_t *out) {
+    __shared__ uint64_t first, done;
+    if (threadIdx.x == 0) {
+        mbarrier_init(&first, 1);
+        asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(shared_address(&done)) : "memory");
+        if (repaired) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %0, %1; mbarrier.arrive.shared::cluster.b64 _, "
+                 "[peer]; }" ::"r"(shared_address(&done)),
+                 "r"(blockIdx.x ^ 1)
+                 : "memory");
+    mbarrier_wait(&done, 0);
+    out[blockIdx.x * 32 + threadIdx.x] = threadIdx.x;
+}
+FAULT(late_init, (uint32_t *out), out)
 #undef BOUNDS
 #define BOUNDS
+
+/* ---- phases ---- */
+
+/* One thread completes a phase after the other, and all wait for each: the other warp may sleep through two phases. */
+template <bool repaired>
+__device__ void missed_phase(uint32_t *out) {
+    __shared__ uint64_t copied;
+    if (threadIdx.x == 0) mbarrier_init(&copied, 1);
+    __syncthreads();
+    for (int i = 0; i < 4; i++) {
+        if (threadIdx.x == 0) mbarrier_arrive(&copied);
+        mbarrier_wait(&copied, i % 2);
+        out[i * 64 + threadIdx.x] = i;
+        if (repaired) __syncthreads();
+    }
+}
+FAULT(missed_phase, (uint32_t *out), out)
 
 /* ---- global memory that a CTA reads back ---- */
 
