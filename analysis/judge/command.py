@@ -40,6 +40,7 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", default="", metavar="NAME", help="attributes that the submission sees: H100, A100, ..."
     )
     parser.add_argument("--python", default="", metavar="FILE", help="the Python that runs the submission")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="keep the recordings; the folder is a submission")
     parser.add_argument("--timed-shapes", action="store_true", help="judge a sample of CTAs at the timed sizes, too")
     parser.add_argument("--seed", type=int, help="repeat a judgment with the inputs of its seed")
     parser.add_argument("--seconds", type=int, default=120, help="limit of each run of the submission (default: 120)")
@@ -70,9 +71,8 @@ def run_judge(args: argparse.Namespace) -> int:
     if args.seconds < 1 or args.memory < 1:
         raise AnalysisError("--seconds and --memory must be at least 1")
     built("judge-tools")
-    options = Options(
-        args.arch, args.gpu, args.python, Limits(seconds=args.seconds, memory=args.memory), args.timed_shapes
-    )
+    limits = Limits(seconds=args.seconds, memory=args.memory)
+    options = Options(args.arch, args.gpu, args.python, limits, args.save, args.timed_shapes)
     verdict = judge(problem, args.submission, options, args.seed)
     text = json.dumps(verdict.as_json(), indent=2) + "\n" if args.json else verdict.as_text()
     if args.html:

@@ -10,6 +10,7 @@ host computed, measured, cached or patched is therefore not there: only its prog
 import hashlib
 import re
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,17 @@ from analysis.judge import work
 from analysis.judge.compare import wrong_values
 from analysis.judge.dataflow import Flow, kernel_lines
 from analysis.judge.problem import Case, Problem, case_text
-from analysis.judge.record import Options, Recorder, Recording, difference, ptx_of_call, special_registers
+from analysis.judge.record import (
+    Options,
+    Recorder,
+    Recording,
+    SavedRecordings,
+    difference,
+    holds_recordings,
+    ptx_of_call,
+    recording_name,
+    special_registers,
+)
 from analysis.judge.replay import Replayed, Setting, replay
 from analysis.judge.verdict import CaseReport, Point, Verdict
 
@@ -85,11 +96,15 @@ class Judging:
         rng: np.random.Generator,
     ) -> None:
         self.problem, self.options, self.verdict, self.folder, self.rng = problem, options, verdict, folder, rng
-        self.recorder = Recorder(problem, submission, folder / "submission", options)
+        self.recorder = (
+            SavedRecordings(problem, submission)
+            if holds_recordings(submission)
+            else Recorder(problem, submission, folder / "submission", options)
+        )
 
     def judge_case(self, index: int, case: Case) -> None:
         """Record, replay and compare one case."""
-        recording = self.recorder.record(case, self.rng)
+        recording = self._record(case)
         report = CaseReport(case_text(case))
         self.verdict.cases.append(report)
         if not self._is_judged(recording, report.case):
@@ -111,7 +126,7 @@ class Judging:
 
         All CTAs run if the call has several launches, since a later one may read what any CTA of an earlier one wrote.
         """
-        recording = self.recorder.record(case, self.rng, SAMPLE)
+        recording = self._record(case, SAMPLE)
         report = CaseReport(case_text(case))
         self.verdict.cases.append(report)
         if not self._is_judged(recording, report.case):
@@ -132,6 +147,14 @@ class Judging:
                     self.verdict.reserve(Point("sample", said, report.case))
 
     # ---- the recording -----------------------------------------------------------------------------------------------
+
+    def _record(self, case: Case, ctas: int = 0) -> Recording:
+        """Record a case, and keep the recording if that is asked for."""
+        recording = self.recorder.record(case, self.rng, ctas)
+        if self.options.save:
+            self.options.save.mkdir(parents=True, exist_ok=True)
+            shutil.copy(recording.path, self.options.save / recording_name(self.problem, case))
+        return recording
 
     def _is_judged(self, recording: Recording, case: str) -> bool:
         if recording.mechanism == CANNOT_BE_RECORDED:

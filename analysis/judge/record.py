@@ -21,7 +21,7 @@ from analysis.errors import AnalysisError
 from analysis.judge import machine
 from analysis.judge.arrays import STORED, Tensor
 from analysis.judge.ladder_kernel import is_ladder_kernel, write_host_program
-from analysis.judge.problem import Case, Problem, contract
+from analysis.judge.problem import Case, Problem, case_text, contract
 
 INSIDE_MODULES = ("gpu.py", "run_submission.py")
 HERE = Path(__file__).resolve().parent
@@ -41,6 +41,7 @@ class Options:
     gpu: str = ""
     python: str = ""
     limits: machine.Limits = field(default_factory=machine.Limits)
+    save: Path | None = None  # a folder for the recordings
     timed_shapes: bool = False  # judge a sample of CTAs at the sizes that are timed, too
 
 
@@ -63,7 +64,6 @@ class Recording:
     path: Path
     ended: machine.Ended
     operations: tuple[Operation, ...] = ()
-    outputs: Mapping[str, str] = field(default_factory=dict)  # element types, of the contract
     fault: str = ""
     mechanism: str = "contract"
 
@@ -110,7 +110,7 @@ class Recorder:
         self.count += 1
         path = self.folder.parent / f"recording.{self.count}"
         path.write_bytes(machine.read_plain(self.folder / "recording"))
-        return self._read(path, ended, case)
+        return read_recording(self.problem, path, ended, case)
 
     def _restore_modules(self) -> None:
         for name in INSIDE_MODULES:
@@ -130,19 +130,41 @@ class Recorder:
         _remove(self.folder / "request.json")
         (self.folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
-    def _read(self, path: Path, ended: machine.Ended, case: Case) -> Recording:
-        """Look for the marks of a complete call, and compare them with the contract."""
-        listing = list_operations(path)
-        if isinstance(listing, str):
-            return Recording(path, ended, fault=explained(listing, ended), mechanism=_mechanism(ended))
-        tensors = self.problem.outputs(case)
-        fault = fault_of(listing, self.problem.inputs(case), tensors)
-        kinds = {name: tensor.kind for name, tensor in tensors.items()}
-        refused = next((each for each in listing if each.kind == "refused"), None)
-        if refused:
-            return Recording(path, ended, listing, kinds, refused.text, "not recordable")
-        mechanism = _mechanism(ended) if fault else "contract"
-        return Recording(path, ended, listing, kinds, explained(fault, ended) if fault else "", mechanism)
+
+class SavedRecordings:
+    """A folder of recordings that --save wrote: judged again without running anything of the submission."""
+
+    def __init__(self, problem: Problem, folder: Path) -> None:
+        self.problem, self.folder = problem, folder
+
+    def record(self, case: Case, rng: np.random.Generator, ctas: int = 0) -> Recording:
+        """The recording of this case."""
+        path = self.folder / recording_name(self.problem, case)
+        if not path.is_file():
+            raise AnalysisError(f"{self.folder}: lacks {path.name}, the recording of {case_text(case)}")
+        return read_recording(self.problem, path, machine.Ended(machine.EXITED, "", ""), case)
+
+
+def recording_name(problem: Problem, case: Case) -> str:
+    """Name of the recording of a case in a folder of recordings."""
+    return f"case.{[*problem.cases, *problem.timed].index(case)}.recording"
+
+
+def holds_recordings(folder: Path) -> bool:
+    return (folder / "case.0.recording").is_file()
+
+
+def read_recording(problem: Problem, path: Path, ended: machine.Ended, case: Case) -> Recording:
+    """Look for the marks of a complete call, and compare them with the contract."""
+    listing = list_operations(path)
+    if isinstance(listing, str):
+        return Recording(path, ended, fault=explained(listing, ended), mechanism=_mechanism(ended))
+    fault = fault_of(listing, problem.inputs(case), problem.outputs(case))
+    refused = next((each for each in listing if each.kind == "refused"), None)
+    if refused:
+        return Recording(path, ended, listing, refused.text, "not recordable")
+    mechanism = _mechanism(ended) if fault else "contract"
+    return Recording(path, ended, listing, explained(fault, ended) if fault else "", mechanism)
 
 
 def _entry_of(folder: Path) -> str:

@@ -108,13 +108,17 @@ def test_a_harmful_submission_has_a_message_and_a_status_of_its_own(mechanism: s
 
 
 def test_the_example_in_the_style_of_kernelbench_is_accepted_and_its_page_written(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    done = command("matmul", EXAMPLES / "kernelbench", "--json", "--html", page, "--seed", 1)
+    page, saved = tmp_path / "page.html", tmp_path / "saved"
+    done = command("matmul", EXAMPLES / "kernelbench", "--json", "--html", page, "--save", saved, "--seed", 1)
     verdict = json.loads(done.stdout)
     assert (done.returncode, verdict["verdict"]) == (0, "accepted"), done.stdout + done.stderr
     assert conforms(verdict, SCHEMA) == []
     assert all(case["bytes_moved"] >= case["bytes_floor"] > 0 for case in verdict["cases"])
     assert "<h1 class=accepted>Accepted</h1>" in page.read_text() and "http" not in page.read_text()
+    again = command("matmul", saved, "--json")
+    assert again.returncode == 0 and json.loads(again.stdout)["seed"] != verdict["seed"], again.stdout + again.stderr
+    (saved / "case.1.recording").unlink()
+    assert "lacks case.1.recording, the recording of M=50 N=40 K=96" in command("matmul", saved).stderr
 
 
 @pytest.mark.parametrize(
