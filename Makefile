@@ -60,7 +60,7 @@ FP8 := $(call versions_in,fp8)
 VERSIONS := $(call versions_in,mma_sync wgmma) $(ATTENTION) $(BACKWARD) $(FP8)
 # A version in kernels/wgmma/ has one cubin, for sm_90a, where ARCHS has 90 or 90a. One in kernels/mma_sync/ has a cubin
 # for each of ARCHS. LEFT_OUT: the versions that have none.
-HOPPER := $(call versions_in,wgmma) $(filter-out %.mma_sync,$(ATTENTION)) $(filter-out b01 b02 b03,$(BACKWARD)) $(FP8)
+HOPPER := $(call versions_in,wgmma) $(filter-out %mma_sync,$(ATTENTION)) $(filter-out b01 b02 b03,$(BACKWARD)) $(FP8)
 LEFT_OUT := $(if $(filter 90 90a,$(ARCHS)),,$(HOPPER))
 archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(ARCHS))
 CHOSEN := $(or $(VER),$(filter-out $(LEFT_OUT),$(VERSIONS)))

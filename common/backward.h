@@ -29,12 +29,13 @@ typedef struct backward_config {
 /* O and LSE of attention_args are inputs, from the forward pass. dO has the strides of O, dQ those of Q, dK those of K
  * and dV those of V.
  *
- * With any_rows there may be any number of queries and keys, and the causal mask is aligned to the bottom right. Only
- * the tensor maps describe Q, K and V; the strides of Q, K and V are those of dQ, dK and dV. The workspace is padded to
- * full Q blocks: `delta` is [batch, heads, blocks, 2, B_r], log-sum-exp * log2 e and delta of each block, and `sums`
- * [batch, heads, blocks, B_r * d_head], where a block is [d_head / 64][4 warps][8 tiles][32 lanes][4], as wgmma leaves
- * it. row_sums sets the turns and the words before them to 0. With in_order it does not clear the accumulator: the
- * first CTA in order stores its partial result, and the last rounds dQ. */
+ * With any_rows there may be any number of queries and keys, and the causal mask is aligned to the bottom right. With
+ * tensor_copies the tensor maps describe Q, K and V; the strides of Q, K and V are those of dQ, dK and dV. The
+ * workspace is padded to full Q blocks: `delta` is [batch, heads, blocks, 2, B_r], log-sum-exp * log2 e and delta of
+ * each block, and `sums` [batch, heads, blocks, B_r * d_head], where a block is [d_head / 64][4 warps][8 tiles][32
+ * lanes][4], as wgmma leaves it; without tensor_copies an element of all 32 lanes before the next element. row_sums
+ * sets the turns and the words before them to 0. With in_order it does not clear the accumulator: the first CTA in
+ * order stores its partial result, and the last rounds dQ. */
 #ifdef __cplusplus
 typedef struct backward_args : attention_args {
 #else
@@ -72,6 +73,17 @@ typedef struct backward_serving_args {
 
 static_assert(sizeof(backward_serving_args) == 320, "tensor maps begin behind it without padding");
 
+/* Parameters of a configuration with any_rows whose threads copy: here the strides of Q, K, V and O describe those
+ * tensors, and the gradients have their own. */
+#ifdef __cplusplus
+typedef struct backward_strided_args : backward_serving_args {
+#else
+typedef struct backward_strided_args {
+    backward_serving_args serving;
+#endif
+    tensor_strides dQ_strides, dK_strides, dV_strides;
+} backward_strided_args;
+
 /* Warps of a CTA of both small kernels. One warp processes 32 chunks of 16 bytes, of one row or of several. */
 enum { BACKWARD_SMALL_THREADS = 128 };
 
@@ -102,7 +114,23 @@ FL_CONFIG_FN int backward_smem_rows(const backward_config *config) {
 
 /* True if two warpgroups compute everything, dQ of a Q block beside dV of the next one. */
 FL_CONFIG_FN int backward_late_dQ(const backward_config *config) {
-    return config->any_rows && config->n_warps == 8;
+    return config->any_rows && config->tensor_copies && config->n_warps == 8;
+}
+
+/* Number of dO blocks in shared memory with any_rows and mma.sync: with d_head 64 as many as Q blocks. */
+FL_CONFIG_FN int backward_dO_stages(const backward_config *config) {
+    return config->d_head == 64 && config->stages ? config->stages : 1;
+}
+
+/* Bytes of dynamic shared memory with any_rows and mma.sync: K, V, the Q and dO blocks with a value for each row, dS,
+ * with d_head 128 P, which is stored where dS is without stages, and mbarriers. */
+FL_CONFIG_FN int backward_mma_smem_bytes(const backward_config *config) {
+    const int Q_blocks = config->stages ? config->stages : 1, dO_blocks = backward_dO_stages(config);
+    const int rows = 2 * config->B_c + config->B_r * (Q_blocks + dO_blocks);
+    const int scores = config->d_head == 128 && config->stages ? 2 : 1;
+    const int mbarriers = 2 * Q_blocks + 2 * dO_blocks + 2 + 3 * config->n_warps;
+    return rows * 2 * config->d_head + 4 * config->B_r * (Q_blocks + dO_blocks) +
+           scores * 2 * config->B_c * config->B_r + 8 * mbarriers;
 }
 
 /* Bytes of dynamic shared memory: the rows, log-sum-exp and delta of the Q blocks, and with dQ_sums dS of each. Blocks
@@ -110,6 +138,7 @@ FL_CONFIG_FN int backward_late_dQ(const backward_config *config) {
 FL_CONFIG_FN int backward_smem_bytes(const backward_config *config) {
     const int rows = backward_smem_rows(config) * backward_row_bytes(config);
     const int Q_blocks = config->stages ? config->stages : 1, statistics = 8 * config->B_r * Q_blocks;
+    if (config->any_rows && !config->tensor_copies) return backward_mma_smem_bytes(config);
     if (backward_late_dQ(config))
         return rows + statistics + 2 * config->B_c * config->B_r * (config->d_head == 64 ? 2 : 1) + 256;
     const int dS = config->dQ_sums ? config->B_c * (2 * config->B_r + backward_padding(config)) : 0;

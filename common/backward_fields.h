@@ -1,5 +1,5 @@
 /* backward_fields.h - the fields of a backward_config, the configuration of kernels/backward/ and
- * kernels/attention/backward.cu. common/config_fields.h describes the columns. */
+ * kernels/attention/backward.cu and backward_mma_sync.cu. common/config_fields.h describes the columns. */
 #include "common/fields_begin.h"
 
 /* clang-format off */
@@ -26,11 +26,13 @@ RULE(n_warps, cfg.n_warps >= 1 && cfg.n_warps <= 16, "must be from 1 to 16")
 RULE(in_order, !cfg.in_order || cfg.dQ_sums, "must be off without dq_sums: no two CTAs add to one dQ")
 RULE(stages, cfg.stages != 1, "must be 0 or at least 2: one block is copied while another is read")
 RULE(any_rows, !cfg.any_rows || cfg.dQ_sums, "must be off without dq_sums: dQ of a last block has room there")
-RULE(any_rows, !cfg.any_rows || cfg.tensor_copies, "must be off without tensor: the copy engine fills up a last block")
+RULE(any_rows, !cfg.any_rows || cfg.tensor_copies || cfg.instruction == MMA_SYNC,
+     "must be off without tensor or mma_sync: another kernel does not fill up a last block")
 RULE(serves, !cfg.serves || cfg.any_rows, "must be off without any_length: sequences are no whole blocks")
 RULE(tensor_copies, !cfg.tensor_copies || cfg.instruction == WGMMA, "must be off without wgmma")
 
 HAS(BACKWARD_PASS, true)
+HAS(OWN_STRIDES, cfg.any_rows && !cfg.tensor_copies)
 HAS(CAUSAL, cfg.causal)
 HAS(GROUPED_HEADS, cfg.grouped_heads)
 HAS(TENSOR_COPIES, cfg.tensor_copies)

@@ -226,7 +226,7 @@ static union kernel_args arguments_of(const struct emu *emu) {
     args.LSE = (float *)(uintptr_t)emu->lse;
     args.tickets = config_has(&emu->instance->config, TICKETS) ? (int32_t *)(uintptr_t)emu->tickets : NULL;
     if (emu->problem.backward)
-        return (union kernel_args){.backward_serving =
+        return (union kernel_args){.backward_strided =
                                        backward_args_of(&emu->problem, args, emu->backward, emu->serving)};
     if (emu->problem.e4m3 && !emu->problem.e4m3_serves)
         return (union kernel_args){.fp8 = e4m3_args(&emu->problem, args)};

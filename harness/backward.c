@@ -41,18 +41,21 @@ bool backward_is_written(enum backward_memory what) {
     return what != OF_DO && what != OF_TURNS;
 }
 
-backward_serving_args backward_args_of(const struct problem *problem, attention_args attention,
+backward_strided_args backward_args_of(const struct problem *problem, attention_args attention,
                                        const uint64_t addresses[N_BACKWARD], uint64_t serving) {
     const serving_args served = serving_args_of(problem, attention, serving);
     attention.all_Q_rows = served.Q_rows, attention.all_KV_rows = served.KV_rows;
-    return (backward_serving_args){.backward = {.attention = attention,
-                                                .dO = (const void *)(uintptr_t)addresses[OF_DO],
-                                                .dQ = (void *)(uintptr_t)addresses[OF_DQ],
-                                                .dK = (void *)(uintptr_t)addresses[OF_DK],
-                                                .dV = (void *)(uintptr_t)addresses[OF_DV],
-                                                .delta = (float *)(uintptr_t)addresses[OF_DELTA],
-                                                .sums = (float *)(uintptr_t)addresses[OF_SUMS],
-                                                .turns = (int32_t *)(uintptr_t)addresses[OF_TURNS]},
-                                   .Q_offsets = served.Q_offsets,
-                                   .KV_offsets = served.KV_offsets};
+    const backward_args backward = {.attention = attention,
+                                    .dO = (const void *)(uintptr_t)addresses[OF_DO],
+                                    .dQ = (void *)(uintptr_t)addresses[OF_DQ],
+                                    .dK = (void *)(uintptr_t)addresses[OF_DK],
+                                    .dV = (void *)(uintptr_t)addresses[OF_DV],
+                                    .delta = (float *)(uintptr_t)addresses[OF_DELTA],
+                                    .sums = (float *)(uintptr_t)addresses[OF_SUMS],
+                                    .turns = (int32_t *)(uintptr_t)addresses[OF_TURNS]};
+    return (backward_strided_args){
+        .serving = {.backward = backward, .Q_offsets = served.Q_offsets, .KV_offsets = served.KV_offsets},
+        .dQ_strides = attention.Q_strides,
+        .dK_strides = attention.K_strides,
+        .dV_strides = attention.V_strides};
 }

@@ -2,7 +2,7 @@
  * ends.
  *
  *     for (int i = 0; i < N_BACKWARD; i++) addresses[i] = allocate(backward_bytes(&problem, i));
- *     backward_serving_args args = backward_args_of(&problem, attention, addresses, 0);
+ *     backward_strided_args args = backward_args_of(&problem, attention, addresses, 0);
  */
 #ifndef FL_HARNESS_BACKWARD_H
 #define FL_HARNESS_BACKWARD_H
@@ -23,7 +23,7 @@ int64_t backward_bytes(const struct problem *problem, enum backward_memory what)
 bool backward_is_written(enum backward_memory what);
 
 /* `serving` is where the arrays of serving_fill() are, 0 where sequences do not lie one behind the other. */
-backward_serving_args backward_args_of(const struct problem *problem, attention_args attention,
+backward_strided_args backward_args_of(const struct problem *problem, attention_args attention,
                                        const uint64_t addresses[N_BACKWARD], uint64_t serving);
 
 #endif

@@ -389,7 +389,7 @@ static union kernel_args arguments_of(const struct gpu *gpu) {
     if (gpu->problem.backward) {
         uint64_t addresses[N_BACKWARD];
         for (int i = 0; i < N_BACKWARD; i++) addresses[i] = gpu->backward[i];
-        return (union kernel_args){.backward_serving = backward_args_of(&gpu->problem, args, addresses, gpu->serving)};
+        return (union kernel_args){.backward_strided = backward_args_of(&gpu->problem, args, addresses, gpu->serving)};
     }
     if (gpu->problem.e4m3 && !gpu->problem.e4m3_serves)
         return (union kernel_args){.fp8 = e4m3_args(&gpu->problem, args)};

@@ -194,8 +194,8 @@ static fl_status run_backward(emu_device *device, const struct choice *choice, c
     const uint64_t bytes = (uint64_t)gradients_workspace_bytes(&instance->config, &packed->call);
     const uint64_t workspace = make_buffer(device, "workspace", bytes, failure);
     if (!workspace) return FL_ERROR;
-    const backward_serving_args args = gradients_args(packed, &instance->config, workspace);
-    const attention_args *const attention = &args.backward.attention;
+    const backward_strided_args args = gradients_args(packed, &instance->config, workspace);
+    const attention_args *const attention = &args.serving.backward.attention;
     struct step steps[MOST_STEPS];
     struct parameter_block block;
     const int count = backward_steps(instance, attention, MULTIPROCESSORS, steps);

@@ -924,14 +924,14 @@ static fl_status launch_backward(const struct cuda_driver *cuda, const struct in
                                  CUdeviceptr workspace, CUstream stream, struct failure *failure) {
     const struct kernel_config *const config = &instance->config;
     const struct gpu_kernel *const in_order[] = {&kernels[1], &kernels[0], &kernels[2]};
-    backward_serving_args args = gradients_args(asked, config, workspace);
-    const attention_args *const attention = &args.backward.attention;
+    backward_strided_args args = gradients_args(asked, config, workspace);
+    const attention_args *const attention = &args.serving.backward.attention;
     struct tensor_layout layouts[N_TENSORS];
     struct step steps[MOST_STEPS];
     tensor_maps maps;
     tensor_layouts(attention, config, layouts);
     fl_status status = status_of(tensor_maps_of_driver(cuda, config->dtype, layouts, &maps, failure));
-    gradients_write_strides(asked, &args);
+    gradients_write_strides(config, &args);
     const int count = backward_steps(instance, attention, sms, steps);
     for (int i = 0; i < count && !status; i++)
         status = status_of(gpu_kernel_launch(cuda, in_order[i], &steps[i].shape, attention, &maps, stream, failure));

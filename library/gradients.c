@@ -192,7 +192,7 @@ int64_t gradients_workspace_bytes(const struct kernel_config *config, const stru
            backward_turns_bytes(&ordered, &args);
 }
 
-backward_serving_args gradients_args(const struct gradient_call *asked, const struct kernel_config *config,
+backward_strided_args gradients_args(const struct gradient_call *asked, const struct kernel_config *config,
                                      uint64_t workspace) {
     const fl_tensors *const tensors = &asked->call.tensors;
     const fl_gradients *const gradients = &asked->gradients;
@@ -201,23 +201,27 @@ backward_serving_args gradients_args(const struct gradient_call *asked, const st
     attention.O = tensors->o, attention.LSE = tensors->lse;
     const uint64_t sums = workspace + (uint64_t)backward_delta_bytes(&config->backward, &attention);
     const uint64_t turns = sums + (uint64_t)backward_sums_bytes(&config->backward, &attention);
-    return (backward_serving_args){.backward = {.attention = attention,
-                                                .dO = gradients->dout,
-                                                .dQ = gradients->dq,
-                                                .dK = gradients->dk,
-                                                .dV = gradients->dv,
-                                                .delta = (float *)(uintptr_t)workspace,
-                                                .sums = (float *)(uintptr_t)sums,
-                                                .turns = (int32_t *)(uintptr_t)turns},
-                                   .Q_offsets = tensors->cu_seqlens_q,
-                                   .KV_offsets = tensors->cu_seqlens_k};
+    const backward_args backward = {.attention = attention,
+                                    .dO = gradients->dout,
+                                    .dQ = gradients->dq,
+                                    .dK = gradients->dk,
+                                    .dV = gradients->dv,
+                                    .delta = (float *)(uintptr_t)workspace,
+                                    .sums = (float *)(uintptr_t)sums,
+                                    .turns = (int32_t *)(uintptr_t)turns};
+    return (backward_strided_args){
+        .serving = {.backward = backward, .Q_offsets = tensors->cu_seqlens_q, .KV_offsets = tensors->cu_seqlens_k},
+        .dQ_strides = gradient_strides(asked, 0),
+        .dK_strides = gradient_strides(asked, 1),
+        .dV_strides = gradient_strides(asked, 2)};
 }
 
-void gradients_write_strides(const struct gradient_call *asked, backward_serving_args *args) {
-    attention_args *const attention = &args->backward.attention;
-    attention->Q_strides = gradient_strides(asked, 0);
-    attention->K_strides = gradient_strides(asked, 1);
-    attention->V_strides = gradient_strides(asked, 2);
+void gradients_write_strides(const struct kernel_config *config, backward_strided_args *args) {
+    if (config_has(config, OWN_STRIDES)) return;
+    attention_args *const attention = &args->serving.backward.attention;
+    attention->Q_strides = args->dQ_strides;
+    attention->K_strides = args->dK_strides;
+    attention->V_strides = args->dV_strides;
 }
 
 /* ---- host memory ---- */

@@ -43,11 +43,11 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
 /* Bytes of the workspace, as many with `deterministic` as without. */
 int64_t gradients_workspace_bytes(const struct kernel_config *config, const struct call *call);
 
-/* The parameters of the kernels: with the strides of Q, K and V, of which tensor maps are made, then with those of
- * their gradients, which the kernels take. */
-backward_serving_args gradients_args(const struct gradient_call *asked, const struct kernel_config *config,
+/* The parameters of the kernels. Tensor maps are made of the strides of Q, K and V; a kernel that has them then takes
+ * those of the gradients instead. */
+backward_strided_args gradients_args(const struct gradient_call *asked, const struct kernel_config *config,
                                      uint64_t workspace);
-void gradients_write_strides(const struct gradient_call *asked, backward_serving_args *args);
+void gradients_write_strides(const struct kernel_config *config, backward_strided_args *args);
 
 /* ---- host memory ---- */
 

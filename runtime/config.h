@@ -53,6 +53,7 @@ struct kernel_config {
     FEATURE(E4M3_CACHE)     /* K and V are */                                                                          \
     FEATURE(RAGGED_QUERIES) /* with E4M3_CACHE: sequences have queries of several numbers */                           \
     FEATURE(BACKWARD_PASS)  /* a backward pass */                                                                      \
+    FEATURE(OWN_STRIDES)    /* gradients have strides of their own: a first parameter with them */                     \
     FEATURE(PERSISTENT)     /* persistent CTAs */                                                                      \
     FEATURE(SPLIT_TAIL)     /* the last Q blocks may be split into slices */                                           \
     FEATURE(PRODUCER)       /* warps that only issue copies */                                                         \

@@ -4,9 +4,9 @@
  *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size
  *
  * A kernel takes attention_args, the first part of them or, if it serves, serving_args; behind them the tensor maps if
- * it has tensor copies. A kernel of a backward pass takes backward_args or, if it serves, backward_serving_args, one of
- * fp8 fp8_args. Functions here that take attention_args take those at the front of the other ones where the
- * configuration is for these.
+ * it has tensor copies. A kernel of a backward pass takes backward_args or, if it serves, backward_serving_args or,
+ * with strides for the gradients, backward_strided_args, one of fp8 fp8_args. Functions here that take attention_args
+ * take those at the front of the other ones where the configuration is for these.
  */
 #ifndef FL_PARAMETERS_H
 #define FL_PARAMETERS_H
@@ -31,6 +31,7 @@ union kernel_args {
     serving_args serving;
     backward_args backward;
     backward_serving_args backward_serving;
+    backward_strided_args backward_strided;
     fp8_args fp8;
 };
 

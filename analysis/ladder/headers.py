@@ -6,8 +6,8 @@
 Header blocks are data; docs/adding-a-version.md lists their keys. A new version is one new file: nothing is registered.
 The backward pass and fp8 have ladders of their own, kernels/backward/bNN_name.cu and kernels/fp8/fNN_name.cu:
 load_backward() and load_fp8() have them, load_all() does not.
-The kernels of kernels/attention/ are read too: they have no parent, and what was changed last is in git. The one that
-computes gradients, attention/backward, is one of load_backward().
+The kernels of kernels/attention/ are read too: they have no parent, and what was changed last is in git. Those that
+compute gradients, GRADIENTS, belong to load_backward().
 """
 
 import difflib
@@ -30,7 +30,7 @@ KEYS_OF_ATTENTION = ("config", "arch")
 WGMMA = "wgmma"  # the folder of the versions for sm_90a alone
 ATTENTION = "attention"  # the folder of the kernels that are changed by commits
 BACKWARD = "backward"  # the folder of the versions of the backward pass
-GRADIENTS = f"{ATTENTION}/{BACKWARD}"  # the kernel of kernels/attention/ that computes gradients
+GRADIENTS = (f"{ATTENTION}/backward", f"{ATTENTION}/backward_mma_sync")  # those of them that compute gradients
 FP8 = "fp8"  # the folder of the versions that take e4m3
 FOLDERS = ("mma_sync", WGMMA)
 TO_FILL_IN = "FILL IN:"  # how a value begins that `./fl new` leaves to be written
@@ -107,8 +107,8 @@ class Version:
 
     @property
     def is_backward(self) -> bool:
-        """True if it is a version of the backward pass, or attention/backward."""
-        return self.version.startswith("b") or self.version == GRADIENTS
+        """True if it is a version of the backward pass, or one of GRADIENTS."""
+        return self.version.startswith("b") or self.version in GRADIENTS
 
     @property
     def is_fp8(self) -> bool:
@@ -267,7 +267,7 @@ def _read_attention(path: Path) -> Version:
 def attention_files(root: Path) -> dict[str, Path]:
     """Name, such as "attention/wgmma", to file of every kernel of kernels/attention/ that computes attention."""
     files = {f"{ATTENTION}/{path.stem}": path for path in sorted((root / "kernels" / ATTENTION).glob("*.cu"))}
-    return {name: path for name, path in files.items() if name != GRADIENTS}
+    return {name: path for name, path in files.items() if name not in GRADIENTS}
 
 
 # The user's name of a version or kernel. If there are none, every name is that of a file.
@@ -294,10 +294,10 @@ def kernel_files(root: Path) -> dict[str, Path]:
 
 
 def backward_files(root: Path) -> dict[str, Path]:
-    """Version to file of every kernels/backward/bNN_name.cu, in order, and of attention/backward."""
+    """Version to file of every kernels/backward/bNN_name.cu, in order, and of GRADIENTS."""
     files = {path.name[:3]: path for path in sorted((root / "kernels" / BACKWARD).glob("b[0-9][0-9]_*.cu"))}
-    living = root / f"kernels/{GRADIENTS}.cu"
-    return files | ({GRADIENTS: living} if living.exists() else {})
+    production = {name: root / f"kernels/{name}.cu" for name in GRADIENTS}
+    return files | {name: path for name, path in production.items() if path.exists()}
 
 
 def fp8_files(root: Path) -> dict[str, Path]:
@@ -346,7 +346,7 @@ def load_attention(root: Path) -> dict[str, Version]:
 
 
 def load_backward(root: Path) -> dict[str, Version]:
-    """Every version of the backward pass in order, and attention/backward."""
+    """Every version of the backward pass in order, and GRADIENTS."""
     return {version: read_ladder_version(path) for version, path in backward_files(root).items()}
 
 
@@ -380,8 +380,8 @@ def refusals(version: Version, config: KernelConfig) -> list[str]:
     elif version.is_backward:
         if name != "backward":
             return [f"{config.short_form()} is no configuration of the backward pass"]
-        if config.any_rows and version.version != GRADIENTS:
-            return [f"any_rows must be off: {GRADIENTS} alone acts on it"]
+        if config.any_rows and version.version not in GRADIENTS:
+            return [f"any_rows must be off: only {' and '.join(GRADIENTS)} act on it"]
     elif version.is_fp8:
         if name != "fp8":
             return [f"{config.short_form()} is no configuration of fp8"]

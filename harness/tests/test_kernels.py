@@ -24,8 +24,9 @@ from analysis.measure.schema import fault_of
 from analysis.tests.support.kinds import some_in_check
 
 FORWARD = load_attention(ROOT)
-KERNELS = FORWARD | {GRADIENTS: load_backward(ROOT)[GRADIENTS]}
-FP8, BACKWARD = load_fp8(ROOT), {name: one for name, one in load_backward(ROOT).items() if name != GRADIENTS}
+KERNELS = FORWARD | {name: load_backward(ROOT)[name] for name in GRADIENTS}
+FP8, BACKWARD = load_fp8(ROOT), {name: one for name, one in load_backward(ROOT).items() if name not in GRADIENTS}
+HOPPER_GRADIENTS, MMA_GRADIENTS = GRADIENTS
 MMA_SYNC, WGMMA, DECODE, FP8_KERNEL = (f"attention/{name}" for name in ("mma_sync", "wgmma", "decode", "fp8"))
 
 
@@ -97,9 +98,13 @@ SERVED = {
         f"{RAGGED} --heads 2 --kv-heads 1 --lse --config {config_of(FP8_KERNEL, *words)}"
         for words in (("FP16,128", "serve"), ("FP16,64", "flush", "serve"), ("FP16,256", "serve"))
     ],
-    GRADIENTS: [
-        f"{RAGGED} --heads 1 --config {config_of(GRADIENTS, *words)}"
+    HOPPER_GRADIENTS: [
+        f"{RAGGED} --heads 1 --config {config_of(HOPPER_GRADIENTS, *words)}"
         for words in (("FP16,128", "serve"), ("FP16,64", "order", "serve"), ("FP16,256", "serve"))
+    ],
+    MMA_GRADIENTS: [
+        f"{RAGGED} --heads 1 --config {one.short_form().replace(' ', '')}"
+        for one in KERNELS[MMA_GRADIENTS].header.serving
     ],
 }
 
@@ -108,7 +113,7 @@ SERVED = {
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_edges(kernel: str, case: str) -> None:
     arguments = (PLAIN | RARE)[case]
-    if kernel == GRADIENTS:
+    if kernel in GRADIENTS:
         arguments = arguments.replace(" --lse", "")
     version = KERNELS[kernel]
     sizes = [each.d_head for each in (version.header.config, *version.header.others)]
@@ -126,7 +131,7 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
     if kernel == DECODE:
         for name in ("page_rows", "split_keys"):
             assert record["problem"][name] == int(asked.get(f"--{name.replace('_', '-')}", 0))
-    if kernel == GRADIENTS:
+    if kernel in GRADIENTS:
         assert record["check"]["rows"] == 70 + 3 + 9 + 66 + 5 + 2
 
 
@@ -177,7 +182,7 @@ def plain(draw: st.DrawFn, version: Version) -> list[str]:
     if scale := draw(st.sampled_from((0, 0, 0.01, 0.3))):
         sizes["scale"] = scale
     flags = ["--causal"] * draw(st.booleans())
-    if version.version == GRADIENTS:
+    if version.version in GRADIENTS:
         return words_of(sizes, flags)
     sizes["dist"] = draw(st.sampled_from(("normal", "normal", "uniform", "large")))
     sizes["layout"] = draw(st.sampled_from(("bshd",) if config.e4m3_inputs else ("bshd", "bhsd", "padded")))
@@ -227,7 +232,8 @@ RANDOM = {kernel: [plain(version)] for kernel, version in KERNELS.items()}
 RANDOM[WGMMA].append(served_by_wgmma())
 RANDOM[DECODE].append(served_by_decode())
 RANDOM[FP8_KERNEL].append(served_by(FP8_KERNEL))
-RANDOM[GRADIENTS].append(served_by(GRADIENTS))
+for name in GRADIENTS:
+    RANDOM[name].append(served_by(name))
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.long)], ids=["few", "many"])
@@ -288,8 +294,9 @@ def test_packed_heads_have_the_bits_of_their_own_Q_blocks(tmp_path: Path, heads:
 
 def test_gradients_in_order_have_the_same_bits_in_every_run(tmp_path: Path) -> None:
     fixed = "--layout packed --seqlens-q 200,50 --seqlens-k 200,60 --heads 3 --config "
-    fixed += config_of(GRADIENTS, "FP16,128", "order")
-    assert output_of(tmp_path, GRADIENTS, fixed) == output_of(tmp_path, GRADIENTS, f"{fixed} --schedule 5")
+    fixed += config_of(HOPPER_GRADIENTS, "FP16,128", "order")
+    runs = [output_of(tmp_path, HOPPER_GRADIENTS, f"{fixed}{schedule}") for schedule in ("", " --schedule 5")]
+    assert runs[0] == runs[1]
 
 
 def count_of(kernel: str, name: str, arguments: str) -> int:
@@ -441,8 +448,12 @@ CACHES = "--seq-q 1 --seqlens-k 40,3"
         ("b03", "--seq 100", "--seq 100: must be a multiple of 64"),
         ("b03", "--layout bhsd", "--layout: must be bshd or packed for the backward pass"),
         ("b07", "--layout packed --seqlens-q 64,64", "needs a config of attention/backward with the flag serve"),
-        (GRADIENTS, "--seqlens-q 3,4", "--layout: must be packed for config"),
-        (GRADIENTS, "--layout packed --seqlens-q 3 --window 3,0", "--window: the backward pass does not support it"),
+        (HOPPER_GRADIENTS, "--seqlens-q 3,4", "--layout: must be packed for config"),
+        (
+            HOPPER_GRADIENTS,
+            "--layout packed --seqlens-q 3 --window 3,0",
+            "--window: the backward pass does not support it",
+        ),
     ],
 )
 def test_bad_input_gets_a_sentence(kernel: str, arguments: str, sentence: str) -> None:
@@ -474,7 +485,7 @@ def test_a_gpu_is_given_every_layout(driver: str, layout: str) -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "arguments"),
-    [(DECODE, SERVED[DECODE][0]), (DECODE, SERVED[DECODE][-1]), (GRADIENTS, "--batch 1 --heads 1 --seq 70")],
+    [(DECODE, SERVED[DECODE][0]), (DECODE, SERVED[DECODE][-1]), (HOPPER_GRADIENTS, "--batch 1 --heads 1 --seq 70")],
 )
 def test_a_gpu_has_lengths_pages_and_gradients(driver: str, kernel: str, arguments: str) -> None:
     done = run(kernel, *arguments.split(), "--runs", "1", **made_up(driver, ""))

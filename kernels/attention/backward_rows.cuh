@@ -47,6 +47,29 @@ struct query {
     }
 };
 
+/* Strides of the gradients. */
+template <backward_config cfg>
+__device__ __forceinline__ const tensor_strides &dQ_strides_of(const pass_args<cfg> &args) {
+    if constexpr (cfg.tensor_copies)
+        return args.Q_strides;
+    else
+        return args.dQ_strides;
+}
+template <backward_config cfg>
+__device__ __forceinline__ const tensor_strides &dK_strides_of(const pass_args<cfg> &args) {
+    if constexpr (cfg.tensor_copies)
+        return args.K_strides;
+    else
+        return args.dK_strides;
+}
+template <backward_config cfg>
+__device__ __forceinline__ const tensor_strides &dV_strides_of(const pass_args<cfg> &args) {
+    if constexpr (cfg.tensor_copies)
+        return args.V_strides;
+    else
+        return args.dV_strides;
+}
+
 /* Rows that belong to no sequence, before the first and past the last, get gradients of 0. */
 template <backward_config cfg>
 __device__ __forceinline__ void clear_others(void *gradient, const tensor_strides &strides, const int32_t *offsets,
@@ -59,11 +82,11 @@ __device__ __forceinline__ void clear_others(void *gradient, const tensor_stride
             st_global_v4((uint16_t *)gradient + row * strides.seq + blockIdx.y * strides.head + 8 * chunk, zeros);
 }
 template <backward_config cfg>
-__device__ __forceinline__ void clear_other_rows(const backward_serving_args &args) {
-    clear_others<cfg>(args.dQ, args.Q_strides, args.Q_offsets, args.batch, args.all_Q_rows);
+__device__ __forceinline__ void clear_other_rows(const pass_args<cfg> &args) {
+    clear_others<cfg>(args.dQ, dQ_strides_of<cfg>(args), args.Q_offsets, args.batch, args.all_Q_rows);
     if (blockIdx.y >= args.KV_heads) return;
-    clear_others<cfg>(args.dK, args.K_strides, args.KV_offsets, args.batch, args.all_KV_rows);
-    clear_others<cfg>(args.dV, args.V_strides, args.KV_offsets, args.batch, args.all_KV_rows);
+    clear_others<cfg>(args.dK, dK_strides_of<cfg>(args), args.KV_offsets, args.batch, args.all_KV_rows);
+    clear_others<cfg>(args.dV, dV_strides_of<cfg>(args), args.KV_offsets, args.batch, args.all_KV_rows);
 }
 
 /* 16 bytes of O and dO for each thread, d_head / 8 lanes per row. Rows past the last get values that make P and dS 0.
@@ -96,7 +119,7 @@ __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
         for (int half = 0; half < 2; half++) st_global_v4(sums + (half * lanes + chunk) * 4, zeros);
     } else if (there && (own.row / cfg.B_r < first_seeing<cfg>(args, own.seq, 0) ||
                          (cfg.serves && !keys_of<cfg>(args, own.seq)))) {
-        st_global_v4((uint16_t *)args.dQ + own.offset(args.Q_strides, chunk), zeros);
+        st_global_v4((uint16_t *)args.dQ + own.offset(dQ_strides_of<cfg>(args), chunk), zeros);
     }
     if constexpr (cfg.serves) clear_other_rows<cfg>(args);
     if (chunk) return;
@@ -104,9 +127,21 @@ __device__ __forceinline__ void sum_rows(const pass_args<cfg> &args) {
     const float lse = there ? args.LSE[of_lse] : -INFINITY;
     float *const kept = args.delta + block * 2 * cfg.B_r + number % cfg.B_r;
     kept[0] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
-    kept[cfg.B_r] = sum;
+    kept[cfg.B_r] = cfg.tensor_copies ? sum : -sum; /* mma.sync begins the sums of dP with it */
     if (cfg.in_order && number % cfg.B_r == 0) args.turns[BACKWARD_COUNTERS + block] = 0;
     if (block == 0 && number == 0) args.turns[0] = 0;
+}
+
+/* Offset of a row's first two columns in a tile of 16 rows x 8 columns of the accumulator, and the sums of two columns.
+ * Of each lane the tile has four elements side by side, or with mma.sync an element of all lanes. */
+template <backward_config cfg>
+__device__ __forceinline__ int first_sums(int row) {
+    return cfg.tensor_copies ? row % 8 * 16 + row % 16 / 8 * 2 : row % 8 * 4 + row % 16 / 8 * 64;
+}
+template <backward_config cfg>
+__device__ __forceinline__ float2 load_sums(const float *first, int pair) {
+    if constexpr (cfg.tensor_copies) return *(const float2 *)(first + 4 * pair);
+    return make_float2(first[pair], first[pair + 32]);
 }
 
 /* 8 columns of dQ for each thread: a half warp processes those of 16 rows, 512 contiguous bytes of the accumulator.
@@ -120,14 +155,13 @@ __device__ __forceinline__ void round_rows(const pass_args<cfg> &args) {
     if (!own.there(args)) return;
     const int64_t block = own.block(args);
     const int tile = (chunk / 8 * (cfg.B_r / 16) + number % cfg.B_r / 16) * 8 + chunk % 8;
-    const float *const sums =
-        args.sums + block * (cfg.B_r * cfg.d_head) + tile * 128 + number % 8 * 16 + number % 16 / 8 * 2;
+    const float *const sums = args.sums + block * (cfg.B_r * cfg.d_head) + tile * 128 + first_sums<cfg>(number);
     uint32_t pairs[4];
     for (int i = 0; i < 4; i++) {
-        const float2 pair = *(const float2 *)(sums + 4 * i);
+        const float2 pair = load_sums<cfg>(sums, i);
         pairs[i] = round_pair<cfg.dtype>(args.softmax_scale * pair.x, args.softmax_scale * pair.y);
     }
-    const tensor_strides &strides = args.Q_strides;
+    const tensor_strides &strides = dQ_strides_of<cfg>(args);
     const int64_t at = own.offset(strides, chunk);
     st_global_v4((uint16_t *)args.dQ + at, pairs);
 }

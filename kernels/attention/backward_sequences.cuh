@@ -13,16 +13,20 @@
 #include "kernels/attention/lengths.cuh"
 
 /* The first parameter of the kernels. */
-template <bool serves>
+template <bool tensor_copies, bool serves>
 struct pass_args_type {
+    using type = backward_strided_args;
+};
+template <>
+struct pass_args_type<true, false> {
     using type = backward_args;
 };
 template <>
-struct pass_args_type<true> {
+struct pass_args_type<true, true> {
     using type = backward_serving_args;
 };
 template <backward_config cfg>
-using pass_args = typename pass_args_type<cfg.serves>::type;
+using pass_args = typename pass_args_type<cfg.tensor_copies, cfg.serves>::type;
 
 /* The rows of a sequence. Without offsets it is a batch entry. */
 struct no_sequence {};
