@@ -56,16 +56,16 @@ static fl_status read_own(struct embedded *version, struct failure *failure) {
 }
 
 static fl_status read_versions(struct fl_library *library, struct failure *failure) {
-    const size_t all = version_count + (backward_version != NULL);
+    while (backward_versions[library->backward_count]) library->backward_count++;
+    const size_t all = version_count + library->backward_count;
     library->versions = calloc(all, sizeof *library->versions);
     if (!library->versions) return refuse_memory(failure, sizeof *library->versions, "the versions");
+    library->count = version_count;
+    library->backward = library->versions + version_count;
     for (size_t i = 0; i < all; i++) {
         struct embedded *const version = &library->versions[i];
-        const struct version *const about = version->about = i < version_count ? versions[i] : backward_version;
-        if (i < version_count)
-            library->count++;
-        else
-            library->backward = version;
+        const struct version *const about = version->about =
+            i < version_count ? versions[i] : backward_versions[i - version_count];
         version->code = (struct gpu_code){.images = about->images,
                                           .count = *about->image_count,
                                           .version = about->version,
@@ -77,7 +77,7 @@ static fl_status read_versions(struct fl_library *library, struct failure *failu
         if (instance_table_read(&version->table, about->images, *about->image_count, failure)) return FL_ERROR;
         const fl_status status = read_own(version, failure);
         if (status) return status;
-        if (version != library->backward) library->n_kernels += version->table.count;
+        if (i < version_count) library->n_kernels += version->table.count;
     }
     return FL_OK;
 }
@@ -376,7 +376,7 @@ fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_s
     snprintf(made.kernel, sizeof made.kernel, "%s", choice.version->about->version);
     short_name(choice.version->about->version, made.version);
     config_format(config, made.config);
-    snprintf(made.order, sizeof made.order, "%s: the only kernel that computes gradients", made.kernel);
+    snprintf(made.order, sizeof made.order, "%s: the first kernel for gradients that the GPU runs", made.kernel);
     write_struct(support, &made, sizeof made);
     return FL_OK;
 }

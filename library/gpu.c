@@ -929,8 +929,11 @@ static fl_status launch_backward(const struct cuda_driver *cuda, const struct in
     struct tensor_layout layouts[N_TENSORS];
     struct step steps[MOST_STEPS];
     tensor_maps maps;
-    tensor_layouts(attention, config, layouts);
-    fl_status status = status_of(tensor_maps_of_driver(cuda, config->dtype, layouts, &maps, failure));
+    fl_status status = FL_OK;
+    if (config_has(config, TENSOR_COPIES)) {
+        tensor_layouts(attention, config, layouts);
+        status = status_of(tensor_maps_of_driver(cuda, config->dtype, layouts, &maps, failure));
+    }
     gradients_write_strides(config, &args);
     const int count = backward_steps(instance, attention, sms, steps);
     for (int i = 0; i < count && !status; i++)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char NAME[] = "attention/backward";
+static const char *const NAMES[] = {"attention/backward", "attention/backward_mma_sync"};
 
 /* ---- dQ, dK and dV ---- */
 
@@ -67,9 +67,10 @@ fl_status gradients_read_problem(const fl_problem *problem, struct call *call, s
     if (status) return status;
     const char *const version = call->problem.version;
     if ((status = check_served(&call->problem, failure))) return status;
-    if (version && strcmp(version, "best") != 0 && strcmp(version, NAME) != 0)
+    if (version && strcmp(version, "best") != 0 && strcmp(version, NAMES[0]) != 0 && strcmp(version, NAMES[1]) != 0)
         return refuse(failure, FL_UNSUPPORTED,
-                      "version '%.100s': must be NULL, \"best\" or \"%s\", which computes gradients", version, NAME);
+                      "version '%.100s': must be NULL, \"best\", \"%s\" or \"%s\", which compute gradients", version,
+                      NAMES[0], NAMES[1]);
     if (call->problem.config)
         return refuse(failure, FL_UNSUPPORTED, "config '%.200s': must be NULL, because fl_backward() chooses it",
                       call->problem.config);
@@ -148,26 +149,54 @@ bool gradients_are_zero(const struct gradient_call *asked) {
 
 /* ---- the kernel ---- */
 
+/* The first version with code for the GPU, or any on the emulator; only the one asked for, if there is a name. */
+static struct embedded *find_version(const struct fl_library *library, const char *asked,
+                                     const struct gpu_target *target, struct failure *failure) {
+    const bool any = !asked || strcmp(asked, "best") == 0;
+    refuse(failure, FL_UNSUPPORTED,
+           "this library has no %s; build it with `make lib`, without VER or with attention.backward in it",
+           any ? NAMES[0] : asked);
+    for (size_t i = 0; i < library->backward_count; i++) {
+        struct embedded *const version = &library->backward[i];
+        if (!any && strcmp(asked, version->about->version) != 0) continue;
+        if (!target || gpu_code_find(&version->code, target, failure)) return version;
+    }
+    return NULL;
+}
+
+static bool computes(const struct kernel_config *config, const struct call *call, bool deterministic) {
+    const bool serves = call->problem.arrays & OFFSETS;
+    return config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
+           config->backward.in_order == deterministic && config_has(config, SERVES) == serves;
+}
+
+static fl_status refuse_gradients(const struct embedded *version, const struct call *call, bool deterministic,
+                                  struct failure *failure) {
+    const char *const name = version->about->version;
+    const bool hopper = strcmp(name, NAMES[0]) == 0;
+    if (deterministic && !hopper)
+        return refuse(failure, FL_UNSUPPORTED, "deterministic 1: %s adds to dq in any order; set it to 0, or use %s",
+                      name, "an H100 or H200");
+    return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s supports %s", call->problem.d_head, name,
+                  hopper ? "64, 128, 256" : "64, 128");
+}
+
+/* Instances stand in the order of their speed, from the most shared memory to the least: the first that fits is chosen,
+ * and a failure names the bytes of the last. */
 fl_status gradients_choose(const struct fl_library *library, const struct call *call, bool deterministic,
                            const struct gpu_target *target, struct choice *choice, struct failure *failure) {
-    struct embedded *const version = library->backward;
-    const bool serves = call->problem.arrays & OFFSETS;
+    struct embedded *const version = find_version(library, call->problem.version, target, failure);
+    if (!version) return library->backward_count && target ? FL_UNAVAILABLE : FL_UNSUPPORTED;
+    const struct code_image *const image = target ? gpu_code_find(&version->code, target, failure) : NULL;
+    fl_status status = refuse_gradients(version, call, deterministic, failure);
     *choice = (struct choice){.version = version};
-    if (!version)
-        return refuse(failure, FL_UNSUPPORTED,
-                      "this library has no %s; build it with `make lib`, without VER or with attention.backward in it",
-                      NAME);
     for (size_t i = 0; i < version->table.count && !choice->instance; i++) {
-        const struct kernel_config *const config = &version->table.instances[i].config;
-        if (config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
-            config->backward.in_order == deterministic && config_has(config, SERVES) == serves)
-            choice->instance = &version->table.instances[i];
+        const struct instance *const one = &version->table.instances[i];
+        if (!computes(&one->config, call, deterministic)) continue;
+        status = target ? status_of(gpu_smem_check(&version->code, image, target, one, failure)) : FL_OK;
+        if (!status) choice->instance = one;
     }
-    if (!choice->instance)
-        return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for 64, 128, 256", call->problem.d_head, NAME);
-    if (!target) return FL_OK;
-    const struct code_image *const image = gpu_code_find(&version->code, target, failure);
-    return image ? status_of(gpu_smem_check(&version->code, image, target, choice->instance, failure)) : FL_UNAVAILABLE;
+    return status;
 }
 
 /* The parts of the workspace, one behind the other: delta, sums, turns. */

@@ -33,9 +33,10 @@ struct fl_library {
     uint64_t id; /* of all libraries that the process opened */
     fl_backend backend;
     char why_no_gpu[FL_MAX_TEXT];
-    struct embedded *versions; /* in the order of their numbers, and behind them attention/backward */
-    size_t count;              /* without that one */
-    struct embedded *backward; /* NULL where it is not embedded */
+    struct embedded *versions; /* in the order of their numbers, and behind them those that compute gradients */
+    size_t count;              /* without those of gradients */
+    struct embedded *backward; /* the first of those */
+    size_t backward_count;
     size_t n_kernels;
     struct gpus *gpus; /* NULL on the emulator */
     pthread_mutex_t lock;
@@ -43,9 +44,9 @@ struct fl_library {
     bool forked;             /* the process is a child of the one that opened the GPUs */
 };
 
-/* Number of `versions`, including attention/backward. */
+/* Number of `versions`, including those that compute gradients. */
 static inline size_t all_embedded(const struct fl_library *library) {
-    return library->count + (library->backward != NULL);
+    return library->count + library->backward_count;
 }
 
 #endif

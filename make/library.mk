@@ -7,10 +7,9 @@
 #     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
 
 # The kernels of kernels/attention/, unless VER names others.
-GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward,$(or $(VER),$(VERSIONS))))
+GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward%,$(or $(VER),$(VERSIONS))))
 EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(ATTENTION))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
-GRADIENTS_ENTRY = $(patsubst %,&fl_%_entry,$(call identifier,$(GRADIENTS)))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
 define code_alone  # $(1) folder, $(2) architecture
@@ -40,7 +39,9 @@ $(BUILD)/library/versions.c: $(BUILD)/flags/library
 	   echo 'const struct version *const versions[] = {'; \
 	   printf '    &fl_%s_entry,\n' $(call identifier,$(EMBEDDED)); \
 	   echo '};'; echo 'const size_t version_count = sizeof versions / sizeof *versions;'; \
-	   echo 'const struct version *const backward_version = $(or $(GRADIENTS_ENTRY),0);'; \
+	   echo 'const struct version *const backward_versions[] = {'; \
+	   printf '%s\n' $(patsubst %,'    &fl_%_entry$(comma)',$(call identifier,$(GRADIENTS))); \
+	   echo '    0};'; \
 	} >$(part); $(whole)
 LIBRARY_CODE := $(BUILD)/library/versions.o $(EMBEDDED_FOLDERS:%=%/library.o) $(EMBEDDED_FOLDERS:%=%/library.code.o)
 $(BUILD)/library/versions.o: $(BUILD)/library/versions.c $(BUILD)/flags/cc

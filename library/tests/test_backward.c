@@ -7,6 +7,8 @@
 #include <math.h>
 
 /* A problem with what its forward pass left, and room for its gradients. */
+static const char MMA_SYNC_VERSION[] = "attention/backward_mma_sync";
+
 struct backward {
     struct attention attention;
     fl_gradients gradients;
@@ -58,13 +60,19 @@ static bool is_right(struct backward *made) {
     return made->verdict.pass;
 }
 
+/* Without `deterministic` also by the kernel for other GPUs than Hopper. */
 static void right(fl_library *library, struct problem problem, int deterministic, const char *what) {
-    struct backward made;
-    backward_new(&made, problem);
-    made.gradients.deterministic = deterministic;
-    const bool correct = !compute(library, &made) && is_right(&made);
-    ok(correct, "%s: right, largest error %.2f of its bound", what, made.verdict.max_over_bound);
-    backward_free(&made);
+    const char *const versions[] = {NULL, MMA_SYNC_VERSION};
+    for (int i = 0; i < (deterministic ? 1 : 2); i++) {
+        struct backward made;
+        backward_new(&made, problem);
+        made.gradients.deterministic = deterministic;
+        made.attention.asked.version = versions[i];
+        const bool correct = !compute(library, &made) && is_right(&made);
+        ok(correct, "%s%s: right, largest error %.2f of its bound", what, i ? ", mma.sync" : "",
+           made.verdict.max_over_bound);
+        backward_free(&made);
+    }
 }
 
 static void results(fl_library *library) {
@@ -85,13 +93,14 @@ static void results(fl_library *library) {
 /* ---- strides ---- */
 
 /* Rows of dQ 24 elements apart beyond their length, in another order of dimensions; what lies between them stays. */
-static void strides(fl_library *library) {
+static void strides(fl_library *library, const char *version) {
     enum { SEQ = 30, HEADS = 2, D = 64, ROW = D + 24 };
     static uint16_t dq[HEADS * SEQ * ROW];
     struct problem problem = problem_of(HEADS, 1, SEQ, SEQ, D);
     struct backward made;
     problem.layout = LAYOUT_BHSD;
     backward_new(&made, problem);
+    made.attention.asked.version = version;
     memset(dq, POISON_BYTE, sizeof dq);
     uint16_t *const contiguous = made.gradients.dq;
     uint16_t dout[SEQ * HEADS * D];
@@ -119,7 +128,7 @@ static bool all_zero(const uint16_t *gradient, size_t count) {
 /* ---- several lengths ---- */
 
 /* The last sequence has a query and a key less than there are rows: their gradients become 0. */
-static void packed(fl_library *library, int deterministic) {
+static void packed(fl_library *library, int deterministic, const char *version) {
     enum { D = 64, HEADS = 2, QUERIES = 9 + 70, KEYS = 40 + 3 + 66 };
     static const struct number_list of_Q = {.values = {9, 0, 70}, .count = 3},
                                     of_K = {.values = {40, 3, 66}, .count = 3};
@@ -131,6 +140,7 @@ static void packed(fl_library *library, int deterministic) {
     problem.batch = 3, problem.layout = LAYOUT_PACKED, problem.causal = true;
     problem.Q_lengths = &of_Q, problem.KV_lengths = &of_K;
     backward_new(&made, problem);
+    made.attention.asked.version = version;
     tensor_spread(&problem, TENSOR_O, made.attention.inputs.dO, dout);
     lse_spread(&problem, made.attention.inputs.lse, lse);
     memset(dq, POISON_BYTE, sizeof dq), memset(dk, POISON_BYTE, sizeof dk), memset(dv, POISON_BYTE, sizeof dv);
@@ -199,9 +209,15 @@ static void refusals(fl_library *library) {
             "cu_seqlens_k: requires cu_seqlens_q as well in fl_backward()");
     REFUSED((made.attention.asked.arrays = FL_SEQLENS_K), FL_UNSUPPORTED,
             "seqlens_k: fl_backward() does not support it");
-    REFUSED((made.attention.asked.d_head = 96), FL_UNSUPPORTED, "d_head 96: attention/backward is for 64, 128, 256");
+    REFUSED((made.attention.asked.d_head = 96), FL_UNSUPPORTED, "d_head 96: attention/backward supports 64, 128, 256");
     REFUSED((made.attention.asked.version = "v37"), FL_UNSUPPORTED,
-            "version 'v37': must be NULL, \"best\" or \"attention/backward\", which computes gradients");
+            "version 'v37': must be NULL, \"best\", \"attention/backward\" or \"attention/backward_mma_sync\", which "
+            "compute gradients");
+    REFUSED((made.attention.asked.version = MMA_SYNC_VERSION, made.attention.asked.d_head = 256), FL_UNSUPPORTED,
+            "d_head 256: attention/backward_mma_sync supports 64, 128");
+    REFUSED(
+        (made.attention.asked.version = MMA_SYNC_VERSION, made.gradients.deterministic = 1), FL_UNSUPPORTED,
+        "deterministic 1: attention/backward_mma_sync adds to dq in any order; set it to 0, or use an H100 or H200");
     REFUSED((made.attention.tensors.lse = NULL), FL_INVALID, "lse: must not be NULL");
     REFUSED((made.attention.tensors.o = NULL), FL_INVALID, "o: must not be NULL");
     REFUSED((made.gradients.dout = NULL), FL_INVALID, "dout: must not be NULL");
@@ -224,9 +240,11 @@ int main(void) {
     fl_library *library;
     if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
     results(library);
-    packed(library, 0);
-    packed(library, 1);
-    strides(library);
+    packed(library, 0, NULL);
+    packed(library, 1, NULL);
+    packed(library, 0, MMA_SYNC_VERSION);
+    strides(library, NULL);
+    strides(library, MMA_SYNC_VERSION);
     zeros(library);
     refusals(library);
     fl_close(library);
