@@ -116,7 +116,7 @@ def roofline(folder: Path, steps: Sequence[Step]) -> Any:
         axis.set_ticks(ticks, minor=False)
         axis.set_ticks([], minor=True)
         axis.set_major_formatter("{x:g}")
-    axes.set_xlabel("FLOP per byte of shared-memory wavefronts, modelled by the emulator")
+    axes.set_xlabel("FLOP per byte of shared-memory wavefronts, modeled by the emulator")
     axes.set_ylabel("TFLOP/s")
     axes.set_title(run.title, fontsize=8)
     return figure
