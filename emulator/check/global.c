@@ -240,7 +240,7 @@ static void report_unfinished(cta *m, const warp *w, int lane, uint64_t address,
     emu_report(m, EMU_ASYNC_IN_FLIGHT, who_instruction(who), w, lane, (int)who_thread(who), address,
                "This thread %s global memory at %s while a bulk copy may still write it.\n"
                "cp.async.bulk.wait_group.read waits until shared memory has been read: the thread that copies needs "
-               "cp.async.bulk.wait_group without .read, and then tells this thread.",
+               "cp.async.bulk.wait_group without .read, and then synchronizes with this thread.",
                now, where);
 }
 
@@ -548,7 +548,7 @@ static void check_proxy(cta *m, const warp *w, int lane, uint64_t address, const
     emu_describe_global(m, address, where, sizeof where);
     emu_report(m, EMU_MISSING_PROXY_FENCE, who_instruction(store->who), w, lane, (int)who_thread(store->who), address,
                "This bulk copy reads global memory at %s through the async proxy, but an ordinary store of this kernel "
-               "wrote it, and no fence.proxy.async lies between.\n"
+               "wrote it, without a fence.proxy.async in between.\n"
                "The thread that stores executes fence.proxy.async (or fence.proxy.async.global) after it, and then "
                "tells the thread that copies.",
                where);

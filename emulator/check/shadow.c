@@ -588,16 +588,16 @@ static void check_proxy(cta *m, const warp *w, int lane, uint32_t address, const
     }
     emu_report(
         m, EMU_MISSING_PROXY_FENCE, who_instruction(cell->write_who), w, lane, (int)thread, address,
-        "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, and "
-        "no fence.proxy.async lies between.\n"
+        "This instruction reads shared memory at 0x%x through the async proxy, but an ordinary store wrote it, "
+        "without a fence.proxy.async in between.\n"
         "The store: %s.\n"
-        "The thread that stores executes fence.proxy.async after it, and then the barrier that tells this warp.",
+        "The thread that stores executes fence.proxy.async after it, and then the barrier that this warp waits for.",
         address, other);
 }
 
 static void report_unset(cta *m, const warp *w, int lane, uint32_t address) {
     emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, lane, -1, address,
-               "A wgmma or a bulk copy takes shared memory at 0x%x, to which nothing has given a value in this CTA.\n"
+               "A wgmma or a bulk copy reads shared memory at 0x%x, which this CTA has not written.\n"
                "Shared memory starts with whatever an earlier CTA left there.",
                address);
 }
@@ -705,7 +705,7 @@ void emu_check_async_write(cta *m, const warp *w, int lane, uint32_t address, ui
                 m, EMU_MISSING_PROXY_FENCE, who_instruction(shadow->cells[i].read_who), w, lane, reader,
                 (i << shadow->cell_shift) + m->shared_base,
                 "This bulk copy writes shared memory at 0x%x through the async proxy, but an ordinary instruction "
-                "has read it, and no fence.proxy.async lies between: the copy may come first.\n"
+                "has read it, without a fence.proxy.async in between: the copy may come first.\n"
                 "The thread that reads executes fence.proxy.async after it, and then the barrier that tells this "
                 "warp; or this thread executes it behind that barrier.",
                 (i << shadow->cell_shift) + m->shared_base);

@@ -513,10 +513,9 @@ static void begin_reads(cta *m, const warp *w, const tensor_job *job, cta *at, b
             continue;
         }
         if (emu_remote_read(m, w, job->lane, at, addresses[i], TENSOR_CHUNK))
-            emu_report(
-                m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, job->lane, -1, addresses[i],
-                "tcgen05 takes shared memory of the CTA with rank %u at 0x%x, to which nothing has given a value.",
-                at->rank, addresses[i]);
+            emu_report(m, EMU_UNINITIALISED_SHARED, UINT32_MAX, w, job->lane, -1, addresses[i],
+                       "tcgen05 reads shared memory of the CTA with rank %u at 0x%x, which nothing has written.",
+                       at->rank, addresses[i]);
         async_read *read = &at->checks->async_reads[(addresses[i] - at->shared_base) / TENSOR_CHUNK];
         read->count++;
         read->instruction = m->here;

@@ -87,33 +87,32 @@ static void report_use(cta *m, warp *w, undefined *value, uint32_t lanes, const 
         emu_register_name(&m->code->registers[what], name, sizeof name);
         emu_report(
             m, EMU_UNINITIALISED_REGISTER, UINT32_MAX, w, first_lane(lanes), -1, 0,
-            "This instruction takes an undefined value %s.\n"
+            "This instruction uses an uninitialized value %s.\n"
             "It comes from register %s, which %u lane%s of the warp never wrote: on a device it holds whatever was "
             "left in it.\n"
-            "Give it a value on every path that leads here.",
+            "Assign it on every path that leads here.",
             use, name, population(lanes), population(lanes) == 1 ? "" : "s");
     } else if (value->address >> BUFFER_SHIFT) {
         char where[160];
         emu_describe_global(m, value->address, where, sizeof where);
         emu_report(m, EMU_UNINITIALISED_GLOBAL, what, w, first_lane(lanes), -1, value->address,
-                   "This instruction takes an uninitialized value %s.\n"
+                   "This instruction uses an uninitialized value %s.\n"
                    "It was read from global memory at %s, which nothing has written since it was allocated.\n"
                    "Set it first, for example by cudaMemset().",
                    use, where);
     } else if (value->origin & FROM_TENSOR) {
         emu_report(m, EMU_TMEM_UNINITIALISED, what, w, first_lane(lanes), -1, value->address,
-                   "This instruction takes an undefined value %s.\n"
-                   "It was read from tensor memory, lane %u of column %u, to which nothing has given a value since the "
-                   "columns were allocated, or an undefined one.",
+                   "This instruction uses an uninitialized value %s.\n"
+                   "It was read from tensor memory, lane %u of column %u, which was not written since the columns were "
+                   "allocated, or only with an uninitialized value.",
                    use, (unsigned)(value->address >> 16), (unsigned)(value->address & 0xffff));
     } else {
         for (uint32_t rest = lanes; rest; rest &= rest - 1)
-            emu_report(
-                m, EMU_UNINITIALISED_SHARED, what, w, first_lane(rest), -1, value->address,
-                "This instruction takes an undefined value %s.\n"
-                "It was read from shared memory at 0x%x, which nothing has written in this CTA: there is whatever "
-                "an earlier CTA left.",
-                use, (uint32_t)value->address);
+            emu_report(m, EMU_UNINITIALISED_SHARED, what, w, first_lane(rest), -1, value->address,
+                       "This instruction uses an uninitialized value %s.\n"
+                       "It was read from shared memory at 0x%x, which this CTA has not written: it holds data of "
+                       "an earlier CTA.",
+                       use, (uint32_t)value->address);
     }
     set_lanes(w, value, value->lanes & ~lanes, value); /* once is enough */
 }
@@ -258,7 +257,8 @@ static void follow_store(cta *m, warp *w, const op *o, uint32_t mask) {
     use_source(m, w, o, 0, mask, "as an address");
     if (o->flags & FLAG_PASSES && o->bytes > 1) use_sources(m, w, o, 1, mask, "as a parameter or result of a function");
     if (o->space == SPACE_GLOBAL || o->space == SPACE_GENERIC || o->space == SPACE_CLUSTER) {
-        use_sources(m, w, o, 1, mask, o->space == SPACE_CLUSTER ? "to another CTA" : "to global memory");
+        use_sources(m, w, o, 1, mask,
+                    o->space == SPACE_CLUSTER ? "as data stored to another CTA" : "as data stored to global memory");
         return;
     }
     for (int i = 1; i < o->sources && o->space == SPACE_SHARED; i++) {
@@ -356,9 +356,9 @@ void emu_on_op(cta *m, warp *w, const op *o, uint32_t mask) {
             bool addresses = role == ADDRESS_FIRST || role == ADDRESSES;
             use_sources(m, w, o, 0, mask,
                         addresses             ? "as an address"
-                        : role == TELLS_LANES ? "to other lanes"
+                        : role == TELLS_LANES ? "as data for other lanes"
                                               : "as an operand");
-            use_predicates(m, w, o, mask, role == TELLS_LANES ? "to other lanes" : "as an operand");
+            use_predicates(m, w, o, mask, role == TELLS_LANES ? "as data for other lanes" : "as an operand");
             set_results(m, w, o, mask, 0, &doubt);
         }
     }

@@ -261,7 +261,7 @@ static void report_overrun(cta *m, const mbarrier *bar, uint32_t warp, const ord
     emu_report(m, EMU_PHASE_OVERRUN, last, &m->warps[warp], wait->lane, -1, bar->address,
                "This wait is for %s of the mbarrier at 0x%x. In another order phase %" PRIu64
                " completes before it: nothing that phase %" PRIu64 " waits for waits for this warp. The parity is the "
-               "same for both then, and the warp sleeps on.\n"
+               "same for both then, and the warp keeps waiting.\n"
                "It is seen where warp %u is delayed before this wait: ptxrun --delay %u@%d.\n"
                "Let the warp arrive where the threads that arrive at this mbarrier wait.",
                waits, bar->address, bar->phase, bar->phase, warp, warp, line_of(m, wait->instruction));
@@ -275,9 +275,9 @@ static void report_late_expect(cta *at, const mbarrier *bar, uint32_t actor, con
     emu_report(m, EMU_ORDER_DEPENDENT, completes, &m->warps[warp], expect->lane, -1, bar->address,
                "This expect_tx announces bytes of phase %" PRIu64
                " of the mbarrier at 0x%x. In another order that phase "
-               "completes before it, without them: no arrival of the phase comes behind it.\n"
+               "completes before it, without them: no arrival of the phase follows it.\n"
                "It is seen where warp %u is delayed before this instruction: ptxrun --delay %u@%d.\n"
-               "Let the thread that announces arrive too: mbarrier.arrive.expect_tx.",
+               "Let the thread that announces the bytes also arrive: mbarrier.arrive.expect_tx.",
                bar->phase, bar->address, warp, warp, line_of(m, expect->instruction));
     m->here = last;
 }

@@ -229,10 +229,9 @@ void emu_exec_mbarrier_arrive(cta *m, warp *w, const op *o, uint32_t mask) {
         if (!bar) continue;
         slot64(w, o->r[0])[lane] = (bar->phase & PHASE) | (uint64_t)bar->pending << MBARRIER_PENDING_SHIFT;
         if (count == 0 || count > bar->pending) {
-            emu_report(
-                m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, bar->address,
-                "The mbarrier at 0x%x gets %u arrivals while it waits for %u: more arrive than mbarrier.init said.",
-                bar->address, count, bar->pending);
+            emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, bar->address,
+                       "The mbarrier at 0x%x gets %u arrivals while it waits for %u: mbarrier.init announced fewer.",
+                       bar->address, count, bar->pending);
             continue;
         }
         if (o->detail & MBARRIER_NO_COMPLETE && count == bar->pending && !bar->bytes)
@@ -258,8 +257,8 @@ static bool poll_fails(const cta *m) {
 /* No instruction reads the answer. */
 static void report_unheeded(cta *m, const warp *w, uint32_t mask, bool blocking) {
     emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, first_lane(mask), -1, 0,
-               "Nothing looks at the answer of this mbarrier.%s, which may be no: %s.\n"
-               "Repeat it in a loop until the answer is yes.",
+               "The program ignores the result of this mbarrier.%s, which may be false: %s.\n"
+               "Repeat it in a loop until the result is true.",
                blocking ? "try_wait" : "test_wait", blocking ? "it waits for a limited time" : "it does not wait");
 }
 

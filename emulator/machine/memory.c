@@ -21,7 +21,7 @@ static void report_bounds(cta *m, const warp *w, int lane, uint64_t address, uin
                           const char *what) {
     emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, address,
                "This instruction %s %u bytes at 0x%" PRIx64
-               ", %s.\nA load from there gives zeros here, a store is dropped; "
+               ", %s.\nThe emulator loads zeros from there and drops stores; "
                "a device may fault or corrupt other data.",
                verb, bytes, address, what);
 }
@@ -60,7 +60,7 @@ static uint8_t *global_bytes(cta *m, const warp *w, uint64_t address, uint32_t b
     if (b && offset < b->size && b->size - offset >= bytes) return b->bytes + offset;
     if (address >= GRID_BARRIER && address + bytes <= GRID_BARRIER + sizeof device->grid_barrier)
         return device->grid_barrier + (address - GRID_BARRIER);
-    char what[200] = "where no buffer lies";
+    char what[200] = "outside every buffer";
     if (address < 4096) {
         snprintf(what, sizeof what, "near address 0: a null pointer");
     } else if (b && !b->bytes && b->name) {

@@ -81,7 +81,7 @@ static bool barrier_operands(cta *m, const warp *w, const op *o, int lane, uint3
     if (o->sources > 1 && (*count == 0 || *count % LANES || *count > m->warp_count * LANES)) {
         emu_report(
             m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
-            "Barrier %u is to wait for %u threads. The number must be a multiple of 32, at most the %u of the CTA.",
+            "Barrier %u: %u threads are expected, but the number must be a multiple of 32, at most the %u of the CTA.",
             *id, *count, m->warp_count * LANES);
         return false;
     }
@@ -89,7 +89,7 @@ static bool barrier_operands(cta *m, const warp *w, const op *o, int lane, uint3
     if (arrived && expected != *count) {
         emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
                    "Barrier %u: this warp names %u threads, those that wait already named %u (0 stands for all).\n"
-                   "All that meet at a barrier must name the same number.",
+                   "All warps that meet at a barrier must name the same number.",
                    *id, *count, expected);
         return false;
     }

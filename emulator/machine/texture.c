@@ -72,7 +72,8 @@ static bool has_layer(const op *o) {
 
 static void report(const lane_access *a, uint64_t address, const char *what) {
     emu_report(a->m, EMU_OUT_OF_BOUNDS, UINT32_MAX, a->w, a->lane, -1, address,
-               "%s.\nA load from there gives zeros here, a store is dropped; a device may fault or do anything.", what);
+               "%s.\nThe emulator loads zeros from there and drops stores; a device may fault or corrupt other data.",
+               what);
 }
 
 /* The object of a lane, of the kind and the form that the instruction wants; NULL after a report. */

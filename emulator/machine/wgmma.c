@@ -327,8 +327,8 @@ static void check_fenced(cta *m, const warp *w, const uint16_t *names, int count
         char text[64];
         register_name(m, names[i], text, sizeof text);
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
-                   "Register %s of %s was used by another instruction, and no wgmma.fence followed before this wgmma.\n"
-                   "wgmma runs beside the warp: only wgmma.fence orders it after what the warp did with registers.",
+                   "Register %s of %s was used by another instruction, without a wgmma.fence before this wgmma.\n"
+                   "wgmma runs asynchronously: only wgmma.fence orders it after the warp's own accesses of registers.",
                    text, what);
         return;
     }
@@ -350,8 +350,8 @@ static void check_shape(cta *m, const warp *w, const op *o) {
 static void check_product_registers(cta *m, const warp *w, const op *o) {
     if (!w->wgmma_fences) {
         emu_report(m, EMU_WGMMA_MISUSE, UINT32_MAX, w, -1, -1, 0,
-                   "This is the first wgmma of the warp, and no wgmma.fence stands before it.\n"
-                   "wgmma runs beside the warp: only wgmma.fence orders it after what the warp did with registers.");
+                   "This is the first wgmma of the warp, without a wgmma.fence before it.\n"
+                   "wgmma runs asynchronously: only wgmma.fence orders it after the warp's own accesses of registers.");
         return;
     }
     for (int j = 0; j < o->vector; j++) check_fenced(m, w, registers_of(m, &o[j]), o->dests, "the accumulators");

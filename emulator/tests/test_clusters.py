@@ -139,7 +139,7 @@ BROKEN = {
     2: ("reduce", "cta-exited", ["ld.shared::cluster", "barrier.cluster"]),
     3: ("multicast", "barrier-misuse", ["mbarrier.init must come first"]),
     4: ("multicast", "race", ["cp.async.bulk.shared::cluster", "ld.shared.u32"]),
-    5: ("multicast", "barrier-misuse", ["more arrive than mbarrier.init said"]),
+    5: ("multicast", "barrier-misuse", ["mbarrier.init announced fewer"]),
     6: ("multicast", "deadlock", ["CTA rank 0, warps 0 to 3", "phase 1 needs 0 of 1 arrivals and 2048 bytes"]),
     7: ("multicast", "cta-exited", ["mbarrier.arrive.release.cluster", "that CTA may end before"]),
     8: ("histogram", "uninitialised-shared", ["red.shared::cluster", "of the CTA with rank 3"]),

@@ -621,7 +621,7 @@ FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # what is changed, the c
     ),
     "no proxy fence": ({"fence.proxy.async.shared::cta;": ""}, "missing-proxy-fence", "async proxy"),
     "tile overwritten": ({"COMMIT": COMMIT + "\nst.shared.b32 [tile], %t;"}, "async-in-flight", "may still read it"),
-    "D never set": ({"JOBS": JOB.replace("%off", "%on")}, "tmem-uninitialised", "to which nothing has given a value"),
+    "D never set": ({"JOBS": JOB.replace("%off", "%on")}, "tmem-uninitialised", "which was not written since"),
     "loaded by others": (
         {"SETUP": FILL, "ISSUER": f"setp.eq.u32 %mine, %t, 96;\n{LOAD_OF_WARP_1}"}, "tmem-race", "nothing orders"
     ),

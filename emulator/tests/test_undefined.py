@@ -48,7 +48,7 @@ MATTERS = {
                          "to global memory"),
     "another lane": ("shfl.sync.bfly.b32 %y, %x, 16, 31, -1;\n@%q st.global.u32 [%p], %y;", "to global memory"),
     "lane of a shuffle": ("shfl.sync.idx.b32 %y, %t, %x, 31, -1;", "as a lane of a shuffle"),
-    "vote": ("setp.gt.u32 %v, %x, 3;\nvote.sync.any.pred %v, %v, -1;", "to other lanes"),
+    "vote": ("setp.gt.u32 %v, %x, 3;\nvote.sync.any.pred %v, %v, -1;", "as data for other lanes"),
     "select": ("not.pred %r, %q;\nselp.b32 %y, %x, 0, %r;\nst.global.u32 [%p], %y;", "to global memory"),
     "and": ("not.pred %r, %q;\nsetp.gt.u32 %v, %x, 3;\nand.pred %v, %v, %r;\n@%v st.global.u32 [%p], %t;",
             "as its guard"),

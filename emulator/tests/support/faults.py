@@ -21,7 +21,7 @@ class Fault:
 
 FAULTS = [
     Fault("store_ring", "race", "another thread read", 128, "out:u32:512"),
-    Fault("zero_state", "missing-proxy-fence", "no fence.proxy.async lies between", 128, "out:u32:128"),
+    Fault("zero_state", "missing-proxy-fence", "without a fence.proxy.async in between", 128, "out:u32:128"),
     Fault("staged_copy", "async-in-flight", "a bulk copy may still read it", 32, "out:u32:256 buf:u32:256:ramp"),
     Fault(
         "stage_read",
@@ -33,7 +33,7 @@ FAULTS = [
     ),
     Fault("next_tensor", "async-in-flight", "changes the tensor map", 32, "out:u32:64 buf:u32:32"),
     Fault("polled_copy", "missing-proxy-fence", "global memory", 32, "buf:u32:32 buf:u32:32 buf:i32:1", grid=2),
-    Fault("lanes_arrive", "barrier-misuse", "more arrive than mbarrier.init said", 32, "out:u32:32 buf:u32:32:ramp"),
+    Fault("lanes_arrive", "barrier-misuse", "mbarrier.init announced fewer", 32, "out:u32:32 buf:u32:32:ramp"),
     Fault("histogram_rounds", "race", "another thread", 128, "out:u32:128"),
     Fault("maximum_scratch", "race", "another thread", 128, "out:f32:256 buf:f32:256:ramp"),
     Fault("warp_list", "race", "within a warp", 32, "out:u32:32 buf:u32:32:ramp"),
