@@ -1,4 +1,4 @@
-"""Runs the kernels of the real faults under compute-sanitizer on a GPU, and writes the column of docs/internals.md.
+"""Runs the kernels of the real faults under compute-sanitizer on a GPU, and writes the column of README.md.
 
 python real_faults.py run NVCC RESULTS PAGE     on a machine with a GPU; `suite.mk faults-on-gpu` calls it
 python real_faults.py write RESULTS PAGE        the column of the page again, from the results

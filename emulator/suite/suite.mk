@@ -66,8 +66,8 @@ $(eval $(call fp8_project,flashmla,FLASHMLA))
 
 # What compute-sanitizer says of the real faults; needs a GPU.
 .PHONY: faults-on-gpu
-faults-on-gpu: $(READY)  ##+ compute-sanitizer on the kernels of docs/internals.md, and its column; needs a GPU
-	$(PY) emulator/suite/real_faults.py run $(NVCC) $(BUILD)/faults docs/internals.md
+faults-on-gpu: $(READY)  ##+ compute-sanitizer on the kernels of real faults, and the column of its README; needs a GPU
+	$(PY) emulator/suite/real_faults.py run $(NVCC) $(BUILD)/faults emulator/suite/README.md
 
 .PHONY: bench-emu
 BENCHES := $(patsubst %,$(BUILD)/tests/bench_emu.%,v16 v37)

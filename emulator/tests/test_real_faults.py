@@ -1,6 +1,6 @@
 """Races and hangs of public projects, cut down: the faulty kernel is reported, the repaired one is silent and right.
 
-docs/internals.md tells where each comes from.
+emulator/suite/README.md tells where each comes from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from support.emulation import ROOT, compiled, ptxrun
 from support.faults import FAULTS, SOURCE, Fault
 
-PAGE = ROOT / "docs/internals.md"
+PAGE = ROOT / "emulator/suite/README.md"
 
 
 BY_NAME = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

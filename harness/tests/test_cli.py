@@ -702,8 +702,6 @@ def test_the_page_names_options_that_exist() -> None:
     ("how", "arguments"),
     [
         (None, []),
-        (None, ["--dump", "x"]),
-        (None, ["--backend", "emu", "--heads", "1", "--seq", "536870912"]),
         (NOISY, ["--timeout", "0.2"]),
         (SLOW, ["--timeout", "0.2"]),
     ],

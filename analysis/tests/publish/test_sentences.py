@@ -8,7 +8,6 @@ from functools import cache
 
 from analysis.files import read_text, root
 from analysis.ladder.headers import load_attention
-from analysis.measure.searches import winners_table
 from analysis.predict.machine import read_machine, read_values
 from analysis.predict.tiles import read_tiles
 from analysis.publish.overview import Step, read_steps
@@ -120,16 +119,6 @@ def test_fp8_states_its_ratios() -> None:
     assert f"these ratios are {span(cool[0])}, {span(cool[1])} and {span(cool[2])}." in text
     slow = [one for mask in runs for one in ratios[mask, accurate, "sustained"]]
     assert f"Accurate sums take {span(slow)} × the time" in text
-
-
-def test_configurations_names_every_header_that_is_not_the_fastest() -> None:
-    text = page("docs/building.md")
-    slower = [row for row in winners_table(root()).rows if row[4] != "the header's"]
-    assert {str(row[0]) for row in slower} == set(re.findall(r"\*\*(v\d\d) at \d+ keys", text))
-    times: dict[tuple[str, object], list[float]] = {(str(row[0]), row[3]): [] for row in slower}
-    for row in slower:
-        times[str(row[0]), row[3]].append(float(str(row[6]).split()[0]))
-    assert f"is {times['v07', 4096][0]:.2f} × as fast" in text and f"are {span(times['v37', 512])} × as fast" in text
 
 
 def test_the_story_is_titled_by_the_speeds_of_its_first_and_last_step() -> None:
