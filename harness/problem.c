@@ -298,7 +298,7 @@ static enum status check_no_cache(const struct problem *problem, const struct ke
     if (problem->split_keys)
         return fail(failure, STATUS_USAGE, "--split-keys: %s does not support it; use attention/decode",
                     about_version());
-    if (config_has(config, PAGED_KV) != (problem->page_rows > 0))
+    if (!config_takes(config, PAGED_KV, problem->page_rows > 0))
         return fail(failure, STATUS_USAGE, "--page-rows: config %s %s", config_format(config, text),
                     problem->page_rows ? "does not support it; use one with the flag pages"
                                        : "requires it; set the rows per page");
@@ -335,7 +335,7 @@ static enum status check_served(const struct problem *problem, const struct kern
             failure, STATUS_USAGE,
             "%s: config %s of %s does not support it; use attention/wgmma with a config that has the flag serve",
             option, config_format(config, text), about_version());
-    if (problem->softcap > 0 && !config_has(config, CAP))
+    if (problem->softcap > 0 && !config_takes(config, CAP, true))
         return fail(failure, STATUS_USAGE, "--softcap %g: config %s does not support it; use one with the flag cap",
                     problem->softcap, config_format(config, text));
     if (config_has(config, CAP) && !(problem->softcap > 0))

@@ -88,9 +88,9 @@ static bool serving_config(const struct options *options, struct kernel_config *
     for (const char *form = about_serving(); *form; form += strcspn(form, ";") + 1) {
         char text[CONFIG_TEXT_SIZE];
         snprintf(text, sizeof text, "%.*s", (int)strcspn(form, ";"), form);
-        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config_has(config, CAP) == cap &&
+        if (!config_parse(text, config, &ignored) && config->d_head == d_head && config_takes(config, CAP, cap) &&
             (config_has(config, SHARES_KEYS) ||
-             (config_has(config, PAGED_KV) == pages && config_has(config, PACKS) == packs)))
+             (config_takes(config, PAGED_KV, pages) && config_takes(config, PACKS, packs))))
             return true;
     }
     return false;

@@ -5,15 +5,39 @@
  *           (FP16, 96, 256, 64, 8): mma_sync+stages_4;
  *           (FP16, 192, 128, 32, 8): mma_sync+stages_4;
  *           (FP16, 256, 128, 32, 8): mma_sync+stages_4
- * smaller   (FP16, 128, 128, 32, 4): mma_sync+stages_2;
- *           (FP16, 64, 128, 64, 4): mma_sync+stages_2
+ * smaller   (FP16, 128, 256, 32, 8): mma_sync+stages_4;
+ *           (FP16, 128, 128, 32, 8): mma_sync+stages_2;
+ *           (FP16, 64, 256, 64, 8): mma_sync+stages_4;
+ *           (FP16, 64, 128, 32, 8): mma_sync+stages_4;
+ *           (FP16, 96, 256, 64, 8): mma_sync+stages_2;
+ *           (FP16, 96, 128, 64, 8): mma_sync+stages_2;
+ *           (FP16, 192, 128, 32, 8): mma_sync+stages_2;
+ *           (FP16, 192, 64, 32, 4): mma_sync+stages_2;
+ *           (FP16, 256, 128, 32, 8): mma_sync+stages_2;
+ *           (FP16, 256, 64, 16, 4): mma_sync+stages_2
+ * serving   (FP16, 128, 256, 64, 8): mma_sync+stages_4+serve;
+ *           (FP16, 64, 256, 128, 8): mma_sync+stages_4+serve;
+ *           (FP16, 96, 256, 64, 8): mma_sync+stages_4+serve;
+ *           (FP16, 192, 128, 32, 8): mma_sync+stages_4+serve;
+ *           (FP16, 256, 128, 32, 8): mma_sync+stages_4+serve;
+ *           (FP16, 128, 256, 32, 8): mma_sync+stages_4+serve;
+ *           (FP16, 128, 128, 32, 8): mma_sync+stages_2+serve;
+ *           (FP16, 64, 256, 64, 8): mma_sync+stages_4+serve;
+ *           (FP16, 64, 128, 32, 8): mma_sync+stages_4+serve;
+ *           (FP16, 96, 128, 64, 8): mma_sync+stages_2+serve;
+ *           (FP16, 192, 64, 32, 4): mma_sync+stages_2+serve;
+ *           (FP16, 256, 128, 32, 8): mma_sync+stages_2+serve;
+ *           (FP16, 256, 64, 16, 4): mma_sync+stages_2+serve
  * arch      sm_80
  */
 #include "common/abi.h"
 #include "common/attention_config.h"
 #include "common/debug.cuh"
 #include "common/ptx_sm80.cuh"
+#include "kernels/attention/cap.cuh"
+#include "kernels/attention/epilogue.cuh"
 #include "kernels/attention/fragments.cuh"
+#include "kernels/attention/lengths.cuh"
 #include "kernels/attention/mask.cuh"
 #include "kernels/attention/slices.cuh"
 #include "kernels/attention/softmax.cuh"
@@ -41,6 +65,10 @@
  * empty, at which every warp arrives once it has read the stage.
  * The partial sums of l are spilled to shared memory of their own from one block to the next.
  *
+ * With `serve` the kernel reads lengths, windows, sinks, soft caps and pages from serving_args. Threads copy each row
+ * of K and V by its address, so that pages need no configuration of their own, and rows that all rows of a Q block
+ * ignore become zeros.
+ *
  * All loops but the one over KV blocks have constant bounds and are unrolled by the compiler (the largest only when
  * told to). They must be: registers have no addresses, so an array lives in them only if every index is a constant. */
 
@@ -55,7 +83,7 @@ __device__ constexpr void check_config() {
     static_assert(cfg.d_head % 32 == 0, "d_head must be a multiple of 32: four or eight threads copy a row");
     static_assert(cfg.n_warps == 4 || cfg.n_warps == 8, "n_warps must be 4 or 8");
     static_assert(cfg.B_r == 64 || cfg.B_r == 128 || cfg.B_r == 256, "B_r must be 64, 128 or 256");
-    static_assert(cfg.B_c == 32 || cfg.B_c == 64 || cfg.B_c == 128, "B_c must be 32, 64 or 128");
+    static_assert(cfg.B_c == 16 || cfg.B_c == 32 || cfg.B_c == 64 || cfg.B_c == 128, "B_c must be 16, 32, 64 or 128");
     static_assert(cfg.B_r % (16 * cfg.n_warps) == 0, "a warp owns whole 16-row tiles: B_r % (16 * n_warps) must be 0");
     static_assert(cfg.B_r / cfg.n_warps * (cfg.B_c + cfg.d_head) <= 7168,
                   "S and O of a warp, in fp32, must leave a lane 31 of its 255 registers for operands");
@@ -125,16 +153,17 @@ __device__ __forceinline__ const uint16_t *row_of(const uint16_t *gmem, int row,
     return (const uint16_t *)mad_wide_s32(2 * row, seq_stride, (int64_t)gmem);
 }
 
-/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. With `checked`, rows from `there`
- * on, counted from that chunk's row, do not exist and become zeros. */
+/* Copy a block of `rows` rows. smem_first and gmem are this thread's own first chunk. With `checked`, the rows before
+ * `first` and from `there` on, counted from that chunk's row, become zeros. */
 template <attention_config cfg, int rows>
 __device__ __forceinline__ void copy_gmem_to_smem(uint32_t smem_first, const uint16_t *gmem, int seq_stride,
-                                                  bool checked = false, int there = rows) {
+                                                  bool checked = false, int there = rows, int first = 0) {
     for (int column = 0; column < cfg.d_head; column += 8 * row_threads<cfg>) {
         for (int row = 0; row < rows; row += copy_rows<cfg>) {
             const uint16_t *chunk = (row == 0 ? gmem : row_of(gmem, row, seq_stride)) + column;
             if (checked)
-                cp_async_16_or_zeros(smem_first + smem_offset<cfg>(row, column), chunk, row < there);
+                cp_async_16_or_zeros(smem_first + smem_offset<cfg>(row, column), chunk,
+                                     row < there && (!cfg.serves || row >= first));
             else
                 cp_async_16(smem_first + smem_offset<cfg>(row, column), chunk);
         }
@@ -154,13 +183,6 @@ __device__ __forceinline__ void init_mbarriers() {
         mbarrier_init(empty + 8 * threadIdx.x, cfg.n_warps);
     }
     __syncthreads();
-}
-
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
- * before the first, is complete from the start. */
-__device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
-    while (!mbarrier_test_wait_parity(mbarrier, phase & 1)) {
-    }
 }
 
 /* ---- shared memory to registers ---- */
@@ -357,11 +379,11 @@ __device__ __forceinline__ void divide_O_by_l(O_tiles<cfg> &O, rows_values<cfg> 
     }
 }
 
-/* Round O and store its rows below `there`, counted from the lane's first, at gmem(row), bypassing L1. A lane has 4
+/* Round O and store those rows, counted from the lane's first, that exist, at gmem(row), bypassing L1. A lane has 4
  * bytes of each of four 8x8 tiles; the quad exchanges them, so that its lane q gets the 16 contiguous bytes of tile q:
  * first lanes 1 apart, for tiles 0 and 1 and for 2 and 3, then 2 apart. */
 template <attention_config cfg>
-__device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O, int lane, int there) {
+__device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O, int lane, const auto &exists) {
 #pragma unroll
     for (int row = 0; row < 16 * row_tiles<cfg>; row += 8) {
         uint16_t *const row_gmem = gmem(row);
@@ -383,7 +405,7 @@ __device__ __forceinline__ void store_O(const auto &gmem, const O_tiles<cfg> &O,
                 else
                     high = other;
             }
-            if (row < there) st_global_v4_no_allocate(row_gmem + 8 * n, value);
+            if (exists(row)) st_global_v4_no_allocate(row_gmem + 8 * n, value);
         }
     }
 }
@@ -452,6 +474,11 @@ __device__ __forceinline__ cta_tiles<cfg> &shared_tiles() {
     return tiles;
 }
 
+/* With windows: the first key from which on all rows of a warp attend to keys, and any of them. */
+struct key_window {
+    int all_see, any_sees;
+};
+
 /* Arrays that live in registers are variables of attend(), to which the struct refers. threadIdx is read again, by
  * read_tid_x(), for copies and at the end, or addresses would be kept in registers through the loop. */
 template <attention_config cfg, bool slice>
@@ -463,8 +490,8 @@ struct Q_work {
      * for warps that are more than `slack` full blocks behind. Fewer blocks than that are filled up with zeros. */
     static constexpr int ahead = cfg.stages - 1 - slack<cfg>;
 
-    const attention_args &args;
-    const head_groups &groups;
+    const args_of<cfg> &args;
+    const head_groups &groups; /* without varlen batches */
     cta_tiles<cfg> &tiles;
     const uint32_t turn;
     const uint16_t *(&KV_rows)[32 * cfg.n_warps][2];
@@ -487,34 +514,77 @@ struct Q_work {
     /* Keys that all rows of the warp attend to, and keys that any of them attends to; the number of the block past the
      * last. */
     int all_see, any_sees;
+    key_window window; /* with serve: the same for the first keys */
     uint32_t all_read;
 
     /* ---- work tiles ---- */
 
-    __device__ __forceinline__ const work_tile &own() const { return tiles.tile[turn % queue_slots]; }
-    __device__ __forceinline__ const work_tile &next() const { return tiles.tile[(turn + 1) % queue_slots]; }
+    using Q_tile = tile_with_address<cfg>;
+    __device__ __forceinline__ const Q_tile &own() const { return tiles.tile[turn % queue_slots]; }
+    __device__ __forceinline__ const Q_tile &next() const { return tiles.tile[(turn + 1) % queue_slots]; }
     __device__ __forceinline__ int (&own_queries() const)[Q_rows] { return tiles.queries[read_tid_x() / 32][turn % 2]; }
     __device__ __forceinline__ int (&next_queries() const)[Q_rows] {
         return tiles.queries[read_tid_x() / 32][(turn + 1) % 2];
     }
 
+    /* Rows of all queries of the tile's heads, and the query of a row. */
+    __device__ __forceinline__ int rows_of(const Q_tile &tile) const {
+        if constexpr (cfg.serves)
+            return tile.rows;
+        else
+            return groups.rows;
+    }
+    __device__ __forceinline__ int query(const Q_tile &tile, int row) const {
+        if constexpr (cfg.serves)
+            return min(row, tile.rows - 1) >> tile.shift;
+        else
+            return query_of(groups, row);
+    }
+    /* The head of a row, which has the query, counted from the first head of its Q block. Where a row belongs to no
+     * head, it is the last. */
+    __device__ __forceinline__ int head_of(const Q_tile &tile, int row, int query) const {
+        if constexpr (cfg.serves)
+            return min(min(row, tile.rows - 1) & (1 << tile.shift) - 1, tile.heads - 1);
+        else
+            return min(row, groups.rows - 1) - query * groups.packed;
+    }
+    __device__ __forceinline__ bool exists(int row) const {
+        if constexpr (cfg.serves)
+            return row < own().rows && (row & (1 << own().shift) - 1) < own().heads;
+        else
+            return row < groups.rows;
+    }
+
     /* Elements between a row, which has the query, and the first element of its Q block's first head. */
-    __device__ __forceinline__ int64_t offset_of(int row, int query, const tensor_strides &strides) const {
-        const int head = min(row, groups.rows - 1) - query * groups.packed;
+    __device__ __forceinline__ int64_t offset_of(const Q_tile &tile, int row, int query,
+                                                 const tensor_strides &strides) const {
+        const int head = head_of(tile, row, query);
         return mad_wide_s32(query, strides.seq, head * strides.head);
     }
 
-    __device__ __forceinline__ void find_queries(const work_tile &tile, int (&queries)[Q_rows]) const {
+    __device__ __forceinline__ void find_queries(const Q_tile &tile, int (&queries)[Q_rows]) const {
         const int thread = read_tid_x(), lane = thread % 32;
         if (lane < Q_rows)
-            queries[lane] = query_of(groups, tile.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + lane);
+            queries[lane] = query(tile, tile.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + lane);
         __syncwarp();
+    }
+
+    /* End of the keys that a query attends to. */
+    __device__ __forceinline__ int end_of_keys(int query) const {
+        if constexpr (cfg.serves)
+            return seen_keys(own().range, query + 1);
+        else
+            return keys_of(args, query);
     }
 
     /* ---- copies ---- */
 
-    __device__ __forceinline__ void find_KV(const work_tile &tile) const {
-        const int thread = read_tid_x(), row = thread / row_threads<cfg>, column = thread % row_threads<cfg> * 8;
+    __device__ __forceinline__ void find_KV(const Q_tile &tile) const {
+        const int thread = read_tid_x();
+        int row = thread / row_threads<cfg>;
+        const int column = thread % row_threads<cfg> * 8;
+        if constexpr (cfg.serves)
+            if (args.pages) row = 0;
         KV_rows[thread][0] = (const uint16_t *)args.K + tile.K + row * args.K_strides.seq + column;
         KV_rows[thread][1] = (const uint16_t *)args.V + tile.V + row * args.V_strides.seq + column;
     }
@@ -522,7 +592,13 @@ struct Q_work {
     /* Blocks use the stages cyclically: the CTA's block `number` is number / stages in its stage, and the phases of
      * both mbarriers have that number. It may be copied once the block before it in the stage has been read by all
      * warps. */
-    __device__ __forceinline__ void copy_KV(bool checked, int block, uint32_t number) const {
+    __device__ __forceinline__ void copy_KV(const Q_tile &tile, bool checked, int block, uint32_t number) const {
+        if constexpr (cfg.serves)
+            copy_served_KV(tile, block, number);
+        else
+            copy_KV_of_one_length(checked, block, number);
+    }
+    __device__ __forceinline__ void copy_KV_of_one_length(bool checked, int block, uint32_t number) const {
         const int tid = slice ? read_tid_x() : threadIdx.x, row = tid / row_threads<cfg>, stage = number % cfg.stages;
         const uint32_t offset = stage * stage_bytes + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
         const int first = block * cfg.B_c, there = args.seq_k - first - row;
@@ -534,8 +610,51 @@ struct Q_work {
         cp_async_mbarrier_arrive_noinc(full + 8 * stage);
     }
 
+    /* As above, for a sequence. Only its last and its first block may have rows that do not exist or are hidden. */
+    __device__ __forceinline__ void copy_served_KV(const located_varlen_tile &tile, int block, uint32_t number) const {
+        const int tid = threadIdx.x, row = tid / row_threads<cfg>, stage = number % cfg.stages;
+        const uint32_t offset = stage * stage_bytes + smem_offset<cfg>(row, tid % row_threads<cfg> * 8);
+        const int first = block * cfg.B_c, end = tile.range.seq_k, hidden = tile.hidden;
+        wait_for_phase(empty + 8 * stage, number / cfg.stages - 1);
+        if (args.pages) {
+            copy_pages(tile, offset, first + row);
+        } else {
+            const int K_stride = args.K_strides.seq, V_stride = args.V_strides.seq;
+            const uint16_t *K = row_of(KV_rows[tid][0], first, K_stride), *V = row_of(KV_rows[tid][1], first, V_stride);
+            if (first >= hidden && first + cfg.B_c <= end) {
+                copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride);
+                copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride);
+            } else {
+                const int there = end - first - row, visible = hidden - first - row;
+                copy_gmem_to_smem<cfg, cfg.B_c>(K_smem + offset, K, K_stride, true, there, visible);
+                copy_gmem_to_smem<cfg, cfg.B_c>(V_smem + offset, V, V_stride, true, there, visible);
+            }
+        }
+        cp_async_mbarrier_arrive_noinc(full + 8 * stage);
+    }
+    /* The thread's rows of a block, from `key` on. Numbers of pages beyond the sequence, and hidden ones, are not read;
+     * a missing page is zeros. */
+    __device__ __forceinline__ void copy_pages(const located_varlen_tile &tile, uint32_t offset, int key) const {
+        const int tid = threadIdx.x, page_shift = 31 - __clz(args.page_rows);
+        const int32_t *const pages = args.pages + (int64_t)tile.sample * args.pages_of_sequence;
+        for (int row = 0; row < cfg.B_c; row += copy_rows<cfg>) {
+            const int in_tile = key + row, in_sequence = tile.first_key + in_tile;
+            const bool used = in_tile >= tile.hidden && in_tile < tile.range.seq_k;
+            const int page = used ? pages[in_sequence >> page_shift] : -1;
+            const int row_of_page = in_sequence & args.page_rows - 1;
+            const bool there = (unsigned)page < (unsigned)args.n_pages;
+            const auto row_at = [&](const uint16_t *first, const tensor_strides &strides) {
+                return first + (there ? page * strides.batch + row_of_page * strides.seq : 0);
+            };
+            copy_gmem_to_smem<cfg, 1>(K_smem + offset + smem_offset<cfg>(row, 0),
+                                      row_at(KV_rows[tid][0], args.K_strides), 0, true, there);
+            copy_gmem_to_smem<cfg, 1>(V_smem + offset + smem_offset<cfg>(row, 0),
+                                      row_at(KV_rows[tid][1], args.V_strides), 0, true, there);
+        }
+    }
+
     /* A warp copies the rows of Q that it reads. All warps read a slice, so each copies a part of it. */
-    __device__ __forceinline__ void copy_Q(const work_tile &tile, const int (&queries)[Q_rows]) const {
+    __device__ __forceinline__ void copy_Q(const Q_tile &tile, const int (&queries)[Q_rows]) const {
         const int thread = read_tid_x(), column = thread % row_threads<cfg> * 8;
         const int own_row = (slice ? thread : thread % 32) / row_threads<cfg>;
         const uint16_t *Q_gmem = (const uint16_t *)args.Q + tile.Q + column;
@@ -544,20 +663,20 @@ struct Q_work {
         __syncwarp(); /* all lanes have read the previous Q */
 #pragma unroll 1
         for (int row = 0; row < Q_rows && (!slice || own_row + row < Q_rows); row += slice ? copy_rows<cfg> : warp_rows)
-            copy_gmem_to_smem<cfg, 1>(Q_copy + smem_offset<cfg>(row, 0),
-                                      Q_gmem + offset_of(first + own_row + row, queries[own_row + row], args.Q_strides),
-                                      0);
+            copy_gmem_to_smem<cfg, 1>(
+                Q_copy + smem_offset<cfg>(row, 0),
+                Q_gmem + offset_of(tile, first + own_row + row, queries[own_row + row], args.Q_strides), 0);
         cp_async_commit_group();
     }
 
     /* Copy the block that is `ahead` of this one, of this Q block or of the next. */
     __device__ __forceinline__ void copy_ahead(int block) const {
         if (block >= ahead) {
-            copy_KV(false, block - ahead, read + ahead);
+            copy_KV(own(), false, block - ahead, read + ahead);
         } else if (!slice && next().first >= 0) {
             if (block == 0) copy_Q(next(), next_queries());
             if (block == ahead - 1) find_KV(next());
-            copy_KV(true, max(ahead, next().KV_blocks) + block - ahead, read + ahead);
+            copy_KV(next(), true, max(ahead, next().KV_blocks) + block - ahead, read + ahead);
         }
     }
 
@@ -570,45 +689,77 @@ struct Q_work {
             copy_Q(own(), own_queries());
             find_KV(own());
 #pragma unroll 1
-            for (uint32_t number = 0; number < ahead; number++) copy_KV(true, n_blocks - 1 - number, read + number);
+            for (uint32_t number = 0; number < ahead; number++)
+                copy_KV(own(), true, n_blocks - 1 - number, read + number);
         }
         cp_async_wait_group<0>();
         slice ? __syncthreads() : __syncwarp(); /* wait for the copies of the other threads */
         if constexpr (Q_in_registers<cfg>)
             for (int k = 0; k < d_steps<cfg>; k++) load_Q<cfg>(Q[k], Q_addr, k);
-        softmax_scale = 1.44269504f * args.softmax_scale;
+        softmax_scale = 1.44269504f * score_factor();
         for (int i = 0; i < row_tiles<cfg>; i++)
             for (int half = 0; half < 2; half++) m[i][half] = no_maximum, scales[i][half] = softmax_scale;
         spill_l<cfg>(l_slot, l);
         /* As results of a reduction they are uniform and need no register per lane. */
-        all_see = __reduce_max_sync(0xffffffff, keys_of(args, own_queries()[0]));
-        const bool any_row = own().first + (slice ? 0 : rows_of_warp<cfg>(warp)) < groups.rows;
-        any_sees = __reduce_max_sync(0xffffffff, any_row ? keys_of(args, own_queries()[Q_rows - 1]) : 0);
+        all_see = __reduce_max_sync(0xffffffff, end_of_keys(own_queries()[0]));
+        const bool any_row = own().first + (slice ? 0 : rows_of_warp<cfg>(warp)) < rows_of(own());
+        any_sees = __reduce_max_sync(0xffffffff, any_row ? end_of_keys(own_queries()[Q_rows - 1]) : 0);
+        if constexpr (cfg.serves) {
+            window.all_see = __reduce_max_sync(0xffffffff, own_queries()[Q_rows - 1] + own().range.first);
+            window.any_sees = __reduce_max_sync(0xffffffff, own_queries()[0] + own().range.first);
+        }
         all_read = read + n_blocks;
+    }
+
+    /* Factor of the scores. With a cap S is in units of the cap. */
+    __device__ __forceinline__ float score_factor() const {
+        if constexpr (cfg.serves)
+            if (args.softcap > 0) return args.softcap;
+        return args.softmax_scale;
     }
 
     /* Blocks that the warp's rows do not attend to: it copies its part and waits for all copies, because they may
      * belong to a block that no warp reads. */
     __device__ __forceinline__ void skip_unseen(int left) {
 #pragma unroll 1
-        for (; (int)(all_read - read) > left && (int)(all_read - 1 - read) * cfg.B_c >= any_sees; read++) {
-            copy_ahead(all_read - 1 - read);
-            wait_for_phase(full + 8 * (read % cfg.stages), read / cfg.stages);
-            if (lane == 0) mbarrier_arrive(empty + 8 * (read % cfg.stages));
-        }
+        for (; (int)(all_read - read) > left && (int)(all_read - 1 - read) * cfg.B_c >= any_sees; read++)
+            pass_block(all_read - 1 - read);
+    }
+    __device__ __forceinline__ void pass_block(int block) const {
+        copy_ahead(block);
+        wait_for_phase(full + 8 * (read % cfg.stages), read / cfg.stages);
+        if (lane == 0) mbarrier_arrive(empty + 8 * (read % cfg.stages));
     }
 
     /* A masked block has its own copy of the multiplication: one path for both would move S between registers, but not
      * in a slice. */
     __device__ __forceinline__ void compute_S(S_tiles<cfg> &S, int block, uint32_t K_addr) const {
+        if constexpr (cfg.serves) return compute_served_S(S, block, K_addr);
         const bool masked = all_see < (block + 1) * cfg.B_c;
-        const auto row_end = [&](int row) { return keys_of(args, own_queries()[row]) - block * cfg.B_c; };
+        const auto row_end = [&](int row) { return end_of_keys(own_queries()[row]) - block * cfg.B_c; };
         if (slice) multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         if (masked) {
             if (!slice) multiply_QK<cfg>(S, Q, Q_addr, K_addr);
             mask_S<cfg>(S, row_end, read_tid_x() % 32);
         } else if (!slice) {
             multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+        }
+    }
+
+    __device__ __forceinline__ void compute_served_S(S_tiles<cfg> &S, int block, uint32_t K_addr) const {
+        const int first_key = block * cfg.B_c;
+        multiply_QK<cfg>(S, Q, Q_addr, K_addr);
+        if (args.softcap > 0) {
+#pragma unroll
+            for (int i = 0; i < row_tiles<cfg>; i++) cap(S[i], args.softmax_scale / args.softcap);
+        }
+        if (all_see >= first_key + cfg.B_c && window.all_see <= first_key) return;
+#pragma unroll
+        for (int i = 0; i < row_tiles<cfg>; i++) {
+            const auto query = [&](int row) { return own_queries()[16 * i + row]; };
+            const auto row_first = [&](int row) { return query(row) + own().range.first - first_key; };
+            const auto row_end = [&](int row) { return end_of_keys(query(row)) - first_key; };
+            mask(S[i], row_first, row_end, read_tid_x() % 32);
         }
     }
 
@@ -643,8 +794,12 @@ struct Q_work {
             const int stage = read % cfg.stages;
             /* This warp copies its part of another warp's blocks and reads nothing. */
             if (slice && block % cfg.n_warps != warp) {
-                if (block >= ahead) copy_KV(false, block - ahead, read + ahead);
+                if (block >= ahead) copy_KV(own(), false, block - ahead, read + ahead);
                 if (lane == 0) mbarrier_arrive(empty + 8 * stage);
+                continue;
+            }
+            if (cfg.serves && (block + 1) * cfg.B_c <= window.any_sees) {
+                pass_block(block);
                 continue;
             }
             use_block(block, stage);
@@ -656,7 +811,11 @@ struct Q_work {
     __device__ __forceinline__ void find_next(int left) const {
         if (left > ahead) {
             const int thread = read_tid_x();
-            if (thread == turn % cfg.n_warps * 32) fetch<cfg>(tiles, args, groups, turn + 1);
+            if constexpr (cfg.serves) {
+                if (thread / 32 == turn % cfg.n_warps) find_varlen_tile<cfg>(tiles, args, turn + 1);
+            } else if (thread == turn % cfg.n_warps * 32) {
+                fetch<cfg>(tiles, args, groups, turn + 1);
+            }
             __syncwarp();
         } else if (left > 0) {
             const uint32_t slot = (turn + 1) % queue_slots;
@@ -669,19 +828,23 @@ struct Q_work {
 
     __device__ __forceinline__ void store() {
         const int thread = read_tid_x(), O_lane = thread % 32, warp_row = slice ? thread / 32 * warp_rows : 0;
-        const work_tile &ended = own();
+        const Q_tile &ended = own();
         constexpr int O_threads = slice ? row_threads<cfg> : 4;
         const int O_row = warp_row + O_lane / O_threads, O_column = O_lane % O_threads * 8;
         const int first = ended.first + (slice ? 0 : rows_of_warp<cfg>(thread / 32)) + O_row;
-        const int there = groups.rows - first;
+        const int there = rows_of(ended) - first;
+        const auto stored = [&](int row) {
+            if constexpr (cfg.serves) return exists(first + row);
+            return row < there;
+        };
         uint16_t *O_first = (uint16_t *)args.O + ended.O + O_column;
         const auto own_offset = [&](int row, const tensor_strides &strides) {
-            return offset_of(first + row, own_queries()[O_row + row], strides);
+            return offset_of(ended, first + row, own_queries()[O_row + row], strides);
         };
         const auto O_gmem = [&](int row) { return O_first + own_offset(row, args.O_strides); };
         const auto store_LSE = [&](int row, float LSE) {
-            const tensor_strides strides = {0, 1, args.seq_q};
-            if (args.LSE != NULL && row < there) args.LSE[ended.LSE + own_offset(row, strides)] = LSE;
+            const tensor_strides strides = {0, 1, rows_of_Q(args)};
+            if (args.LSE != NULL && stored(row)) args.LSE[ended.LSE + own_offset(row, strides)] = LSE;
         };
         reload_l<cfg>(l, l_slot);
         for (int i = 0; i < row_tiles<cfg>; i++)
@@ -693,12 +856,26 @@ struct Q_work {
             read = all_read; /* the same in all threads, as the compiler sees here */
             combine_partials<cfg>(O_gmem, store_LSE, partials, O_row, O_column, of_slice);
         } else {
-            divide_O_by_l<cfg>(O, l);
-            store_O<cfg>(O_gmem, O, O_lane, there);
+            if constexpr (cfg.serves)
+                divide_O_with_sinks(first);
+            else
+                divide_O_by_l<cfg>(O, l);
+            store_O<cfg>(O_gmem, O, O_lane, stored);
             if (O_column == 0)
                 for (int row = 0; row < Q_rows; row += 8)
                     store_LSE(row, log_sum_exp(l[row / 16][row % 16 / 8], m[row / 16][row % 16 / 8]));
         }
+    }
+
+    /* `first` is the lane's first row. */
+    __device__ __forceinline__ void divide_O_with_sinks(int first) {
+        const located_varlen_tile &tile = own();
+#pragma unroll
+        for (int i = 0; i < row_tiles<cfg>; i++)
+            divide_by_l(O[i], m[i], l[i], [&](int half) {
+                const int row = first + 16 * i + 8 * half;
+                return args.sinks ? args.sinks[tile.head + head_of(tile, row, 0)] : -INFINITY;
+            });
     }
 
     /* While there are two more blocks than those after which the next Q block's are copied, the next is fetched. */
@@ -717,7 +894,7 @@ struct Q_work {
 /* Process Q block number `turn` of the CTA, or a slice before the first. The work tile must have been found. The CTA
  * has read `read` KV blocks so far. */
 template <attention_config cfg, bool slice>
-__device__ __forceinline__ void attend(const attention_args &args, const head_groups &groups, cta_tiles<cfg> &tiles,
+__device__ __forceinline__ void attend(const args_of<cfg> &args, const head_groups &groups, cta_tiles<cfg> &tiles,
                                        uint32_t turn, uint32_t &read) {
     __shared__ __align__(16) const uint16_t *KV_rows[32 * cfg.n_warps][2];
     Q_fragments<cfg> Q[Q_slices<cfg>];
@@ -753,6 +930,24 @@ __global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_c
     __syncthreads();
     for (uint32_t turn = 0; tiles.tile[turn % queue_slots].first >= 0; turn++)
         attend<cfg, false>(args, groups, tiles, turn, read);
+}
+
+/* Kernel for varlen batches. */
+template <attention_config cfg>
+__global__ void __launch_bounds__(32 * cfg.n_warps) flash_forward(const __grid_constant__ serving_args args) {
+    check_config<cfg>();
+    const head_groups no_groups = {};
+    cta_tiles<cfg> &tiles = shared_tiles<cfg>();
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < queue_slots; slot++) mbarrier_init(__cvta_generic_to_shared(&tiles.found[slot]), 1);
+        tiles.walk = {0, 0};
+    }
+    init_mbarriers<cfg>();
+    if (threadIdx.x < 32) find_varlen_tile<cfg>(tiles, args, 0);
+    __syncthreads();
+    uint32_t read = 0;
+    for (uint32_t turn = 0; tiles.tile[turn % queue_slots].first >= 0; turn++)
+        attend<cfg, false>(args, no_groups, tiles, turn, read);
 }
 
 #include "instances.cuh"

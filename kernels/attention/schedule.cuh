@@ -45,10 +45,10 @@ __device__ __forceinline__ head_packing packing_of(const packed_tile &tile) {
     return tile.packing;
 }
 
-/* True if a Q block may pack the queries of several heads. */
+/* True if a Q block may pack the queries of several heads. With mma_sync threads copy each row of Q, from any head. */
 template <auto cfg>
 constexpr bool packs_heads = [] {
-    if constexpr (requires { cfg.packs; }) return cfg.packs;
+    if constexpr (requires { cfg.packs; }) return cfg.packs || cfg.instruction == MMA_SYNC;
     return false;
 }();
 

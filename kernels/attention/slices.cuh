@@ -7,6 +7,8 @@
  * CTA i starts with Q block i and fetches every further one from a counter that all CTAs share. Longest Q blocks first,
  * and sections of heads whose K and V, about 32 MB, stay in the L2 cache, are ideas of FlashAttention-3's
  * DynamicPersistentTileScheduler.
+ *
+ * A varlen batch has no slices. A warp finds each of its Q blocks by schedule.cuh's walk along the sequences.
  */
 #ifndef FL_ATTENTION_SLICES_CUH
 #define FL_ATTENTION_SLICES_CUH
@@ -15,6 +17,7 @@
 #include "common/attention_config.h"
 #include "common/debug.cuh"
 #include "common/ptx_sm80.cuh"
+#include "kernels/attention/schedule.cuh"
 
 /* Quotient of two nonnegative numbers; an unsigned division takes fewer instructions. */
 __device__ __forceinline__ int divide(int number, int by) {
@@ -97,22 +100,42 @@ __device__ __forceinline__ int rows_of_warp(int warp) {
 
 /* A Q block or slice: the offsets of its head in each tensor and in LSE, its first row (-1 if no work is left), its
  * number of KV blocks, and the number of Q blocks before it in memory, for the debug hooks. */
-struct work_tile {
+struct located_tile {
     int64_t Q, K, V, O, LSE;
     int first, KV_blocks, number;
 };
+
+/* A Q block of a varlen batch. Its keys are counted from the first one of the first KV block that its rows attend to,
+ * which is key `first_key` of the sequence, and so are the range's. A window hides the first `hidden` of them from all
+ * rows; their pages may have been freed. */
+struct located_varlen_tile : located_tile {
+    key_range range;
+    int first_key, hidden;
+    int rows, sample, head; /* of the sequence, its number, and the first of the heads whose rows the block packs */
+    int shift, heads;       /* a head_packing */
+};
+
+/* A Q block or slice with its addresses, and where its CTA is in the walk along the sequences. */
+template <bool serves>
+struct walk_position {};
+template <>
+struct walk_position<true> {
+    int first, before; /* the first of 32 sequences, and the Q blocks of the sequences before it */
+};
+template <attention_config cfg>
+using tile_with_address = std::conditional_t<cfg.serves, located_varlen_tile, located_tile>;
 
 /* State that the warps of a CTA share: the Q block or slice number `turn` in slot turn % 4, and the slot's mbarrier, at
  * which the thread that found it arrives. A warp may be at most two turns behind that thread. It also holds the queries
  * of each warp's rows, for this turn and the next, and the number of the slice.
  */
-constexpr int queue_slots = 4;
 template <attention_config cfg>
 struct cta_tiles {
-    work_tile tile[queue_slots];
+    tile_with_address<cfg> tile[queue_slots];
     uint64_t found[queue_slots];
     int queries[cfg.n_warps][2][cfg.B_r / cfg.n_warps];
     int slice;
+    walk_position<cfg.serves> walk;
 };
 
 /* Find a Q block or slice. One thread does this for the CTA, because integer divisions take tens of instructions each.
@@ -120,7 +143,7 @@ struct cta_tiles {
  * Q blocks are numbered along seq, then heads, then batch. With the causal mask they are numbered along the heads of a
  * section, then from the end of seq to its beginning, so those with the most keys come first. */
 template <attention_config cfg, bool slice>
-__device__ __forceinline__ void find_tile(work_tile &tile, const attention_args &args, const head_groups &groups,
+__device__ __forceinline__ void find_tile(located_tile &tile, const attention_args &args, const head_groups &groups,
                                           int number) {
     constexpr int Q_rows = cfg.B_r / cfg.n_warps;
     int heads_before, position, part = 0;
@@ -166,6 +189,61 @@ __device__ __forceinline__ void fetch(cta_tiles<cfg> &tiles, const attention_arg
     tiles.tile[slot].first = -1;
     if (number < groups.whole) find_tile<cfg, false>(tiles.tile[slot], args, groups, number);
     mbarrier_arrive(__cvta_generic_to_shared(&tiles.found[slot]));
+}
+
+/* ---- varlen batches ---- */
+
+template <attention_config cfg>
+__device__ __forceinline__ void locate_tile(located_varlen_tile &tile, const serving_args &args,
+                                            const packed_tile &from) {
+    const sequence &seq = from.seq;
+    const int first_key = from.first_block * cfg.B_c;
+    const auto first_of = [](const tensor_strides &strides, int sample, int head, int row) {
+        return sample * strides.batch + head * strides.head + row * strides.seq;
+    };
+    /* A page is a batch entry, and its rows are found for each block. */
+    const auto first_KV_of = [&](const tensor_strides &strides) {
+        return args.pages ? from.KV_head * strides.head
+                          : first_of(strides, seq.KV_sample, from.KV_head, seq.first_k + first_key);
+    };
+    tile.Q = first_of(args.Q_strides, seq.Q_sample, from.head, seq.first_q);
+    tile.O = first_of(args.O_strides, seq.Q_sample, from.head, seq.first_q);
+    tile.K = first_KV_of(args.K_strides), tile.V = first_KV_of(args.V_strides);
+    tile.LSE = ((int64_t)seq.Q_sample * args.heads + from.head) * rows_of_Q(args) + seq.first_q;
+    tile.first = from.row, tile.KV_blocks = from.KV_blocks - from.first_block, tile.number = 0;
+    const key_range range = find_key_range(args, seq.seq_q, seq.seq_k);
+    tile.range = {range.seq_k - first_key, range.first - first_key, range.end - first_key};
+    tile.first_key = first_key, tile.hidden = max(0, from.packing.query(from.row) + tile.range.first);
+    tile.rows = seq.seq_q << from.packing.shift, tile.sample = from.sample, tile.head = from.head;
+    tile.shift = from.packing.shift, tile.heads = from.packing.heads;
+}
+
+/* Find the CTA's Q block number `turn`. All lanes of a warp call this together. As in schedule_sequences(), a launch
+ * makes as many fetches as all sequences have Q blocks, and the last one resets the counter. */
+template <attention_config cfg>
+__device__ __forceinline__ void find_varlen_tile(cta_tiles<cfg> &tiles, const serving_args &args, uint32_t turn) {
+    located_varlen_tile &tile = tiles.tile[turn % queue_slots];
+    sequence_walk<cfg> walk{args};
+    walk.first = tiles.walk.first;
+    walk.read(tiles.walk.before);
+    int fetched = -1;
+    if (turn > 0 && walk.lane == 0) fetched = atomicAdd(args.tickets, 1);
+    if (turn > 0) fetched = __shfl_sync(0xffffffff, fetched, 0);
+    const int number = turn > 0 ? gridDim.x + fetched : blockIdx.x, found = walk.find(number);
+    if (found >= 0) {
+        const int begin = __shfl_sync(0xffffffff, walk.begin, found);
+        const packed_tile from = find_Q_block<cfg>(args, walk.first + found, number - begin);
+        if (walk.lane == 0) locate_tile<cfg>(tile, args, from);
+    } else if (walk.all_blocks() - 1 == fetched && walk.lane == 0) {
+        atomicExch(args.tickets, 0);
+    }
+    __syncwarp(); /* all lanes have read the position */
+    if (walk.lane == 0) {
+        if (found < 0) tile.first = -1;
+        tiles.walk = {walk.first, walk.begin};
+        mbarrier_arrive(__cvta_generic_to_shared(&tiles.found[turn % queue_slots]));
+    }
+    __syncwarp();
 }
 
 #endif
