@@ -1,4 +1,4 @@
-/* decode_config.h - the configuration of kernels/attention/decode.cu, its launch, and the workspace that it needs.
+/* decode_config.h - the configuration of kernels/attention/decode.cu and decode_mma_sync.cu, its launch, and the workspace that it needs.
  *
  *     flash_forward<decode_config{FP16, 128, 16, 64, 4, MMA_SYNC, true, 3}>
  *     const int64_t bytes = decode_workspace_bytes(&config, &args, multiprocessors, 0);
@@ -27,9 +27,10 @@ FL_CONFIG_FN int decode_warp_keys(const decode_config *config) {
 enum { DECODE_PAGE_KEYS = 16 };
 
 /* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away, and so beside
- * warpgroups of wgmma. */
+ * warpgroups of wgmma. By cp.async four warps copy. */
 FL_CONFIG_FN int decode_threads(const decode_config *config) {
-    return 32 * (config->n_warps + (config->n_warps == 8 || config->instruction == WGMMA ? 4 : 1));
+    const bool four = config->n_warps == 8 || config->instruction == WGMMA || config->cp_async;
+    return 32 * (config->n_warps + (four ? 4 : 1));
 }
 
 /* The ring of K and V blocks, two buffers of Q, the warps' sums of O in rows with 8 floats of padding, their m and l,

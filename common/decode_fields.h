@@ -10,12 +10,13 @@ FIELD(int, B_c, "()", "keys and values of a KV block")
 FIELD(int, n_warps, "()",
       "warps that compute, each with 16 rows and the keys of a key group: n_warps * 16 / B_r groups, with wgmma one")
 FIELD(enum instruction, instruction, "mma_sync|wgmma", "what the tensor cores are given: wgmma from 64 rows on")
-FIELD(bool, tensor_copies, "tensor", "always on: the TMA copies the keys and values of each warp")
+FIELD(bool, tensor_copies, "tensor", "the TMA copies the keys and values of each warp: always on without cp_async")
 FIELD(int, stages, "stages_N", "KV blocks in the ring")
 FIELD(bool, serves, "serve", "a length for each sequence, pages and parts of a size: takes serving_args")
 FIELD(bool, e4m3_cache, "e4m3", "K and V are e4m3, a byte an element, with a scale for each KV head")
 FIELD(bool, ragged_queries, "ragged",
       "with e4m3: sequences have queries of several numbers, and those of Q, or K and V, may lie one behind the other")
+FIELD(bool, cp_async, "cp_async", "four warps copy the keys and values by cp.async, on every GPU since Ampere")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")
 RULE(B_r, cfg.instruction == WGMMA || cfg.B_r == 16 || cfg.B_r == 32 || cfg.B_r == 64,
@@ -34,6 +35,8 @@ RULE(B_c, !cfg.serves || cfg.B_c == 64 || cfg.B_c == 128, "must be 64 or 128 wit
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.serves, "must be off without serve: serving_args have the scales")
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.d_head == 128, "must be off unless d_head is 128: a row has 128 bytes")
 RULE(ragged_queries, !cfg.ragged_queries || cfg.e4m3_cache, "must be off without e4m3: attention/wgmma has 16 bits")
+RULE(tensor_copies, cfg.tensor_copies != cfg.cp_async, "must be on without cp_async, and off with it")
+RULE(cp_async, !cfg.cp_async || cfg.instruction == MMA_SYNC, "must be off with wgmma, which is for Hopper")
 RULE(stages, cfg.stages >= 2, "must be at least 2: one block is copied while another is read")
 
 HAS(ANY_LENGTH, true)
@@ -41,7 +44,7 @@ HAS(CAUSAL, true)
 HAS(GROUPED_HEADS, true)
 HAS(PACKED_HEADS, true)
 HAS(TICKETS, true)
-HAS(TENSOR_COPIES, true)
+HAS(TENSOR_COPIES, !cfg.cp_async)
 HAS(SERVES, cfg.serves)
 HAS(SHARES_KEYS, true)
 HAS(E4M3_CACHE, cfg.e4m3_cache)

@@ -9,7 +9,8 @@
  * FAMILY(id, name, type, prefix, mark, function, args, serving_args)
  *   name, type    "attention", and the struct that its header below defines
  *   prefix        PREFIX_launch_shape() of that header returns the launch
- *   mark          the word that tells its short forms from another family's with the same instructions; else ""
+ *   mark          the words, with | between them, one of which tells its short forms from another family's with the same
+ *                 instructions; else ""
  *   function      the kernel
  *   args, serving_args
  *                 the first parameter, and that of a configuration with the feature SERVES. The tensor maps follow with
@@ -39,7 +40,7 @@ END_FAMILY
 FAMILY(ATTENTION, attention, attention_config, attention, "", flash_forward, attention_args, serving_args)
 #include "common/attention_fields.h"
 END_FAMILY
-FAMILY(DECODE, decode, decode_config, decode, "tensor", flash_forward, attention_args, serving_args)
+FAMILY(DECODE, decode, decode_config, decode, "tensor|cp_async", flash_forward, attention_args, serving_args)
 #include "common/decode_fields.h"
 END_FAMILY
 FAMILY(FP8, fp8, fp8_config, fp8, "", flash_forward, fp8_args, serving_args)

@@ -393,8 +393,11 @@ static bool next_item(struct span *left, struct span *item) {
     return true;
 }
 
-static bool span_equals(struct span item, const char *word) {
-    return strlen(word) == (size_t)item.length && !memcmp(word, item.start, strlen(word));
+/* True if an item is one of "tensor|cp_async". */
+static bool span_is_one_of(struct span item, const char *words) {
+    for (size_t n; (n = alternative(words)); words += n + (words[n] == '|'))
+        if (n == (size_t)item.length && !memcmp(words, item.start, n)) return true;
+    return false;
 }
 
 /* The family that the features name by an instruction, and its mark where another one has the same; else the ladder. */
@@ -407,7 +410,7 @@ static enum family_id family_of_features(struct span features) {
         for (struct span item; next_item(&left, &item);) {
             const int field = item_field(item, &list);
             instruction = instruction || (field >= 0 && list.fields[field].type == TYPE_INSTRUCTION);
-            marked = marked || span_equals(item, list.family->mark);
+            marked = marked || span_is_one_of(item, list.family->mark);
         }
         if (instruction && marked && (found == FAMILY_LADDER || *list.family->mark)) found = id;
     }

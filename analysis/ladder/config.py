@@ -238,6 +238,8 @@ class KernelConfig:
     @property
     def kernel(self) -> str:
         """The file of kernels/attention/ that an instance is of."""
+        if self.family.name == "decode" and self.cp_async:
+            return "decode_mma_sync"
         return self.instruction.name.lower() if self.family.name == "attention" else self.family.name
 
     def parameter_types(self) -> list[str]:
