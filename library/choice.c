@@ -4,6 +4,7 @@
 #include "library/serving.h"
 #include "runtime/abilities.h"
 #include "runtime/config.h"
+#include "runtime/launch.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -68,7 +69,7 @@ static bool paged(const fl_problem *problem) {
 }
 
 /* Among the varlen instances, packing or not, the one with the smallest B_r that holds the rows of a KV head, else the
- * one with the largest. */
+ * one with the largest; of those with one B_r, the one with the most shared memory. */
 static const struct instance *find_serving(const struct embedded *version, const struct call *call, bool packs) {
     const struct instance *found = NULL;
     const int64_t rows = rows_at_a_time(&call->problem);
@@ -76,13 +77,17 @@ static const struct instance *find_serving(const struct embedded *version, const
         const struct instance *const one = &version->table.instances[i];
         const struct kernel_config *const config = &one->config;
         if (!config_has(config, SERVES) || config->dtype != call_dtype(call) ||
-            config->d_head != call->problem.d_head || config_has(config, CAP) != (call->problem.softcap > 0) ||
-            (!config_has(config, SHARES_KEYS) && config_has(config, PAGED_KV) != paged(&call->problem)) ||
+            config->d_head != call->problem.d_head || !config_takes(config, CAP, call->problem.softcap > 0) ||
+            (!config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, paged(&call->problem))) ||
             config_has(config, PACKS) != packs ||
             config_has(config, E4M3_CACHE) != (call->problem.kv_dtype == FL_E4M3) ||
             config_has(config, RAGGED_QUERIES) != serving_ragged_e4m3(&call->problem))
             continue;
         const bool small = found && found->config.B_r < rows, smaller = !found || config->B_r < found->config.B_r;
+        if (found && found->config.B_r == config->B_r) {
+            if (launch_smem_bytes(config) > launch_smem_bytes(&found->config)) found = one;
+            continue;
+        }
         if (!found || (small ? !smaller : smaller && config->B_r >= rows)) found = one;
     }
     return found;
@@ -110,10 +115,49 @@ static const struct instance *instance_for(const struct embedded *version, const
     return serving ? serving : own_instance(version, call_dtype(call), call->problem.d_head);
 }
 
-static fl_status find_own(const struct embedded *version, const struct call *call, const struct instance **instance,
-                          struct failure *failure) {
+/* ---- kernels with configurations for several amounts of shared memory ---- */
+
+/* True for attention/mma_sync. */
+static bool fits_gpus(const struct embedded *version) {
+    return version->n_own && version->own[0].family == FAMILY_ATTENTION && config_has(&version->own[0], SPLIT_TAIL);
+}
+
+/* Predicted relative time of a problem. Each Q block costs its rows, missing ones included, and as much as 64 rows for
+ * reading K and V; a KV block costs as much as four keys, and warps that cannot drift apart lose a twentieth. */
+static double predicted_time(const struct kernel_config *config, const struct call *call) {
+    const int64_t rows = rows_of(&call->problem), B_r = config->B_r, blocks = (rows + B_r - 1) / B_r;
+    return (double)(blocks * (B_r + 64)) * (1 + 4.0 / config->B_c) * (config->attention.stages < 4 ? 1.05 : 1);
+}
+
+static fl_status check_target(const struct embedded *version, const struct instance *instance,
+                              const struct gpu_target *target, struct failure *failure);
+
+/* The instance with the shortest predicted time that the GPU has shared memory for. If it has too little for each, the
+ * one that needs least. The version's own is measured: where it fits, it comes first, but for varlen batches. */
+static const struct instance *fitting_instance(const struct embedded *version, const struct call *call,
+                                               const struct gpu_target *target) {
+    const bool serves = serving_asked(&call->problem) != NULL;
+    const struct instance *const own = own_instance(version, call_dtype(call), call->problem.d_head);
+    const struct instance *best = NULL, *least = NULL;
+    struct failure ignored;
+    if (!serves && own && (!target || !check_target(version, own, target, &ignored))) return own;
+    for (size_t i = 0; i < version->table.count; i++) {
+        const struct instance *const one = &version->table.instances[i];
+        const struct kernel_config *const config = &one->config;
+        if (config->dtype != call_dtype(call) || config->d_head != call->problem.d_head ||
+            config_has(config, SERVES) != serves)
+            continue;
+        if (!least || launch_smem_bytes(config) < launch_smem_bytes(&least->config)) least = one;
+        if (target && check_target(version, one, target, &ignored)) continue;
+        if (!best || predicted_time(config, call) < predicted_time(&best->config, call)) best = one;
+    }
+    return best ? best : least;
+}
+
+static fl_status find_own(const struct embedded *version, const struct call *call, const struct gpu_target *target,
+                          const struct instance **instance, struct failure *failure) {
     char sizes[100];
-    *instance = instance_for(version, call);
+    *instance = fits_gpus(version) ? fitting_instance(version, call, target) : instance_for(version, call);
     if (*instance) return FL_OK;
     own_sizes(version, sizes, sizeof sizes);
     return refuse(failure, FL_UNSUPPORTED, "d_head %d: %s is for %s", call->problem.d_head, version->about->version,
@@ -186,7 +230,7 @@ static fl_status try_version(struct embedded *version, const struct call *call, 
     const struct instance *instance;
     struct failure other;
     fl_status status = call->problem.config ? find_config(version, call, &instance, failure)
-                                            : find_own(version, call, &instance, failure);
+                                            : find_own(version, call, target, &instance, failure);
     if (status || !(status = try_instance(version, instance, call, target, choice, failure))) return status;
     if (status != FL_UNAVAILABLE || call->problem.config) return status;
     for (size_t i = 0; i < version->table.count; i++) {
@@ -297,25 +341,32 @@ static bool has_few_rows(const struct embedded *version, const struct call *call
            blocks * problem->kv_heads <= FEW_BLOCKS / (problem->batch ? problem->batch : 1);
 }
 
-/* Pages are served by such a kernel first, whatever the rows: of attention/wgmma's they were not measured. */
+/* attention/decode serves pages first, whatever the rows: of attention/wgmma's they were not measured. The kernel for
+ * other GPUs, attention/decode_mma_sync, has small blocks of rows. */
 static int rank_of(const struct ranking *row, const struct embedded *version, const struct call *call) {
     if (!shares_keys(version)) return place_of(row, version);
-    return paged(&call->problem) || has_few_rows(version, call) ? -1 : INT_MAX;
+    const bool first = (version->code.exact && paged(&call->problem)) || has_few_rows(version, call);
+    return !first ? INT_MAX : version->code.exact ? -2 : -1;
 }
 
-/* The versions in the order of a ranking. On the emulator, those for several architectures come first: it runs them in
- * less time. */
+/* True for versions that the emulator tries after the others: those for one architecture take more time there, and
+ * those for all GPUs come first only on GPUs where nothing else serves. */
+static bool is_late(const struct embedded *version, const struct call *call) {
+    return serving_asked(&call->problem) ? !version->code.exact : version->code.exact || shares_keys(version);
+}
+
+/* The versions in the order of a ranking, on the emulator with late ones at the end. */
 static size_t ordered(const struct fl_library *library, const struct ranking *row, const struct call *call,
                       bool emulated, struct embedded **order) {
     size_t count = 0;
     for (size_t i = 0; i < library->count; i++) {
         struct embedded *const version = &library->versions[i];
-        const bool late = emulated && version->code.exact;
+        const bool late = emulated && is_late(version, call);
         const int rank = rank_of(row, version, call);
         size_t at = count++;
         for (; at > 0; at--) {
             const struct embedded *const before = order[at - 1];
-            const bool before_late = emulated && before->code.exact;
+            const bool before_late = emulated && is_late(before, call);
             if (before_late < late || (before_late == late && rank_of(row, before, call) < rank)) break;
             order[at] = order[at - 1];
         }

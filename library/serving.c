@@ -184,10 +184,11 @@ static const char *asked_of_wgmma(const fl_problem *problem) {
 /* attention/wgmma never divides the keys of a row, so it takes split_keys, too, and without pages from some rows on it
  * is faster. The choice between the two must not depend on the batch. */
 static const char *asked_of_decode(const fl_problem *problem) {
-    enum { FEW_ROWS = 128, LARGEST = 128 };
+    enum { FEW_ROWS = 128 };
     const int64_t rows = (int64_t)problem->seq_q * (problem->heads / problem->kv_heads);
     if (e4m3_cache(problem)) return "kv_dtype";
-    if (!problem->split_keys || problem->d_head > LARGEST || asked_of_wgmma(problem)) return NULL;
+    const bool sized = problem->d_head == 64 || problem->d_head == 128;
+    if (!problem->split_keys || !sized || asked_of_wgmma(problem)) return NULL;
     return problem->arrays & FL_BLOCK_TABLE ? "block_table" : rows <= FEW_ROWS ? "split_keys" : NULL;
 }
 
@@ -201,17 +202,17 @@ static const char *asked_beside_lengths(const fl_problem *problem) {
                                             : NULL;
 }
 
-/* Kernels that serve are for three sizes of heads, those without for more. */
+/* attention/mma_sync serves five sizes of heads, and attention/wgmma three of them. */
 static fl_status check_d_head(const fl_problem *problem, struct failure *failure) {
-    static const int sizes[] = {64, 128, 256};
+    static const int sizes[] = {64, 96, 128, 192, 256};
     const char *const asked = serving_asked(problem);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && asked && !serving_all_e4m3(problem); i++) {
         if (problem->d_head == sizes[i]) return FL_OK;
         if (problem->d_head < sizes[i])
             return refuse(
                 failure, FL_UNSUPPORTED,
-                "%s with d_head %d: must be 64, 128 or 256; pad q, k and v with zeros to %d and keep the scale, "
-                "1 / sqrt(%d)",
+                "%s with d_head %d: must be 64, 96, 128, 192 or 256; pad q, k and v with zeros to %d and keep the "
+                "scale, 1 / sqrt(%d)",
                 asked, problem->d_head, sizes[i], problem->d_head);
     }
     return FL_OK;
@@ -398,10 +399,10 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
         return refuse(failure, FL_UNSUPPORTED,
                       "split_keys: %s does not support it for so many rows; use attention/wgmma", version);
     const bool pages = problem->arrays & FL_BLOCK_TABLE;
-    if (config_has(config, SERVES) && !config_has(config, SHARES_KEYS) && config_has(config, PAGED_KV) != pages)
+    if (config_has(config, SERVES) && !config_has(config, SHARES_KEYS) && !config_takes(config, PAGED_KV, pages))
         return refuse(failure, FL_UNSUPPORTED, "block_table: config %s %s", config_format(config, text),
                       pages ? "does not support it; use one with the flag pages" : "requires it");
-    if (config_has(config, CAP) != (problem->softcap > 0))
+    if (!config_takes(config, CAP, problem->softcap > 0))
         return refuse(failure, FL_UNSUPPORTED, "softcap %g: config %s %s", (double)problem->softcap,
                       config_format(config, text),
                       config_has(config, CAP) ? "requires it" : "does not support it; use one with the flag cap");

@@ -31,7 +31,7 @@ $(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library/library.ptx $(3:%=$(1)/lib
 		$$<; $$(whole)
 endef
 $(foreach v,$(EMBEDDED) $(GRADIENTS),\
-	$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call archs_of,$v))))
+	$(eval $(call of_version,$(call folder,$v),$(call identifier,$v),$(call library_archs_of,$v))))
 $(FOR_BUILD)/exports.def: library/exports.map
 	@mkdir -p $(@D)
 	@$(parts) { echo EXPORTS; sed -n 's/^ *\(fl_[a-z_]*\);.*/\1/p' $<; } >$(part); $(whole)

@@ -10,6 +10,9 @@
 GRADIENTS := $(filter-out $(LEFT_OUT),$(filter attention.backward%,$(or $(VER),$(VERSIONS))))
 EMBEDDED := $(filter-out $(GRADIENTS),$(or $(VER),$(filter-out $(LEFT_OUT),$(ATTENTION))))
 identifier = $(subst .,_,$(1))# of a kernel, in C
+# Cubins in the library: a GPU compiles nothing at the first call. Code for 8.0 runs on 8.6 and 8.9.
+FOR_USERS := $(ARCHS) $(if $(filter file,$(origin ARCHS)),100 120)
+library_archs_of = $(if $(filter $(1),$(HOPPER)),90a,$(FOR_USERS))
 LIBRARY := $(patsubst %.c,$(BUILD)/%.o,$(filter-out library/version.c,$(wildcard library/*.c)))
 
 define code_alone  # $(1) folder, $(2) architecture
@@ -20,8 +23,8 @@ define embedded  # $(1) version, $(2) folder of its PTX and cubins, $(3) its ide
 $(2)/library/library.ptx: $(2)/$(1).ptx make/library.mk
 	@mkdir -p $$(@D)
 	@$(parts) sed '/^\t\.loc\t/d; /^\t\.section\t/,/^\t}/d' $$< >$$(part); $$(whole)
-$(foreach a,$(call archs_of,$(1)),$(eval $(call code_alone,$(2)/library,$a)))
-$(call embed,$(2)/library.code.o,$(2)/library,library.ptx,fl_$(3)_image,$(call archs_of,$(1)))
+$(foreach a,$(call library_archs_of,$(1)),$(eval $(call code_alone,$(2)/library,$a)))
+$(call embed,$(2)/library.code.o,$(2)/library,library.ptx,fl_$(3)_image,$(call library_archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(3)_images -DIMAGE_COUNT=fl_$(3)_image_count \
