@@ -748,12 +748,16 @@ struct Q_work {
 
     __device__ __forceinline__ void compute_served_S(S_tiles<cfg> &S, int block, uint32_t K_addr) const {
         const int first_key = block * cfg.B_c;
+        const bool masked = all_see < first_key + cfg.B_c || window.all_see > first_key;
+        if (!masked && args.softcap == 0) return multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         multiply_QK<cfg>(S, Q, Q_addr, K_addr);
         if (args.softcap > 0) {
 #pragma unroll
             for (int i = 0; i < row_tiles<cfg>; i++) cap(S[i], args.softmax_scale / args.softcap);
         }
-        if (all_see >= first_key + cfg.B_c && window.all_see <= first_key) return;
+        if (masked) mask_served_S(S, first_key);
+    }
+    __device__ __forceinline__ void mask_served_S(S_tiles<cfg> &S, int first_key) const {
 #pragma unroll
         for (int i = 0; i < row_tiles<cfg>; i++) {
             const auto query = [&](int row) { return own_queries()[16 * i + row]; };
