@@ -1,4 +1,5 @@
-/* decode_config.h - the configuration of kernels/attention/decode.cu and decode_mma_sync.cu, its launch, and the workspace that it needs.
+/* decode_config.h - the configuration of kernels/attention/decode.cu and decode_mma_sync.cu, its launch, and the
+ * workspace that it needs.
  *
  *     flash_forward<decode_config{FP16, 128, 16, 64, 4, MMA_SYNC, true, 3}>
  *     const int64_t bytes = decode_workspace_bytes(&config, &args, multiprocessors, 0);

@@ -9,8 +9,8 @@
  * FAMILY(id, name, type, prefix, mark, function, args, serving_args)
  *   name, type    "attention", and the struct that its header below defines
  *   prefix        PREFIX_launch_shape() of that header returns the launch
- *   mark          the words, with | between them, one of which tells its short forms from another family's with the same
- *                 instructions; else ""
+ *   mark          the words, with | between them, one of which tells its short forms from those of another family with
+ *                 the same instructions; else ""
  *   function      the kernel
  *   args, serving_args
  *                 the first parameter, and that of a configuration with the feature SERVES. The tensor maps follow with
