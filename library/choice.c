@@ -122,11 +122,19 @@ static bool fits_gpus(const struct embedded *version) {
     return version->n_own && version->own[0].family == FAMILY_ATTENTION && config_has(&version->own[0], SPLIT_TAIL);
 }
 
-/* Predicted relative time of a problem. Each Q block costs its rows, missing ones included, and as much as 64 rows for
- * reading K and V; a KV block costs as much as four keys, and warps that cannot drift apart lose a twentieth. */
+/* Predicted relative time of a sequence. Each Q block costs its rows, missing ones included, and as much as 64 rows for
+ * reading K and V; a KV block costs as much as four keys, and warps that cannot drift apart lose a twentieth. Of packed
+ * sequences only the average is known: half a Q block is missing. With split_keys the choice must not depend on the
+ * batch, whatever the lengths. */
 static double predicted_time(const struct kernel_config *config, const struct call *call) {
-    const int64_t rows = rows_of(&call->problem), B_r = config->B_r, blocks = (rows + B_r - 1) / B_r;
-    return (double)(blocks * (B_r + 64)) * (1 + 4.0 / config->B_c) * (config->attention.stages < 4 ? 1.05 : 1);
+    const fl_problem *const problem = &call->problem;
+    const bool packed = problem->arrays & FL_CU_SEQLENS_Q && problem->batch > 0;
+    const int64_t group = problem->heads / problem->kv_heads, B_r = config->B_r;
+    const double rows = (double)(packed ? problem->total_q * group / problem->batch : problem->seq_q * group);
+    const double blocks = problem->split_keys ? 1e6 / (double)B_r
+                          : packed            ? rows / (double)B_r + 0.5
+                                              : (double)(((int64_t)rows + B_r - 1) / B_r);
+    return blocks * (double)(B_r + 64) * (1 + 4.0 / config->B_c) * (config->attention.stages < 4 ? 1.05 : 1);
 }
 
 static fl_status check_target(const struct embedded *version, const struct instance *instance,

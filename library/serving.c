@@ -389,12 +389,13 @@ fl_status serving_check_kernel(const fl_problem *problem, const char *version, c
                       : decodes ? decodes
                                 : asked,
                       version,
-                      wgmmas    ? "use attention/wgmma"
-                      : decodes ? "use attention/decode with d_head 64 or 128"
-                                : "use attention/wgmma or attention/decode");
+                      wgmmas    ? "use attention/wgmma, or attention/mma_sync with the flag serve"
+                      : decodes ? "use attention/decode or attention/decode_mma_sync with d_head 64 or 128"
+                                : "use attention/wgmma or attention/decode, or those with mma_sync on other GPUs");
     if (config_has(config, SERVES) && config_has(config, SHARES_KEYS) ? wgmmas != NULL : decodes != NULL)
         return refuse(failure, FL_UNSUPPORTED, "%s: %s does not support it; %s", wgmmas ? wgmmas : decodes, version,
-                      wgmmas ? "use attention/wgmma" : "use attention/decode with d_head 64 or 128");
+                      wgmmas ? "use attention/wgmma or attention/mma_sync"
+                             : "use attention/decode or attention/decode_mma_sync with d_head 64 or 128");
     if (problem->split_keys && !decodes && config_has(config, SHARES_KEYS))
         return refuse(failure, FL_UNSUPPORTED,
                       "split_keys: %s does not support it for so many rows; use attention/wgmma", version);

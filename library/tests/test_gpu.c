@@ -587,25 +587,37 @@ static void other_gpus(void) {
         int32_t device, d_head;
         fl_status status;
         const char *words; /* of the config and its reason, or of the error */
+        int32_t seq_q, seq_k, windowed;
     } cases[] = {
-        {"cc=86,smem=101376", NULL, -1, 128, FL_OK, "stages_2"},
-        {"cc=86,smem=101376", NULL, -1, 256, FL_UNAVAILABLE, "13696 of them static: Fake GPU has 101376"},
-        {"cc=86,smem=101376", "attention/wgmma", -1, 128, FL_UNAVAILABLE, "attention/wgmma was built for sm_90a"},
-        {"devices=3,old=2", NULL, -1, 128, FL_OK, "(FP16, 128"}, /* the first that has code */
-        {"devices=3,old=2", NULL, 1, 128, FL_UNAVAILABLE, "has compute capability 7.5"},
-        {"cc=80", NULL, -1, 128, FL_OK, "for the nearest measured problem on compute capability 9.0"},
+        {"cc=86,smem=101376", NULL, -1, 128, FL_OK, "(FP16, 128, 128, 32, 8): mma_sync+stages_2", 100, 100, 0},
+        {"cc=89,smem=101376", NULL, -1, 256, FL_OK, "(FP16, 256, 64, 16, 4): mma_sync+stages_2", 100, 100, 0},
+        {"cc=120,smem=101376", NULL, -1, 96, FL_OK, "(FP16, 96, 128, 64, 8): mma_sync+stages_2", 100, 100, 0},
+        {"cc=80,smem=166912", NULL, -1, 128, FL_OK, "(FP16, 128, 256, 32, 8): mma_sync+stages_4", 1000, 1000, 0},
+        {"cc=80,smem=166912", NULL, -1, 192, FL_OK, "(FP16, 192, 128, 32, 8): mma_sync+stages_2", 1000, 1000, 0},
+        {"cc=86,smem=101376", NULL, -1, 192, FL_OK, "(FP16, 192, 64, 32, 4): mma_sync+stages_2+serve", 100, 100, 1},
+        {"cc=80,smem=166912", NULL, -1, 64, FL_OK, "(FP16, 64, 256, 64, 8): mma_sync+stages_4+serve", 256, 256, 1},
+        {"cc=80,smem=166912", NULL, -1, 64, FL_OK, "(FP16, 64, 128, 32, 8): mma_sync+stages_4+serve", 100, 100, 1},
+        {"cc=80,smem=166912", NULL, -1, 128, FL_OK, "(FP16, 128, 16, 64, 4): mma_sync+stages_3+cp_async", 1, 4096, 0},
+        {"cc=86,smem=101376", NULL, -1, 128, FL_OK, "(FP16, 128, 16, 64, 2): mma_sync+stages_2+cp_async", 1, 4096, 0},
+        {"cc=90", NULL, -1, 128, FL_OK, "(FP16, 128, 16, 64, 4): mma_sync+tensor+stages_3", 1, 4096, 0},
+        {"cc=86,smem=49152", NULL, -1, 256, FL_UNAVAILABLE, "of them static: Fake GPU has 49152", 100, 100, 0},
+        {"cc=86,smem=101376", "attention/wgmma", -1, 128, FL_UNAVAILABLE, "attention/wgmma was built for", 100, 100, 0},
+        {"devices=3,old=2", NULL, -1, 128, FL_OK, "(FP16, 128", 100, 100, 0}, /* the first that has code */
+        {"devices=3,old=2", NULL, 1, 128, FL_UNAVAILABLE, "has compute capability 7.5", 100, 100, 0},
+        {"cc=80", NULL, -1, 128, FL_OK, "for the nearest measured problem on compute capability 9.0", 100, 100, 0},
     };
     with_driver("no_device", FL_GPU, FL_UNAVAILABLE, "no GPU");
     with_driver("hidden", FL_AUTO, FL_OK, "no GPU it may use");
     with_driver("cc=75", FL_GPU, FL_UNAVAILABLE, "has compute capability 7.5; the kernels need at least 8.0");
-    with_driver("cc=100", FL_AUTO, FL_OK, "compute capability");
+    with_driver("cc=110", FL_AUTO, FL_OK, "compute capability");
     with_driver("broken", FL_AUTO, FL_ERROR, "cuInit: CUDA_ERROR_UNKNOWN");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fl_library *library;
         fl_support support = {.size = sizeof support};
         fl_problem problem = {
-            .size = sizeof problem, .batch = 1, .heads = 1, .kv_heads = 1, .seq_q = 100, .seq_k = 100};
+            .size = sizeof problem, .batch = 1, .heads = 1, .kv_heads = 1, .windowed = cases[i].windowed};
         char text[2 * sizeof support.config + sizeof support.order];
+        problem.seq_q = cases[i].seq_q, problem.seq_k = cases[i].seq_k;
         problem.version = cases[i].version, problem.device = cases[i].device, problem.d_head = cases[i].d_head;
         fake(cases[i].gpus);
         if (fl_open(FL_GPU, &library)) abort();

@@ -48,6 +48,10 @@ static void results(fl_library *library) {
     problem.windowed = problem.sinks = true;
     problem.window_left = 7, problem.window_right = -1;
     right(library, problem, "attention/wgmma", "packed, causal, a window, sinks");
+    right_by(library, problem, "attention/mma_sync", "attention/mma_sync", "packed, causal, a window, sinks");
+    problem.d_head = 96;
+    right(library, problem, "attention/mma_sync", "a head size that attention/wgmma does not have");
+    problem.d_head = 64;
     problem.windowed = problem.causal = problem.sinks = false;
     problem.page_rows = 16;
     problem.split_keys = 128;
@@ -58,6 +62,7 @@ static void results(fl_library *library) {
     problem.split_keys = 128;
     problem.dtype = BF16;
     right(library, problem, "attention/decode", "a cache in pages, parts of 128 keys");
+    right_by(library, problem, "attention/decode_mma_sync", "attention/decode_mma_sync", "the same by cp.async");
     problem = problem_of(1, 70, 90, 64);
     problem.causal = true;
     right_by(library, problem, "attention/decode", "attention/decode", "140 rows, causal, of a plain problem");
@@ -67,6 +72,7 @@ static void results(fl_library *library) {
     problem.descale[TENSOR_V] = 3;
     problem.layout = LAYOUT_PADDED;
     right(library, problem, "attention/decode", "a cache of e4m3 with gaps, scales of two KV heads");
+    right_by(library, problem, "attention/decode_mma_sync", "attention/decode_mma_sync", "the same by cp.async");
 }
 
 /* Each instance of attention/decode by the rows of a KV head. */
@@ -225,7 +231,8 @@ static void fields(fl_library *library) {
           "window: attention/decode does not support it; use attention/wgmma");
     WRONG(wrong.arrays = FL_BLOCK_TABLE, "seqlens_k 0x");
     WRONG((wrong.d_head = 256, wrong.version = "attention/decode"), "d_head 256: attention/decode is for 128, 64");
-    WRONG(wrong.version = "attention/mma_sync", "does not support it; use attention/wgmma or attention/decode");
+    WRONG((wrong.version = "attention/mma_sync", wrong.config = "(FP16, 64, 256, 128, 8): mma_sync+stages_4"),
+          "does not support it; use attention/wgmma or attention/decode");
     attention.asked.version = "attention/wgmma";
     WRONG(wrong.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve", "use one with the flag pages");
     attention.asked.config = "(FP16, 64, 256, 64, 16): wgmma+stages_4+exp_16+serve+pages";
