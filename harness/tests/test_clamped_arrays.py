@@ -79,11 +79,14 @@ def launch(
     front.softmax_scale, front.causal = d**-0.5, "pages" in arrays
     for name, buffer in on_device.items():
         setattr(front, name, buffer.address)
-    for name, box in zip("QKVO", config.box_rows(), strict=True):
+    boxes = (0,) * 4 if "mma_sync" in kernel else config.box_rows()
+    for name, box in zip("QKVO", boxes, strict=True):
         samples, size, of, _ = given[name].shape
         of_pages = name in "KV" and kernel == "attention.wgmma"  # with a copy for each 64 columns of a small page
         box = min(box, size) if of_pages and "pages" in arrays else box
         setattr(front, f"{name}_strides", type(front.Q_strides)(batch=size * of * d, seq=of * d, head=d))
+        if "mma_sync" in kernel:
+            continue  # no maps
         if getattr(config, "packs", False) and name == "O":  # Q by groups of heads, instead of O
             group = heads // KV_heads
             slots = 1 << (group - 1).bit_length()
@@ -93,14 +96,15 @@ def launch(
             tiles = 1 if of_pages and box < config.B_c else d // 64
             strides = (2 * of * d, 128, 2 * d, 2 * of * size * d)
             maps += made_map(on_device[name].address, (64, size, d // 64, of, samples), strides, (64, box, tiles, 1, 1))
-    grid = 4 if kernel == "attention.decode" else 3
-    module[config.symbol()][grid, config.threads(), config.smem_bytes()](bytes(args), maps)
+    grid = 4 if "decode" in kernel else 3
+    parameters = (bytes(args), maps) if maps else (bytes(args),)
+    module[config.symbol()][grid, config.threads(), config.smem_bytes()](*parameters)
     return on_device["O"].array, on_device["LSE"].array
 
 
 def config_of(kernel: str, d_head: int, pages: bool, packs: bool = False) -> KernelConfig:
     for config in load_attention(ROOT)[kernel].header.serving:
-        if kernel == "attention/decode" and config.d_head == d_head:
+        if ("decode" in kernel or kernel == "attention/mma_sync") and config.d_head == d_head:
             return config
         found = tuple(getattr(config, name, False) for name in ("d_head", "cap", "paged_kv", "packs"))
         if found == (d_head, False, pages, packs):
@@ -121,6 +125,7 @@ def attend(Q: Array, K: Array, V: Array, causal: bool) -> tuple[Array, Array]:
     return output, LSE
 
 
+@pytest.mark.parametrize("kernel", ["attention.wgmma", "attention.mma_sync"])
 @pytest.mark.parametrize(
     ("Q_offsets", "KV_offsets", "lengths", "rows", "keys"),
     [
@@ -129,7 +134,12 @@ def attend(Q: Array, K: Array, V: Array, causal: bool) -> tuple[Array, Array]:
     ],
 )
 def test_offsets_and_lengths_are_clamped(
-    Q_offsets: tuple[int, ...], KV_offsets: tuple[int, ...], lengths: int, rows: tuple[int, int], keys: tuple[int, int]
+    kernel: str,
+    Q_offsets: tuple[int, ...],
+    KV_offsets: tuple[int, ...],
+    lengths: int,
+    rows: tuple[int, int],
+    keys: tuple[int, int],
 ) -> None:
     """Decreasing, negative, past the end. Nothing outside of a tensor is read or written, and of four sequences at most
     the third has rows, those that are left of it."""
@@ -140,8 +150,8 @@ def test_offsets_and_lengths_are_clamped(
     }
     arrays = {"Q_offsets": Q_offsets, "KV_offsets": KV_offsets, "KV_lengths": (lengths,) * 4}
     integers = {name: np.array(array, np.int32) for name, array in arrays.items()}
-    config = config_of("attention/wgmma", 64, pages=False)
-    output, LSE = launch("attention.wgmma", config, tensors, 40, integers)
+    config = config_of(kernel.replace(".", "/"), 64, pages=False)
+    output, LSE = launch(kernel, config, tensors, 40, integers)
     wanted, wanted_LSE = np.full(output[0].shape, 7.0), np.full(LSE[0].shape, 7.0)
     Q, K, V = tensors["Q"][0, slice(*rows)], tensors["K"][0, slice(*keys)], tensors["V"][0, slice(*keys)]
     wanted[slice(*rows)], wanted_LSE[:, slice(*rows)] = attend(Q, K, V, causal=False)
@@ -157,13 +167,16 @@ def test_offsets_and_lengths_are_clamped(
         ("attention.wgmma", 16, True, 256),
         ("attention.decode", 16, False, 64),
         ("attention.decode", 128, False, 128),
+        ("attention.mma_sync", 16, False, 128),
+        ("attention.mma_sync", 128, False, 96),
+        ("attention.decode_mma_sync", 16, False, 64),
     ],
 )
 def test_page_numbers_and_lengths_are_clamped(kernel: str, page: int, packs: bool, d_head: int) -> None:
     """Tables name the same first pages. A number outside is a page of zeros, lengths are cut to what the table can
     name, and the table ends after the last page in use. Past every length there are NaN."""
     rng = np.random.default_rng(page + d_head)
-    of_sequence, n_pages, packed = 3, 7, kernel == "attention.wgmma"
+    of_sequence, n_pages, packed = 3, 7, "decode" not in kernel
     rows = [0, 2, 7, 7, 9] if packed else [0, 2, 4, 6, 8]
     shape = (1, 9) if packed else (4, 2)
     tensors: dict[str, Array] = {"Q": rng.standard_normal((*shape, 4, d_head)).astype(np.float16)}

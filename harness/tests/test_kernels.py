@@ -28,6 +28,7 @@ KERNELS = FORWARD | {name: load_backward(ROOT)[name] for name in GRADIENTS}
 FP8, BACKWARD = load_fp8(ROOT), {name: one for name, one in load_backward(ROOT).items() if name not in GRADIENTS}
 HOPPER_GRADIENTS, MMA_GRADIENTS = GRADIENTS
 MMA_SYNC, WGMMA, DECODE, FP8_KERNEL = (f"attention/{name}" for name in ("mma_sync", "wgmma", "decode", "fp8"))
+CP_ASYNC = "attention/decode_mma_sync"
 
 
 def program_of(kernel: str) -> Path:
@@ -75,18 +76,35 @@ RARE = {
     "slices of what is left over": "--seq-q 257 --seq-k 1100 --heads 9 --lse",
 }
 RAGGED = "--layout packed --seqlens-q 70,0,3,0,9 --seqlens-k 66,5,0,0,2 --causal"
+OF_LENGTHS = [
+    f"{RAGGED} --heads 3 --kv-heads 1 --lse --sinks",
+    "--seqlens-q 5,130,0 --seqlens-k 300,130,17 --heads 4 --kv-heads 2 --page-rows 16 --softcap 5",
+    "--seq-q 129 --seq-k 1 --heads 40 --window 5,5 --causal --d-head 256",
+    "--seq-q 70 --seq-k 260 --heads 2 --window 63,0 --lse --layout bhsd",
+]
+OF_CACHES = [
+    "--seq-q 1 --seqlens-k 70,0,33,128 --heads 8 --kv-heads 2 --page-rows 16 --split-keys 64 --lse",
+    "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
+    f"--seq-q 1 --seqlens-k {','.join(['65,0,1,63'] * 17)} --heads 1 --page-rows 16 --split-keys 64",
+    "--seq-q 1 --seqlens-k 1300,530 --heads 1 --page-rows 16",
+]
 SERVED = {
-    WGMMA: [
-        f"{RAGGED} --heads 3 --kv-heads 1 --lse --sinks",
-        "--seqlens-q 5,130,0 --seqlens-k 300,130,17 --heads 4 --kv-heads 2 --page-rows 16 --softcap 5",
-        "--seq-q 129 --seq-k 1 --heads 40 --window 5,5 --causal --d-head 256",
-        "--seq-q 70 --seq-k 260 --heads 2 --window 63,0 --lse --layout bhsd",
+    WGMMA: OF_LENGTHS,
+    MMA_SYNC: [
+        *OF_LENGTHS,
+        f"--seqlens-q {','.join(['3,0,1,65'] * 17)} --seqlens-k {','.join(['65,9,1,63'] * 17)} --heads 1 --causal",
+        *(f"{RAGGED} --heads 6 --kv-heads 2 --window 20,0 --d-head {d_head} --lse" for d_head in (64, 96, 192)),
+        f"{RAGGED} --heads 5 --kv-heads 1 --config {config_of(MMA_SYNC, 'FP16,256,64,16', 'serve')}",
+    ],
+    CP_ASYNC: [
+        *OF_CACHES,
+        f"--seq-q 2 --seqlens-k 90,0,41 --heads 4 --kv-heads 2 --page-rows 16 --descale-v 3 "
+        f"--config {config_of(CP_ASYNC, 'FP16,128,16,128,2', 'e4m3')}",
+        f"{RAGGED} --heads 4 --kv-heads 2 --split-keys 128 --config {config_of(CP_ASYNC, 'ragged')}",
+        f"--seq-q 3 --seqlens-k 90,41 --heads 8 --kv-heads 1 --causal --config {config_of(CP_ASYNC, 'FP16,64,32')}",
     ],
     DECODE: [
-        "--seq-q 1 --seqlens-k 70,0,33,128 --heads 8 --kv-heads 2 --page-rows 16 --split-keys 64 --lse",
-        "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
-        f"--seq-q 1 --seqlens-k {','.join(['65,0,1,63'] * 17)} --heads 1 --page-rows 16 --split-keys 64",
-        "--seq-q 1 --seqlens-k 1300,530 --heads 1 --page-rows 16",
+        *OF_CACHES,
         "--seq-q 9 --seqlens-k 90,41 --heads 4 --kv-heads 1 --config (FP16,128,64,64,4):wgmma+tensor+stages_4+serve",
         "--seq-q 17 --seqlens-k 90,41,0 --heads 8 --kv-heads 1 --causal --page-rows 16 --dtype bf16 "
         "--config (BF16,128,128,64,8):wgmma+tensor+stages_4+serve",
@@ -128,7 +146,7 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
     record = record_of(kernel, arguments)
     assert "serve" in record["config"]
     asked = dict(pairwise(arguments.split()))
-    if kernel == DECODE:
+    if kernel in (DECODE, CP_ASYNC):
         for name in ("page_rows", "split_keys"):
             assert record["problem"][name] == int(asked.get(f"--{name.replace('_', '-')}", 0))
     if kernel in GRADIENTS:
@@ -190,9 +208,13 @@ def plain(draw: st.DrawFn, version: Version) -> list[str]:
 
 
 @st.composite
-def served_by_wgmma(draw: st.DrawFn) -> list[str]:
+def served_by_attention(draw: st.DrawFn, kernel: str) -> list[str]:
     sizes = draw(common((1, 2, 3, 5))) | draw(sequences(("packed", "bshd", "bhsd", "padded")))
-    sizes |= {"d-head": draw(st.sampled_from((64, 128, 256))), "dtype": draw(st.sampled_from(("fp16", "bf16")))}
+    if kernel == WGMMA:
+        sizes |= {"d-head": draw(st.sampled_from((64, 128, 256))), "dtype": draw(st.sampled_from(("fp16", "bf16")))}
+    else:
+        config = draw(st.sampled_from(FORWARD[kernel].header.serving))
+        sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
     sizes |= {"window": f"{draw(WINDOWS)},{draw(WINDOWS)}", "dist": draw(st.sampled_from(("normal", "large")))}
     if draw(st.booleans()):
         sizes["softcap"] = draw(st.sampled_from((0.5, 5, 30)))
@@ -202,8 +224,8 @@ def served_by_wgmma(draw: st.DrawFn) -> list[str]:
 
 
 @st.composite
-def served_by_decode(draw: st.DrawFn) -> list[str]:
-    config = draw(st.sampled_from(FORWARD[DECODE].header.serving))
+def served_by_decode(draw: st.DrawFn, kernel: str) -> list[str]:
+    config = draw(st.sampled_from(FORWARD[kernel].header.serving))
     sizes = draw(common((1, 2, 4))) | {
         "config": config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form(),
         "page-rows": draw(st.sampled_from((16, 32, 64, 128, 256))),
@@ -229,8 +251,10 @@ def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
 
 
 RANDOM = {kernel: [plain(version)] for kernel, version in KERNELS.items()}
-RANDOM[WGMMA].append(served_by_wgmma())
-RANDOM[DECODE].append(served_by_decode())
+for name in (WGMMA, MMA_SYNC):
+    RANDOM[name].append(served_by_attention(name))
+for name in (DECODE, CP_ASYNC):
+    RANDOM[name].append(served_by_decode(name))
 RANDOM[FP8_KERNEL].append(served_by(FP8_KERNEL))
 for name in GRADIENTS:
     RANDOM[name].append(served_by(name))
@@ -260,7 +284,9 @@ def output_of(folder: Path, kernel: str, arguments: str) -> bytes:
     ("kernel", "fixed"),
     [
         (WGMMA, "--heads 2 --dist large --dtype bf16"),
+        (MMA_SYNC, "--heads 2 --dist large --dtype bf16"),
         (DECODE, f"--heads 4 --kv-heads 2 --split-keys 256 --config {config_of(DECODE, 'FP16,128,64', 'ragged')}"),
+        (CP_ASYNC, f"--heads 4 --kv-heads 2 --split-keys 256 --config {config_of(CP_ASYNC, 'ragged')}"),
     ],
 )
 def test_a_sequence_does_not_depend_on_its_neighbours(tmp_path: Path, kernel: str, fixed: str) -> None:
@@ -273,13 +299,14 @@ def test_a_sequence_does_not_depend_on_its_neighbours(tmp_path: Path, kernel: st
 
 
 @pytest.mark.parametrize("d_head", some_in_check([64, 128, 256], [128]))
-def test_pages_change_no_bit(tmp_path: Path, d_head: int) -> None:
+@pytest.mark.parametrize("kernel", [WGMMA, MMA_SYNC])
+def test_pages_change_no_bit(tmp_path: Path, kernel: str, d_head: int) -> None:
     """Of scores that exceed their first maximum, too, for which the kernel reads K itself."""
     fixed = f"--heads 4 --kv-heads 2 --dist large --causal --layout packed --d-head {d_head} "
     fixed += "--seqlens-q 5,130,0,1,64 --seqlens-k 300,130,17,513,0"
-    in_order = output_of(tmp_path, WGMMA, fixed)
+    in_order = output_of(tmp_path, kernel, fixed)
     for page_rows in (16, 256):
-        assert output_of(tmp_path, WGMMA, f"{fixed} --page-rows {page_rows}") == in_order
+        assert output_of(tmp_path, kernel, f"{fixed} --page-rows {page_rows}") == in_order
 
 
 @pytest.mark.parametrize(("heads", "words"), [(6, "+pages"), (8, "")])
@@ -305,16 +332,21 @@ def count_of(kernel: str, name: str, arguments: str) -> int:
 
 
 def test_blocks_outside_a_window_are_skipped() -> None:
-    whole = count_of(WGMMA, "wgmma", "--seq 2048 --heads 1 --window -1,2047")
-    assert count_of(WGMMA, "wgmma", "--seq 2048 --heads 1 --window 127,0") <= whole / 16 * 2.1  # of 16 KV blocks two
+    for kernel, name in ((WGMMA, "wgmma"), (MMA_SYNC, "mma")):
+        whole = count_of(kernel, name, "--seq 2048 --heads 1 --window -1,2047")
+        assert count_of(kernel, name, "--seq 2048 --heads 1 --window 127,0") <= whole / 16 * 2.1  # of 16 KV blocks two
 
 
 def test_heads_of_a_group_share_Q_blocks() -> None:
     """Where they need fewer: 130 queries of a head alone take two, and those of four heads take five."""
-    one = count_of(WGMMA, "wgmma", "--heads 1 --layout packed --seqlens-q 128 --seqlens-k 128")
-    for lengths, blocks in (("1,1", 2 + 2), ("130,1", 10 + 2), ("128,32", 8 + 2)):
-        fixed = f"--heads 8 --kv-heads 2 --layout packed --seqlens-q {lengths} --seqlens-k 128,128"
-        assert count_of(WGMMA, "wgmma", fixed) == blocks * one
+    for kernel, name, config in (
+        (WGMMA, "wgmma", config_of(WGMMA, "FP16,128", "serve+pack")),
+        (MMA_SYNC, "mma", config_of(MMA_SYNC, "FP16,128,128", "serve")),
+    ):
+        one = count_of(kernel, name, "--heads 1 --layout packed --seqlens-q 128 --seqlens-k 128 --config " + config)
+        for lengths, blocks in (("1,1", 2 + 2), ("130,1", 10 + 2), ("128,32", 8 + 2)):
+            fixed = f"--heads 8 --kv-heads 2 --layout packed --seqlens-q {lengths} --seqlens-k 128,128"
+            assert count_of(kernel, name, f"{fixed} --config {config}") == blocks * one
 
 
 def test_scores_that_overflow_are_computed_again() -> None:

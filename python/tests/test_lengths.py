@@ -341,9 +341,9 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"deterministic": "yes"}, ValueError, "deterministic is 'yes'"),
     ({"rotary_cos": 1}, TypeError, "rotate q and k_new before the call"),
     (
-        dict.fromkeys(("q", "k_cache", "v_cache"), np.zeros((2, 32, 1, 96), HALF)),
+        dict.fromkeys(("q", "k_cache", "v_cache"), np.zeros((2, 32, 1, 80), HALF)),
         NotImplementedError,
-        r"seqlens_k with d_head 96: must be 64, 128 or 256; pad q, k and v with zeros to 128 and keep the scale, 1",
+        r"seqlens_k with d_head 80: must be 64, 96, 128, 192 or 256; pad q, k and v with zeros to 96 and keep the",
     ),
 ]
 
