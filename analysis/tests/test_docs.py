@@ -30,6 +30,7 @@ GPU_GOALS = ("bench", "gpu-check")
 GPU_PAGES = (
     "one-hour.md",
     "new-gpu.md",
+    "your-gpu.md",
     "internals.md",
     "measuring.md",
     "adding-a-version.md",

@@ -630,7 +630,7 @@ def register() -> None:
     """Names the kernels "flashladder" for torch.nn.attention.activate_flash_attention_impl (PyTorch 2.11 and newer).
 
     Once activated they compute the forward and the backward pass wherever scaled_dot_product_attention chooses
-    flash attention for CUDA tensors, and on compute capability 9.0 the forward pass of torch.nn.attention.varlen.
+    flash attention for CUDA tensors, and the forward pass of torch.nn.attention.varlen.
     PyTorch's own kernel computes all other calls as before: dropout, sizes of heads that no kernel has or that the GPU
     has too little shared memory for, strides that are no multiples of 16 bytes. They have no part in what PyTorch
     computes by other operators: masks, nested tensors, cuDNN, CPUs.

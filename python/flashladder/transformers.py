@@ -4,7 +4,7 @@
     model = AutoModelForCausalLM.from_pretrained(NAME, dtype=torch.bfloat16, attn_implementation="flashladder")
 
 Importing this module registers it. It serves prefill, prefill in pieces and decoding, causal or bidirectional, with
-grouped heads, in fp16 or bf16; and on compute capability 9.0 padding on either side, sliding windows, packed sequences,
+grouped heads, in fp16 or bf16; also padding on either side, sliding windows, packed sequences,
 static caches, continuous batching, soft-capped scores and attention sinks. Padding before the first key costs a copy of
 K and V in each layer. Unsupported features raise NotImplementedError and are never ignored: masks of the model's own,
 masks with gaps, dropout, attention weights as a result. A model trains where flashladder.torch has gradients: without
