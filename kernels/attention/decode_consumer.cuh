@@ -113,7 +113,9 @@ struct consumer {
     }
     __device__ __forceinline__ void multiply_QK_of_bytes(S_tiles<cfg> &S, uint32_t K) const {
         const int key = lane / 16 * 8 + lane % 8, right = lane / 8 % 2;
+#pragma unroll
         for (int k = 0; k < d_steps<cfg>; k += 2)
+#pragma unroll
             for (int n = 0; n < key_steps<cfg>; n++) {
                 uint32_t b[4]; /* keys 0-7 of columns 16k and 16k + 16, keys 8-15 of the same */
                 ldmatrix_x4(b, box_address(K, 16 * n + key, k + right));
