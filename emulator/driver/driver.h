@@ -98,7 +98,7 @@ typedef struct CUmod_st driver_module;
 struct CUfunc_st {
     driver_module *module;
     int entry;
-    bool decoded;
+    bool decoded, recorded; /* recorded: a recording has its parameters */
     int dynamic_shared; /* bytes that a launch may ask for */
     int cluster[3], must_cluster;
     struct launch_by_steps *steps; /* owned, NULL where nothing was set: see launch_by_steps.c */

@@ -119,9 +119,23 @@ void record_refused(const char *sentence) {
 
 /* ---- launches ---- */
 
+/* Where the parameters of a kernel are in the block that its launches have: machine code may place them elsewhere. */
+static void record_parameters(CUfunction function, const emu_entry_info *info) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = function->recorded ? NULL : open_memstream(&text, &bytes);
+    if (!to) return;
+    function->recorded = true;
+    for (int i = 0; i < info->params; i++) fprintf(to, "%u %u ", info->param_offsets[i], info->param_sizes[i]);
+    fputs(info->name, to);
+    if (!fclose(to)) record(text, bytes, "parameters %d %d", function->module->id, info->params);
+    free(text);
+}
+
 void record_launch(const kernel_launch *k) {
     if (!is_recording()) return;
     const emu_entry_info *info = emu_entry(k->function->module->module, k->function->entry);
+    record_parameters(k->function, info);
     const size_t name_bytes = strlen(info->name), bytes = info->param_bytes + name_bytes;
     uint8_t *data = malloc(bytes + 1);
     if (!data) return;

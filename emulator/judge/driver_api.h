@@ -47,6 +47,7 @@
     X(cuModuleUnload)                                                                                                  \
     X(cuModuleGetFunction)                                                                                             \
     X(cuModuleGetGlobal)                                                                                               \
+    X(cuFuncGetParamInfo)                                                                                              \
     X(cuFuncSetAttribute)                                                                                              \
     X(cuLaunchKernelEx)                                                                                                \
     X(cuTensorMapEncodeTiled)                                                                                          \

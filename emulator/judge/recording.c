@@ -27,6 +27,7 @@ static const struct {
     [RECORD_COPY] = {"copy", 3, false},
     [RECORD_READ] = {"read", 2, false},
     [RECORD_SET] = {"set", 6, false},
+    [RECORD_PARAMETERS] = {"parameters", 2, true},
     [RECORD_LAUNCH] = {"launch", 13, true},
     [RECORD_TENSOR_MAP] = {"tensormap", 21, true},
     [RECORD_STREAM] = {"stream", 1, false},

@@ -30,6 +30,7 @@ typedef enum record_kind {
     RECORD_COPY,
     RECORD_READ,
     RECORD_SET,
+    RECORD_PARAMETERS,
     RECORD_LAUNCH,
     RECORD_TENSOR_MAP,
     RECORD_STREAM,

@@ -2,7 +2,8 @@
  *
  * Memory is allocated at its recorded address, but the driver places the variables of a module. So each aligned word
  * that is an address within a recorded variable becomes that of the variable here. A tensor map is opaque. Its recorded
- * arguments make a new one, which replaces the 128 bytes that the emulator had made.
+ * arguments make a new one, which replaces the 128 bytes that the emulator had made. Parameters of a kernel are passed
+ * one by one, because machine code aligns them otherwise than PTX.
  */
 #include "replay.h"
 
@@ -38,6 +39,45 @@ void relocate(const replay *r, uint8_t *data, size_t bytes) {
         memcpy(data + at, &word, sizeof word);
     }
 }
+
+/* ---- parameters ---- */
+
+/* The record that has the parameters of a kernel of this module, and its text behind the numbers; NULL where none has.
+ */
+static const record *find_parameters(const replay *r, const record *launch, const char *name, char *text,
+                                     size_t bytes) {
+    const size_t length = strlen(name);
+    for (const record *at = launch; at-- > r->recorded->records;) {
+        if (at->kind != RECORD_PARAMETERS || at->numbers[0] != launch->numbers[0]) continue;
+        if (!record_text(at, 0, text, bytes) || at->bytes < length || strcmp(text + at->bytes - length, name) != 0)
+            continue;
+        text[at->bytes - length] = 0;
+        return at;
+    }
+    return NULL;
+}
+
+bool relocate_parameters(const replay *r, const record *launch, const char *name, CUfunction function, uint8_t *block,
+                         void ***places) {
+    enum { LONGEST_TEXT = 1 << 16, MOST_PARAMETERS = 4096 };
+    size_t offset, size;
+    char *text = malloc(LONGEST_TEXT), *next = text;
+    const record *found = text ? find_parameters(r, launch, name, text, LONGEST_TEXT) : NULL;
+    const uint64_t count = found ? found->numbers[1] : 0;
+    bool fits = found && count <= MOST_PARAMETERS && (*places = calloc((size_t)count + 1, sizeof **places));
+    for (uint64_t i = 0; fits && i < count; i++) {
+        const uint64_t at = strtoull(next, &next, 10), bytes = strtoull(next, &next, 10);
+        fits = at <= launch->numbers[12] && bytes <= launch->numbers[12] - at &&
+               r->cuda->cuFuncGetParamInfo(function, (size_t)i, &offset, &size) == CUDA_SUCCESS && size == bytes;
+        if (fits) (*places)[i] = block + at;
+    }
+    fits = fits && r->cuda->cuFuncGetParamInfo(function, (size_t)count, &offset, &size) != CUDA_SUCCESS;
+    if (!fits && found) free(*places);
+    free(text);
+    return fits;
+}
+
+/* ---- tensor maps ---- */
 
 bool relocate_tensor_map(replay *r, const record *at) {
     enum {

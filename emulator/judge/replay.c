@@ -390,7 +390,10 @@ static bool run_launch(replay *r, const record *at) {
     relocate(r, parameters, bytes);
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                      CU_LAUNCH_PARAM_END};
-    const CUresult result = r->cuda->cuLaunchKernelEx(&config, function, NULL, extra);
+    void **places = NULL;
+    const bool apart = relocate_parameters(r, at, name, function, parameters, &places);
+    const CUresult result = r->cuda->cuLaunchKernelEx(&config, function, apart ? places : NULL, apart ? NULL : extra);
+    if (apart) free(places);
     free(parameters);
     return replay_check(r, result, "a launch");
 }

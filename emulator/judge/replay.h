@@ -115,6 +115,10 @@ bool replay_read(replay *r, uint64_t address, void *data, uint64_t bytes);
 /* relocate.c: put the addresses and the tensor maps of this GPU into data of a recording. Nothing changes on the
  * emulator. */
 void relocate(const replay *r, uint8_t *data, size_t bytes);
+/* Where each parameter of a launch is in its block, for a function of this device: to `places`, which is owned. False
+ * where the recording says nothing of the kernel, or says what does not fit the function. */
+bool relocate_parameters(const replay *r, const record *launch, const char *name, CUfunction function, uint8_t *block,
+                         void ***places);
 bool relocate_tensor_map(replay *r, const record *at);
 /* Fill memory as if nothing had written it. */
 bool replay_poison(replay *r, const memory *m, uint64_t address, uint64_t bytes);
