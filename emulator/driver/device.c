@@ -17,14 +17,14 @@ enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
 #define DEFAULT_ARCHITECTURE "sm_90a"
 
 /* The first is small, so that a program that fills the GPU is emulated in a short time. The others have the numbers of
- * NVIDIA's architecture white papers and tuning guides; L2 of H100 and H200 as their drivers say. */
+ * NVIDIA's architecture white papers and tuning guides; L2 of H100, and L2 and bus of H200, as their drivers say. */
 static const gpu_model models[] = {
     {"small", DEFAULT_ARCHITECTURE, 8, 40 << 10, 5120},
     {"A100", "sm_80", 108, 40 << 10, 5120},
     {"RTX3090", "sm_86", 82, 6 << 10, 384},
     {"RTX4090", "sm_89", 128, 72 << 10, 384},
     {"H100", "sm_90a", 132, 50 << 10, 5120},
-    {"H200", "sm_90a", 132, 60 << 10, 6144},
+    {"H200", "sm_90a", 132, 60 << 10, 6016},
     {"B200", "sm_100a", 148, 126 << 10, 8192},
     {"RTX5090", "sm_120a", 170, 96 << 10, 512},
 };
@@ -133,7 +133,7 @@ static CUresult start(void) {
     state.step_limit = STEP_LIMIT;
     if (!read_model() || !read_architecture() || !read_number("EMULATED_GPU_SCHEDULE", &state.schedule) ||
         !read_number("EMULATED_GPU_STEPS", &state.step_limit) || !read_number("EMULATED_GPU_NOISE", &noise) ||
-        !read_number("EMULATED_GPU_CTAS", &state.sample))
+        !read_number("EMULATED_GPU_CTAS", &state.sample) || !read_number("EMULATED_GPU_ORDERS", &state.orders))
         return CUDA_ERROR_INVALID_VALUE;
     emu_set_noise(noise);
     emu_device *device = emu_device_new();

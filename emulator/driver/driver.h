@@ -63,7 +63,8 @@ typedef struct driver {
     const gpu_model *model;
     uint64_t used;  /* bytes of device memory */
     uint64_t steps; /* warp instructions that all launches executed: the clock of events */
-    uint64_t schedule, step_limit, sample;
+    uint64_t schedule, step_limit, sample,
+        orders;       /* orders: the most runs of a launch in other orders, 0 for one run */
     CUresult failure; /* of a kernel that was stopped: all later work fails with it until the context is destroyed */
 } driver;
 
@@ -89,7 +90,7 @@ void note_findings(const emu_device *device, const char *kernel);
 /* ---- watch.c ---- */
 
 /* With EMULATED_GPU_COUNTERS=FILE: add a line of JSON about a launch to that file. */
-void write_counts(const char *kernel, const emu_counters *counts);
+void write_counts(const char *kernel, const emu_counters *counts, const emu_exploration *seen);
 
 /* ---- modules ---- */
 
@@ -99,7 +100,7 @@ struct CUfunc_st {
     driver_module *module;
     int entry;
     bool decoded, recorded; /* recorded: a recording has its parameters */
-    int dynamic_shared; /* bytes that a launch may ask for */
+    int dynamic_shared;     /* bytes that a launch may ask for */
     int cluster[3], must_cluster;
     struct launch_by_steps *steps; /* owned, NULL where nothing was set: see launch_by_steps.c */
 };

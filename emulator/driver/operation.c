@@ -129,6 +129,15 @@ static CUresult failure_of(const emu_device *device, CUresult otherwise) {
     return failure;
 }
 
+/* Run a launch in one order or, with EMULATED_GPU_ORDERS, in others, where its CTAs fit the GPU together. */
+static emu_status run_launch(const emu_module *module, const emu_launch *launch, emu_exploration *seen,
+                             emu_error *error) {
+    const driver *d = the_driver();
+    const emu_status status =
+        d->orders ? emu_run_orders(d->device, module, launch, d->orders, seen, error) : EMU_REFUSED;
+    return status == EMU_REFUSED ? emu_run(d->device, module, launch, error) : status;
+}
+
 static CUresult run_kernel(const kernel_launch *k) {
     driver *d = the_driver();
     const emu_module *module = k->function->module->module;
@@ -150,14 +159,17 @@ static CUresult run_kernel(const kernel_launch *k) {
     memcpy(launch.cluster, k->cluster, sizeof launch.cluster);
     record_launch(k);
     emu_error error;
-    const emu_status status = emu_run(d->device, module, &launch, &error);
+    emu_exploration seen = {0};
+    const emu_status status = run_launch(module, &launch, &seen, &error);
     fflush(stdout);
     if (status == EMU_REFUSED) {
         driver_say("kernel %s cannot be launched: %s", info->name, error.text);
         return CUDA_ERROR_INVALID_VALUE;
     }
     d->steps += emu_counts(d->device)->steps;
-    write_counts(info->name, emu_counts(d->device));
+    write_counts(info->name, emu_counts(d->device), &seen);
+    if (seen.difference[0])
+        driver_say("kernel %s gives other results in another order: %s", info->name, seen.difference);
     note_findings(d->device, info->name);
     d->failure = failure_of(d->device, status == EMU_FAULT ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
     return CUDA_SUCCESS; /* a launch does not wait for its kernel: what follows fails */

@@ -83,7 +83,7 @@ static void write_rows(FILE *to, const emu_counters *counts, bool executed) {
     }
 }
 
-void write_counts(const char *kernel, const emu_counters *counts) {
+void write_counts(const char *kernel, const emu_counters *counts, const emu_exploration *seen) {
     const char *path = getenv("EMULATED_GPU_COUNTERS");
     FILE *to = path && *path ? fopen(path, "a") : NULL;
     if (!to) return;
@@ -98,6 +98,7 @@ void write_counts(const char *kernel, const emu_counters *counts) {
     write_rows(to, counts, true);
     fputs("}, \"never\": [", to);
     write_rows(to, counts, false);
-    fputs("]}\n", to);
+    fprintf(to, "], \"classes\": %" PRIu64 ", \"left\": %" PRIu64 ", \"differs\": %s}\n", seen->classes, seen->left,
+            seen->difference[0] ? "true" : "false");
     fclose(to);
 }

@@ -39,6 +39,7 @@ static const char help[] =
     "  --schedule SEED    another order of the warps\n"
     "  --noise SEED       draw the bits that PTX leaves open (default: 0, the emulator's own)\n"
     "  --ctas N           run N CTAs of larger launches whose CTAs tell each other nothing\n"
+    "  --orders N         run each launch in up to N other orders that can matter, if its CTAs fit the GPU together\n"
     "  --steps N          the most warp instructions of a CTA\n"
     "\n"
     "Exit status: 0 replayed, 2 usage, 3 malformed recording, 4 refused by the driver, 5 a kernel was stopped, 6 out "
@@ -86,7 +87,8 @@ static bool read_poison(const char *text, uint32_t *poison) {
 static const char *variable_of(const char *option) {
     static const char *const all[][2] = {{"--arch", "EMULATED_GPU_ARCH"},         {"--gpu", "EMULATED_GPU_MODEL"},
                                          {"--schedule", "EMULATED_GPU_SCHEDULE"}, {"--noise", "EMULATED_GPU_NOISE"},
-                                         {"--ctas", "EMULATED_GPU_CTAS"},         {"--steps", "EMULATED_GPU_STEPS"}};
+                                         {"--ctas", "EMULATED_GPU_CTAS"},         {"--orders", "EMULATED_GPU_ORDERS"},
+                                         {"--steps", "EMULATED_GPU_STEPS"}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!strcmp(option, all[i][0])) return all[i][1];
     return NULL;

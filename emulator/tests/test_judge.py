@@ -151,6 +151,46 @@ def test_a_replay_shows_how_memory_was_touched(tmp_path: Path) -> None:
     assert {f["finding"] for f in findings} == {"uninitialised-global"}
 
 
+BULK = """.shared .align 128 .b8 s[384];
+setp.ne.u32 %p, %r1, 0;
+@%p bra DONE;
+mov.u32 %r2, s;
+mbarrier.init.shared.b64 [%r2+256], 1;
+fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared.b64 %d3, [%r2+256], 256;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%d1], 256, [%r2+256];
+WAIT:
+mbarrier.try_wait.parity.shared.b64 %p, [%r2+256], 0;
+@!%p bra WAIT;
+cp.async.bulk.global.shared::cta.bulk_group [%d2], [%r2], 256;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+bra DONE;
+"""
+
+
+def test_bulk_copies_touch_memory(tmp_path: Path) -> None:
+    """The first half of x goes to y by bulk copies only."""
+    target = {".target sm_80": ".target sm_90", "ld.global.f32 %f1, [%d4];": BULK}
+    status, result = replay(record(tmp_path, cleared=0, replace=target))
+    assert (status, result["inputs"]["x"]["unread"]) == (0, 256)
+    assert result["outputs"]["y"] == {"bytes": 512, "unset": 0, "unwritten": 256}
+    counts = json.loads((tmp_path / "replayed/counters").read_text())
+    assert (counts["loaded"], counts["stored"]) == (256, 256)
+
+
+def test_other_orders_of_a_launch_are_compared(tmp_path: Path) -> None:
+    """Two CTAs draw tickets and write their numbers there: which is first makes a difference."""
+    tickets = "atom.global.add.u32 %r2, [counter], 1; and.b32 %r2, %r2, 1; mul.wide.u32 %d5, %r2, 4; "
+    tickets += "add.u64 %d5, %d5, %d2; mov.u32 %r3, %ctaid.x; st.global.u32 [%d5], %r3; bra DONE;\n"
+    program = PROGRAM.replace("function, 1, 1, 1,", "function, 2, 1, 1,")
+    recording = record(tmp_path, threads=1, replace={"ld.global.f32 %f1, [%d4];": tickets}, program=program)
+    for orders, differs in (("0", False), ("20", True)):
+        assert replay(recording, "--orders", orders)[0] == 0
+        assert json.loads((tmp_path / "replayed/counters").read_text())["differs"] == differs
+        assert ("in another order" in (tmp_path / "replayed/notes").read_text()) == differs
+
+
 @pytest.mark.parametrize(
     ("instruction", "most"),
     [
