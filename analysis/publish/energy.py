@@ -18,18 +18,16 @@ from analysis.table import Cell, Table
 
 def energies(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
     """By subject, what the newest run that measured its energy found, a value for each round."""
+    measured = [record for record in records if record.raw.get("energy")]
     newest: dict[str, str] = {}
-    for record in records:
-        if record.raw.get("energy") and record.passed is not False:
-            newest[record.subject] = max(record.run_id, newest.get(record.subject, ""))
-    return {
-        subject: [
-            record.raw["energy"]
-            for record in records
-            if (record.subject, record.run_id) == (subject, run) and record.raw.get("energy")
-        ]
-        for subject, run in newest.items()
-    }
+    for one in measured:
+        if one.passed is not False:
+            newest[one.subject] = max(one.run_id, newest.get(one.subject, ""))
+    found: dict[str, list[dict[str, Any]]] = {subject: [] for subject in newest}
+    for one in measured:
+        if newest.get(one.subject) == one.run_id:
+            found[one.subject].append(one.raw["energy"])
+    return found
 
 
 COLUMNS = (

@@ -121,8 +121,7 @@ def scores(records: Iterable[Record]) -> dict[Case, dict[str, float]]:
             kernels.setdefault(case, set()).add(record.subject)
     return {
         case: _scores_of(
-            kernels[case],
-            [{name: median(found) for name, found in one.items()} for one in samples[case].values()],
+            kernels[case], [{name: median(found) for name, found in one.items()} for one in samples[case].values()]
         )
         for case in kernels
     }

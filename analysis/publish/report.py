@@ -29,7 +29,6 @@ from analysis.publish.overview import GPU, HEADLINE, LISTED, PEER, Step, read_st
 from analysis.table import Cell, Table, emit, json_text
 
 TITLE = "flashladder: all versions"
-NOTHING = "Nothing is recorded yet."
 OPEN = 2  # sections that are not folded
 
 
@@ -216,31 +215,20 @@ def to_html(page: Sequence[Section]) -> str:
     links = "\n".join(f'<a href="#s{i}">{html.escape(section.title)}</a>' for i, section in enumerate(page))
     body = "\n".join(_section(i, section) for i, section in enumerate(page))
     return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
+<html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(TITLE)}</title>
-<style>
-{STYLE}
-</style>
-</head>
-<body>
-<h1>{html.escape(TITLE)}</h1>
-<nav>
-{links}
-</nav>
+<style>{STYLE}</style></head>
+<body><h1>{html.escape(TITLE)}</h1>
+<nav>{links}</nav>
 {body}
-<script>
-{SCRIPT}
-</script>
-</body>
-</html>
+<script>{SCRIPT}</script>
+</body></html>
 """
 
 
 def _section(index: int, section: Section) -> str:
-    blocks = [text for block in section.blocks if (text := _block(block))] or [f"<p>{NOTHING}</p>"]
+    blocks = [text for block in section.blocks if (text := _block(block))] or ["<p>Nothing is recorded yet.</p>"]
     text, title = f"<p>{html.escape(section.text)}</p>", f"<h2>{html.escape(section.title)}</h2>"
     if index < OPEN:
         return "\n".join([f'<section id="s{index}">', title, text, *blocks, "</section>"])
@@ -297,7 +285,6 @@ def run_report(args: argparse.Namespace) -> int:
 
         emit(json_text(ladder_record(read_steps(folder))), None)
         return DONE
-    path = (args.out or folder / "build") / "report.html"
-    write_if_changed(path, to_html(sections(folder)))
+    write_if_changed(path := (args.out or folder / "build") / "report.html", to_html(sections(folder)))
     print(path)
     return DONE
