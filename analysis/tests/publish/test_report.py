@@ -82,6 +82,6 @@ def test_the_page_needs_no_record(
     monkeypatch.setattr(report, "root", lambda: tmp_path)
     assert main(["report", "--out", str(tmp_path / "my report")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'my report/report.html'}\n"
-    assert (tmp_path / "my report/report.html").read_text().count(report.NOTHING) == 2
+    assert (tmp_path / "my report/report.html").read_text().count("Nothing is recorded yet.") == 2
     assert main(["report", "--json"]) == 0
     assert '"version": "v01"' in capsys.readouterr().out
