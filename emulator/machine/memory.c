@@ -688,9 +688,19 @@ static void note_undefined_rows(cta *m, warp *w, const op *o, const uint32_t *ad
     }
 }
 
+/* The 16 numbers of `bits` bits at the start of a row, as bytes. */
+static void widen_row(const uint8_t *row, uint32_t bits, uint8_t bytes[16]) {
+    for (uint32_t i = 0; i < 16; i++) {
+        const uint32_t at = i * bits, pair = row[at / 8] | (uint32_t)row[at / 8 + 1] << 8;
+        bytes[i] = (uint8_t)(pair >> at % 8 & ((1u << bits) - 1));
+    }
+}
+
+/* `detail`: bits of an element that becomes a byte, or 0. */
 void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
     (void)mask;
     static const uint8_t zeros[16];
+    uint8_t wide[LANES][16];
     uint32_t addresses[LANES];
     uint8_t *found[LANES];
     const uint8_t *rows[LANES];
@@ -702,6 +712,10 @@ void emu_exec_ldmatrix(cta *m, warp *w, const op *o, uint32_t mask) {
         if (found[i]) any |= undefined[i] = emu_on_shared_read(m, w, i, addresses[i], 16);
     }
     if (any) note_undefined_rows(m, w, o, addresses, undefined);
+    for (int i = 0; i < count && o->detail; i++) {
+        widen_row(rows[i], o->detail, wide[i]);
+        rows[i] = wide[i];
+    }
     for (int k = 0; k < o->vector; k++) spread_matrix(slot32(w, o->r[k]), rows + 8 * k, o->flags & FLAG_TRANSPOSE);
     emu_count_ldmatrix(m, o, addresses, o->vector);
 }

@@ -232,6 +232,7 @@ void emu_decode_ldmatrix(decoder *dec, const form_match *match) {
     op *o = emu_emit(dec, match->kind);
     o->vector = (uint8_t)count;
     o->bytes = 16;
+    o->detail = emu_chose(match, "b6x16_p32") ? 6 : emu_chose(match, "b4x16_p64") ? 4 : 0;
     if (emu_chose(match, "trans")) o->flags |= FLAG_TRANSPOSE;
     for (int i = 0; i < count; i++) add_dest(o, emu_dest(dec, &to[i], 32));
     emu_add_address(dec, o, operand_at(dec, 1), match->space);

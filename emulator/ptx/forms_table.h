@@ -581,6 +581,8 @@ FORM_ROW("memory", "createpolicy",
 FORM_ROW("memory", "createpolicy", "cvt L2 b64", "d, a", OP_LANES, FORMULA, emu_decode_policy, "likewise")
 FORM_ROW("ldmatrix", "ldmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "{d, ...}, [a]", OP_LDMATRIX,
          EXACT, emu_decode_ldmatrix, "")
+FORM_ROW("ldmatrix", "ldmatrix", "sync aligned m8n16 x1|x2|x4 " SHARED "? b8x16 b6x16_p32|b4x16_p64", "{d, ...}, [a]",
+         OP_LDMATRIX, EXACT, emu_decode_ldmatrix, "elements of 6 or 4 bits become the lower part of a byte each")
 FORM_ROW("ldmatrix", "stmatrix", "sync aligned m8n8 x1|x2|x4 trans? " SHARED "? b16", "[a], {b, ...}", OP_STMATRIX,
          EXACT, emu_decode_stmatrix, "")
 FORM_ROW("ldmatrix", "movmatrix", "sync aligned m8n8 trans b16", "d.32, a.32", OP_MOVMATRIX, EXACT, emu_decode_plain,

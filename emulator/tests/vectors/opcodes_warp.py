@@ -111,7 +111,10 @@ def matrix_cases() -> None:
     rng = np.random.default_rng(110)
     words = rng.integers(0, 1 << 32, SIZE, dtype=np.uint32)
     # One warp at a time owns 512 bytes: 32 rows of 8 halves, each lane writes 16 bytes of them.
-    for count, trans in itertools.product((1, 2, 4), ("", ".trans")):
+    whole, parts = ("m8n8", "b16", 0), (("m8n16", "b8x16.b6x16_p32", 6), ("m8n16", "b8x16.b4x16_p64", 4))
+    forms = [(count, trans, *whole) for count in (1, 2, 4) for trans in ("", ".trans")]
+    for count, trans, shape, type_, bits in [*forms, *((count, "", *each) for count in (1, 2, 4) for each in parts)]:
+        form = f"{shape}.x{count}{trans}"
         names = ["%d", "%e", "%f", "%g"][:count]
         space = "shared::cta" if count == 2 else "shared"
         code = (
@@ -119,10 +122,14 @@ def matrix_cases() -> None:
             "mad.lo.s32 %row, %lane, 16, %s;\nst.shared.v4.u32 [%row], {%a, %b, %c, %h};\nbar.warp.sync 0xffffffff;\n"
             # rows in another order than memory: lane l gives the address of row (5 l + 3) mod 32
             "mad.lo.s32 %x, %lane, 5, 3;\nand.b32 %x, %x, 31;\nmad.lo.s32 %row, %x, 16, %s;\n"
-            f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.{space}.b16 {{{', '.join(names)}}}, [%row];\nbar.sync 0;"
+            f"ldmatrix.sync.aligned.{form}.{space}.{type_} {{{', '.join(names)}}}, [%row];\nbar.sync 0;"
         )
         inputs = {"a": words, "b": np.roll(words, 1), "c": np.roll(words, 2), "h": np.roll(words, 3)}
         rows = np.stack(list(inputs.values()), 1).view(np.uint16).reshape(-1, 32, 8)  # [warp, row, half]
+        if bits:  # 16 numbers at the start of a row are a byte each
+            ones = np.unpackbits(rows.view(np.uint8), axis=2, bitorder="little")[:, :, : 16 * bits]
+            rows = np.packbits(ones.reshape(-1, 32, 16, bits), axis=3, bitorder="little").reshape(-1, 32, 16)
+            rows = rows.view(np.uint16)
         order = (np.arange(32) * 5 + 3) % 32
         fragments = []
         for i in range(count):
@@ -130,7 +137,7 @@ def matrix_cases() -> None:
             matrix = matrix.transpose(0, 2, 1) if trans else matrix
             pair = matrix.reshape(-1, 32, 2).astype(np.uint32)  # lane l holds row l/4, columns 2(l%4) and the next
             fragments.append((pair[:, :, 0] | pair[:, :, 1] << 16).ravel())
-        CASES.append(Case(f"ldmatrix.x{count}{trans}", code, inputs, dict(zip("defg", fragments, strict=False))))
+        CASES.append(Case(f"ldmatrix.{form}.{type_}", code, inputs, dict(zip("defg", fragments, strict=False))))
     store_matrix_cases(words)
     for seed, form in enumerate(tensor_core.FORMS):
         registers = tensor_core.random_registers(form, SIZE // 32, seed)
