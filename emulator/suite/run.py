@@ -1,9 +1,11 @@
 """Runs the suite under bin/emulated-gpu and writes its table into README.md beside it.
 
-python run.py PYTHON TOOL PAGE [ZLUDA [TRITON TORCH]]
+python run.py PYTHON TOOL PAGE [ZLUDA [CUTLASS [TRITON TORCH]]]
+python run.py PYTHON TOOL PAGE --only-cutlass CUTLASS
 
-PYTHON: of an environment with requirements.txt; ZLUDA and TRITON: checkouts, without which ("" or none) their rows
-stay as they are; TORCH: the Python of an environment with PyTorch, for what TRITON brings. `suite.mk suite` calls it.
+PYTHON: of an environment with requirements.txt; ZLUDA and TRITON: checkouts, CUTLASS: a folder of built examples,
+without which ("" or none) their rows stay as they are; TORCH: the Python of an environment with PyTorch, for what
+TRITON brings. `suite.mk suite` calls it, and `suite.mk suite-cutlass` for the rows of CUTLASS alone.
 """
 
 import json
@@ -26,6 +28,7 @@ RUNS = (
     ("tinygrad", "tinygrad_programs.py", "sm_80"),
     ("tinygrad", "tinygrad_programs.py", "sm_90a"),
 )
+OF_CUTLASS = (("CUTLASS", "cutlass_programs.py", "sm_100a"), ("CUTLASS", "cutlass_programs.py", "sm_120a"))
 OF_ZLUDA = (("ZLUDA", "zluda_programs.py", "sm_80"), ("ZLUDA", "zluda_programs.py", "sm_90a"))
 TUTORIALS, LANGUAGE = "Triton's tutorials", "Triton's tests"
 OF_TRITON = (
@@ -91,17 +94,30 @@ def rows_of_checkout(page: str, names: tuple[str, ...], rows: list[str]) -> list
     return rows or [line for line in page.splitlines() if line.startswith(kept)]
 
 
-def main(python: str, tool: str, page: Path, zluda: str = "", triton: str = "", torch: str = "") -> int:
+def only_cutlass(python: str, tool: str, page: Path, folder: str) -> int:
+    """Writes the rows of CUTLASS anew behind the others. 1 where a program is not right."""
+    outcomes = [run(python, tool, *each, folder) for each in OF_CUTLASS]
+    lines = [line for line in page.read_text(encoding="utf-8").split("\n") if not line.startswith("| CUTLASS ")]
+    lines[lines.index(END) : lines.index(END)] = [each.row() for each in outcomes]
+    page.write_text("\n".join(lines), encoding="utf-8")
+    return int(any(verdict != "right" for each in outcomes for verdict in each.verdicts.values()))
+
+
+def main(
+    python: str, tool: str, page: Path, zluda: str = "", cutlass: str = "", triton: str = "", torch: str = ""
+) -> int:
     """1 where a program is not right."""
     outcomes = [run(python, tool, *each) for each in RUNS]
     of_triton = [run(torch, tool, *each, triton) for each in OF_TRITON] if triton else []
     others = [run(python, tool, *each, zluda) for each in OF_ZLUDA] if zluda else []
+    of_cutlass = [run(python, tool, *each, cutlass) for each in OF_CUTLASS] if cutlass else []
     heading = ("from", "architecture", "programs", "accepted", "launched", "right", "findings")
     lines = [f"With {versions(python)}:", "", "| " + " | ".join(heading) + " |", "| --- " * len(heading) + "|"]
     text = page.read_text(encoding="utf-8")
     rows = [each.row() for each in outcomes]
     rows += rows_of_checkout(text, (TUTORIALS, LANGUAGE), [each.row() for each in of_triton])
     rows += rows_of_checkout(text, ("ZLUDA",), [each.row() for each in others])
+    rows += rows_of_checkout(text, ("CUTLASS",), [each.row() for each in of_cutlass])
     table = "\n".join([BEGIN, *lines, *rows, END])
     before, _, rest = text.partition(BEGIN)
     if not rest:
@@ -111,4 +127,6 @@ def main(python: str, tool: str, page: Path, zluda: str = "", triton: str = "", 
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:]))
+    given = (sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    only = sys.argv[4:5] == ["--only-cutlass"]
+    sys.exit(only_cutlass(*given, sys.argv[5]) if only else main(*given, *sys.argv[4:]))
