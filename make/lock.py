@@ -42,7 +42,7 @@ class Package:
 
 
 def resolve(wanted: list[str], python: str, alone: bool) -> list[Package]:
-    """What pip would install for a Python of that version."""
+    """Return what pip would install for a Python of that version."""
     options = [word for platform in PLATFORMS for word in ("--platform", platform)]
     options += ["--python-version", python, "--only-binary", ":all:", *(["--no-deps"] if alone else [])]
     with tempfile.TemporaryDirectory() as folder:

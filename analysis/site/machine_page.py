@@ -111,7 +111,7 @@ def hidden_lines(version: Version, ptx: str) -> list[int]:
 
 
 def held_version(folder: Path, version: Version, built: bool = True) -> dict[str, object]:
-    """What the page holds of a version: PTX and source, packed; AnalysisError if it is not built."""
+    """Return the page's data of a version, its PTX and source, packed; AnalysisError if it is not built."""
     source = packed(version.source.encode())
     if not built:
         return {"ptx": "", "source": source, "entry": "", "symbol": "", "hidden": []}

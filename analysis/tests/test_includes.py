@@ -31,7 +31,7 @@ def room_of(name: str) -> str:
 
 
 def is_test(name: str) -> bool:
-    """Whether a file may include from every folder, as tests do and programs for developers."""
+    """True if a file may include from every folder, as tests do and programs for developers."""
     return bool({"tests", "bench"} & {*name.split("/")})
 
 

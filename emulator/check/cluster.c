@@ -31,7 +31,7 @@ static void gather_knowledge(const cta *m, const warp *w, uint32_t mask, uint32_
     if (own[w->index] < w->clock) own[w->index] = w->clock;
 }
 
-/* That clock in the form of a CTA's clocks. */
+/* Convert that clock to the form of a CTA's clocks. */
 static void spread_knowledge(const cta *at, const uint32_t *from, uint32_t *clocks) {
     const uint32_t *own = from + at->rank * at->warp_count;
     for (uint32_t t = 0; t < at->warp_count * LANES; t++)

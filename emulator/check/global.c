@@ -286,7 +286,7 @@ static void note_work(const cta *m, uint64_t address, uint32_t bytes, bool write
     shadow->ticket->sum += sum;
 }
 
-/* What others want to know of an access; how: what it means for bytes that nothing touched before. */
+/* Facts that other checks need about an access; how: its meaning for bytes that nothing touched before. */
 static inline void follow(const cta *m, uint64_t address, uint32_t bytes, emu_touch how, bool writes,
                           const uint8_t *data) {
     if (!m->checks->follows) return;

@@ -104,7 +104,7 @@ static bool read_model(void) {
     return false;
 }
 
-/* That of the model, unless the environment names one. */
+/* Return the model's, unless the environment names one. */
 static bool read_architecture(void) {
     const char *wanted = getenv("EMULATED_GPU_ARCH");
     if (!wanted || !*wanted) wanted = state.model->architecture;

@@ -237,7 +237,7 @@ CUresult copy_graph(CUgraph from, CUgraph *to);
 /* ---- record.c: with EMULATED_GPU_RECORD=FILE, what reaches the device; else these functions do nothing ---- */
 
 bool is_recording(void);
-/* What the host has changed in memory that it shares with the device; and forget what an operation changed there. */
+/* Find what the host changed in memory that it shares with the device; forget what an operation changed there. */
 void record_shared_changes(void);
 void forget_shared_changes(void);
 void record_allocation(CUdeviceptr address, size_t bytes, int kind);

@@ -1,7 +1,7 @@
 /* boxes.c - the boxes of tensor copies, row by row, and whether a copy reads what is written. */
 #include "boxes.h"
 
-/* Where a row of the box begins in global memory, from the tensor's column 0; *inside: the tensor has such a row. */
+/* Return the address of a row of the box in global memory, from the tensor's column 0; *inside: the tensor has it. */
 static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bool *inside) {
     uint64_t address = info->address;
     *inside = true;

@@ -21,7 +21,7 @@ uint32_t emu_bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *
 /* Each row of the box, with the address of its bytes in shared memory. */
 typedef void row_function(cta *m, const bulk_copy *copy, const int32_t at[5], uint32_t shared, void *context);
 void emu_each_row(cta *m, const bulk_copy *copy, row_function *visit, void *context);
-/* Whether a copy under way reads some of these bytes of global memory; or takes its tensor map from there. */
+/* True if a copy in flight reads some of these bytes of global memory; or takes its tensor map from there. */
 bool emu_copies_from(cta *m, const bulk_copy *copy, uint64_t address, uint32_t bytes);
 bool emu_takes_map(const bulk_copy *copy, uint64_t address, uint32_t bytes);
 

@@ -235,7 +235,7 @@ static void issue_load(cta *m, warp *w, bulk_copy *copy) {
     if (kept) *kept = *copy;
 }
 
-/* The same copy to the same places of several CTAs; each lands by itself. */
+/* Start the copy at the same addresses of several CTAs; each completes by itself. */
 static void issue_multicast(cta *m, warp *w, const bulk_copy *copy, bool pair, uint32_t ranks) {
     const cluster *c = m->cluster;
     if (!ranks || ranks >> c->count) {
@@ -339,12 +339,12 @@ void emu_exec_cancel(cta *m, warp *w, const op *o, uint32_t mask) {
 
 /* ---- landing ---- */
 
-/* What is at an address of shared memory, or was. */
+/* Object at an address of shared memory, now or earlier. */
 static uint8_t *shared_bytes(const bulk_copy *copy, uint32_t address) {
     return copy->kept ? copy->kept + (address - copy->shared) : copy->to->shared + (address - copy->to->shared_base);
 }
 
-/* What elements outside of the tensor become: zeros, or the NaN that fma.oob knows. */
+/* Value of elements outside of the tensor: zero, or the NaN that fma.oob recognizes. */
 static void fill_outside(const emu_tensor_info *info, uint8_t *to, uint32_t bytes) {
     static const uint16_t outside = 0x7ff7;
     memset(to, 0, bytes);

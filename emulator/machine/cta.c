@@ -339,7 +339,7 @@ bool emu_is_out_of_memory(const cluster *c) {
     return out;
 }
 
-/* What its CTAs have done so far. */
+/* Work that its CTAs have done so far. */
 quiet emu_progress_of(const cluster *c) {
     quiet sum = {0};
     for (uint32_t i = 0; i < c->count; i++) {

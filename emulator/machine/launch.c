@@ -131,7 +131,7 @@ static bool check_launch(const emu_module *module, const emu_launch *l, emu_erro
 enum { MAX_THREADS = 256 };
 #define MAX_STATE_BYTES (4ull << 30) /* of the CTAs at work together */
 
-/* What a CTA at work needs, at most: local memory takes only what was touched. */
+/* Upper limit of a running CTA's memory: local memory only occupies what was touched. */
 static uint64_t state_bytes(const emu_launch *l, const entry *code) {
     uint64_t threads = ((uint64_t)l->block[0] * l->block[1] * l->block[2] + LANES - 1) / LANES * LANES;
     uint64_t shared = code->shared_bytes + (uint64_t)l->dynamic_shared;
@@ -169,7 +169,7 @@ static int resident_clusters(const crew *c) {
 
 /* ---- programs whose CTAs tell each other ---- */
 
-/* Whether a reduction gives the same in any order. */
+/* True if a reduction gives the same result in any order. */
 static bool commutes(int32_t reduction) {
     return (reduction & 0xff) == ATOMIC_INTEGER && reduction >> 8 <= ATOMIC_XOR;
 }
@@ -179,7 +179,7 @@ static bool any_order(const op *o) {
     return o->kind == OP_ATOMIC && !o->asks && o->target == ATOMIC_INTEGER && o->detail <= ATOMIC_XOR;
 }
 
-/* Whether a program polls memory at all, and whether what a CTA does can depend on what others did before. */
+/* True if a program polls memory at all, or if what a CTA does can depend on what others did before. */
 static void find_communication(crew *c) {
     const entry *code = c->code;
     for (size_t i = 0; i < code->op_count; i++) {
@@ -193,7 +193,7 @@ static void find_communication(crew *c) {
     }
 }
 
-/* Whether CTAs tell each other nothing but which work tiles are taken, by relaxed atomics in global memory, which order
+/* True if CTAs tell each other nothing but which work tiles are taken, by relaxed atomics in global memory, which order
  * nothing; all_turns: or store what none of them loads while it runs, by relaxed stores, or order their accesses by
  * fences next to the atomics, as those that combine partial results. Then another CTA can depend on what a CTA does
  * between two atomics only after the second, and a cluster may run before its turn as far as the next one. */
@@ -244,7 +244,7 @@ static void print_outputs(crew *c) {
     free(c->outputs);
 }
 
-/* What keeps the run from standing for all orders: see check/orders.h. */
+/* Reasons why the run does not represent all interleavings: see check/orders.h. */
 static unsigned order_gaps(const crew *c, const worker *workers, int count) {
     unsigned gaps =
         emu_orders_gaps_of(c->code, c->launch->checks, c->in_turns, c->explorer != NULL, emu_races_spent(c->races));

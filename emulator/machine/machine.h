@@ -126,7 +126,7 @@ typedef struct seen_phase {
     uint32_t times;
 } seen_phase;
 
-/* What wgmma has to do with a register. */
+/* Use of a register by wgmma. */
 typedef struct wgmma_use {
     uint32_t touched; /* 1 + the fences that the warp had executed when an instruction last read or wrote it */
     uint8_t adding;   /* unfinished products that add to it */
@@ -381,7 +381,7 @@ typedef struct cta {
     size_t output_length, output_capacity;
 } cta;
 
-/* Whether a wait for groups of a thread is for that store. */
+/* True if a thread's wait for groups covers that store. */
 static inline bool bulk_waits_for(const bulk_copy *copy, const warp *w, const op *o, uint32_t mask) {
     const bool mine = copy->is_store && copy->warp == w->index && mask >> copy->lane & 1;
     return mine && (int64_t)copy->group < (int64_t)w->bulk_commits[copy->lane] - o->immediate;
@@ -505,34 +505,34 @@ void emu_reduce(cta *m, const op *o, bool flushes, uint8_t *at, const uint8_t *f
 
 /* device.c: remember who wrote bytes of an output. */
 void emu_note_output(cta *m, uint32_t instruction, uint64_t address, uint32_t bytes);
-/* The same of an atomic. Several threads may update one address, so it never counts as written twice. */
+/* Record an atomic. Several threads may update one address, so it never counts as written twice. */
 void emu_note_output_update(cta *m, uint64_t address, uint32_t bytes);
 
 /* bulk.c */
 /* Let a copy to shared memory land; false where there is none. */
 bool emu_land_next_bulk(cta *m);
-/* What a copy does to memory. */
+/* Effect of a copy on memory. */
 void emu_bulk_moves(cta *m, const bulk_copy *copy);
 /* At the end of a CTA its stores land. */
 void emu_land_stores(cta *m);
-/* What a warp in a setmaxnreg.inc waits for. */
+/* Describe what a warp in a setmaxnreg.inc waits for. */
 void emu_describe_registers(const cta *m, const warp *w, char *out, size_t bytes);
-/* What is still under way as the CTA ends. */
+/* Report copies that are still in flight as the CTA ends. */
 void emu_check_no_bulk_left(cta *m);
 
 /* wgmma.c */
 /* Checks of registers around wgmma: that op `o` leaves those of unfinished products alone. */
 void emu_check_registers(cta *m, warp *w, const op *o);
-/* Where in shared memory the rows of 16 bytes of the core matrices of A or of B lie: for each block of eight along M or
+/* Addresses in shared memory of the 16-byte rows of the core matrices of A or B: for each block of eight along M or
  * N eight rows, then the eight of the other half along K. */
 void emu_wgmma_chunks(const cta *m, const op *o, bool of_a, uint64_t descriptor, uint32_t *offsets);
 
 /* tensor_memory.c, tensor_jobs.c */
 /* Let the jobs of the tensor core be done that a commit tells of; false where there are none. */
 bool emu_land_next_tensor(cta *m);
-/* What a warp in a tcgen05.alloc waits for. */
+/* Describe what a warp in a tcgen05.alloc waits for. */
 void emu_describe_tensor(const cta *m, const warp *w, char *out, size_t bytes);
-/* What is still at work or allocated as the CTA ends. */
+/* Report what still runs or is allocated as the CTA ends. */
 void emu_check_tensor_exit(cta *m);
 
 /* async.c */
@@ -540,7 +540,7 @@ void emu_check_tensor_exit(cta *m);
 bool emu_land_next_arrive(cta *m, warp *w);
 
 /* sync.c */
-/* That lanes `wanted` do not come to where lanes `mask` are. */
+/* Report that lanes `wanted` do not reach the point where lanes `mask` are. */
 void emu_report_divergent(cta *m, const warp *w, uint32_t wanted, uint32_t mask);
 void emu_check_all_lanes(cta *m, warp *w, uint32_t mask);
 /* After lanes left: barriers may be complete without them. */
@@ -549,7 +549,7 @@ void emu_barriers_after_exit(cta *m);
 /* cluster.c: addresses of shared memory in a cluster, and its barrier */
 /* The CTA of a relative address of shared::cluster, *local: the address there; NULL where no CTA has that rank. */
 cta *emu_owner(cta *m, uint64_t address, uint32_t *local);
-/* The same with a report, also where that CTA has ended. */
+/* As before, with a report, also if that CTA has ended. */
 cta *emu_expect_owner(cta *m, const warp *w, int lane, uint64_t address, const char *verb, uint32_t *local);
 /* After lanes left: the barrier may be complete without them. */
 void emu_cluster_after_exit(cta *m);

@@ -44,7 +44,7 @@ static mbarrier *expect_mbarrier(cta *m, warp *w, const op *o, int lane) {
     return bar;
 }
 
-/* Whether one of some lanes makes the same mbarrier as a lane, with the same count: then it does not matter who. */
+/* True if one of some lanes makes the same mbarrier as a lane, with the same count: then it does not matter who. */
 static bool made_by(const warp *w, const op *o, uint32_t lanes, int lane) {
     const uint32_t *counts = slot32(w, o->r[1]), address = mbarrier_address(w, o, lane);
     for (; lanes; lanes &= lanes - 1) {
@@ -185,7 +185,7 @@ static void announce(cta *m, const warp *w, int lane, mbarrier *bar, uint32_t by
                    bar->bytes, MAX_BYTES);
 }
 
-/* The same for an instruction that may name one of another CTA of the cluster: *owner. */
+/* Find the mbarrier of an instruction that may name one of another CTA of the cluster: *owner. */
 static mbarrier *expect_mbarrier_of_any(cta *m, warp *w, const op *o, int lane, cta **owner) {
     const uint64_t address = emu_lane_address(w, o, o->dests, lane) - (o->space == SPACE_GENERIC ? SHARED_WINDOW : 0);
     uint32_t local;

@@ -26,7 +26,7 @@ static inline uint32_t drawn_f32(uint32_t bits) {
     return fixed ? bits : bits + (uint32_t)step_of(bits);
 }
 
-/* Of a format of 16 bits with this many in the fraction. */
+/* Value in a 16-bit format with this many fraction bits. */
 static inline uint32_t drawn_half(uint32_t bits, int fraction) {
     const uint32_t infinity = 0x7fffu >> fraction << fraction, exponent = bits & infinity;
     const bool fixed = !exponent || exponent == infinity || !(bits & ((1u << fraction) - 1));

@@ -109,7 +109,7 @@ static bool orders_some_lanes(const entry *code, const op *o) {
     return mask->kind != REGISTER_CONSTANT || (uint32_t)mask->value != ALL_LANES;
 }
 
-/* Whether an access that orders threads does so with a fence beside it alone. */
+/* True if an access that orders threads only does so with a fence next to it. */
 static bool needs_fence(const op *o) {
     const unsigned both = ORDER_ACQUIRE | ORDER_RELEASE;
     const unsigned wanted = o->kind == OP_LOAD ? ORDER_ACQUIRE : o->kind == OP_STORE ? ORDER_RELEASE : both;

@@ -260,7 +260,7 @@ void emu_decode_tensor_shift(decoder *dec, const form_match *match) {
 
 /* ---- products ---- */
 
-/* How many scales a row of A and a column of B have. */
+/* Number of scales of a row of A and of a column of B. */
 static uint8_t scales_of(decoder *dec, const form_match *match, enum tensor_kind kind) {
     const int wanted = emu_chose(match, "scale_vec::4X") || emu_chose(match, "block16")   ? 4
                        : emu_chose(match, "scale_vec::2X") || emu_chose(match, "block32") ? 2

@@ -246,7 +246,7 @@ void emu_decode_proxy_fence(decoder *dec, const form_match *match) {
 
 /* ---- wgmma ---- */
 
-/* Whether the products are added to the accumulators: a predicate or a number. */
+/* True if the products are added to the accumulators: a predicate or a number. */
 static uint16_t scale_d(decoder *dec, const operand *which, uint8_t *detail) {
     if (which->kind == OPERAND_INTEGER) {
         if (is_second(dec, 3, 0, 1, "scale-d")) *detail |= WGMMA_ADDS;

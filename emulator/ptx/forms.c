@@ -33,7 +33,7 @@ static unsigned hash_opcode(const char *opcode) {
     return hash % FORM_HASH;
 }
 
-/* Whether the piece is one of the alternatives between token and end. */
+/* True if the piece is one of the alternatives between token and end. */
 static bool one_of(const char *piece, const char *token, const char *end) {
     size_t length = strlen(piece);
     while (token < end) {

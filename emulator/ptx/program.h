@@ -36,7 +36,7 @@ typedef enum state_space {
 
 #define BUFFER_SHIFT 36
 #define BUFFER_START 0x10000000ull
-/* What a cooperative launch keeps for the barrier of its grid: a size and a count, of 4 bytes each. */
+/* Memory of a cooperative launch for the barrier of its grid: a size and a count, of 4 bytes each. */
 #define GRID_BARRIER 0x0fff0000ll
 /* Generic addresses outside of global memory. */
 #define FUNCTION_WINDOW (1ull << 58)
@@ -151,7 +151,7 @@ typedef struct instruction {
 typedef void lane_function(void *d, const void *a, const void *b, const void *c);
 typedef uint32_t compare_function(const void *a, const void *b, uint32_t wanted);
 
-/* What an op does: the operations of forms_table.h. */
+/* Operation of an op: those of forms_table.h. */
 typedef enum op_kind {
 #define OP_ROW(kind, lanes, handler, text) kind,
 #include "forms_table.h"
@@ -203,7 +203,7 @@ typedef struct op {
     int64_t immediate;    /* offset of an address, ... */
 } op;
 
-/* What an access to memory means to others. An atomic without an order is .relaxed, as .volatile is. */
+/* Meaning of a memory access to other threads. An atomic without an order is .relaxed, as .volatile is. */
 enum access_order {
     ORDER_STRONG = 1,
     ORDER_ACQUIRE = 2,
@@ -335,7 +335,7 @@ enum atomic_operation {
     ATOMIC_INC,
     ATOMIC_DEC
 };
-/* What an atomic adds or compares; pairs are two in a register. */
+/* Type that an atomic adds or compares; pairs are two in a register. */
 enum atomic_numbers { ATOMIC_INTEGER, ATOMIC_F32, ATOMIC_F64, ATOMIC_F16, ATOMIC_BF16, ATOMIC_F16X2, ATOMIC_BF16X2 };
 static inline int32_t reduction_pack(enum atomic_numbers numbers, enum atomic_operation operation) {
     return (int32_t)numbers | (int32_t)operation << 8;
@@ -444,7 +444,7 @@ emu_module *emu_load_at(uint32_t buffer, unsigned architecture, const char *ptx,
 /* The initial bytes of the variables that were declared so far. */
 const uint8_t *emu_initial_variables(const emu_module *module, uint32_t *bytes);
 emu_location emu_location_of(const entry *code, uint32_t instruction_index);
-/* Whether both instructions are of one own line, or are one where there are no lines. Indexes may be past the end. */
+/* True if both instructions are of one own line, or are one where there are no lines. Indexes may be past the end. */
 bool emu_same_line(const entry *code, uint32_t a, uint32_t b);
 /* A copy of a text, owned; NULL when out of memory. (strdup() is POSIX, and this is plain C11.) */
 char *emu_copy_text(const char *text);

@@ -74,6 +74,6 @@ def report(programs):
 
 
 def refused(exception):
-    """Whether the emulator took no module: CUDA_ERROR_INVALID_PTX by its number or its text."""
+    """True if the emulator rejected a module: CUDA_ERROR_INVALID_PTX by its number or its text."""
     text = f"{exception} {exception.__cause__ or ''}".lower()
     return any(word in text for word in ("invalid ptx", "invalid_ptx", "[218]", "no binary"))

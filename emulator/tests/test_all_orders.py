@@ -86,14 +86,14 @@ def fenced(agent: Agent, earlier: int, later: int) -> bool:
 
 
 def is_due(agent: Agent, late: list[int], i: int) -> bool:
-    """Whether others can see now what was written late: a store behind others of its word, of all behind a fence."""
+    """True if others can see a delayed write now: a store after others of its word, and of all after a fence."""
     what, word, _ = agent[i]
     before = [k for k in stored(agent, late) if k < i and what in STORES]
     return not any(what == "release" or agent[k][1] == word or fenced(agent, k, i) for k in before)
 
 
 def holds(agent: Agent, late: list[int], i: int) -> bool:
-    """Whether a step waits for what the agent has written."""
+    """True if a step waits for what the actor has written."""
     what, word, _ = agent[i]
     if what == "landed" and any(agent[k][0] not in STORES for k in late):
         return True
@@ -170,7 +170,7 @@ NO_OUTPUT = ["--ignore", "output-never-written"]  # what the words of `memory` h
 
 
 def overtakes(agent: Agent) -> bool:
-    """Whether a step might come before a load that is before it, for all that PTX says."""
+    """True if a step might come before a load that is before it, for all that PTX says."""
     loaded = -1
     for what, word, _ in agent:
         if what in ("fence", "fence.sc"):

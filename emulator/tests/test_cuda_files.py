@@ -105,7 +105,7 @@ def test_nvcc_is_called_once_for_each_state(made_up: Callable[..., list[str]], t
 
 
 def test_a_file_that_changes_under_nvcc_is_compiled_again(made_up: Callable[..., list[str]]) -> None:
-    """Whether nvcc has read the old file or the new one is not known."""
+    """It is unknown if nvcc has read the old file or the new one."""
     assert len(made_up("-DEDIT")) == 1
     assert len(made_up("-DEDIT")) == 1, "its PTX is not kept"
     assert made_up("-DEDIT") == []

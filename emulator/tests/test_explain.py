@@ -16,7 +16,7 @@ def explain(form: str) -> str:
 
 
 def test_each_form_states_its_bits() -> None:
-    """Where they come from, wherever there is a destination register; the state of an mbarrier has no meaning."""
+    """Their origin is a destination register, if there is one; the state of an mbarrier has no meaning."""
     for form in read_forms():
         writes = re.match(r"[dp]\b|d0|\{d", form.operands) and form.opcode != "mbarrier"
         assert form.bits in ("exact", "recorded", "formula", "") and (form.bits or not writes), form

@@ -51,7 +51,7 @@ static inline bool attention_read(const struct cuda_driver *cuda, struct attenti
                                                    (size_t)problem_device_lse_bytes(problem));
 }
 
-/* Whether O is right then. */
+/* True if O is correct then. */
 static inline bool attention_right_after(const struct cuda_driver *cuda, struct attention *attention, CUstream stream) {
     return attention_read(cuda, attention, stream) && attention_right(attention);
 }

@@ -18,7 +18,7 @@
 
 static int opened;
 
-/* Of faulty_cuda.c, whose clock the host reads. */
+/* Clock of faulty_cuda.c, which the host reads. */
 void fake_host_works(double ns);
 
 static int mode(const char *word) {

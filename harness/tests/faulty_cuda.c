@@ -99,7 +99,7 @@ static const char *behind(const char *word) {
     return at ? at + strlen(word) : NULL;
 }
 
-/* Whether FAKE_CUDA holds a word. */
+/* True if FAKE_CUDA contains a word. */
 static int mode(const char *word) {
     const char *text = getenv("FAKE_CUDA");
     const size_t length = strlen(word);
@@ -127,7 +127,7 @@ static double next_of(const char *word, double initial) {
     return numbers[launches % count];
 }
 
-/* Whether this call is the one that FAKE_CUDA lets fail. Another FAKE_CUDA counts from 0. */
+/* True if FAKE_CUDA makes this call fail. Another FAKE_CUDA counts from 0. */
 static int fails(const char *name) {
     static long long calls;
     static char counted[200];
@@ -161,7 +161,7 @@ static uintptr_t address_of(const char *name) {
 }
 #define REAL(name) ((__typeof__(&name))address_of(#name))
 
-/* What was made and not yet given back. */
+/* Objects that were created and not yet released. */
 static struct {
     int contexts, modules, streams, events, pinned;
 } made;
@@ -183,7 +183,7 @@ static void __attribute__((destructor)) say_what_is_left(void) {
                 made.modules, made.streams, made.events, made.pinned, used_bytes);
 }
 
-/* What must not be called while a stream is being captured, unless the thread states that it is no part of that. */
+/* Calls that fail while a stream is being captured, unless the thread states that it takes no part in it. */
 static int unsafe(void) {
     return n_capturing && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
 }

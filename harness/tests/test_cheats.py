@@ -86,7 +86,7 @@ def test_a_shortcut_for_known_data_is_seen(driver: str) -> None:
 
 
 def rows_of_the_first_check(wanted: int, total: int, seed: int = 1) -> list[int]:
-    """Those that harness/verify.c compares: of as many even pieces of all rows, one each."""
+    """Return the rows that harness/verify.c compares: one of each of as many even pieces of all rows."""
     size = total // wanted
     high, low, *_ = philox(np.arange(wanted), 0xC0FFEE, seed, last=1)
     words = [int(a) << 32 | int(b) for a, b in zip(high, low, strict=True)]

@@ -162,7 +162,7 @@ def test_info_agrees_with_the_cubins() -> None:
 
 @pytest.mark.parametrize("dirty", [False, True])
 def test_a_record_tells_whether_the_tree_was_changed(tmp_path: Path, dirty: bool) -> None:
-    """Of v01 linked with another revision.h, as make writes it."""
+    """Return the record of v01 linked with another revision.h, as make writes it."""
     (tmp_path / "revision.h").write_text(f'#define FL_REVISION "abc1234"\n#define FL_DIRTY {int(dirty)}\n')
     sources = [path for room in ("harness/*.c", "runtime/*.c", "emulator/*/*.c") for path in ROOT.glob(room)]
     others = ("about.c", "ptxrun.c")
@@ -239,7 +239,7 @@ FLIES = {"TIME_FLIES": "1"}
 
 
 def on_terminal(terminal: dict[str, str], until: str, *arguments: str) -> str:
-    """What bin/v01 writes to a terminal until that matches or it ends; then it is ended."""
+    """Return what bin/v01 writes to a terminal until that matches or it ends; then end it."""
     command, quiet = [V01, "--backend", "emu", *arguments], subprocess.DEVNULL
     text = ""
     with subprocess.Popen(
@@ -371,7 +371,7 @@ def test_counters_and_trace() -> None:
 
 
 def test_a_trace_stays_out_of_the_records() -> None:
-    """What other programs read from standard output is records alone; the trace goes where the findings go."""
+    """Standard output has only records, for other programs; the trace is written where the findings are."""
     traced = ("--backend", "emu", *SMALL, "--no-check", "--trace", "cta=0,warp=0,lines=200-220")
     in_json = run(*traced, "--json", "-")
     assert in_json.returncode == 0 and "cta 0 warp 0" in in_json.stderr and len(records(in_json)) == 1
@@ -414,7 +414,7 @@ def test_a_full_standard_output_is_an_error(arguments: list[str]) -> None:
     assert done.returncode == 3 and "standard output: cannot be written: No space left" in done.stderr
 
 
-# What a disk reports late, as a full one behind NFS does: no write of the record fails, its close does.
+# A disk may report errors late, as a full one behind NFS does: no write of the record fails, but its close does.
 LATE = r"""
 #include <errno.h>
 #include <stdio.h>
@@ -457,7 +457,7 @@ def test_a_report_never_goes_into_the_file_of_the_record(tmp_path: Path) -> None
 
 
 def test_findings_are_1_without_a_check_too(tmp_path: Path) -> None:
-    """Of a copy whose PTX has lost its barriers."""
+    """Findings of a copy whose PTX lost its barriers."""
     copy = tmp_path / "v01"
     barrier = b"bar.sync \t0;"
     copy.write_bytes(V01.read_bytes().replace(barrier, b" " * len(barrier)))
@@ -654,7 +654,7 @@ def test_old_driver(tmp_path: Path) -> None:
 
 
 def test_the_schema_names_every_field_of_a_record(driver: str) -> None:
-    """Of a record with timing and of one with counters; what else it names, other commands write."""
+    """Check a record with timing and one with counters; other commands write the remaining fields."""
     named = {field.path for field in FIELDS}
     written = set()
     for done in (
@@ -665,7 +665,7 @@ def test_the_schema_names_every_field_of_a_record(driver: str) -> None:
         written |= set(record)
         written |= {f"{name}.{part}" for name, value in record.items() if isinstance(value, dict) for part in value}
     others = re.compile(r"peer|library|run|run\..*|problem\.kind|timing\.kept_(of|every)")
-    # Of kernels that serve, of a backward pass, and of e4m3:
+    # Records of varlen kernels, of a backward pass and of e4m3:
     serving = re.compile(
         r"problem\.(seqlens_[qk]|window_(left|right)|softcap|sinks|page_rows|split_keys|pass|(output|cache)_dtype|descale_[qkv])"
         r"|check\.d[qkv]_relative_error"

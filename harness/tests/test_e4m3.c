@@ -57,7 +57,7 @@ static bool made(struct inputs *inputs, const struct problem *problem) {
     return !inputs_generate(inputs, problem, &failure) || ok(false, "inputs: %s", failure.text);
 }
 
-/* Whether O of the reference passes, made smaller by a share, with NaN at an index that is not 0. */
+/* True if O of the reference passes, made smaller by a share, with NaN at an index that is not 0. */
 static bool passes(const struct inputs *inputs, double shrink, int poisoned) {
     const struct problem *problem = &inputs->problem;
     struct output output;

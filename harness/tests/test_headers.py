@@ -40,7 +40,7 @@ BUILT[ROOT / "harness/about.c"] = ROOT / "build/v01/about.o"  # compiled for eac
 
 
 def compile_text(text: str) -> str:
-    """What the compiler reports of a text; "" where it is correct."""
+    """Return the compiler's messages about a text; "" if it is correct."""
     command = ["cc", "-x", "c", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}", f"-isystem{ROOT}/.venv/toolkit/include"]
     command += ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=600).stderr
@@ -132,7 +132,7 @@ def test_what_a_header_declares_is_defined(header: Path, table: dict[str, dict[s
 
 
 def words(*paths: Path) -> Counter[str]:
-    """How often each word stands in some files."""
+    """Count each word in some files."""
     return Counter(word for path in paths for word in re.findall(r"\w+", path.read_text()))
 
 

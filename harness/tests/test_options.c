@@ -278,7 +278,7 @@ static void problems(void) {
     ok(!wrong && options_problem_count(&options) == 3, "with a number of tokens the batch is what makes it");
 }
 
-/* Which lengths --seq, --seq-q and --seq-k give together, and the batch that --tokens gives. */
+/* Lengths that --seq, --seq-q and --seq-k give together, and the batch that --tokens gives. */
 static void lengths(void) {
     static const struct {
         int64_t seq, seq_q, seq_k; /* 0: not given */

@@ -39,7 +39,7 @@ static void wait_ms(int ms) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000L * ms}, NULL);
 }
 
-/* What is said until `parts` parts are done; owned by the caller. */
+/* Return the lines printed until `parts` parts are done; owned by the caller. */
 static char *said(bool terminal, double interval_s, int parts) {
     char *text = NULL;
     size_t length = 0;

@@ -76,7 +76,7 @@ static void against_plain(struct problem problem) {
     inputs_free(&inputs);
 }
 
-/* What plain attention lacks: other numbers of keys and of KV heads, another head size, a mask, a scale. */
+/* Features that plain attention lacks: other numbers of keys and of KV heads, another head size, a mask, a scale. */
 static void general(void) {
     static const struct {
         int64_t heads, KV_heads, seq_q, seq_k;

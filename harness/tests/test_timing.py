@@ -1,4 +1,4 @@
-"""What is timed, what is kept and what is concluded, on a made-up GPU whose clock is exact (faulty_cuda.c).
+"""Timing on a fake GPU whose clock is exact (faulty_cuda.c): samples, records and conclusions.
 
 flash_forward takes 20 ms, a fifth less where the L2 holds its tensors; filling 16 bytes takes 1 ns, a stamp 1 µs.
 """
@@ -24,7 +24,7 @@ TIMED = ["stamp_clocks", "record", "flash_forward", "record", "stamp_clocks"]
 
 
 def stream(driver: str, how: str, *arguments: str) -> list[str]:
-    """What the stream ran, in its order: without kernels' shapes."""
+    """Return what the stream ran, in its order, without the kernels' shapes."""
     lines = on_fake(driver, f"log,{how}", *arguments).stderr.splitlines()
     return [line.split()[0] if not line.startswith("memset") else line.split(" of ")[0] for line in lines]
 

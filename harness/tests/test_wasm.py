@@ -79,7 +79,7 @@ class Module:
 
 
 class Twin:
-    """The same calls of the native build."""
+    """Make the same calls in the native build."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(str(TWIN))

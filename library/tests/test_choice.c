@@ -204,7 +204,7 @@ static void make_equals(struct made_up *made, size_t count, const char *const *n
     for (size_t i = 0; i < count; i++) add(made, names[i], SMALL, NULL, NULL);
 }
 
-/* Of two kernels, whatever their order in the library, the one that the ranking of the measured case names first. */
+/* The library chooses the kernel that the ranking of the measured case names first, whatever their order. */
 static void rankings(void) {
     for (size_t i = 0; i < sizeof RANKINGS / sizeof *RANKINGS; i++) {
         const struct ranking *const row = &RANKINGS[i];

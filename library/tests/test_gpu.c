@@ -191,7 +191,7 @@ static void layouts(fl_library *library) {
     cuda.cuStreamDestroy_v2(stream);
 }
 
-/* What a thread keeps of its last call is that of the same version and config alone. */
+/* A thread reuses the state of its last call only for the same version and config. */
 static void calls_that_differ_in_a_word(fl_library *library) {
     struct problem problem = small_problem();
     problem.d_head = 128, problem.KV_heads = problem.heads;
@@ -318,7 +318,7 @@ static void workspaces(fl_library *library) {
     cuda.cuStreamDestroy_v2(other);
 }
 
-/* Of a kernel whose CTAs leave parts of a result for each other: counters and parts. */
+/* Workspace of a kernel whose CTAs exchange partial results: counters and parts. */
 static void large_workspaces(fl_library *library) {
     enum { COUNTERS = 4096 };
     struct problem problem = small_problem();
@@ -630,7 +630,7 @@ static void other_gpus(void) {
     fake("devices=2");
 }
 
-/* What fails once does no harm to the next call. */
+/* A failure does no harm to the next call. */
 static void failures(void) {
     static const char *const calls[] = {"cuModuleLoadData",    "cuModuleGetFunction", "cuFuncSetAttribute",
                                         "cuFuncLoad",          "cuMemAlloc_v2",       "cuStreamCreate",

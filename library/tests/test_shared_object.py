@@ -22,7 +22,7 @@ NAMES = {
     *("fl_abi", "fl_release", "fl_error", "fl_open", "fl_close", "fl_describe", "fl_device", "fl_kernel", "fl_query"),
     *("fl_prepare", "fl_forward", "fl_query_backward", "fl_backward"),
 }
-# Of x86-64. A struct grows at its end alone, with FL_ABI.
+# Sizes on x86-64. A struct grows only at its end, with FL_ABI.
 SIZES = {
     "fl_strides": 24,
     "fl_problem": 232,
@@ -99,7 +99,7 @@ def test_libc_is_all_that_it_needs() -> None:
 
 
 def test_it_needs_no_new_glibc() -> None:
-    """That of RHEL 8 is new enough: 2.28."""
+    """RHEL 8 has 2.28, which is new enough."""
     wanted = re.findall(r"GLIBC_(\d+)\.(\d+)", run("objdump", "-T", LIBRARY))
     assert wanted and max((int(major), int(minor)) for major, minor in wanted) <= (2, 28)
 

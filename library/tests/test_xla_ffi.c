@@ -119,7 +119,7 @@ static fl_tensors tensors_of(const call *c) {
     return (fl_tensors){.size = sizeof(fl_tensors), .q = c->q, .k = c->k, .v = c->v};
 }
 
-/* Whether O and log-sum-exp of a handler are what fl_forward() computes of the same; that O is kept in `right`. */
+/* True if O and log-sum-exp of a handler equal what fl_forward() computes of the same; that O is kept in `right`. */
 static void same_as_forward(const call *c, const fl_problem *problem, fl_tensors tensors) {
     static float lse[HEADS * ROWS];
     fl_library *library;
@@ -150,7 +150,7 @@ static void test_result(void) {
     free(c);
 }
 
-/* The same call as one sequence of a pack: tensors without their first dimension, and where it begins and ends.
+/* Call with one packed sequence: tensors without their first dimension, and where it begins and ends.
  * XLA gives the handler attributes in any order. */
 static void test_packed_gradients(call *c, xla_buffer more[5], void *arguments[8], const uint16_t *right_dq) {
     enum { ATTRIBUTES = 5 };

@@ -34,7 +34,7 @@ def _refuse(what: str, remedy: str = 'attn_implementation="sdpa" serves it') -> 
 
 
 def _is_ours(mask: Any) -> bool:
-    """Whether attention_mask() made it."""
+    """True if attention_mask() made it."""
     if mask.dtype != torch.int32 or mask.dim() != 4:
         return False
     return bool(mask.shape[3] == 1 or (mask.shape[2] == 1 and mask.shape[3] <= 3))

@@ -101,7 +101,7 @@ class Recorded:
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Those of a contiguous array, in elements."""
+    """Strides of a contiguous array, in elements."""
     steps = [1]
     for size in reversed(shape[1:]):
         steps.insert(0, steps[0] * size)
@@ -186,7 +186,7 @@ class Stream:
 
 
 class Tensor:
-    """What the package reads of a torch.Tensor."""
+    """The attributes of a torch.Tensor that the package reads."""
 
     next_address = 0x7F1000000000
 
@@ -294,7 +294,7 @@ def _empty_like(like: Tensor, *, memory_format: str = "as it is") -> Tensor:
 
 
 class Operator:
-    """What torch.library.custom_op() returns; as torch.ops.flashladder.attention it calls the function."""
+    """Result of torch.library.custom_op(); as torch.ops.flashladder.attention it calls the function."""
 
     running = 0
 
@@ -476,7 +476,7 @@ def fake_transformers() -> Any:
 
 
 class CupyArray:
-    """What the package reads of a cupy.ndarray. `allocated` says on which GPU and in which stream it was made."""
+    """A fake cupy.ndarray. `allocated` is the GPU and the stream that it was made in."""
 
     def __init__(self, shape: Sequence[int], dtype: Any = "float16", gpu: int = 0, allocated: Any = None) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)

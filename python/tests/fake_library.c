@@ -85,7 +85,7 @@ fl_status fl_query(fl_library *library, const fl_problem *problem, fl_support *s
     return FL_OK;
 }
 
-/* What the last backward call passed. */
+/* Arguments of the last backward call. */
 __attribute__((visibility("default"))) fl_gradients fake_gradients;
 
 fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support) {
@@ -101,7 +101,7 @@ fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_t
     return fl_forward(library, problem, tensors, stream);
 }
 
-/* What flashladder.jax registers; nobody calls it. */
+/* Handler that flashladder.jax registers; it is never called. */
 void *fl_xla_ffi_attention(void *frame) {
     return frame;
 }

@@ -80,7 +80,7 @@ def over_bound(o: Any, q: Any, k: Any, v: Any, causal: bool, scale: float | None
 
 @contextmanager
 def addresses() -> Iterator[list[tuple[int, ...]]]:
-    """What _launch.forward() is handed meanwhile: q, k, v, o, lse and the stream."""
+    """Record the arguments of _launch.forward(): q, k, v, o, lse and the stream."""
     seen: list[tuple[int, ...]] = []
     forward = _launch.forward
 
@@ -284,7 +284,7 @@ def cupy_arrays() -> Facts:
 
 @check()
 def dlpack_arrays() -> Facts:
-    """Of a package that nobody knows: the addresses, and the stream that the producer is told."""
+    """Array of an unknown package: the addresses, and the stream that its producer receives."""
 
     class Unknown:
         def __init__(self, tensor: Any) -> None:

@@ -53,7 +53,7 @@ def test_arrays_run_where_they_lie(package: Recorded, cupy: Any, gpu: int) -> No
 
 
 def test_a_stream_of_the_caller(package: Recorded, cupy: Any) -> None:
-    """What is allocated in it is not given to another before that one is done."""
+    """Its allocations are not reused before that one is done."""
     o, lse = package.attention(*arrays(1), return_lse=True, stream=0x900)
     assert package.last.stream == 0x900
     assert o.allocated == lse.allocated == (1, (0x900, 1))

@@ -55,7 +55,7 @@ def test_against_float64(causal: bool) -> None:
 
 
 def test_the_mask_is_aligned_to_the_bottom_right() -> None:
-    """Of 6 queries and 4 keys the first 2 see none: O is 0 and log-sum-exp -infinity."""
+    """With 6 queries and 4 keys the first 2 queries attend to none: O is 0 and log-sum-exp -infinity."""
     case = problem(seq=6, seq_k=4, causal=True)
     o, lse = flashladder.attention(*arrays(case), causal=True, return_lse=True)
     assert not o[:, :2].any() and (lse[:, :, :2] == -np.inf).all()
@@ -69,7 +69,7 @@ MASKED = [version.name for version in OF_16_BITS if version.causal]
 @pytest.mark.parametrize("version", MASKED)
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
 def test_how_far_a_number_that_is_none_reaches(version: str, odd: float) -> None:
-    """What flashladder.h promises: 440 queries on 450 keys, one of two KV heads has a row with such a number."""
+    """The promise of flashladder.h: 440 queries on 450 keys, one of two KV heads has a row with such a number."""
     case = problem(seq=440, seq_k=450, heads=2, batch=1, causal=True)
     q, k, v = arrays(case)
     config = flashladder.supports(q, k, v, causal=True, version=version).config
@@ -113,7 +113,7 @@ LAYOUTS = ("contiguous", "heads first", "packed", "padded", "backwards")
 
 
 def laid_out(array: Any, layout: str) -> Any:
-    """The same numbers in another order of memory, with NaN between them."""
+    """Return the same numbers in another memory layout, with NaN between them."""
     batch, seq, heads, d_head = array.shape
     if layout == "contiguous":
         return array

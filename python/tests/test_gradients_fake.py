@@ -33,7 +33,7 @@ def tensors(device: str = "cuda:1") -> list[Tensor]:
 
 
 class Context:
-    """What autograd keeps from the forward to the backward pass."""
+    """State that autograd keeps from the forward to the backward pass."""
 
     def set_materialize_grads(self, value: bool) -> None:
         self.materialized = value

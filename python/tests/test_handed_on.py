@@ -1,4 +1,4 @@
-"""What the package hands to the library: addresses, strides, types, streams. The library writes it down."""
+"""Arguments that the package passes to the library: addresses, strides, types, streams. The library writes it down."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_not_asked_for_is_not_handed_on(package: Recorded) -> None:
 
 
 def test_strides_of_views(package: Recorded) -> None:
-    """Of [batch, heads, seq, d_head], of a slice, of a packed q, k and v, and of an array that is read backwards."""
+    """Arrays of [batch, heads, seq, d_head], a slice, packed q, k and v, and an array that is read backwards."""
     heads_first = host((2, 4, 5, 64)).swapaxes(1, 2)
     packed = host((2, 5, 3, 4, 64))
     package.attention(heads_first, packed[:, :, 1], host((2, 9, 4, 64))[:, 8:3:-1])
@@ -119,7 +119,7 @@ def test_what_the_library_says_is_raised(package: Recorded, status: int, error: 
 
 
 def test_a_problem_of_plain_numbers(package: Recorded) -> None:
-    """What every front end calls in the end."""
+    """The function that every front end calls in the end."""
     steps = ((1000, 100, 10), (2000, 200, 20), (3000, 300, 30), (4000, 400, 40))
     wanted = package.launch.problem("bf16", 3, (2, 8, 4, 6, 7, 128), steps, True, None, "best", "(BF16, 128)")
     package.launch.forward(ctypes.addressof(wanted), (16, 32, 48, 64, 80), (0,) * 10, 0x77)
@@ -359,7 +359,7 @@ def test_where_out_lies_is_looked_at_in_each_call(package: Recorded) -> None:
 
 
 def test_no_elements_share_no_memory(package: Recorded) -> None:
-    """Of an array without rows the address says nothing."""
+    """The address of an array without rows has no meaning."""
     out = host()
     package.attention(host(), out[:, :0], out[:, :0], out=out)
     package.attention(out[:0], host((0, 7, 2, 64)), host((0, 7, 2, 64)), out=out[:0])
@@ -443,7 +443,7 @@ def test_a_stream_of_the_caller(package: Recorded, torch: Any) -> None:
 
 
 def test_a_stream_becomes_the_current_one_only_to_allocate(package: Recorded, torch: Any) -> None:
-    """That takes longer than the rest of the call."""
+    """The check takes longer than the rest of the call."""
     q, out = Tensor(SHAPE), Tensor(SHAPE)
     for stream, options, times in (
         (0x900, {"out": out}, 0),

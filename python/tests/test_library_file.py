@@ -1,4 +1,4 @@
-"""Which libflashladder.so is loaded, what is refused, and that the structs of Python are those of the header."""
+"""Loading libflashladder.so: which file, what is rejected, and that Python's structs are those of the header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arrays share memory: against sets of addresses, and NumPy's own answer for views of one buffer."""
+"""Arrays that share memory: against sets of addresses, and NumPy's own answer for views of one buffer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def layout(shape: tuple[int, ...], steps: tuple[int, ...]) -> Layout:
 
 
 def rows(shape: tuple[int, ...], steps: tuple[int, ...], first: int = 0) -> list[int]:
-    """Where each row begins."""
+    """Return the start of each row."""
     places = itertools.product(*(range(size) for size in shape[:3]))
     return [first + sum(i * step for i, step in zip(index, steps, strict=False)) for index in places]
 

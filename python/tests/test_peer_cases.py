@@ -18,7 +18,7 @@ import flashladder
 
 
 def of_each_test(count: int, most: int, work: int) -> list[Case]:
-    """Of each test the problem that is least work, and others evenly among the first `most`, of no more than `work`."""
+    """Choose from each test the problem with least work, and others evenly from the first `most` of at most `work`."""
     by_origin: dict[str, list[Case]] = defaultdict(list)
     for case in all_cases():
         by_origin[case.origin].append(case)

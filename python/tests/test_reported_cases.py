@@ -208,7 +208,7 @@ def test_a_fork_while_another_thread_makes_its_first_call() -> None:
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("d_head", [64, 128, 256])
 def test_pages_that_a_window_has_left_behind(d_head: int, rows: int) -> None:
-    """Of one block of keys, the first of several, and one that also ends the sequence."""
+    """Cases: one block of keys, the first of several, and one that also ends the sequence."""
     for keys, left in [(128, 15), (190, 40), (100, 63)]:
         q, k, v = three(rows, keys, d_head=d_head)
         seen = keys - rows - left

@@ -233,7 +233,7 @@ def test_out_on_a_tensor_is_refused_by_name() -> None:
 
 
 def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What activate_flash_attention_impl installs instead of a CUDA kernel, called by hand."""
+    """The function that activate_flash_attention_impl installs instead of a CUDA kernel, called by hand."""
 
     class Original:
         def call_boxed(self, *arguments: Any, **options: Any) -> str:
@@ -482,7 +482,7 @@ def test_queries_of_several_lengths_over_pages(window: Any) -> None:
 
 
 def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> None:
-    """What activate_flash_attention_impl installs instead of two CUDA kernels, called by hand."""
+    """The function that activate_flash_attention_impl installs instead of two CUDA kernels, called by hand."""
     original = Mock(call_boxed=Mock(return_value="PyTorch's own"))
     fl.register()
     registration = fl._Registration()

@@ -180,7 +180,7 @@ def test_sdpa_swaps_heads_and_rows(package: Recorded, made: Any) -> None:
 
 
 def test_sdpa_masks_from_the_first_key_on(package: Recorded, made: Any) -> None:
-    """That is the kernels' mask only where there are as many keys as queries; without the mask lengths are free."""
+    """It is the kernels' mask only where there are as many keys as queries; without the mask lengths are free."""
     query, key, value = heads_first()
     sdpa = made.fl.scaled_dot_product_attention
     with pytest.raises(NotImplementedError, match="is_causal with 5 queries and 7 keys: here the mask begins at"):

@@ -1,4 +1,4 @@
-"""What only a GPU shows: streams, CUDA graphs, inductor, PyTorch's own attention on the kernels, several GPUs."""
+"""Tests that need a GPU: streams, CUDA graphs, inductor, PyTorch's own attention on the kernels, several GPUs."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_caps_sinks_and_windows_agree_with_eager(tokens: Any, kind: str, more: d
 
 
 def are_sdpas(model: Any, prompt: list[int], generated: list[int], other: str = "sdpa") -> bool:
-    """Whether each token is the one that the other implementation finds most likely, or as likely but for rounding."""
+    """True if each token is the one that the other implementation finds most likely, or as likely but for rounding."""
     whole = torch.tensor([prompt + generated], device=DEVICE)
     found = logits(model, other, whole)[0, len(prompt) - 1 : -1].float()
     chosen = found.gather(1, torch.tensor(generated, device=DEVICE)[:, None])[:, 0]

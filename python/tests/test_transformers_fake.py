@@ -30,7 +30,7 @@ def made(package: Recorded) -> Iterator[Any]:
 
 
 def layer(made: Any, module: Any = CAUSAL, mask: Any = None, keys: int = 7, **options: Any) -> Any:
-    """What a layer calls, with its tensors."""
+    """The function that a layer calls, with its tensors."""
     query, key, value = (Tensor((2, heads, rows, 64)) for heads, rows in ((4, 5), (2, keys), (2, keys)))
     out, weights = made.attention["flashladder"](module, query, key, value, mask, **options)
     assert weights is None
@@ -38,7 +38,7 @@ def layer(made: Any, module: Any = CAUSAL, mask: Any = None, keys: int = 7, **op
 
 
 def mask_of(made: Any, **options: Any) -> Any:
-    """What a model asks once a forward pass: 5 queries behind 7 - 5 cached keys."""
+    """Arguments that a model passes once per forward pass: 5 queries behind 7 - 5 cached keys."""
     sizes = {"batch_size": 2, "q_length": 5, "kv_length": 7, "q_offset": 2, "kv_offset": 0}
     return made.masks["flashladder"](**(sizes | options))
 

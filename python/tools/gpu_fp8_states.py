@@ -36,7 +36,7 @@ def launch_of_ours(q: Any, k: Any, v: Any, causal: bool, accurate: bool) -> tupl
 
 
 def seconds_of(launch: Callable[[], Any], launches: int) -> float:
-    """Of a launch, among so many."""
+    """Share of a launch among so many."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(launches):

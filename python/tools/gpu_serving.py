@@ -550,7 +550,7 @@ def group_causal(bench: Bench) -> None:
 
 
 def group_causes(bench: Bench) -> None:
-    """What a Q block costs where attention/wgmma serves, beside its KV blocks. Predicted, with 1.1 KV blocks for a Q
+    """Cost of a Q block in attention/wgmma with serve, without its KV blocks. Predicted, with 1.1 KV blocks for a Q
     block of the plain kernel and 1.7 to 1.95 where it serves (docs/general-attention.md): by offsets 0.92 to 0.94 of
     the plain kernel at 2048, 0.87 to 0.90 at 1024, 0.96 at 4096; a window of everything 0.99 at 16384; orders within
     1 %."""
@@ -589,7 +589,7 @@ def group_plain(bench: Bench) -> None:
 
 
 def places_of(table: Any, keys: Any, page: int) -> Any:
-    """Where each key of packed sequences lies in a cache in pages, in rows."""
+    """Return the row of each key of packed sequences in a paged cache."""
     keys = torch.tensor(keys, device=GPU)
     sequence = torch.repeat_interleave(torch.arange(len(keys), device=GPU), keys)
     row = torch.arange(len(sequence), device=GPU) - (keys.cumsum(0) - keys)[sequence]
@@ -688,7 +688,7 @@ MUCH_WORK = 1 << 27
 
 
 def wrong_of(case: Case) -> str:
-    """What is wrong with the results of a problem: of a long one three sequences and two heads are looked at."""
+    """Describe the errors in the results of a problem: of a long one three sequences and two heads are looked at."""
     torch.manual_seed(case.work)
     dtype, d, kv_heads = getattr(torch, case.dtype), case.d_head, case.kv_heads
     ints = lambda values: torch.tensor(values, device=GPU, dtype=torch.int32)  # noqa: E731

@@ -29,7 +29,7 @@ except ImportError:
     torch = None  # type: ignore[assignment]
 RECORD = Path(__file__).resolve().parents[2] / "logs/library/never_nan.md"
 FORMS = ("whole", "padded", "packed", "cache", "pages")
-# What the elements of Q and K are multiplied by in fp16 and in bf16: "beyond" gives scores above 3e8 and 1e9.
+# Factors of the elements of Q and K in fp16 and in bf16: "beyond" gives scores above 3e8 and 1e9.
 SIZES = {"usual": (1.0, 1.0), "large": (60.0, 60.0), "tiny": (1e-6, 1e-30), "beyond": (12000.0, 20000.0)}
 
 
@@ -75,7 +75,7 @@ def make_case(number: int, most: int) -> Case:
 
 
 def seen_keys(used_q: int, used_k: int, rows: int, keys: int, options: dict[str, Any]) -> Any:
-    """Which of the keys of a sequence one of its queries sees."""
+    """Return the keys of a sequence that one of its queries attends to."""
     at, key = np.arange(rows)[:, None] + used_k - used_q, np.arange(keys)[None]
     left, right = options.get("window", (-1, -1))
     seen = (np.arange(rows)[:, None] < used_q) & (key < used_k)

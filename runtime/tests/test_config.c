@@ -59,7 +59,7 @@ static void limits(void) {
     }
 }
 
-/* Of each field alone, whatever its position, and of the family. */
+/* Symbols with each field alone, whatever its position, and with the family. */
 static void equality(void) {
     const struct kernel_config base = {.dtype = FP16};
     ok(config_equal(&base, &(struct kernel_config){.dtype = FP16}), "a configuration equals its copy");
@@ -324,7 +324,7 @@ static void features(void) {
     }
 }
 
-/* Of a kernel whose CTAs share out keys: as many CTAs for each KV head as there are, but none without keys. */
+/* Grid of a kernel whose CTAs split the keys: as many CTAs for each KV head as there are, but none without keys. */
 static void shared_keys(void) {
     static const struct {
         int batch, heads, KV_heads, seq_q, seq_k;
@@ -356,7 +356,7 @@ static void shared_keys(void) {
     }
 }
 
-/* The same where sequences have queries of their own numbers: the rows of all of them fill 32 row blocks of 16, and
+/* Grid for sequences with different numbers of queries: the rows of all of them fill 32 row blocks of 16, and
  * each of 7 sequences may have one more. */
 static void ragged_queries(void) {
     enum { ROW_BYTES = 129 * 4, PARTS = 3 };

@@ -180,7 +180,7 @@ static struct made make_cubin(void) {
     return made;
 }
 
-/* What is read of the cubin, of which `size` bytes are there; registers are 0 and the hash empty where it is refused.
+/* Data read from the cubin, of which `size` bytes are there; registers are 0 and the hash empty where it is refused.
  */
 static struct kernel_code read_made(const struct made *made, size_t size, struct failure *failure) {
     struct kernel_code code = {0};

@@ -49,7 +49,7 @@ def test_the_committed_records_have_both_runs() -> None:
 
 
 def test_the_page_states_the_speed_of_gradients_in_order() -> None:
-    """Of the newest build on an H100, divided by the speed in any order."""
+    """Speed of the newest build on an H100, divided by the speed in any order."""
     records = [record for record in records_in(root() / "logs/backward/h100.jsonl") if record.passed]
     build = next(each.raw["revision"] for each in reversed(records) if "in_order" in each.config)
     own = [record for record in records if record.raw.get("revision") == build]

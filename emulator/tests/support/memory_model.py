@@ -187,7 +187,7 @@ def may_come_late(thread: list[Step], i: int) -> bool:
 
 
 def must_wait(thread: list[Step], earlier: int, later: int) -> bool:
-    """Whether an access comes behind an earlier one that is late; for a load, if that is a load."""
+    """True if an access follows an earlier, delayed one; for a load, only if that is a load."""
     first, second = thread[earlier], thread[later]
     if first.word == second.word:
         return first.kind == "R" or second.kind != "R"

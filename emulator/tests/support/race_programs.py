@@ -82,7 +82,7 @@ class Program:
             self.tick(lane)
 
     def helps(self, lane: Lane, other: Lane) -> bool:
-        """Whether a fence of the one may count for the other."""
+        """True if a fence of the one may count for the other."""
         return lane == other or (self.lenient and lane[0] // self.warps == other[0] // self.warps)
 
     def fence(self, lane: Lane) -> None:

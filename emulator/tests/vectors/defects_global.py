@@ -179,7 +179,7 @@ def refilled(before: str, after: str) -> str:
     return REFILLED.replace("BEFORE", before).replace("AFTER", after)
 
 
-# The same with a tensor of two rows of eight words, of which the copy brings the first four of each.
+# A tensor of two rows of eight words, of which the copy brings the first four of each.
 MAPPED: dict[str, Any] = {
     "params": ".param .u64 a, .param .u64 b, .param .align 64 .b8 map[128]",
     "args": ["buf:u32:1024", "buf:u32:1024", "tmap:8x2:4x2:none:of:0"],

@@ -151,7 +151,7 @@ GIVE %x, [smem+512], 0;
 end:"""
 )
 
-# The same by addresses that may be of any memory, as compilers write them, and by accesses without an order and fences.
+# Accesses by generic addresses, as compilers write them, and by accesses without an order and fences.
 ANYWHERE = FLAGGED.replace("@%q SET [smem+512], 1;", "@%q st.STORE.u32 [%p+512], 1;").replace(
     "ld.acquire.cta.shared.u32 %x, [smem+512];", "ld.LOAD.u32 %x, [%p+512];"
 )
