@@ -135,8 +135,10 @@ CUresult prepare_function(CUfunction function) {
     emu_error error;
     const emu_module *module = function->module->module;
     if (emu_decode(module, function->entry, &error)) return CUDA_SUCCESS;
-    driver_say("kernel %s is refused at PTX line %d: %s", emu_entry(module, function->entry)->name, error.line,
-               error.text);
+    enum { SAID_OF_NAME = 120 }; /* names of templates have thousands of characters, and the reason follows */
+    const char *name = emu_entry(module, function->entry)->name;
+    driver_say("kernel %.*s%s is refused at PTX line %d: %s", SAID_OF_NAME, name,
+               strlen(name) > SAID_OF_NAME ? "..." : "", error.line, error.text);
     return CUDA_ERROR_INVALID_PTX;
 }
 

@@ -81,10 +81,10 @@ RIGHT = HEADER + ".visible .entry k()\n{\nret;\n}\n"
 
 
 def run(
-    text: str, folder: Path, *options: str, status: int = 0, **environment: str
+    text: str, folder: Path, *options: str, status: int = 0, name: str = "k", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     assert TOOL.exists(), "bin/emulated-gpu is missing: run `make libcuda`"
-    (folder / "program.py").write_text(PROGRAM)
+    (folder / "program.py").write_text(PROGRAM.replace('b"k"', f'b"{name}"'))
     (folder / "k.ptx").write_text(text)
     command = [str(TOOL), *options, sys.executable, str(folder / "program.py"), str(folder / "k.ptx"), str(status)]
     return subprocess.run(
@@ -137,6 +137,11 @@ def test_a_refusal_names_line_and_instruction(tmp_path: Path) -> None:
     assert done.returncode == 1 and "cuModuleGetFunction: 218" in done.stderr
     assert "kernel k is refused at PTX line 7: opcode 'frobnicate'" in done.stderr
     assert "frobnicate" in json.loads((tmp_path / "found.json").read_text())["notes"][0]["note"]
+    name = "_ZN7cutlass" + 2000 * "x"
+    assert (
+        "xxx... is refused at PTX line 7: opcode"
+        in run(REFUSED.replace("k()", f"{name}()"), tmp_path, name=name).stderr
+    )
 
 
 def test_a_program_that_dies_is_told_by_its_signal(tmp_path: Path) -> None:
