@@ -670,6 +670,23 @@ def test_every_class_has_a_fault() -> None:
     assert names and names <= {class_ for _, class_, _ in FAULTS.values()}
 
 
+SYNCHRONIZATION = re.compile(r"tcgen05\.(alloc|dealloc|commit|wait|fence)|fence\.proxy|bar\.sync|mbarrier\.")
+# Statements that nothing misses, by number among those that SYNCHRONIZATION finds.
+UNMISSED = {7: "a fence::after for what tcgen05.st of others stored: only their fence::before is checked"}
+
+
+def test_every_synchronization_is_missed(tmp_path: Path) -> None:
+    """Each statement of a kernel that allocates, commits, waits, fences or frees is removed once."""
+    lines = changed({"SETUP": FILL}).split("\n")
+    found = [i for i, line in enumerate(lines) if SYNCHRONIZATION.search(line)]
+    silent = []
+    for number, i in enumerate(found):
+        text = "\n".join([*lines[:i], "", *lines[i + 1 :]])
+        error, _ = run(tmp_path, text, bytes(BYTES), 8, 1, "--strict-tcgen05")
+        silent += [] if error else [number]
+    assert len(found) == 15 and silent == list(UNMISSED)
+
+
 @pytest.mark.parametrize("name", STRICT)
 def test_strict_rules(name: str, tmp_path: Path) -> None:
     changes, class_ = STRICT[name]
