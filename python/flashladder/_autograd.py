@@ -88,17 +88,17 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _problem(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None, sequences: int, most: Any
-) -> tuple[Any, int]:
-    """The problem and its bytes of workspace, of tensors [batch, seq, heads, d_head]; where there is a number of packed
-    sequences, of [tokens, heads, d_head]."""
+    q: Tensor, k: Tensor, v: Tensor, of_out: Any, causal: bool, scale: float | None, sequences: int, most: Any
+) -> _launch.Backward:
+    """The backward pass of tensors [batch, seq, heads, d_head]; where there is a number of packed sequences, of
+    [tokens, heads, d_head]. `of_out` are the strides of O."""
     packed = (("arrays", 3), ("total_q", q.shape[0]), ("total_k", k.shape[0])) if sequences else ()
     rows_q, rows_k = (max(1, most[0]), max(1, most[1])) if sequences else (q.shape[1], k.shape[1])
     return _launch.backward_problem(
         DTYPES[q.dtype],
         q.device.index if q.device.type == "cuda" else None,
         (sequences or q.shape[0], q.shape[-2], k.shape[-2], rows_q, rows_k, q.shape[-1]),
-        (_strides(q), _strides(k), _strides(v), _strides(out)),
+        (_strides(q), _strides(k), _strides(v), of_out),
         causal,
         scale,
         "best",
@@ -107,11 +107,19 @@ def _problem(
     )
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None, packed: bool = False) -> None:
-    """NotImplementedError, Unavailable: no kernel computes the gradients, which is said before anything runs."""
-    if packed and not (q.dim() == k.dim() == v.dim() == 3 and q.dtype in DTYPES and k.shape[0]):
-        return
-    _problem(q, k, v, q, causal, scale, int(packed), (1, 1))
+def plan(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> _launch.Backward:
+    """The backward pass of whole sequences with a contiguous result. NotImplementedError, Unavailable: no kernel
+    computes the gradients, which is said before anything runs."""
+    if q.shape[0] > MOST_SEQUENCES:
+        q, k, v = q[:MOST_SEQUENCES], k[:MOST_SEQUENCES], v[:MOST_SEQUENCES]
+    _, rows, heads, d_head = q.shape
+    return _problem(q, k, v, (rows * heads * d_head, heads * d_head, d_head), causal, scale, 0, ())
+
+
+def check_packed(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> None:
+    """The errors of plan() for packed sequences."""
+    if q.dim() == k.dim() == v.dim() == 3 and q.dtype in DTYPES and k.shape[0]:
+        _problem(q, k, v, _strides(q), causal, scale, 1, (1, 1))
 
 
 def _compute_into(
@@ -124,21 +132,25 @@ def _compute_into(
     deterministic: bool,
     offsets: tuple[Tensor, ...],
     most: tuple[int, ...],
+    planned: _launch.Backward | None = None,
 ) -> None:
     """dq, dk and dv into `made`, in the current stream."""
-    (q, k, v, out), sequences = tensors, offsets[0].shape[0] - 1 if offsets else 0
-    wanted, size = _problem(q, k, v, out, causal, scale, sequences, most)
-    workspace = torch.empty(size, dtype=torch.uint8, device=q.device) if size else None
+    q, k, v, out = tensors
+    if planned is None:
+        sequences = offsets[0].shape[0] - 1 if offsets else 0
+        planned = _problem(q, k, v, _strides(out), causal, scale, sequences, most)
+    size, device = planned.workspace_bytes, q.device
+    workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
     addresses = [one.data_ptr() for one in (*tensors, lse)]
     _launch.backward(
-        wanted,
+        planned,
         (*addresses, 0 if workspace is None else workspace.data_ptr()),
         dout.data_ptr(),
         [one.data_ptr() for one in made],
         tuple([_strides(one) for one in made]),
         tuple([one.data_ptr() for one in offsets]),
         deterministic,
-        framework_of("q", q).current_stream(q.device.index) if q.device.type == "cuda" else 0,
+        framework_of("q", q).current_stream(device.index) if size else 0,
     )
 
 
@@ -154,6 +166,7 @@ def compute(
     deterministic: bool,
     offsets: tuple[Tensor, ...] = (),
     most: tuple[int, ...] = (),
+    planned: _launch.Backward | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk and dv, in the memory order of q, k and v. More than 65,535 sequences take several passes."""
     if dout.stride() != out.stride():
@@ -164,7 +177,7 @@ def compute(
     if offsets and not k.shape[0]:
         return tuple(tensor.zero_() for tensor in made)
     if sequences <= MOST_SEQUENCES:
-        _compute_into(made, dout, (q, k, v, out), lse, *options, offsets, most)
+        _compute_into(made, dout, (q, k, v, out), lse, *options, offsets, most, planned)
         return made
     for first in range(0, sequences, MOST_SEQUENCES):
         some = slice(first, first + MOST_SEQUENCES)
@@ -279,16 +292,17 @@ def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
     if offsets and dlse is not None:
         dlse = torch.where(_inside(q, offsets[0]), dlse, 0)
 
-    def gradients(dout: Any, v: Any, out: Any) -> Any:
+    def gradients(dout: Any, v: Any, out: Any, planned: Any = None) -> Any:
         if getattr(ctx, "eager", False):
-            pass_of: Any = _varlen_backward if offsets else _attention_backward
-        elif are_transformed():
-            pass_of = TransformedBackward.apply
+            causal, scale = options[-2:]
+            return compute(dout, q, k, v, out, lse, causal, scale, ordered, tuple(offsets), options[:-2], planned)
+        if are_transformed():
+            pass_of: Any = TransformedBackward.apply
         else:
             pass_of = operators.varlen_backward if offsets else operators.attention_backward
         return pass_of(dout, q, k, v, out, lse, *offsets, *options, ordered)
 
-    dq, dk, dv = gradients(torch.zeros_like(q) if dout is None else dout, v, out)
+    dq, dk, dv = gradients(torch.zeros_like(q) if dout is None else dout, v, out, getattr(ctx, "planned", None))
     if dlse is not None:
         causal, scale = options[-2:]
         factor = (q.shape[-1] ** -0.5 if scale is None else scale) * dlse.transpose(-1, -2)[..., None]
@@ -315,20 +329,33 @@ _once: Any = getattr(
 )
 
 
+_backward_once = _once(backward)
+
+
 class Eager(_Function):  # type: ignore[misc]
     """A call with gradients outside of torch.compile and torch.func, without the time that an operator costs."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, chosen: Any, offsets: tuple[Any, ...], most: tuple[int, int]) -> Any:
+    def forward(
+        ctx: Any, q: Any, k: Any, v: Any, chosen: Any, offsets: tuple[Any, ...], most: tuple[int, int], planned: Any
+    ) -> Any:
         call = Call(q, k, v, chosen._replace(return_lse=True), dict(zip(ARRAYS, offsets)), most)
         out, lse = call.run()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, out, lse, *offsets)
         ctx.options = (*(most if offsets else ()), chosen.causal, chosen.scale)
-        ctx.refused, ctx.inputs, ctx.ordered, ctx.eager = None, 6, chosen.ordered, True
+        ctx.refused, ctx.inputs, ctx.ordered, ctx.eager, ctx.planned = None, 7, chosen.ordered, True, planned
         return out, lse
 
-    backward = staticmethod(_once(backward))
+    @staticmethod
+    def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
+        """once_differentiable takes some microseconds, and only a second derivative needs it."""
+        return (_backward_once if torch.is_grad_enabled() else backward)(ctx, dout, dlse)
+
+
+# Eager.apply() without what it does for torch.func, which is_eager() has excluded.
+_class_of_apply: Any = getattr(getattr(torch, "_C", None), "_FunctionBase", None)
+apply_eagerly: Any = Eager.apply if _class_of_apply is None else super(_Function, Eager).apply
 
 
 class Transformed(_Function):  # type: ignore[misc]

@@ -242,7 +242,7 @@ class Call(NamedTuple):
 
 def present(**arrays: Any) -> dict[str, Any]:
     """The given arrays, in the order of ARRAYS."""
-    return {name: arrays[name] for name in ARRAYS if arrays.get(name) is not None}
+    return {name: array for name in ARRAYS if (array := arrays.get(name)) is not None}
 
 
 def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Torch:
                 return self.results(q, lse_shape, out, None, dtype)
         lse = q.new_empty(lse_shape, dtype=torch.float32) if lse_shape else None
         if out is None and dtype is not None:
-            return q.new_empty(q.shape, dtype=getattr(torch, dtype)), lse
+            return torch.empty_like(q, dtype=getattr(torch, dtype), memory_format=torch.contiguous_format), lse
         return torch.empty_like(q, memory_format=torch.contiguous_format) if out is None else out, lse
 
     def fill(self, array: Any, value: float, stream: int | None) -> None:

@@ -199,7 +199,11 @@ def cached(
         raise TypeError("seqlens_k is None: an int32 array [batch] is needed")
     if (k_new is None) != (v_new is None):
         raise ValueError("one of k_new and v_new is None: pass both or none")
-    lengths = made_for(q, k_cache, q.shape[0], {"seqlens_k": seqlens_k})["seqlens_k"]
+    lengths = seqlens_k
+    if type(seqlens_k) is int:
+        lengths = made_for(q, k_cache, q.shape[0], {"seqlens_k": seqlens_k})["seqlens_k"]
+    if block_table is k_new is sinks is k_scale is v_scale is None:
+        return {"seqlens_k": lengths}
     if k_new is not None:
         if stream is not None:
             raise ValueError(
@@ -255,15 +259,18 @@ def attention_e4m3(
         if cu_seqlens_q is None or cu_seqlens_k is None:
             raise TypeError("cu_seqlens_q and cu_seqlens_k: pass both or neither")
         most = packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, None, None)[1]  # type: ignore[arg-type]
-    of_keys = {"k_scales": k_scale, "v_scales": v_scale}
-    for name, number in of_keys.items():
-        if chosen.scale_keys and number is not None and not hasattr(number, "shape"):
-            raise ValueError(
-                f"{name[:-1]} is {number}: with scale_keys an array [batch, kv_heads, blocks of keys] is needed"
-            )
-    others = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "q_scales": q_scale, "o_scales": o_scale}
-    others |= {} if chosen.scale_keys else of_keys
-    sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
-    arrays = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **of_keys} | made_for(q, k, sequences, others)
-    made, lse = Call(q, k, v, chosen, present(**arrays), most).run()
+    arrays: dict[str, Any] = {}
+    if not (cu_seqlens_q is seqlens_q is seqlens_k is q_scale is k_scale is v_scale is o_scale is None):
+        of_keys = {"k_scales": k_scale, "v_scales": v_scale}
+        for name, number in of_keys.items():
+            if chosen.scale_keys and number is not None and not hasattr(number, "shape"):
+                raise ValueError(
+                    f"{name[:-1]} is {number}: with scale_keys an array [batch, kv_heads, blocks of keys] is needed"
+                )
+        others = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "q_scales": q_scale, "o_scales": o_scale}
+        others |= {} if chosen.scale_keys else of_keys
+        sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+        arrays = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **of_keys}
+        arrays = present(**arrays | made_for(q, k, sequences, others))
+    made, lse = Call(q, k, v, chosen, arrays, most).run()
     return (made, lse) if return_lse else made

@@ -12,7 +12,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flashladder._library import (
     ARRAYS,
@@ -103,13 +103,26 @@ def forward(problem: int, addresses: Sequence[int], arrays: Sequence[int], strea
         check(status)
 
 
+class Backward(NamedTuple):
+    """A backward pass: everything that does not depend on addresses."""
+
+    problem: Problem
+    address: int  # of the problem, which this tuple keeps alive
+    workspace_bytes: int  # of device memory; 0 for host memory
+    sizes: tuple[Steps, Steps]  # (batch, rows, heads) of q and of k, one sample where sequences are packed
+    d_head: int
+
+
 @functools.lru_cache(maxsize=1024)
-def backward_problem(*arguments: Any) -> tuple[Problem, int]:
-    """problem(), and the bytes of device memory that its backward pass needs; 0 for host memory. NotImplementedError,
-    Unavailable: no kernel computes it."""
+def backward_problem(*arguments: Any) -> Backward:
+    """The backward pass of problem(). NotImplementedError, Unavailable: no kernel computes it."""
     wanted, support = problem(*arguments), Support(size=ctypes.sizeof(Support))
-    check(LIBRARY.fl_query_backward(handle(), ctypes.addressof(wanted), ctypes.addressof(support)))
-    return wanted, int(support.workspace_bytes)
+    address = ctypes.addressof(wanted)
+    check(LIBRARY.fl_query_backward(handle(), address, ctypes.addressof(support)))
+    sizes = ((wanted.batch, wanted.seq_q, wanted.heads), (wanted.batch, wanted.seq_k, wanted.kv_heads))
+    if wanted.arrays:
+        sizes = ((1, wanted.total_q, wanted.heads), (1, wanted.total_k, wanted.kv_heads))
+    return Backward(wanted, address, int(support.workspace_bytes), sizes, wanted.d_head)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -120,7 +133,7 @@ def _steps_of_gradients(sizes: tuple[Steps, Steps], strides: tuple[Steps, ...], 
 
 
 def backward(
-    wanted: Problem,
+    wanted: Backward,
     tensors: Sequence[int],
     dout: int,
     gradients: Sequence[int],
@@ -135,10 +148,7 @@ def backward(
     cu_seqlens_k, where sequences are packed. ValueError: an argument is wrong. RuntimeError: the GPU or the emulator
     fails.
     """
-    sizes = ((wanted.batch, wanted.seq_q, wanted.heads), (wanted.batch, wanted.seq_k, wanted.kv_heads))
-    if offsets:
-        sizes = ((1, wanted.total_q, wanted.heads), (1, wanted.total_k, wanted.kv_heads))
-    steps = _steps_of_gradients(sizes, strides, wanted.d_head)
+    steps = _steps_of_gradients(wanted.sizes, strides, wanted.d_head)
     made = _gradients(_size_of_gradients, dout, *gradients, *steps, bool(deterministic), 0)
     arrays = (*offsets, *NO_ARRAYS[len(offsets) :])
-    check(LIBRARY.fl_backward(handle(), ctypes.addressof(wanted), _tensors(_size, *tensors, *arrays), made, stream))
+    check(LIBRARY.fl_backward(handle(), wanted.address, _tensors(_size, *tensors, *arrays), made, stream))

@@ -95,7 +95,14 @@ def options_of_e4m3(
     if o_scale is not None and dtype != E4M3:
         raise ValueError(f"o_scale is for O of float8_e4m3fn: dtype is {dtype!r}")
     keys = size("scale_keys", scale_keys) if scale_keys else 0
-    return chosen._replace(accurate=_flag("accurate", accurate), scale_keys=keys, dtype=dtype)
+    return Options(
+        chosen.causal,
+        chosen.scale,
+        return_lse=chosen.return_lse,
+        accurate=_flag("accurate", accurate),
+        scale_keys=keys,
+        dtype=dtype,
+    )
 
 
 def _window(window: Any) -> tuple[int, int] | None:

@@ -195,8 +195,8 @@ def _operate(
                 )
             )
         if _is_eager(q):
-            _autograd.check(q, k, v, chosen.causal, chosen.scale, packed=True)
-            out, lse = _autograd.Eager.apply(q, k, v, chosen, tuple(arrays.values()), most)
+            _autograd.check_packed(q, k, v, chosen.causal, chosen.scale)
+            out, lse = _autograd.apply_eagerly(q, k, v, chosen, tuple(arrays.values()), most, None)
             return (out, lse) if chosen.return_lse else out
     left, right = chosen.window or (-1, -1)
     named = [arrays.get(name) for name in ARRAYS[:8]]  # those of the operator
@@ -430,7 +430,9 @@ def attention(
     _autograd.refuse_forward_mode({"q": q, "k": k, "v": v, "sinks": sinks})
     q, k, v = _cast(q, k, v)
     wanted = _autograd.wanted_by({"q": q, "k": k, "v": v, "sinks": sinks})
-    if _is_eager(q) and not wanted:
+    eager = _is_eager(q)
+    transformed = not eager and _autograd.are_transformed()
+    if eager and not wanted:
         return flashladder.attention(
             q, k, v, causal=causal, scale=scale, window=window, softcap=softcap, sinks=sinks, seqlens_k=seqlens_k,
             seqlens_q=seqlens_q, deterministic=deterministic, return_lse=return_lse, version=version,
@@ -439,16 +441,16 @@ def attention(
     if not plain:
         given = {"seqlens_q": seqlens_q, "seqlens_k": seqlens_k, "sinks": sinks}
         return _operate(q, k, v, made_for(q, k, q.shape[0], present(**given)), chosen)
-    if wanted or _autograd.are_transformed():
+    if wanted or transformed:
         q, k, v = _of_one_batch(q, k, v)
-    if wanted and _is_eager(q):
+    if wanted and eager:
         if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype in _autograd.DTYPES):
             _check(q, k, v)
-        _autograd.check(q, k, v, chosen.causal, chosen.scale)
-        out, lse = _autograd.Eager.apply(q, k, v, chosen, (), (0, 0))
+        planned = _autograd.plan(q, k, v, chosen.causal, chosen.scale)
+        out, lse = _autograd.apply_eagerly(q, k, v, chosen, (), (0, 0), planned)
         return (out, lse) if return_lse else out
-    with_lse = return_lse or bool(wanted) or _autograd.are_transformed()
-    operate = _autograd.Transformed.apply if _autograd.are_transformed() else torch.ops.flashladder.attention
+    with_lse = return_lse or bool(wanted) or transformed
+    operate = _autograd.Transformed.apply if transformed else torch.ops.flashladder.attention
     out, lse = operate(q, k, v, chosen.causal, chosen.scale, with_lse, version, chosen.ordered, chosen.batch_invariant)
     return (out, lse) if return_lse else out
 
