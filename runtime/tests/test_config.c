@@ -306,6 +306,9 @@ static void features(void) {
         {WGMMA_KERNEL "+serve+cap+pages", FAMILY_ATTENTION,
          GENERAL | 1u << TENSOR_COPIES | 1u << SERVES | 1u << CAP | 1u << PAGED_KV},
         {MMA_SYNC_KERNEL, FAMILY_ATTENTION, GENERAL | 1u << PACKED_HEADS},
+        {MMA_SYNC_KERNEL "+serve", FAMILY_ATTENTION, GENERAL | 1u << PACKED_HEADS | 1u << SERVES | 1u << SERVES_ALL},
+        {"(FP16, 128, 16, 64, 4): mma_sync+stages_3+serve+cp_async", FAMILY_DECODE,
+         GENERAL | 1u << PACKED_HEADS | 1u << SERVES | 1u << SHARES_KEYS},
         {"(BF16, 128, 16, 128, 4): mma_sync+tensor+stages_3+serve+e4m3+ragged", FAMILY_DECODE,
          GENERAL | 1u << TENSOR_COPIES | 1u << PACKED_HEADS | 1u << SERVES | 1u << SHARES_KEYS | 1u << E4M3_CACHE |
              1u << RAGGED_QUERIES},
