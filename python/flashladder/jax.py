@@ -8,8 +8,9 @@ The functions are those of the package, without out, stream and new rows: arrays
 written with .at[].set() before. On a GPU the launch goes into XLA's stream, on the CPU the arrays are taken where they
 lie. No compiler of ours runs and nothing is copied. jax.vmap calls the kernel once for each element.
 
-jax.grad and jax.vjp differentiate attention and attention_varlen, and log-sum-exp, by q, k and v with d_head 64, 128
-and 256, on an H100 or H200 or a CPU; lengths, windows, sinks and soft caps have no gradient. There is no forward mode.
+jax.grad and jax.vjp differentiate attention and attention_varlen, and log-sum-exp, by q, k and v with d_head 64 and
+128, on an H100, an H200 or a CPU also 256; lengths, windows, sinks and soft caps have no gradient. There is no forward
+mode.
 deterministic=True asks for gradients with the same bits in every run. Arguments are checked when a call is traced; what
 no kernel computes, and wrong values, are refused when it runs: jax.errors.JaxRuntimeError.
 """
@@ -103,8 +104,9 @@ def _keep(q: Any, k: Any, v: Any, chosen: Options) -> Any:
 
 
 def _workspace_words(blocks: int, d_head: int) -> int:
-    """float32 of the workspace, as fl_query_backward() says: of blocks of 64 rows sums, log-sum-exp, delta, turns."""
-    return blocks * 64 * (d_head + 2) + -(-blocks // 4) * 4 + 4
+    """float32 of the workspace, enough for fl_query_backward(): of blocks of 128 rows sums, log-sum-exp and delta, and
+    turns of blocks of 64. A kernel with blocks of 64 rows needs no more."""
+    return blocks * 128 * (d_head + 2) + -(-blocks // 2) * 4 + 4
 
 
 def _backward(chosen: Options, kept: Any, cotangents: Any) -> Any:
@@ -113,7 +115,7 @@ def _backward(chosen: Options, kept: Any, cotangents: Any) -> Any:
 
     def gradients(dout: Any, *tensors: Any) -> Any:
         batch, rows, heads, _ = tensors[0].shape
-        return _gradients(dout, tensors, chosen, batch * heads * -(-rows // 64), {})
+        return _gradients(dout, tensors, chosen, batch * heads * -(-rows // 128), {})
 
     return _with_lse(kept, cotangents, scale_of(chosen.scale), attend, gradients)
 
@@ -229,7 +231,7 @@ def _backward_packed(chosen: Options, most: tuple[int, int], kept: Any, cotangen
 
     def gradients(dout: Any, *tensors: Any) -> Any:
         (tokens, heads, _), sequences = tensors[0].shape, starts[0].shape[0] - 1
-        blocks, sizes = heads * (tokens // 64 + sequences), {"seq_q": most[0], "seq_k": most[1]}
+        blocks, sizes = heads * (tokens // 128 + sequences), {"seq_q": most[0], "seq_k": most[1]}
         return _gradients(dout, (*tensors, *starts), chosen, blocks, sizes)
 
     used = _packed_rows(kept[0].shape[0], starts[0], None)

@@ -86,7 +86,7 @@ def test_gradients_are_asked_of_an_operation_of_their_own(made: Any) -> None:
 
 
 def test_gradients_of_packed_sequences_are_one_call_with_the_offsets(made: Any) -> None:
-    """The workspace has a Q block for each sequence more than the rows have."""
+    """The workspace has a Q block of 128 rows for each sequence more than the rows have."""
     shapes = (150, 4, 64), (90, 2, 64), (90, 2, 64)
     given = [np.zeros(shape, np.float16).view(Array) for shape in shapes]
     starts = tuple(np.array([0, *ends], np.int32).view(Array) for ends in ((1, 1, 150), (3, 70, 90)))
@@ -103,7 +103,7 @@ def test_gradients_of_packed_sequences_are_one_call_with_the_offsets(made: Any) 
     assert [one.shape for one in arrays] == [shapes[0], *shapes, shapes[0], (4, 150), (4,), (4,)]
     assert arrays[6] is starts[0] and arrays[7] is starts[1]
     assert attributes == {"causal": 1, "deterministic": 0, "seq_q": 149, "seq_k": 67, "scale": 0.5, "version": "best"}
-    assert made.jax.results[-1][3].shape == (4 * 5 * 64 * 66 + 20 + 4,)
+    assert made.jax.results[-1][3].shape == (4 * 4 * 128 * 66 + 32 + 4,)
 
 
 def test_lengths_and_windows_are_handed_on_in_the_order_of_their_bits(made: Any) -> None:
