@@ -297,12 +297,12 @@ fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_te
 fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support);
 
 /* Compute dq, dk and dv from dout, q, k, v and what fl_forward() left in o and lse; all of them are needed. Elements
- * are fp16 or bf16, d_head 64, 128 or 256; sequences have one length or, since FL_ABI 8, both cu_seqlens_q and
- * cu_seqlens_k, which must not decrease; there are no windows, sinks, soft caps and pages. Gradients of rows before the
- * first sequence and behind the last become 0. A NaN or an infinity in a sequence may also affect the one before it.
- * Compute capability 9.0, or the emulator. Device memory: tensors.workspace is needed, of fl_query_backward() bytes
- * with any contents, and no other launch in flight may use it; up to three kernels go to the stream. The rest as
- * fl_forward(). Since FL_ABI 4. */
+ * are fp16 or bf16, d_head 64 or 128, on compute capability 9.0 or the emulator also 256; sequences have one length or,
+ * since FL_ABI 8, both cu_seqlens_q and cu_seqlens_k, which must not decrease; there are no windows, sinks, soft caps
+ * and pages. Gradients of rows before the first sequence and behind the last become 0. A NaN or an infinity in a
+ * sequence may also affect the one before it. `deterministic` also needs one of those two. Device memory:
+ * tensors.workspace is needed, of fl_query_backward() bytes with any contents, and no other launch in flight may use
+ * it; up to three kernels go to the stream. The rest as fl_forward(). Since FL_ABI 4. */
 fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
                       const fl_gradients *gradients, void *stream);
 

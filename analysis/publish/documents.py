@@ -47,6 +47,7 @@ PARTS: tuple[tuple[str, str, Maker], ...] = (
     ("loop", "README.md", jumps.loop_text),
     ("versions", "kernels/backward/README.md", of_folder(side_ladders.backward_table)),
     ("peers", "kernels/backward/README.md", of_folder(side_ladders.backward_peers)),
+    ("forms", "kernels/backward/README.md", of_folder(side_ladders.backward_forms)),
     ("versions", "kernels/fp8/README.md", of_folder(side_ladders.fp8_table)),
     ("peers", "kernels/fp8/README.md", of_folder(side_ladders.fp8_peers)),
     ("speeds", "docs/general-attention.md", of_folder(production.speeds_table)),

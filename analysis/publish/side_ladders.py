@@ -72,7 +72,8 @@ def _speed(version: Version, problem: Problem, records: Sequence[Record]) -> Cel
 # ---- next to libraries -----------------------------------------------------------------------------------------------
 
 Speeds = Mapping[int, float]  # TFLOP/s by length
-FA3, FAST, ACCURATE = "FlashAttention-3", "attention/fp8", "attention/fp8, accurate sums"
+FA2, FA3 = "FlashAttention-2", "FlashAttention-3"
+FAST, ACCURATE = "attention/fp8", "attention/fp8, accurate sums"
 BACKWARD = "attention/backward"
 CUDNN, BACK_TO_BACK, CUDNN_919 = "cuDNN", "cuDNN, back to back", "cuDNN 9.19"
 MASKS = ("", ", causal")
@@ -99,6 +100,20 @@ def backward_peers(folder: Path) -> Table:
             if name in speeds:
                 ratios = {} if name == BACKWARD else ours
                 rows.append([int(d_head), "causal" if mask == "causal" else "", *row(name, speeds[name], ratios)])
+    return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
+
+
+def backward_forms(folder: Path) -> Table:
+    """FlashAttention-2 and the forms of attention/backward_mma_sync, in brackets divided by it."""
+    record = json.loads(read_text(folder / f"logs/backward/mma_sync.{GPU}.json"))["TFLOP/s"]
+    rows: list[list[Cell]] = []
+    for case, subjects in record.items():
+        d_head, mask = case.removeprefix("d").split()
+        speeds = {name: _by_length(found) for name, found in subjects.items()}
+        for name, own in speeds.items():
+            ratios = {seq: "" if name == FA2 else f" ({own[seq] / speeds[FA2][seq]:.2f})" for seq in own}
+            cells = [f"{own[seq]:.0f}{ratios[seq]}" if seq in own else "" for seq in LENGTHS]
+            rows.append([int(d_head), "causal" if mask == "causal" else "", name, *cells])
     return Table(("d_head", "mask", "TFLOP/s", *map(str, LENGTHS)), rows)
 
 

@@ -6,7 +6,8 @@
     out = scaled_dot_product_attention(query, key, value, is_causal=True)  # [batch, heads, seq, d_head]
 
 The operator is torch.ops.flashladder.attention. It takes CUDA tensors where they lie, on the current stream, and CPU
-tensors in host memory. Autograd has its gradients where d_head is 64, 128 or 256, on an H100 or H200 or in host memory:
+tensors in host memory. Autograd has its gradients where d_head is 64 or 128, on an H100 or H200 and in host memory also
+256:
 
     attention(q, k, v, causal=True).sum().backward()
 

@@ -7,7 +7,7 @@ from analysis.files import read_text, root
 from analysis.measure.records import records_in
 from analysis.measure.stats import median
 from analysis.publish.overview import LENGTHS
-from analysis.publish.side_ladders import backward_peers, fp8_peers
+from analysis.publish.side_ladders import backward_forms, backward_peers, fp8_peers
 
 
 def compared(folder: Path, cases: dict[str, dict[str, dict[str, float]]]) -> Path:
@@ -32,6 +32,14 @@ def test_ours_is_divided_by_the_libraries_of_the_run(tmp_path: Path) -> None:
     at = 3 + LENGTHS.index(4096)
     assert [each[3] for each in table.rows] == ["300", "200 (1.50)", "7"]
     assert [each[at] for each in table.rows] == ["500", "600 (0.83)", ""]
+
+
+def test_forms_are_divided_by_flash_attention_2(tmp_path: Path) -> None:
+    cases = {"d64 causal": {"FlashAttention-2": {"512": 100.0}, "99 KB": {"512": 110.0}}}
+    path = compared(tmp_path, {}).joinpath("logs/backward/mma_sync.h200.json")
+    path.write_text(json.dumps({"TFLOP/s": cases}))
+    rows = [list(each[:4]) for each in backward_forms(tmp_path).rows]
+    assert rows == [[64, "causal", "FlashAttention-2", "100"], [64, "causal", "99 KB", "110 (1.10)"]]
 
 
 def test_the_committed_records_have_both_runs() -> None:
