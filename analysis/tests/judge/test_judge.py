@@ -55,11 +55,22 @@ def conforms(value: object, schema: Mapping[str, object], at: str = "verdict") -
     return found
 
 
-# One entry of each outcome; all others are in the record, and run where tests may take long.
-@pytest.mark.parametrize("name", ["cuda_product", "copied_result", "race", "secret_value"])
-def test_a_sample_of_the_corpus(name: str) -> None:
-    entry = ENTRIES[name]
-    assert judge_entry(entry).verdict in ALLOWED[entry.expected]
+# One entry of each outcome, and a mechanism that it shows; all others are in the record, and run where tests are long.
+@pytest.mark.parametrize(
+    ("name", "mechanism"),
+    [
+        ("cuda_product", ""),
+        ("copied_result", "values"),
+        ("race", "race"),
+        ("secret_value", "unreached store"),
+        ("same_buffer_twice", "contract"),
+    ],
+)
+def test_a_sample_of_the_corpus(name: str, mechanism: str) -> None:
+    entry, verdict = ENTRIES[name], judge_entry(ENTRIES[name])
+    assert verdict.verdict in ALLOWED[entry.expected]
+    points = {point.mechanism for point in (*verdict.reasons, *verdict.reservations)}
+    assert mechanism in points or not (mechanism or points), verdict.as_text()
 
 
 @pytest.mark.long
