@@ -104,7 +104,8 @@ wheel: lib | $(WHEEL)  ## the Python package with the library in it: dist/ [VER=
 
 # The tools for files of anybody, with the emulator. Their wheel leaves that of the library where it is.
 .PHONY: wheel-tools
-wheel-tools: bin/ptxrun judge-tools emu-lib lib/libflconfig.so | $(WHEEL)  ## tools and emulator as a Python package: dist/
+wheel-tools: bin/ptxrun judge-tools emu-lib lib/libflconfig.so
+wheel-tools: | $(WHEEL)  ## tools and emulator as a Python package: dist/
 	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; rm -rf build/wheel-tools dist/flashladder_tools-*; \
 		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist python/tools
 	@ls dist/flashladder_tools-*.whl

@@ -69,11 +69,11 @@ check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
 # Short runs of the emulator spent a quarter of their time on page faults: with large pages there are few. A glibc older
 # than 2.35 knows no such word and goes on without. Not in check: memory that is hardly touched then takes all its room.
 check-long: export GLIBC_TUNABLES := $(if $(GLIBC_TUNABLES),$(GLIBC_TUNABLES):)glibc.malloc.hugetlb=1
-check-long check-anywhere: lib libcuda | $(WHEEL)
+check-long check-anywhere: lib judge-tools | $(WHEEL)
 check-long check-anywhere: | $(READY)
 check-anywhere: $(WASM_FILES)
 ifeq ($(VER),)
-check: libcuda $(WASM_FILES) | $(WHEEL)
+check: judge-tools $(WASM_FILES) | $(WHEEL)
 check: lint all emu-lib lib $(TAPS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
@@ -110,9 +110,9 @@ $(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and 
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
 $(eval $(call group,$(OLDEST),toolkit 13.0,$(VENV),$(dir $(OLDEST))))
 
-C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/judge/*.c emulator/wasm/*.c emulator/bench/*.c emulator/tests/*.c runtime/*.c \
-	runtime/tests/*.c harness/*.c harness/device/*.c harness/tests/*.c library/*.c library/tests/*.c examples/*.c \
-	analysis/ladder/*.c)
+C_FILES := $(EMULATOR_C) $(DRIVER_C) $(wildcard emulator/judge/*.c emulator/wasm/*.c emulator/bench/*.c \
+	emulator/tests/*.c runtime/*.c runtime/tests/*.c harness/*.c harness/device/*.c harness/tests/*.c \
+	library/*.c library/tests/*.c examples/*.c analysis/ladder/*.c)
 HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harness/device/*.h harness/tests/*.h \
 	emulator/*.h emulator/*/*.h library/*.h)
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh \

@@ -103,7 +103,8 @@ def _read(path: Path) -> Iterable[Entry]:
                 written = written.replace(f"${name}", value)
             suffix = "".join(f"_{value}" for value in values)
             kind, problem, expected, source = fields[1:5]
-            yield Entry(f"{fields[0]}{suffix}", group, kind, problem, expected, source, written)
+            arch = "sm_90a" if "fp8" in problem else "sm_80"  # PTX converts e4m3 from sm_89 on
+            yield Entry(f"{fields[0]}{suffix}", group, kind, problem, expected, source, written, arch=arch)
 
 
 def _ladder() -> Iterable[Entry]:
@@ -173,13 +174,13 @@ def _summary(rows: Sequence[Row]) -> str:
     attacks = [row for row in rows if row.group == ATTACKS]
     wrong = sum(row.verdict == REJECTED for row in honest)
     reserved = sum(row.verdict == RESERVED for row in honest)
-    scored = [row for row in attacks if row.verdict == ACCEPTED and row.expected not in ("harmless", "hole")]
-    holes = sum(row.expected == "hole" for row in attacks)
+    accepted = Counter(row.expected for row in attacks if row.verdict == ACCEPTED)
     seconds = sorted(row.seconds for row in rows)
     ninety = seconds[max(0, -(-9 * len(seconds) // 10) - 1)]
     return (
         f"Of {len(honest)} honest submissions, {wrong} are rejected and {reserved} are reserved. "
-        f"Of {len(attacks)} attacks, {len(scored)} score; {holes} demonstrate a hole that is described above. "
+        f"Of {len(attacks)} attacks, {accepted['hole']} are wrongly accepted, each of which demonstrates a hole that is "
+        f"described above; {accepted['harmless']} accepted ones are harmless.\n"
         f"A judgment takes {statistics.median(seconds):.1f} s in the median, and 90 % take at most {ninety:.1f} s, on "
         "two cores."
     )
