@@ -113,7 +113,7 @@ static bool check_box(cta *m, const warp *w, int lane, const bulk_copy *copy) {
     const int64_t begin = (int64_t)copy->corner[0] * info->element_bytes;
     if (copy->gathers && (info->rank != 2 || info->box[1] != 1)) {
         emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, copy->map_at,
-                   "A gather of four rows takes a tensor map of two dimensions whose box is one row high.");
+                   "A copy of four rows takes a tensor map of two dimensions whose box is one row high.");
         return false;
     }
     if (begin % CHUNK) {

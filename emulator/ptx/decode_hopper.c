@@ -52,7 +52,7 @@ static uint8_t bulk_detail_of(const form_match *match) {
                      (emu_chose(match, "bulk_group") ? BULK_STORE : 0) |
                      (emu_chose(match, "multicast::cluster") ? BULK_MULTICAST : 0) | (between ? BULK_BETWEEN_CTAS : 0) |
                      (emu_chose(match, "cta_group::2") ? BULK_PAIR : 0) |
-                     (emu_chose(match, "tile::gather4") ? BULK_GATHERS : 0) |
+                     (emu_chose(match, "tile::gather4") || emu_chose(match, "tile::scatter4") ? BULK_GATHERS : 0) |
                      (emu_chose(match, "reduce") ? BULK_REDUCES : 0));
 }
 
@@ -86,7 +86,7 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
         while (!(dec->in->opcode->pieces[rank][0] >= '1' && dec->in->opcode->pieces[rank][0] <= '5')) rank++;
         rank = dec->in->opcode->pieces[rank][0] - '0';
         if (detail & BULK_GATHERS) {
-            if (rank != 2) emu_refuse(dec, "a gather has a tensor of two dimensions");
+            if (rank != 2) emu_refuse(dec, "four rows are those of a tensor of two dimensions");
             rank = 5;
         }
         if (detail & BULK_PAIR) dec->code->uses_cluster = true;

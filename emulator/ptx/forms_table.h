@@ -817,7 +817,7 @@ FORM_ROW("bulk", "cp",
          "mbarrier::complete_tx::bytes multicast::cluster? cta_group::1|cta_group::2? L2::cache_hint?",
          "[d], [map, {coordinates}], [mbarrier], mask, policy", OP_BULK, EXACT, emu_decode_bulk,
          "cta_group::2: the mbarrier may be in the other CTA of the pair")
-FORM_ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile? bulk_group L2::cache_hint?",
+FORM_ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile|tile::scatter4? bulk_group L2::cache_hint?",
          "[map, {coordinates}], [a], policy", OP_BULK, EXACT, emu_decode_bulk, "")
 #define REDUCE(target, operands, operations)                                                                           \
     FORM_ROW("bulk", "cp", "reduce async bulk " target " " operations, operands, OP_BULK, EXACT, emu_decode_bulk,      \

@@ -224,7 +224,7 @@ enum bulk_detail {
     BULK_BETWEEN_CTAS = 8, /* from shared memory to that of a CTA of the cluster */
     BULK_VALUES = 16,      /* st.async and red.async: `vector` registers behind the mbarrier */
     BULK_PAIR = 64,        /* .cta_group::2: the mbarrier may be in the other CTA of the pair */
-    BULK_GATHERS = 128,    /* .tile::gather4: five coordinates, of four rows */
+    BULK_GATHERS = 128,    /* .tile::gather4 or ::scatter4: five coordinates, of four rows */
     BULK_REDUCES = 32      /* elements of `bytes`, by the atomic_numbers and atomic_operation in target */
 };
 enum texture_form { TEXTURE_1D, TEXTURE_2D, TEXTURE_3D, TEXTURE_A1D, TEXTURE_A2D, TEXTURE_CUBE };

@@ -13,7 +13,7 @@ import pytest
 from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
 from test_setmaxnreg import HANDED_OVER
-from test_tcgen05 import copy_program
+from test_tcgen05 import SCATTER, copy_program
 from vectors import tensor_fields, wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
@@ -145,6 +145,7 @@ def test_every_form_has_a_vector() -> None:
         + tensor_fields.every_form()
         + copy_program("gathered rows", False)
         + copy_program("bytes", True)
+        + SCATTER
     )
     unused = [
         line

@@ -881,6 +881,45 @@ def test_boxes(name: str, pair: bool, both: bool, tmp_path: Path) -> None:
     assert (out[:, : want.size] == want.reshape(-1)).all()
 
 
+SCATTER = """.version 9.0
+.target sm_100a
+.address_size 64
+.shared .align 128 .b8 rows[128];
+.visible .entry scatter(.param .align 64 .b8 map[128])
+{
+.reg .pred %p;
+.reg .b32 %t, %x, %at;
+.reg .b64 %map;
+mov.u32 %t, %tid.x;
+mov.u32 %at, rows;
+mad.lo.u32 %at, %t, 4, %at;
+mul.lo.u32 %x, %t, 0x01010101;
+st.shared.b32 [%at], %x;
+fence.proxy.async.shared::cta;
+bar.warp.sync -1;
+setp.ne.u32 %p, %t, 0;
+@%p exit;
+mov.b64 %map, map;
+cvta.param.u64 %map, %map;
+cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%map, {16, 9, 2, 14, 5}], [rows];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+ret;
+}
+"""
+
+
+def test_rows_are_scattered(tmp_path: Path) -> None:
+    """Four rows of 32 bytes go to columns 16 to 47 of the rows that the instruction names."""
+    (tmp_path / "k.ptx").write_text(SCATTER)
+    done = ptxrun(tmp_path / "k.ptx", "--block", 32, "--arg", "tmap:64x16/64:32x1:none:buf:u8:1024",
+                  "--dump", f"0={tmp_path}/out.bin")  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    want = np.zeros((16, 64), np.uint8)
+    want[[9, 2, 14, 5], 16:48] = np.repeat(np.arange(32), 4).reshape(4, 32)
+    assert (np.fromfile(tmp_path / "out.bin", np.uint8).reshape(16, 64) == want).all()
+
+
 CANCEL = """.version 9.0
 .target sm_100a
 .address_size 64
