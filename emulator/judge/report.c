@@ -48,7 +48,7 @@ bool report_before(replay *r) {
         m->before = NULL;
         if (!keeps_state(r, m)) continue;
         m->before = contents(r, m->address, m->bytes);
-        if (!m->before) return r->status || replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
+        if (!m->before) return !r->status && replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
     }
     return !r->cuda->touch_begin || replay_check(r, r->cuda->touch_begin(), "a watch of memory");
 }
@@ -187,15 +187,14 @@ bool report_write(replay *r, const char *folder, uint8_t *const *given) {
     fputs(", \"device\": ", to);
     json_text(to, r->device, strlen(r->device));
     const bool done = r->status == REPLAYED && (r->is_timed || write_findings(r, to, folder, given));
-    if (fclose(to)) return replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
+    if ((fclose(to) || !done) && !r->status) replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
     FILE *file = create(r, folder, "result", ".json");
     if (file) {
         fputs("{\"error\": ", file);
-        if (done)
-            fputs("null", file);
-        else
+        if (r->status)
             json_text(file, r->error, strlen(r->error));
-        if (done) fputs(text, file);
+        else
+            fprintf(file, "null%s", text);
         fputs("}\n", file);
         if (fclose(file)) replay_fail(r, REPLAY_NO_MEMORY, "result.json cannot be written");
     }

@@ -223,7 +223,7 @@ static bool keep_outputs(replay *r, const char *folder, sample *all, uint64_t nu
             done = report_save(r, folder, outputs->all[i].name, kind, data[i], outputs->all[i].bytes);
         free(data[i]);
     }
-    return done || r->status || replay_fail(r, REPLAY_NO_MEMORY, "out of memory");
+    return done || (!r->status && replay_fail(r, REPLAY_NO_MEMORY, "out of memory"));
 }
 
 /* ---- the file ---- */

@@ -254,11 +254,12 @@ def test_a_malformed_recording_is_refused(tmp_path: Path) -> None:
         (b" 16 21\n", b" 21 21\n"),
         (b"module 1 5", b"module 1 999999999"),
         (b"512 of the problem", b"51x of the problem"),
+        (b"512 of the problem", b"9999999999999 prob"),
         (text[-20:], b""),
     ):
         assert old in text
         hostile.write_bytes(text.replace(old, new))
-        assert replay(hostile)[0] in (3, 4), new
+        assert replay(hostile)[0] in (3, 4, 6), new
 
 
 @pytest.mark.parametrize("seed", range(3))
