@@ -78,14 +78,24 @@ static uint64_t count_touches(const uint8_t *how, uint64_t bytes, unsigned kind)
     return count;
 }
 
+/* A count of touched bytes, which a GPU does not tell. */
+static void write_touched(const replay *r, FILE *to, const char *key, uint64_t count) {
+    if (r->cuda->touched)
+        fprintf(to, ", \"%s\": %" PRIu64, key, count);
+    else
+        fprintf(to, ", \"%s\": null", key);
+}
+
 static bool write_input(replay *r, FILE *to, const char *folder, const marked_buffer *b, const uint8_t *given) {
     uint8_t *how = touches(r, b->address, b->bytes), *now = contents(r, b->address, b->bytes);
     uint64_t changed = 0;
     for (uint64_t i = 0; how && now && given && i < b->bytes; i++) changed += now[i] != given[i];
-    const bool done = how && now && report_save(r, folder, b->name, ".touch", how, b->bytes);
-    if (done)
-        fprintf(to, "\"%s\": {\"bytes\": %" PRIu64 ", \"changed\": %" PRIu64 ", \"unread\": %" PRIu64 "}", b->name,
-                b->bytes, changed, b->bytes - count_touches(how, b->bytes, READ_FIRST));
+    const bool done = how && now && (!r->cuda->touched || report_save(r, folder, b->name, ".touch", how, b->bytes));
+    if (done) {
+        fprintf(to, "\"%s\": {\"bytes\": %" PRIu64 ", \"changed\": %" PRIu64, b->name, b->bytes, changed);
+        write_touched(r, to, "unread", b->bytes - count_touches(how, b->bytes, READ_FIRST));
+        fputs("}", to);
+    }
     free(how);
     free(now);
     return done;
@@ -94,10 +104,13 @@ static bool write_input(replay *r, FILE *to, const char *folder, const marked_bu
 static bool write_output(replay *r, FILE *to, const char *folder, const marked_buffer *b) {
     uint8_t *how = touches(r, b->address, b->bytes), *now = contents(r, b->address, b->bytes);
     const bool done = how && now && report_save(r, folder, b->name, ".out", now, b->bytes) &&
-                      report_save(r, folder, b->name, ".touch", how, b->bytes);
-    if (done)
-        fprintf(to, "\"%s\": {\"bytes\": %" PRIu64 ", \"unset\": %" PRIu64 ", \"unwritten\": %" PRIu64 "}", b->name,
-                b->bytes, count_touches(how, b->bytes, READ_FIRST), count_touches(how, b->bytes, 0));
+                      (!r->cuda->touched || report_save(r, folder, b->name, ".touch", how, b->bytes));
+    if (done) {
+        fprintf(to, "\"%s\": {\"bytes\": %" PRIu64, b->name, b->bytes);
+        write_touched(r, to, "unset", count_touches(how, b->bytes, READ_FIRST));
+        write_touched(r, to, "unwritten", count_touches(how, b->bytes, 0));
+        fputs("}", to);
+    }
     free(how);
     free(now);
     return done;
