@@ -77,6 +77,9 @@ part = $@.$(ME)
 parts = trap 'rm -f $(part) $(part).d' EXIT;# begins such a recipe
 whole = mv $(part) $@# ends it
 update = cmp -s $(part) $@ || $(whole)# ends it where a file is to keep its time as long as its text stays
+# Begins a recipe whose files have fixed names: a second make in this folder waits until the first one has ended.
+one_make = exec 9>$(BUILD)/$(1).lock; \
+	flock -n 9 || { echo 'make: waiting for another make that builds $@' >&2; flock 9; }
 # What a full disk or a copy cut short looks up to date. So where an input cannot be read, this looks for it.
 define name_broken  # $(1) objects, cubins, PTX
 for f in $(1); do \

@@ -58,11 +58,8 @@ site: $(WASM_FILES) $(foreach v,$(filter-out $(ATTENTION),$(VERSIONS)),$(BUILD)/
 # Those of machine_page.py whose S, m, l, P and O it compares with the reference.
 IN_STORY := v01 v02 v08 v09 v17 v19 v25 v26 v28 v29 v35 v37
 site: $(SITE)/site.installed | $(READY)  ## documents, notebooks and tables as a static site: site/index.html
-	@$(MAKE) --no-print-directory DUMP=1 $(foreach v,$(IN_STORY),build/dump/$v/$v.ptx)
-	@$(PY) -m analysis $@ --single
-	@$(PY) -m analysis $@ --stage build/site/sources
-	@rm -rf build/site/pages site
-	@$(SITE)/bin/sphinx-build -q -W --keep-going -j auto -d build/site/doctrees -c docs/site \
-		build/site/sources build/site/pages
-	@$(PY) -m analysis $@ --check build/site/pages
-	@mv build/site/pages site; echo site/index.html
+	@$(call one_make,site); $(MAKE) --no-print-directory DUMP=1 $(foreach v,$(IN_STORY),build/dump/$v/$v.ptx); \
+	$(PY) -m analysis $@ --single; $(PY) -m analysis $@ --stage build/site/sources; rm -rf build/site/pages site; \
+	$(SITE)/bin/sphinx-build -q -W --keep-going -j auto -d build/site/doctrees -c docs/site \
+		build/site/sources build/site/pages; \
+	$(PY) -m analysis $@ --check build/site/pages; mv build/site/pages site; echo site/index.html

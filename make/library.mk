@@ -97,7 +97,7 @@ install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/us
 # Files that are gone would stay in the wheel, so setuptools' folder goes first. One make at a time.
 .PHONY: wheel
 wheel: lib | $(WHEEL)  ## the Python package with the library in it: dist/ [VER=] [FOR=aarch64|windows]
-	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; \
+	$(call say,WHEEL,dist/)$(call one_make,wheel); \
 		rm -rf build/wheel dist/flashladder-*_$(or $(subst windows,amd64,$(FOR)),$(shell uname -m)).whl; \
 		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	@ls dist/*.whl
@@ -106,7 +106,7 @@ wheel: lib | $(WHEEL)  ## the Python package with the library in it: dist/ [VER=
 .PHONY: wheel-tools
 wheel-tools: bin/ptxrun judge-tools emu-lib lib/libflconfig.so
 wheel-tools: | $(WHEEL)  ## tools and emulator as a Python package: dist/
-	$(call say,WHEEL,dist/)exec 9>$(BUILD)/wheel.lock; flock 9; rm -rf build/wheel-tools dist/flashladder_tools-*; \
+	$(call say,WHEEL,dist/)$(call one_make,wheel); rm -rf build/wheel-tools dist/flashladder_tools-*; \
 		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist python/tools
 	@ls dist/flashladder_tools-*.whl
 
