@@ -9,7 +9,9 @@ near = $(shell $(PYTHON) make/nearest.py '$(call quoted,$(1))' $(2))
 ranges = $(strip $(foreach l,v b f,$(if $(filter $l%,$(VERSIONS)),$(firstword $(filter $l0%,$(VERSIONS))) to \
 	$(lastword $(filter $l%,$(VERSIONS)))$(comma))) $(ATTENTION))
 unknown = $(error $(if $(2),$(1): was removed from the ladder; use $(2),$(1): no such version$(if \
-	$(call near,$(1),$(VERSIONS)),; did you mean $(firstword $(call near,$(1),$(VERSIONS)))?); versions are $(ranges)))
+	$(call near,$(1),$(VERSIONS)),; did you mean $(firstword \
+	$(call near,$(1),$(VERSIONS)))? Versions,; versions) are \
+	$(ranges)))
 known = $(foreach v,$(1),$(if $(filter $v,$(VERSIONS)),,$(call unknown,$v,$(call replacement,$v))))
 EXAMPLE_A := the version before the step, such as A=v10 B=v11
 EXAMPLE_B := the version after the step, such as A=v10 B=v11
@@ -35,7 +37,7 @@ GOALS_OF := $(if $(MAKECMDGOALS),$(shell awk -v show=goals -f make/help.awk $(WI
 $(foreach g,$(filter-out $(GOALS_OF) $(VERSIONS) Makefile,$(MAKECMDGOALS)),$(if $(findstring /,$g)$(findstring .,$g),,\
 	$(if $(call moved,$g),$(error $g: is no longer a goal; type `$(call moved,$g)`))$(foreach n,$(or \
 	$(call near,$g,$(GOALS_OF) $(VERSIONS)),-),$(error $g: no such goal$(if \
-	$(filter-out -,$n),; did you mean $(firstword $n)?); `make help` lists all))))
+	$(filter-out -,$n),; did you mean $(firstword $n)? `make help`,; `make help`) lists all))))
 
 # What takes one version must not take the second one for another argument, after building both.
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v='$($v)': must be a single version)))

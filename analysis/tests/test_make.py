@@ -188,7 +188,7 @@ PEERS = ("-f", "harness/peers/peers.mk", "peer-fa3")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["v99"], ["v99: no such version", "versions are v01 to v01, b01 to b"]),
+        (["v99"], ["v99: no such version", "ersions are v01 to v01, b01 to b"]),
         (["v1"], ["v1: no such version; did you mean v01?"]),
         (["V01"], ["V01: no such version; did you mean v01?"]),
         (["sass-diff"], ["sass-diff needs A=, the version before the step, such as A=v10"]),

@@ -21,18 +21,21 @@ $(SUITE)/ready: emulator/suite/requirements.txt
 # CUTLASS's examples of Blackwell, from a checkout; each takes a minute to compile.
 SUITE_CUTLASS := $(BUILD)/suite-cutlass
 cutlass_source = $(wildcard $(addsuffix /$(1).cu,$(CUTLASS)/examples/* $(CUTLASS)/examples/cute/tutorial/blackwell))
-cutlass_examples = $(patsubst %,$(SUITE_CUTLASS)/$(1)/%,$(basename $(notdir $(wildcard $(addprefix $(CUTLASS)/examples/,$(2))))))
+cutlass_examples = $(patsubst %,$(SUITE_CUTLASS)/$(1)/%,$(basename $(notdir \
+	$(wildcard $(addprefix $(CUTLASS)/examples/,$(2))))))
 OF_SM_100A := $(call cutlass_examples,sm_100a,cute/tutorial/blackwell/*.cu 70_*/*fp16*.cu 72_*/72a_*.cu \
 	77_*/77_blackwell_fmha.cu)
 OF_SM_120A := $(call cutlass_examples,sm_120a,79_*/79a_*.cu 79_*/79c_*.cu)
 .PHONY: suite-cutlass
-suite-cutlass: libcuda $(if $(CUTLASS),$(OF_SM_100A) $(OF_SM_120A))  ##+ CUTLASS's examples of Blackwell, their rows: CUTLASS=
+suite-cutlass: libcuda $(if $(CUTLASS),$(OF_SM_100A) $(OF_SM_120A))  ##+ CUTLASS's examples of Blackwell: CUTLASS=
 	$(if $(CUTLASS),,$(error suite-cutlass needs CUTLASS=FOLDER, a checkout of CUTLASS))
-	$(PYTHON) emulator/suite/run.py $(PYTHON) bin/emulated-gpu emulator/suite/README.md --only-cutlass $(SUITE_CUTLASS)
+	$(PYTHON) emulator/suite/run.py $(PYTHON) bin/emulated-gpu emulator/suite/README.md \
+		--only-cutlass $(SUITE_CUTLASS)
 $(OF_SM_100A) $(OF_SM_120A): | $(COMPILER)
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O2 -lineinfo -w --expt-relaxed-constexpr -cudart shared -isystem $(CCCL) \
-		-arch=$(notdir $(@D)) $(addprefix -I$(CUTLASS)/,include tools/util/include examples/common) -o $@ \
+	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O2 -lineinfo -w --expt-relaxed-constexpr -cudart shared \
+		-isystem $(CCCL) -arch=$(notdir $(@D)) -o $@ \
+		$(addprefix -I$(CUTLASS)/,include tools/util/include examples/common) \
 		$(call cutlass_source,$(@F)) -I$(dir $(call cutlass_source,$(@F))) -L$(EMULATED) -lcuda
 
 # Fp8 kernels of other projects, each with a host program of ours; CUTLASS= where a checkout has no submodules.
