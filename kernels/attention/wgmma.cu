@@ -105,11 +105,6 @@ template <attention_config cfg>
 constexpr int consumer_registers =
     ((1 + consumers<cfg>)*start_registers<cfg> - producer_registers) / consumers<cfg> / 8 * 8;
 
-/* True if registers hold the scale of each row (softmax.cuh). Four consumers have too few; they look for rows of large
- * scores where m changes, and compute the scales again if there are any. */
-template <attention_config cfg>
-constexpr bool keeps_scales = consumers<cfg> < 4;
-
 /* True if registers hold Q. With d_head = 256 they are full of O, and four consumers have too few. */
 template <attention_config cfg>
 constexpr bool Q_in_registers = cfg.d_head == 128;
@@ -585,7 +580,7 @@ struct consumer {
     Q_fragments<cfg> &Q;
     P_fragments<cfg> &P;
     O_tiles<cfg> &O;
-    row_values &m, &l, &factor, &scales; /* scales: of the scores of each row (softmax.cuh) */
+    row_values &m, &l, &factor;
 
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const bool leads = threadIdx.x % group_threads == 0;  /* the thread that arrives for the consumer */
@@ -596,7 +591,7 @@ struct consumer {
     int turn = 0, block = 0, key;
     Q_share share;
     served_share<cfg.serves> served;
-    bool has_large_row = false; /* without keeps_scales */
+    float sum_limit; /* a block with larger sums is computed again; -1 if the warp has a large row (softmax.cuh) */
 
     debug_names<cfg> names;
 
@@ -726,28 +721,25 @@ struct consumer {
             mask(S, [&](int row) { return seen_keys(args, share.row + 16 * warp + row + 1) - key; }, lane);
     }
 
-    /* Let m catch up with S. */
-    __device__ __forceinline__ void catch_up(row_values &m, row_values &l, row_values &scales) {
-        row_values lane_max;
+    /* Let m catch up with S in the rows for which `chosen` is true, and find sum_limit. */
+    __device__ __forceinline__ void catch_up(row_values &m, row_values &l, const auto &chosen) {
+        row_values lane_max, m_before = {m[0], m[1]}, l_before = {l[0], l[1]};
         find_lane_max(lane_max, S);
         update_m(m, l, factor, lane_max, scale);
-        if constexpr (keeps_scales<cfg>)
-            find_scales(scales, m, scale);
-        else
-            has_large_row = __any_sync(0xffffffff, fminf(m[0], m[1]) <= exact_from);
+        for (int half = 0; half < 2; half++)
+            if (!chosen(half)) m[half] = m_before[half], l[half] = l_before[half], factor[half] = 1;
+        sum_limit = __any_sync(0xffffffff, is_large(m[0]) || is_large(m[1])) ? -1 : most_sum<cfg.dtype>;
+    }
+    __device__ __forceinline__ void catch_up(row_values &m, row_values &l) {
+        catch_up(m, l, [](int) { return true; });
     }
 
-    /* S = exp(S - m), and sum += its sums. */
-    __device__ __forceinline__ void exponentiate_S(row_values &sum, const row_values &m, const row_values &scales) {
-        if constexpr (keeps_scales<cfg>) {
-            exponentiate<cfg.exp_columns>(S, sum, m, scales);
-        } else if (has_large_row) [[unlikely]] {
-            row_values found;
-            find_scales(found, m, scale);
-            exponentiate<cfg.exp_columns>(S, sum, m, found);
-        } else {
-            exponentiate<cfg.exp_columns>(S, sum, m, {scale, scale});
-        }
+    /* S = exp(S - m), and sum += its sums, also in large rows. The loop has no registers for the scale of each row: it
+     * uses one for all rows, and computes the blocks of a warp with large rows again. */
+    __device__ __forceinline__ void exponentiate_any(row_values &sum, const row_values &m) {
+        row_values scales;
+        find_scales(scales, m, scale);
+        exponentiate<cfg.exp_columns>(S, sum, m, scales);
     }
 
     /* The first S of a Q block: m is its maximum. */
@@ -759,9 +751,8 @@ struct consumer {
         cap_S();
         if (masks(key)) mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
-        row_values scales; /* this->scales are those of the Q block before */
-        catch_up(m, l, scales);
-        exponentiate_S(l, m, scales);
+        catch_up(m, l);
+        exponentiate_any(l, m);
         names.dump_ml(args, m, l, scale);
     }
 
@@ -795,16 +786,23 @@ struct consumer {
         };
     }
 
-    /* The exponentials do not fit: m is found again, from the scores whose registers they have taken. */
-    __device__ __forceinline__ void use_S_again(row_values &sum) {
+    /* The exponentials of a row do not fit, or the warp has large rows: compute the scores again, whose registers they
+     * have taken. The m of other rows stays, so that the bits of a row do not depend on those in the same warp. */
+    __device__ __forceinline__ void use_S_again(row_values &sum, bool masked) {
         const auto first = read_any_tile<cfg>(at, turn);
         const int64_t Q_row = share.row + 16 * warp;
+        bool outgrown[2];
+        for (int half = 0; half < 2; half++) {
+            const unsigned lanes = __ballot_sync(0xffffffff, !(sum[half] <= most_sum<cfg.dtype>));
+            outgrown[half] = is_large(m[half]) || (lanes >> (lane & ~3) & 15); /* four lanes share a row */
+        }
         compute_S_again<cfg>(S, Q_rows(turn), find_Q(first, Q_row), args.Q_strides.seq,
                              sequence_of(first).seq_q - 1 - Q_row, find_K(first, key), args.K_strides.seq, lane);
         cap_S();
-        catch_up(m, l, scales);
+        if (masked) mask_S();
+        catch_up(m, l, [&](int half) { return outgrown[half]; });
         sum[0] = sum[1] = 0;
-        exponentiate_S(sum, m, scales);
+        exponentiate_any(sum, m);
     }
 
     /* State of the lane's rows. Rows past the end of a sequence may belong to another one. They are ignored, so that no
@@ -817,8 +815,14 @@ struct consumer {
         return fmaxf(sum[0], sum[1]);
     }
 
-    /* A later S: m may lag behind. Up to the last masked block it is found in every block: a row may attend to no key
-     * before. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
+    /* A masked block may be the first whose keys a row attends to. With `serve`, m is found in such rows alone, because
+     * the bits of a row must not depend on which rows share its Q block, as chunks of a prompt do. */
+    __device__ __forceinline__ void catch_up_in_masked_block() {
+        const bool begins[] = {m[0] == no_maximum, m[1] == no_maximum};
+        catch_up(m, l, [&](int half) { return !cfg.serves || begins[half]; });
+    }
+
+    /* A later S: m may lag behind. Returns whether O, a sum over the blocks before, must be multiplied by `factor`. */
     __device__ __forceinline__ bool use_S(int block, bool masked) {
         if constexpr (cfg.serves)
             release_K(block, turn, key == served.last_key);
@@ -827,16 +831,21 @@ struct consumer {
         cap_S();
         if (masked) mask_S();
         names.dump_S(args, S, share.row + 16 * warp, key);
-        if (masked) catch_up(m, l, scales);
         row_values sum = {};
-        exponentiate_S(sum, m, scales);
+        if (masked) {
+            catch_up_in_masked_block();
+            exponentiate_any(sum, m);
+        } else {
+            exponentiate<cfg.exp_columns>(S, sum, m, {scale, scale});
+        }
         /* also for a NaN */
-        const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= most_sum<cfg.dtype>));
-        if (outgrown && !masked) [[unlikely]]
-            use_S_again(sum);
+        const float limit = masked ? most_sum<cfg.dtype> : sum_limit;
+        const bool outgrown = __any_sync(0xffffffff, !(largest_sum(sum) <= limit)), lags = cfg.serves || !masked;
+        if (outgrown && lags) [[unlikely]]
+            use_S_again(sum, masked);
         l[0] += sum[0], l[1] += sum[1];
         names.dump_ml(args, m, l, scale);
-        return masked || outgrown;
+        return outgrown || !lags;
     }
 
     __device__ __forceinline__ void take_P_from_S() {
@@ -902,7 +911,6 @@ struct consumer {
         start_S(block, 0);
         wgmma_wait_group<0>(S);
         use_first_S(block, 0, m, l);
-        if constexpr (keeps_scales<cfg>) find_scales(scales, m, scale);
         take_P_from_S();
     }
 
@@ -954,7 +962,6 @@ struct consumer {
         if (lane == 0) mbarrier_arrive(at.queue.empty(turn));
         take_P_from_S();
         for (int half = 0; half < 2; half++) m[half] = next_m[half], l[half] = next_l[half];
-        if constexpr (keeps_scales<cfg>) find_scales(scales, m, scale);
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
@@ -1036,8 +1043,8 @@ __device__ __forceinline__ void start_copies(const args_of<cfg> &args, const ten
         Q_fragments<cfg> Q;                                                                                            \
         P_fragments<cfg> P;                                                                                            \
         O_tiles<cfg> O = {};                                                                                           \
-        row_values m = {no_maximum, no_maximum}, l = {}, factor, scales;                                               \
-        consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor, scales}.attend();                           \
+        row_values m = {no_maximum, no_maximum}, l = {}, factor;                                                       \
+        consumer<cfg>{args, maps, at, group - 1, S, Q, P, O, m, l, factor}.attend();                                   \
     }
 
 template <attention_config cfg>

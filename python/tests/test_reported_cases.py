@@ -6,6 +6,7 @@ test_torch_derivatives.py what needs PyTorch.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -228,16 +229,23 @@ def test_pages_that_a_window_has_left_behind(d_head: int, rows: int) -> None:
         np.testing.assert_allclose(found[0].astype(float), expected, atol=6e-3)
 
 
-@pytest.mark.parametrize("size", [1e9, 3e12])
-@pytest.mark.parametrize("version", ["attention/wgmma", "attention/mma_sync", "attention/decode"])
+@pytest.mark.parametrize(
+    ("version", "size"),
+    [
+        *itertools.product(["attention/wgmma", "attention/decode"], [1e9, 3e12, -1e9, -3e12]),
+        *itertools.product(["attention/mma_sync"], [1e9, 3e12]),
+    ],
+)
 @pytest.mark.parametrize("d_head", [64, 128])
 def test_the_largest_scores_of_any_size_win(d_head: int, version: str, size: float) -> None:
-    """Three keys share the maximum, in blocks of keys that begin with smaller ones; log-sum-exp has its size."""
+    """Three keys share the maximum, in blocks of keys that begin with smaller ones; log-sum-exp has its size. Scores
+    are all above or all below 0."""
     q, k, v = three(3, 300, d_head=d_head)
     q[..., 1:], k[..., 1:] = 0, 0
-    q[..., 0], k[..., 0] = 0.75, RNG(1).integers(1, 900, (1, 300, 2)) / 1024
-    k[:, [5, 150, 299], :, 0] = 901 / 1024
-    o, lse = flashladder.attention(q, k, v, scale=size, version=version, return_lse=True)
+    top = 901 if size > 0 else -1
+    q[..., 0], k[..., 0] = 0.75, np.sign(size) * RNG(1).integers(2, 900, (1, 300, 2)) / 1024
+    k[:, [5, 150, 299], :, 0] = top / 1024
+    o, lse = flashladder.attention(q, k, v, scale=abs(size), version=version, return_lse=True)
     mean = v[0, [5, 150, 299]].astype(float).mean(0)
     np.testing.assert_allclose(o[0].astype(float), np.broadcast_to(mean, (3, 2, d_head)), atol=6e-3)
-    np.testing.assert_allclose(lse, size * 0.75 * 901 / 1024, rtol=1e-6)
+    np.testing.assert_allclose(lse, abs(size) * 0.75 * top / 1024 + np.log(3), rtol=1e-6)

@@ -45,7 +45,7 @@ def test_a_wrong_result_is_named(program: Any, change: Any, outcome: str) -> Non
 
 
 @pytest.mark.parametrize("program", ["batch_invariant"], indirect=True)
-@pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.long)])
 def test_a_sequence_has_the_same_bits_in_every_batch(program: Any, count: int, capsys: Any, monkeypatch: Any) -> None:
     given = ["--compositions", str(count), "--most", "150"]
     assert not program.main(given) and f"| prefill, packed | {count} | {count} | 0 |" in capsys.readouterr().out
