@@ -1,6 +1,7 @@
 /* test_choice.c - which of some made-up versions runs a problem, on which GPU, and the sentence where none does. */
 #include "common/tests/tap.h"
 #include "library/choice.h"
+#include "library/gradients.h"
 #include "library/ranking.h"
 #include "runtime/config.h"
 #include "runtime/launch.h"
@@ -9,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { VERSIONS = 4, KB = 1024, STATIC_BYTES = 16 * KB };
+enum { VERSIONS = 5, KB = 1024, STATIC_BYTES = 16 * KB };
 
 /* v37 requires contiguous tensors of one shape, attention/mma_sync has a large and a small config, and attention/wgmma
  * requires sm_90a. */
@@ -326,6 +327,47 @@ static void few_rows(void) {
     chosen(&made, &many, &H200, "attention/decode", decode, "many rows, where there is no other");
 }
 
+/* ---- gradients ---- */
+
+static void gradients_by(const struct made_up *made, const char *version, const struct gpu_target *target,
+                         const char *symbol) {
+    const struct call call = call_of(version);
+    struct choice choice;
+    struct failure failure = {""};
+    const fl_status status = gradients_choose(&made->library, &call, false, target, &choice, &failure);
+    ok(!status && !strcmp(choice.instance->symbol, symbol), "%s: gradients by %s %s",
+       target ? target->name : "emulator", symbol, status ? failure.text : "");
+}
+
+/* An H200 has a kernel of its own; any other GPU takes the first form of the other kernel that fits. */
+static void gradients(void) {
+    static const char HOPPERS[] = "(FP16, 128, 128, 128, 8): backward_wgmma+dq_sums+stages_2+tensor+causal+any_length",
+                      FORMS[3][100] = {"(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+stages_2+causal+any_length",
+                                       "(FP16, 128, 128, 128, 8): backward_mma_sync+dq_sums+causal+any_length",
+                                       "(FP16, 128, 64, 64, 4): backward_mma_sync+dq_sums+stages_2+causal+any_length"};
+    static const struct gpu_target small = {"L4", "", 8, 9, 99 * KB}, whole = {"whole", "", 8, 0, 227 * KB};
+    struct made_up made;
+    make(&made);
+    add(&made, "attention/backward", HOPPERS, NULL, "sm_90a");
+    add(&made, "attention/backward_mma_sync", FORMS[0], NULL, NULL);
+    made.library.backward = &made.versions[3], made.library.backward_count = 2, made.library.count = 3;
+    for (int i = 0; i < 3; i++) made.instances[4][i] = (struct instance){.config = parse(FORMS[i]), .symbol = FORMS[i]};
+    made.versions[4].table.count = 3;
+    gradients_by(&made, NULL, &H200, HOPPERS);
+    gradients_by(&made, NULL, NULL, HOPPERS);
+    gradients_by(&made, NULL, &whole, FORMS[0]);
+    gradients_by(&made, NULL, &A100, FORMS[1]);
+    gradients_by(&made, NULL, &small, FORMS[2]);
+    gradients_by(&made, "attention/backward_mma_sync", &H200, FORMS[0]);
+    struct choice choice;
+    struct failure failure;
+    const struct call call = call_of(NULL);
+    ok(gradients_choose(&made.library, &call, false, &SMALLEST, &choice, &failure) == FL_UNAVAILABLE, "48 KB");
+    says(failure.text, "needs 99232 bytes of shared memory per CTA, 0 of them static: small has 49152", "the least");
+    ok(gradients_choose(&made.library, &call, true, &A100, &choice, &failure) == FL_UNSUPPORTED, "deterministic");
+    says(failure.text, "deterministic 1: attention/backward_mma_sync adds to dq in any order", "deterministic");
+}
+
 int main(void) {
     struct made_up made;
     make(&made);
@@ -337,5 +379,6 @@ int main(void) {
     short_names();
     removed(&made);
     few_rows();
+    gradients();
     return tap_done();
 }
