@@ -9,6 +9,7 @@ and launches it for contiguous Q, K, V and O.
 
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,23 @@ def is_ladder_kernel(path: Path) -> bool:
     return "flash_forward(" in read_text(path)
 
 
-def write_host_program(path: Path, folder: Path) -> str:
-    """Write the host program with the file, its configuration and its launches; return the name of the program."""
+def write_host_program(path: Path, folder: Path, cases: Sequence[Mapping[str, int]]) -> str:
+    """Write the host program with the file, its configuration and its launches; return the name of the program.
+
+    `cases` are those of the problem, whose lengths the kernel must be able to process.
+    """
     if not in_checkout():
         raise AnalysisError(f"{path}: a kernel of the ladder includes common/: judge it in a checkout, by `./fl judge`")
     header = parse_header(read_text(path), path.name)
     config = header.config
     if config.family.name not in ("ladder", "attention") or config.dtype is not Dtype.FP16:
         raise AnalysisError(f"{path}: its configuration, {config}, is none of attention_forward in fp16")
+    lengths = sorted({case["seq"] for case in cases})
+    if any(length % config.B_r or length % config.B_c for length in lengths):
+        said = ", ".join(map(str, lengths))
+        raise AnalysisError(
+            f"{path}: B_r {config.B_r} and B_c {config.B_c} must divide the lengths of the problem: {said}"
+        )
     shutil.copy(path, folder / path.name)
     (folder / "instances.cuh").write_text(instances_text([config]), encoding="utf-8")
     arch = "90a" if config.tensor_copies or header.arch == "sm_90a" else header.arch.removeprefix("sm_")

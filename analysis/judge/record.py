@@ -88,7 +88,9 @@ class Recorder:
             shutil.copytree(submission, self.folder / "files", symlinks=True)
             return f"files/{_entry_of(submission)}"
         if submission.suffix == ".cu" and is_ladder_kernel(submission):
-            return write_host_program(submission, self.folder)
+            if self.problem.name != "attention_forward":
+                raise AnalysisError(f"{submission}: a kernel of the ladder solves attention_forward alone")
+            return write_host_program(submission, self.folder, self.problem.cases)
         if submission.suffix not in (".py", ".cu"):
             raise AnalysisError(f"{submission}: must be a Python module, a .cu file or a folder with submission.py")
         (self.folder / "files").mkdir()

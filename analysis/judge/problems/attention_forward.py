@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """O = softmax(Q K^T / sqrt(d_head)) V in fp16, tensors [batch, seq, heads, d_head]: the problem of the ladder.
 
-A version of the ladder is a submission as it is: `flashladder-judge attention_forward kernels/mma_sync/v07_*.cu`.
+A version of the ladder is a submission as it is, if its blocks divide 128 rows: `./fl judge attention_forward FILE`.
 """
 
 import numpy as np

@@ -8,14 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from analysis.files import root
+from analysis.files import read_text, root
 from analysis.judge.corpus import (
     ALLOWED,
+    ATTACKS,
+    BEGIN,
+    END,
     FOLDER,
     HONEST,
+    MISTAKES,
+    PAGE,
+    RECORD,
     Entry,
     entries,
     judge_entry,
+    read_record,
+    tables,
 )
 from analysis.judge.schema import SCHEMA
 from analysis.judge.verdict import REJECTED, STATUS_OF_MECHANISM
@@ -87,6 +95,21 @@ def test_honest_kernels_are_not_rejected(name: str) -> None:
     assert verdict.verdict != REJECTED, verdict.as_text()
 
 
+def test_the_record_is_of_this_corpus_and_the_page_shows_it() -> None:
+    rows = read_record(root() / RECORD)
+    assert {row.name: (row.group, row.expected) for row in rows} == {
+        entry.name: (entry.group, entry.expected) for entry in ENTRIES.values()
+    }
+    assert [row.name for row in rows if not row.is_expected] == []
+    honest = [row for row in rows if row.group == HONEST]
+    assert len(honest) >= 100 and sum(row.verdict == REJECTED for row in honest) <= len(honest) // 100
+    assert {row.group for row in rows} == {HONEST, MISTAKES, ATTACKS}
+    text = read_text(root() / PAGE)
+    assert text.partition(BEGIN)[2].partition(END)[0].strip() == tables(rows), "run `./fl judge-corpus --tables`"
+    missing = [row.name for row in rows if row.expected == "hole" and f"`{row.name}`" not in text]
+    assert not missing, f"{PAGE} names no hole {missing}"
+
+
 def test_a_kernel_that_is_right_for_small_shapes_alone_is_found_at_the_timed_shape(tmp_path: Path) -> None:
     for name, text in {path.name: path.read_text() for path in FOLDER.glob("*.py")}.items():
         (tmp_path / name).write_text(text)
@@ -139,6 +162,8 @@ def test_the_example_in_the_style_of_kernelbench_is_accepted_and_its_page_writte
         (("sorting", "x.py"), "problem sorting: no such file"),
         (("softmax",), "name a submission"),
         (("softmax", "missing.py"), "missing.py: no such file"),
+        (("attention_forward", "kernels/mma_sync/v18_wide_cta.cu"), "B_r 256 and B_c 64 must divide the lengths"),
+        (("softmax", "kernels/mma_sync/v07_autotune.cu"), "a kernel of the ladder solves attention_forward alone"),
         (("softmax", "README.md"), "README.md: must be a Python module"),
         (("softmax", "docs"), "docs: must hold submission.py, or one .py or .cu file"),
         (
