@@ -42,7 +42,8 @@ typedef struct tensor_warp {
     uint32_t *pending;                    /* by virtual register: 1 + the instruction of the load that writes it */
     uint32_t low, high;                   /* columns of its loads and stores that nothing has waited for */
     uint32_t before[TENSOR_FENCES], next; /* epochs of its last tcgen05.fence::before_thread_sync */
-    uint32_t *after; /* its clock at the last tcgen05.fence::after_thread_sync; NULL unless strict */
+    uint32_t *after;     /* its clock at the last tcgen05.fence::after_thread_sync; NULL unless strict */
+    uint32_t after_base; /* what a barrier of the CTA had ordered then */
 } tensor_warp;
 
 typedef struct tensor_shadow {
@@ -81,7 +82,7 @@ void emu_tensor_shadow_start(cta *m) {
         memset(each->pending, 0, m->code->register_count * sizeof *each->pending);
         if (each->after) memset(each->after, 0, m->checks->clock_width * sizeof *each->after);
         memset(each->before, 0, sizeof each->before);
-        each->next = 0;
+        each->next = each->after_base = 0;
         each->low = TENSOR_COLUMNS, each->high = 0;
     }
 }
@@ -134,6 +135,13 @@ static bool is_fenced(const cta *m, const warp *w, int lane, const cta *at, cons
         if (fence >= use->stamp && ordered_in_cluster(m, w, lane, at->rank, who_of(use), fence)) return true;
     }
     return false;
+}
+
+/* True if a fence::after_thread_sync of the warp knew it. Not asked of the other CTA of a pair. */
+static bool fence_knows_warp(const cta *m, const warp *w, const cta *at, const warp_use *use) {
+    const tensor_warp *own = &shadow_of(m)->warps[w->index];
+    if (at != m || use->warp == w->index || use->stamp <= own->after_base) return true;
+    return own->after[use->warp * LANES] >= use->stamp;
 }
 
 /* ---- reports ---- */
@@ -211,6 +219,8 @@ static void check_warp_use(const toucher *by, warp_use *use, uint32_t row, uint3
         report_warp(by, use, row, column, stored);
     else if (by->m->launch->strict_tcgen05 && !is_fenced(by->m, by->w, by->lane, by->at, use))
         report_fence(by, use->instruction, false);
+    else if (by->m->launch->strict_tcgen05 && !fence_knows_warp(by->m, by->w, by->at, use))
+        report_fence(by, use->instruction, true);
     else
         return;
     use->stamp = 0;
@@ -448,8 +458,10 @@ void emu_on_tensor_registers(cta *m, warp *w, const op *o) {
 
 void emu_on_tensor_fence(cta *m, warp *w, bool after) {
     tensor_warp *own = &shadow_of(m)->warps[w->index];
-    if (after && own->after)
+    if (after && own->after) {
         memcpy(own->after, row_of(m, w, first_lane(w->active)), m->checks->clock_width * sizeof *own->after);
+        own->after_base = m->checks->base;
+    }
     if (!after) own->before[own->next++ % TENSOR_FENCES] = w->clock;
     emu_clock_tick(m, w);
 }
