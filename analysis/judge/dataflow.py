@@ -23,6 +23,7 @@ WITHOUT_RESULT = re.compile(
     r"(st|red|bar|barrier|membar|fence|bra|ret|exit|cp|prefetch|mbarrier\.(init|inval)|trap|brx|nanosleep)\b"
 )
 PART_OF_64_BITS = re.compile(r"(shr|and|bfe|cvt\.\w*\.?[us]32|setp|rem|div|xor|or|not|popc|bfind)\b")
+MOST_PASSES = 200  # over the instructions of a kernel; compilers' output takes fewer than ten
 LARGEST_ALIGNMENT = 4096  # honest code tests whether an address is aligned
 
 
@@ -58,14 +59,14 @@ class Flow:
     def _reached_from(self, first: Iterable[str], through: Iterable[Instruction]) -> set[str]:
         """Registers whose values derive from these by such instructions."""
         found, through = set(first), list(through)
-        grows = True
-        while grows:
+        for _ in range(MOST_PASSES):
             before = len(found)
             for each in through:
                 if found.intersection(each.reads) or each.guard in found:
                     found.update(each.writes)
-            grows = len(found) > before
-        return found
+            if len(found) == before:
+                return found
+        return found.union(*(each.writes for each in through))  # a program that was made to take long
 
     @cached_property
     def data(self) -> set[str]:
@@ -93,21 +94,28 @@ class Flow:
     def _target(self, jump: Instruction, end: int) -> int:
         return self.labels.get(jump.text.rstrip("; ").split()[-1], end)
 
+    @cached_property
+    def _skipped(self) -> list[tuple[int, int]]:
+        """Lines that the data may skip: those below such a jump, and below each jump that may follow one."""
+        end = max(self.lines, default=0) + 1
+        first = min((begin for begin, _ in self._data_jumps), default=end)
+        followers = (each for each in self.instructions if each.opcode.startswith("bra") and not each.guard)
+        return self._data_jumps + [(each.line, self._target(each, end)) for each in followers if each.line > first]
+
+    @cached_property
+    def _guards(self) -> dict[int, set[str]]:
+        """The predicates of the instructions of each line."""
+        found: dict[int, set[str]] = {}
+        for each in self.instructions:
+            found.setdefault(each.line, set()).add(each.guard)
+        return found
+
     def depends_on_data(self, line: int) -> bool:
         """True unless the launch alone decides whether the instruction at this line runs."""
-        there = [each for each in self.instructions if each.line == line]
-        if not there or any(each.guard in self.data for each in there):
+        guards = self._guards.get(line)
+        if guards is None or guards & self.data:
             return True
-        end = max(self.lines) + 1
-        skips = [
-            (each.line, self._target(each, end))
-            for each in self.instructions
-            if each.opcode.startswith("bra") and not each.guard
-        ]
-        for begin, target in self._data_jumps:
-            if begin < line and (target > line or any(begin < at < line < to for at, to in skips)):
-                return True
-        return False
+        return any(begin < line < target for begin, target in self._skipped)
 
     @cached_property
     def addresses(self) -> set[str]:

@@ -7,7 +7,7 @@ replayed.outputs["y"]        # the array that the recorded program computed from
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from analysis.judge.record import Options, Recording
 REPLAYED, USAGE, MALFORMED, REFUSED, STOPPED, MEMORY = 0, 2, 3, 4, 5, 6
 NAN_POISON = "ff"
 WRITTEN_FIRST, READ_FIRST = 1, 2  # in NAME.touch
-STEPS = 20_000_000
+STEPS = 20_000_000  # warp instructions of a CTA: the limit that a kernel without an end meets on any machine
+SECONDS = 3600  # of a replay: only so that a judge ends
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def replay(
             (folder / f"{name}.in").write_bytes(inputs[name].laid_out(values))
         command = [str(machine.tool("judge-replay")), *_arguments(setting, options), "recording", "."]
         environment = {"LD_LIBRARY_PATH": str(machine.emulated()), "PATH": "/usr/bin:/bin"}
-        ended = machine.in_jail(folder, command, environment, options.limits)
+        ended = machine.in_jail(folder, command, environment, replace(options.limits, seconds=SECONDS))
         return _read(setting, ended, folder, inputs, outputs)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -124,6 +124,12 @@ def test_what_the_data_decides(text: str, decided: bool) -> None:
     assert PTX.splitlines()[line - 1] == lines[line]
 
 
+def test_a_kernel_that_is_made_to_take_long_is_taken_to_depend_on_data() -> None:
+    chain = [f"add.u32 %r{i}, %r{i + 1}, 1;" for i in range(2000)]
+    lines = [*chain, "ld.global.u32 %r2000, [%rd1];", "setp.eq.u32 %p1, %r0, 7;", "@%p1 st.global.u32 [%rd1], %r0;"]
+    assert Flow(dict(enumerate(lines))).depends_on_data(2002)
+
+
 def test_an_address_may_be_compared_and_aligned_but_not_taken_apart() -> None:
     found = Flow(kernel_lines(PTX, "f")).tests_of_addresses()
     assert [each.partition(" ")[0] for each in found] == ["shr.u64"]
