@@ -1,9 +1,9 @@
 /* backend_emu.c - the emulator as a back end: it runs the embedded PTX on the CPU, checks it and counts. */
 #include "emulator/emu.h"
 #include "harness/about.h"
+#include "harness/arguments.h"
 #include "harness/backend.h"
 #include "harness/backward.h"
-#include "harness/fp8.h"
 #include "harness/progress.h"
 #include "harness/serving.h"
 #include "harness/tensor_memory.h"
@@ -225,12 +225,7 @@ static union kernel_args arguments_of(const struct emu *emu) {
     args.debug = (void *)(uintptr_t)emu->dump;
     args.LSE = (float *)(uintptr_t)emu->lse;
     args.tickets = config_has(&emu->instance->config, TICKETS) ? (int32_t *)(uintptr_t)emu->tickets : NULL;
-    if (emu->problem.backward)
-        return (union kernel_args){.backward_strided =
-                                       backward_args_of(&emu->problem, args, emu->backward, emu->serving)};
-    if (emu->problem.e4m3 && !emu->problem.e4m3_serves)
-        return (union kernel_args){.fp8 = e4m3_args(&emu->problem, args)};
-    return (union kernel_args){.serving = serving_args_of(&emu->problem, args, emu->serving)};
+    return problem_arguments(&emu->problem, args, emu->backward, emu->serving);
 }
 
 static enum status fail_events(const struct emu *emu, struct failure *failure) {

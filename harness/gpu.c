@@ -1,9 +1,9 @@
 /* gpu.c - the GPU back end: the CUDA driver API, opened at run time, every call checked. */
 #include "harness/about.h"
+#include "harness/arguments.h"
 #include "harness/backend.h"
 #include "harness/backward.h"
 #include "harness/device/stamp.h"
-#include "harness/fp8.h"
 #include "harness/peer.h"
 #include "harness/serving.h"
 #include "harness/stats.h"
@@ -386,14 +386,9 @@ static union kernel_args arguments_of(const struct gpu *gpu) {
     args.debug = (void *)(uintptr_t)gpu->dump;
     args.LSE = (float *)(uintptr_t)gpu->lse;
     args.tickets = gpu->draws ? (int32_t *)(uintptr_t)gpu->tickets : NULL;
-    if (gpu->problem.backward) {
-        uint64_t addresses[N_BACKWARD];
-        for (int i = 0; i < N_BACKWARD; i++) addresses[i] = gpu->backward[i];
-        return (union kernel_args){.backward_strided = backward_args_of(&gpu->problem, args, addresses, gpu->serving)};
-    }
-    if (gpu->problem.e4m3 && !gpu->problem.e4m3_serves)
-        return (union kernel_args){.fp8 = e4m3_args(&gpu->problem, args)};
-    return (union kernel_args){.serving = serving_args_of(&gpu->problem, args, gpu->serving)};
+    uint64_t backward[N_BACKWARD];
+    for (int i = 0; i < N_BACKWARD; i++) backward[i] = gpu->backward[i];
+    return problem_arguments(&gpu->problem, args, backward, gpu->serving);
 }
 
 static enum status enqueue_peer(const struct gpu *gpu, const struct peer *peer, struct failure *failure) {
