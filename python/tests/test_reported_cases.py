@@ -229,6 +229,23 @@ def test_pages_that_a_window_has_left_behind(d_head: int, rows: int) -> None:
         np.testing.assert_allclose(found[0].astype(float), expected, atol=6e-3)
 
 
+def test_batch_strides_of_more_than_2_to_the_31_elements() -> None:
+    """The memory between the two sequences is never touched."""
+    rng, step = RNG(7), (1 << 31) + 8
+    buffers = [np.zeros(step + 40 * 64, HALF) for _ in "kv"]
+    k, v = (np.lib.stride_tricks.as_strided(one, (2, 40, 1, 64), (2 * step, 128, 128, 2)) for one in buffers)
+    k[:, :39], v[:, :39] = (rng.standard_normal((2, 39, 1, 64)) for _ in "kv")
+    q, new = rng.standard_normal((2, 3, 1, 64)).astype(HALF), rng.standard_normal((2, 2, 1, 1, 64)).astype(HALF)
+    found = flashladder.attention(q, k[:, :39], v[:, :39])
+    for b in range(2):
+        np.testing.assert_allclose(found[b].astype(float), reference(q[b], k[b, :39], v[b, :39], {})[0], atol=6e-3)
+    found = flashladder.attention_with_cache(q, k, v, np.array([20, 39], np.int32), None, *new, causal=True)
+    assert np.array_equal(k[[0, 1], [20, 39]], new[0][:, 0]) and np.array_equal(v[[0, 1], [20, 39]], new[1][:, 0])
+    for b, keys in enumerate((21, 40)):
+        expected = reference(q[b], k[b, :keys], v[b, :keys], {"causal": True})[0]
+        np.testing.assert_allclose(found[b].astype(float), expected, atol=6e-3)
+
+
 @pytest.mark.parametrize(
     ("version", "size"),
     [
