@@ -256,7 +256,7 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
             array = _filled(q, (q if name in ("q_scales", "o_scales") else k).shape[-2], name[:-1], array)
         elif name.startswith("seqlens_") and type(array) is int:
             array = _full(q, sequences, array, "int32")
-        elif name == "sinks" and str(array.dtype).rpartition(".")[2] in DTYPES:
+        elif name == "sinks" and str(getattr(array, "dtype", "")).rpartition(".")[2] in DTYPES:
             array = (
                 array.to(framework_of("q", q).package().float32) if hasattr(array, "to") else array.astype("float32")
             )
@@ -291,8 +291,10 @@ def packed(
     sinks: Any,
 ) -> tuple[dict[str, Any], tuple[int, int]]:
     """The arguments of attention_varlen(): the arrays, and the largest number of rows of a sequence, 0 for pages."""
-    if cu_seqlens_q is None:
-        raise TypeError("cu_seqlens_q is None: an int32 array [batch + 1] is needed")
+    for name, offsets in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if not getattr(offsets, "shape", ()) and (offsets is not None or name == "cu_seqlens_q"):
+            given = None if offsets is None else kind_of(offsets)
+            raise TypeError(f"{name} is {given}: an int32 array [batch + 1] is needed")
     if block_table is None and cu_seqlens_k is None:
         raise TypeError("cu_seqlens_k is None: an int32 array [batch + 1] is needed, or block_table")
     if block_table is not None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from flashladder._append import append
 from flashladder._call import Call, made_for, packed, present
+from flashladder._frameworks import framework_of
 from flashladder._options import options, options_of_e4m3, positive_scale, refuse_unknown
 
 
@@ -175,6 +176,8 @@ def attention_with_cache(
         refuse_unknown(attention_with_cache, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale, seqlens_k=seqlens_k)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        framework_of(name, cache)
     arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, stream, sinks, k_scale, v_scale)
     q, chosen = positive_scale(q, chosen)
     made, lse = Call(q, k_cache, v_cache, chosen, arrays, out=out).run(stream)
@@ -259,6 +262,10 @@ def attention_e4m3(
         if cu_seqlens_q is None or cu_seqlens_k is None:
             raise TypeError("cu_seqlens_q and cu_seqlens_k: pass both or neither")
         most = packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, None, None)[1]  # type: ignore[arg-type]
+    else:
+        for name, most_rows in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+            if most_rows is not None:
+                raise TypeError(f"{name} is {most_rows!r}: leave it out without cu_seqlens_q and cu_seqlens_k")
     arrays: dict[str, Any] = {}
     if not (cu_seqlens_q is seqlens_q is seqlens_k is q_scale is k_scale is v_scale is o_scale is None):
         of_keys = {"k_scales": k_scale, "v_scales": v_scale}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, NoReturn
 
@@ -64,7 +65,8 @@ def options(
     """Check the arguments of all calls but attention_e4m3(). TypeError or ValueError names the wrong one."""
     if not isinstance(version, str):
         raise TypeError(f'version is {version!r}: "best" or a name such as "attention/wgmma" is needed')
-    if deterministic not in (None, False, True, "batch"):
+    known = isinstance(deterministic, (int, str)) and deterministic in (False, True, "batch")
+    if deterministic is not None and not known:
         raise ValueError(
             f'deterministic is {deterministic!r}: "batch" is needed for bits that do not depend on the batch, or True '
             "for gradients that have the same bits in every run"
@@ -90,11 +92,11 @@ def options_of_e4m3(
 ) -> Options:
     """Check the arguments of attention_e4m3()."""
     chosen = options(causal=causal, scale=scale, return_lse=return_lse)
-    if dtype not in (*DTYPES, E4M3):
+    if not isinstance(dtype, str) or dtype not in (*DTYPES, E4M3):
         raise ValueError(f"dtype is {dtype!r}: bfloat16, float16 or float8_e4m3fn is needed")
     if o_scale is not None and dtype != E4M3:
         raise ValueError(f"o_scale is for O of float8_e4m3fn: dtype is {dtype!r}")
-    keys = size("scale_keys", scale_keys) if scale_keys else 0
+    keys = size("scale_keys", scale_keys)
     return Options(
         chosen.causal,
         chosen.scale,
@@ -109,7 +111,7 @@ def _window(window: Any) -> tuple[int, int] | None:
     if window is None:
         return None
     try:
-        left, right = (int(side) for side in window)
+        left, right = (operator.index(side) for side in window)
     except (TypeError, ValueError):
         raise TypeError(f"window is {window!r}: (left, right) is needed, two integers, -1 for no end") from None
     if left < -1 or right < -1:
@@ -172,11 +174,15 @@ def scale_of(scale: float | None) -> float:
 
 
 def size(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None:
         raise TypeError(f"{name} is {value!r}: an integer is needed")
-    if not 0 <= int(value) <= 1 << 30:
+    if not 0 <= found <= 1 << 30:
         raise ValueError(f"{name} is {value}: it must be from 0 to 2^30")
-    return int(value)
+    return found
 
 
 def number_of_scale(name: str, scale: Any) -> float:

@@ -14,6 +14,10 @@ LARGEST = 448.0  # of e4m3
 LEAST = 2.0**-126 / LARGEST  # of a scale: that of a head of zeros
 
 
+def _is_float(array: Any) -> bool:
+    return str(array.dtype).rpartition(".")[2] in ("float16", "bfloat16", "float32", "float64")
+
+
 def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
     """x in float8_e4m3fn, and the scale of each head, float32 [kv_heads]: x is about the first times the second.
 
@@ -27,6 +31,11 @@ def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
         raise NotImplementedError(f"x is {kind_of(x)}: PyTorch, JAX and NumPy arrays are quantised")
     if x.ndim not in (3, 4):
         raise ValueError(f"x has {x.ndim} dimensions: [batch, seq, kv_heads, d_head] or [tokens, kv_heads, d_head]")
+    if not _is_float(x):
+        raise ValueError(f"x is {x.dtype}: float16, bfloat16 or float32 is needed")
+    if scale is not None and (tuple(getattr(scale, "shape", ())) != tuple(x.shape[-2:-1]) or not _is_float(scale)):
+        found = f"{scale.dtype} of the shape {tuple(scale.shape)}" if hasattr(scale, "dtype") else kind_of(scale)
+        raise TypeError(f"scale is {found}: a float32 array ({x.shape[-2]},) is needed, a scale for each KV head")
     package = framework.package()
     wide = x.float() if type(framework) is Torch else x.astype("float32")
     if scale is None:
