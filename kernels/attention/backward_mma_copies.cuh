@@ -2,7 +2,7 @@
  *
  *     const tile_steps<cfg> steps(args, found);
  *     for (step_position now = steps.first(); steps.has(now); now = steps.next(now))
- *     copy_queries<cfg>(args, at, steps, now, stage);
+ *     copy_Q<cfg>(args, at, steps, now, stage);
  *
  * All threads copy, and each arrives at the mbarrier of the block by cp.async.mbarrier.arrive. Rows past the last
  * become zeros.
