@@ -153,6 +153,24 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
         assert record["check"]["rows"] == 70 + 3 + 9 + 66 + 5 + 2
 
 
+SMALLEST = {MMA_SYNC: ("FP16,256,64,16", "FP16,128,128,32", "FP16,192,64"), CP_ASYNC: ("FP16,128,16,64,2",)}
+
+
+@pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
+@pytest.mark.parametrize("kernel", [MMA_SYNC, CP_ASYNC])
+def test_every_head_size_fits_a_gpu_with_99_KB(kernel: str, arch: str) -> None:
+    """On emulated GPUs, which have the limits and the instructions of real ones. What does not fit says its bytes."""
+    emulated, program = ROOT / "bin/emulated-gpu", str(program_of(kernel))
+    if not emulated.exists():
+        pytest.skip("bin/emulated-gpu is not built: make libcuda")
+    words = ("--backend", "gpu", "--profile", "--seq-q", "3", "--seq-k", "70", "--batch", "1", "--heads", "1")
+    for config in (config_of(kernel, name, "serve") for name in SMALLEST[kernel]):
+        done = run_executable("--arch", arch, program, *words, "--config", config, program=emulated)
+        assert done.returncode == 0, done.stderr
+    done = run_executable("--arch", arch, program, *words, program=emulated)
+    assert done.returncode == 77 and "bytes of shared memory per CTA" in done.stderr
+
+
 # ---- random problems -------------------------------------------------------------------------------------------------
 
 SEEDS = st.integers(0, 2**62)
