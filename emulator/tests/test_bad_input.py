@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.emulation import ptxrun
+from support.emulation import entry, ptxrun
 
 PROGRAM = """.version 8.6
 .target sm_100a
@@ -103,6 +103,21 @@ def test_a_number_of_another_kind_is_refused(parameter: str, argument: str, says
     (tmp_path / "one.ptx").write_text(TAKES_A_MAP.replace(".align 64 .b8 map[128]", f"{parameter} one"))
     done = ptxrun(tmp_path / "one.ptx", "--arg", argument)
     assert done.returncode == (2 if says else 0) and says in done.stderr and (says or not done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(("threads", "missing"), [(32, ""), (16, "64 of 128 bytes of this output were never written")])
+def test_atomics_write_an_output(threads: int, missing: str, tmp_path: Path) -> None:
+    body = """.reg .b64 %p, %q;
+.reg .b32 %t;
+ld.param.u64 %p, [o];
+mov.u32 %t, %tid.x;
+mul.wide.u32 %q, %t, 4;
+add.s64 %p, %p, %q;
+red.global.add.u32 [%p], 1;
+"""
+    (tmp_path / "k.ptx").write_text(entry(body, ".param .u64 o"))
+    done = ptxrun(tmp_path / "k.ptx", "--block", threads, "--arg", "out:u32:32:zero")
+    assert done.returncode == bool(missing) and missing in done.stderr and (missing or not done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(
