@@ -155,6 +155,11 @@ def test_the_example_in_the_style_of_kernelbench_is_accepted_and_its_page_writte
     assert "lacks case.1.recording, the recording of M=50 N=40 K=96" in command("matmul", saved).stderr
 
 
+def test_a_cu_file_is_a_submission() -> None:
+    done = command("softmax", EXAMPLES / "softmax.cu")
+    assert done.returncode == 0 and done.stdout.startswith("ACCEPTED: softmax.cu as softmax"), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
