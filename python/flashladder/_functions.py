@@ -71,6 +71,7 @@ def attention(
     arrays: dict[str, Any] = {}
     if not (seqlens_q is seqlens_k is sinks is None):
         _refuse_numbers(stream, seqlens_q=seqlens_q, seqlens_k=seqlens_k)
+        framework_of("q", q)
         arrays = made_for(q, k, q.shape[0], present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks))
     q, chosen = positive_scale(q, chosen)
     made, lse = Call(q, k, v, chosen, arrays, out=out).run(stream)

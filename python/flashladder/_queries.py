@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from flashladder import _library as library
 from flashladder._call import Call, made_for, present
-from flashladder._frameworks import DTYPES
+from flashladder._frameworks import DTYPES, framework_of
 from flashladder._options import options, positive_scale, refuse_unknown
 
 
@@ -130,6 +130,7 @@ def supports(
         if unknown:
             refuse_unknown(supports, unknown)
         chosen = options(causal, scale, window, softcap, deterministic, False, version)
+        framework_of("q", q)
         arrays = made_for(q, k, q.shape[0], present(seqlens_q=seqlens_q, seqlens_k=seqlens_k, sinks=sinks))
         q, chosen = positive_scale(q, chosen)
         problem = Call(q, k, v, chosen, arrays).problem()

@@ -43,6 +43,19 @@ def test_a_wrong_argument_is_named(function: Callable[..., Any], name: str) -> N
         assert name in said or said.startswith(INSTEAD.get(name, name)), (wrong, said)
 
 
+def test_what_would_run_is_false_with_a_reason_that_names_the_argument() -> None:
+    for name, one in inspect.signature(flashladder.supports).parameters.items():
+        for wrong in WRONG if one.kind is not one.VAR_KEYWORD else ():
+            found = flashladder.supports(**{"q": Q, "k": K, "v": K} | {name: wrong})
+            assert not found and name in found.reason, (name, wrong, found)
+
+
+def test_q_is_named_where_lengths_or_sinks_are_given() -> None:
+    for more in ({"seqlens_k": 3}, {"sinks": np.zeros(2, np.float32)}):
+        with pytest.raises(TypeError, match="q is str"):
+            flashladder.attention("text", K, K, **more)
+
+
 def test_the_arguments_are_right_otherwise() -> None:
     for function, arguments in FUNCTIONS.items():
         function(**arguments)
