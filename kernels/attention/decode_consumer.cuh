@@ -326,6 +326,8 @@ struct consumer {
             at.KV.wait_until_full(read + i);
             if (key < keys_end()) use_keys(read + i, key);
             __syncwarp(); /* all lanes have read K and V */
+            /* The arrival of copies tells only what their thread did, and not that it saw the stage empty. */
+            if constexpr (cfg.cp_async) at.KV.wait_until_empty(read + i);
             if (lane == 0) mbarrier_arrive(at.KV.empty(read + i));
         }
     }
