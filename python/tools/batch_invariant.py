@@ -1,6 +1,6 @@
 """Batch-invariant results: a sequence gets the same bits alone and in any composition of a batch.
 
-    PYTHONPATH=python python python/tools/batch_invariant.py --compositions 10000 --most 9000 --write
+    PYTHONPATH=python python python/tools/batch_invariant.py --compositions 10000 --jobs 8 --write
 
 A composition draws sequences from a pool in any order and number, and their layout: capacity, page size and pages, rows
 behind the last sequence, and on a GPU with PyTorch whether a CUDA graph runs the call. Each sequence must have the bits
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from never_nan import on_device, plain, torch
+from never_nan import on_device, plain, spread, torch
 
 import flashladder
 
@@ -186,17 +186,23 @@ def compare(number: int, form: str, most: int) -> str:
     return "same"
 
 
+def compared(numbers: range, form: str, most: int) -> Counter[str]:
+    return Counter(compare(number, form, most) for number in numbers)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--compositions", type=int, default=20, help="of each form")
     parser.add_argument("--most", type=int, default=300, help="keys of a sequence")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the compositions (1)")
     parser.add_argument("--write", action="store_true", help=f"the table into {RECORD.name}")
     asked = parser.parse_args(arguments)
     counts: dict[str, Counter[str]] = {}
     for form in FORMS:
         if form.startswith("gradients") and torch is None:
             continue
-        counts[form] = Counter(compare(number, form, asked.most) for number in range(asked.compositions))
+        numbers = range(asked.compositions)
+        counts[form] = sum(spread(compared, numbers, asked.jobs, form, asked.most), Counter[str]())
     where = torch.cuda.get_device_name() if GPU else "the emulator"
     lines = [
         f"{datetime.date.today()}, flashladder {flashladder.backend().release}, {where}, up to {asked.most} keys.",

@@ -1,6 +1,6 @@
 """Never NaN: random problems with NaN in every location that no kernel may read, and with extreme values elsewhere.
 
-    PYTHONPATH=python python python/tools/never_nan.py --cases 100000 --write
+    PYTHONPATH=python python python/tools/never_nan.py --cases 100000 --jobs 8 --write
 
 A case is made from its number, so --first N --cases 1 repeats it. Its result must have the same bits as with zeros in
 these locations, be finite, and lie within the values of V. On a GPU with PyTorch, the three back ends of
@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +34,9 @@ RECORD = Path(__file__).resolve().parents[2] / "logs/library/never_nan.md"
 FORMS = ("whole", "padded", "packed", "cache", "pages")
 # Factors of the elements of Q and K in fp16 and in bf16: "beyond" gives scores above 3e8 and 1e9.
 SIZES = {"usual": (1.0, 1.0), "large": (60.0, 60.0), "tiny": (1e-6, 1e-30), "beyond": (12000.0, 20000.0)}
+
+
+Counts = dict[tuple[str, str], Counter[str]]  # outcomes by who computed the cases and by the size of their values
 
 
 class Case(NamedTuple):
@@ -197,7 +203,7 @@ def back_end(name: str) -> Callable[[Case, dict[str, Any]], Any]:
     return compute
 
 
-def table(counts: dict[tuple[str, str], Counter[str]]) -> str:
+def table(counts: Counts) -> str:
     outcomes = sorted({outcome for counter in counts.values() for outcome in counter} - {"right", "not served"})
     lines = ["| " + " | ".join(["computed by", "values", "cases", "right", "not served", *outcomes]) + " |"]
     lines.append("|---" * (5 + len(outcomes)) + "|")
@@ -207,35 +213,61 @@ def table(counts: dict[tuple[str, str], Counter[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def counted(numbers: range, most: int, sizes: list[str]) -> tuple[Counts, list[str]]:
+    """How many of the cases ended how, by who computed them and by the size of values; the cases that we failed."""
+    with_gpu = ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION") if on_gpu() else ()
+    computed_by = {"flashladder": ours, **{f"PyTorch, {name}": back_end(name) for name in with_gpu}}
+    counts: Counts = {}
+    failed = []
+    for number in numbers:
+        case = make_case(number, most)
+        for name, compute in computed_by.items() if case.size in sizes else ():
+            outcome = "not served"
+            with contextlib.suppress(NotImplementedError, *(() if name == "flashladder" else (RuntimeError,))):
+                outcome = check(case, compute)
+            counts.setdefault((name, case.size), Counter())[outcome] += 1
+            if name == "flashladder" and outcome not in ("right", "not served"):
+                failed.append(f"case {number}: {outcome}: {case.form}, {case.size} values, {case.options}")
+    return counts, failed
+
+
+def on_gpu() -> bool:
+    return torch is not None and bool(torch.cuda.is_available())
+
+
+def spread(function: Callable[..., Any], numbers: range, jobs: int, *arguments: Any) -> Iterator[Any]:
+    """The results of `function` for `jobs` parts of the numbers, each in a process of its own if there are several."""
+    parts = [numbers[start::jobs] for start in range(jobs)]
+    if jobs == 1:
+        yield function(parts[0], *arguments)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from pool.map(function, parts, *(itertools.repeat(one) for one in arguments))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--most", type=int, default=300, help="queries and keys of a sequence")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="leave out cases of others")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the cases (1)")
     parser.add_argument("--write", action="store_true", help=f"the table into {RECORD.name}")
     asked = parser.parse_args(arguments)
-    gpu = torch is not None and torch.cuda.is_available()
-    with_gpu = ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION") if gpu else ()
-    computed_by = {"flashladder": ours, **{f"PyTorch, {name}": back_end(name) for name in with_gpu}}
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    wrong = 0
-    for number in range(asked.first, asked.first + asked.cases):
-        case = make_case(number, asked.most)
-        for name, compute in computed_by.items() if case.size in asked.sizes else ():
-            outcome = "not served"
-            with contextlib.suppress(NotImplementedError, *(() if name == "flashladder" else (RuntimeError,))):
-                outcome = check(case, compute)
-            counts.setdefault((name, case.size), Counter())[outcome] += 1
-            if name == "flashladder" and outcome not in ("right", "not served"):
-                wrong += 1
-                print(f"case {number}: {outcome}: {case.form}, {case.size} values, {case.options}")
-    where = torch.cuda.get_device_name() if gpu else "the emulator"
+    counts: Counts = {}
+    failures = 0
+    numbers = range(asked.first, asked.first + asked.cases)
+    for part, failed in spread(counted, numbers, asked.jobs, asked.most, asked.sizes):
+        for key, outcomes in part.items():
+            counts.setdefault(key, Counter()).update(outcomes)
+        failures += len(failed)
+        print(*failed, sep="\n", end="\n" * bool(failed))
+    where = torch.cuda.get_device_name() if on_gpu() else "the emulator"
     text = f"{datetime.date.today()}, flashladder {flashladder.backend().release}, {where}.\n\n{table(counts)}"
     if asked.write:
         RECORD.write_text(text)
     print(text)
-    return int(wrong > 0)
+    return int(failures > 0)
 
 
 if __name__ == "__main__":
