@@ -44,6 +44,8 @@ AT_ONCE = 2  # replays
 POISONS = ("00", "3c")  # beside NaN
 SCHEDULES = (1, 2)  # beside the emulator's own
 NOISES = 2
+ORDERS = 24  # of a launch, where its warps access flags and counters at most so often:
+FLAG_ACCESSES = 64
 SAMPLE = 8  # CTAs of a launch at the sizes that are timed
 SAMPLED_KINDS = 3  # of inputs
 MECHANISM_OF_FINDING = {"race": "race", "out-of-bounds": "out of bounds"}
@@ -117,6 +119,8 @@ class Judging:
         for each in results:
             self._look_at(each, case, report)
         self._compare_runs(results, report)
+        if index == 0:
+            self._look_at_orders(results[0], recording, case, report)
         self._look_at_inputs(results, case, report)
         self._look_at_work(results[0], recording, case, report)
         self._look_at_code(recording, results, report.case)
@@ -227,7 +231,7 @@ class Judging:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(run, enumerate(settings)))
 
-    def _look_at(self, replayed: Replayed, case: Case, report: CaseReport) -> None:
+    def _look_at(self, replayed: Replayed, case: Case, report: CaseReport, wrong: str = "values") -> None:
         """One replay by itself: findings, the result, memory that it used."""
         where = {"case": report.case, "inputs": replayed.setting.kind}
         for finding in replayed.findings:
@@ -244,7 +248,7 @@ class Judging:
         )
         report.worst_error = max(report.worst_error, min(worst, 1e9))
         if said:
-            self.verdict.reject(Point("values", f"{replayed.setting.name}: {said}", **where))
+            self.verdict.reject(Point(wrong, f"{replayed.setting.name}: {said}", **where))
         self._look_at_memory(replayed.result, where)
         for launch in replayed.launches:
             if launch.get("races_unseen"):
@@ -288,6 +292,18 @@ class Judging:
                 self.verdict.reject(
                     Point("uninitialized", "the result depends on memory that nothing wrote", report.case)
                 )
+
+    def _look_at_orders(self, base: Replayed, recording: Recording, case: Case, report: CaseReport) -> None:
+        """Replay other orders of atomic operations. If one gives other bits, the replay goes on with its result."""
+        if base.error or self.verdict.reasons or not 0 < work.flag_accesses(base.launches) <= FLAG_ACCESSES:
+            return
+        setting = Setting("another order", "normal", base.setting.inputs, orders=ORDERS)
+        (other,) = self._replay_all(recording, case, len(self.problem.cases), [setting])
+        report.replays += 1
+        self._look_at(other, case, report, wrong="order")
+        ran = sum(launch["classes"] for launch in other.launches)
+        left = sum(launch["left"] for launch in other.launches)
+        self.verdict.note(f"{ran} orders of atomic operations were run, {left or 'none'} left")
 
     def _look_at_inputs(self, results: Iterable[Replayed], case: Case, report: CaseReport) -> None:
         """Elements that the result depends on and that no replay read: a cache, skipped work."""

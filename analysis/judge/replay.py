@@ -38,6 +38,7 @@ class Setting:
     noise: int = 0
     calls: int = 1
     ctas: int = 0  # how many CTAs of a larger launch run; 0: all
+    orders: int = 0  # how many orders of each launch run at most; 0: one
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def _arguments(setting: Setting, options: Options) -> list[str]:
         {"gpu": options.gpu} if options.gpu else {}
     )
     chosen |= {"ctas": setting.ctas} if setting.ctas else {}
+    chosen |= {"orders": setting.orders} if setting.orders else {}
     words = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
     return words + [word for name in setting.inputs for word in ("--input", f"{name}={name}.in")]
 

@@ -23,6 +23,7 @@ REJECTIONS = {
     "values": "the result differs from the float64 reference by more than the bound",
     "stopped": "a kernel faulted, did not end or waits for ever",
     "race": "two threads access memory and nothing orders them",
+    "order": "another order of the same atomic operations gives a wrong result",
     "out of bounds": "a kernel accesses memory outside of every buffer",
     "uninitialized": "a kernel uses memory or registers that nothing wrote",
     "finding": "the emulator reports another error of the program",

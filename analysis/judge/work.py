@@ -13,6 +13,7 @@ PRODUCT = re.compile(r"(?:mma|wgmma|tcgen05)\S*?m(\d+)n(\d+)k(\d+)")
 ARITHMETIC = re.compile(
     r"(fma|mad|mul|add|sub|div|ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh|min|max|neg|abs|set|setp|cvt|dp4a|red|atom|selp|shfl)\b"
 )
+FLAG = re.compile(r"(atom|red)\b|(ld|st)\.(volatile|relaxed|acquire|release)\b")
 PACKED = re.compile(r"\d\dx[24]\b")  # f16x2, f32x2
 
 
@@ -49,6 +50,12 @@ def operations(launches: Iterable[Mapping[str, Any]]) -> float:
 def bytes_moved(launches: Iterable[Mapping[str, Any]], copied: int) -> int:
     """Bytes that kernels loaded and stored, at least in whole sectors, and that copies and memsets moved."""
     return copied + sum(int(max(SECTOR * each["sectors"], each["loaded"] + each["stored"])) for each in launches)
+
+
+def flag_accesses(launches: Iterable[Mapping[str, Any]]) -> int:
+    """Atomic operations and accesses to flags by warps: what other orders of a launch can change."""
+    executed = [(opcode_of(name), count) for launch in launches for name, count in launch["executed"].items()]
+    return sum(int(count) for opcode, count in executed if FLAG.match(opcode) and ".shared" not in opcode)
 
 
 def is_store(instruction: str) -> bool:

@@ -70,6 +70,7 @@ def conforms(value: object, schema: Mapping[str, object], at: str = "verdict") -
         ("cuda_product", ""),
         ("copied_result", "values"),
         ("race", "race"),
+        ("last_cta", "order"),
         ("secret_value", "unreached store"),
         ("same_buffer_twice", "contract"),
     ],
