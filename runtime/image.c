@@ -143,10 +143,13 @@ const struct instance *instance_find(const struct instance_table *table, const s
 
 /* ---- cubins ---- */
 
+/* A section header. From sm_100 on ptxas stores the table at any offset. */
+typedef Elf64_Shdr section_header __attribute__((aligned(1)));
+
 struct cubin {
     const unsigned char *bytes;
     uint64_t size;
-    const Elf64_Shdr *sections;
+    const section_header *sections;
     int count;
     const char *names;
     uint64_t names_size;
@@ -161,8 +164,7 @@ static bool cubin_open(const struct code_image *image, struct cubin *cubin) {
     const Elf64_Ehdr *header = (const void *)image->bytes;
     if (image->size < sizeof *header || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return false;
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_CUDA_MACHINE) return false;
-    if (header->e_shoff % 8 || !inside(image->size, header->e_shoff, header->e_shnum * sizeof(Elf64_Shdr)))
-        return false;
+    if (!inside(image->size, header->e_shoff, header->e_shnum * sizeof(section_header))) return false;
     if (header->e_shstrndx >= header->e_shnum) return false;
     *cubin = (struct cubin){.bytes = image->bytes,
                             .size = image->size,
@@ -182,7 +184,7 @@ static const char *section_name(const struct cubin *cubin, int i) {
 }
 
 /* The section called prefix + suffix, NULL where there is none. */
-static const Elf64_Shdr *section_find(const struct cubin *cubin, const char *prefix, const char *suffix) {
+static const section_header *section_find(const struct cubin *cubin, const char *prefix, const char *suffix) {
     const size_t length = strlen(prefix);
     for (int i = 0; i < cubin->count; i++) {
         const char *name = section_name(cubin, i);
@@ -193,7 +195,7 @@ static const Elf64_Shdr *section_find(const struct cubin *cubin, const char *pre
 
 /* Index of a symbol in the symbol table, -1 where there is none. */
 static int64_t symbol_index(const struct cubin *cubin, const char *symbol) {
-    const Elf64_Shdr *table = section_find(cubin, ".symtab", ""), *names = section_find(cubin, ".strtab", "");
+    const section_header *table = section_find(cubin, ".symtab", ""), *names = section_find(cubin, ".strtab", "");
     if (!table || !names) return -1;
     const size_t length = strlen(symbol) + 1;
     for (uint64_t i = 0; (i + 1) * sizeof(Elf64_Sym) <= table->sh_size; i++) {
@@ -210,7 +212,7 @@ static int64_t symbol_index(const struct cubin *cubin, const char *symbol) {
  * bytes, here a symbol index and a number. 0 where the attribute is missing. */
 static int info_registers(const struct cubin *cubin, int64_t symbol) {
     enum { FORMAT_BYTES = 4, REGISTER_COUNT = 0x2f };
-    const Elf64_Shdr *info = section_find(cubin, ".nv.info", "");
+    const section_header *info = section_find(cubin, ".nv.info", "");
     if (!info) return 0;
     const unsigned char *at = cubin->bytes + info->sh_offset, *const end = at + info->sh_size;
     while (end - at >= 4) {
@@ -233,7 +235,7 @@ static int info_registers(const struct cubin *cubin, int64_t symbol) {
  */
 static int static_smem(const struct cubin *cubin, const char *symbol) {
     enum { RESERVED_BYTES = 1024 };
-    const Elf64_Shdr *const section = section_find(cubin, ".nv.shared.", symbol);
+    const section_header *const section = section_find(cubin, ".nv.shared.", symbol);
     const int reserved = section_find(cubin, ".nv.shared.reserved.", "0") ? RESERVED_BYTES : 0;
     const int bytes = section && section->sh_size <= INT_MAX ? (int)section->sh_size : 0;
     return bytes > reserved ? bytes - reserved : 0;
@@ -257,7 +259,7 @@ static void hash_constants(const struct cubin *cubin, const char *symbol, struct
     }
     qsort(banks, count, sizeof *banks, compare_names);
     for (size_t i = 0; i < count; i++) {
-        const Elf64_Shdr *bank = section_find(cubin, banks[i], "");
+        const section_header *bank = section_find(cubin, banks[i], "");
         if (bank->sh_type != SHT_NOBITS) sha256_add(hash, cubin->bytes + bank->sh_offset, bank->sh_size);
     }
 }
@@ -281,7 +283,7 @@ enum status image_kernel_code(const struct code_image *image, const char *symbol
     struct cubin cubin;
     const enum status status = open_image(image, &cubin, failure);
     if (status) return status;
-    const Elf64_Shdr *text = section_find(&cubin, ".text.", symbol);
+    const section_header *text = section_find(&cubin, ".text.", symbol);
     const int64_t index = symbol_index(&cubin, symbol);
     if (!text || index < 0 || text->sh_type == SHT_NOBITS)
         return fail(failure, STATUS_ERROR, "the embedded %s code contains no kernel %s; build it again with make",

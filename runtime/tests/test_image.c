@@ -230,6 +230,15 @@ static void made_cubins(void) {
     made.sections[SHARED].sh_size = 1000;
     ok(read_made(&made, sizeof made, &failure).static_smem == 0, "and never less than none");
 
+    struct {
+        struct made made;
+        unsigned char odd, sections[sizeof good.sections];
+    } moved = {.made = good};
+    moved.made.header.e_shoff = offsetof(struct made, header) + sizeof good + 1;
+    memcpy(moved.sections, good.sections, sizeof good.sections);
+    ok(read_made(&moved.made, sizeof moved, &failure).registers == 40,
+       "section headers at an odd offset, as of sm_120");
+
     made.sections[TEXT].sh_info = 50u << 24 | 2;
     ok(read_made(&made, sizeof made, &failure).registers == 40, "the attribute goes before the section header");
     made.info[13] = 0x30;
@@ -249,30 +258,30 @@ static void made_cubins(void) {
     made = good;                                                                                                       \
     change;                                                                                                            \
     ok(is_refused(&made, sizeof made, word), "refused: %s", what)
-    REFUSED(made.header.e_ident[EI_CLASS] = ELFCLASS32, "not a whole cubin", "32 bits");
-    REFUSED(made.header.e_machine = 62, "not a whole cubin", "code for a CPU");
-    REFUSED(made.header.e_ident[0] = 0, "not a whole cubin", "no ELF file");
-    REFUSED(made.header.e_shoff++, "not a whole cubin", "section headers at an odd offset");
-    REFUSED(made.header.e_shnum = 60000, "not a whole cubin", "more section headers than there is room for");
-    REFUSED(made.header.e_shstrndx = SECTIONS, "not a whole cubin", "no section of names");
-    REFUSED(made.sections[BANK_0].sh_size = sizeof made, "not a whole cubin", "a section that ends behind the file");
-    REFUSED(made.sections[BANK_0].sh_offset = sizeof made + 1, "not a whole cubin", "one that begins behind it");
-    REFUSED(made.sections[SHSTRTAB].sh_size = 0, "not a whole cubin", "names of no bytes");
-    REFUSED(made.names[sizeof made.names - 1] = 'x', "not a whole cubin", "names without an end");
-    REFUSED(made.symbols[2].st_info = STT_OBJECT, "holds no kernel k", "a symbol that is no function");
-    REFUSED(made.symbols[2].st_name = 3, "holds no kernel k", "a function of another name");
-    REFUSED(made.sections[STRTAB].sh_size = 2, "holds no kernel k", "a name that ends behind the table");
-    REFUSED(made.sections[SYMTAB].sh_size -= 1, "holds no kernel k", "a symbol of which a byte is missing");
-    REFUSED(made.sections[TEXT].sh_type = SHT_NOBITS, "holds no kernel k", "a kernel without code");
+    REFUSED(made.header.e_ident[EI_CLASS] = ELFCLASS32, "an incomplete cubin", "32 bits");
+    REFUSED(made.header.e_machine = 62, "an incomplete cubin", "code for a CPU");
+    REFUSED(made.header.e_ident[0] = 0, "an incomplete cubin", "no ELF file");
+    REFUSED(made.header.e_shoff++, "an incomplete cubin", "section headers that begin a byte later");
+    REFUSED(made.header.e_shnum = 60000, "an incomplete cubin", "more section headers than there is room for");
+    REFUSED(made.header.e_shstrndx = SECTIONS, "an incomplete cubin", "no section of names");
+    REFUSED(made.sections[BANK_0].sh_size = sizeof made, "an incomplete cubin", "a section that ends behind the file");
+    REFUSED(made.sections[BANK_0].sh_offset = sizeof made + 1, "an incomplete cubin", "one that begins behind it");
+    REFUSED(made.sections[SHSTRTAB].sh_size = 0, "an incomplete cubin", "names of no bytes");
+    REFUSED(made.names[sizeof made.names - 1] = 'x', "an incomplete cubin", "names without an end");
+    REFUSED(made.symbols[2].st_info = STT_OBJECT, "contains no kernel k", "a symbol that is no function");
+    REFUSED(made.symbols[2].st_name = 3, "contains no kernel k", "a function of another name");
+    REFUSED(made.sections[STRTAB].sh_size = 2, "contains no kernel k", "a name that ends behind the table");
+    REFUSED(made.sections[SYMTAB].sh_size -= 1, "contains no kernel k", "a symbol of which a byte is missing");
+    REFUSED(made.sections[TEXT].sh_type = SHT_NOBITS, "contains no kernel k", "a kernel without code");
     for (int i = 0; i < SECTIONS; i++) {
         made = good;
         made.sections[i].sh_name = 0;
         const bool needed = i == STRTAB || i == SYMTAB || i == TEXT;
-        ok(is_refused(&made, sizeof made, "holds no kernel k") == needed, "section %d is %sneeded", i,
+        ok(is_refused(&made, sizeof made, "contains no kernel k") == needed, "section %d is %sneeded", i,
            needed ? "" : "not ");
     }
     int refused = 0;
-    for (size_t size = 0; size < sizeof good; size++) refused += is_refused(&good, size, "not a whole cubin");
+    for (size_t size = 0; size < sizeof good; size++) refused += is_refused(&good, size, "an incomplete cubin");
     ok(refused == sizeof good, "%d of %zu shorter ones are refused", refused, sizeof good);
     made = good;
     made.sections[BANK_0].sh_type = SHT_NOBITS;
