@@ -106,14 +106,16 @@ def test_it_needs_no_new_glibc() -> None:
 
 def test_it_has_the_size_that_the_page_says() -> None:
     (megabytes,) = re.findall(r"is about (\d+) MB and depends only on libc", read_text(ROOT / "docs/library.md"))
-    assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 66
+    assert abs(LIBRARY.stat().st_size / 1e6 - int(megabytes)) < 1 and int(megabytes) <= 100
 
 
 def test_its_machine_code_is_that_of_the_executables() -> None:
-    """Assembled again without what a debugger reads: every kernel, its registers and its facts are the same."""
+    """Assembled again without what a debugger reads: every kernel, its registers and its facts are the same. The
+    library alone has code for GPUs that nobody measured, such as sm_120."""
     cubins = sorted((ROOT / "build").glob("*/library/sm_*.cubin"))
-    assert cubins
-    for cubin in cubins:
+    of_both = [cubin for cubin in cubins if cubin.name in ("sm_80.cubin", "sm_90.cubin", "sm_90a.cubin")]
+    assert of_both
+    for cubin in of_both:
         assert code_summary(cubin) == code_summary(cubin.parents[1] / cubin.name), cubin
 
 
