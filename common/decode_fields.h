@@ -29,7 +29,7 @@ RULE(B_c, cfg.instruction != WGMMA || cfg.B_c * cfg.d_head == 8192, "must be 819
 RULE(serves, cfg.instruction != WGMMA || cfg.serves, "must be on with wgmma")
 RULE(e4m3_cache, cfg.instruction != WGMMA || !cfg.e4m3_cache, "must be off with wgmma, which has 16-bit elements")
 RULE(B_c, cfg.instruction == WGMMA ||
-              (cfg.B_c * cfg.B_r % (256 * cfg.n_warps) == 0 && cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps),
+              (cfg.B_c > 0 && cfg.B_c * cfg.B_r % (256 * cfg.n_warps) == 0 && cfg.B_c * cfg.B_r <= 1024 * cfg.n_warps),
      "must be 16 to 64 keys for each of n_warps * 16 / B_r key groups, a multiple of 16")
 RULE(B_c, !cfg.serves || cfg.B_c == 64 || cfg.B_c == 128, "must be 64 or 128 with serve: a power of two, as pages are")
 RULE(e4m3_cache, !cfg.e4m3_cache || cfg.serves, "must be off without serve: serving_args have the scales")
