@@ -18,13 +18,14 @@ from analysis.judge.page import page
 from analysis.judge.problem import load_problem, shipped
 from analysis.judge.record import Options
 from analysis.judge.schema import SCHEMA
+from analysis.judge.timing import NoGpu, why_no_gpu
 
 EPILOG = """exit status:
   0 accepted   1 rejected   4 reserved: nothing wrong found, something could not be decided
   2 usage      3 failure of the system or of the judge
   5 the submission broke the contract: it raised an error, returned another array, or never reached the GPU
   11 ended by a signal   12 never returned   13 too much memory   14 too many processes   15 too much written to files
-  20 this machine cannot run the jail
+  20 this machine cannot run the jail   21 --time found no GPU
 """
 
 
@@ -42,6 +43,8 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", default="", metavar="FILE", help="the Python that runs the submission")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="keep the recordings; the folder is a submission")
     parser.add_argument("--timed-shapes", action="store_true", help="judge a sample of CTAs at the timed sizes, too")
+    parser.add_argument("--time", action="store_true", help="time an accepted submission on the GPU of this machine")
+    parser.add_argument("--baseline", type=Path, metavar="SUBMISSION", help="time this one beside it")
     parser.add_argument("--seed", type=int, help="repeat a judgment with the inputs of its seed")
     parser.add_argument("--seconds", type=int, default=120, help="limit of each run of the submission (default: 120)")
     parser.add_argument(
@@ -70,9 +73,11 @@ def run_judge(args: argparse.Namespace) -> int:
         raise AnalysisError("name a submission: a Python module, a .cu file or a folder")
     if args.seconds < 1 or args.memory < 1:
         raise AnalysisError("--seconds and --memory must be at least 1")
+    _refuse_time(args, problem)
     built("judge-tools")
     limits = Limits(seconds=args.seconds, memory=args.memory)
-    options = Options(args.arch, args.gpu, args.python, limits, args.save, args.timed_shapes)
+    shapes = args.timed_shapes, args.time, args.baseline
+    options = Options(args.arch, args.gpu, args.python, limits, args.save, *shapes)
     verdict = judge(problem, args.submission, options, args.seed)
     text = json.dumps(verdict.as_json(), indent=2) + "\n" if args.json else verdict.as_text()
     if args.html:
@@ -82,6 +87,19 @@ def run_judge(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(text)
     return verdict.status
+
+
+def _refuse_time(args: argparse.Namespace, problem: problems.Problem) -> None:
+    """Say before the judgment that nothing can be timed."""
+    if args.baseline and not args.time:
+        raise AnalysisError("--baseline is for --time")
+    if args.baseline and not args.baseline.exists():
+        raise AnalysisError(f"--baseline {args.baseline}: no such file")
+    if args.time and not problem.timed:
+        raise AnalysisError(f"problem {args.problem}: names no TIMED case for --time")
+    why = why_no_gpu() if args.time else ""
+    if why:
+        raise NoGpu(f"--time needs a GPU: {why}")
 
 
 def _lint(name: str) -> int:

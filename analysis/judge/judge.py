@@ -38,6 +38,7 @@ from analysis.judge.record import (
     special_registers,
 )
 from analysis.judge.replay import Replayed, Setting, replay
+from analysis.judge.timing import BASELINE, SUBMISSION, time_submission
 from analysis.judge.verdict import CaseReport, Point, Verdict
 
 AT_ONCE = 2  # replays
@@ -70,6 +71,8 @@ def judge(problem: Problem, submission: Path, options: Options, seed: int | None
         for index, case in enumerate(problem.timed if options.timed_shapes else ()):
             if not verdict.reasons:
                 judging.judge_sample(len(problem.cases) + index, case)
+        if options.time:
+            judging.time_case(problem.timed[0])
     verdict.seconds = round(time.monotonic() - began, 1)
     return verdict
 
@@ -85,6 +88,13 @@ def sha256_of(submission: Path) -> str:
     return found.hexdigest()
 
 
+def recorder_of(problem: Problem, submission: Path, folder: Path, options: Options) -> Recorder | SavedRecordings:
+    """Runs the submission, or reads the recordings that it holds."""
+    if holds_recordings(submission):
+        return SavedRecordings(problem, submission)
+    return Recorder(problem, submission, folder, options)
+
+
 class Judging:
     """One judgment, and the verdict that grows."""
 
@@ -98,11 +108,7 @@ class Judging:
         rng: np.random.Generator,
     ) -> None:
         self.problem, self.options, self.verdict, self.folder, self.rng = problem, options, verdict, folder, rng
-        self.recorder = (
-            SavedRecordings(problem, submission)
-            if holds_recordings(submission)
-            else Recorder(problem, submission, folder / "submission", options)
-        )
+        self.recorder = recorder_of(problem, submission, folder / "submission", options)
 
     def judge_case(self, index: int, case: Case) -> None:
         """Record, replay and compare one case."""
@@ -150,6 +156,21 @@ class Judging:
                     )
                     self.verdict.reserve(Point("sample", said, report.case))
 
+    def time_case(self, case: Case) -> None:
+        """Time a submission that is not rejected on a GPU."""
+        if self.verdict.reasons:
+            self.verdict.note("the submission was not timed, because it is rejected")
+            return
+        recording, text = self._record(case, SAMPLE), case_text(case)
+        if not self._is_judged(recording, text):
+            return
+        self._look_at_host(recording, text)
+        self._look_at_code(recording, (), text)
+        recordings = {SUBMISSION: recording}
+        if self.options.baseline:
+            recordings[BASELINE] = self._record_baseline(self.options.baseline, case)
+        time_submission(self.problem, recordings, self.rng, self.folder / "times", self.verdict)
+
     # ---- the recording -----------------------------------------------------------------------------------------------
 
     def _record(self, case: Case, ctas: int = 0) -> Recording:
@@ -158,6 +179,15 @@ class Judging:
         if self.options.save:
             self.options.save.mkdir(parents=True, exist_ok=True)
             shutil.copy(recording.path, self.options.save / recording_name(self.problem, case))
+        return recording
+
+    def _record_baseline(self, path: Path, case: Case) -> Recording:
+        """A recording of the baseline, whose results are compared on the GPU alone."""
+        beside = self.folder / "baseline"
+        beside.mkdir()
+        recording = recorder_of(self.problem, path, beside / "submission", self.options).record(case, self.rng, SAMPLE)
+        if recording.fault:
+            raise AnalysisError(f"--baseline {path}: {recording.fault}")
         return recording
 
     def _is_judged(self, recording: Recording, case: str) -> bool:

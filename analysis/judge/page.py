@@ -38,12 +38,23 @@ def page(verdict: Verdict, problem: Problem) -> str:
         _points("Reasons", verdict.reasons, REJECTIONS),
         _points("Undecided", verdict.reservations, RESERVATIONS),
         "<h2>What was measured</h2>" + _table(head, rows),
+        _times(verdict),
         f"<p>Tolerance: {text(problem.tolerance)}</p>",
         "".join(f"<p>Note: {text(note)}.</p>" for note in verdict.notes),
         f"<p>Seed {verdict.seed}; {verdict.seconds} s; problem <code>{verdict.problem_sha256[:16]}</code>, submission "
         f"<code>{verdict.submission_sha256[:16]}</code> (SHA-256).</p></html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def _times(verdict: Verdict) -> str:
+    rows = [
+        (each.program, each.case, f"{each.median_ns:.0f}", f"{each.least_ns:.0f} to {each.most_ns:.0f}",
+         f"{each.floor_ns:.0f}", f"{each.least_MHz} to {each.most_MHz}", f"{each.watts:.0f}", each.celsius, each.sass)
+        for each in verdict.times
+    ]  # fmt: skip
+    head = ("program", "case", "ns", "medians of processes", "at least", "MHz", "W", "°C", "SASS")
+    return f"<h2>Times on {html.escape(verdict.times[0].gpu)}</h2>{_table(head, rows)}" if rows else ""
 
 
 def _points(title: str, points: Sequence[Point], meanings: dict[str, str]) -> str:

@@ -43,6 +43,8 @@ class Options:
     limits: machine.Limits = field(default_factory=machine.Limits)
     save: Path | None = None  # a folder for the recordings
     timed_shapes: bool = False  # judge a sample of CTAs at the sizes that are timed, too
+    time: bool = False  # time the recording on a GPU
+    baseline: Path | None = None  # a submission to time beside it
 
 
 @dataclass(frozen=True)

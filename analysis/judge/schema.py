@@ -23,6 +23,11 @@ NUMBERS = (
     *("replays", "launches", "warp_instructions", "bytes_moved", "bytes_floor", "operations", "operations_floor"),
     "worst_error",
 )
+TEXTS_OF_TIMES = ("program", "case", "gpu", "sass")
+NUMBERS_OF_TIMES = (
+    *("processes", "samples", "median_ns", "least_ns", "most_ns", "floor_ns"),
+    *("least_MHz", "most_MHz", "watts", "celsius"),
+)
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": NAME,
@@ -51,6 +56,15 @@ SCHEMA: dict[str, Any] = {
                     "kernels": {"type": "array", "items": {"type": "string"}},
                     "same_bits": {"type": "boolean", "description": "other poison and schedules give the same bits"},
                 },
+            },
+        },
+        "times": {
+            "type": "array",
+            "description": "on a GPU, with --time: of the submission, of the same again, and of the baseline",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in TEXTS_OF_TIMES}
+                | {name: {"type": "number"} for name in NUMBERS_OF_TIMES},
             },
         },
         "seconds": {"type": "number"},

@@ -31,6 +31,7 @@ REJECTIONS = {
     "unread input": "the call never reads elements of an input that the result depends on",
     "precision": "the call computes with a lower precision than the problem states",
     "below the floor": "the call moves fewer bytes or computes less than any correct program",
+    "impossible time": "the call takes less time than the GPU needs for the least work of the problem",
 }
 RESERVATIONS = {
     "not recordable": "the judge cannot replay the program: machine code without PTX, library calls, textures",
@@ -41,6 +42,8 @@ RESERVATIONS = {
     "host read": "the host looked at memory of the GPU inside the call, so it may have chosen the kernels by the data",
     "another program": "the program depends on the values of the inputs, so only one choice was judged",
     "sample": "a sample of CTAs wrote less than its share of the outputs, so the sample proves little",
+    "clocks": "the clocks that time a call on the GPU contradict each other",
+    "unsteady time": "the GPU slowed down, or the same program took another time",
     "races unseen": "some accesses to global memory were not checked for races",
 }
 # Exit statuses. Those from 11 on are of the jail (emulator/judge/README.md).
@@ -75,6 +78,26 @@ class CaseReport:
     same_bits: bool = True
 
 
+@dataclass(frozen=True)
+class TimeRow:
+    """Times of one program on a GPU. The hash is that of its machine code."""
+
+    program: str
+    case: str
+    gpu: str
+    processes: int
+    samples: int
+    median_ns: float
+    least_ns: float  # of the medians of the processes
+    most_ns: float
+    floor_ns: float
+    least_MHz: int
+    most_MHz: int
+    watts: float
+    celsius: int
+    sass: str
+
+
 @dataclass
 class Verdict:
     """All that the judge says of a submission."""
@@ -89,6 +112,7 @@ class Verdict:
     reservations: list[Point] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     cases: list[CaseReport] = field(default_factory=list)
+    times: list[TimeRow] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -131,7 +155,16 @@ class Verdict:
                 f"instructions, {each.bytes_moved} bytes moved (floor {each.bytes_floor}), largest error "
                 f"{each.worst_error:.2f} of the bound"
             )
+        lines += [f"  {_time_text(each)}" for each in self.times]
         return "\n".join([*lines, f"  {self.seconds:.1f} s, seed {self.seed}"]) + "\n"
+
+
+def _time_text(row: TimeRow) -> str:
+    return (
+        f"{row.program}, {row.case}, {row.gpu}: {row.median_ns:.0f} ns ({row.least_ns:.0f} to {row.most_ns:.0f} in "
+        f"{row.processes} processes, {row.samples} samples; floor {row.floor_ns:.0f}), {row.least_MHz} to "
+        f"{row.most_MHz} MHz, {row.watts:.0f} W, {row.celsius} C, SASS {row.sass}"
+    )
 
 
 MOST_POINTS = 12

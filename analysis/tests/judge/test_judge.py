@@ -170,6 +170,7 @@ def test_a_cu_file_is_a_submission() -> None:
         (("softmax", "missing.py"), "missing.py: no such file"),
         (("attention_forward", "kernels/mma_sync/v18_wide_cta.cu"), "B_r 256 and B_c 64 must divide the lengths"),
         (("softmax", "kernels/mma_sync/v07_autotune.cu"), "a kernel of the ladder solves attention_forward alone"),
+        (("softmax", "README.md", "--baseline", "x.py"), "--baseline is for --time"),
         (("softmax", "README.md"), "README.md: must be a Python module"),
         (("softmax", "docs"), "docs: must hold submission.py, or one .py or .cu file"),
         (
@@ -181,3 +182,9 @@ def test_a_cu_file_is_a_submission() -> None:
 def test_usage_errors_are_2(words: tuple[str, ...], said: str) -> None:
     done = command(*words)
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_without_a_gpu_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(root() / "lib/emulated"))
+    done = command("softmax", EXAMPLES / "softmax.cu", "--time")
+    assert done.returncode == 21 and "--time needs a GPU: the loader finds the emulated driver" in done.stderr

@@ -11,6 +11,8 @@ from analysis.judge.arrays import E4M3, Tensor, from_floats, to_floats
 from analysis.judge.compare import lint, wrong_values
 from analysis.judge.dataflow import Flow, kernel_lines
 from analysis.judge.problem import load_problem, shipped
+from analysis.judge.schema import SCHEMA
+from analysis.judge.timing import AGAIN, BASELINE, SUBMISSION, Work, arch_for, decide
 from analysis.judge.verdict import REJECTIONS, RESERVATIONS, STATUS_OF_MECHANISM, Point, Verdict
 
 RNG = np.random.default_rng(5)
@@ -145,3 +147,55 @@ def test_the_first_reason_gives_the_status() -> None:
     with pytest.raises(ValueError, match="not in the table"):
         verdict.reject(Point("magic", ""))
     assert set(STATUS_OF_MECHANISM) <= set(REJECTIONS) and not set(REJECTIONS) & set(RESERVATIONS)
+
+
+def times_of_v37(**changed: float) -> dict[str, object]:
+    """times.json of one process: v37 on an H200, batch 1, 4 heads, 2,048 rows."""
+    sample = {
+        "event_ns": 27328,
+        "stamps_ns": 30464,
+        "host_ns": 37850,
+        "set": 0,
+        "hash": "e88a6511a14151a9",
+        "same": True,
+    }
+    state = {"sm_MHz": 1980, "memory_MHz": 3201, "milliwatts": 145301, "celsius": 31, "slowdowns": 0}
+    device = {"device": "NVIDIA H200", "multiprocessors": 132, "bus_bits": 6016, "memory_kHz": 3201000, "held": True}
+    return device | {"launches": 1, "samples": [sample | state | changed] * 3}
+
+
+FASTER = {"event_ns": 1300, "stamps_ns": 4400, "host_ns": 12000}
+
+
+@pytest.mark.parametrize(
+    ("submission", "again", "mechanism"),
+    [
+        ({}, {}, ""),
+        ({}, {"event_ns": 27900}, ""),
+        ({}, {"event_ns": 28500}, "unsteady time"),
+        ({"slowdowns": 4}, {}, "unsteady time"),
+        ({"slowdowns": 1}, {}, ""),
+        ({"event_ns": 9000}, {"event_ns": 9000}, "clocks"),
+        ({"host_ns": 20000}, {}, "clocks"),
+        (FASTER, FASTER, "impossible time"),
+        (FASTER | {"event_ns": 1320}, FASTER | {"event_ns": 1320}, ""),
+    ],
+)
+def test_what_times_decide(submission: dict[str, float], again: dict[str, float], mechanism: str) -> None:
+    verdict = Verdict("attention_forward", "", "v37", "", "", 1)
+    times = {SUBMISSION: [times_of_v37(**submission)] * 3, AGAIN: [times_of_v37(**again)] * 3}
+    times[BASELINE] = [times_of_v37(event_ns=49232, stamps_ns=52736, host_ns=91746)] * 3
+    # 1,307 ns at 4.8 TB/s, and 1,004 ns at the highest speed of sparse products
+    work = Work("case", 3 * 2 * 4 * 2048 * 128, 4 * 4 * 2048 * 2048 * 128, "9.0")
+    decide(times, work, dict.fromkeys(times, "5a55"), verdict)
+    points = [point.mechanism for point in (*verdict.reasons, *verdict.reservations)]
+    assert points == [mechanism] * bool(mechanism), verdict.as_text()
+    assert "1980 MHz, 145 W, 31 C, SASS 5a55" in verdict.as_text() and "floor 1307" in verdict.as_text()
+    if not (submission or again):
+        assert "the baseline takes 1.802 times as long" in verdict.as_text()
+        described = SCHEMA["properties"]["times"]["items"]["properties"]
+        assert [set(row) for row in verdict.as_json()["times"]] == [set(described)] * 3
+
+
+def test_machine_code_is_of_the_gpu_or_of_the_features_that_the_module_asks_for() -> None:
+    assert [arch_for(f".version 8.0\n.target {each}\n", "9.0") for each in ("sm_80", "sm_90a")] == ["sm_90", "sm_90a"]
