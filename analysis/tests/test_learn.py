@@ -10,7 +10,6 @@ import pytest
 
 from analysis.files import root
 from analysis.ladder.claims import RUNG
-from analysis.ladder.config import KernelConfig
 from analysis.ladder.headers import load_all, load_attention
 from analysis.machine_code.regs import read_registers
 from analysis.publish.ladder_page import CHAPTERS, chapter_part
@@ -135,19 +134,28 @@ def test_every_notebook_is_linked_from_a_chapter() -> None:
     assert linked == {path.stem for path in notebooks(root())} - {"01_the_ladder"}  # the README's
 
 
-def test_the_library_page_says_how_much_shared_memory_kernels_take() -> None:
+def test_the_library_page_names_the_shared_memory_that_configurations_fit() -> None:
+    """Each number of the page is the limit of a GPU on which another set of configurations is the first that fits."""
     page = " ".join((root() / "docs/library.md").read_text(encoding="utf-8").split())
+    (found,) = re.findall(r"configurations for (\d+), (\d+) and (\d+) KB of shared memory per CTA", page)
     static, versions = read_registers(root()), load_all(root()) | load_attention(root())
-    newest = "attention/mma_sync"
 
-    def kilobytes(name: str, config: KernelConfig) -> int:
-        (row, *_) = (row for row in static[name] if row.config == config.short_form())
-        return round((config.smem_bytes() + row.static_smem) / 1024)
+    def first_fits(name: str, kilobytes: int) -> dict[int, str]:
+        rows = {row.config: row.static_smem for row in static[name]}
+        header = versions[name].header
+        fits: dict[int, str] = {}
+        for config in (header.config, *header.others, *header.smaller):
+            if config.smem_bytes() + rows[config.short_form()] <= kilobytes * 1024:
+                fits.setdefault(config.d_head, config.short_form())
+        return fits
 
-    own = [kilobytes(newest, config) for config in (versions[newest].header.config, *versions[newest].header.others)]
-    assert f"take {min(own)} to {max(own)} KB of shared memory per CTA" in page
-    small = [f"{kilobytes(newest, config)} KB for {config.d_head}" for config in versions[newest].header.smaller]
-    assert f"for the head size: {', '.join(small)}." in page
+    for name in ("attention/mma_sync", "attention/decode_mma_sync"):
+        header = versions[name].header
+        small, *larger = [first_fits(name, int(number)) for number in found]
+        assert small.keys() == {config.d_head for config in (header.config, *header.others)}
+        assert larger[-1] == {config.d_head: config.short_form() for config in (header.config, *header.others)}
+        assert small != larger[0]
+        assert name != "attention/mma_sync" or larger[0] != larger[1]
 
 
 def test_every_version_stands_in_one_chapter() -> None:
