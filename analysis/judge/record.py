@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ REGISTERS = re.compile(
     r"%(clock\w*|globaltimer\w*|smid|nsmid|warpid|nwarpid|gridid|envreg\d+|pm\d+\w*|current_graph_exec"
     r"|total_smem_size|aggr_smem_size|reserved_smem\w*|dynamic_smem_size)\b"
 )
+
+MISSING = re.compile(r"No module named '(\w+)|fatal error: (\S+): No such file|No such file or directory: '([^']+)'")
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Recorder:
     """Runs one submission in the jail. Its folder is kept from case to case, because it holds compiled code."""
 
     def __init__(self, problem: Problem, submission: Path, folder: Path, options: Options) -> None:
-        self.problem, self.options, self.folder = problem, options, folder
+        self.problem, self.options, self.folder, self.submission = problem, options, folder, submission
         folder.mkdir()
         for name in INSIDE_MODULES:
             shutil.copy(HERE / "inside" / name, folder / name)
@@ -114,7 +116,9 @@ class Recorder:
         self.count += 1
         path = self.folder.parent / f"recording.{self.count}"
         path.write_bytes(machine.read_plain(self.folder / "recording"))
-        return read_recording(self.problem, path, ended, case)
+        recording = read_recording(self.problem, path, ended, case)
+        left = neighbor(self.submission, ended.said) if recording.fault else ""
+        return replace(recording, fault=f"{recording.fault}; {left}") if left else recording
 
     def _restore_modules(self) -> None:
         for name in INSIDE_MODULES:
@@ -169,6 +173,18 @@ def read_recording(problem: Problem, path: Path, ended: machine.Ended, case: Cas
         return Recording(path, ended, listing, refused.text, "not recordable")
     mechanism = _mechanism(ended) if fault else "contract"
     return Recording(path, ended, listing, explained(fault, ended) if fault else "", mechanism)
+
+
+def neighbor(submission: Path, said: str) -> str:
+    """What a single file failed to find although it lies beside it, "" if there is nothing of that kind."""
+    if not submission.is_file():
+        return ""
+    asked = {word for words in MISSING.findall(said) for word in words if word}
+    beside = sorted(path.name for path in submission.parent.iterdir())
+    found = next((name for name in beside if name in asked or name.removesuffix(".py") in asked), "")
+    if not found or found == submission.name:
+        return ""
+    return f"{found} lies beside {submission.name}, which is judged alone: name a folder that holds both"
 
 
 def _entry_of(folder: Path) -> str:

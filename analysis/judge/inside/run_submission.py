@@ -9,6 +9,7 @@ call begins and ends.
 import ctypes
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -85,16 +86,18 @@ def mark_outputs(returned, names):
 
 def main():
     request = json.loads(Path(sys.argv[1]).read_text())
-    contract, path = request["contract"], Path(request["submission"])
+    contract, path = request["contract"], Path(request["submission"]).absolute()
+    decoys = [{name: Path(file).absolute() for name, file in each.items()} for each in request["decoys"]]
+    os.chdir(path.parent)  # so that it can open the files beside it
     gpu.start()
     submitted = load_cuda(path, contract) if path.suffix == ".cu" else load_python(path)
     data = {}
     for name, each in contract["inputs"].items():
         data[name] = gpu.empty(each["shape"], each["kind"], each["strides"])
         mark_buffer("input", name, data[name].address, each["bytes"], each)
-    for decoys in request["decoys"]:
-        for name, file in decoys.items():
-            data[name].write(Path(file).read_bytes())
+    for files in decoys:
+        for name, file in files.items():
+            data[name].write(file.read_bytes())
         mark("call")
         returned = submitted({**data, **contract["scalars"]})
         gpu.cuda.cuCtxSynchronize()

@@ -161,6 +161,29 @@ def test_a_cu_file_is_a_submission() -> None:
     assert done.returncode == 0 and done.stdout.startswith("ACCEPTED: softmax.cu as softmax"), done.stdout + done.stderr
 
 
+OPENS = 'import gpu\nkernels = gpu.Module(open("common").read())\ndef custom_kernel(data): return data["x"]\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "beside"),
+    [
+        ("one.py", "import common", "common.py"),
+        ("one.cu", '#include "common.h"', "common.h"),
+        ("submission.py", OPENS, "common"),
+    ],
+)
+def test_a_file_beside_the_submission_is_taken_with_its_folder_alone(
+    file: str, text: str, beside: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(text)
+    (tmp_path / beside).write_text('extern "C" __global__ void f() {}' if beside == "common" else "")
+    done = command("softmax", tmp_path / file)
+    said = f"{beside} lies beside {file}, which is judged alone: name a folder that holds both"
+    assert done.returncode == 5 and said in done.stdout, done.stdout
+    if beside == "common":
+        assert "y and x share memory" in command("softmax", tmp_path).stdout.replace("x and y", "y and x")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
