@@ -27,7 +27,7 @@ MOVED := why:./fl_why_v10_v11 configs:./fl_configs_--version_v07_--set_all check
 	fuzz:make_build/tests-san/test_fuzz_and_start_that \
 	$(foreach c,loop bound counts live predict map,$c:./fl_$c_v07) $(foreach c,peak pipes peers gate,$c:./fl_$c) \
 	$(foreach c,race profile autotune,$c:./fl_$c_--versions_v07) compare:./fl_compare_v10_v11 \
-	exercises:./fl_exercises new:./fl_new_--parent_v16_--name_idea \
+	exercises:./fl_exercises judge:./fl_judge_PROBLEM_SUBMISSION new:./fl_new_--parent_v16_--name_idea \
 	$(foreach g,peer-fa3 peer-fa3-backward peer-fa3-serving,$g:make_-f_harness/peers/peers.mk_$g_FA3=FOLDER) \
 	$(foreach g,suite suite-fp8 faults-on-gpu bench-emu,$g:make_-f_emulator/suite/suite.mk_$g)
 moved = $(subst _, ,$(patsubst $(1):%,%,$(filter $(1):%,$(MOVED))))
