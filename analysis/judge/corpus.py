@@ -158,15 +158,14 @@ def read_record(path: Path) -> list[Row]:
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """What the page shows: verdicts by group and class, and the time that a judgment takes."""
+    """What the page shows: verdicts by group, and the time that a judgment takes."""
     body = []
-    for group, kind in dict.fromkeys((row.group, row.kind if row.group != MISTAKES else "") for row in rows):
-        of = [row for row in rows if row.group == group and (not kind or row.kind == kind)]
+    for group in dict.fromkeys(row.group for row in rows):
+        of = [row for row in rows if row.group == group]
         counts = Counter(row.verdict for row in of)
         mechanisms = Counter(row.mechanisms.split(";")[0] for row in of if row.verdict != ACCEPTED and row.mechanisms)
         seen = ", ".join(name for name, _ in mechanisms.most_common(4))
-        name = f"{group}: {kind}" if kind else group
-        body.append((name, len(of), counts[ACCEPTED], counts[RESERVED], counts[REJECTED], seen or "–"))
+        body.append((group, len(of), counts[ACCEPTED], counts[RESERVED], counts[REJECTED], seen or "–"))
     head = ("submissions", "number", "accepted", "reserved", "rejected", "first mechanism")
     return f"{_summary(rows)}\n\n{Table(head, body).markdown().strip()}"
 
