@@ -331,6 +331,8 @@ class Judging:
         (other,) = self._replay_all(recording, case, len(self.problem.cases), [setting])
         report.replays += 1
         self._look_at(other, case, report, wrong="order")
+        if other.error:
+            return
         ran = sum(launch["classes"] for launch in other.launches)
         left = sum(launch["left"] for launch in other.launches)
         self.verdict.note(f"{ran} orders of atomic operations were run, {left or 'none'} left")
