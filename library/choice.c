@@ -131,9 +131,10 @@ static double predicted_time(const struct kernel_config *config, const struct ca
     const bool packed = problem->arrays & FL_CU_SEQLENS_Q && problem->batch > 0;
     const int64_t group = problem->heads / problem->kv_heads, B_r = config->B_r;
     const double rows = (double)(packed ? problem->total_q * group / problem->batch : problem->seq_q * group);
+    const int64_t all_blocks = ((int64_t)rows + B_r - 1) / B_r;
     const double blocks = problem->split_keys ? 1e6 / (double)B_r
                           : packed            ? rows / (double)B_r + 0.5
-                                              : (double)(((int64_t)rows + B_r - 1) / B_r);
+                                              : (double)all_blocks;
     return blocks * (double)(B_r + 64) * (1 + 4.0 / config->B_c) * (config->attention.stages < 4 ? 1.05 : 1);
 }
 
