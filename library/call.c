@@ -160,14 +160,14 @@ static fl_status check_extent(const struct call *call, enum tensor tensor, struc
     return FL_OK;
 }
 
-/* Fill in the strides of a tensor; those that are not read become contiguous ones. */
+/* Fill in the strides of a tensor; those that are not read, and all of one without elements, become contiguous ones. */
 static fl_status complete_strides(struct call *call, enum tensor tensor, struct failure *failure) {
     fl_strides *const strides = strides_field(call, tensor);
     const int64_t heads = call_heads(call, tensor), rows = call_rows(call, tensor), d_head = call->problem.d_head;
     const fl_strides contiguous = {rows * heads * d_head, heads * d_head, d_head};
     const bool host = call->problem.memory == FL_HOST_MEMORY;
     const int unit = 16 / (int)call_element_bytes(call, tensor);
-    if (!strides->batch && !strides->seq && !strides->head) *strides = contiguous;
+    if (!call_elements(call, tensor) || (!strides->batch && !strides->seq && !strides->head)) *strides = contiguous;
     const struct {
         const char *name;
         int64_t *stride, initial, size;

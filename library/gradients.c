@@ -85,7 +85,7 @@ static fl_status complete_strides(struct gradient_call *asked, int i, struct fai
     const fl_strides contiguous = {rows * heads * d_head, heads * d_head, d_head};
     const bool host = call->problem.memory == FL_HOST_MEMORY;
     fl_strides *const strides = strides_of(asked, i);
-    if (!strides->batch && !strides->seq && !strides->head) *strides = contiguous;
+    if (!call_elements(call, tensor) || (!strides->batch && !strides->seq && !strides->head)) *strides = contiguous;
     const struct {
         const char *name;
         int64_t *stride, initial, size;
