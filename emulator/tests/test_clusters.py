@@ -6,19 +6,17 @@ clusters.cu has the kernels, and records/clusters.csv hashes of what an H200 com
 from __future__ import annotations
 
 import csv
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.emulation import ROOT, Array, entry, ptxrun
+from support.emulation import Array, entry, ptxrun
 from vectors.opcodes_cluster import BOX_FOR_BOTH
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "support/kernels/clusters.cu"
-PAGE = ROOT / "docs/emulator.md"
 CTAS, BINS, TILES, TILE_WORDS, WIDTH, HEIGHT = 8, 256, 7, 512, 72, 15
 SIZES = (1, 2, 4, 8)
 
@@ -162,22 +160,6 @@ def test_findings_depend_on_the_seed_only() -> None:
     for seed in (0, 5):
         one, four = (run("multicast", 2, "--schedule", seed, "--threads", n, broken=4).stderr for n in (1, 4))
         assert one == four and "race" in one
-
-
-def test_the_examples_of_the_page() -> None:
-    commands = re.findall(r"^    (\./bin/ptxrun \S*clusters\.cu .*\n.*compute_90a)$", PAGE.read_text(), re.M)
-    right, broken = (
-        subprocess.run(
-            each.replace("./bin", f"{ROOT}/bin").replace("harness/", f"{ROOT}/harness/"),
-            shell=True,
-            capture_output=True,
-            text=True,
-        )
-        for each in commands
-    )
-    counts = right.stdout.splitlines()[1].split()[1:]
-    assert right.returncode == 0 and counts == [str(count) for count in histogram(4)[0, :8]]
-    assert broken.returncode == 1 and broken.stderr.startswith("uninitialised-shared at ")
 
 
 # ---- the launch ------------------------------------------------------------------------------------------------------
