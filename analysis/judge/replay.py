@@ -19,7 +19,7 @@ from analysis.judge import machine
 from analysis.judge.arrays import STORED, Array, Tensor
 from analysis.judge.record import Options, Recording
 
-REPLAYED, USAGE, MALFORMED, REFUSED, STOPPED, MEMORY = 0, 2, 3, 4, 5, 6
+USAGE, REFUSED, STOPPED, MEMORY = 2, 4, 5, 6  # exit statuses of judge-replay
 NAN_POISON = "ff"
 WRITTEN_FIRST, READ_FIRST = 1, 2  # in NAME.touch
 STEPS = 20_000_000  # warp instructions of a CTA: the limit that a kernel without an end meets on any machine

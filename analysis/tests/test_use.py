@@ -31,6 +31,8 @@ def uses(tree: ast.AST) -> Iterable[str]:
             yield node.id
         elif isinstance(node, ast.Attribute):
             yield node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            yield from (str(each.value) for each in node.args[1:2] if isinstance(each, ast.Constant))
 
 
 def only_tests_use(folder: Path, commands: Iterable[str]) -> list[str]:
@@ -43,6 +45,8 @@ def only_tests_use(folder: Path, commands: Iterable[str]) -> list[str]:
     for path in (*folder.glob("emulator/**/*.py"), *folder.glob("harness/**/*.py")):
         if not path.name.startswith("test_"):
             used.update(uses(ast.parse(path.read_text(encoding="utf-8"))))
+    for path in folder.glob("analysis/judge/corpus/*.txt"):  # submissions name the templates and the arrays
+        used.update(re.findall(r"[A-Za-z_]\w*", path.read_text(encoding="utf-8")))
     for path in folder.glob("common/*_fields.h"):  # a field is read by its name
         used.update(re.findall(r"^FIELD\(.*?, (\w+),", path.read_text(encoding="utf-8"), re.MULTILINE))
     called = {name.replace("-", "_") for name in commands}

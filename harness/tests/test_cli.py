@@ -734,7 +734,7 @@ def test_dump(tmp_path: Path) -> None:
     full = subprocess.run([*command[:-1], "/dev/full"], capture_output=True, text=True, timeout=600, cwd=ROOT)
     assert full.returncode == 3 and "--dump /dev/full: No space left on device" in full.stderr
     many = subprocess.run([*command, "--heads", "1,2"], capture_output=True, text=True, timeout=600, cwd=ROOT)
-    assert many.returncode == 2 and "one problem" in many.stderr
+    assert many.returncode == 2 and "requires a single problem and config" in many.stderr
 
 
 def test_nothing_links_libcuda() -> None:

@@ -92,5 +92,5 @@ def test_a_file_that_cannot_be_written_is_an_error(file: str, words: str) -> Non
 
 def test_it_acts_on_the_emulator_only(driver: str, tmp_path: Path) -> None:
     done = on_fake(driver, "", "--trace-events", str(tmp_path / "t"))
-    assert done.returncode == 2 and "--trace-events: acts on the emulator only: add --backend emu" in done.stderr
+    assert done.returncode == 2 and "--trace-events: acts only on the emulator; add --backend emu" in done.stderr
     assert not (tmp_path / "t").exists()
