@@ -3,8 +3,8 @@
     ended = in_jail(folder, [python, "run_submission.py"], environment, Limits(seconds=60))
     if ended.status == TIMEOUT: ...
 
-bin/judge-jail shows the folder as /tmp/judge to a program that has no network, no other writable file, and a limit of
-everything (emulator/judge/README.md).
+bin/judge-jail shows a copy of the folder to a program that has no network, no other writable file, and limits of time,
+memory, processes and files (emulator/judge/README.md).
 """
 
 import json
@@ -15,13 +15,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.files import in_checkout, root
 from analysis.machine_code.toolkit import find_tool
 
-INSIDE = Path("/tmp/judge")  # the folder, as programs in the jail see it
 EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES, UNAVAILABLE = 0, 1, 11, 12, 13, 14, 15, 20
 MOST_BYTES = 256 << 20  # of a file that a jail has left
 
@@ -34,7 +34,7 @@ class NoJail(AnalysisError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one program in the jail; MiB for memory and files."""
+    """The limits of one program in the jail; memory and files are in MiB."""
 
     seconds: int = 120
     memory: int = 4096
@@ -61,16 +61,23 @@ def tool(name: str) -> Path:
     return path
 
 
+@cache
+def inside() -> Path:
+    """The folder as a program in the jail sees it."""
+    asked = [str(tool("judge-jail")), "--where"]
+    return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+
+
 def emulated() -> Path:
     """The folder of the emulated driver."""
     return root() / "lib/emulated"
 
 
 def in_jail(folder: Path, command: Sequence[str], environment: Mapping[str, str], limits: Limits = Limits()) -> Ended:
-    """Run a program to its end. Whatever it wrote is in the folder afterwards; its output is in stdout and stderr."""
+    """Run a program to its end. Its files are in the folder afterwards, its output in the files stdout and stderr."""
     limit = [f"--{name}={value}" for name, value in vars(limits).items()]
-    with tempfile.TemporaryDirectory(prefix="flashladder.") as beside:
-        report = Path(beside) / "report.json"
+    with tempfile.TemporaryDirectory(prefix="flashladder.") as outside:
+        report = Path(outside) / "report.json"
         jail = [str(tool("judge-jail")), *limit, f"--report={report}", str(folder), "--", *command]
         done = subprocess.run(
             jail, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
@@ -100,8 +107,8 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def submission_environment(arch: str, gpu: str, ctas: int = 0) -> dict[str, str]:
-    """Of a submission's process. Its drivers are emulated, for Triton and Numba too, and a recording is written."""
-    library, ptxas = str(emulated()), str(emulated() / "ptxas")
+    """Environment of a submission's process: emulated drivers, also for Triton and Numba, and where it is recorded."""
+    library, ptxas, folder = str(emulated()), str(emulated() / "ptxas"), inside()
     try:
         nvcc = find_tool("nvcc")
         compiler = {"JUDGE_NVCC": str(nvcc), "CUDA_HOME": str(nvcc.parent.parent)}
@@ -115,11 +122,11 @@ def submission_environment(arch: str, gpu: str, ctas: int = 0) -> dict[str, str]
             "TRITON_LIBCUDA_PATH": library,
             "TRITON_PTXAS_PATH": ptxas,
             "TRITON_PTXAS_BLACKWELL_PATH": ptxas,
-            "TRITON_CACHE_DIR": str(INSIDE / "triton"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
             "NUMBA_CUDA_DRIVER": f"{library}/libcuda.so.1",
-            "NUMBA_CACHE_DIR": str(INSIDE / "numba"),
-            "HOME": str(INSIDE),
-            "TMPDIR": str(INSIDE),
+            "NUMBA_CACHE_DIR": str(folder / "numba"),
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
             "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
@@ -127,8 +134,8 @@ def submission_environment(arch: str, gpu: str, ctas: int = 0) -> dict[str, str]
             "JUDGE_ARCH": arch,
             "EMULATED_GPU_ARCH": arch,
             "EMULATED_GPU_STEPS": "20000000",
-            "EMULATED_GPU_NOTES": str(INSIDE / "notes"),
-            "EMULATED_GPU_RECORD": str(INSIDE / "recording"),
+            "EMULATED_GPU_NOTES": str(folder / "notes"),
+            "EMULATED_GPU_RECORD": str(folder / "recording"),
         }
         | ({"EMULATED_GPU_MODEL": gpu} if gpu else {})
         | ({"EMULATED_GPU_CTAS": str(ctas)} if ctas else {})

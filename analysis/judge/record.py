@@ -37,7 +37,7 @@ MISSING = re.compile(r"No module named '(\w+)|fatal error: (\S+): No such file|N
 
 @dataclass(frozen=True)
 class Options:
-    """What the command's user chose."""
+    """Options of the command."""
 
     arch: str = "sm_80"
     gpu: str = ""
@@ -46,7 +46,7 @@ class Options:
     save: Path | None = None  # a folder for the recordings
     timed_shapes: bool = False  # judge a sample of CTAs at the sizes that are timed, too
     time: bool = False  # time the recording on a GPU
-    baseline: Path | None = None  # a submission to time beside it
+    baseline: Path | None = None  # a submission that is timed in the same rounds
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Recorder:
         self._restore_modules()
         ended = machine.in_jail(
             self.folder,
-            [machine.interpreter(self.options.python), str(machine.INSIDE / "run_submission.py"), "request.json"],
+            [machine.interpreter(self.options.python), str(machine.inside() / "run_submission.py"), "request.json"],
             machine.submission_environment(self.options.arch, self.options.gpu, ctas),
             self.options.limits,
         )
@@ -176,7 +176,7 @@ def read_recording(problem: Problem, path: Path, ended: machine.Ended, case: Cas
 
 
 def neighbor(submission: Path, said: str) -> str:
-    """What a single file failed to find although it lies beside it, "" if there is nothing of that kind."""
+    """Return the neighboring file that a single-file submission failed to find; "" if it found all."""
     if not submission.is_file():
         return ""
     asked = {word for words in MISSING.findall(said) for word in words if word}
@@ -280,7 +280,7 @@ def fault_of(operations: tuple[Operation, ...], inputs: Mapping[str, Tensor], ou
 
 
 def _fault_of_form(form: Mapping[str, Any], tensor: Tensor) -> str:
-    """What is wrong with an output as the submission's process describes it."""
+    """Return what is wrong with an output that the submission's process describes."""
     if "shape" not in form:
         return f"is a {str(form.get('kind'))[:40]}: must be an array in memory of the GPU"
     if not _same_type(str(form["kind"]), tensor.kind) or list(form["shape"]) != list(tensor.shape):
@@ -307,7 +307,7 @@ class Buffer:
 
 
 def _buffer(text: str, kind: str) -> Buffer | None:
-    """What a mark says, None where it is another mark or says nothing sensible."""
+    """Parse a mark; None if it is another mark or malformed."""
     words = text.split(" ", 4)
     if words[0] != kind or len(words) < 5:
         return None

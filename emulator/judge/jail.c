@@ -44,6 +44,7 @@ static const char help[] =
     "  --file MIB       the largest file (default: 256)\n"
     "  --folder MIB     all its files (default: 512)\n"
     "  --report FILE    how it ended, as JSON\n"
+    "  --where          print the folder that the program sees, and nothing else\n"
     "\n"
     "Exit status: 0 the program succeeded, 1 it failed, 11 it was ended by a signal, 12 time, 13 memory, 14 "
     "processes,\n"
@@ -117,12 +118,12 @@ static bool read_number(const char *text, uint64_t *number) {
     return *text >= '0' && *text <= '9' && !*end && *number && *number <= 1000000;
 }
 
-/* An option and its value, behind it or behind its "="; 0, or the exit status after a sentence. */
+/* Read an option and its value, which follows it or its "=". Returns 0, or the exit status after a message. */
 static int read_option(options *o, char ***at) {
     const char *option = **at, *equal = strchr(option, '='), *value = equal ? equal + 1 : *++*at;
     const size_t length = equal ? (size_t)(equal - option) : strlen(option);
     uint64_t *limit = limit_of(&o->limits, option, length);
-    if (!value) return complain("a value is missing behind ", option);
+    if (!value) return complain("the option needs a value: ", option);
     ++*at;
     if (length == strlen("--report") && !memcmp(option, "--report", length)) {
         o->report = value;
@@ -330,6 +331,10 @@ int main(int count, char **arguments) {
     options o = {.limits = {.seconds = 120, .memory = 4096, .processes = 64, .file = 256, .folder = 512}};
     if (count > 1 && (!strcmp(arguments[1], "--help") || !strcmp(arguments[1], "-h"))) {
         fputs(help, stdout);
+        return 0;
+    }
+    if (count == 2 && !strcmp(arguments[1], "--where")) {
+        puts(JAIL_FOLDER);
         return 0;
     }
     const int wrong = read_options(&o, arguments + 1);

@@ -14,9 +14,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
-#define JAIL_FOLDER "/tmp/judge"
+/* The folder as the program sees it: in the folder for temporary files, which every system has. */
+#define JAIL_FOLDER P_tmpdir "/judge"
 
 typedef struct jail_limits {
     uint64_t seconds;
