@@ -1,22 +1,17 @@
-"""Skip the judge's tests where the system has no namespaces for ordinary users: without them there is no jail."""
+"""The jail, without which a test that runs a submission is skipped."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+from analysis.judge.machine import NoJail, in_jail
 
 
-def has_namespaces() -> bool:
+@pytest.fixture(scope="session")
+def jail(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip the test with the jail's own message where the system has no namespaces for ordinary users."""
+    folder: Path = tmp_path_factory.mktemp("jail")
     try:
-        return not subprocess.run(["unshare", "--user", "--map-root-user", "true"], capture_output=True).returncode
-    except OSError:
-        return False
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    own = [item for item in items if HERE in item.path.parents]
-    if own and not has_namespaces():
-        for item in own:
-            item.add_marker(pytest.mark.skip(reason="no namespaces for ordinary users, so no jail"))
+        assert in_jail(folder, ["true"], {"PATH": "/usr/bin:/bin"}).status == 0
+    except NoJail as error:
+        pytest.skip(str(error))

@@ -75,6 +75,7 @@ def conforms(value: object, schema: Mapping[str, object], at: str = "verdict") -
         ("same_buffer_twice", "contract"),
     ],
 )
+@pytest.mark.usefixtures("jail")
 def test_a_sample_of_the_corpus(name: str, mechanism: str) -> None:
     entry, verdict = ENTRIES[name], judge_entry(ENTRIES[name])
     assert verdict.verdict in ALLOWED[entry.expected]
@@ -84,6 +85,7 @@ def test_a_sample_of_the_corpus(name: str, mechanism: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("entry", [e for e in ENTRIES.values() if e.group != HONEST and "import triton" not in e.text])
+@pytest.mark.usefixtures("jail")
 def test_attacks_and_mistakes(entry: Entry) -> None:
     verdict = judge_entry(entry)
     assert verdict.verdict in ALLOWED[entry.expected], verdict.as_text()
@@ -91,6 +93,7 @@ def test_attacks_and_mistakes(entry: Entry) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [n for n, e in ENTRIES.items() if e.kind == "CUDA"] + ["v07_autotune", "v28_producer"])
+@pytest.mark.usefixtures("jail")
 def test_honest_kernels_are_not_rejected(name: str) -> None:
     verdict = judge_entry(ENTRIES[name])
     assert verdict.verdict != REJECTED, verdict.as_text()
@@ -111,6 +114,7 @@ def test_the_record_is_of_this_corpus_and_the_page_shows_it() -> None:
     assert not missing, f"{PAGE} names no hole {missing}"
 
 
+@pytest.mark.usefixtures("jail")
 def test_a_kernel_that_is_right_for_small_shapes_alone_is_found_at_the_timed_shape(tmp_path: Path) -> None:
     for name, text in {path.name: path.read_text() for path in FOLDER.glob("*.py")}.items():
         (tmp_path / name).write_text(text)
@@ -132,6 +136,7 @@ HARMFUL = {
 
 
 @pytest.mark.parametrize("mechanism", HARMFUL)
+@pytest.mark.usefixtures("jail")
 def test_a_harmful_submission_has_a_message_and_a_status_of_its_own(mechanism: str, tmp_path: Path) -> None:
     (tmp_path / "submission.py").write_text(HARMFUL[mechanism])
     done = command("softmax", tmp_path / "submission.py", "--seconds", 10 if mechanism == "files" else 3, "--json")
@@ -142,6 +147,7 @@ def test_a_harmful_submission_has_a_message_and_a_status_of_its_own(mechanism: s
     assert conforms(verdict, SCHEMA) == []
 
 
+@pytest.mark.usefixtures("jail")
 def test_the_example_in_the_style_of_kernelbench_is_accepted_and_its_page_written(tmp_path: Path) -> None:
     page, saved = tmp_path / "page.html", tmp_path / "saved"
     done = command("matmul", EXAMPLES / "kernelbench", "--json", "--html", page, "--save", saved, "--seed", 1)
@@ -156,6 +162,7 @@ def test_the_example_in_the_style_of_kernelbench_is_accepted_and_its_page_writte
     assert "lacks case.1.recording, the recording of M=50 N=40 K=96" in command("matmul", saved).stderr
 
 
+@pytest.mark.usefixtures("jail")
 def test_a_cu_file_is_a_submission() -> None:
     done = command("softmax", EXAMPLES / "softmax.cu")
     assert done.returncode == 0 and done.stdout.startswith("ACCEPTED: softmax.cu as softmax"), done.stdout + done.stderr
@@ -172,6 +179,7 @@ OPENS = 'import gpu\nkernels = gpu.Module(open("common").read())\ndef custom_ker
         ("submission.py", OPENS, "common"),
     ],
 )
+@pytest.mark.usefixtures("jail")
 def test_a_file_beside_the_submission_is_taken_with_its_folder_alone(
     file: str, text: str, beside: str, tmp_path: Path
 ) -> None:
