@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 
 from analysis.files import read_text, root
@@ -147,3 +148,34 @@ def test_the_readme_states_what_one_step_removes_and_how_fast_gradients_are() ->
     ]
     reached = f"{min(ratios):.2f} to {max(ratios):.2f}"
     assert f"The backward pass reaches {reached} × FlashAttention-3's speed" in page("README.md")
+
+
+def test_the_page_of_gpus_states_what_the_record_holds() -> None:
+    """The lowest and the highest ratio to FlashAttention-2 by kind of problem; decoding by what a reader reaches."""
+    text = page("docs/your-gpu.md")
+    found: dict[tuple[str, str, str], list[Decimal]] = {}
+    reads: dict[tuple[str, str], tuple[float, float]] = {}
+    for row in csv.DictReader(read_text(root() / "logs/general/sm80.h200.csv").splitlines()):
+        kind, d_head, rest = row["case"].split(" ", 2)
+        if row["subject"] == "mma_sync":
+            found.setdefault((kind, d_head, rest.rpartition("causal=")[2]), []).append(Decimal(row["ratio"]))
+        elif "16x32768" in rest:
+            reads[d_head + " " + rest.split()[0], row["subject"]] = float(row["speed"]) / 1e3, float(row["ratio"])
+
+    def ratios(kind: str, d_head: str, *causal: str) -> str:
+        every = [each for one in causal for each in found[kind, d_head, one]]
+        low, high = (one.quantize(Decimal("0.01"), ROUND_HALF_UP) for one in (min(every), max(every)))
+        return f"{low}–{high}"
+
+    for name, kind, causal in (
+        ("512 to 16,384 keys", "plain", ["False"]),
+        ("the same, causal", "plain", ["True"]),
+        ("windows of 256 to 4,096 keys", "window", sorted({one for at, _, one in found if at == "window"})),
+        ("packed sequences, causal", "varlen", ["True"]),
+        ("packed sequences, no mask", "varlen", ["False"]),
+    ):
+        assert f"| {name} | {ratios(kind, 'd128', *causal)} | {ratios(kind, 'd64', *causal)} |" in text, name
+    ours, share = reads["d128 bf16", "attention/decode_mma_sync"]
+    assert f"`decode_mma_sync` reads {ours:.1f} TB/s there, {100 * share:.0f} % of" in text
+    assert f"`decode` {reads['d128 bf16', 'attention/decode'][0]:.1f} TB/s" in text
+    assert f"it reads at {reads['d128 e4m3', 'attention/decode_mma_sync'][0]:.1f} TB/s" in text
