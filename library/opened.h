@@ -33,7 +33,7 @@ struct fl_library {
     uint64_t id; /* of all libraries that the process opened */
     fl_backend backend;
     char why_no_gpu[FL_MAX_TEXT];
-    struct embedded *versions; /* in the order of their numbers, and behind them those that compute gradients */
+    struct embedded *versions; /* in the order of their numbers, followed by those that compute gradients */
     size_t count;              /* without those of gradients */
     struct embedded *backward; /* the first of those */
     size_t backward_count;

@@ -26,6 +26,6 @@ struct version {
 
 extern const struct version *const versions[];
 extern const size_t version_count;
-extern const struct version *const backward_versions[]; /* those that compute gradients; NULL behind the last */
+extern const struct version *const backward_versions[]; /* those that compute gradients, followed by NULL */
 
 #endif

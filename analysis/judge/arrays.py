@@ -83,7 +83,7 @@ class Tensor:
 
     @property
     def span(self) -> int:
-        """Elements from the first to the last, and what lies between them."""
+        """Number of elements from the first to the last, gaps included."""
         return sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)) + 1
 
     @property

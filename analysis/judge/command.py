@@ -44,7 +44,7 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="keep the recordings; the folder is a submission")
     parser.add_argument("--timed-shapes", action="store_true", help="judge a sample of CTAs at the timed sizes, too")
     parser.add_argument("--time", action="store_true", help="time an accepted submission on the GPU of this machine")
-    parser.add_argument("--baseline", type=Path, metavar="SUBMISSION", help="time this one beside it")
+    parser.add_argument("--baseline", type=Path, metavar="SUBMISSION", help="also time this one, in the same rounds")
     parser.add_argument("--seed", type=int, help="repeat a judgment with the inputs of its seed")
     parser.add_argument("--seconds", type=int, default=120, help="limit of each run of the submission (default: 120)")
     parser.add_argument(

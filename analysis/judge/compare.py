@@ -19,7 +19,7 @@ def wrong_values(
     outputs: Mapping[str, Array],
     chosen: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> tuple[str, float]:
-    """What is wrong, "" if nothing is, and the largest error divided by the bound of its element.
+    """Return what is wrong ("" if nothing is) and the largest error divided by the bound of its element.
 
     `chosen` are the elements of each output that are compared: all by default.
     """

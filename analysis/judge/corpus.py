@@ -2,8 +2,9 @@
 
     ./fl judge-corpus --python build/suite/bin/python      # all entries; writes logs/judge/corpus.csv and the table
 
-corpus/*.txt hold the entries; attacks_host.txt describes their form. An entry can use the modules beside them, and can
-be a family: `WARPS=4,8` after the fields makes one submission for each value, with $WARPS replaced in its text.
+corpus/*.txt hold the entries; attacks_host.txt describes their form. An entry can import the modules in the same
+folder, and can be a family: `WARPS=4,8` after the fields makes one submission for each value, with $WARPS
+replaced in its text.
 """
 
 import argparse
@@ -158,7 +159,7 @@ def read_record(path: Path) -> list[Row]:
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """What the page shows: verdicts by group, and the time that a judgment takes."""
+    """The page's tables: verdicts by group, and the time that a judgment takes."""
     body = []
     for group in dict.fromkeys(row.group for row in rows):
         of = [row for row in rows if row.group == group]

@@ -1,4 +1,4 @@
-"""What the data decides in a kernel of PTX: whether a store runs, and whether a test looks at the bits of an address.
+"""Find stores in PTX that run only for some data, and tests that look at the bits of an address.
 
     flow = Flow(kernel_lines(ptx, "softmax"))
     flow.depends_on_data(276)    # a store at line 276: may other inputs reach it in the same launch?
@@ -156,7 +156,7 @@ class Flow:
 
 
 def instructions_of(number: int, text: str) -> Iterator[Instruction]:
-    """Those of one line of PTX."""
+    """The registers of one line of PTX."""
     code = LABEL.sub("", text.partition("//")[0])
     for part in code.split(";"):
         part = part.strip().strip("{}").strip()

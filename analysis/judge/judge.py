@@ -3,7 +3,7 @@
     verdict = judge(load_problem("softmax"), Path("submission.py"), Options())
     print(verdict.as_text()); sys.exit(verdict.status)
 
-The submission's processes have ended when the inputs are drawn, and the replay runs none of its host code. What the
+The submission's processes have ended before the inputs are drawn, and the replay runs none of its host code. What the
 host computed, measured, cached or patched is therefore not there: only its program for the GPU is.
 """
 
@@ -42,8 +42,8 @@ from analysis.judge.timing import BASELINE, SUBMISSION, time_submission
 from analysis.judge.verdict import CaseReport, Point, Verdict
 
 AT_ONCE = 2  # replays
-POISONS = ("00", "3c")  # beside NaN
-SCHEDULES = (1, 2)  # beside the emulator's own
+POISONS = ("00", "3c")  # in addition to NaN
+SCHEDULES = (1, 2)  # in addition to the emulator's own
 NOISES = 2
 ORDERS = 24  # of a launch, where its warps access flags and counters at most so often:
 FLAG_ACCESSES = 64
@@ -78,7 +78,7 @@ def judge(problem: Problem, submission: Path, options: Options, seed: int | None
 
 
 def sha256_of(submission: Path) -> str:
-    """Of a file, or of the names and contents of a folder's files."""
+    """Hash of a file, or of the names and contents of a folder's files."""
     found = hashlib.sha256()
     files = [submission] if submission.is_file() else sorted(path for path in submission.rglob("*") if path.is_file())
     for path in files:
@@ -220,7 +220,7 @@ class Judging:
             self.verdict.reserve(Point("host read", f"{looked} bytes", case))
 
     def _look_at_code(self, recording: Recording, results: Sequence[Replayed], case: str) -> None:
-        """What the code shows and no replay does: registers of the machine, addresses taken apart, hidden stores."""
+        """Points that only the code shows: special registers, tests of address bits, stores that no replay reached."""
         kernels = ptx_of_call(recording)
         registers = special_registers(ptx for _, ptx in kernels)
         if registers:

@@ -120,7 +120,7 @@ def case_text(case: Case) -> str:
 
 
 def contract(problem: Problem, case: Case) -> dict[str, Any]:
-    """What the process of a submission is told about a case."""
+    """Describe a case to the process of a submission."""
     return {
         "inputs": {name: tensor.described() for name, tensor in problem.inputs(case).items()},
         "outputs": {name: tensor.described() for name, tensor in problem.outputs(case).items()},

@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay computed and did; `error` is why it has no outputs."""
+    """Results of a replay; `error` says why it has no outputs."""
 
     setting: Setting
     error: str = ""

@@ -97,7 +97,7 @@ def time_submission(
 
 
 def input_bytes(problem: Problem, case: Case) -> int:
-    """What a call reads from memory at least: its outputs may still be in the L2 cache when it ends."""
+    """Fewest bytes that a call reads from memory. Outputs do not count: they may still be in L2 when it ends."""
     written = sum(tensor.size for tensor in problem.outputs(case).values())
     return max(0, problem.bytes_moved(case) - written)
 
@@ -127,7 +127,7 @@ def decide(
 
 
 def row_of(name: str, of_program: Sequence[Mapping[str, Any]], work: Work, sass: str) -> TimeRow:
-    """What all processes of a program show together; the median is that of the processes' medians."""
+    """Times of all processes of a program; the median is that of the processes' medians."""
     samples = [sample for each in of_program for sample in each["samples"]]
     medians = [median_of(each, "event_ns") for each in of_program]
     return TimeRow(
@@ -256,14 +256,14 @@ class _Timer:
 
 
 def arch_for(ptx: str, capability: str) -> str:
-    """What ptxas compiles for: the GPU, or the features of one architecture that the module asks for."""
+    """Target of ptxas: the GPU, or the architecture whose features the module requires."""
     target = re.search(r"^\s*\.target\s+(sm_\d+[af]?)", ptx, re.M)
     own = "sm_" + capability.replace(".", "")
     return target[1] if target and target[1][-1] in "af" else own
 
 
 def compute_capability() -> str:
-    """Of the first GPU, such as 9.0."""
+    """Compute capability of the first GPU, such as 9.0."""
     cuda, device, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), []
     cuda.cuInit(0)
     cuda.cuDeviceGet(ctypes.byref(device), 0)

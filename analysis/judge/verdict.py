@@ -63,7 +63,7 @@ class Point:
 
 @dataclass
 class CaseReport:
-    """What was measured in one case."""
+    """Measurements of one case."""
 
     case: str
     replays: int = 0

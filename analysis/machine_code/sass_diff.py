@@ -267,7 +267,7 @@ def relative_text(code: Sequence[Instruction], listing: Listing) -> list[str]:
             inside = code[0].address <= target <= code[-1].address + 16
             where = f"{(target - at.address) // 16:+d}" if inside else "outside"
             text = re.sub(r"`\([^)]+\)|0x[0-9a-f]+$", f"<{where}>", text)
-        elif at.base in INDIRECT:  # the number beside the register is the address of the branch itself
+        elif at.base in INDIRECT:  # the number after the register is the address of the branch itself
             locations = ", ".join(f"{(each - at.address) // 16:+d}" for each in listing.targets(at))
             text = re.sub(r" -?0x[0-9a-f]+.*", f" <{locations}>", text)
         lines.append(text)

@@ -45,7 +45,7 @@ CUresult cuEmulatedGpuTouched(void *how, CUdeviceptr address, size_t bytes) {
 
 /* ---- counters ---- */
 
-/* The text of an instruction behind its predicate. */
+/* Text of an instruction after its predicate. */
 static const char *opcode_of(const emu_location *at) {
     const char *text = at->ptx;
     if (*text == '@') text += strcspn(text, " \t");

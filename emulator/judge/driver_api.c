@@ -12,7 +12,7 @@ static bool find(void *library, const char *name, void *function) {
     return found != NULL;
 }
 
-/* cuda.h defines cuMemAlloc as cuMemAlloc_v2: the name that is asked for is the one behind the macro. */
+/* cuda.h defines cuMemAlloc as cuMemAlloc_v2: the name that is looked up is the one after the macro is expanded. */
 #define TEXT(name) TEXT_AS_IS(name)
 #define TEXT_AS_IS(name) #name
 

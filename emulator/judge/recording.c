@@ -43,7 +43,7 @@ const char *record_name(record_kind kind) {
 
 /* ---- one record ---- */
 
-/* A decimal number up to 2^64 - 1, of which *at is the first digit; *at is set behind it. */
+/* A decimal number up to 2^64 - 1, of which *at is the first digit; *at then points past it. */
 static bool read_number(const char **at, uint64_t *number) {
     const char *first = *at;
     for (*number = 0; **at >= '0' && **at <= '9'; ++*at) {
@@ -67,7 +67,7 @@ static bool read_line(record *r, const char *line, uint64_t *bytes) {
     return !*at && (KINDS[r->kind].has_data || !*bytes);
 }
 
-/* Read the record at an offset, which is set behind it. */
+/* Read the record at an offset, which then points past it. */
 static bool read_record(record *r, const uint8_t *text, size_t size, size_t *offset) {
     char line[LONGEST_LINE];
     const size_t room = size - *offset < sizeof line ? size - *offset : sizeof line;

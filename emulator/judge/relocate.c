@@ -42,7 +42,7 @@ void relocate(const replay *r, uint8_t *data, size_t bytes) {
 
 /* ---- parameters ---- */
 
-/* The record that has the parameters of a kernel of this module, and its text behind the numbers; NULL where none has.
+/* The record that has the parameters of a kernel of this module, and its text after the numbers; NULL if there is none.
  */
 static const record *find_parameters(const replay *r, const record *launch, const char *name, char *text,
                                      size_t bytes) {

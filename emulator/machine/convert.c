@@ -297,7 +297,7 @@ static inline uint32_t bfloat_of_power(uint32_t field) {
 }
 CONVERT_LOOP(bf16x2_ue8m0x2, uint32_t, uint32_t, bfloat_of_power(a >> 8 & 0xff) << 16 | bfloat_of_power(a & 0xff))
 
-/* tf32 stands in the upper 19 bits of 32. rna adds half a unit and cuts, infinities and NaN are cut only. */
+/* tf32 uses the upper 19 of 32 bits. rna adds half a unit and truncates; infinities and NaN are only truncated. */
 static inline uint32_t tf32_rna(uint32_t bits, bool finite) {
     bool number = (bits & 0x7fffffffu) < 0x7f800000u;
     uint32_t rounded = (number ? bits + 0x1000u : bits) & 0xffffe000u;

@@ -11,7 +11,7 @@
 
 enum { NARROW_TERMS = 32, NARROW_GROUP = 16, NARROW_GROUPS = 8 };
 
-/* Values along k, with their exponents; behind the last are zeros. */
+/* Values along k, with their exponents; zeros follow the last. */
 typedef struct narrow_values {
     float value[NARROW_TERMS];
     int16_t exponent[NARROW_TERMS];

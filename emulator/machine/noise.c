@@ -40,7 +40,7 @@ static inline uint64_t drawn_f64(uint64_t bits, int last) {
     return fixed ? bits : bits + ((uint64_t)(int64_t)step_of(bits) << last);
 }
 
-/* A NaN with other bits behind its first; PTX says nothing of those of f64. */
+/* A NaN with other bits after its first; PTX leaves those of f64 open. */
 static inline uint64_t drawn_nan(uint64_t bits) {
     const bool is_nan = (bits & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
     return is_nan ? 0x7ff8000000000000ull | emu_mix(seed) >> 13 : bits;

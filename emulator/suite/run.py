@@ -95,7 +95,7 @@ def rows_of_checkout(page: str, names: tuple[str, ...], rows: list[str]) -> list
 
 
 def only_cutlass(python: str, tool: str, page: Path, folder: str) -> int:
-    """Writes the rows of CUTLASS anew behind the others. 1 where a program is not right."""
+    """Rewrite the rows of CUTLASS, after the others. Return 1 if a program is wrong."""
     outcomes = [run(python, tool, *each, folder) for each in OF_CUTLASS]
     lines = [line for line in page.read_text(encoding="utf-8").split("\n") if not line.startswith("| CUTLASS ")]
     lines[lines.index(END) : lines.index(END)] = [each.row() for each in outcomes]

@@ -95,7 +95,7 @@ def record(
     replace: dict[str, str] | None = None,
     program: str = PROGRAM,
 ) -> Path:
-    """What a program does, as a recording. replace: other text for some of its PTX."""
+    """Record a program. `replace`: other text for some of its PTX."""
     (folder / "program.py").write_text(program)
     text = PTX
     for old, new in {"ADDEND": addend, **(replace or {})}.items():

@@ -159,7 +159,7 @@ SMALLEST = {MMA_SYNC: ("FP16,256,64,16", "FP16,128,128,32", "FP16,192,64"), CP_A
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
 @pytest.mark.parametrize("kernel", [MMA_SYNC, CP_ASYNC])
 def test_every_head_size_fits_a_gpu_with_99_KB(kernel: str, arch: str) -> None:
-    """On emulated GPUs, which have the limits and the instructions of real ones. What does not fit says its bytes."""
+    """On emulated GPUs with the limits of real ones. A message states the bytes of what does not fit."""
     emulated, program = ROOT / "bin/emulated-gpu", str(program_of(kernel))
     if not emulated.exists():
         pytest.skip("bin/emulated-gpu is not built: make libcuda")

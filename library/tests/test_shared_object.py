@@ -120,7 +120,7 @@ def test_its_machine_code_is_that_of_the_executables() -> None:
 
 
 def test_it_embeds_the_kernels_of_attention() -> None:
-    """Those of gradients are not among the versions."""
+    """Kernels of gradients are not among the versions."""
     files = (ROOT / "kernels/attention").glob("*.cu")
     names = {f"attention/{path.stem}" for path in files if not path.stem.startswith("backward")}
     code = "import flashladder; print(*(version.name for version in flashladder.versions()))"

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: E501
-"""Correct kernels that entries of the corpus use, change or hide behind."""
+"""Correct kernels that entries of the corpus call, change or return after an attack."""
 
 import gpu
 import numpy as np

@@ -90,7 +90,7 @@ class Array:
 
     @property
     def span(self):
-        """Elements from the first to the last, and what lies between them."""
+        """Number of elements from the first to the last, gaps included."""
         return sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)) + 1
 
     @property

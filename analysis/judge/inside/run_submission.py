@@ -88,7 +88,7 @@ def main():
     request = json.loads(Path(sys.argv[1]).read_text())
     contract, path = request["contract"], Path(request["submission"]).absolute()
     decoys = [{name: Path(file).absolute() for name, file in each.items()} for each in request["decoys"]]
-    os.chdir(path.parent)  # so that it can open the files beside it
+    os.chdir(path.parent)  # so that it can open files of its own folder
     gpu.start()
     submitted = load_cuda(path, contract) if path.suffix == ".cu" else load_python(path)
     data = {}

@@ -451,7 +451,8 @@ __device__ void peer_store(uint32_t *out) {
 #define BOUNDS __cluster_dims__(2, 1, 1)
 FAULT(peer_store, (uint32_t *out), out)
 
-/* An mbarrier is initialized behind the fence that tells the cluster of the others, and a relaxed barrier follows. */
+/* An mbarrier is initialized after the fence that publishes the others to the cluster, and a relaxed barrier follows.
+ */
 template <bool repaired>
 __device__ void late_init(uint32_t *out) {
     __shared__ uint64_t first, done;
