@@ -389,6 +389,11 @@ static void serving(fl_library *library) {
     problem.windowed = problem.sinks = true;
     problem.window_left = 2, problem.window_right = 1;
     struct attention packed = attention_on(1, problem, NULL);
+    fl_support support = {.size = sizeof support};
+    fl_problem empty = packed.asked;
+    empty.total_q = 0;
+    empty.q = empty.o = (fl_strides){0, 64, 0};
+    ok(!fl_query(library, &empty, &support), "any strides of tensors without rows: %s", fl_error());
     problem = small_problem();
     problem.batch = 2;
     problem.page_rows = 16;
