@@ -424,9 +424,11 @@ def test_varlen_attn_has_pytorchs_arguments(window: Any, options: dict[str, Any]
         fl.varlen_attn(*given)
     with pytest.raises(ValueError, match="cu_seq_k is None"):
         fl.varlen_attn(*given[:4], None, *most, enable_gqa=True)
-    names = list(inspect.signature(fl.varlen_attn).parameters)
-    theirs = pytest.importorskip("torch.nn.attention.varlen").varlen_attn
-    assert names == list(inspect.signature(theirs).parameters)
+    theirs = inspect.signature(pytest.importorskip("torch.nn.attention.varlen").varlen_attn).parameters.values()
+    names = {one.name: one for one in inspect.signature(fl.varlen_attn).parameters.values()}
+    for one in theirs:  # PyTorch 2.11 has fewer, and newer ones have all of them
+        ours = names[one.name]
+        assert (ours.kind, ours.default) == (one.kind, one.default)
 
 
 def paged() -> tuple[Any, dict[str, Any]]:
@@ -518,7 +520,8 @@ def test_pytorchs_varlen_takes_the_kernels_and_keeps_its_own_for_the_rest() -> N
             ((q, k, v, *more, *plain), {"alibi_slopes": lse}),
             ((q, k, v, *more, *plain), {"num_splits": 4}),
             ((q, k, v, None, None, *more[2:], *plain), {}),
-            ((given[0][:2], *given[1:], *plain), options),
+            # Only host memory: offsets that a GPU has are cut at the rows of the tensor, without reading them here.
+            *([((given[0][:2], *given[1:], *plain), options)] if DEVICE == "cpu" else []),
         ):
             assert registration.varlen(None, *arguments, **kept) == "PyTorch's own"
             original.call_boxed.assert_called_with(None, *arguments, **kept)
