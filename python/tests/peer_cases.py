@@ -1,10 +1,14 @@
-"""The problems of FlashAttention-3's and FlashInfer's own tests that the package computes: shapes and numbers alone.
+"""Problems of the tests of FlashAttention-3, FlashInfer, vLLM and SGLang: shapes and numbers alone.
 
     for case in all_cases(): case.origin, case.rows, case.keys, case.options
+    for case in servers(): case.small()
 
-From hopper/test_flash_attn.py of FlashAttention at 0251105a and tests/attention/ of FlashInfer at fb28d7242. What they
-draw at random is drawn here, by the case. Left out, as no kernel has it: heads of other sizes than 64, 128 and 256,
-pages of fewer than 16 rows, other masks, rotation, padding on the left, a second pair of Q and V, e4m3 beside windows.
+From hopper/test_flash_attn.py of FlashAttention at 0251105a, tests/attention/ of FlashInfer at fb28d7242,
+tests/kernels/attention/ of vLLM at 00df0753, and test/srt/ and sgl-kernel/tests/ of SGLang at 0c74cb49. What they draw
+at random is drawn here, by the case. Left out, as no kernel has it: other masks, rotation, padding on the left, a
+second pair of Q and V, V with heads of another size, e4m3 beside windows. all_cases(), from the first two, also leaves
+out heads of other sizes than 64, 128 and 256 and pages of fewer than 16 rows. servers(), from the engines, has these,
+because an engine must learn from the message what it cannot use.
 """
 
 from __future__ import annotations
@@ -48,10 +52,34 @@ class Case(NamedTuple):
         """Multiply-adds, but for a factor."""
         return self.heads * self.d_head * sum(q * (k + 64) for q, k in zip(self.rows, self.keys, strict=True))
 
+    def small(self) -> Case:
+        """The problem with at most three sequences of 24 queries and 150 keys, and two KV heads."""
+        last = slice(-3, None)
+        keys = tuple(_shorter(n, 150) for n in self.keys[last])
+        rows = tuple(_shorter(n, 24) for n in self.rows[last])
+        if self.causal:
+            rows = tuple(min(n, k) for n, k in zip(rows, keys, strict=True))
+        if self.cached:
+            rows = (min(rows),) * len(rows)
+        kv_heads = min(2, self.kv_heads)
+        window = self.window and (min(self.window[0], 20), self.window[1])
+        heads = self.heads // self.kv_heads * kv_heads
+        return self._replace(rows=rows, keys=keys, heads=heads, kv_heads=kv_heads, window=window)
+
+
+def _shorter(n: int, most: int) -> int:
+    """At most so many rows, with the remainder by 16 that n has, and no fewer than 1."""
+    return n if n <= most else most // 2 // 16 * 16 + (n - 1) % 16 + 1
+
 
 @cache
 def all_cases() -> list[Case]:
     return [*flash_attention_3(), *flashinfer()]
+
+
+def servers() -> Iterator[Case]:
+    yield from vllm()
+    yield from sglang()
 
 
 def _drawn(*seed: object) -> random.Random:
@@ -230,3 +258,97 @@ def _flashinfer_caps_and_sinks() -> Iterator[Case]:
             if n < 9999:
                 sizes = ((n,) * batch, (n,) * batch, heads, kv, d)
                 yield Case("test_batch_paged_prefill", *sizes, causal=causal, softcap=cap, page=16, packed=True)
+
+
+# ---- vLLM: packed queries over pages ---------------------------------------------------------------------------------
+
+MIXED = (((1, 1328), (5, 18), (129, 463)), ((1, 523), (1, 37), (1, 2011)))
+DECODED = ((1328, 18, 463), (1, 54, 293, 70))
+CASCADES = (
+    ((129, 871), (18, 280), (37, 988), (1023, 2304), (1, 257)),
+    ((1, 1023), (1, 879), (1, 778), (1, 1777)) * 100,
+)
+BLOCKS = (16, 32)
+
+
+def vllm() -> Iterator[Case]:
+    yield from _mixed("test_varlen_with_paged_kv", ((4, 4), (8, 2)), (40, 72, 80, 128, 256), (None, 256), (0.0, 50.0))
+    yield from _mixed(
+        "test_triton_unified_attn", ((4, 4), (8, 2), (5, 1)), (128, 256), (None, 64, 128, 256), (0.0, 50.0)
+    )
+    yield from _mixed("test_flashinfer_prefill", ((32, 8), (6, 1)), (128, 256), (None, 64), (0.0, 30.0), MIXED[:1])
+    yield from _mixed(
+        "test_cascade", ((4, 4), (8, 2), (16, 2)), (128, 192, 256), (None,), (0.0, 50.0), CASCADES, DTYPES
+    )
+    for keys, (heads, kv), d, page, cap, window in product(
+        DECODED, ((32, 8), (6, 1)), (128, 256), BLOCKS, (0.0, 30.0), (None, (63, -1))
+    ):
+        yield Case(
+            "test_flashinfer_decode", (1,) * len(keys), keys, heads, kv, d, "bfloat16", window=window, softcap=cap,
+            page=page, cached=True,
+        )  # fmt: skip
+    for (heads, kv), d, page, dtype in product(
+        ((32, 8), (40, 40), (64, 8)), (32, 64, 80, 96, 128, 160, 192, 224, 256), BLOCKS, DTYPES
+    ):
+        drawn = _drawn(heads, d, page)
+        keys = tuple(drawn.randint(1, 57600) for _ in range(6))
+        yield Case(
+            "test_paged_attention", (1,) * 7, (*keys, 57600), heads, kv, d, dtype, page=page, cached=True
+        )  # fmt: skip
+    for group, d, left in product((1, 64), (24, 128), (None, 15, 2047)):
+        drawn = _drawn(group, d)
+        rows = (*(drawn.randint(16, 1024) for _ in range(9)), 1)
+        keys = tuple(n + drawn.randint(16, 1024) for n in rows)
+        window = None if left is None else (left, 0)
+        yield Case(
+            "test_contexted_kv_attention", rows, keys, 64, 64 // group, d, causal=True, window=window, page=32,
+            packed=True,
+        )  # fmt: skip
+    for batch, heads, d, dtype in product((1, 16), (1, 16), (64, 80), DTYPES):
+        yield Case("test_mha_attn_forward", (1,) * batch, (1,) * batch, heads, 1, d, dtype)
+
+
+def _mixed(
+    origin: str,
+    heads: tuple[tuple[int, int], ...],
+    sizes: tuple[int, ...],
+    windows: tuple[int | None, ...],
+    caps: tuple[float, ...],
+    batches: tuple[tuple[tuple[int, int], ...], ...] = MIXED,
+    dtypes: tuple[str, ...] = ("bfloat16",),
+) -> Iterator[Case]:
+    """Batches of queries and keys over pages of 16 rows, causal; a window counts the query's own key."""
+    for batch, (n_heads, kv), d, keys_seen, cap, dtype in product(batches, heads, sizes, windows, caps, dtypes):
+        rows, keys = zip(*batch, strict=True)
+        window = None if keys_seen is None else (keys_seen - 1, 0)
+        yield Case(origin, rows, keys, n_heads, kv, d, dtype, True, window, cap, page=16, packed=True)
+
+
+# ---- SGLang: its pool has pages of 1 row, or of as many as --page-size says ------------------------------------------
+
+PAGE_SIZES = (1, 16, 64)
+OF_13_ROWS_AND_MORE = (128, 96, 80, 13)
+
+
+def sglang() -> Iterator[Case]:
+    for d, page in product(OF_13_ROWS_AND_MORE, PAGE_SIZES):
+        drawn = _drawn(d)
+        rows = tuple(drawn.randrange(1, 6165) for _ in range(19))
+        keys = tuple(n + drawn.randrange(1, 6165) for n in rows)
+        yield Case("test_extend_attention", rows, keys, 12, 4, d, "bfloat16", True, page=page, packed=True)
+    for d, causal in product(OF_13_ROWS_AND_MORE, (True, False)):
+        yield Case("test_context_attention", (8, 12), (8, 12), 4, 4, d, causal=causal, packed=True)
+    for (heads, kv, d), page in product(((4, 4, 64), (4, 2, 64), (4, 4, 80), (4, 4, 13)), PAGE_SIZES):
+        yield Case("test_decode_attention", (1, 1), (10, 10), heads, kv, d, "bfloat16", page=page, cached=True)
+    for keys, (heads, kv, d), page in product(
+        (5, 100, 128, 500),
+        ((16, 16, 64), (16, 1, 64), (64, 1, 13), (128, 1, 80), (128, 2, 512)),
+        PAGE_SIZES,
+    ):
+        yield Case(
+            "test_grouped_decode_attention", (1, 1), (keys, keys), heads, kv, d, "bfloat16", page=page, cached=True
+        )
+    for q, k in KVCACHE:
+        drawn = _drawn(q, k)
+        keys = tuple(drawn.randint(1, k) for _ in range(5))
+        yield Case("sgl-kernel test_flash_attn_kvcache", (q,) * 5, keys, 6, 6, 64, "bfloat16", cached=True)

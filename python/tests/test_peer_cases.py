@@ -1,17 +1,18 @@
-"""Some of the problems of FlashAttention-3's and FlashInfer's own tests on the emulator, in fp16, against float64.
+"""Some of the problems of the tests of other libraries and engines on the emulator, in fp16, against float64.
 
 gpu_serving.py computes all of them on a GPU. Behind every length and in pages of nobody there are NaN.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from peer_cases import Case, all_cases
+from peer_cases import Case, all_cases, servers
 from test_lengths import HALF, RNG, cumulated, lengths, padded, paged, reference, right, sequence
 
 import flashladder
@@ -81,3 +82,33 @@ def test_problems_of_other_libraries(case: Case) -> None:
 @pytest.mark.parametrize("case", of_each_test(12, 120, 400_000_000), ids=lambda case: f"{case.origin} {case.work}")
 def test_more_problems_of_other_libraries(case: Case) -> None:
     check(case)
+
+
+# ---- vLLM and SGLang: smaller, but with their heads, pages, windows and caps -----------------------------------------
+
+SIZES = (64, 96, 128, 192, 256)  # of heads that are never rejected
+
+
+def computed_or_refused(case: Case) -> None:
+    """Right, or refused by the size of heads or pages, with those that are computed."""
+    try:
+        check(case)
+    except (NotImplementedError, ValueError) as error:
+        said = str(error)
+        if 0 < case.page < 16:
+            assert re.search(rf"page_rows {case.page}: .*16", said), said
+            return
+        found = re.search(rf"d_head {case.d_head}: (must be|the kernels of this library support) ([\d, or]+)", said)
+        assert found and case.d_head not in SIZES and str(case.d_head) not in re.findall(r"\d+", found[2]), said
+
+
+def test_small_problems_of_servers_of_each_kind() -> None:
+    """One of each test, size of heads and size of pages."""
+    for case in {(case.origin, case.d_head, case.page): case for case in servers()}.values():
+        computed_or_refused(case.small())
+
+
+@pytest.mark.long
+def test_all_small_problems_of_servers() -> None:
+    for case in dict.fromkeys(case.small()._replace(dtype="float16") for case in servers()):
+        computed_or_refused(case)
