@@ -572,7 +572,7 @@ def _listing_lines(listing: Listing) -> Iterator[str]:
         for name in at_address.get(at.address, []):
             yield f"{name}:"
         control = f"{at.control}  " if at.control else ""
-        yield f"        /*{at.address:04x}*/  {control}{at.predicate:>6} {at.opcode} {at.operands}".rstrip() + " ;"
+        yield f"  /*{at.address:04x}*/  {control}{at.predicate:>6} {at.opcode} {at.operands}".rstrip() + " ;"
 
 
 def bare(text: str) -> str:
