@@ -3,6 +3,7 @@
 for name, text in lessons(root(), read_steps(root())).items(): ...     # "mma": SVG of docs/learn/mma.svg
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 from analysis.emulate.layouts import CHUNKS, TILE, Held, read_layouts
 from analysis.emulate.pipeline import COPIES, Work, read_pipeline
 from analysis.ladder.headers import Version, load_attention
-from analysis.publish import banks
 from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, YELLOW, Canvas
 from analysis.publish.overview import GPU, HEADLINE, Step
 from analysis.publish.predictions import HIT, NEAR, Judged, judge
@@ -117,12 +117,12 @@ def swizzle(layouts: Layouts) -> str:
     for x, layout in ((40, "plain"), (410, "swizzled")):
         rows = [list(enumerate(held.holds)) for held in layouts[layout]]
         group = {
-            (row, location): (row * CHUNKS + location) % banks.GROUPS for row in range(8) for location in range(CHUNKS)
+            (row, location): (row * CHUNKS + location) % len(GROUPS) for row in range(8) for location in range(CHUNKS)
         }
         shown = [
             (row, location) for row, held in enumerate(rows) for location, (_, chunk) in held if chunk == SHOWN_CHUNK
         ]
-        ways = banks.conflict_ways(group[at] for at in shown)
+        ways = max(Counter(group[at] for at in shown).values())
         ending = "s" if ways > 1 else ""
         matrix = Matrix(
             canvas, x, 45, CHUNKS, f"{layout}: chunk {SHOWN_CHUNK} of eight rows takes {ways} wavefront{ending}"
