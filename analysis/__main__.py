@@ -31,7 +31,7 @@ VENV = ".venv/bin/python"
 class Command(NamedTuple):
     """One line of the table: what is typed, the module that does it, one line of help.
 
-    `needs` is a package beside the standard library without which the command does nothing.
+    `needs` is a package that the command requires in addition to the standard library.
     """
 
     name: str
@@ -42,70 +42,77 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("instances", "ladder.instances", "write the explicit instantiations and about.h of a version"),
-    Command("configs", "ladder.configs", "list a set of configurations and what a version refuses; compare two"),
+    Command("configs", "ladder.configs", "list a set of configurations and those that a version rejects; compare two"),
     Command("new", "ladder.new", "start a version: a copy of its parent with a header block to fill in"),
     Command("read", "ladder.folding", "print a kernel with its configuration folded in, without asserts and dumps"),
     Command("diff", "ladder.source_diff", "print the source changes between two versions and count their lines"),
     Command("sass", "machine_code.listings", "disassemble kernels with control codes; strip a listing to compare it"),
     Command("cfg", "machine_code.listings", "draw the control-flow graph as DOT or SVG"),
     Command("demangle", "machine_code.ptxas_log", "demangle the names in a log or any text"),
-    Command("losses", "machine_code.losses", "say what ptxas could not do with wgmma and setmaxnreg as written"),
+    Command("losses", "machine_code.losses", "list wgmma and setmaxnreg that ptxas serialized or dropped"),
     Command("regs", "machine_code.regs", "write registers, spills and code hash of one build as CSV"),
-    Command("registers", "machine_code.regs", "report registers and spills over versions, marked against the parent"),
-    Command("capture", "machine_code.regs", "keep the ptxas logs of a whole build under a name, demangled and as CSV"),
-    Command("captures", "machine_code.regs", "compare two kept captures"),
-    Command("gate", "machine_code.gate", "compare a fresh build with the figures that were accepted"),
-    Command("accept", "machine_code.gate", "accept the figures of a fresh build, with the reason"),
+    Command(
+        "registers",
+        "machine_code.regs",
+        "list registers and spills of all versions, and mark changes against the parent",
+    ),
+    Command("capture", "machine_code.regs", "save the ptxas logs of a build under a name, demangled and as CSV"),
+    Command("captures", "machine_code.regs", "compare two saved captures"),
+    Command("gate", "machine_code.gate", "compare a fresh build with the accepted numbers"),
+    Command("accept", "machine_code.gate", "accept the numbers of a fresh build, with the reason"),
     Command("traffic", "emulate.traffic", "count the memory traffic of versions on the emulator"),
     Command("lines", "emulate.lines", "count what each source line does on the emulator"),
-    Command("pipeline", "emulate.pipeline", "say which copy, product or softmax of a Hopper version waits for which"),
-    Command("ring", "emulate.ring", "say when a warp copies, reads and releases the stages of its ring of KV blocks"),
+    Command("pipeline", "emulate.pipeline", "show which copy, product or softmax of a Hopper version waits for which"),
+    Command("ring", "emulate.ring", "show when a warp copies, reads and releases the stages of its ring of KV blocks"),
     Command(
-        "layouts", "emulate.layouts", "say which elements of a matrix each lane holds, and where chunks lie", "numpy"
+        "layouts",
+        "emulate.layouts",
+        "show which elements of a matrix each lane holds, and where chunks are stored",
+        "numpy",
     ),
-    Command("corpus", "emulate.corpus", "try the emulator on all kernels below a folder, and tabulate what it accepts"),
+    Command("corpus", "emulate.corpus", "run the emulator on all kernels in a folder, and tabulate what it accepts"),
     Command("ladder", "publish.documents", "print the table of all versions, or write it into the documents"),
-    Command("report", "publish.report", "write one page over all versions, as Markdown and as HTML"),
-    Command("site", "site.stage", "lay out the sources of the static site, or look for broken links in its pages"),
-    Command("counts", "machine_code.counts", "count opcodes by family, whole and by region"),
+    Command("report", "publish.report", "write one page about all versions, as Markdown and HTML"),
+    Command("site", "site.stage", "write the sources of the static site, or find broken links in its pages"),
+    Command("counts", "machine_code.counts", "count opcodes by family, in total and by region"),
     Command(
         "loop",
         "machine_code.counts",
-        "count the opcodes of the main loop, of our kernels the KV loop; --nest shows all",
+        "count the opcodes of the main loop (the KV loop of our kernels); --nest shows all loops",
     ),
     Command(
         "sass-diff", "machine_code.sass_diff", "compare the machine code of two builds, kernel by kernel, loop first"
     ),
-    Command("bound", "machine_code.bounds", "lower bounds of the main loop by pipe; --scoreboard shows its waits"),
-    Command("predict", "measure.predicted", "predict cycles of a KV loop and of a launch, without a GPU"),
-    Command("live", "machine_code.live", "live registers over the loop and the occupancy they allow"),
-    Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
-    Command("map", "inspect.code_map", "CUDA source, PTX and SASS side by side, as a table or as an HTML page"),
-    Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
-    Command("why", "inspect.why", "one sheet on what a version changed and what resulted"),
     Command(
-        "check-tools", "tools.check_tools", "say what the parsers recognise in a log, listing, cubin or executable"
+        "bound", "machine_code.bounds", "compute lower bounds of the main loop by pipe; --scoreboard shows its waits"
+    ),
+    Command("predict", "measure.predicted", "predict cycles of a KV loop and of a launch, without a GPU"),
+    Command("live", "machine_code.live", "show live registers over the loop and the occupancy that they allow"),
+    Command("ptx", "machine_code.ptx", "extract the PTX text or another section of a cubin or executable"),
+    Command("map", "inspect.code_map", "show CUDA source, PTX and SASS side by side, as a table or an HTML page"),
+    Command("slice", "machine_code.maps", "trace a PTX line back to the kernel's entry through data flow"),
+    Command("why", "inspect.why", "summarize what a version changed and the effect"),
+    Command(
+        "check-tools", "tools.check_tools", "show what the parsers recognize in a log, listing, cubin or executable"
     ),
     Command("images", "machine_code.images", "list or extract kernels of an executable, library, fatbinary or cubin"),
     Command("records", "measure.summary", "show, list, check or merge files of records"),
-    Command("peak", "measure.peak", "measure how fast wgmma runs, which bounds of sm_90a code are made of, on a GPU"),
+    Command("peak", "measure.peak", "measure how fast wgmma runs, on a GPU; bounds of sm_90a code use it"),
     Command("pipes", "measure.pipes", "measure what single instructions, copies and launches cost, on a GPU"),
     Command("bench", "measure.bench", "measure versions and peers in rounds, on a GPU"),
-    Command(
-        "compare", "measure.compare", "say whether one of two sides is faster, from times that were measured in rounds"
-    ),
+    Command("compare", "measure.compare", "decide which of two sides is faster, from times measured in rounds"),
     Command("autotune", "measure.autotune", "find the fastest configuration, timing each distinct kernel once"),
     Command("profile", "measure.profile", "read hardware counters with ncu, or from a file it saved"),
     Command("gpu-check", "measure.gpu_check", "run the checks that need a GPU"),
-    Command("race", "measure.sanitize", "look for races: racecheck on a GPU, else the emulator"),
-    Command("sanitize", "measure.sanitize", "all four tools of compute-sanitizer, else the emulator"),
+    Command("race", "measure.sanitize", "find races: racecheck on a GPU, else the emulator"),
+    Command("sanitize", "measure.sanitize", "run all four tools of compute-sanitizer on a GPU, else the emulator"),
     Command("debug", "emulate.debug", "compare what a kernel holds after every KV block with NumPy", "numpy"),
     Command("judge", "judge.command", "judge a submitted kernel: record it, then replay it on fresh inputs", "numpy"),
     Command("judge-corpus", "judge.corpus", "judge the corpus of attacks and honest kernels; write its table", "numpy"),
     Command("exercises", "learn.exercises", "list the exercises, and which are solved", "numpy"),
-    Command("exercise", "learn.exercises", "set up an exercise at the first call, grade it afterwards", "numpy"),
+    Command("exercise", "learn.exercises", "set up an exercise at the first call, then grade it", "numpy"),
     Command("notebooks", "tools.notebooks", "run the notebooks; --write keeps their outputs", "nbclient"),
-    Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS beside ours, on a GPU"),
+    Command("peers", "measure.bench", "measure PyTorch's attention back ends and cuBLAS next to ours, on a GPU"),
 )
 
 # Commands that read files of any project: programs of the wheel flashladder-tools (python/tools).
@@ -126,10 +133,10 @@ def _parser(chosen: str | None, program: str = "", alone: bool = False) -> argpa
     """The parser of all commands, or only of the chosen one, which saves most of the others' time."""
     parser = _Parser(
         prog=program or ("./fl" if os.environ.get(BUILDS) else "python3 -m analysis"),
-        description="Reads logs, machine code and records of kernels.",
-        epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 usage, input not understood or "
-        "missing tool, 3 failure of the system or of this program, 4 an architecture that is not known, 5 a damaged "
-        "file, 6 no device code in a file, 7 none below a folder, 8 no kernel in common.",
+        description="Commands that read machine code, logs and records of kernels, build pages and measure.",
+        epilog="Exit status: 0 done, 1 a regression or difference (with --exit-code), 2 wrong usage, unreadable input "
+        "or missing tool, 3 failure of the system or of this program, 4 unknown architecture, 5 damaged file, 6 no "
+        "device code in a file, 7 none in a folder, 8 no kernel in common.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     known = [command for command in COMMANDS if not program or command.name in INSTALLED]

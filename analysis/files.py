@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 
 @cache
 def root() -> Path:
-    """The top folder of the checkout this package lies in, or what is installed of it."""
+    """The top folder of the checkout that contains this package, or the installed data folder."""
     return Path(__file__).resolve().parent.parent
 
 
@@ -46,7 +46,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         else:
             _replace(path.resolve(), data)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # not that of the file beside it
+        raise OSError(error.errno, error.strerror, str(path)) from error  # names the path, not its copy
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -127,7 +127,7 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_arguments(parser)
     parser.add_argument("--csv", action="store_true", help="print comma-separated values")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    parser.add_argument("--sort", metavar="COLUMN", help="sort by a column; -COLUMN (as --sort=-COLUMN) is descending")
+    parser.add_argument("--sort", metavar="COLUMN", help="sort by a column; --sort=-COLUMN sorts in descending order")
 
 
 def render(table: Table, args: argparse.Namespace) -> str:

@@ -157,10 +157,10 @@ def try_folder(folder: Path, settings: Settings, timeout: float, jobs: int) -> I
     """All .cu and .ptx files below a folder, in order; progress goes to standard error."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in (".cu", ".ptx"))
     if not names:
-        raise AnalysisError(f"{folder}: no .cu or .ptx file below it")
+        raise AnalysisError(f"{folder}: must contain .cu or .ptx files")
     unknown = {name for name, _ in settings.launches} - set(names)
     if unknown:
-        raise AnalysisError(f"run {min(unknown)}: no such file below {folder}")
+        raise AnalysisError(f"run {min(unknown)}: must be a file in {folder}")
     with ThreadPoolExecutor(jobs) as pool:
         tries = [pool.submit(try_file, folder, name, settings, timeout) for name in names]
         for number, tried in enumerate(tries, start=1):
@@ -224,8 +224,8 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settings", type=Path, metavar="FILE", help=f"flags, files to skip, launches (DIR/{SETTINGS})"
     )
-    parser.add_argument("--depth", type=int, default=1, metavar="N", help="names of a folder that make a row (1)")
-    parser.add_argument("--refused", action="store_true", help="list what is refused instead, with the reasons")
+    parser.add_argument("--depth", type=int, default=1, metavar="N", help="folder levels that make a row (1)")
+    parser.add_argument("--refused", action="store_true", help="list the rejected kernels instead, with the reasons")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="time limit for each command (600)")
     add_table_arguments(parser)
 
@@ -235,7 +235,7 @@ def run_corpus(args: argparse.Namespace) -> int:
         raise AnalysisError(f"{args.folder}: no such folder")
     built("bin/ptxrun")
     if not (root() / "bin/ptxrun").exists():
-        raise AnalysisError("bin/ptxrun is missing: run `make bin/ptxrun`")
+        raise AnalysisError("bin/ptxrun: not built; run `make bin/ptxrun`")
     path = args.settings or args.folder / SETTINGS
     settings = parse_settings(read_text(path), str(path)) if args.settings or path.exists() else Settings()
     tried = list(try_folder(args.folder.resolve(), settings, args.timeout, len(os.sched_getaffinity(0))))

@@ -162,7 +162,7 @@ def _pattern(sides: Comparison, name: str, at: Index, step: int, mask: Mask) -> 
         for what, axis in (("column", 1), ("row", 0)):
             moved = _moved(mine, right, bound, mask, axis)
             if moved:
-                return f"{what}s in the wrong place: " + runs_moved(what, moved)
+                return f"{what}s in the wrong position: " + runs_moved(what, moved)
     return ""
 
 
@@ -314,23 +314,21 @@ def check_whole_blocks(config: KernelConfig, option: str, rows: int) -> None:
     for block in (config.B_r, config.B_c):
         if rows % block:
             below = max(rows // block, 1) * block
-            raise AnalysisError(
-                f"{option} {rows}: must be a multiple of {block}; the nearest: {below}, {below + block}"
-            )
+            raise AnalysisError(f"{option} {rows}: must be a multiple of {block}; use {below} or {below + block}")
 
 
 def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelConfig, Problem, str]:
     """Run bin/dump/vNN once and read its dump. The last value is where it ran."""
     version = load(root(), args.version)
     if not any(f'#include "{header}"' in version.source for header in HOOKS):
-        raise AnalysisError(f"{args.version} has no hooks of common/debug.cuh: it holds no S and P of a block")
+        raise AnalysisError(f"{args.version}: writes no S and P, because it has no hooks of common/debug.cuh")
     for name in ("seq", "seq_k", "kv_heads", "scale"):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise AnalysisError(f"--{name.replace('_', '-')} {value}: must be positive")
     config = parse_short_form(args.config) if args.config else _own_config(version, args.d_head)
     if args.d_head not in (None, config.d_head):
-        raise AnalysisError(f"--d-head {args.d_head}: the config {config} is for {config.d_head}")
+        raise AnalysisError(f"--d-head {args.d_head}: must be {config.d_head}, as in --config {config}")
     if args.dtype:
         config = config.replace(dtype=Dtype[args.dtype.upper()])
     seq = args.seq or 4 * max(config.B_r, config.B_c)
@@ -340,7 +338,7 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     executable = executables.bin_folder() / "dump" / args.version
     if not executable.exists():
         build = f"make DUMP=1 {args.version}" + (f" KERNELS='{config}'" if args.config else "")
-        raise AnalysisError(f"{executable} is not there: `{build}` builds it")
+        raise AnalysisError(f"{executable}: not built; run `{build}`")
     problem = Problem(
         "attention",
         config.dtype.name.lower(),
@@ -362,7 +360,7 @@ def run_kernel(args: argparse.Namespace, folder: Path) -> tuple[Blocks, KernelCo
     outcome = executables.run(executable, [*options, "--no-check", "--json", "-", "--dump", str(dump)], TIMEOUT)
     executables.checked(outcome, (RIGHT, WRONG))  # WRONG: the emulator found something; the dump is there all the same
     if not dump.exists() or not outcome.records:
-        raise AnalysisError(f"{executable}: left no dump: {outcome.problem()}")
+        raise AnalysisError(f"{executable}: wrote no dump: {outcome.problem()}")
     where = "emulator" if outcome.records[0]["backend"] == "emu" else str(outcome.records[0]["device"]["name"])
     if outcome.status == WRONG:
         where += f" ({outcome.problem()})"
@@ -375,7 +373,7 @@ def _own_config(version: Version, d_head: int | None) -> KernelConfig:
     found = [config for config in own if d_head in (None, config.d_head)]
     if not found:
         sizes = ", ".join(str(config.d_head) for config in own)
-        raise AnalysisError(f"--d-head {d_head}: {version.version} has configs for {sizes}")
+        raise AnalysisError(f"--d-head {d_head}: must be one of {sizes} for {version.version}")
     return found[0]
 
 
@@ -393,22 +391,27 @@ def to_record(sides: Comparison, where: str) -> dict[str, Any]:
 
 def add_debug_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", required=True, metavar="VER", help="a version built with DUMP=1")
-    parser.add_argument("--config", metavar="FORM", help="configuration in its short form (that of the version)")
+    parser.add_argument("--config", metavar="FORM", help="configuration in its short form (the version's own)")
     parser.add_argument("--seq", type=int, metavar="N", help="sequence length (four blocks)")
-    parser.add_argument("--dtype", choices=("fp16", "bf16"), help="element type (that of the config)")
-    parser.add_argument("--dist", default="normal", choices=("normal", "uniform", "large", "ramp"), help="(normal)")
+    parser.add_argument("--dtype", choices=("fp16", "bf16"), help="element type (the config's)")
+    parser.add_argument(
+        "--dist",
+        default="normal",
+        choices=("normal", "uniform", "large", "ramp"),
+        help="distribution of the inputs (normal)",
+    )
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences (1)")
     parser.add_argument("--heads", type=int, default=1, metavar="N", help="heads (1)")
-    parser.add_argument("--seq-k", type=int, metavar="N", help="keys (as many as queries)")
-    parser.add_argument("--kv-heads", type=int, metavar="N", help="heads of K and V (as many as heads)")
-    parser.add_argument("--causal", action="store_true", help="with the causal mask")
-    parser.add_argument("--scale", type=float, metavar="X", help="of the scores (1 / sqrt(d_head))")
-    parser.add_argument("--d-head", type=int, metavar="N", help="the version's config for heads of this size")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the inputs (1)")
+    parser.add_argument("--seq-k", type=int, metavar="N", help="number of keys (that of queries)")
+    parser.add_argument("--kv-heads", type=int, metavar="N", help="number of KV heads (that of heads)")
+    parser.add_argument("--causal", action="store_true", help="use the causal mask")
+    parser.add_argument("--scale", type=float, metavar="X", help="softmax scale (1 / sqrt(d_head))")
+    parser.add_argument("--d-head", type=int, metavar="N", help="use the version's config for this head size")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the inputs (1)")
     parser.add_argument("--backend", choices=("auto", "gpu", "emu"), default="auto", help="where to run (auto)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the .npz files (build/debug-dumps)")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when a value is beyond its tolerance")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the .npz files (build/debug-dumps)")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if a value exceeds its tolerance")
+    parser.add_argument("--json", action="store_true", help="print the errors as JSON")
 
 
 def run_debug(args: argparse.Namespace) -> int:

@@ -42,7 +42,7 @@ class Held:
 def _emulator() -> Any:
     path = root() / "lib/emu.py"
     if not path.exists():
-        raise AnalysisError("lib/emu.py is not there: `make emu-lib` builds it")
+        raise AnalysisError("lib/emu.py: not built; run `make emu-lib`")
     if "emu" not in sys.modules:
         spec = importlib.util.spec_from_file_location("emu", path)
         assert spec and spec.loader
@@ -58,7 +58,7 @@ def _probe(name: str, arch: str) -> Any:
 
 
 def _locations(layout: str, numbers: Array, columns: int = TILE) -> list[Held]:
-    """Each thread's numbers, which are row * columns + column, as places."""
+    """Each thread's numbers, which are row * columns + column, as positions."""
     return [
         Held(layout, thread, tuple(divmod(int(number), columns) for number in mine))
         for thread, mine in enumerate(numbers)
@@ -114,7 +114,7 @@ def layouts_path(folder: Path) -> Path:
 
 
 def table(found: Sequence[Held]) -> Table:
-    """One row per thread or row; places as row.column."""
+    """One row per thread or row; positions as row.column."""
     rows: list[list[Cell]] = []
     for one in found:
         rows.append([one.layout, one.who, " ".join(f"{row}.{column}" for row, column in one.holds)])
@@ -139,7 +139,7 @@ def read_layouts(folder: Path) -> dict[str, list[Held]]:
 
 def add_layouts_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="write them to regs/layouts.csv")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when regs/layouts.csv says otherwise")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if regs/layouts.csv differs")
     add_table_arguments(parser)
 
 

@@ -74,9 +74,9 @@ def to_table(lines: list[Line]) -> Table:
 
 
 def add_lines_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("versions", nargs="*", metavar="VER", help="built versions; those of regs/lines.csv without")
-    parser.add_argument("--write", action="store_true", help="write regs/lines.csv, which then holds these versions")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when regs/lines.csv says otherwise")
+    parser.add_argument("versions", nargs="*", metavar="VER", help="built versions (those of regs/lines.csv)")
+    parser.add_argument("--write", action="store_true", help="write these versions to regs/lines.csv")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if regs/lines.csv differs")
     add_table_arguments(parser)
 
 
@@ -84,7 +84,7 @@ def run_lines(args: argparse.Namespace) -> int:
     recorded = read_lines(root())
     chosen = args.versions or list(recorded)
     if not chosen:
-        raise AnalysisError("regs/lines.csv is not there: name the versions to emulate, such as v01 v02")
+        raise AnalysisError("regs/lines.csv: not found; name the versions to emulate, such as v01 v02")
     fresh = {load(root(), name).version: emulate_lines(name) for name in chosen}
     table = to_table([line for lines in fresh.values() for line in lines])
     if args.write:

@@ -26,13 +26,13 @@ FP32 = 2.0**-20  # relative error of sums of a few hundred fp32 products, on ten
 EXP = 2.0**-20  # of ex2.approx and of the products before it
 LAZY_EXPONENT = 8  # log2 of the largest exponential of a kernel with lazy_rescale
 FIRST_MAX_EXPONENT = {Dtype.FP16: 15, Dtype.BF16: 60}  # the same with first_max, which looks at sums of exponentials
-NO_SCORE = -1e29  # what a kernel writes over masked scores lies below
+NO_SCORE = -1e29  # a kernel overwrites masked scores with a value below this
 SHAPE = "(batch, head, Q block, KV block, row of the Q block, column)"
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Float arrays of SHAPE, m and l without the last dimension. KV blocks stand at their position in the sequence."""
+    """Float arrays of SHAPE; m and l lack its last dimension. KV blocks keep their position in the sequence."""
 
     S: Array  # raw scores, [..., B_r, B_c]
     m: Array  # largest raw score of the row so far, [..., B_r]
@@ -137,8 +137,8 @@ def reference(
     """The values that a kernel should hold if it processes the KV blocks in this order, and the bound on each value's
     error.
 
-    A kernel with lazy_rescale lets m lag behind: `lagging` is its own m, taken where it lags no more than allowed. The
-    bound is infinite where a value means nothing: in rows behind the last query, in blocks of which no row of
+    With lazy_rescale, m may be smaller than the largest score: `lagging` is the kernel's m, used where it is not too
+    small. The bound is infinite where a value means nothing: in rows past the last query, in blocks of which no row of
     a warp sees a key, which the warp may skip, and in m of rows that have seen no key so far.
     """
     Q, K, V = inputs(problem, seed)

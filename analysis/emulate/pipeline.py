@@ -128,7 +128,7 @@ class _Reader:
 
 @dataclass
 class _Barrier:
-    """An mbarrier or a named barrier: the step of each arrival; what a phase waits for beside them are copies."""
+    """An mbarrier or a named barrier: the step of each arrival; a phase also waits for copies."""
 
     count: int
     arrivals: list[int] = field(default_factory=list)
@@ -309,7 +309,7 @@ def work_of(version: str, trace: Iterable[str], blocks: int) -> list[Work]:
     reader.read(trace)
     work = _Replay(version, reader.events, blocks).run()
     if not work:
-        raise AnalysisError(f"{version}: the trace shows no wgmma and no tensor copy; versions from v27 on have both")
+        raise AnalysisError(f"{version}: the trace contains no wgmma and no TMA copy; use v27 or a later version")
     return work
 
 
@@ -344,11 +344,11 @@ def read_pipeline(folder: Path) -> dict[str, list[Work]]:
 
 
 def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("versions", nargs="*", metavar="VER", help="built versions; those of regs/pipeline.csv without")
+    parser.add_argument("versions", nargs="*", metavar="VER", help="built versions (those of regs/pipeline.csv)")
     parser.add_argument(
-        "--write", action="store_true", help="write them to regs/pipeline.csv; other versions' rows stay"
+        "--write", action="store_true", help="write them to regs/pipeline.csv and keep the rows of other versions"
     )
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when regs/pipeline.csv says otherwise")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if regs/pipeline.csv differs")
     add_table_arguments(parser)
 
 
@@ -356,10 +356,10 @@ def run_pipeline(args: argparse.Namespace) -> int:
     recorded = read_pipeline(root())
     chosen = args.versions or list(recorded)
     if not chosen:
-        raise AnalysisError("regs/pipeline.csv is not there: name the versions to emulate, such as v28 v29")
+        raise AnalysisError("regs/pipeline.csv: not found; name the versions to emulate, such as v28 v29")
     for name in chosen:
         if not load(root(), name).one_arch:
-            raise AnalysisError(f"{name} has no warpgroups that multiply: v26 is the first version with them")
+            raise AnalysisError(f"{name}: has no warpgroups that multiply; the first version with them is v26")
     fresh = {load(root(), name).version: emulate_pipeline(name) for name in chosen}
     shown = recorded | fresh if args.write else fresh
     table = Table(COLUMNS, [astuple(work) for _, all_work in sorted(shown.items()) for work in all_work])

@@ -2,7 +2,7 @@
 
     python3 -m analysis ring v19 v20 --write
 
-From v19 to v25 K and V blocks stand in a ring of stages in shared memory, and every thread copies its share of a block.
+v19 to v25 keep K and V blocks in a ring of stages in shared memory, and every thread copies its share of a block.
 The emulator's trace of one warp says in which order it copies, waits and multiplies. Positions in that order
 are counted in products: position 0 is before the first, position 1 between Q K^T and P V of block 0, position 2 after
 both. They are no times: a product takes one position, whatever the warp waits for.
@@ -90,7 +90,7 @@ def stays_of(version: str, trace: Iterable[str]) -> list[Stay]:
     reader = _Reader()
     reader.read(trace)
     if not reader.copies or not reader.releases:
-        raise AnalysisError(f"{version}: the trace shows no ring of cp.async copies; v19 is the first version with one")
+        raise AnalysisError(f"{version}: the trace contains no ring of cp.async copies; use v19 or a later version")
     full, empty = min(barrier for barrier, _ in reader.copies), min(barrier for barrier, _ in reader.releases)
     stages = (empty - full) // MBARRIER_BYTES
     before_copy = [wait for wait in reader.waits if wait[0] >= empty]
@@ -138,9 +138,11 @@ def read_ring(folder: Path) -> dict[str, list[Stay]]:
 
 
 def add_ring_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("versions", nargs="*", metavar="VER", help="built versions; those of regs/ring.csv without")
-    parser.add_argument("--write", action="store_true", help="write them to regs/ring.csv; other versions' rows stay")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when regs/ring.csv says otherwise")
+    parser.add_argument("versions", nargs="*", metavar="VER", help="built versions (those of regs/ring.csv)")
+    parser.add_argument(
+        "--write", action="store_true", help="write them to regs/ring.csv and keep the rows of other versions"
+    )
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if regs/ring.csv differs")
     add_table_arguments(parser)
 
 
@@ -148,7 +150,7 @@ def run_ring(args: argparse.Namespace) -> int:
     recorded = read_ring(root())
     chosen = args.versions or list(recorded)
     if not chosen:
-        raise AnalysisError("regs/ring.csv is not there: name the versions to emulate, such as v19 v20")
+        raise AnalysisError("regs/ring.csv: not found; name the versions to emulate, such as v19 v20")
     fresh = {load(root(), name).version: emulate_ring(name) for name in chosen}
     shown = recorded | fresh if args.write else fresh
     table = Table(COLUMNS, [astuple(stay) for _, stays in sorted(shown.items()) for stay in stays])

@@ -12,7 +12,7 @@ import json
 from analysis.errors import DIFFERENT, DONE, AnalysisError
 from analysis.files import root, write_if_changed
 from analysis.ladder.config import KernelConfig
-from analysis.ladder.headers import Version, load_all, load_beside, load_chosen
+from analysis.ladder.headers import Version, load_all, load_chosen, load_off_ladder
 from analysis.machine_code.subjects import Subject, resolve
 from analysis.machine_code.traffic import COLUMNS, HEADS, SEQ, TRAFFIC, Traffic, read_traffic, traffic_path
 from analysis.measure import executables
@@ -51,7 +51,7 @@ def emulate(version: Version) -> Traffic:
     config: KernelConfig = version.header.config
     totals = modelled_traffic(resolve(version.version))
     if totals is None:
-        raise AnalysisError(f"bin/{version.version} is missing or can't be emulated: run `make {version.version}`")
+        raise AnalysisError(f"bin/{version.version} is missing or cannot be emulated; run `make {version.version}`")
     return Traffic(version.version, str(config), *(totals[name] for name in TRAFFIC))
 
 
@@ -60,20 +60,20 @@ def to_csv(lines: list[Traffic]) -> str:
 
 
 def add_traffic_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--version", metavar="VER", help='versions to emulate, such as "v09 v10"; all without it')
+    parser.add_argument("--version", metavar="VER", help='versions to emulate, such as "v09 v10" (all)')
     parser.add_argument("--write", action="store_true", help="write regs/traffic.csv instead of printing")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when regs/traffic.csv says otherwise")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if regs/traffic.csv differs")
     add_table_arguments(parser)
 
 
 def run_traffic(args: argparse.Namespace) -> int:
-    recorded, beside = read_traffic(root()), load_beside(root())
+    recorded, production = read_traffic(root()), load_off_ladder(root())
     chosen = load_chosen(root(), args.version)
     if not args.version:
-        chosen |= {name: version for name, version in beside.items() if name in recorded}
+        chosen |= {name: version for name, version in production.items() if name in recorded}
     fresh = {name: emulate(version) for name, version in chosen.items()}
     if args.write:
-        there = load_all(root()) | beside
+        there = load_all(root()) | production
         kept = {name: line for name, line in recorded.items() if name in there}
         write_if_changed(traffic_path(root()), to_csv(list((kept | fresh).values())))
     else:

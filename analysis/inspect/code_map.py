@@ -1,10 +1,10 @@
-"""CUDA source, PTX and SASS beside each other: as a table, or as one HTML page without anything outside it.
+"""CUDA source, PTX and SASS side by side: as a table, or as one HTML page without anything outside it.
 
     python3 -m analysis map v01                                  # a table for the terminal
     ./fl map v01 --html -o map.html
 
 On the page a line under the mouse lights up what it became and what it came from; a click also moves the other panes
-there. Counts stand beside the lines: those of the emulator by source line, and ncu's samples by instruction.
+there. Each line shows counts: those of the emulator by source line, and ncu's samples by instruction.
 """
 
 import argparse
@@ -317,7 +317,7 @@ def _source_rows(page: CodeMap) -> Iterator[str]:
 
 
 def _ptx_rows(page: CodeMap) -> Iterator[str]:
-    """The lines of the kernel, each with the source line that its .loc names. Its symbol stands at the top alone."""
+    """The lines of the kernel, each with the source line that its .loc names. Only the top shows its symbol."""
     files = {file: number for number, file in enumerate(page.files())}
     known = page.locations()
     by_line: dict[int, list[int]] = {}
@@ -364,7 +364,7 @@ def _sass_rows(page: CodeMap) -> Iterator[str]:
 
 
 def _chain(row: MapRow, files: Mapping[str, int]) -> str:
-    """The innermost line in the main file; the others of the chain of inlined calls stand in its title."""
+    """The innermost line in the main file; its title lists the rest of the chain of inlined calls."""
     locations = [location_order(location) for location in dict.fromkeys(row.source)]
     if not locations:
         return ""
@@ -401,9 +401,11 @@ def map_table(listing: Listing, rows: list[MapRow], ptx: str | None) -> Table:
 
 def add_map_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser)
-    parser.add_argument("--line", metavar="FILE:LINE", help="only what comes from this source line, or from LINE alone")
-    parser.add_argument("--ptx-line", type=int, metavar="LINE", help="only what comes from this PTX line")
-    parser.add_argument("--html", action="store_true", help="the whole kernel as one HTML page")
+    parser.add_argument(
+        "--line", metavar="FILE:LINE", help="show only the code of this source line; LINE: of the main file"
+    )
+    parser.add_argument("--ptx-line", type=int, metavar="LINE", help="show only the code of this PTX line")
+    parser.add_argument("--html", action="store_true", help="write the entire kernel as one HTML page")
     parser.set_defaults(counters=None)
     if in_checkout():
         parser.add_argument("--counters", type=Path, metavar="FILE", help="with --html: the emulator's counts by "
@@ -418,21 +420,21 @@ def run_map(args: argparse.Namespace) -> int:
     cubin, _ = subject.cubin_or_refuse("a map")
     if args.html:
         if args.line or args.ptx_line is not None or args.json or args.csv or args.markdown or args.sort:
-            raise AnalysisError("--html shows the whole kernel: it goes with --counters, --samples and -o only")
+            raise AnalysisError("--html: shows the entire kernel; combine it only with --counters, --samples and -o")
         emit(to_html(code_map(subject, args.counters, args.samples)), args.output)
         return DONE
     if args.counters or args.samples:
-        raise AnalysisError("--counters and --samples go with --html")
+        raise AnalysisError("--counters, --samples: require --html")
     listing, rows = source_map(subject)
     note_newer_sources(subject, rows)
     if args.line:
         rows = [row for row in rows if any(_is_line(location, args.line) for location in row.source)]
         if not rows:
-            raise AnalysisError(f"{subject.name}: no instruction comes from {args.line}")
+            raise AnalysisError(f"{subject.name}: --line {args.line}: no instruction comes from that line")
     if args.ptx_line is not None:
         rows = [row for row in rows if row.ptx_line == args.ptx_line]
         if not rows:
-            raise AnalysisError(f"{subject.name}: no instruction comes from PTX line {args.ptx_line}")
+            raise AnalysisError(f"{subject.name}: --ptx-line {args.ptx_line}: no instruction comes from that line")
     if args.json:
         records = [
             {

@@ -1,4 +1,4 @@
-"""The KV loop of a version as SASS, PTX and CUDA beside each other: a line of one lights its lines of the other two.
+"""The KV loop of a version as SASS, PTX and CUDA side by side: a line of one highlights its lines in the other two.
 
     found = read_linked(root(), version)         # None where the version is not built
     text = linked_html(found)                    # for a page of the site; docs/site/linked.js lights the lines
@@ -48,7 +48,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Linked:
-    """The loop of a version, its places in PTX and source, and what each line did."""
+    """The loop of a version, its positions in PTX and source, and what each line did."""
 
     version: Version
     ptx: Sequence[str]  # lines of the PTX file
@@ -218,7 +218,7 @@ def linked_html(linked: Linked) -> str:
     )
 
 
-# ---- figures beside them ---------------------------------------------------------------------------------------------
+# ---- numbers next to them --------------------------------------------------------------------------------------------
 
 
 def live_picture(linked: Linked) -> str:

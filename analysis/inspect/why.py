@@ -3,7 +3,7 @@
     python3 -m analysis why v09 v10
 
 Figures that do not exist, because nothing was measured or built, are said to be missing and never guessed. The verdict
-is one of VERDICTS: it sets what the machine code lets expect beside what was measured.
+is one of VERDICTS: it compares what the machine code suggests with what was measured.
 """
 
 import argparse
@@ -296,14 +296,14 @@ def add_why_arguments(parser: argparse.ArgumentParser) -> None:
     add_arch_argument(parser)
     parser.add_argument("--config", metavar="CONFIG", help="short form used on both sides")
     add_loop_argument(parser)
-    parser.add_argument("--no-emulator", action="store_true", help="leave the modelled memory traffic out")
+    parser.add_argument("--no-emulator", action="store_true", help="leave out the modeled memory traffic")
     add_output_arguments(parser)
 
 
 def run_why(args: argparse.Namespace) -> int:
     for name in (args.a, args.b):
         if Path(name).suffix:
-            raise AnalysisError(f"{name}: why compares versions, such as v07; sass-diff compares files too")
+            raise AnalysisError(f"{name}: must be a version, such as v07; sass-diff also compares files")
     sheet = read_sheet(args.a, args.b, args.arch, args.config, not args.no_emulator, args.loop)
     emit(json_text(sheet_record(sheet)) if args.json else format_sheet(sheet), args.output)
     return DONE

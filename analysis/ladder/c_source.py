@@ -36,7 +36,7 @@ class Call:
 
 
 def calls(bare: str, name: str, file: str, start: int = 0, end: int | None = None) -> Iterator[Call]:
-    """The calls of a function or macro between two places of a source without comments, in their order."""
+    """The calls of a function or macro between two positions of a source without comments, in their order."""
     for found in re.compile(rf"\b{name}\s*\(").finditer(bare, start, len(bare) if end is None else end):
         line = bare.count("\n", 0, found.start()) + 1
         where = f"{file}:{line}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from analysis.errors import AnalysisError
 
-# v07; v00a and v00b lie between v00 and v01; b07 is one of the backward pass, f03 one of fp8
+# v07; v00a and v00b come between v00 and v01; b07 is one of the backward pass, f03 one of fp8
 RUNG = r"[vbf][0-9]{2}[a-z]?"
 CODE = {
     "loop": "loop instructions",

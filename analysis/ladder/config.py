@@ -115,7 +115,7 @@ class Family:
     type: str  # "KernelConfig", the struct
     function: str  # "flash_forward"
     fields: Mapping[str, Field]
-    unused: int  # values of the struct behind the fields, always 0
+    unused: int  # values of the struct after the fields, always 0
 
 
 def _families() -> tuple[tuple[str, ...], dict[str, Family]]:
@@ -317,7 +317,7 @@ def _read(text: str) -> tuple[KernelConfig, int]:
 def parse_short_form(text: str, base: KernelConfig | None = None) -> KernelConfig:
     """Read a short form, or a table row that begins with one: what follows the first `|` is not read.
 
-    dtype may be a name in any case or its number; features may stand in any order. A text printed without d_head or
+    dtype may be a name in any case or its number; features may appear in any order. A text printed without d_head or
     without the parenthesis takes these fields from `base`. Unknown, repeated, missing or trailing parts are errors.
     """
     form = text.split("|", 1)[0].strip()
@@ -549,7 +549,7 @@ def _set_part(part: str, header: KernelConfig | None, others: Sequence[KernelCon
         return NAMED_SETS[part]()
     if part == "default":
         if header is None:
-            raise ConfigError("the set 'default' belongs to a version: name one, or another set")
+            raise ConfigError("--set default: belongs to a version; name one with --version, or name another set")
         return default_set(header, others)
     blocks = re.fullmatch(r"([0-9]{1,9})\s*,\s*([0-9]{1,9})", part)
     if blocks:

@@ -11,7 +11,7 @@ from analysis.table import Cell, Table, add_table_arguments, emit, print_table
 
 
 def fields_table() -> Table:
-    """One row a field that stands behind the parenthesis of a short form: its meaning and its first versions."""
+    """One row for each field that a short form lists after its parenthesis: meaning and first versions."""
     named = [row for row in FIELDS.values() if row.word != PARENTHESIS]
     rows: list[list[Cell]] = [[f"`{row.word}`", row.name, row.help, row.mma_sync, row.wgmma] for row in named]
     return Table(("feature", "field", "meaning", "mma.sync", "wgmma"), rows)
@@ -19,7 +19,7 @@ def fields_table() -> Table:
 
 def set_table(set_text: str, versions: list[Version]) -> Table:
     """One row a configuration: short form, threads, shared memory and, for each version, why it refuses it."""
-    sets = [config_set(set_text, version.header.config, version.header.beside) for version in versions]
+    sets = [config_set(set_text, version.header.config, version.header.additional) for version in versions]
     members = dict.fromkeys(config for members in sets or [config_set(set_text)] for config in members)
     rows: list[list[Cell]] = [
         [config.short_form(), config.threads(), config.smem_bytes(), *(verdict(each, config) for each in versions)]
@@ -38,7 +38,9 @@ def verdict(version: Version, config: KernelConfig) -> str:
 
 def add_configs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--version", metavar="VER", help='versions, such as "v09 v10", whose refusals and default set are meant'
+        "--version",
+        metavar="VER",
+        help='list the default sets and rejected configurations of these versions, such as "v09 v10"',
     )
     parser.add_argument(
         "--set",
@@ -47,7 +49,7 @@ def add_configs_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{SET_HELP}; without it $KERNELS, else default",
     )
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="compare two configurations field by field")
-    parser.add_argument("--exit-code", action="store_true", help="with --compare: status 1 when they differ")
+    parser.add_argument("--exit-code", action="store_true", help="with --compare: exit status 1 if they differ")
     add_table_arguments(parser)
 
 

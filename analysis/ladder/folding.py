@@ -51,16 +51,16 @@ def folded_body(version: Version) -> str:
     return _formatted(text)
 
 
-# ---- places in a source: comments and strings are blank in `bare`, which has the same length -------------------------
+# ---- positions in a source: comments and strings are blank in `bare`, which has the same length ----------------------
 
 
 def _bare(text: str) -> str:
-    """The text with comments and what stands in strings blanked out."""
+    """The text with comments and the contents of strings blanked out."""
     return re.sub(STRING, lambda found: '"' + " " * (len(found[0]) - 2) + '"', without_comments(text))
 
 
 def _end_of_statement(bare: str, at: int) -> int:
-    """Index behind the statement that begins at `at`."""
+    """Index just past the statement that begins at `at`."""
     at += len(bare[at:]) - len(bare[at:].lstrip())
     if bare[at] == "{":
         return closing_bracket(bare, at, "{", "}", "a block") + 1
@@ -80,7 +80,7 @@ def _stop(bare: str, at: int, stops: str) -> int:
 
 
 def _begin(bare: str, at: int) -> int:
-    """Index of the expression that ends at `at`: behind an opening bracket, a comma, a semicolon or an assignment."""
+    """Start of the expression that ends at `at`: just past an opening bracket, comma, semicolon or assignment."""
     depth = 0
     for start in range(at, 0, -1):
         before = bare[start - 1]
@@ -92,7 +92,7 @@ def _begin(bare: str, at: int) -> int:
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """The text without a part, nor the line that then is blank, nor a comment that stands directly above it."""
+    """The text without a part, the line that this leaves blank, and a comment directly above it."""
     before, after = text[:start], text[end:]
     if not before.rpartition("\n")[2].strip() and not after.partition("\n")[0].strip():
         before, after = before[: before.rfind("\n") + 1], after.partition("\n")[2]

@@ -58,7 +58,7 @@ class Header:
     accurate: tuple[KernelConfig, ...] = ()  # of fp8, configs with flush_N
 
     @property
-    def beside(self) -> tuple[KernelConfig, ...]:
+    def additional(self) -> tuple[KernelConfig, ...]:
         """Configurations that are built by default in addition to `config`."""
         return (*self.others, *self.smaller, *self.serving, *self.ordered, *self.accurate)
 
@@ -199,12 +199,12 @@ def _checked_header(
             most = "no config" if own is None else f"{own.smem_bytes()} bytes of the config"
             raise AnalysisError(
                 f"{name}:{keys['smaller']}: must take less shared memory than the config for d_head {each.d_head}, "
-                f"found {each.smem_bytes()} bytes beside {most}"
+                f"found {each.smem_bytes()} bytes in addition to {most}"
             )
     misplaced = [each for each in (config, *others, *smaller) if each.serves]
     misplaced += [each for each in serving if not each.serves]
     if misplaced:
-        raise AnalysisError(f"{name}: configs with serve stand under the key serving, found {misplaced[0]}")
+        raise AnalysisError(f"{name}: configs with serve belong under the key serving, found {misplaced[0]}")
     if not all(each.in_order for each in ordered):
         raise AnalysisError(f"{name}:{keys['ordered']}: must be configs with in_order, found {ordered[0]}")
     if not all(each.flush_blocks for each in accurate):
@@ -330,8 +330,23 @@ def load(root: Path, version: str) -> Version:
     if version not in files:
         if kernel := replacement_of(version):
             raise AnalysisError(f"{version} was removed from the ladder: {kernel} replaces it")
-        raise AnalysisError(f"no version {version!r}; there are: {' '.join(files)}")
+        raise AnalysisError(f"no version {version!r}{_nearest(version, files)}; versions are {_ranges(files)}")
     return read_ladder_version(files[version])
+
+
+def _nearest(typed: str, files: Collection[str]) -> str:
+    """The version that a name may mean, as part of a message: v07 for V7."""
+    plain = re.sub(r"^([vbf])(\d[a-z]?)$", r"\g<1>0\2", typed.lower())
+    numbered = re.fullmatch(r"[vbf]\d\d[a-z]?", plain) is not None
+    near = [plain] if plain in files else [] if numbered else difflib.get_close_matches(plain, files, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _ranges(files: Collection[str]) -> str:
+    """The names of all versions, those with numbers as ranges."""
+    kinds = [[name for name in files if re.match(rf"{kind}\d\d", name)] for kind in "vbf"]
+    ranges = [f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0] for names in kinds if names]
+    return ", ".join([*ranges, *(name for name in files if "/" in name)])
 
 
 def load_all(root: Path) -> dict[str, Version]:
@@ -355,7 +370,7 @@ def load_fp8(root: Path) -> dict[str, Version]:
     return {version: read_ladder_version(path) for version, path in fp8_files(root).items()}
 
 
-def load_beside(root: Path) -> dict[str, Version]:
+def load_off_ladder(root: Path) -> dict[str, Version]:
     """All that is built as versions are and is none of the ladder: kernels/attention/, the backward pass and fp8."""
     return load_attention(root) | load_backward(root) | load_fp8(root)
 

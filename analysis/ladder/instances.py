@@ -20,11 +20,11 @@ from analysis.table import emit, json_text
 
 def select(version: Version, set_text: str) -> tuple[list[KernelConfig], list[tuple[KernelConfig, list[str]]]]:
     """The configurations to build and those cut with the reasons. The header's first comes first, in any set."""
-    for config in default_set(version.header.config, version.header.beside):
+    for config in default_set(version.header.config, version.header.additional):
         reasons = refusals(version, config)
         if reasons:
             raise AnalysisError(f"{version.path}: it refuses {config}, its own configuration: {'; '.join(reasons)}")
-    asked = config_set(set_text, version.header.config, version.header.beside)
+    asked = config_set(set_text, version.header.config, version.header.additional)
     judged = [(config, refusals(version, config)) for config in asked]
     cut = [(config, reasons) for config, reasons in judged if reasons]
     if len(cut) == len(asked) and not is_named_set(set_text):
@@ -51,7 +51,7 @@ def kernels_of(config: KernelConfig) -> list[tuple[str, list[str]]]:
 
 
 def small_kernels(config: KernelConfig) -> list[str]:
-    """The kernels of a backward pass beside flash_backward (kernels/backward/rows.cuh)."""
+    """The kernels of a backward pass other than flash_backward (kernels/backward/rows.cuh)."""
     rounds = config.dQ_sums and not (config.any_rows and config.in_order)
     return [*(["row_sums"] * config.backward_pass), *(["round_dQ"] * rounds)]
 

@@ -2,7 +2,7 @@
 
     ./fl new --parent v25 --name wide_loads
 
-writes v26_wide_loads.cu beside its parent. The lines to fill in begin with TO_FILL_IN; `accept` refuses a version that
+writes v26_wide_loads.cu next to its parent. The lines to fill in begin with TO_FILL_IN; `accept` refuses a version that
 still has one.
 """
 
@@ -50,7 +50,7 @@ def started(parent: Version, version: str, name: str) -> str:
 def start(folder: Path, parent: str, name: str) -> Path:
     """Write the file of a new version; nothing is overwritten."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise AnalysisError(f"a name is lower-case letters, digits and _, such as wide_loads, not {name!r}")
+        raise AnalysisError(f"--name {name}: must consist of lower-case letters, digits and _, such as wide_loads")
     version = next_version(folder)
     before = load(folder, parent)
     path = before.path.with_name(f"{version}_{name}.cu")
@@ -59,7 +59,7 @@ def start(folder: Path, parent: str, name: str) -> Path:
 
 
 def add_new_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--parent", required=True, metavar="VER", help="the version it starts from, such as v25")
+    parser.add_argument("--parent", required=True, metavar="VER", help="the version to start from, such as v25")
     parser.add_argument("--name", required=True, metavar="NAME", help="the idea in a word or two, such as wide_loads")
 
 

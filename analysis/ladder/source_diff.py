@@ -18,8 +18,8 @@ from analysis.table import add_output_arguments, emit, json_text
 def add_diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="version, such as v09")
     parser.add_argument("b", metavar="B", help="version, such as v10")
-    parser.add_argument("--folded", action="store_true", help="compare what `make read` prints of the two")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when the sources differ")
+    parser.add_argument("--folded", action="store_true", help="compare the output of `make read` for both")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if the sources differ")
     add_output_arguments(parser)
 
 

@@ -3,7 +3,7 @@
     python3 -m analysis exercises
     python3 -m analysis exercise 4
 
-The learner's file lies in exercises/NN_name/work/, which git leaves alone. Deleting that folder starts the exercise
+The learner's file is in exercises/NN_name/work/, which git ignores. Deleting that folder starts the exercise
 again.
 """
 
@@ -68,7 +68,7 @@ def find(text: str) -> Exercise:
     for exercise in EXERCISES:
         if text in (str(exercise.number), f"{exercise.number:02}"):
             return exercise
-    raise AnalysisError(f"no exercise {text!r}: there are 1 to {len(EXERCISES)}, `./fl exercises` lists them")
+    raise AnalysisError(f"N={text}: must be from 1 to {len(EXERCISES)}; `./fl exercises` lists the exercises")
 
 
 # ---- grading ---------------------------------------------------------------------------------------------------------
@@ -84,10 +84,10 @@ def _grade_kernel(exercise: Exercise, path: Path) -> list[Line]:
     try:
         here = read_version(path).header
     except AnalysisError as error:
-        return [Line("header", False, f"the header block is not that of {exercise.kernel}: {error}")]
+        return [Line("header", False, f"header block: {error}; it must stay that of {exercise.kernel}")]
     if here.config != version.header.config or here.arch != version.header.arch:
         kept = f"{version.header.config} for {version.header.arch}"
-        return [Line("header", False, f"the header block says {here.config} for {here.arch}: leave it at {kept}")]
+        return [Line("header", False, f"header block: {here.config} for {here.arch}: must stay {kept}")]
     try:
         runs = [run_kernel(path, version, case) for case in exercise.cases]
     except NotCompiledError as error:
@@ -107,13 +107,13 @@ def _grade_answers(exercise: Exercise, path: Path) -> list[Line]:
             return [Line("answers", False, f"{path.name}:{number}: expected `name = number`, found {text!r}")]
         answers[name] = value
     known = {question.name for question in exercise.questions}
-    lines = [Line(name, False, f"{name}: no question has this name") for name in answers if name not in known]
+    lines = [Line(name, False, f"{name}: must be the name of a question") for name in answers if name not in known]
     for question in exercise.questions:
         value = answers.get(question.name, "?")
         if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
             lines.append(question.judge(float(value)))
         else:
-            lines.append(Line(question.name, False, f"{question.name} = {value}: expected a number"))
+            lines.append(Line(question.name, False, f"{question.name} = {value}: must be a number, such as 12 or 0.5"))
     return lines
 
 
@@ -138,8 +138,8 @@ def state_of(exercise: Exercise) -> str:
 
 
 def add_exercise_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", metavar="N", help=f"1 to {len(EXERCISES)}")
-    parser.add_argument("--json", action="store_true", help="print what each check says as JSON")
+    parser.add_argument("number", metavar="N", help=f"number of the exercise, 1 to {len(EXERCISES)}")
+    parser.add_argument("--json", action="store_true", help="print the result of each check as JSON")
 
 
 def run_exercise(args: argparse.Namespace) -> int:
@@ -159,7 +159,7 @@ def run_exercise(args: argparse.Namespace) -> int:
     print(f"Exercise {exercise.number}: {exercise.title}")
     if begins:
         print(f"\n{read_text(folder / 'task.md').partition(chr(10))[2].partition('## Hint')[0].strip()}\n")
-        print(f"Your file: {mine}. Now `make exercise N={exercise.number}` says what is wrong with it.")
+        print(f"Your file: {mine}. Change it, then run `make exercise N={exercise.number}` again to check it.")
         print(f"A hint is at the end of {task}.")
         return DONE
     verdict = grade(exercise, path)

@@ -108,7 +108,7 @@ def reference(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]
 def run_kernel(path: Path, version: Version, case: Case) -> Run:
     """Compile the file for the version's configuration and run the case in each of its schedules."""
     if not PTXRUN.exists():
-        raise AnalysisError("bin/ptxrun is missing, which runs kernels: run `make bin/ptxrun`")
+        raise AnalysisError("bin/ptxrun: not built; run `make bin/ptxrun`")
     with tempfile.TemporaryDirectory(prefix="flashladder.") as folder:
         runs = [_run_once(path, version, case, schedule, Path(folder)) for schedule in case.schedules]
     return next((run for run in runs if run.status != SILENT or not run.error <= 1), runs[0])

@@ -494,7 +494,7 @@ EXERCISES = (
     Exercise(
         24,
         "overlap",
-        "compute scores beside exponentials",
+        "compute scores during exponentials",
         "v28",
         (Case(640, schedules=(0, 1, 2)),),
         (

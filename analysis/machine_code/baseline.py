@@ -118,12 +118,12 @@ def accepted_now(baseline: Baseline, fresh: Mapping[str, Sequence[Figures]], why
 
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="cubins, libraries, or folders of them")
-    parser.add_argument("--baseline", type=Path, metavar="JSON", help="what was accepted of these files")
+    parser.add_argument("--baseline", type=Path, metavar="JSON", help="the accepted numbers of these files")
 
 
 def _named(args: argparse.Namespace) -> Path:
     if not args.files or not args.baseline:
-        raise AnalysisError(f"name the files and their baseline: {args.command} build/*.cubin --baseline kernels.json")
+        raise AnalysisError(f"FILE, --baseline: missing, as in {args.command} build/*.cubin --baseline kernels.json")
     path: Path = args.baseline
     return path
 

@@ -7,15 +7,16 @@ Two bounds: the sum of the stall counts is the least time in which one warp alon
 each pipe divided by its width is the least time in which a sub-partition can run the loop for one warp, however many
 warps it holds. Cycles are those of one SM sub-partition.
 
-wgmma and tcgen05.mma run on their own once they are started, so that other pipes work beside them. The rate of wgmma is
-the measured one (wgmma_rates.py), and "not measured" without a record; that of tcgen05.mma is published (tcgen05.py).
+wgmma and tcgen05.mma run on their own once they are started, so that other pipes work at the same time. The rate of
+wgmma is the measured one (wgmma_rates.py), and "not measured" without a record; that of tcgen05.mma is published
+(tcgen05.py).
 
 A block that a pass may skip, and a predicated instruction, counts by the share of the passes that execute it. If that
 is not recorded (loops.py), it counts as nothing in a bound, and fully in `at_most`.
 
 The estimate takes a sub-partition to do one thing at a time: HMMA, the slots in which it issues, and the wavefronts
 that bank conflicts add, where they are recorded (traffic.py). It has one scale, fitted to the times of the ladder, and
-its error is printed beside it; waits are not in it.
+its error is printed next to it; waits are not included.
 """
 
 import argparse
@@ -94,7 +95,7 @@ class Bound:
     arch: str
     issue_cycles: int  # sum of stall counts: one warp alone
     pipes: tuple[PipeLoad, ...]  # longest first; "issue" is one instruction a cycle
-    beside: str = ""  # the matrix instructions that other pipes work beside: "wgmma", "tcgen05.mma" or none
+    asynchronous: str = ""  # the matrix instructions that run while other pipes work: "wgmma", "tcgen05.mma" or none
     rates: Rates | None = None  # of wgmma
     conflicts: float | None = None  # cycles of a sub-partition for what bank conflicts add; None: not recorded
 
@@ -108,7 +109,7 @@ class Bound:
         """Cycles of a sub-partition for one warp and pass; None without HMMA and where nothing was fitted."""
         cycles = {load.pipe: load.cycles for load in self.pipes}
         tensor, issue, fitted = cycles.get("tensor"), cycles["issue"], ESTIMATES.get(self.arch.rstrip("af"))
-        if tensor is None or issue is None or fitted is None or self.beside:
+        if tensor is None or issue is None or fitted is None or self.asynchronous:
             return None
         return fitted.scale * (tensor + issue + (self.conflicts or 0))
 
@@ -158,7 +159,7 @@ def shares_in(parts: Parts) -> dict[int, Share]:
 
 
 def executed(parts: Parts) -> float:
-    """Instructions that a pass executes on average; all of the loop that stands in line where shares are not known."""
+    """Instructions that a pass executes on average; all in-line ones of the loop if the shares are not known."""
     return sum(executed_opcodes(parts).values())
 
 
@@ -178,7 +179,7 @@ def issued(parts: Parts) -> list[tuple[Instruction, float]]:
 
 
 def loop_bound(parts: Parts) -> Bound:
-    """Bounds of one pass through the KV loop, with the blocks of it that stand elsewhere."""
+    """Bounds of one pass through the KV loop, with its out-of-line blocks."""
     code = parts.graph.instructions(parts.kv.blocks)
     bound = bound_of(code, parts.listing.arch, parts.graph, shares_in(parts))
     lost = conflicts_of(root(), parts.listing.config)
@@ -189,10 +190,10 @@ def bound_of(code: Sequence[Instruction], arch: str, graph: Graph, shares: Mappi
     """Bounds of one run through some code. A predicated instruction takes its turn to issue, executed or not."""
     widths = widths_of(arch)
     bases = {at.base for at in code}
-    beside = "tcgen05.mma" if bases & TENSOR_MEMORY else "wgmma" if bases & WARP_GROUP else ""
-    rates = read_rates(root(), arch) if beside == "wgmma" else None
+    asynchronous = "tcgen05.mma" if bases & TENSOR_MEMORY else "wgmma" if bases & WARP_GROUP else ""
+    rates = read_rates(root(), arch) if asynchronous == "wgmma" else None
     if any(at.control is None for at in code):
-        raise AnalysisError("the bound needs control codes: a cubin, or a listing that holds them")
+        raise AnalysisError("the bound needs control codes: use a cubin, or a disassembly that contains them")
     loads: dict[str, PipeLoad] = {"issue": PipeLoad("issue", 0.0, 0.0, 0.0)}
     stalls = 0.0
 
@@ -212,7 +213,7 @@ def bound_of(code: Sequence[Instruction], arch: str, graph: Graph, shares: Mappi
             cost = mma_cycles(graph, at) if own else cost_of(at, pipe, widths, rates)
             add(pipe, cost, share.executed, share.at_most)
     ordered = sorted(loads.values(), key=lambda load: (-(load.cycles or 0), load.pipe))
-    return Bound(arch, round(stalls), tuple(ordered), beside, rates)
+    return Bound(arch, round(stalls), tuple(ordered), asynchronous, rates)
 
 
 def cost_of(at: Instruction, pipe: str, widths: Widths, rates: Rates | None = None) -> float | None:
@@ -273,7 +274,7 @@ class Wait:
     kind: str  # "result" or "operands read"
     instructions: int  # between setter and waiter
     matrix: int  # matrix instructions among them
-    previous_pass: bool  # the setter stands later in the loop, so it belongs to the pass before
+    previous_pass: bool  # the setter comes later in the loop, so it belongs to the previous pass
 
 
 def waits_of(parts: Parts) -> Iterator[Wait]:
@@ -356,10 +357,10 @@ def _pipe_note(bound: Bound, load: PipeLoad) -> str:
     notes = ["binds"] if load is bound.binding else []
     if load.cycles is None:
         notes = [_why_unknown(bound, load.pipe)]
-    if bound.beside and load.pipe not in ("tensor", "issue"):
-        notes.append(f"beside {bound.beside}")
-        for opcode in _BESIDE.get(load.pipe, ()):
-            found = bound.rates.beside(opcode) if bound.rates else None
+    if bound.asynchronous and load.pipe not in ("tensor", "issue"):
+        notes.append(f"overlaps {bound.asynchronous}")
+        for opcode in _SLOWING.get(load.pipe, ()):
+            found = bound.rates.with_companion(opcode) if bound.rates else None
             if found:
                 own = f", {opcode} takes {found.own_cycles:.3g}" if found.own_cycles else ""
                 notes.append(f"with {opcode} wgmma takes {found.cycles:.3g} cycles, not {found.alone:.3g}{own}")
@@ -369,15 +370,15 @@ def _pipe_note(bound: Bound, load: PipeLoad) -> str:
 def _why_unknown(bound: Bound, pipe: str) -> str:
     if pipe == OTHER:
         return "pipe not known"
-    if pipe == "tensor" and bound.beside == "wgmma":
+    if pipe == "tensor" and bound.asynchronous == "wgmma":
         return f"rate of wgmma {NOT_MEASURED}"
-    if pipe == "tensor" and bound.beside:
+    if pipe == "tensor" and bound.asynchronous:
         return "the shape of a tcgen05.mma is not a constant here"
     published = pipe == "tensor" and WIDTHS[bound.arch.rstrip("af")].matrix
     return "width not known" if published else f"width not known: nobody published that of {bound.arch}"
 
 
-_BESIDE = {"fma": ("FFMA", "FADD"), "alu": ("FMNMX", "F2FP"), "xu": ("MUFU.EX2",)}  # what may slow wgmma down, by pipe
+_SLOWING = {"fma": ("FFMA", "FADD"), "alu": ("FMNMX", "F2FP"), "xu": ("MUFU.EX2",)}  # what may slow wgmma down, by pipe
 
 
 def _rounded(value: float | None) -> Cell:
@@ -387,9 +388,9 @@ def _rounded(value: float | None) -> Cell:
 def _fill_note(bound: Bound) -> str:
     if bound.binding is None:
         unknown = ", ".join(load.pipe for load in bound.pipes if load.cycles is None)
-        if unknown == "tensor" and bound.beside:
+        if unknown == "tensor" and bound.asynchronous:
             why = {"wgmma": f"rate of wgmma is {NOT_MEASURED}", "tcgen05.mma": "shape of tcgen05.mma is not constant"}
-            return f"which pipe binds is not known: the {why[bound.beside]}"
+            return f"which pipe binds is not known: the {why[bound.asynchronous]}"
         return f"which pipe binds is not known: the width of {unknown} is not"
     return f"{bound.warps_to_fill} warps per sub-partition to fill the {bound.binding.pipe} pipe"
 
@@ -432,7 +433,7 @@ def summary_table(names: Sequence[str], bounds: Sequence[Bound]) -> Table:
 def add_bound_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
     add_loop_argument(parser)
-    parser.add_argument("--scoreboard", action="store_true", help="each wait of the loop and what it waits for")
+    parser.add_argument("--scoreboard", action="store_true", help="list each wait of the loop and what it waits for")
     add_table_arguments(parser)
 
 
@@ -443,7 +444,7 @@ def run_bound(args: argparse.Namespace) -> int:
         print_note(each.subject.name, one)
     if args.scoreboard:
         if len(parts) > 1:
-            raise AnalysisError("--scoreboard shows one version or file at a time")
+            raise AnalysisError("--scoreboard: accepts one version or file at a time")
         print_table(scoreboard_table(parts[0]), args)
     elif len(parts) > 1:
         bounds = [loop_bound(each) for each in parts]

@@ -5,7 +5,7 @@ completely.
 
 An item is a kernel, a device function with a section of its own, a variable, or the file itself. Its facts are
 everything that the cubin says of it but what IGNORED names: what is not known is compared as bytes. Indices of symbols
-and sections are replaced by names, so that facts do not depend on what else is in the file or where it stands.
+and sections are replaced by names, so that facts do not depend on what else is in the file or where it is stored.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ ATTRIBUTES = {
     0x45: "parameter",
     0x4C: "barriers",
 }
-# Sections of one function, by what stands before its name.
+# Sections of one function, by the prefix of its name.
 _OWNED = re.compile(
     r"(\.(?:rela?\.)?(?:text|nv\.(?:info|shared|local|constant\d+|rel\.action))|\.nv\.capmerc\.text)\.(.+)", re.DOTALL
 )
@@ -165,8 +165,8 @@ def code_summary(path: Path) -> dict[str, CodeSummary]:
     """Figures of each kernel of a cubin by symbol; device functions are left out."""
     cubin = Cubin.read(path)
     items = items_of(cubin)
-    beside = {f"{item.kind} {FILE_HASH.sub('', item.symbol)}": item.digest for item in items if item.kind != KERNEL}
-    attributes = {item.symbol: digest_of(item.own_facts() | beside) for item in items if item.kind == KERNEL}
+    others = {f"{item.kind} {FILE_HASH.sub('', item.symbol)}": item.digest for item in items if item.kind != KERNEL}
+    attributes = {item.symbol: digest_of(item.own_facts() | others) for item in items if item.kind == KERNEL}
     summaries = {
         kernel.symbol: CodeSummary(
             symbol=kernel.symbol,
@@ -336,7 +336,7 @@ class _Reader:
         elif section.name == ".nv.callgraph" and len(section.data) % 8 == 0:
             self._calls(section)
         elif _VARIABLES.match(section.name):
-            pass  # its variables; what lies between them in _symbols
+            pass  # its variables; what is between them is in _symbols
         elif section.kind in SHT_WITHOUT_BYTES:
             owner.add(f"{name}: bytes" if name != ".nv.shared" else "shared memory", str(section.size))
         else:
@@ -399,7 +399,7 @@ class _Reader:
                 owner.add(name, text)
 
     def _function(self, index: int) -> _Facts:
-        """The item whose code a symbol names: a kernel also of the functions behind it."""
+        """The item whose code a symbol names: a kernel also for the functions after it."""
         symbols = self.cubin.symbols
         section = symbols[index].section if 0 <= index < len(symbols) else 0
         return self.by_section.get(section, self.file)

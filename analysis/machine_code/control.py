@@ -3,10 +3,10 @@
     for problem in inconsistencies(Graph(listing)): print(problem)
 
 Three rules that compiled code keeps: a wait names a scoreboard that an earlier instruction on some path set, except
-one for all six, which stands before a fence whatever is set; an
-instruction of fixed latency sets none; between an arithmetic instruction and one that reads its result lie at least the
-cycles of the shortest known latency. A decoder that reads the wrong bits breaks them at once. Code for a debugger is
-not scheduled: every stall count in it is 0, and the last rule says nothing of it.
+one for all six, which precedes a fence whatever is set; an
+instruction of fixed latency sets none; between an arithmetic instruction and one that reads its result there are at
+least the cycles of the shortest known latency. A decoder that reads the wrong bits breaks them at once. Code for a
+debugger is not scheduled: every stall count in it is 0, and the last rule says nothing of it.
 """
 
 import re

@@ -100,14 +100,14 @@ def counts_table(columns: Sequence[tuple[str, Counts]], per_matrix: bool) -> Tab
 
 def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
     _add_arguments(parser)
-    parser.add_argument("--all", action="store_true", help="one row for each kernel of a file: instructions by pipe")
+    parser.add_argument("--all", action="store_true", help="one row per kernel of a file: instructions by pipe")
     add_filter_argument(parser, "with --all: the kernels")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
     add_loop_argument(parser)
-    parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
+    parser.add_argument("--modifiers", action="store_true", help="one row per opcode with its modifiers")
     parser.add_argument("--per-hmma", action="store_true", help="divide by the matrix instructions of the region")
     add_table_arguments(parser)
 
@@ -117,17 +117,17 @@ def run_counts(args: argparse.Namespace) -> int:
     if args.all:
         names = [*args.subjects, *([args.cubin] if args.cubin else [])]
         if len(names) != 1 or VERSION.fullmatch(names[0]):
-            raise AnalysisError("--all counts the kernels of one file: an executable, a library or a cubin")
+            raise AnalysisError("--all: requires one file: an executable, a library or a cubin")
         print_table(count_library(Path(names[0]), args.arch, args.filter), args)
         return DONE
     if args.filter is not None:
-        raise AnalysisError("--filter goes with --all")
+        raise AnalysisError("--filter: requires --all")
     return _print_counts(args, loop_only=False)
 
 
 def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
     _add_arguments(parser)
-    parser.add_argument("--nest", action="store_true", help="the loop nest by level instead of opcode counts")
+    parser.add_argument("--nest", action="store_true", help="show the loop nest by level instead of opcode counts")
 
 
 def run_loop(args: argparse.Namespace) -> int:

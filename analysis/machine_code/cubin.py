@@ -162,7 +162,7 @@ class Kernel:
 def _text(table: bytes, at: int) -> str:
     end = table.find(b"\0", at)
     if at >= len(table) or end < 0:
-        raise AnalysisError(f"string {at} lies outside its table of {len(table)} bytes")
+        raise AnalysisError(f"string {at} is outside its table of {len(table)} bytes")
     return table[at:end].decode("utf-8", "replace")
 
 
@@ -355,7 +355,7 @@ class Cubin:
                     f"{section.name} of {len(section.data)} bytes"
                 )
             if entry and symbol.value == 0:
-                code = section.data  # with the subroutines behind the kernel, which belong to it alone
+                code = section.data  # with the subroutines after the kernel, which only it calls
             suffix = section.name.removeprefix(".text")
             shared = self.section(".nv.shared" + suffix)
             reserved = RESERVED_BYTES if reserves and shared and shared.kind == SHT_NOBITS else 0

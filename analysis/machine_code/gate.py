@@ -29,8 +29,8 @@ from analysis.ladder.headers import (
     Version,
     changed_lines,
     load_all,
-    load_beside,
     load_chosen,
+    load_off_ladder,
     name_of_stem,
     stem_of,
 )
@@ -128,8 +128,8 @@ def source_hash(version: Version) -> str:
 
     For kernels of kernels/attention/, kernels/backward/ and kernels/fp8/ it includes the headers next to them.
     """
-    beside = not version.is_of_ladder
-    headers = sorted(version.path.parent.glob("*.cuh")) if beside else []
+    off_ladder = not version.is_of_ladder
+    headers = sorted(version.path.parent.glob("*.cuh")) if off_ladder else []
     texts = ["\n".join(version.body()), *map(read_text, headers)]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
 
@@ -316,7 +316,7 @@ def refuse_unfinished(folder: Path, versions: dict[str, Version]) -> None:
     for version in versions.values():
         if version.header.to_fill_in:
             keys = ", ".join(version.header.to_fill_in)
-            raise AnalysisError(f"{version.path}: its header block still says {TO_FILL_IN!r} for {keys}")
+            raise AnalysisError(f"{version.path}: its header block still has {TO_FILL_IN!r} for {keys}; fill them in")
         parent = everything.get(version.header.parent)
         if parent and not changed_lines(parent, version):
             raise AnalysisError(f"{version.path}: no line differs from {parent.version}: make its change first")
@@ -329,7 +329,7 @@ def accept(folder: Path, versions: dict[str, Version], archs: list[str], why: st
     """
     toolkit, pinned = toolkit_version(folder), pinned_toolkit(folder)
     if toolkit != pinned:
-        raise AnalysisError(f"this build is of toolkit {toolkit}; accepted figures are of the pinned one, {pinned}")
+        raise AnalysisError(f"toolkit {toolkit}: accepted numbers must come from the pinned one, {pinned}")
     refuse_unfinished(folder, versions)
     before, loops = read_accepted(folder), read_loops(folder)
     after: dict[Key, Accepted] = {}
@@ -363,13 +363,13 @@ def differences(found: Sequence[Finding]) -> Table:
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", metavar="VER", help='versions, such as "v09 v10"')
     parser.add_argument("--archs", metavar="ARCHS", default=os.environ.get("ARCHS") or DEFAULT_ARCHS,
-                        help=f'architectures, such as "{DEFAULT_ARCHS}"; without it $ARCHS, else these')  # fmt: skip
+                        help=f'architectures, such as "{DEFAULT_ARCHS}"; default: $ARCHS, else these')  # fmt: skip
 
 
 def _archs(text: str) -> list[str]:
     archs = [f"sm_{arch.removeprefix('sm_')}" for arch in text.replace(",", " ").split()]
     if not archs:
-        raise AnalysisError("--archs names no architecture")
+        raise AnalysisError("--archs: must name an architecture, such as sm_90a")
     return archs
 
 
@@ -377,7 +377,7 @@ def add_gate_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_arguments(parser)
     if in_checkout():
         _add_common_arguments(parser)
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when there is a difference")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if there is a difference")
     add_table_arguments(parser)
 
 
@@ -389,7 +389,7 @@ def run_gate(args: argparse.Namespace) -> int:
     if reason:
         print(reason)
         return DONE
-    versions = load_chosen(folder, args.version) if args.version else load_all(folder) | load_beside(folder)
+    versions = load_chosen(folder, args.version) if args.version else load_all(folder) | load_off_ladder(folder)
     built("cubins", VER=" ".join(version.stem for version in versions.values()))
     found = check(folder, versions, archs)
     if not args.version:
@@ -408,19 +408,21 @@ def add_accept_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_arguments(parser)
     if in_checkout():
         _add_common_arguments(parser)
-        parser.add_argument("--check", action="store_true", help="only reject a version that is not finished")
-    parser.add_argument("--why", metavar="WHY", required=True, help="the reason, kept in the baseline")
+        parser.add_argument("--check", action="store_true", help="only check that the version is finished")
+    parser.add_argument(
+        "--why", metavar="WHY", required=True, help="the reason, which is stored with the accepted numbers"
+    )
     parser.add_argument("--json", action="store_true", help="print the number of changed lines as JSON")
 
 
 def run_accept(args: argparse.Namespace) -> int:
     why = " ".join(args.why.split())
     if not why:
-        raise AnalysisError("--why is empty: say why these figures are right")
+        raise AnalysisError("--why: must not be empty; state why these numbers are correct")
     if args.files or args.baseline or not in_checkout():
         return run_accept_of_files(args, why)
     if not args.version:
-        raise AnalysisError("--version is missing: name the versions to accept, such as VER=v09")
+        raise AnalysisError("--version: missing; name the versions to accept, such as VER=v09")
     versions = load_chosen(root(), args.version)
     if args.check:
         refuse_unfinished(root(), versions)

@@ -4,7 +4,7 @@
 
 Cubins and PTX that a file holds uncompressed, as our executables do, are found by their own headers. cuobjdump
 unpacks the fatbinaries of nvcc, which are often compressed, into a folder that lives as long as its images. An image's
-bytes are read when they are asked for, so that a library of many images does not stand in memory. An image that can't
+bytes are read on request, so that a library of many images does not fill memory. An image that can't
 be read is left out and named; a file of nothing but such images is an error.
 """
 
@@ -31,7 +31,7 @@ from analysis.table import Cell, Table, add_table_arguments, print_table
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 ARCHIVE_MAGIC = b"!<arch>\n"
-KIND_LTO_IR = 8  # of a program in a fatbinary; its architecture stands 28 bytes behind the begin of its header
+KIND_LTO_IR = 8  # of a program in a fatbinary; its architecture is stored 28 bytes after the start of its header
 WHOLE = "the file"
 KEPT_BYTES = 32 << 20  # of cubins that stay in memory as they were parsed
 NO_KERNEL = ""  # instead of a symbol
@@ -317,7 +317,7 @@ def add_images_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="executable, shared object, fatbinary or cubin")
     parser.add_argument("--image", type=int, metavar="N", help="only this image of the list")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder of the extracted files")
-    parser.add_argument("--base", metavar="NAME", help="base name of the extracted files instead of the file's own")
+    parser.add_argument("--base", metavar="NAME", help="base name of the extracted files (the file's own)")
     add_filter_argument(parser, "list the kernels")
     add_table_arguments(parser)
 
@@ -326,10 +326,10 @@ def run_images(args: argparse.Namespace) -> int:
     images = read_images(args.file)
     if args.image is not None:
         if not 0 <= args.image < len(images):
-            raise AnalysisError(f"{args.file}: no image {args.image}; there are {len(images)}")
+            raise AnalysisError(f"--image {args.image}: must be less than {len(images)} for {args.file}")
         images = [images[args.image]]
     if args.filter is not None and args.action != "list":
-        raise AnalysisError("--filter goes with list")
+        raise AnalysisError("--filter: requires list")
     if args.action == "list":
         print_table(image_table(args.file, images, args.filter), args)
         return DONE

@@ -1,8 +1,8 @@
 """Listings and control-flow graphs as files: `python3 -m analysis sass v07 -o sass/v07.sm_80.sass`.
 
-The listing of a version holds its own config only, with control codes beside each instruction. `sass --bare` strips any
-listing of what moves when code is inserted, in place on request; `cfg` draws the basic blocks as DOT, or as SVG where
-Graphviz is installed.
+The listing of a version holds its own config only, with control codes next to each instruction. `sass --bare` strips
+any listing of what moves when code is inserted, in place on request; `cfg` draws the basic blocks as DOT, or as SVG
+where Graphviz is installed.
 """
 
 import argparse
@@ -45,14 +45,14 @@ from analysis.table import Cell, Table, add_output_arguments, add_table_argument
 def add_sass_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
     add_table_arguments(parser)
-    parser.add_argument("--bare", action="store_true", help="no addresses and no control codes, for diff(1)")
-    parser.add_argument("--in-place", action="store_true", help="with --bare and a listing: rewrite the file itself")
+    parser.add_argument("--bare", action="store_true", help="leave out addresses and control codes, for diff(1)")
+    parser.add_argument("--in-place", action="store_true", help="with --bare and a disassembly file: rewrite that file")
     add_loop_argument(parser)
-    parser.add_argument("--all", action="store_true", help="every kernel of every image, one file each in --out")
+    parser.add_argument("--all", action="store_true", help="write every kernel of every image to its own file in --out")
     parser.add_argument("--list", action="store_true", help="list the kernels of every image, as a table")
     add_filter_argument(parser, "with --all and --list: the kernels")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="one file per subject, named NAME.ARCH.sass")
-    parser.add_argument("--base", metavar="NAME", help="with --out: base name instead of the subject's own")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for one file per subject, named NAME.ARCH.sass")
+    parser.add_argument("--base", metavar="NAME", help="with --out: base name (the subject's own)")
     parser.add_argument(
         "--nvdisasm-args",
         metavar="ARGS",
@@ -67,9 +67,9 @@ def run_sass(args: argparse.Namespace) -> int:
         print_table(_list(args), args)
         return DONE
     if args.csv or args.markdown or args.sort:
-        raise AnalysisError("--csv, --markdown and --sort go with --list")
+        raise AnalysisError("--csv, --markdown, --sort: require --list")
     if args.filter is not None and not args.all:
-        raise AnalysisError("--filter goes with --list or --all")
+        raise AnalysisError("--filter: requires --list or --all")
     return _print_all(args) if args.all else _print_chosen(args)
 
 
@@ -150,7 +150,7 @@ def _library(args: argparse.Namespace, name: str) -> Library:
 
 
 def _list(args: argparse.Namespace) -> Table:
-    """One row for each kernel of each image, with the index that --config takes beside --arch."""
+    """One row for each kernel of each image, with the index that --config takes in addition to --arch."""
     rows: list[list[Cell]] = []
     for name in names_in(args):
         library = _library(args, name)
@@ -199,7 +199,7 @@ def _checked(names: Sequence[str]) -> Sequence[str]:
 
 def _strip_in_place(args: argparse.Namespace) -> int:
     if not args.bare:
-        raise AnalysisError("--in-place goes with --bare")
+        raise AnalysisError("--in-place: requires --bare")
     for name in names_in(args):
         path = Path(name)
         text = read_text(path)
@@ -223,7 +223,7 @@ def add_cfg_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser)
     add_loop_argument(parser)
     add_output_arguments(parser)
-    parser.add_argument("--svg", action="store_true", help="SVG instead of DOT; needs dot of Graphviz")
+    parser.add_argument("--svg", action="store_true", help="write SVG instead of DOT; requires dot from Graphviz")
 
 
 def run_cfg(args: argparse.Namespace) -> int:

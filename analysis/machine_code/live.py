@@ -27,7 +27,7 @@ from analysis.machine_code.warp_roles import WarpRole, roles_in
 from analysis.table import Cell, Table, add_table_arguments, emit, json_text, print_table
 
 NO_DATA_FLOW = "flow analysis is disabled"  # nvdisasm says so, and prints nothing
-LIVE_OPTIONS = ("-lrm", "count")  # nvdisasm prints the number of live registers beside each instruction
+LIVE_OPTIONS = ("-lrm", "count")  # nvdisasm prints the number of live registers next to each instruction
 
 _COLUMNS = re.compile(r"//\s*\|((?:\s*[A-Z]+\s*\|)+)\s*$")
 _CELLS = re.compile(r"/\*([0-9a-f]{4,})\*/.*//\s*\|((?:[^|]*\|)+)\s*$")
@@ -235,8 +235,8 @@ def add_live_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser, many=True)
     add_loop_argument(parser)
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--every", action="store_true", help="every instruction of the loop")
-    shown.add_argument("--lines", action="store_true", help="the source lines of the whole kernel, of one subject; "
+    shown.add_argument("--every", action="store_true", help="list every instruction of the loop")
+    shown.add_argument("--lines", action="store_true", help="list the source lines of one entire kernel; "
                        "--sort=-live puts the fullest first")  # fmt: skip
     add_table_arguments(parser)
 
@@ -250,7 +250,7 @@ def run_live(args: argparse.Namespace) -> int:
         print_note(subject.name, one.parts)
     if args.lines:
         if len(subjects) > 1:
-            raise AnalysisError("--lines takes one version or file at a time")
+            raise AnalysisError("--lines: accepts one version or file at a time")
         print_table(lines_table(subjects[0], loops[0]), args)
         return DONE
     if len(subjects) > 1:

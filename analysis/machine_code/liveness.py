@@ -66,7 +66,7 @@ def operands_of(at: Instruction) -> tuple[str, list[str]]:
 
 
 def _address(at: Instruction, text: str) -> int:
-    """Registers of an address, where it does not say `.64` itself: on sm_75 `.E` stands for 64 bits."""
+    """Registers of an address, where it does not say `.64` itself: on sm_75 `.E` means 64 bits."""
     extended = ".E" in at.opcode and not re.search(r"R\d+\.(64|U32)|desc|UR\d", text)
     return 2 if extended and at.base in _GENERIC else 1
 

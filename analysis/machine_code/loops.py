@@ -177,7 +177,7 @@ def roles_of(graph: Graph) -> dict[int, str]:
 
 
 def parts_with_figures(graph: Graph) -> list[tuple[Loop | None, Figures]]:
-    """Each named loop, whole, with what is inside it; then None with what lies outside all of them."""
+    """Each named loop, whole, with what is inside it; then None with what is outside all of them."""
     loops = named_loops(graph)
     inside: set[int] = set().union(*(loop.blocks for loop in loops))
     parts: list[tuple[Loop | None, Iterable[int]]] = [(loop, loop.blocks) for loop in loops]
@@ -370,7 +370,7 @@ def executed_in(ptx: str, symbol: str, config: KernelConfig, problems: tuple[Pro
 def passes_of(loop: Sequence[Instruction], lines: Mapping[int, int | None], executed: Mapping[int, int]) -> int:
     """The number of passes of warps through a loop: the count of most of its matrix instructions.
 
-    A masked block may have its own copy of half of them. Some wgmma and copies stand in blocks that few passes
+    A masked block may have its own copy of half of them. Some wgmma and copies are in blocks that few passes
     execute, such as the end of a tile, and ptxas gives some wgmma the line of what follows, which may be a loop that
     waits.
     """

@@ -26,11 +26,11 @@ LOSSES = (
     ("function boundary", SERIAL, "a call between wgmma.fence and wgmma.wait_group: inline the function"),
     ("extern calls", SERIAL, "a call between wgmma.fence and wgmma.wait_group: inline the function"),
     ("insufficient register", SERIAL, "accumulators and A of all wgmma in flight need more registers than there are"),
-    ("input registers", SERIAL, "registers of A are written while a wgmma is in flight: put wgmma.fence behind them"),
+    ("input registers", SERIAL, "registers of A are written while a wgmma is in flight: put wgmma.fence after them"),
     ("reading accumulator", SERIAL, "an accumulator is read before wgmma.wait_group"),
-    ("defining accumulator", SERIAL, "an accumulator is written behind wgmma.fence, or before wgmma.wait_group"),
+    ("defining accumulator", SERIAL, "an accumulator is written after wgmma.fence, or before wgmma.wait_group"),
     ("ill formed", SERIAL, "every path needs wgmma.fence, wgmma, commit_group and wait_group in this order"),
-    ("divergent", SERIAL, "a wgmma stands in a branch that not all warps of the warpgroup surely take"),
+    ("divergent", SERIAL, "a wgmma is in a branch that some warps of the warpgroup may not take"),
     ("", "a loss that this table does not know", "what ptxas says"),
 )  # fmt: skip
 
@@ -50,8 +50,8 @@ def loss_sentence(note: Note) -> str:
 
 
 def add_losses_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("log", type=Path, metavar="LOG", help="what ptxas said")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 where there is one")
+    parser.add_argument("log", type=Path, metavar="LOG", help="output of ptxas")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if there is one")
     add_output_arguments(parser)
 
 

@@ -1,4 +1,4 @@
-"""CUDA source, PTX and SASS beside each other, and slices of the PTX back to the kernel's entry.
+"""CUDA source, PTX and SASS side by side, and slices of the PTX back to the kernel's entry.
 
     for row in source_map(subject): print(row.source, row.ptx_lines, row.instruction.text)
     lines = {at.line for at in backward_slice(function, 397)}
@@ -66,7 +66,7 @@ def _ptx_line(source: Iterable[str]) -> int | None:
 
 
 def short_path(location: str) -> str:
-    """`file:line` with the file relative to the checkout, or its name alone where it lies elsewhere."""
+    """`file:line` with the file relative to the checkout, or only its name if it is elsewhere."""
     file, _, line = location.rpartition(":")
     path = Path(file)
     try:
@@ -76,14 +76,14 @@ def short_path(location: str) -> str:
 
 
 def location_order(location: str) -> tuple[str, int]:
-    """Sorts places by file, then by line."""
+    """Sorts positions by file, then by line."""
     file, _, line = location.rpartition(":")
     return file, int(line)
 
 
 @cache
 def source_lines(file: str) -> tuple[str, ...]:
-    """The lines of a source file by its short path; none where it does not lie in the checkout."""
+    """The lines of a source file by its short path; none if it is not in the checkout."""
     path = root() / file
     return tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()) if path.is_file() else ()
 
@@ -166,17 +166,17 @@ def backward_slice(function: Function, line: int) -> list[Statement]:
 def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
     add_subject_arguments(parser)
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--line", type=int, metavar="LINE", help="1-based line of the PTX text")
-    where.add_argument("--last", metavar="OPCODE", help="the last instruction of the kernel that begins like this")
-    parser.add_argument("--show", choices=("ptx", "sass", "both"), default="ptx", help="what is printed (ptx)")
-    parser.add_argument("--numbers", action="store_true", help="PTX line numbers and SASS addresses")
+    where.add_argument("--line", type=int, metavar="LINE", help="line number of the PTX text, from 1")
+    where.add_argument("--last", metavar="OPCODE", help="start at the kernel's last instruction with this prefix")
+    parser.add_argument("--show", choices=("ptx", "sass", "both"), default="ptx", help="what to print (ptx)")
+    parser.add_argument("--numbers", action="store_true", help="show PTX line numbers and SASS addresses")
     add_table_arguments(parser)
 
 
 def run_slice(args: argparse.Namespace) -> int:
     name = args.cubin or args.subject
     if not name:
-        raise AnalysisError(f"what to read is missing: {A_VERSION}cubin, executable or PTX file")
+        raise AnalysisError(f"SUBJECT: missing; name a {A_VERSION}cubin, executable or PTX file")
     module = parse_ptx(find_ptx(name, args.arch), name)
     function, line = _slice_start(module, args, name)
     kept = backward_slice(function, line)
@@ -204,7 +204,7 @@ def _slice_start(module: Module, args: argparse.Namespace, name: str) -> tuple[F
     function = module.function_at(args.line)
     if function is None:
         bodies = ", ".join(f"{each.line}-{each.statements[-1].line}" for each in module.functions if each.statements)
-        raise AnalysisError(f"{name}: line {args.line} lies in no function; their lines are {bodies}")
+        raise AnalysisError(f"{name}: line {args.line} is in no function; their lines are {bodies}")
     return function, args.line
 
 

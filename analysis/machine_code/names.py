@@ -60,7 +60,7 @@ def name_of(symbol: str) -> str:
 
 
 def add_filter_argument(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--filter", metavar="REGEX", help=f"{what} whose symbol, name or library it is found in")
+    parser.add_argument("--filter", metavar="REGEX", help=f"only {what} whose symbol, name or library matches")
 
 
 def filter_by_name(items: Sequence[T], symbol: Callable[[T], str], pattern: str | None, where: str) -> list[T]:

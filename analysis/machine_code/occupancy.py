@@ -12,8 +12,8 @@ WARP = 32
 REGISTERS_PER_SM = 65536
 REGISTER_UNIT = 256  # registers that a warp is given at a time
 WARP_LIMIT = {"sm_80": 64, "sm_86": 48, "sm_89": 48, "sm_90": 64, "sm_100": 64, "sm_120": 48}
-# Shared memory an SM can give its CTAs, in bytes, and what each CTA takes beside its own ("Compute Capabilities" in the
-# CUDA C++ Programming Guide).
+# Shared memory an SM can give its CTAs, in bytes, and what each CTA takes in addition to its own ("Compute
+# Capabilities" in the CUDA C++ Programming Guide).
 SMEM_PER_SM = {"sm_80": 164, "sm_86": 100, "sm_89": 100, "sm_90": 228, "sm_100": 228, "sm_120": 100}
 SMEM_RESERVED = 1024
 LARGEST = 255

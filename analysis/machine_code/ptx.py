@@ -31,7 +31,7 @@ class Statement:
     """One instruction of a function. Registers of an inner scope carry the scope's number: `p#3`."""
 
     line: int  # 1-based, of its first character
-    label: tuple[str, ...]  # labels that stand before it
+    label: tuple[str, ...]  # labels before it
     predicate: str  # register of the guard, "" without
     negated: bool
     opcode: str  # with modifiers
@@ -303,7 +303,7 @@ class _Parser:
 
 
 class _Scopes:
-    """The names that are declared where the parser stands, the innermost scope last.
+    """The names that are declared at the parser's position, the innermost scope last.
 
     The meaning of an operand is cached until a scope is opened or closed or a name is declared, because most occur many
     times.
@@ -447,10 +447,8 @@ def _choose_ptx(images: list[Image], name: str, arch: str | None, number: int | 
 def add_ptx_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="SUBJECT", help=f"{A_VERSION}cubin, executable or PTX file")
     add_arch_argument(parser)
-    parser.add_argument(
-        "--image", type=int, metavar="N", help="the image of an executable, as `images list` numbers it"
-    )
-    parser.add_argument("--section", metavar="NAME", help="another section of the cubin, by name")
+    parser.add_argument("--image", type=int, metavar="N", help="number of the image, from `images list`")
+    parser.add_argument("--section", metavar="NAME", help="print this section of the cubin instead")
     parser.add_argument("--sections", action="store_true", help="list the sections of the cubin")
     add_output_arguments(parser)
 

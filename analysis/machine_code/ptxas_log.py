@@ -232,7 +232,7 @@ class _Reader:
         self.current = replace(self.current, **figures, cmem=tuple(sorted(banks)))  # type: ignore[arg-type]
 
     def compile_time(self, ms: float) -> None:
-        """The time of the open function; a device function's also stands there, or a whole file's without one."""
+        """The time of the open function; the log also has that of a device function, and without one that of a file."""
         if self.current is not None and self.current.compile_ms is None:
             self.current = replace(self.current, compile_ms=ms)
 

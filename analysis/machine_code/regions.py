@@ -7,7 +7,7 @@ A kernel may hold several KV loops, copies of one for different problems: the in
 loops.py knows which one runs; split() chooses the one with the most matrix instructions. If warps have roles, these are
 the consumers' loops (of tcgen05.mma: "mma"); the producers' loops start copies, and "reader" loops read tensor memory.
 Code before the KV loop is prologue, and peeled block from the barrier before the first matrix instruction on; code
-after it is remainder block up to the last matrix instruction, then epilogue. Blocks that the compiler moved behind the
+after it is remainder block up to the last matrix instruction, then epilogue. Blocks that the compiler moved after the
 code they belong to are "out of line". Code that only leads to or follows another KV loop is "other copies", and code
 that belongs to a producer's loop in that way is "producer".
 """
@@ -70,7 +70,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Parts:
-    """A kernel split into regions. The instructions of a region stand in address order."""
+    """A kernel split into regions. The instructions of a region are in address order."""
 
     graph: "Graph"
     kv: Loop
@@ -145,20 +145,20 @@ class Graph:
         return []
 
     def _is_call(self, at: Instruction) -> bool:
-        """A call that comes back, in contrast to the CALL.REL.NOINC to a label that stands for a far branch."""
+        """A call that comes back, in contrast to the CALL.REL.NOINC to a label that serves as a far branch."""
         named = re.search(r"`\(([^)]+)\)", at.operands)
         return at.base == "CALL" and (named is None or not named[1].startswith(".L") or self._comes_back(at))
 
     def _comes_back(self, call: Instruction) -> bool:
-        """True if the instructions before a call load the address behind it, which a RET at its end then takes."""
-        behind = call.address + WORD_BYTES
+        """True if the instructions before a call load the address after it, to which a RET then returns."""
+        return_address = call.address + WORD_BYTES
         location = self.listing.index[call.address]
         for at in self.listing.instructions[max(0, location - RETURN_ADDRESS_WITHIN) : location]:
             loaded = re.search(r", (0x[0-9a-f]+)$|32@lo\(\(.* \+ (\.L\w+)@srel\)\)$", at.operands)
             if (
                 loaded
                 and "MOV" in at.opcode
-                and behind == (int(loaded[1], 16) if loaded[1] else self.listing.labels.get(loaded[2]))
+                and return_address == (int(loaded[1], 16) if loaded[1] else self.listing.labels.get(loaded[2]))
             ):
                 return True
         return False
@@ -214,7 +214,7 @@ class Graph:
             register = re.match(r"B\d+", block.last.operands)
             reconverges = sorted(barriers.get(register[0], ())) if block.last.base == "BSYNC" and register else []
             successors += [target for target in reconverges if target in self.blocks]
-            # After a BSYNC a warp stands at the target of its BSSY; without a known one it continues.
+            # After a BSYNC a warp is at the target of its BSSY; without a known one it continues.
             moves = block.last.base == "BSYNC" and reconverges and not block.last.predicate
             if self._falls_through(block.last) and not moves and first in next_block:
                 successors.append(next_block[first])
@@ -352,7 +352,7 @@ def matrix_work(at: Instruction) -> float | None:
 
 
 def in_line(graph: Graph, loop: Loop) -> list[int]:
-    """The blocks of a loop that stand together around its header; the others were moved out of line."""
+    """The contiguous blocks of a loop around its header; the others were moved out of line."""
     order = sorted(graph.blocks)
     position = {first: at for at, first in enumerate(order)}
     found = [loop.header]

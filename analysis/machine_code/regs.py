@@ -123,7 +123,7 @@ def _row(usage: Usage, name: str, code: dict[str, CodeSummary] | None) -> Row:
     if code is not None and summary is None:
         raise AnalysisError(f"the cubin lacks the kernel {usage.name!r} of the log")
     if usage.spill_stores is None:
-        raise AnalysisError(f"{usage.name}: nvlink says nothing of spills: the log of ptxas -v must stand before it")
+        raise AnalysisError(f"{usage.name}: nvlink reports no spills: the log of ptxas -v must come before it")
 
     def figure(what: str) -> int | None:
         read = getattr(summary, what, None)
@@ -324,13 +324,15 @@ def add_regs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE",
                         help="two CSVs of this command, or two cubins or libraries, to compare")  # fmt: skip
     if in_checkout():
-        parser.add_argument("--version", metavar="VER", help="version that the log is of: every kernel is then ours")
+        parser.add_argument("--version", metavar="VER", help="version of the log: every kernel is then one of ours")
     else:
         parser.set_defaults(version=None)
     parser.add_argument("--arch", metavar="ARCH", help="architecture that every kernel must be for, such as sm_80")
-    parser.add_argument("--log", type=Path, metavar="LOG", help="what ptxas -v printed")
-    parser.add_argument("--cubin", type=Path, metavar="CUBIN", help="machine code of the same build: hash, LDL, STL")
-    parser.add_argument("--exit-code", action="store_true", help="of two files: status 1 when they differ")
+    parser.add_argument("--log", type=Path, metavar="LOG", help="output of ptxas -v")
+    parser.add_argument(
+        "--cubin", type=Path, metavar="CUBIN", help="machine code of the same build, for its hash, LDL and STL"
+    )
+    parser.add_argument("--exit-code", action="store_true", help="with two files: exit status 1 if they differ")
     add_table_arguments(parser)
 
 
@@ -394,7 +396,7 @@ JUMP = 8  # registers more or fewer than the parent's that are worth a mark: the
 
 
 def report_table(versions: dict[str, list[Row]], parents: dict[str, str]) -> Table:
-    """Every kernel of every version, the most registers and spills first, with what stands out against the parent."""
+    """Every kernel of every version, the most registers and spills first, with what differs notably from the parent."""
     table = []
     for version, rows in versions.items():
         parent_rows = versions.get(parents.get(version, ""), [])

@@ -83,7 +83,7 @@ class Instruction:
 class Listing:
     """One kernel with the subroutines that follow it in its section."""
 
-    symbol: str  # or the short form that stands for it in our own listings; "" where the text names no kernel
+    symbol: str  # or the short form that replaces it in our own listings; "" where the text names no kernel
     arch: str  # "" where the text does not say
     instructions: tuple[Instruction, ...]
     labels: dict[str, int] = field(default_factory=dict)  # name to address
@@ -417,7 +417,7 @@ def count_all(
         yield from read(*started.popleft())
 
 
-# They begin with text that stands nowhere else, which is searched for much faster than the beginnings of lines.
+# They begin with text that occurs nowhere else, which is searched for much faster than the beginnings of lines.
 _OF_SECTION = re.compile(r"//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
 _OPCODE = re.compile(r"\*/ +(?:@\S+ +)?([A-Z][A-Z0-9_]*)")
 _BRANCH = re.compile(r"\*/ +BRA `\((\.L\w+)\)")

@@ -400,13 +400,13 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
 def add_sass_diff_arguments(parser: argparse.ArgumentParser) -> None:
     add_pair_arguments(parser)
     add_loop_argument(parser)
-    parser.add_argument("--text", action="store_true", help="also the aligned text diff")
-    parser.add_argument("--rename", action="store_true", help="with --text: rename registers away")
-    parser.add_argument("--modifiers", action="store_true", help="one row for each opcode with its modifiers")
+    parser.add_argument("--text", action="store_true", help="also print the aligned text diff")
+    parser.add_argument("--rename", action="store_true", help="with --text: ignore register numbers")
+    parser.add_argument("--modifiers", action="store_true", help="one row per opcode with its modifiers")
     parser.add_argument("--per-hmma", action="store_true", help="divide by the matrix instructions of the loop")
-    parser.add_argument("--all", action="store_true", help="also what did not change")
+    parser.add_argument("--all", action="store_true", help="also show what did not change")
     add_filter_argument(parser, "of two libraries: the kernels")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when the machine code differs")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if the machine code differs")
     add_table_arguments(parser)
 
 
@@ -436,7 +436,7 @@ def _folders(args: argparse.Namespace) -> tuple[Path, Path] | None:
     if not any(given):
         return None
     if not all(given):
-        raise AnalysisError(f"{one} and {other}: two folders of builds or two files, not one of each")
+        raise AnalysisError(f"{one}, {other}: must be two folders or two files, not one of each")
     if args.config or args.a_config or args.b_config or args.loop:
         raise AnalysisError("of two folders all kernels are compared; --filter chooses some, and no other option")
     return one, other
@@ -472,7 +472,7 @@ def run_sass_diff(args: argparse.Namespace) -> int:
     if found and not only:
         return _print_change(args, found)
     if args.filter is not None and not found:
-        raise AnalysisError("--filter goes with two libraries")
+        raise AnalysisError("--filter: requires two libraries")
     if only:
         args.a_config, args.b_config = (side.symbol for side in only)
     a, b, rule = resolve_pair(args)

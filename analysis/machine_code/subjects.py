@@ -213,15 +213,17 @@ def _of_executable(name: str, path: Path, arch: str | None, choice: KernelConfig
 
 
 def add_arch_argument(parser: argparse.ArgumentParser) -> None:
-    """--arch of every command that reads the machine code of versions; its default stands here alone."""
+    """--arch of every command that reads the machine code of versions; only this line sets its default."""
     parser.add_argument("--arch", type=normal_arch, metavar="ARCH",
-                        help=f"architecture to read of several: sm_80, sm_90 ({DEFAULT_ARCH})")  # fmt: skip
+                        help=f"architecture to read, if there are several: sm_80, sm_90 ({DEFAULT_ARCH})")  # fmt: skip
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     add_arch_argument(parser)
     parser.add_argument(
-        "--config", metavar="CONFIG", help="the kernel of several: symbol, name, index, or short form of ours"
+        "--config",
+        metavar="CONFIG",
+        help="the kernel to read, if there are several: symbol, name, index, or short form of ours",
     )
 
 
@@ -229,7 +231,7 @@ def add_subject_arguments(parser: argparse.ArgumentParser, many: bool = False) -
     """One subject, or with `many` several: versions or files, also as --cubin FILE."""
     what = f"{A_VERSION}cubin, executable or listing"
     parser.add_argument("subjects" if many else "subject", nargs="*" if many else "?", metavar="SUBJECT", help=what)
-    parser.add_argument("--cubin", metavar="FILE", help="the subject, as an option")
+    parser.add_argument("--cubin", metavar="FILE", help="the subject, given as an option")
     add_choice_arguments(parser)
 
 
@@ -243,14 +245,14 @@ def names_in(args: argparse.Namespace) -> list[str]:
     names = [*getattr(args, "subjects", [])] or [name for name in [getattr(args, "subject", None)] if name]
     names += [args.cubin] if args.cubin else []
     if not names:
-        raise AnalysisError(f"what to read is missing: {A_VERSION}cubin, executable or listing")
+        raise AnalysisError(f"SUBJECT: missing; name a {A_VERSION}cubin, executable or disassembly")
     return names
 
 
 def subject_of(args: argparse.Namespace) -> Subject:
     found = subjects_of(args)
     if len(found) > 1:
-        raise AnalysisError("one version or file at a time")
+        raise AnalysisError("SUBJECT: must be one version or file")
     return found[0]
 
 

@@ -25,7 +25,7 @@ _SLOTS = threading.BoundedSemaphore(AT_ONCE)
 
 @cache
 def find_tool(name: str) -> Path:
-    """Path of a toolkit program; AnalysisError names the places looked at."""
+    """Path of a toolkit program; AnalysisError names the folders that were searched."""
     if not in_checkout():
         return _find_installed(name)
     cuda = os.environ.get("CUDA")
@@ -55,8 +55,8 @@ def _find_installed(name: str) -> Path:
     looked = ", ".join(map(str, [*named, "the PATH", DEFAULT_TOOLKIT / "bin"]))
     package = PACKAGES.get(name, f"nvidia-cuda-{name}")
     raise AnalysisError(
-        f"{name} is neither beside this package nor in {looked}: run `pip install '{package}'`, or set CUDA_HOME to an "
-        "installed toolkit"
+        f"{name} is neither next to this package nor in {looked}: run `pip install '{package}'`, or set CUDA_HOME to "
+        "an installed toolkit"
     )
 
 

@@ -1,9 +1,9 @@
 """The speed of wgmma, as measured on a GPU: logs/bench/wgmma.GPU.json, from the microbenchmark in harness/device/.
 
     rates = read_rates(root(), "sm_90a")    # None where nothing is recorded
-    if rates: print(rates.cycles(128, 16), rates.beside("FFMA"))
+    if rates: print(rates.cycles(128, 16), rates.with_companion("FFMA"))
 
-The record holds an object a measurement: the shape m64nNkK, where A comes from, what ran beside it, and the cycles of
+The record holds an object a measurement: the shape m64nNkK, where A comes from, what ran with it, and the cycles of
 one wgmma at full rate. A bound takes the least of those measured, as it is the least time.
 """
 
@@ -27,13 +27,13 @@ class Rate:
     n: int
     k: int
     a: str  # "smem" or "registers"
-    beside: str  # the opcode of instructions that run beside it, "" for none
+    companion: str  # the opcode of instructions that run with it, "" for none
     cycles: float  # of one wgmma
-    beside_cycles: float | None  # of one warp instruction beside it
+    companion_cycles: float | None  # of one of those instructions
 
 
 @dataclass(frozen=True)
-class Beside:
+class Companion:
     """The cost of an instruction to wgmma, and of wgmma to it."""
 
     opcode: str
@@ -48,20 +48,22 @@ class Rates:
 
     def cycles(self, n: int, k: int) -> float | None:
         """Least cycles of one m64nNkK; where this N was not measured, in proportion to the next larger one's."""
-        alone = [rate for rate in self.rates if not rate.beside and rate.k == k and rate.n >= n]
+        alone = [rate for rate in self.rates if not rate.companion and rate.k == k and rate.n >= n]
         if not alone:
             return None
         nearest = min(rate.n for rate in alone)
         return min(rate.cycles for rate in alone if rate.n == nearest) * n / nearest
 
-    def beside(self, opcode: str) -> Beside | None:
-        """The largest shape that was measured with an instruction beside it and alone, A from the same memory."""
+    def with_companion(self, opcode: str) -> Companion | None:
+        """The largest shape that was measured both alone and with an instruction, A from the same memory."""
         for rate in sorted(self.rates, key=lambda each: -each.n):
             alone = [
-                each for each in self.rates if (each.n, each.k, each.a) == (rate.n, rate.k, rate.a) and not each.beside
+                each
+                for each in self.rates
+                if (each.n, each.k, each.a) == (rate.n, rate.k, rate.a) and not each.companion
             ]
-            if rate.beside == opcode and alone:
-                return Beside(opcode, min(each.cycles for each in alone), rate.cycles, rate.beside_cycles)
+            if rate.companion == opcode and alone:
+                return Companion(opcode, min(each.cycles for each in alone), rate.cycles, rate.companion_cycles)
         return None
 
 
@@ -96,7 +98,7 @@ def _rate(row: dict[str, Any], where: str) -> Rate:
         "n": (int,),
         "k": (int,),
         "a": (str,),
-        "beside": (str,),
+        "companion": (str,),
         "cycles": (int, float),
     }
     for field, types in wanted.items():
@@ -104,5 +106,7 @@ def _rate(row: dict[str, Any], where: str) -> Rate:
             raise AnalysisError(f"{where}: {field} = {row.get(field)!r}: expected {types[-1].__name__}")
     if row["cycles"] <= 0:
         raise AnalysisError(f"{where}: cycles = {row['cycles']!r}: expected a positive number")
-    own = row.get("beside_cycles")
-    return Rate(row["n"], row["k"], row["a"], row["beside"], float(row["cycles"]), None if own is None else float(own))
+    own = row.get("companion_cycles")
+    return Rate(
+        row["n"], row["k"], row["a"], row["companion"], float(row["cycles"]), None if own is None else float(own)
+    )

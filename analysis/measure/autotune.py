@@ -94,7 +94,7 @@ class Stage:
 
 
 def groups(kernels: Iterable[Kernel], wanted: Sequence[KernelConfig] | None = None) -> list[Group]:
-    """Groups of equal code among the kernels that are wanted, in the order in which they stand in the file."""
+    """Groups of equal code among the requested kernels, in the order of the file."""
     table: dict[tuple[str, int, int, int], list[tuple[KernelConfig, Kernel]]] = {}
     for kernel in kernels:
         if not kernel.entry:
@@ -364,7 +364,7 @@ class Unmeasured:
     counts: dict[str, int]
 
     def order(self) -> tuple[float, int, int]:
-        """By time; those without one behind the others, by warp instructions, then by wavefronts of shared memory."""
+        """By time; those without one come last, by warp instructions, then by wavefronts of shared memory."""
         ms = self.predicted.ms if self.predicted else inf
         return ms, self.counts.get("executed", 0), self.counts.get("wavefronts", 0)
 
@@ -455,12 +455,12 @@ def counted(version: str, group: Group) -> dict[str, int]:
 
 def add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--versions", metavar="LIST", help="versions, built with KERNELS=tune or another set; without it all built ones"
+        "--versions", metavar="LIST", help="versions, built with KERNELS=tune or another set (all that are built)"
     )
-    parser.add_argument("--set", default="", metavar="SET", help="only members of this set, see `configs`")
+    parser.add_argument("--set", default="", metavar="SET", help="only members of this set; `configs` lists sets")
     parser.add_argument("--exhaustive", action="store_true", help="measure every distinct kernel in every round")
     parser.add_argument("--resume", action="store_true", help="continue the newest run of the same plan")
-    parser.add_argument("--classes", action="store_true", help="only list the configurations that are one machine code")
+    parser.add_argument("--classes", action="store_true", help="only list the configurations that share machine code")
     parser.add_argument("--keep", action="store_true", help=f"of a dry run: record predicted times in {PREDICTED}")
     add_measuring_arguments(parser, rounds=5)
     add_table_arguments(parser)
@@ -505,7 +505,7 @@ def groups_of(version: str, capability: str | None, members: str) -> list[Group]
     """The groups of a version's executable that belong to the set."""
     path = executables.find(version)
     header = load(root(), version).header
-    wanted = config_set(members, header.config, header.beside) if members else None
+    wanted = config_set(members, header.config, header.additional) if members else None
     chosen = groups(cubin_for(path, capability).kernels, wanted)
     if not chosen:
         raise AnalysisError(f"{path} holds no configuration of {members!r}: make {version} KERNELS='{members}'")

@@ -359,27 +359,49 @@ def add_measuring_arguments(parser: argparse.ArgumentParser, rounds: int) -> Non
     """Options that bench, compare and autotune share."""
     parser.add_argument("--seqs", default="4096", metavar="LIST", help="lengths: 512,1024 or 512:16384:*2 (4096)")
     parser.add_argument("--dtypes", default="fp16", metavar="LIST", help="fp16,bf16 (fp16)")
-    parser.add_argument("--batch", type=int, metavar="N", help="16, but 8 at 8192 and 4 at 16384 without it")
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences (16; 8 at 8192; 4 at 16384)")
     parser.add_argument("--heads", type=int, default=16, metavar="N", help="heads (16)")
     parser.add_argument("--dist", default="normal", metavar="NAME", help="distribution of the inputs (normal)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the inputs (1)")
     parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"rounds ({rounds})")
     parser.add_argument("--budget", type=float, metavar="S", help="stop before this many seconds are used")
-    parser.add_argument("--check", type=int, default=64, metavar="ROWS", help="rows checked per run, 0 for none (64)")
-    parser.add_argument("--min-samples", type=int, default=Timing.min_samples, metavar="N", help="samples per round")
-    parser.add_argument("--min-time", type=float, default=Timing.min_time, metavar="S", help="timed seconds per run")
-    parser.add_argument("--max-noise", type=float, default=Timing.max_noise, metavar="PERCENT", help="noise to stop at")
+    parser.add_argument("--check", type=int, default=64, metavar="ROWS", help="rows to check per run; 0: none (64)")
     parser.add_argument(
-        "--sample-timeout", type=float, default=Timing.timeout, metavar="S", help="most seconds per run"
+        "--min-samples",
+        type=int,
+        default=Timing.min_samples,
+        metavar="N",
+        help=f"samples per round ({Timing.min_samples})",
     )
-    parser.add_argument("--records", type=Path, metavar="FILE", help="append to FILE, not to the one in logs/")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--min-time",
+        type=float,
+        default=Timing.min_time,
+        metavar="S",
+        help=f"timed seconds per run ({Timing.min_time})",
+    )
+    parser.add_argument(
+        "--max-noise",
+        type=float,
+        default=Timing.max_noise,
+        metavar="PERCENT",
+        help=f"stop at this noise ({Timing.max_noise})",
+    )
+    parser.add_argument(
+        "--sample-timeout",
+        type=float,
+        default=Timing.timeout,
+        metavar="S",
+        help=f"time limit of a run in seconds ({Timing.timeout})",
+    )
+    parser.add_argument("--records", type=Path, metavar="FILE", help="append to FILE instead of the record in logs/")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
 def add_tokens_argument(parser: argparse.ArgumentParser) -> None:
     """The second size, which bench and compare share."""
     parser.add_argument(
-        "--tokens", type=int, metavar="N", help="also with N / length sequences; --batch 0: with those alone"
+        "--tokens", type=int, metavar="N", help="also run N / length sequences; with --batch 0 only those"
     )
 
 
@@ -404,7 +426,7 @@ def plan_of(args: argparse.Namespace, units: Sequence[Unit]) -> Plan:
         if tokens < 1 or tokens % seq:
             raise AnalysisError(f"--tokens {tokens}: must be a multiple of every length, and {seq} is one")
     if args.batch is not None and args.batch < (0 if tokens else 1):
-        raise AnalysisError(f"--batch {args.batch}: must be at least 1" + (", or 0 beside --tokens" if tokens else ""))
+        raise AnalysisError(f"--batch {args.batch}: must be at least 1" + (", or 0 with --tokens" if tokens else ""))
     return replace(plan, tokens=tokens)
 
 
@@ -418,27 +440,27 @@ def dtypes_of(args: argparse.Namespace) -> list[str]:
 
 
 def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--versions", metavar="LIST", help="versions with commas or blanks; without it all built ones")
+    parser.add_argument(
+        "--versions", metavar="LIST", help="versions, separated by commas or spaces (all that are built)"
+    )
     parser.add_argument(
         "--peers",
         nargs="?",
         const="all",
         default="",
         metavar="LIST",
-        help="also fa2, cudnn, efficient, fa3, cublas, or all of them without a list",
+        help="also run fa2, cudnn, efficient, fa3, cublas; without a list all of them",
     )
-    parser.add_argument("--causal", action="store_true", help="with the causal mask")
+    parser.add_argument("--causal", action="store_true", help="use the causal mask")
     parser.add_argument("--d-head", type=int, default=128, metavar="N", help="elements of a head (128)")
-    parser.add_argument("--kv-heads", type=int, default=0, metavar="N", help="KV heads; as many as heads without it")
+    parser.add_argument("--kv-heads", type=int, default=0, metavar="N", help="KV heads (as many as heads)")
     parser.add_argument(
         "--energy",
         action="store_true",
-        help="first and sustained speed and joules too: five more seconds for each problem",
+        help="also measure cold-start and power-limited speed and joules: five more seconds per problem",
     )
     parser.add_argument("--python", metavar="PATH", help="interpreter that has PyTorch, for the peers")
-    parser.add_argument(
-        "--against", metavar="LIST", help="subjects that ratios are taken to: fa2,fa3,cudnn, else the first"
-    )
+    parser.add_argument("--against", metavar="LIST", help="baselines of the ratios: fa2,fa3,cudnn (the first subject)")
     parser.add_argument("--resume", action="store_true", help="continue the newest unfinished run of the same plan")
     parser.add_argument("--wide", action="store_true", help="one row per subject, one column per problem")
     add_measuring_arguments(parser, rounds=5)
@@ -520,7 +542,7 @@ def run_peers(args: argparse.Namespace) -> int:
 
 
 def interleave(versions: Sequence[Unit], peers: Sequence[Unit]) -> list[Unit]:
-    """Peers spread evenly among the versions of their dtype, so that each stands near some version in time."""
+    """Peers spread evenly among the versions of their dtype, so that each runs near some version in time."""
     units: list[Unit] = []
     for dtype in dict.fromkeys(unit.dtype for unit in (*versions, *peers)):
         ours = [unit for unit in versions if unit.dtype == dtype]

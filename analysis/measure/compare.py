@@ -5,8 +5,8 @@
     python3 -m analysis compare before.jsonl after.jsonl      # two files, subject by subject
     python3 -m analysis compare before.txt after.txt          # times of anything, one round a line
 
-The verdict is about B, from the intervals of its speedup: SAME when the whole 95 % interval lies within the tolerance
-of 1 (--same-within, 1 %), else FASTER or SLOWER when all of the 99 % interval lies on one side of 1 and its middle
+The verdict is about B, from the intervals of its speedup: SAME when the entire 95 % interval is within the tolerance
+of 1 (--same-within, 1 %), else FASTER or SLOWER when the entire 99 % interval is on one side of 1 and its middle
 beyond the tolerance, else UNSURE, with the number of rounds that would decide. A measurement ends after four or seven
 of its ten rounds where wider intervals say so already, such that all looks together are wrong no more often than one.
 With --exit-code the status is 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE; of several problems the worst counts: SLOWER,
@@ -193,18 +193,18 @@ def recorded(first: str, second: str, source: str) -> tuple[list[Record], list[R
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     files = "a file of records (.jsonl) or of times, one round a line"
     parser.add_argument("A", help=f"a version, a peer's name, or {files}" if in_checkout() else files)
-    parser.add_argument("B", help="what is judged against A")
+    parser.add_argument("B", help="the side that is compared with A")
     if in_checkout():
-        parser.add_argument("--from", dest="source", metavar="GPU|FILE", help="use recorded runs and measure nothing")
+        parser.add_argument("--from", dest="source", metavar="GPU|FILE", help="use recorded runs instead of measuring")
     parser.add_argument(
         "--same-within",
         type=float,
         default=100 * stats.SAME_WITHIN,
         metavar="PERCENT",
-        help="the tolerance: SAME when the whole 95 %% interval of the speedup lies this near to 1 (1)",
+        help="tolerance: SAME if the entire 95 %% interval of the speedup is this close to 1 (1)",
     )
     parser.add_argument("--across-gpus", action="store_true", help="compare records of different GPU models too")
-    parser.add_argument("--exit-code", action="store_true", help="status 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE")
+    parser.add_argument("--exit-code", action="store_true", help="exit status: 0 SAME, 10 FASTER, 11 SLOWER, 12 UNSURE")
     if in_checkout():
         bench.add_measuring_arguments(parser, rounds=ROUNDS)
         bench.add_tokens_argument(parser)
@@ -218,7 +218,7 @@ def _refuse_measuring_options(args: argparse.Namespace) -> None:
     bench.add_tokens_argument(parser)
     for action in parser._actions:
         if action.dest != "help" and getattr(args, action.dest) != action.default:
-            raise AnalysisError(f"{action.option_strings[0]} is for a measurement, but records are read")
+            raise AnalysisError(f"{action.option_strings[0]}: must not be used with recorded runs")
 
 
 def run_compare(args: argparse.Namespace) -> int:

@@ -43,7 +43,7 @@ NUMBER = "[0-9]{1,18}"
 
 
 def cuda_program(name: str, otherwise: str) -> str:
-    """A program of the CUDA toolkit, from the PATH or from the usual places; the message ends with `otherwise`."""
+    """A program of the CUDA toolkit, from the PATH or from the usual folders; the message ends with `otherwise`."""
     folders = [os.environ.get(variable, "") for variable in ("CUDA", "CUDA_HOME")] + ["/usr/local/cuda"]
     path = os.pathsep.join([os.environ.get("PATH", ""), *(f"{folder}/bin" for folder in folders if folder)])
     found = shutil.which(name, path=path)
@@ -103,7 +103,7 @@ class Timing:
     """The stopping rule of one short run, as the options of the executables name it.
 
     A power-limited GPU boosts for the first tens of milliseconds of work, then settles: an H200 goes from 1.80 to
-    1.68 GHz within 0.1 s. min_time is long enough for the median to lie in the settled part.
+    1.68 GHz within 0.1 s. min_time is long enough for the median to be in the settled part.
     """
 
     warmup: int = 3
@@ -131,7 +131,7 @@ def find(version: str, folder: Path | None = None) -> Path:
     path = folder / stem_of(version)
     if not (path.is_file() and os.access(path, os.X_OK)):
         there = ", ".join(built_versions(folder)) or "none"
-        raise AnalysisError(f"{path} is not there: `make {stem_of(version)}` builds it; built are: {there}")
+        raise AnalysisError(f"{path}: not built; run `make {stem_of(version)}`. Built versions: {there}")
     return path
 
 
@@ -169,7 +169,7 @@ def chosen_versions(text: str | None) -> list[str]:
         built(*map(stem_of, named), BIN=os.environ.get("BIN", ""))
     names = named or built_versions()
     if not names:
-        raise AnalysisError(f"no version is built in {bin_folder()}: run make")
+        raise AnalysisError(f"{bin_folder()}: contains no version; run `make v07`")
     for name in names:
         find(name)
     return names
@@ -195,7 +195,7 @@ def run(
 ) -> Outcome:
     """Run to the end or to the time limit, with $LAUNCH in front. Never raises for what the program does.
 
-    The environment is set behind $LAUNCH, which may set some of it itself or start the program on another machine.
+    The environment is set after $LAUNCH, which may set some of it itself or start the program on another machine.
     """
     settings = [f"{name}={value}" for name, value in (environment or {}).items()]
     launch = launcher() + (["env", *settings] if settings else [])

@@ -1,4 +1,5 @@
-"""Records as a file keeps them: what many records say alike stands once, in header lines; readers see whole records.
+"""Records as a file keeps them: values that many records share are stored once, in header lines; readers see complete
+records.
 
     known: Headers = {}
     lines = fold([record, …], known)            # each a JSON value for one line, the headers that are new among them
@@ -6,9 +7,9 @@
 
 A header line is {"header": ID, "same": {field: value}}; one of them also has {"columns": [field, …]}, the fields that
 differ. A record line is {"of": [ID, …], "values": [value of each column, …]}. Fields are named with the object that
-they lie in: "timing.samples_ns"; values of a column "timing.sm_clock_hz*100000" are in that unit. A line of another
-form is a whole record: executables write those. IDs are hashes of what a header says, so files can be joined with cat,
-and a header that was cut out is noticed.
+contains them: "timing.samples_ns"; values of a column "timing.sm_clock_hz*100000" are in that unit. A line of
+another form is a whole record: executables write those. IDs are hashes of what a header says, so files can be joined
+with cat, and a header that was cut out is noticed.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ _UNITS = {"timing.samples_ns": 32, "timing.sm_clock_hz": 100_000}  # lists that 
 
 
 def fold(raws: Iterable[dict[str, Any]], known: Headers) -> list[dict[str, Any]]:
-    """The lines of these records, each behind the headers that it names and `known` lacks; those are added to it.
+    """The lines of these records, each after the headers that it names and `known` lacks; `known` receives them.
 
     A record that the form cannot hold stays whole: one with a dot or a star in a field's name, or with this form's
     names.
@@ -110,7 +111,7 @@ def _fits(raw: dict[str, Any]) -> bool:
 
 
 def _fields(raw: dict[str, Any]) -> dict[str, Any]:
-    """Name to value; those of an object that is taken apart stand by themselves, an empty one as it is."""
+    """Name to value; the members of a nested object become entries of their own; an empty object stays."""
     found: dict[str, Any] = {}
     for name, value in raw.items():
         if name in _APART and isinstance(value, dict) and value:

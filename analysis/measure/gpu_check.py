@@ -36,7 +36,7 @@ DTYPES = ("fp16", "bf16")
 HEADS = "1,2,3,16,17,32"
 D_HEAD = 128  # elements of a row of O in the outputs that are compared with the emulator's
 
-# racecheck does not follow a __syncwarp to the arrival behind it: docs/internals.md, one_lane_tells.
+# racecheck does not follow a __syncwarp to the arrival after it: docs/internals.md, one_lane_tells.
 KNOWN_RACES = frozenset({"v25", "attention/mma_sync"})
 
 # The matrix of PyTorch's own tests of its flash attention kernels: test_flash_attention_vs_math_ref_grads in
@@ -250,7 +250,7 @@ def _status(version: str, expected: int, arguments: list[str], environment: dict
 
 
 def emulator(version: str, config: KernelConfig) -> Iterator[Check]:
-    """The GPU's output beside the emulator's, for the same inputs."""
+    """The GPU's output compared with the emulator's, for the same inputs."""
     for launch, dtype in itertools.product(launches(config), DTYPES):
         name = f"{dtype} output as the emulator's, {' '.join(launch)}"
         yield Check("emulator", version, name, partial(same_output, version, dtype, launch))
@@ -419,12 +419,16 @@ def own_config(version: str) -> tuple[str, KernelConfig]:
 
 
 def add_gpu_check_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--versions", metavar="LIST", help="versions with commas or blanks; without it all built ones")
-    parser.add_argument("--groups", default=",".join(GROUPS), metavar="LIST", help=f"of {', '.join(GROUPS)}")
-    parser.add_argument("--quick", action="store_true", help="fewer shapes, no big problems")
+    parser.add_argument(
+        "--versions", metavar="LIST", help="versions, separated by commas or spaces (all that are built)"
+    )
+    parser.add_argument(
+        "--groups", default=",".join(GROUPS), metavar="LIST", help=f"groups of checks: {', '.join(GROUPS)} (all)"
+    )
+    parser.add_argument("--quick", action="store_true", help="use fewer shapes and no large problems")
     parser.add_argument("--budget", type=float, metavar="S", help="stop before this many seconds are used")
-    parser.add_argument("--jobs", type=int, default=6, metavar="N", help="checks run at a time (6)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--jobs", type=int, default=6, metavar="N", help="parallel checks (6)")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
     add_table_arguments(parser)
 
 

@@ -2,8 +2,8 @@
 
     for wanted, got in zip(of_kv_head(torch, q, k, v, dout, limits), found): share = wanted.share(got)
 
-`torch` is the module, or what stands in for it. A head of K and V at a time: q and dout are [group, seq, d_head], the
-queries of all heads that share it, k and v [keys, d_head].
+`torch` is the module, or its replacement in tests. A head of K and V at a time: q and dout are [group, seq, d_head],
+the queries of all heads that share it, k and v [keys, d_head].
 """
 
 import math
@@ -95,7 +95,7 @@ def of_kv_head(
 
 
 def joined(torch: Any, parts: list[Gradient]) -> Gradient:
-    """The rows of one head behind each other."""
+    """The rows of one head, one after another."""
     return Gradient(torch.concatenate([one.value for one in parts]), torch.concatenate([one.error for one in parts]))
 
 
@@ -126,7 +126,7 @@ class Comparison:
 
 
 def check(torch: Any, inputs: Any, found: Any, kv_heads: int, limits: Limits, wanted_rows: int) -> dict[str, Any]:
-    """Gradients [batch, heads, seq, d_head] beside float64: of a KV head for each 32 rows, all rows of it.
+    """Gradients [batch, heads, seq, d_head] compared with float64: one KV head for each 32 rows, all of its rows.
 
     `inputs` are Q, K, V and dO as [batch, seq, heads, d_head].
     """

@@ -29,7 +29,7 @@ class Bursts(Protocol):
     """The program that runs the launches."""
 
     def queue(self) -> None:
-        """Queue a burst behind those that are queued, and do not wait for it."""
+        """Queue a burst after those that are queued, and do not wait for it."""
 
     def take(self) -> Burst | None:
         """The oldest burst, if it has ended."""
@@ -84,7 +84,7 @@ def launches_of_a_burst(launch_ns: float) -> int:
 
 
 def between_moves(counter: EnergyCounter, bursts: Bursts) -> dict[str, Any] | None:
-    """The object `energy` of a record: a burst behind a second of rest, and two seconds later what lies between two
+    """The object `energy` of a record: a burst after a second of rest, and two seconds later the launches between two
     moves of the counter, a second or more apart.
 
     The counter is read while bursts are queued: the GPU does not wait for the host. None where the counter cannot be

@@ -12,7 +12,7 @@ from analysis.measure.executables import CANNOT_RUN, NoGpu
 
 
 def add_peak_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the record and keep nothing")
+    parser.add_argument("--json", action="store_true", help="print the record and save nothing")
 
 
 def run_peak(args: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ PEERS = {
     "fa3_backward": "FlashAttention-3's backward pass, bin/peers/fa3_backward",
     "fa3_ordered": "the deterministic one, bin/peers/fa3_ordered",
 }
-BACKWARD = ("fa3_backward", "fa3_ordered")  # beside versions of the backward pass, by name alone
+BACKWARD = ("fa3_backward", "fa3_ordered")  # run next to versions of the backward pass, only by name
 BUILT = ("fa3", *BACKWARD)  # executables that make builds
 YARDSTICK_SIZE = 8192
 

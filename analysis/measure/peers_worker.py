@@ -58,7 +58,7 @@ class Bursts:
         self.last_end: Any = None
 
     def queue(self) -> None:
-        """A burst behind those that are queued."""
+        """A burst after those that are queued."""
         start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(self.launches):

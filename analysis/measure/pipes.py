@@ -1,8 +1,8 @@
 """Costs of single instructions, copies and launches on this GPU: `python3 -m analysis pipes` runs bin/pipes.
 
-The record, logs/bench/pipes.GPU.json, is what the machine of analysis/predict is made of. Beside the rows of bin/pipes
-it has `power`: each operation executed by eight warps of all multiprocessors for two seconds, with the board's watts
-between two moves of NVML's energy counter, a second apart.
+The record, logs/bench/pipes.GPU.json, is what the machine of analysis/predict is made of. In addition to the rows of
+bin/pipes it has `power`: each operation executed by eight warps of all multiprocessors for two seconds, with the
+board's watts between two moves of NVML's energy counter, a second apart.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TOLD = (
 
 
 def add_pipes_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the record and keep nothing")
+    parser.add_argument("--json", action="store_true", help="print the record and save nothing")
     parser.add_argument("--no-power", action="store_true", help="leave out the power of single operations")
 
 

@@ -78,8 +78,10 @@ def of_tiles(
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", nargs="?", metavar="SUBJECT", help="version (v07), cubin or executable")
-    parser.add_argument("--gpu", default=GPU, metavar="NAME", help=f"a GPU that is described: h200, h100 ({GPU})")
-    parser.add_argument("--config", metavar="CONFIG", help="the kernel of several, as its short form")
+    parser.add_argument("--gpu", default=GPU, metavar="NAME", help=f"GPU to predict: h200 or h100 ({GPU})")
+    parser.add_argument(
+        "--config", metavar="CONFIG", help="the kernel to predict, if there are several, as a short form"
+    )
     parser.add_argument(
         "--launch",
         metavar="CTAS,WARPS,FIT,PASSES",
@@ -87,12 +89,12 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         "that fit on a multiprocessor; passes of the loop",
     )
     parser.add_argument("--loop", metavar="LOOP", help="with --launch: the loop, as a number or an address in it")
-    parser.add_argument("--batch", type=int, metavar="N", help="by default 16, 8 at 8192, 4 beyond")
-    parser.add_argument("--heads", type=int, default=HEADS, metavar="N", help=f"({HEADS})")
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences (16; 8 at 8192; 4 beyond)")
+    parser.add_argument("--heads", type=int, default=HEADS, metavar="N", help=f"heads ({HEADS})")
     parser.add_argument("--seq", type=int, default=SEQ, metavar="N", help=f"queries and keys ({SEQ})")
-    parser.add_argument("--causal", action="store_true", help="with the causal mask")
+    parser.add_argument("--causal", action="store_true", help="use the causal mask")
     parser.add_argument(
-        "--write", action="store_true", help="record the tiles of a version, without SUBJECT of all: regs/tiles.csv"
+        "--write", action="store_true", help="record the tiles of SUBJECT, or of all versions, in regs/tiles.csv"
     )
     add_output_arguments(parser)
 
@@ -104,7 +106,7 @@ def run_predict(args: argparse.Namespace) -> int:
     if args.write:
         return write_version(args.subject, shape_of(args))
     if not args.subject:
-        raise AnalysisError("what to predict is missing: version (v07), cubin or executable")
+        raise AnalysisError("SUBJECT: missing; name a version (v07), a cubin or an executable")
     shape = shape_of(args)
     subject = subject_named(args.subject, args.config)
     if args.launch:
@@ -207,7 +209,7 @@ def write_version(name: str, shape: Shape) -> int:
     """Simulates one version and records its tiles; its predicted speed, and its parent's, are printed."""
     names, wanted = all_names(), name_of_stem(name)
     if wanted not in names:
-        raise AnalysisError(f"--write {name}: no version of the forward pass; without a name all are written")
+        raise AnalysisError(f"--write {name}: must be a version of the forward pass; without a name all are written")
     machine, known = read_machine(GPU), dict(read_tiles(root()))
     known.pop(wanted, None)
     (found,) = simulated_all([wanted])

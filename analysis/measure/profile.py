@@ -328,18 +328,22 @@ def measure(version: str, dtype: str, seq: int, args: argparse.Namespace) -> lis
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="saved output of ncu --csv; nothing is run")
-    parser.add_argument("--versions", metavar="LIST", help="versions with commas or blanks; without it all built ones")
-    parser.add_argument("--config", action="append", metavar="FORM", help="a configuration that is built, or all")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="saved output of ncu --csv, instead of running ncu"
+    )
+    parser.add_argument(
+        "--versions", metavar="LIST", help="versions, separated by commas or spaces (all that are built)"
+    )
+    parser.add_argument("--config", action="append", metavar="FORM", help="a built configuration, or all")
     parser.add_argument("--seqs", default="4096", metavar="LIST", help="lengths (4096)")
     parser.add_argument("--dtypes", default="fp16", metavar="LIST", help="fp16,bf16 (fp16)")
-    parser.add_argument("--batch", type=int, metavar="N", help="16, but 8 at 8192 and 4 beyond without it")
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences (16; 8 at 8192; 4 beyond)")
     parser.add_argument("--heads", type=int, default=16, metavar="N", help="heads (16)")
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="launches to average (1)")
-    parser.add_argument("--most", type=int, default=5, metavar="N", help="pipes and stalls shown (5)")
+    parser.add_argument("--most", type=int, default=5, metavar="N", help="number of pipes and stalls to show (5)")
     parser.add_argument("--transpose", action="store_true", help="one column per kernel")
     parser.add_argument(
-        "--folder", type=Path, default=root() / "logs" / "profile", metavar="FOLDER", help="where ncu's output is kept"
+        "--folder", type=Path, default=root() / "logs" / "profile", metavar="FOLDER", help="folder for ncu's output"
     )
     add_table_arguments(parser)
 

@@ -453,7 +453,7 @@ def one_device(records: Iterable[Record]) -> str:
     if not names:
         raise RecordError("no records")
     if len(names) > 1:
-        raise RecordError("records of different devices are not compared or mixed: " + ", ".join(names))
+        raise RecordError("records of different devices cannot be compared or merged: " + ", ".join(names))
     return names[0]
 
 

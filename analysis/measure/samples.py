@@ -3,7 +3,7 @@
     for kernel in parse_samples(text, "v02.csv"):
         for at in kernel.instructions: print(at.offset, at.opcode, at.samples)
 
-The warp sampler notes which instruction a warp stands at: many samples mean that warps wait there, or issue it often.
+The warp sampler notes the current instruction of a warp: many samples mean that warps wait there, or issue it often.
 """
 
 import csv
@@ -72,7 +72,7 @@ def _sampled(cells: dict[str, str], where: str, first: int | None) -> Sampled:
     if not re.fullmatch("0x[0-9a-f]{1,16}", address) or not opcode or not all(map(_WHOLE.fullmatch, counts)):
         raise AnalysisError(f"{where}: not understood: {', '.join(list(cells.values())[:4])[:80]!r}")
     if first is not None and int(address, 16) < first:
-        raise AnalysisError(f"{where}: address {address} lies before the kernel's first, {first:#x}")
+        raise AnalysisError(f"{where}: address {address} is before the kernel's first, {first:#x}")
     return Sampled(int(address, 16), opcode[1], int(counts[0]), int(counts[1]))
 
 

@@ -122,11 +122,15 @@ def _check(args: argparse.Namespace, tools: Sequence[str]) -> int:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--versions", metavar="LIST", help="versions with commas or blanks; without it all built ones")
-    parser.add_argument("--config", metavar="CONFIG", help="short form of one that is built; the version's own without")
-    parser.add_argument("--backend", choices=("auto", "gpu", "emu"), default="auto", help="where (auto)")
-    parser.add_argument("--schedules", type=int, default=3, metavar="N", help="emulator: orders of warps to try (3)")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when something was found")
+    parser.add_argument(
+        "--versions", metavar="LIST", help="versions, separated by commas or spaces (all that are built)"
+    )
+    parser.add_argument("--config", metavar="CONFIG", help="short form of a built configuration (the version's own)")
+    parser.add_argument("--backend", choices=("auto", "gpu", "emu"), default="auto", help="where to run (auto)")
+    parser.add_argument(
+        "--schedules", type=int, default=3, metavar="N", help="on the emulator: number of warp schedules to run (3)"
+    )
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if there is a finding")
     add_table_arguments(parser)
 
 

@@ -73,7 +73,7 @@ ROWS = _list_of(OBJECT, "a list of objects")
 
 @dataclass(frozen=True)
 class Field:
-    """One field; the objects that it lies in stand before it, joined by dots."""
+    """One field, after the names of the objects that contain it, joined by dots."""
 
     path: str
     kind: Kind
@@ -127,14 +127,14 @@ FIELDS = (
     Field("problem.scale", POSITIVE, "of the scores; 1 / sqrt(d_head) without it"),
     Field("problem.lse", FLAG, "log-sum-exp was computed and checked too; false without it"),
     Field("problem.layout", LAYOUT, "order in memory: batch, seq, heads, d_head; heads outside seq; with gaps; or the "
-          "sequences one behind the other; bshd without it"),
+          "packed sequences; bshd without it"),
     Field("problem.seqlens_q", LENGTHS, "queries of each sequence; all `seq` without it"),
     Field("problem.seqlens_k", LENGTHS, "keys of each sequence; all `seq_k` without it"),
     Field("problem.window_left", WINDOW_END, "keys that a query sees before its own; -1: all"),
-    Field("problem.window_right", WINDOW_END, "keys that it sees behind its own; -1: all"),
+    Field("problem.window_right", WINDOW_END, "keys after its own that it attends to; -1: all"),
     Field("problem.softcap", POSITIVE, "scores are softcap·tanh(score / softcap); 0: they are not"),
     Field("problem.sinks", FLAG, "attention sinks: each head adds one score to the softmax sum that has no value"),
-    Field("problem.page_rows", COUNT, "rows of a page of K and V; 0 or without it: they do not lie in pages"),
+    Field("problem.page_rows", COUNT, "rows of a page of K and V; 0 or absent: not paged"),
     Field("problem.split_keys", COUNT, "keys of a part of a sequence; 0 or without it: CTAs have equal shares"),
     Field("check", OBJECT, "comparison with the reference; null with `--no-check`"),
     Field("check.rows", COUNT, "rows that were compared"),
@@ -167,7 +167,7 @@ FIELDS = (
     Field("timing.kept_of", COUNT, "samples that the ones in the record were chosen from"),
     Field("timing.kept_every", COUNT, "in records of earlier tools: N where one of N samples was kept"),
     Field("energy", OBJECT, "of launches that follow each other, without a flush; null without `--energy` or NVML"),
-    Field("energy.first_ns", POSITIVE, "of a launch in a burst behind a second of rest"),
+    Field("energy.first_ns", POSITIVE, "of a launch in a burst after a second of rest"),
     Field("energy.first_sm_clock_hz", CLOCK, "mean SM clock of that burst; 0: not read"),
     Field("energy.first_celsius", COUNT, "temperature of the GPU before it"),
     Field("energy.launch_ns", POSITIVE, "sustained: of a launch, after two seconds of others; the next ones too"),

@@ -4,7 +4,7 @@
     len(space.classes), space.winner
 
 regs/tune.vNN.sm_90.csv, or sm_90a, holds registers and code hashes of `make regs VER=vNN KERNELS=tune`; the records of
-`python3 -m analysis autotune` stand in logs/autotune/, one file per GPU and version.
+`python3 -m analysis autotune` are in logs/autotune/, one file per GPU and version.
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,12 +114,12 @@ def winners_table(folder: Path) -> Table:
             gpu = path.name.split(".")[0]
             for space in searched(folder, name, gpu):
                 own = version.header.config.replace(dtype=Dtype[space.problem.dtype.upper()])
-                found = _beside_winner(space, own, hashes.get(str(own)))
+                found = _winner_next_to_default(space, own, hashes.get(str(own)))
                 rows.append((name, gpu.upper(), space.problem.dtype, space.problem.seq, *found))
     return Table(("version", "GPU", "type", "length", "fastest", "TFLOP/s", "header's time / fastest's"), rows)
 
 
-def _beside_winner(space: Space, own: KernelConfig, code_hash: str | None) -> Sequence[Cell]:
+def _winner_next_to_default(space: Space, own: KernelConfig, code_hash: str | None) -> Sequence[Cell]:
     """The features that only the fastest configuration has, its TFLOP/s, and the header's time divided by its time."""
     winner, same = space.winner, space.measured_as(own, code_hash)
     assert winner is not None, "a search holds what it measured"

@@ -158,7 +158,7 @@ def looks(rounds: int) -> dict[int, float]:
 
 def rounds_needed(interval: Interval, rounds: int, same_within: float) -> int | None:
     """Rounds that decide at the scatter of these: whose 95 % interval fits into the tolerance, and whose 99 % interval
-    leaves 1 out if the estimate lies beyond it. None for more than MOST_ROUNDS, or after a single round.
+    leaves 1 out if the estimate is beyond it. None for more than MOST_ROUNDS, or after a single round.
     """
     if rounds < 2:
         return None
@@ -292,7 +292,7 @@ def _samples(one: Round, cycles: bool) -> list[float]:
 def speed_word(
     speedup: Interval, same_within: float = SAME_WITHIN, rounds: int | None = None, share: float = 1.0
 ) -> str:
-    """SAME when the whole interval lies within the tolerance of 1; else FASTER or SLOWER when all of it lies on one
+    """SAME when the entire interval is within the tolerance of 1; else FASTER or SLOWER when all of it is on one
     side of 1 and its middle outside of the tolerance; else UNSURE. With a number of rounds the side needs the 99 %
     interval, and with a share of the errors both need intervals that leave no more than that.
     """

@@ -103,13 +103,13 @@ def rows(
         for subject in subjects:
             mine = [r for r in records if r.problem == problem and subject_name(r) == subject]
             if mine and (of is None or subject in of):
-                beside = [
+                same_run = [
                     side
                     for (name, at), side in rounds.items()
                     if at == problem and name != subject and side.keys() == base.keys()
                 ]
                 own = rounds.get((subject, problem), {})
-                found.append(_row(subject, problem, mine, own, base, stats.scatter(beside)))
+                found.append(_row(subject, problem, mine, own, base, stats.scatter(same_run)))
     return found, reference
 
 
@@ -266,14 +266,12 @@ def add_records_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("show", "runs", "check", "merge"),
-        help="show: the table of a run; runs: what a file holds; check: read it, and refuse what cannot be; "
+        help="show: print the table of a run; runs: list the runs of a file; check: reject impossible values; "
         "merge: join shards",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a file of records, or for show and runs a GPU's name")
-    parser.add_argument("--run", metavar="ID", help="the run to show; the newest without it")
-    parser.add_argument(
-        "--against", metavar="LIST", help="subjects that ratios are taken to: fa2,fa3,cudnn, else the first"
-    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file of records, or a GPU's name for show and runs")
+    parser.add_argument("--run", metavar="ID", help="the run to show (the newest)")
+    parser.add_argument("--against", metavar="LIST", help="baselines of the ratios: fa2,fa3,cudnn (the first subject)")
     parser.add_argument("--wide", action="store_true", help="one row per subject, one column per problem")
     add_table_arguments(parser)
 
@@ -282,7 +280,7 @@ def run_records(args: argparse.Namespace) -> int:
     """Show, list, check or merge files of records."""
     if args.action == "merge":
         if args.output is None:
-            raise RecordError("merge needs -o FILE")
+            raise RecordError("merge: requires -o FILE")
         merged = merge([Path(name) for name in args.files])
         write_merged(merged, args.output)
         print(

@@ -100,7 +100,7 @@ def _warps(iteration: Iteration, begin: float, width: float) -> Iterator[str]:
         yield f"{f'warp {warp}':>8}  " + "".join(min(each, key=_RARE.index) if each else "." for each in row)
 
 
-_RARE = "|MCES+"  # what stands for a column: the first of these that is in it
+_RARE = "|MCES+"  # the letter that represents a column: the first of these that it contains
 
 
 def letter(operation: Operation) -> str:

@@ -43,19 +43,20 @@ class Foreign:
 
 @dataclass(frozen=True)
 class Tile:
-    """Cycles of the resident CTAs together: of a pass, of a Q block beside its passes, what the first one takes more.
+    """Cycles of the resident CTAs together: of a pass, of a Q block outside its passes, and what the first Q block
+    takes in addition.
 
     `busiest` are those cycles of a pass in which the busiest pipe works.
     """
 
     per_pass: float
-    beside: float
+    outside: float
     first: float
     busiest: float
     stalls: tuple[float, ...] = ()  # warps that wait for each issued instruction of a pass, by kind: STALLS
 
     def cycles(self, passes: float, excess: float) -> float:
-        return self.beside + passes * (self.busiest + excess * (self.per_pass - self.busiest))
+        return self.outside + passes * (self.busiest + excess * (self.per_pass - self.busiest))
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def tile_of(path: Path, machine: Machine, residents: Residents) -> Tile:
     more = simulated(path, machine, residents, LONG, 1)
     three = simulated(path, machine, residents, SHORT, 3)
     per_pass = (more.cycles - short.cycles) / (LONG - SHORT)
-    beside = (three.cycles - short.cycles) / 2 - SHORT * per_pass
+    outside = (three.cycles - short.cycles) / 2 - SHORT * per_pass
     busiest = max(
         (more.busy[pipe] - short.busy[pipe]) / (LONG - SHORT) / (1 if pipe in OF_ALL else SCHEDULERS)
         for pipe in more.busy
@@ -101,7 +102,7 @@ def tile_of(path: Path, machine: Machine, residents: Residents) -> Tile:
     for reason in more.stalls:
         waited[stall_kind(reason)] += more.stalls[reason] - short.stalls[reason]
     stalls = tuple(cycles / (more.issued - short.issued) for cycles in waited.values())
-    return Tile(per_pass, beside, short.cycles - SHORT * per_pass - beside, busiest, stalls)
+    return Tile(per_pass, outside, short.cycles - SHORT * per_pass - outside, busiest, stalls)
 
 
 def passes_of(config: KernelConfig, shape: Shape, row_block: int) -> int:

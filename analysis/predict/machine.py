@@ -62,7 +62,7 @@ class Machine:
     excess: float  # cycles in which the busiest pipe is idle, real ones divided by modelled ones
     launch_us: float
     energies: Mapping[str, float]  # nJ, by what takes them (clock.py)
-    wgmma_beside: Mapping[str, float]  # cycles of arithmetic while wgmma runs, by pipe; "imad" for IMAD
+    during_wgmma: Mapping[str, float]  # cycles of arithmetic while wgmma runs, by pipe; "imad" for IMAD
     latencies: Mapping[str, float]  # by opcode, from issue or the end of service to the result
 
     def latency(self, base: str) -> float:
@@ -129,13 +129,13 @@ def read_machine(gpu: str) -> Machine:
     if gpu not in gpus:
         raise AnalysisError(f"--gpu {gpu}: no description of it in {machines_path().name}; there are {', '.join(gpus)}")
     values = {row.name: row.of[gpu] for row in rows}
-    latencies, energies, beside = (
+    latencies, energies, during_wgmma = (
         {name.partition(".")[2]: value for name, value in values.items() if name.startswith(kind)}
-        for kind in ("latency.", "energy.", "wgmma_beside.")
+        for kind in ("latency.", "energy.", "during_wgmma.")
     )
     plain = {name: value for name, value in values.items() if "." not in name}
-    wanted = {field.name for field in fields(Machine)} - {"gpu", "latencies", "energies", "wgmma_beside"}
+    wanted = {field.name for field in fields(Machine)} - {"gpu", "latencies", "energies", "during_wgmma"}
     if wanted != plain.keys() or OTHER not in latencies:
         odd = sorted(wanted ^ plain.keys()) or [f"latency.{OTHER}"]
         raise AnalysisError(f"{machines_path()}: missing or unknown: {', '.join(odd)}")
-    return Machine(gpu=gpu, energies=energies, latencies=latencies, wgmma_beside=beside, **plain)
+    return Machine(gpu=gpu, energies=energies, latencies=latencies, during_wgmma=during_wgmma, **plain)

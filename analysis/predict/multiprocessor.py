@@ -225,7 +225,7 @@ class Multiprocessor:
         scheduler.choice = None
         scheduler.last = None if operation.yields else warp
         scheduler.now = time + operation.port
-        if operation.beside and scheduler.tensor > time:
+        if operation.during_wgmma and scheduler.tensor > time:
             scheduler.now += self.machine.wgmma_port
         warp.ready = max(warp.ready, time + operation.stall)
         done = _ISSUE[operation.kind](self, warp, operation, time)
@@ -259,7 +259,7 @@ class Multiprocessor:
             scheduler.choice = None
 
     def plain(self, warp: Warp, operation: Operation, time: float) -> float:
-        cycles = operation.beside if operation.beside and warp.scheduler.tensor > time else operation.cycles
+        cycles = operation.during_wgmma if operation.during_wgmma and warp.scheduler.tensor > time else operation.cycles
         warp.scheduler.pipes[operation.pipe] = time + cycles
         self._busy(operation.pipe, warp.scheduler, time, cycles)
         if operation.instruction is not None and operation.instruction.base == "HMMA":

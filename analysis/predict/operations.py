@@ -54,7 +54,7 @@ class Operation:
     turn: bool = False  # a BARRIER at which two warp groups take turns
     of_group: bool = False  # a BARRIER of one warp group
     defers: bool = False  # a BARRIER that holds a warp up at its next operation that is not PLAIN
-    beside: float = 0.0  # cycles of its pipe while wgmma runs; 0: as without
+    during_wgmma: float = 0.0  # cycles of its pipe while wgmma runs; 0: as without
     ideal: float = 1.0  # wavefronts of MEMORY without bank conflicts
     port: float = 1.0  # cycles until the scheduler issues again
     instruction: Instruction | None = None
@@ -95,7 +95,7 @@ def operation_of(at: Instruction, machine: Machine, conflicts: float = 1.0) -> O
     else:
         made.cycles = interval(at.base, made.pipe, machine)
         made.port = max(1.0, len(sources(at)) / machine.operand_ports)
-        made.beside = machine.wgmma_beside.get("imad" if at.base == "IMAD" else made.pipe, 0.0)
+        made.during_wgmma = machine.during_wgmma.get("imad" if at.base == "IMAD" else made.pipe, 0.0)
     return made
 
 

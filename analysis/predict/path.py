@@ -146,7 +146,7 @@ def _rings(loop: Sequence[Operation], stages: int) -> tuple[dict[int, int], dict
 def _name_blocks(
     operations: Sequence[Operation], waits: dict[int, int], releases: dict[int, int], producer: bool
 ) -> None:
-    """The offset of an mbarrier becomes the block that it stands for."""
+    """The offset of an mbarrier becomes the block that it guards."""
     for each in operations:
         if each.kind is Kind.PHASE_WAIT:
             known = waits if producer else {0: K_BLOCK, 8: V_BLOCK}

@@ -26,7 +26,7 @@ from analysis.table import Table, read_columns
 FITTED_BY = tuple(f"v{number:02d}" for number in range(1, 38))
 DECODE = "attention/decode"  # a launch of it is divided by keys
 GPU = "h200"  # whose description the tiles are of; another GPU differs in what a launch adds
-NUMBERS = ("per_pass", "beside", "first", "busiest")
+NUMBERS = ("per_pass", "outside", "first", "busiest")
 COUNTS = ("mma_sync", "wgmma", "wavefront")  # of a warp in a pass: what takes energy
 STALL_COLUMNS = tuple(f"stall_{kind}" for kind in STALLS)
 COLUMNS = ("version", "config", "peeled", "ctas", *COUNTS, *NUMBERS, *STALL_COLUMNS)
@@ -85,8 +85,8 @@ def parse_tiles(text: str, name: str) -> dict[str, Tiles]:
             raise AnalysisError(f"{where}: ctas = {row['ctas']!r}, peeled = {row['peeled']!r}: not understood")
         try:
             stalls = tuple(float(row[column]) for column in STALL_COLUMNS)
-            per_pass, beside, first, busiest = (float(row[column]) for column in NUMBERS)
-            tile = Tile(per_pass, beside, first, busiest, stalls)
+            per_pass, outside, first, busiest = (float(row[column]) for column in NUMBERS)
+            tile = Tile(per_pass, outside, first, busiest, stalls)
             activity = Activity(*(float(row[column]) for column in COUNTS))
         except ValueError as error:
             raise AnalysisError(f"{where}: {error}") from None

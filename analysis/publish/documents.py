@@ -133,7 +133,7 @@ def ladder_record(steps: Sequence[Step]) -> list[dict[str, object]]:
 
 def add_ladder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="write the generated documents instead of printing")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when one of them is stale")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if one of them is stale")
     parser.add_argument(
         "--part", metavar="NAME", help="print one table that the documents leave out: " + ", ".join(PRINTED)
     )

@@ -228,7 +228,7 @@ def pipeline(versions: Mapping[str, Sequence[Work]]) -> str:
 
 
 def _axis(canvas: Canvas, left: float, bottom: float, scale: float, values: Sequence[float], show: str) -> None:
-    """Vertical lines at some values, the first at `left`, with what they stand for below."""
+    """Vertical lines at some values, the first at `left`, with their meaning below."""
     for value in values:
         x = round(left + scale * (value - values[0]), 1)
         canvas.upright(x, 12, bottom, "#d0d0d0")

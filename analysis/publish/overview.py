@@ -48,7 +48,7 @@ def problem_of_tokens(seq: int, dtype: str = "fp16") -> Problem:
 
 @dataclass(frozen=True)
 class Speed:
-    """A version beside FlashAttention-2 in the newest run of both, on one GPU, at one problem."""
+    """A version next to FlashAttention-2 in the newest run of both, on one GPU, at one problem."""
 
     device: str
     tflops: float
@@ -89,7 +89,7 @@ class Step:
         return self.gains.get(GPU, {}).get(seq)
 
     def arch_in(self, column: str) -> str:
-        """The architecture whose figures stand in a column of ARCHS: sm_90a for sm_90 where it is the only one."""
+        """The architecture whose numbers a column of ARCHS shows: sm_90a for sm_90 where it is the only one."""
         own = self.version.header.arch
         return own if self.version.one_arch and own.removesuffix("a") == column else column
 

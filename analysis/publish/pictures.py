@@ -72,7 +72,7 @@ def _name_versions(axes: Any, steps: Sequence[Step]) -> None:
 def bars(values: Sequence[tuple[str, float, str]], unit: str, mark: float, of_mark: str) -> Any:
     """Horizontal bars from zero: label, value, and the value as text right of all bars, clear of the line at `mark`.
 
-    `unit` stands below the axis, `of_mark` above the line.
+    `unit` is written below the axis, `of_mark` above the line.
     """
     figure, axes = new_figure(WIDE, 0.9 + 0.22 * len(values))
     axes.barh([label for label, _, _ in values], [value for _, value, _ in values], 0.7, color=BLUE)

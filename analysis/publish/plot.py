@@ -21,7 +21,7 @@ from analysis.publish.libraries import records_of
 from analysis.publish.overview import HEADLINE, Step
 
 WAVEFRONT_BYTES = 128  # one clock of an SM's shared memory
-CROWDED = 15  # FLOP per byte from which on points lie close together
+CROWDED = 15  # FLOP per byte from which on points are close together
 PIPES = {
     "lsu": ("shared memory (lsu)", SKY),
     "tensor": ("tensor cores", BLUE),

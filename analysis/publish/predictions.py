@@ -14,8 +14,8 @@ from analysis.table import Cell, Table
 
 HIT, NEAR, MISS, OPEN = "hit", "near", "miss", "not measured"
 SCORES = (HIT, NEAR, MISS, OPEN)
-NEARLY = 0.05  # of the figure: what lies outside of the range by no more is near
-OF_PARENT = 2  # tolerances that a figure relative to the parent may lie outside of the range and be near
+NEARLY = 0.05  # of the figure: a value outside of the range by no more than this is near
+OF_PARENT = 2  # tolerances by which a number relative to the parent may miss the range and be near
 
 
 @dataclass(frozen=True)

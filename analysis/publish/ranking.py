@@ -4,7 +4,7 @@ text = ranking_text(root(), load_attention(root()))
 
 A case is a compute capability, a head size, and with or without the causal mask. Times are compared within one run on
 one GPU alone, as the clock differs from run to run. Each run and problem has a level, each kernel a speed; the two are
-fitted to the logarithms of all times (least squares), and libraries that were measured beside the kernels tie runs
+fitted to the logarithms of all times (least squares), and libraries that were measured next to the kernels tie runs
 together. A kernel's score is its speed divided by the fastest one's, and 0 where no chain of runs leads to the others.
 The records of a removed version count for a kernel with the same code hash: v52's are those of attention/wgmma. Only
 forward passes of one type and of whole sequences count, because the measurements of caches or tensors in e4m3, of
@@ -115,8 +115,8 @@ def scores(records: Iterable[Record]) -> dict[Case, dict[str, float]]:
     for number, record in enumerate(records):
         problem, run = record.problem, record.run_id or number
         case = (str(record.raw["device"]["cc"]), problem.d_head, problem.causal)
-        beside = samples.setdefault(case, {}).setdefault((record.device, run, problem), {})
-        beside.setdefault(record.subject, []).append(median(record.samples_ns))
+        of_run = samples.setdefault(case, {}).setdefault((record.device, run, problem), {})
+        of_run.setdefault(record.subject, []).append(median(record.samples_ns))
         if not record.is_peer:
             kernels.setdefault(case, set()).add(record.subject)
     return {

@@ -149,7 +149,7 @@ def predictions_section(steps: Sequence[Step]) -> Section:
     """Every claim of the header blocks, with its score."""
     claims = predictions.judge(steps)
     text = (
-        "Claims of the header blocks, written before measuring. A hit lies within the tolerance. Near misses it by at "
+        "Claims of the header blocks, written before measuring. A hit is within the tolerance. Near misses it by at "
         "most 5 % of the number, or by twice the tolerance where it is relative to the parent."
     )
     return Section("Predictions", text, [predictions.tally(claims), predictions.table(claims)])
@@ -169,7 +169,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 nav a { display: inline-block; margin-right: 1rem; padding: .25rem 0; } a { color: var(--bar); }
 p { max-width: 45rem; color: var(--soft); }
 .wide { overflow: auto; max-height: 95vh; margin: 1rem 0; }
-/* A shade at an edge behind which there is more: the first two layers scroll along, and cover it where there is not. */
+/* A shade at an edge past which there is more: the first two layers scroll along and cover it where there is not. */
 .wide, .scroll { --shade: color-mix(in srgb, var(--text) 25%, transparent); background:
   linear-gradient(to right, var(--back) 40%, transparent) left / 2.5rem 100% no-repeat local,
   linear-gradient(to left, var(--back) 40%, transparent) right / 2.5rem 100% no-repeat local,
@@ -205,7 +205,7 @@ document.addEventListener('click', event => {
   head.ariaSort = down ? 'descending' : 'ascending';
 });
 """.strip()
-# A number as cells show it: 5.20, 1,024, 1.102 ± 0.005, 367.1 (1.239), 12 %, 41/39; a dash stands for none.
+# A number as cells show it: 5.20, 1,024, 1.102 ± 0.005, 367.1 (1.239), 12 %, 41/39; a dash means none.
 _NUMBER = re.compile(rf"[+−-]?[\d.,]+( ± (< )?[\d.,]+)?( ?\([\d.,]+\))?( ?%)?(/[\d.,]+)?|[–-]||{NOT_MEASURED}")
 LONG = 14  # characters of a cell that gets a column of some width, on a phone too
 
@@ -274,7 +274,7 @@ def _cell(text: str, number: bool) -> str:
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for report.html; build/ without it")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for report.html (build/)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of writing the page")
 
 

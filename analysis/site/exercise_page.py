@@ -1,4 +1,4 @@
-"""The files of the exercises in the browser, a page of the site beside the machine, which grades them.
+"""The files of the exercises in the browser, a page of the site, graded by the machine's emulator.
 
     for name, text in exercise_files(root()).items(): ...     # build/site/sources/linked/exercises/NAME
 

@@ -31,7 +31,7 @@ SINGLE = Path("docs/machine.html")
 SINGLE_VERSIONS = ("v01", "v02", "v08", "v17", "v25", "v26", "v28", "v29", "v37")
 SINGLE_TASKS = 3
 # The targets of the story's links: the first instruction of that kind of a warp.
-PLACES = {
+STARTS = {
     "v01": ("ldmatrix", 0),
     "v02": ("ldmatrix", 0),
     "v08": ("ldmatrix", 0),
@@ -137,9 +137,9 @@ def machine_files(folder: Path) -> dict[str, str]:
     for name, version in load_all(folder).items():
         titles[name] = version.header.title
         made[f"data/{name}.js"] = f"flashladder.versions.{name} = {json.dumps(held_version(folder, version))};\n"
-    for name in PLACES:
+    for name in STARTS:
         made[f"data/{name}.dump.js"] = f"flashladder.versions.{name}.dump = {json.dumps(held_dump(folder, name))};\n"
-    made["emulator.js"] = f"window.flashladder = {json.dumps(book_of(folder, titles, [*PLACES]))};\n"
+    made["emulator.js"] = f"window.flashladder = {json.dumps(book_of(folder, titles, [*STARTS]))};\n"
     return made
 
 
@@ -198,9 +198,9 @@ def single_page(folder: Path, built: bool = True) -> str:
     return page
 
 
-def place_in_machine(version: str) -> str:
+def link_to_machine(version: str) -> str:
     """The target of the story's link, from the top of the site."""
-    kind, warp = PLACES[version]
+    kind, warp = STARTS[version]
     return f"machine/index.html?v={version}&kind={kind}&warp={warp}"
 
 
@@ -217,11 +217,11 @@ def with_machine_links(text: str, base: PurePosixPath) -> str:
 
 
 def with_places(story: str) -> str:
-    """The story with a link into the machine behind each step's block."""
+    """The story with a link into the machine after each step's block."""
 
     def link(found: re.Match[str]) -> str:
-        kind, warp = PLACES[found[1]]
+        kind, warp = STARTS[found[1]]
         words = f"In the machine: the first {kind} of warp {warp} of {found[1]}"
-        return f'{found[0]}\n\n<a href="{place_in_machine(found[1])}">{words}</a>'
+        return f'{found[0]}\n\n<a href="{link_to_machine(found[1])}">{words}</a>'
 
     return re.sub(r"^<!-- /(v\d\d) -->$", link, story, flags=re.MULTILINE)

@@ -27,7 +27,7 @@ from analysis.site.machine_page import SINGLE, with_machine_links
 
 FRONT = "docs/story.md"
 INDEX = "index.md"  # what the front page is called in the site
-CONTENTS = "docs/index.md"  # says where each page stands
+CONTENTS = "docs/index.md"  # lists the pages in order
 README = "README.md"
 REPORT = "tables/index.md"
 REPORT_PAGE = """# All versions
@@ -311,9 +311,9 @@ def broken_links(site: Path) -> list[str]:
 
 def add_site_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--stage", type=Path, metavar="FOLDER", help="write the sources of the pages there")
+    which.add_argument("--stage", type=Path, metavar="FOLDER", help="write the sources of the pages to FOLDER")
     which.add_argument("--single", action="store_true", help=f"write {SINGLE}, the machine in one file")
-    which.add_argument("--check", type=Path, metavar="FOLDER", help="look for broken links in the pages made there")
+    which.add_argument("--check", type=Path, metavar="FOLDER", help="find broken links in the pages in FOLDER")
 
 
 def run_site(args: argparse.Namespace) -> int:
@@ -326,7 +326,7 @@ def run_site(args: argparse.Namespace) -> int:
         return DONE
     pages = len(list(args.check.resolve().rglob("*.html")))
     if not pages:
-        raise AnalysisError(f"{args.check}: expected HTML pages, found none; `make site` makes them")
+        raise AnalysisError(f"{args.check}: contains no HTML page; run `make site`")
     if broken := broken_links(args.check.resolve()):
         raise AnalysisError("\n".join([f"{args.check}: expected no broken link, found {len(broken)}:", *broken]))
     print(f"{args.check}: {pages} pages, no broken link")

@@ -20,7 +20,7 @@ from analysis.publish.libraries import NOT_MEASURED
 from analysis.publish.overview import GPU, Step
 from analysis.publish.predictions import Judged, judge, shown
 from analysis.publish.story import steps_table
-from analysis.site.machine_page import PLACES, place_in_machine
+from analysis.site.machine_page import STARTS, link_to_machine
 from analysis.table import Table
 
 AROUND = 3  # lines that stay around a change
@@ -46,7 +46,7 @@ def sides(old: Sequence[str], new: Sequence[str], first: tuple[int, int] = (1, 1
 
 
 def below_header(source: str) -> tuple[int, list[str]]:
-    """The number of the first line behind a kernel's header block, and the lines from there on."""
+    """The number of the first line after a kernel's header block, and the lines from there on."""
     header, end, body = source.partition("*/\n")
     return 1 + (header + end).count("\n"), body.splitlines()
 
@@ -109,7 +109,7 @@ def counted_table(lines: Sequence[Line], source: Sequence[str]) -> Table:
 
 
 def machine_code(step: Step, linked: Linked | None) -> str:
-    """The loop beside its PTX and its source, or alone where the version is not built."""
+    """The loop next to its PTX and its source, or only the loop if the version is not built."""
     if linked is None:
         return "## Machine code\n\n" + loop_listing(step) if step.parts else ""
     text = "## Banks of shared memory\n\n" + banks(linked) + "\n"
@@ -128,15 +128,15 @@ def page(
     """The page of one version; `bodies` are kernels as `make read` prints them."""
     step = steps[location]
     version, header = step.version, step.version.header
-    beside = [f"[{one.name}]({one.name}.md)" for one in steps[max(0, location - 1) : location + 2] if one is not step]
+    near = [f"[{one.name}]({one.name}.md)" for one in steps[max(0, location - 1) : location + 2] if one is not step]
     source = f'<a href="../source/kernels/{version.file}.html">source</a>'
-    ways = " · ".join([*beside, source, "[all versions](../kernels/README.md)"])
+    ways = " · ".join([*near, source, "[all versions](../kernels/README.md)"])
     text = f"# {step.name}: {header.title}\n\n{ways}\n\n"
     text += f"**Idea**: {header.idea}.\n\n**Predicted**: {header.predict or 'nothing'}.\n\n"
     text += f"**Measured**: {measured(folder, step)}.\n\n"
-    if step.name in PLACES:
-        kind, warp = PLACES[step.name]
-        text += f'<a href="../{place_in_machine(step.name)}">In the machine: the first {kind} of warp {warp}</a>\n\n'
+    if step.name in STARTS:
+        kind, warp = STARTS[step.name]
+        text += f'<a href="../{link_to_machine(step.name)}">In the machine: the first {kind} of warp {warp}</a>\n\n'
     else:
         text += f'<a href="../machine/index.html?v={step.name}">In the machine</a>\n\n'
     text += f"`{header.config}`\n\n"
@@ -155,7 +155,8 @@ def page(
         text += "## By line, on the emulator\n\n" + counted_table(lines, version.source.splitlines()).markdown() + "\n"
     if step.parent is not None:
         groups = difference(step.parent, version, bodies)
-        text += f"## Beside {step.parent.version}\n\n" + side_by_side(step.parent.version, step.name, groups) + "\n"
+        parent = step.parent.version
+        text += f"## Compared with {parent}\n\n" + side_by_side(parent, step.name, groups) + "\n"
     if step.name in bodies:
         text += "## The kernel\n\n" + kernel(step, bodies[step.name])
     return text + machine_code(step, linked)

@@ -1,6 +1,6 @@
 """The graph of C and CUDA includes: includes go down the rooms only, and no modules need each other.
 
-Emulator and common are the ground, runtime stands on both, harness and library on that. Tests stand beside: they see
+Emulator and common are the ground, runtime uses both, harness and library use runtime. Tests are separate: they see
 all rooms, and of tests' headers those of their own room and of rooms before it. emulator/tests/test_structure.py checks
 the rules inside the emulator.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from analysis.files import root
 
 BELOW = {
-    "common": set[str](),  # what each room may include; every room stands behind those
+    "common": set[str](),  # what each room may include; every folder comes after those
     "include": set[str](),
     "emulator": set[str](),
     "runtime": {"common", "emulator"},
@@ -42,8 +42,8 @@ def graph_of(folder: Path) -> dict[str, set[str]]:
     for path in paths:
         found = set()
         for name in re.findall(r'^\s*#\s*include "([^"]+)"', path.read_text(encoding="utf-8"), re.M):
-            places = [(at / name).resolve() for at in (path.parent, folder, folder / "include")]
-            found.update({file for file in places if file.is_file() and file.is_relative_to(folder)})
+            paths = [(at / name).resolve() for at in (path.parent, folder, folder / "include")]
+            found.update({file for file in paths if file.is_file() and file.is_relative_to(folder)})
         graph[path.relative_to(folder).as_posix()] = {file.relative_to(folder).as_posix() for file in found}
     return graph
 

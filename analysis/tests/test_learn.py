@@ -1,4 +1,4 @@
-"""docs/learn: its commands print what stands below them, its pages lead to one another and to the glossary."""
+"""docs/learn: its commands print what the page shows below them, its pages lead to one another and to the glossary."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ BUILT = r"^  (?:CC|NVCC|PTXAS|EMBED|LINK|NVDISASM) +\S.*\n"  # what make says th
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a console block, and the lines that stand below it; "..." stands for any lines."""
+    """A command of a console block, and the lines below it; "..." matches any lines."""
 
     text: str
     expected: tuple[str, ...]
@@ -42,7 +42,7 @@ def blocks(text: str) -> list[list[Command]]:
 
 
 def missing(expected: tuple[str, ...], printed: str) -> str | None:
-    """The first expected line that the output lacks; between lines without "..." nothing else may stand."""
+    """The first expected line that the output lacks; between lines without "..." nothing else may appear."""
     lines = [line.rstrip() for line in printed.splitlines()]
     at, free = 0, False
     for line in expected:
@@ -50,8 +50,8 @@ def missing(expected: tuple[str, ...], printed: str) -> str | None:
             free = True
             continue
         pattern = re.compile(".*".join(map(re.escape, line.rstrip().split("..."))))
-        places = range(at, len(lines)) if free else range(at, min(at + 1, len(lines)))
-        index = next((index for index in places if pattern.fullmatch(lines[index])), None)
+        options = range(at, len(lines)) if free else range(at, min(at + 1, len(lines)))
+        index = next((index for index in options if pattern.fullmatch(lines[index])), None)
         if index is None:
             return line
         at, free = index + 1, False

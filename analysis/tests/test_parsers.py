@@ -85,7 +85,7 @@ PARSERS: dict[str, tuple[list[str], Callable[[str], object]]] = {
 
 @st.composite
 def damaged(draw: st.DrawFn, name: str) -> str:
-    """A real input in which up to four places are cut out, doubled, or hold something else."""
+    """A real input in which up to four parts are cut out, doubled, or hold something else."""
     whole: str = draw(st.sampled_from(PARSERS[name][0]))
     for _ in range(draw(st.integers(1, 4))):
         spans = [found.span() for found in re.finditer(draw(st.sampled_from(["[0-9]+", r"\w+", r"\W", ".+\n"])), whole)]

@@ -1,4 +1,4 @@
-"""The JSON that docs/tools.md promises: each command of json_names.csv prints the names that stand beside it."""
+"""The JSON that docs/tools.md promises: each command of json_names.csv prints the names in its row."""
 
 from __future__ import annotations
 

@@ -106,9 +106,9 @@ def words(text: str) -> list[tuple[str, ...]]:
 
 
 def add_notebooks_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of file names, such as 02 (all notebooks)")
-    parser.add_argument("--write", action="store_true", help="keep the outputs in the files")
-    parser.add_argument("--exit-code", action="store_true", help="status 1 when one was stale")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="prefixes of file names, such as 02 (all notebooks)")
+    parser.add_argument("--write", action="store_true", help="save the outputs in the files")
+    parser.add_argument("--exit-code", action="store_true", help="exit status 1 if one is stale")
 
 
 def run_notebooks(args: argparse.Namespace) -> int:

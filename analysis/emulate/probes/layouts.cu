@@ -1,4 +1,4 @@
-/* layouts.cu - which elements of a matrix each lane holds, and where a chunk of shared memory lies, asked of v02.
+/* layouts.cu - which elements of a matrix each lane holds, and where v02 stores a chunk in shared memory.
  *
  *     .venv/bin/python -m analysis layouts --write
  *

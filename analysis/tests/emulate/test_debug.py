@@ -97,7 +97,7 @@ def test_a_wrong_swizzle_term(seeded: Callable[..., dict[str, object]]) -> None:
 
 @pytest.mark.long
 def test_a_swapped_fragment(seeded: Callable[..., dict[str, object]], copy: Path) -> None:
-    """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows trade places."""
+    """The two halves of one B operand of K are exchanged in warp 2: 16 columns of its rows are swapped."""
     old = "mma<cfg>(S[i][2 * n + 1], Q[i], K[n][1], K[n][3]);"
     before = "mma<cfg>(S[i][2 * n], Q[i], K[n][0], K[n][2]);"
     swapped = (
@@ -145,7 +145,7 @@ def test_rows_that_traded_places_are_named() -> None:
     first = compared(dump).first
     assert first is not None
     assert (first.quantity, first.KV_block, first.rows, first.warps) == ("O", 1, (8, 40), (0, 2))
-    assert first.looks_like == "rows in the wrong place: 8 holds what row 40 should, 40 holds what row 8 should"
+    assert first.looks_like == "rows in the wrong position: 8 holds what row 40 should, 40 holds what row 8 should"
 
 
 def test_what_is_over_its_bound_is_wrong_and_nothing_else() -> None:
@@ -254,7 +254,7 @@ def test_block_by_block_is_softmax_at_the_end(seq: int, seq_k: int, scale: float
     [
         (0, 49, 0),  # key 49 is the first that row 0 does not see
         (17, 2, 1),
-        (21 + 128, 8, 3),  # behind the last key
+        (21 + 128, 8, 3),  # past the last key
     ],
 )
 def test_a_score_that_is_not_masked_is_found(row: int, key: int, KV_block: int) -> None:

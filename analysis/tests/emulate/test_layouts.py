@@ -15,7 +15,7 @@ RECORDED = read_layouts(root())
 
 
 def accumulator(lane: int) -> tuple[Location, ...]:
-    """PTX ISA, "Matrix Fragments for mma.m16n8k16": two results beside each other, or one operand A."""
+    """PTX ISA, "Matrix Fragments for mma.m16n8k16": two adjacent results, or one operand A."""
     row, column = lane // 4, lane % 4 * 2
     return tuple((row + down, column + right + e) for right in (0, 8) for down in (0, 8) for e in (0, 1))
 

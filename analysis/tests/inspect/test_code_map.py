@@ -1,4 +1,4 @@
-"""The page that shows CUDA, PTX and SASS beside each other: its links, its counts, and that it stands alone."""
+"""The page that shows CUDA, PTX and SASS side by side: its links, its counts, and that it needs no other file."""
 
 import json
 import re

@@ -46,7 +46,7 @@ def test_instances_are_those_of_the_header() -> None:
     for kernel in KERNELS.values():
         built, cut = select(kernel, "default")
         header = kernel.header
-        assert not cut and len(built) == 2 * len((header.config, *header.beside))
+        assert not cut and len(built) == 2 * len((header.config, *header.additional))
         assert [each.kernel for each in built if each.family.name != "ladder"] == [kernel.name] * len(built)
 
 

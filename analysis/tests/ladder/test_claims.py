@@ -1,4 +1,4 @@
-"""The claims of header blocks: ranges, places, and what is refused."""
+"""The claims of header blocks: ranges, locations, and what is rejected."""
 
 import pytest
 

@@ -12,7 +12,7 @@ import pytest
 from analysis.files import read_text, root
 from analysis.ladder import config as c
 from analysis.ladder.config import FAMILIES, FIELDS, TYPES, ConfigError, Dtype, KernelConfig
-from analysis.ladder.headers import load_all, load_beside
+from analysis.ladder.headers import load_all, load_off_ladder
 
 LINKED = ("config", "cuda_driver", "json", "launch", "status", "tensor_maps")
 # Asks with another library instead of analysis.ladder.config's.
@@ -72,8 +72,8 @@ def words() -> list[str]:
 FILES = {name: f"common/{'config' if name == 'ladder' else name}_fields.h" for name in FAMILIES}
 CONFIGS = [
     config
-    for version in (*load_all(root()).values(), *load_beside(root()).values())
-    for config in (version.header.config, *version.header.beside)
+    for version in (*load_all(root()).values(), *load_off_ladder(root()).values())
+    for config in (version.header.config, *version.header.additional)
 ]
 ODD = (0, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 144, 192, 256, 272, 512, 65552, -1, -8)
 

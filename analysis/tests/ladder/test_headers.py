@@ -92,7 +92,7 @@ def test_versions_come_from_file_names(tmp_path: Path) -> None:
     assert load(tmp_path, "v10").name == "peel"
     assert list(load_chosen(tmp_path, "v10 v09")) == ["v10", "v09"]
     assert list(load_chosen(tmp_path, "")) == ["v09", "v10"]
-    with pytest.raises(AnalysisError, match="no version 'v11'; there are: v09 v10"):
+    with pytest.raises(AnalysisError, match="no version 'v11'; versions are v09 to v10"):
         load(tmp_path, "v11")
     write(tmp_path, "v10_again.cu")
     with pytest.raises(AnalysisError, match="both v10"):

@@ -156,7 +156,7 @@ def test_the_build_needs_no_package(tmp_path: Path) -> None:
 def test_every_version_builds_its_default_set() -> None:
     for version in load_all(root()).values():
         configs, cut = select(version, "default")
-        sizes = [config.d_head for config in (version.header.config, *version.header.beside)]
+        sizes = [config.d_head for config in (version.header.config, *version.header.additional)]
         wanted = [(size, dtype) for size in sizes for dtype in Dtype]
         assert [(config.d_head, config.dtype) for config in configs] == wanted and not cut
 

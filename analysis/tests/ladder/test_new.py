@@ -62,7 +62,7 @@ def test_a_name_that_make_could_not_build_is_refused(folder: Path, name: str) ->
 
 
 def test_a_parent_that_is_no_version_is_refused(folder: Path) -> None:
-    with pytest.raises(AnalysisError, match="no version 'v88'; there are: v07"):
+    with pytest.raises(AnalysisError, match="no version 'v88'; versions are v07"):
         new.start(folder, "v88", "wide")
 
 
@@ -77,7 +77,7 @@ def test_a_header_with_lines_to_fill_in_is_not_accepted(folder: Path, monkeypatc
     new.start(folder, "v07", "wide")
     monkeypatch.setattr(gate, "toolkit_version", lambda _: "13.5.37")
     monkeypatch.setattr(gate, "pinned_toolkit", lambda _: "13.5.37")
-    with pytest.raises(AnalysisError, match=r"v53_wide.cu: its header block still says .* idea, predict, claims"):
+    with pytest.raises(AnalysisError, match=r"v53_wide.cu: its header block still has .* idea, predict, claims"):
         gate.accept(folder, {"v53": load(folder, "v53")}, ["sm_80"], "early")
     path = kernel_files(folder)["v53"]
     path.write_text(re.sub(r"FILL IN:.*", "said", path.read_text()).replace(" * claims    said\n", ""))

@@ -155,7 +155,7 @@ def test_a_task_says_everything_and_its_links_lead_somewhere(exercise: Exercise)
 
 @pytest.fixture
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Exercises whose learner's files lie elsewhere, so that nobody's own are touched."""
+    """Exercises whose learner's files are elsewhere, so that no learner's own file is touched."""
     copies = tmp_path / "copies"
     for each in EXERCISES:
         (copies / each.slug).mkdir(parents=True)
@@ -173,13 +173,13 @@ def test_an_exercise_from_its_first_call_to_its_last(apart: Path, capsys: pytest
     first = capsys.readouterr().out
     assert "## Goal" in first and str(mine.relative_to(apart)) in first and "## Hint" not in first
     assert main(["exercise", "6"]) == 1
-    assert "no    smem_bytes = ?: expected a number" in capsys.readouterr().out
+    assert "no    smem_bytes = ?: must be a number" in capsys.readouterr().out
     mine.write_text("smem_bytes = 1\nhmma 3\n")
     assert main(["exercise", "6"]) == 1
     assert "answers.txt:2: expected `name = number`, found 'hmma 3'" in capsys.readouterr().out
     mine.write_text("registers = 3\n")
     assert main(["exercise", "6"]) == 1
-    assert "registers: no question has this name" in capsys.readouterr().out
+    assert "registers: must be the name of a question" in capsys.readouterr().out
     mine.write_text(solution_text(exercises.find("6")))
     assert exercises.state_of(exercises.find("6")) == "begun"
     assert main(["exercise", "6"]) == 0
@@ -203,7 +203,7 @@ def test_an_exercise_from_its_first_call_to_its_last(apart: Path, capsys: pytest
 )
 def test_a_number_that_is_none_is_named(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exercise", "--", number]) == 2
-    assert f"no exercise {number!r}: there are 1 to {len(EXERCISES)}" in capsys.readouterr().err
+    assert f"N={number}: must be from 1 to {len(EXERCISES)}" in capsys.readouterr().err
 
 
 @NEEDS_PTXRUN
@@ -218,9 +218,9 @@ def test_a_file_that_does_not_compile_is_said_with_the_line(tmp_path: Path) -> N
 def test_another_header_block_is_refused(tmp_path: Path) -> None:
     exercise = exercises.find("1")
     other = graded(exercise, start_text(exercise).replace("64, 32, 4)", "64, 16, 4)"), tmp_path)
-    assert failing(other) == ("header",) and "leave it at (FP16, 128, 64, 32, 4)" in other.lines[0].text
+    assert failing(other) == ("header",) and "must stay (FP16, 128, 64, 32, 4)" in other.lines[0].text
     broken = graded(exercise, "int main() {}\n", tmp_path)
-    assert failing(broken) == ("header",) and "not that of v00" in broken.lines[0].text
+    assert failing(broken) == ("header",) and "must stay that of v00" in broken.lines[0].text
 
 
 # ---- reference and patches -------------------------------------------------------------------------------------------

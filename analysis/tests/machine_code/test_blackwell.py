@@ -90,7 +90,7 @@ def test_tensor_cores_bind_at_the_published_rate(
     rows = bound_rows(capsys, kernel(*defines))
     assert rows["tensor"][1:3] == ["4", str(4 * cycles)]
     assert rows["tensor"][-1] == "binds"
-    assert rows["uniform"][-1] == "beside tcgen05.mma"
+    assert rows["uniform"][-1] == "overlaps tcgen05.mma"
 
 
 def test_a_shape_that_the_code_does_not_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:

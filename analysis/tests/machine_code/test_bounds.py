@@ -98,7 +98,7 @@ def test_the_estimate_by_hand() -> None:
     (row,) = [row for row in bound_table(measured).rows if row[0] == "estimate"]
     label = "tensor and issue without overlap, bank conflicts not recorded; mean error 4.5 %, at most 12.8 %"
     assert str(row[-1]).startswith(label)
-    assert replace(measured, beside="wgmma").estimate is None
+    assert replace(measured, asynchronous="wgmma").estimate is None
 
 
 def test_bank_conflicts_of_a_pass_are_those_recorded() -> None:

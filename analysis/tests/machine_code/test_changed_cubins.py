@@ -131,7 +131,7 @@ def test_what_is_rebuilt_moved_or_has_other_lines_is_identical(
 
 
 def test_an_image_that_is_not_read_is_compared_by_its_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two cubins one after another; the sections of the second end behind the file."""
+    """Two cubins one after another; the sections of the second end past the file."""
     one, other = cubin("plain.cu", "sm_80").read_bytes(), bytearray(cubin("plain.cu", "sm_90").read_bytes())
     files = []
     for name, byte in (("before", 0), ("after", 1)):

@@ -80,7 +80,7 @@ def test_counts_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["loop"], "what to read is missing"),
+        (["loop"], "SUBJECT: missing"),
         (["loop", "missing.cubin"], "missing.cubin: No such file or directory"),
         (["loop", "{plain}"], "5 kernels, choose one"),
     ],

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.files import root
 from analysis.ladder.config import KernelConfig
-from analysis.ladder.headers import load, load_all, load_beside
+from analysis.ladder.headers import load, load_all, load_off_ladder
 from analysis.ladder.instances import about_text, instances_text
 from analysis.machine_code import gate, loops
 from analysis.machine_code.contents import code_summary
@@ -45,7 +45,7 @@ from analysis.machine_code.sass import (
     with_control,
 )
 from analysis.machine_code.toolkit import find_tool
-from analysis.tests.support.kinds import newest_beside, one_of_each_kind
+from analysis.tests.support.kinds import newest_off_ladder, one_of_each_kind
 
 ROW = Row("(FP16)", "sm_90", 200, 0, 0, 0, 0, 1, "424[0]", "hash", 0, 0)
 KEY = ("v09", "sm_90", "(FP16)")
@@ -104,7 +104,7 @@ FENCE = Instruction(0, "", "MEMBAR.SC.GPU", "", Control.of_word(5 << 105 | 7 << 
 
 
 def with_more(listing: Listing, more: Callable[[Instruction], list[Instruction]]) -> Listing:
-    """The code with further instructions behind some; what follows moves on, and labels with it."""
+    """The code with further instructions after some; later ones move on, and labels with them."""
     placed: list[Instruction] = []
     moved = {}
     for at in listing.instructions:
@@ -382,7 +382,7 @@ def committed_listing(path: Path, choice: KernelConfig) -> Listing:
     return with_control(replace(listing, instructions=tuple(listed[at] for at in sorted(listed))), kernel)
 
 
-@pytest.mark.parametrize("name", [*load_all(root()), *load_beside(root())])
+@pytest.mark.parametrize("name", [*load_all(root()), *load_off_ladder(root())])
 def test_the_machine_code_is_as_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nvdisasm, which takes half a second for each cubin: the next test runs it for a version of each kind.
 
@@ -405,7 +405,7 @@ def test_the_machine_code_is_as_accepted(name: str, monkeypatch: pytest.MonkeyPa
     assert_accepted(gate.check(root(), {name: version}, listed))
 
 
-@pytest.mark.parametrize("name", [*one_of_each_kind(load_all(root())), *newest_beside()])
+@pytest.mark.parametrize("name", [*one_of_each_kind(load_all(root())), *newest_off_ladder()])
 def test_the_build_is_as_accepted(name: str) -> None:
     reason = gate.skip_reason(root())
     if reason:
@@ -419,4 +419,4 @@ def assert_accepted(found: list[gate.Finding]) -> None:
 
 
 def test_nothing_is_left_of_removed_versions() -> None:
-    assert gate.leftover_files(root(), load_all(root()) | load_beside(root())) == []
+    assert gate.leftover_files(root(), load_all(root()) | load_off_ladder(root())) == []

@@ -137,9 +137,9 @@ def test_registers_over_the_limit_are_a_finding() -> None:
 RECORD: dict[str, Any] = {
     "device": {"name": "made up", "cc": "9.0"},
     "wgmma": [
-        {"n": 64, "k": 16, "a": "smem", "beside": "", "cycles": 34},
-        {"n": 64, "k": 16, "a": "registers", "beside": "", "cycles": 33.5},
-        {"n": 64, "k": 16, "a": "smem", "beside": "FFMA", "cycles": 36.5, "beside_cycles": 2.25},
+        {"n": 64, "k": 16, "a": "smem", "companion": "", "cycles": 34},
+        {"n": 64, "k": 16, "a": "registers", "companion": "", "cycles": 33.5},
+        {"n": 64, "k": 16, "a": "smem", "companion": "FFMA", "cycles": 36.5, "companion_cycles": 2.25},
     ],
 }
 
@@ -159,12 +159,12 @@ def test_bounds_take_the_least_measured_cycles(
     rows = bound_lines(capsys)
     assert float(rows["tensor"][2]) == 100.5 == 6 * 33.5 / 2
     assert rows["tensor"][-1] == "binds"
-    assert rows["fma"][-1] == "beside wgmma; with FFMA wgmma takes 36.5 cycles, not 34, FFMA takes 2.25"
-    assert rows["xu"][-1] == "beside wgmma"
+    assert rows["fma"][-1] == "overlaps wgmma; with FFMA wgmma takes 36.5 cycles, not 34, FFMA takes 2.25"
+    assert rows["xu"][-1] == "overlaps wgmma"
     assert read_rates(tmp_path, "sm_100a") is None
     rates = read_rates(tmp_path, "sm_90a")
     assert rates is not None
-    assert (rates.cycles(128, 16), rates.cycles(64, 8), rates.beside("MUFU.EX2")) == (None, None, None)
+    assert (rates.cycles(128, 16), rates.cycles(64, 8), rates.with_companion("MUFU.EX2")) == (None, None, None)
 
 
 def test_a_wait_for_wgmma_names_the_group_that_it_waits_for() -> None:

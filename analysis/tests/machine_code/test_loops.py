@@ -43,7 +43,7 @@ def recorded(version: str, arch: str = "sm_90") -> dict[str, Part]:
 
 
 def test_the_loop_that_runs_is_taken_and_not_the_first_of_the_largest(static_stride: Listing) -> None:
-    """Both loops of v16 hold 256 matrix instructions; the one for any stride stands first."""
+    """Both loops of v16 hold 256 matrix instructions; the one for any stride comes first."""
     running, first = parts_of(static_stride), split(static_stride)
     assert f"{running.kv.header:04x}" == recorded("v16")["16 heads"].first
     assert f"{first.kv.header:04x}" == recorded("v16")["any stride"].first

@@ -1,4 +1,4 @@
-"""Names of kernels: demangled, with the library beside them; chosen by a pattern; unique in file names."""
+"""Names of kernels: demangled, with the library next to them; chosen by a pattern; unique in file names."""
 
 import json
 import re
@@ -116,10 +116,10 @@ def test_filter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["sass", "--list", file, "--filter", "nobody"], "--filter nobody fits none of 8 kernels"),
         (["sass", "--list", file, "--filter", "("], "--filter (: not a regular expression"),
-        (["sass", file, "--filter", "plain"], "--filter goes with --list or --all"),
-        (["sass", file, "--csv"], "--csv, --markdown and --sort go with --list"),
-        (["counts", file, "--filter", "plain"], "--filter goes with --all"),
-        (["images", "extract", file, "--filter", "plain"], "--filter goes with list"),
+        (["sass", file, "--filter", "plain"], "--filter: requires --list or --all"),
+        (["sass", file, "--csv"], "--csv, --markdown, --sort: require --list"),
+        (["counts", file, "--filter", "plain"], "--filter: requires --all"),
+        (["images", "extract", file, "--filter", "plain"], "--filter: requires list"),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_far_branches_are_written_as_calls() -> None:
 
 
 def test_a_call_to_a_label_with_its_return_address_comes_back() -> None:
-    """As of subroutines: the address behind the call is in a register, as a number or as a label."""
+    """As of subroutines: the address after the call is in a register, as a number or as a label."""
     for address in ("0x30", "32@lo((made + .L_x_1@srel))"):
         graph = Graph(
             code(

@@ -56,7 +56,7 @@ def test_own_listing_reads_back(source: str, arch: str) -> None:
 
 
 def test_cuobjdump_says_the_same() -> None:
-    """cuobjdump prints the words beside its text, so its listing gives control codes without the cubin's bytes."""
+    """cuobjdump prints the words next to its text, so its listing gives control codes without the cubin's bytes."""
     path = cubin("attention.cu")
     text = subprocess.run(
         [str(find_tool("cuobjdump")), "-sass", str(path)], capture_output=True, text=True, check=True

@@ -131,7 +131,7 @@ def test_a_number_of_tokens_is_a_second_size_in_the_same_rounds(fake: FakeBin, t
         (["--tokens", "16384", "--seqs", "512,3000"], ["--tokens 16384", "multiple", "3000"]),
         (["--tokens", "0"], ["--tokens 0", "multiple"]),
         (["--batch", "0"], ["--batch 0: must be at least 1"]),
-        (["--batch", "-1", "--tokens", "4096"], ["--batch -1", "0 beside --tokens"]),
+        (["--batch", "-1", "--tokens", "4096"], ["--batch -1", "0 with --tokens"]),
     ],
 )
 def test_sizes_that_make_no_problem_are_refused(

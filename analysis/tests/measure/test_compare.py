@@ -62,7 +62,7 @@ def test_from_recorded_runs(fake: FakeBin, tmp_path: Path, capsys: pytest.Captur
     assert "no run holds v09" in capsys.readouterr().err
     for option, value in (("--seqs", "512"), ("--heads", "4"), ("--tokens", "512")):
         assert compare(tmp_path, "v01", "v02", "--from", path, option, value) == 2
-        assert f"{option} is for a measurement, but records are read" in capsys.readouterr().err
+        assert f"{option}: must not be used with recorded runs" in capsys.readouterr().err
 
 
 def test_one_version_measured_twice_on_an_h200_is_the_same() -> None:

@@ -18,7 +18,7 @@ class Clock:
 
 
 class Gpu:
-    """Runs bursts one after the other, beside the host."""
+    """Runs bursts one after another, in parallel with the host."""
 
     def __init__(self, launch_ns: float) -> None:
         self.launch_ns, self.launches = launch_ns, nvml.launches_of_a_burst(launch_ns)

@@ -194,7 +194,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXT, inner, max_size=3),
     max_leaves=4,
 )
-PLACES = [(name,) for name in raw()] + [
+PATHS = [(name,) for name in raw()] + [
     (name, inner) for name, value in raw().items() if isinstance(value, dict) for inner in (*value, "kept_of")
 ]
 
@@ -203,7 +203,7 @@ def changed_at(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     return raw(**{path[0]: raw()[path[0]] | {path[1]: value} if len(path) == 2 else value})
 
 
-@given(st.sampled_from(PLACES), json_values)
+@given(st.sampled_from(PATHS), json_values)
 def test_any_value_at_any_path_is_read_or_refused(path: tuple[str, ...], value: Any) -> None:
     changed = changed_at(path, value)
     try:

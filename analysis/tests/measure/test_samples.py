@@ -29,7 +29,7 @@ def test_instructions_count_from_the_first() -> None:
         ('"# Samples"', '"Samples"', "f:3: no column '# Samples'; expected what `ncu --import"),
         ('"78"', '"many"', "f:4: not understood: '0x7e00,"),
         ('"0x7e10"', '"7e10"', "f:5: not understood"),
-        ('"0x7e10"', '"0x7df0"', "f:5: address 0x7df0 lies before the kernel's first, 0x7e00"),
+        ('"0x7e10"', '"0x7df0"', "f:5: address 0x7df0 is before the kernel's first, 0x7e00"),
         ("@!P0 IMAD", "???", "f:5: not understood"),
         (TEXT, '"ID","Metric Name"\n', "f: holds no instruction with samples"),
     ],

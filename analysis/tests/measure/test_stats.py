@@ -45,7 +45,7 @@ def test_quantiles_of_printed_tables(freedom: int, confidence: float, t: float) 
 
 
 def test_noise_by_hand() -> None:
-    """√(π/2)·σ/√n of normal values, whose quartiles lie 1.349 σ apart."""
+    """√(π/2)·σ/√n of normal values, whose quartiles are 1.349 σ apart."""
     told = math.sqrt(math.pi / 2) * (4 - 2) / 1.349 / math.sqrt(5) / 3
     assert stats.noise([5.0, 1.0, 3.0, 2.0, 4.0]) == pytest.approx(told, rel=1e-4)
     assert stats.noise([1.0, 2.0, 3.0]) == pytest.approx(told * math.sqrt(5 / 3) * 1.5 / 2, rel=1e-4)

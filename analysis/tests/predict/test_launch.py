@@ -16,7 +16,7 @@ H200 = read_machine("h200").with_values(launch_us=0.0, excess=1.0)
 PLAIN = parse_short_form("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax")
 STAYS = "(FP16, 128, 256, 64, 8): async+eager+load_2_2_2_tiles+opt_softmax+lazy+stages_4+slack_1+padded+split_tail"
 V25 = parse_short_form(f"{STAYS}+persistent")
-TILE = Tile(per_pass=1000.0, beside=500.0, first=30.0, busiest=1000.0)
+TILE = Tile(per_pass=1000.0, outside=500.0, first=30.0, busiest=1000.0)
 
 
 def alu(stall: int) -> Operation:
@@ -34,7 +34,7 @@ def test_a_tile_is_split_into_passes_and_the_rest() -> None:
     """Four warps, one on each scheduler: 10 cycles a pass, 7 around them."""
     path = Path([], [alu(3)], [alu(6), alu(4)], [alu(4)], [], peeled=False)
     tile = tile_of(path, H200.with_values(stagger=0), residents_of(PLAIN, 1))
-    assert (tile.per_pass, tile.beside) == (10.0, 8.0), "1 for the start of a tile, 3 and 4 around the passes"
+    assert (tile.per_pass, tile.outside) == (10.0, 8.0), "1 for the start of a tile, 3 and 4 around the passes"
     assert tile.first == -4.0, "nothing waits for the last stall of the last tile"
     assert tile.busiest == 4.0, "two instructions on a pipe that takes 2 cycles"
     assert tile.cycles(3, excess=1.25) == 8 + 3 * (4 + 1.25 * 6)

@@ -14,7 +14,7 @@ NO = 7
 
 
 LATENCIES = {"MUFU": 22.0, "LDS": 20.0, "LDSM": 20.0, "SHFL": 20.0, "SYNCS": 20.0, "other": 20.0}
-BESIDE = {"fma": 1.0, "alu": 2.0, "imad": 2.0, "xu": 8.0}
+DURING_WGMMA = {"fma": 1.0, "alu": 2.0, "imad": 2.0, "xu": 8.0}
 ROUND: dict[str, float] = {
     **{"stagger": 0, "hmma": 6, "barrier": 20, "barrier_warp": 0, "operand_ports": 2, "wgmma_port": 0, "wgmma_end": 30},
     **{"copy_bytes": 64, "copy_latency": 270, "tensor_copy_latency": 600},
@@ -23,7 +23,7 @@ ROUND: dict[str, float] = {
 
 def machine(**values: float) -> Machine:
     """A GPU of round numbers, whose warps start together."""
-    made = replace(read_machine("h200"), latencies=LATENCIES, wgmma_beside=BESIDE)
+    made = replace(read_machine("h200"), latencies=LATENCIES, during_wgmma=DURING_WGMMA)
     return made.with_values(**(ROUND | values))
 
 

@@ -46,8 +46,8 @@ def run(*arguments: str) -> int:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["v99"], "no version 'v99'; there are: v00 "),
-        ([], "what to predict is missing"),
+        (["v99"], "no version 'v99'; versions are v00 to v37, b01 "),
+        ([], "SUBJECT: missing; name a version"),
         (["v01", "--gpu", "a100"], "--gpu a100: no description of it in machines.csv; there are h200, h100"),
         (["v01", "--batch", "-1"], "--batch -1: must be positive"),
         (["sass/v01.sm_90.sass"], "predicting its time needs a cubin, this is a listing"),
@@ -193,7 +193,7 @@ def test_the_energies_of_the_description_are_those_of_the_records() -> None:
 def test_recorded_tiles_are_those_of_the_model(
     version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `make adopt` writes them: of one version, beside those that there are. Its parent's speed is said, too."""
+    """As `make adopt` writes them: one version's, next to those of others. It also prints the speed of the parent."""
     known = read_tiles(root())
     path = tmp_path / "tiles.csv"
     path.write_text(tiles_text(tiles for name, tiles in known.items() if name != version))

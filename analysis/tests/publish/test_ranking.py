@@ -52,7 +52,7 @@ def test_wrong_results_and_other_configurations_do_not_count(one: Record) -> Non
     [{"cache_dtype": "e4m3"}, {"output_dtype": "bf16"}, {"backward": True}, {"served": Served(seqlens_k=(5, 7))}],
 )
 def test_another_kind_of_problem_does_not_count(one: Record, other: Any) -> None:
-    """A cache in e4m3 is read in half the time: beside the same peer it would make its kernel the fastest."""
+    """A cache in e4m3 is read in half the time: next to the same peer it would make its kernel the fastest."""
     peer = replace(of(one, "fa3", 100, **other), is_peer=True)
     assert measured([of(one, "attention/wgmma", 50, **other), peer], KERNELS, {}) == []
 

@@ -1,4 +1,4 @@
-"""Tables of attention/backward and attention/fp8 beside libraries: which runs count, and what is divided by what."""
+"""Tables of attention/backward and attention/fp8 next to libraries: which runs count, and what is divided by what."""
 
 import json
 from pathlib import Path

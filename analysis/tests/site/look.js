@@ -1,4 +1,4 @@
-// What is wrong with how the page stands in the window: text that is hard to read, cut off or off the side.
+// What is wrong with the page in the window: text that is hard to read, cut off or off the side.
 // Returns a list of sentences. `least` is the contrast ratio that text needs, `smallest` its size in px.
 ({ least, smallest }) => {
   const found = new Set();
@@ -20,7 +20,7 @@
   probe.style.background = "Canvas";
   const canvas = rgba(getComputedStyle(probe).backgroundColor);
   probe.remove();
-  const behind = (element) => {
+  const background = (element) => {
     const layers = [];
     for (let at = element; at; at = at.parentElement) {
       const color = rgba(getComputedStyle(at).backgroundColor);
@@ -68,7 +68,7 @@
     const scale = drawn && element.getScreenCTM() ? Math.hypot(element.getScreenCTM().a, element.getScreenCTM().b) : 1;
     const size = parseFloat(style.fontSize) * scale;
     const color = rgba(drawn ? style.fill : style.color);
-    const back = behind(element);
+    const back = background(element);
     const front = over([...color.slice(0, 3), color[3] * opacity(element)], back);
     const key = [front, back, Math.round(size), where(element)].join();
     if (styles.has(key)) continue;
@@ -93,7 +93,7 @@
       found.add(`${where(element)} cuts off ${element.scrollWidth - element.clientWidth} px of its text`);
   }
 
-  // ---- labels of pictures that lie on each other
+  // ---- labels of pictures that overlap
   for (const picture of document.querySelectorAll("svg")) {
     const labels = [...picture.querySelectorAll("text")].map((text) => [text, text.getBoundingClientRect()]);
     labels.forEach(([one, a], index) => {

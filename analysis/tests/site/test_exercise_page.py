@@ -19,7 +19,7 @@ def test_each_task_has_what_its_kind_needs() -> None:
         "number": {"version", "seq", "measure", "asks"},
         "choice": {"options", "titles", "seq", "measure"},
         "line": {"version", "shown", "wrong"},
-        "position": {"version", "seq", "cut", "before", "behind"},
+        "position": {"version", "seq", "cut", "before", "after"},
     }
     for task in found:
         assert {"id", "chapter", "title", "text", "why"} | needs[task["kind"]] <= set(task), task["id"]

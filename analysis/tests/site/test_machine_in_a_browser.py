@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.files import root
-from analysis.site.machine_page import MACHINE_LINK, PLACES, SINGLE, single_page
+from analysis.site.machine_page import MACHINE_LINK, SINGLE, STARTS, single_page
 from analysis.tests.site.browsers import SITE
 
 pytestmark = pytest.mark.site
@@ -58,9 +58,9 @@ def test_every_link_of_story_and_chapters_leads_to_its_instruction(open_page: Op
     """Also in v25, where slices share the one Q block and CTA 0 has nothing to do."""
     pages = [*(root() / "docs/learn").glob("*.md"), *(root() / "notebooks").glob("*.ipynb")]
     linked = {found for page in pages for found in MACHINE_LINK.findall(page.read_text(encoding="utf-8"))}
-    places = linked | {(version, kind, str(warp)) for version, (kind, warp) in PLACES.items()}
-    assert {"v00", "v25", "v37"} <= {version for version, _, _ in places}
-    for version, kind, warp in sorted(places):
+    links = linked | {(version, kind, str(warp)) for version, (kind, warp) in STARTS.items()}
+    assert {"v00", "v25", "v37"} <= {version for version, _, _ in links}
+    for version, kind, warp in sorted(links):
         tab = open_page(f"v={version}&kind={kind}&warp={warp}")
         assert tab.evaluate(f"KINDS['{kind}'](instructionOf(step), step) && warpOf(step) === {warp}"), (version, kind)
 

@@ -56,8 +56,8 @@ def test_the_single_page_is_current() -> None:
 
 def test_places_are_those_of_the_story() -> None:
     (dumped,) = re.findall(r"^IN_STORY := ([v0-9a-z ]+)$", (root() / "make/inspect.mk").read_text(), re.MULTILINE)
-    assert dumped.split() == list(machine_page.PLACES)
-    assert list(machine_page.PLACES) == list(STEPS) and set(STEPS) <= set(kernel_files(root()))
+    assert dumped.split() == list(machine_page.STARTS)
+    assert list(machine_page.STARTS) == list(STEPS) and set(STEPS) <= set(kernel_files(root()))
 
 
 def documents() -> list[tuple[str, str]]:
@@ -68,10 +68,10 @@ def documents() -> list[tuple[str, str]]:
 
 def test_chapters_and_notebooks_lead_into_the_machine() -> None:
     found = {name: machine_page.MACHINE_LINK.findall(text) for name, text in documents()}
-    assert len([name for name, places in found.items() if places]) >= 10
+    assert len([name for name, links in found.items() if links]) >= 10
     for name, text in documents():
         assert text.count("<!-- machine:") == len(found[name]), f"{name}: a comment that is not understood"
-    assert {version for places in found.values() for version, _, _ in places} <= set(kernel_files(root()))
+    assert {version for links in found.values() for version, _, _ in links} <= set(kernel_files(root()))
     text = machine_page.with_machine_links("a\n\n<!-- machine: v28 wgmma 4 -->\n", PurePosixPath("docs/learn"))
     assert 'href="../../machine/index.html?v=v28&kind=wgmma&warp=4"' in text and "<!--" not in text
 

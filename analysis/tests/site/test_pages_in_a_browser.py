@@ -24,7 +24,7 @@ SMALLEST = 8  # px
 
 
 def pages() -> list[Path]:
-    """All pages but those of sources, of which one with each ending stands for the others; and the report."""
+    """All pages but those of sources, of which one with each ending represents the others; and the report."""
     made = [path for path in sorted(SITE.rglob("*.html")) if "source" not in path.relative_to(SITE).parts]
     sources = {path.with_suffix("").suffix: path for path in sorted((SITE / "source").rglob("*.html"))}
     return [*made, *sources.values(), REPORT]

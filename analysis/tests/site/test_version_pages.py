@@ -49,7 +49,7 @@ def test_the_difference_holds_what_changed() -> None:
 def test_a_page_shows_what_make_read_prints() -> None:
     bodies = {name: folded_body(steps()[name].version) for name in ("v01", "v02")}
     page = version_pages(root(), [steps()[name] for name in bodies], None, bodies)
-    beside = page["versions/v02.md"].partition("## Beside v01")[2].partition("##")[0]
+    beside = page["versions/v02.md"].partition("## Compared with v01")[2].partition("##")[0]
     assert "chunk ^= row % 8;" in beside and "static_assert" not in beside
     assert "static_assert" in pages()["versions/v02.md"]
     assert all(f"\n{body}```\n" in page[f"versions/{name}.md"] for name, body in bodies.items())
@@ -62,6 +62,6 @@ def test_every_version_has_a_page_that_leads_on() -> None:
         assert text.startswith(f"# {step.name}: {step.version.header.title}\n")
         assert f"**Idea**: {step.version.header.idea}." in text
         assert all(f"versions/{other}" in pages() for other in re.findall(r"\]\((v\d\d\.md)\)", text)), name
-        assert ("## Beside" in text) == (step.parent is not None)
+        assert ("## Compared with" in text) == (step.parent is not None)
     assert "machine/index.html?v=v02&kind=ldmatrix&warp=0" in pages()["versions/v02.md"]
     assert "machine/index.html?v=v03" in pages()["versions/v03.md"]

@@ -1,1 +1,1 @@
-"""Shared parts of several tests: small compiled kernels, stand-ins for programs, copies of the checkout."""
+"""Shared parts of several tests: small compiled kernels, fake programs, copies of the checkout."""

@@ -12,7 +12,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def fake_program(script: str, program: Path) -> None:
-    """An executable that runs a script of fixtures/ with this Python: `env python3` may be a slow stand-in for one.
+    """An executable that runs a script of fixtures/ with this Python: `env python3` may be a slow wrapper of one.
 
     The script's first argument is the path of the executable.
     """

@@ -1,4 +1,4 @@
-"""Stands in for libnvidia-ml.so.1: one GPU that draws constant power by a clock that the test gives.
+"""Replaces libnvidia-ml.so.1: one GPU that draws constant power by a clock that the test gives.
 
 monkeypatch.setattr("ctypes.CDLL", lambda name: FakeNvml(clock, watts=500, uuid="GPU-1"))
 """

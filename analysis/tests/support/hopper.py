@@ -20,7 +20,7 @@ _FILES = {"f32": "%f", "f16": "%h", "s32": "%i"}
 
 
 def wgmma(n: int, d: str, a: str, from_registers: bool, sparse: bool) -> str:
-    """One statement: D in registers, A in registers or behind a descriptor, B behind one."""
+    """One statement: D in registers, A in registers or by a descriptor, B by a descriptor."""
     results = ", ".join(f"{_FILES[d]}{index}" for index in range(n // (4 if d == "f16" else 2)))
     factor = "{%a0, %a1, %a2, %a3}" if from_registers else "%rd1"
     shape = f"m64n{n}k{_DEPTH[a] * (2 if sparse else 1)}.{d}.{a}.{a}" + (".and.popc" if a == "b1" else "")
@@ -94,7 +94,7 @@ def life_ranges(path: Path) -> Iterator[tuple[str, dict[str, Marks]]]:
 
 
 def _marks(cell: str, digits: list[str]) -> Marks:
-    """`^` is written, `v` read, `x` both; the number of a column stands above it, one digit a line."""
+    """`^` is written, `v` read, `x` both; the number of a column is printed above it, one digit per line."""
     written, read = set(), set()
     for index in range(digits[-1].index("#") + 2, len(cell)):
         if cell[index] in "^vx":

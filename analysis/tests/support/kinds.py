@@ -13,7 +13,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from analysis.files import root
-from analysis.ladder.headers import Version, load_all, load_beside
+from analysis.ladder.headers import Version, load_all, load_off_ladder
 
 
 def kind_of(version: Version) -> tuple[int, ...]:
@@ -37,9 +37,9 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
     return [] if name in newest_of_each_kind() else [pytest.mark.long, pytest.mark.each_version]
 
 
-def newest_beside() -> list[ParameterSet]:
+def newest_off_ladder() -> list[ParameterSet]:
     """Kernels besides the ladder, of which the newest of each type of config is enough for `make check`."""
-    found = load_beside(root())
+    found = load_off_ladder(root())
     newest = {type(version.header.config): name for name, version in found.items()}.values()
     return some_in_check(found, newest)
 

@@ -1,4 +1,4 @@
-"""Stands in for PyTorch with a GPU: what peers_worker.py calls, computed by NumPy, on a clock of its own.
+"""Replaces PyTorch with a GPU: what peers_worker.py calls, computed by NumPy, on a clock of its own.
 
 torch = NumpyTorch(); torch.attention_ms = 2.0
 """

@@ -85,7 +85,7 @@ def test_a_notebook_asks_shows_and_concludes(path: Path) -> None:
     pictures = [output for output in outputs if kinds & output.get("data", {}).keys()]
     assert pictures or path.stem.startswith("06")  # tables alone
     for output in pictures:
-        assert len("".join(output["data"]["text/plain"])) > 20, "a picture needs a text that stands for it"
+        assert len("".join(output["data"]["text/plain"])) > 20, "a picture needs a text that describes it"
     assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
 
 
