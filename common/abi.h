@@ -2,8 +2,8 @@
  *
  *     attention_args args = {.Q = q, .K = k, .V = v, .O = o, .Q_strides = ..., ...};
  *
- * Q, K, V and O are device addresses of tensors of 16-bit elements. Strides count elements; those of a row lie side by
- * side.
+ * Q, K, V and O are device addresses of tensors of 16-bit elements. Strides count elements; those of a row are stored
+ * side by side.
  *
  * The kernels of the ladder take forward_args, the first bytes of attention_args: contiguous tensors of one shape, so
  * that the strides hold for all four, and softmax(Q·Kᵀ / sqrt(d_head)) without a mask.
@@ -63,7 +63,7 @@ typedef struct attention_args {
 
 #define FL_SAME_PLACE(of_forward, of_attention)                                                                        \
     static_assert(offsetof(forward_args, of_forward) == offsetof(attention_args, of_attention),                        \
-                  #of_forward " of forward_args lies where " #of_attention " of attention_args does")
+                  #of_forward " of forward_args has the offset of " #of_attention " in attention_args")
 FL_SAME_PLACE(Q, Q);
 FL_SAME_PLACE(debug, debug);
 FL_SAME_PLACE(batch_stride, Q_strides.batch);
@@ -73,7 +73,7 @@ FL_SAME_PLACE(seq, seq_q);
 FL_SAME_PLACE(heads, heads);
 FL_SAME_PLACE(batch, batch);
 static_assert(sizeof(forward_args) == offsetof(attention_args, K_strides), "seq_k takes the padding of forward_args");
-static_assert(sizeof(attention_args) == 192, "tensor maps begin behind it without padding");
+static_assert(sizeof(attention_args) == 192, "tensor maps follow it without padding");
 #undef FL_SAME_PLACE
 
 /* Description of a tensor for TMA: the driver's CUtensorMap, which only TMA reads. */

@@ -15,7 +15,7 @@ FIELD(int, exp_columns, "exp_N",
 FIELD(bool, ping_pong, "ping_pong", "the warpgroups take turns: one multiplies while the other computes exponentials")
 FIELD(bool, serves, "serve", "sequences of several lengths, windows and sinks: takes serving_args")
 FIELD(bool, cap, "cap", "with serve and wgmma: a soft cap of the scores; mma_sync needs no flag for it")
-FIELD(bool, paged_kv, "pages", "with serve and wgmma: K and V lie in pages that a table names; mma_sync needs no flag")
+FIELD(bool, paged_kv, "pages", "with serve and wgmma: K and V are in pages that a table names; mma_sync needs no flag")
 FIELD(bool, packs, "pack",
       "with serve and wgmma: a Q block may have the queries of all heads that share a KV head; mma_sync needs no flag")
 

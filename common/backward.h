@@ -53,7 +53,7 @@ typedef struct backward_args {
     int64_t unused; /* up to 256 bytes, where tensor maps begin */
 } backward_args;
 
-static_assert(sizeof(backward_args) == 256, "tensor maps begin behind it without padding");
+static_assert(sizeof(backward_args) == 256, "tensor maps follow it without padding");
 
 /* Parameters of a configuration with the field `serves`: Q, dO, O and dQ are [all_Q_rows, heads, d_head], K, V, dK and
  * dV [all_KV_rows, KV_heads, d_head], and sequence b has rows offsets[b] to offsets[b + 1] - 1, at most seq_q or seq_k,
@@ -71,7 +71,7 @@ typedef struct backward_serving_args {
     int64_t unused_words[6];               /* up to 320 bytes, where tensor maps begin */
 } backward_serving_args;
 
-static_assert(sizeof(backward_serving_args) == 320, "tensor maps begin behind it without padding");
+static_assert(sizeof(backward_serving_args) == 320, "tensor maps follow it without padding");
 
 /* Parameters of a configuration with any_rows whose threads copy: here the strides of Q, K, V and O describe those
  * tensors, and the gradients have their own. */
@@ -112,7 +112,7 @@ FL_CONFIG_FN int backward_smem_rows(const backward_config *config) {
     return config->instruction == FMA ? 2 * config->B_r : 2 * (config->B_c + config->B_r * Q_blocks);
 }
 
-/* True if two warpgroups compute everything, dQ of a Q block beside dV of the next one. */
+/* True if two warpgroups compute everything, dQ of a Q block together with dV of the next one. */
 FL_CONFIG_FN int backward_late_dQ(const backward_config *config) {
     return config->any_rows && config->tensor_copies && config->n_warps == 8;
 }

@@ -13,7 +13,7 @@
  *          to the end, and it is zero in older configurations, so that every short form keeps its meaning. The first
  *          five fields are the same in every family
  *   word   in the short form. "()" is the next value in the parenthesis. The word of a bool appears if it is true. A
- *          capital letter stands for a number: "stages_N" is left out where the field is 0. Adjacent fields with the
+ *          capital letter means a number: "stages_N" is left out where the field is 0. Adjacent fields with the
  *          same word share an item; it is always there, and its numbers may be 0. The word of an instruction lists its
  *          values, "mma_sync|wgmma", by which a reader recognizes the family. Fields with the word "" are the last:
  *          they are always 0, and only the struct and symbols have them
@@ -103,7 +103,7 @@ RULE(slack, cfg.slack >= 0 && cfg.slack <= (cfg.stages ? cfg.stages - 2 : 0),
      "must be from 0 to stages - 2, so that one block at least is fetched ahead, and 0 without stages")
 RULE(padded_rows, !cfg.padded_rows || !cfg.swizzled, "must be off with swizzled: either of them keeps the banks apart")
 RULE(tensor_copies, !cfg.tensor_copies || !cfg.padded_rows,
-     "must be off with padded: a tensor map permutes the 16-byte chunks of a row and leaves no space behind it")
+     "must be off with padded: a tensor map permutes the 16-byte chunks of a row and leaves no space after it")
 RULE(B_c, cfg.B_c <= 256 || !cfg.tensor_copies, "must be at most 256 with tensor, the most rows that one copy takes")
 RULE(n_warps, cfg.n_warps % 4 == 0 || !cfg.tensor_copies, "must be a multiple of 4 with tensor: whole warpgroups")
 RULE(producer, !cfg.producer || cfg.tensor_copies, "must be off without tensor: one thread copies whole blocks")

@@ -27,8 +27,8 @@ FL_CONFIG_FN int decode_warp_keys(const decode_config *config) {
 /* Keys of the smallest page, and of one TMA copy where there may be pages. */
 enum { DECODE_PAGE_KEYS = 16 };
 
-/* One more warp starts the copies. Beside 8 it has a warpgroup of its own, which gives registers away, and so beside
- * warpgroups of wgmma. By cp.async four warps copy. */
+/* One more warp starts the copies. With 8 warps or with wgmma it has a warpgroup of its own, which gives registers
+ * away. With cp.async four warps copy. */
 FL_CONFIG_FN int decode_threads(const decode_config *config) {
     const bool four = config->n_warps == 8 || config->instruction == WGMMA || config->cp_async;
     return 32 * (config->n_warps + (four ? 4 : 1));

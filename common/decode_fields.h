@@ -15,7 +15,7 @@ FIELD(int, stages, "stages_N", "KV blocks in the ring")
 FIELD(bool, serves, "serve", "a length for each sequence, pages and parts of a size: takes serving_args")
 FIELD(bool, e4m3_cache, "e4m3", "K and V are e4m3, a byte an element, with a scale for each KV head")
 FIELD(bool, ragged_queries, "ragged",
-      "with e4m3: sequences have queries of several numbers, and those of Q, or K and V, may lie one behind the other")
+      "with e4m3: each sequence has its own number of queries, and Q, or K and V, may be packed")
 FIELD(bool, cp_async, "cp_async", "four warps copy the keys and values by cp.async, on every GPU since Ampere")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128, "must be 64 or 128")

@@ -39,7 +39,7 @@ typedef struct fp8_args {
     int32_t padding[6]; /* up to 256 bytes, where tensor maps begin */
 } fp8_args;
 
-static_assert(sizeof(fp8_args) == 256, "tensor maps begin behind it without padding");
+static_assert(sizeof(fp8_args) == 256, "tensor maps follow it without padding");
 
 /* Threads of a CTA: one warpgroup more than compute, which copies the blocks. */
 FL_CONFIG_FN int fp8_threads(const fp8_config *config) {

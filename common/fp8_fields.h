@@ -14,7 +14,7 @@ FIELD(bool, V_transposed, "v_transposed", "the caller gives V transposed, contig
 FIELD(bool, K_permuted, "k_permuted", "the tensor map of K permutes its rows, so that P stays in its lanes")
 FIELD(int, flush_blocks, "flush_N", "KV blocks after which O is added up in fp32 in shared memory; 0 is never")
 FIELD(bool, rounded_sums, "rounded_l", "l sums P as it was rounded to e4m3")
-FIELD(bool, any_length, "any_length", "any number of queries and keys: keys behind the last are masked")
+FIELD(bool, any_length, "any_length", "any number of queries and keys: keys past the last are masked")
 FIELD(bool, causal, "causal", "a launch may ask for the causal mask: KV blocks that no row sees are skipped")
 FIELD(bool, persistent, "persistent", "one CTA per multiprocessor takes one Q block after another")
 FIELD(bool, tickets, "tickets", "CTAs draw their Q blocks from a counter, the longest first")

@@ -53,8 +53,8 @@ typedef struct serving_args {
     int32_t unused; /* up to 320 bytes, where tensor maps begin */
 } serving_args;
 
-static_assert(sizeof(serving_args) == 320, "tensor maps begin behind it without padding");
-static_assert(sizeof(serving_args) % alignof(tensor_maps) == 0, "tensor maps begin behind it without padding");
+static_assert(sizeof(serving_args) == 320, "tensor maps follow it without padding");
+static_assert(sizeof(serving_args) % alignof(tensor_maps) == 0, "tensor maps follow it without padding");
 
 #ifndef __cplusplus
 static_assert(offsetof(serving_args, attention) == 0, "a serving_args begins as attention_args");

@@ -84,7 +84,7 @@ typedef struct emu_variable {
  * were written never or twice. */
 typedef enum emu_buffer_kind { EMU_BUFFER = 0, EMU_OUTPUT = 1 } emu_buffer_kind;
 
-/* Bytes of host memory that a launch with checks takes for each byte of an output, beside the buffers. */
+/* Bytes of host memory that a launch with checks takes for each byte of an output, in addition to the buffers. */
 enum { EMU_OUTPUT_COST = 8 };
 
 /* Trace of launches for ui.perfetto.dev: a row for each CTA, warp, mbarrier and TMA copy. A unit of its time is one
@@ -119,7 +119,7 @@ typedef struct emu_launch {
     int delay_line;           /* PTX line of that; 0 for none */
     bool wgmma_wait_per_warp; /* a wgmma.wait_group says nothing of the other three warps' reads of shared memory */
     bool strict_tcgen05;      /* rules of PTX that published code breaks are checked, too: see docs/emulator.md */
-    bool fence_behind_reads;  /* a bulk copy needs a fence.proxy.async behind ordinary reads of what it writes, too */
+    bool fence_behind_reads;  /* a bulk copy that overwrites data also needs a fence.proxy.async after ordinary reads */
     bool overlaps;            /* it may begin before the launch before has ended: programmatic stream serialization */
     uint64_t race_memory;     /* bytes that the search for races in global memory may take; 0 for 1 GiB */
     int threads;              /* of the host; 0 for one per core; one where CTAs tell each other more than tickets */
@@ -181,7 +181,7 @@ typedef struct emu_location {
     const emu_frame *own;   /* of these frames the innermost in the file of the kernel itself; NULL likewise */
 } emu_location;
 
-/* Findings are grouped by class and the own lines of the two places, those of a race in either order (by the
+/* Findings are grouped by class and the source lines of the two positions, those of a race in either order (by the
  * instructions where there are no lines): a loop that is unrolled 64 times has one finding for a missing barrier. The
  * first in CTA order is described. */
 typedef struct emu_finding {
@@ -257,7 +257,7 @@ typedef struct emu_compiler {
 } emu_compiler;
 
 /* Compile a CUDA file by `nvcc -ptx -lineinfo`, for compute_80 unless the flags say otherwise. path receives the name
- * of the PTX file, which lies in a cache ($XDG_CACHE_HOME or ~/.cache, folder flashladder): nvcc runs only if the
+ * of the PTX file, which is in a cache ($XDG_CACHE_HOME or ~/.cache, folder flashladder): nvcc runs only if the
  * flags, the toolkit, the file or a file that it includes has changed. False with *error filled where that fails; path
  * then names the file with what nvcc said, and is empty where nvcc did not run. */
 bool emu_compile(const char *file, const emu_compiler *compiler, char *path, size_t path_bytes, emu_error *error);
@@ -285,8 +285,8 @@ bool emu_variable_at(const emu_module *module, size_t index, emu_variable *varia
 
 /* ---- memory ---- */
 
-/* emu_load() for a device on which several modules are at work: their variables lie side by side, and keep their values
- * while others run. Owned: emu_unload_from(). */
+/* emu_load() for a device on which several modules are at work: their variables are all in memory, and keep their
+ * values while others run. Owned: emu_unload_from(). */
 emu_module *emu_load_on(emu_device *device, const char *ptx, size_t bytes, emu_error *error);
 void emu_unload_from(emu_device *device, emu_module *module);
 /* A variable of such a module by its name, ready for emu_host_bytes(); false where there is none. */
@@ -295,7 +295,7 @@ bool emu_find_variable(emu_device *device, const emu_module *module, const char 
 /* The architecture that a device has, such as 90: addresses in shared memory begin at 1024 from 90 on, else at 0. 0,
  * the default: what the .target of a module names. For modules loaded afterwards. */
 void emu_set_architecture(emu_device *device, unsigned architecture);
-/* Draw from now on what PTX leaves open: last places of approximations, bits of NaNs, %clock, %globaltimer, %smid and
+/* Draw from now on what PTX leaves open: last digits of approximations, bits of NaNs, %clock, %globaltimer, %smid and
  * %nsmid. It concerns entries that are decoded afterwards, in the whole process. 0, the default: the emulator's own. */
 void emu_set_noise(uint64_t seed);
 /* A device with an empty address space. NULL when out of memory. Owned: emu_device_free() frees its buffers too. */
@@ -328,7 +328,7 @@ bool emu_watch_touches(emu_device *device);
 /* An emu_touch for each of some bytes of one buffer, as a uint8_t; NULL without emu_watch_touches(), and outside of a
  * buffer. Borrowed until the buffer is freed. */
 const uint8_t *emu_touches_of(const emu_device *device, uint64_t address, uint64_t bytes);
-/* Host bytes behind a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed; those of a
+/* Host bytes of a device address, up to the end of its buffer; NULL outside of all buffers. Borrowed; those of a
  * variable until the next emu_run(). */
 void *emu_host_bytes(emu_device *device, uint64_t address);
 /* Give the variables of a module their initial values on the device. emu_run() does it where the module is not the one
@@ -338,7 +338,7 @@ bool emu_reset_variables(emu_device *device, const emu_module *module);
 /* ---- textures and surfaces ---- */
 
 /* Description of a texture or surface object, as for cuTexObjectCreate and cuSurfObjectCreate. Coordinate 0 is the one
- * whose texels lie side by side. */
+ * whose texels are contiguous. */
 typedef enum emu_texel {
     EMU_TEXEL_U8,
     EMU_TEXEL_U16,
@@ -376,14 +376,14 @@ bool emu_free_texture(emu_device *device, uint64_t object);
 /* ---- launches ---- */
 
 /* Description of a tensor map, as for cuTensorMapEncodeTiled (contiguous elements, no interleave). Dimension 0 is the
- * one whose elements lie side by side. */
+ * one whose elements are contiguous. */
 enum { EMU_TENSOR_MAP_BYTES = 128, EMU_TENSOR_RANK = 5 };
 typedef enum emu_swizzle {
     EMU_SWIZZLE_NONE,
     EMU_SWIZZLE_32B,
     EMU_SWIZZLE_64B,
     EMU_SWIZZLE_128B,
-    EMU_SWIZZLE_128B_BY_32B /* chunks of 32 bytes change places, not of 16 */
+    EMU_SWIZZLE_128B_BY_32B /* permutes chunks of 32 bytes, not of 16 */
 } emu_swizzle;
 /* Elements of 4 and 6 bits, of sm_100: in shared memory two of 4 bits are a byte (then an element of the map is such a
  * pair), or 16 elements take 16 bytes and their padding is zeros. */
@@ -416,10 +416,10 @@ bool emu_check_trace(const emu_launch *launch, emu_error *error);
 /* Run one launch to its end. Fills the findings and counters of the device; *error on EMU_REFUSED. */
 emu_status emu_run(emu_device *device, const emu_module *module, const emu_launch *launch, emu_error *error);
 
-/* Results of emu_run_orders(). Two runs are of one class where each access to a flag or a counter comes behind the same
+/* Results of emu_run_orders(). Two runs are of one class where each access to a flag or a counter comes after the same
  * others. */
 typedef struct emu_exploration {
-    uint64_t classes, runs; /* that ran to their end; those that others stand for included */
+    uint64_t classes, runs; /* that ran to their end, including those that others represent */
     uint64_t left;          /* orders that are known and have not run */
     bool by_tickets;        /* a class is a CTA that draws one ticket from a state: see docs/internals.md */
     char difference[400];   /* outputs that are not those of the first run; "" where all have the same bits */
@@ -435,7 +435,7 @@ emu_status emu_run_orders(emu_device *device, const emu_module *module, const em
 /* CTAs that the emu_run() at work has ended, of grid[0] * grid[1] * grid[2]: any thread may ask meanwhile. */
 uint64_t emu_ctas_done(const emu_device *device);
 
-/* Results of the last emu_run(), borrowed until the next; places point into the module. */
+/* Results of the last emu_run(), borrowed until the next; positions point into the module. */
 const emu_finding *emu_findings(const emu_device *device, size_t *count);
 const emu_counters *emu_counts(const emu_device *device);
 
@@ -453,11 +453,11 @@ const emu_form *emu_form_at(size_t index);
 void emu_print_findings(FILE *to, const emu_device *device);
 
 /* Sums of counters under one heading: a line of the source, a region, a group of instructions, or what tensor cores and
- * copy engine do beside the warps: a shape of wgmma, or a kind of copies. */
+ * copy engine do in parallel with the warps: a shape of wgmma, or a kind of copies. */
 typedef enum emu_tally_key { EMU_BY_LINE, EMU_BY_REGION, EMU_BY_GROUP, EMU_BY_ENGINE } emu_tally_key;
 typedef struct emu_tally {
     const char *name; /* of the file, the region, the group, the shape or the copies; borrowed from the module */
-    int name_bytes;   /* which end the name: the text of the module continues behind that of a shape */
+    int name_bytes;   /* which end the name: the text of the module continues after that of a shape */
     int line;         /* of the source; 0 for all but lines */
     int depth;        /* of a region */
     emu_counter sum;  /* of its rows; its location and group are empty */

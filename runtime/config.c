@@ -84,7 +84,7 @@ struct list {
     enum family_id id;
     const struct family *family;
     const struct field *fields;
-    int count; /* of those that a short form has; behind them are those that are always 0 */
+    int count; /* of those that a short form has; those after them are always 0 */
     int all;
 };
 
@@ -537,7 +537,7 @@ static void append_start(struct writer *writer, const struct family *family, con
     append(writer, "_Z%zu%sIXtl%zu%s", strlen(function), function, strlen(family->type), family->type);
 }
 
-/* "EEEv12forward_args", and of a main kernel "11tensor_maps" behind it. */
+/* "EEEv12forward_args", followed in a main kernel by "11tensor_maps". */
 static void append_parameters(struct writer *writer, const struct kernel_config *config, bool main) {
     const char *const args = config_args(config)->type;
     append(writer, "EEEv%zu%s%s", strlen(args), args, main && config_has(config, TENSOR_COPIES) ? "11tensor_maps" : "");
@@ -553,7 +553,7 @@ char *config_symbol(const struct kernel_config *config, char *symbol) {
     return symbol;
 }
 
-/* Read the values of a family's fields at *at, and behind them zeros: only their zero means what we know. */
+/* Read the values of a family's fields at *at and the zeros after them; we understand no other value there. */
 static bool symbol_values(const char **at, const char *end, const struct list *list, struct kernel_config *config) {
     int value;
     for (int i = 0; i < list->count && (i < item_end(list, 0) || (*at < end && **at == 'L')); i++) {
@@ -603,7 +603,7 @@ bool config_from_symbol(const char *symbol, size_t length, struct kernel_config 
 enum kernel_part config_part_from_symbol(const char *symbol, size_t length, struct kernel_config *config) {
     const struct list list = list_of(FAMILY_BACKWARD);
     if (read_symbol(symbol, length, &list, "row_sums", false, config)) return PART_BEFORE;
-    if (read_symbol(symbol, length, &list, "round_dQ", false, config)) return PART_BEHIND;
+    if (read_symbol(symbol, length, &list, "round_dQ", false, config)) return PART_AFTER;
     return config_from_symbol(symbol, length, config) ? PART_MAIN : PART_NONE;
 }
 

@@ -88,7 +88,7 @@ struct field {
     const char *name, *word;
     enum field_type type;
     size_t offset;                  /* in its family's struct */
-    const char *notes[FIELD_NOTES]; /* help, and of the ladder the first versions; NULL behind the last */
+    const char *notes[FIELD_NOTES]; /* help, and of the ladder the first versions; NULL after the last */
 };
 
 struct rule {
@@ -122,7 +122,7 @@ union config_text {
 enum { CONFIG_TEXT_SIZE = sizeof(union config_text) };
 
 /* Read a short form, up to the first '|' so that a row of a table works. dtype is a name in any case or its number;
- * features may stand in any order, each once. STATUS_USAGE names the part that is wrong, or field, value and rule of
+ * features may appear in any order, each once. STATUS_USAGE names the part that is wrong, or field, value and rule of
  * the first broken rule; of another family's flag, that family. */
 enum status config_parse(const char *text, struct kernel_config *config, struct failure *failure);
 
@@ -133,7 +133,7 @@ enum status config_check(const struct kernel_config *config, const char *text, s
 /* Write the short form into text, which holds CONFIG_TEXT_SIZE bytes; returns text. */
 char *config_format(const struct kernel_config *config, char *text);
 
-/* Decode the mangled name of a kernel (Itanium C++ ABI 5.1.5, braced list `tl`). Fields behind the parenthesis may be
+/* Decode the mangled name of a kernel (Itanium C++ ABI 5.1.5, braced list `tl`). Fields after the parenthesis may be
  * missing, and are zero; those that are not known here must be zero. The parameters are those of the configuration.
  * False for any other symbol. */
 bool config_from_symbol(const char *symbol, size_t length, struct kernel_config *config);
@@ -144,7 +144,7 @@ char *config_symbol(const struct kernel_config *config, char *symbol);
 
 /* The kernel of a backward pass that a symbol names, with its configuration: row_sums, flash_backward, round_dQ. A
  * flash_forward is PART_MAIN, what is none of ours PART_NONE. */
-enum kernel_part { PART_NONE, PART_BEFORE, PART_MAIN, PART_BEHIND };
+enum kernel_part { PART_NONE, PART_BEFORE, PART_MAIN, PART_AFTER };
 enum kernel_part config_part_from_symbol(const char *symbol, size_t length, struct kernel_config *config);
 
 /* Add an object with every field under its name, for a reader that does not want to parse short forms. */

@@ -54,7 +54,7 @@ void image_kinds(const struct code_image *images, uint64_t count, char *text, si
     }
 }
 
-/* The next ".entry NAME" at or behind `at` that begins a line (after .visible or .weak); NULL at the end. */
+/* The next ".entry NAME" at or after `at` that begins a line (after .visible or .weak); NULL at the end. */
 static const char *next_entry(const char *at, size_t *length) {
     static const char word[] = ".entry ";
     for (const char *line = at; line && *line; line = strchr(line, '\n')) {
@@ -99,7 +99,7 @@ static enum status add_kernel(struct instance_table *table, const char *name, si
     }
     if (part == PART_MAIN) one->symbol = symbol, one->entry = entry;
     if (part == PART_BEFORE) one->before = (struct small_kernel){symbol, entry};
-    if (part == PART_BEHIND) one->behind = (struct small_kernel){symbol, entry};
+    if (part == PART_AFTER) one->after = (struct small_kernel){symbol, entry};
     return STATUS_OK;
 }
 
@@ -118,8 +118,8 @@ enum status instance_table_read(struct instance_table *table, const struct code_
     for (size_t i = 0; i < table->count; i++)
         if (!table->instances[i].symbol)
             return fail(
-                failure, STATUS_ERROR, "the PTX holds a kernel beside no flash_backward: %s",
-                (table->instances[i].before.symbol ? table->instances[i].before : table->instances[i].behind).symbol);
+                failure, STATUS_ERROR, "the PTX holds a kernel without its flash_backward: %s",
+                (table->instances[i].before.symbol ? table->instances[i].before : table->instances[i].after).symbol);
     if (!table->count) return fail(failure, STATUS_ERROR, "the PTX of this executable contains no kernel");
     return STATUS_OK;
 }
@@ -129,7 +129,7 @@ void instance_table_free(struct instance_table *table) {
         const struct instance *const one = &table->instances[i];
         free((char *)one->symbol);
         free((char *)one->before.symbol);
-        free((char *)one->behind.symbol);
+        free((char *)one->after.symbol);
     }
     free(table->instances);
     *table = (struct instance_table){0};

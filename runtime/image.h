@@ -26,7 +26,7 @@ extern const uint64_t fl_image_count;
 extern const struct code_image fl_device_images[]; /* harness/device/ */
 extern const uint64_t fl_device_image_count;
 
-/* A kernel that is launched beside one; symbol is NULL where there is none. */
+/* A kernel that is launched before or after another; symbol is NULL if there is none. */
 struct small_kernel {
     const char *symbol; /* owned by the table */
     int entry;
@@ -35,9 +35,9 @@ struct small_kernel {
 /* One kernel that can be launched. */
 struct instance {
     struct kernel_config config;
-    const char *symbol;                 /* owned by the table */
-    int entry;                          /* position among the entries of the PTX, from 0 */
-    struct small_kernel before, behind; /* of a backward pass: row_sums and round_dQ */
+    const char *symbol;                /* owned by the table */
+    int entry;                         /* position among the entries of the PTX, from 0 */
+    struct small_kernel before, after; /* of a backward pass: row_sums and round_dQ */
 };
 
 struct instance_table {
@@ -49,7 +49,7 @@ struct instance_table {
 struct kernel_code {
     int registers;      /* of one thread */
     int64_t code_bytes; /* instructions are 16 bytes */
-    int static_smem;    /* bytes of shared memory of a CTA beside what the launch asks for */
+    int static_smem;    /* bytes of shared memory of a CTA in addition to what the launch requests */
     char hash[17];      /* first 16 hexadecimal digits of the SHA-256 of code and constants, parameters not included */
 };
 

@@ -69,7 +69,7 @@ int backward_steps(const struct instance *instance, const attention_args *args, 
         steps[count++] = (struct step){instance->before.symbol, instance->before.entry, small, false};
     steps[count++] =
         (struct step){instance->symbol, instance->entry, launch_of(&instance->config, args, multiprocessors), true};
-    if (instance->behind.symbol)
-        steps[count++] = (struct step){instance->behind.symbol, instance->behind.entry, small, false};
+    if (instance->after.symbol)
+        steps[count++] = (struct step){instance->after.symbol, instance->after.entry, small, false};
     return count;
 }

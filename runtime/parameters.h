@@ -3,7 +3,7 @@
  *     struct parameter_block block;
  *     parameters_of_emulator(&config, &args, &block, &failure); // block.bytes, block.size
  *
- * A kernel takes attention_args, the first part of them or, if it serves, serving_args; behind them the tensor maps if
+ * A kernel takes attention_args, the first part of them or, if it serves, serving_args; followed by the tensor maps if
  * it has tensor copies. A kernel of a backward pass takes backward_args or, if it serves, backward_serving_args or,
  * with strides for the gradients, backward_strided_args, one of fp8 fp8_args. Functions here that take attention_args
  * take those at the front of the other ones where the configuration is for these.
@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The parameters as they lie in constant memory. */
+/* The parameters as constant memory stores them. */
 struct parameter_block {
     alignas(tensor_maps) unsigned char bytes[sizeof(serving_args) + sizeof(tensor_maps)];
     size_t size;
@@ -35,7 +35,7 @@ union kernel_args {
     fp8_args fp8;
 };
 
-/* Bytes of all parameters of a kernel, with what lies between them. */
+/* Bytes of all parameters of a kernel, including padding. */
 size_t parameters_bytes(const struct kernel_config *config);
 
 /* The whole block. The addresses of args are those of the emulator's device. STATUS_ERROR where a tensor map is

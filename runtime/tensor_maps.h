@@ -3,7 +3,7 @@
  *     struct tensor_layout layouts[N_TENSORS];
  *     tensor_layouts(&args, &config, layouts);
  *
- * A map is 5-D: {64, seq, d_head / 64, heads, batch}, with each tensor's own numbers and strides; behind the last row
+ * A map is 5-D: {64, seq, d_head / 64, heads, batch}, with each tensor's own numbers and strides; past the last row
  * a copy reads zeros and writes nothing. A copy takes whole rows of one head: the elements of a row in
  * steps of 64, so that a box in shared memory is d_head / 64 blocks of 128-byte rows, whose 16-byte chunks are permuted
  * by the row number (128B swizzle). Rows of a box: 64 of Q, those of a warpgroup; B_c of K and V; 16 of O, those of a
@@ -14,7 +14,7 @@
  *
  * A row of 128 bytes has 128 e4m3 elements; with d_head 64 rows have 64 bytes (64B swizzle). V that the caller
  * transposed has the keys in dimension 0 and d_head in dimension 1. K with permuted rows is {heads * d_head, 2, 4, 2,
- * batch * seq / 16}: of 16 keys, key 4q + 2t + e lies in row 8t + 2q + e of a block.
+ * batch * seq / 16}: of 16 keys, key 4q + 2t + e is in row 8t + 2q + e of a block.
  */
 #ifndef FL_TENSOR_MAPS_H
 #define FL_TENSOR_MAPS_H
@@ -28,7 +28,7 @@
 
 enum { TENSOR_RANK = 5 };
 
-/* Dimension 0 is the one whose elements lie side by side. */
+/* Dimension 0 is the one whose elements are contiguous. */
 struct tensor_layout {
     uint64_t address;
     uint64_t sizes[TENSOR_RANK];       /* elements */

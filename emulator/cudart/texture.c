@@ -108,7 +108,7 @@ cudaError_t cudaMemcpy2DToArray(cudaArray_t to, size_t x, size_t y, const void *
     return cudaMemcpy2DToArrayAsync(to, x, y, from, pitch, width, height, kind, NULL);
 }
 
-/* Bytes that lie side by side in one row. */
+/* Contiguous bytes in one row. */
 cudaError_t cudaMemcpyToArray(cudaArray_t to, size_t x, size_t y, const void *from, size_t bytes,
                               enum cudaMemcpyKind kind) {
     struct cudaChannelFormatDesc channels = {0};

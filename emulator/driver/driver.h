@@ -116,7 +116,7 @@ struct CUmod_st {
 /* PTX of an image, which is PTX, a fatbin or what nvcc wraps around one: ended by a zero byte. Owned: free(). NULL with
  * the sentence said where there is none; `status` then says how CUDA calls that. */
 char *image_ptx(const void *image, CUresult *status);
-/* Put a text behind the others of a module, which is taken over: one module of all. False when out of memory. */
+/* Append a text to those of a module, which takes it over. False when out of memory. */
 bool image_join(char **text, size_t *bytes, char *more);
 /* From LZ4's block format; false where the bytes are none, or make more or fewer. */
 bool image_expand(const uint8_t *from, size_t bytes, uint8_t *to, size_t wanted);
@@ -126,7 +126,7 @@ CUresult prepare_function(CUfunction function);
 
 /* ---- memory ---- */
 
-/* The host's bytes behind a device address, NULL where not all of them are the device's. */
+/* The host's bytes of a device address; NULL if some of them are not device memory. */
 void *device_bytes(CUdeviceptr address, size_t bytes);
 /* Find the memory of an address that may be the host's, as with unified addressing. */
 void *any_bytes(CUdeviceptr address, size_t bytes);

@@ -20,20 +20,20 @@ enum { STATUS_FINDINGS = 1, STATUS_USAGE = 2, STATUS_NOT_STARTED = 127, STATUS_S
 static const char help[] =
     "emulated-gpu [OPTION...] PROGRAM [ARGUMENT...]\n"
     "\n"
-    "Runs a program that uses CUDA without a GPU: the PTX of its kernels runs on the emulator, which checks it.\n"
-    "Triton, Gluon, Numba, tinygrad and what nvcc made with PTX in it work unmodified.\n"
+    "Runs a CUDA program without a GPU: the emulator runs the PTX of its kernels and checks every launch.\n"
+    "Triton, Gluon, Numba, tinygrad and programs that nvcc compiled to PTX run unmodified.\n"
     "\n"
-    "  --arch ARCH      the architecture that the program sees: sm_80, sm_86, sm_89, sm_90, sm_90a\n"
-    "                   (default), sm_100a, sm_103a or sm_120a\n"
-    "  --gpu NAME       a GPU whose multiprocessors, caches and architecture the program sees: A100, RTX3090,\n"
-    "                   RTX4090, H100, H200, B200 or RTX5090; by default it sees 8 multiprocessors\n"
-    "  --schedule SEED  another order of the warps: 0 (default) lets each run until it must wait\n"
-    "  --strict-tcgen05 checks three rules of tcgen05 that published code breaks, too (docs/emulator.md)\n"
-    "  --json FILE      writes the findings there, too\n"
-    "  --record FILE    writes what reaches the GPU there, for judge-replay\n"
-    "  --help           this text\n"
+    "  --arch ARCH      show the program this architecture: sm_80, sm_86, sm_89, sm_90, sm_90a (default),\n"
+    "                   sm_100a, sm_103a or sm_120a\n"
+    "  --gpu NAME       show the program the SMs, caches and architecture of this GPU: A100, RTX3090, RTX4090,\n"
+    "                   H100, H200, B200 or RTX5090 (default: a device with 8 SMs)\n"
+    "  --schedule SEED  0: run each warp until it must wait (default); other seeds shuffle and preempt warps\n"
+    "  --strict-tcgen05 also check three rules of tcgen05 that published code breaks (docs/emulator.md)\n"
+    "  --json FILE      also write the findings to FILE\n"
+    "  --record FILE    write everything that reaches the GPU to FILE, for judge-replay\n"
+    "  --help           show this text\n"
     "\n"
-    "Exit status: 1 where there are findings, else that of the program.\n";
+    "Exit status: 1 with findings, else that of the program; 2 for bad usage, 127 if the program does not start.\n";
 
 typedef struct options {
     const char *json;
@@ -59,18 +59,18 @@ static void set_path(const char *name, const char *folder, const char *file) {
     set(name, path);
 }
 
-/* The folder of the library: beside that of this program, or where this program is. */
+/* The folder of the library: next to that of this program, or the same. */
 static bool find_library(char folder[PATH_MAX]) {
-    static const char *const places[] = {"../lib/emulated", ".", "emulated"};
+    static const char *const folders[] = {"../lib/emulated", ".", "emulated"};
     char self[PATH_MAX], path[2 * PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length <= 0) return false;
     self[length] = 0;
     *strrchr(self, '/') = 0;
     for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s/libcuda.so.1", self, places[i]);
+        snprintf(path, sizeof path, "%s/%s/libcuda.so.1", self, folders[i]);
         if (access(path, R_OK)) continue;
-        snprintf(path, sizeof path, "%s/%s", self, places[i]);
+        snprintf(path, sizeof path, "%s/%s", self, folders[i]);
         return realpath(path, folder) != NULL;
     }
     return false;
@@ -101,8 +101,8 @@ static void set_environment(const char *folder, const char *notes) {
 
 /* ---- the arguments ---- */
 
-static int complain(const char *sentence, const char *value) {
-    fprintf(stderr, "emulated-gpu: %s%s\n", sentence, value);
+static int complain(const char *what, const char *value, const char *rule) {
+    fprintf(stderr, "emulated-gpu: %s%s%s\n", what, value, rule);
     return STATUS_USAGE;
 }
 
@@ -133,15 +133,15 @@ static int read_options(char **arguments, options *read) {
         static const char *const known[] = {"--arch", "--gpu", "--schedule", "--json", "--record"};
         size_t i = 0;
         while (i < sizeof known / sizeof known[0] && strcmp(option, known[i]) != 0) i++;
-        if (i == sizeof known / sizeof known[0]) return complain("there is no such option; see --help: ", option);
-        if (!value) return complain("a value is missing behind ", option);
+        if (i == sizeof known / sizeof known[0]) return complain(option, "", ": no such option; see --help");
+        if (!value) return complain(option, "", ": requires a value");
         if (!strcmp(option, "--arch")) {
             if (!is_architecture(value))
-                return complain(
-                    "--arch is one of sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_103a and sm_120a, not ", value);
+                return complain("--arch ", value,
+                                ": must be sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_103a or sm_120a");
             set("EMULATED_GPU_ARCH", value);
         } else if (!strcmp(option, "--schedule")) {
-            if (!is_number(value)) return complain("--schedule is a number from 0 on, not ", value);
+            if (!is_number(value)) return complain("--schedule ", value, ": must be a number from 0 on");
             set("EMULATED_GPU_SCHEDULE", value);
         } else if (!strcmp(option, "--json")) {
             read->json = value;
@@ -150,14 +150,14 @@ static int read_options(char **arguments, options *read) {
         }
     }
     read->program = arguments;
-    return *arguments ? 0 : complain("which program? For example: emulated-gpu python3 program.py", "");
+    return *arguments ? 0 : complain("PROGRAM", ": missing; ", "for example: emulated-gpu python3 program.py");
 }
 
 /* ---- the program ---- */
 
 static int run_program(char **program) {
     const pid_t child = fork();
-    if (child < 0) return complain("cannot start a process: ", strerror(errno));
+    if (child < 0) return complain("cannot start a process: ", strerror(errno), "");
     if (!child) {
         execvp(program[0], program);
         fprintf(stderr, "emulated-gpu: cannot start %s: %s\n", program[0], strerror(errno));
@@ -173,7 +173,7 @@ static int run_program(char **program) {
 
 /* ---- what was found ---- */
 
-/* A text of JSON, as notes.c writes it: from behind its first quote to its last. */
+/* A text of JSON, as notes.c writes it: from after its first quote to its last. */
 static void print_text(FILE *to, const char *text) {
     for (; *text && *text != '"'; text++) {
         char c = *text;
@@ -233,18 +233,19 @@ int main(int count, char **arguments) {
     }
     const int wrong = read_options(arguments + 1, &read);
     if (wrong) return wrong;
-    if (!find_library(folder)) return complain("libcuda.so.1 is not there: run `make libcuda`", "");
+    if (!find_library(folder)) return complain("libcuda.so.1", ": not found; ", "run `make libcuda`");
     const char *temporary = getenv("TMPDIR");
     snprintf(notes, sizeof notes, "%s/emulated-gpu-XXXXXX", temporary && *temporary ? temporary : "/tmp");
     const int file = mkstemp(notes);
     FILE *written = file >= 0 ? fdopen(file, "r") : NULL;
-    if (!written) return complain("cannot make a file for what is found: ", strerror(errno));
+    if (!written)
+        return complain("cannot create a file for findings: ", strerror(errno), "; set TMPDIR to a folder with space");
     set_environment(folder, notes);
     const int status = run_program(read.program);
     const int findings = print_findings(written);
     rewind(written);
     const bool saved = !read.json || write_json(written, read.json, status);
-    if (!saved) complain("cannot write ", read.json);
+    if (!saved) complain("--json ", read.json, ": cannot be written");
     fclose(written);
     unlink(notes);
     return findings ? STATUS_FINDINGS : saved ? status : STATUS_USAGE;

@@ -29,7 +29,7 @@ enum { KIND_PTX = 1, KIND_CUBIN = 2, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
 typedef struct program_header {
     uint16_t kind, version;
     uint32_t header_bytes;
-    uint64_t payload_bytes; /* of the fatbin behind the header */
+    uint64_t payload_bytes; /* of the fatbin after the header */
     uint32_t compressed_bytes, options;
     uint16_t minor, major; /* of the format */
     uint32_t architecture; /* 90 */
@@ -153,7 +153,7 @@ bool image_join(char **text, size_t *bytes, char *more) {
 
 /* ---- cubins ---- */
 
-/* The lines of a section, each of which ends in a zero byte, behind a header of eight; NULL when out of memory. */
+/* The lines of a section, each of which ends in a zero byte, after an eight-byte header; NULL when out of memory. */
 static char *lines_of(const uint8_t *section, size_t bytes) {
     enum { SECTION_HEADER = 8 };
     const size_t length = bytes > SECTION_HEADER ? bytes - SECTION_HEADER : 0;

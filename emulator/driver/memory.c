@@ -1,6 +1,6 @@
 /* memory.c - memory: of the device, of the host that the device sees, and of both; pools, copies, what a pointer is.
  *
- * Every allocation is a buffer of the emulator, whose number is in its address. Pinned and managed memory lies at a
+ * Every allocation is a buffer of the emulator, whose number is in its address. Pinned and managed memory is at a
  * host address that is the device's too; registered memory stays where it is and gets an address of its own.
  */
 #include "driver.h"

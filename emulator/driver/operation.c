@@ -21,7 +21,7 @@ static uint64_t first_address(const side *s, size_t rows) {
     return s->address + s->z * plane_bytes(s, rows) + s->y * s->pitch + s->x;
 }
 
-/* The first byte, NULL where the rows do not all lie in memory of that type. */
+/* The first byte; NULL if some row is not in memory of that type. */
 static uint8_t *bytes_of(const side *s, size_t width, size_t rows, size_t planes) {
     const size_t plane = plane_bytes(s, rows);
     const uint64_t first = first_address(s, rows);
@@ -60,7 +60,7 @@ static CUresult run_copy(const CUDA_MEMCPY3D *c) {
     const uint8_t *from = bytes_of(&source, c->WidthInBytes, c->Height, c->Depth);
     uint8_t *to = bytes_of(&target, c->WidthInBytes, c->Height, c->Depth);
     if (!from || !to) {
-        driver_say("a copy of %zu bytes a row %s 0x%" PRIx64 ": not all of them lie in memory that was allocated",
+        driver_say("a copy of %zu bytes a row %s 0x%" PRIx64 ": some of them are outside of allocated memory",
                    c->WidthInBytes, from ? "to" : "from", (uint64_t)(from ? target : source).address);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -98,7 +98,7 @@ static CUresult run_set(const memory_set *s) {
     if (!s->width || !s->height) return CUDA_SUCCESS;
     uint8_t *to = device_bytes(s->address, (s->height - 1) * s->pitch + s->width * s->element);
     if (!to) {
-        driver_say("a memset of %zu bytes a row at 0x%" PRIx64 ": not all of them lie in memory that was allocated",
+        driver_say("a memset of %zu bytes a row at 0x%" PRIx64 ": some of them are outside of allocated memory",
                    s->width * s->element, (uint64_t)s->address);
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands in for ptxas where emulated-gpu runs Triton: hands the PTX through instead of machine code, as the emulator
+# Replaces ptxas when emulated-gpu runs Triton: hands the PTX through instead of machine code, as the emulator
 # runs PTX. The version is part of Triton's cache keys.
 out= in=
 while [ $# -gt 0 ]; do

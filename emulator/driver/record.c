@@ -119,7 +119,7 @@ void record_refused(const char *sentence) {
 
 /* ---- launches ---- */
 
-/* Where the parameters of a kernel are in the block that its launches have: machine code may place them elsewhere. */
+/* Where the parameters of a kernel are in the block that its launches have: machine code may expect them elsewhere. */
 static void record_parameters(CUfunction function, const emu_entry_info *info) {
     char *text = NULL;
     size_t bytes = 0;

@@ -184,7 +184,7 @@ CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t v
     return write_value(stream, address, value, sizeof value);
 }
 
-/* Nothing runs beside the call: what is not there yet would never come. */
+/* Nothing runs during the call, so data that has not arrived yet would never arrive. */
 static CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags, size_t bytes) {
     CUresult status = enter_stream(&stream, &stream);
     const void *from = status == CUDA_SUCCESS ? device_bytes(address, bytes) : NULL;

@@ -1,6 +1,6 @@
 /* texture.c - arrays, and texture and surface objects over them or over memory.
  *
- * An array is memory of the device with its rows one behind the other, an opaque layout as any. References (texrefs),
+ * An array is device memory that stores its rows one after another; CUDA leaves the layout open. References (texrefs),
  * mipmaps, views of resources, sRGB and compressed formats are refused by name.
  */
 #include "driver.h"

@@ -1,4 +1,4 @@
-/* copies.h - copies of this process that go on from where it stands, one at a time, while it waits (copies.c).
+/* copies.h - copies of this process that continue from its current state, one at a time, while it waits (copies.c).
  *
  *     int *found = emu_shared_memory(sizeof *found); // what a copy writes there, all see
  *     if (emu_run_copy() == COPY_ITSELF) *found = search(), emu_end_copy();

@@ -274,8 +274,8 @@ static uint64_t addresses_of(const warp *w, const op *o, uint32_t mask) {
     return sum;
 }
 
-/* An acquire load comes before loads behind it, as the stores that these meet are delayed here, and before a release. A
- * load that is delayed itself may come behind all but a release. */
+/* An acquire load comes before later loads, because the stores that these meet are delayed here, and before a release.
+ * A load that is delayed itself may come after everything but a release. */
 void emu_note_overtaking(cta *m, warp *w, const op *o, uint32_t mask) {
     const uint64_t addresses = o->order & ORDER_STRONG ? addresses_of(w, o, mask) : 0;
     const bool releases = o->order & ORDER_RELEASE;

@@ -29,11 +29,11 @@ enum { MOST_TRANSITIONS = 20000, MOST_STEPS = 64, MOST_POLLS = 64, MANY_WAYS = 5
 typedef enum access_kind { READS, ADDS, WRITES } access_kind;
 
 /* Bytes that a delayed access touches. They are kept as long as the explorer. */
-typedef struct places {
-    struct places *next;
+typedef struct range_set {
+    struct range_set *next;
     size_t count;
     byte_range ranges[];
-} places;
+} range_set;
 
 /* A warp, or what it does delayed. */
 typedef struct actor {
@@ -50,9 +50,9 @@ typedef struct candidate {
     uint32_t sum; /* of those that add: see emu_sum_of() */
     int count;
     uint64_t at[LANES];
-    const places *delayed; /* instead of these; NULL for a warp */
-    bool draws;            /* one lane adds to a number in global memory, and looks at what was there */
-    bool enabled;          /* no wait, or one that is over */
+    const range_set *delayed; /* instead of these; NULL for a warp */
+    bool draws;               /* one lane adds to a number in global memory, and looks at what was there */
+    bool enabled;             /* no wait, or one that is over */
     bool done, sleeps;
 } candidate;
 
@@ -88,7 +88,7 @@ struct explorer {
     bool explored;                /* copies have run what there was */
     bool only_draws;              /* CTAs tell each other nothing but tickets */
     tickets *tickets;             /* NULL where each order is of a class of its own */
-    places *places;
+    range_set *ranges;
 };
 
 explorer *emu_explorer_new(void) {
@@ -109,7 +109,7 @@ void emu_explorer_free(explorer *x) {
     emu_tickets_free(x->tickets);
     forget_from(x, 0);
     free(x->transitions);
-    for (places *each = x->places, *next; each; each = next) {
+    for (range_set *each = x->ranges, *next; each; each = next) {
         next = each->next;
         free(each);
     }
@@ -201,7 +201,7 @@ static bool freed_by(const explorer *x, size_t i, size_t last) {
     return alone;
 }
 
-/* Let transition i be tried with something first that is behind transition i of those up to `last` in no order. */
+/* Let the interleaving be explored in which something runs before transition i that no order puts after it. */
 static void exchange(explorer *x, size_t i, size_t last) {
     transition *at = &x->transitions[i];
     bool *first = NULL;
@@ -294,7 +294,7 @@ static void ask(cta *m, warp *copy, const op *o) {
     m->counts[o->instruction] = counts;
 }
 
-/* Asks and goes on to where it asked; `branch`: as it was at the first branch behind. False where it does not. */
+/* Ask and run until the warp asks again; false if it never does. `branch`: the warp's state at the first branch. */
 static bool leads_back(cta *m, warp *copy, warp *branch, const op *o) {
     const int32_t at = copy->pc;
     bool branched = false;
@@ -310,7 +310,7 @@ static bool leads_back(cta *m, warp *copy, warp *branch, const op *o) {
     return false;
 }
 
-/* True if the answer leads back to the question, with nothing done behind the first branch: then a warp waits. */
+/* True if the answer leads back to the question, with nothing done after the first branch: then a warp waits. */
 static bool asks_in_vain(cta *m, const warp *w, const candidate *c) {
     const op *o = &m->code->ops[w->pc];
     if (w->split || !o->asks || (o->kind == OP_ATOMIC && !changes_nothing(m, w, o, c))) return false;
@@ -350,17 +350,17 @@ static candidate describe(cta *m, const warp *w) {
 }
 
 /* The bytes that it accesses, equal for transitions that access the same bytes; NULL when out of memory. */
-static const places *places_of(explorer *x, const delayed_access *delayed) {
+static const range_set *ranges_of(explorer *x, const delayed_access *delayed) {
     const size_t bytes = delayed->range_count * sizeof *delayed->ranges;
-    places *found = x->places;
+    range_set *found = x->ranges;
     while (found && (found->count != delayed->range_count || memcmp(found->ranges, delayed->ranges, bytes)))
         found = found->next;
     if (found) return found;
-    places *made = malloc(sizeof *made + bytes);
+    range_set *made = malloc(sizeof *made + bytes);
     if (!made) return NULL;
-    *made = (places){x->places, delayed->range_count};
+    *made = (range_set){x->ranges, delayed->range_count};
     memcpy(made->ranges, delayed->ranges, bytes);
-    return x->places = made;
+    return x->ranges = made;
 }
 
 static candidate describe_late(explorer *x, const cta *m, const delayed_access *delayed) {
@@ -370,7 +370,7 @@ static candidate describe_late(explorer *x, const cta *m, const delayed_access *
                                : delayed->sum ? ADDS
                                               : WRITES,
                        .sum = delayed->sum,
-                       .delayed = places_of(x, delayed),
+                       .delayed = ranges_of(x, delayed),
                        .enabled = true};
 }
 
@@ -419,7 +419,7 @@ static bool list_candidates(explorer *x, cta **ctas, size_t count, transition *n
     return true;
 }
 
-/* The first that may go, of those that stand for more than was seen; count where there is none. */
+/* The first that may run, of those that represent more than was explored; count if there is none. */
 static size_t choose(const transition *now) {
     size_t i = 0;
     while (i < now->count && (!now->candidates[i].enabled || now->candidates[i].sleeps)) i++;
@@ -651,7 +651,7 @@ static bool take_transition(explorer *x, cta **ctas, size_t count, size_t *posit
     return true;
 }
 
-/* Whatever can run without a transition does: the CTAs of a cluster stand side by side. False where one is at fault. */
+/* Whatever can run without a transition does: the CTAs of a cluster run side by side. False if one is at fault. */
 static bool run_between(const explorer *x, cta **ctas, size_t count) {
     for (size_t k = 0; k < count; k += ctas[k]->cluster->count) {
         cluster *c = ctas[k]->cluster;
@@ -731,7 +731,7 @@ void emu_explorer_end_copy(explorer *x, bool stops, bool failed, uint32_t gaps) 
     shared->stops |= stops;
     shared->failed |= failed || x->failed;
     shared->gaps |= gaps;
-    shared->count = stops && !x->left ? x->count : 0; /* what another run stands for says nothing new */
+    shared->count = stops && !x->left ? x->count : 0; /* what another run represents adds nothing */
     for (size_t i = 0; i < shared->count; i++) shared->order[i] = taken_at(x, i)->who;
     emu_end_copy();
 }

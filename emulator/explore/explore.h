@@ -20,7 +20,7 @@ bool emu_explorer_spent(const explorer *x);
 /* The launch's CTAs share only tickets. */
 void emu_explorer_note_draws(explorer *x, bool only_draws);
 /* After the first run: whether CTAs share a counter alone, and draw in very many ways. Then the next runs are those
- * that tile_counter.h plans, until they are left: which goes back to the classes behind the first run. */
+ * that tile_counter.h plans, until they are left; then it returns to the classes after the first run. */
 bool emu_explorer_use_tickets(explorer *x, uint64_t ctas);
 void emu_explorer_leave_tickets(explorer *x);
 bool emu_explorer_plan(explorer *x);

@@ -3,8 +3,8 @@
  *
  * A release at an address tells what its thread knows there; an acquire at that address learns it. A .relaxed access,
  * .volatile ones and atomics without an order among them, tells what a fence before it released, and what it reads is
- * learned at the next fence. Fences and acquires are kept by CTA with their time: whoever is ordered behind one in the
- * CTA (cells.h) knows what it knew. So a fence of one thread and an atomic of another one behind a barrier count too.
+ * learned at the next fence. Fences and acquires are kept by CTA with their time: whoever is ordered after one in the
+ * CTA (cells.h) knows what it knew. So a fence of one thread also counts with an atomic of another one after a barrier.
  *
  * Knowledge is a list of times: of a whole CTA, of a warp of it, or of a thread.
  */
@@ -26,7 +26,7 @@ typedef struct event {
 typedef struct event_list {
     event items[MOST_EVENTS];
     int count;
-    vector_clock *settled; /* of those that every thread of the CTA is ordered behind */
+    vector_clock *settled; /* of those that every thread of the CTA is ordered after */
 } event_list;
 
 struct cta_order {
@@ -102,17 +102,17 @@ static bool includes(const cta *m, const vector_clock *k, const access_note *not
 
 /* ---- events ---- */
 
-/* True if a thread is one of those, or ordered behind one. */
-static bool is_behind(const cta *m, const warp *w, int lane, const event *e) {
+/* True if a thread is one of those, or ordered after one. */
+static bool is_after(const cta *m, const warp *w, int lane, const event *e) {
     if (e->time <= m->checks->base || (e->warp == (uint32_t)w->index && e->lanes >> lane & 1)) return true;
     for (uint32_t rest = e->lanes; rest; rest &= rest - 1)
         if (ordered(m, w, lane, e->warp * LANES + (uint32_t)first_lane(rest), e->time)) return true;
     return false;
 }
 
-static bool any_is_behind(const cta *m, const warp *w, uint32_t lanes, const event *e) {
+static bool any_is_after(const cta *m, const warp *w, uint32_t lanes, const event *e) {
     for (; lanes; lanes &= lanes - 1)
-        if (is_behind(m, w, first_lane(lanes), e)) return true;
+        if (is_after(m, w, first_lane(lanes), e)) return true;
     return false;
 }
 
@@ -195,7 +195,7 @@ bool emu_knows(cta *m, const warp *w, int lane, const access_note *note, uint32_
     const event_list *learned = &shadow->order->learned;
     if (includes(m, learned->settled, note, rank)) return true;
     for (int i = 0; i < learned->count; i++)
-        if (is_behind(m, w, lane, &learned->items[i]) && includes(m, learned->items[i].what, note, rank)) return true;
+        if (is_after(m, w, lane, &learned->items[i]) && includes(m, learned->items[i].what, note, rank)) return true;
     return false;
 }
 
@@ -244,7 +244,7 @@ static vector_clock *gather(cta *m, const warp *w, uint32_t lanes, bool itself) 
     settle(m, learned, false);
     known = join(m, known, learned->settled);
     for (int i = 0; i < learned->count; i++)
-        if (any_is_behind(m, w, lanes, &learned->items[i])) known = join(m, known, learned->items[i].what);
+        if (any_is_after(m, w, lanes, &learned->items[i])) known = join(m, known, learned->items[i].what);
     return known;
 }
 
@@ -363,11 +363,11 @@ void emu_global_fence(cta *m, warp *w, uint32_t lanes, unsigned order) {
     const uint32_t time = emu_clock_tick(m, w);
     event_list *read = &shadow->order->read;
     for (int i = 0; i < read->count; i++) {
-        uint32_t behind = 0;
+        uint32_t after = 0;
         for (uint32_t rest = lanes; rest; rest &= rest - 1)
-            if (is_behind(m, w, first_lane(rest), &read->items[i])) behind |= 1u << first_lane(rest);
-        if (!behind) continue;
-        const event e = {(uint32_t)w->index, behind, time, false, keep(read->items[i].what)};
+            if (is_after(m, w, first_lane(rest), &read->items[i])) after |= 1u << first_lane(rest);
+        if (!after) continue;
+        const event e = {(uint32_t)w->index, after, time, false, keep(read->items[i].what)};
         add_event(m, &shadow->order->learned, &e, false);
     }
     if (read->settled) {

@@ -17,7 +17,7 @@ static void set_bits(uint64_t *set, uint32_t first, uint32_t count, bool on) {
     }
 }
 
-/* From the sets behind an op to that before it. */
+/* From the sets after an op to that before it. */
 static void step_back(const entry *code, size_t i, uint64_t *set) {
     const op *o = &code->ops[i];
     const uint32_t predicates = code->slot_count;

@@ -1,9 +1,9 @@
 /* orders.c - whether the order of synchronisation is the same in every run of a CTA: docs/internals.md has the
  * argument.
  *
- * An event is known to a warp if it lies before what the warp does now, by the clocks of shadow.c. Lanes of a warp
- * count as one; an actor is a warp of any CTA of the cluster. For each mbarrier the events of three phases are kept:
- * the one at work and the two before it.
+ * An event is known to a warp if it happens before the warp's current instruction, by the clocks of shadow.c. Lanes of
+ * a warp count as one; an actor is a warp of any CTA of the cluster. For each mbarrier the events of three phases are
+ * kept: the one at work and the two before it.
  *   - what counts in phase n knows all that counted in phase n - 1, else it may count there;
  *   - who waits for phase n - 1 knows all that counted in phase n - 2, else the wait may return too early;
  *   - and something that counts in phase n knows that wait, else the phase may complete and the wait misses its parity;
@@ -242,7 +242,7 @@ void emu_orders_expect(cta *m, const warp *w, int lane, cta *at, const mbarrier 
 }
 
 void emu_orders_issue(cta *m, const warp *w, int lane, cta *at, const mbarrier *bar, bool arrives) {
-    check_phase_before(m, w, lane, at, bar, arrives ? "arrival behind copies" : "copy");
+    check_phase_before(m, w, lane, at, bar, arrives ? "arrival after copies" : "copy");
     mark(m, w, at, bar, WAITS);
     if (arrives) mark(m, w, at, bar, EXPECTS);
     if (bar - at->mbarriers >= LANDINGS) m->checks->orders->gaps |= GAP_MBARRIERS;
@@ -340,8 +340,8 @@ static void answer(warp *w, const op *o, uint32_t mask, bool yes) {
     if (o->p[0] != NO_PREDICATE) w->predicates[o->p[0]] = (w->predicates[o->p[0]] & ~mask) | (yes ? mask : 0);
 }
 
-/* Two answers "no" lead back to the op, the second changes no register, and a "yes" behind them does what one at once
- * does. w stands behind the op. */
+/* Two answers "no" lead back to the op, the second changes no register, and a "yes" after them does what one at once
+ * does. w is just past the op. */
 static bool only_asks_again(cta *m, const warp *w, const op *o, uint32_t mask, uint32_t *files[4],
                             register_step *step) {
     const int32_t at = w->pc - 1;

@@ -10,7 +10,7 @@
 
 typedef struct tickets tickets;
 
-/* In how many ways the tickets can be drawn, if each CTA goes on behind those that it did in a run: owners has which
+/* In how many ways the tickets can be drawn, if each CTA continues after those that it did in a run: owners has which
  * CTA drew each. 0: there are too many tickets. */
 double emu_ways_to_draw(const uint64_t *owners, size_t draws);
 

@@ -131,7 +131,7 @@ static int read_options(options *o, char **arguments) {
             o->lists = true;
             continue;
         }
-        if (!arguments[1]) return complain("a value is missing behind ", *arguments);
+        if (!arguments[1]) return complain("a value is missing after ", *arguments);
         const int wrong = read_option(o, arguments[0], arguments[1]);
         if (wrong) return wrong;
         arguments++;

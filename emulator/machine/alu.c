@@ -313,7 +313,7 @@ static inline uint64_t insert(uint64_t field, uint64_t into, uint32_t position, 
 }
 
 LANES_32(emu_lanes_prmt, permute(a, b, c))
-/* The modes of prmt: the selector that the low two bits of c stand for. */
+/* The modes of prmt: the selector that the low two bits of c denote. */
 #define PERMUTE_MODE(mode, ...)                                                                                        \
     static const uint32_t mode##_selectors[4] = {__VA_ARGS__};                                                         \
     LANES_32(emu_lanes_prmt_##mode, permute(a, b, mode##_selectors[c & 3]))

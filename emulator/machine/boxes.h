@@ -1,4 +1,4 @@
-/* boxes.h - where the rows of a copy of a tensor lie in global memory (boxes.c).
+/* boxes.h - addresses of the rows of a tensor copy in global memory (boxes.c).
  *
  *     emu_each_row(m, copy, move_row, NULL);
  */

@@ -1,4 +1,4 @@
-/* bulk.c - cp.async.bulk and cp.async.bulk.tensor: the copy engine, which works beside the threads.
+/* bulk.c - cp.async.bulk and cp.async.bulk.tensor: the copy engine, which works in parallel with the threads.
  *
  * A copy to shared memory lands when no warp can run without it, those that a warp waits for first; with a schedule
  * seed also earlier, and in any order. Its bytes count at its mbarrier as they land. A copy to global memory lands when
@@ -18,7 +18,7 @@ static bulk_copy *new_copy(cta *m) {
     return &m->bulk[m->bulk_count++];
 }
 
-/* ---- places ---- */
+/* ---- addresses ---- */
 
 static bool shared_range(cta *m, const warp *w, int lane, uint32_t address, uint32_t bytes, uint32_t alignment,
                          const char *what) {
@@ -58,7 +58,7 @@ static bool find_target(cta *m, const warp *w, int lane, uint64_t target, uint64
     copy->counts_at = other;
     if (!other || other == copy->to || pair) return other != NULL;
     emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, mbarrier,
-               "The target of this copy lies in the CTA with rank %u, and its mbarrier in that with rank %u: both must "
+               "The target of this copy is in the CTA with rank %u, and its mbarrier in that with rank %u: both must "
                "be of one CTA.",
                copy->to->rank, other->rank);
     return false;
@@ -366,13 +366,14 @@ static void round_to_tf32(uint8_t *at, uint32_t bytes) {
     }
 }
 
-/* Bytes of a row, from or to `global`; where that is NULL, shared memory gets what lies outside of the tensor. */
+/* Copy bytes of a row from or to `global`. NULL: they are outside of the tensor, so shared memory gets the fill value.
+ */
 static void move_bytes(const bulk_copy *copy, uint32_t shared, uint32_t bytes, uint8_t *global) {
     while (bytes) {
         const uint32_t piece = CHUNK - shared % CHUNK < bytes ? CHUNK - shared % CHUNK : bytes;
         uint8_t *here = shared_bytes(copy, swizzled(&copy->map.info, shared));
         const uint32_t dense = tensor_global_bytes(&copy->map.info, piece);
-        if (global && dense < piece) { /* numbers of 4 or 6 bits, and zeros behind 16 of them */
+        if (global && dense < piece) { /* numbers of 4 or 6 bits, and zeros after 16 of them */
             memcpy(copy->is_store ? global : here, copy->is_store ? here : global, dense);
             if (!copy->is_store) memset(here + dense, 0, piece - dense);
         } else if (!global)

@@ -159,7 +159,7 @@ static uint32_t round_magnitude(double magnitude, bool negative, const narrow_fo
     if (magnitude == 0) return 0;
     frexp(magnitude, &exponent);
     if (--exponent < to->smallest) exponent = to->smallest;
-    /* in units of the last place: exact, then rounded to an integer */
+    /* in units of the last bit: exact, then rounded to an integer */
     double units = ldexp(magnitude, to->precision - 1 - exponent), whole = floor(units), rest = units - whole;
     bool up = how == NARROW_RN   ? rest > 0.5 || (rest == 0.5 && fmod(whole, 2) == 1)
               : how == NARROW_RZ ? false

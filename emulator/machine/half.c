@@ -153,7 +153,7 @@ static uint32_t signed_half(uint32_t magnitude, uint32_t signs) {
 }
 LANES_32(emu_lanes_xorsign_16x2, signed_half(c >> 16, (a ^ b) >> 16) << 16 | signed_half(c & 0xffffu, a ^ b))
 
-/* fma.oob: a product whose factor is 0x7ff7 or 0xfff7, which stands for an element out of bounds, makes the result 0.
+/* fma.oob: a product whose factor is 0x7ff7 or 0xfff7, which marks an element out of bounds, makes the result 0.
  */
 static uint32_t in_bounds(uint32_t a, uint32_t b, uint32_t result) {
     return (a & 0x7fffu) == 0x7ff7u || (b & 0x7fffu) == 0x7ff7u ? 0 : result;

@@ -46,7 +46,7 @@ static void *work(void *argument) {
     for (;;) {
         const uint64_t turn = atomic_fetch_add(&c->next_cluster, 1);
         const uint64_t index = turn < c->turns ? cluster_of_turn(c, turn) : c->cluster_total;
-        /* CTAs behind a fault are not run: what is found does not depend on how many threads there are */
+        /* CTAs after a fault are not run: what is found does not depend on how many threads there are */
         if (index >= c->cluster_total || index > atomic_load(&c->first_fault)) return NULL;
         run_cluster(c, own, index);
         uint64_t known = atomic_load(&c->first_fault);

@@ -192,7 +192,7 @@ typedef struct warp {
     void (*check_registers)(struct cta *m, struct warp *w, const op *o);
     async_copy *copies;
     size_t copy_count, copy_capacity;
-    const uint8_t *copies_begin, *copies_end; /* what those under way read lies between */
+    const uint8_t *copies_begin, *copies_end; /* bounds of what the copies in flight read */
     uint32_t copy_serial;
     async_arrive *arrives;
     size_t arrive_count, arrive_capacity;
@@ -201,7 +201,7 @@ typedef struct warp {
 typedef struct buffer {
     char *name;
     uint8_t *bytes; /* NULL once it is freed */
-    void *block;    /* of memory that they lie in; NULL where they are the host's */
+    void *block;    /* of memory that contains them; NULL if they are the host's */
     uint64_t size;  /* 0 likewise */
     emu_buffer_kind kind;
     bool in_heap;                  /* of malloc() on the device */
@@ -323,7 +323,7 @@ typedef struct cluster {
     uint32_t clock_count; /* warps and engines of all CTAs */
     uint64_t random;
     uint32_t last;    /* CTA that had a turn */
-    bool draws_apart; /* others have a turn behind each ticket: see launch.c */
+    bool draws_apart; /* other warps run after each fetch: see launch.c */
     bool drew;        /* a ticket, in the turn at work */
     uint32_t draws;
     struct lookahead *lookahead; /* threads that run it before its turn; NULL: its turns run one after the other */
@@ -574,12 +574,12 @@ int emu_device_printf(cta *m, const char *format, const uint8_t *arguments, size
 /* trace.c */
 bool emu_trace_wants(const cta *m, const warp *w, const op *o);
 void emu_note_instruction(emu_events *events, const cta *m, const warp *w, const op *o); /* events.c */
-/* Behind an op that it wants: whether the warp lets another go first, */
+/* After a requested op: whether the warp lets another go first, */
 bool emu_trace_op(const cta *m, const warp *w, const op *o, uint32_t mask);
 /* which is this one, -1: any. */
 int emu_wanted_warp(const cta *m);
 
-/* variables.c: those of the module at work, and of one more body, at their places; false when out of memory */
+/* variables.c: those of the module at work, and of one more body, at their addresses; false when out of memory */
 bool emu_keep_variables(emu_device *device, const emu_module *module, const uint8_t *initial, uint32_t bytes);
 
 #endif

@@ -39,7 +39,7 @@ static position factor_position(int rows, int depth, int in_register, int lane, 
                       of_block / halves * 4 * in_register + lane % 4 * in_register + of};
 }
 
-/* B is made of blocks of 8 columns, unless it stands for A. */
+/* B is made of blocks of 8 columns, unless it takes the role of A. */
 static position second_position(int columns, int depth, int in_register, int lane, int r, int of) {
     int chunks = depth / (4 * in_register);
     (void)columns;

@@ -1,11 +1,11 @@
 /* mma.c - mma.sync.m16n8k16 and m16n8k8: fragments to small matrices, and sums as an H200's tensor cores form them.
  *
  * The k products of an output and its accumulator are one sum of k + 1 exact terms. The largest exponent among them
- * sets the unit, 25 binary places below it. Every term is cut to whole units, the cut terms are added exactly, and the
+ * sets the unit, 25 bits below it. Every term is cut to whole units, the cut terms are added exactly, and the
  * sum is cut to an f32; all cuts are towards zero. A product's exponent is that of its factors added, a subnormal has
  * the smallest one of its format, and a zero has none. The PTX ISA leaves all this open: it is what an H200 computes,
  * bit for bit, in the outputs recorded in tests/records/mma.h200.csv. Other devices cut elsewhere. wgmma of e4m3 and
- * e5m2 has a unit 13 places below, and of an f32 sum it keeps 14 bits (tests/records/wgmma.h200.csv).
+ * e5m2 has a unit 13 bits below, and of an f32 sum it keeps 14 bits (tests/records/wgmma.h200.csv).
  *
  * Layouts (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4*g + t of a register that holds two halves has elements
  * 2*t and 2*t + 1 of row g of an 8x8 block. B is stored by columns: its word of lane 4*n + t has rows k = 2*t and
@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-/* The unit of a sum is this many binary places below its largest exponent, and a sum has this many bits. */
+/* The unit of a sum is this many bits below its largest exponent, and a sum has this many bits. */
 enum { PLACES = 25, BITS = 24, BYTE_PLACES = 13, BYTE_BITS = 14 };
 
 /* Sums of exponents with OF_ZERO are below LEAST, with OF_INFINITY above MOST. */
@@ -123,7 +123,7 @@ static void add_block(float out[8][8], const uint32_t *even, const uint32_t *odd
     }
 }
 
-/* Word 4*n + t of a register of B goes to row t, where column n stands. */
+/* Word 4*n + t of a register of B goes to row t, which holds column n. */
 static void transpose(uint32_t *out, const uint32_t *words) {
     for (int t = 0; t < 4; t++) {
         for (int i = 0; i < 4; i++) {
@@ -230,7 +230,7 @@ INLINED void widen8(halves *out, const uint32_t *words, bool bfloat) {
     }
 }
 
-/* The exponents of eight products of lower halves and, beside them, of upper halves. */
+/* The exponents of eight products of lower halves, then those of upper halves. */
 INLINED pairs8 add_exponents(const int16_t a[2], const int16_t b[][2]) {
     int32_t pair;
     pairs8 row;
@@ -246,7 +246,7 @@ INLINED row8 join_row(const uint32_t *even, const uint32_t *odd) {
     return __builtin_shufflevector(first, second, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
-/* Limits of the vectors: exponents with which the unit is a normal f32 and cut() needs no negative places, and whole
+/* Limits of the vectors: exponents with which the unit is a normal f32 and cut() needs no negative shift, and whole
  * units that are an int32_t when they are rounded to 24 bits. */
 enum { SMALLEST = -100, LARGEST = PLACES, MOST_UNITS = 0x7fffff00 };
 

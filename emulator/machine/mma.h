@@ -15,12 +15,12 @@ enum { OF_ZERO = -4096, OF_INFINITY = 8192 };
 
 /* The exponent of a number of a format whose smallest one is `least`. */
 int emu_exponent(double value, int least);
-/* The terms, cut to whole units of 25 places below the largest exponent, added, and cut to an f32. */
+/* The terms, cut to entire units 25 bits below the largest exponent, added, and cut to an f32. */
 float emu_sum_terms(const double *terms, int count, int top);
 /* Likewise, but where the cut loses something the last bit becomes 1: rounding to f16 then is as from the exact sum. */
 float emu_sum_terms_to_odd(const double *terms, int count, int top);
 
-/* The sums of wgmma of e4m3 and e5m2: units of 13 places, and an f32 keeps 14 bits of the sum. */
+/* The sums of wgmma of e4m3 and e5m2: units of 13 bits, and an f32 keeps 14 bits of the sum. */
 float emu_sum_byte_terms(const double *terms, int count, int top);
 float emu_sum_byte_terms_to_odd(const double *terms, int count, int top);
 

@@ -4,7 +4,7 @@
  * the GPUs of sm_120a likewise; nobody measured these products for this emulator.
  *
  * Fragments are those of mma.m16n8k32 of bytes and of mma.m16n8k64 of 4 bits. A number of 6 bits is the lower part of
- * its byte, one of 4 bits the middle. The scales of row r of A are in lane r % 8 * 4 + r / 8, or two lanes behind it,
+ * its byte, one of 4 bits the middle. The scales of row r of A are in lane r % 8 * 4 + r / 8, or two lanes after it,
  * those of column n of B in one of the four lanes from 4 * n on (PTX ISA, "Block Scaling for mma.sync").
  */
 #include "narrow.h"
@@ -103,7 +103,7 @@ float emu_narrow_sum_groups(const int32_t *sums, const float *a_scales, const fl
         if (x != x || y != y) terms[g + 1] = NAN;
         if (exponent > top) top = exponent;
     }
-    /* emu_sum_terms() has a unit 25 places below the exponent that it gets */
+    /* emu_sum_terms() has a unit 25 bits below the exponent that it gets */
     return emu_sum_terms(terms, (int)groups + 1, top > OF_ZERO ? top - (GROUP_PLACES - PLACES) : top);
 }
 

@@ -1,4 +1,4 @@
-/* noise.c - draws what PTX leaves open: last places of approximations, bits of NaNs, clocks, multiprocessors.
+/* noise.c - chooses what PTX leaves open: last digits of approximations, bits of NaNs, clocks, multiprocessors.
  *
  * A program that knows the emulator by such bits behaves as on a GPU under noise, or differs between two seeds. The
  * lane functions of approximate instructions are replaced when a program is decoded, so that nothing is slower without
@@ -33,7 +33,7 @@ static inline uint32_t drawn_half(uint32_t bits, int fraction) {
     return fixed ? bits : (bits + (uint32_t)step_of(bits)) & 0xffffu;
 }
 
-/* By 1 in the last of the places that an instruction gives. */
+/* By 1 in the last digit of an instruction's result. */
 static inline uint64_t drawn_f64(uint64_t bits, int last) {
     const uint64_t exponent = bits & 0x7ff0000000000000ull;
     const bool fixed = !exponent || exponent == 0x7ff0000000000000ull || !(bits & 0xfffffffffffffull);

@@ -1,7 +1,7 @@
 /* paths.c - the paths of a warp whose lanes have parted for longer than control flow says.
  *
  * Compilers thread a branch that all lanes take alike through one that they do not: lanes part early and meet again
- * behind an instruction that needs them together. Devices let the lanes that come first wait there (WARPSYNC, BSYNC).
+ * after an instruction that needs them together. Devices let the lanes that come first wait there (WARPSYNC, BSYNC).
  * So do we: the warp is split, its stack becomes a list of paths with disjoint lanes, and the lanes that wait are one
  * of them. A split warp runs one path up to its next branch or mark, joins those that have come to the same op, and
  * runs the one that is furthest behind. Nobody starves: a path that had many turns lets those with fewer go first, as
@@ -310,7 +310,7 @@ static bool group_waits(cta *m, const warp *w, const uint32_t *members, uint32_t
 
 static void run_groups(cta *m, warp *w, const op *o, uint32_t mask, const uint32_t *members, op_handler *run) {
     uint32_t waiting = 0, wanted = 0, masks[LANES];
-    memcpy(masks, members, sizeof masks); /* the op may write where they stand */
+    memcpy(masks, members, sizeof masks); /* the op may overwrite them */
     for (uint32_t rest = mask; rest;) {
         uint32_t group = lanes_that_name(masks, masks[first_lane(rest)], mask);
         rest &= ~group;

@@ -1,8 +1,8 @@
 /* paths.h - the paths of a warp whose lanes have parted.
  *
- * As long as lanes meet where control flow says, the other paths of a warp lie on a stack (warp.c). Lanes that wait for
- * each other elsewhere, at an instruction with a member mask or in a lock, make the warp split: then its paths are a
- * list, each of them can run, and those that come to the same instruction continue as one. See paths.c.
+ * As long as lanes meet where control flow says, the other paths of a warp are kept on a stack (warp.c). Lanes that
+ * wait for each other elsewhere, at an instruction with a member mask or in a lock, make the warp split: then its paths
+ * are a list, each of them can run, and those that come to the same instruction continue as one. See paths.c.
  */
 #ifndef FL_EMU_PATHS_H
 #define FL_EMU_PATHS_H

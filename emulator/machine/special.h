@@ -32,7 +32,7 @@ static inline uint32_t special_square(uint32_t l) {
 }
 
 /* Split the argument of 2^x: the exponent field of the result, 0 or 255 past the ends, above the fraction. It is cut to
- * 23 binary places, towards zero, and the fraction of a negative one is its ones' complement; a fraction of zero stays
+ * 23 bits, towards zero, and the fraction of a negative one is its ones' complement; a fraction of zero stays
  * zero. */
 static inline uint32_t ex2_position(uint32_t x) {
     uint32_t magnitude = x & 0x7fffffffu, negative = 0 - (x >> 31);

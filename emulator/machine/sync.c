@@ -88,7 +88,7 @@ static bool barrier_operands(cta *m, const warp *w, const op *o, int lane, uint3
     uint32_t arrived = m->barriers[*id].arrived, expected = m->barriers[*id].expected;
     if (arrived && expected != *count) {
         emu_report(m, EMU_BARRIER_MISUSE, UINT32_MAX, w, lane, -1, 0,
-                   "Barrier %u: this warp names %u threads, those that wait already named %u (0 stands for all).\n"
+                   "Barrier %u: this warp names %u threads, those that wait already named %u (0 means all).\n"
                    "All warps that meet at a barrier must name the same number.",
                    *id, *count, expected);
         return false;

@@ -26,7 +26,7 @@ bool emu_make_tensor_map(const emu_tensor_info *info, void *map, emu_error *erro
     if (info->element_bytes != 1 && info->element_bytes != 2 && info->element_bytes != 4 && info->element_bytes != 8)
         return emu_fail(error, "an element has %u bytes: it must have 1, 2, 4 or 8", info->element_bytes);
     if (info->fills_NaN && !info->numbers)
-        return emu_fail(error, "what lies outside of a tensor of integers cannot become NaN");
+        return emu_fail(error, "elements outside of a tensor of integers cannot become NaN");
     if ((unsigned)info->swizzle > EMU_SWIZZLE_128B_BY_32B)
         return emu_fail(error, "swizzle %d is unknown", (int)info->swizzle);
     for (uint32_t i = 0; i < info->rank; i++)

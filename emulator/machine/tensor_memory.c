@@ -63,8 +63,7 @@ static bool check_columns(cta *m, const warp *w, int lane, uint32_t columns, con
     return false;
 }
 
-/* With a seed not at the first columns, as behind another CTA of the multiprocessor. The CTAs of a pair get the same.
- */
+/* With a seed not at the first columns, as after another CTA of the SM. The CTAs of a pair get the same. */
 static int choose_columns(const cta *m, uint32_t columns) {
     const bool elsewhere = m->launch->schedule && m->cluster->count == 1 && columns <= TENSOR_COLUMNS / 2;
     const uint32_t begin = elsewhere ? ALLOCATION * (uint32_t)(m->random >> 33 & 7) : 0;

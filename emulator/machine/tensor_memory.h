@@ -67,7 +67,7 @@ typedef struct tensor_product {
     uint32_t m, n;
     uint32_t rows, columns_of_b; /* of D and A in a CTA; of B in the shared memory of one */
     uint32_t k;                  /* of B, which is twice what A stores where that is sparse */
-    uint32_t a_bytes, b_bytes;   /* of a row along k in shared memory, or of an element where rows lie side by side */
+    uint32_t a_bytes, b_bytes;   /* of a row along k in shared memory, or of an element where rows are contiguous */
     uint32_t element_bytes;
     uint32_t a_format, b_format, d_format; /* as the descriptor has them */
     uint32_t a_id, b_id;                   /* which bytes of a word are scales */
@@ -109,7 +109,7 @@ void emu_tensor_element(const op *o, uint32_t reg, uint32_t lane, uint32_t *row,
 
 typedef struct tensor_layout {
     uint32_t start, leading, stride, row, mask, base, atom, element_bytes;
-    bool along_k; /* elements along k lie side by side */
+    bool along_k; /* elements along k are contiguous */
 } tensor_layout;
 
 tensor_layout emu_tensor_layout(uint64_t descriptor, bool transposed, uint32_t element_bytes);

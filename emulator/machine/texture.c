@@ -2,7 +2,7 @@
  * Fetching".
  *
  * A texel is chosen by the whole part of its coordinate, or mixed of those around: with the fraction of x - 0.5, of
- * which eight binary places are kept. The rounding of that fraction and of the interpolation is undocumented: here the
+ * which eight bits are kept. The rounding of that fraction and of the interpolation is undocumented: here the
  * fraction is rounded to nearest, and the interpolation, computed in f64, to the nearest f32.
  */
 #include "machine.h"
@@ -239,7 +239,7 @@ static double in_texels(double value) {
     return isnan(value) ? 0 : fmin(fmax(value, -most), most);
 }
 
-/* The coordinates behind the object and its layer, in texels. */
+/* The coordinates after the object and its layer, in texels. */
 static void read_coordinates(lane_access *a, double *at) {
     const op *o = a->o;
     const emu_texture_info *t = a->info;
@@ -324,7 +324,7 @@ static uint8_t *surface_bytes(const lane_access *a, uint32_t bytes, uint64_t *ad
     }
     if (outside) {
         char text[160];
-        snprintf(text, sizeof text, "Byte %" PRId64 ", row %" PRId64 ", slice %" PRId64 " lie outside of the surface",
+        snprintf(text, sizeof text, "Byte %" PRId64 ", row %" PRId64 ", slice %" PRId64 " are outside of the surface",
                  at[0], at[1], at[2] + a->layer);
         if (mode != SURFACE_ZEROS) report(a, 0, text);
         return NULL;

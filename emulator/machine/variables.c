@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Initial values for variables behind those that are there: of a body that was decoded since. */
+/* Initial values for variables after the existing ones, of a body that was decoded since. */
 static uint8_t *longer(const uint8_t *old, uint32_t kept, const uint8_t *initial, uint32_t bytes) {
     uint8_t *all = calloc(1, (size_t)bytes + 16);
     if (!all) return NULL;

@@ -23,7 +23,7 @@ typedef struct operand_layout {
     uint32_t swizzle;                /* which of the bits 7 to 9 of an address are added to bits 4 to 6 */
     uint32_t base;                   /* rows of 128 bytes by which the pattern of the swizzle is moved */
     uint32_t row;                    /* bytes from a row of a core matrix to the next */
-    bool along_k;                    /* the values of one row of M or N lie side by side */
+    bool along_k;                    /* the values of one row of M or N are contiguous */
 } operand_layout;
 
 static operand_layout layout_of(uint64_t descriptor, bool transposed) {

@@ -6,7 +6,7 @@
 #ifndef FL_EMU_BRACES_H
 #define FL_EMU_BRACES_H
 
-/* From at past the brace that brings *depth to zero, or to a quote or slash, behind which braces may be no braces, or
+/* From at past the brace that brings *depth to zero, or to a quote or slash, after which braces may not count, or
  * to the end. *line counts the line breaks that were passed. */
 const char *emu_follow_braces(const char *at, const char *end, int *depth, int *line);
 

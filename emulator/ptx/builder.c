@@ -410,7 +410,7 @@ uint16_t emu_predicate_source(decoder *dec, const operand *from) {
 
 /* ---- addresses and vectors ---- */
 
-/* The space of [address]: a .param variable of a call scope lies in the thread's own memory. */
+/* The space of [address]: a .param variable of a call scope is in the thread's own memory. */
 static state_space real_space(decoder *dec, const operand *address, state_space stated) {
     if (address->symbol < 0) return stated == SPACE_PARAM && dec->frame != NO_REGISTER ? SPACE_LOCAL : stated;
     const symbol *which = &dec->load->module.symbols[address->symbol];

@@ -14,7 +14,7 @@ enum lexer_class {
     DIGIT = 2,
     LETTER = 4,
     START = 8, /* of a name */
-    PART = 16, /* of a name behind its start */
+    PART = 16, /* of a name after its start */
 };
 extern const uint8_t emu_character_classes[256];
 

@@ -117,7 +117,7 @@ static int find_register(parser *p, const token *name, declaration **range) {
 /* ---- ranges that were named lately ----
  *
  * Nearly every operand is a register, and code names the same few ranges over and over: %r, %rd, %f, %p, %rs. So the
- * declaration of the last range of each prefix is kept in a table of 16 places, found by two characters without a hash
+ * declaration of the last range of each prefix is kept in a table of 16 slots, found by two characters without a hash
  * over the name. The first character is always '%', so the two that follow, or the one twice, are the whole prefix of
  * two or three bytes: where they agree, the range is the same one. It stays so until something is declared or goes out
  * of scope, which empties the table; and where names other than ranges begin with '%', none is kept. */

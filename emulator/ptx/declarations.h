@@ -15,7 +15,7 @@ void emu_declare_symbol(parser *p, const char *name, uint32_t length, uint32_t i
 /* Forget all but the first declarations. */
 void emu_undeclare(parser *p, size_t first);
 uint32_t emu_align_up(uint32_t value, uint32_t alignment);
-/* The number behind ".align". */
+/* The number after ".align". */
 uint32_t emu_expect_alignment(parser *p);
 const type_info *emu_expect_type(parser *p);
 uint32_t emu_add_symbol(parser *p, const token *name, state_space space, uint32_t offset, uint64_t bytes);

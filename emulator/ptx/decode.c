@@ -12,7 +12,7 @@ enum {
 
 /* ---- what is known at the end of the entry only ---- */
 
-/* Dynamic shared memory begins behind all static variables, the last of which is known at the end of the entry. */
+/* Dynamic shared memory begins after all static variables, the last of which is known at the end of the entry. */
 static void place_dynamic(decoder *dec) {
     entry *code = dec->code;
     const int64_t base = code->dynamic_begin;
@@ -157,7 +157,7 @@ decoder *emu_decode_begin(loader *load, entry *code) {
     dec->carry = -1;
     dec->frame = NO_REGISTER;
     code->granule_bytes = 16;
-    emu_scratch_register(dec, 32); /* register 0 stands for none in tables of registers */
+    emu_scratch_register(dec, 32); /* register 0 means none in tables of registers */
     code->routines =
         load_grow(load, code->routines, code->routine_count, &code->routine_capacity, sizeof *code->routines);
     code->routines[code->routine_count++] = (routine){.name = code->info.name, .function = -1};

@@ -18,7 +18,7 @@ void emu_decode_routine(decoder *dec, int index);
 /* Once its parameters are declared, ahead of its body. */
 void emu_decode_entrance(decoder *dec);
 void emu_decode_routine_end(decoder *dec);
-/* Labels and dynamic shared memory find their places. */
+/* Labels and dynamic shared memory get their addresses. */
 void emu_decode_end(decoder *dec);
 
 #endif

@@ -236,7 +236,7 @@ void emu_decode_tensor_copy(decoder *dec, const form_match *match) {
     uint8_t shape = 0;
     expect_target(dec);
     emu_expect_operands(dec, 2, 2);
-    if (expands != (fours || sixes)) emu_refuse(dec, ".b8x16 stands with .b6x16_p32 or .b4x16_p64");
+    if (expands != (fours || sixes)) emu_refuse(dec, ".b8x16 requires .b6x16_p32 or .b4x16_p64");
     while (!emu_chose(match, shapes[shape])) shape++;
     const uint16_t to = tensor_address(dec, operand_at(dec, 0)), from = emu_source(dec, operand_at(dec, 1), 64, EXACT);
     const uint8_t pair = pair_of(dec, match);

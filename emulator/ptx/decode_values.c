@@ -78,7 +78,7 @@ static void emit_function(decoder *dec, const form_match *match, uint16_t to, co
     for (int i = 0; i < count; i++) add_source(o, sources[i]);
 }
 
-/* A form with modifiers that its lane function does not know: they are steps before and behind it. */
+/* A form with modifiers that its lane function does not know: they are steps before and after it. */
 static void emit_with_steps(decoder *dec, const form_match *match, uint16_t to, uint16_t *sources, int count) {
     const steps *known = steps_of(match->types[0]);
     int bits = match->types[0]->bits;
@@ -125,7 +125,7 @@ void emu_decode_lanes(decoder *dec, const form_match *match) {
     if (match->types[0]->family == 'F') dec->code->uses_f32x2 = true;
     if (decode_three(dec, match)) return;
     if (emu_chose(match, "abs") && !emu_chose(match, "xorsign"))
-        emu_refuse(dec, ".abs stands with .xorsign, or with three sources");
+        emu_refuse(dec, ".abs requires .xorsign or three sources");
     uint16_t sources[4] = {0};
     int count = lane_sources(dec, match, sources);
     uint16_t to = emu_dest(dec, operand_at(dec, 0), match->operand_bits[0]);

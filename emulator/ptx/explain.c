@@ -58,7 +58,7 @@ static bool split_form(const char *form, pieces *out) {
     return !at;
 }
 
-/* The note of a row; "likewise" stands for the note before it. */
+/* The note of a row; "likewise" repeats the note before it. */
 static void print_note(FILE *to, size_t index) {
     size_t from = index;
     while (from && !strncmp(emu_form_at(from)->note, "likewise", 8)) from--;

@@ -276,7 +276,7 @@ static void add_loop_body(flow *f, const graph *g, const tree *t, int l, int *st
 
 /* Natural loops: a back edge goes to a block that dominates where it comes from. */
 static void find_loops(flow *f) {
-    /* more than one routine: behind the blocks a chain of nodes leads to the first block of each */
+    /* more than one routine: after the blocks, a chain of nodes leads to the first block of each */
     const int routines = f->code->routine_count > 1 ? (int)f->code->routine_count : 0;
     graph g = {.count = f->count + routines, .root = routines ? f->count : 0};
     g.next = emu_load_alloc(f->load, (size_t)g.count * sizeof *g.next);

@@ -45,7 +45,7 @@ static bool one_of(const char *piece, const char *token, const char *end) {
     return false;
 }
 
-/* Modifiers that belong to the name of an opcode: they stand right behind it, in the order of the row. */
+/* Modifiers that belong to the name of an opcode: they directly follow it, in the order of the row. */
 static const struct {
     const char *opcode, *words;
 } name_words[] = {

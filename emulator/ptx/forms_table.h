@@ -10,10 +10,11 @@
  * of `ptxrun --forms` and `ptxrun --explain` are all made from this text. The emulator rejects what no row accepts.
  * BLIND_ROW is something that it does not see, with the opcodes where people look for it.
  *
- * modifiers: tokens in the order PTX writes them; alternatives stand between bars, a token ending in '?' may be absent.
- * operands: d is the destination, p and q are predicates, [a] is an address, the others are sources. A register has the
- * width of the first type modifier unless ".16", ".32" or ".64" follows its name. Many rules read them from this
- * column. fidelity: an emu_fidelity (emu.h) without its prefix. note: "likewise" repeats the note of the row before.
+ * modifiers: tokens in the order PTX writes them; alternatives are separated by bars, a token ending in '?' may be
+ * absent. operands: d is the destination, p and q are predicates, [a] is an address, the others are sources. A register
+ * has the width of the first type modifier unless ".16", ".32" or ".64" follows its name. Many rules read them from
+ * this column. fidelity: an emu_fidelity (emu.h) without its prefix. note: "likewise" repeats the note of the row
+ * before.
  */
 #ifndef OP_ROW
 #define OP_ROW(kind, lanes, handler, text)
@@ -66,7 +67,7 @@ OP_ROW(OP_MMA, LANES_WARP, emu_exec_mma, "r[0 .. dests) = A * B + C in f16 or bf
 OP_ROW(OP_FACTORS, LANES_EACH, emu_exec_nothing,
        "the sources A and B of the OP_MATRIX after it, which has no room for them")
 OP_ROW(OP_MATRIX, LANES_WARP, emu_exec_matrix, "r[0 .. dests) = factors and the sources, C")
-OP_ROW(OP_NARROW, LANES_WARP, emu_exec_narrow, "likewise, of 8, 6 and 4 bits; the scales are behind the factors")
+OP_ROW(OP_NARROW, LANES_WARP, emu_exec_narrow, "likewise, of 8, 6 and 4 bits; the scales follow the factors")
 OP_ROW(OP_WMMA_LOAD, LANES_WARP, emu_exec_wmma_load, "r[0 .. dests) = a fragment in memory")
 OP_ROW(OP_WMMA_STORE, LANES_WARP, emu_exec_wmma_store, "a fragment in memory = the sources after the stride")
 OP_ROW(OP_WGMMA, LANES_WARPGROUP, emu_exec_wgmma,
@@ -912,7 +913,7 @@ FORM_ROW("fence", "fence", "proxy async global|shared::cta|shared::cluster?", ""
 /* control */
 FORM_ROW("control", "bra", "uni?", "label", OP_BRANCH, NO_BITS, emu_decode_branch, "")
 FORM_ROW("control", "brx", "idx uni?", "a, targets", OP_BRANCH, NO_BITS, emu_decode_branch_indexed,
-         "behind their .branchtargets")
+         "after their .branchtargets")
 FORM_ROW("control", "ret", "uni?", "", OP_EXIT, NO_BITS, emu_decode_exit, "")
 FORM_ROW("control", "exit", "", "", OP_EXIT, NO_BITS, emu_decode_exit, "")
 FORM_ROW("control", "trap", "", "", OP_TRAP, NO_BITS, emu_decode_plain, "")

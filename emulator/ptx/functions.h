@@ -4,9 +4,9 @@
 
 #include "reader.h"
 
-/* Behind ".func": a declaration, or a definition whose body waits until an entry calls it. */
+/* After ".func": a declaration, or a definition whose body waits until an entry calls it. */
 void emu_parse_function(parser *p);
-/* Behind ".calltargets": functions that may be called by address. */
+/* After ".calltargets": functions that may be called by address. */
 void emu_parse_call_targets(parser *p);
 /* In the scope of a body: its parameters and results. registers: of those that are registers, by number. */
 void emu_declare_formals(parser *p, const function *from, uint16_t *registers);

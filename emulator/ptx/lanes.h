@@ -23,7 +23,7 @@ lane_function emu_lanes_flush_f32, emu_lanes_flush_f16x2, emu_lanes_xorsign_f32,
     emu_lanes_positive_f16x2, emu_lanes_positive_bf16x2, emu_lanes_pack_u16, emu_lanes_pack_s16, emu_lanes_pack_u8,
     emu_lanes_pack_s8, emu_lanes_pack_u4, emu_lanes_pack_s4, emu_lanes_pack_u2, emu_lanes_pack_s2;
 
-/* noise.c: the function that takes the place of another under noise, where PTX leaves bits of the instruction open.
+/* noise.c: the function that replaces another under noise, where PTX leaves bits of the instruction open.
  * exact: it does not, except for those of a NaN. */
 lane_function *emu_drawn(lane_function *plain, bool exact);
 

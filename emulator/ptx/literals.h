@@ -1,4 +1,4 @@
-/* literals.h - numbers and strings of PTX: read at lex->at, which moves behind them. Malformed ones are refused. */
+/* literals.h - numbers and strings of PTX: read at lex->at, which moves past them. Malformed ones are rejected. */
 #ifndef FL_EMU_LITERALS_H
 #define FL_EMU_LITERALS_H
 

@@ -23,7 +23,7 @@ static void *arena_alloc(arena *memory, size_t bytes) {
     bytes = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
     arena_chunk *first = memory->chunks;
     if (first && bytes > CHUNK_BYTES / 4 && first->size - memory->used < bytes) {
-        /* a chunk of its own, behind the one that has room for small things */
+        /* a chunk of its own, after the one that has space for small objects */
         arena_chunk *own = new_chunk(bytes);
         if (!own) return NULL;
         own->next = first->next;

@@ -42,7 +42,7 @@ static int enter_location(parser *p, int index, int parent) {
     }
     code->locations =
         load_grow(p->load, code->locations, code->location_count, &p->location_capacity, sizeof *code->locations);
-    /* a .file may stand in the body too: the number stands in until its end */
+    /* a .file may also be in the body: use the number until the end of the body */
     const char *stand_in = (const char *)(uintptr_t)(line->file + 1);
     code->locations[code->location_count] =
         (location){{stand_in, (int)line->line, NULL}, NULL, (int)line->column, parent, line->newest};
@@ -142,7 +142,7 @@ void emu_parse_loc(parser *p) {
     if (known && whole) *known = (known_loc){text, length, p->current_location, line, parent, caller};
 }
 
-/* A caller stands before what is inlined at it, so that one pass links all frames. */
+/* A caller precedes what is inlined at it, so that one pass links all frames. */
 void emu_link_locations(parser *p) {
     location *all = p->code->locations;
     for (size_t i = 0; i < p->code->location_count; i++) {

@@ -121,7 +121,7 @@ static void parse_other_name(parser *p, operand *out) {
     out->value = p->scope;
 }
 
-/* Most operands are registers with a comma right behind them: no token is made of that one. */
+/* Most operands are registers with a comma right after them: no token is made of that one. */
 static bool parse_named(parser *p, operand *out) {
     if (now(p)->kind != TOKEN_NAME) emu_unexpected(p, "an operand");
     out->reg = emu_lookup_register(p, now(p));
@@ -136,7 +136,7 @@ static bool parse_named(parser *p, operand *out) {
     return comma;
 }
 
-/* The items lie side by side: none of them may be a list itself. */
+/* The items are contiguous: none of them may be a list itself. */
 static void parse_items(parser *p, operand *out, char close, int depth) {
     if (depth) emu_load_fail(p->load, now(p)->line, "operands nested too deep");
     next(p);

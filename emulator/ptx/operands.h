@@ -4,7 +4,7 @@
 
 #include "reader.h"
 
-/* depth counts the vectors and lists around it. True where the comma behind the operand was taken too. */
+/* depth counts the vectors and lists around it. True if the comma after the operand was consumed too. */
 bool emu_parse_operand(parser *p, operand *out, int depth);
 
 #endif

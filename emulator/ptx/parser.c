@@ -132,7 +132,7 @@ static void skip_statement(parser *p) {
     emu_expect(p, ";");
 }
 
-/* "ts: .branchtargets L1, L2;" for a brx.idx behind it. */
+/* "ts: .branchtargets L1, L2;" for a later brx.idx. */
 static void parse_branch_targets(parser *p, int line) {
     entry_body *body = p->code->body;
     branch_table *table = emu_load_alloc(p->load, sizeof *table);

@@ -1,4 +1,4 @@
-/* program.c - questions about a loaded program: its entries, where an instruction stands, how a register is called. */
+/* program.c - questions about a loaded program: its entries, where an instruction is, the name of a register. */
 #include "program.h"
 
 #include <inttypes.h>

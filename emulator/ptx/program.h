@@ -222,7 +222,7 @@ enum bulk_detail {
     BULK_TENSOR = 2,
     BULK_MULTICAST = 4,    /* to the CTAs that a mask names, its last register */
     BULK_BETWEEN_CTAS = 8, /* from shared memory to that of a CTA of the cluster */
-    BULK_VALUES = 16,      /* st.async and red.async: `vector` registers behind the mbarrier */
+    BULK_VALUES = 16,      /* st.async and red.async: `vector` registers after the mbarrier */
     BULK_PAIR = 64,        /* .cta_group::2: the mbarrier may be in the other CTA of the pair */
     BULK_GATHERS = 128,    /* .tile::gather4 or ::scatter4: five coordinates, of four rows */
     BULK_REDUCES = 32      /* elements of `bytes`, by the atomic_numbers and atomic_operation in target */
@@ -246,7 +246,7 @@ enum tensor_field {
 enum cluster_barrier_detail { CLUSTER_ARRIVE, CLUSTER_ARRIVE_RELAXED, CLUSTER_WAIT };
 enum wgmma_detail {
     WGMMA_A_REGISTERS = 1, /* else a descriptor, as for B */
-    WGMMA_TRANSPOSE_A = 2, /* the rows of M or N lie side by side, not those of K */
+    WGMMA_TRANSPOSE_A = 2, /* the rows of M or N are contiguous, not those of K */
     WGMMA_TRANSPOSE_B = 4,
     WGMMA_NEGATE_A = 8,
     WGMMA_NEGATE_B = 16,
@@ -407,7 +407,7 @@ typedef struct entry {
     size_t op_count, op_capacity;
     uint16_t (*names)[16];     /* virtual registers of each op, for messages: ops hold slots */
     uint16_t *predicate_names; /* virtual register of each predicate */
-    uint32_t *unset; /* registers that may be read before they are written; predicates behind them, by number */
+    uint32_t *unset; /* registers that may be read before they are written; predicates after them, by number */
     uint32_t slot_count, constant_slots, predicate_count, unset_count, special_slots[SPECIAL_COUNT];
     uint32_t max_registers, min_ctas;  /* of .maxnreg and .minnctapersm, else 0 */
     uint32_t granule_bytes;            /* narrowest access to shared memory: unit of the shadow */
@@ -438,7 +438,8 @@ struct emu_module {
     uint32_t variable_bytes;
 };
 
-/* emu_load() for a module whose variables lie in a buffer of this number. architecture: as of emu_set_architecture().
+/* emu_load() for a module whose variables are in the buffer with this number. architecture: as of
+ * emu_set_architecture().
  */
 emu_module *emu_load_at(uint32_t buffer, unsigned architecture, const char *ptx, size_t bytes, emu_error *error);
 /* The initial bytes of the variables that were declared so far. */

@@ -78,7 +78,7 @@ typedef struct parser {
     size_t entry_capacity, function_capacity, symbol_capacity, location_capacity, label_capacity, scope_capacity,
         variable_capacity, source_line_capacity;
     uint32_t declared_registers; /* of the entry */
-    bool references;             /* .texref or .surfref stands in the module */
+    bool references;             /* the module uses .texref or .surfref */
     const char *files[MAX_FILES];
     source_line *source_lines;
     size_t source_line_count;

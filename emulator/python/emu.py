@@ -6,7 +6,7 @@
     launched.counters.total.wavefronts                  # what it cost, by the rules of docs/emulator.md
 
 A launch that finds something raises FindingsError: its text is the messages, its `findings` are records. Needed are
-NumPy, and beside this file `libflemu.so` and `emu.h`, where `make emu-lib` puts them. A module and its buffers serve
+NumPy, and next to this file `libflemu.so` and `emu.h`, where `make emu-lib` puts them. A module and its buffers serve
 one thread at a time.
 """
 
@@ -76,7 +76,7 @@ class _Library:
     def __init__(self) -> None:
         path = FOLDER / "libflemu.so"
         if not path.exists():
-            raise ImportError(f"{path} is missing: `make emu-lib` builds it and puts this module beside it")
+            raise ImportError(f"{path} is missing: `make emu-lib` builds it and puts this module next to it")
         self.structs = _structs((FOLDER / "emu.h").read_text(encoding="utf-8"))
         self.c = ctypes.CDLL(str(path))
         pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64
@@ -448,7 +448,7 @@ def _scalar(value: Any, kind: str, size: int, what: str) -> bytes:
 
 
 class _Arguments:
-    """The arguments of one launch: its parameter block, and the arrays that lie on the device meanwhile."""
+    """The arguments of one launch: its parameter block, and the arrays that are on the device meanwhile."""
 
     def __init__(self, module: Module, info: Any) -> None:
         self._module, self._info = module, info

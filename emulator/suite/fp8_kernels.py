@@ -50,7 +50,7 @@ def run(tool: str, program: str, kernel: str, *options: str) -> Run:
 
 
 def put(rows: list[dict[str, str]], project: str, version: str, done: Run) -> dict[str, str]:
-    """The row of the run, changed, or added behind those of its project."""
+    """The row of the run, changed, or added after those of its project."""
     row = next((each for each in rows if (each["project"], each["kernel"]) == (project, done.kernel)), None)
     if row is None:
         row = dict.fromkeys(rows[0], "")

@@ -1,4 +1,4 @@
-"""Runs the suite under bin/emulated-gpu and writes its table into README.md beside it.
+"""Runs the suite under bin/emulated-gpu and writes its table into README.md next to it.
 
 python run.py PYTHON TOOL PAGE [ZLUDA [CUTLASS [TRITON TORCH]]]
 python run.py PYTHON TOOL PAGE --only-cutlass CUTLASS

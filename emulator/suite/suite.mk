@@ -62,7 +62,7 @@ $(call fp8_holds,FLASHMLA,$(call cutlass_in,$(FLASHMLA)/csrc/cutlass)/cutlass,$(
 endif
 .PHONY: suite-fp8
 suite-fp8: $(if $(DEEPGEMM),$(SUITE_FP8)/deepgemm/program) $(if $(FLASHMLA),$(SUITE_FP8)/flashmla/program)
-suite-fp8:  ##+ fp8 kernels of other projects beside float64, their rows of a record: [DEEPGEMM= FLASHMLA= CUTLASS=]
+suite-fp8:  ##+ compares fp8 kernels of other projects with float64: [DEEPGEMM= FLASHMLA= CUTLASS=]
 	$(if $(DEEPGEMM),$(call fp8_rows,DEEPGEMM,DeepGEMM,deepgemm))
 	$(if $(FLASHMLA),$(call fp8_rows,FLASHMLA,FlashMLA,flashmla))
 fp8_rows = version=$$(git -C $($(1)) rev-parse --short HEAD) && $(PYTHON) emulator/suite/fp8_kernels.py \

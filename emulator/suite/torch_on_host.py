@@ -25,7 +25,7 @@ plain_data_ptr = torch.Tensor.data_ptr
 
 
 def register(host, size):
-    """The device's address of a storage. One that lies over older ones, which must have died, takes their places."""
+    """The device's address of a storage. One that overlaps older ones, which must have been freed, replaces them."""
     if host in registered and registered[host][1] == size:
         return registered[host][0]
     for first in [first for first, (_, bytes_) in registered.items() if first < host + size and host < first + bytes_]:

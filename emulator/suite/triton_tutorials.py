@@ -54,7 +54,7 @@ def prepare():
 
 
 def run(name, main="__main__", then=None, sizes=("", "")):
-    """A tutorial as a program; `then` gets its names. sizes: a text in it, and what stands there instead."""
+    """A tutorial as a program; `then` gets its names. sizes: a text in it, and its replacement."""
 
     def program():
         text = (TUTORIALS / name).read_text(encoding="utf-8")

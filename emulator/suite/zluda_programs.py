@@ -31,7 +31,7 @@ NAMES = {
 
 
 def numbers(text):
-    """An array of what stands between Rust's brackets; the type of one number holds for all."""
+    """An array of the items between Rust's brackets; the type of one number holds for all."""
     for name, short in NAMES.items():
         text = re.sub(name, short, text)
     words = [word.strip() for word in text.split(",") if word.strip()]
@@ -75,8 +75,8 @@ def program(folder, name, given, expected):
         check(cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
         out = DeviceArray(np.zeros(expected.shape, expected.dtype), "bits")
         first = out if given is None else DeviceArray(given, "bits")
-        places = [ctypes.c_uint64(each.address) for each in (first, out)]
-        arguments = (ctypes.c_void_p * 2)(*(ctypes.addressof(each) for each in places))
+        addresses = [ctypes.c_uint64(each.address) for each in (first, out)]
+        arguments = (ctypes.c_void_p * 2)(*(ctypes.addressof(each) for each in addresses))
         threads = 64 if given is None else 1
         check(cuda.cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 1024, None, arguments, None))
         check(cuda.cuCtxSynchronize())

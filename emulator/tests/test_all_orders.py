@@ -207,10 +207,10 @@ KNOWN = {
     ),
     "sums of floats that land": ([[("land", 0, 1)]] * 3, 6),
     "sums of integers that land": ([[("land integers", 0, 1)], [("add", 0, 1)], [("land integers", 0, 2)]], 1),
-    "sums that land behind others of the thread": ([[("land", 0, 1), ("landed", 0, 0), ("land", 0, 1)]], 1),
+    "sums that land after others of the thread": ([[("land", 0, 1), ("landed", 0, 0), ("land", 0, 1)]], 1),
     "two sums of a thread": ([[("land", 0, 1), ("land", 0, 1)]], 2),
-    "a sum that lands behind what its thread does": ([[("land", 0, 1), ("draw", 0, 1)], [("load", 0, 0)]], 6),
-    "a flag behind a sum": (
+    "a sum that lands after later steps of its thread": ([[("land", 0, 1), ("draw", 0, 1)], [("load", 0, 0)]], 6),
+    "a flag after a sum": (
         [[("land", 0, 1), ("landed", 0, 0), ("store", 1, 1)], [("await", 1, 1), ("load", 0, 0)]],
         1,
     ),
@@ -219,7 +219,7 @@ KNOWN = {
         [[("release", 0, 1), ("fence", 0, 0), ("load", 1, 0)], [("store", 1, 1), ("load", 0, 0)]],
         4,
     ),
-    "each stores one, and loads the other behind fence.sc": (
+    "each stores one, and loads the other after fence.sc": (
         [[("store", 0, 1), ("fence.sc", 0, 0), ("load", 1, 0)], [("store", 1, 1), ("fence.sc", 0, 0), ("load", 0, 0)]],
         3,
     ),
@@ -308,7 +308,7 @@ def test_two_ctas_draw_tickets_in_every_way(tickets: int, tmp_path: Path) -> Non
 
 
 def parts(tickets: int, ctas: int) -> int:
-    """Each CTA first draws any ticket, or one that ends it; behind a ticket, which is all that it remembers, any later
+    """Each CTA first draws any ticket, or one that ends it; after a ticket, which is all that it remembers, any later
     one."""
     draws = tickets + ctas
     return ctas * draws + sum(draws - 1 - ticket for ticket in range(tickets))
@@ -325,20 +325,20 @@ def test_ctas_that_share_a_counter_alone_are_run_one_by_one(tickets: int, ctas: 
 
 
 # %n is the ticket before, %b is 1 where that was 3 and this is 11.
-BEHIND = "setp.eq.u32 %q, %n, 3;\nsetp.eq.and.u32 %q, %v, 11, %q;\nselp.u32 %b, 1, 0, %q;\nmov.u32 %n, %v;\n"
+AFTER = "setp.eq.u32 %q, %n, 3;\nsetp.eq.and.u32 %q, %v, 11, %q;\nselp.u32 %b, 1, 0, %q;\nmov.u32 %n, %v;\n"
 # The count if shared memory holds the previous ticket.
 SLOT = ".shared .b32 slot;\nld.shared.u32 %n, [slot];\nst.shared.u32 [slot], %v;\n"
 WRONG = {
     "a result": (
-        BEHIND,
+        AFTER,
         r"other interleavings produce other results: .* 0x00 at byte 44 .* 0x01 in run \d+, where tickets go",
     ),
     "a result, by shared memory": (
-        SLOT + BEHIND.replace("mov.u32 %n, %v;\n", ""),
+        SLOT + AFTER.replace("mov.u32 %n, %v;\n", ""),
         "other interleavings produce other results",
     ),
-    "a trap": (BEHIND + "setp.eq.u32 %q, %b, 1;\n@%q trap;\nmov.u32 %b, 0;\n", "1 finding: trap"),
-    "an access": (BEHIND + "mad.wide.u32 %p, %b, 64, %m;\nld.global.u32 %t, [%p+4];\n", "out-of-bounds"),
+    "a trap": (AFTER + "setp.eq.u32 %q, %b, 1;\n@%q trap;\nmov.u32 %b, 0;\n", "1 finding: trap"),
+    "an access": (AFTER + "mad.wide.u32 %p, %b, 64, %m;\nld.global.u32 %t, [%p+4];\n", "out-of-bounds"),
 }
 
 
@@ -355,8 +355,8 @@ def test_what_is_wrong_behind_one_other_ticket_is_found(what: str, tmp_path: Pat
 
 
 def test_what_the_checks_remember_counts(tmp_path: Path) -> None:
-    """Lane 1 stores at ticket 3, lane 0 loads at ticket 11, and the lanes meet at each ticket but 5, and but 11 behind
-    it. Behind 5 the registers and the memory are the same, whether 3 came before or not."""
+    """Lane 1 stores at ticket 3, lane 0 loads at ticket 11, and the lanes meet at each ticket but 5, and but 11 after
+    it. After 5 the registers and the memory are the same, whether 3 came before or not."""
     start, end = START.split("setp.ne.u32 %q, %t, 0")[0], "\n@%q bra end;\n"
     body = start + ".shared .b32 x;\n.reg .pred %r;\nsetp.eq.u32 %q, %t, 1;\n@%q st.shared.u32 [x], 7;\n"
     body += "bar.warp.sync -1;\nagain:\nsetp.eq.u32 %q, %t, 0;\n@%q atom.global.add.u32 %v, [%m], 1;\n"
@@ -388,7 +388,7 @@ def test_ctas_that_share_more_have_classes_of_orders(what: str, tmp_path: Path) 
 
 
 def test_threads_that_meet_in_global_memory_have_classes_of_orders(tmp_path: Path) -> None:
-    """Lane 1 stores for a ticket what lane 0 loads behind the next draw; the lanes meet between."""
+    """Lane 1 stores for a ticket what lane 0 loads after the next draw; the lanes meet between."""
     body = START.split("setp.ne.u32 %q, %t, 0")[0] + ".reg .pred %r;\nmov.u32 %n, 10;\nagain:\n"
     body += "setp.eq.u32 %q, %t, 0;\nsetp.eq.u32 %r, %t, 1;\n@%q atom.global.add.u32 %v, [%m], 1;\n"
     body += "shfl.sync.idx.b32 %v, %v, 0, 31, -1;\nbar.warp.sync -1;\nmad.wide.u32 %p, %n, 4, %o;\n"
@@ -441,7 +441,7 @@ def test_a_lock_is_a_wait(take: str, tmp_path: Path) -> None:
 
 
 def test_sums_by_bulk_stores_that_differ_are_told(tmp_path: Path) -> None:
-    """2^24, 1 and 1 as f32: a 1 is lost behind 2^24."""
+    """2^24, 1 and 1 as f32: a 1 is lost after 2^24."""
     work = "setp.eq.u32 %q, %b, 0;\nselp.u32 %v, 0x4b800000, 0x3f800000, %q;\n.shared .align 16 .b8 from[16];\n"
     work += (
         "mov.u32 %s, from;\n" + BULK.format(form="add.f32", value="%v", none="%v", at=0).replace("%m", "%o") + "\nend:"
@@ -468,7 +468,7 @@ def test_more_ctas_than_fit_are_refused(tmp_path: Path) -> None:
     assert status == 2 and "5000 CTAs, of which" in text and "take fewer" in text
 
 
-# One warp of a CTA draws from a counter that lies in the first CTA of its cluster, or in global memory.
+# One warp of a CTA draws from a counter in the first CTA of its cluster, or in global memory.
 MEET = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
 COUNTS = ".shared .align 4 .b8 counter[4];\n.reg .b32 %c, %z;\nmov.u32 %z, 0;\nmov.u32 %c, counter;\n"
 COUNTS += "st.shared.u32 [%c], 0;\nmapa.shared::cluster.u32 %c, %c, %z;\n" + MEET

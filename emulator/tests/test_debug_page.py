@@ -28,8 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (top / name / "sums.cu").write_text(text)
     assert len({path.read_text() for path in top.glob("*/sums.cu")}) == 3
     ahead = STAGED.replace("__syncthreads();", f"{FENCE} __syncthreads();")
-    behind = STAGED.replace("    if (", f"    if (threadIdx.x == 0) {FENCE}\n    if (")
-    unwaited = re.sub(r".*wait_group.*\n", "", behind)
+    fenced = STAGED.replace("    if (", f"    if (threadIdx.x == 0) {FENCE}\n    if (")
+    unwaited = re.sub(r".*wait_group.*\n", "", fenced)
     for name, text in (("unfenced", STAGED), ("fenced", ahead), ("unwaited", unwaited)):
         (top / name).mkdir()
         (top / name / "doubled.cu").write_text(text)

@@ -1,4 +1,4 @@
-"""Declarations of modules: names given twice, alignments, textures, refused entries beside others, variables,
+"""Declarations of modules: names given twice, alignments, textures, rejected entries next to others, variables,
 limits."""
 
 from __future__ import annotations

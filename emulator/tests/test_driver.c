@@ -282,7 +282,7 @@ static void test_modules(void) {
     works(cuModuleGetFunction(&function, first, "race"), "a function of the second text");
     works(cuLinkDestroy(link), "cuLinkDestroy");
     works(cuModuleUnload(first), "cuModuleUnload");
-    is(cuMemcpyDtoH(log, two + 4, 4), CUDA_ERROR_INVALID_VALUE, "behind a variable");
+    is(cuMemcpyDtoH(log, two + 4, 4), CUDA_ERROR_INVALID_VALUE, "past a variable");
     works(cuModuleUnload(second), "cuModuleUnload of the second");
     is(cuMemcpyDtoH(log, two, 4), CUDA_ERROR_INVALID_VALUE, "a variable of an unloaded module");
     cuMemFree(at);
@@ -634,8 +634,8 @@ static void test_streams(void) {
     works(add(two, function, at, 10), "a launch on that");
     cuEventRecord(joined, two);
     cuStreamWaitEvent(one, joined, 0);
-    works(add(one, function, at, 100), "a launch behind both");
-    works(cuMemcpyDtoDAsync(at + 4, at, 4, one), "a copy behind that");
+    works(add(one, function, at, 100), "a launch after both");
+    works(cuMemcpyDtoDAsync(at + 4, at, 4, one), "a copy after that");
     is(cuStreamSynchronize(one), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "waiting for what is captured");
     works(cuStreamEndCapture(one, &graph), "cuStreamEndCapture");
     ok(element(at, 0) == 1, "nothing of it ran");

@@ -56,7 +56,7 @@ static void test_loading(void) {
     const char late[] = ".version 8.3\n.target sm_80\n.address_size 64\n.entry f()\n{\n.reg .b64 %rd<2>;\n"
                         "mov.u64 %rd1, later;\nret;\n}\n.global .u32 later;\n";
     module = emu_load(late, sizeof late - 1, &error);
-    ok(module && !emu_decode(module, 0, &error) && error.line == 7, "a body sees what stands ahead of it: %s",
+    ok(module && !emu_decode(module, 0, &error) && error.line == 7, "a body sees the declarations before it: %s",
        error.text);
     emu_unload(module);
     error = (emu_error){0};
@@ -68,7 +68,7 @@ static void test_loading(void) {
 
 #define HEAD ".version 8.3\n.target sm_80\n.address_size 64\n"
 
-/* Bodies are skipped 16 bytes at a time: what hides a brace may lie anywhere in those, and lines are counted there. */
+/* Bodies are skipped 16 bytes at a time: what hides a brace may be anywhere in those, and lines are counted there. */
 static void test_skipping(void) {
     static const char blanks[] = "                                        ";
     static const char skipped[] = "{ ret; // } \\\n/* } */\n}\n.pragma \"}\";\n{ / {}}\n}\n";
@@ -83,7 +83,7 @@ static void test_skipping(void) {
                 strstr(error.text, "wrong");
         emu_unload(module);
     }
-    ok(right, "a body is skipped with its comments and strings wherever they stand, and its lines are counted");
+    ok(right, "a body is skipped with its comments and strings wherever they are, and its lines are counted");
     emu_error error = {0};
     const char cut[] = HEAD ".entry f()\n{\nret;\n}\n.vers";
     ok(!emu_load(cut, sizeof cut - 1, &error) && error.line == 8 && strstr(error.text, "within a word"),
@@ -131,7 +131,7 @@ static void test_repeated_locations(void) {
     emu_unload(module);
 }
 
-/* Dynamic shared memory lies behind the static variables, also behind one that is declared after its use. */
+/* Dynamic shared memory follows the static variables, even one that is declared after its use. */
 static void test_dynamic_shared(void) {
     static const char text[] = HEAD
         ".extern .shared .align 16 .b8 smem[];\n.entry f(.param .u64 data)\n{\n.reg .b32 %r<5>;\n.reg .b64 %rd<3>;\n"
@@ -144,8 +144,7 @@ static void test_dynamic_shared(void) {
     emu_module *module;
     const uint32_t *words = run_words(device, text, &module);
     uint32_t late = words[6], smem = words[0];
-    ok(smem == late + 208, "it is aligned to 16 bytes, as declared: %u, and the static variable lies at %u", smem,
-       late);
+    ok(smem == late + 208, "it is aligned to 16 bytes, as declared: %u, and the static variable is at %u", smem, late);
     ok(words[1] == smem + 8 && words[2] == smem && words[3] == 0, "so is every address in it");
     ok(words[4] == smem + 8 && words[5] == smem + 8, "and what a copy, a load and a register take it for");
     emu_device_free(device);
@@ -160,7 +159,7 @@ static void test_entries(const emu_module *module) {
     ok(emu_decode(module, 0, &error), "the first is decoded: %s", error.text);
     ok(strcmp(info->name, "scale") == 0 && info->params == 4, "the first is scale() with its parameters");
     static const uint32_t offsets[] = {0, 8, 16, 24}, sizes[] = {1, 8, 2, 12};
-    ok(memcmp(info->param_offsets, offsets, sizeof offsets) == 0, "parameters lie at their natural alignment");
+    ok(memcmp(info->param_offsets, offsets, sizeof offsets) == 0, "parameters have their natural alignment");
     ok(memcmp(info->param_sizes, sizes, sizeof sizes) == 0 && info->param_bytes == 36, "and have their sizes");
     ok(info->shared_bytes == 512 && info->max_threads == 64, "static shared memory and .maxntid are read");
     ok(info->instructions == 15, "%u instructions are counted", info->instructions);
@@ -309,7 +308,7 @@ static void test_variables(void) {
     ok(*value == 112, "keep what the host and kernels wrote: %u", *value);
     ok(emu_variable_at(module, 2, &inner) && ((uint8_t *)emu_host_bytes(device, inner.address))[1] == 8,
        "a decoded body has brought its own");
-    ok(!emu_host_bytes(device, inner.address + inner.bytes), "nothing lies behind the last");
+    ok(!emu_host_bytes(device, inner.address + inner.bytes), "nothing follows the last");
     ok(emu_reset_variables(device, module) && *(uint32_t *)emu_host_bytes(device, count.address) == 5,
        "and back to the initial values");
     emu_module *other = emu_load(text, sizeof text - 1, &error);

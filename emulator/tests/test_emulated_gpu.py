@@ -152,12 +152,12 @@ def test_a_program_that_dies_is_told_by_its_signal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        ([], 2, "which program?"),
-        (["--arch", "sm_70", "true"], 2, "not sm_70"),
-        (["--arch"], 2, "a value is missing behind --arch"),
-        (["--schedule", "-1", "true"], 2, "--schedule is a number from 0 on, not -1"),
-        (["--fast", "1", "true"], 2, "there is no such option; see --help: --fast"),
-        (["--json", "/nowhere/found.json", "true"], 2, "cannot write /nowhere/found.json"),
+        ([], 2, "PROGRAM: missing"),
+        (["--arch", "sm_70", "true"], 2, "--arch sm_70: must be sm_80, sm_86"),
+        (["--arch"], 2, "--arch: requires a value"),
+        (["--schedule", "-1", "true"], 2, "--schedule -1: must be a number from 0 on"),
+        (["--fast", "1", "true"], 2, "--fast: no such option; see --help"),
+        (["--json", "/nowhere/found.json", "true"], 2, "--json /nowhere/found.json: cannot be written"),
         (["no-such-program"], 127, "cannot start no-such-program: No such file"),
     ],
 )

@@ -64,7 +64,7 @@ MUTUAL = (
 )
 SQUARE = function("square", "mul.lo.u32 %d, %n, %n;")
 TRIPLE = function("triple", "mul.lo.u32 %d, %n, 3;")
-# lanes return at different places
+# lanes return at different instructions
 EARLY = function(
     "early", "mov.b32 %d, 7;\nst.param.b32 [r], %d;\nsetp.lt.u32 %p, %n, 9;\n@%p ret;\nadd.u32 %d, %n, 100;"
 )

@@ -205,7 +205,7 @@ def test_other_orders_of_a_launch_are_compared(tmp_path: Path) -> None:
     ],
 )
 def test_noise_draws_what_ptx_leaves_open(instruction: str, most: int, tmp_path: Path) -> None:
-    """Two seeds give other last places, clocks and multiprocessors, and one seed always the same."""
+    """Two seeds give other last digits, clocks and multiprocessors, and one seed always the same."""
     recording = record(tmp_path, replace={"fma.rn.f32 %f3, %f1, 0f40000000, %f2;": instruction})
     np.linspace(0.1, 0.9, 128, dtype=np.float32).tofile(tmp_path / "x")
     outputs = []

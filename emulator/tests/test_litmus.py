@@ -29,7 +29,7 @@ START = """.reg .b64 %m;
 ld.param.u64 %m, [memory]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; setp.ne.u32 %q, %t, 0;
 @%q bra end;
 """
-RESULTS, COUNTER = 64, 128  # behind the words
+RESULTS, COUNTER = 64, 128  # after the words
 
 
 def text_of(program: Program, outcome: tuple[int, ...]) -> str:
@@ -85,7 +85,7 @@ LITMUS: dict[str, tuple[list[str], tuple[int, ...], bool, bool]] = {
     "MP, released by a later store": (["W x 1; W.rel y 1; W y 2", "R.acq y; R x"], (2, 0), False, False),
     "MP, released by an exchange": (["W x 1; X.rel y 1", "R.acq y; R x"], (0, 1, 0), False, False),
     "MP, exchanged": (["W x 1; X y 1", "R.acq y; R x"], (0, 1, 0), True, True),
-    "MP, exchanged behind a fence": (["W x 1; F; X y 1", "R.acq y; R x"], (0, 1, 0), False, False),
+    "MP, exchanged after a fence": (["W x 1; F; X y 1", "R.acq y; R x"], (0, 1, 0), False, False),
     "LB": (["R x; W y 1", "R y; W x 1"], (1, 1), True, True),
     "LB, volatile": (["R.vol x; W.vol y 1", "R.vol y; W.vol x 1"], (1, 1), True, True),
     "LB, release": (["R x; W.rel y 1", "R y; W.rel x 1"], (1, 1), True, False),
@@ -161,7 +161,7 @@ POLLS, LOOKS = "setp.eq.u32 %q, %v, 0;\n@%q bra again;", ""
 MESSAGES = {
     "released, and waited for": ("st.release.gpu.global.u32", "ld.acquire.gpu.global.u32", POLLS, False),
     "relaxed, and no fence": ("st.relaxed.gpu.global.u32", "ld.acquire.gpu.global.u32", POLLS, True),
-    "relaxed behind a fence": (
+    "relaxed after a fence": (
         "fence.acq_rel.gpu;\nst.relaxed.gpu.global.u32", "ld.acquire.gpu.global.u32", POLLS, False,
     ),
     "heard, and no fence": ("st.release.gpu.global.u32", "ld.relaxed.gpu.global.u32", POLLS, True),
@@ -185,7 +185,7 @@ def test_a_message_by_ordinary_stores_is_a_race_without_order(name: str, tmp_pat
 
 
 def test_a_load_that_a_wait_may_overtake(tmp_path: Path) -> None:
-    """The wait is still one, and the load reads before it or behind it."""
+    """The wait is still one, and the load reads before it or after it."""
     body = FLAG.replace("st.global.u32 [%m], 7", "st.relaxed.gpu.global.u32 [%m], 7").replace("HEARS", POLLS)
     body = body.replace("again:", "ld.relaxed.gpu.global.u32 %r0, [%m];\nagain:")
     body = body.replace("ld.global.u32 %v, [%m];", "st.global.u32 [%m+64], %r0;")

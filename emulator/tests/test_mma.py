@@ -75,7 +75,7 @@ def test_sums_that_just_fit_32_bits(tmp_path: Path) -> None:
 
 
 def test_f16_results_are_rounded_once(tmp_path: Path) -> None:
-    """1 + 2^-11 lies between two f16 numbers; 2^-24 more, which an f32 of that size drops, decides for the upper."""
+    """1 + 2^-11 is between two f16 numbers; 2^-24 more, which an f32 of that size drops, decides for the upper."""
     first = np.resize(np.arange(32) % 4 == 0, THREADS)  # lanes with k = 0 and 1
     one_and_small, smaller = np.where(first, 0x0C003C00, 0), np.where(first, 0x0C001000, 0)
     none, ones = np.zeros(THREADS), np.full(THREADS, 0x3C003C00)

@@ -77,7 +77,7 @@ RIGHT = [
           + "@%p bra low;\nshfl.sync.bfly.b32 %x, %t, 1, 0x1f, %m;\nbra.uni end;\nlow:\n"
           "shfl.sync.bfly.b32 %x, %t, 2, 0x1f, %m;\nend:\nst.global.u32 [%own], %x;", half(np.where(LANES < 16, LANES
           ^ 2, LANES ^ 1))),
-    # A condition of the whole warp, threaded through `if (lane == 0)`: all paths meet behind the sums only.
+    # A condition of the whole warp, threaded through `if (lane == 0)`: all paths meet only after the sums.
     Right("sums that lane 0 comes to by another path", START
           + "ld.global.u32 %n, [%in];\nsetp.eq.u32 %p, %t, 0;\n@%p bra first;\nsetp.eq.u32 %q, %n, 0;\n@%q bra sum;\n"
           "bra.uni other;\nfirst:\nsetp.ne.u32 %q, %n, 0;\nst.global.u32 [%in+4], %n;\n@%q bra other;\nsum:\n"
@@ -89,10 +89,10 @@ RIGHT = [
           "us: .branchtargets C;\n@%p brx.idx.uni %m, us;\n"
           "add.u32 %y, %y, 1000;\nC:\nadd.u32 %y, %y, 10000;\nst.global.u32 [%own], %y;", half(np.where(LANES % 3 == 1,
           5, LANES + 100) + 10000 + np.where(LANES < 4, 0, 1000))),
-    Right("bar.warp.sync at two places", START
+    Right("bar.warp.sync at two addresses", START
           + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbar.warp.sync -1;\nbra.uni end;\nfew:\nbar.warp.sync -1;\nend:\n"
           "st.global.u32 [%own], %t;", half(LANES)),
-    Right("barrier.sync at two places", START
+    Right("barrier.sync at two addresses", START
           + "setp.lt.u32 %p, %t, 7;\n@%p bra few;\nbarrier.sync 1;\nbra.uni end;\nfew:\nbarrier.sync 1;\nend:\n"
           "st.global.u32 [%own], %t;", half(LANES)),
     Right("a barrier after lanes have ended", START
@@ -177,7 +177,7 @@ wgmma.wait_group.sync.aligned 0;"""
 
 @pytest.mark.parametrize("first", range(5))
 def test_lanes_wait_for_each_other_at_a_product(first: int, tmp_path: Path) -> None:
-    """Whichever of its instructions is the first that they meet at; those before it stand above the paths."""
+    """Whichever of its instructions is the first that they meet at; those before it are above the paths."""
     above, lines = PRODUCT.splitlines()[:first], PRODUCT.splitlines()[first:]
     text = MULTIPLY.replace("ld.global.u32 %n, [%in];\n", "\n".join([*above, "ld.global.u32 %n, [%in];\n"]))
     (tmp_path / "multiply.ptx").write_text(text.replace("WHAT", "\n".join(lines)))
@@ -238,7 +238,7 @@ def test_index_beyond_the_targets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("code", "mask", "says", "wanted"), WRONG, ids=range(len(WRONG)))
 def test_wrong(code: str, mask: str, says: list[str], wanted: int, tmp_path: Path) -> None:
-    """Lanes that cannot be complete are reported, in every order; code behind them keeps the lanes from ending."""
+    """Lanes that cannot be complete are reported, in every order; later code keeps the lanes from ending."""
     body = HALVES + mask + "\n" + code + STORE + "\nbar.warp.sync -1;"
     ptx = save(body, tmp_path)
     for seed in SEEDS[:7]:

@@ -261,9 +261,9 @@ def sparse_indices(rng: np.random.Generator, what: Product, rows: int) -> tuple[
         words = (np.where(second, 0xE, 4) << 4 * np.arange(what.k // 2)).sum(axis=1)
         return 2 * np.arange(what.k // 2) + second, words.astype(np.uint32).reshape(rows, 1)
     pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])[rng.integers(0, 6, (rows, what.k // 4))]
-    places = (pairs + 4 * np.arange(what.k // 4)[:, None]).reshape(rows, -1)
+    columns = (pairs + 4 * np.arange(what.k // 4)[:, None]).reshape(rows, -1)
     bits = pairs.reshape(rows, -1, 16).astype(np.uint64) << (2 * np.arange(16, dtype=np.uint64))
-    return places, bits.sum(axis=2).astype(np.uint32)
+    return columns, bits.sum(axis=2).astype(np.uint32)
 
 
 def store_words(words: Array, column: int, offset: int, rank: int = 0) -> tuple[str, bytes]:
@@ -337,9 +337,9 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
     a = stored
     indices: Array = np.zeros((what.m, 1), np.uint32)
     if sparse:
-        places, indices = sparse_indices(rng, what, what.m)
+        columns, indices = sparse_indices(rng, what, what.m)
         a = np.zeros((what.m, what.k))
-        np.put_along_axis(a, places, stored, axis=1)
+        np.put_along_axis(a, columns, stored, axis=1)
     ue8m0 = what.kind != "mxf4nvf4" or what.scales == 2
     scales = [np.ones((side, 1)) for side in (what.m, what.n)]
     tiles, parts = [], Parts([])

@@ -37,12 +37,12 @@ def test_boxes_arrive_swizzled_with_zeros_beyond_the_edges(swizzle: str, seed: i
     source = np.arange(HEIGHT * PITCH, dtype=np.uint16).reshape(HEIGHT, PITCH)[:, :WIDTH]
     whole[10 : 10 + HEIGHT, 20 : 20 + WIDTH] = source
     offsets = np.arange(ROWS * COLUMNS) * 2
-    places = (offsets ^ ((offsets >> 7) & MASKS[swizzle]) << 4) // 2
+    positions = (offsets ^ ((offsets >> 7) & MASKS[swizzle]) << 4) // 2
     for y in range(GRID[1]):
         for x in range(GRID[0]):
             top, left = 10 + 3 * y - 3, 20 + 8 * x - 8
             box = whole[top : top + ROWS, left : left + COLUMNS].reshape(-1)
-            assert (raw[y, x][places] == box).all(), (x, y)
+            assert (raw[y, x][positions] == box).all(), (x, y)
     # what went back is the tensor, and nothing between its rows
     to = np.fromfile(tmp_path / "to.bin", np.uint16).reshape(HEIGHT, PITCH)
     assert (to[:, :WIDTH] == source).all() and not to[:, WIDTH:].any()
@@ -51,7 +51,7 @@ def test_boxes_arrive_swizzled_with_zeros_beyond_the_edges(swizzle: str, seed: i
 @pytest.mark.parametrize("boxes", PROGRAMS, ids=lambda boxes: f"{boxes.rank}d")
 @pytest.mark.parametrize("schedule", [0, 5])
 def test_boxes_of_every_rank(boxes: Boxes, schedule: int, tmp_path: Path) -> None:
-    """At corners of which some lie before the tensor and some behind it; no two boxes store another value. Every second
+    """At corners of which some are before the tensor and some past it; no two boxes store another value. Every second
     box has no negative coordinate, so it is stored."""
     rng = np.random.default_rng(boxes.rank)
     corners = np.zeros((12, 5), np.int32)

@@ -32,7 +32,7 @@ def test_a_box_is_added_through_a_map_that_the_kernel_made(schedule: int, tmp_pa
 
 @pytest.mark.parametrize(("left_out", "first", "count"), [("nothing else", 8, 4), (".elemtype.", 0, 3)])
 def test_fields_that_are_not_written_are_0(left_out: str, first: int, count: int, tmp_path: Path) -> None:
-    """As Triton leaves them: one dimension, of bytes. Copied is what lies in the 12 elements, from `first` on."""
+    """As Triton leaves them: one dimension, of bytes. The 12 elements from `first` on are copied."""
     zeros = (".rank.", "[%rd3], 1, ", ".global_stride.", ".interleave_", ".swizzle_", ".fill_", left_out)
     text = "\n".join(line for line in MADE.split("\n") if not any(field in line for field in zeros))
     text = text.replace("[%rd3], 0, 8;", "[%rd3], 0, 16;").replace("{%r10, %r11}", "{%r10}")

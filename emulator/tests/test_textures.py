@@ -1,4 +1,4 @@
-"""Textures and surfaces beside the formulas of the CUDA C++ Programming Guide, "Texture Fetching"."""
+"""Textures and surfaces compared with the formulas of the CUDA C++ Programming Guide, "Texture Fetching"."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def nearest(image: np.ndarray, point: list[float], mode: str) -> np.ndarray | fl
 
 
 def mixed(image: np.ndarray, point: list[float], mode: str) -> float:
-    """The weights have eight binary places."""
+    """The weights have eight fraction bits."""
     whole = [int(np.floor(each - 0.5)) for each in point]
     part = [np.floor((each - 0.5 - first) * 256 + 0.5) / 256 for each, first in zip(point, whole, strict=True)]
     total = 0.0
@@ -205,7 +205,7 @@ BASE = {"over": "array", "sizes": [8, 5], "type": "f4", "texels": IMAGE.tolist()
          "The texture has no such layer"),
         ({"instruction": "f32.f32", "over": "linear", "sizes": [40], "form": "1d"},
          "A texture over linear memory takes integer coordinates alone"),
-        ({"mode": "trap", "at": [[32, 0]]}, "Byte 32, row 0, slice 0 lie outside of the surface"),
+        ({"mode": "trap", "at": [[32, 0]]}, "Byte 32, row 0, slice 0 are outside of the surface"),
         ({"mode": "clamp", "at": [[2, 0]]}, "The first coordinate of a surface counts bytes: 2 is no multiple of 4."),
     ],
 )  # fmt: skip

@@ -111,7 +111,7 @@ def test_a_race_is_found_on_any_number_of_threads(threads: int, tmp_path: Path) 
 
 
 def test_eight_ctas_draw_in_turn(tmp_path: Path) -> None:
-    """Tickets 0 to 7 are those of CTAs 0 to 7, and so is each eight behind them."""
+    """Tickets 0 to 7 are those of CTAs 0 to 7, and so is each eight after them."""
     lines = printed(tmp_path, 2)[1].splitlines()[1:]
     owners = [line.split()[1] for line in lines[::8]]
     assert owners == [str(ticket % 8) for ticket in range(CTAS)]
@@ -125,7 +125,7 @@ def untouched(tmp_path: Path, draw: str) -> int:
 
 
 def test_tickets_and_fences_let_ctas_run_ahead(tmp_path: Path) -> None:
-    """At the end of the program CTAs 1 to 7 have stored what they drew, ahead of their turns; behind an atomic that
+    """At the end of the program CTAs 1 to 7 have stored what they drew, ahead of their turns; after an atomic that
     acquires what other CTAs have done, they wait for these."""
     assert untouched(tmp_path, DRAW) == untouched(tmp_path, FENCED) < untouched(tmp_path, ACQUIRE)
 

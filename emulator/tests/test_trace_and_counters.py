@@ -138,8 +138,8 @@ def test_counters_and_findings_stand_at_the_innermost_line_of_the_own_file(tmp_p
     }  # the last ret is of line 30
     with table.open(newline="") as file:
         store = next(row for row in csv.DictReader(file) if row["ptx"].startswith("st.shared"))
-    places = [store[key] for key in ("file", "line", "own_file", "own_line")]
-    assert places == ["lib/ops.cuh", "3", "lib/lesson.cu", "20"]
+    lines = [store[key] for key in ("file", "line", "own_file", "own_line")]
+    assert lines == ["lib/ops.cuh", "3", "lib/lesson.cu", "20"]
     assert done.returncode == 1 and "1 finding: race (128 times)" in done.stderr, done.stderr
     assert re.search(r"^race at lib/lesson\.cu:(20|30), PTX line \d+: ", done.stderr)
     assert "inlined: ops.cuh:3 in lesson.cu:20 in lesson.cu:50\n" in done.stderr

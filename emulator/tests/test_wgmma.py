@@ -71,7 +71,7 @@ def test_nothing_is_found_in_it(kernel: str, ptx: Path) -> None:
 
 
 def chunks_of(rows: Array) -> Array:
-    """Rows of 32 bytes as shared memory has them without a swizzle: halves of eight rows lie together."""
+    """Rows of 32 bytes as shared memory has them without a swizzle: halves of eight rows are adjacent."""
     return rows.view(np.uint32).reshape(-1, 8, 2, 4).transpose(0, 2, 1, 3)
 
 

@@ -32,7 +32,7 @@ def registers(part: str, shape: tuple[int, int, int], kind: str) -> int:
 
 
 def encoded(values: Array, kind: str, columns: bool, stride: int) -> bytes:
-    """Whole numbers as a matrix in memory, line after line of `stride` elements; what lies between is NaN or -1."""
+    """Whole numbers as a matrix in memory, line after line of `stride` elements; the gaps are NaN or -1."""
     lines = values.T if columns else values
     padded = np.full((len(lines), stride), -1)
     padded[:, : lines.shape[1]] = lines

@@ -182,7 +182,7 @@ static bool set_delay(options *options, const char *text, emu_error *error) {
 typedef enum option_kind { FLAG, TEXT, NUMBER, CALL } option_kind;
 
 typedef struct option {
-    const char *name, *value; /* value NULL: takes none; "[all]": the word may stand there */
+    const char *name, *value; /* value NULL: takes none; "[all]": optional word */
     option_kind kind;
     size_t at;      /* of the member of options, except CALL */
     uint64_t limit; /* of a NUMBER */
@@ -281,7 +281,7 @@ static const option *find_option(const char *name, size_t length) {
     return NULL;
 }
 
-/* True if a word is the one that an option may have behind it. */
+/* True if a word is the one that may follow an option. */
 static bool is_optional(const option *option, const char *word) {
     return option->value && option->value[0] == '[' && word && strlen(word) + 2 == strlen(option->value) &&
            memcmp(option->value + 1, word, strlen(word)) == 0;
@@ -536,7 +536,7 @@ static void print_file(FILE *to, const char *path) {
     if (file) fclose(file);
 }
 
-/* The PTX of a CUDA file, by the toolkit of the checkout that this program stands in; path receives its name. */
+/* The PTX of a CUDA file, by the toolkit of the checkout that contains this program; path receives its name. */
 static bool compile(options *options, char *path, size_t path_bytes, emu_error *error) {
     char toolkit[4096] = "";
     ssize_t length = readlink("/proc/self/exe", toolkit, sizeof toolkit / 2);

@@ -102,7 +102,7 @@ static void add_location(const emu_location *location) {
     add_quoted(location->ptx ? location->ptx : "");
 }
 
-/* Every instruction of the entry: where it stands, its group, and the lines that its function was inlined at. */
+/* Every instruction of the entry: its position, its group, and the lines that its function was inlined at. */
 EMU_EXPORT(emu_view_code) void emu_view_code(void) {
     const entry *code = &view.module->entries[view.launch.entry];
     begin("[");
@@ -197,7 +197,7 @@ static const char *const state_names[] = {
     [WARP_FAULT] = "at fault",
 };
 
-/* The op that a warp stands before, or waits in; NULL where it is done. */
+/* The next op of a warp, or the one that it waits in; NULL if it is done. */
 static const op *op_of(const cta *m, const warp *w) {
     if (w->state == WARP_DONE) return NULL;
     const op *o = &m->code->ops[w->pc];
@@ -281,7 +281,7 @@ static void add_operands(const cta *m, const warp *w) {
     add("]");
 }
 
-/* True if the launch stands before a step; then what its CTA looks like, and the operands of a warp, -1: of the one
+/* True if the launch has a next step; then the state of its CTA, and the operands of a warp, -1: of the one
  * whose turn it is. */
 EMU_EXPORT(emu_view_look) int emu_view_look(int chosen) {
     const cta *m = emu_watch_machine();
@@ -342,7 +342,7 @@ static void copy_sums(const cta *m, const warp *w, const op *o, uint32_t *to) {
     }
 }
 
-/* The wgmma that a warp stands before: 0 where it is another instruction. `out` takes the offsets in shared memory of
+/* The wgmma that is a warp's next instruction: 0 if it is another one. `out` takes the offsets in shared memory of
  * the rows of 16 bytes of the core matrices of A, 8 blocks of two times eight, then those of B, a block for each eight
  * columns, and the accumulators. */
 EMU_EXPORT(emu_view_product) int emu_view_product(int warp_index, uint32_t *out) {

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* This file stands in for machine/trace.c: the machine asks before each op whether it is traced. */
+/* This file replaces machine/trace.c: the machine asks before each op whether it is traced. */
 
 enum { CTAS = 128 }; /* that steps and registers are told apart of */
 

@@ -131,7 +131,7 @@ static void symbols(void) {
     ok(decodes(FIRST "Lb0ELi2ELi0ELb0ELb0ELb1ELb1ELb1ELb1ELb1ELb1ELi16ELb1ELb1E" AFTER MAPS,
                "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles+stages_2+persistent+tensor+producer+qk_ahead+ping_pong+"
                "double_q+exp_16+first_max+early_k"),
-       "every field of tensor copies gets its own value, behind it the second parameter");
+       "every field of tensor copies gets its own value, followed by the second parameter");
     ok(decodes(BEFORE "L5dtype15ELi128ELi128ELi32ELi8ELb1ELb1ELb1ELi2ELi4ELi8ELb1ELb1E" AFTER,
                "(BF16, 128, 128, 32, 8): async+eager+swizzled+load_2_4_8_tiles+buffer+opt_softmax"),
        "every field gets its own value");
@@ -354,7 +354,7 @@ static void shared_keys(void) {
         ok(shape.grid_x == cases[i].ctas && shape.grid_y == 1 && shape.grid_z == 1, "%u CTAs", shape.grid_x);
         ok(!parts || counters >= 4 * (int64_t)shape.grid_x, "a word for each");
         ok(launch_workspace_bytes(&config, &args, 132) <= launch_most_bytes(&config, 132), "no more than the most");
-        ok(launch_workspace_bytes(&config, &args, 132) == counters + parts * 129 * 4, "two places for each");
+        ok(launch_workspace_bytes(&config, &args, 132) == counters + parts * 129 * 4, "two slots for each");
         ok(launch_workspace_bytes(&other, &args, 132) == TICKETS_BYTES, "two words for another kernel");
     }
 }
@@ -373,7 +373,7 @@ static void ragged_queries(void) {
     const int64_t counters = launch_counter_bytes(&config);
     args.Q_rows = 128;
     ok(launch_of(&config, front, 132).grid_x == 132, "CTAs for all row blocks");
-    ok(launch_workspace_bytes(&config, front, 132) == launch_most_bytes(&config, 132), "two places for each");
+    ok(launch_workspace_bytes(&config, front, 132) == launch_most_bytes(&config, 132), "two slots for each");
     args.split_keys = 256;
     ok(launch_workspace_bytes(&config, front, 132) == counters + (32 + 7) * 2 * PARTS * 16 * ROW_BYTES,
        "a buffer for each part of a row block");

@@ -146,8 +146,8 @@ struct made {
     unsigned char info[24], text[128], bank_3[8], bank_2[8], other_bank[8], bank_0[8];
 };
 
-/* A cubin of one kernel, "k", with 40 registers and 2000 bytes of shared memory beside the driver's own 1024; what a
- * test wants else it changes. */
+/* A cubin of one kernel, "k", with 40 registers and 2000 bytes of shared memory in addition to the driver's own 1024;
+ * what a test wants else it changes. */
 static struct made make_cubin(void) {
     static const char *const names[SECTIONS] = {".shstrtab",       ".strtab",          ".symtab",
                                                 ".nv.info",        ".text.k",          ".nv.constant3.k",
@@ -184,7 +184,7 @@ static struct made make_cubin(void) {
  */
 static struct kernel_code read_made(const struct made *made, size_t size, struct failure *failure) {
     struct kernel_code code = {0};
-    unsigned char *copy = malloc(size); /* of just that size: the sanitizers see a read behind it */
+    unsigned char *copy = malloc(size); /* of just that size: the sanitizers see a read past it */
     memcpy(copy, made, size);
     const struct code_image image = {"sm_80", copy, size};
     int bytes = 0;
@@ -249,7 +249,7 @@ static void made_cubins(void) {
     made = good;
     made.sections[TEXT].sh_info = 50u << 24;
     made.info[14] = 9;
-    ok(read_made(&made, sizeof made, &failure).registers == 50, "nor a record that ends behind its section");
+    ok(read_made(&made, sizeof made, &failure).registers == 50, "nor a record that ends past its section");
     made = good;
     made.sections[INFO].sh_size = 12 + 7;
     ok(read_made(&made, sizeof made, &failure).registers == 0, "nor one of which a part is missing");
@@ -264,13 +264,13 @@ static void made_cubins(void) {
     REFUSED(made.header.e_shoff++, "an incomplete cubin", "section headers that begin a byte later");
     REFUSED(made.header.e_shnum = 60000, "an incomplete cubin", "more section headers than there is room for");
     REFUSED(made.header.e_shstrndx = SECTIONS, "an incomplete cubin", "no section of names");
-    REFUSED(made.sections[BANK_0].sh_size = sizeof made, "an incomplete cubin", "a section that ends behind the file");
-    REFUSED(made.sections[BANK_0].sh_offset = sizeof made + 1, "an incomplete cubin", "one that begins behind it");
+    REFUSED(made.sections[BANK_0].sh_size = sizeof made, "an incomplete cubin", "a section that ends past the file");
+    REFUSED(made.sections[BANK_0].sh_offset = sizeof made + 1, "an incomplete cubin", "one that begins past it");
     REFUSED(made.sections[SHSTRTAB].sh_size = 0, "an incomplete cubin", "names of no bytes");
     REFUSED(made.names[sizeof made.names - 1] = 'x', "an incomplete cubin", "names without an end");
     REFUSED(made.symbols[2].st_info = STT_OBJECT, "contains no kernel k", "a symbol that is no function");
     REFUSED(made.symbols[2].st_name = 3, "contains no kernel k", "a function of another name");
-    REFUSED(made.sections[STRTAB].sh_size = 2, "contains no kernel k", "a name that ends behind the table");
+    REFUSED(made.sections[STRTAB].sh_size = 2, "contains no kernel k", "a name that ends past the table");
     REFUSED(made.sections[SYMTAB].sh_size -= 1, "contains no kernel k", "a symbol of which a byte is missing");
     REFUSED(made.sections[TEXT].sh_type = SHT_NOBITS, "contains no kernel k", "a kernel without code");
     for (int i = 0; i < SECTIONS; i++) {

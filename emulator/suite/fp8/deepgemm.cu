@@ -1,5 +1,5 @@
-/* deepgemm.cu - DeepGEMM's products in e4m3 for sm_90a on small problems, beside float64 of the same inputs and scales.
- * fp8_kernels.py runs it. Blocks and stages are such as DeepGEMM itself would choose. */
+/* deepgemm.cu - DeepGEMM's products in e4m3 for sm_90a on small problems, compared with float64 of the same inputs and
+ * scales. fp8_kernels.py runs it. Blocks and stages are such as DeepGEMM itself would choose. */
 
 #include "host.cuh"
 

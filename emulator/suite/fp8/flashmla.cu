@@ -1,5 +1,5 @@
-/* flashmla.cu - FlashMLA's decoding over a sparse e4m3 KV cache for sm_90a on small problems, beside float64 of that
- * cache. It is built together with FlashMLA's own files, and fp8_kernels.py runs it. */
+/* flashmla.cu - FlashMLA's decoding over a sparse e4m3 KV cache for sm_90a on small problems, compared with float64 of
+ * that cache. It is built together with FlashMLA's own files, and fp8_kernels.py runs it. */
 
 #include "host.cuh"
 
@@ -15,11 +15,11 @@
 constexpr int D_V = 512, D_ROPE = 64; // elements of V, the first of a key; of a key's end, which stays bf16
 constexpr int PAGES = 4, PAGE = 64, TOKENS = PAGES * PAGE;
 constexpr int PAGE_BYTES = PAGE * 672;      // room for either format
-constexpr int BLOCK = 64, REQUEST_COST = 5; // tokens of a block; what a request costs beside its blocks, in blocks
+constexpr int BLOCK = 64, REQUEST_COST = 5; // tokens of a block; fixed cost of a request, in blocks
 constexpr float SCALE = 0.0625f;            // of the scores
 
 // A token in the cache is e4m3 with a scale for each tile, then D_ROPE elements in bf16. Scales are 4 floats between
-// the two, or 8 exponents a token behind all tokens of the page.
+// the two, or 8 exponents per token after all tokens of the page.
 struct Format {
     ModelType type;
     int d_qk, tile;
@@ -39,7 +39,7 @@ static double bf16_of(float value, unsigned char *at) {
 
 struct Cache {
     std::vector<unsigned char> bytes;
-    std::vector<double> keys; // [TOKENS, d_qk], what the bytes stand for
+    std::vector<double> keys; // [TOKENS, d_qk], the values of the bytes
 
     Cache(const Format &format, Random &random) : bytes(PAGES * PAGE_BYTES), keys(TOKENS * format.d_qk) {
         for (int token = 0; token < TOKENS; token++) fill(format, token, random);
@@ -64,7 +64,7 @@ struct Cache {
     }
 };
 
-// Tokens of the cache that each request looks at: [batch, count]; some places are empty.
+// Tokens of the cache that each request looks at: [batch, count]; some slots are empty.
 static std::vector<int> choose(int batch, int count, Random &random) {
     std::vector<int> indices(batch * count);
     for (int i = 0; i < batch * count; i++) indices[i] = i % 7 == 3 ? -1 : random.engine() % TOKENS;
@@ -213,7 +213,7 @@ static void compare(const Problem &problem, const Inputs &in, const Outputs &out
         for (int i = 0; i < problem.format.d_qk; i++) score += in.q[row * problem.format.d_qk + i] * key[i];
         sum += p.emplace_back(std::exp(score * SCALE));
     }
-    check.beside(out.lse[row], std::log(sum), 1e-3);
+    check.compare(out.lse[row], std::log(sum), 1e-3);
     if (problem.sinks) sum += std::exp(in.sinks.host[row % problem.heads]);
     for (int column = 0; column < D_V; column++) {
         double value = 0, magnitude = 0;

@@ -1,5 +1,5 @@
-/* host.cuh - what the host programs beside it share: e4m3 inputs with scales, memory of the GPU, tensor maps, and the
- * comparison with float64.
+/* host.cuh - what the host programs in this folder share: e4m3 inputs with scales, memory of the GPU, tensor maps, and
+ * the comparison with float64.
  *
  *     Quantised a(rows, columns, 1, random);                       // a scale for 1 x 128 elements
  *     Array<float> scales(a.scales);  … kernel<<<…>>>(scales.device) …
@@ -123,7 +123,7 @@ struct Check {
         if (wrong > 0) worst = std::fmax(worst, wrong / allowed);
     }
     // Of another output, which has a bound of its own.
-    void beside(double got, double expected, double allowed) {
+    void compare(double got, double expected, double allowed) {
         worst = std::fmax(worst, std::isfinite(got) ? std::fabs(got - expected) / allowed : INFINITY);
     }
     // Prints the line that fp8_kernels.py reads.

@@ -28,7 +28,7 @@ HEADER = ".version 8.7\n.target sm_90\n.address_size 64\n"
 
 def ptxrun(*args: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
     """One call of bin/ptxrun. A crash by a signal is an error of the test, never a result."""
-    assert PTXRUN.exists(), "bin/ptxrun is missing: run `make bin/ptxrun`"
+    assert PTXRUN.exists(), "bin/ptxrun: not built; run `make bin/ptxrun`"
     done = subprocess.run([str(PTXRUN), *map(str, args)], capture_output=True, text=True, timeout=timeout)
     assert done.returncode >= 0, f"ptxrun died by signal {-done.returncode}: {done.stderr[-2000:]}"
     return done

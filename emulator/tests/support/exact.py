@@ -139,7 +139,7 @@ def div(a: float, b: float, to: Format, mode: str = "rn") -> int:
 
 
 def sqrt(a: float, to: Format, mode: str = "rn") -> int:
-    """The integer root of a square with 200 binary places more, and a last digit that says whether anything is lost."""
+    """The integer root of a square with 200 more bits, and a last digit that shows if anything was lost."""
     if math.isnan(a) or a < 0:
         return to.nan
     if a == 0 or math.isinf(a):

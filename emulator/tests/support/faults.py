@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parent / "kernels/real_faults.cu"
 
 @dataclass(frozen=True)
 class Fault:
-    name: str  # of the kernels: with _faulty or _repaired behind it
+    name: str  # of the kernels: followed by _faulty or _repaired
     found: str  # the class of the finding
     says: str
     block: int

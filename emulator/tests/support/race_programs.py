@@ -2,7 +2,7 @@
 
 program = made_up(seed)
 program.racy           # by happens-before over every pair of accesses, from what the program says alone
-made_up(seed, lenient=True).racy    # the same where a fence counts for threads that are ordered before or behind it
+made_up(seed, lenient=True).racy    # the same where a fence counts for threads that are ordered before or after it
 ptxrun(..., *program.options(program.text()))
 """
 
@@ -44,7 +44,7 @@ class Program:
 
     ctas: int
     warps: int  # of a CTA
-    shared: bool  # the words lie in shared memory
+    shared: bool  # the words are in shared memory
     lenient: bool = False  # fences count for other threads of the CTA, too
     code: list[list[str]] = field(default_factory=list)
     knows: dict[Lane, Clock] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class Program:
                 self.fence((other, i))
 
     def flag(self, number: int, warp: int, lane: int, waits: list[int], how: str) -> None:
-        """One lane sets a flag, for which others wait: how it is set and looked at, and which fences stand beside."""
+        """One lane sets a flag, for which others wait: how it is set and read, and with which fences."""
         release, acquire, tells, hears = (bit == "1" for bit in how)
         alike = all(other // self.warps == warp // self.warps for other in waits)
         scope, space = ("cta", "shared") if alike else ("gpu", "global")

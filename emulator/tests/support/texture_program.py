@@ -134,7 +134,7 @@ def words_at(address, count):
 
 
 def use_surface(job):
-    """Each lane reads an element of 32 bits and stores it plus one; the array comes behind what was read."""
+    """Each lane reads an element of 32 bits and stores it plus one; the array follows what was read."""
     given, array = resource(job)
     object_, points = ctypes.c_uint64(), job["at"]
     call("cuSurfObjectCreate", ctypes.byref(object_), given.ljust(144, b"\0"))

@@ -1,5 +1,5 @@
 /* boxes.cu - one thread of each CTA lets the copy engine bring a box of a tensor to shared memory and, where the box
- * does not begin before the tensor, back to another; boxes begin before the tensor and end behind it.
+ * does not begin before the tensor, back to another; boxes begin before the tensor and end past it.
  */
 #include <cuda.h>
 #include <stdint.h>

@@ -202,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(128)
 
 constexpr uint32_t BINS = 256;
 
-/* The bins lie in the CTAs of a cluster, as many in each; each CTA counts 2048 numbers. out: [clusters][BINS] */
+/* The bins are distributed evenly over the CTAs of a cluster; each CTA counts 2048 numbers. out: [clusters][BINS] */
 extern "C" __global__ void __launch_bounds__(128) histogram(uint32_t *out, uint32_t broken) {
     __shared__ uint32_t bins[BINS];
     const uint32_t ctas = cluster_size(), rank = cluster_rank(), own = BINS / ctas;

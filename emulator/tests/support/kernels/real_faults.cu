@@ -119,7 +119,7 @@ __device__ void store_ring(uint32_t *out) {
 }
 FAULT(store_ring, (uint32_t *out), out)
 
-/* A state of zeros is stored by the copy engine behind a barrier only. */
+/* The copy engine stores a state of zeros after nothing but a barrier. */
 template <bool repaired>
 __device__ void zero_state(uint32_t *out) {
     __shared__ alignas(128) uint32_t state[128];
@@ -131,7 +131,7 @@ __device__ void zero_state(uint32_t *out) {
 }
 FAULT(zero_state, (uint32_t *out), out)
 
-/* Two stages copy memory to memory. Behind a store the next load of the same stage is issued. */
+/* Two stages copy memory to memory. After a store, the next load of the same stage is issued. */
 template <bool repaired>
 __device__ void staged_copy(uint32_t *out, const uint32_t *in) {
     enum { STAGES = 2, WORDS = 64, BLOCKS = 4 };
@@ -288,7 +288,7 @@ __device__ void warp_list(uint32_t *out, const uint32_t *in) {
 }
 FAULT(warp_list, (uint32_t *out, const uint32_t *in), out, in)
 
-/* A warp quantises 16 words, and two lanes store their scales behind them. */
+/* A warp quantises 16 words, and two lanes store their scales after them. */
 template <bool repaired>
 __device__ void scales_behind(uint32_t *out, const uint32_t *in) {
     __shared__ uint32_t row[32];
@@ -328,7 +328,7 @@ __device__ void offset_fill(uint32_t *out, const uint32_t *in) {
 }
 FAULT(offset_fill, (uint32_t *out, const uint32_t *in), out, in)
 
-/* ---- barriers in the wrong place ---- */
+/* ---- misplaced barriers ---- */
 
 /* One thread sums up, and all read the sum. */
 template <bool repaired>
@@ -355,7 +355,7 @@ __device__ void barrier_of_some(uint32_t *out, const uint32_t *in) {
 }
 FAULT(barrier_of_some, (uint32_t *out, const uint32_t *in), out, in)
 
-/* A barrier within a condition of single threads, and another one behind it. */
+/* A barrier within a condition of single threads, and another one after it. */
 template <bool repaired>
 __device__ void barrier_in_branch(uint32_t *out, const uint32_t *in, int count) {
     __shared__ uint32_t tile[64], turned[64];
@@ -571,7 +571,7 @@ FAULT(two_groups, (float *out, const uint4 *in), out, in)
 
 /* ---- who is right: compute-sanitizer's racecheck or the emulator ---- */
 
-/* A warp reads a slot, and its lane 0 tells the writer behind a __syncwarp. Not repaired: without the __syncwarp. */
+/* A warp reads a slot, and its lane 0 tells the writer after a __syncwarp. Not repaired: without the __syncwarp. */
 template <bool repaired>
 __device__ void one_lane_tells(uint32_t *out) {
     __shared__ uint32_t slot[32];

@@ -1,5 +1,5 @@
 // A condition that all lanes share is threaded through one that they do not: nvcc -O3 sends lane 0 along a path of
-// its own up to the barriers, and behind them alone all paths meet again by control flow.
+// its own up to the barriers, and only after them do all paths meet again by control flow.
 
 __global__ void barriers(int *out, int n) {
     __shared__ int s[64];
