@@ -56,11 +56,11 @@ def make_library() -> None:
     if not shutil.which("make"):
         raise SystemExit("make is missing: docs/building.md says what else a build needs")
     if subprocess.run(["make", "--no-print-directory", "lib"], cwd=ROOT, check=False).returncode:
-        raise SystemExit("`make lib` failed: its messages stand above; docs/building.md says what a build needs")
+        raise SystemExit("`make lib` failed: see its messages above; docs/building.md lists what a build needs")
 
 
 class BuildWithLibrary(build_py):
-    """Copies the library beside the modules."""
+    """Copies the library next to the modules."""
 
     def run(self) -> None:
         super().run()
@@ -68,7 +68,7 @@ class BuildWithLibrary(build_py):
 
 
 class WithMachineCode(Distribution):
-    """The package lies with those of one platform."""
+    """The package is stored with those of one platform."""
 
     def has_ext_modules(self) -> bool:
         return True

@@ -46,7 +46,7 @@ HEADS_AT_A_TIME = 2  # KV heads of a message of `gather`, or 1: few, so that the
 
 
 class Messages:
-    """Messages between this rank and others, queued at once. A tensor is contiguous, and received where it lies."""
+    """Messages between this rank and others, queued at once. A tensor is contiguous, and received in its own memory."""
 
     def __init__(self, sent: Sequence[tuple[Any, int]], received: Sequence[tuple[Any, int]]) -> None:
         # As bytes, because not every back end of torch.distributed knows 16-bit floats.
@@ -207,7 +207,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 
 def take(whole: Any, rank: int, ranks: int) -> Any:
-    """The rows of a rank, the late chunk behind the early one."""
+    """The rows of a rank, the late chunk after the early one."""
     return torch.cat([whole[:, rows] for rows in rows_of(rank, ranks, whole.shape[1])], dim=1)
 
 

@@ -20,7 +20,7 @@ import flashladder.torch
 
 
 class Block(nn.Module):
-    """Grouped-query attention and a feed-forward part, each behind a norm and around a residual."""
+    """Grouped-query attention and a feed-forward part, each after a norm and around a residual."""
 
     def __init__(self, width: int, heads: int, kv_heads: int, attend: Any) -> None:
         super().__init__()

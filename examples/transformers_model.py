@@ -112,7 +112,7 @@ def bench(model: Any, arguments: argparse.Namespace) -> None:
 
 
 def generate_times(model: Any, tokens: Any, new: int, cache: str, rounds: int) -> Iterator[tuple[str, float]]:
-    """Milliseconds of `new` tokens behind `tokens`, in turns; the first round warms up and is left out."""
+    """Milliseconds of `new` tokens after `tokens`, in turns; the first round warms up and is left out."""
     for i in range(rounds + 1):
         for implementation in (OURS, THEIRS) if i % 2 else (THEIRS, OURS):
             model.set_attn_implementation(implementation)

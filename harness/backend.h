@@ -31,7 +31,7 @@ struct device_info {
 struct sample {
     double ns;
     double sm_clock_hz; /* mean over the launch; 0 where it could not be read */
-    double stamps_ns;   /* by the GPU's own timer, from before the first event to behind the second; 0 as above */
+    double stamps_ns;   /* by the GPU's own timer, from before the first event to after the second; 0 as above */
 };
 
 /* Launches that were queued together and have ended. */
@@ -91,7 +91,7 @@ struct backend_ops {
                              struct failure *failure);
     /* GPU: one timed launch, with the L2 flushed before it or not. */
     enum status (*sample)(struct backend *backend, bool cold, struct sample *sample, struct failure *failure);
-    /* GPU: queue launches one after the other behind the bursts that are queued, and do not wait for them. */
+    /* GPU: queue launches one after another, after the bursts that are queued, and do not wait for them. */
     enum status (*queue_burst)(struct backend *backend, int64_t launches, struct failure *failure);
     /* GPU: take the oldest burst if it has ended; burst->launches is 0 where it still runs. It does not wait. */
     enum status (*take_burst)(struct backend *backend, struct burst *burst, struct failure *failure);

@@ -141,7 +141,7 @@ static enum status emu_set_instance(struct backend *backend, const struct instan
                     parameters_bytes(&instance->config));
     emu_error error;
     const int entries[] = {instance->entry, instance->before.symbol ? instance->before.entry : instance->entry,
-                           instance->behind.symbol ? instance->behind.entry : instance->entry};
+                           instance->after.symbol ? instance->after.entry : instance->entry};
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         if (!emu_decode(emu->module, entries[i], &error)) return fail_load(&error, failure);
     return config_has(&instance->config, TICKETS) ? set_tickets(emu, failure) : STATUS_OK;

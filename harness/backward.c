@@ -8,7 +8,7 @@ const char *backward_name(enum backward_memory what) {
     return NAMES[what];
 }
 
-/* The tensor that it lies as; of dO, dQ, dK and dV. */
+/* The tensor whose layout dO, dQ, dK or dV has. */
 static enum tensor backward_tensor(enum backward_memory what) {
     return what == OF_DO ? TENSOR_O : (enum tensor)(TENSOR_Q + (what - OF_DQ));
 }

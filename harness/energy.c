@@ -135,7 +135,7 @@ static int64_t celsius_of(const struct nvml *nvml) {
     return known ? (int64_t)celsius : -1;
 }
 
-/* A burst behind a second of rest. */
+/* A burst after a second of rest. */
 static enum status first_burst(struct backend *backend, const struct nvml *nvml, int64_t launches, struct pace *first,
                                struct failure *failure) {
     const struct timespec rest = {.tv_sec = 1};

@@ -3,12 +3,12 @@
  *     energy_run(backend, median_ns, &energy, &failure);
  *     if (energy.launches) printf("%.2f J per launch\n", energy.joules);
  *
- * A GPU at its power limit lowers its clock within tenths of a second. So a burst of launches behind a second of rest
+ * A GPU at its power limit lowers its clock within tenths of a second. So a burst of launches after a second of rest
  * shows the first state; then launches follow each other for two seconds before the sustained one is measured. Joules
  * are from the total energy counter of NVML (libnvidia-ml.so.1, opened at run time). The counter moves in steps of up
- * to a tenth of a second, and reading it takes milliseconds. So what counts lies between two moves of the counter that
- * are at least a second apart, and launches are queued in bursts, the next one before the counter is read: the GPU does
- * not wait for the host. The remaining waiting time is known.
+ * to a tenth of a second, and reading it takes milliseconds. So only the time between two moves of the counter counts
+ * that are at least a second apart, and launches are queued in bursts, the next one before the counter is read: the GPU
+ * does not wait for the host. The remaining waiting time is known.
  */
 #ifndef FL_ENERGY_H
 #define FL_ENERGY_H
@@ -26,7 +26,7 @@ struct pace {
 };
 
 struct energy {
-    struct pace first;  /* behind a second without work */
+    struct pace first;  /* after a second without work */
     int64_t launches;   /* that the figures below are of; 0: NVML is absent or has no such counter */
     double seconds;     /* between the moves of the counter */
     double launch_ns;   /* of one, without the waits between bursts */

@@ -67,7 +67,7 @@ struct gpu {
     CUdeviceptr scratch; /* of a peer */
     CUdeviceptr backward[N_BACKWARD];
     struct gpu_kernel kernel;
-    struct gpu_kernel small[2]; /* of a backward pass, before the kernel and behind it */
+    struct gpu_kernel small[2]; /* of a backward pass, before the kernel and after it */
     bool draws;                 /* the kernel has tickets */
     tensor_maps maps;           /* filled for a kernel with tensor copies */
     launch_shape shape, small_shape;
@@ -280,7 +280,7 @@ static enum status upload_serving(struct gpu *gpu, struct failure *failure) {
     return STATUS_OK;
 }
 
-/* Allocate what a backward problem has beside the tensors, and copy what the forward pass left. */
+/* Allocate what a backward problem needs in addition to the tensors, and copy what the forward pass left. */
 static enum status set_backward(struct gpu *gpu, const struct inputs *inputs, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
     const struct problem *problem = &gpu->problem;
@@ -357,8 +357,7 @@ static enum status set_peer(struct gpu *gpu, const struct peer *peer, struct fai
     const int64_t bytes = peer->scratch_bytes(&gpu->problem);
     gpu->symbol = about_version();
     free_address(gpu, &gpu->scratch);
-    return bytes ? allocate(gpu, &gpu->scratch, bytes, "what the library needs beside the tensors", failure)
-                 : STATUS_OK;
+    return bytes ? allocate(gpu, &gpu->scratch, bytes, "the library's workspace", failure) : STATUS_OK;
 }
 
 /* ---- one instance ---- */
@@ -409,7 +408,7 @@ static enum status enqueue_peer(const struct gpu *gpu, const struct peer *peer, 
 /* The small kernels of a backward pass. */
 static enum status find_small(struct gpu *gpu, const struct instance *instance, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->cuda;
-    const struct small_kernel of[2] = {instance->before, instance->behind};
+    const struct small_kernel of[2] = {instance->before, instance->after};
     for (int i = 0; i < 2; i++) {
         gpu->small[i] = (struct gpu_kernel){.symbol = of[i].symbol};
         if (of[i].symbol)

@@ -249,7 +249,7 @@ static void keep_likely_row(struct inputs *inputs, int64_t batch, int64_t head, 
     inputs->lse[at] = keys > 0 ? (float)(log((double)keys) + deviation * deviation / 2) : -INFINITY;
 }
 
-/* Rows [MAX_REFERENCE_ROWS * i, ...) of all heads, one head behind the other. */
+/* Rows [MAX_REFERENCE_ROWS * i, ...) of all heads, one head after another. */
 static void forward_rows(int64_t i, void *context) {
     struct making *making = context;
     struct inputs *inputs = making->inputs;

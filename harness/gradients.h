@@ -19,7 +19,7 @@
  *   sum   of errors times factors, and e 8 sqrt(n) |term| for each (Higham and Mary 2019)
  *
  * and the result is rounded once: u |ref| + t. An element passes where its error is at most 1.05 times that.
- * NaN and infinity never pass, wherever they stand.
+ * NaN and infinity never pass, wherever they are.
  */
 #ifndef FL_GRADIENTS_H
 #define FL_GRADIENTS_H

@@ -263,7 +263,7 @@ static enum status write_file(const char *name, const void *bytes, int64_t size,
     return fail(failure, STATUS_ERROR, "--output %s: cannot be written: %s", name, strerror(errno));
 }
 
-/* dQ, and beside it dK and dV. */
+/* dQ, then dK and dV. */
 static enum status write_gradients(struct session *session, const struct problem *problem) {
     static const char *const endings[N_INPUTS] = {"", ".dK", ".dV"};
     enum status status = STATUS_OK;
@@ -276,7 +276,7 @@ static enum status write_gradients(struct session *session, const struct problem
     return status;
 }
 
-/* O, and beside it log-sum-exp where there is one. */
+/* O, then log-sum-exp if there is one. */
 static enum status write_output(struct session *session, const struct problem *problem) {
     const char *const name = session->options.output;
     char lse_name[PATH_MAX];

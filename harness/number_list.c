@@ -41,7 +41,7 @@ static enum status add_number(const struct cursor *cursor, struct number_list *l
     return STATUS_OK;
 }
 
-/* "last:*factor" or "last:+step" behind "first:" */
+/* "last:*factor" or "last:+step" after "first:" */
 static enum status read_range(struct cursor *cursor, int64_t first, struct number_list *list) {
     int64_t last, by;
     cursor->zero = false;

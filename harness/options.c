@@ -214,7 +214,7 @@ static enum status set_number(const struct option *option, double *field, const 
 
 enum { MOST_OF_WINDOW = 999999999 };
 
-/* One end of a window at *text, which is moved behind it. */
+/* One end of a window at *text, which is moved past it. */
 static bool read_end(const char **text, int64_t *keys) {
     char *end;
     if (**text != '-' && !isdigit((unsigned char)**text)) return false;

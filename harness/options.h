@@ -22,7 +22,7 @@ enum { CHECK_NONE = 0, CHECK_ALL = -1 }; /* instead of a number of rows */
 enum { MAX_CONFIGS = 64 };               /* that may be named by --config */
 enum { MAX_OPTIONS = 64 };               /* rows of the table */
 
-/* Keys that a query sees before and behind its own; -1: all. */
+/* Keys that a query attends to before and after its own; -1: all. */
 struct window {
     int64_t left, right;
 };
@@ -94,7 +94,7 @@ enum option_kind {
     OPTION_NO_ROWS  /* no argument: int64_t becomes CHECK_NONE */
 };
 
-/* A word and what it stands for. */
+/* A word and its meaning. */
 struct choice {
     const char *word; /* NULL ends a list */
     int value;

@@ -30,7 +30,7 @@ struct peer {
     bool e4m3;           /* it takes Q, K and V of e4m3, and no others */
     bool backward;       /* it computes gradients */
     int major, minor;    /* the one compute capability that its machine code is for */
-    /* GPU memory that it needs beside the tensors. */
+    /* GPU memory that it needs in addition to the tensors. */
     int64_t (*scratch_bytes)(const struct problem *problem);
     int64_t cleared_bytes; /* the first of these: zero before each launch, which is not part of what is timed */
     /* Put one launch into the stream. STATUS_USAGE where it has no kernel for the problem. */

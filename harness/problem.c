@@ -129,7 +129,7 @@ int64_t problem_pages_of_sequence(const struct problem *problem) {
     return (problem->seq_k + problem->page_rows - 1) / problem->page_rows;
 }
 
-/* Pages lie SCATTER apart, one by one, as often around as it takes: their number is no multiple of it. */
+/* Pages are SCATTER apart and wrap around as often as needed: their number is no multiple of it. */
 enum { SCATTER = 7 };
 
 int64_t problem_pages(const struct problem *problem) {
@@ -253,7 +253,7 @@ attention_args problem_args(const struct problem *problem) {
 }
 
 /* The option of the problem that requires serving_args, as on the command line; NULL if there is none. */
-static const char *beside_lengths(const struct problem *problem) {
+static const char *serving_option(const struct problem *problem) {
     return problem->windowed      ? "--window"
            : problem->softcap > 0 ? "--softcap"
            : problem->sinks       ? "--sinks"
@@ -266,7 +266,7 @@ static const char *served_option(const struct problem *problem) {
     return problem->Q_lengths                 ? "--seqlens-q"
            : problem->KV_lengths              ? "--seqlens-k"
            : problem->layout == LAYOUT_PACKED ? "--layout packed"
-                                              : beside_lengths(problem);
+                                              : serving_option(problem);
 }
 
 /* attention/decode: lengths of keys, pages and parts of a size, and with the word ragged several lengths of queries. */
@@ -421,9 +421,9 @@ static enum status check_backward(const struct problem *problem, const struct ke
                  {problem->causal && !config_has(config, CAUSAL), "--causal: needs a config with the flag causal"},
                  {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
                   "--kv-heads: needs a config with the flag grouped"}};
-    if (beside_lengths(problem))
+    if (serving_option(problem))
         return fail(failure, STATUS_USAGE, "%s: the backward pass does not support it; remove it",
-                    beside_lengths(problem));
+                    serving_option(problem));
     if (served && !config_has(config, SERVES))
         return fail(failure, STATUS_USAGE, "%s: needs a config of attention/backward with the flag serve, not %s of %s",
                     served, config_format(config, text), about_version());
@@ -468,8 +468,8 @@ static enum status check_fp8(const struct problem *problem, const struct kernel_
                  {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
                   "--kv-heads: needs a config with the flag grouped"},
                  {problem->causal && !config_has(config, CAUSAL), "--causal: needs a config with the flag causal"}};
-    if (beside_lengths(problem))
-        return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not support it; remove it", beside_lengths(problem));
+    if (serving_option(problem))
+        return fail(failure, STATUS_USAGE, "%s: fp8 kernels do not support it; remove it", serving_option(problem));
     if (served && !config_has(config, SERVES))
         return fail(failure, STATUS_USAGE, "%s: needs a config of attention/fp8 with the flag serve, not %s of %s",
                     served, config_format(config, text), about_version());

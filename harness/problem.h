@@ -22,9 +22,9 @@ enum distribution { DIST_NORMAL, DIST_UNIFORM, DIST_LARGE, DIST_RAMP };
 enum layout {
     LAYOUT_BSHD,   /* contiguous (batch, seq, heads, d_head) */
     LAYOUT_BHSD,   /* contiguous (batch, heads, seq, d_head) */
-    LAYOUT_PADDED, /* as the first, with a gap behind each row, each position and each sequence, another in each
+    LAYOUT_PADDED, /* as the first, with a gap after each row, each position and each sequence, another in each
                       tensor */
-    LAYOUT_PACKED  /* contiguous (tokens, heads, d_head): the sequences one behind the other, found by offsets */
+    LAYOUT_PACKED  /* contiguous (tokens, heads, d_head): the sequences packed, found by offsets */
 };
 
 /* On the host Q, K, V and O are contiguous (batch, seq, heads, d_head) tensors, K and V with seq_k and KV_heads. Rows
@@ -48,7 +48,7 @@ struct problem {
     int64_t window_left, window_right; /* -1: no end */
     double softcap;                    /* 0: none */
     bool sinks;                        /* each head has one: problem_sink() */
-    int64_t page_rows;                 /* K and V lie in pages of so many rows; 0: they do not */
+    int64_t page_rows;                 /* rows of a page of K and V; 0: not paged */
     int64_t split_keys;                /* keys of a part; 0: parts have no size */
 
     bool cache_e4m3; /* K and V are e4m3, with problem_cache_scale(); Q and O are of dtype */

@@ -354,7 +354,7 @@ static enum status write_json(const struct report *report, const struct record *
     struct json json = {0};
     add_record(&json, report, record);
     if (!json.failed) {
-        /* The byte behind the text is its end; the newline replaces it for this one write. */
+        /* The byte after the text is its end; the newline replaces it for this one write. */
         json.text[json.length] = '\n';
         const enum status status = write_line(report->json, json.text, json.length + 1, report->options->json, failure);
         json_free(&json);
@@ -428,7 +428,7 @@ static enum status write_csv(struct report *report, const struct record *record,
     return report_flush(failure);
 }
 
-/* The largest error beside the tolerance, "27 % of the tolerance"; far beyond it "140 times the tolerance". */
+/* The largest error relative to the tolerance, "27 % of the tolerance"; far beyond it "140 times the tolerance". */
 static void print_error_share(FILE *out, double over_bound) {
     if (over_bound < 10)
         fprintf(out, "%.0f %% of the tolerance", 100 * over_bound);

@@ -58,7 +58,7 @@ enum status report_flush(struct failure *failure);
 enum status report_info(const struct instance_table *table, struct failure *failure);
 enum status report_list(const struct instance_table *table, struct failure *failure);
 
-/* True if lines for people go to stdout: not beside --csv, --quiet or --json -. */
+/* True if lines for people go to stdout: not with --csv, --quiet or --json -. */
 bool report_is_text(const struct options *options);
 
 #endif

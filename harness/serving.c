@@ -27,7 +27,7 @@ int64_t serving_bytes(const struct problem *problem) {
     return 4 * elements_before(problem, N_ARRAYS);
 }
 
-/* Behind the last page of a sequence stands a number that is none. */
+/* The entry after the last page of a sequence is not a valid page number. */
 static void fill_pages(const struct problem *problem, int32_t *pages) {
     const int64_t of_sequence = problem_pages_of_sequence(problem), page_rows = problem->page_rows;
     for (int64_t batch = 0; batch < problem->batch; batch++) {

@@ -13,11 +13,11 @@
 
 #include <stdint.h>
 
-/* Offsets, lengths and sinks, one array behind the other. */
+/* Offsets, lengths and sinks, one array after another. */
 int64_t serving_bytes(const struct problem *problem);
 void serving_fill(const struct problem *problem, void *memory);
 
-/* `attention` with what the problem adds; the arrays lie at `address`. */
+/* `attention` with what the problem adds; the arrays are at `address`. */
 serving_args serving_args_of(const struct problem *problem, attention_args attention, uint64_t address);
 
 #endif

@@ -10,7 +10,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The value below which a share of the sorted values lies. */
+/* The value below which a share of the sorted values is. */
 static double quantile(const double *sorted, size_t count, double share) {
     const double position = share * (double)(count - 1);
     const size_t below = (size_t)position;

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* True if a tensor lies on the device as on the host. */
+/* True if a tensor has the same layout on the device as on the host. */
 bool tensor_is_contiguous(const struct problem *problem);
 
 /* Lay a contiguous tensor out as on the device; `memory` has problem_device_bytes(). */

@@ -29,7 +29,7 @@
  *
  * and 5 % more for the terms of higher order. It must be -infinity if a row attends to no key, and otherwise a number.
  *
- * NaN and infinity never pass, wherever they stand in the outputs, in a compared row or not.
+ * NaN and infinity never pass, wherever they are in the outputs, in a compared row or not.
  */
 #ifndef FL_VERIFY_H
 #define FL_VERIFY_H
@@ -67,7 +67,7 @@ struct verdict {
     struct wrong_element first;      /* by batch, row, head, column; valid when mismatches > 0 */
 };
 
-/* Judge one element: its error beside the largest of its kind, and whether it is wrong. */
+/* Judge one element: its error relative to the largest of its kind, and if it is wrong. */
 void verdict_compare(const struct wrong_element *element, double *max_error, double *max_over_bound,
                      struct verdict *part);
 

@@ -21,9 +21,9 @@
  * see it. One in a row of V affects O of the rows that see it. It may also affect O of rows before them, which multiply
  * it by 0: of fewer than B_r + B_c rows before (the third and the fourth number of a config), in the heads that share
  * the KV head. In attention/decode these are all rows before, and one in a row of K may change the last bit of rows
- * beside those that see it. With a window, rows of V before the first key that a Q block sees have no effect. Memory
- * past seq_k or between rows has none either. Scores of 16-bit Q and K may reach 1e38: O stays finite, except that in
- * attention/mma_sync a row whose first KV block has only scaled scores below -9e7 can become NaN.
+ * next to those that attend to it. With a window, rows of V before the first key that a Q block sees have no effect.
+ * Memory past seq_k or between rows has none either. Scores of 16-bit Q and K may reach 1e38: O stays finite, except
+ * that in attention/mma_sync a row whose first KV block has only scaled scores below -9e7 can become NaN.
  *
  * The library needs libc alone. A GPU is reached through the driver, libcuda.so.1 of CUDA 12 or newer, which fl_open()
  * looks for; without a GPU the emulator runs the PTX of the kernels on the CPU, slowly and bit by bit as a GPU would.
@@ -105,9 +105,9 @@ typedef enum fl_sums { FL_SUMS_FAST = 0, FL_SUMS_ACCURATE = 1 } fl_sums;
 /* The handle that fl_open() returns. Any thread may use it. */
 typedef struct fl_library fl_library;
 
-/* Steps of a tensor from one sequence, position or head to the next, in elements. The elements of a row lie side by
- * side. Device memory: multiples of 8 (16 bytes), positive. Host memory: any number. The step of a dimension of size 1
- * is not read. */
+/* Steps of a tensor from one sequence, position or head to the next, in elements. The elements of a row are stored side
+ * by side. Device memory: multiples of 8 (16 bytes), positive. Host memory: any number. The step of a dimension of size
+ * 1 is not read. */
 typedef struct fl_strides {
     int64_t batch, seq, head; /* from one sequence, position or head to the next */
 } fl_strides;
@@ -118,7 +118,7 @@ typedef struct fl_problem {
     const char *version; /* "attention/wgmma", "v37"; NULL or "best": the fastest that computes the problem on this
                             GPU, as measured */
     const char *config;  /* short form of an embedded instance, see fl_kernel(); NULL: the version's own for d_head.
-                            It needs a version beside it */
+                            It requires a version */
     int32_t dtype;       /* fl_dtype */
     int32_t memory;      /* fl_memory */
     int32_t device;      /* ordinal of the GPU; -1: that of the stream, else of the current context, else of Q; for host
@@ -144,15 +144,15 @@ typedef struct fl_problem {
     int32_t pages_of_sequence; /* two from 16 on; the width of the table */
     int32_t windowed;          /* 1: row i sees keys from i + seq_k - seq_q - window_left to i + seq_k - seq_q + */
     int32_t window_left;       /* window_right alone; -1: no end. Lengths are those of the sequence. With the causal */
-    int32_t window_right;      /* mask it sees none behind i + seq_k - seq_q. 0: there is no window */
+    int32_t window_right;      /* mask it attends to none after i + seq_k - seq_q. 0: there is no window */
     float softcap;             /* scores are softcap * tanh(scale * score / softcap); 0: they are not */
     int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch.
                                   attention/decode: split every sequence after this many keys, a multiple of 128; 0: the
                                   fastest split */
     int32_t kv_dtype;   /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
-                           strides and addresses are multiples of 16 bytes. Beside offsets and lengths of queries, too:
-                           each 16 or 64 rows read their keys anew, so long prefills are slow; 0: they are of dtype */
-    int32_t q_dtype;    /* since FL_ABI 6, FL_E4M3 beside that of kv_dtype: Q is of that type, too, and O of dtype, for
+                           strides and addresses are multiples of 16 bytes. Offsets and lengths of queries are allowed:
+                           then each 16 or 64 rows read their keys again, so long prefills are slow. 0: of dtype */
+    int32_t q_dtype;    /* since FL_ABI 6, FL_E4M3 together with kv_dtype: Q has that type and O has dtype, for
                            attention/fp8, d_head 64, 128 or 256. Only lengths and scales of the arrays are supported;
                            0: of dtype */
     int32_t sums;       /* fl_sums, with q_dtype */
@@ -175,30 +175,30 @@ typedef struct fl_tensors {
                         use, which no other launch in flight uses: a kernel leaves it for the next launch. NULL: the
                         library has some for each stream, and for each captured launch. Not read for host memory */
 
-    /* Since FL_ABI 3: NULL but for those of fl_problem.arrays. They lie where Q does. In device memory they are read by
-     * the kernel, so a captured launch may run again with other contents; what does not fit the tensors is cut, and a
-     * page that is not there has zeros. In host memory that is refused. */
+    /* Since FL_ABI 3: NULL but for those of fl_problem.arrays. They are in the same memory as Q. In device memory they
+     * are read by the kernel, so a captured launch may run again with other contents; what does not fit the tensors is
+     * cut, and a page that is not there has zeros. In host memory that is refused. */
     const int32_t *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1]: sequence b has rows from [b] to [b + 1] - 1 */
     const int32_t *seqlens_q, *seqlens_k; /* [batch]: how many of its rows a sequence uses, from 0 on. Others have no
-                                             effect. Rows of O and of lse behind the used queries are not written */
+                                             effect. Rows of O and of lse past the used queries are not written */
     const int32_t *block_table; /* [batch, pages_of_sequence]: row r of sequence b is row r % page_rows of this page.
-                                   Entries behind the last page in use are not read */
+                                   Entries past the last page in use are not read */
     const float *sinks;         /* [heads]: a score that each row of the head sees too, not scaled and without a value.
                                    The log-sum-exp has it in */
-    const float *k_scales, *v_scales; /* since FL_ABI 5, with FL_E4M3, [kv_heads]: an element of K and of V stands for
-                                         its value times that of its head, positive and finite, which is checked in host
+    const float *k_scales, *v_scales; /* since FL_ABI 5, with FL_E4M3, [kv_heads]: the scales that dequantize K and V:
+                                         positive and finite, which is checked in host
                                          memory alone; NULL: 1 */
     const float *q_scales;            /* since FL_ABI 6, with q_dtype, [heads]: likewise of Q. With scale_keys k_scales
                                          and v_scales are [batch, kv_heads, ceil(seq_k / scale_keys)] */
-    const float *o_scales;            /* since FL_ABI 7, with o_dtype, [heads]: an element of O stands for its value
-                                         times that of its head; what is beyond 448 becomes 448 */
+    const float *o_scales;            /* since FL_ABI 7, with o_dtype, [heads]: the scales that dequantize O:
+                                         O / scale is stored, and values beyond 448 become 448 */
 } fl_tensors;
 
-/* Addresses of a backward call beside those of fl_tensors. Device memory: multiples of 16 bytes, on the GPU of the
- * call. The results must overlap no other tensor. Since FL_ABI 4. */
+/* Addresses of a backward call in addition to those of fl_tensors. Device memory: multiples of 16 bytes, on the GPU of
+ * the call. The results must overlap no other tensor. Since FL_ABI 4. */
 typedef struct fl_gradients {
     size_t size;        /* sizeof(fl_gradients) */
-    const void *dout;   /* the gradient of a number by O; it lies as O does, with the strides o of the problem */
+    const void *dout;   /* the gradient of a scalar loss with respect to O, with the strides o of the problem */
     void *dq, *dk, *dv; /* the gradients of that number by Q, K and V */
     fl_strides dq_strides, dk_strides, dv_strides; /* all three 0: contiguous [batch, seq, heads, d_head] */
     int32_t deterministic; /* 1: dq has the same bits in every run, slower; 0: the order of its sums is free */
@@ -270,10 +270,10 @@ void fl_close(fl_library *library);
 /* The back end in use, how many GPUs there are and how many kernels. */
 fl_status fl_describe(fl_library *library, fl_description *description);
 
-/* GPU number `device`, from 0. FL_INVALID behind the last. */
+/* GPU number `device`, from 0. FL_INVALID past the last. */
 fl_status fl_device(fl_library *library, int32_t device, fl_device_info *info);
 
-/* Embedded instance number `kernel`, from 0. FL_INVALID behind the last. */
+/* Embedded instance number `kernel`, from 0. FL_INVALID past the last. */
 fl_status fl_kernel(fl_library *library, int32_t kernel, fl_kernel_info *info);
 
 /* Query the version that would run the problem, without log-sum-exp, on GPU problem.device (-1: of the current context,
@@ -299,7 +299,7 @@ fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_s
 /* Compute dq, dk and dv from dout, q, k, v and what fl_forward() left in o and lse; all of them are needed. Elements
  * are fp16 or bf16, d_head 64 or 128, on compute capability 9.0 or the emulator also 256; sequences have one length or,
  * since FL_ABI 8, both cu_seqlens_q and cu_seqlens_k, which must not decrease; there are no windows, sinks, soft caps
- * and pages. Gradients of rows before the first sequence and behind the last become 0. A NaN or an infinity in a
+ * and pages. Gradients of rows before the first sequence and after the last become 0. A NaN or an infinity in a
  * sequence may also affect the one before it. `deterministic` also needs one of those two. Device memory:
  * tensors.workspace is needed, of fl_query_backward() bytes with any contents, and no other launch in flight may use
  * it; up to three kernels go to the stream. The rest as fl_forward(). Since FL_ABI 4. */

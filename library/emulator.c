@@ -213,7 +213,7 @@ static fl_status run_backward(emu_device *device, const struct choice *choice, c
 /* Decode the small kernels, too. */
 static fl_status prepare_backward(struct fl_library *library, const struct choice *choice, struct failure *failure) {
     struct choice one = *choice;
-    const struct small_kernel small[] = {choice->instance->before, choice->instance->behind};
+    const struct small_kernel small[] = {choice->instance->before, choice->instance->after};
     fl_status status = emulator_prepare(library, choice, failure);
     for (size_t i = 0; i < sizeof small / sizeof *small && !status; i++) {
         struct instance kernel = *choice->instance;

@@ -407,7 +407,7 @@ static fl_status make_workspaces(const struct cuda_driver *cuda, struct context 
 /* The kernels of an instance: one, or those of a backward pass in their order. */
 static fl_status find_kernels(const struct cuda_driver *cuda, CUmodule module, const struct instance *instance,
                               struct gpu_kernel found[MOST_STEPS], struct failure *failure) {
-    const struct small_kernel small[] = {instance->before, instance->behind};
+    const struct small_kernel small[] = {instance->before, instance->after};
     fl_status status = status_of(gpu_kernel_find(cuda, module, instance, &found[0], failure));
     if (status) return status;
     if (cuda->cuFuncLoad) TRY(cuda->cuFuncLoad(found[0].function), "cuFuncLoad");
@@ -529,7 +529,7 @@ static fl_status read_call(const fl_problem *problem, const fl_tensors *tensors,
 }
 
 /* An id of a stream that no other one has: its own, but for the default stream of this thread the thread's, since one
- * handle stands for those of all threads. */
+ * handle means those of all threads. */
 static CUresult stream_id(const struct cuda_driver *cuda, CUstream stream, uint64_t *id) {
     static _Atomic uint64_t threads;
     static _Thread_local uint64_t thread; /* 0: not numbered yet */

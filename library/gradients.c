@@ -181,7 +181,7 @@ static fl_status refuse_gradients(const struct embedded *version, const struct c
                   hopper ? "64, 128, 256" : "64, 128");
 }
 
-/* Instances stand in the order of their speed, from the most shared memory to the least: the first that fits is chosen,
+/* Instances are in the order of their speed, from the most shared memory to the least: the first that fits is chosen,
  * and a failure names the bytes of the last. */
 fl_status gradients_choose(const struct fl_library *library, const struct call *call, bool deterministic,
                            const struct gpu_target *target, struct choice *choice, struct failure *failure) {
@@ -199,7 +199,7 @@ fl_status gradients_choose(const struct fl_library *library, const struct call *
     return status;
 }
 
-/* The parts of the workspace, one behind the other: delta, sums, turns. */
+/* The parts of the workspace, one after another: delta, sums, turns. */
 static backward_config with_turns(const struct kernel_config *config) {
     backward_config ordered = config->backward;
     ordered.in_order = true;

@@ -193,7 +193,7 @@ static const char *asked_of_decode(const fl_problem *problem) {
 }
 
 /* The feature that attention/fp8 does not support; it supports lengths and scales. */
-static const char *asked_beside_lengths(const fl_problem *problem) {
+static const char *unsupported_option(const fl_problem *problem) {
     return problem->arrays & FL_BLOCK_TABLE ? "block_table"
            : problem->arrays & FL_SINKS     ? "sinks"
            : problem->windowed              ? "window"
@@ -223,10 +223,10 @@ static fl_status check_together(const fl_problem *problem, struct failure *failu
     const char *const wgmmas = asked_of_wgmma(problem), *const decodes = asked_of_decode(problem);
     fl_status status = check_d_head(problem, failure);
     if (status) return status;
-    if (serving_all_e4m3(problem) && asked_beside_lengths(problem))
+    if (serving_all_e4m3(problem) && unsupported_option(problem))
         return refuse(failure, FL_UNSUPPORTED,
                       "%s: cannot be combined with q_dtype; attention/fp8 supports only lengths and scales",
-                      asked_beside_lengths(problem));
+                      unsupported_option(problem));
     if (wgmmas && decodes)
         return refuse(failure, FL_UNSUPPORTED,
                       "%s: cannot be combined with %s; attention/wgmma supports the first, attention/decode the second",

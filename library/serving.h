@@ -17,7 +17,7 @@ enum { N_ARRAYS = 10 }; /* those of enum fl_array, by number */
 const char *serving_asked(const fl_problem *problem);
 
 /* True if Q, K and V are of e4m3, which kernels with fp8_args take, and whether K and V alone, with queries of several
- * numbers or sequences that lie one behind the other. */
+ * numbers or packed sequences. */
 bool serving_all_e4m3(const fl_problem *problem);
 bool serving_ragged_e4m3(const fl_problem *problem);
 

@@ -4,7 +4,7 @@
  *     if (workspaces_of_stream(workspaces, stream_id, &offset)) address = pool + offset;
  *
  * A kernel leaves its counters at zero, so launches that run one after the other share them. Launches of one stream
- * share one. A graph may run beside its stream and beside other graphs, so a captured launch never shares.
+ * share one. A graph may run concurrently with its stream and other graphs, so a captured launch never shares.
  *
  * Small ones are counters that CTAs draw from. Large ones, for parts of results too, are pieces of chunks, which are
  * allocated as they are needed.

@@ -218,7 +218,7 @@ static xla_error *read_attributes(const xla_frame *frame, call *call) {
 
 enum { SCALES = FL_Q_SCALES | FL_K_SCALES | FL_V_SCALES | FL_O_SCALES };
 
-/* The arrays behind q, k and v, which the attribute `arrays` names. */
+/* The arrays after q, k and v, which the attribute `arrays` names. */
 static xla_error *read_arrays(const xla_frame *frame, call *call) {
     int64_t next = 3;
     for (int i = 0; i < N_ARRAYS; i++) {
@@ -282,14 +282,14 @@ static bool read_types(const xla_buffer *q, const xla_buffer *k, const xla_buffe
     return o->type == XLA_F16 || o->type == XLA_BF16 || O_e4m3;
 }
 
-/* The table of pages, behind q, k, v and the arrays of the bits below its own. */
+/* The table of pages, after q, k, v and the arrays of lower bits. */
 static const xla_buffer *table_of_pages(const xla_frame *frame, uint32_t arrays) {
     int64_t i = 3;
     for (uint32_t bit = 1; bit < FL_BLOCK_TABLE; bit <<= 1) i += (arrays & bit) != 0;
     return tensor(&frame->arguments, i, 2);
 }
 
-/* From tensors of 4 dimensions, or of 3 where sequences lie one behind the other: the most rows are given then, of K
+/* From tensors of 4 dimensions, or of 3 if sequences are packed: the most rows are given then, of K
  * and V where they are not in pages. */
 static xla_error *read_served(const xla_frame *frame, call *call) {
     *call = (struct call){.problem = {.size = sizeof call->problem, .device = -1},

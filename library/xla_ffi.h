@@ -147,16 +147,16 @@ xla_error *fl_xla_ffi_attention(xla_frame *frame);
 xla_error *fl_xla_ffi_attention_host(xla_frame *frame);
 
 /* Likewise of the gradients: from dout, q, k, v, o and log-sum-exp to dq, dk and dv, and a workspace of float32. Since
- * FL_ABI 4. Since FL_ABI 8 also of sequences that lie one behind the other: tensors have 3 dimensions, cu_seqlens_q and
- * cu_seqlens_k stand behind log-sum-exp, and seq_q and seq_k are attributes. */
+ * FL_ABI 4. Since FL_ABI 8 also of packed sequences: tensors have 3 dimensions, cu_seqlens_q and
+ * cu_seqlens_k follow log-sum-exp, and seq_q and seq_k are attributes. */
 xla_error *fl_xla_ffi_backward(xla_frame *frame);
 xla_error *fl_xla_ffi_backward_host(xla_frame *frame);
 
-/* Likewise with arrays behind q, k and v: those of fl_array that the attribute arrays names, in their order. q, k, v
+/* Likewise with arrays after q, k and v: those of fl_array that the attribute arrays names, in their order. q, k, v
  * and o have 3 dimensions with FL_CU_SEQLENS_Q, and k and v are pages with FL_BLOCK_TABLE. Both results are there.
- * Attributes beside those above: arrays, seq_q, seq_k (read with FL_CU_SEQLENS_Q), windowed, window_left, window_right,
- * split_keys (all int32), softcap (float32). K and V may be float8_e4m3fn, and with them Q: then O is of any type, and
- * there may be the attributes sums and scale_keys (int32). Since FL_ABI 5. */
+ * Attributes in addition to those above: arrays, seq_q, seq_k (read with FL_CU_SEQLENS_Q), windowed, window_left,
+ * window_right, split_keys (all int32), softcap (float32). K and V may be float8_e4m3fn, and with them Q: then O is of
+ * any type, and there may be the attributes sums and scale_keys (int32). Since FL_ABI 5. */
 xla_error *fl_xla_ffi_serve(xla_frame *frame);
 xla_error *fl_xla_ffi_serve_host(xla_frame *frame);
 

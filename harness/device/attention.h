@@ -37,7 +37,7 @@ static inline fl_strides attention_strides(const struct problem *problem, enum t
     return (fl_strides){strides.batch, strides.seq, strides.head};
 }
 
-/* The fields since FL_ABI 3; the arrays lie at an address. */
+/* The fields since FL_ABI 3; the arrays are at an address. */
 static inline void attention_serve(struct attention *attention, uint64_t served) {
     const struct problem *const problem = &attention->inputs.problem;
     const serving_args args = serving_args_of(problem, problem_args(problem), served);
@@ -116,7 +116,7 @@ static inline const char *attention_version(fl_library *library, int d_head, boo
     return version;
 }
 
-/* Compare all rows of what lies in the memory of O; `verdict` has the figures. */
+/* Compare all rows in the memory of O; `verdict` receives the errors. */
 static inline bool attention_right(struct attention *attention) {
     struct failure failure;
     attention->output.strays =

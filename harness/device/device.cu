@@ -8,8 +8,9 @@
 #endif
 #include "harness/device/stamp.h"
 
-/* Keep the stream waiting until *released becomes 1, so that what is queued behind runs without gaps. After timeout_ns
- * the kernel gives up and sets *released to 2: under a profiler a launch may return only when it has ended. One thread.
+/* Keep the stream waiting until *released becomes 1, so that launches queued after this one run without gaps. After
+ * timeout_ns the kernel gives up and sets *released to 2: under a profiler a launch may return only when it has ended.
+ * One thread.
  */
 extern "C" __global__ void hold_stream(volatile uint32_t *released, uint64_t timeout_ns) {
     uint64_t start, now;

@@ -210,7 +210,7 @@ static void bits_of_the_harness(fl_library *library) {
     attention_free_on_gpu(&cuda, &attention);
 }
 
-/* ---- a graph beside its stream, and streams beside each other ---- */
+/* ---- a graph together with its stream, and streams together ---- */
 
 static CUresult (*begin_capture)(CUstream stream, int how);
 static CUresult (*end_capture)(CUstream stream, void **graph);
@@ -263,7 +263,7 @@ static void *run_work(void *context) {
     return NULL;
 }
 
-static void beside_each_other(fl_library *library, const char *figure, bool with_graph) {
+static void concurrently(fl_library *library, const char *figure, bool with_graph) {
     struct stream_work works[3];
     pthread_t threads[3];
     void *graph;
@@ -343,8 +343,8 @@ int main(void) {
     look_up("cuGraphLaunch", &launch_graph);
     library = first_call();
     overhead(library, sms);
-    beside_each_other(library, "three threads, three streams", false);
-    beside_each_other(library, "a graph beside its stream", true);
+    concurrently(library, "three threads, three streams", false);
+    concurrently(library, "a graph beside its stream", true);
     bits_of_the_harness(library);
     if (gpus > 1) two_gpus(library, context);
     fl_close(library);

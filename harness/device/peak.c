@@ -3,8 +3,8 @@
  *     bin/peak > logs/bench/wgmma.h200.json        (./fl peak)
  *
  * cycles are those of the SM for one m64nNk16 of one warpgroup, where `warpgroups` of them share the tensor cores of an
- * SM. beside_cycles are those of one warp instruction of the kind `beside`, of which another warpgroup executes as many
- * as it can. Medians over all SMs. Exit status 77 without a GPU of compute capability 9.0.
+ * SM. companion_cycles are those of one warp instruction of the kind `companion`, of which another warpgroup executes
+ * as many as it can. Medians over all SMs. Exit status 77 without a GPU of compute capability 9.0.
  */
 #include "harness/device/microbenchmark.h"
 #include "harness/device/wgmma_peak.h"
@@ -21,8 +21,9 @@ enum { WGMMAS = 160000 /* of all warpgroups of an SM */ };
 
 static const int SHAPES[] = {64, 128, 256};
 static const char *const TYPES[] = {"fp16", "bf16"}, *const SOURCES[] = {"smem", "registers"};
-static const char *const OTHERS[N_BESIDES] = {[BESIDE_NOTHING] = "", [BESIDE_EX2] = "MUFU.EX2", [BESIDE_FMA] = "FFMA",
-                                              [BESIDE_ADD] = "FADD", [BESIDE_MAX] = "FMNMX",    [BESIDE_PACK] = "F2FP"};
+static const char *const OTHERS[N_COMPANIONS] = {[COMPANION_NOTHING] = "",  [COMPANION_EX2] = "MUFU.EX2",
+                                                 [COMPANION_FMA] = "FFMA",  [COMPANION_ADD] = "FADD",
+                                                 [COMPANION_MAX] = "FMNMX", [COMPANION_PACK] = "F2FP"};
 
 struct gpu {
     struct bench_gpu on;
@@ -33,7 +34,7 @@ struct gpu {
 struct run {
     const char *type, *source;
     int n, warpgroups;
-    enum wgmma_beside beside;
+    enum wgmma_companion companion;
 };
 
 static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
@@ -50,10 +51,10 @@ static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
 static enum status measure(const struct gpu *gpu, const struct run *run, wgmma_result results[BENCH_MAX_SMS],
                            struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->on.cuda;
-    const unsigned threads = 128 * (unsigned)(run->warpgroups + (run->beside != BESIDE_NOTHING));
+    const unsigned threads = 128 * (unsigned)(run->warpgroups + (run->companion != COMPANION_NOTHING));
     CUdeviceptr to = gpu->results, sums = gpu->sums;
-    int iterations = WGMMAS / WGMMA_PER_ITERATION / run->warpgroups, beside = (int)run->beside;
-    void *parameters[] = {&to, &sums, &iterations, &beside};
+    int iterations = WGMMAS / WGMMA_PER_ITERATION / run->warpgroups, companion = (int)run->companion;
+    void *parameters[] = {&to, &sums, &iterations, &companion};
     CUfunction function;
     char name[64];
     snprintf(name, sizeof name, "wgmma_peak_%s_n%d_%s", run->type, run->n, run->source);
@@ -86,12 +87,12 @@ static void add_row(struct json *json, const struct gpu *gpu, const struct run *
     json_string(json, "dtype", run->type);
     json_string(json, "a", run->source);
     json_int(json, "warpgroups", run->warpgroups);
-    json_string(json, "beside", OTHERS[run->beside]);
+    json_string(json, "companion", OTHERS[run->companion]);
     json_number(json, "cycles", each, 6);
-    if (run->beside)
-        json_number(json, "beside_cycles", median(own, count), 6);
+    if (run->companion)
+        json_number(json, "companion_cycles", median(own, count), 6);
     else
-        json_null(json, "beside_cycles");
+        json_null(json, "companion_cycles");
     json_number(json, "tflops", 2.0 * 64 * run->n * 16 * gpu->on.sms / time / 1e12, 5);
     json_number(json, "sm_clock_hz", each / time, 6);
     json_close(json, '}');
@@ -104,7 +105,7 @@ static enum status run_one(struct json *json, const struct gpu *gpu, const struc
     return status;
 }
 
-/* Every shape alone with one to three warpgroups, and with two beside each of the other instructions. */
+/* Every shape alone with one to three warpgroups, and with two next to a warpgroup of each companion instruction. */
 static enum status run_all(struct json *json, const struct gpu *gpu, struct failure *failure) {
     enum status status = STATUS_OK;
     for (size_t shape = 0; shape < sizeof SHAPES / sizeof *SHAPES; shape++)
@@ -114,7 +115,7 @@ static enum status run_all(struct json *json, const struct gpu *gpu, struct fail
                 for (run.warpgroups = 1; run.warpgroups <= 3 && !status; run.warpgroups++)
                     status = run_one(json, gpu, &run, failure);
                 run.warpgroups = 2;
-                for (run.beside = BESIDE_EX2; run.beside < N_BESIDES && !status; run.beside++)
+                for (run.companion = COMPANION_EX2; run.companion < N_COMPANIONS && !status; run.companion++)
                     status = run_one(json, gpu, &run, failure);
             }
     return status;

@@ -4,8 +4,8 @@
  *     bin/pipes > pipes.json           (./fl pipes: logs/bench/pipes.GPU.json)
  *     bin/pipes HMMA 2                 HMMA on all multiprocessors for two seconds, so that its power can be read
  *
- * cycles are those of the SM from one operation of a warp to its next one, beside_cycles the same of the operation
- * beside it; warps w, w + 4, ... share a scheduler. Medians over the SMs, the second of two launches. Exit status 77
+ * cycles are those of the SM from one operation of a warp to its next one, companion_cycles the same for the companion
+ * operation; warps w, w + 4, ... share a scheduler. Medians over the SMs, the second of two launches. Exit status 77
  * without a GPU of compute capability 9.0.
  */
 #include "harness/device/pipes.h"
@@ -38,8 +38,8 @@ struct gpu {
 
 /* A row of the record. */
 struct run {
-    enum pipe_operation operation, beside;
-    int warps, beside_warps, sms;
+    enum pipe_operation operation, companion;
+    int warps, companion_warps, sms;
 };
 
 static enum status open_gpu(struct gpu *gpu, struct failure *failure) {
@@ -75,7 +75,7 @@ static enum status zero_memory(const struct gpu *gpu, struct failure *failure) {
     return STATUS_OK;
 }
 
-/* Write more than L2 holds beside `memory`. */
+/* Write more than L2 holds in addition to `memory`. */
 static enum status flush(const struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->on.cuda;
     BENCH_CHECK(cuda->cuMemsetD8Async(gpu->flushed, 0, MEMORY, NULL), "cuMemsetD8Async");
@@ -103,10 +103,10 @@ static void add_cycles(struct json *json, const pipe_result *results, int ctas) 
 }
 
 static enum status launch_run(const struct gpu *gpu, const struct run *run, int rounds, struct failure *failure) {
-    pipe_job job = {(int)run->operation, (int)run->beside, run->warps, rounds, gpu->memory};
+    pipe_job job = {(int)run->operation, (int)run->companion, run->warps, rounds, gpu->memory};
     CUdeviceptr results = gpu->results, sums = gpu->sums;
     void *parameters[] = {&results, &sums, &job};
-    return launch(gpu, "pipes", (unsigned)run->sms, 32u * (unsigned)(run->warps + run->beside_warps), 0, parameters,
+    return launch(gpu, "pipes", (unsigned)run->sms, 32u * (unsigned)(run->warps + run->companion_warps), 0, parameters,
                   failure);
 }
 
@@ -115,14 +115,14 @@ static void add_row(struct json *json, const char *name, const struct run *run, 
     json_open(json, NULL, '{');
     json_string(json, "operation", name);
     json_int(json, "warps", run->warps);
-    json_string(json, "beside", NAMES[run->beside]);
-    json_int(json, "beside_warps", run->beside_warps);
+    json_string(json, "companion", NAMES[run->companion]);
+    json_int(json, "companion_warps", run->companion_warps);
     json_int(json, "sms", run->sms);
     add_cycles(json, results, run->sms);
-    if (run->beside)
-        json_number(json, "beside_cycles", cycles_of(results, run->sms, 1), 6);
+    if (run->companion)
+        json_number(json, "companion_cycles", cycles_of(results, run->sms, 1), 6);
     else
-        json_null(json, "beside_cycles");
+        json_null(json, "companion_cycles");
     json_close(json, '}');
 }
 
@@ -162,19 +162,19 @@ static enum status run_alone(struct json *json, const struct gpu *gpu, struct fa
     return status;
 }
 
-/* Tensor cores beside everything else, and pairs of which the issue slots or shared memory are known to bind. */
-static enum status run_beside(struct json *json, const struct gpu *gpu, struct failure *failure) {
+/* Tensor cores together with everything else, and pairs of which the issue slots or shared memory are known to bind. */
+static enum status run_companion(struct json *json, const struct gpu *gpu, struct failure *failure) {
     static const enum pipe_operation FIRST[] = {PIPE_HMMA, PIPE_HMMA_REUSE,     PIPE_WGMMA, PIPE_WGMMA_REGISTERS,
                                                 PIPE_E4M3, PIPE_E4M3_REGISTERS, PIPE_EX2,   PIPE_LDSM};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < sizeof FIRST / sizeof *FIRST; i++)
-        for (int beside = PIPE_FFMA; beside <= PIPE_COPY; beside++) {
-            const bool tensor = beside >= PIPE_HMMA && beside <= PIPE_E4M3_REGISTERS;
+        for (int companion = PIPE_FFMA; companion <= PIPE_COPY; companion++) {
+            const bool tensor = companion >= PIPE_HMMA && companion <= PIPE_E4M3_REGISTERS;
             const bool reads_shared = FIRST[i] == PIPE_LDSM || is_wgmma(FIRST[i]);
-            if (tensor || (beside == PIPE_COPY && !reads_shared) || beside == (int)FIRST[i]) continue;
+            if (tensor || (companion == PIPE_COPY && !reads_shared) || companion == (int)FIRST[i]) continue;
             for (int warps = 4; warps <= (FIRST[i] == PIPE_LDSM ? 4 : 8) && !status; warps += 4)
                 for (int others = 4; others <= 8 && !status; others += 4) {
-                    const struct run run = {FIRST[i], (enum pipe_operation)beside, warps, others, gpu->on.sms};
+                    const struct run run = {FIRST[i], (enum pipe_operation)companion, warps, others, gpu->on.sms};
                     status = add_run(json, gpu, &run, failure);
                 }
         }
@@ -184,11 +184,11 @@ static enum status run_beside(struct json *json, const struct gpu *gpu, struct f
 /* Latencies while tensor cores read and write the registers of the same sub-partition. */
 static enum status run_loaded_chains(struct json *json, const struct gpu *gpu, struct failure *failure) {
     static const enum pipe_operation CHAINS[] = {PIPE_LDSM_CHAIN, PIPE_LDS_CHAIN, PIPE_SHFL_CHAIN, PIPE_EX2_CHAIN};
-    static const enum pipe_operation BESIDE[] = {PIPE_HMMA, PIPE_WGMMA, PIPE_LDSM};
+    static const enum pipe_operation COMPANIONS[] = {PIPE_HMMA, PIPE_WGMMA, PIPE_LDSM};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < sizeof CHAINS / sizeof *CHAINS; i++)
-        for (size_t k = 0; k < sizeof BESIDE / sizeof *BESIDE && !status; k++) {
-            const struct run run = {CHAINS[i], BESIDE[k], 4, 4, gpu->on.sms};
+        for (size_t k = 0; k < sizeof COMPANIONS / sizeof *COMPANIONS && !status; k++) {
+            const struct run run = {CHAINS[i], COMPANIONS[k], 4, 4, gpu->on.sms};
             status = add_run(json, gpu, &run, failure);
         }
     return status;
@@ -334,7 +334,7 @@ static enum status run_loads(struct json *json, const struct gpu *gpu, struct fa
     return zero_memory(gpu, failure);
 }
 
-/* Time between two events around a kernel without instructions, behind a write of all of L2 or behind a kernel. */
+/* Time between two events around a kernel without instructions, after a write of all of L2 or after a kernel. */
 static enum status run_empty(struct json *json, const struct gpu *gpu, struct failure *failure) {
     const struct cuda_driver *cuda = &gpu->on.cuda;
     const struct run before = {.operation = PIPE_FFMA, .warps = 4, .sms = gpu->on.sms};
@@ -365,7 +365,7 @@ static enum status measure_all(struct json *json, const struct gpu *gpu, struct 
     bench_add_device(json, &gpu->on);
     json_open(json, "pipes", '[');
     if (!status) status = run_alone(json, gpu, failure);
-    if (!status) status = run_beside(json, gpu, failure);
+    if (!status) status = run_companion(json, gpu, failure);
     if (!status) status = run_loaded_chains(json, gpu, failure);
     if (!status) status = run_widths(json, gpu, failure);
     if (!status) status = run_orders(json, gpu, failure);
@@ -383,7 +383,7 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* One operation for so many seconds, launch behind launch; the row is that of the last one. */
+/* One operation for the given number of seconds, launch after launch; the row is that of the last one. */
 static enum status hold(struct json *json, const struct gpu *gpu, const char *name, double seconds,
                         struct failure *failure) {
     pipe_result results[BENCH_MAX_SMS];

@@ -1,4 +1,4 @@
-/* pipes.cu - what one instruction costs: alone, one after the other, and beside others on the same scheduler.
+/* pipes.cu - what one instruction costs: alone, one after another, and together with others on the same scheduler.
  *
  * pipes.c launches `pipes` with one CTA per multiprocessor; warps w, w + 4, ... share a scheduler. The operands are
  * random, because zeros need less power. `pipes_copy` has copies by the tensor copy engine, `pipes_chase` loads whose
@@ -179,9 +179,9 @@ __device__ bool is_done_for_warpgroup(const uint32_t *done) {
     return value;
 }
 
-__device__ void begin(state &s, operands &smem, const pipe_job &job, bool beside) {
+__device__ void begin(state &s, operands &smem, const pipe_job &job, bool companion) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int operation = beside ? job.beside : job.operation;
+    const int operation = companion ? job.companion : job.operation;
     const bool turned = operation == PIPE_LDSM_TRANS, bytes = is_e4m3(operation);
     for (int i = 0; i < 8; i++) s.x[i] = 1.0f + (float)(threadIdx.x + i) * 0x1p-12f;
     for (int i = 0; i < 8; i++) s.r[i] = random_bits(threadIdx.x * 8 + i);
@@ -202,32 +202,32 @@ __device__ void begin(state &s, operands &smem, const pipe_job &job, bool beside
     s.copies = job.operation == PIPE_ATOMIC_CHAIN ? 0 : warp * 512;
 }
 
-/* Executes rounds, until the others are done if it is what is executed beside them. */
+/* Executes rounds, or, as the companion, until the others are done. */
 template <int operation>
-__device__ void run(operands &smem, const pipe_job &job, bool beside, pipe_result *result, float *sum) {
+__device__ void run(operands &smem, const pipe_job &job, bool companion, pipe_result *result, float *sum) {
     state s;
-    begin(s, smem, job, beside);
+    begin(s, smem, job, companion);
     uint64_t rounds = 0;
     const uint64_t start = read_clock(), start_ns = read_timer();
     do {
 #pragma unroll 1
         for (int i = 0; i < PIPE_ROUND / UNROLLED; i++) execute<operation>(s);
         rounds++;
-    } while (beside ? !(is_stream(operation) ? is_done_for_warpgroup(&smem.done) : is_done(&smem.done))
-                    : rounds < (uint64_t)job.rounds);
+    } while (companion ? !(is_stream(operation) ? is_done_for_warpgroup(&smem.done) : is_done(&smem.done))
+                       : rounds < (uint64_t)job.rounds);
     if constexpr (is_stream(operation)) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if constexpr (operation == PIPE_COPY) cp_async_wait_group<0>();
     const uint64_t cycles = read_clock() - start, ns = read_timer() - start_ns;
-    const int first = beside ? 32 * job.warps : 0;
+    const int first = companion ? 32 * job.warps : 0;
     if ((int)threadIdx.x == first) {
-        if (!beside) {
+        if (!companion) {
             asm volatile("st.relaxed.cta.shared.u32 [%0], 1;" ::"r"(smem_address(&smem.done)) : "memory");
             result->ns = ns;
         }
-        result->cycles[beside] = cycles;
-        result->count[beside] = rounds * PIPE_ROUND;
+        result->cycles[companion] = cycles;
+        result->count[companion] = rounds * PIPE_ROUND;
     }
-    if (!beside && threadIdx.x % 32 == 0) result->ends[threadIdx.x / 32] = cycles;
+    if (!companion && threadIdx.x % 32 == 0) result->ends[threadIdx.x / 32] = cycles;
     for (int i = 0; i < 8; i++) *sum += s.x[i] + (float)(s.r[i] ^ s.a[i][i % 4] ^ s.row[i] ^ s.copies);
     for (int i = 0; i < 16; i++) *sum += s.d[i][0] + s.d[i][1] + s.d[i][2] + s.d[i][3];
 }
@@ -238,8 +238,7 @@ extern "C" __global__ void __launch_bounds__(32 * PIPE_MOST_WARPS, 1)
     __shared__ alignas(1024) operands smem;
     for (int i = (int)threadIdx.x; i < (int)(sizeof smem.a + sizeof smem.b) / 4; i += (int)blockDim.x) {
         const uint32_t seed = blockIdx.x * 65536 + i;
-        ((uint32_t *)smem.a)[i] =
-            is_e4m3(job.operation) ? random_e4m3(seed) : random_halves(seed); /* b lies behind a */
+        ((uint32_t *)smem.a)[i] = is_e4m3(job.operation) ? random_e4m3(seed) : random_halves(seed); /* b follows a */
     }
     for (int i = (int)threadIdx.x; i < (int)sizeof smem.copied / 4; i += (int)blockDim.x)
         ((uint32_t *)smem.copied)[i] = 0;
@@ -256,12 +255,12 @@ extern "C" __global__ void __launch_bounds__(32 * PIPE_MOST_WARPS, 1)
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
-    const bool beside = (int)threadIdx.x >= 32 * job.warps;
+    const bool companion = (int)threadIdx.x >= 32 * job.warps;
     float sum = 0;
-    switch (beside ? job.beside : job.operation) {
+    switch (companion ? job.companion : job.operation) {
 #define CASE(name, text)                                                                                               \
     case PIPE_##name:                                                                                                  \
-        run<PIPE_##name>(smem, job, beside, &results[blockIdx.x], &sum);                                               \
+        run<PIPE_##name>(smem, job, companion, &results[blockIdx.x], &sum);                                            \
         break;
         FL_PIPE_OPERATIONS(CASE)
 #undef CASE
@@ -269,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(32 * PIPE_MOST_WARPS, 1)
     sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-/* One thread copies `copies` boxes of PIPE_BOX_ROWS rows of 256 bytes, up to `ahead` of them under way. Behind each it
+/* One thread copies `copies` boxes of PIPE_BOX_ROWS rows of 256 bytes, up to `ahead` of them under way. After each it
  * waits for `pause` cycles and some, which do not count. */
 extern "C" __global__ void pipes_copy(pipe_result *results, const __grid_constant__ tensor_map map, int copies,
                                       int ahead, int pause) {
@@ -303,7 +302,7 @@ extern "C" __global__ void pipes_copy(pipe_result *results, const __grid_constan
     results[blockIdx.x] = {{read_clock() - start - paused, 0}, {(uint64_t)copies, 0}, read_timer() - start_ns};
 }
 
-/* One thread: `count` loads through addresses that lie `stride` bytes apart, written first. */
+/* One thread: `count` loads through addresses that are `stride` bytes apart, written first. */
 extern "C" __global__ void pipes_link(uint64_t *memory, uint64_t stride, uint64_t nodes) {
     const uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x;
     if (i < nodes) memory[i * (stride / 8)] = (uint64_t)memory + (i + 1) % nodes * stride;

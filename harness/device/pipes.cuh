@@ -25,7 +25,7 @@
 #define FL_FIRST_4(d) FL_TILES_4(d, 0)
 #define FL_TILES_24(d) FL_TILES_16(d), FL_TILES_4(d, 16), FL_TILES_4(d, 20)
 
-/* d += a * b, with a in shared memory or in registers: the names of the operands behind those of d. */
+/* d += a * b, with a in shared memory or in registers: the names of the operands after those of d. */
 #define FL_PRODUCT(n, names, tiles, a_smem, b_smem, a_registers, b_registers)                                          \
     __device__ __forceinline__ void multiply_e4m3(float (&d)[n / 8][4], uint64_t a, uint64_t b) {                      \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" names "}, " a_smem ", " b_smem       \

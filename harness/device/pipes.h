@@ -2,7 +2,7 @@
  *
  *     double cycles = (double)result.cycles[0] / (double)result.count[0];
  *
- * A job has warps that execute one operation a fixed number of times, and warps beside them that execute another one
+ * A job has warps that execute one operation a fixed number of times, and companion warps that execute another one
  * until those are done.
  */
 #ifndef FL_PIPES_H
@@ -69,10 +69,10 @@ enum {
 };
 
 typedef struct pipe_job {
-    int32_t operation, beside; /* enum pipe_operation */
-    int32_t warps;             /* that execute `operation`; those behind them execute `beside` */
-    int32_t rounds;            /* of `operation` */
-    uint64_t memory;           /* device address; for COPY and ATOMIC_CHAIN, zeros at first */
+    int32_t operation, companion; /* enum pipe_operation */
+    int32_t warps;                /* that execute `operation`; later ones execute `companion` */
+    int32_t rounds;               /* of `operation` */
+    uint64_t memory;              /* device address; for COPY and ATOMIC_CHAIN, zeros at first */
 } pipe_job;
 
 /* Results of the first warp of either kind: [0] operation, [1] concurrent. `ends`: when each warp of `operation` is

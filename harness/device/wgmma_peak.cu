@@ -1,8 +1,9 @@
-/* wgmma_peak.cu - how fast wgmma runs: m64nNk16 with A from shared memory or from registers, alone and beside others.
+/* wgmma_peak.cu - how fast wgmma runs: m64nNk16 with A from shared memory or from registers, alone and together with
+ * others.
  *
  * peak.c launches wgmma_peak_TYPE_nN_A with one CTA per multiprocessor. Every warpgroup has accumulators of its own and
- * starts wgmma without a pause; where `beside` is not 0, the last warpgroup executes such instructions until the first
- * one is done. The numbers multiplied are random, as zeros cost less power.
+ * starts wgmma without a pause; where `companion` is not 0, the last warpgroup executes such instructions until the
+ * first one is done. The numbers multiplied are random, as zeros cost less power.
  */
 #include "common/ptx_sm90a.cuh"
 #include "harness/device/wgmma_peak.h"
@@ -18,7 +19,7 @@
 #define TILES_16(d) FL_TILES_16(d)
 #define TILES_32(d) FL_TILES_16(d), FL_TILES_4(d, 16), FL_TILES_4(d, 20), FL_TILES_4(d, 24), FL_TILES_4(d, 28)
 
-/* d += a * b, with a from shared memory or from registers: the operands behind those of d. */
+/* d += a * b, with a from shared memory or from registers: the operands after those of d. */
 #define WGMMA(tiles, n, type, a_smem, b_smem, a_registers, b_registers)                                                \
     __device__ __forceinline__ void multiply_##type(float (&d)[tiles][4], uint64_t a, uint64_t b) {                    \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" NAMES_##tiles              \
@@ -61,27 +62,27 @@ __device__ uint64_t read_timer() {
     return ns;
 }
 
-enum { BESIDE_UNROLLED = 64 };
+enum { COMPANION_UNROLLED = 64 };
 
 /* One instruction on each of eight numbers; nothing of it may be left out. */
 #define ON_EIGHT(text)                                                                                                 \
-    for (int i = 0; i < BESIDE_UNROLLED; i++) asm volatile(text : "+f"(x[i % 8]) : "f"(c))
+    for (int i = 0; i < COMPANION_UNROLLED; i++) asm volatile(text : "+f"(x[i % 8]) : "f"(c))
 
-__device__ void execute(int beside, float (&x)[8], float c) {
-    switch (beside) {
-    case BESIDE_EX2:
+__device__ void execute(int companion, float (&x)[8], float c) {
+    switch (companion) {
+    case COMPANION_EX2:
 #pragma unroll
         ON_EIGHT("ex2.approx.ftz.f32 %0, %0;");
         return;
-    case BESIDE_FMA:
+    case COMPANION_FMA:
 #pragma unroll
         ON_EIGHT("fma.rn.ftz.f32 %0, %0, %1, %1;");
         return;
-    case BESIDE_ADD:
+    case COMPANION_ADD:
 #pragma unroll
         ON_EIGHT("add.rn.ftz.f32 %0, %0, %1;");
         return;
-    case BESIDE_MAX:
+    case COMPANION_MAX:
 #pragma unroll
         ON_EIGHT("max.ftz.f32 %0, %0, %1;");
         return;
@@ -98,31 +99,31 @@ __device__ bool is_done(uint32_t done) {
 }
 
 /* The further warpgroup: as many rounds as there is time for. */
-__device__ void run_beside(int beside, uint32_t done, wgmma_result *result, float *sum) {
+__device__ void run_companion(int companion, uint32_t done, wgmma_result *result, float *sum) {
     float x[8];
     for (int i = 0; i < 8; i++) x[i] = 1.0f + (float)(threadIdx.x + i) * 0x1p-12f;
     uint64_t rounds = 0;
     const uint64_t start = read_clock();
     while (!is_done(done)) {
 #pragma unroll 1
-        for (int i = 0; i < BESIDE_PER_ROUND / BESIDE_UNROLLED; i++) execute(beside, x, 0.999f);
+        for (int i = 0; i < COMPANION_PER_ROUND / COMPANION_UNROLLED; i++) execute(companion, x, 0.999f);
         rounds++;
     }
     const uint64_t cycles = read_clock() - start;
     if (threadIdx.x % 128 == 0) {
         result->own_cycles = cycles;
-        result->others = rounds * BESIDE_PER_ROUND;
+        result->others = rounds * COMPANION_PER_ROUND;
     }
     for (int i = 0; i < 8; i++) *sum += x[i];
 }
 
 template <int n, bool bf16, bool registers>
-__device__ void wgmma_peak(wgmma_result *results, float *sums, int iterations, int beside) {
+__device__ void wgmma_peak(wgmma_result *results, float *sums, int iterations, int companion) {
     __shared__ alignas(1024) operands smem;
     __shared__ uint32_t done;
     const int warpgroup = (int)threadIdx.x / 128, last = (int)blockDim.x / 128 - 1;
     for (int i = (int)threadIdx.x; i < (int)(sizeof smem / 2); i += (int)blockDim.x)
-        smem.a[i] = random_element((uint32_t)(blockIdx.x * 65536 + i), bf16); /* b lies behind a */
+        smem.a[i] = random_element((uint32_t)(blockIdx.x * 65536 + i), bf16); /* b follows a */
     if (threadIdx.x == 0) {
         done = 0;
         results[blockIdx.x] = {};
@@ -132,8 +133,8 @@ __device__ void wgmma_peak(wgmma_result *results, float *sums, int iterations, i
 
     wgmma_result *const result = &results[blockIdx.x];
     float sum = 0;
-    if (beside != BESIDE_NOTHING && warpgroup == last) {
-        run_beside(beside, (uint32_t)__cvta_generic_to_shared(&done), result, &sum);
+    if (companion != COMPANION_NOTHING && warpgroup == last) {
+        run_companion(companion, (uint32_t)__cvta_generic_to_shared(&done), result, &sum);
     } else {
         const uint64_t a = wgmma_descriptor((uint32_t)__cvta_generic_to_shared(smem.a), 0);
         const uint64_t b = wgmma_descriptor((uint32_t)__cvta_generic_to_shared(smem.b), 0);
@@ -177,8 +178,8 @@ __device__ void wgmma_peak(wgmma_result *results, float *sums, int iterations, i
 
 #define KERNEL(type, bf16, n, a, registers)                                                                            \
     extern "C" __global__ void __launch_bounds__(WGMMA_MOST_THREADS, 1)                                                \
-        wgmma_peak_##type##_n##n##_##a(wgmma_result *results, float *sums, int iterations, int beside) {               \
-        wgmma_peak<n, bf16, registers>(results, sums, iterations, beside);                                             \
+        wgmma_peak_##type##_n##n##_##a(wgmma_result *results, float *sums, int iterations, int companion) {            \
+        wgmma_peak<n, bf16, registers>(results, sums, iterations, companion);                                          \
     }
 #define KERNELS(n)                                                                                                     \
     KERNEL(fp16, false, n, smem, false)                                                                                \

@@ -8,9 +8,17 @@
 #include <stdint.h>
 
 /* The instruction of a further warpgroup that runs concurrently with wgmma. */
-enum wgmma_beside { BESIDE_NOTHING, BESIDE_EX2, BESIDE_FMA, BESIDE_ADD, BESIDE_MAX, BESIDE_PACK, N_BESIDES };
+enum wgmma_companion {
+    COMPANION_NOTHING,
+    COMPANION_EX2,
+    COMPANION_FMA,
+    COMPANION_ADD,
+    COMPANION_MAX,
+    COMPANION_PACK,
+    N_COMPANIONS
+};
 
-enum { WGMMA_PER_ITERATION = 8, BESIDE_PER_ROUND = 2048, WGMMA_MOST_THREADS = 384 };
+enum { WGMMA_PER_ITERATION = 8, COMPANION_PER_ROUND = 2048, WGMMA_MOST_THREADS = 384 };
 
 typedef struct wgmma_result {
     uint64_t cycles, ns;         /* from the first wgmma of a warpgroup to the end of its last one */

@@ -1,4 +1,4 @@
-/* fa3_backward_kernel.cu - one instantiation of FlashAttention-3's backward pass behind a C function: all of its
+/* fa3_backward_kernel.cu - one instantiation of FlashAttention-3's backward pass as a C function: all of its
  * kernels.
  *
  *     nvcc -DFA3_NAME=fa3_bf16_d128_causal_any -DFA3_ELEMENT=cutlass::bfloat16_t -DFA3_D_HEAD=128 -DFA3_CAUSAL=true \

@@ -1,4 +1,4 @@
-/* fa3_kernel.cu - one instantiation of FlashAttention-3's forward kernel behind a C function.
+/* fa3_kernel.cu - one instantiation of FlashAttention-3's forward kernel as a C function.
  *
  *     nvcc -DFA3_NAME=fa3_fp16_d128_full_x2 -DFA3_ELEMENT=cutlass::half_t -DFA3_OUTPUT=cutlass::half_t \
  *         -DFA3_D_HEAD=128 -DFA3_CAUSAL=false -DFA3_CLUSTER=2 -I FA3/hopper -I CUTLASS/include ...

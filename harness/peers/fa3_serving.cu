@@ -1,7 +1,7 @@
 /* fa3_serving.cu - FlashAttention-3 as servers call it, for bf16 and heads of 128: parameters as its flash_api.cpp sets
  * them. For python/tools/gpu_serving.py and gpu_fp8_errors.py, which load what peers.mk makes of it.
  *
- * Rows of all tensors lie one behind the other: [..., heads, 128]. `meta` are 8 * batch + 64 ints, zero at first.
+ * Rows of all tensors are packed: [..., heads, 128]. `meta` are 8 * batch + 64 ints, zero at first.
  */
 #include <algorithm>
 #include <tuple>

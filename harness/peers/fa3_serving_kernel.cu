@@ -1,5 +1,5 @@
 /* fa3_serving_kernel.cu - one instantiation of FlashAttention-3's forward kernel for heads of 128 and O of bf16, as
- * servers call it, behind a C function; or, with FA3_COMBINE, the kernel that merges parts.
+ * servers call it, as a C function; or, with FA3_COMBINE, the kernel that merges parts.
  *
  *     nvcc -DFA3_NAME=fa3_pages -DFA3_ELEMENT=cutlass::bfloat16_t -DFA3_VARLEN=true -DFA3_PAGES=true \
  *         -DFA3_SPLIT=true -DFA3_CAUSAL=false -DFA3_LOCAL=false -DFA3_PACK=true -I FA3/hopper -I CUTLASS/include ...

@@ -46,7 +46,7 @@ $(eval $(call stamp,$(BUILD)/flags/fa3,$$(NVCC) $$(ALL_FA3FLAGS)))
 $(eval $(call stamp,$(BUILD)/flags/fa3.list,$$(FA3_KERNELS) $$(FA3_BACKWARD_KERNELS) $$(FA3_LIBRARY)))
 -include $(wildcard $(FA3_BUILD)/*.d)
 $(if $(filter e4m3_%,$(FA3_KERNELS)),$(if $(filter-out e4m3_%,$(FA3_KERNELS)),$(error FA3_KERNELS: kernels of e4m3 \
-	must not be beside others)))
+	must not be combined with others)))
 endif
 peer-fa3: bin/peers/fa3  ##+ FlashAttention-3 as bin/peers/fa3: FA3=its checkout [CUTLASS=] [FA3_KERNELS=]
 peer-fa3-backward: $(addprefix bin/peers/fa3_,backward ordered)  ##+ gradients: FA3= [CUTLASS=] [FA3_BACKWARD_KERNELS=]

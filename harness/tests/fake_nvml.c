@@ -1,4 +1,4 @@
-/* fake_nvml.c - a libnvidia-ml.so.1 beside the libcuda.so.1 of faulty_cuda.c: a GPU that draws constant power by its
+/* fake_nvml.c - a libnvidia-ml.so.1 next to the libcuda.so.1 of faulty_cuda.c: a GPU that draws constant power by its
  * clock.
  *
  *     cc -shared -fPIC -o DIR/libnvidia-ml.so.1 harness/tests/fake_nvml.c
@@ -41,7 +41,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **device) {
     *device = &opened;
     return strcmp(bus_id, mode("elsewhere") ? "0000:9a:00.0" : "0000:1b:00.0") ? 6 : 0; /* NVML_ERROR_NOT_FOUND */
 }
-/* The seconds behind "word=", which are written in ms. */
+/* The seconds after "word=", which are written in ms. */
 static double setting_s(const char *word, double initial) {
     const char *text = getenv("FAKE_NVML"), *at = text ? strstr(text, word) : NULL;
     return at ? 1e-3 * strtod(at + strlen(word), NULL) : initial;

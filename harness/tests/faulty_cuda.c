@@ -94,7 +94,7 @@ static double now_ns = 1000, now_cycles = 1000, rested_at_ns;
 
 /* ---- what the test asks for ---- */
 
-static const char *behind(const char *word) {
+static const char *value_after(const char *word) {
     const char *text = getenv("FAKE_CUDA"), *at = text ? strstr(text, word) : NULL;
     return at ? at + strlen(word) : NULL;
 }
@@ -110,7 +110,7 @@ static int mode(const char *word) {
 
 /* The number after "word=", else `initial`. */
 static long long setting(const char *word, long long initial) {
-    const char *const at = behind(word);
+    const char *const at = value_after(word);
     return at ? strtoll(at, NULL, 10) : initial;
 }
 
@@ -120,7 +120,7 @@ static int launches; /* of flash_forward whose time has passed */
 static double next_of(const char *word, double initial) {
     double numbers[100];
     int count = 0;
-    char *end = (char *)(uintptr_t)behind(word);
+    char *end = (char *)(uintptr_t)value_after(word);
     if (!end) return initial;
     do numbers[count++] = strtod(end + (*end == ':'), &end);
     while (*end == ':' && count < 100);
@@ -131,7 +131,7 @@ static double next_of(const char *word, double initial) {
 static int fails(const char *name) {
     static long long calls;
     static char counted[200];
-    const char *const text = getenv("FAKE_CUDA"), *const at = behind("fails=");
+    const char *const text = getenv("FAKE_CUDA"), *const at = value_after("fails=");
     const size_t length = strlen(name);
     if (!at || strncmp(at, name, length) != 0 || at[length] != ':') return 0;
     if (strcmp(counted, text) != 0) {
@@ -241,7 +241,7 @@ FILE *fopen(const char *name, const char *how) {
         snprintf(text, sizeof text, mode("package") ? "570.86.15\n" : "\n");
     else if (!strcmp(name, "/proc/meminfo") && setting("host_kb=", 0))
         snprintf(text, sizeof text, "MemTotal:  99999999 kB\nMemAvailable:  %lld kB\n", setting("host_kb=", 0));
-    else if (!strcmp(name, "/proc/meminfo") && behind("host_kb="))
+    else if (!strcmp(name, "/proc/meminfo") && value_after("host_kb="))
         snprintf(text, sizeof text, "MemTotal:  99999999 kB\n");
     else
         return real(name, how);
@@ -598,8 +598,8 @@ static void spoil(uint16_t *elements, size_t count, double error, enum dtype dty
 
 /* Zeros in all rows but those of FAKE_CUDA's rows=LIST. */
 static void leave_rows_out(uint16_t *O, const forward_args *args) {
-    for (int i = 0; behind("rows=") && i < args->heads * args->seq; i++) {
-        char *end = (char *)(uintptr_t)behind("rows=");
+    for (int i = 0; value_after("rows=") && i < args->heads * args->seq; i++) {
+        char *end = (char *)(uintptr_t)value_after("rows=");
         bool kept = false;
         do kept |= strtol(end + (*end == ':'), &end, 10) == i;
         while (*end == ':');
@@ -685,7 +685,7 @@ struct operation {
         uint64_t words[2];
         struct {
             uint64_t out;
-            int iterations, beside;
+            int iterations, companion;
             pipe_job job;
         } peak;   /* of harness/device/ */
     } parameters; /* as they were at the launch */
@@ -741,21 +741,21 @@ static void mma_peak(const struct operation *op) {
     pass_time(1e4 + flop / (strstr(op->function->name, "bf16") ? 80e3 : 100e3));
 }
 
-/* n / 2 cycles for each m64nNk16 of an SM, an eighth more beside other instructions, of which one takes 9 cycles. */
+/* n / 2 cycles for each m64nNk16 of an SM, an eighth more with companion instructions, of which one takes 9 cycles. */
 static void wgmma_peak(const struct operation *op) {
-    const int beside = op->parameters.peak.beside;
+    const int companion = op->parameters.peak.companion;
     const uint64_t n = (uint64_t)strtol(strstr(op->function->name, "_n") + 2, NULL, 10);
-    const uint64_t warpgroups = op->threads / 128 - (beside != 0);
+    const uint64_t warpgroups = op->threads / 128 - (companion != 0);
     wgmma_result result = {.wgmma = (uint64_t)op->parameters.peak.iterations * WGMMA_PER_ITERATION};
-    result.cycles = result.wgmma * warpgroups * n / 2 * (beside ? 9 : 8) / 8;
+    result.cycles = result.wgmma * warpgroups * n / 2 * (companion ? 9 : 8) / 8;
     result.ns = result.cycles * 2 / 3;
-    if (beside) result.others = 1000, result.own_cycles = 9000;
+    if (companion) result.others = 1000, result.own_cycles = 9000;
     for (unsigned i = 0; i < op->grid[0]; i++)
         to_device(op->parameters.peak.out + i * sizeof result, &result, sizeof result);
     pass_time((double)result.ns);
 }
 
-/* Two cycles for each operation, nine for those beside it, 1000 for each copy and load; no time for the rest. A product
+/* Two cycles for each operation, nine for its companions, 1000 for each copy and load; no time for the rest. A product
  * of pipes_e4m3 is an operation. Warps of a scheduler are done one after the other. */
 static void pipes(const struct operation *op) {
     if (strstr(op->function->name, "link") || strstr(op->function->name, "empty")) return;
@@ -765,7 +765,7 @@ static void pipes(const struct operation *op) {
     const uint64_t count = alone || product ? 100 : (uint64_t)job.rounds * PIPE_ROUND;
     pipe_result result = {.cycles = {count * (alone ? 1000 : 2)}, .count = {count}};
     result.ns = result.cycles[0] * 2 / 3;
-    if (!alone && !product && job.beside) result.count[1] = 1000, result.cycles[1] = 9000;
+    if (!alone && !product && job.companion) result.count[1] = 1000, result.cycles[1] = 9000;
     for (int warp = 0; warp < PIPE_MOST_WARPS; warp++) result.ends[warp] = (uint64_t)(warp / 4 + 1) * result.cycles[0];
     for (unsigned i = 0; i < op->grid[0]; i++)
         to_device(op->parameters.peak.out + i * sizeof result, &result, sizeof result);
@@ -952,7 +952,7 @@ static void take_parameters(struct operation *op, void **parameters) {
     op->parameters.peak.out = *(uint64_t *)parameters[0];
     if (strstr(name, "wgmma_peak")) {
         op->parameters.peak.iterations = *(int *)parameters[2];
-        op->parameters.peak.beside = *(int *)parameters[3];
+        op->parameters.peak.companion = *(int *)parameters[3];
     } else if (strstr(name, "mma_peak")) {
         op->parameters.peak.iterations = *(int *)parameters[1];
     } else if (!strcmp(name, "pipes")) {

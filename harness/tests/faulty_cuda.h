@@ -21,7 +21,7 @@ struct fake_log {
     int held;                                   /* contexts, modules and streams that were not given back */
     int64_t held_bytes;                         /* likewise of device memory */
     int n_launches;
-    struct fake_launch launches[FAKE_LAUNCHES]; /* the last ones: number i lies at i % FAKE_LAUNCHES */
+    struct fake_launch launches[FAKE_LAUNCHES]; /* the last ones: number i is at i % FAKE_LAUNCHES */
 };
 
 #endif

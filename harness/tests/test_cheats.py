@@ -29,15 +29,15 @@ def test_an_honest_kernel_passes(driver: str) -> None:
     ("cheat", "when"),
     [
         ("idle", "pass"),  # no work at all
-        ("stale", "pass"),  # ... and a right output lies in the memory already
+        ("stale", "pass"),  # ... and the memory already holds a correct output
         ("part", "pass"),  # half of the CTAs is left out
         ("coarse", "pass"),  # P in fewer bits than the type has
-        ("aliased", "pass"),  # the output lies over an input
+        ("aliased", "pass"),  # the output overlaps an input
         ("escapes", "pass"),  # work goes on where the events do not see it
         ("late", "pass_after"),  # only the first launch works
         ("replay", "pass_after"),  # the first result is written again
         ("clobbers", "pass_after"),  # inputs are changed, so that later launches have others
-        ("escapes_later", "pass_after"),  # only the launches behind the checked one escape
+        ("escapes_later", "pass_after"),  # only the launches after the checked one escape
     ],
 )
 def test_a_wrong_output_is_no_measurement(driver: str, cheat: str, when: str) -> None:
@@ -59,7 +59,7 @@ def test_events_that_lie_are_no_measurement(driver: str) -> None:
 
 
 def test_events_and_stamps_may_differ_by_what_lies_between(driver: str) -> None:
-    """Launches of 1 µs, a tenth of what lies between the stamps beside them."""
+    """Launches of 1 µs, a tenth of the time between the stamps around them."""
     assert on_fake(driver, "times=0.001", *SHORT).returncode == HONEST
 
 

@@ -1,6 +1,6 @@
 """Runs bin/v01 as a person would: exit statuses, messages, records, on the emulator and against a made-up driver.
 
-The made-up driver (faulty_cuda.c) stands in for libcuda.so.1, so that every exit status is seen without a GPU.
+The fake driver (faulty_cuda.c) replaces libcuda.so.1, so that every exit status is seen without a GPU.
 """
 
 from __future__ import annotations
@@ -414,7 +414,7 @@ def test_a_full_standard_output_is_an_error(arguments: list[str]) -> None:
     assert done.returncode == 3 and "standard output: cannot be written: No space left" in done.stderr
 
 
-# A disk may report errors late, as a full one behind NFS does: no write of the record fails, but its close does.
+# A disk may report errors late, as a full one over NFS does: no write of the record fails, but its close does.
 LATE = r"""
 #include <errno.h>
 #include <stdio.h>

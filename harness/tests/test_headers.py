@@ -147,12 +147,12 @@ def test_what_is_not_static_is_used_elsewhere(table: dict[str, dict[str, set[Pat
         words(ROOT / "emulator/emu.h").keys()
         & words(*(path for room in ROOMS for path in (ROOT / room).rglob("tests/test_*.py"))).keys()
     )
-    in_source = {source: words(source) for places in table.values() for source in places["defined"]}
+    in_source = {source: words(source) for uses in table.values() for source in uses["defined"]}
     lonely = set()
-    for symbol, places in table.items():
-        for source in places["defined"]:
+    for symbol, uses in table.items():
+        for source in uses["defined"]:
             tested = symbol in offered or (symbol in tests and in_source[source][symbol] > 1)
-            if symbol != "main" and symbol not in called and not tested and not places["used"] - {source}:
+            if symbol != "main" and symbol not in called and not tested and not uses["used"] - {source}:
                 lonely.add(f"{source.relative_to(ROOT)}: {symbol}")
     assert not lonely, "make them static, or delete them"
 

@@ -56,7 +56,7 @@ def record_of(kernel: str, arguments: str | list[str]) -> dict[str, Any]:
 def config_of(kernel: str, *words: str) -> str:
     """The first config of a kernel with these words, without spaces: one word of a command."""
     version = KERNELS[kernel]
-    names = (each.short_form().replace(" ", "") for each in (version.header.config, *version.header.beside))
+    names = (each.short_form().replace(" ", "") for each in (version.header.config, *version.header.additional))
     return next(name for name in names if all(word in name for word in words))
 
 
@@ -208,7 +208,7 @@ def sequences(draw: st.DrawFn, layouts: tuple[str, ...]) -> dict[str, object]:
 @st.composite
 def plain(draw: st.DrawFn, version: Version) -> list[str]:
     header = version.header
-    config = draw(st.sampled_from([one for one in (header.config, *header.beside) if not one.serves]))
+    config = draw(st.sampled_from([one for one in (header.config, *header.additional) if not one.serves]))
     sizes = draw(common()) | {
         "seq-q": max(1, draw(LENGTHS)),
         "seq-k": max(1, draw(LENGTHS)),
@@ -262,7 +262,7 @@ def served_by_decode(draw: st.DrawFn, kernel: str) -> list[str]:
 
 @st.composite
 def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
-    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.beside if one.serves]))
+    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.additional if one.serves]))
     sizes = draw(common((1, 2, 4))) | draw(sequences(("packed",)))
     sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
     return words_of(sizes, ["--causal"] * draw(st.booleans()))

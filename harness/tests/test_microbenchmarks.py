@@ -54,15 +54,15 @@ def test_the_record_is_what_bounds_read(driver: str, peak: Path) -> None:
     assert (record["schema"], record["device"]["name"], record["device"]["cc"]) == (1, "Fake GPU", "9.0")
     rows = record["wgmma"]
     assert len(rows) == 3 * 2 * 2 * (3 + 5) and {row["k"] for row in rows} == {16}
-    assert {row["warpgroups"] for row in rows if not row["beside"]} == {1, 2, 3}
+    assert {row["warpgroups"] for row in rows if not row["companion"]} == {1, 2, 3}
     first = rows[0]
-    assert (first["n"], first["cycles"], first["beside_cycles"]) == (64, 32, None)
+    assert (first["n"], first["cycles"], first["companion_cycles"]) == (64, 32, None)
     # 1.5 GHz, 4 SMs; two operations for each of 64 x 64 x 16 multiply-adds
     assert first["tflops"] == pytest.approx(2 * 64 * 64 * 16 / 32 * 1.5e9 * 4 / 1e12, rel=1e-3)
     rates = Rates(tuple(parse_rates(record_text(record), "record", "sm_90a")))
     assert rates.cycles(128, 16) == 64 and rates.cycles(256, 16) == 128
-    beside = rates.beside("MUFU.EX2")
-    assert beside and (beside.alone, beside.cycles, beside.own_cycles) == (128, 144, 9)
+    companion = rates.with_companion("MUFU.EX2")
+    assert companion and (companion.alone, companion.cycles, companion.own_cycles) == (128, 144, 9)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
     record = json.loads(done.stdout)
     assert (record["schema"], record["device"]["cc"]) == (1, "9.0")
     rows = record["pipes"]
-    alone = [row for row in rows if row.get("beside") == ""]
-    assert {row["cycles"] for row in alone} == {2} and {row["beside_cycles"] for row in alone} == {None}
+    alone = [row for row in rows if row.get("companion") == ""]
+    assert {row["cycles"] for row in alone} == {2} and {row["companion_cycles"] for row in alone} == {None}
     assert {row["warps"] for row in alone if row["operation"] == "HMMA"} == {1, 4, 8, 16}
     assert {row["sms"] for row in alone if row["operation"] == "LDGSTS.128"} == {1, 4}
     assert set(TOLD) <= {row["operation"] for row in alone}
@@ -89,16 +89,16 @@ def test_the_record_has_every_operation(driver: str, pipes: Path) -> None:
     assert sorted(widths) == sorted(
         f"QGMMA.64x{n}x32{a}" for n in (8, 16, 32, 64, 96, 128, 192, 256) for a in ("", ", A in registers")
     )
-    beside = [row for row in rows if row.get("beside")]
-    assert {row["beside_cycles"] for row in beside} == {9}
-    assert {(row["warps"], row["beside_warps"]) for row in beside if row["operation"] == "HGMMA.64x128x16"} == {
+    companions = [row for row in rows if row.get("companion")]
+    assert {row["companion_cycles"] for row in companions} == {9}
+    assert {(row["warps"], row["companion_warps"]) for row in companions if row["operation"] == "HGMMA.64x128x16"} == {
         (4, 4), (4, 8), (8, 4), (8, 8)
     }  # fmt: skip
-    assert {row["operation"] for row in beside if row["beside"] == "LDGSTS.128"} == {
+    assert {row["operation"] for row in companions if row["companion"] == "LDGSTS.128"} == {
         "LDSM.x4", "HGMMA.64x128x16", "HGMMA.64x128x16, A in registers", "QGMMA.64x128x32",
         "QGMMA.64x128x32, A in registers",
-    }, "what reads shared memory beside copies that write it"  # fmt: skip
-    assert {(row["operation"], row["beside"]) for row in beside if row["operation"].endswith("chain")} == {
+    }, "what reads shared memory while copies write it"  # fmt: skip
+    assert {(row["operation"], row["companion"]) for row in companions if row["operation"].endswith("chain")} == {
         (f"{chain}, chain", other)
         for chain in ("LDSM.x4", "LDS.32", "SHFL", "MUFU.EX2")
         for other in ("HMMA", "HGMMA.64x128x16", "LDSM.x4")
@@ -172,7 +172,7 @@ class MadeUpTime:
         return int(self.now / 0.05) * 20000
 
     def celsius(self) -> int:
-        """Read behind both moves: the operation may end now."""
+        """Read after both moves: the operation may end now."""
         self.ended.touch()
         return 50
 
@@ -189,7 +189,7 @@ def test_watts_are_between_two_moves(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("analysis.measure.pipes.LEAST_SECONDS", 0.413)
     row = power_of(program, "HMMA", made_up_time)  # type: ignore[arg-type]
     assert row is not None and row["operation"] == "HMMA" and row["celsius"] == 50
-    assert row["watts"] == pytest.approx(400, abs=2)  # a reading is up to 1 ms behind a move
+    assert row["watts"] == pytest.approx(400, abs=2)  # a reading is up to 1 ms later than a move
     program.write_text("#!/bin/sh\nexit 0\n")
     with pytest.raises(Exception, match="exit status 0"):
         power_of(program, "HMMA", made_up_time)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def on_gpu(driver: str, how: str, version: Version, *arguments: str) -> subproce
 
 @pytest.mark.parametrize("how", ["cc=90", "cc=80"])
 def test_maps_are_aligned_wherever_the_heap_puts_them(driver: str, how: str) -> None:
-    """A driver refuses a map that is not. A block that malloc maps by itself lies 16 bytes behind a page."""
+    """A driver refuses a map that is not. A block that malloc maps by itself starts 16 bytes past a page."""
     version, tunables = first(copies=True), "glibc.malloc.mmap_threshold=64"
     seq = str(max(version.header.config.B_r, version.header.config.B_c))
     environment = made_up(driver, how) | {"GLIBC_TUNABLES": tunables}

@@ -152,7 +152,7 @@ def test_discarded_samples_are_no_part_of_the_measured_time(driver: str) -> None
 
 
 def test_warm_up_launches_are_not_samples(driver: str) -> None:
-    """The checked launch and the first three behind it are slow."""
+    """The checked launch and the next three are slow."""
     script = "times=90:80:70:60" + ":20" * 20
     assert timing(driver, script, "--runs", "5")["samples_ns"] == [COLD] * 5
     assert timing(driver, script, "--runs", "3", "--warmup", "1")["samples_ns"] == [70e6, 60e6, COLD]

@@ -107,7 +107,7 @@ static void planted(enum dtype dtype) {
        name);
     memcpy(fixture.output, fixture.right, fixture.bytes);
 
-    /* Rows of two heads exchanged: right values in wrong places. */
+    /* Rows of two heads exchanged: correct values in wrong positions. */
     const int64_t a = problem_row_offset(&problem, TENSOR_O, 0, 0, 5),
                   b = problem_row_offset(&problem, TENSOR_O, 0, 1, 5);
     memcpy(fixture.output + a, fixture.right + b, 2 * 128);

@@ -1,6 +1,6 @@
 """The emulator in WebAssembly is the native one: results, findings, counters and the order of steps, bit by bit.
 
-It takes `make build/wasm/emulator.wasm`, and the wasmtime that is installed beside its compiler.
+It needs `make build/wasm/emulator.wasm`, and the wasmtime that is installed with its compiler.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ static void results(fl_library *library) {
 
 /* ---- strides ---- */
 
-/* Rows of dQ 24 elements apart beyond their length, in another order of dimensions; what lies between them stays. */
+/* Rows of dQ with gaps of 24 elements, in another order of dimensions; the gaps stay unchanged. */
 static void strides(fl_library *library, const char *version) {
     enum { SEQ = 30, HEADS = 2, D = 64, ROW = D + 24 };
     static uint16_t dq[HEADS * SEQ * ROW];
@@ -115,7 +115,7 @@ static void strides(fl_library *library, const char *version) {
         memcpy(contiguous + row * D, from, 2 * D);
         for (int i = D; i < ROW; i++) strays += from[i] != (uint16_t)(POISON_BYTE * 0x101);
     }
-    made.attention.inputs.problem.layout = LAYOUT_BSHD; /* as the gradients lie now */
+    made.attention.inputs.problem.layout = LAYOUT_BSHD; /* as the gradients are laid out now */
     ok(!status && is_right(&made) && !strays, "inputs with heads first, dq with gaps: right, and the gaps stay");
     backward_free(&made);
 }

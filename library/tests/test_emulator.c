@@ -264,8 +264,8 @@ static void description(fl_library *library) {
     }
     ok(description.kernels >= 18 && own >= 18 && own < description.kernels && exact > 0 && exact < description.kernels,
        "%d kernels, %d with their version's own config, %d for sm_90a alone", description.kernels, own, exact);
-    ok(fl_kernel(library, description.kernels, &info) == FL_INVALID, "behind the last");
-    says(fl_error(), "the number of kernels", "behind the last");
+    ok(fl_kernel(library, description.kernels, &info) == FL_INVALID, "past the last");
+    says(fl_error(), "the number of kernels", "past the last");
     ok(fl_device(library, 0, &device) == FL_INVALID, "no GPU to describe");
     says(fl_error(), "device 0: must be at least 0 and less than 0, the number of GPUs", "no GPU to describe");
     ok(fl_abi() == FL_ABI && strstr(fl_release(), FL_RELEASE), "%s", fl_release());

@@ -282,7 +282,7 @@ static void *use_own_stream(void *context) {
     return NULL;
 }
 
-/* One handle stands for the default streams of all threads. */
+/* One handle means the default streams of all threads. */
 static void streams_of_threads(fl_library *library) {
     struct attention attention = attention_on(0, small_problem(), "attention/wgmma");
     struct own_stream owns[2];

@@ -1,5 +1,5 @@
 /* test_serving.c - lengths, packed sequences, pages, windows, sinks and soft caps through the library on the emulator:
- * results against the float64 reference with NaN behind every length, and what is refused. */
+ * results against the float64 reference with NaN past every length, and what is rejected. */
 #include "common/tests/tap.h"
 #include "harness/device/attention.h"
 
@@ -278,7 +278,7 @@ static void all_e4m3_instances(fl_library *library) {
     attention_free(&attention);
 }
 
-/* Callers of FL_ABI 2 have shorter structs. What lies behind these is not read. */
+/* Callers of FL_ABI 2 have shorter structs. Memory past these is not read. */
 static void older_callers(fl_library *library) {
     struct attention attention;
     attention_new(&attention, problem_of(1, 3, 5, 64));

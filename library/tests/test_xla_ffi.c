@@ -241,12 +241,12 @@ static void set_attributes(call *c, attributes *a, int count) {
     static const char *const names[ATTRIBUTES] = {"arrays",       "seq_q",      "seq_k",     "windowed", "window_left",
                                                   "window_right", "split_keys", "softcap",   "causal",   "scale",
                                                   "version",      "sums",       "scale_keys"};
-    void *const behind[] = {&a->softcap, &c->causal, &c->scale, &c->version, &a->sums, &a->scale_keys};
+    void *const pointers[] = {&a->softcap, &c->causal, &c->scale, &c->version, &a->sums, &a->scale_keys};
     const int types[] = {XLA_F32, XLA_S32, XLA_F32, 0, XLA_S32, XLA_S32};
     for (int i = 0; i < ATTRIBUTES; i++) {
         const bool number = i < NUMBERS, string = i == OF_ALL - 1;
         a->scalars[i] = (xla_scalar){.type = number ? XLA_S32 : types[i - NUMBERS],
-                                     .value = number ? &a->numbers[i] : behind[i - NUMBERS]};
+                                     .value = number ? &a->numbers[i] : pointers[i - NUMBERS]};
         a->names[i] = bytes_of(names[i]);
         a->name_list[i] = &a->names[i];
         a->kinds[i] = string ? XLA_STRING : XLA_SCALAR;
@@ -331,7 +331,7 @@ static void test_e4m3(void) {
     free(c);
 }
 
-/* K and V as bytes beside Q in fp16: pages with used keys, and factors behind the table of pages. */
+/* K and V as bytes with Q in fp16: pages with used keys, and scales after the table of pages. */
 static void test_e4m3_cache(void) {
     enum { FEW = 3, WIDE = 2 * D, PAGE = 16, PAGES = KEYS / PAGE };
     attributes attributes = {.numbers = {FL_SEQLENS_K | FL_BLOCK_TABLE | FL_K_SCALES | FL_V_SCALES}};
@@ -372,7 +372,7 @@ static void test_e4m3_cache(void) {
 }
 
 /* The strings of XLA have no zero byte. Nothing is called between these calls, so what the first wrote on the stack is
- * still behind the name of the second. */
+ * still after the name of the second. */
 static void test_end_of_version(void) {
     call *longest = new_call(), *after = new_call();
     longest->version = bytes_of("a name of thirty-one characters");

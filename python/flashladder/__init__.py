@@ -6,7 +6,7 @@
     o = flashladder.attention_with_cache(q, k_cache, v_cache, seqlens_k, block_table)
     o = flashladder.attention_e4m3(q, k, v, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)      # float8_e4m3fn
 
-On a GPU the arrays are used where they lie, on the framework's current stream. NumPy arrays are copied to the GPU and
+On a GPU the arrays are used in place, on the framework's current stream. NumPy arrays are copied to the GPU and
 back; without a GPU the emulator computes them, slowly. flashladder.torch.attention has gradients.
 """
 

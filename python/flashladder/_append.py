@@ -13,7 +13,7 @@ from flashladder._frameworks import HOST, JAX, DLPack, common, kind_of
 
 
 def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: Any, v_new: Any) -> Any:
-    """Write rows behind the lengths; the lengths with them. ValueError where shapes do not belong together."""
+    """Write rows after the lengths, and the new lengths. ValueError if the shapes do not fit together."""
     _check_shapes(k_cache, v_cache, seqlens_k, block_table, k_new, v_new)
     framework = common(k_cache, v_cache, k_new, v_new)
     if type(framework) in (JAX, DLPack):
@@ -30,7 +30,7 @@ def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: 
             f"sequence{pages}"
         )
     # A row that does not fit is replaced by the first that does; if none does, by the first row of the cache.
-    order = package.arange(fits.shape[0], **framework.beside(fits))
+    order = package.arange(fits.shape[0], **framework.same_device(fits))
     first = package.argmax(fits + 0)
     source = package.where(fits, order, first)
     sample, row = sample[source], row[source]
@@ -48,7 +48,7 @@ def _places(
     package: Any, framework: Any, cache: Any, seqlens_k: Any, block_table: Any, new: int
 ) -> tuple[Any, Any, Any]:
     """Sample or page and row of each new row, and whether it fits; 0 where it does not."""
-    numbers = package.arange(max(seqlens_k.shape[0], new), **framework.beside(seqlens_k))
+    numbers = package.arange(max(seqlens_k.shape[0], new), **framework.same_device(seqlens_k))
     at = (seqlens_k[:, None] + numbers[None, :new]).reshape(-1)  # the row of its sequence
     sequence = (numbers[: seqlens_k.shape[0], None] + 0 * numbers[None, :new]).reshape(-1)
     fits = (at >= 0) & (at < _capacity(cache, block_table))

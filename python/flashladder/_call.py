@@ -162,7 +162,7 @@ class Call(NamedTuple):
             count = (array.shape[0] - 1) * step + rows // unit
             views[name] = framework.view(array, (count, unit, *array.shape[2:]), unit * of_row)
         table = self.arrays["block_table"]
-        within = framework.package().arange(rows // unit, dtype=table.dtype, **framework.beside(table))
+        within = framework.package().arange(rows // unit, dtype=table.dtype, **framework.same_device(table))
         small = (table[:, :, None] * step + within).reshape(table.shape[0], -1)
         return self._replace(**views, arrays=present(**{**self.arrays, "block_table": small}))
 
@@ -272,12 +272,12 @@ def _filled(q: Any, heads: int, name: str, scale: Any) -> Any:
 
 def _full(like: Any, count: int, value: Any, dtype: str) -> Any:
     framework = framework_of("q", like)
-    if not hasattr(framework, "beside"):
+    if not hasattr(framework, "same_device"):
         raise NotImplementedError(
             f"{kind_of(like)}: a number needs PyTorch, JAX, CuPy or NumPy arrays; pass an array instead"
         )
     package = framework.package()
-    return package.full((count,), value, dtype=getattr(package, dtype), **framework.beside(like))
+    return package.full((count,), value, dtype=getattr(package, dtype), **framework.same_device(like))
 
 
 def packed(
@@ -517,7 +517,7 @@ def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, k
 
 
 def _lies_well(name: str, layout: Layout) -> bool:
-    """True if the elements are contiguous; rows of a block table may lie apart. An axis of size 1 has any stride."""
+    """True if the elements are contiguous; rows of a block table may have gaps. An axis of size 1 has any stride."""
     step = 1
     for axis in reversed(range(len(layout.shape))):
         found = layout.strides[axis]

@@ -1,4 +1,4 @@
-"""The DLPack protocol, from the consumer's side: where an array of another package lies, without a copy.
+"""The DLPack protocol, from the consumer's side: the address of another package's array, without a copy.
 
     borrowed = Borrowed(array, stream=0)
     borrowed.address, borrowed.shape, borrowed.strides        # strides in elements

@@ -101,8 +101,8 @@ class Torch:
     def package(self) -> Any:
         return self.torch
 
-    def beside(self, array: Any) -> dict[str, Any]:
-        """Arguments for a new array that lies where this one does."""
+    def same_device(self, array: Any) -> dict[str, Any]:
+        """Arguments for a new array on the same device."""
         return {"device": array.device}
 
     def is_traced(self) -> bool:
@@ -155,7 +155,7 @@ class NumPy:
     def package(self) -> Any:
         return self.numpy
 
-    def beside(self, array: Any) -> dict[str, Any]:
+    def same_device(self, array: Any) -> dict[str, Any]:
         return {}
 
     def is_traced(self) -> bool:
@@ -210,7 +210,7 @@ class CuPy:
     def package(self) -> Any:
         return self.cupy
 
-    def beside(self, array: Any) -> dict[str, Any]:
+    def same_device(self, array: Any) -> dict[str, Any]:
         return {}
 
     def is_traced(self) -> bool:
@@ -268,7 +268,7 @@ class JAX:
         return Layout(shape, tuple(strides[: len(shape)]), dtype, HOST if gpu is None else f"cuda:{gpu}", gpu)
 
     def _gpu(self, array: Any) -> int | None:
-        """Its ordinal. None for host memory, and for what jax.jit traces, which is not known to lie anywhere."""
+        """Its ordinal. None for host memory, and for what jax.jit traces, which has no known device."""
         try:
             devices = array.devices()
         except Exception:  # jax.errors.ConcretizationTypeError
@@ -287,7 +287,7 @@ class JAX:
     def package(self) -> Any:
         return importlib.import_module("jax.numpy")
 
-    def beside(self, array: Any) -> dict[str, Any]:
+    def same_device(self, array: Any) -> dict[str, Any]:
         return {}
 
 

@@ -104,10 +104,10 @@ def attention_varlen(
     stream: Any = None,
     **unknown: NoReturn,
 ) -> Any:
-    """Attention of sequences that lie one behind the other: what flash_attn_varlen_func computes.
+    """Attention of packed sequences, as flash_attn_varlen_func computes it.
 
     q is [tokens_q, heads, d_head]; k and v are [tokens_k, kv_heads, d_head]. Sequence b has the rows cu_seqlens_q[b] to
-    cu_seqlens_q[b + 1] - 1 of q, and likewise of k and v: int32 [batch + 1], where q lies.
+    cu_seqlens_q[b + 1] - 1 of q, and likewise of k and v: int32 [batch + 1], on q's device.
 
     max_seqlen_q, max_seqlen_k  the most rows of a sequence; of a longer one the first so many are taken on a GPU
     seqlens_q, seqlens_k        int32 [batch]: rows that a sequence uses of its own, from the first on; None: all
@@ -161,13 +161,13 @@ def attention_with_cache(
     [n_pages, page_rows, kv_heads, d_head], page_rows a multiple of 16: row r of sequence b is row
     r % page_rows of page block_table[b, r // page_rows].
 
-    seqlens_k     int32 [batch] or a number: keys in the cache. What lies behind them has no effect
+    seqlens_k     int32 [batch] or a number: keys in the cache. Later rows have no effect
     block_table   int32 [batch, pages of a sequence]
-    k_new, v_new  [batch, seq_new, kv_heads, d_head]: written to the caches behind seqlens_k first, and seen. The
+    k_new, v_new  [batch, seq_new, kv_heads, d_head]: written to the caches after seqlens_k first, and attended to. The
                   caller adds seq_new to seqlens_k afterwards. Rows that do not fit are refused in host memory and left
                   out on a GPU, as is the end of a length above the cache
 
-    k_scale, v_scale  of caches of float8_e4m3fn: what an element of each KV head stands for, times its value. A number,
+    k_scale, v_scale  of caches of float8_e4m3fn: the scale that dequantizes each KV head. A number,
                   or float32 [kv_heads], positive and finite; None: 1. quantize_e4m3() makes such caches
 
     The causal mask and windows end at the last key. The other arguments are those of attention(). Caches of
@@ -243,7 +243,7 @@ def attention_e4m3(
 ) -> Any:
     """softmax(scale · QKᵀ) V of [batch, seq, heads, d_head] in float8_e4m3fn, of PyTorch, JAX, NumPy; O is of `dtype`.
 
-    q_scale    what an element of each head of q stands for, times its value: a number, or float32 [heads], positive
+    q_scale    the scale that dequantizes each head of q: a number, or float32 [heads], positive
                and finite; None: 1. Likewise k_scale and v_scale, [kv_heads], and o_scale where O is e4m3
     scale_keys each so many keys, a power of two from 32 on, have factors of their own: k_scale and v_scale are arrays
                [batch, kv_heads, blocks of the longest sequence]; 0: none

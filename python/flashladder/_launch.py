@@ -127,7 +127,7 @@ def backward_problem(*arguments: Any) -> Backward:
 
 @functools.lru_cache(maxsize=1024)
 def _steps_of_gradients(sizes: tuple[Steps, Steps], strides: tuple[Steps, ...], d_head: int) -> list[int]:
-    """Strides of dq, dk and dv, one behind the other. `sizes` are those of q and k."""
+    """Strides of dq, dk and dv, one after another. `sizes` are those of q and k."""
     named = zip(("dq", "dk", "dv"), (sizes[0], sizes[1], sizes[1]), strides)
     return [step for name, size, steps in named for step in read_steps(name, size, steps, d_head)]
 
@@ -142,7 +142,7 @@ def backward(
     deterministic: bool = False,
     stream: int = 0,
 ) -> None:
-    """dq, dk and dv at the addresses `gradients`, with steps (batch, seq, head) in elements; dout lies as o does.
+    """dq, dk and dv at the addresses `gradients`, with steps (batch, seq, head) in elements; dout has o's strides.
 
     `tensors` are the addresses of q, k, v, o, log-sum-exp and the workspace; `offsets` those of cu_seqlens_q and
     cu_seqlens_k, where sequences are packed. ValueError: an argument is wrong. RuntimeError: the GPU or the emulator

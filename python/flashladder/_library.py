@@ -3,8 +3,8 @@
     description = Description(size=ctypes.sizeof(Description))
     check(LIBRARY.fl_describe(handle(), ctypes.addressof(description)))
 
-The library is FLASHLADDER_LIBRARY where that is set, else the file beside this module (a wheel has it there), else
-lib/libflashladder.so of the checkout that this module lies in.
+The library is FLASHLADDER_LIBRARY where that is set, else the file next to this module (a wheel has it there), else
+lib/libflashladder.so of the checkout that contains this module.
 """
 
 from __future__ import annotations
@@ -195,19 +195,19 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def find() -> Path:
-    """The path of the library. ImportError where it is in none of the places."""
+    """The path of the library. ImportError if it is at none of the paths."""
     chosen = os.environ.get("FLASHLADDER_LIBRARY")
     if chosen:
         if Path(chosen).is_file():
             return Path(chosen)
         raise ImportError(f"FLASHLADDER_LIBRARY names {chosen}, which is not a file: unset it, or name a {NAME}")
     folder = Path(__file__).resolve().parent
-    places = (folder / NAME, folder.parent.parent / "lib" / NAME)
-    for path in places:
+    paths = (folder / NAME, folder.parent.parent / "lib" / NAME)
+    for path in paths:
         if path.is_file():
             return path
     raise ImportError(
-        f"{NAME} was found neither at {places[0]} nor at {places[1]}: build it with `make lib` in a checkout, "
+        f"{NAME} was found neither at {paths[0]} nor at {paths[1]}: build it with `make lib` in a checkout, "
         "or set FLASHLADDER_LIBRARY to its path"
     )
 
@@ -266,6 +266,6 @@ def handle() -> int:
 
 
 def check(status: int) -> None:
-    """Raise what a status stands for, with the sentence of the library; nothing for OK."""
+    """Raise the exception of a status, with the library's message; nothing for OK."""
     if status != OK:
         raise EXCEPTIONS.get(status, RuntimeError)(LIBRARY.fl_error().decode(errors="replace"))

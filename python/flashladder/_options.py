@@ -28,12 +28,12 @@ ELSEWHERE = {
     "seqused_q": "here it is seqlens_q",
     "seqused_k": "here it is seqlens_k",
     "cache_seqlens": "here it is seqlens_k",
-    "k": "here it is k_new, beside v_new",
+    "k": "here it is k_new, next to v_new",
     "rotary_cos": "nothing is rotated: rotate q and k_new before the call",
     "num_splits": "here it is deterministic='batch' for splits that the batch does not change",
     "alibi_slopes": "scores have no bias",
     "dropout_p": "there is no dropout",
-    "device": "the arrays are computed where they lie: leave it out",
+    "device": "the call runs on the device of the arrays: leave it out",
 }
 
 

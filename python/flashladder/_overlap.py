@@ -1,9 +1,9 @@
 """True if rows of arrays share memory: exactly, as views of one buffer may interleave without it.
 
     overlaps_itself(shape, strides)
-    overlap(distance, one, other)            # of two layouts; the first element of `other` is `distance` behind
+    overlap(distance, one, other) # of two layouts; the first element of `other` is `distance` after the other's
 
-Shapes and strides have four axes, counted in elements; the elements of a row, the last axis, lie side by side.
+Shapes and strides have four axes, counted in elements; the elements of a row, the last axis, are contiguous.
 """
 
 from __future__ import annotations

@@ -131,14 +131,14 @@ def flash_attn_func(
 
 
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *arguments: Any, **options: Any) -> Any:
-    """flash_attn_func of kv [batch, seq, 2, kv_heads, d_head], with the arguments behind v."""
+    """flash_attn_func of kv [batch, seq, 2, kv_heads, d_head], with the arguments after v."""
     _dimensions(5, "[batch, seq, 2, kv_heads, d_head]", kv=kv)
     return flash_attn_func(q, *_unpacked("kv", kv, 2), *arguments, **options)
 
 
 def flash_attn_qkvpacked_func(qkv: Tensor, *arguments: Any, num_heads_q: int | None = None, **options: Any) -> Any:
     """flash_attn_func of qkv [batch, seq, 3, heads, d_head], or [batch, seq, heads of q, k and v, d_head] with
-    num_heads_q, and the arguments behind v."""
+    num_heads_q, and the arguments after v."""
     if num_heads_q is None:
         _dimensions(5, "[batch, seq, 3, heads, d_head]", qkv=qkv)
         return flash_attn_func(*_unpacked("qkv", qkv, 3), *arguments, **options)
@@ -193,7 +193,7 @@ def flash_attn_varlen_func(
 
 
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *arguments: Any, **options: Any) -> Any:
-    """flash_attn_varlen_func of kv [tokens, 2, kv_heads, d_head], with the arguments behind v."""
+    """flash_attn_varlen_func of kv [tokens, 2, kv_heads, d_head], with the arguments after v."""
     _dimensions(4, "[tokens, 2, kv_heads, d_head]", kv=kv)
     return flash_attn_varlen_func(q, *_unpacked("kv", kv, 2), *arguments, **options)
 
@@ -201,7 +201,7 @@ def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *arguments: Any, **op
 def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *arguments: Any, **options: Any
 ) -> Any:
-    """flash_attn_varlen_func of qkv [tokens, 3, heads, d_head], with the arguments behind max_seqlen_k."""
+    """flash_attn_varlen_func of qkv [tokens, 3, heads, d_head], with the arguments after max_seqlen_k."""
     _dimensions(4, "[tokens, 3, heads, d_head]", qkv=qkv)
     q, k, v = _unpacked("qkv", qkv, 3)
     return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *arguments, **options)
@@ -240,7 +240,7 @@ def flash_attn_with_kvcache(
 ) -> Any:
     """Attention over caches [batch, capacity, kv_heads, d_head], or pages [pages, rows, kv_heads, d_head].
 
-    k and v are written to the caches behind cache_seqlens. num_splits=1 gives a sequence the same bits in every batch;
+    k and v are written to the caches after cache_seqlens. num_splits=1 gives a sequence the same bits in every batch;
     another number leaves the splits to the kernel. cache_batch_idx costs no copy where the capacity is a multiple of 16
     and there is no cache_leftpad.
     """

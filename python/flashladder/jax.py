@@ -160,7 +160,7 @@ def _served(
     chosen: Options,
     most: tuple[int, int],
 ) -> Any:
-    """O and log-sum-exp. Rows behind the used ones are not written: they become 0 and -infinity."""
+    """O and log-sum-exp. Rows past the used ones are not written: they become 0 and -infinity."""
     names = [name for name in ARRAYS if name in arrays]
     rows, heads = q.shape[-3:-1]
     results = [
@@ -214,7 +214,7 @@ _compiled_served = jax.jit(_served, static_argnums=(4, 5))
 
 
 def _packed(q: Any, k: Any, v: Any, starts: tuple[Any, Any], chosen: Options, most: tuple[int, int]) -> Any:
-    """Sequences one behind the other, and nothing else that is asked for: what has gradients."""
+    """Packed sequences without other options: what has gradients."""
     return _served(q, k, v, dict(zip(ARRAYS, starts)), chosen, most)
 
 

@@ -5,7 +5,7 @@
     out = attention(q, k, v, causal=True)                               # [batch, seq, heads, d_head]
     out = scaled_dot_product_attention(query, key, value, is_causal=True)  # [batch, heads, seq, d_head]
 
-The operator is torch.ops.flashladder.attention. It takes CUDA tensors where they lie, on the current stream, and CPU
+The operator is torch.ops.flashladder.attention. It takes CUDA tensors in place, on the current stream, and CPU
 tensors in host memory. Autograd has its gradients where d_head is 64 or 128, on an H100 or H200 and in host memory also
 256:
 
@@ -18,7 +18,7 @@ fp32 tensors are cast, as PyTorch's own attention does.
     flashladder.torch.register()
     torch.nn.attention.activate_flash_attention_impl("flashladder")     # PyTorch 2.11 and newer
 
-puts the kernels behind torch.nn.functional.scaled_dot_product_attention itself; see register() for what it serves.
+makes torch.nn.functional.scaled_dot_product_attention itself call the kernels; register() lists the supported calls.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _serve(
 def _fake_serve(
     q: Tensor, k: Tensor, v: Tensor, *arrays: Any, return_lse: bool = False, **others: Any
 ) -> tuple[Tensor, Tensor]:
-    # Positions are those of the schema: arrays and numbers behind q, k and v.
+    # Positions are those of the schema: arrays and numbers after q, k and v.
     return_lse = arrays[16] if len(arrays) > 16 else return_lse
     shape = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
@@ -375,8 +375,8 @@ class _Padded:
     def __init__(self, query: Tensor, starts: Tensor, most: int) -> None:
         rows, batch = query.shape[0], starts.shape[0] - 1
         counts = starts[1:] - starts[:-1]
-        places = torch.arange(most, device=query.device)
-        self.source = (starts[1:, None] - most + places).clamp(0, max(rows - 1, 0)).long()
+        positions = torch.arange(most, device=query.device)
+        self.source = (starts[1:, None] - most + positions).clamp(0, max(rows - 1, 0)).long()
         row = torch.arange(rows, device=query.device, dtype=starts.dtype)
         sequence = (torch.searchsorted(starts, row, right=True) - 1).clamp(0, batch - 1)
         self.used = (row >= starts[0]) & (row < starts[-1])
@@ -494,7 +494,7 @@ def scaled_dot_product_attention(
 # ---- PyTorch's own scaled_dot_product_attention ----------------------------------------------------------------------
 
 SDPA = "_scaled_dot_product_flash_attention"
-VARLEN = "_flash_attention_forward"  # what torch.nn.attention.varlen calls, and PyTorch's own kernel behind SDPA
+VARLEN = "_flash_attention_forward"  # what torch.nn.attention.varlen calls, and PyTorch's own kernel of SDPA
 VARLEN_INTO = f"{VARLEN}_no_dropout_inplace"
 
 
@@ -510,7 +510,7 @@ def _varlen(
     block_table: Tensor | None,
     out: Tensor,
 ) -> Tensor:
-    """Log-sum-exp [heads, tokens]; O into `out`, which lies as q does. Gradients are PyTorch's own."""
+    """Log-sum-exp [heads, tokens]; O into `out`, which has q's strides. Gradients are PyTorch's own."""
     chosen = options(**given, return_lse=True)
     with torch.no_grad():
         if block_table is None and cu_seq_k is None:
@@ -616,7 +616,7 @@ class _Registration:
         return lse
 
     def _try_varlen(self, out: Tensor, query: Tensor, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Log-sum-exp, None where PyTorch's own kernel takes the call. `arguments` are those behind query."""
+        """Log-sum-exp, None if PyTorch's own kernel takes the call. `arguments` are those after query."""
         key, value, cu_seq_q, cu_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask = arguments
         if cu_seq_q is None or dropout_p != 0.0 or return_debug_mask or options.get("alibi_slopes") is not None:
             return None

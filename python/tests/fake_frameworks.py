@@ -1,4 +1,4 @@
-"""The package on a library that writes down its calls, and arrays with __dlpack__ that lie nowhere.
+"""The package on a library that writes down its calls, and arrays with __dlpack__ but no memory.
 
 package = Recorded(folder)                  # compiles fake_library.c there
 package.attention(q, k, v)
@@ -81,7 +81,7 @@ class Recorded:
 
     @contextlib.contextmanager
     def on(self, **modules: Any) -> Iterator[Any]:
-        """This copy of the package as `flashladder`, beside fake packages; gives what imports a module of it."""
+        """This copy of the package as `flashladder`, with fake packages; returns what imports a module of it."""
         with pytest.MonkeyPatch.context() as patch, without_package():
             sys.modules.update(self._modules)
             for name, module in modules.items():

@@ -191,7 +191,7 @@ def torch_without_a_copy() -> Facts:
 
 @check()
 def torch_streams() -> Facts:
-    """On the current stream or the given one: after what stands there, and the host does not wait."""
+    """On the current stream or the given one: after the work that is queued there, and the host does not wait."""
     q, k, v = tensors()
     new = torch.randn_like(q)
     wanted = flashladder.attention(new, k, v)

@@ -6,7 +6,7 @@
 From hopper/test_flash_attn.py of FlashAttention at 0251105a, tests/attention/ of FlashInfer at fb28d7242,
 tests/kernels/attention/ of vLLM at 00df0753, and test/srt/ and sgl-kernel/tests/ of SGLang at 0c74cb49. What they draw
 at random is drawn here, by the case. Left out, as no kernel has it: other masks, rotation, padding on the left, a
-second pair of Q and V, V with heads of another size, e4m3 beside windows. all_cases(), from the first two, also leaves
+second pair of Q and V, V with heads of another size, e4m3 with windows. all_cases(), from the first two, also leaves
 out heads of other sizes than 64, 128 and 256 and pages of fewer than 16 rows. servers(), from the engines, has these,
 because an engine must learn from the message what it cannot use.
 """
@@ -137,7 +137,7 @@ def flash_attention_3() -> Iterator[Case]:
         if (page and k % page) or (new and (packed or q > k)):
             continue
         if packed and not page:
-            continue  # offsets of Q alone, beside a cache without pages
+            continue  # offsets of Q alone, with a cache without pages
         drawn = _drawn(q, k, kv, mask, page)
         keys = tuple(drawn.randint(q if new else 1, k) for _ in range(5))
         rows, more = _padded(q, 5, kv) if packed else (q,) * 5, _mask(mask, k, kv)

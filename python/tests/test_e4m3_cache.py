@@ -33,7 +33,7 @@ def arrays(dtype: Any = torch.bfloat16) -> dict[str, Any]:
 
 
 def right(given: dict[str, Any], out: Any, lse: Any) -> bool:
-    """Beside float64 of the same bytes."""
+    """Compared with float64 of the same bytes."""
     k, v = (given[f"{name}_cache"].double() * given[f"{name}_scale"][:, None] for name in "kv")
     for b, length in enumerate(LENGTHS):
         keys, values = (x[b, :length].repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))

@@ -37,7 +37,7 @@ def arrays(problem: Problem, seed: int = 1) -> Arrays:
 
 
 def right(o: Any, problem: Problem, seed: int = 1, scale: float = 0.0, lse: Any = None) -> None:
-    """Fails unless every element of O lies within the bound of the executables."""
+    """Fails unless every element of O is within the bound of the executables."""
     wanted, weight, wanted_lse = attention(problem, seed, scale)
     got = o.transpose(0, 2, 1, 3).astype(np.float64)
     assert got.shape == wanted.shape

@@ -184,7 +184,7 @@ def test_log_sum_exp_is_needed(made: Any) -> None:
 
 
 def test_strides(package: Recorded, made: Any) -> None:
-    """A gradient lies as its tensor, where a kernel takes that; dout is copied where it lies in another way than O."""
+    """A gradient has its tensor's layout if a kernel takes that; dout is copied if its layout differs from O's."""
     q = Tensor((2, 4, 5, 64), "bfloat16", "cuda:1").transpose(1, 2)
     k = Tensor(KV_SHAPE, "bfloat16", "cuda:1").as_strided(KV_SHAPE, (0, 128, 64, 1))
     context, out, _, _ = differentiated(made, [q, k, tensors()[2]], False, None, True, "best", False, False)

@@ -202,7 +202,7 @@ BAD: list[tuple[str, tuple[Any, Any, Any], dict[str, Any], str]] = [
     ("huge scale", (host(), host(), host()), {"scale": 10**400}, "scale is inf: it must be a positive number"),
     ("in place", (IN_PLACE[:2], host(), host()), {"out": IN_PLACE[:2]}, "out shares memory with q: it must not"),
     ("k in place", (host(), IN_PLACE[:2], host()), {"out": IN_PLACE[:2]}, "out shares memory with k"),
-    ("v behind", (host(), host(), IN_PLACE[:2]), {"out": IN_PLACE[1:3]}, "out shares memory with v"),
+    ("v after it", (host(), host(), IN_PLACE[:2]), {"out": IN_PLACE[1:3]}, "out shares memory with v"),
     ("q before", (IN_PLACE[1:3], host(), host()), {"out": IN_PLACE[:2]}, "out shares memory with q"),
     (
         "part of a row",
@@ -268,7 +268,7 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"softmax_scale": 1}, r"attention\(\) got an unexpected keyword argument 'softmax_scale': here it is scale"),
     ({"window_size": (-1, -1)}, "'window_size': here it is window"),
-    ({"device": 5}, "'device': the arrays are computed where they lie"),
+    ({"device": 5}, "'device': the call runs on the device of the arrays"),
     ({"casual": True}, r"'casual': did you mean causal\?"),
     ({"block": 4}, "'block': it takes causal, scale, window, softcap, sinks, seqlens_k, "),
 ]
@@ -341,7 +341,7 @@ def test_numbers_and_flags_of_other_types_are_taken(package: Recorded) -> None:
 
 
 def test_out_may_lie_between_the_inputs(package: Recorded) -> None:
-    """As q, k, v and out of one packed buffer, and out behind them in it."""
+    """As q, k, v and out of one packed buffer, and out after them."""
     package.attention(PACKED[:, :, 0], PACKED[:, :, 1], PACKED[:, :, 2], out=PACKED[:, :, 3])
     assert package.steps("o") == (5 * 4 * 4 * 64, 4 * 4 * 64, 64)
     package.attention(IN_PLACE[:2], IN_PLACE[:2], IN_PLACE[:2], out=IN_PLACE[2:])

@@ -180,7 +180,7 @@ def test_one_sample_counts_for_all_and_pages_need_no_power_of_two() -> None:
 
 
 def served() -> tuple[list[Any], Any]:
-    """q, k and v [2, 24 and 40, heads, 64] in fp16, NaN behind the keys in use; and their numbers."""
+    """q, k and v [2, 24 and 40, heads, 64] in fp16, NaN past the keys in use; and their numbers."""
     random, keys = np.random.default_rng(2), np.array([33, 7], np.int32)
     q, k, v = (
         random.standard_normal((2, rows, heads, 64)).astype(np.float16) for rows, heads in ((24, 2), *[(40, 1)] * 2)
@@ -359,7 +359,7 @@ def test_what_is_wrong_of_e4m3_is_named() -> None:
 
 
 def cache(page_rows: int = 0) -> dict[str, Any]:
-    """Queries in bf16, and caches of 2 sequences with the scales of their heads: NaN behind the keys in use."""
+    """Queries in bf16, and caches of 2 sequences with the scales of their heads: NaN past the keys in use."""
     random, keys = np.random.default_rng(6), np.array([43, 7], np.int32)
     given: dict[str, Any] = {"q": np.asarray(random.standard_normal((2, 3, 4, 128)), jnp.bfloat16), "seqlens_k": keys}
     for name in "kv":

@@ -68,7 +68,7 @@ def test_what_is_not_asked_for_is_not_handed_on(made: Any) -> None:
 
 
 def test_what_is_no_array_is_known_to_jit(made: Any) -> None:
-    """The numbers of the arguments behind q, k and v."""
+    """The numbers of the arguments after q, k and v."""
     assert made.jax.static == {"jit": (3,), "vjp": (3,)}
 
 

@@ -1,6 +1,6 @@
 """Several lengths, caches, windows, sinks and soft caps from Python: against float64 on the emulator, NumPy arrays.
 
-Behind every length, between sequences and in pages of nobody there are NaN, so that a row too many is seen.
+Rows past every length, rows between sequences and unused pages are NaN, so that one row too many is noticed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def reference(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[Any, Any
     cap = options.get("softcap")
     if cap:
         s = cap * np.tanh(s / cap)
-    distance = np.arange(keys)[None, :] - (np.arange(rows)[:, None] + keys - rows)  # of key j behind the row's own
+    distance = np.arange(keys)[None, :] - (np.arange(rows)[:, None] + keys - rows)  # of key j after the row's own
     left, right = options.get("window") or (-1, -1)
     seen = np.ones_like(distance, bool)
     seen &= (distance <= 0) | (not options.get("causal"))
@@ -79,7 +79,7 @@ def cumulated(rows: list[Any]) -> Any:
 
 
 def padded(rows: list[Any], most: int) -> Any:
-    """[batch, most, heads, d_head] with NaN behind each."""
+    """[batch, most, heads, d_head] with NaN after each."""
     made = np.full((len(rows), most, *rows[0].shape[1:]), np.nan, HALF)
     for one, x in zip(made, rows, strict=True):
         one[: len(x)] = x
@@ -87,7 +87,7 @@ def padded(rows: list[Any], most: int) -> Any:
 
 
 def paged(rng: Any, rows: list[Any], page_rows: int, most: int) -> tuple[Any, Any]:
-    """Pages of K-like rows, and the table: pages in any order, those of nobody NaN, numbers behind the last none."""
+    """Pages of K-like rows, and the table: pages in any order, unused ones NaN, entries past the last page invalid."""
     used = [-(-len(x) // page_rows) for x in rows]
     numbers = rng.permutation(sum(used) + 2).astype(np.int32)
     cache = np.full((len(numbers), page_rows, *rows[0].shape[1:]), np.nan, HALF)
@@ -137,7 +137,7 @@ def check_varlen(case: Case, **more: Any) -> tuple[Any, Any]:
 
 
 def check_ragged_pages(case: Case, rng: Any, page_rows: int, by_offsets: bool, **more: Any) -> Any:
-    """Queries of several lengths, keys in pages: also the bits of the same keys one behind the other."""
+    """Queries of several lengths, keys in pages: also the bits of the same keys without pages."""
     state = rng.bit_generator.state
     most = max(1, *(len(x) for x in case.k)) + 5
     k, table = paged(rng, case.k, page_rows, most)
@@ -393,7 +393,7 @@ def test_wrong_tables_of_packed_queries_are_named() -> None:
 
 
 def test_sequences_may_share_pages() -> None:
-    """As behind a common prompt, with an own page each behind it."""
+    """As after a common prompt, each followed by a page of its own."""
     rng = RNG(8)
     prompt_k, prompt_v = (sequence(rng, 32, 1, 64) for _ in "kv")
     own = [[sequence(rng, n, 1, 64) for n in (5, 16, 1)] for _ in "kv"]

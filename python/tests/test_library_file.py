@@ -86,7 +86,7 @@ def _other_library() -> str:
 
 
 def test_where_the_library_is_looked_for(tmp_path: Path, package: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FLASHLADDER_LIBRARY, beside the package, in lib/ of the checkout; else all three are named."""
+    """FLASHLADDER_LIBRARY, next to the package, in lib/ of the checkout; else all three are named."""
     module = tmp_path / "python/flashladder/_library.py"
     module.parent.mkdir(parents=True)
     monkeypatch.setattr(package.library, "__file__", str(module))

@@ -23,8 +23,8 @@ def layout(shape: tuple[int, ...], steps: tuple[int, ...]) -> Layout:
 
 def rows(shape: tuple[int, ...], steps: tuple[int, ...], first: int = 0) -> list[int]:
     """Return the start of each row."""
-    places = itertools.product(*(range(size) for size in shape[:3]))
-    return [first + sum(i * step for i, step in zip(index, steps, strict=False)) for index in places]
+    positions = itertools.product(*(range(size) for size in shape[:3]))
+    return [first + sum(i * step for i, step in zip(index, steps, strict=False)) for index in positions]
 
 
 def elements(shape: tuple[int, ...], steps: tuple[int, ...], first: int = 0) -> list[int]:

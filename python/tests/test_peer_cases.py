@@ -1,6 +1,6 @@
 """Some of the problems of the tests of other libraries and engines on the emulator, in fp16, against float64.
 
-gpu_serving.py computes all of them on a GPU. Behind every length and in pages of nobody there are NaN.
+gpu_serving.py computes all of them on a GPU. Rows past every length and unused pages are NaN.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""K and V of float8_e4m3fn beside queries of several numbers: against float64 of the same bytes on the emulator, NumPy.
+"""K and V of float8_e4m3fn with different numbers of queries: against float64 of the same bytes on the emulator, NumPy.
 
-Behind every length and in pages of nobody there are NaN.
+Rows past every length and unused pages are NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IN_PARTS = strategies.sampled_from([None, "batch"])
 
 
 def in_bytes(rows: list[Any]) -> tuple[list[Any], list[Any], Any]:
-    """Each sequence in e4m3, what its elements stand for, and the scales of the heads."""
+    """Each sequence in e4m3, the values of its elements, and the scales of the heads."""
     values, scale = flashladder.quantize_e4m3(np.concatenate(rows))
     parts = [values[a:e] for a, e in pairwise(cumulated(rows))]
     return parts, [part.astype(np.float32) * scale[:, None] for part in parts], scale

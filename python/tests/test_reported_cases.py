@@ -157,7 +157,7 @@ def test_a_batch_of_1_counts_for_all_samples() -> None:
 
 @pytest.mark.parametrize("given_out", [False, True])
 def test_more_sequences_than_a_grid_has_blocks(monkeypatch: pytest.MonkeyPatch, given_out: bool) -> None:
-    """Several launches: a grid of two sequences stands for one of 65,535."""
+    """Several launches: a grid of two sequences represents one of 65,535."""
     q, k, v = three(4, 20, batch=5)
     used = np.array([20, 3, 0, 7, 11], np.int32)
     options: dict[str, Any] = {"seqlens_k": used, "return_lse": True, "sinks": np.array([0.5, 1], np.float32)}

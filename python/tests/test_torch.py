@@ -269,7 +269,7 @@ def test_pytorchs_attention_takes_the_kernels_and_keeps_its_own_for_the_rest(mon
 
 
 def varlen(d_head: int = 64) -> Any:
-    """q, k and v of sequences of 9, 0 and 30 queries and 20, 7 and 40 keys, and the arguments behind them."""
+    """q, k and v of sequences of 9, 0 and 30 queries and 20, 7 and 40 keys, and the arguments after them."""
     torch.manual_seed(5)
     q, k, v = (torch.randn(*rows, d_head).to(DEVICE, torch.bfloat16) for rows in ((39, 2), (67, 1), (67, 1)))
     cu_q, cu_k = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([0, 9, 9, 39], [0, 20, 27, 67]))
@@ -277,7 +277,7 @@ def varlen(d_head: int = 64) -> Any:
 
 
 def cache(pages: int = 0) -> Any:
-    """Three sequences of 5, 0 and 33 keys in a cache of 48, NaN behind them; one query and one new key each."""
+    """Three sequences of 5, 0 and 33 keys in a cache of 48, NaN after them; one query and one new key each."""
     torch.manual_seed(6)
     k, v = (torch.randn(3, 48, 1, 64).to(DEVICE, torch.bfloat16) for _ in range(2))
     lengths = torch.tensor([5, 0, 33], dtype=torch.int32, device=DEVICE)
@@ -334,10 +334,10 @@ def alone(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, causal: bool) -> Any:
     return torch.cat(outs)
 
 
-def packed(behind: int = 0, d_head: int = 64) -> Any:
+def packed(extra: int = 0, d_head: int = 64) -> Any:
     """Leaves of varlen(), with NaN in so many rows that belong to no sequence."""
     *rows, cu_q, cu_k, most_q, most_k = varlen(d_head)
-    nan = [torch.full((behind, *one.shape[1:]), float("nan"), dtype=one.dtype, device=DEVICE) for one in rows]
+    nan = [torch.full((extra, *one.shape[1:]), float("nan"), dtype=one.dtype, device=DEVICE) for one in rows]
     return [torch.cat(pair).requires_grad_() for pair in zip(rows, nan, strict=True)], (cu_q, cu_k, most_q, most_k)
 
 

@@ -1,4 +1,4 @@
-"""flashladder.torch on fake PyTorch: what it hands to the library, refuses, and puts behind PyTorch's own function.
+"""flashladder.torch on fake PyTorch: what it hands to the library, rejects, and registers with PyTorch's own function.
 
 test_torch.py asks the real one for results, where it is installed.
 """
@@ -220,7 +220,7 @@ def test_sdpa_wants_tensors_of_four_dimensions(made: Any, index: int) -> None:
             made.fl.scaled_dot_product_attention(*arrays, enable_gqa=True)
 
 
-# ---- behind PyTorch's own --------------------------------------------------------------------------------------------
+# ---- registered with PyTorch -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ def exact(q: Any, k: Any, v: Any, window: tuple[int, int] = (-1, 0), softcap: fl
     k, v = (one.double().repeat_interleave(q.shape[1] // k.shape[1], dim=1) for one in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) * q.shape[2] ** -0.5
     scores = softcap * torch.tanh(scores / softcap) if softcap else scores
-    behind = torch.arange(k.shape[0])[None] - torch.arange(q.shape[0])[:, None] - k.shape[0] + q.shape[0]
-    for side, seen in ((window[0], -behind), (window[1], behind)):
+    ahead = torch.arange(k.shape[0])[None] - torch.arange(q.shape[0])[:, None] - k.shape[0] + q.shape[0]
+    for side, seen in ((window[0], -ahead), (window[1], ahead)):
         scores = scores.masked_fill((seen.to(DEVICE) > side) & (side >= 0), float("-inf"))
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1).nan_to_num(), v)
 

@@ -124,7 +124,7 @@ def test_windows_and_packed_sequences_agree_with_sdpa(model: Any, tokens: Any) -
 @pytest.mark.parametrize("left", [0, 5])
 @torch.no_grad()
 def test_generating_gives_the_tokens_of_sdpa(model: Any, tokens: Any, cache: str | None, left: int) -> None:
-    """Beyond the window, with padding, with a cache that has places to spare."""
+    """Beyond the window, with padding, with a cache that has spare slots."""
     generate = {"attention_mask": mask_of(tokens, left, 0), "do_sample": False, "max_new_tokens": 8}
     generate |= {"cache_implementation": cache, "disable_compile": True, "output_logits": True}
     generate |= {"return_dict_in_generate": True}
@@ -190,7 +190,7 @@ def test_compiled_generating_is_one_graph_and_gives_the_tokens_of_sdpa(tokens: A
 )
 @torch.no_grad()
 def test_continuous_batching_gives_the_tokens_of_others(kind: str, more: dict[str, Any]) -> None:
-    """Prompts in pieces, beside sequences that are decoded; windows and sinks."""
+    """Prompts in chunks, together with sequences that are decoded; windows and sinks."""
     model = tiny(kind, **more)
     model.set_attn_implementation(NAME)
     prompts = [torch.randint(1, 64, (rows,)).tolist() for rows in (5, 17, 9)]
@@ -284,7 +284,7 @@ def test_a_compiled_model_has_the_same_gradients(model: Any, tokens: Any) -> Non
 
 
 def test_sdpa_of_a_model_trains_on_the_kernels(model: Any, tokens: Any) -> None:
-    """flashladder.torch.register() puts them behind PyTorch's flash operator, on a GPU alone."""
+    """flashladder.torch.register() makes PyTorch's flash operator call them, only on a GPU."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU: PyTorch has a flash operator for GPUs alone")
     expected = learnt(model, tokens)

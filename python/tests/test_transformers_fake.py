@@ -38,7 +38,7 @@ def layer(made: Any, module: Any = CAUSAL, mask: Any = None, keys: int = 7, **op
 
 
 def mask_of(made: Any, **options: Any) -> Any:
-    """Arguments that a model passes once per forward pass: 5 queries behind 7 - 5 cached keys."""
+    """Arguments that a model passes once per forward pass: 5 queries after 7 - 5 cached keys."""
     sizes = {"batch_size": 2, "q_length": 5, "kv_length": 7, "q_offset": 2, "kv_offset": 0}
     return made.masks["flashladder"](**(sizes | options))
 

@@ -78,7 +78,7 @@ def test_the_wheel_says_its_machine(host: str, tag: str, name: str, begin: bytes
 
 
 def built(target: str, library: Path, folder: Path) -> Path:
-    """The program for another machine, beside a library."""
+    """The program for another machine, next to a library."""
     cache = {f"ZIG_{kind}_CACHE_DIR": str(folder) for kind in ("LOCAL", "GLOBAL")}
     zig = [ROOT / ".venv/wasm/ziglang/zig", "cc", "-target", target, "-w"]
     run(*zig, "-Iinclude", folder / "program.c", library, "-o", folder / "there.exe", **cache)

@@ -185,7 +185,7 @@ def test_its_programs_are_commands() -> None:
 
 
 def test_where_an_installed_tool_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """$CUDA_HOME, NVIDIA's wheels beside the package, the PATH, /usr/local/cuda, in this order."""
+    """$CUDA_HOME, NVIDIA's wheels next to the package, the PATH, /usr/local/cuda, in this order."""
     package = tmp_path / "site/flashladder_tools"
     monkeypatch.setattr(toolkit, "root", lambda: package)
     monkeypatch.setattr(toolkit, "in_checkout", lambda: False)

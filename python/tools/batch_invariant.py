@@ -111,9 +111,9 @@ def apart(chosen: list[Sequence], out: Any, lse: Any) -> list[Any]:
 
 
 def packed(chosen: list[Sequence], random: Any, captured: bool) -> list[Any]:
-    """One behind the other, with rows of no sequence behind them."""
-    behind = int(random.integers(0, 100))
-    rows = [np.concatenate([*x, x[0][:1].repeat(behind, 0)]) for x in zip(*chosen, strict=True)]
+    """Packed, followed by rows that belong to no sequence."""
+    extra = int(random.integers(0, 100))
+    rows = [np.concatenate([*x, x[0][:1].repeat(extra, 0)]) for x in zip(*chosen, strict=True)]
     starts = [int32(starts_of(chosen, name)) for name in "qk"]
     most = [max(len(getattr(one, name)) for one in chosen) + int(random.integers(0, 50)) for name in "qk"]
     found = computed(flashladder.attention_varlen, *map(on_device, rows), *starts, *most, captured=captured)

@@ -1,4 +1,4 @@
-"""Errors of attention/fp8, FlashAttention-3 and cuDNN beside float64, from the same bytes of e4m3, at d_head 128.
+"""Errors of attention/fp8, FlashAttention-3 and cuDNN against float64, from the same bytes of e4m3, at d_head 128.
 
     PYTHONPATH=python python3 python/tools/gpu_fp8_errors.py bin/peers/libfa3_serving.so >errors.json
 
@@ -80,9 +80,9 @@ def launch_of_fa3(library: ctypes.CDLL, q: Any, k: Any, v: Any) -> tuple[Callabl
     batch, keys, heads, _ = q.shape
     out = torch.empty_like(q, dtype=torch.bfloat16)
     lse = torch.empty((batch, heads, keys), device="cuda")
-    places = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (q, k, v, out, lse)]
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (q, k, v, out, lse)]
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    return lambda: library.fa3_full_e4m3(*places, batch, keys, heads, sms, ctypes.c_void_p(0)), out
+    return lambda: library.fa3_full_e4m3(*pointers, batch, keys, heads, sms, ctypes.c_void_p(0)), out
 
 
 def library_of_fa3() -> ctypes.CDLL:

@@ -2,8 +2,8 @@
 
     PYTHONPATH=python python3 python/tools/gpu_fp8_states.py bin/peers/libfa3_serving.so >states.json
 
-It needs what gpu_fp8_errors.py needs. `first` is a burst of 50 ms behind a second of rest, `sustained` a second of
-launches behind two, both in TFLOP/s, as of harness/energy.h; batch * keys = 16384, 16 heads, d_head 128. The first
+It needs what gpu_fp8_errors.py needs. `first` is a burst of 50 ms after a second of rest, `sustained` a second of
+launches after two, both in TFLOP/s, as of harness/energy.h; batch * keys = 16384, 16 heads, d_head 128. The first
 queries of each result are compared with float64 first.
 """
 

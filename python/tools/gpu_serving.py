@@ -1,4 +1,4 @@
-"""Attention of servers on a GPU: times through the Python package beside cuDNN, FlashAttention-2 and -3, as CSV.
+"""Attention of servers on a GPU: times through the Python package next to cuDNN, FlashAttention-2 and -3, as CSV.
 
     PYTHONPATH=python python3 python/tools/gpu_serving.py [--out FILE.csv] [--fa3 libfa3.so] [GROUP …]
 
@@ -72,8 +72,8 @@ extern "C" void read_both(const void *a, const void *b, size_t bytes, void *out,
 """
 GPU = torch.device("cuda:0")
 ROUNDS, WARM_UP = 15, 3
-CONFIGS: dict[int, list[str]] = {}  # instances of the library to try beside its own choice, by rows
-PARTS = (1024,)  # beside those that deterministic="batch" takes
+CONFIGS: dict[int, list[str]] = {}  # instances of the library to try in addition to its own choice, by rows
+PARTS = (1024,)  # in addition to those that deterministic="batch" uses
 ROTATED = 700 << 20  # bytes of all buffers of a case, at least
 ENERGY_S = 0.5
 Launch = Callable[[int], Any]  # of buffer number i
@@ -826,7 +826,7 @@ def reference(q: Any, k: Any, v: Any, causal: bool, window: Any, softcap: float,
 
 
 class Random:
-    """Ragged sequences as packed rows, or as a cache with or without pages. NaN lies wherever nobody looks."""
+    """Ragged sequences as packed rows, or as a cache with or without pages. Unused rows are NaN."""
 
     def __init__(self, drawn: random.Random) -> None:
         self.drawn = drawn

@@ -3,7 +3,7 @@
     PYTHONPATH=python python python/tools/never_nan.py --cases 100000 --jobs 8 --write
 
 A case is made from its number, so --first N --cases 1 repeats it. Its result must have the same bits as with zeros in
-these locations, be finite, and lie within the values of V. On a GPU with PyTorch, the three back ends of
+these locations, be finite, and be within the values of V. On a GPU with PyTorch, the three back ends of
 scaled_dot_product_attention compute the cases that they have arguments for. Exit status 1: flashladder failed a case.
 """
 
@@ -100,7 +100,7 @@ def _laid_out(form: str, size: str, qkv: Any, used_q: Any, used_k: Any, options:
     if form == "padded":
         more: dict[str, Any] = {name: x.astype(np.int32) for name, x in lengths.items()}
     elif form == "packed":
-        gap = int(random.integers(0, 40))  # rows behind the last sequence
+        gap = int(random.integers(0, 40))  # rows after the last sequence
         of_q, of_k = ([x[b, :n] for b, n in enumerate(used)] for x, used in ((q, used_q), (hide_k, used_k)))
         packed = [np.concatenate([*of_q, q[0, :1].repeat(gap, 0)])]
         packed += [np.concatenate([*[x[b, :n] for b, n in enumerate(used_k)], x[0, :1].repeat(gap, 0)]) for x in (k, v)]

@@ -1,6 +1,6 @@
 """The package flashladder-tools as a wheel: `make wheel-tools`, which builds the programs that it packs.
 
-In the package lie the modules of analysis/ that know files of anybody, at the places that they have in a checkout, with
+The package contains the modules of analysis/ that read any user's files, at the same paths as in a checkout, with
 the records that they read, and the emulator. Equal sources make equal wheels, byte for byte.
 """
 
@@ -26,11 +26,11 @@ PACKED = (
     *("bin/ptxrun", "bin/emulated-gpu", "bin/judge-replay", "bin/judge-jail"),
     *("lib/emulated/*", "lib/libflconfig.so"),
 )
-EMULATOR = ("emu.py", "emu.h", "libflemu.so")  # of lib/, beside the package's own modules
+EMULATOR = ("emu.py", "emu.h", "libflemu.so")  # of lib/, next to the package's own modules
 
 
 def packed() -> dict[str, Path]:
-    """The files of the package beside its own modules: by their paths in it."""
+    """The files of the package that are not its own modules, by their paths in it."""
     found = {str(path.relative_to(ROOT)): path for pattern in PACKED for path in sorted(ROOT.glob(pattern))}
     found |= {name: ROOT / "lib" / name for name in EMULATOR}
     libraries = ("emulated/libcuda.so.1", "emulated/libcudart.so.13", "libflconfig.so")
@@ -57,7 +57,7 @@ def version() -> str:
 
 
 class BuildWithEmulator(build_py):
-    """Copies the other files beside the modules."""
+    """Copies the other files next to the modules."""
 
     def run(self) -> None:
         super().run()

@@ -1,6 +1,6 @@
 """Adapter for a task in the style of GPU MODE's leaderboards: its kernel receives a tuple that ends in the output.
 
-Put the submission beside this file as user.py, change INPUTS and OUTPUT to those of the task, and judge the folder:
+Put the submission next to this file as user.py, change INPUTS and OUTPUT to those of the task, and judge the folder:
 
     flashladder-judge softmax examples/judge/gpu_mode
 """

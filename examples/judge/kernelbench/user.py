@@ -1,4 +1,4 @@
-"""A submission as KernelBench receives it, with arrays of the judge in place of tensors."""
+"""A submission as KernelBench receives it, with the judge's arrays instead of tensors."""
 
 import gpu
 import numpy as np
