@@ -5,7 +5,7 @@
  *           queries for dK and dV, one over the keys for dQ
  * predict   seven products instead of five (S and dP in both passes), all in fp32 multiply-adds: 2 * 7 * d_head
  *           operations a pair of query and key in the five's 2 * 5 * d_head. fp32 gives 67 TFLOP/s on an H200; each
- *           multiply-add has a conversion and half a shared-memory read beside it, so a quarter of the issue slots
+ *           multiply-add comes with a conversion and half a shared-memory read, so a quarter of the issue slots
  *           multiply: 67 / 4 * 5 / 7 = 12 TFLOP/s, 0.02 of FA3 (565 at 4096: README.md)
  * config    (FP16, 128, 32, 32, 4): backward_fma
  * arch      sm_80

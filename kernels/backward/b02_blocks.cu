@@ -1,7 +1,7 @@
 /* b02 - blocks and mma.sync
  *
  * parent    b01
- * idea      the same two passes with mma.sync: S and dP stand in registers, become P and dS there, and go back into
+ * idea      the same two passes with mma.sync: S and dP are in registers, become P and dS there, and go back into
  *           the tensor cores without leaving the warp
  * predict   products from 67 TFLOP/s of fp32 to what mma.sync gives on an H200, about 62 % of 990; FlashAttention-2
  *           with it reaches 284 at 4096 (README.md), with five products, copies ahead of use and one pass. Here

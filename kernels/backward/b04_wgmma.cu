@@ -1,7 +1,7 @@
 /* b04 - wgmma
  *
  * parent    b03
- * idea      the five products by wgmma: a warpgroup has 64 keys, operands are read from shared memory as they lie,
+ * idea      the five products by wgmma: a warpgroup has 64 keys, operands are read from shared memory in place,
  *           and 128 keys of a CTA halve what is read of Q and dO and what is added to dQ
  * credit    FlashAttention-3: dS goes through shared memory, the other products stay in the warpgroup
  * predict   the tensor pipe needs 2560 cycles for 64 queries and 128 keys. Nothing overlaps here: copies, products,

@@ -1,7 +1,7 @@
 /* b06 - dV beside dS
  *
  * parent    b05
- * idea      dV is started right behind dP, and dS is computed while it runs: from a copy of P, as nobody may touch
+ * idea      dV is started right after dP, and dS is computed while it runs: from a copy of P, as nobody may touch
  *           what wgmma reads
  * credit    FlashAttention-3: of the five products as many in flight as registers allow
  * predict   of a block, 256 cycles of the tensor pipe (dV) no longer wait for dS, store and fence, about 350 cycles.
@@ -88,7 +88,7 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {

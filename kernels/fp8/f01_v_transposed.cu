@@ -1,9 +1,9 @@
 /* f01 - V transposed by the caller
  *
  * parent    none
- * idea      wgmma of e4m3, which multiplies twice as many elements in its time: Q and K as they lie, V transposed by
+ * idea      wgmma of e4m3, which multiplies twice as many elements in its time: Q and K as stored, V transposed by
  *           the caller, as bytes have no transposing form, and P in e4m3, moved between lanes by shuffles
- * credit    FlashAttention-3 has P at most 256 in e4m3, and the pipeline: S of the next block beside O of this one
+ * credit    FlashAttention-3 has P at most 256 in e4m3, and the pipeline: S of the next block during O of this one
  * predict   a prototype that needs no shuffles, with CTAs that stay and Q in registers, has 916 TFLOP/s (4096:
  *           README.md); staying gave 6 % in fp16. A block of 128 keys takes 32 SHFL of each warp, 256 cycles of a
  *           multiprocessor whose tensor cores need 1024 for it and ran at half their speed: 10 % more. 780 TFLOP/s at
@@ -80,7 +80,7 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {

@@ -1,10 +1,10 @@
 /* f02 - V transposed in the kernel
  *
  * parent    f01
- * idea      V comes as it lies: three warps beside the copying one transpose each block from one place in shared memory
+ * idea      V comes as stored: three warps next to the copying one transpose each block from one part of shared memory
  *           to another, 16 keys and 32 columns at a time, by ldmatrix, byte permutation and stmatrix
  * credit    FlashAttention-3: ldmatrix.trans moves pairs of bytes, PRMT parts them, and the order of the keys that is
- *           left is that in which P lies
+ *           left is that of P
  * predict   P needs no shuffle, which saves 10 %. A prototype lost 6 to 10 % from 1024 on by transposing, by power and
  *           shared memory, not by waiting. The two make up: 780 TFLOP/s at 4096, non-causal, as f01, and the caller
  *           need not transpose, which a kernel of its own did for 16 % of the time at 512 and 3 % at 8192
@@ -87,7 +87,7 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {

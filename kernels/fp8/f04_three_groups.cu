@@ -2,7 +2,7 @@
  *
  * parent    f02
  * idea      a third computing warpgroup, and blocks of 96 keys so that each needs 160 registers a thread: three fill
- *           the gaps of each other where two leave some. 96 divides few lengths, so any length is taken: keys behind
+ *           the gaps of each other where two leave some. 96 divides few lengths, so any length is taken: keys past
  *           the last are masked, in the first block that is read
  * predict   the softmax of 64 scores a thread took a prototype 750 cycles with one warp in a quarter of the
  *           multiprocessor, 586 with two and 530 with three, where 512 is the least; three groups of 96 keys gave it 7
@@ -90,7 +90,7 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {

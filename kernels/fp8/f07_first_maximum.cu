@@ -3,7 +3,7 @@
  * parent    f06
  * idea      m is the maximum of the first block that a row sees, and stays: exponentials wait for no maximum, and O is
  *           not scaled. P begins at 8, so that scores may rise by a factor of 56 in P before e4m3 ends. A warp in which
- *           a lane's sum passes 448 scales its P, l and O down where they stand. Only beyond 2^128 is P lost, as
+ *           a lane's sum passes 448 scales its P, l and O down in place. Only beyond 2^128 is P lost, as
  *           infinity: then the CTA computes its rows again, with a running maximum in every block
  * predict   a prototype of three groups had 870 TFLOP/s at 4096 with a running maximum and 1046 without, 1.20 times,
  *           both with CTAs that stay. The CTAs here leave: f04 is predicted at 840, this at 1000, non-causal. With
@@ -99,7 +99,7 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     __syncthreads(); /* they are set up */
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {

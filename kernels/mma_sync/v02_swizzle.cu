@@ -1,7 +1,7 @@
 /* v02 - swizzling
  *
  * parent    v01
- * idea      store chunk c of row r at place c XOR (r mod 8), so that eight rows of one column lie in different banks
+ * idea      store chunk c of row r at position c XOR (r mod 8), so that eight rows of one column are in different banks
  * predict   loop grows to about 700 instructions on sm_80; no 8-way conflict is left: four times faster than v01
  * claims    loop@sm_80=700±2% speedup@4096=4±0.4
  * config    (FP16, 128, 64, 64, 4): async+swizzled+load_0_0_0_tiles

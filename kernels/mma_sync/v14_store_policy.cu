@@ -1,7 +1,7 @@
 /* v14 - cache policy of the output stores
  *
  * parent    v13
- * idea      O is written once and not read again here: its lines need no place in L1
+ * idea      O is written once and not read again here: its lines need no space in L1
  * predict   loop unchanged, 16 stores carry another policy; time unchanged within 0.5 %
  * claims    loop_change@sm_80=0±2 speedup@4096=1±0.005
  * config    (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax

@@ -16,7 +16,7 @@
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
  * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
- * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * therefore trail the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
  * m catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. P is then at most
  * 2^8, while fp16 ends at 65504, and its relative rounding is the same as below 1.
  *

@@ -18,7 +18,7 @@
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
  * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
- * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * therefore trail the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
  * m catches up, and l and O are rescaled, once the exponential of a score would be more than 2^8. P is then at most
  * 2^8, while fp16 ends at 65504, and its relative rounding is the same as below 1.
  *
@@ -137,7 +137,7 @@ __device__ __forceinline__ void init_mbarriers(uint32_t full, uint32_t empty) {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_test_wait_parity(mbarrier, phase & 1)) {
@@ -473,7 +473,7 @@ __device__ __forceinline__ void attend(const forward_args &args, int Q_block, in
     constexpr int CTA_rows = slice ? Q_rows : cfg.B_r;
     copy_gmem_to_smem<cfg, CTA_rows>(Q_smem + copy_offset, (const uint16_t *)args.Q + Q_offset, seq_stride);
     /* Blocks copied ahead of the one that is read. This leaves slack + 1 stages: a warp that starts to copy waits only
-     * for warps that are more than `slack` full blocks behind. */
+     * for warps that lag by more than `slack` full blocks. */
     constexpr int ahead = cfg.stages - 1 - cfg.slack;
 #pragma unroll 1
     for (int block = 0; block < ahead && block < n_blocks; block++) copy_KV(block);

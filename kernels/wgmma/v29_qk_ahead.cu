@@ -1,7 +1,7 @@
 /* v29 - scores one block ahead
  *
  * parent    v28
- * idea      S = Q K^T of the next block is started before O += P V of this one: exponentials run beside a product
+ * idea      S = Q K^T of the next block is started before O += P V of this one: exponentials run during a product
  * credit    FlashAttention-3 (section 3.2): overlap of products and softmax within a warpgroup
  * predict   the tensor cores have work during most of the softmax; S, P and O live at once, 160 registers of 240; about
  *           1.25 times v28
@@ -126,7 +126,7 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout &at) {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {

@@ -19,7 +19,7 @@
 /* The algorithm (FlashAttention-2, Dao 2023, algorithm 1): a CTA owns B_r rows of Q of one head and goes through K and
  * V in blocks of B_c rows. For every row it keeps the largest score so far (m), the sum of exp(score - m) so far (l)
  * and the output so far (O). At the end O / l is the softmax-weighted mean of V, whatever m is: it cancels out. m may
- * therefore lag behind the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
+ * therefore trail the largest score, as long as exp(score - m) fits the 16 bits of P and fp32 holds the sums. Here
  * m is the maximum of the first KV block. m is updated, and l and O are rescaled, once the exponentials of a lane and
  * block add up to more than 2^15 in fp16, which goes up to 65504, or 2^60 in bf16. P has the same relative rounding as
  * below 1.
@@ -158,7 +158,7 @@ __device__ __forceinline__ void init_mbarriers(const smem_layout &at) {
     __syncthreads();
 }
 
-/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may be at most one phase behind. Number -1,
+/* Wait until phase number `phase` of an mbarrier is complete; the mbarrier may lag by at most one phase. Number -1,
  * before the first, is complete from the start. */
 __device__ __forceinline__ void wait_for_phase(uint32_t mbarrier, int phase) {
     while (!mbarrier_try_wait_parity(mbarrier, phase & 1)) {
