@@ -20,7 +20,7 @@ need = $(foreach v,$(1),$(if $($v),,$(error $@ needs $v=, $(EXAMPLE_$v))))$(fore
 IS_VERSION = $(filter v% b0% f0% V% B0% F0%,$(1))# what a user may mean as one
 $(call known,$(VER) $(A) $(B) $(filter-out %.mk,$(call IS_VERSION,$(MAKECMDGOALS))))
 
-# Goals that were removed, each with what is typed instead; _ stands for a space.
+# Goals that were removed, each with its replacement; _ means a space.
 MOVED := why:./fl_why_v10_v11 configs:./fl_configs_--version_v07_--set_all check-tools:./fl_check-tools_FILE \
 	corpus:./fl_corpus_FOLDER logs:./fl_demangle_FILE notebooks:./fl_notebooks_--write \
 	sanitize:./fl_sanitize_--versions_v07 ptx:make_build/v07/v07.ptx wasm:make_build/wasm/emulator.wasm \
@@ -60,7 +60,7 @@ $(foreach v,$(sort $(VERSIONS)),$(if $(word 2,$(filter $v,$(VERSIONS))),$(error 
 $(if $(and $(CUDA),$(if $(wildcard $(CUDA)/bin/nvcc),,none)),$(error \
 	CUDA=$(CUDA): contains no bin/nvcc; name a toolkit folder such as /usr/local/cuda, or remove CUDA=))
 
-# An architecture is a number from 80 on, for cp.async and mma.sync m16n8k16, perhaps with a or f behind.
+# An architecture is a number from 80 on, for cp.async and mma.sync m16n8k16, perhaps followed by a or f.
 wrong := $(shell tr ' ' '\n' <<<'$(call quoted,$(ARCHS))' | grep -vxE '(([89][0-9]|1[0-9][0-9])[af]?)?' | head -1)
 $(if $(wrong),$(error ARCHS: '$(wrong)': must be a number from 80 on; \
 	write for example ARCHS="80 90" or ARCHS=90a))

@@ -1,7 +1,7 @@
 # Host code: C11 everywhere outside kernels/.
 #
 #     emulator/*/*.c, runtime/*.c, harness/*.c ─ cc ─► their objects below build/, which every version links
-#     build/emulator/*/*.o ─ cc ─► lib/libflemu.so, with emu.h and emu.py beside it
+#     build/emulator/*/*.o ─ cc ─► lib/libflemu.so, with emu.h and emu.py next to it
 #     build/runtime/*.o + build/analysis/ladder/*.o ─ cc ─► lib/libflconfig.so
 
 # -fPIC: the objects of the emulator also make a shared library.

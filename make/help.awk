@@ -24,7 +24,7 @@ function name_variables(    count, list, i, rest) {
 function print_goals(    at) {
     if (heading) print "\n" heading
     heading = ""
-    while (length(goals) > width) { # the goals that fit stand on a line of their own
+    while (length(goals) > width) { # the goals that fit get a line of their own
         at = match(substr(goals, 1, width), / [^ ]*$/)
         print "  " substr(goals, 1, at - 1)
         goals = substr(goals, at + 1)

@@ -51,10 +51,10 @@ report: $(READY) | $(filter regs,$(MAKECMDGOALS))  ## one page over all versions
 ladder: all | $(READY)  ##+ rewrites the generated tables of the documents
 	@$(RUN) -m analysis traffic --write
 	@$(RUN) -m analysis $@ --write
-# A page a version shows its machine code beside its PTX, and the machine runs that: the code that the tools show.
+# A version's page shows its machine code next to its PTX, and the machine runs that: the code that the tools show.
 site: $(WASM_FILES) $(foreach v,$(filter-out $(ATTENTION),$(VERSIONS)),$(BUILD)/$v/$v.ptx \
 	$(BUILD)/$v/sm_$(lastword $(call archs_of,$v)).cubin)
-# MyST-NB keeps files of its own beside the pages that Sphinx writes: so these are written in build/ first.
+# MyST-NB keeps files of its own next to the pages that Sphinx writes, so these are written in build/ first.
 # Those of machine_page.py whose S, m, l, P and O it compares with the reference.
 IN_STORY := v01 v02 v08 v09 v17 v19 v25 v26 v28 v29 v35 v37
 site: $(SITE)/site.installed | $(READY)  ## documents, notebooks and tables as a static site: site/index.html

@@ -31,7 +31,7 @@ $(BUILD)/cuda.aliases: emulator/driver/functions_table.h
 $(BUILD)/cuda.map:
 	@mkdir -p $(@D)
 	@$(parts) echo '{ global: cu*; local: *; };' >$(part); $(whole)
-# Names are of the toolkit's version 13, and found in the emulated driver beside it.
+# Names are of the toolkit's version 13, and found in the emulated driver next to it.
 $(EMULATED)/libcudart.so.13: $(CUDART) $(EMULATED)/libcuda.so.1 $(BUILD)/cudart.map $(BUILD)/flags/ld
 	$(call say,LINK,$@)$(parts) $(CC) $(LDFLAGS) -shared -o $(part) -Wl,-soname,$(@F),-rpath,'$$ORIGIN' \
 		-Wl,--version-script=$(BUILD)/cudart.map $(filter %.o %.so.1,$^) $(linked)

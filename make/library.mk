@@ -1,6 +1,6 @@
 # The library: the interface of include/flashladder.h over embedded kernels, for programs in C and for Python.
 #
-#     build/vNN/vNN.ptx ─ without places in the source, which nobody asks a library for ─► build/vNN/library/library.ptx
+#     build/vNN/vNN.ptx ─ without source lines, which a library does not need ─► build/vNN/library/library.ptx
 #     build/vNN/library/library.ptx ─ ptxas ─► build/vNN/library/sm_90a.cubin: the same code, a quarter of the bytes
 #     all of build/vNN/library/ ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
@@ -57,8 +57,8 @@ $(BUILD)/library/flashladder.o: library/flashladder.c $(BUILD)/revision.h $(BUIL
 # that were linked with an older one run with a newer one: the number in the name stays.
 SONAME := libflashladder.so.1
 # glibc 2.34 moved functions into libc.so.6 under new versions, and 2.29 has exp2() and log2() that treat errno another
-# way. Linked with stand-ins, whose versions every glibc of x86-64 answers for, the library runs from 2.16 on. A linker
-# reads one library of a name, so the one of libm has all functions of its oldest version.
+# way. Linked with stub libraries, whose versions every glibc of x86-64 answers for, the library runs from 2.16 on. A
+# linker reads one library of a name, so the one of libm has all functions of its oldest version.
 OLD_libdl.so.2 := dlopen dlsym dlclose dlerror
 OLD_libpthread.so.0 := pthread_create pthread_join pthread_once
 OLD_libm.so.6 = $$(nm -D $$($(CC) -print-file-name=libm.so.6) | sed -n 's/.* [TWi] \(.*[^@]\)@@*GLIBC_2\.2\.5$$/\1/p')

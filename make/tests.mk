@@ -62,7 +62,7 @@ OLDEST := build/oldest/oldest.installed# the oldest toolkit that CUDA= may name
 ##@ Testing
 .PHONY: check check-anywhere check-frameworks check-long check-site lint format
 IN_CHECK := not long and not gpu and not site
-# Byte code lies below build/, also where the environment wants none beside the sources: without any, each of some
+# Byte code goes below build/, even if the environment disables it next to the sources: without any, each of some
 # thousand processes compiles what it imports.
 check check-long check-anywhere: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 check check-long check-anywhere: export PYTHONDONTWRITEBYTECODE :=
@@ -92,7 +92,7 @@ check-long: all emu-lib  ##+ the tests that take minutes, and other random input
 	SECONDS_TO_FUZZ=60 $(BUILD)/tests-san/test_fuzz
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 # With the C programs run again. make's own lines say with which seed.
-check-anywhere: all emu-lib $(TAPS)  ##+ check as on other machines: BUSY= loops beside it, order of SEED=
+check-anywhere: all emu-lib $(TAPS)  ##+ check as on other machines: BUSY= loops in parallel, order of SEED=
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	@rm -f $(TAPS)
 	@bash make/anywhere.sh $(or $(BUSY),4) $(MAKE) --no-print-directory $(TAPS)

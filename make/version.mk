@@ -24,7 +24,7 @@ listing = $(if $(and $(OWN),$(filter 90 90a,$(2))$(wildcard sass/$(1).sm_$(2).sa
 	)$(1).sm_$(2).sass
 each = $(foreach v,$(CHOSEN),$(foreach a,$(call archs_of,$v),$(call $(1),$v,$a)))# each,WORD: of all chosen versions
 
-# instances.stamp stands for both files: the generator leaves a file alone whose text stays, so their times do not tell.
+# instances.stamp represents both files: the generator leaves a file alone whose text stays, so their times do not tell.
 # The stamp `source` changes with the kernel file's name: a renamed file keeps its time.
 define instances  # $(1) version, $(2) source, $(3) folder
 $(call stamp,$(3)/source,$(2))

@@ -5,7 +5,7 @@ addEventListener("DOMContentLoaded", () => {
   for (const [name, label] of [["sidebar", "All pages"], ["toc", "This page"]])
     document.querySelector(`aside.${name}-drawer`)?.setAttribute("aria-label", label);
 
-  // A column of words is not as narrow as the numbers beside it leave it: the table scrolls in any case.
+  // A column of words keeps a minimum width next to wide numbers: the table scrolls in any case.
   for (const one of document.querySelectorAll("table.docutils td:nth-child(-n+2)"))
     if (one.textContent.length > 14) one.classList.add("words");
 

@@ -203,7 +203,8 @@ async function broken(task) {
   const rows = all.map((text, i) => ({ text: text.replaceAll("\t", " "), at: i }))
     .filter(({ text }) => text.trim() && !/^\s*\.loc|^\s*\/\//.test(text));
   const middle = rows.findIndex((row) => row.at >= at);
-  return { all, cut, after: rows[middle].text, rows: rows.slice(Math.max(0, middle - task.before), middle + task.behind) };
+  const shown = rows.slice(Math.max(0, middle - task.before), middle + task.after);
+  return { all, cut, after: rows[middle].text, rows: shown };
 }
 
 // "" where the program with the instruction at that position does what it did; else what the machine says.

@@ -280,8 +280,8 @@ function drawShared() {
 const underWay = ({ copies: some, products }) =>
   (some ? `, ${some} cp.async in flight` : "") + (products ? `, ${products} wgmma in flight` : "");
 
-let marked = []; // rows of the source that a warp stands at
-const CHIPS = 3; // of warps beside a line; of more the last is named too
+let marked = []; // rows of the source at which a warp is
+const CHIPS = 3; // of warps next to a line; with more warps the last one is shown too
 
 function drawWarps() {
   $("cta").textContent = seen.cta;
@@ -331,7 +331,7 @@ function drawRegister() {
 
 // ---- S, m, l, P, O against the reference -------------------------------------------------------------------------------
 
-// Of the build of a version that dumps them, after the KV block that is chosen; every error beside its largest value.
+// Of the build of a version that dumps them, after the KV block that is chosen; every error next to its largest value.
 async function drawBlock() {
   const name = version, box = $("block"), Q_block = +$("Q-block").value, step = +$("KV-step").value;
   await data(`${name}.dump`);

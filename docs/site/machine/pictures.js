@@ -93,7 +93,7 @@ function fromChunks(shared, chunks, alongK, read) {
   };
 }
 
-// A, B and the sums of the wgmma that a warp stands before. Factors have 16 bits.
+// A, B and the sums of the wgmma that is a warp's next instruction. Factors have 16 bits.
 function product({ product: it, operands, shared, shown }, read) {
   const box = made("div", "matrices");
   if (it.numbers > 1) return made("p", "note", "factors of this type are not drawn");

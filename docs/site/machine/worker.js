@@ -134,7 +134,7 @@ function orderOf(records, B_r, B_c) {
 }
 
 // What the arrays should be after some KV blocks, the last of which is at hand, computed in float64. P, l and O are
-// relative to the m that the kernel has, which may lag behind the largest score.
+// relative to the m that the kernel has, which may be smaller than the largest score.
 function reference(tensors, [B_r, B_c, d], Q_block, seen, m) {
   const [Q, K, V] = tensors, scale = 1 / Math.sqrt(d), last = seen.at(-1);
   const wanted = { S: new Float64Array(B_r * B_c), m: new Float64Array(B_r).fill(-Infinity),
