@@ -22,8 +22,7 @@
  * it by 0: of fewer than B_r + B_c rows before (the third and the fourth number of a config), in the heads that share
  * the KV head. In attention/decode these are all rows before, and one in a row of K may change the last bit of rows
  * next to those that attend to it. With a window, rows of V before the first key that a Q block sees have no effect.
- * Memory past seq_k or between rows has none either. Scores of 16-bit Q and K may reach 1e38: O stays finite, except
- * that in attention/mma_sync a row whose first KV block has only scaled scores below -9e7 can become NaN.
+ * Memory past seq_k or between rows has none either. Scores of 16-bit Q and K may reach 1e38: O stays finite.
  *
  * The library needs libc alone. A GPU is reached through the driver, libcuda.so.1 of CUDA 12 or newer, which fl_open()
  * looks for; without a GPU the emulator runs the PTX of the kernels on the CPU, slowly and bit by bit as a GPU would.

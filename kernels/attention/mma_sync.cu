@@ -274,18 +274,6 @@ __device__ __forceinline__ bool outgrows_m(rows_values<cfg> &lane_max, const row
     return __any_sync(0xffffffff, !(lag <= most_lag));
 }
 
-/* The rule of softmax.cuh for maxima above 0 alone: a row whose scores are all far below 0 can become NaN. */
-constexpr float exact_from = -large_from;
-__device__ __forceinline__ float scale_of_high_row(float m, float scale) {
-    return m <= exact_from ? next_power_of_2(scale) : scale;
-}
-__device__ __forceinline__ float rescaled_high_m(float m, float scale) {
-    if (m > exact_from) [[likely]]
-        return m;
-    const float inverse = __uint_as_float(0x7f000000 - __float_as_uint(next_power_of_2(scale)));
-    return m * inverse * scale;
-}
-
 /* Update m to the row maxima: the four lanes of a quad share a row, and two butterfly shuffles give each the maximum. l
  * and O were sums of exp(score - m_old); make them sums of exp(score - m). */
 template <attention_config cfg>
@@ -298,8 +286,8 @@ __device__ __forceinline__ void update_m(rows_values<cfg> &m, rows_values<cfg> &
             row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 2));
             row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 1));
             const float m_old = m[i][half];
-            m[i][half] = fminf(m_old, -row_max * scale_of_high_row(-row_max * softmax_scale, softmax_scale));
-            scales[i][half] = scale_of_high_row(m[i][half], softmax_scale);
+            m[i][half] = fminf(m_old, -row_max * scale_of_row(-row_max * softmax_scale, softmax_scale));
+            scales[i][half] = scale_of_row(m[i][half], softmax_scale);
             const float factor = ex2_approx(m[i][half] - m_old);
             l[i][half] *= factor;
             for (int n = 0; n < 2 * d_steps<cfg>; n++) {
@@ -864,7 +852,7 @@ struct Q_work {
         };
         reload_l<cfg>(l, l_slot);
         for (int i = 0; i < row_tiles<cfg>; i++)
-            for (int half = 0; half < 2; half++) m[i][half] = rescaled_high_m(m[i][half], softmax_scale);
+            for (int half = 0; half < 2; half++) m[i][half] = rescaled_m(m[i][half], softmax_scale);
         if constexpr (slice) {
             slice_partial<cfg> *partials = (slice_partial<cfg> *)smem;
             store_partial<cfg>(partials, m, l, O, thread / 32, O_lane);
