@@ -121,6 +121,7 @@ typedef struct emu_launch {
     bool strict_tcgen05;      /* rules of PTX that published code breaks are checked, too: see docs/emulator.md */
     bool fence_behind_reads;  /* a bulk copy that overwrites data also needs a fence.proxy.async after ordinary reads */
     bool overlaps;            /* it may begin before the launch before has ended: programmatic stream serialization */
+    bool footprint;           /* with checks: keep what it does to global memory for emu_take_footprint() */
     uint64_t race_memory;     /* bytes that the search for races in global memory may take; 0 for 1 GiB */
     int threads;              /* of the host; 0 for one per core; one where CTAs tell each other more than tickets */
     uint64_t step_limit;      /* warp instructions of one CTA; 0 for the default of 4e9 */
@@ -438,6 +439,24 @@ uint64_t emu_ctas_done(const emu_device *device);
 /* Results of the last emu_run(), borrowed until the next; positions point into the module. */
 const emu_finding *emu_findings(const emu_device *device, size_t *count);
 const emu_counters *emu_counts(const emu_device *device);
+
+/* ---- operations that may overlap ---- */
+
+/* The bytes of global memory that an operation reads and writes: of a launch with emu_launch.footprint, or of a copy.
+ * That of a launch borrows its module. Owned: emu_footprint_free(). */
+typedef struct emu_footprint emu_footprint;
+/* The footprint of the last launch, or a new one to which emu_footprint_add() adds bytes in the order of their
+ * addresses; NULL where there is none, or when out of memory. The name is used in messages (copied). */
+emu_footprint *emu_take_footprint(emu_device *device);
+emu_footprint *emu_footprint_new(const char *name);
+void emu_footprint_add(emu_footprint *footprint, uint64_t address, uint64_t bytes, bool writes);
+void emu_footprint_free(emu_footprint *footprint);
+/* Compare an operation with one that began before it and may still be at work. True with the finding filled, whose
+ * message is owned: free(), where both access a byte, one of them writes it, and not both by strong accesses. Nothing
+ * is found where the second has read a flag that the first wrote by a strong access: it may order the two. ignore: as of
+ * emu_launch. */
+bool emu_compare_footprints(emu_device *device, const emu_footprint *now, const emu_footprint *before,
+                            const char *ignore, emu_finding *found);
 
 /* ---- names ---- */
 

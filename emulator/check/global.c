@@ -195,13 +195,17 @@ static bool both_strong(const cta *m, uint32_t who, const access_note *note, uin
 
 /* ---- reports ---- */
 
-void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes) {
-    const buffer *b = emu_find_buffer(m->device, address);
+void emu_describe_global_of(const emu_device *device, uint64_t address, char *out, size_t bytes) {
+    const buffer *b = emu_find_buffer(device, address);
     const uint64_t offset = (address & ((1ull << BUFFER_SHIFT) - 1)) - BUFFER_START;
     if (b && b->name)
         snprintf(out, bytes, "0x%" PRIx64 ", byte %" PRIu64 " of buffer '%.60s'", address, offset, b->name);
     else
         snprintf(out, bytes, "0x%" PRIx64, address);
+}
+
+void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes) {
+    emu_describe_global_of(m->device, address, out, bytes);
 }
 
 void emu_locate_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]) {
@@ -308,7 +312,7 @@ static inline void note_read(global_cell *cell, access_note own, uint32_t rank) 
     }
     cell->read = own;
     cell->read_rank = (uint8_t)rank;
-    cell->history |= DID_READ;
+    cell->history |= DID_READ | (own.who & WHO_ATOMIC ? DID_ASK : DID_LOAD);
 }
 
 static inline access_note own_note(const cta *m, const warp *w, int lane, unsigned order) {

@@ -24,6 +24,10 @@ static uint32_t who_of(uint64_t packed) {
     return (uint32_t)(packed - 1) & ((1u << WHO_BITS) - 1);
 }
 
+uint32_t emu_grid_instruction(uint64_t packed) {
+    return packed ? who_instruction(who_of(packed)) : 0;
+}
+
 static void add(extremes *to, const access_note *note, uint32_t rank) {
     const uint64_t packed = pack(note, rank);
     if (!to->least || packed < to->least) to->least = packed;
@@ -34,6 +38,7 @@ static void add_cell(grid_cell *to, const global_cell *cell) {
     if (cell->history & DID_READ) add(&to->reads, &cell->read, cell->read_rank);
     if (cell->history & DID_UPDATE) add(&to->updates, &cell->write, cell->write_rank);
     to->narrow |= (cell->history & DID_NARROW) != 0;
+    to->history |= cell->history;
     if (!(cell->history & DID_WRITE)) return;
     const uint64_t known = to->writes.least;
     to->differs |=

@@ -17,9 +17,18 @@ typedef struct access_note {
     uint32_t time, who, cluster; /* time 0: none */
 } access_note;
 
-/* Accesses of a cluster to a cell. LAST_ASYNC: a bulk copy wrote last; DID_NARROW: the scope of an update leaves other
- * clusters out; COVERS: the page has a covered_note of the cell. */
-enum cell_history { DID_READ = 1, DID_WRITE = 2, DID_UPDATE = 4, LAST_ASYNC = 8, DID_NARROW = 16, COVERS = 32 };
+/* Accesses of a cluster to a cell. DID_LOAD and DID_ASK: reads that are plain, and strong; LAST_ASYNC: a bulk copy wrote
+ * last; DID_NARROW: the scope of an update leaves other clusters out; COVERS: the page has a covered_note of the cell. */
+enum cell_history {
+    DID_READ = 1,
+    DID_WRITE = 2,
+    DID_UPDATE = 4,
+    LAST_ASYNC = 8,
+    DID_NARROW = 16,
+    COVERS = 32,
+    DID_LOAD = 64,
+    DID_ASK = 128
+};
 
 typedef struct global_cell {
     access_note write, read, older; /* older: a read by another thread than the last */
@@ -69,6 +78,7 @@ typedef struct grid_cell {
     uint32_t value;
     bool differs; /* two clusters wrote what is not the same, or by two instructions */
     bool narrow;  /* the scope of an update leaves other clusters out */
+    uint8_t history; /* of all clusters: see cell_history */
 } grid_cell;
 
 typedef struct grid_page {
@@ -124,6 +134,14 @@ void emu_split_cells(const races *r, void *cells, size_t bytes);
 void emu_describe_global(const cta *m, uint64_t address, char *out, size_t bytes);
 /* global.c: whether this launch has written a byte, as far as the own cluster may know; true where nobody asks. */
 bool emu_global_was_written(const cta *m, uint64_t address);
+/* The same without a CTA. */
+void emu_describe_global_of(const emu_device *device, uint64_t address, char *out, size_t bytes);
+/* grid.c: the instruction of an access as extremes have it. */
+uint32_t emu_grid_instruction(uint64_t packed);
+/* report.c: a finding in words: its class and instruction, who executed it ("" for nobody), sentences, and the other
+ * instruction, without a line for none. Owned. */
+char *emu_compose_message(emu_class class_, const emu_location *here, const char *thread, const char *sentences,
+                          const emu_location *other);
 /* The coordinates of a CTA. */
 void emu_locate_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
 /* happens_before.c: whether a thread knows of an access by another cluster. */

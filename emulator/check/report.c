@@ -70,26 +70,32 @@ static size_t append_location(char *out, size_t bytes, size_t used, const emu_lo
     return used;
 }
 
-/* Header, the sentences indented, and the location of the counterpart. */
-static char *compose(const cta *m, const finding_record *record, const char *sentences) {
+char *emu_compose_message(emu_class class_, const emu_location *here, const char *thread, const char *sentences,
+                          const emu_location *other) {
     char text[3000];
-    size_t used = append(text, sizeof text, 0, "%s", class_names[record->class_]);
-    emu_location here = emu_location_of(m->code, record->here), other = emu_location_of(m->code, record->other);
-    used = append_location(text, sizeof text, used, &here);
-    used = append(text, sizeof text, used, "\n  CTA (%u, %u, %u)", m->cta[0], m->cta[1], m->cta[2]);
-    if (record->warp >= 0) used = append(text, sizeof text, used, ", warp %d", record->warp);
-    if (record->lane >= 0) used = append(text, sizeof text, used, ", lane %d", record->lane);
+    size_t used = append(text, sizeof text, 0, "%s", class_names[class_]);
+    used = append_location(text, sizeof text, used, here);
+    if (*thread) used = append(text, sizeof text, used, "\n  %s", thread);
     used = append(text, sizeof text, used, "\n  ");
     for (; *sentences && used + 3 < sizeof text; sentences++) {
         text[used++] = *sentences;
         text[used] = 0;
         if (*sentences == '\n') used = append(text, sizeof text, used, "  ");
     }
-    if (record->other != UINT32_MAX) {
+    if (other->ptx_line) {
         used = append(text, sizeof text, used, "\n  The other instruction is");
-        append_location(text, sizeof text, used, &other);
+        append_location(text, sizeof text, used, other);
     }
     return emu_copy_text(text);
+}
+
+static char *compose(const cta *m, const finding_record *record, const char *sentences) {
+    char thread[120];
+    const emu_location here = emu_location_of(m->code, record->here), other = emu_location_of(m->code, record->other);
+    size_t used = append(thread, sizeof thread, 0, "CTA (%u, %u, %u)", m->cta[0], m->cta[1], m->cta[2]);
+    if (record->warp >= 0) used = append(thread, sizeof thread, used, ", warp %d", record->warp);
+    if (record->lane >= 0) append(thread, sizeof thread, used, ", lane %d", record->lane);
+    return emu_compose_message(record->class_, &here, thread, sentences, &other);
 }
 
 bool emu_same_cause(const entry *code, const finding_record *a, const finding_record *b) {

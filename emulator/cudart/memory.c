@@ -128,8 +128,9 @@ static CUmemorytype side(enum cudaMemcpyKind kind, bool is_source) {
     return is_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 }
 
+/* stream: NULL for a copy that has happened when the call returns. */
 static CUresult copy(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-                     enum cudaMemcpyKind kind, cudaStream_t stream) {
+                     enum cudaMemcpyKind kind, const cudaStream_t *stream) {
     if ((unsigned)kind > cudaMemcpyDefault || width > to_pitch || width > from_pitch) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_MEMCPY2D rows = {.srcMemoryType = side(kind, true),
                                 .srcHost = from,
@@ -141,11 +142,12 @@ static CUresult copy(void *to, size_t to_pitch, const void *from, size_t from_pi
                                 .dstPitch = to_pitch,
                                 .WidthInBytes = width,
                                 .Height = height};
-    return width && height ? cuMemcpy2DAsync(&rows, stream) : CUDA_SUCCESS;
+    if (!width || !height) return CUDA_SUCCESS;
+    return stream ? cuMemcpy2DAsync(&rows, *stream) : cuMemcpy2D(&rows);
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
+static cudaError_t checked_copy(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                                size_t height, enum cudaMemcpyKind kind, const cudaStream_t *stream) {
     CUresult status = runtime_enter();
     if (status == CUDA_SUCCESS && ((unsigned)kind > cudaMemcpyDefault))
         return runtime_failed(cudaErrorInvalidMemcpyDirection);
@@ -153,9 +155,14 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     return runtime_leave(status);
 }
 
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    return checked_copy(to, to_pitch, from, from_pitch, width, height, kind, &stream);
+}
+
 cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
                          enum cudaMemcpyKind kind) {
-    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, NULL);
+    return checked_copy(to, to_pitch, from, from_pitch, width, height, kind, NULL);
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
@@ -163,7 +170,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
-    return cudaMemcpyAsync(to, from, bytes, kind, NULL);
+    return cudaMemcpy2D(to, bytes, from, bytes, bytes, 1, kind);
 }
 
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream) {
@@ -228,7 +235,9 @@ cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t
 
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset,
                                enum cudaMemcpyKind kind) {
-    return cudaMemcpyToSymbolAsync(symbol, from, bytes, offset, kind, NULL);
+    void *at;
+    const CUresult status = part_of(symbol, bytes, offset, &at);
+    return status == CUDA_SUCCESS ? cudaMemcpy(at, from, bytes, kind) : of_symbol(status);
 }
 
 cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset,
@@ -239,5 +248,7 @@ cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes
 }
 
 cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind) {
-    return cudaMemcpyFromSymbolAsync(to, symbol, bytes, offset, kind, NULL);
+    void *at;
+    const CUresult status = part_of(symbol, bytes, offset, &at);
+    return status == CUDA_SUCCESS ? cudaMemcpy(to, at, bytes, kind) : of_symbol(status);
 }

@@ -56,6 +56,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     if (status == CUDA_SUCCESS) status = check_device(device);
     if (status == CUDA_SUCCESS && !primary.references) status = CUDA_ERROR_INVALID_CONTEXT;
     if (status == CUDA_SUCCESS && !--primary.references) the_driver()->failure = CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) overlap_host_waits_for_all();
     return driver_leave(status);
 }
 
@@ -63,6 +64,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS) status = check_device(device);
     if (status == CUDA_SUCCESS) the_driver()->failure = CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) overlap_host_waits_for_all();
     return driver_leave(status);
 }
 
@@ -130,6 +132,7 @@ CUresult cuCtxDestroy(CUcontext context) {
     if (status == CUDA_SUCCESS && !*at) status = CUDA_ERROR_INVALID_CONTEXT;
     if (status == CUDA_SUCCESS) {
         *at = context->next;
+        overlap_host_waits_for_all();
         if (current() == context) depth--;
         free(context);
         the_driver()->failure = CUDA_SUCCESS;
@@ -217,12 +220,14 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
 
 CUresult cuCtxSynchronize(void) {
     CUresult status = enter_context(&primary);
+    overlap_host_waits_for_all();
     return driver_leave(status == CUDA_SUCCESS ? the_driver()->failure : status);
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
     CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS && !exists(context)) status = CUDA_ERROR_INVALID_CONTEXT;
+    if (status == CUDA_SUCCESS) overlap_host_waits_for_all();
     return driver_leave(status);
 }
 

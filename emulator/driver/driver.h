@@ -17,7 +17,7 @@
  *   memory.c           memory of all kinds, copies, pointers    graph.c    graphs, whose nodes are in graph_nodes.c
  *   operation.c        what a stream or a graph's node does     notes.c    findings and sentences for the user
  *   texture.c          arrays, textures, surfaces        record.c   recordings of all that, for the judge
- *                                                        watch.c    what replays of them ask
+ *   overlap.c          races of operations that may overlap watch.c    what replays of them ask
  *   legacy_entry_points.c  functions of earlier releases with other arguments, or without successor
  *   launch_by_steps.c  launches whose sizes and parameters are set one by one
  */
@@ -86,6 +86,8 @@ CUresult check_device(CUdevice device);
 void driver_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The findings of the last launch, each cause once. */
 void note_findings(const emu_device *device, const char *kernel);
+/* One finding, likewise. */
+void note_finding_of(const emu_finding *finding, const char *kernel);
 
 /* ---- watch.c ---- */
 
@@ -130,6 +132,8 @@ CUresult prepare_function(CUfunction function);
 void *device_bytes(CUdeviceptr address, size_t bytes);
 /* Find the memory of an address that may be the host's, as with unified addressing. */
 void *any_bytes(CUdeviceptr address, size_t bytes);
+/* The device address of memory that a copy names by this one; 0 where it is neither the device's nor pinned. */
+uint64_t device_address(uint64_t address, size_t bytes);
 /* cuMemAlloc and cuMemFree, between driver_enter() and driver_leave(). */
 CUresult allocate_memory(CUdeviceptr *address, size_t bytes);
 CUresult release_memory(CUdeviceptr address);
@@ -190,6 +194,8 @@ CUresult fill_kernel_node(operation *o, const CUDA_KERNEL_NODE_PARAMS *parameter
 CUresult apply_attribute(operation *o, const CUlaunchAttribute *attribute);
 CUresult fill_set(operation *o, CUdeviceptr address, size_t pitch, unsigned value, unsigned element, size_t width,
                   size_t height);
+/* Run it now, as the next of a stream. */
+CUresult run_on_stream(CUstream stream, const operation *o);
 /* Put it on a stream, which takes it over: run it, or make it a node of the graph that the stream is captured into. */
 CUresult submit(CUstream stream, operation *o);
 
@@ -201,10 +207,17 @@ typedef struct node_list {
 } node_list;
 bool list_add(node_list *list, CUgraphNode node);
 
+/* The last operation of each lane that happened before, see overlap.c; owned. */
+typedef struct order_clock {
+    uint64_t *times;
+    unsigned count;
+} order_clock;
+
 struct CUstream_st {
     unsigned flags;
     int priority;
     unsigned long long id;
+    unsigned lane; /* 0 before its first operation */
     CUgraph captured; /* owned until cuStreamEndCapture(); NULL where nothing is captured */
     bool joined;      /* by an event: the capture is another stream's */
     unsigned long long capture_id;
@@ -217,6 +230,7 @@ struct CUevent_st {
     unsigned long long id; /* in a recording */
     bool recorded;
     uint64_t steps; /* of the driver when it was recorded */
+    order_clock clock;
     CUgraph captured;
     unsigned long long capture_id;
     node_list last;
@@ -233,6 +247,35 @@ CUresult run_graph(CUgraph graph);
 /* True if a node is one of these, or one that they depend on. */
 bool comes_before(CUgraphNode node, const node_list *last);
 CUresult copy_graph(CUgraph from, CUgraph *to);
+
+/* ---- overlap.c: what happens before what ---- */
+
+/* There is more than the legacy stream, or a graph branches: kernels from now on are compared. A stream is destroyed.
+ */
+void overlap_streams_exist(void);
+void overlap_stream_ends(CUstream stream);
+bool overlap_is_watched(void);
+/* The operation that follows is of this stream. */
+void overlap_enter(CUstream stream);
+/* It has these accesses: note races with what may overlap it. The footprint is taken over, and may be NULL. */
+void overlap_note(emu_footprint *footprint, const char *name);
+/* What happened before the operation at work, and that one; a stream waits for a clock, or for all that was enqueued. */
+void overlap_snapshot(order_clock *clock);
+void overlap_wait(CUstream stream, const order_clock *clock);
+void overlap_wait_for_all(CUstream stream);
+void free_clock(order_clock *clock);
+/* The host waits: for a clock, a stream, the operation at work, or all of them. */
+void overlap_host_waits(const order_clock *clock);
+void overlap_host_waits_for_stream(CUstream stream);
+void overlap_host_waits_for_current(void);
+void overlap_host_waits_for_all(void);
+/* Branches of a graph: the lane at work; a new one, which happens after nothing; what follows is of a lane; it happens
+ * after a clock; a branch has ended. */
+unsigned overlap_current(void);
+unsigned overlap_branch(void);
+void overlap_continue(unsigned lane);
+void overlap_join(const order_clock *clock);
+void overlap_branch_ends(unsigned lane);
 
 /* ---- record.c: with EMULATED_GPU_RECORD=FILE, what reaches the device; else these functions do nothing ---- */
 

@@ -81,21 +81,66 @@ static bool is_ready(const struct CUgraphNode_st *node) {
     return true;
 }
 
+/* The lane of a node: that of one that it needs and that nothing has continued, the graph's own for a first node, or a
+ * new branch. */
+static unsigned lane_of(struct CUgraphNode_st *node, unsigned own, bool *begun) {
+    for (size_t i = 0; i < node->needs.count; i++) {
+        CUgraphNode need = node->needs.nodes[i];
+        if (need->continued) continue;
+        need->continued = true;
+        return need->lane;
+    }
+    if (*begun || node->needs.count) return overlap_branch();
+    *begun = true;
+    return own;
+}
+
+/* Run a node after those that it needs, and after what was before the graph. */
+static CUresult run_node(CUgraphNode node, const order_clock *before, unsigned own, bool *begun) {
+    node->continued = false;
+    node->lane = lane_of(node, own, begun);
+    overlap_continue(node->lane);
+    overlap_join(before);
+    for (size_t i = 0; i < node->needs.count; i++) overlap_join(&node->needs.nodes[i]->clock);
+    const CUresult status = node->enabled ? run_operation(&node->what) : CUDA_SUCCESS;
+    overlap_snapshot(&node->clock);
+    return status;
+}
+
+/* The stream continues after all nodes. */
+static void join_nodes(CUgraph graph, unsigned own) {
+    overlap_continue(own);
+    for (size_t i = 0; i < graph->nodes.count; i++) {
+        CUgraphNode node = graph->nodes.nodes[i];
+        if (!node->done) continue;
+        overlap_join(&node->clock);
+        free_clock(&node->clock);
+        if (node->lane != own) overlap_branch_ends(node->lane);
+    }
+}
+
 /* Each node after those that it needs; `runs` or only looks. CUDA_ERROR_INVALID_VALUE where they go in circles. */
 static CUresult pass(CUgraph graph, bool runs) {
     size_t left = graph->nodes.count;
     CUresult status = CUDA_SUCCESS;
+    const unsigned own = overlap_current();
+    order_clock before = {0};
+    bool begun = false;
+    if (runs && left > 1) overlap_streams_exist();
+    overlap_snapshot(&before);
     for (size_t i = 0; i < graph->nodes.count; i++) graph->nodes.nodes[i]->done = false;
     for (bool moved = true; left && moved && status == CUDA_SUCCESS;) {
         moved = false;
         for (size_t i = 0; i < graph->nodes.count && status == CUDA_SUCCESS; i++) {
             CUgraphNode node = graph->nodes.nodes[i];
             if (node->done || !is_ready(node)) continue;
-            if (runs && node->enabled) status = run_operation(&node->what);
+            if (runs) status = run_node(node, &before, own, &begun);
             node->done = moved = true;
             left--;
         }
     }
+    if (runs) join_nodes(graph, own);
+    free_clock(&before);
     return status == CUDA_SUCCESS && left ? CUDA_ERROR_INVALID_VALUE : status;
 }
 
@@ -423,6 +468,7 @@ CUresult cuGraphExecDestroy(CUgraphExec executable) {
     if (status == CUDA_SUCCESS && !executable) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) {
         delete_graph(executable->graph);
+        free_clock(&executable->last);
         free(executable);
     }
     return driver_leave(status);
@@ -445,7 +491,13 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !executable) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) status = copy_graph(executable->graph, &o.graph);
-    return driver_leave(status == CUDA_SUCCESS ? submit(stream, &o) : status);
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    CUstream found = find_stream(stream);
+    const bool runs = found && !found->captured;
+    if (runs) overlap_wait(found, &executable->last);
+    status = submit(stream, &o);
+    if (runs) overlap_snapshot(&executable->last);
+    return driver_leave(status);
 }
 
 CUgraphNode node_of(CUgraphExec executable, CUgraphNode node) {

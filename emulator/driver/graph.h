@@ -13,7 +13,9 @@ struct CUgraphNode_st {
     node_list needs;
     CUgraph graph;
     CUgraphNode origin; /* of a node of an executable graph: that of the graph it was made from */
-    bool enabled, done; /* done: of the pass at work */
+    bool enabled, done, continued; /* done and the rest: of the pass at work */
+    unsigned lane;
+    order_clock clock;
 };
 
 struct CUgraph_st {
@@ -23,6 +25,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     CUgraph graph; /* owned: a copy */
     unsigned long long flags;
+    order_clock last; /* its last launch, which it follows on any stream */
 };
 
 /* A node of a program; an error where a node that it needs is of another graph. The operation is taken over. */

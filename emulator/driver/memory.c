@@ -65,6 +65,12 @@ void *any_bytes(CUdeviceptr address, size_t bytes) {
     return (void *)(uintptr_t)address;
 }
 
+uint64_t device_address(uint64_t address, size_t bytes) {
+    if (device_bytes(address, bytes)) return address;
+    const allocation *a = find_host((const void *)(uintptr_t)address);
+    return a && a->host ? a->address + (address - (uintptr_t)a->host) : 0;
+}
+
 /* ---- memory that the host shares with the device, for recordings ---- */
 
 static uint64_t sum_of(const uint8_t *bytes, size_t count) {
@@ -154,6 +160,7 @@ static CUresult allocate_shared(allocation_kind kind, uint8_t **host, size_t byt
 }
 
 static CUresult release(allocation *a) {
+    overlap_host_waits_for_all();
     if (!emu_free(the_driver()->device, a->address)) return CUDA_ERROR_INVALID_VALUE;
     record_release(a->address);
     if (a->kind == PINNED || a->kind == MANAGED) munmap(a->host, a->bytes);
@@ -199,15 +206,26 @@ static bool exists(CUmemoryPool pool) {
     return pool == &default_pool;
 }
 
+/* Memory begins or ends in the order of a stream: as a write. */
+static void note_in_order(CUstream stream, CUdeviceptr address, size_t bytes, const char *name) {
+    if (stream->captured) return;
+    emu_footprint *f = emu_footprint_new(name);
+    if (f) emu_footprint_add(f, address, bytes, true);
+    overlap_enter(stream);
+    overlap_note(f, name);
+}
+
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    (void)stream;
     CUresult status = driver_enter();
+    stream = find_stream(stream);
+    if (status == CUDA_SUCCESS && !stream) status = CUDA_ERROR_INVALID_HANDLE;
     if (status == CUDA_SUCCESS && !exists(pool)) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) status = allocate_memory(address, bytes);
     if (status == CUDA_SUCCESS) {
         find(*address)->pool = pool;
         pool->used += bytes;
         if (pool->used > pool->most) pool->most = pool->used;
+        note_in_order(stream, *address, bytes, "cuMemAllocAsync");
     }
     return driver_leave(status);
 }
@@ -217,8 +235,12 @@ CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-    (void)stream;
-    return cuMemFree(address);
+    CUresult status = driver_enter_work();
+    stream = find_stream(stream);
+    if (status == CUDA_SUCCESS && !stream) status = CUDA_ERROR_INVALID_HANDLE;
+    const allocation *a = status == CUDA_SUCCESS ? find(address) : NULL;
+    if (a) note_in_order(stream, a->address, a->bytes, "cuMemFreeAsync");
+    return driver_leave(status == CUDA_SUCCESS ? release_memory(address) : status);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
@@ -468,10 +490,19 @@ static operation copy_rows(CUmemorytype to, uint64_t target, CUmemorytype from, 
     return o;
 }
 
+static bool is_on_device(CUmemorytype type, CUdeviceptr address) {
+    const allocation *a = type == CU_MEMORYTYPE_HOST ? NULL : find(address);
+    return a && a->kind == DEVICE;
+}
+
+/* The host waits, except for a copy within the device. */
 static CUresult run_now(operation o) {
     CUresult status = driver_enter_work();
-    if (status == CUDA_SUCCESS) record_stream(1);
-    return driver_leave(status == CUDA_SUCCESS ? run_operation(&o) : status);
+    if (status == CUDA_SUCCESS) status = run_on_stream(find_stream(CU_STREAM_LEGACY), &o);
+    if (status == CUDA_SUCCESS && !(is_on_device(o.copy.srcMemoryType, o.copy.srcDevice) &&
+                                    is_on_device(o.copy.dstMemoryType, o.copy.dstDevice)))
+        overlap_host_waits_for_current();
+    return driver_leave(status);
 }
 
 static CUresult run_on(CUstream stream, operation o) {
@@ -568,7 +599,7 @@ static CUresult set_now(CUdeviceptr address, size_t pitch, unsigned value, unsig
     operation o;
     CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS) status = fill_set(&o, address, pitch, value, element, width, height);
-    return driver_leave(status == CUDA_SUCCESS ? run_operation(&o) : status);
+    return driver_leave(status == CUDA_SUCCESS ? run_on_stream(find_stream(CU_STREAM_LEGACY), &o) : status);
 }
 
 static CUresult set_on(CUstream stream, CUdeviceptr address, size_t pitch, unsigned value, unsigned element,

@@ -119,7 +119,10 @@ CUresult cuModuleLoad(CUmodule *module, const char *path) {
 CUresult cuModuleUnload(CUmodule module) {
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS && !module) status = CUDA_ERROR_INVALID_VALUE;
-    if (status == CUDA_SUCCESS && !--module->references) unload(module);
+    if (status == CUDA_SUCCESS && !--module->references) {
+        overlap_host_waits_for_all(); /* footprints of its kernels name its lines */
+        unload(module);
+    }
     return driver_leave(status);
 }
 

@@ -123,14 +123,17 @@ static void hint_at_lines(const emu_finding *finding, const char *kernel) {
                "Python program");
 }
 
+void note_finding_of(const emu_finding *finding, const char *kernel) {
+    pthread_mutex_lock(&lock);
+    if (!is_known(finding, kernel)) {
+        note_finding(finding, kernel);
+        hint_at_lines(finding, kernel);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void note_findings(const emu_device *device, const char *kernel) {
     size_t count;
     const emu_finding *findings = emu_findings(device, &count);
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < count; i++)
-        if (!is_known(&findings[i], kernel)) {
-            note_finding(&findings[i], kernel);
-            hint_at_lines(&findings[i], kernel);
-        }
-    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < count; i++) note_finding_of(&findings[i], kernel);
 }

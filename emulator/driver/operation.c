@@ -39,6 +39,27 @@ static bool enter_array(side *s, CUarray array) {
     return array_memory(array, &s->address, &s->pitch, &s->height);
 }
 
+/* The rows of a side, in the order of their addresses: memory that no call allocated is no other operation's. */
+static void note_side(emu_footprint *f, const side *s, const CUDA_MEMCPY3D *c, bool writes) {
+    for (size_t z = 0; z < c->Depth; z++)
+        for (size_t y = 0; y < c->Height; y++) {
+            const uint64_t at = first_address(s, c->Height) + z * plane_bytes(s, c->Height) + y * s->pitch;
+            const uint64_t address = device_address(at, c->WidthInBytes);
+            if (address) emu_footprint_add(f, address, c->WidthInBytes, writes);
+        }
+}
+
+/* Footprints are sorted, so each side has its own. */
+static void note_copy(const side *source, const side *target, const CUDA_MEMCPY3D *c) {
+    emu_footprint *reads = emu_footprint_new("cuMemcpy"), *writes = emu_footprint_new("cuMemcpy");
+    if (reads) note_side(reads, source, c, false);
+    if (writes) note_side(writes, target, c, true);
+    overlap_note(reads, "cuMemcpy");
+    overlap_note(writes, "cuMemcpy");
+    if (target->type == CU_MEMORYTYPE_HOST && !device_address(target->address, 1))
+        overlap_host_waits_for_current(); /* copies to memory that is not pinned end before the call does */
+}
+
 static CUresult run_copy(const CUDA_MEMCPY3D *c) {
     if (!c->WidthInBytes || !c->Height || !c->Depth) return CUDA_SUCCESS;
     const bool from_host = c->srcMemoryType == CU_MEMORYTYPE_HOST, to_host = c->dstMemoryType == CU_MEMORYTYPE_HOST;
@@ -81,6 +102,7 @@ static CUresult run_copy(const CUDA_MEMCPY3D *c) {
                 emu_note_copied(device, written, first_read + source_rows * source.pitch, c->WidthInBytes);
         }
     }
+    note_copy(&source, &target, c);
     return CUDA_SUCCESS;
 }
 
@@ -92,6 +114,13 @@ CUresult fill_set(operation *o, CUdeviceptr address, size_t pitch, unsigned valu
         return CUDA_ERROR_INVALID_VALUE;
     *o = (operation){.kind = DO_SET, .set = {address, pitch, width, height, value, element}};
     return CUDA_SUCCESS;
+}
+
+static void note_set(const memory_set *s) {
+    emu_footprint *f = emu_footprint_new("cuMemset");
+    for (size_t y = 0; f && y < s->height; y++)
+        emu_footprint_add(f, s->address + y * s->pitch, s->width * s->element, true);
+    overlap_note(f, "cuMemset");
 }
 
 static CUresult run_set(const memory_set *s) {
@@ -107,6 +136,7 @@ static CUresult run_set(const memory_set *s) {
         for (size_t x = 0; x < s->width; x++) memcpy(to + y * s->pitch + x * s->element, &s->value, s->element);
         emu_note_written(the_driver()->device, s->address + y * s->pitch, s->width * s->element);
     }
+    note_set(s);
     return CUDA_SUCCESS;
 }
 
@@ -151,6 +181,7 @@ static CUresult run_kernel(const kernel_launch *k) {
                          .step_limit = d->step_limit,
                          .sample = d->sample,
                          .overlaps = k->overlaps && last_kind == DO_KERNEL,
+                         .footprint = overlap_is_watched(),
                          .ignore = getenv("EMULATED_GPU_IGNORE"),
                          .strict_tcgen05 = getenv("EMULATED_GPU_STRICT_TCGEN05") != NULL,
                          .output = stdout};
@@ -171,6 +202,7 @@ static CUresult run_kernel(const kernel_launch *k) {
     if (seen.difference[0])
         driver_say("kernel %s gives other results in another order: %s", info->name, seen.difference);
     note_findings(d->device, info->name);
+    overlap_note(emu_take_footprint(d->device), info->name);
     d->failure = failure_of(d->device, status == EMU_FAULT ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
     return CUDA_SUCCESS; /* a launch does not wait for its kernel: what follows fails */
 }
@@ -188,12 +220,14 @@ static CUresult run(const operation *o) {
     case DO_HOST:
         record_host_function();
         o->host.fn(o->host.userData);
+        overlap_host_waits_for_current(); /* it may have told the host */
         return CUDA_SUCCESS;
     case DO_GRAPH:
         return run_graph(o->graph);
     case DO_RECORD:
         o->event->recorded = true;
         o->event->steps = the_driver()->steps;
+        overlap_snapshot(&o->event->clock);
         return CUDA_SUCCESS;
     case DO_WAIT:
     case DO_NOTHING:

@@ -13,7 +13,10 @@ static unsigned long long last_id = DEFAULTS, last_capture;
 
 CUstream find_stream(CUstream handle) {
     if (!handle || handle == CU_STREAM_LEGACY) return &defaults[LEGACY];
-    if (handle == CU_STREAM_PER_THREAD) return &defaults[PER_THREAD];
+    if (handle == CU_STREAM_PER_THREAD) {
+        overlap_streams_exist();
+        return &defaults[PER_THREAD];
+    }
     for (CUstream s = streams; s; s = s->next)
         if (s == handle) return s;
     return NULL;
@@ -58,10 +61,15 @@ CUresult submit(CUstream handle, operation *o) {
         stream->last.count = 0;
         return list_add(&stream->last, node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (status == CUDA_SUCCESS) record_stream(stream->id);
-    if (status == CUDA_SUCCESS) status = run_operation(o);
+    if (status == CUDA_SUCCESS) status = run_on_stream(stream, o);
     free_operation(o);
     return status;
+}
+
+CUresult run_on_stream(CUstream stream, const operation *o) {
+    record_stream(stream->id);
+    overlap_enter(stream);
+    return run_operation(o);
 }
 
 /* ---- streams ---- */
@@ -74,6 +82,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priori
         if (!made) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         *made = (struct CUstream_st){.flags = flags, .priority = priority, .id = ++last_id, .next = streams};
         *stream = streams = made;
+        overlap_streams_exist();
     }
     return driver_leave(status);
 }
@@ -91,6 +100,7 @@ CUresult cuStreamDestroy(CUstream stream) {
         *at = stream->next;
         if (stream->captured && !stream->joined) delete_graph(stream->captured);
         free(stream->last.nodes);
+        overlap_stream_ends(stream);
         free(stream);
     }
     return driver_leave(status);
@@ -100,6 +110,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 static CUresult wait_for(CUstream stream) {
     CUresult status = enter_stream(&stream, &stream);
     if (status == CUDA_SUCCESS && stream->captured) status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (status == CUDA_SUCCESS) overlap_host_waits_for_stream(stream);
     return driver_leave(status);
 }
 
@@ -153,8 +164,11 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *d
     CUresult status = enter_stream(&found, data ? data : &found);
     if (status == CUDA_SUCCESS && (!callback || flags)) status = CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS && found->captured) status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (status == CUDA_SUCCESS) record_host_function();
-    if (status == CUDA_SUCCESS) callback(stream, CUDA_SUCCESS, data);
+    if (status == CUDA_SUCCESS) {
+        record_host_function();
+        callback(stream, CUDA_SUCCESS, data);
+        overlap_host_waits_for_stream(found);
+    }
     return driver_leave(status);
 }
 
@@ -199,7 +213,10 @@ static CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value,
     if ((flags & 3) == CU_STREAM_WAIT_VALUE_EQ) holds = there == value;
     if ((flags & 3) == CU_STREAM_WAIT_VALUE_AND) holds = there & value;
     if ((flags & 3) == CU_STREAM_WAIT_VALUE_NOR) holds = (~(there | value) & mask) != 0;
-    if (holds) return driver_leave(CUDA_SUCCESS);
+    if (holds) {
+        overlap_wait_for_all(stream); /* among others for the stream that wrote it */
+        return driver_leave(CUDA_SUCCESS);
+    }
     driver_say("a stream is to wait for a value at 0x%" PRIx64
                " that nothing has written: work runs here as it is put on a "
                "stream, so put what writes it first",
@@ -331,6 +348,7 @@ CUresult cuEventDestroy(CUevent event) {
     if (status == CUDA_SUCCESS && !event) status = CUDA_ERROR_INVALID_HANDLE;
     if (status == CUDA_SUCCESS) {
         free(event->last.nodes);
+        free_clock(&event->clock);
         free(event);
     }
     return driver_leave(status);
@@ -349,7 +367,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) 
     } else {
         record_stream(stream->id);
         record_event("event", event->id);
-        status = run_operation(&(operation){.kind = DO_RECORD, .event = event});
+        status = run_on_stream(stream, &(operation){.kind = DO_RECORD, .event = event});
     }
     return driver_leave(status);
 }
@@ -365,6 +383,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     if (status == CUDA_SUCCESS && event->recorded && !event->captured) {
         record_stream(stream->id);
         record_event("wait", event->id);
+        overlap_wait(stream, &event->clock);
     }
     if (status != CUDA_SUCCESS || !event->captured) return driver_leave(status);
     if (!stream->captured) {
@@ -384,6 +403,7 @@ static CUresult check_event(CUevent event) {
     CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS && !event) status = CUDA_ERROR_INVALID_HANDLE;
     if (status == CUDA_SUCCESS && event->captured) status = CUDA_ERROR_CAPTURED_EVENT;
+    if (status == CUDA_SUCCESS) overlap_host_waits(&event->clock);
     return driver_leave(status);
 }
 

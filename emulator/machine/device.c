@@ -36,6 +36,7 @@ void emu_device_free(emu_device *device) {
         emu_touches_free(&device->buffers[i]);
     }
     emu_free_findings(device);
+    emu_footprint_free(device->footprint);
     free(device->buffers);
     free(device->variables);
     free(device->rows);

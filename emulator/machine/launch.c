@@ -297,6 +297,8 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
         complete = emu_merge_findings(&c, workers, count) && emu_finish_outputs(&c);
         emu_merge_counts(&c, workers, count);
     }
+    emu_footprint_free(device->footprint);
+    device->footprint = complete && launch->footprint && c.races ? emu_footprint_of(c.races, device, code) : NULL;
     print_outputs(&c);
     emu_written_end_launch(device, launch->checks);
     const unsigned orders = complete ? order_gaps(&c, workers, count) : 0;

@@ -237,6 +237,7 @@ struct emu_device {
     atomic_flag wide_atomics;   /* taken while an atomic of 16 bytes is at work */
     _Atomic uint64_t ctas_done; /* of the launch at work, or of the last */
     bool watches_touches;
+    struct emu_footprint *footprint; /* owned: of the last launch, see check/footprint.c; NULL for none */
 };
 
 /* ---- checks ---- */

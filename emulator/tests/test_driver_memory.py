@@ -45,12 +45,12 @@ class Config(ctypes.Structure):
 
 PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
-def launch(name, *addresses, ctas=2, overlaps=False):
+def launch(name, *addresses, ctas=2, overlaps=False, on=None):
     function = ctypes.c_void_p()
     call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
     pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(each) for each in addresses))
     attribute = Attribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, (ctypes.c_int * 16)(overlaps))
-    config = Config((ctypes.c_uint * 8)(ctas, 1, 1, 64, 1, 1), None, ctypes.pointer(attribute), 1)
+    config = Config((ctypes.c_uint * 8)(ctas, 1, 1, 64, 1, 1), on, ctypes.pointer(attribute), 1)
     call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
 
 context, module = ctypes.c_void_p(), ctypes.c_void_p()

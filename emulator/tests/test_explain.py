@@ -54,7 +54,7 @@ def test_a_note_that_repeats_is_spelled_out() -> None:
 
 def test_limits_stand_where_people_look() -> None:
     limits = explain("limits").splitlines()
-    assert len(limits) == TABLE.count("BLIND_ROW(") - 1 and "two streams" in limits[0]
+    assert len(limits) == TABLE.count("BLIND_ROW(") - 1 and "Two streams" in limits[0]
     assert "limit: A dependent grid begins when" in explain("griddepcontrol.wait")
     assert "limit:" not in explain("add.f32")
 
