@@ -115,6 +115,7 @@ typedef struct emu_launch {
     size_t param_bytes;       /* must equal that of the entry */
     bool checks;              /* races, uninitialised data, data in flight, outputs; bounds are always checked */
     uint64_t schedule;        /* 0: each warp runs until it must wait; other seeds shuffle and preempt warps */
+    bool stale;               /* with a schedule and checks: loads may return earlier values, as PTX allows */
     int delay_warp;           /* of each CTA: it waits before an instruction until nothing else can happen */
     int delay_line;           /* PTX line of that; 0 for none */
     bool wgmma_wait_per_warp; /* a wgmma.wait_group says nothing of the other three warps' reads of shared memory */
@@ -453,8 +454,8 @@ void emu_footprint_add(emu_footprint *footprint, uint64_t address, uint64_t byte
 void emu_footprint_free(emu_footprint *footprint);
 /* Compare an operation with one that began before it and may still be at work. True with the finding filled, whose
  * message is owned: free(), where both access a byte, one of them writes it, and not both by strong accesses. Nothing
- * is found where the second has read a flag that the first wrote by a strong access: it may order the two. ignore: as of
- * emu_launch. */
+ * is found where the second has read a flag that the first wrote by a strong access: it may order the two. ignore: as
+ * of emu_launch. */
 bool emu_compare_footprints(emu_device *device, const emu_footprint *now, const emu_footprint *before,
                             const char *ignore, emu_finding *found);
 

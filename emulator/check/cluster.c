@@ -123,6 +123,7 @@ void emu_on_cluster_wait(cta *m, warp *w, uint32_t mask) {
     emu_clock_acquire(m, w, mask, clocks);
     w->synced = w->clock;
     emu_clock_tick(m, w);
+    emu_stale_synced(m, w);
 }
 
 void emu_cluster_fence(cta *m, warp *w) {

@@ -89,7 +89,7 @@ uint32_t emu_on_global_read(cta *m, warp *w, int lane, uint64_t address, uint32_
     const unsigned order = o ? o->order : 0;
     emu_check_launch_before(m, w, lane, address, bytes, "reads");
     lock_races(m);
-    if (order & ORDER_STRONG) emu_global_learn(m, w, lane, address, order);
+    if (order & ORDER_STRONG && !(w->stale >> lane & 1)) emu_global_learn(m, w, lane, address, order);
     if (o && o->flags & FLAG_CONSTANT) emu_global_constant_read(m, w, lane, address, bytes);
     emu_global_read(m, w, lane, address, bytes, order);
     const uint32_t unwritten = emu_global_unwritten(m, address, bytes);
@@ -211,6 +211,7 @@ void emu_on_mbarrier_wait(cta *m, warp *w, uint32_t lanes, mbarrier *const *bars
         lanes &= ~same;
     }
     if (w->seen && first) note_seen(m, w, first);
+    emu_stale_synced(m, w);
 }
 
 /* ---- barriers and fences ---- */
@@ -234,9 +235,11 @@ void emu_on_barrier_complete(cta *m, uint32_t id) {
         emu_clock_tick(m, w);
     }
     if (bar->clocks) memset(bar->clocks, 0, shadow->clock_width * sizeof *bar->clocks);
+    for (uint32_t i = 0; i < m->warp_count; i++) emu_stale_synced(m, &m->warps[i]);
 }
 
 void emu_on_fence(cta *m, warp *w, const op *o, uint32_t mask) {
+    emu_stale_fence(m, w, o);
     emu_flag_fence(m, w, mask);
     lock_races(m);
     emu_global_fence(m, w, mask, o->order);

@@ -107,6 +107,10 @@ void emu_on_access_end(struct cta *m, struct warp *w, const op *o);
 /* Start a new epoch of the warp: later accesses happen after its accesses so far. Returns the epoch. */
 uint32_t emu_on_epoch(struct cta *m, struct warp *w);
 
+/* explore/stale.c: a warp has synchronized with others in some way; it executes a fence of threads. */
+void emu_stale_synced(const struct cta *m, struct warp *w);
+void emu_stale_fence(const struct cta *m, struct warp *w, const op *o);
+
 /* ---- uninitialized values ---- */
 
 /* An op is about to run in a warp that has uninitialized registers (warp.undefined_count); mask may be 0. */

@@ -124,7 +124,8 @@ static uint32_t *told_at(cta *m, cta *at, uint32_t address, bool add) {
 }
 
 static void learn(cta *m, warp *w, int lane, cta *at, uint32_t address, unsigned order) {
-    const uint32_t *told = told_at(m, at, address, false);
+    const uint32_t *told = w->stale >> lane & 1 ? NULL : told_at(m, at, address, false);
+    emu_stale_synced(m, w);
     if (!told) return;
     if (at != m) {
         emu_remote_acquire(m, w, 1u << lane, at, told);

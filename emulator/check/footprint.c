@@ -1,4 +1,5 @@
-/* footprint.c - what an operation did to global memory, to compare two that nothing orders: see emu_compare_footprints().
+/* footprint.c - what an operation did to global memory, to compare two that nothing orders: see
+ * emu_compare_footprints().
  *
  * The footprint of a launch comes from the cells of its search for races. It has runs of bytes to which the same
  * instructions did the same, in the order of their addresses.
@@ -44,8 +45,7 @@ static void add_run(emu_footprint *f, access_run run) {
         last->bytes += run.bytes;
         return;
     }
-    access_run *more =
-        f->count < MOST_RUNS ? emu_reserve(f->runs, f->count + 1, &f->capacity, sizeof *more) : NULL;
+    access_run *more = f->count < MOST_RUNS ? emu_reserve(f->runs, f->count + 1, &f->capacity, sizeof *more) : NULL;
     if (!more) return;
     f->runs = more;
     more[f->count++] = run;

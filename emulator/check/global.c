@@ -178,7 +178,7 @@ void emu_race_table_clear(struct race_table *t) {
 /* ---- order ---- */
 
 /* True if an access lies before what a thread does now. */
-static bool before(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
+bool emu_is_before(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank) {
     if (note->time == TIME_UNTIL_WAIT) return false;
     if (note->cluster != (uint32_t)m->cluster->index) return emu_knows(m, w, lane, note, rank);
     if (rank == m->rank && ordered(m, w, lane, who_thread(note->who), note->time)) return true;
@@ -260,7 +260,7 @@ static void note_meeting(const cta *m, const warp *w, int lane, const access_not
 static void check(cta *m, const warp *w, int lane, uint64_t address, const access_note *note, uint32_t rank,
                   const char *now, const char *then) {
     note_meeting(m, w, lane, note);
-    if (before(m, w, lane, note, rank)) return;
+    if (emu_is_before(m, w, lane, note, rank)) return;
     if (note->time == TIME_UNTIL_WAIT && note->cluster == (uint32_t)m->cluster->index)
         report_unfinished(m, w, lane, address, note->who, now);
     else
@@ -367,7 +367,7 @@ void emu_global_constant_read(cta *m, const warp *w, int lane, uint64_t address,
         const uint32_t shift = of ? of->shift : COARSE_SHIFT;
         const global_cell *cell = of ? &of->cells[at % PAGE_BYTES >> shift] : NULL;
         if (cell && cell->write.time &&
-            before(m, w, lane, &cell->write, cell->write_rank)) { /* else it is a plain race */
+            emu_is_before(m, w, lane, &cell->write, cell->write_rank)) { /* else it is a plain race */
             report_constant(m, w, lane, at, cell->write.who);
             return;
         }
@@ -411,10 +411,10 @@ static void note_covered(cta *m, const warp *w, int lane, uint64_t address, glob
     const bool update = own.who & WHO_ATOMIC, strong = update && last.who & WHO_ATOMIC;
     const covered_note *old = covered_of(m, address, cell, false);
     const bool store = old && update && !(old->note.who & WHO_ATOMIC);
-    if (!store && (!old || asks || !strong || before(m, w, lane, &old->note, old->rank)))
+    if (!store && (!old || asks || !strong || emu_is_before(m, w, lane, &old->note, old->rank)))
         cell->history &= (uint8_t)~COVERS;
     if (!update || !last.time) return;
-    if (strong && (asks || before(m, w, lane, &last, cell->write_rank))) return;
+    if (strong && (asks || emu_is_before(m, w, lane, &last, cell->write_rank))) return;
     if (cell->history & COVERS && last.cluster == own.cluster && cell->write_rank == m->rank) return;
     covered_note *added = covered_of(m, address, cell, true);
     if (!added) return;
@@ -547,7 +547,8 @@ static void check_proxy(cta *m, const warp *w, int lane, uint64_t address, const
     const access_note *store = &cell->write;
     const bool own = store->cluster == (uint32_t)m->cluster->index && cell->write_rank == m->rank;
     char where[160];
-    if (cell->history & LAST_ASYNC || !before(m, w, lane, store, cell->write_rank)) return; /* the latter is a race */
+    if (cell->history & LAST_ASYNC || !emu_is_before(m, w, lane, store, cell->write_rank))
+        return; /* the latter is a race */
     if (own ? emu_proxy_sees(m, w, lane, who_thread(store->who), store->time, true) : races_of(m)->fenced) return;
     emu_describe_global(m, address, where, sizeof where);
     emu_report(m, EMU_MISSING_PROXY_FENCE, who_instruction(store->who), w, lane, (int)who_thread(store->who), address,

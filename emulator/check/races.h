@@ -17,8 +17,9 @@ typedef struct access_note {
     uint32_t time, who, cluster; /* time 0: none */
 } access_note;
 
-/* Accesses of a cluster to a cell. DID_LOAD and DID_ASK: reads that are plain, and strong; LAST_ASYNC: a bulk copy wrote
- * last; DID_NARROW: the scope of an update leaves other clusters out; COVERS: the page has a covered_note of the cell. */
+/* Accesses of a cluster to a cell. DID_LOAD and DID_ASK: reads that are plain, and strong; LAST_ASYNC: a bulk copy
+ * wrote last; DID_NARROW: the scope of an update leaves other clusters out; COVERS: the page has a covered_note of the
+ * cell. */
 enum cell_history {
     DID_READ = 1,
     DID_WRITE = 2,
@@ -76,8 +77,8 @@ typedef struct extremes {
 typedef struct grid_cell {
     extremes writes, reads, updates;
     uint32_t value;
-    bool differs; /* two clusters wrote what is not the same, or by two instructions */
-    bool narrow;  /* the scope of an update leaves other clusters out */
+    bool differs;    /* two clusters wrote what is not the same, or by two instructions */
+    bool narrow;     /* the scope of an update leaves other clusters out */
     uint8_t history; /* of all clusters: see cell_history */
 } grid_cell;
 
@@ -142,6 +143,8 @@ uint32_t emu_grid_instruction(uint64_t packed);
  * instruction, without a line for none. Owned. */
 char *emu_compose_message(emu_class class_, const emu_location *here, const char *thread, const char *sentences,
                           const emu_location *other);
+/* global.c: true if an access happened before what a thread does now. */
+bool emu_is_before(cta *m, const warp *w, int lane, const access_note *note, uint32_t rank);
 /* The coordinates of a CTA. */
 void emu_locate_cta(const races *r, uint64_t cluster, uint32_t rank, uint32_t cta[3]);
 /* happens_before.c: whether a thread knows of an access by another cluster. */

@@ -192,6 +192,7 @@ static void sync_some(cta *m, warp *w, uint32_t mask) {
 
 void emu_on_warp_barrier(cta *m, warp *w, uint32_t mask) {
     const checks *const shadow = m->checks;
+    emu_stale_synced(m, w);
     if (shadow->clocks && live_lanes(w) & ~mask) {
         sync_some(m, w, mask);
         return;

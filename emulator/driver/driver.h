@@ -217,7 +217,7 @@ struct CUstream_st {
     unsigned flags;
     int priority;
     unsigned long long id;
-    unsigned lane; /* 0 before its first operation */
+    unsigned lane;    /* 0 before its first operation */
     CUgraph captured; /* owned until cuStreamEndCapture(); NULL where nothing is captured */
     bool joined;      /* by an event: the capture is another stream's */
     unsigned long long capture_id;
@@ -259,7 +259,8 @@ bool overlap_is_watched(void);
 void overlap_enter(CUstream stream);
 /* It has these accesses: note races with what may overlap it. The footprint is taken over, and may be NULL. */
 void overlap_note(emu_footprint *footprint, const char *name);
-/* What happened before the operation at work, and that one; a stream waits for a clock, or for all that was enqueued. */
+/* What happened before the operation at work, and that one; a stream waits for a clock, or for all that was enqueued.
+ */
 void overlap_snapshot(order_clock *clock);
 void overlap_wait(CUstream stream, const order_clock *clock);
 void overlap_wait_for_all(CUstream stream);

@@ -28,6 +28,7 @@ static const char help[] =
     "  --gpu NAME       show the program the SMs, caches and architecture of this GPU: A100, RTX3090, RTX4090,\n"
     "                   H100, H200, B200 or RTX5090 (default: a device with 8 SMs)\n"
     "  --schedule SEED  0: run each warp until it must wait (default); other seeds shuffle and preempt warps\n"
+    "  --stale          with --schedule: let loads return earlier values where no fence or barrier forbids it\n"
     "  --strict-tcgen05 also check three rules of tcgen05 that published code breaks (docs/emulator.md)\n"
     "  --json FILE      also write the findings to FILE\n"
     "  --record FILE    write everything that reaches the GPU to FILE, for judge-replay\n"
@@ -125,8 +126,8 @@ static int read_options(char **arguments, options *read) {
             arguments++;
             break;
         }
-        if (!strcmp(option, "--strict-tcgen05")) {
-            set("EMULATED_GPU_STRICT_TCGEN05", "1");
+        if (!strcmp(option, "--strict-tcgen05") || !strcmp(option, "--stale")) {
+            set(!strcmp(option, "--stale") ? "EMULATED_GPU_STALE" : "EMULATED_GPU_STRICT_TCGEN05", "1");
             arguments--; /* it has no value */
             continue;
         }

@@ -12,7 +12,7 @@ struct CUgraphNode_st {
     operation what;
     node_list needs;
     CUgraph graph;
-    CUgraphNode origin; /* of a node of an executable graph: that of the graph it was made from */
+    CUgraphNode origin;            /* of a node of an executable graph: that of the graph it was made from */
     bool enabled, done, continued; /* done and the rest: of the pass at work */
     unsigned lane;
     order_clock clock;

@@ -499,8 +499,8 @@ static bool is_on_device(CUmemorytype type, CUdeviceptr address) {
 static CUresult run_now(operation o) {
     CUresult status = driver_enter_work();
     if (status == CUDA_SUCCESS) status = run_on_stream(find_stream(CU_STREAM_LEGACY), &o);
-    if (status == CUDA_SUCCESS && !(is_on_device(o.copy.srcMemoryType, o.copy.srcDevice) &&
-                                    is_on_device(o.copy.dstMemoryType, o.copy.dstDevice)))
+    if (status == CUDA_SUCCESS &&
+        !(is_on_device(o.copy.srcMemoryType, o.copy.srcDevice) && is_on_device(o.copy.dstMemoryType, o.copy.dstDevice)))
         overlap_host_waits_for_current();
     return driver_leave(status);
 }

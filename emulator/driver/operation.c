@@ -183,6 +183,7 @@ static CUresult run_kernel(const kernel_launch *k) {
                          .overlaps = k->overlaps && last_kind == DO_KERNEL,
                          .footprint = overlap_is_watched(),
                          .ignore = getenv("EMULATED_GPU_IGNORE"),
+                         .stale = d->schedule && getenv("EMULATED_GPU_STALE"),
                          .strict_tcgen05 = getenv("EMULATED_GPU_STRICT_TCGEN05") != NULL,
                          .output = stdout};
     memcpy(launch.grid, k->grid, sizeof launch.grid);

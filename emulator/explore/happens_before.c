@@ -331,6 +331,7 @@ static void learn(cta *m, warp *w, int lane, unsigned order, uint64_t address, u
 /* ---- instructions ---- */
 
 void emu_global_learn(cta *m, warp *w, int lane, uint64_t address, unsigned order) {
+    if (order & ORDER_ACQUIRE) emu_stale_synced(m, w);
     if (!m->checks->order || races_of(m)->merged > MOST_MERGED) return;
     learn(m, w, lane, order, address, 1 + global_cta(races_of(m), m->cluster->index, m->rank));
     if (!(order & ORDER_CTA)) learn(m, w, lane, order, address, 0);

@@ -22,7 +22,9 @@ enum {
     MAX_LOOP = 4096,           /* warp instructions of a loop that is recognised as endless */
     SEED_SLICE = 200,          /* the same with a seed */
     SEED_SLICES_OF_A_CTA = 8,  /* on average, with a seed */
-    SEED_EARLY_COPY = 4        /* turns of warps until a bulk copy lands that could wait, likewise */
+    STALE_SLICE = 8,           /* as both, where loads may return earlier values */
+    STALE_SLICES_OF_A_CTA = 2,
+    SEED_EARLY_COPY = 4 /* turns of warps until a bulk copy lands that could wait, likewise */
 };
 
 static uint64_t next_random(cta *m) {
@@ -308,8 +310,8 @@ static cta_turn run_cta(cta *m, bool may_pause) {
         warp *w = &m->warps[chosen];
         const uint64_t begin = m->steps;
         const uint64_t slice = is_delayed(m, (uint32_t)chosen) ? 1
-                               : seeded                        ? 1 + next_random(m) % SEED_SLICE
-                                                               : MAX_SLICE;
+                               : seeded ? 1 + next_random(m) % (m->stale ? STALE_SLICE : SEED_SLICE)
+                                        : MAX_SLICE;
         w->poll_failed = false;
         if (seeded && m->bulk_count && next_random(m) % SEED_EARLY_COPY == 0) emu_land_next_bulk(m);
         if (seeded && m->tensor && next_random(m) % SEED_EARLY_COPY == 0) emu_land_next_tensor(m);
@@ -326,7 +328,8 @@ static cta_turn run_cta(cta *m, bool may_pause) {
             }
         }
         if (may_pause && m->cluster->drew) return TURN_PAUSED;
-        if (may_pause && (m->polls >= MAX_POLLS || (seeded && next_random(m) % SEED_SLICES_OF_A_CTA == 0)))
+        if (may_pause && (m->polls >= MAX_POLLS ||
+                          (seeded && next_random(m) % (m->stale ? STALE_SLICES_OF_A_CTA : SEED_SLICES_OF_A_CTA) == 0)))
             return TURN_PAUSED;
     }
     return TURN_ENDED;

@@ -213,6 +213,7 @@ static void start_warp(cta *m, uint32_t index) {
     w->loaded = w->acquired = w->delayed = 0;
     w->poll_failed = w->poll_answers = false;
     w->polls = 0;
+    w->stale = w->fences_known = 0;
     w->quiet_steps = w->quiet_changes = w->poll_changes = 0;
     w->clock = 1;
     w->together = true;
@@ -321,6 +322,7 @@ bool emu_hire(crew *c, worker *self) {
         m->rank = i;
         m->watches = c->polls;
         m->explores = c->explorer != NULL;
+        m->stale = c->stale;
         m->findings.ignored = &c->ignored;
         complete = cta_create(m);
     }

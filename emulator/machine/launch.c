@@ -108,6 +108,8 @@ static bool check_launch(const emu_module *module, const emu_launch *l, emu_erro
         }
         threads *= l->block[i];
     }
+    if (l->stale && !(l->checks && l->schedule))
+        return emu_fail(error, "stale values need checks and the seed of a schedule");
     if (threads > 1024) return emu_fail(error, "the block has %" PRIu64 " threads, above 1024", threads);
     if (code->info.max_threads && threads > code->info.max_threads) {
         return emu_fail(error, "the block has %" PRIu64 " threads, above the %u that the entry was built for", threads,
@@ -191,6 +193,7 @@ static void find_communication(crew *c) {
                        (o->detail & BULK_TENSOR || !commutes(o->target));
         c->in_turns |= wide && (o->asks || o->kind == OP_ATOMIC) && !any_order(o);
     }
+    c->in_turns |= c->launch->stale;
 }
 
 /* True if CTAs tell each other nothing but which work tiles are taken, by relaxed atomics in global memory, which order
@@ -285,6 +288,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     if (complete && launch->checks)
         complete = emu_races_create(&c.races, code, launch, c.cluster,
                                     c.in_turns && (explorer || !c.only_draws || code->has_fence));
+    if (complete && launch->stale && !explorer) complete = (c.stale = emu_stale_new(launch->schedule)) != NULL;
     if (complete && launch->output) complete = (c.outputs = calloc((size_t)c.cta_total, sizeof *c.outputs)) != NULL;
     if (complete)
         complete = c.explorer   ? emu_run_explored(&c, workers, count)
@@ -306,6 +310,7 @@ emu_status emu_run_with(emu_device *device, const emu_module *module, const emu_
     free(workers);
     const bool races_unseen = emu_races_spent(c.races);
     emu_races_free(c.races);
+    emu_stale_free(c.stale);
     if (!complete) {
         emu_fail(error, "out of memory");
         return EMU_REFUSED;

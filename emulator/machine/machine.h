@@ -185,6 +185,7 @@ typedef struct warp {
     uint32_t wgmma_issued, wgmma_landed, wgmma_commits;
     uint32_t registers; /* a thread, after a setmaxnreg; else 0 */
     uint32_t register_changes;
+    uint32_t stale, fences_known; /* lanes whose load returns an earlier value; see explore/stale.c */
     uint32_t wgmma_fences;        /* executed so far */
     struct wgmma_use *wgmma_uses; /* by virtual register; NULL without checks or wgmma */
     bool tensor_loads;            /* tcgen05.ld that nothing has waited for; with checks only */
@@ -371,8 +372,9 @@ typedef struct cta {
     bool explores;                  /* accesses that threads tell each other by wait for their turn: see explore.c */
     struct delayed_access *delayed; /* then: what comes later, and has one too */
     size_t delayed_count, delayed_capacity;
-    bool reads_early; /* an access might overtake a load in a way that no turn here does */
-    bool watches;     /* whether a store changes memory: the program polls */
+    bool reads_early;           /* an access might overtake a load in a way that no turn here does */
+    struct stale_values *stale; /* see explore/stale.c; NULL: loads return the last value */
+    bool watches;               /* whether a store changes memory: the program polls */
     uint64_t changes, polls;
     int last_warp;
     uint64_t random;

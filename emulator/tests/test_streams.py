@@ -119,8 +119,9 @@ SILENT = {
         "lambda x: copy(p, r, on=x))); call('cuGraphLaunch', g, a)",
     "a graph on two streams": "g = graph(lambda x: write(p, q, on=x)); call('cuGraphLaunch', g, a); "
                               "call('cuGraphLaunch', g, b)",
-    "what follows a graph": "g = graph(lambda s0: fork(s0, b, lambda x: write(p, q, on=x), lambda x: write(r, s, on=x)));"
-                            "call('cuGraphLaunch', g, a); copy(p, r, on=a)",
+    "what follows a graph":
+        "g = graph(lambda s0: fork(s0, b, lambda x: write(p, q, on=x), lambda x: write(r, s, on=x)));"
+        "call('cuGraphLaunch', g, a); copy(p, r, on=a)",
     "memory of another stream behind an event":
         "m = taken(4096, a); wait(b, record(a)); write(m, q, on=b); wait(a, record(b)); call('cuMemFreeAsync', m, a)",
     "the stream of each thread and the default": "write(p, q, on=PER_THREAD); copy(p, r)",

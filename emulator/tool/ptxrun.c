@@ -39,7 +39,7 @@ typedef struct options {
     double tolerance;
     emu_trace trace;
     char ignore[2048];
-    bool checks, wgmma_wait_per_warp, strict_tcgen05, fence_behind_reads, counters, first, list, forms, help;
+    bool checks, stale, wgmma_wait_per_warp, strict_tcgen05, fence_behind_reads, counters, first, list, forms, help;
     bool orders, all_orders;
 } options;
 
@@ -213,6 +213,8 @@ static const option option_table[] = {
     {"--trace", "WHAT", CALL, 0, 0, set_trace, "show instructions as they run: " EMU_TRACE_FORM},
     {"--schedule", "SEED", NUMBER, AT(schedule), UINT64_MAX, NULL,
      "0: run each warp until it must wait (0); other seeds shuffle and preempt warps"},
+    {"--stale", NULL, FLAG, AT(stale), 0, NULL,
+     "with --schedule: loads may return earlier values where no fence or barrier forbids it"},
     {"--delay", "WARP@LINE", CALL, 0, 0, set_delay,
      "hold a warp of each CTA before a line of the PTX until nothing else can run"},
     {"--checks", "on|off", CALL, 0, 0, set_checks, "find races, uninitialized data and other defects (on)"},
@@ -499,6 +501,7 @@ static emu_status run(const options *options, const emu_module *module, argument
                          .param_bytes = entry->param_bytes,
                          .checks = options->checks,
                          .schedule = options->schedule,
+                         .stale = options->stale,
                          .delay_warp = options->delay_warp,
                          .delay_line = options->delay_line,
                          .threads = (int)options->threads,
