@@ -47,7 +47,8 @@ float emu_narrow_scale(uint32_t byte, bool ue8m0) {
 /* ---- sums ---- */
 
 /* The sum as doubles. */
-static float sum_slowly(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start) {
+static float sum_slowly(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start,
+                        bool to_odd) {
     double terms[NARROW_TERMS + 1] = {(double)start};
     int top = emu_exponent((double)start, -126);
     for (int i = 0; i < NARROW_TERMS; i++) {
@@ -55,19 +56,22 @@ static float sum_slowly(const narrow_values *a, const narrow_values *b, double s
         terms[i + 1] = (double)a->value[i] * (double)b->value[i] * scale;
         if (each > top) top = each;
     }
-    return emu_sum_terms(terms, NARROW_TERMS + 1, top);
+    return (to_odd ? emu_sum_terms_to_odd : emu_sum_terms)(terms, NARROW_TERMS + 1, top);
 }
 
-/* Whole units to an f32, cut to 24 bits. */
-static float cut_units(int64_t units, int exponent) {
+/* Whole units to an f32, cut to 24 bits; to_odd: as emu_sum_terms_to_odd() cuts. */
+static float cut_units(int64_t units, int exponent, bool to_odd) {
     const uint64_t size = units < 0 ? -(uint64_t)units : (uint64_t)units;
     const int dropped = size ? 64 - __builtin_clzll(size) - 24 : 0;
-    const int64_t kept = (int64_t)(dropped > 0 ? size >> dropped << dropped : size);
+    uint64_t whole = dropped > 0 ? size >> dropped << dropped : size;
+    if (to_odd && whole != size) whole |= 1ull << dropped;
+    const int64_t kept = (int64_t)whole;
     return (float)(units < 0 ? -kept : kept) * float_of((uint32_t)(exponent + 127) << 23);
 }
 
 /* A faster sum with the same result: a product is below 2^(PLACES + 2) units, so that four of them fit an int32_t. */
-float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start) {
+float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start,
+                     bool to_odd) {
     enum { LEAST = -70, MOST = 90 };
     int16_t most = a->exponent[0] + b->exponent[0];
     for (int i = 0; i < NARROW_TERMS; i++) {
@@ -79,16 +83,16 @@ float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scal
     const int of_start = magnitude ? (int)(magnitude >> 23) - 127 : OF_ZERO;
     const int of_products = most + exponent, top = of_products > of_start ? of_products : of_start;
     if (top < LEAST || top > MOST || exponent < LEAST || exponent > MOST || scale != scale)
-        return sum_slowly(a, b, scale, exponent, start);
+        return sum_slowly(a, b, scale, exponent, start, to_odd);
     const int places = PLACES - top + exponent;
-    if (places < -126 || places > 127) return sum_slowly(a, b, scale, exponent, start);
+    if (places < -126 || places > 127) return sum_slowly(a, b, scale, exponent, start, to_odd);
     const float units = float_of((uint32_t)(places + 127) << 23), own = float_of((uint32_t)(PLACES - top + 127) << 23);
     int32_t sums[8] = {0};
     for (int i = 0; i < NARROW_TERMS; i += 8)
         for (int k = 0; k < 8; k++) sums[k] += (int32_t)(a->value[i + k] * b->value[i + k] * units);
     int64_t total = (int64_t)(start * own);
     for (int k = 0; k < 8; k++) total += sums[k];
-    return cut_units(total, top - PLACES);
+    return cut_units(total, top - PLACES, to_odd);
 }
 
 float emu_narrow_sum_groups(const int32_t *sums, const float *a_scales, const float *b_scales, uint32_t groups,
@@ -165,7 +169,7 @@ static void multiply_bytes(const op *o, const fragments *f, float start[ROWS][CO
         double scale = 1;
         if (o->vector) scale = (double)scale_at(f, false, row, 0, true) * (double)scale_at(f, true, n, 0, true);
         const int exponent = scale == 1 ? 0 : emu_exponent(scale, -254);
-        sum[row][n] = emu_narrow_sum(&a[row], &b[n], scale, exponent, start[row][n]);
+        sum[row][n] = emu_narrow_sum(&a[row], &b[n], scale, exponent, start[row][n], o->dests == 2);
     }
 }
 

@@ -2,7 +2,7 @@
  *
  *     narrow_values a, b;                                   // 32 numbers along k each
  *     a.value[k] = emu_narrow_value(NARROW_E2M3, bits), a.exponent[k] = (int16_t)emu_exponent(a.value[k],
- * emu_narrow_least(NARROW_E2M3)); float sum = emu_narrow_sum(&a, &b, 1, 0, accumulator);
+ * emu_narrow_least(NARROW_E2M3)); float sum = emu_narrow_sum(&a, &b, 1, 0, accumulator, false);
  */
 #ifndef FL_EMU_NARROW_H
 #define FL_EMU_NARROW_H
@@ -26,8 +26,10 @@ float emu_narrow_scale(uint32_t byte, bool ue8m0);
 /* Twice the value of each e2m1. */
 extern const int8_t emu_narrow_twice[16];
 
-/* The sum of the products, each times `scale`, whose exponent is `exponent`, and of `start`. */
-float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start);
+/* The sum of the products, each times `scale`, whose exponent is `exponent`, and of `start`; to_odd: for a result that
+ * is rounded to f16 next, see mma.h. */
+float emu_narrow_sum(const narrow_values *a, const narrow_values *b, double scale, int exponent, float start,
+                     bool to_odd);
 /* The sum of groups of 16 products, which are four times as large here, times their scales, and of `start`; `in_scale`
  * groups share a scale. */
 float emu_narrow_sum_groups(const int32_t *sums, const float *a_scales, const float *b_scales, uint32_t groups,

@@ -4,18 +4,19 @@
  * D, and half of the columns of B in its shared memory (PTX ISA, "Data Path Layout Organization"). A row of the
  * instruction is 32 bytes along k: 16 f16, 8 tf32, 32 bytes, 64 numbers of 4 bits.
  *
- * The sums are those that MMA-Sim (Xie et al., arXiv 2511.10909) found for a B200; nobody measured them for this
- * emulator. One instruction along k is one sum of exact products and the accumulator, with a unit 25 binary places
- * below the largest exponent, each term cut to that unit and the sum cut to f32, or rounded to an f16. Block scales are
- * part of a term of mxf8f6f4. mxf4 and mxf4nvf4 add 16 products exactly, scale such a sum, and add these with a unit 35
- * places below the largest exponent of two scales or of the accumulator.
+ * The sums are those that MMA-Sim (Xie et al., arXiv 2511.10909) found for a B200. Those of f16, bf16 and tf32 are also
+ * the words that a B200's wmma computed (tests/records/b200.csv); the others were compared with nothing. One
+ * instruction along k is one sum of exact products and the accumulator, with a unit 25 binary places below the largest
+ * exponent, each term cut to that unit and the sum cut to f32, or rounded once to an f16. Block scales are part of a
+ * term of mxf8f6f4. mxf4 and mxf4nvf4 add 16 products exactly, scale such a sum, and add these with a unit 35 places
+ * below the largest exponent of two scales or of the accumulator.
  */
 #include "mma.h"
 #include "narrow.h"
 #include "numbers.h"
 #include "tensor_memory.h"
 
-enum { MOST_ROWS = 128, MOST_COLUMNS = 256, MOST_K = 128, ROW_BYTES = 64 };
+enum { MOST_ROWS = 128, MOST_COLUMNS = 256, MOST_K = 128, MOST_SCALES = 6, ROW_BYTES = 64, STEP = 16 };
 
 /* ---- the descriptor of an instruction ---- */
 
@@ -334,7 +335,7 @@ static void move_block(const cta *at, const tensor_product *p, const tensor_job 
             if (!back)
                 *word = accumulator(p, job, cells[c]);
             else
-                cells[c] = p->d_format == 0 ? half_bits(float_of(*word)) : *word;
+                cells[c] = *word;
         }
     }
 }
@@ -369,7 +370,7 @@ static uint32_t *element_of(const operands *of, uint32_t row, uint32_t n) {
 static void multiply_halves(const operands *of) {
     static _Thread_local mma_a wide_a[MOST_ROWS / 16][2];
     const tensor_product *p = of->p;
-    const uint32_t steps = p->k / 16;
+    const uint32_t steps = p->k / STEP;
     uint32_t words[4][LANES];
     const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
     uint32_t *const d[] = {words[0], words[1], words[2], words[3]};
@@ -388,6 +389,47 @@ static void multiply_halves(const operands *of) {
         for (uint32_t i = 0; i < p->rows / 16; i++) {
             move_block(of->at, p, of->job, 16 * i, n, words, false);
             for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], &wide_b[s]);
+/* Values of a row of f16 or bf16, and their exponents. */
+typedef struct half_row {
+    double value[2 * STEP];
+    int exponent[2 * STEP];
+} half_row;
+
+static void take_halves(const operand_row row, uint32_t count, bool bfloat, half_row *out) {
+    for (uint32_t k = 0; k < count; k++) {
+        uint16_t bits;
+        memcpy(&bits, row + 2 * k, sizeof bits);
+        out->value[k] = (double)(bfloat ? bfloat_value(bits) : half_value(bits));
+        out->exponent[k] = emu_exponent(out->value[k], bfloat ? -126 : -14);
+    }
+}
+
+/* D of f16: each sum of a step is rounded once, as mma.sync of a B200 rounds it. */
+static void multiply_to_halves(const operands *of) {
+    static _Thread_local half_row a[MOST_ROWS], b[MOST_COLUMNS];
+    const tensor_product *p = of->p;
+    for (uint32_t i = 0; i < p->rows; i++) take_halves(of->a[i], p->k, p->a_format, &a[i]);
+    for (uint32_t n = 0; n < p->n; n++) take_halves(of->b[n], p->k, p->b_format, &b[n]);
+    for (uint32_t n = 0; n < p->n; n++) {
+        for (uint32_t i = 0; i < p->rows; i++) {
+            uint32_t *element = element_of(of, i, n);
+            if (!element) continue;
+            float sum = float_of(accumulator(p, of->job, *element));
+            for (uint32_t first = 0; first < p->k; first += STEP) {
+                double terms[STEP + 1] = {(double)sum};
+                int top = emu_exponent((double)sum, -126);
+                for (uint32_t k = first; k < first + STEP; k++) {
+                    const int exponent = a[i].exponent[k] + b[n].exponent[k];
+                    terms[k - first + 1] = a[i].value[k] * b[n].value[k];
+                    if (exponent > top) top = exponent;
+                }
+                sum = half_value(half_bits(emu_sum_terms_to_odd(terms, STEP + 1, top)));
+            }
+            *element = half_bits(sum);
+        }
+    }
+}
+
             move_block(of->at, p, of->job, 16 * i, n, words, true);
         }
     }
@@ -493,7 +535,7 @@ static void multiply_values(const operands *of) {
                 const float start =
                     float_of(first ? (p->d_format == 0 ? bits_of(half_value(*element & 0xffff)) : *element)
                                    : accumulator(p, of->job, *element));
-                const float sum = emu_narrow_sum(&a[i], &b[n], both, exponent, start);
+                const float sum = emu_narrow_sum(&a[i], &b[n], both, exponent, start, p->d_format == 0);
                 *element = p->d_format == 0 ? half_bits(sum) : canonical(sum);
             }
         }
@@ -512,7 +554,7 @@ static void take_fours(const uint8_t *row, uint32_t count, bool negative, int8_t
 
 static void multiply_fours(const operands *of) {
     static _Thread_local int8_t a[MOST_ROWS][MOST_K], b[MOST_COLUMNS][MOST_K];
-    static _Thread_local float a_scales[MOST_ROWS][4], b_scales[MOST_COLUMNS][4];
+    static _Thread_local float a_scales[MOST_ROWS][MOST_SCALES], b_scales[MOST_COLUMNS][MOST_SCALES];
     const tensor_product *p = of->p;
     const uint32_t scales = of->job->o->vector, groups = p->k / NARROW_GROUP, in_scale = groups / scales;
     for (uint32_t i = 0; i < p->rows; i++) {
@@ -555,7 +597,9 @@ void emu_tensor_multiply(cta *m, const tensor_job *job) {
             gather_shared(of.at, &a, p.rows, p.a_bytes, of.a);
         if (p.negate_a) negate(&p, p.a_format, of.a, p.rows, p.a_bytes);
         if (job->o->detail & TENSOR_SPARSE) expand(of.at, &p, job, of.a);
-        if (p.kind == KIND_F16)
+        if (p.kind == KIND_F16 && p.d_format == 0)
+            multiply_to_halves(&of);
+        else if (p.kind == KIND_F16)
             multiply_halves(&of);
         else if (p.kind == KIND_I8)
             multiply_integers(&of);

@@ -12,6 +12,7 @@ from support.emulation import ROOT, THREADS, Array, Batch, Case
 from support.tensor_core import FORMS, fused_sums, instruction, matrices, registers_of, spread
 
 RECORD = Path(__file__).parent / "records/mma.h200.csv"
+B200 = Path(__file__).parent / "records/b200.csv"
 
 
 @functools.cache
@@ -86,3 +87,43 @@ def test_f16_results_are_rounded_once(tmp_path: Path) -> None:
     outputs = {name: np.full(THREADS, 0x3C013C01, np.uint32) for name in ("d0", "d1")}
     outcome = Batch([Case("f16 results", text, words, outputs, as_recorded)]).run(tmp_path)
     assert not outcome["f16 results"], outcome["f16 results"]
+
+
+@pytest.mark.parametrize("result", ["f32", "f16"])
+@pytest.mark.parametrize("kind", ["f16", "bf16", "tf32", "e4m3", "e5m2"])
+def test_a_b200_gives_the_same_bits(kind: str, result: str, tmp_path: Path) -> None:
+    """Row i of A, of eight, meets column i of B. Those of bytes are products of f16 in the machine code of sm_100a."""
+    with B200.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] == kind]
+    if not rows[0][result]:
+        pytest.skip("nobody recorded it")
+    form = {"f16": "m16n8k16.f16", "bf16": "m16n8k16.bf16", "tf32": "m16n8k4.tf32"}.get(kind, f"m16n8k32.{kind}")
+    form += ".f16" * (result == "f16")
+    names_a, names_b, names_c = registers_of(form)
+    words = {side: np.array([list(bytes.fromhex(row[side])) for row in rows], np.uint8) for side in "ab"}
+    lane, mmas = np.arange(32), len(rows) // 8
+    inputs: dict[str, Array] = {name: np.zeros((mmas, 32), np.uint32) for name in names_a + names_b + names_c}
+    for side, names in (("a", names_a[::2]), ("b", names_b)):  # rows 8 to 15 of A are zeros
+        values = words[side].view(np.uint32).reshape(mmas, 8, -1)
+        for i, name in enumerate(names):
+            inputs[name] = values[:, lane // 4, 4 * i + lane % 4]
+    outputs = {name.replace("c", "d"): np.zeros((mmas, 32), np.uint32) for name in names_c}
+    c = np.array([int(row["c"], 16) for row in rows], np.uint32)
+    if result == "f16":
+        c = c.view(np.float32).astype(np.float16).view(np.uint16).astype(np.uint32)
+    for name, target, values in (("c", inputs, c), ("d", outputs, np.array([int(row[result], 16) for row in rows]))):
+        for i in range(8):
+            register, shift = (f"{name}{i % 2}", 0) if result == "f32" else (f"{name}0", i % 2 * 16)
+            target[register][:, 4 * i + i // 2] |= (values.reshape(mmas, 8)[:, i] << shift).astype(np.uint32)
+
+    masks = (0xFFFF, 0xFFFF0000) if result == "f16" else (0xFFFFFFFF,)
+
+    def near_the_diagonal(got: Array, want: Array) -> Array:
+        kept = sum(((want & mask) != 0) * np.uint32(mask) for mask in masks)
+        equal: Array = (got.view(np.uint32) & kept) == want
+        return equal
+
+    size = -(-mmas * 32 // THREADS) * THREADS
+    spread_out = [{name: np.resize(of[name], size) for name in of} for of in (inputs, outputs)]
+    outcome = Batch([Case(form, instruction(form), *spread_out, near_the_diagonal)]).run(tmp_path)
+    assert not outcome[form], outcome[form]

@@ -6,6 +6,7 @@ are small, so that float64 has each sum exactly; test_sums has those that are cu
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -492,6 +493,36 @@ def keep(load: str) -> str:
 
 @pytest.mark.parametrize("shape", LOADS)
 @pytest.mark.parametrize("packed", [False, True])
+B200 = Path(__file__).parent / "records/b200.csv"
+
+
+def b200(kind: str, result: str) -> tuple[Array, Array, Array, Array]:
+    """Rows of bytes of A and of B, and C and D, of wmma on a B200, which is HMMA and not tcgen05."""
+    with B200.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] == kind]
+    a, b = (np.array([list(bytes.fromhex(row[name])) for row in rows], np.uint8) for name in "ab")
+    c = np.array([int(row["c"], 16) for row in rows], np.uint32)
+    return a, b, c, np.array([int(row[result], 16) for row in rows], np.uint32)
+
+
+@pytest.mark.parametrize(("kind", "result"), [("f16", "f32"), ("f16", "f16"), ("bf16", "f32"), ("tf32", "f32")])
+def test_sums_are_those_of_a_b200(kind: str, result: str, tmp_path: Path) -> None:
+    """Row i of A meets column i of B, and D has C before."""
+    a, b, c, want = b200(kind, result)
+    sides = [core_matrices(np.pad(side, ((0, 0), (0, 32 - side.shape[1])))) for side in (a, b)]
+    if result == "f16":
+        c = c.view(np.float32).astype(np.float16).view(np.uint16).astype(np.uint32)
+    code = CODES[kind]
+    idesc = (result == "f32") << 4 | code << 7 | code << 10 | 16 << 17 | 8 << 24
+    setup = f"mad.lo.u32 %x0, %t, 4, %tile;\nld.shared.b32 %x2, [%x0+{len(sides[0]) + len(sides[1])}];\n"
+    setup += "\n".join(f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{i}], {{%x2}};" for i in range(128))
+    jobs = f"""add.s64 %da, %desc, {descriptor(0, 128)};
+        add.s64 %db, %desc, {descriptor(len(sides[0]), 128)};
+        tcgen05.mma.cta_group::1.kind::{"tf32" if kind == "tf32" else "f16"} [%base], %da, %db, {idesc}, %on;"""
+    said, out = run(tmp_path, program(jobs, setup, 128), b"".join([*sides, c.tobytes()]), 128)
+    assert said == "" and (np.diag(out) == want).all()
+
+
 def test_loads(shape: str, packed: bool, tmp_path: Path) -> None:
     rows, columns, split = LOADS[shape]
     load = f"tcgen05.ld.sync.aligned.{shape}{'.pack::16b' * packed}.b32 {registers()}, [%slab]{split};"
