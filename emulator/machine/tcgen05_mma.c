@@ -2,7 +2,7 @@
  *
  * D has 64 or 128 rows in a CTA, and A as many; with .cta_group::2 each CTA of the pair has half of the rows of A and
  * D, and half of the columns of B in its shared memory (PTX ISA, "Data Path Layout Organization"). A row of the
- * instruction is 32 bytes along k: 16 f16, 8 tf32, 32 bytes, 64 numbers of 4 bits.
+ * instruction is 32 bytes along k: 16 f16, 8 tf32, 32 bytes, 64 numbers of 4 bits; or 48 bytes, 96 of these (sm_103a).
  *
  * The sums are those that MMA-Sim (Xie et al., arXiv 2511.10909) found for a B200. Those of f16, bf16 and tf32 are also
  * the words that a B200's wmma computed (tests/records/b200.csv); the others were compared with nothing. One
@@ -51,7 +51,7 @@ tensor_product emu_tensor_product(const tensor_job *job) {
     }
     p.a_bytes = p.b_bytes = 32;
     p.k = fours ? 64 : 32 / p.element_bytes;
-    if (fours && bits_at(i, 31, 1)) p.k = 96;
+    if (fours && bits_at(i, 31, 1)) p.k = 96, p.a_bytes = p.b_bytes = 48;
     p.sparse = sparse;
     if (sparse) p.k *= 2, p.b_bytes *= 2;
     p.rows = p.pair ? p.m / 2 : p.m;
@@ -71,7 +71,7 @@ const char *emu_tensor_product_error(const tensor_product *p) {
         return unit == 8 ? "N is a multiple of 8 up to 256" : "N is a multiple of 16 up to 256";
     if (p->sparse && p->element_bytes == 1 && p->a_format > 1 && p->kind != KIND_MXF4 && p->kind != KIND_MXF4NVF4)
         return "and a sparse A of numbers of 4 or 6 bits, which is not supported";
-    if (p->k == 96 || p->k == 192) return "and K = 96, which is not supported";
+    if (p->k == 192) return "and K = 96, which a sparse A does not have";
     if (p->d_format > 2) return "and a type of D that does not exist";
     return NULL;
 }
@@ -111,6 +111,23 @@ static uint8_t lanes_of_rows(const tensor_product *p, uint32_t address, bool of_
 
 static uint32_t rounded_up(uint32_t value, uint32_t unit) {
     return (value + unit - 1) / unit;
+}
+
+/* Scales of a row of A or of a column of B: with K = 96 one for 16 or 32 numbers still. */
+static uint32_t scales_of_row(const tensor_product *p, const tensor_job *job) {
+    return p->k == 96 ? job->o->vector / 2 * 3 : job->o->vector;
+}
+
+/* Columns of tensor memory that a word of scales of each row takes where another word follows. */
+static uint32_t scale_columns(const tensor_product *p, bool of_b) {
+    return rounded_up(of_b ? p->n : p->rows, 128) * 4;
+}
+
+/* Columns of the scales of A or of B. */
+static uint32_t columns_of_scales(const tensor_product *p, const tensor_job *job, bool of_b) {
+    const uint32_t id = of_b ? p->b_id : p->a_id, columns = rounded_up(of_b ? p->n : p->rows, 32);
+    const uint32_t words = p->k == 96 ? rounded_up(id + scales_of_row(p, job), 4) : 1;
+    return (words - 1) * scale_columns(p, of_b) + columns;
 }
 
 /* Bits of the indices of a row of a sparse A. */
@@ -159,7 +176,7 @@ uint32_t emu_tensor_regions(const tensor_job *job, tensor_region out[MOST_TENSOR
                                        .name = "the indices of A of tcgen05.mma"};
     for (int i = 0; i < 2 && job->o->detail & TENSOR_SCALED; i++)
         out[count++] = (tensor_region){.column = tensor_column(job->scales[i]),
-                                       .columns = rounded_up(i ? p.n : p.rows, 32),
+                                       .columns = columns_of_scales(&p, job, i),
                                        .lanes = (uint8_t)(3 << tensor_lane(job->scales[i]) / 32 % 4 * 2),
                                        .reads = true,
                                        .name = i ? "the scales of B of tcgen05.mma" : "the scales of A of tcgen05.mma"};
@@ -173,6 +190,7 @@ tensor_layout emu_tensor_layout(uint64_t d, bool transposed, uint32_t element_by
     static const uint32_t rows[] = {16, 128, 128, 16, 64, 16, 32, 16}, masks[] = {0, 3, 7, 0, 3, 0, 1, 0};
     const unsigned mode = (unsigned)(d >> 61);
     return (tensor_layout){.start = (uint32_t)(d & 0x3fff) << 4,
+                           .leading_is_next = d >> 52 & 1 && masks[mode],
                            .leading = (uint32_t)(d >> 16 & 0x3fff) << 4,
                            .stride = (uint32_t)(d >> 32 & 0x3fff) << 4,
                            .row = rows[mode],
@@ -191,7 +209,11 @@ static uint32_t swizzled(const tensor_layout *l, uint32_t address) {
 
 uint32_t emu_tensor_chunk(const tensor_layout *l, uint32_t row, uint32_t chunk) {
     uint32_t at = l->start;
-    if (l->along_k) {
+    if (l->along_k && l->leading_is_next) { /* past the end of a row of shared memory: from the next tile's rows on */
+        const uint32_t in_row = l->start % l->row / TENSOR_CHUNK + chunk, chunks = l->row / TENSOR_CHUNK;
+        at = in_row < chunks ? l->start + chunk * TENSOR_CHUNK : l->leading + (in_row - chunks) * TENSOR_CHUNK;
+        at += row / 8 * l->stride + row % 8 * l->row;
+    } else if (l->along_k) {
         at += row / 8 * l->stride + row % 8 * l->row + chunk * (l->mask ? TENSOR_CHUNK : l->leading);
     } else if (!l->mask) {
         at += chunk * l->stride + row / 8 * l->leading + row % 8 * TENSOR_CHUNK;
@@ -367,28 +389,6 @@ static uint32_t *element_of(const operands *of, uint32_t row, uint32_t n) {
     return tensor_word(of->at->tensor, lane + tensor_lane(of->job->d), column + tensor_column(of->job->d));
 }
 
-static void multiply_halves(const operands *of) {
-    static _Thread_local mma_a wide_a[MOST_ROWS / 16][2];
-    const tensor_product *p = of->p;
-    const uint32_t steps = p->k / STEP;
-    uint32_t words[4][LANES];
-    const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
-    uint32_t *const d[] = {words[0], words[1], words[2], words[3]};
-    for (uint32_t i = 0; i < p->rows / 16; i++) {
-        for (uint32_t s = 0; s < steps; s++) {
-            a_words(of->a + 16 * i, 32 * s, words);
-            emu_widen_a(&wide_a[i][s], registers, p->a_format);
-        }
-    }
-    for (uint32_t n = 0; n < p->n; n += 8) {
-        mma_b wide_b[2];
-        for (uint32_t s = 0; s < steps; s++) {
-            b_words(of->b + n, 32 * s, words);
-            emu_widen_b(&wide_b[s], registers, p->b_format);
-        }
-        for (uint32_t i = 0; i < p->rows / 16; i++) {
-            move_block(of->at, p, of->job, 16 * i, n, words, false);
-            for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], &wide_b[s]);
 /* Values of a row of f16 or bf16, and their exponents. */
 typedef struct half_row {
     double value[2 * STEP];
@@ -430,6 +430,28 @@ static void multiply_to_halves(const operands *of) {
     }
 }
 
+static void multiply_halves(const operands *of) {
+    static _Thread_local mma_a wide_a[MOST_ROWS / 16][2];
+    const tensor_product *p = of->p;
+    const uint32_t steps = p->k / STEP;
+    uint32_t words[4][LANES];
+    const uint32_t *const registers[] = {words[0], words[1], words[2], words[3]};
+    uint32_t *const d[] = {words[0], words[1], words[2], words[3]};
+    for (uint32_t i = 0; i < p->rows / 16; i++) {
+        for (uint32_t s = 0; s < steps; s++) {
+            a_words(of->a + 16 * i, 32 * s, words);
+            emu_widen_a(&wide_a[i][s], registers, p->a_format);
+        }
+    }
+    for (uint32_t n = 0; n < p->n; n += 8) {
+        mma_b wide_b[2];
+        for (uint32_t s = 0; s < steps; s++) {
+            b_words(of->b + n, 32 * s, words);
+            emu_widen_b(&wide_b[s], registers, p->b_format);
+        }
+        for (uint32_t i = 0; i < p->rows / 16; i++) {
+            move_block(of->at, p, of->job, 16 * i, n, words, false);
+            for (uint32_t s = 0; s < steps; s++) emu_add_products(d, registers, &wide_a[i][s], &wide_b[s]);
             move_block(of->at, p, of->job, 16 * i, n, words, true);
         }
     }
@@ -498,13 +520,15 @@ static void take_words(const uint8_t *row, uint32_t first, narrow_values *out) {
 }
 
 /* A scale of a row of A or of a column of B: those of 32 rows are in words of 32 lanes, those of the next 32 in the
- * next column. */
+ * next column. With K = 96 the scales go on in the next word of a row, after those of all rows, in steps of 128 rows as
+ * CUTLASS has them. */
 static float scale_of(const operands *of, bool of_b, uint32_t row, uint32_t which) {
     const uint32_t address = of->job->scales[of_b], id = of_b ? of->p->b_id : of->p->a_id;
+    const uint32_t byte = of->p->k == 96 ? id + which : ((of->job->o->vector == 4 ? 0 : id) + which) % 4;
+    const uint32_t column = row / 32 + byte / 4 * scale_columns(of->p, of_b);
     const uint32_t word =
-        *tensor_word(of->at->tensor, tensor_lane(address) + row % 32, tensor_column(address) + row / 32);
-    const uint32_t byte = word >> ((of->job->o->vector == 4 ? 0 : id) + which) % 4 * 8 & 255;
-    return emu_narrow_scale(byte, of->p->ue8m0);
+        *tensor_word(of->at->tensor, tensor_lane(address) + row % 32, tensor_column(address) + column);
+    return emu_narrow_scale(word >> byte % 4 * 8 & 255, of->p->ue8m0);
 }
 
 /* tf32, and numbers of 8, 6 and 4 bits with or without a scale of each row: one sum for every 8 or 32 along k. */
@@ -556,7 +580,7 @@ static void multiply_fours(const operands *of) {
     static _Thread_local int8_t a[MOST_ROWS][MOST_K], b[MOST_COLUMNS][MOST_K];
     static _Thread_local float a_scales[MOST_ROWS][MOST_SCALES], b_scales[MOST_COLUMNS][MOST_SCALES];
     const tensor_product *p = of->p;
-    const uint32_t scales = of->job->o->vector, groups = p->k / NARROW_GROUP, in_scale = groups / scales;
+    const uint32_t scales = scales_of_row(p, of->job), groups = p->k / NARROW_GROUP, in_scale = groups / scales;
     for (uint32_t i = 0; i < p->rows; i++) {
         take_fours(of->a[i], p->k, p->negate_a, a[i]);
         for (uint32_t s = 0; s < scales; s++) a_scales[i][s] = scale_of(of, false, i, s);

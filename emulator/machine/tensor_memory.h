@@ -109,7 +109,8 @@ void emu_tensor_element(const op *o, uint32_t reg, uint32_t lane, uint32_t *row,
 
 typedef struct tensor_layout {
     uint32_t start, leading, stride, row, mask, base, atom, element_bytes;
-    bool along_k; /* elements along k are contiguous */
+    bool along_k;         /* elements along k are contiguous */
+    bool leading_is_next; /* `leading` is the address of the tile that follows along k, with K = 96 */
 } tensor_layout;
 
 tensor_layout emu_tensor_layout(uint64_t descriptor, bool transposed, uint32_t element_bytes);

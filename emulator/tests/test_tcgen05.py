@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,22 @@ def descriptor(offset: int, rows: int) -> int:
     return offset >> 4 | rows << 16 | (128 >> 4) << 32 | 1 << 46
 
 
+def wrapped(rows: Array) -> bytes:
+    """Rows of 48 bytes: 32 at the end of rows of 128 with their swizzle, and 16 at the start of the same ones."""
+    tile = np.zeros((len(rows), 8, 16), np.uint8)
+    for chunk, at in enumerate((6, 7, 0)):
+        tile[np.arange(len(rows)), at ^ np.arange(len(rows)) % 8] = rows[:, 16 * chunk : 16 * chunk + 16]
+    return tile.tobytes()
+
+
+def descriptor_of(offset: int, rows: int, wraps: bool) -> str:
+    """A statement that makes one in %da; a wrapped tile is its own successor."""
+    if not wraps:
+        return f"add.s64 %da, %desc, {descriptor(offset, rows)};"
+    fields = offset + 96 >> 4 | offset >> 4 << 16 | (1024 >> 4) << 32 | 1 << 46 | 1 << 52 | 2 << 61
+    return f"shl.b64 %da, %desc, 16;\nadd.s64 %da, %da, %desc;\nadd.s64 %da, %da, {fields};"
+
+
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
@@ -215,10 +231,13 @@ class Product:
     pair: bool = False
     off: tuple[int, ...] = ()
     start: str = ""  # scale-input-d
-    extra: dict[str, str] = field(default_factory=dict)
+    wide: bool = False  # K = 96, of sm_103a
+    wraps: bool = False  # rows of 48 bytes from byte 96 of a tile of 128 bytes on, and then from byte 0 of the next one
 
     @property
     def k(self) -> int:
+        if self.wide:
+            return 96
         dense = 64 if "mxf4" in self.kind else {"f16": 16, "bf16": 16, "tf32": 8}.get(self.a, 32)
         return dense * (2 if ".sp" in self.modifiers else 1)
 
@@ -249,6 +268,9 @@ PRODUCTS = {
     "mxf4": Product("mxf4", "e2m1", "e2m1", scales=2),
     "mxf4nvf4": Product("mxf4nvf4", "e2m1", "e2m1", scales=4, modifiers=".scale_vec::4X"),
     "mxf4nvf4 by 32": Product("mxf4nvf4", "e2m1", "e2m1", scales=2, modifiers=".scale_vec::2X"),
+    "mxf4, K = 96": Product("mxf4", "e2m1", "e2m1", scales=3, wide=True),
+    "mxf4nvf4, K = 96": Product("mxf4nvf4", "e2m1", "e2m1", n=48, scales=6, modifiers=".block16", wide=True),
+    "K = 96 in two tiles": Product("mxf4", "e2m1", "e2m1", scales=3, wide=True, wraps=True),
     "256 rows": Product("f16", m=256, n=32, pair=True),
     "128 rows of two": Product("f16", m=128, n=32, pair=True),
     "scaled pair": Product("mxf8f6f4", "e4m3", "e4m3", 256, 32, scales=1, pair=True),
@@ -315,9 +337,10 @@ def scale_words(rng: np.random.Generator, rows: int, scales: int, ue8m0: bool) -
     """Scales of rows, and the words of 32 lanes and some columns, four times: each warp writes its own lanes."""
     exponents = rng.integers(-2, 3, (rows, scales))
     bits = exponents + 127 if ue8m0 else (exponents + 7) << 3
-    padded = np.zeros(((rows + 31) // 32 * 32, 4), np.uint8)
+    unit = 128 if scales > 4 else 32
+    padded = np.zeros(((rows + unit - 1) // unit * unit, (scales + 3) // 4 * 4), np.uint8)
     padded[:rows, :scales] = bits
-    words = padded.view(np.uint32).reshape(-1, 32).T
+    words = padded.view(np.uint32).T.reshape(-1, 32).T  # the first words of all rows, then the second ones
     return 2.0**exponents, np.tile(words, (4, 1))
 
 
@@ -349,7 +372,8 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
         scales[i] = values
     for cta in range(ctas):
         a_bytes, b_bytes = raw_a[cta * rows : (cta + 1) * rows], raw_b[cta * cols : (cta + 1) * cols]
-        parts = Parts([], core_matrices(a_bytes) + core_matrices(b_bytes))
+        arranged = wrapped if what.wraps else core_matrices
+        parts = Parts([], arranged(a_bytes) + arranged(b_bytes))
         if what.there:
             parts.store(on_lanes(a_bytes.view(np.uint32), what.m), A_COLUMN)
         if sparse:
@@ -365,6 +389,7 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
     product = signs * (a * full[0]) @ (b * full[1]).T
     idesc = what.more | what.n // 8 << 17 | what.m // 16 << 24
     idesc |= (what.d << 4 | ue8m0 * 0) if not what.scales else ue8m0 << 23
+    idesc |= what.wide << 31
     codes = [1 if fours else CODES[name] for name in (what.a, what.b)]
     idesc |= codes[0] << 7 | codes[1] << 10 | sparse << 2
     columns = max(position(what, r, n)[2] for r in (0, what.m - 1) for n in range(what.n)) + 1
@@ -393,8 +418,8 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
     jobs = "\n".join([
         *(f"mov.b32 %x{10 + i}, {word};" for i, word in enumerate(what.off)),
         f"add.u32 %x4, %base, {A_COLUMN};",
-        f"add.s64 %da, %desc, {descriptor(0, rows)};",
-        f"add.s64 %db, %desc, {descriptor(len(core_matrices(raw_a[:rows])), cols)};",
+        descriptor_of(rows * 128 if what.wraps else raw_a[:rows].size, cols, what.wraps).replace("%da", "%db"),
+        descriptor_of(0, rows, what.wraps),
         f"tcgen05.mma{ws}{sp}.cta_group::1.kind::{what.kind}{scale}{modifiers} [%base], "
         + ", ".join(operands) + f", %on{what.start};",
     ])  # fmt: skip
@@ -405,6 +430,8 @@ def build(what: Product, seed: int) -> tuple[str, bytes, Array, int]:
             "tcgen05", "mov.b16 %both, 3;\ntcgen05"
         )
     text = program(jobs, "\n".join(parts.setup), (columns + 7) // 8 * 8, what.pair, **changes)
+    if what.wide:
+        text = text.replace("sm_100a", "sm_103a")
     return text, b"".join(tiles), to_words(d), columns
 
 
@@ -466,33 +493,6 @@ def test_sums(name: str, tmp_path: Path) -> None:
     assert (said, float(out[0, :1].view(np.float32)[0])) == ("", want)
 
 
-# ---- loads, stores, copies and shifts --------------------------------------------------------------------------------
-
-WORDS = np.arange(128)[:, None] * 1000 + np.arange(64)  # of lanes and columns, as FILL stores them
-FILL = "mad.lo.u32 %x0, %t, 1000, 0;\n" + "\n".join(
-    f"add.u32 %x1, %x0, {c};\ntcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x1}};" for c in range(64)
-)
-T, R = np.arange(32)[:, None], np.arange(8)  # lane of the warp and register
-LOADS = {  # row and column of each register: PTX ISA, "tcgen05.ld"
-    "32x32b.x8": (T + 0 * R, R + 0 * T, ""),
-    "16x64b.x8": (T // 4 + T % 2 * 8 + 0 * R, T // 2 % 2 + 2 * R, ""),
-    "16x128b.x4": (T // 4 + R % 2 * 8, T % 4 + R // 2 * 4, ""),
-    "16x256b.x2": (T // 4 + R // 2 % 2 * 8, T % 4 * 2 + R % 2 + R // 4 * 8, ""),
-    "16x32bx2.x8": (T % 16 + 0 * R, R + T // 16 * 24, ", 24"),
-}
-
-
-def registers(first: int = 0) -> str:
-    return "{" + ", ".join(f"%x{first + i}" for i in range(8)) + "}"
-
-
-def keep(load: str) -> str:
-    stores = "\n".join(f"st.global.v4.b32 [%out+{4 * i}], {{%x{i}, %x{i + 1}, %x{i + 2}, %x{i + 3}}};" for i in (0, 4))
-    return f"{load}\ntcgen05.wait::ld.sync.aligned;\n{stores}"
-
-
-@pytest.mark.parametrize("shape", LOADS)
-@pytest.mark.parametrize("packed", [False, True])
 B200 = Path(__file__).parent / "records/b200.csv"
 
 
@@ -523,6 +523,33 @@ def test_sums_are_those_of_a_b200(kind: str, result: str, tmp_path: Path) -> Non
     assert said == "" and (np.diag(out) == want).all()
 
 
+# ---- loads, stores, copies and shifts --------------------------------------------------------------------------------
+
+WORDS = np.arange(128)[:, None] * 1000 + np.arange(64)  # of lanes and columns, as FILL stores them
+FILL = "mad.lo.u32 %x0, %t, 1000, 0;\n" + "\n".join(
+    f"add.u32 %x1, %x0, {c};\ntcgen05.st.sync.aligned.32x32b.x1.b32 [%slab+{c}], {{%x1}};" for c in range(64)
+)
+T, R = np.arange(32)[:, None], np.arange(8)  # lane of the warp and register
+LOADS = {  # row and column of each register: PTX ISA, "tcgen05.ld"
+    "32x32b.x8": (T + 0 * R, R + 0 * T, ""),
+    "16x64b.x8": (T // 4 + T % 2 * 8 + 0 * R, T // 2 % 2 + 2 * R, ""),
+    "16x128b.x4": (T // 4 + R % 2 * 8, T % 4 + R // 2 * 4, ""),
+    "16x256b.x2": (T // 4 + R // 2 % 2 * 8, T % 4 * 2 + R % 2 + R // 4 * 8, ""),
+    "16x32bx2.x8": (T % 16 + 0 * R, R + T // 16 * 24, ", 24"),
+}
+
+
+def registers(first: int = 0) -> str:
+    return "{" + ", ".join(f"%x{first + i}" for i in range(8)) + "}"
+
+
+def keep(load: str) -> str:
+    stores = "\n".join(f"st.global.v4.b32 [%out+{4 * i}], {{%x{i}, %x{i + 1}, %x{i + 2}, %x{i + 3}}};" for i in (0, 4))
+    return f"{load}\ntcgen05.wait::ld.sync.aligned;\n{stores}"
+
+
+@pytest.mark.parametrize("shape", LOADS)
+@pytest.mark.parametrize("packed", [False, True])
 def test_loads(shape: str, packed: bool, tmp_path: Path) -> None:
     rows, columns, split = LOADS[shape]
     load = f"tcgen05.ld.sync.aligned.{shape}{'.pack::16b' * packed}.b32 {registers()}, [%slab]{split};"
@@ -777,7 +804,10 @@ def test_ptxas_accepts_the_programs(tmp_path: Path) -> None:
     ptxas = ROOT / ".venv/toolkit/bin/ptxas"
     for name, product in PRODUCTS.items():
         (tmp_path / "k.ptx").write_text(build(product, 7)[0])
-        done = subprocess.run([ptxas, "-arch=sm_100a", "-o", tmp_path / "k", tmp_path / "k.ptx"], capture_output=True)
+        done = subprocess.run(
+            [ptxas, "-arch=sm_103a" if product.wide else "-arch=sm_100a", "-o", tmp_path / "k", tmp_path / "k.ptx"],
+            capture_output=True,
+        )
         assert done.returncode == 0, (name, done.stderr)
 
 
