@@ -117,16 +117,19 @@ enum { ROWS = 16, COLUMNS = 8, MOST_SCALES = 4 };
 
 /* Operands of an OP_NARROW and of the OP_FACTORS before it. */
 typedef struct fragments {
-    const uint32_t *a[4], *b[2], *c[4];
+    const uint32_t *a[4], *b[4], *c[4];
+    const uint32_t *indices;   /* of a sparse A; else NULL */
     const uint32_t *scales[2]; /* of A and B */
     uint32_t byte[2], lane[2]; /* where they are: the first byte, and the first lane */
 } fragments;
 
 static void find_fragments(warp *w, const op *o, fragments *f) {
     const op *factors = o - 1;
-    const uint16_t *scales = factors->r + 6;
+    const bool sparse = o->target;
+    const uint16_t *scales = factors->r + (sparse ? 9 : 6);
     for (int i = 0; i < 4; i++) f->a[i] = slot32(w, factors->r[i]);
-    for (int i = 0; i < 2; i++) f->b[i] = slot32(w, factors->r[4 + i]);
+    for (int i = 0; i < (sparse ? 4 : 2); i++) f->b[i] = slot32(w, factors->r[4 + i]);
+    if (sparse) f->indices = slot32(w, factors->r[8]);
     for (int i = 0; i < o->sources; i++) f->c[i] = slot32(w, o->r[o->dests + i]);
     for (int i = 0; i < 2 && o->vector; i++) {
         f->scales[i] = slot32(w, scales[3 * i]);
@@ -150,9 +153,19 @@ static uint32_t number_at(const fragments *f, bool of_b, int row, int k, int eac
     return word >> (k % each * bits) & ((1u << bits) - 1);
 }
 
-static void take_row(const fragments *f, bool of_b, int row, uint32_t format, narrow_values *out) {
+/* The number along k that stored number `k` of a row of a sparse A is: two bits say which two of four, or of numbers of
+ * 4 bits which two pairs of four. A lane has the bits of 16 of them. */
+static int place_in_row(const fragments *f, int row, int k, int each) {
+    if (!f->indices) return k;
+    const int in_one = each / 4, unit = k / in_one; /* a number or a pair */
+    const uint32_t word = f->indices[row % 8 * 4 + row / 8 + 2 * (unit / 16)];
+    return (unit / 2 * 4 + (int)(word >> unit % 16 * 2 & 3)) * in_one + k % in_one;
+}
+
+/* Row `of_row` of A; or of B column `row`, the numbers that meet those of that row of A. */
+static void take_row(const fragments *f, bool of_b, int row, int of_row, uint32_t format, narrow_values *out) {
     for (int k = 0; k < NARROW_TERMS; k++) {
-        const uint32_t byte = number_at(f, of_b, row, k, 4);
+        const uint32_t byte = number_at(f, of_b, row, of_b ? place_in_row(f, of_row, k, 4) : k, 4);
         out->value[k] = emu_narrow_value(format, format == NARROW_E2M1   ? byte >> 2 & 15
                                                  : format <= NARROW_E5M2 ? byte
                                                                          : byte & 63);
@@ -162,11 +175,11 @@ static void take_row(const fragments *f, bool of_b, int row, uint32_t format, na
 
 static void multiply_bytes(const op *o, const fragments *f, float start[ROWS][COLUMNS], float sum[ROWS][COLUMNS]) {
     narrow_values a[ROWS], b[COLUMNS];
-    for (int row = 0; row < ROWS; row++) take_row(f, false, row, o->detail & 15, &a[row]);
-    for (int n = 0; n < COLUMNS; n++) take_row(f, true, n, o->detail >> 4, &b[n]);
+    for (int row = 0; row < ROWS; row++) take_row(f, false, row, row, o->detail & 15, &a[row]);
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         const int row = i / COLUMNS, n = i % COLUMNS;
         double scale = 1;
+        if (!row || f->indices) take_row(f, true, n, row, o->detail >> 4, &b[n]);
         if (o->vector) scale = (double)scale_at(f, false, row, 0, true) * (double)scale_at(f, true, n, 0, true);
         const int exponent = scale == 1 ? 0 : emu_exponent(scale, -254);
         sum[row][n] = emu_narrow_sum(&a[row], &b[n], scale, exponent, start[row][n], o->dests == 2);
@@ -181,8 +194,8 @@ static void multiply_fours(const op *o, const fragments *f, float start[ROWS][CO
         int32_t sums[NARROW_GROUPS] = {0};
         float scales[2][MOST_SCALES];
         for (int k = 0; k < GROUPS * NARROW_GROUP; k++)
-            sums[k / NARROW_GROUP] +=
-                emu_narrow_twice[number_at(f, false, row, k, 8)] * emu_narrow_twice[number_at(f, true, n, k, 8)];
+            sums[k / NARROW_GROUP] += emu_narrow_twice[number_at(f, false, row, k, 8)] *
+                                      emu_narrow_twice[number_at(f, true, n, place_in_row(f, row, k, 8), 8)];
         for (int which = 0; which < o->vector; which++) {
             scales[0][which] = scale_at(f, false, row, which, ue8m0);
             scales[1][which] = scale_at(f, true, n, which, ue8m0);

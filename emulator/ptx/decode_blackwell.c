@@ -311,9 +311,10 @@ static void take_scales(decoder *dec, int index, op *o) {
     for (int i = 0; i < 2; i++) add_source(o, emu_source(dec, &selectors[i], 16, EXACT));
 }
 
-/* D = A * B + C. A, B and the scales are sources of an op of its own, right before. */
+/* D = A * B + C. A, B, the indices of a sparse A and the scales are sources of an op of its own, right before. */
 void emu_decode_narrow(decoder *dec, const form_match *match) {
-    const bool scaled = emu_chose(match, "block_scale"), fours = emu_chose(match, "m16n8k64");
+    const bool scaled = emu_chose(match, "block_scale"), sparse = emu_chose(match, "sp::ordered_metadata");
+    const bool fours = emu_chose(match, sparse ? "m16n8k128" : "m16n8k64");
     const bool plain = emu_chose(match, "kind::f8f6f4"), half = emu_chose(match, "f16");
     const type_info *words = emu_find_type("b32"), *sums = emu_find_type(half ? "b32" : "f32");
     if (dec->load->architecture < 120)
@@ -323,11 +324,17 @@ void emu_decode_narrow(decoder *dec, const form_match *match) {
                            : fours ? scales_of(dec, match, emu_chose(match, "kind::mxf4") ? KIND_MXF4 : KIND_MXF4NVF4)
                                    : 1;
     if (fours && emu_chose(match, "ue4m3") && scales != 4) emu_refuse(dec, ".ue4m3 needs .scale_vec::4X");
-    emu_expect_operands(dec, scaled ? 8 : 4, scaled ? 8 : 4);
+    const int dense = sparse ? 6 : 4, operands = dense + (scaled ? 4 : 0);
+    emu_expect_operands(dec, operands, operands);
     op factors = {0}, product = {0};
     take_words(dec, 1, 4, words, &factors);
-    take_words(dec, 2, 2, words, &factors);
-    if (scaled) take_scales(dec, 4, &factors), take_scales(dec, 6, &factors);
+    take_words(dec, 2, sparse ? 4 : 2, words, &factors);
+    if (sparse) {
+        const operand *selector = operand_at(dec, 5);
+        if (selector->kind != OPERAND_INTEGER || selector->value) emu_refuse(dec, "the selector of the indices is 0");
+        take_words(dec, 4, 1, words, &factors);
+    }
+    if (scaled) take_scales(dec, dense, &factors), take_scales(dec, dense + 2, &factors);
     take_words(dec, 3, half ? 2 : 4, sums, &product);
     const operand *to = emu_elements(dec, operand_at(dec, 0), half ? 2 : 4);
     uint16_t dests[4];
@@ -342,6 +349,7 @@ void emu_decode_narrow(decoder *dec, const form_match *match) {
     o->bytes = fours;
     o->vector = scales;
     o->immediate = emu_chose(match, "ue8m0");
+    o->target = sparse;
     for (int i = 0; i < product.sources; i++) add_dest(o, dests[i]);
     for (int i = 0; i < product.sources; i++) add_source(o, product.r[i]);
 }

@@ -608,12 +608,21 @@ MATRIX("sync aligned m16n8k32|m16n8k16 row col f16 e4m3|e5m2 e4m3|e5m2 f16", REC
              FORMULA, emu_decode_narrow, note)
 #define NARROWS "e4m3|e5m2|e3m2|e2m3|e2m1 e4m3|e5m2|e3m2|e2m3|e2m1"
 #define SCALES ", a-scales, {a-byte, a-lanes}, b-scales, {b-byte, b-lane}"
+#define SPARSE " sp::ordered_metadata "
 NARROW("kind::f8f6f4 m16n8k32 row col f32|f16 " NARROWS " f32|f16", "",
        "sm_120a: one sum of exact terms, as MMA-Sim (arXiv 2511.10909) models it; not measured here")
 NARROW("kind::mxf8f6f4 block_scale scale_vec::1X? m16n8k32 row col f32 " NARROWS " f32 ue8m0", SCALES, "likewise")
 NARROW("kind::mxf4|kind::mxf4nvf4 block_scale scale_vec::2X|scale_vec::4X? m16n8k64 row col f32 e2m1 e2m1 f32 "
        "ue8m0|ue4m3",
        SCALES, "likewise")
+NARROW("kind::f8f6f4" SPARSE "m16n8k64 row col f32|f16 " NARROWS " f32|f16", ", indices, 0", "likewise")
+NARROW("kind::mxf8f6f4" SPARSE "block_scale scale_vec::1X? m16n8k64 row col f32 " NARROWS " f32 ue8m0",
+       ", indices, 0" SCALES, "likewise")
+NARROW("kind::mxf4|kind::mxf4nvf4" SPARSE
+       "block_scale scale_vec::2X|scale_vec::4X? m16n8k128 row col f32 e2m1 e2m1 f32 "
+       "ue8m0|ue4m3",
+       ", indices, 0" SCALES, "likewise")
+#undef SPARSE
 #undef NARROW
 #undef NARROWS
 #undef SCALES

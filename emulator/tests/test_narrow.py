@@ -31,6 +31,7 @@ class Product:
     scales: str = ""  # their type
     vector: int = 0  # scales of a row
     selectors: tuple[int, int, int, int] = (0, 0, 0, 0)
+    sparse: bool = False
 
     @property
     def each(self) -> int:
@@ -38,7 +39,7 @@ class Product:
         return 8 if self.scales and self.kind != "mxf8f6f4" else 4
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.a} {self.b} {self.d} {self.scales} {self.vector} {self.selectors}"
+        return f"{self.kind} {self.a} {self.b} {self.d} {self.scales} {self.vector} {self.selectors} {self.sparse}"
 
 
 def value_of(bits: Array, name: str) -> Array:
@@ -56,12 +57,12 @@ def numbers(rng: np.random.Generator, name: str, shape: tuple[int, int]) -> Arra
     return rng.integers(0, 2, shape) << exponents + fraction | field << fraction | rng.integers(0, 1 << fraction, shape)
 
 
-def in_registers(matrix: Array, name: str, each: int, registers: int) -> Array:
+def in_registers(matrix: Array, name: str, each: int, registers: int, of_b: bool = False) -> Array:
     """Words of each register in each lane: a row belongs to four lanes, the next `each` numbers to the next lane."""
     shifted = matrix << 2 if name == "e2m1" and each == 4 else matrix
     words = np.zeros((registers, 32), np.uint32)
     for r in range(registers):
-        step, row = (r // 2, LANE // 4 + 8 * (r % 2)) if registers == 4 else (r, LANE // 4)
+        step, row = (r, LANE // 4) if of_b else (r // 2, LANE // 4 + 8 * (r % 2))
         for i in range(each):
             k = 4 * each * step + LANE % 4 * each + i
             words[r] |= (shifted[row, k] << 32 // each * i).astype(np.uint32)
@@ -77,23 +78,39 @@ def scales_in_words(scales: Array, byte: int, lanes: Array) -> Array:
     return words
 
 
+def spread(rng: np.random.Generator, stored: Array, unit: int) -> tuple[Array, Array]:
+    """Two of four units of a row are those that are stored; the row, and the word of indices of each lane."""
+    pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+    chosen = pairs[rng.integers(0, 6, (len(stored), stored.shape[1] // unit // 2))]
+    places = (chosen + 4 * np.arange(chosen.shape[1])[:, None]).reshape(len(stored), -1, 1) * unit + np.arange(unit)
+    wide = np.zeros((len(stored), 2 * stored.shape[1]))
+    np.put_along_axis(wide, places.reshape(len(stored), -1), stored, axis=1)
+    bits = chosen.reshape(len(stored), 2, 16).astype(np.uint32) << 2 * np.arange(16, dtype=np.uint32)
+    words = bits.sum(axis=2).astype(np.uint32)  # of a row: a word for each half of k
+    return wide, words[LANE // 4 + 8 * (LANE % 2), LANE // 2 % 2]
+
+
 def text_of(p: Product) -> str:
     c = ["%c0", "%c1"] if p.d == "f16" else ["%f0", "%f1", "%f2", "%f3"]
-    form = f"m16n8k{8 * p.each}.row.col.kind::{p.kind}"
+    form = f"m16n8k{8 * p.each * (1 + p.sparse)}.row.col.kind::{p.kind}"
+    name, b = "mma", ["%b0", "%b1"]
+    if p.sparse:
+        name, b = "mma.sp::ordered_metadata", [f"%b{i}" for i in range(4)]
     if p.vector:
         form += f".block_scale.scale_vec::{p.vector}X"
     form += f".{p.d}.{p.a}.{p.b}.{p.d}" + (f".{p.scales}" if p.scales else "")
     last = f", %s0, {{{p.selectors[0]}, {p.selectors[1]}}}, %s1, {{{p.selectors[2]}, {p.selectors[3]}}}"
     loads = [f"ld.global.b32 {name}, [%p+{128 * i}];" for i, name in enumerate(
-        [*(f"%a{i}" for i in range(4)), "%b0", "%b1", "%s0", "%s1", *c])]  # fmt: skip
+        [*(f"%a{i}" for i in range(4)), *b, *["%e"] * p.sparse, "%s0", "%s1", *c])]  # fmt: skip
     stores = [f"st.global.b32 [%q+{128 * i}], {name};" for i, name in enumerate(c)]
     d = ", ".join(c)
     return "\n".join([
-        ".reg .b32 %t, %a<4>, %b<2>, %s<2>, %c<2>; .reg .f32 %f<4>; .reg .b64 %p, %q, %o;",
+        ".reg .b32 %t, %a<4>, %b<4>, %s<2>, %c<2>, %e; .reg .f32 %f<4>; .reg .b64 %p, %q, %o;",
         "mov.u32 %t, %tid.x; mul.wide.u32 %o, %t, 4;",
         "ld.param.u64 %p, [in]; add.s64 %p, %p, %o; ld.param.u64 %q, [out]; add.s64 %q, %q, %o;",
         *loads,
-        f"mma.sync.aligned.{form} {{{d}}}, {{%a0, %a1, %a2, %a3}}, {{%b0, %b1}}, {{{d}}}{last if p.scales else ''};",
+        f"{name}.sync.aligned.{form} {{{d}}}, {{%a0, %a1, %a2, %a3}}, {{{', '.join(b)}}}, {{{d}}}"
+        f"{', %e, 0' * p.sparse}{last if p.scales else ''};",
         *stores,
     ])  # fmt: skip
 
@@ -106,16 +123,24 @@ PRODUCTS = [
     Product("mxf4", "e2m1", "e2m1", scales="ue8m0", vector=2, selectors=(2, 0, 0, 3)),
     Product("mxf4nvf4", "e2m1", "e2m1", scales="ue8m0", vector=2, selectors=(0, 1, 2, 1)),
     Product("mxf4nvf4", "e2m1", "e2m1", scales="ue4m3", vector=4, selectors=(0, 1, 0, 2)),
+    Product("f8f6f4", "e4m3", "e2m1", sparse=True),
+    Product("f8f6f4", "e5m2", "e3m2", "f16", sparse=True),
+    Product("mxf8f6f4", "e4m3", "e4m3", scales="ue8m0", vector=1, selectors=(1, 1, 2, 3), sparse=True),
+    Product("mxf4nvf4", "e2m1", "e2m1", scales="ue8m0", vector=2, selectors=(0, 1, 2, 1), sparse=True),
+    Product("mxf4nvf4", "e2m1", "e2m1", scales="ue4m3", vector=4, selectors=(0, 1, 0, 2), sparse=True),
 ]
 
 
 @pytest.mark.parametrize("p", PRODUCTS, ids=str)
 def test_a_product_is_that_of_numpy(p: Product, tmp_path: Path) -> None:
-    rng, k = np.random.default_rng(len(str(p))), 8 * p.each
-    a, b = numbers(rng, p.a, (16, k)), numbers(rng, p.b, (8, k))
+    rng, k = np.random.default_rng(len(str(p))), 8 * p.each * (1 + p.sparse)
+    a, b = numbers(rng, p.a, (16, 8 * p.each)), numbers(rng, p.b, (8, k))
     c = rng.integers(-8, 8, (16, 8)).astype(np.float16 if p.d == "f16" else np.float32)
-    words = [in_registers(a, p.a, p.each, 4), in_registers(b, p.b, p.each, 2)]
+    words = [in_registers(a, p.a, p.each, 4), in_registers(b, p.b, p.each, 2 * (1 + p.sparse), of_b=True)]
     wide_a, wide_b = value_of(a, p.a), value_of(b, p.b)
+    if p.sparse:
+        wide_a, indices = spread(rng, wide_a, p.each // 4)
+        words.append(indices[None])
     scale_words = np.zeros((2, 32), np.uint32)
     if p.vector:
         rows, columns = np.arange(16), np.arange(8)
@@ -131,11 +156,12 @@ def test_a_product_is_that_of_numpy(p: Product, tmp_path: Path) -> None:
     accumulators = [x.view(np.uint32) for x in parts]
     if p.d == "f16":
         accumulators = [np.stack(parts[2 * i : 2 * i + 2], 1).reshape(-1).view(np.uint32) for i in range(2)] * 2
-    np.concatenate([*words, scale_words, np.array(accumulators)]).tofile(tmp_path / "in.bin")
+    given = np.concatenate([*words, scale_words, np.array(accumulators)])
+    np.resize(given, (16, 32)).tofile(tmp_path / "in.bin")
     (tmp_path / "mma.ptx").write_text(
         entry(text_of(p), ".param .u64 in, .param .u64 out").replace("sm_90a", "sm_120a").replace("sm_90", "sm_120a")
     )
-    done = ptxrun(tmp_path / "mma.ptx", "--block", 32, "--arg", f"buf:u32:384:@{tmp_path / 'in.bin'}",
+    done = ptxrun(tmp_path / "mma.ptx", "--block", 32, "--arg", f"buf:u32:512:@{tmp_path / 'in.bin'}",
                   "--arg", "buf:u32:128", "--dump", f"1={tmp_path / 'out.bin'}")  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     out = np.fromfile(tmp_path / "out.bin", np.uint32).reshape(-1, 32)
@@ -156,7 +182,7 @@ def test_a_product_is_that_of_numpy(p: Product, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_an_mma_is_refused(change: tuple[str, str], said: str, tmp_path: Path) -> None:
-    text = entry(text_of(PRODUCTS[-1]), ".param .u64 in, .param .u64 out")
+    text = entry(text_of(next(p for p in PRODUCTS if p.vector == 4)), ".param .u64 in, .param .u64 out")
     text = text.replace("sm_90a", "sm_120a").replace("sm_90", "sm_120a")
     assert change[0] in text
     (tmp_path / "mma.ptx").write_text(text.replace(*change))
