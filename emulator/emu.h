@@ -377,8 +377,8 @@ bool emu_free_texture(emu_device *device, uint64_t object);
 
 /* ---- launches ---- */
 
-/* Description of a tensor map, as for cuTensorMapEncodeTiled (contiguous elements, no interleave). Dimension 0 is the
- * one whose elements are contiguous. */
+/* Description of a tensor map, as for cuTensorMapEncodeTiled, or with im2col for cuTensorMapEncodeIm2col (no
+ * interleave). The elements of dimension 0 are adjacent. */
 enum { EMU_TENSOR_MAP_BYTES = 128, EMU_TENSOR_RANK = 5 };
 typedef enum emu_swizzle {
     EMU_SWIZZLE_NONE,
@@ -403,6 +403,10 @@ typedef struct emu_tensor_info {
     bool flushes;    /* f32 of which a reduction takes subnormals for zeros */
     uint8_t packing; /* an emu_packing */
     bool fills_NaN;  /* elements outside of the tensor are NaN, 0x7ff7 in each half word; else zeros */
+    bool im2col;     /* a box is box[1] pixels with box[0] channels each, one after the other in memory */
+    uint8_t steps[EMU_TENSOR_RANK]; /* from an element of a box to the next one in each dimension; 0: 1 */
+    int16_t lower[EMU_TENSOR_RANK - 2], upper[EMU_TENSOR_RANK - 2]; /* im2col, of dimension 1, 2, 3: the first pixel,
+                                                                     * and the last one less the tensor's last */
 } emu_tensor_info;
 /* Write the 128 bytes that a kernel takes as a CUtensorMap. False, with *error filled, where the driver would refuse.
  */

@@ -327,54 +327,98 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction function, cons
 
 /* ---- tensor maps ---- */
 
-CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
-                                const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
-                                const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
-                                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
-                                CUtensorMapFloatOOBfill fill) {
+/* What both kinds of maps have in common. */
+static CUresult begin_map(CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *sizes,
+                          const cuuint64_t *strides, const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                          CUtensorMapSwizzle swizzle, CUtensorMapFloatOOBfill fill, emu_tensor_info *info) {
     /* of an element, by data type; its numbers as emu_tensor_info has them */
     static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4, 1, 1, 1};
     static const uint8_t numbers[] = {0, 0, 0, 0, 0, 0, 3, 1, 2, 4, 1, 1, 1, 0, 0, 0};
     enum { FIRST_PACKED = CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B };
     const bool tf32_ftz = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ;
-    (void)promotion;
+    if ((size_t)type >= sizeof bytes / sizeof bytes[0] || interleave || swizzle > CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B) {
+        driver_say("a tensor map of data type %d, interleave %d and swizzle %d is not supported", (int)type,
+                   (int)interleave, (int)swizzle);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *info =
+        (emu_tensor_info){.address = (uintptr_t)address,
+                          .rank = rank,
+                          .element_bytes = bytes[type],
+                          .swizzle = (emu_swizzle)swizzle,
+                          .numbers = numbers[type],
+                          .is_signed = type == CU_TENSOR_MAP_DATA_TYPE_INT32 || type == CU_TENSOR_MAP_DATA_TYPE_INT64,
+                          .rounds = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 || tf32_ftz,
+                          .packing = (int)type >= FIRST_PACKED ? (uint8_t)((int)type - FIRST_PACKED + EMU_FOURS) : 0,
+                          .flushes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ || tf32_ftz,
+                          .fills_NaN = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA};
+    for (unsigned i = 0; i < rank; i++) {
+        info->sizes[i] = (uint32_t)sizes[i] / (info->packing == EMU_FOURS && !i ? 2 : 1);
+        info->steps[i] = (uint8_t)(steps[i] > UINT8_MAX ? UINT8_MAX : steps[i]);
+        if (i + 1 < rank) info->strides[i] = strides[i];
+        if (i && !steps[i]) {
+            driver_say("a tensor map is refused: element stride %u is 0: it must be from 1 to 8", i);
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult finish_map(const emu_tensor_info *info, CUtensorMap *map) {
+    emu_error error;
+    if (emu_make_tensor_map(info, map, &error)) return CUDA_SUCCESS;
+    driver_say("a tensor map is refused: %s", error.text);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+                                const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
+                                const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
+                                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                                CUtensorMapFloatOOBfill fill) {
+    emu_tensor_info info;
     CUresult status = driver_enter();
     if (status == CUDA_SUCCESS &&
         !(map && sizes && box && element_strides && rank && rank <= EMU_TENSOR_RANK && fill <= 1))
         status = CUDA_ERROR_INVALID_VALUE;
     if (status != CUDA_SUCCESS) return driver_leave(status);
-    if ((size_t)type >= sizeof bytes / sizeof bytes[0] || interleave || swizzle > CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B) {
-        driver_say("a tensor map of data type %d, interleave %d and swizzle %d is not supported", (int)type,
-                   (int)interleave, (int)swizzle);
-        return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-    }
-    emu_tensor_info info = {.address = (uintptr_t)address,
-                            .rank = rank,
-                            .element_bytes = bytes[type],
-                            .swizzle = (emu_swizzle)swizzle,
-                            .numbers = numbers[type],
-                            .is_signed = type == CU_TENSOR_MAP_DATA_TYPE_INT32 || type == CU_TENSOR_MAP_DATA_TYPE_INT64,
-                            .rounds = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 || tf32_ftz,
-                            .packing = (int)type >= FIRST_PACKED ? (uint8_t)((int)type - FIRST_PACKED + EMU_FOURS) : 0,
-                            .flushes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ || tf32_ftz,
-                            .fills_NaN = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA};
+    status = begin_map(type, rank, address, sizes, strides, element_strides, interleave, swizzle, fill, &info);
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    bool steps = false;
     for (unsigned i = 0; i < rank; i++) {
-        if (element_strides[i] != 1) {
-            driver_say("a tensor map with element stride %u is not supported", element_strides[i]);
-            return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-        }
-        const unsigned side_by_side = info.packing == EMU_FOURS && !i ? 2 : 1;
-        info.sizes[i] = (uint32_t)sizes[i] / side_by_side;
-        info.box[i] = box[i] / side_by_side;
-        if (i + 1 < rank) info.strides[i] = strides[i];
+        info.box[i] = box[i] / (info.packing == EMU_FOURS && !i ? 2 : 1);
+        steps |= i && element_strides[i] != 1;
     }
-    emu_error error;
-    if (!emu_make_tensor_map(&info, map, &error)) {
-        driver_say("a tensor map is refused: %s", error.text);
-        status = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (status == CUDA_SUCCESS)
+    status = finish_map(&info, map);
+    if (status == CUDA_SUCCESS && steps) record_refused("a tensor map with strides between elements");
+    if (status == CUDA_SUCCESS && !steps)
         record_tensor_map(
             map, &(tensor_map_request){type, rank, address, sizes, strides, box, interleave, swizzle, promotion, fill});
+    return driver_leave(status);
+}
+
+CUresult cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+                                 const cuuint64_t *sizes, const cuuint64_t *strides, const int *lower, const int *upper,
+                                 cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *element_strides,
+                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    emu_tensor_info info;
+    (void)promotion;
+    CUresult status = driver_enter();
+    if (status == CUDA_SUCCESS && !(map && sizes && strides && lower && upper && element_strides && rank >= 3 &&
+                                    rank <= EMU_TENSOR_RANK && fill <= 1))
+        status = CUDA_ERROR_INVALID_VALUE;
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    status = begin_map(type, rank, address, sizes, strides, element_strides, interleave, swizzle, fill, &info);
+    if (status != CUDA_SUCCESS) return driver_leave(status);
+    info.im2col = true;
+    info.box[0] = channels / (info.packing == EMU_FOURS ? 2 : 1);
+    info.box[1] = pixels;
+    for (unsigned i = 0; i + 2 < rank; i++) {
+        info.lower[i] = (int16_t)lower[i];
+        info.upper[i] = (int16_t)upper[i];
+    }
+    status = finish_map(&info, map);
+    if (status == CUDA_SUCCESS) record_refused("a tensor map of cuTensorMapEncodeIm2col");
     return driver_leave(status);
 }

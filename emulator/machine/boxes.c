@@ -1,6 +1,8 @@
 /* boxes.c - the boxes of tensor copies, row by row, and whether a copy reads what is written. */
 #include "boxes.h"
 
+#include <string.h>
+
 /* Return the address of a row of the box in global memory, from the tensor's column 0; *inside: the tensor has it. */
 static uint64_t row_address(const emu_tensor_info *info, const int32_t at[5], bool *inside) {
     uint64_t address = info->address;
@@ -32,17 +34,47 @@ uint32_t emu_bytes_inside(const bulk_copy *copy, const int32_t at[5], uint64_t *
     return count * info->element_bytes;
 }
 
+/* The pixel after `pixel`: the dimensions between the first and the last one run from `lower` to the tensor's last
+ * pixel plus `upper`. */
+static void next_pixel(const emu_tensor_info *info, int32_t pixel[5]) {
+    const uint32_t last = info->rank - 1;
+    for (uint32_t i = 1; i < last; i++) {
+        pixel[i] += box_step(info, i);
+        if ((int64_t)pixel[i] < (int64_t)info->sizes[i] + info->upper[i - 1]) return;
+        pixel[i] = info->lower[i - 1];
+    }
+    pixel[last] += box_step(info, last);
+}
+
+static void each_pixel(cta *m, const bulk_copy *copy, row_function *visit, void *context) {
+    const emu_tensor_info *info = &copy->map.info;
+    const uint32_t bytes = box_row_bytes(info);
+    int32_t pixel[5];
+    memcpy(pixel, copy->corner, sizeof pixel);
+    for (uint32_t done = 0; done < copy->bytes; done += bytes) {
+        int32_t at[5];
+        memcpy(at, pixel, sizeof at);
+        for (uint32_t i = 1; i + 1 < info->rank; i++) at[i] += copy->offsets[i - 1];
+        visit(m, copy, at, copy->shared + done, context);
+        next_pixel(info, pixel);
+    }
+}
+
 void emu_each_row(cta *m, const bulk_copy *copy, row_function *visit, void *context) {
     const emu_tensor_info *info = &copy->map.info;
     const uint32_t bytes = box_row_bytes(info);
     uint32_t step[5] = {0};
+    if (info->im2col) {
+        each_pixel(m, copy, visit, context);
+        return;
+    }
     for (uint32_t done = 0; done < copy->bytes; done += bytes) {
         int32_t at[5] = {copy->corner[0]};
-        for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i];
+        for (uint32_t i = 1; i < info->rank; i++) at[i] = copy->corner[i] + (int32_t)step[i] * box_step(info, i);
         if (copy->gathers) at[1] = copy->rows[done / bytes];
         visit(m, copy, at, copy->shared + done, context);
         for (uint32_t i = 1; i < info->rank; i++) {
-            if (++step[i] < info->box[i]) break;
+            if (++step[i] < box_size(info, i)) break;
             step[i] = 0;
         }
     }

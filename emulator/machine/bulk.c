@@ -123,7 +123,7 @@ static bool check_box(cta *m, const warp *w, int lane, const bulk_copy *copy) {
                    copy->corner[0], begin, CHUNK);
         return false;
     }
-    for (uint32_t i = 0; copy->is_store && i < info->rank; i++) {
+    for (uint32_t i = 0; copy->is_store && !info->im2col && i < info->rank; i++) {
         if (copy->corner[i] >= 0) continue;
         emu_report(m, EMU_OUT_OF_BOUNDS, UINT32_MAX, w, lane, -1, copy->map_at,
                    "The box begins at %" PRId32 " in dimension %u: one that is written must not begin before the "
@@ -135,7 +135,7 @@ static bool check_box(cta *m, const warp *w, int lane, const bulk_copy *copy) {
 }
 
 /* Operands of an op: shared address, then the map and its coordinates or the global address and the bytes, then the
- * mbarrier of a load. */
+ * mbarrier of a load, and the offsets of im2col. */
 static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
     const bool tensor = o->detail & BULK_TENSOR, store = o->detail & BULK_STORE;
     *copy = (bulk_copy){.instruction = o->instruction,
@@ -158,7 +158,16 @@ static bool fill_copy(cta *m, warp *w, const op *o, int lane, bulk_copy *copy) {
                        copy->gathers ? 2 : o->vector);
             return false;
         }
+        if (copy->map.info.im2col != (bool)o->immediate) {
+            emu_report(m, EMU_BAD_TENSOR_MAP, UINT32_MAX, w, lane, -1, other,
+                       "The tensor map is one of %s, the instruction one of %s.",
+                       copy->map.info.im2col ? "pixels (im2col)" : "boxes (tile)",
+                       copy->map.info.im2col ? "boxes (tile)" : "pixels (im2col)");
+            return false;
+        }
         for (int i = 0; i < o->vector; i++) copy->corner[i] = (int32_t)slot32(w, o->r[2 + i])[lane];
+        for (int i = 0; i < o->bytes; i++)
+            copy->offsets[i] = (int32_t)(slot32(w, o->r[3 + o->vector + i])[lane] & 0xffff);
         for (int i = 0; i < 4 && copy->gathers; i++) copy->rows[i] = copy->corner[1 + i];
         if (copy->gathers) copy->corner[2] = copy->corner[3] = copy->corner[4] = 0;
         if (copy->map.info.packing == EMU_FOURS) copy->corner[0] /= 2;

@@ -90,7 +90,8 @@ typedef struct bulk_copy {
     struct cta *counts_at; /* that of the mbarrier: another one of the pair with .cta_group::2 only */
     int32_t rows[4];       /* of a gather: its four rows, at the second coordinate */
     bool gathers;
-    int32_t corner[5]; /* of the box in the tensor */
+    int32_t corner[5];  /* of the box in the tensor; im2col: the first pixel */
+    int32_t offsets[3]; /* im2col: from a pixel to the one that is copied for it, in dimension 1, 2, 3 */
     uint32_t shared, bytes;
     uint32_t mbarrier; /* that gets the bytes; 0 for a store */
     uint64_t phase;    /* of that mbarrier when the copy was issued */

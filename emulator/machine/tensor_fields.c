@@ -93,8 +93,9 @@ static bool set_field(cta *m, const warp *w, int lane, uint64_t address, const o
         info->strides[axis] = value;
         return true;
     case FIELD_ELEMENT_STRIDE:
-        if (value == 1) return true;
-        report_value(m, w, lane, address, "element stride", value, "the emulator has 1 alone");
+        info->steps[axis] = (uint8_t)value;
+        if (value >= 1 && value <= 8) return true;
+        report_value(m, w, lane, address, "element stride", value, "it is from 1 to 8");
         return false;
     case FIELD_ELEMENT:
         if (value < ELEMENT_TYPES) {

@@ -68,12 +68,14 @@ static void name_elements(op *o, const form_match *match) {
         o->target = reduction_pack(emu_atomic_numbers(type), (enum atomic_operation)emu_atomic_operation(match));
 }
 
-/* r: the address in shared memory; the map and coordinates, or the other address and the bytes; the mbarrier; the mask
- * of a multicast. */
+/* r: the address in shared memory; the map and coordinates, or the other address and the bytes; the mbarrier; `bytes`
+ * offsets of im2col; the mask of a multicast. */
 void emu_decode_bulk(decoder *dec, const form_match *match) {
     const uint8_t detail = bulk_detail_of(match);
     const bool tensor = detail & BULK_TENSOR, store = detail & BULK_STORE, multicast = detail & BULK_MULTICAST;
-    const int hints = emu_chose(match, "L2::cache_hint"), wanted = (tensor ? 2 : 3) + !store + multicast + hints;
+    const bool moves = emu_chose(match, "im2col"), pixels = moves || emu_chose(match, "im2col_no_offs");
+    const int hints = emu_chose(match, "L2::cache_hint"),
+              wanted = (tensor ? 2 : 3) + !store + moves + multicast + hints;
     emu_expect_operands(dec, wanted, wanted);
     if (hints) emu_source(dec, operand_at(dec, wanted - 1), 64, EXACT);
     const operand *in_shared = operand_at(dec, store ? 1 : 0), *other = operand_at(dec, store ? 0 : 1);
@@ -96,10 +98,17 @@ void emu_decode_bulk(decoder *dec, const form_match *match) {
         sources[count++] = emu_source(dec, operand_at(dec, 2), 32, EXACT);
     }
     if (!store) sources[count++] = emu_address_value(dec, operand_at(dec, tensor ? 2 : 3));
+    const int offsets = moves ? rank - 2 : 0;
+    if (moves) {
+        const operand *from = emu_elements(dec, operand_at(dec, 3), offsets);
+        for (int i = 0; i < offsets; i++) sources[count++] = emu_source(dec, &from[i], 16, EXACT);
+    }
     if (multicast) sources[count++] = emu_source(dec, operand_at(dec, wanted - hints - 1), 16, EXACT);
     op *o = emu_emit(dec, match->kind);
     o->detail = detail;
     o->vector = (uint8_t)rank;
+    o->bytes = (uint8_t)offsets;
+    o->immediate = pixels;
     if (detail & BULK_REDUCES) name_elements(o, match);
     for (int i = 0; i < count; i++) add_source(o, sources[i]);
 }

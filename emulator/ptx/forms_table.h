@@ -828,7 +828,13 @@ FORM_ROW("bulk", "cp",
          "mbarrier::complete_tx::bytes multicast::cluster? cta_group::1|cta_group::2? L2::cache_hint?",
          "[d], [map, {coordinates}], [mbarrier], mask, policy", OP_BULK, EXACT, emu_decode_bulk,
          "cta_group::2: the mbarrier may be in the other CTA of the pair")
+FORM_ROW("bulk", "cp",
+         "async bulk tensor 3d|4d|5d shared::cluster|shared::cta global im2col mbarrier::complete_tx::bytes "
+         "multicast::cluster? cta_group::1|cta_group::2? L2::cache_hint?",
+         "[d], [map, {coordinates}], [mbarrier], {offsets}, mask, policy", OP_BULK, EXACT, emu_decode_bulk, "likewise")
 FORM_ROW("bulk", "cp", "async bulk tensor " RANK " global shared::cta tile|tile::scatter4? bulk_group L2::cache_hint?",
+         "[map, {coordinates}], [a], policy", OP_BULK, EXACT, emu_decode_bulk, "")
+FORM_ROW("bulk", "cp", "async bulk tensor 3d|4d|5d global shared::cta im2col_no_offs bulk_group L2::cache_hint?",
          "[map, {coordinates}], [a], policy", OP_BULK, EXACT, emu_decode_bulk, "")
 #define REDUCE(target, operands, operations)                                                                           \
     FORM_ROW("bulk", "cp", "reduce async bulk " target " " operations, operands, OP_BULK, EXACT, emu_decode_bulk,      \
@@ -848,7 +854,7 @@ REDUCE_IN_GLOBAL("inc|dec u32")
 REDUCE_IN_GLOBAL("and|or|xor b32|b64")
 FORM_ROW("bulk", "cp",
          "reduce async bulk tensor " RANK
-         " global shared::cta add|min|max|inc|dec|and|or|xor tile? bulk_group L2::cache_hint?",
+         " global shared::cta add|min|max|inc|dec|and|or|xor tile|im2col_no_offs? bulk_group L2::cache_hint?",
          "[map, {coordinates}], [a], policy", OP_BULK, EXACT, emu_decode_bulk,
          "the tensor map names the type of the elements")
 #undef REDUCE_IN_GLOBAL
@@ -857,8 +863,8 @@ FORM_ROW("bulk", "cp",
 FORM_ROW("bulk", "cp", "async bulk commit_group", "", OP_BULK_COMMIT, NO_BITS, emu_decode_plain, "")
 FORM_ROW("bulk", "cp", "async bulk wait_group read?", "n", OP_BULK_WAIT, NO_BITS, emu_decode_bulk_wait,
          "with .read the copies may still write global memory")
-FORM_ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile? L2::cache_hint?", "...", OP_NOTHING,
-         NO_BITS, emu_decode_nothing, "changes nothing here")
+FORM_ROW("bulk", "cp", "async bulk prefetch tensor? " RANK "? L2 global tile|im2col? L2::cache_hint?", "...",
+         OP_NOTHING, NO_BITS, emu_decode_nothing, "changes nothing here")
 FORM_ROW("bulk", "prefetch", "param|const? tensormap", "[map]", OP_NOTHING, NO_BITS, emu_decode_prefetch, "likewise")
 #define REPLACE(field, type, operands)                                                                                 \
     FORM_ROW("bulk", "tensormap", "replace tile " field " global|shared::cta? b1024 " type, operands, OP_TENSOR_FIELD, \

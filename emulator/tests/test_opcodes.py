@@ -14,6 +14,7 @@ from support.emulation import ROOT, Array, Batch, Case, entry, ptxrun
 from support.forms import missing, read_forms
 from test_setmaxnreg import HANDED_OVER
 from test_tcgen05 import SCATTER, copy_program
+from test_tensor_copies import VARIANTS, pixels_program
 from vectors import tensor_fields, wgmma_integers
 from vectors.opcodes import CASES, FIRST
 from vectors.opcodes_atomic import cell_cases, hint_cases
@@ -146,6 +147,8 @@ def test_every_form_has_a_vector() -> None:
         + copy_program("gathered rows", False)
         + copy_program("bytes", True)
         + SCATTER
+        + "".join(pixels_program([0] * inner, [0] * inner) for inner in (1, 2, 3))
+        + "".join(pixels_program([0, 0], [0, 0], variant) for variant in VARIANTS)
     )
     unused = [
         line
@@ -172,9 +175,13 @@ def test_vectors_are_legal_ptx(tmp_path: Path) -> None:
         ("sm_90", BOX_FOR_BOTH),
         ("sm_90a", tensor_fields.MADE),
         ("sm_90a", tensor_fields.every_form()),
+        *(("sm_90a", pixels_program([0] * inner, [0] * inner)) for inner in (1, 2, 3)),
+        *(("sm_100a", pixels_program([0, 0], [0, 0], variant)) for variant in ("multicast", "pair")),
     ]
     path = tmp_path / "vectors.ptx"
     for arch, text in texts:
+        if "m8n16" in text:  # ldmatrix that expands elements
+            arch, text = "sm_100a", text.replace("8.7", "9.0", 1).replace("sm_90", "sm_100a", 1)
         path.write_text(text)
         done = subprocess.run([ptxas, "-O0", f"-arch={arch}", "-o", "/dev/null", path], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

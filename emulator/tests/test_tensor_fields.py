@@ -49,7 +49,7 @@ def test_fields_that_are_not_written_are_0(left_out: str, first: int, count: int
     [
         (".rank.shared::cta.b1024.b32 [%rd3], 1;", ".rank.shared::cta.b1024.b32 [%rd3], 5;", "rank of the tensor map"),
         (".elemtype.shared::cta.b1024.b32 [%rd3], 7;", ".elemtype.shared::cta.b1024.b32 [%rd3], 13;", "element type"),
-        ("[%rd3], 1, 1;", "[%rd3], 1, 2;", "element stride of the tensor map at 0x400 becomes 2"),
+        ("[%rd3], 1, 1;", "[%rd3], 1, 9;", "element stride of the tensor map at 0x400 becomes 9"),
         (".swizzle_mode.shared::cta.b1024.b32 [%rd3], 0;", ".swizzle_mode.shared::cta.b1024.b32 [%rd3], 4;", "swizzle"),
         ("mov.u64 %rd4, 48;", "mov.u64 %rd4, 40;", "stride 1 is 40 bytes: it must be a multiple of 16"),
         ("mov.b32 %r5, 0;", "mov.b32 %r5, 3;", "are neither zeros nor a tensor map"),
