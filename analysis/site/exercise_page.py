@@ -3,7 +3,7 @@
     for name, text in exercise_files(root()).items(): ...     # build/site/sources/linked/exercises/NAME
 
 The page is that of docs/site/exercises. tasks.json says what is asked; the lines of a version's source, of which one is
-made wrong, and the titles of versions are added here.
+made wrong, and the titles of versions are added here. Chapter 9 has a kernel of its own, which is no version.
 """
 
 import json
@@ -12,9 +12,10 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.files import read_text
-from analysis.ladder.headers import Version, load_all
+from analysis.ladder.headers import load_all
 
 PAGES = Path("docs/site/exercises")
+LESSON, LESSON_FILE = "first_tcgen05", Path("examples/first_tcgen05.ptx")
 CHAPTER = "docs/learn/exercises.md"  # which links to the page, in the site
 FILE = "`site/exercises/index.html`"
 
@@ -39,20 +40,22 @@ def tasks(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(read_text(folder / PAGES / "tasks.json"))
     for task in found:
         named = task.get("options") or [task["version"]]
-        missing = [name for name in named if name not in versions]
+        missing = [name for name in named if name not in versions and name != LESSON]
         if missing:
             raise AnalysisError(f"{PAGES}/tasks.json: {task['id']}: there is no version {missing[0]}")
         if task["kind"] == "choice":
             task["titles"] = {name: versions[name].header.title for name in named}
         if task["kind"] == "line":
-            task["shown"], task["wrong"] = with_wrong_line(versions[task["version"]], task)
+            lesson = task["version"] == LESSON
+            source = read_text(folder / LESSON_FILE) if lesson else versions[task["version"]].source
+            task["shown"], task["wrong"] = with_wrong_line(source, task)
             del task["right"], task["first"], task["lines"]
     return found
 
 
-def with_wrong_line(version: Version, task: dict[str, Any]) -> tuple[list[str], int]:
+def with_wrong_line(source: str, task: dict[str, Any]) -> tuple[list[str], int]:
     """Some lines of the source, of which one is made wrong, and its index among them."""
-    lines = version.source.splitlines()
+    lines = source.splitlines()
     first = next((i for i, line in enumerate(lines) if task["first"] in line), None)
     shown = [] if first is None else lines[first : first + task["lines"]]
     there = [i for i, line in enumerate(shown) if task["right"] in line]

@@ -19,8 +19,8 @@ from analysis.errors import AnalysisError
 from analysis.files import read_text
 from analysis.ladder.folding import folded_body
 from analysis.ladder.headers import Version, load_all
+from analysis.site.exercise_page import LESSON, LESSON_FILE, tasks
 from analysis.site.exercise_page import PAGES as EXERCISES
-from analysis.site.exercise_page import tasks
 
 PAGES = Path("docs/site/machine")
 MACHINE_LINK = re.compile(r"<!-- machine: (v\d\d[a-z]?) (\w+) (\d+) -->")
@@ -30,6 +30,7 @@ WASM = Path("build/wasm/emulator.wasm")
 SINGLE = Path("docs/machine.html")
 SINGLE_VERSIONS = ("v01", "v02", "v08", "v17", "v25", "v26", "v28", "v29", "v37")
 SINGLE_TASKS = 3
+LESSON_TITLE = "a first tcgen05 kernel"
 # The targets of the story's links: the first instruction of that kind of a warp.
 STARTS = {
     "v01": ("ldmatrix", 0),
@@ -124,6 +125,12 @@ def held_version(folder: Path, version: Version, built: bool = True) -> dict[str
     return {"ptx": packed(ptx.encode()), "source": source, "entry": entry, "symbol": symbol, "hidden": hidden}
 
 
+def held_lesson(folder: Path, built: bool = True) -> dict[str, object]:
+    """The same of the kernel of chapter 9, whose source is PTX."""
+    text, name = packed(read_text(folder / LESSON_FILE).encode()), LESSON if built else ""
+    return {"ptx": text if built else "", "source": text, "entry": name, "symbol": name, "hidden": []}
+
+
 def held_dump(folder: Path, name: str) -> str:
     return packed(with_short_names(first_entry(read_text(folder / f"build/dump/{name}/{name}.ptx")))[0].encode())
 
@@ -137,6 +144,8 @@ def machine_files(folder: Path) -> dict[str, str]:
     for name, version in load_all(folder).items():
         titles[name] = version.header.title
         made[f"data/{name}.js"] = f"flashladder.versions.{name} = {json.dumps(held_version(folder, version))};\n"
+    titles[LESSON] = LESSON_TITLE
+    made[f"data/{LESSON}.js"] = f"flashladder.versions.{LESSON} = {json.dumps(held_lesson(folder))};\n"
     for name in STARTS:
         made[f"data/{name}.dump.js"] = f"flashladder.versions.{name}.dump = {json.dumps(held_dump(folder, name))};\n"
     made["emulator.js"] = f"window.flashladder = {json.dumps(book_of(folder, titles, [*STARTS]))};\n"
@@ -161,13 +170,14 @@ def _script(text: str) -> str:
 
 
 def lessons(folder: Path) -> str:
-    """The first exercises as a page of their own, which uses the machine of the page around it."""
+    """The first exercises and those of chapter 9 as a page, which uses the machine of the page around it."""
     page = read_text(folder / EXERCISES / "index.html")
     style = f"<style>\n{read_text(folder / EXERCISES / 'exercises.css')}</style>"
     page = page.replace('<link rel="stylesheet" href="exercises.css">', style)
     page = re.sub(r'\s*<a href="../index.html">flashladder</a>', "", page)
-    first = json.dumps(tasks(folder)[:SINGLE_TASKS])
-    given = _script(f"window.flashladder = parent.flashladder; window.tasks = {first};\n")
+    found = tasks(folder)
+    shown = json.dumps(found[:SINGLE_TASKS] + [task for task in found if task.get("version") == LESSON])
+    given = _script(f"window.flashladder = parent.flashladder; window.tasks = {shown};\n")
     page = page.replace('<script src="tasks.js"></script>\n', given)
     return page.replace(
         '<script src="exercises.js"></script>\n', _script(read_text(folder / EXERCISES / "exercises.js"))
@@ -180,8 +190,10 @@ def single_page(folder: Path, built: bool = True) -> str:
     Without `built` what compilers make is left out, and nothing need be built: test_machine_page.py compares the rest.
     """
     versions = load_all(folder)
-    book = book_of(folder, {name: versions[name].header.title for name in SINGLE_VERSIONS}, [], built)
-    book["versions"] = {name: held_version(folder, versions[name], built) for name in SINGLE_VERSIONS}
+    titles = {name: versions[name].header.title for name in SINGLE_VERSIONS} | {LESSON: LESSON_TITLE}
+    book = book_of(folder, titles, [], built)
+    held = {name: held_version(folder, versions[name], built) for name in SINGLE_VERSIONS}
+    book["versions"] = held | {LESSON: held_lesson(folder, built)}
     page = read_text(folder / PAGES / "index.html")
     page = page.replace('<a href="../index.html">', '<a href="index.md">')
     page = page.replace(
@@ -189,7 +201,7 @@ def single_page(folder: Path, built: bool = True) -> str:
     )
     page = page.replace(
         '<script src="emulator.js"></script>\n',
-        f"<details><summary><b>The first {SINGLE_TASKS} exercises</b>, graded by the machine</summary>\n"
+        f"<details><summary><b>Six exercises</b>, graded by the machine</summary>\n"
         f'<iframe id="lessons" title="exercises" srcdoc="{html.escape(lessons(folder))}"></iframe></details>\n'
         + _script(f"window.flashladder = {json.dumps(book)};\n"),
     )

@@ -2,6 +2,7 @@
 
 #include "../check/checks.h"
 #include "../machine/machine.h"
+#include "../machine/tensor_memory.h"
 #include "watch.h"
 
 #include <inttypes.h>
@@ -77,6 +78,7 @@ EMU_EXPORT(emu_view_memory) void *emu_view_memory(uint32_t bytes) {
 EMU_EXPORT(emu_view_load) int emu_view_load(const char *ptx, uint32_t bytes) {
     view.module = emu_load(ptx, bytes, &view.error);
     if (!view.module) return -1;
+    view.without_lines = !strstr(ptx, ".loc ") && !strstr(ptx, ".loc\t");
     begin("[");
     for (int i = 0; i < emu_entry_count(view.module); i++) {
         add_comma(i > 0);
@@ -97,8 +99,13 @@ EMU_EXPORT(emu_view_refusal) void emu_view_refusal(void) {
     add("}");
 }
 
+/* The line of the source; PTX without .loc is a source itself. */
+static int line_of(const emu_location *location) {
+    return location->own ? location->own->line : view.without_lines ? location->ptx_line : 0;
+}
+
 static void add_location(const emu_location *location) {
-    add("\"ptx_line\":%d,\"line\":%d,\"ptx\":", location->ptx_line, location->own ? location->own->line : 0);
+    add("\"ptx_line\":%d,\"line\":%d,\"ptx\":", location->ptx_line, line_of(location));
     add_quoted(location->ptx ? location->ptx : "");
 }
 
@@ -177,8 +184,8 @@ EMU_EXPORT(emu_view_counters) void emu_view_counters(void) {
     for (size_t i = 0; i < counters->count; i++) {
         const emu_counter *row = &counters->rows[i];
         add_comma(i > 0);
-        add("[%d,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", row->location.ptx_line,
-            row->location.own ? row->location.own->line : 0, row->executed, row->wavefronts, row->ideal, row->sectors);
+        add("[%d,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", row->location.ptx_line, line_of(&row->location),
+            row->executed, row->wavefronts, row->ideal, row->sectors);
     }
     add("]}");
 }
@@ -191,6 +198,7 @@ static const char *const state_names[] = {
     [WARP_AT_MBARRIER] = "at an mbarrier",
     [WARP_AT_WGMMA] = "at wgmma",
     [WARP_AT_REGISTERS] = "waits for registers",
+    [WARP_AT_TENSOR] = "waits for tensor memory",
     [WARP_AT_CLUSTER] = "at the barrier of the cluster",
     [WARP_POLLING] = "polls",
     [WARP_DONE] = "done",
@@ -262,6 +270,32 @@ static void add_bulk(const cta *m) {
     add("]");
 }
 
+/* Tensor memory, which only tcgen05 has: each allocation as its first column and their number, and the jobs of the
+ * tensor core that are not done. */
+static void add_tensor(const cta *m) {
+    const tensor_memory *t = m->tensor;
+    bool further = false;
+    add("\"tensor\":");
+    if (!t) {
+        add("null");
+        return;
+    }
+    add("{\"allocated\":[");
+    for (int first = 0, last; first < TENSOR_COLUMNS; first = last) {
+        for (last = first + 1; last < TENSOR_COLUMNS && t->allocated[last] == t->allocated[first]; last++) continue;
+        if (!t->allocated[first]) continue;
+        add_comma(further);
+        further = true;
+        add("[%d,%d]", first, last - first);
+    }
+    add("],\"jobs\":[");
+    for (size_t i = 0; i < t->job_count; i++) {
+        add_comma(i > 0);
+        add("{\"warp\":%d,\"instruction\":%u}", t->jobs[i].warp, t->jobs[i].o->instruction);
+    }
+    add("]}");
+}
+
 /* The registers that the op of a warp names, those that it writes first. `lanes` is the address of 32 values of `bits`
  * bits; 0 where the slot holds another register now. */
 static void add_operands(const cta *m, const warp *w) {
@@ -294,6 +328,8 @@ EMU_EXPORT(emu_view_look) int emu_view_look(int chosen) {
     add_mbarriers(m);
     add(",");
     add_bulk(m);
+    add(",");
+    add_tensor(m);
     add(",");
     add_operands(m, &m->warps[shown]);
     add("}");

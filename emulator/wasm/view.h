@@ -25,7 +25,8 @@ typedef struct emu_view_state {
     emu_module *module;
     emu_device *device;
     emu_launch launch;
-    emu_error error; /* of what was refused last */
+    emu_error error;    /* of what was refused last */
+    bool without_lines; /* the module names no lines of a source */
 } emu_view_state;
 
 emu_view_state *emu_view(void);

@@ -2,6 +2,8 @@
  *
  *     page_problem(entry, 256, 1, 0, DIST_NORMAL, 1, 0);    // then emu_view_run(): see emulator/wasm/view.h
  *
+ * The kernel of the lesson, examples/first_tcgen05.ptx, gets matrices of small numbers.
+ *
  * Host pointers have 32 bits there and device addresses 64, so this is compiled with headers in which each pointer of
  * the parameters has a second name, X_address, of 64 bits: see make/wasm.mk.
  */
@@ -22,6 +24,7 @@ enum { MULTIPROCESSORS = 16, POISON = 0xff };
 static struct inputs inputs;
 static struct parameter_block block;
 static uint64_t tensors[N_TENSORS];
+static uint32_t sizes[N_TENSORS]; /* in bytes */
 static struct problem problem;
 static struct kernel_config config;
 static bool dumps;     /* the PTX has the hooks of common/debug.cuh */
@@ -68,6 +71,7 @@ static bool allocate(emu_device *device, attention_args *args) {
     static const char *const names[N_TENSORS] = {"Q", "K", "V", "O"};
     for (int t = 0; t < N_TENSORS; t++) {
         const size_t bytes = (size_t)problem_device_bytes(&problem, (enum tensor)t);
+        sizes[t] = (uint32_t)bytes;
         tensors[t] = emu_alloc(device, names[t], bytes, t == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
         if (!tensors[t]) return false;
         if (t == TENSOR_O)
@@ -98,12 +102,50 @@ EMU_EXPORT(page_dump) const void *page_dump(uint32_t shape[5]) {
     return emu_host_bytes(emu_view()->device, dump);
 }
 
+/* ---- the kernel of the lesson: D = A * B^T ---- */
+
+static const char LESSON[] = "first_tcgen05";
+enum { LESSON_ROWS = 128, LESSON_COLUMNS = 64, LESSON_K = 64 };
+
+static int lesson_problem(int entry, uint32_t schedule) {
+    static const uint16_t numbers[] = {0, 0x3c00, 0xbc00, 0x3800, 0x4000, 0xb800, 0xc000}; /* f16 */
+    static const char *const names[N_TENSORS] = {"A", "B", NULL, "D"};
+    static const uint32_t elements[N_TENSORS] = {LESSON_ROWS * LESSON_K, LESSON_COLUMNS * LESSON_K, 0,
+                                                 LESSON_ROWS * LESSON_COLUMNS};
+    static uint64_t parameters[3];
+    emu_view_state *const view = emu_view();
+    if (!emu_decode(view->module, entry, &view->error)) return -1;
+    view->device = emu_device_new();
+    if (!view->device) return refuse("out of memory");
+    for (int t = 0, count = 0; t < N_TENSORS; t++) {
+        if (!names[t]) continue;
+        sizes[t] = elements[t] * (uint32_t)(t == TENSOR_O ? sizeof(float) : sizeof numbers[0]);
+        tensors[t] = emu_alloc(view->device, names[t], sizes[t], t == TENSOR_O ? EMU_OUTPUT : EMU_BUFFER);
+        if (!tensors[t]) return refuse("out of memory");
+        parameters[count++] = tensors[t];
+        uint8_t *const bytes = emu_host_bytes(view->device, tensors[t]);
+        memset(bytes, POISON, sizes[t]);
+        for (uint32_t i = 0; i < elements[t] && t != TENSOR_O; i++)
+            memcpy(bytes + i * sizeof numbers[0], &numbers[(i + i / LESSON_K * 3 + (uint32_t)t) % 7],
+                   sizeof numbers[0]);
+    }
+    view->launch = (emu_launch){.entry = entry,
+                                .grid = {1, 1, 1},
+                                .block = {LESSON_ROWS, 1, 1},
+                                .params = parameters,
+                                .param_bytes = sizeof parameters,
+                                .checks = true,
+                                .schedule = schedule};
+    return 0;
+}
+
 /* Make the launch of an entry on one head: -1 with a refusal where it cannot compute that. */
 EMU_EXPORT(page_problem)
 int page_problem(int entry, int seq, int d_head, int causal, int dist, uint32_t seed, uint32_t schedule) {
     emu_view_state *const view = emu_view();
     const emu_entry_info *info = emu_entry(view->module, entry);
     struct failure failure;
+    if (info && !strcmp(info->name, LESSON)) return lesson_problem(entry, schedule);
     if (!info || !config_from_symbol(info->name, strlen(info->name), &config))
         return refuse("the entry is no flash_forward with a configuration in its symbol");
     view->launch.entry = entry;
@@ -140,5 +182,5 @@ EMU_EXPORT(page_tensor) const void *page_tensor(int tensor) {
 }
 
 EMU_EXPORT(page_tensor_bytes) uint32_t page_tensor_bytes(int tensor) {
-    return (uint32_t)problem_device_bytes(&problem, (enum tensor)tensor);
+    return sizes[tensor];
 }

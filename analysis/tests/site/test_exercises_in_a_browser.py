@@ -21,6 +21,7 @@ NUMBERS = {
     "count-barriers": 2 * 4 * 2 * 3,
     "count-exponentials": 2 * 4 * 2 * (16 * 64 // 32 + 2),
     "count-wgmma": 4 * 4 * 2 * (8 + 8),
+    "count-tcgen05-ld": 4 * (64 // 16),
 }
 CHOICES = {"least-wavefronts": ("v02", "v01"), "least-instructions": ("v16", "v02"), "fewest-shuffles": ("v17", "v09")}
 

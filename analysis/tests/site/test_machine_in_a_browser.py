@@ -140,7 +140,7 @@ def test_the_single_page_is_current_and_runs(browser_tab: Any) -> None:
     browser_tab.wait_for_function("document.body.dataset.ready && document.body.dataset.step")
     assert shown_ptx(browser_tab).startswith("ldmatrix.sync") and browser_tab.input_value("#version") == "v02"
     assert "_Z" not in browser_tab.inner_text("body") + browser_tab.input_value("#text")
-    browser_tab.click("text=The first 3 exercises")
+    browser_tab.click("text=Six exercises")
     lessons = browser_tab.frame_locator("#lessons")
     lessons.locator("#number").fill("2048")
     lessons.locator("form button").click()

@@ -83,6 +83,7 @@ const KINDS = {
   "mma": (code) => code.ptx.startsWith("mma"),
   "wgmma": (code) => code.ptx.startsWith("wgmma.mma"),
   "copy": (code) => COPIES.test(code.ptx),
+  "tcgen05": (code) => code.ptx.startsWith("tcgen05"),
   "exponential": (code) => code.ptx.startsWith("ex2"),
   "shuffle": (code) => code.ptx.startsWith("shfl"),
   "store": (code) => code.ptx.startsWith("st."),
@@ -323,6 +324,16 @@ function drawMbarriers() {
 
 const drawCopies = () => $("copies").replaceChildren(copies(seen.bulk));
 
+// The columns that are allocated, and what the tensor core has not done yet, in the order in which it was issued.
+function drawTensor() {
+  const found = seen.tensor;
+  $("tensor-of").hidden = !found;
+  if (!found) return;
+  const columns = found.allocated.map(([first, count]) => `columns ${first} to ${first + count - 1}`).join(", ");
+  $("tensor").replaceChildren(made("p", "", columns || "no column is allocated"),
+    ...found.jobs.map((one) => made("p", "", `warp ${one.warp}: ${launch.code[one.instruction].ptx}`)));
+}
+
 function drawRegister() {
   const name = $("register").value.trim();
   $("value").innerHTML = !name ? "" : seen.register ? lanesOf(name, { name, lanes: seen.register })
@@ -422,6 +433,7 @@ async function show(to, chosen = warp) {
   drawShared();
   drawMbarriers();
   drawCopies();
+  drawTensor();
   drawRegister();
   drawOrder();
   document.body.dataset.step = step;
