@@ -27,7 +27,7 @@ MOVED := why:./fl_why_v10_v11 configs:./fl_configs_--version_v07_--set_all check
 	fuzz:make_build/tests-san/test_fuzz_and_start_that \
 	$(foreach c,loop bound counts live predict map,$c:./fl_$c_v07) $(foreach c,peak pipes peers gate,$c:./fl_$c) \
 	$(foreach c,race profile autotune,$c:./fl_$c_--versions_v07) compare:./fl_compare_v10_v11 \
-	exercises:./fl_exercises judge:./fl_judge_PROBLEM_SUBMISSION new:./fl_new_--parent_v16_--name_idea \
+	exercises:./fl_exercises new:./fl_new_--parent_v16_--name_idea \
 	$(foreach g,peer-fa3 peer-fa3-backward peer-fa3-serving,$g:make_-f_harness/peers/peers.mk_$g_FA3=FOLDER) \
 	$(foreach g,suite suite-fp8 faults-on-gpu bench-emu,$g:make_-f_emulator/suite/suite.mk_$g)
 moved = $(subst _, ,$(patsubst $(1):%,%,$(filter $(1):%,$(MOVED))))
@@ -42,6 +42,9 @@ $(foreach g,$(filter-out $(GOALS_OF) $(VERSIONS) Makefile,$(MAKECMDGOALS)),$(if 
 # What takes one version must not take the second one for another argument, after building both.
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v='$($v)': must be a single version)))
 $(call one,A B $(if $(filter debug read,$(MAKECMDGOALS)),VER))
+
+$(if $(filter judge,$(MAKECMDGOALS)),$(if $(and $(PROBLEM),$(SUBMISSION)),,$(error judge needs PROBLEM= and \
+	SUBMISSION=, such as PROBLEM=softmax SUBMISSION=examples/judge/softmax.cu; `./fl judge --help` lists them)))
 
 # PTX names source files between quotes, and so does the shell the folder.
 $(foreach c,' " $$,$(if $(findstring $c,$(CURDIR)),$(error \

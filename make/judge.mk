@@ -4,9 +4,11 @@
 
 JUDGE := $(patsubst emulator/%.c,$(BUILD)/%.o,$(wildcard emulator/judge/*.c))
 
-JAIL := $(filter %/jail.o %/jail_files.o %/jail_filter.o %/jail_room.o,$(JUDGE))
+JAIL := $(filter $(BUILD)/judge/jail%,$(JUDGE))
 JUDGE_TOOLS := bin/judge-replay bin/judge-jail
-.PHONY: judge-tools
+.PHONY: judge judge-tools
+judge: judge-tools  ##+ judges a submission, as ./fl judge: PROBLEM= SUBMISSION= [ARGS=]
+	@$(FL) judge '$(call quoted,$(PROBLEM))' '$(call quoted,$(SUBMISSION))' $(ARGS)
 judge-tools: libcuda $(JUDGE_TOOLS)  ##+ what ./fl judge needs
 $(JUDGE): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
 	@mkdir -p $(@D)

@@ -204,10 +204,7 @@ PEERS = ("-f", "harness/peers/peers.mk", "peer-fa3")
         (["v01", "DEBUG=0"], ["DEBUG=0: must be 1; remove DEBUG="]),
         (["diff", "CONFIG=bogus"], ["CONFIG=: diff does not accept it", "sass-diff", "KERNELS="]),
         (["race", "VER=v01"], ["race: is no longer a goal; type `./fl race --versions v07`"]),
-        (
-            ["judge", "PROBLEM=softmax", "SUBMISSION=x.cu"],
-            ["judge: is no longer a goal; type `./fl judge PROBLEM SUBMISSION`"],
-        ),
+        (["judge", "PROBLEM=softmax"], ["judge needs PROBLEM= and SUBMISSION=, such as PROBLEM=softmax SUBMISSION="]),
         (["chek"], ["chek: no such goal; did you mean check?"]),
         (["regs", "VERS=v01"], ["VERS=: no goal accepts it"]),
         ([*PEERS, "FA3=/nowhere"], ["FA3=/nowhere holds no hopper/", "checkout of flash-attention"]),
