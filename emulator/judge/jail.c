@@ -10,7 +10,6 @@
 
 #include "json.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,6 +43,8 @@ static const char help[] =
     "  --file MIB       the largest file (default: 256)\n"
     "  --folder MIB     all its files (default: 512)\n"
     "  --report FILE    how it ended, as JSON\n"
+    "  --weak           without namespaces: FOLDER itself is the working folder, the program sees all processes,\n"
+    "                   and other files are read-only only where Linux has Landlock\n"
     "  --where          print the folder that the program sees, and nothing else\n"
     "\n"
     "Exit status: 0 the program succeeded, 1 it failed, 11 it was ended by a signal, 12 time, 13 memory, 14 "
@@ -74,6 +75,7 @@ typedef struct options {
     jail_limits limits;
     const char *report, *folder;
     char **program;
+    bool apart; /* in namespaces of its own */
 } options;
 
 static int complain(const char *sentence, const char *value) {
@@ -120,6 +122,11 @@ static bool read_number(const char *text, uint64_t *number) {
 
 /* Read an option and its value, which follows it or its "=". Returns 0, or the exit status after a message. */
 static int read_option(options *o, char ***at) {
+    if (!strcmp(**at, "--weak")) {
+        o->apart = false;
+        ++*at;
+        return 0;
+    }
     const char *option = **at, *equal = strchr(option, '='), *value = equal ? equal + 1 : *++*at;
     const size_t length = equal ? (size_t)(equal - option) : strlen(option);
     uint64_t *limit = limit_of(&o->limits, option, length);
@@ -151,6 +158,15 @@ static void limit(int resource, rlim_t most) {
     setrlimit(resource, &(struct rlimit){most, most});
 }
 
+/* Close all descriptors but the first three; Linux before 5.9 has no call for it. */
+static bool close_others(void) {
+    struct rlimit most;
+    if (!syscall(SYS_close_range, 3, ~0u, 0)) return true;
+    if (getrlimit(RLIMIT_NOFILE, &most) || most.rlim_cur > 1 << 20) return false;
+    for (int i = 3; i < (int)most.rlim_cur; i++) close(i);
+    return true;
+}
+
 /* Become the program. It cannot reach the descriptors of the processes around it. */
 static void start_program(const options *o) {
     const int output = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND;
@@ -161,11 +177,15 @@ static void start_program(const options *o) {
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, (rlim_t)o->limits.file << 20);
     limit(RLIMIT_NPROC, 32 * (rlim_t)o->limits.processes); /* threads included; the watch counts processes */
-    setenv("HOME", JAIL_FOLDER, 1);
-    setenv("TMPDIR", JAIL_FOLDER, 1);
+    if (o->apart) {
+        setenv("HOME", JAIL_FOLDER, 1);
+        setenv("TMPDIR", JAIL_FOLDER, 1);
+    }
     if (dup2(open("/dev/null", O_RDONLY), 0) < 0 || dup2(open("stdout", output, 0600), 1) < 0 ||
-        dup2(open("stderr", output, 0600), 2) < 0 || syscall(SYS_close_range, 3, ~0u, 0) || !jail_filter())
+        dup2(open("stderr", output, 0600), 2) < 0 || !close_others())
         _exit(FAILED);
+    if (!o->apart && !jail_write_here_only()) errno = 0; /* the help says so */
+    if (!jail_filter(o->apart)) _exit(FAILED);
     execvp(o->program[0], o->program);
     fprintf(stderr, "judge-jail: cannot start %s: %s\n", o->program[0], strerror(errno));
     _exit(127);
@@ -173,27 +193,11 @@ static void start_program(const options *o) {
 
 /* ---- the watch ---- */
 
-/* Processes of the namespace besides the first one, and the pages that they have in memory. */
-static void measure(uint64_t *processes, uint64_t *pages) {
-    DIR *entries = opendir("/proc");
-    *processes = *pages = 0;
-    for (const struct dirent *each; entries && (each = readdir(entries));) {
-        char path[300], line[100];
-        if (each->d_name[strspn(each->d_name, "0123456789")] || !strcmp(each->d_name, "1")) continue;
-        snprintf(path, sizeof path, "/proc/%s/statm", each->d_name);
-        FILE *file = fopen(path, "r");
-        ++*processes;
-        if (!file) continue;
-        if (fgets(line, sizeof line, file)) *pages += strtoull(line + strcspn(line, " "), NULL, 10);
-        fclose(file);
-    }
-    if (entries) closedir(entries);
-}
-
 /* Whether a limit is exceeded; how is EXITED where none is. */
-static outcome check_limits(const jail_limits *limits, double begin) {
+static outcome check_limits(const options *o, double begin, int folder) {
+    const jail_limits *limits = &o->limits;
     uint64_t processes, pages;
-    measure(&processes, &pages);
+    jail_measure(o->apart, &processes, &pages);
     const uint64_t mib = pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
     if (now() - begin > (double)limits->seconds)
         return ended(TOO_LONG, 0, "it still ran after %" PRIu64 " s", limits->seconds);
@@ -202,6 +206,8 @@ static outcome check_limits(const jail_limits *limits, double begin) {
     if (processes > limits->processes)
         return ended(TOO_MANY_PROCESSES, 0, "it had %" PRIu64 " processes, above %" PRIu64, processes,
                      limits->processes);
+    if (!o->apart && jail_folder_bytes(folder) >> 20 > limits->folder)
+        return ended(TOO_LARGE_FILES, 0, "its files exceeded the limit of %" PRIu64 " MiB", limits->folder);
     return (outcome){.how = EXITED};
 }
 
@@ -212,9 +218,10 @@ static outcome how_it_ended(int status) {
     return ended(WEXITSTATUS(status) ? FAILED : EXITED, WEXITSTATUS(status), "exit status %d", WEXITSTATUS(status));
 }
 
-/* Wait for the program, and for a limit. */
-static outcome watch(const jail_limits *limits, pid_t program) {
-    const struct timespec interval = {0, 20000000};
+/* Wait for the program, and for a limit. A look at all processes of a system takes longer than one at those of a
+ * namespace. */
+static outcome watch(const options *o, pid_t program, int folder) {
+    const struct timespec interval = {0, o->apart ? 20000000 : 100000000};
     const double begin = now();
     sigset_t child;
     sigemptyset(&child);
@@ -226,15 +233,10 @@ static outcome watch(const jail_limits *limits, pid_t program) {
             if (ended_process != program) continue;
             return how_it_ended(status);
         }
-        const outcome beyond = check_limits(limits, begin);
+        const outcome beyond = check_limits(o, begin, folder);
         if (beyond.how != EXITED) return beyond;
         sigtimedwait(&child, NULL, &interval);
     }
-}
-
-static void end_all(void) {
-    kill(-1, SIGKILL);
-    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) continue;
 }
 
 /* A program that fails because no file can grow says so in its own words; the folder shows it. */
@@ -269,9 +271,9 @@ static outcome run_inside(const options *o, uid_t user, gid_t group) {
     const double begin = now();
     const pid_t program = fork();
     if (!program) start_program(o);
-    outcome told = program > 0 ? watch(&o->limits, program) : ended(UNAVAILABLE, 0, "no process: %s", strerror(errno));
+    outcome told = program > 0 ? watch(o, program, work) : ended(UNAVAILABLE, 0, "no process: %s", strerror(errno));
     const double seconds = now() - begin;
-    end_all();
+    jail_end_all(true);
     if ((told.how == EXITED || told.how == FAILED) && is_full())
         told = ended(TOO_LARGE_FILES, told.status, "its files filled the folder of %" PRIu64 " MiB", o->limits.folder);
     if (!jail_copy(work, outside, most)) told = ended(USAGE, 0, "the files cannot be copied to %.200s", o->folder);
@@ -285,6 +287,29 @@ static outcome run_inside(const options *o, uid_t user, gid_t group) {
 static pid_t enter_namespaces(void) {
     const unsigned long flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     return (pid_t)syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
+}
+
+/* Without namespaces: the limits, the filter and the end of all processes work, and nothing hides the system. */
+static outcome run_weakly(const options *o) {
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* its memory is not the program's to write */
+    const int folder = open(o->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return ended(USAGE, 0, "the folder %.200s: %s", o->folder, strerror(errno));
+    const double begin = now();
+    const pid_t program = fork();
+    if (!program && fchdir(folder)) _exit(FAILED);
+    if (!program) start_program(o);
+    outcome told = program > 0 ? watch(o, program, folder) : ended(UNAVAILABLE, 0, "no process: %s", strerror(errno));
+    told.seconds = now() - begin;
+    if (!jail_end_all(false)) told = ended(TOO_MANY_PROCESSES, 0, "its processes could not be ended");
+    if (told.how == FAILED && jail_folder_bytes(folder) >> 20 >= o->limits.folder)
+        told = ended(TOO_LARGE_FILES, told.status, "its files filled the folder of %" PRIu64 " MiB", o->limits.folder);
+    close(folder);
+    return told;
 }
 
 static outcome run_jail(const options *o) {
@@ -328,7 +353,8 @@ static bool write_report(const char *path, const outcome *told) {
 }
 
 int main(int count, char **arguments) {
-    options o = {.limits = {.seconds = 120, .memory = 4096, .processes = 64, .file = 256, .folder = 512}};
+    options o = {.limits = {.seconds = 120, .memory = 4096, .processes = 64, .file = 256, .folder = 512},
+                 .apart = true};
     if (count > 1 && (!strcmp(arguments[1], "--help") || !strcmp(arguments[1], "-h"))) {
         fputs(help, stdout);
         return 0;
@@ -339,7 +365,7 @@ int main(int count, char **arguments) {
     }
     const int wrong = read_options(&o, arguments + 1);
     if (wrong) return wrong;
-    const outcome told = run_jail(&o);
+    const outcome told = o.apart ? run_jail(&o) : run_weakly(&o);
     if (told.how != EXITED) fprintf(stderr, "judge-jail: %s\n", told.message);
     if (o.report && !write_report(o.report, &told)) return complain("the report cannot be written: ", o.report);
     return (int)told.how;

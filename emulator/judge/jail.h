@@ -7,6 +7,7 @@
  *   jail.c         options, the processes, limits, the report
  *   jail_room.c    what the program sees: mounts and users
  *   jail_filter.c  system calls that it may not make
+ *   jail_processes.c  what it started
  *   jail_files.c   copies of folders, in which only plain files and folders count
  */
 #ifndef FL_JUDGE_JAIL_H
@@ -32,8 +33,20 @@ bool jail_map_user(uid_t outer, gid_t group);
 /* Make everything read-only except a folder of its own, with a small /dev, a new /proc and an empty /run. Returns the
  * name of the step that failed, with errno set; NULL where none did. */
 const char *jail_make_room(const jail_limits *limits);
-/* Forbid system calls for this process and its children. False, with errno set. */
-bool jail_filter(void);
+/* Forbid system calls for this process and its children. Without namespaces (not apart) also sockets, and signals to
+ * other processes. False, with errno set. */
+bool jail_filter(bool apart);
+/* Without namespaces: let this process and its children write below the working folder only, and to /dev/null. False
+ * where Linux lacks Landlock (5.13). */
+bool jail_write_here_only(void);
+
+/* Number of processes of the program, and pages of memory. apart: it has a namespace of its own, whose first process
+ * calls this; otherwise the descendants of the caller. */
+void jail_measure(bool apart, uint64_t *processes, uint64_t *pages);
+/* End them all. False if some could not be ended. */
+bool jail_end_all(bool apart);
+/* Bytes of all plain files of a folder, as far as a copy would see them. */
+uint64_t jail_folder_bytes(int folder);
 
 /* A descriptor of a folder that remains writable for its owner alone, whatever happens to the mounts. -1 with errno. */
 int jail_open_apart(const char *folder);

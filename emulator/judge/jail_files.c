@@ -70,3 +70,27 @@ static bool copy_folder(int from, int to, uint64_t most_bytes, int depth) {
 bool jail_copy(int from, int to, uint64_t most_bytes) {
     return copy_folder(from, to, most_bytes, 0);
 }
+
+static uint64_t folder_bytes(int folder, int depth) {
+    const int own = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = own >= 0 ? fdopendir(own) : NULL;
+    uint64_t bytes = 0;
+    struct stat found;
+    if (!entries && own >= 0) close(own);
+    for (const struct dirent *each; entries && (each = readdir(entries));) {
+        if (!strcmp(each->d_name, ".") || !strcmp(each->d_name, "..")) continue;
+        if (fstatat(folder, each->d_name, &found, AT_SYMLINK_NOFOLLOW)) continue;
+        bytes += 512 * (uint64_t)found.st_blocks;
+        if (!S_ISDIR(found.st_mode) || depth == DEEPEST) continue;
+        const int below = openat(folder, each->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (below < 0) continue;
+        bytes += folder_bytes(below, depth + 1);
+        close(below);
+    }
+    if (entries) closedir(entries);
+    return bytes;
+}
+
+uint64_t jail_folder_bytes(int folder) {
+    return folder_bytes(folder, 0);
+}

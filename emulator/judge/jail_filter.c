@@ -8,8 +8,10 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #define ARCHITECTURE AUDIT_ARCH_X86_64
@@ -59,14 +61,50 @@ static const int FORBIDDEN[] = {
     SYS_quotactl,
 };
 
-enum { CALLS = sizeof FORBIDDEN / sizeof FORBIDDEN[0] };
+/* Where the program has neither a network nor processes of its own: these reach those of the system. */
+static const int FORBIDDEN_WEAKLY[] = {
+    SYS_socket,  SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_pidfd_open, SYS_pidfd_send_signal,
+    SYS_truncate};
+static const int OWN_PROCESS_ONLY[] = {SYS_kill, SYS_tgkill,
+                                       SYS_prlimit64}; /* their first argument: 0, or its number */
+
+enum {
+    CALLS = sizeof FORBIDDEN / sizeof FORBIDDEN[0],
+    WEAKLY = sizeof FORBIDDEN_WEAKLY / sizeof FORBIDDEN_WEAKLY[0],
+    OWN = sizeof OWN_PROCESS_ONLY / sizeof OWN_PROCESS_ONLY[0],
+};
 
 #define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
 #define SKIP_UNLESS(value, count) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(value), 0, count)
 #define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
 #define FAIL(error) RETURN(SECCOMP_RET_ERRNO | (error))
 
-bool jail_filter(void) {
+static size_t forbid(struct sock_filter *to, const int *calls, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        *to++ = (struct sock_filter)SKIP_UNLESS(calls[i], 1);
+        *to++ = (struct sock_filter)FAIL(EPERM);
+    }
+    return 2 * count;
+}
+
+/* The program, whose number this process already has, may end itself, but no other process of the user. */
+static size_t forbid_others(struct sock_filter *to) {
+    enum { LENGTH = 6 };
+    for (size_t i = 0; i < OWN; i++) {
+        const struct sock_filter one[LENGTH] = {
+            SKIP_UNLESS(OWN_PROCESS_ONLY[i], LENGTH - 1),
+            LOAD(args[0]),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 1, 0),
+            FAIL(EPERM),
+            RETURN(SECCOMP_RET_ALLOW),
+        };
+        memcpy(to + LENGTH * i, one, sizeof one);
+    }
+    return LENGTH * (size_t)OWN;
+}
+
+bool jail_filter(bool apart) {
     /* clone3 hides its flags from a filter: glibc takes clone where it is missing. */
     const struct sock_filter head[] = {
         LOAD(arch),
@@ -84,14 +122,14 @@ bool jail_filter(void) {
         RETURN(SECCOMP_RET_ALLOW),
     };
     enum { HEAD = sizeof head / sizeof head[0], TAIL = sizeof tail / sizeof tail[0] };
-    struct sock_filter filter[HEAD + 2 * CALLS + TAIL];
-    size_t count = 0;
-    for (size_t i = 0; i < HEAD; i++) filter[count++] = head[i];
-    for (size_t i = 0; i < CALLS; i++) {
-        filter[count++] = (struct sock_filter)SKIP_UNLESS(FORBIDDEN[i], 1);
-        filter[count++] = (struct sock_filter)FAIL(EPERM);
-    }
-    for (size_t i = 0; i < TAIL; i++) filter[count++] = tail[i];
+    struct sock_filter filter[HEAD + 2 * (CALLS + WEAKLY) + 6 * OWN + TAIL];
+    memcpy(filter, head, sizeof head);
+    size_t count = HEAD;
+    count += forbid(filter + count, FORBIDDEN, CALLS);
+    if (!apart) count += forbid(filter + count, FORBIDDEN_WEAKLY, WEAKLY);
+    if (!apart) count += forbid_others(filter + count);
+    memcpy(filter + count, tail, sizeof tail);
+    count += TAIL;
     const struct sock_fprog program = {.len = (unsigned short)count, .filter = filter};
     return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }

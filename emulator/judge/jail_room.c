@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/landlock.h>
 #include <linux/mount.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -77,4 +79,30 @@ const char *jail_make_room(const jail_limits *limits) {
 
 int jail_open_apart(const char *folder) {
     return (int)syscall(SYS_open_tree, AT_FDCWD, folder, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+}
+
+bool jail_write_here_only(void) {
+    enum { REFER = 1 << 13, TRUNCATE = 1 << 14 }; /* since versions 2 and 3: moving between folders, and truncating */
+    const long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    const uint64_t writes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+                            LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
+                            LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |
+                            LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM |
+                            (version >= 2 ? REFER : 0) | (version >= 3 ? TRUNCATE : 0);
+    const struct landlock_ruleset_attr handled = {.handled_access_fs = writes};
+    const struct {
+        const char *path;
+        uint64_t allowed;
+    } all[] = {{".", writes}, {"/dev/null", LANDLOCK_ACCESS_FS_WRITE_FILE}};
+    const int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
+    bool done = rules >= 0;
+    for (size_t i = 0; done && i < sizeof all / sizeof all[0]; i++) {
+        const struct landlock_path_beneath_attr rule = {.allowed_access = all[i].allowed,
+                                                        .parent_fd = open(all[i].path, O_PATH | O_CLOEXEC)};
+        done = rule.parent_fd >= 0 && !syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) &&
+               !close(rule.parent_fd);
+    }
+    done = done && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !syscall(SYS_landlock_restrict_self, rules, 0);
+    if (rules >= 0) close(rules);
+    return done;
 }
