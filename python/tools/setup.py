@@ -21,7 +21,7 @@ PACKED = (
     *("analysis/*.py", "analysis/ladder/*.py", "analysis/machine_code/*.py", "analysis/measure/*.py"),
     *("analysis/emulate/__init__.py", "analysis/emulate/lines.py"),
     *("analysis/inspect/__init__.py", "analysis/inspect/code_map.py"),
-    *("analysis/judge/*.py", "analysis/judge/inside/*.py", "analysis/judge/problems/*.py"),
+    *("analysis/judge/*.py", "analysis/judge/inside/*.py", "analysis/judge/inside/*.h", "analysis/judge/problems/*.py"),
     *("common/*.h", "logs/bench/wgmma.*.json", "regs/loops.csv", "regs/traffic.csv"),
     *("bin/ptxrun", "bin/emulated-gpu", "bin/judge-replay", "bin/judge-jail"),
     *("lib/emulated/*", "lib/libflconfig.so"),

@@ -18,6 +18,7 @@ import ctypes
 import hashlib
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,9 @@ for _name, _types in {
     "cuMemFree_v2": [_U64],
     "cuMemsetD32_v2": [_U64, ctypes.c_uint, _SIZE],
     "cuMemsetD8_v2": [_U64, ctypes.c_ubyte, _SIZE],
+    "cuEventRecord": [_POINTER, _POINTER],
+    "cuStreamWaitEvent": [_POINTER, _POINTER, ctypes.c_uint],
+    "cuStreamSynchronize": [_POINTER],
 }.items():
     getattr(cuda, _name).argtypes = _types
 # The name of a type here: that of Triton, and that of NumPy, which has none for bf16 and e4m3.
@@ -122,11 +126,23 @@ class Array:
         check(cuda.cuMemcpyHtoD_v2(self.address, data, len(data)))
 
 
+def allocate(size):
+    """Address of new memory of so many bytes."""
+    address = _U64()
+    check(cuda.cuMemAlloc_v2(ctypes.byref(address), size))
+    return address.value
+
+
 def empty(shape, kind="f32", strides=None):
-    array, address = Array(0, shape, kind, strides), _U64()
-    check(cuda.cuMemAlloc_v2(ctypes.byref(address), max(array.nbytes, 1)))
-    array.address = address.value
+    array = Array(0, shape, kind, strides)
+    array.address = allocate(max(array.nbytes, 1))
     return array
+
+
+def tensor(array):
+    """What a submission receives for an array: a tensor of PyTorch if it imports torch."""
+    torch_tensors = sys.modules.get("torch_tensors")
+    return torch_tensors.wrap(array) if torch_tensors else array
 
 
 def zeros(shape, kind="f32"):
