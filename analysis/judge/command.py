@@ -42,13 +42,18 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--python", default="", metavar="FILE", help="the Python that runs the submission")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="keep the recordings; the folder is a submission")
-    parser.add_argument("--timed-shapes", action="store_true", help="judge a sample of CTAs at the timed sizes, too")
+    parser.add_argument("--small-shapes", action="store_true", help="judge no sample of CTAs at the timed sizes")
     parser.add_argument("--time", action="store_true", help="time an accepted submission on the GPU of this machine")
     parser.add_argument("--baseline", type=Path, metavar="SUBMISSION", help="also time this one, in the same rounds")
     parser.add_argument("--seed", type=int, help="repeat a judgment with the inputs of its seed")
     parser.add_argument("--seconds", type=int, default=120, help="limit of each run of the submission (default: 120)")
     parser.add_argument(
         "--memory", type=int, default=4096, metavar="MIB", help="likewise of its memory (default: 4096)"
+    )
+    parser.add_argument(
+        "--weak-jail",
+        action="store_true",
+        help="a jail without namespaces, where the system gives none: less is hidden",
     )
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the verdict as a page, too")
@@ -75,8 +80,8 @@ def run_judge(args: argparse.Namespace) -> int:
         raise AnalysisError("--seconds and --memory must be at least 1")
     _refuse_time(args, problem)
     built("judge-tools")
-    limits = Limits(seconds=args.seconds, memory=args.memory)
-    shapes = args.timed_shapes, args.time, args.baseline
+    limits = Limits(seconds=args.seconds, memory=args.memory, weak=args.weak_jail)
+    shapes = not args.small_shapes, args.time, args.baseline
     options = Options(args.arch, args.gpu, args.python, limits, args.save, *shapes)
     verdict = judge(problem, args.submission, options, args.seed)
     text = json.dumps(verdict.as_json(), indent=2) + "\n" if args.json else verdict.as_text()

@@ -8,6 +8,7 @@ host computed, measured, cached or patched is therefore not there: only its prog
 """
 
 import hashlib
+import os
 import re
 import secrets
 import shutil
@@ -24,7 +25,9 @@ import numpy as np
 from analysis.errors import AnalysisError
 from analysis.judge import work
 from analysis.judge.compare import wrong_values
+from analysis.judge.coverage import Coverage
 from analysis.judge.dataflow import Flow, kernel_lines
+from analysis.judge.machine import WEAK
 from analysis.judge.problem import Case, Problem, case_text
 from analysis.judge.record import (
     Options,
@@ -41,14 +44,14 @@ from analysis.judge.replay import Replayed, Setting, replay
 from analysis.judge.timing import BASELINE, SUBMISSION, time_submission
 from analysis.judge.verdict import CaseReport, Point, Verdict
 
-AT_ONCE = 2  # replays
+AT_ONCE = min(8, os.cpu_count() or 1)  # replays
 POISONS = ("00", "3c")  # in addition to NaN
 SCHEDULES = (1, 2)  # in addition to the emulator's own
 NOISES = 2
 ORDERS = 24  # of a launch, where its warps access flags and counters at most so often:
 FLAG_ACCESSES = 64
 SAMPLE = 8  # CTAs of a launch at the sizes that are timed
-SAMPLED_KINDS = 3  # of inputs
+SAMPLED_STEPS = 20_000_000  # warp instructions of all replays of such a size after the first
 MECHANISM_OF_FINDING = {"race": "race", "out-of-bounds": "out of bounds"}
 UNINITIALIZED = "uninitiali"  # findings of several classes begin so
 CANNOT_BE_RECORDED = "not recordable"
@@ -64,13 +67,17 @@ def judge(problem: Problem, submission: Path, options: Options, seed: int | None
     verdict = Verdict(problem.name, problem.sha256, submission.name, sha256_of(submission), device, seed)
     with tempfile.TemporaryDirectory(prefix="flashladder.judge.") as folder:
         judging = Judging(problem, submission, options, verdict, Path(folder), np.random.default_rng(seed))
+        if options.limits.weak:
+            verdict.note(f"a weak jail: {WEAK}")
         for index, case in enumerate(problem.cases):
             judging.judge_case(index, case)
             if verdict.reasons:
                 break
         for index, case in enumerate(problem.timed if options.timed_shapes else ()):
             if not verdict.reasons:
-                judging.judge_sample(len(problem.cases) + index, case)
+                judging.judge_sample(100 * (index + 1), case)
+        for point in judging.coverage.points():
+            verdict.reserve(point)
         if options.time:
             judging.time_case(problem.timed[0])
     verdict.seconds = round(time.monotonic() - began, 1)
@@ -109,6 +116,7 @@ class Judging:
     ) -> None:
         self.problem, self.options, self.verdict, self.folder, self.rng = problem, options, verdict, folder, rng
         self.recorder = recorder_of(problem, submission, folder / "submission", options)
+        self.coverage = Coverage()
 
     def judge_case(self, index: int, case: Case) -> None:
         """Record, replay and compare one case."""
@@ -136,17 +144,28 @@ class Judging:
 
         All CTAs run if the call has several launches, since a later one may read what any CTA of an earlier one wrote.
         """
-        recording = self._record(case, SAMPLE)
+        recording = self._record(case, runs=False)
         report = CaseReport(case_text(case))
         self.verdict.cases.append(report)
+        if recording.mechanism == "timeout":
+            self.verdict.reserve(Point("sample", recording.fault, report.case))
+            return
         if not self._is_judged(recording, report.case):
             return
+        self._look_at_host(recording, report.case)
         launches = [prod(launch.numbers[1:4]) for launch in recording.of_call("launch")]  # CTAs of each
         ctas = SAMPLE if len(launches) == 1 and launches[0] > SAMPLE else 0
-        kinds = self.problem.kinds[:SAMPLED_KINDS]
-        settings = [Setting(k, k, self.problem.generate(case, k, self.rng), ctas=ctas) for k in kinds]
-        results = self._replay_all(recording, case, index, settings)
-        report.replays, report.launches = len(results), len(recording.of_call("launch"))
+        schedules = self.rng.integers(1, 1 << 31, size=len(self.problem.kinds))  # which CTAs run
+        settings = [
+            Setting(
+                kind, kind, self.problem.generate(case, kind, self.rng), schedule=int(each), ctas=ctas, follows=True
+            )
+            for kind, each in zip(self.problem.kinds, schedules, strict=True)
+        ]
+        results = self._replay_all(recording, case, index, settings[:1])
+        left = SAMPLED_STEPS // max(1, sum(launch["steps"] for launch in results[0].launches))
+        results += self._replay_all(recording, case, index + 1, settings[1 : 1 + left])
+        report.replays, report.launches = len(results), len(launches)
         for each in results:
             self._look_at(each, case, report)
             for name, written in each.written.items() if ctas else ():
@@ -155,13 +174,14 @@ class Judging:
                         f"{ctas} of {launches[0]} CTAs wrote {int(written.sum())} of {written.size} elements of {name}"
                     )
                     self.verdict.reserve(Point("sample", said, report.case))
+        self._look_at_code(recording, results, report.case)
 
     def time_case(self, case: Case) -> None:
         """Time a submission that is not rejected on a GPU."""
         if self.verdict.reasons:
             self.verdict.note("the submission was not timed, because it is rejected")
             return
-        recording, text = self._record(case, SAMPLE), case_text(case)
+        recording, text = self._record(case, runs=False), case_text(case)
         if not self._is_judged(recording, text):
             return
         self._look_at_host(recording, text)
@@ -173,9 +193,9 @@ class Judging:
 
     # ---- the recording -----------------------------------------------------------------------------------------------
 
-    def _record(self, case: Case, ctas: int = 0) -> Recording:
+    def _record(self, case: Case, runs: bool = True) -> Recording:
         """Record a case, and keep the recording if that is asked for."""
-        recording = self.recorder.record(case, self.rng, ctas)
+        recording = self.recorder.record(case, self.rng, runs)
         if self.options.save:
             self.options.save.mkdir(parents=True, exist_ok=True)
             shutil.copy(recording.path, self.options.save / recording_name(self.problem, case))
@@ -185,7 +205,9 @@ class Judging:
         """A recording of the baseline, whose results are compared on the GPU alone."""
         beside = self.folder / "baseline"
         beside.mkdir()
-        recording = recorder_of(self.problem, path, beside / "submission", self.options).record(case, self.rng, SAMPLE)
+        recording = recorder_of(self.problem, path, beside / "submission", self.options).record(
+            case, self.rng, runs=False
+        )
         if recording.fault:
             raise AnalysisError(f"--baseline {path}: {recording.fault}")
         return recording
@@ -220,22 +242,16 @@ class Judging:
             self.verdict.reserve(Point("host read", f"{looked} bytes", case))
 
     def _look_at_code(self, recording: Recording, results: Sequence[Replayed], case: str) -> None:
-        """Points that only the code shows: special registers, tests of address bits, stores that no replay reached."""
+        """Points that only the code shows: special registers, tests of address bits, and what no replay reached."""
         kernels = ptx_of_call(recording)
         registers = special_registers(ptx for _, ptx in kernels)
         if registers:
             self.verdict.reserve(Point("special register", ", ".join(registers), case))
         for kernel, ptx in kernels:
-            flow = Flow(kernel_lines(ptx, kernel))
-            tests = flow.tests_of_addresses()
+            tests = Flow(kernel_lines(ptx, kernel)).tests_of_addresses()
             if tests:
                 self.verdict.reserve(Point("address bits", f"{tests[0]} of {kernel}", case))
-            launches = [launch for each in results for launch in each.launches if launch["kernel"] == kernel]
-            reached = {name for launch in launches for name in launch["executed"]}
-            never = {name for launch in launches for name in launch["never"]} - reached
-            hidden = sorted(name for name in never if work.is_store(name) and flow.depends_on_data(work.line_of(name)))
-            if hidden:
-                self.verdict.reserve(Point("unreached store", f"{', '.join(hidden[:3])} of {kernel}", case))
+        self.coverage.add(kernels, results)
 
     # ---- the replays -------------------------------------------------------------------------------------------------
 
@@ -249,7 +265,9 @@ class Judging:
         noises = [int(each) for each in self.rng.integers(1, 1 << 31, size=NOISES)]
         settings += [Setting("noise", "normal", normal, noise=each) for each in noises]
         kinds = self.problem.kinds[1:]
-        return settings + [Setting(kind, kind, self.problem.generate(case, kind, self.rng)) for kind in kinds]
+        return settings + [
+            Setting(kind, kind, self.problem.generate(case, kind, self.rng), follows=True) for kind in kinds
+        ]
 
     def _replay_all(self, recording: Recording, case: Case, index: int, settings: Sequence[Setting]) -> list[Replayed]:
         inputs, outputs = self.problem.inputs(case), self.problem.outputs(case)

@@ -26,6 +26,12 @@ EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES, UNAVAILABLE = 0, 1, 1
 MOST_BYTES = 256 << 20  # of a file that a jail has left
 
 
+WEAK = (
+    "the submission then sees all processes and the network interfaces of this system, may not use them, and can "
+    "change the user's other files where Linux has no Landlock (5.13)"
+)
+
+
 class NoJail(AnalysisError):
     """This machine cannot run the jail."""
 
@@ -34,13 +40,14 @@ class NoJail(AnalysisError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one program in the jail; memory and files are in MiB."""
+    """The limits of one program in the jail; memory and files are in MiB. weak: a jail without namespaces."""
 
     seconds: int = 120
     memory: int = 4096
     processes: int = 64
     file: int = 256
     folder: int = 512
+    weak: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,13 @@ def tool(name: str) -> Path:
     return path
 
 
+def inside(folder: Path, limits: Limits) -> Path:
+    """The path of the folder as a program in the jail sees it."""
+    return folder.resolve() if limits.weak else _inside()
+
+
 @cache
-def inside() -> Path:
-    """The folder as a program in the jail sees it."""
+def _inside() -> Path:
     asked = [str(tool("judge-jail")), "--where"]
     return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
 
@@ -75,7 +86,8 @@ def emulated() -> Path:
 
 def in_jail(folder: Path, command: Sequence[str], environment: Mapping[str, str], limits: Limits = Limits()) -> Ended:
     """Run a program to its end. Its files are in the folder afterwards, its output in the files stdout and stderr."""
-    limit = [f"--{name}={value}" for name, value in vars(limits).items()]
+    limit = [f"--{name}={value}" for name, value in vars(limits).items() if name != "weak"]
+    limit += ["--weak"] if limits.weak else []
     with tempfile.TemporaryDirectory(prefix="flashladder.") as outside:
         report = Path(outside) / "report.json"
         jail = [str(tool("judge-jail")), *limit, f"--report={report}", str(folder), "--", *command]
@@ -84,7 +96,7 @@ def in_jail(folder: Path, command: Sequence[str], environment: Mapping[str, str]
         )
         message = json.loads(report.read_text(encoding="utf-8"))["message"] if report.is_file() else ""
     if done.returncode == UNAVAILABLE:
-        raise NoJail(f"judge-jail: {message or done.stderr.strip()}")
+        raise NoJail(f"judge-jail: {message or done.stderr.strip()}. --weak-jail judges without them: {WEAK}")
     if done.returncode not in (EXITED, FAILED, SIGNAL, TIMEOUT, MEMORY, PROCESSES, FILES):
         raise AnalysisError(f"judge-jail ended with status {done.returncode}: {done.stderr.strip()[-400:]}")
     said = [
@@ -106,9 +118,12 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
         return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
 
 
-def submission_environment(arch: str, gpu: str, ctas: int = 0) -> dict[str, str]:
-    """Environment of a submission's process: emulated drivers, also for Triton and Numba, and where it is recorded."""
-    library, ptxas, folder = str(emulated()), str(emulated() / "ptxas"), inside()
+def submission_environment(arch: str, gpu: str, folder: Path, runs: bool = True) -> dict[str, str]:
+    """Environment of a submission's process: emulated drivers, also for Triton and Numba, and where it is recorded.
+
+    `folder` is the path that the process sees. Its kernels are recorded only unless it `runs` them.
+    """
+    library, ptxas = str(emulated()), str(emulated() / "ptxas")
     try:
         nvcc = find_tool("nvcc")
         compiler = {"JUDGE_NVCC": str(nvcc), "CUDA_HOME": str(nvcc.parent.parent)}
@@ -138,7 +153,7 @@ def submission_environment(arch: str, gpu: str, ctas: int = 0) -> dict[str, str]
             "EMULATED_GPU_RECORD": str(folder / "recording"),
         }
         | ({"EMULATED_GPU_MODEL": gpu} if gpu else {})
-        | ({"EMULATED_GPU_CTAS": str(ctas)} if ctas else {})
+        | ({} if runs else {"EMULATED_GPU_RECORD_ONLY": "1"})
     )
 
 
@@ -147,4 +162,6 @@ def interpreter(name: str) -> str:
     path = Path(name or sys.executable)
     if not os.access(path, os.X_OK):
         raise AnalysisError(f"--python {name}: cannot be executed")
+    if path.absolute().is_relative_to(_inside()):
+        raise AnalysisError(f"{path}: the jail replaces {_inside()} by a folder of its own; move this Python elsewhere")
     return str(path.absolute())

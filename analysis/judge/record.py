@@ -23,7 +23,7 @@ from analysis.judge.arrays import STORED, Tensor
 from analysis.judge.ladder_kernel import is_ladder_kernel, write_host_program
 from analysis.judge.problem import Case, Problem, case_text, contract
 
-INSIDE_MODULES = ("gpu.py", "run_submission.py")
+INSIDE_MODULES = ("gpu.py", "run_submission.py", "torch_tensors.py", "torch_extension.py", "torch_extension.h")
 HERE = Path(__file__).resolve().parent
 DECOYS = 2  # calls in a recording, of which the last is judged: the first may load modules and fill workspaces
 MOST_LINES = 200_000
@@ -44,7 +44,7 @@ class Options:
     python: str = ""
     limits: machine.Limits = field(default_factory=machine.Limits)
     save: Path | None = None  # a folder for the recordings
-    timed_shapes: bool = False  # judge a sample of CTAs at the sizes that are timed, too
+    timed_shapes: bool = True  # judge a sample of CTAs at the sizes that are timed, too
     time: bool = False  # time the recording on a GPU
     baseline: Path | None = None  # a submission that is timed in the same rounds
 
@@ -101,16 +101,17 @@ class Recorder:
         shutil.copy(submission, self.folder / "files" / submission.name)
         return f"files/{submission.name}"
 
-    def record(self, case: Case, rng: np.random.Generator, ctas: int = 0) -> Recording:
-        """One process of the submission, from its start to its end; of large launches a sample of CTAs runs."""
+    def record(self, case: Case, rng: np.random.Generator, runs: bool = True) -> Recording:
+        """One process of the submission, from its start to its end, which runs its kernels or only records them."""
         for name in ("recording", "notes"):
             _remove(self.folder / name)
         self._write_request(case, rng)
         self._restore_modules()
+        inside = machine.inside(self.folder, self.options.limits)
         ended = machine.in_jail(
             self.folder,
-            [machine.interpreter(self.options.python), str(machine.inside() / "run_submission.py"), "request.json"],
-            machine.submission_environment(self.options.arch, self.options.gpu, ctas),
+            [machine.interpreter(self.options.python), str(inside / "run_submission.py"), "request.json"],
+            machine.submission_environment(self.options.arch, self.options.gpu, inside, runs),
             self.options.limits,
         )
         self.count += 1
@@ -145,7 +146,7 @@ class SavedRecordings:
     def __init__(self, problem: Problem, folder: Path) -> None:
         self.problem, self.folder = problem, folder
 
-    def record(self, case: Case, rng: np.random.Generator, ctas: int = 0) -> Recording:
+    def record(self, case: Case, rng: np.random.Generator, runs: bool = True) -> Recording:
         """The recording of this case."""
         path = self.folder / recording_name(self.problem, case)
         if not path.is_file():

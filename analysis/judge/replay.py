@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from analysis.errors import AnalysisError
 from analysis.judge import machine
 from analysis.judge.arrays import STORED, Array, Tensor
+from analysis.judge.outcomes import follow_tests
 from analysis.judge.record import Options, Recording
 
 USAGE, REFUSED, STOPPED, MEMORY = 2, 4, 5, 6  # exit statuses of judge-replay
@@ -39,6 +40,7 @@ class Setting:
     calls: int = 1
     ctas: int = 0  # how many CTAs of a larger launch run; 0: all
     orders: int = 0  # how many orders of each launch run at most; 0: one
+    follows: bool = False  # tests of data leave a trace
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def replay(
     """Run the recorded program in a clean process. The folder is removed afterwards."""
     folder.mkdir()
     try:
-        shutil.copy(recording.path, folder / "recording")
+        if setting.follows:
+            follow_tests(recording.path, folder / "recording")
+        else:
+            shutil.copy(recording.path, folder / "recording")
         for name, values in setting.inputs.items():
             (folder / f"{name}.in").write_bytes(inputs[name].laid_out(values))
         command = [str(machine.tool("judge-replay")), *_arguments(setting, options), "recording", "."]

@@ -37,6 +37,7 @@ RESERVATIONS = {
     "not recordable": "the judge cannot replay the program: machine code without PTX, library calls, textures",
     "state": "a call reads memory that an earlier call left and leaves it changed",
     "unreached store": "no input reached a store that the data can reach, so nothing is known of what it writes",
+    "one-sided test": "a test of the data had the same outcome for every input, so one of its sides was never judged",
     "special register": "the code reads a register that tells time, place or machine",
     "address bits": "the code takes the address of a buffer apart, which tells where it runs",
     "host read": "the host looked at memory of the GPU inside the call, so it may have chosen the kernels by the data",
@@ -150,10 +151,12 @@ class Verdict:
                 lines.append(f"      {point.evidence}")
         lines += [f"  note: {note}" for note in self.notes]
         for each in self.cases:
+            work = (
+                f"{each.warp_instructions} warp instructions, {each.bytes_moved} bytes moved (floor {each.bytes_floor})"
+            )
             lines.append(
-                f"  {each.case}: {each.replays} replays, {each.launches} launches, {each.warp_instructions} warp "
-                f"instructions, {each.bytes_moved} bytes moved (floor {each.bytes_floor}), largest error "
-                f"{each.worst_error:.2f} of the bound"
+                f"  {each.case}: {each.replays} replays, {each.launches} launches, "
+                f"{work if each.bytes_floor else 'a sample of CTAs'}, largest error {each.worst_error:.2f} of the bound"
             )
         lines += [f"  {_time_text(each)}" for each in self.times]
         return "\n".join([*lines, f"  {self.seconds:.1f} s, seed {self.seed}"]) + "\n"

@@ -190,6 +190,7 @@ static CUresult run_kernel(const kernel_launch *k) {
     memcpy(launch.block, k->block, sizeof launch.block);
     memcpy(launch.cluster, k->cluster, sizeof launch.cluster);
     record_launch(k);
+    if (is_recording() && getenv("EMULATED_GPU_RECORD_ONLY")) return CUDA_SUCCESS;
     emu_error error;
     emu_exploration seen = {0};
     const emu_status status = run_launch(module, &launch, &seen, &error);

@@ -220,8 +220,9 @@ static bool poison_outputs(replay *r) {
     return done;
 }
 
-static bool run_calls(replay *r, const options *o, const char *counters, uint8_t *const *given) {
+static bool run_calls(replay *r, const options *o, const char *notes, const char *counters, uint8_t *const *given) {
     if (!replay_setup(r)) return false;
+    setenv("EMULATED_GPU_NOTES", notes, 1);
     if (o->samples) return time_samples(r, o->samples, o->sets, given, o->folder);
     r->keeps = o->calls > 1;
     for (uint64_t i = 0; i < o->calls; i++) {
@@ -249,15 +250,15 @@ static int run(const options *o, const recording *recorded, uint8_t *const *give
     if (!begin_file(o->folder, "notes", notes, sizeof notes) ||
         !begin_file(o->folder, "counters", counters, sizeof counters))
         return complain("files cannot be written into the folder ", o->folder), REPLAY_NO_MEMORY;
-    setenv("EMULATED_GPU_NOTES", notes, 1);
     setenv("EMULATED_GPU_REPLAY", "1", 1);
+    unsetenv("EMULATED_GPU_NOTES"); /* not of the setup: an autotuner's candidates are not judged */
     unsetenv("EMULATED_GPU_RECORD");
     unsetenv("EMULATED_GPU_COUNTERS");
     if (!driver_api_open(&cuda, o->libcuda)) return REPLAY_REFUSED;
     if (replay_start(&r, recorded, &cuda, o->poison)) {
         r.cubins = cubins;
         r.cubin_count = o->cubin_count;
-        run_calls(&r, o, counters, given);
+        run_calls(&r, o, notes, counters, given);
     }
     report_write(&r, o->folder, given);
     if (r.status) fprintf(stderr, "judge-replay: %s\n", r.error);

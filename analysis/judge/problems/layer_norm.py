@@ -48,7 +48,10 @@ def generate(case, kind, rng):
     if kind == "constant":
         x[...] = np.round(rng.standard_normal((rows, 1)) * 8)
     if kind == "nan":
-        x[rng.integers(rows), rng.integers(columns)] = np.nan
+        _, *others = rng.permutation(rows)  # one row is clean; one NaN in some rows, many in the others
+        one, many = others[: rows // 4 + 1], others[rows // 4 + 1 :]
+        x[one, rng.integers(columns, size=len(one))] = np.nan
+        x[many] = np.where(rng.random((len(many), columns)) < 0.3, np.nan, x[many])
     if kind == "tail":
         x[:, -1] = 300
     weight, bias = 1 + 0.5 * rng.standard_normal(columns), rng.standard_normal(columns)

@@ -38,7 +38,10 @@ def generate(case, kind, rng):
     if kind == "masked":
         x[rng.random(x.shape) < 0.3] = -np.inf
     if kind == "nan":
-        x[rng.integers(rows), rng.integers(columns)] = np.nan
+        _, *others = rng.permutation(rows)  # one row is clean; one NaN in some rows, many in the others
+        one, many = others[: rows // 4 + 1], others[rows // 4 + 1 :]
+        x[one, rng.integers(columns, size=len(one))] = np.nan
+        x[many] = np.where(rng.random((len(many), columns)) < 0.3, np.nan, x[many])
     if kind == "constant":
         x[...] = rng.standard_normal((rows, 1)) * 100
     if kind == "tail":

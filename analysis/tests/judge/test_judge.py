@@ -14,7 +14,6 @@ from analysis.judge.corpus import (
     ATTACKS,
     BEGIN,
     END,
-    FOLDER,
     HONEST,
     MISTAKES,
     PAGE,
@@ -72,6 +71,7 @@ def conforms(value: object, schema: Mapping[str, object], at: str = "verdict") -
         ("race", "race"),
         ("last_cta", "order"),
         ("secret_value", "unreached store"),
+        ("secret_in_an_operand", "one-sided test"),
         ("same_buffer_twice", "contract"),
     ],
 )
@@ -115,14 +115,10 @@ def test_the_record_is_of_this_corpus_and_the_page_shows_it() -> None:
 
 
 @pytest.mark.usefixtures("jail")
-def test_a_kernel_that_is_right_for_small_shapes_alone_is_found_at_the_timed_shape(tmp_path: Path) -> None:
-    for name, text in {path.name: path.read_text() for path in FOLDER.glob("*.py")}.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "submission.py").write_text(ENTRIES["one_sequence_of_the_judge"].text)
-    done = command("softmax", tmp_path, "--timed-shapes", "--json")
-    (point,) = json.loads(done.stdout)["reservations"]
-    assert done.returncode == 4 and point["mechanism"] == "sample", done.stdout
-    assert point["evidence"].startswith("8 of 64 CTAs wrote 0 of "), point
+def test_a_kernel_that_is_right_for_small_shapes_alone_is_found_at_the_timed_shape() -> None:
+    verdict = judge_entry(ENTRIES["one_sequence_of_the_judge"])
+    assert [point.mechanism for point in verdict.reservations] == ["sample"], verdict.as_text()
+    assert verdict.reservations[0].evidence.startswith("8 of 64 CTAs wrote 0 of "), verdict.as_text()
 
 
 # A submission that harms the machine it runs on: how it ends, within 3 seconds.
@@ -135,11 +131,15 @@ HARMFUL = {
 }
 
 
+@pytest.mark.parametrize("weak", [(), ("--weak-jail",)])
 @pytest.mark.parametrize("mechanism", HARMFUL)
 @pytest.mark.usefixtures("jail")
-def test_a_harmful_submission_has_a_message_and_a_status_of_its_own(mechanism: str, tmp_path: Path) -> None:
+def test_a_harmful_submission_has_a_message_and_a_status_of_its_own(
+    mechanism: str, weak: tuple[str, ...], tmp_path: Path
+) -> None:
     (tmp_path / "submission.py").write_text(HARMFUL[mechanism])
-    done = command("softmax", tmp_path / "submission.py", "--seconds", 10 if mechanism == "files" else 3, "--json")
+    seconds = 10 if mechanism == "files" else 3
+    done = command("softmax", tmp_path / "submission.py", "--seconds", seconds, "--json", *weak)
     verdict = json.loads(done.stdout)
     assert [point["mechanism"] for point in verdict["reasons"]] == [mechanism], done.stdout
     assert done.returncode == verdict["status"] == STATUS_OF_MECHANISM[mechanism]
@@ -154,7 +154,8 @@ def test_the_example_in_the_style_of_kernelbench_is_accepted_and_its_page_writte
     verdict = json.loads(done.stdout)
     assert (done.returncode, verdict["verdict"]) == (0, "accepted"), done.stdout + done.stderr
     assert conforms(verdict, SCHEMA) == []
-    assert all(case["bytes_moved"] >= case["bytes_floor"] > 0 for case in verdict["cases"])
+    *small, timed = verdict["cases"]
+    assert all(case["bytes_moved"] >= case["bytes_floor"] > 0 for case in small) and timed["replays"] > 1
     assert "<h1 class=accepted>Accepted</h1>" in page.read_text() and "http" not in page.read_text()
     again = command("matmul", saved, "--json")
     assert again.returncode == 0 and json.loads(again.stdout)["seed"] != verdict["seed"], again.stdout + again.stderr

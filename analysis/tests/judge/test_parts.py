@@ -10,6 +10,7 @@ from analysis.judge import work
 from analysis.judge.arrays import E4M3, Tensor, from_floats, to_floats
 from analysis.judge.compare import lint, wrong_values
 from analysis.judge.dataflow import Flow, kernel_lines
+from analysis.judge.outcomes import marked, outcomes_of
 from analysis.judge.problem import load_problem, shipped
 from analysis.judge.schema import SCHEMA
 from analysis.judge.timing import AGAIN, BASELINE, SUBMISSION, Work, arch_for, decide
@@ -135,6 +136,43 @@ def test_a_kernel_that_is_made_to_take_long_is_taken_to_depend_on_data() -> None
 def test_an_address_may_be_compared_and_aligned_but_not_taken_apart() -> None:
     found = Flow(kernel_lines(PTX, "f")).tests_of_addresses()
     assert [each.partition(" ")[0] for each in found] == ["shr.u64"]
+
+
+TESTS = """.version 8.0
+.func (.param .b32 r) helper(.param .b32 a)
+{
+    setp.eq.s32 %p1, %r1, 7;
+    ret;
+}
+.visible .entry f(
+    .param .u64 f_param_0
+)
+{
+    ld.global.f32 %f1, [%rd1];
+    setp.eq.f32 %p1, %f1, 0f3DFCD6EA;
+    @!%p9 setp.ge.and.f32 %p2, %f1, 0f00000000, %p1;
+    setp.lt.u32 %p3, %r1, 4;
+    ld.global.u32 %r2, [%rd1];
+    setp.lt.s32 %p4, %r2, %r1;
+    setp.lt.s32 %p4, %r2, 1;
+    setp.lt.s32 %p4, %r2, 5;
+    shr.u32 %r3, %r2, 31;
+    shr.u32 %r3, %r2, 30;
+    brev.b32 %r3, %r2; setp.eq.s32 %p4, %r2, 5;
+    ret;
+}
+"""
+
+
+def test_tests_of_data_leave_a_trace_on_their_own_line() -> None:
+    text, tests = marked(TESTS)
+    before, after = TESTS.splitlines(), text.splitlines()
+    assert len(before) == len(after) and all(new.startswith(old) for old, new in zip(before, after, strict=True))
+    assert sorted(tests) == [("", 4, 0), ("f", 12, 0), ("f", 13, 0), ("f", 13, 1), ("f", 18, 0), ("f", 19, 0)]
+    assert "setp.eq.f32 %judge_t|%judge_f, %f1, 0f3DFCD6EA; @%judge_t brev.b32 %judge_n, 1;" in after[11]
+    assert "setp.ge.and.f32 %judge_t|%judge_f, %f1, 0f00000000, !%p9; @%judge_t" in after[12]
+    counters = {"executed": {"brev.b32@12": 3, "clz.b32@13": 1, "bfind.u32@12": 1, "add.s32@12": 5}}
+    assert outcomes_of(counters) == {(12, 0, True), (12, 0, False), (13, 1, False)}
 
 
 def test_the_first_reason_gives_the_status() -> None:
