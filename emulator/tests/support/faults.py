@@ -56,5 +56,8 @@ FAULTS = [
         "single_buffer", "async-in-flight", "a wgmma or a bulk copy may still read it", 128, "out:f32:512 buf:u32:512"
     ),
     Fault("two_groups", "async-in-flight", "a wgmma", 256, "out:f32:1024 buf:u32:512"),
+    Fault("retired_early", "race", "global memory", 64, "out:u32:64 buf:u32:2 buf:u32:1", grid=2),
+    Fault("neighbor_adds", "race", "another thread", 64, "out:u32:64"),
+    Fault("copied_too_early", "race", "another thread read", 64, "out:u32:64 buf:u32:256:ramp"),
     Fault("one_lane_tells", "race", "within a warp", 64, "out:u32:128"),
 ]

@@ -569,6 +569,54 @@ __device__ void two_groups(float *out, const uint4 *in) {
 }
 FAULT(two_groups, (float *out, const uint4 *in), out, in)
 
+/* Thread 0 counts its CTA as done while other threads still add to the counts that the last CTA reads. */
+template <bool repaired>
+__device__ void retired_early(uint32_t *out, uint32_t *counts, uint32_t *retired) {
+    __shared__ bool is_last;
+    atomicAdd(&counts[threadIdx.x % 2], 1);
+    if (repaired) __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(retired, 1) == gridDim.x - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (is_last) out[threadIdx.x] = counts[threadIdx.x % 2];
+}
+FAULT(retired_early, (uint32_t *out, uint32_t *counts, uint32_t *retired), out, counts, retired)
+
+/* A thread reads what its neighbor adds by an atomic, without a barrier between the two. */
+template <bool repaired>
+__device__ void neighbor_adds(uint32_t *out) {
+    __shared__ uint32_t sums[64];
+    sums[threadIdx.x ^ 1] = threadIdx.x;
+    __syncthreads();
+    atomicAdd(&sums[threadIdx.x], 1);
+    if (repaired) __syncthreads();
+    out[threadIdx.x] = sums[threadIdx.x ^ 1];
+}
+FAULT(neighbor_adds, (uint32_t *out), out)
+
+/* A loop uses a buffer and copies the next values into it; the pipelined loop starts that copy before the use. */
+template <bool repaired>
+__device__ void copied_too_early(uint32_t *out, const uint32_t *in) {
+    __shared__ uint32_t buffer[64];
+    const int t = threadIdx.x;
+    uint32_t sum = 0;
+    buffer[t] = in[t];
+    __syncthreads();
+    for (int i = 1; i < 4; i++) {
+        if (repaired) sum += buffer[63 - t], __syncthreads();
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(buffer + t)), "l"(in + 64 * i + t)
+                     : "memory");
+        if (!repaired) sum += buffer[63 - t];
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        __syncthreads();
+    }
+    out[t] = sum;
+}
+FAULT(copied_too_early, (uint32_t *out, const uint32_t *in), out, in)
+
 /* ---- who is right: compute-sanitizer's racecheck or the emulator ---- */
 
 /* A warp reads a slot, and its lane 0 tells the writer after a __syncwarp. Not repaired: without the __syncwarp. */
