@@ -49,6 +49,7 @@ COMMANDS = (
     Command("sass", "machine_code.listings", "disassemble kernels with control codes; strip a listing to compare it"),
     Command("cfg", "machine_code.listings", "draw the control-flow graph as DOT or SVG"),
     Command("demangle", "machine_code.ptxas_log", "demangle the names in a log or any text"),
+    Command("strip", "machine_code.strip", "write a cubin without its debug sections"),
     Command("losses", "machine_code.losses", "list wgmma and setmaxnreg that ptxas serialized or dropped"),
     Command("regs", "machine_code.regs", "write registers, spills and code hash of one build as CSV"),
     Command(

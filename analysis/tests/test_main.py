@@ -15,7 +15,14 @@ from analysis.errors import AnalysisError
 from analysis.files import root
 from analysis.ladder import configs
 
-WRITERS = ("judge-corpus", "new", "notebooks", "read", "site")  # what they make is of another kind: a kernel, a page
+WRITERS = (
+    "judge-corpus",
+    "new",
+    "notebooks",
+    "read",
+    "site",
+    "strip",
+)  # what they make is of another kind: a kernel, a page
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
