@@ -114,7 +114,8 @@ static void check_cell(races *r, cta *m, uint64_t address, const grid_cell *cell
     if (cell->differs && find_pair(&cell->writes, &cell->writes, &here, &other))
         report(r, m, address, other, here, "writes", "wrote");
     if (find_pair(&cell->writes, &cell->reads, &here, &other)) report(r, m, address, here, other, "writes", "read");
-    if (find_pair(&cell->updates, &cell->reads, &here, &other)) report(r, m, address, here, other, "updates", "read");
+    if (cell->history & DID_LOAD && find_pair(&cell->updates, &cell->reads, &here, &other))
+        report(r, m, address, here, other, "updates", "read");
     if (find_pair(&cell->updates, &cell->writes, &here, &other)) report(r, m, address, here, other, "updates", "wrote");
     if (cell->narrow && find_pair(&cell->updates, &cell->updates, &here, &other))
         report(r, m, address, other, here, "updates", "updated, in a scope that leaves out one of the two");

@@ -333,12 +333,30 @@ static void note_unread_results(decoder *dec) {
     }
 }
 
+/* Plain loads of what an atom.cas of the same address then compares with, as in the CUDA Programming Guide's atomicAdd
+ * of double: a value that another thread has replaced by then is tried again. */
+static void note_guesses(decoder *dec) {
+    entry *code = dec->code;
+    for (size_t i = 0; i < code->op_count; i++) {
+        const op *cas = &code->ops[i];
+        if (cas->kind != OP_ATOMIC || cas->detail != ATOMIC_CAS || cas->vector != 1) continue;
+        const uint16_t *sources = cas->r + cas->dests; /* the address, what is compared with, the new value */
+        for (size_t k = 0; k < code->op_count; k++) {
+            op *load = &code->ops[k];
+            if (load->kind == OP_LOAD && load->vector == 1 && load->bytes == cas->bytes && load->r[0] == sources[1] &&
+                load->r[1] == sources[0] && load->immediate == cas->immediate)
+                load->flags |= FLAG_GUESS;
+        }
+    }
+}
+
 void emu_decode_end(decoder *dec) {
     entry *code = dec->code;
     if (code->routine_count > 1) size_stack(dec);
     place_dynamic(dec);
     note_unheeded(dec);
     note_unread_results(dec);
+    note_guesses(dec);
     for (size_t i = 0; i < code->op_count; i++) {
         note_flags(code, &code->ops[i]);
         note_shared_use(code, &code->ops[i]);
