@@ -103,7 +103,8 @@ check-site: site report $(WASM_FILES) lib  ##+ the pages in browsers, light and 
 		$(PY) -m pytest -rs -n 2 analysis/tests/site harness/tests/test_wasm.py python/tests/test_wheel_hosts.py
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
-FRAMEWORK_TESTS := $(filter-out %_fake.py,$(wildcard $(patsubst %,python/tests/test_%*.py,torch jax transformers framework)))
+FRAMEWORK_TESTS := $(filter-out %_fake.py,$(wildcard \
+	$(patsubst %,python/tests/test_%*.py,torch jax transformers framework)))
 check-frameworks: lib $(FRAMEWORKS)/frameworks.installed  ##+ the Python package inside PyTorch, JAX and transformers
 	$(FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
 $(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and transformers,$(FRAMEWORKS)))

@@ -121,9 +121,9 @@ def test_map_joins_source_ptx_and_sass(capsys: pytest.CaptureFixture[str]) -> No
     source = (Path(__file__).parents[1] / "fixtures/code/attention.cu").read_text(encoding="utf-8").splitlines()
     for row in matrix:
         assert lines[row["ptx_line"] - 1].lstrip().startswith("mma.sync")
-        lines = [line.rpartition(":") for line in row["source"]]
-        assert {name for name, _, _ in lines} == {"attention.cu"}
-        named = " ".join(source[int(line) - 1] for _, _, line in lines)
+        parts = [line.rpartition(":") for line in row["source"]]
+        assert {name for name, _, _ in parts} == {"attention.cu"}
+        named = " ".join(source[int(line) - 1] for _, _, line in parts)
         assert "mma" in named  # the asm, or the calls it was inlined through
     assert len({tuple(row["source"]) for row in matrix}) >= 2  # the calls they were inlined through tell them apart
 
