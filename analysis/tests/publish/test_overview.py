@@ -103,6 +103,27 @@ def test_every_page_prints_one_value_of_a_gain() -> None:
         assert value == f"{steps[name].gain(int(seq)):.3f}", name
 
 
+def test_every_number_that_is_printed_twice_has_one_value() -> None:
+    """A row per version, in any table of any page, and the story's sentences: equal columns hold equal numbers."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for page in [*root().glob("*.md"), *(root() / "docs").rglob("*.md"), *(root() / "kernels").rglob("*.md")]:
+        header: list[str] = []
+        for line in read_text(page).splitlines():
+            cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+            header = header if line.startswith("| ") and header else cells if line.startswith("| version ") else []
+            if header and len(cells) == len(header) and (name := re.match(r"\[([vbf]\d\d[a-z]?)\]", cells[0])):
+                for column, cell in zip(header[1:], cells[1:], strict=True):
+                    found.setdefault((name[1], column), {})[str(page.relative_to(root()))] = cell
+    told = re.findall(r"^<!-- (v\w+): generated.*?^- \*\*Measured\*\*: (\d+) TFLOP/s.*?$(.*?)^<!-- /",
+                      read_text(root() / "docs/story.md"), re.MULTILINE | re.DOTALL)  # fmt: skip
+    for name, speed, _ in told:
+        found[name, "TFLOP/s, H200"]["docs/story.md"] = speed
+    twice = {key: pages for key, pages in found.items() if len(pages) > 1}
+    assert len(told) > 10 and len(twice) > 100
+    ideas = ("idea", "what it removes")  # texts, which a page may shorten
+    assert {key: pages for key, pages in twice.items() if len(set(pages.values())) > 1 and key[1] not in ideas} == {}
+
+
 def test_no_interval_of_the_repository_is_a_coincidence() -> None:
     """Subjects of one run share their scatter, so no interval is a small fraction of what is usual."""
     ratios = [one.ratio for step in read_steps(root()) for one in step.speeds.values() if one.ratio]
