@@ -25,7 +25,7 @@ BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, BLACK = (
     "#f0e442",
     "#000000",
 )
-GREY = "#8c8c8c"
+GREY, PALE = "#8c8c8c", "#e0e0e0"
 WIDE = 9.0  # inches
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from analysis.emulate.layouts import CHUNKS, TILE, Held, read_layouts
 from analysis.emulate.pipeline import COPIES, Work, read_pipeline
 from analysis.ladder.headers import Version, load_attention
-from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, YELLOW, Canvas
+from analysis.publish.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PINK, RED, SKY, YELLOW, Canvas
 from analysis.publish.overview import GPU, HEADLINE, Step
 from analysis.publish.predictions import HIT, NEAR, Judged, judge
 
@@ -277,15 +277,15 @@ def mask(kernel: Version) -> str:
         y = top + high * warp
         canvas.words(left - 8, y + 13, f"rows {first} to {first + rows - 1}", 10, "end")
         for block in range(blocks):
-            color = BLUE if block < whole else ORANGE if block < seen else GREY
-            canvas.rectangle(left + wide * block, y, wide, high, color, 0.6 if block < seen else 0.12)
+            color = BLUE if block < whole else ORANGE if block < seen else PALE
+            canvas.rectangle(left + wide * block, y, wide, high, color, 0.6)
         computed, masked = computed + seen, masked + seen - whole
     for block in range(SEQ // config.B_r):
         canvas.outline(left, top + block * high * config.B_r / rows, wide * blocks, high * config.B_r / rows)
     words = (f"{computed} of {warps * blocks} computed,", f"{masked} of them masked", "outlined: a Q block")
     for line, text in enumerate(words):
         canvas.words(left + wide * blocks + 14, top + 14 + 18 * line, text, 12, "start")
-    canvas.legend([(BLUE, "all rows see all keys"), (ORANGE, "computed, then masked"), (GREY, "not computed")])
+    canvas.legend([(BLUE, "all rows attend to all keys"), (ORANGE, "computed, then masked"), (PALE, "not computed")])
     return canvas.svg(f"KV blocks that each warp of {kernel.version} computes with the causal mask")
 
 
