@@ -6,6 +6,7 @@ which returns the exit status (errors.py). Dashes in a name are underscores ther
 
 import argparse
 import contextlib
+import difflib
 import errno
 import importlib
 import importlib.util
@@ -225,6 +226,11 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character shows its number
             stream.reconfigure(errors="backslashreplace")
     try:
+        if chosen and chosen not in (names := [one.name for one in COMMANDS if not program or one.name in INSTALLED]):
+            name = front
+            near = difflib.get_close_matches(chosen, names, 1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise AnalysisError(f"{chosen}: no such command; {meant}`{front} --help` lists all")
         needs = next((command.needs for command in COMMANDS if command.name == chosen), "")
         if needs and importlib.util.find_spec(needs) is None:
             if typed:

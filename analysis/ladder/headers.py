@@ -330,16 +330,16 @@ def load(root: Path, version: str) -> Version:
     if version not in files:
         if kernel := replacement_of(version):
             raise AnalysisError(f"{version} was removed from the ladder: {kernel} replaces it")
-        raise AnalysisError(f"no version {version!r}{_nearest(version, files)}; versions are {_ranges(files)}")
+        raise AnalysisError(f"no version {version!r}{_nearest(version, files)} are {_ranges(files)}")
     return read_ladder_version(files[version])
 
 
 def _nearest(typed: str, files: Collection[str]) -> str:
-    """The version that a name may mean, as part of a message: v07 for V7."""
+    """The version that a name may mean, as the middle of a message: v07 for V7."""
     plain = re.sub(r"^([vbf])(\d[a-z]?)$", r"\g<1>0\2", typed.lower())
     numbered = re.fullmatch(r"[vbf]\d\d[a-z]?", plain) is not None
     near = [plain] if plain in files else [] if numbered else difflib.get_close_matches(plain, files, 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {near[0]}? Versions" if near else "; versions"
 
 
 def _ranges(files: Collection[str]) -> str:

@@ -25,6 +25,7 @@ from analysis.machine_code.notes import note
 from analysis.machine_code.opcodes import KNOWN
 from analysis.machine_code.sass import Job, Listing, parse_listing, select, start_job
 
+MEANT_AS_VERSION = re.compile(r"[vbf]\d{1,2}[a-z]?", re.IGNORECASE)
 A_VERSION = "version (v07), " if in_checkout() else ""
 DEFAULT_ARCH = "sm_90"  # of the GPUs that measured: sass/ keeps the code for them, and the tables of pages quote it
 
@@ -103,6 +104,8 @@ def resolve(name: str, arch: str | None = None, choice: KernelConfig | str | Non
     if VERSION.fullmatch(name):
         return _of_version(name, arch, choice)
     path = Path(name)
+    if MEANT_AS_VERSION.fullmatch(name) and in_checkout() and not path.exists():
+        load(root(), name)  # the error names the version
     data = read_bytes(path)
     if is_cubin(data):
         cubin = Cubin(data, name)

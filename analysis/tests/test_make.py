@@ -190,6 +190,8 @@ PEERS = ("-f", "harness/peers/peers.mk", "peer-fa3")
     [
         (["v99"], ["v99: no such version", "ersions are v01 to v01, b01 to b"]),
         (["v1"], ["v1: no such version; did you mean v01?"]),
+        (["exercise"], ["exercise needs N=; N is 1 to "]),
+        (["exercise", "N=99"], ["N=99: no such exercise; N is 1 to "]),
         (["V01"], ["V01: no such version; did you mean v01?"]),
         (["sass-diff"], ["sass-diff needs A=, the version before the step, such as A=v10"]),
         (["sass-diff", "A=v01"], ["sass-diff needs B=, the version after the step"]),

@@ -345,8 +345,8 @@ def test_accept_records_the_reason_and_makes_the_gate_green(checkout: Path, caps
     assert line.why == "fewer registers"
     capsys.readouterr()
     for arguments, word in (
-        (["--why", "x"], "--version is missing"),
-        (["--version", "v01", "--why", " "], "--why is empty"),
+        (["--why", "x"], "--version: missing"),
+        (["--version", "v01", "--why", " "], "--why: must not be empty"),
         (["--version", "v77", "--why", "x"], "no version 'v77'"),
     ):
         assert main(["accept", *arguments]) == 2
