@@ -160,14 +160,16 @@ def _is_plain(function: Any) -> bool:
 
 def _packed(function: Any) -> Any:
     """Numbers of the packed sequences [batch, seq] that a mask keeps apart; None where it does something else."""
-    parts = [_cells(part) for part in _parts(function)]
-    if [name.partition(".")[0] for name, _ in parts] != [
-        "packed_sequence_mask_function",
-        "remap_positions_for_packed_sequence",
-    ]:
-        return None
-    inner = [one for one in parts[1][1] if callable(one)]
-    return parts[0][1][0] if len(inner) == 1 and _is_plain(inner[0]) else None
+    numbers, others = [], []
+    for part in _parts(function):
+        name, kept = _cells(part)
+        if name.startswith("packed_sequence_mask_function."):
+            numbers += kept
+        elif name.startswith("remap_positions_for_packed_sequence."):  # transformers 5.23 and newer
+            others += [one for one in kept if callable(one)]
+        else:
+            others.append(part)
+    return numbers[0] if len(numbers) == 1 and others and all(map(_is_plain, others)) else None
 
 
 def _starts(numbers: Any) -> Any:
