@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashladder._frameworks import HOST, JAX, DLPack, common, kind_of
+from flashladder._frameworks import HOST, JAX, DLPack, common, framework_of, kind_of
 
 
 def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: Any, v_new: Any) -> Any:
@@ -24,11 +24,15 @@ def append(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: 
         return seqlens_k
     sample, row, fits = _places(package, framework, k_cache, seqlens_k, block_table, new)
     if host and not framework.is_traced() and not bool(fits.all()):
-        pages = "" if block_table is None else ", and block_table must name pages of it"
-        raise ValueError(
-            f"{new} rows after seqlens_k do not fit: the cache has {_capacity(k_cache, block_table)} rows for a "
-            f"sequence{pages}"
-        )
+        capacity = _capacity(k_cache, block_table)
+        for b, length in enumerate(seqlens_k.tolist()):
+            if not 0 <= length <= capacity - new:
+                raise ValueError(
+                    f"seqlens_k[{b}] is {length}: {new} new rows need a length from 0 to {capacity - new}, because the "
+                    f"cache has {capacity} rows for a sequence"
+                )
+        wrong = block_table[(block_table < 0) | (block_table >= k_cache.shape[0])]
+        raise ValueError(f"block_table has {int(wrong[0])}: new rows need pages from 0 to {k_cache.shape[0] - 1}")
     # A row that does not fit is replaced by the first that does; if none does, by the first row of the cache.
     order = package.arange(fits.shape[0], **framework.same_device(fits))
     first = package.argmax(fits + 0)
@@ -61,20 +65,33 @@ def _places(
 
 
 def _check_shapes(k_cache: Any, v_cache: Any, seqlens_k: Any, block_table: Any, k_new: Any, v_new: Any) -> None:
-    for name, array in (("k_cache", k_cache), ("v_cache", v_cache), ("k_new", k_new), ("v_new", v_new)):
-        if array.ndim != 4:
-            raise ValueError(f"{name} has {array.ndim} dimensions, not 4")
-        if array.dtype != k_cache.dtype:
+    arrays = {"k_cache": k_cache, "v_cache": v_cache, "k_new": k_new, "v_new": v_new}
+    whole = {"seqlens_k": seqlens_k} | ({} if block_table is None else {"block_table": block_table})
+    dimensions = dict.fromkeys(arrays, 4) | {"seqlens_k": 1, "block_table": 2}
+    framework, device = framework_of("k_cache", k_cache), getattr(k_cache, "device", None)
+    for name, array in (arrays | whole).items():
+        if framework_of(name, array) is not framework:
+            raise TypeError(f"{name} is {kind_of(array)} and k_cache {kind_of(k_cache)}: pass arrays of one package")
+        if getattr(array, "device", None) != device:
+            raise ValueError(f"{name} is on {array.device} and k_cache on {device}: pass both on one device")
+        if array.ndim != dimensions[name]:
+            raise ValueError(
+                f"{name} has the shape {tuple(array.shape)}: the number of dimensions must be {dimensions[name]}"
+            )
+        if name in whole and str(array.dtype).rpartition(".")[2] != "int32":
+            raise ValueError(f"{name} is {array.dtype}: int32 is needed")
+        if name in arrays and array.dtype != k_cache.dtype:
             raise ValueError(f"{name} is {array.dtype} and k_cache {k_cache.dtype}: they must be of one type")
-    if seqlens_k.ndim != 1 or (block_table is not None and block_table.ndim != 2):
-        raise ValueError("seqlens_k must have one dimension and block_table two")
-    batch, wanted = seqlens_k.shape[0], tuple(k_cache.shape[2:])
-    samples = k_cache.shape[0] if block_table is None else block_table.shape[0]
-    if samples != batch:
-        raise ValueError(f"seqlens_k has {batch} lengths for {samples} sequences: pass one length per sequence")
-    if tuple(v_cache.shape) != tuple(k_cache.shape) or tuple(v_new.shape) != tuple(k_new.shape):
-        raise ValueError("k and v must have equal shapes, both the caches and the new rows")
-    if k_new.shape[0] != batch or tuple(k_new.shape[2:]) != wanted:
-        raise ValueError(
-            f"k_new has the shape {tuple(k_new.shape)}: ({batch}, seq_new, {wanted[0]}, {wanted[1]}) is needed"
-        )
+    batch, of_cache = seqlens_k.shape[0], tuple(k_cache.shape[2:])
+    of_new = (batch, k_new.shape[1], *of_cache)
+    for name, wanted, why in (
+        ("v_cache", tuple(k_cache.shape), "that of k_cache"),
+        ("k_new", of_new, "a row of k_cache for each entry of seqlens_k"),
+        ("v_new", of_new, "that of k_new"),
+    ):
+        found = tuple(arrays[name].shape)
+        if found != wanted:
+            raise ValueError(f"{name} has the shape {found}: {wanted} is needed, {why}")
+    name, array = ("k_cache", k_cache) if block_table is None else ("block_table", block_table)
+    if array.shape[0] != batch:
+        raise ValueError(f"{name} has the shape {tuple(array.shape)}: seqlens_k has {batch} entries, one per sequence")

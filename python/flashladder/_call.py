@@ -242,7 +242,7 @@ class Call(NamedTuple):
 
 def present(**arrays: Any) -> dict[str, Any]:
     """The given arrays, in the order of ARRAYS."""
-    return {name: array for name in ARRAYS if (array := arrays.get(name)) is not None}
+    return {name: arrays[name] for name in ARRAYS if arrays.get(name) is not None}
 
 
 def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str, Any]:
@@ -310,8 +310,8 @@ def packed(
         block_table=block_table,
         sinks=sinks,
     )
-    most_k = 0 if block_table is not None else size("max_seqlen_k", max_seqlen_k)
-    return arrays, (size("max_seqlen_q", max_seqlen_q), most_k)
+    most_k = size("max_seqlen_k", max_seqlen_k)
+    return arrays, (size("max_seqlen_q", max_seqlen_q), 0 if block_table is not None else most_k)
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -333,6 +333,8 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
     _check_shapes(layouts, same_batch=not paged)
     samples, rows_q, heads, d_head = q.shape
     n_pages, rows_k, kv_heads, _ = k.shape
+    if paged and rows_k % PAGE_UNIT:
+        raise ValueError(f"page_rows {rows_k}: pages of k, its second axis, must have a multiple of {PAGE_UNIT} rows")
     extra = {name: layout_of(framework, name, array) for name, array in arrays.items()}
     batch = samples
     if is_packed:
@@ -498,20 +500,32 @@ def _check_apart(plan: Plan, o: int, inputs: tuple[int, ...]) -> None:
 
 def _check_arrays(extra: dict[str, Layout], q: Layout, batch: int, heads: int, kv_heads: int, blocks: int = 0) -> None:
     """`blocks` are those of keys that have factors of their own."""
-    shapes: dict[str, tuple[int, ...]] = {"cu_seqlens_q": (batch + 1,), "cu_seqlens_k": (batch + 1,), "sinks": (heads,)}
-    of_keys = (batch, kv_heads, blocks) if blocks else (kv_heads,)
-    shapes |= {"k_scales": of_keys, "v_scales": of_keys, "q_scales": (heads,), "o_scales": (heads,)}
+    starts = f", while cu_seqlens_q has {batch + 1} entries" if "cu_seqlens_q" in extra else ""
+    needed: dict[str, tuple[tuple[int, ...], str]] = {
+        "cu_seqlens_q": ((batch + 1,), "one more than sequences"),
+        "cu_seqlens_k": ((batch + 1,), f"one more than sequences{starts}"),
+        "sinks": ((heads,), "one for each head of q"),
+        "q_scales": ((heads,), "one for each head of q"),
+        "o_scales": ((heads,), "one for each head of q"),
+    }
+    of_keys = (
+        ((batch, kv_heads, blocks), "one for each block of keys") if blocks else ((kv_heads,), "one for each KV head")
+    )
+    needed |= {"k_scales": of_keys, "v_scales": of_keys}
     for name, layout in extra.items():
         dtype = "float32" if name == "sinks" or name.endswith("_scales") else "int32"
         if layout.device != q.device:
             raise ValueError(f"{name} is on {layout.device} and q on {q.device}: pass both on one device")
         if layout.dtype != dtype:
             raise ValueError(f"{name} is {layout.dtype}: {dtype} is needed")
+        shape, why = needed.get(name, ((batch,), f"one for each sequence of q{starts}"))
         if name == "block_table":
             if len(layout.shape) != 2 or layout.shape[0] != batch or not layout.shape[1]:
-                raise ValueError(f"block_table has the shape {layout.shape}: ({batch}, pages of a sequence) is needed")
-        elif layout.shape != shapes.get(name, (batch,)):
-            raise ValueError(f"{name} has the shape {layout.shape}: {shapes.get(name, (batch,))} is needed")
+                raise ValueError(
+                    f"{name} has the shape {layout.shape}: ({batch}, pages of a sequence) is needed{starts}"
+                )
+        elif layout.shape != shape:
+            raise ValueError(f"{name} has the shape {layout.shape}: {shape} is needed, {why}")
         if batch and not _lies_well(name, layout):
             raise ValueError(f"{name} has the strides {layout.strides}: copy it to a contiguous one")
 

@@ -12,7 +12,16 @@ from typing import Any, NoReturn
 from flashladder._append import append
 from flashladder._call import Call, made_for, packed, present
 from flashladder._frameworks import framework_of
-from flashladder._options import options, options_of_e4m3, positive_scale, refuse_unknown
+from flashladder._options import (
+    ARGUMENT_ERRORS,
+    options,
+    options_of_e4m3,
+    positive_scale,
+    refuse_unknown,
+    renamed,
+)
+
+SCALES = {f"{tensor}_scales": f"{tensor}_scale" for tensor in "qkvo"}
 
 
 def _refuse_numbers(stream: Any, **numbers: Any) -> None:
@@ -55,7 +64,8 @@ def attention(
     sinks       [heads], float32 or 16 bits: a score that each row of the head sees too, not scaled and without a value
     seqlens_k   int32 [batch] or a number: keys that a sequence uses, from the first on; masks end at the last of them
     seqlens_q   int32 [batch]: the same of queries; the other rows of a new result are 0 and -infinity
-    deterministic   "batch": the bits of a sequence do not depend on what else is in the batch
+    deterministic   "batch": the bits of a sequence do not depend on what else is in the batch. True: gradients, as
+                flashladder.torch has them, have the same bits in every run; False or None: they need not
     return_lse  also return the natural logarithm of each row's sum of exponentials, float32 [batch, heads, seq_q]
     version     "best": the fastest for this GPU, by its records; or one of versions(), "attention/wgmma"
     out         where the result goes, like q; None: a new contiguous array
@@ -128,7 +138,11 @@ def attention_varlen(
     )
     arrays = made_for(q, k, cu_seqlens_q.shape[0] - 1, present(**arrays, k_scales=k_scale, v_scales=v_scale))
     q, chosen = positive_scale(q, chosen)
-    made, lse = Call(q, k, v, chosen, arrays, most, out).run(stream)
+    try:
+        made, lse = Call(q, k, v, chosen, arrays, most, out).run(stream)
+    except ARGUMENT_ERRORS as error:
+        longest = {f"seq_{tensor} is": f"max_seqlen_{tensor} is" for tensor in "qk"}
+        raise renamed(error, **SCALES, **longest) from None
     return (made, lse) if return_lse else made
 
 
@@ -177,11 +191,14 @@ def attention_with_cache(
         refuse_unknown(attention_with_cache, unknown)
     chosen = options(causal, scale, window, softcap, deterministic, return_lse, version)
     _refuse_numbers(stream, k_scale=k_scale, v_scale=v_scale, seqlens_k=seqlens_k)
-    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
-        framework_of(name, cache)
+    for name, array in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
+        framework_of(name, array)
     arrays = cached(q, k_cache, v_cache, seqlens_k, block_table, k_new, v_new, stream, sinks, k_scale, v_scale)
-    q, chosen = positive_scale(q, chosen)
-    made, lse = Call(q, k_cache, v_cache, chosen, arrays, out=out).run(stream)
+    try:
+        q, chosen = positive_scale(q, chosen)
+        made, lse = Call(q, k_cache, v_cache, chosen, arrays, out=out).run(stream)
+    except ARGUMENT_ERRORS as error:
+        raise renamed(error, k="k_cache", v="v_cache", **SCALES) from None
     return (made, lse) if return_lse else made
 
 
@@ -258,6 +275,7 @@ def attention_e4m3(
     if unknown:
         refuse_unknown(attention_e4m3, unknown)
     chosen = options_of_e4m3(causal, scale, accurate, return_lse, scale_keys, dtype, o_scale)
+    framework_of("q", q)
     most = (0, 0)
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
         if cu_seqlens_q is None or cu_seqlens_k is None:
@@ -280,5 +298,8 @@ def attention_e4m3(
         sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
         arrays = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **of_keys}
         arrays = present(**arrays | made_for(q, k, sequences, others))
-    made, lse = Call(q, k, v, chosen, arrays, most).run()
+    try:
+        made, lse = Call(q, k, v, chosen, arrays, most).run()
+    except ARGUMENT_ERRORS as error:
+        raise renamed(error, **SCALES) from None
     return (made, lse) if return_lse else made

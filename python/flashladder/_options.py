@@ -7,8 +7,10 @@ chosen.window
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import operator
+import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, NoReturn
 
@@ -35,6 +37,9 @@ ELSEWHERE = {
     "dropout_p": "there is no dropout",
     "device": "the call runs on the device of the arrays: leave it out",
 }
+
+
+ARGUMENT_ERRORS = (TypeError, ValueError, NotImplementedError)
 
 
 class Options(NamedTuple):
@@ -72,7 +77,7 @@ def options(
             "for gradients that have the same bits in every run"
         )
     if type(causal) is not bool or type(return_lse) is not bool:
-        causal, return_lse = _flag("causal", causal), _flag("return_lse", return_lse)
+        causal, return_lse = flag("causal", causal), flag("return_lse", return_lse)
     if scale is not None and type(scale) is not float:
         scale = number("scale", scale)
     return Options(
@@ -101,22 +106,26 @@ def options_of_e4m3(
         chosen.causal,
         chosen.scale,
         return_lse=chosen.return_lse,
-        accurate=_flag("accurate", accurate),
+        accurate=flag("accurate", accurate),
         scale_keys=keys,
         dtype=dtype,
     )
 
 
-def _window(window: Any) -> tuple[int, int] | None:
-    if window is None:
-        return None
+def sides(window: Any) -> tuple[int, int]:
+    """The two numbers of a window, from -1 on; a TypeError or ValueError otherwise."""
     try:
         left, right = (operator.index(side) for side in window)
     except (TypeError, ValueError):
         raise TypeError(f"window is {window!r}: (left, right) is needed, two integers, -1 for no end") from None
     if left < -1 or right < -1:
         raise ValueError(f"window is {window!r}: both must be at least -1, which is no end")
-    return None if (left, right) == (-1, -1) else (left, right)
+    return left, right
+
+
+def _window(window: Any) -> tuple[int, int] | None:
+    found = sides(window)
+    return None if found == (-1, -1) else found
 
 
 def _softcap(softcap: Any) -> float:
@@ -129,7 +138,7 @@ def _softcap(softcap: Any) -> float:
         raise ValueError(f"softcap is {softcap}: it must be a positive number, or None for no cap") from None
 
 
-def _flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Any) -> bool:
     """Also NumPy's, and 0 and 1."""
     numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
     if numpys or (isinstance(value, int) and value in (0, 1)):
@@ -161,6 +170,30 @@ def refuse_unknown(function: Callable[..., Any], unknown: Collection[str]) -> No
     near = difflib.get_close_matches(name, known, 1)
     hint = ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}")
     raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}: {hint}")
+
+
+def renamed(error: Exception, **names: str) -> Exception:
+    """The error with the names that a caller has for arguments: renamed(error, k="k_cache"). Names that are English
+    words are replaced only where the message begins with them."""
+    anywhere = "|".join(name for name in names if len(name) == 1 or "_" in name)
+    pattern = rf"(?<![\w.'])({anywhere or '(?!)'})(?![\w'=])|^({'|'.join(names)})\b"
+    return type(error)(re.sub(pattern, lambda found: names[found[0]], str(error)))
+
+
+def naming(**names: str) -> Callable[[Any], Any]:
+    """Decorate a function whose arguments have other names than ours, naming(q="query"), so that errors have them."""
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*arguments: Any, **given: Any) -> Any:
+            try:
+                return function(*arguments, **given)
+            except ARGUMENT_ERRORS as error:
+                raise renamed(error, **names) from None
+
+        return call
+
+    return decorate
 
 
 def scale_of(scale: float | None) -> float:

@@ -35,7 +35,7 @@ def quantize_e4m3(x: Any, scale: Any = None) -> tuple[Any, Any]:
         raise ValueError(f"x is {x.dtype}: float16, bfloat16 or float32 is needed")
     if scale is not None and (tuple(getattr(scale, "shape", ())) != tuple(x.shape[-2:-1]) or not _is_float(scale)):
         found = f"{scale.dtype} of the shape {tuple(scale.shape)}" if hasattr(scale, "dtype") else kind_of(scale)
-        raise TypeError(f"scale is {found}: a float32 array ({x.shape[-2]},) is needed, a scale for each KV head")
+        raise TypeError(f"scale is {found}: a float32 array ({x.shape[-2]},) is needed, one for each KV head of x")
     package = framework.package()
     wide = x.float() if type(framework) is Torch else x.astype("float32")
     if scale is None:

@@ -30,9 +30,10 @@ import torch
 import flashladder
 from flashladder import _autograd
 from flashladder._call import Call, made_for, packed, present
+from flashladder._frameworks import kind_of
 from flashladder._functions import cached
 from flashladder._library import ARRAYS, Unavailable
-from flashladder._options import Options, options, positive_scale, refuse_unknown
+from flashladder._options import Options, flag, naming, options, positive_scale, refuse_unknown, sides, size
 
 Tensor = Any  # torch.Tensor; this file is checked without PyTorch, too
 
@@ -317,6 +318,23 @@ def attention_with_cache(
     return _operate(q, k_cache, v_cache, arrays, chosen)
 
 
+_PYTORCHS_NAMES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "k_cache": "key",
+    "v_cache": "value",
+    "cu_seqlens_q": "cu_seq_q",
+    "cu_seqlens_k": "cu_seq_k",
+    "max_seqlen_q": "max_q",
+    "max_seqlen_k": "max_k",
+    "seqlens_k": "seqused_k",
+    "window": "window_size",
+    "causal": "is_causal",
+}
+
+
+@naming(**_PYTORCHS_NAMES)
 def varlen_attn(
     query: Tensor,
     key: Tensor,
@@ -340,14 +358,20 @@ def varlen_attn(
     bits in every batch; other numbers are refused. A paged sequence uses seqused_k keys, or without it the number in
     cu_seq_k.
     """
-    if query.shape[-2] != key.shape[-2] and not enable_gqa:
-        raise ValueError(f"query has {query.shape[-2]} heads and key has {key.shape[-2]}: set enable_gqa=True")
+    _check_tensors(query=query, key=key, value=value)
+    if query.dim() > 2 and key.dim() > 2:
+        _check_heads(query, key, -2, enable_gqa)
+    if return_aux is not None and not hasattr(return_aux, "lse"):
+        raise TypeError(f"return_aux is {return_aux!r}: an AuxRequest is needed, or None")
     lse = bool(return_aux is not None and return_aux.lse)
     options = _varlen_options(False, scale, window_size, num_splits) | {"return_lse": lse}
     if block_table is None and cu_seq_k is None:
         raise ValueError("cu_seq_k is None: an int32 tensor [batch + 1] is needed, or block_table")
     offsets = cu_seq_k if block_table is None or seqused_k is None else None
-    if block_table is None or seqused_k is None or query.shape[0] != (cu_seq_q.shape[0] - 1) * max_q:
+    if cu_seq_k is not None:
+        _check_tensors(cu_seq_k=cu_seq_k)
+    size("max_seqlen_k", max_k)
+    if block_table is None or seqused_k is None or not _may_be_padded(query, cu_seq_q, max_q):
         options |= {"seqlens_k": seqused_k, "block_table": block_table}
         return attention_varlen(query, key, value, cu_seq_q, offsets, max_q, max_k, **options)
     padded = _Padded(query, cu_seq_q, max_q)
@@ -355,17 +379,39 @@ def varlen_attn(
     return (padded.rows(found[0]), padded.lse(found[1])) if lse else padded.rows(found)
 
 
+def _check_heads(query: Tensor, key: Tensor, axis: int, enable_gqa: bool) -> None:
+    flag("enable_gqa", enable_gqa)
+    heads, kv_heads = query.shape[axis], key.shape[axis]
+    if heads != kv_heads and not enable_gqa:
+        raise ValueError(f"query has {heads} heads and key has {kv_heads}: set enable_gqa=True")
+
+
 def _varlen_options(causal: bool, scale: float | None, window: Any, num_splits: int | None) -> dict[str, Any]:
     """Ours for those of PyTorch. A window that ends at the query itself is the causal mask."""
-    if num_splits not in (None, 0, 1):
-        raise NotImplementedError(f"num_splits={num_splits}: only 1, for bits that do not depend on the batch, or None")
-    left, right = (-1 if side is None else side for side in window)
+    if not (num_splits is None or (type(num_splits) is int and num_splits in (0, 1))):
+        raise NotImplementedError(
+            f"num_splits is {num_splits!r}: only 1 is supported, for bits that do not depend on the batch, or None"
+        )
+    left, right = sides(window)
     return {
         "causal": causal or right == 0,
         "scale": scale,
         "window": (left, -1 if right == 0 else right),
         "deterministic": "batch" if num_splits == 1 else None,
     }
+
+
+def _may_be_padded(query: Tensor, starts: Tensor, most: Any) -> bool:
+    """True if packed sequences have as many rows as sequences of one length would, and offsets that name these."""
+    if getattr(starts, "ndim", 0) != 1 or query.dim() != 3:
+        return False
+    right = isinstance(starts, torch.Tensor) and starts.dtype == torch.int32 and starts.device == query.device
+    if not right or query.shape[0] != (starts.shape[0] - 1) * size("max_seqlen_q", most):
+        return False
+    if query.device.type != "cpu" or torch.compiler.is_compiling():
+        return True
+    counts = starts.diff()  # those of host memory are checked, as the library does
+    return bool(starts[0] >= 0 and starts[-1] <= query.shape[0] and ((counts >= 0) & (counts <= most)).all())
 
 
 class _Padded:
@@ -456,6 +502,7 @@ def attention(
     return (out, lse) if return_lse else out
 
 
+@naming(**_PYTORCHS_NAMES)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -473,20 +520,26 @@ def scaled_dot_product_attention(
     """
     _check_tensors(query=query, key=key, value=value)
     if attn_mask is not None:
-        raise NotImplementedError("attn_mask: the kernels know no mask but the causal one (is_causal=True)")
+        raise NotImplementedError(
+            f"attn_mask is {kind_of(attn_mask)}: the kernels have no mask but the causal one; set is_causal=True"
+        )
     if dropout_p != 0.0:
-        raise NotImplementedError(f"dropout_p={dropout_p}: the kernels have no dropout; 0 is right for inference")
-    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
-        raise ValueError("query, key and value must have 4 dimensions: [batch, heads, seq, d_head]")
+        raise NotImplementedError(f"dropout_p is {dropout_p!r}: the kernels have no dropout; 0 is right for inference")
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() != 4:
+            raise ValueError(
+                f"{name} has the shape {tuple(tensor.shape)}: four dimensions are needed, [batch, heads, seq, d_head]"
+            )
+    if value.shape != key.shape:
+        raise ValueError(f"value has the shape {tuple(value.shape)} and key {tuple(key.shape)}: they must be equal")
     if not isinstance(is_causal, bool):
         raise TypeError(f"is_causal is {is_causal!r}: True or False is needed")
     if is_causal and query.shape[2] != key.shape[2]:
         raise NotImplementedError(
             f"is_causal with {query.shape[2]} queries and {key.shape[2]} keys: here the mask begins at the first key. "
-            "flashladder.torch.attention(causal=True) ends it at the last key"
+            "use flashladder.torch.attention(causal=True), which ends it at the last key"
         )
-    if query.shape[1] != key.shape[1] and not enable_gqa:
-        raise ValueError(f"query has {query.shape[1]} heads and key has {key.shape[1]}: set enable_gqa=True")
+    _check_heads(query, key, 1, enable_gqa)
     q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
     return attention(q, k, v, causal=is_causal, scale=scale).transpose(1, 2)
 
@@ -517,7 +570,7 @@ def _varlen(
             raise NotImplementedError("keys without offsets")
         offsets = cu_seq_k if block_table is None or seqused_k is None else None
         arrays, most = packed(cu_seq_q, offsets, *most, None, seqused_k, block_table, None)
-        if block_table is None or seqused_k is None or q.shape[0] != (cu_seq_q.shape[0] - 1) * most[0]:
+        if block_table is None or seqused_k is None or not _may_be_padded(q, cu_seq_q, most[0]):
             return Call(q, k, v, chosen, arrays, most, out).run()[1]
         padded = _Padded(q, cu_seq_q, most[0])
         del arrays["cu_seqlens_q"]
@@ -620,7 +673,7 @@ class _Registration:
         key, value, cu_seq_q, cu_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask = arguments
         if cu_seq_q is None or dropout_p != 0.0 or return_debug_mask or options.get("alibi_slopes") is not None:
             return None
-        window = (options.get("window_size_left"), options.get("window_size_right"))
+        window = [-1 if side is None else side for side in map(options.get, ("window_size_left", "window_size_right"))]
         try:
             ours = _varlen_options(is_causal, options.get("scale"), window, options.get("num_splits"))
             used, table = options.get("seqused_k"), options.get("block_table")

@@ -127,9 +127,9 @@ def test_the_output_is_e4m3() -> None:
         (
             {"q_scale": np.array([1, 1, -1, 1], np.float32)},
             ValueError,
-            r"q_scales\[2\] -1: must be positive and finite",
+            r"q_scale\[2\] -1: must be positive and finite",
         ),
-        ({"q_scale": np.ones(3, np.float32)}, ValueError, r"q_scales has the shape \(3,\): \(4,\) is needed"),
+        ({"q_scale": np.ones(3, np.float32)}, ValueError, r"q_scale has the shape \(3,\): \(4,\) is needed"),
         ({"dtype": "float32"}, ValueError, "bfloat16, float16 or float8_e4m3fn is needed"),
         ({"accurate": "no"}, TypeError, "accurate is 'no': True or False is needed"),
         ({"window": (3, 0)}, TypeError, "window"),
@@ -138,7 +138,7 @@ def test_the_output_is_e4m3() -> None:
         (
             {"dtype": "float8_e4m3fn", "o_scale": np.array([1, -1, 1, 1], np.float32)},
             ValueError,
-            r"o_scales\[1\] -1: must be positive and finite",
+            r"o_scale\[1\] -1: must be positive and finite",
         ),
         ({"scale_keys": 48}, ValueError, "scale_keys 48: must be 0 or a power of two, 32 or more"),
         ({"scale_keys": "64"}, TypeError, "scale_keys is '64': an integer is needed"),
@@ -148,7 +148,7 @@ def test_the_output_is_e4m3() -> None:
         (
             {"scale_keys": 64, "v_scale": np.array([[[1, 1, 1], [1, -1, 1]]], np.float32)},
             ValueError,
-            r"v_scales\[4\] -1: must be positive and finite",
+            r"v_scale\[4\] -1: must be positive and finite",
         ),
         ({"cu_seqlens_q": np.array([0, 40], np.int32)}, TypeError, "pass both or neither"),
         ({"seqlens_k": np.array([151], np.int32)}, ValueError, r"seqlens_k\[0\] 151: must be from 0 to 150"),

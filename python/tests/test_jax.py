@@ -340,8 +340,8 @@ def test_what_is_wrong_of_e4m3_is_named() -> None:
     for options, error, words in (
         ({"q": given["q"].astype(jnp.bfloat16)}, ValueError, "q is bfloat16: float8_e4m3fn is needed"),
         ({"q": given["q"][0]}, ValueError, r"q has the shape \(24, 2, 64\)"),
-        ({"k_scale": jnp.ones(2)}, ValueError, r"k_scales has the shape \(2,\): \(1,\) is needed"),
-        ({"q_scale": jnp.ones(2, jnp.int32)}, ValueError, "q_scales is int32: float32 is needed"),
+        ({"k_scale": jnp.ones(2)}, ValueError, r"k_scale has the shape \(2,\): \(1,\) is needed"),
+        ({"q_scale": jnp.ones(2, jnp.int32)}, ValueError, "q_scale is int32: float32 is needed"),
         ({"scale_keys": 64, "v_scale": 2.0}, ValueError, r"v_scale is 2\.0: with scale_keys an array"),
         ({"v_scale": 0.0}, ValueError, r"v_scale is 0\.0: it must be a positive number"),
         ({"o_scale": 1.0}, ValueError, "o_scale is for O of float8_e4m3fn"),
@@ -409,10 +409,10 @@ def test_what_is_wrong_of_a_cache_of_e4m3_is_named() -> None:
         (
             {"v_cache": given["v_cache"].astype(jnp.bfloat16)},
             ValueError,
-            "v is bfloat16 and k float8_e4m3fn",
+            "v_cache is bfloat16 and k_cache float8_e4m3fn",
         ),
         ({"q": given["q"].astype(jnp.float8_e4m3fn)}, ValueError, "q is float8_e4m3fn: float16 or bfloat16 is needed"),
-        ({"k_scale": jnp.ones(3)}, ValueError, r"k_scales has the shape \(3,\): \(2,\) is needed"),
+        ({"k_scale": jnp.ones(3)}, ValueError, r"k_scale has the shape \(3,\): \(2,\) is needed"),
         ({"v_scale": float("nan")}, ValueError, "v_scale is nan: it must be a positive number"),
         ({"v_scale": jnp.asarray([1.0, -1.0])}, RuntimeError, r"v_scales\[1\] -1: must be positive and finite"),
         ({"window": (3, 0)}, RuntimeError, "window: cannot be combined with kv_dtype"),

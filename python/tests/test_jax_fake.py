@@ -142,7 +142,7 @@ def test_blocks_of_keys_have_scales_of_e4m3(made: Any) -> None:
     made.attention_e4m3(*arrays(np.int8), scale_keys=32, k_scale=of_blocks)
     ((_, _, inputs, attributes),) = made.jax.calls
     assert list(inputs[3]) == [0, 1, 2, 3] and (attributes["scale_keys"], attributes["sums"]) == (32, 0)
-    with pytest.raises(ValueError, match=r"k_scales has the shape \(2, 2, 1\): \(2, 2, 2\) is needed"):
+    with pytest.raises(ValueError, match=r"k_scale has the shape \(2, 2, 1\): \(2, 2, 2\) is needed"):
         starts = np.zeros(3, np.int32).view(Array)
         q, k, v = (one[0] for one in arrays(np.int8))
         made.attention_e4m3(
@@ -156,6 +156,7 @@ BYTES = np.int8  # float8_e4m3fn here
 
 def test_a_cache_of_e4m3_is_handed_on_with_its_scales(made: Any) -> None:
     q, k, v = (one.astype(kind) for one, kind in zip(arrays(), (np.float16, BYTES, BYTES), strict=True))
+    k, v = (np.repeat(one[:, :1], 16, axis=1) for one in (k, v))  # pages of 16 rows
     keys, table = np.array([5, 7], np.int32).view(Array), np.zeros((2, 3), np.int32).view(Array)
     of_k = np.array([0.25, 4], np.float32).view(Array)
     out, lse = made.attention_with_cache(q, k, v, keys, table, k_scale=of_k, v_scale=0.5, causal=True, return_lse=True)

@@ -332,7 +332,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"k_new": np.zeros((2, 1, 1, 64), HALF), "v_new": np.zeros((2, 1, 1, 64), HALF)},
         ValueError,
-        "1 rows after seqlens_k do not fit: the cache has 32 rows for a sequence",
+        r"seqlens_k\[1\] is 32: 1 new rows need a length from 0 to 31, because the cache has 32 rows",
     ),
     ({"sinks": np.zeros(3, np.float32)}, ValueError, r"sinks has the shape \(3,\): \(2,\) is needed"),
     ({"window": 3}, TypeError, r"window is 3: \(left, right\) is needed"),
@@ -343,7 +343,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         dict.fromkeys(("q", "k_cache", "v_cache"), np.zeros((2, 32, 1, 80), HALF)),
         NotImplementedError,
-        r"seqlens_k with d_head 80: must be 64, 96, 128, 192 or 256; pad q, k and v with zeros to 96 and keep the",
+        r"seqlens_k with d_head 80: must be 64, 96, 128, 192 or 256; pad q, k_cache and v_cache with zeros to 96",
     ),
 ]
 
@@ -380,9 +380,13 @@ def test_wrong_tables_of_packed_queries_are_named() -> None:
         (
             {"cu_seqlens_q": np.array([0, 1, 9], np.int32)},
             ValueError,
-            r"sequence 1 has 8 rows, but seq_q is 4",
+            r"sequence 1 has 8 rows, but max_seqlen_q is 4",
         ),
-        ({"k": cache[:, :12], "v": cache[:, :12]}, ValueError, "page_rows 12: must be from 16"),
+        (
+            {"k": cache[:, :12], "v": cache[:, :12]},
+            ValueError,
+            "page_rows 12: pages of k, its second axis, must have a multiple of 16 rows",
+        ),
         ({"k": cache[0], "v": cache[0]}, ValueError, r"k has the shape \(16, 1, 64\)"),
     ]
     flashladder.attention_varlen(q, k=cache, v=cache, max_seqlen_q=4, max_seqlen_k=32, **good)
@@ -421,7 +425,7 @@ def test_wrong_offsets_are_named() -> None:
     for cu_q, most, words in [
         (np.array([0, 3, 2], np.int32), 4, r"cu_seqlens_q\[2\] 2: must be at least 3"),
         (np.array([0, 3, 9], np.int32), 9, r"cu_seqlens_q\[2\] 9: must be at most 4"),
-        (good, 2, "sequence 1 has 3 rows, but seq_q is 2"),
+        (good, 2, "sequence 1 has 3 rows, but max_seqlen_q is 2"),
         (good[:, None], 4, "cu_seqlens_q has the shape"),
         (good[:0], 4, r"cu_seqlens_q has the shape \(0,\): \(1,\) is needed"),
     ]:
@@ -446,7 +450,10 @@ def test_an_empty_batch_and_no_rows_give_what_they_should() -> None:
     for wrong, words in (
         ({"seqlens_k": np.array([-1, 5], np.int32)}, r"seqlens_k\[0\] -1: must be from 0 to 32"),
         ({"block_table": np.full((2, 1), -1, np.int32)}, r"block_table\[0\]\[0\] -1: must be from 0 to 1"),
-        ({name: given[name][:, :24] for name in ("k_cache", "v_cache")}, "page_rows 24: must be a power of two"),
+        (
+            {name: given[name][:, :24] for name in ("k_cache", "v_cache")},
+            "page_rows 24: pages of k_cache, its second axis",
+        ),
         ({name: given[name][:0] for name in ("k_cache", "v_cache")}, "n_pages 0: must be from 1"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -140,12 +140,16 @@ Q, CACHE = torch.zeros(1, 2, 2, 64, dtype=BF16), torch.zeros(1, 32, 2, 64, dtype
 ROTARY = torch.zeros(32, 64)
 # Arguments of flash_attn_func, and of flash_attn_with_kvcache from "cache" on.
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"dropout_p": 0.1}, NotImplementedError, "dropout_p is not served: there is no dropout"),
-    ({"alibi_slopes": Q}, NotImplementedError, "alibi_slopes is not served: scores have no bias"),
-    ({"qv": Q}, NotImplementedError, "qv is not served: scores have no second product: concatenate"),
-    ({"k_descale": Q}, NotImplementedError, "k_descale is not served: use flashladder.attention_e4m3(k_scale=)"),
-    ({"attention_chunk": 64}, NotImplementedError, "attention_chunk is not served"),
-    ({"sm_margin": 2}, NotImplementedError, "sm_margin is not served: kernels use all SMs"),
+    ({"dropout_p": 0.1}, NotImplementedError, "dropout_p is 0.1: there is no dropout; call model.eval()"),
+    ({"alibi_slopes": Q}, NotImplementedError, "alibi_slopes is torch.Tensor: scores have no bias; use"),
+    ({"qv": Q}, NotImplementedError, "qv is torch.Tensor: scores have no second product; concatenate"),
+    (
+        {"k_descale": Q},
+        NotImplementedError,
+        "k_descale is torch.Tensor: k has no scale here; use attention_e4m3(k_scale=)",
+    ),
+    ({"attention_chunk": 64}, NotImplementedError, "attention_chunk is 64: there are no chunks; use window_size"),
+    ({"sm_margin": 2}, NotImplementedError, "sm_margin is 2: kernels use all SMs; leave it out"),
     ({"num_splits": -1}, ValueError, "num_splits is -1: an integer from 0 on"),
     ({"attn_mask": Q}, TypeError, "unexpected argument 'attn_mask': neither flash-attention 2 nor 3 has it"),
     ({"window_size": 3}, TypeError, "window_size is 3: (left, right) is needed"),
@@ -153,13 +157,29 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"softcap": "x"}, TypeError, "softcap is 'x'"),
     ({"q": "q"}, TypeError, "q is str: a torch.Tensor is needed"),
     ({"k": Q[0]}, ValueError, "k has the shape (2, 2, 64): 4 dimensions are needed, [batch, seq, heads, d_head]"),
-    ({"q": Q.expand(1, 2, 2, 64).repeat(1, 1, 1, 5)}, NotImplementedError, "d_head 320: at most 256 is served"),
-    ({"cache": 1, "cache_leftpad": 1, "block_table": 1}, NotImplementedError, "cache_leftpad is not served with pages"),
+    ({"q": Q.expand(1, 2, 2, 64).repeat(1, 1, 1, 5)}, NotImplementedError, "d_head 320: must be at most 256"),
+    (
+        {"cache": 1, "cache_leftpad": int32(1), "block_table": int32(1)[None]},
+        NotImplementedError,
+        "cache_leftpad with block_table: pages are chosen by block_table",
+    ),
     ({"cache": 1, "rotary_cos": ROTARY}, ValueError, "k is None: rotary_cos and v need it"),
     ({"cache": 1, "k": Q, "v": Q, "rotary_sin": ROTARY}, ValueError, "rotary_cos is None: pass both or none"),
-    ({"cache": 1, "k": Q, "v": Q, "rotary_cos": ROTARY}, ValueError, "rotary_cos has the shape (32, 64)"),
-    ({"cache": 1, "cu_seqlens_k_new": Q}, NotImplementedError, "cu_seqlens_k_new is not served: write the new rows"),
-    ({"cache": 1, "scheduler_metadata": Q}, NotImplementedError, "scheduler_metadata is not served"),
+    (
+        {"cache": 1, "k": Q, "v": Q, "rotary_cos": ROTARY, "rotary_sin": ROTARY},
+        ValueError,
+        "rotary_cos has the shape (32, 64) and rotary_sin (32, 64)",
+    ),
+    (
+        {"cache": 1, "cu_seqlens_k_new": Q},
+        NotImplementedError,
+        "cu_seqlens_k_new is torch.Tensor: new rows have no offsets; write them",
+    ),
+    (
+        {"cache": 1, "scheduler_metadata": Q},
+        NotImplementedError,
+        "scheduler_metadata is torch.Tensor: the kernels schedule themselves",
+    ),
 ]
 
 
