@@ -73,6 +73,7 @@ COMMANDS = (
         "numpy",
     ),
     Command("corpus", "emulate.corpus", "run the emulator on all kernels in a folder, and tabulate what it accepts"),
+    Command("redundant", "emulate.redundant", "list the barriers, fences and waits that no run of a kernel needs"),
     Command("ladder", "publish.documents", "print the table of all versions, or write it into the documents"),
     Command("report", "publish.report", "write one page about all versions, as Markdown and HTML"),
     Command("site", "site.stage", "write the sources of the static site, or find broken links in its pages"),

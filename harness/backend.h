@@ -116,6 +116,7 @@ struct emulation {
     bool progress;            /* say on standard error how far a launch has come */
     int threads;              /* 0: one per core */
     uint64_t schedule;        /* seed of the order of warps; 0 runs each warp until it must wait */
+    const char *ptx;          /* file with PTX to run instead of the executable's, borrowed; NULL: none */
     const char *trace;        /* as emu_parse_trace() reads it, borrowed; NULL: none */
     FILE *trace_to;           /* borrowed */
     const char *events;       /* file for the events of a launch, borrowed; NULL: none */

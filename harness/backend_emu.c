@@ -20,6 +20,7 @@
 struct emu {
     struct backend backend;
     struct emulation how;
+    char *text; /* owned: the PTX of a file; NULL for that of the executable */
     emu_module *module;
     emu_device *device;
     emu_trace trace;
@@ -43,6 +44,7 @@ static void emu_close(struct backend *backend) {
     if (emu->module) emu_unload(emu->module);
     free(emu->rows);
     free(emu->regions);
+    free(emu->text);
     free(emu);
 }
 
@@ -432,9 +434,32 @@ static enum status set_trace(emu_trace *trace, const struct emulation *how, stru
     return fail(failure, STATUS_USAGE, "--trace '%s': %s", how->trace, error.text);
 }
 
+/* Read a text file, which the caller frees; NULL, and errno says why, if that fails. */
+static char *read_text(const char *path, size_t *bytes) {
+    errno = 0;
+    FILE *file = fopen(path, "r");
+    char *text = NULL;
+    size_t room = 0;
+    const ssize_t length = file ? getdelim(&text, &room, 0, file) : -1;
+    if (file) fclose(file);
+    *bytes = length < 0 ? 0 : (size_t)length;
+    if (length >= 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* Load the PTX of the executable, or of the file that --ptx names. */
+static enum status load_module(struct emu *emu, const struct code_image *ptx, struct failure *failure) {
+    emu_error error = {0};
+    size_t bytes = ptx->size;
+    if (emu->how.ptx && !(emu->text = read_text(emu->how.ptx, &bytes)))
+        return fail(failure, STATUS_USAGE, "--ptx %s: %s", emu->how.ptx, errno ? strerror(errno) : "the file is empty");
+    const char *text = emu->text ? emu->text : (const char *)ptx->bytes;
+    return (emu->module = emu_load(text, bytes, &error)) ? STATUS_OK : fail_load(&error, failure);
+}
+
 enum status emu_open(struct backend **backend, const struct emulation *how, struct failure *failure) {
     const struct code_image *ptx = image_find(fl_images, fl_image_count, "ptx");
-    emu_error error = {0};
     if (!ptx) return fail(failure, STATUS_ERROR, "this executable contains no PTX; build it again with make");
     struct emu *emu = malloc(sizeof *emu);
     if (!emu) return fail_memory(failure, sizeof *emu, "the emulator's state");
@@ -442,8 +467,7 @@ enum status emu_open(struct backend **backend, const struct emulation *how, stru
         .backend = {.ops = &EMU_OPS, .device = {.name = "PTX emulator", .major = 8, .minor = 0, .driver = "none"}},
         .how = *how};
     enum status status = how->trace ? set_trace(&emu->trace, how, failure) : STATUS_OK;
-    if (!status && !(emu->module = emu_load((const char *)ptx->bytes, ptx->size, &error)))
-        status = fail_load(&error, failure);
+    if (!status) status = load_module(emu, ptx, failure);
     if (status)
         emu_close(&emu->backend);
     else

@@ -102,6 +102,7 @@ static enum status open_emulator(struct session *session) {
                                   .progress = !options->quiet,
                                   .threads = (int)options->threads,
                                   .schedule = (uint64_t)options->schedule,
+                                  .ptx = options->ptx,
                                   .trace = options->trace,
                                   .trace_to = options_print_records(options) ? stderr : stdout,
                                   .events = options->trace_events};

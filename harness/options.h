@@ -63,6 +63,7 @@ struct options {
     bool csv, quiet;
     bool profile;
     bool counters;
+    const char *ptx;          /* file, or NULL */
     const char *trace;        /* as emu_parse_trace() reads it, or NULL */
     const char *trace_events; /* file, or NULL */
     int64_t schedule;

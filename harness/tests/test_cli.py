@@ -51,6 +51,7 @@ LAUNCHES = ("hold_stream", "stamp_clocks", "_Z13flash_forward", "mma_peak", "mma
         (["--trace", "warp=1,lines=9-3"], ["lines=9-3"]),
         (["--trace", "cta=8"], ["no cta=8", "0 to 7", "seq 256"]),
         (["--trace", "cta=0,warp=4"], ["no warp=4", "0 to 3"]),
+        (["--ptx", "no such file"], ["--ptx no such file", "No such file or directory"]),
         (["--trace-events", "x", "--trace", "cta=0"], ["--trace: cannot be combined with --trace-events"]),
         (["--trace-events", "x", "--seq", "128,256"], ["--trace-events x", "a single problem"]),
         (["--backend", "emu", "--hot", "--runs", "3"], ["--runs, --hot", "does not measure time"]),

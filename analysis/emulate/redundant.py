@@ -1,0 +1,214 @@
+"""Which barriers, fences and waits of a kernel does no run need? `./fl redundant v16`, or with the options of ptxrun:
+
+    ./fl redundant sums.ptx --grid 2 --block 1024 --arg buf:f32:2048:ramp --arg out:f32:64
+
+The command removes each of them in turn from the PTX, runs the kernel in the default order and under seeds, with loads
+that may return earlier values, and compares status, findings and the bits of the results. An instruction is needed if a
+run differs. The list is a hint for one problem: another length or input may take another path, and the emulator has no
+caches and no proxies that are late. A wgmma.wait_group counts for the four warps of its warpgroup, and the loads of a
+version never return earlier values. `--write` runs the ladder and records what no run needs:
+logs/emulator/redundant.csv.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.building import built
+from analysis.errors import DONE, AnalysisError
+from analysis.files import read_text, root, write_if_changed
+from analysis.ladder.headers import load_all
+from analysis.measure import executables
+from analysis.table import Table, add_table_arguments, print_table
+
+TIMEOUT = 120.0
+COLUMNS = ("kernel", "source", "PTX line", "instruction", "without it")
+RECORD = "logs/emulator/redundant.csv"
+NOT_NEEDED = "no run needs it"
+SYNCHRONIZES = re.compile(
+    r"(?<![\w.%$])(?:@!?%p\d+\s+)?(?:bar(?:rier)?\.(?:cta\.)?(?:sync|arrive)|bar\.warp\.sync|barrier\.cluster\.(?:arrive|wait)"
+    r"|fence\.|membar\.|cp\.async\.wait_|cp\.async\.bulk\.wait_group|wgmma\.(?:fence|wait_group)"
+    r"|griddepcontrol\.wait|mbarrier\.(?:try|test)_wait)[\w.:]*"
+)
+WAITS = re.compile(r"mbarrier\.(?:try|test)_wait[\w.:]*\s+(%?\w+)")
+ENTRY = re.compile(r"\.entry\s+(\w+)")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    line: int  # of the PTX, from 1
+    text: str
+    source: str  # FILE:LINE, "" without .loc
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run shows: its status, the classes of its findings, and its results."""
+
+    status: int
+    found: str
+    results: bytes
+
+
+Run = Callable[[Path, int], Outcome]  # of a PTX file under a seed
+
+
+def instructions(text: str, entry: str) -> Iterator[Instruction]:
+    """Those of an entry that synchronize, in the order of the PTX."""
+    files = dict(re.findall(r"^\s*\.file\s+(\d+)\s+\"(?:[^\"]*/)?([^\"/]+)\"", text, re.M))
+    inside, source = False, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if begins := ENTRY.search(line):
+            inside = begins[1] == entry
+        if at := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line):
+            source = f"{files.get(at[1], '')}:{at[2]}"
+        if inside and (found := SYNCHRONIZES.search(line)):
+            yield Instruction(number, " ".join(line[found.start() :].partition(";")[0].split()), source)
+
+
+def without(text: str, removed: Instruction, instead: str = "") -> str:
+    """The PTX without one of them, or with another instruction. A wait for an mbarrier answers that it may continue."""
+    lines = text.splitlines()
+    line = lines[removed.line - 1]
+    waits = WAITS.search(line)
+    put = instead or (f"setp.eq.u32 {waits[1]}, 0, 0;" if waits else "")
+    lines[removed.line - 1] = re.sub(SYNCHRONIZES.pattern + r"[^;]*;", put, line, count=1)
+    return "\n".join(lines) + "\n"
+
+
+def needed(base: Sequence[Outcome], text: str, each: Instruction, run: Run, folder: Path) -> str:
+    """Why a run needs an instruction; "" where none does, and a remark if no run executes it."""
+    path = folder / "without.ptx"
+    path.write_text(without(text, each, "trap;"))
+    if run(path, 0) == base[0]:
+        return "no run executes it"
+    path.write_text(without(text, each))
+    for seed, before in enumerate(base):
+        after = run(path, seed)
+        if after.status != before.status:
+            return after.found or f"exit status {after.status}"
+        if after.found != before.found:
+            return after.found
+        if after.results != before.results:
+            return f"other results under seed {seed}"
+    return ""
+
+
+def found_in(text: str) -> str:
+    classes = re.search(r"^\d+ findings?: (.*)$", text, re.M)
+    names = re.findall(r"^\s*(?:warning: |error: )?([a-z-]+) at ", text, re.M)
+    named = re.sub(r" \(\d+ times\)", "", classes[1]).split(", ") if classes else names
+    return ", ".join(dict.fromkeys(named))
+
+
+def outcome(done: subprocess.CompletedProcess[str], results: Sequence[Path]) -> Outcome:
+    bits = b"".join(each.read_bytes() for each in results if each.exists())
+    return Outcome(done.returncode, found_in(done.stdout + done.stderr), bits)
+
+
+def call(command: Sequence[str], results: Sequence[Path]) -> Outcome:
+    """results: the files that it writes."""
+    for each in results:
+        each.unlink(missing_ok=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return Outcome(-1, "it never ends", b"")
+    return outcome(done, results)
+
+
+def run_of_version(name: str, seq: int, folder: Path) -> tuple[str, str, Run]:
+    """A built version on the emulator: its PTX, the symbol of its entry, and how it runs."""
+    built(name)
+    path, results = root() / "bin" / name, folder / "results"
+    if not path.exists():
+        raise AnalysisError(f"bin/{name}: is missing; run `make {name}`")
+    problem = f"--backend emu --batch 1 --heads 1 --seq {seq} --check all".split()
+    about = executables.checked(executables.run_command([str(path), *problem, "--json", "-"], TIMEOUT)).stdout
+    symbol = str(json.loads(about.strip().splitlines()[-1])["symbol"])
+
+    def run(ptx: Path, seed: int) -> Outcome:
+        command = [str(path), *problem, "--ptx", str(ptx), "--schedule", str(seed), "--output", str(results)]
+        return call(command, [results])
+
+    return read_text(root() / f"build/{name}/{name}.ptx"), symbol, run
+
+
+def run_of_file(path: Path, options: Sequence[str], folder: Path) -> tuple[str, str, Run]:
+    """A PTX file on ptxrun, with its options."""
+    built("bin/ptxrun")
+    tool, text = str(root() / "bin/ptxrun"), read_text(path)
+    entries = ENTRY.findall(text)
+    chosen = options[options.index("--entry") + 1] if "--entry" in options[:-1] else ""
+    matching = [each for each in entries if chosen in each]
+    if len(matching) != 1:
+        raise AnalysisError(f"{path}: has the entries {', '.join(entries) or 'none'}; choose one by --entry NAME")
+    buffers = [n for n, spec in enumerate(arguments_of(options)) if spec.startswith(("buf:", "out:"))]
+    dumps = {n: folder / f"argument{n}" for n in buffers}
+
+    def run(ptx: Path, seed: int) -> Outcome:
+        dump = [word for n, to in dumps.items() for word in ("--dump", f"{n}={to}")]
+        stale = ["--schedule", str(seed), "--stale"] if seed else []
+        return call([tool, str(ptx), *options, *dump, *stale], [*dumps.values()])
+
+    return text, matching[0], run
+
+
+def arguments_of(options: Sequence[str]) -> list[str]:
+    return [options[i + 1] for i, option in enumerate(options[:-1]) if option == "--arg"]
+
+
+def rows_of(subject: str, args: argparse.Namespace, folder: Path) -> list[list[str]]:
+    """The synchronizing instructions of a version or a PTX file, and what each run without one shows."""
+    path = Path(subject)
+    if path.suffix == ".cu":
+        raise AnalysisError(f"{path}: expected a PTX file; run `nvcc -ptx -lineinfo {path}` first")
+    known = (
+        run_of_file(path, args.options, folder) if path.suffix == ".ptx" else run_of_version(subject, args.seq, folder)
+    )
+    text, entry, run = known
+    unchanged = folder / "unchanged.ptx"
+    unchanged.write_text(text)
+    base = [run(unchanged, seed) for seed in range(args.seeds + 1)]
+    wrong = next((each for each in base if each.status), None)
+    if wrong or any(each.results != base[0].results for each in base):
+        found = (wrong.found or f"exit status {wrong.status}") if wrong else "other results under some seed"
+        raise AnalysisError(
+            f"{subject}: the unchanged kernel must run without findings and with equal bits under all seeds; it has "
+            f"{found}"
+        )
+    return [
+        [path.stem if path.suffix else subject, each.source, str(each.line), each.text, why or NOT_NEEDED]
+        for each in instructions(text, entry)
+        for why in [needed(base, text, each, run, folder)]
+    ]
+
+
+def add_redundant_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", nargs="?", metavar="VERSION|FILE.ptx", help="a built version, or a PTX file with options of ptxrun"
+    )
+    parser.add_argument("--seq", type=int, default=512, help="keys of a version's problem (512)")
+    parser.add_argument("--seeds", type=int, default=2, help="seeds to try besides the default order (2)")
+    parser.add_argument("--write", action="store_true", help=f"write what no run of the ladder needs to {RECORD}")
+    add_table_arguments(parser)
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="for a file: options of ptxrun")
+
+
+def run_redundant(args: argparse.Namespace) -> int:
+    if not args.subject and not args.write:
+        raise AnalysisError("redundant: names no kernel; give a version such as v16 or a PTX file")
+    subjects = [args.subject] if args.subject else list(load_all(root()))
+    with tempfile.TemporaryDirectory() as name:
+        rows = [row for subject in subjects for row in rows_of(subject, args, Path(name))]
+    if args.write:
+        kept = [row for row in rows if row[-1] == NOT_NEEDED]
+        write_if_changed(root() / RECORD, Table(COLUMNS[:-1], [row[:-1] for row in kept]).csv())
+    else:
+        print_table(Table(COLUMNS, rows), args)
+    return DONE
