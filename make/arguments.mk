@@ -115,3 +115,6 @@ $(call announce,wheel,lib/libflashladder.so.1,2.5 minutes of processor time and 
 $(call announce,site,site/index.html,2 minutes of processor time and 60 MB beyond what make check builds)
 $(call announce,regs,$(BUILD)/regs$(SET),5 minutes of processor time and 160 MB in build/)
 endif
+ifeq ($(MAKELEVEL),0)
+$(call announce,adopt,none,1.5 minutes of processor time for each version)
+endif

@@ -32,17 +32,17 @@ adopt: | $(READY)  ## records all of a version that needs no GPU, and makes the 
 	$(call say,ADOPT,5 of 6: tables and pictures of the pages)$(PY) -m analysis ladder --write
 	$(call say,ADOPT,6 of 6: notebooks)$(PY) -m analysis notebooks --write
 	@printf '%s\n' 'Adopted: $(VER). Speeds show as "not measured" until a GPU adds them:' \
-		'    make gpu-check VER="$(VER)"      # right on a GPU too, and as on the emulator' \
-		'    make bench VER="$(VER)"          # speeds, into logs/bench/; name the parent too, to compare' \
-		'    ./fl profile --versions "$(VER)"   # counters of ncu, into logs/profile/' \
-		'    make ladder && ./fl notebooks --write    # then the pages again'
+		'    make gpu-check VER="$(VER)"      # checks it on a GPU, against the emulator' \
+		'    make bench VER="$(VER)"          # adds speeds to logs/bench/; also name the parent to compare' \
+		'    ./fl profile --versions "$(VER)"   # adds counters of ncu to logs/profile/' \
+		'    make ladder && ./fl notebooks --write    # then rewrites the pages'
 accept: bin/ptxrun  ##+ accepts the figures of a version, in regs/registers.csv: VER= WHY=
 	$(reason)$(unfilled)
 	@$(MAKE) --no-print-directory regs sass VER="$(CHOSEN)" >/dev/null
 	@$(RUN) -m analysis $@ --version "$(CHOSEN)" --why '$(call quoted,$(WHY))'
 reason = $(if $(WHY),,$(error $@ needs WHY="the reason"))
 unfilled = $(foreach f,$(shell grep -l 'FILL IN:' $(foreach v,$(CHOSEN),$(wildcard kernels/*/$v_*.cu))),\
-	$(error $f: write what its header block says "FILL IN:" for, then run this again))
+	$(error $f: fill in the lines of its header block that say "FILL IN:", then run this again))
 
 ##@ Tables and pages
 .PHONY: report ladder site
