@@ -36,7 +36,7 @@ bin/ptxrun: $(BUILD)/emulator/tool/ptxrun.o $(EMULATOR) $(BUILD)/flags/ld
 
 # The folder can be moved away: nothing in it points to others. The library exports what emu.h declares.
 .PHONY: emu-lib
-emu-lib: lib/libflemu.so lib/emu.h lib/emu.py  ##+ the emulator as a library for C and Python: lib/
+emu-lib: lib/libflemu.so lib/emu.h lib/emu.py  ##+ builds the emulator as a library for C and Python: lib/
 $(BUILD)/emu.map: emulator/emu.h
 	@mkdir -p $(@D)
 	@$(parts) { echo '{ global:'; grep -o 'emu_[a-z_]*(' $< | sort -u | tr '(' ';'; \

@@ -9,7 +9,7 @@ JUDGE_TOOLS := bin/judge-replay bin/judge-jail
 .PHONY: judge judge-tools
 judge: judge-tools  ##+ judges a submission, as ./fl judge: PROBLEM= SUBMISSION= [ARGS=]
 	@$(FL) judge '$(call quoted,$(PROBLEM))' '$(call quoted,$(SUBMISSION))' $(ARGS)
-judge-tools: libcuda $(JUDGE_TOOLS)  ##+ what ./fl judge needs
+judge-tools: libcuda $(JUDGE_TOOLS)  ##+ builds what ./fl judge needs
 $(JUDGE): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(call compile,$(CUDA_H))

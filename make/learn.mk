@@ -3,5 +3,5 @@
 ##@ Learning
 .PHONY: exercise
 # Status 1 says that it is not solved yet, which is no error of make.
-exercise: bin/ptxrun $(READY)  ## sets up an exercise at the first call, grades it afterwards: N=
+exercise: bin/ptxrun $(READY)  ## sets up an exercise at the first call, then grades it: N=
 	@$(PY) -m analysis $@ -- '$(call quoted,$(N))' || [ $$? -eq 1 ]

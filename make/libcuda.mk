@@ -14,7 +14,7 @@ CUDA_H = -isystem $(TOOLKIT)/include
 
 .PHONY: libcuda
 libcuda: $(addprefix $(EMULATED)/,libcuda.so.1 libcuda.so libcudart.so.13 ptxas)
-libcuda: bin/emulated-gpu  ## runs programs that need a GPU without one: bin/emulated-gpu PROGRAM
+libcuda: bin/emulated-gpu  ## builds bin/emulated-gpu, which runs programs that need a GPU without one
 # Not in $(BUILD)/emulator, whose objects are linked as a whole.
 $(DRIVER) $(CUDART) $(DRIVER_TOOL:emulator/%.c=$(BUILD)/%.o): $(BUILD)/%.o: emulator/%.c $(BUILD)/flags/cc | $(COMPILER)
 	@mkdir -p $(@D)

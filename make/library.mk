@@ -76,7 +76,7 @@ $(STAND_INS): $(BUILD)/library/glibc/%: make/library.mk
 
 FOR_LIBRARY := lib/$(FOR:%=%/)$(if $(filter windows,$(FOR)),flashladder.dll,libflashladder.so)
 .PHONY: lib
-lib: $(FOR_LIBRARY)  ## the kernels of kernels/attention/, or VER="…", as a library: include/flashladder.h [FOR=]
+lib: $(FOR_LIBRARY)  ## builds the production kernels, or VER="…", as a library: include/flashladder.h [FOR=]
 lib/$(SONAME): $(LIBRARY) $(LIBRARY_CODE) $(RUNTIME) \
 		$(filter-out $(BUILD)/emulator/tool/% $(BUILD)/emulator/cuda/%,$(EMULATOR)) \
 		$(STAND_INS) library/exports.map $(BUILD)/flags/library $(BUILD)/flags/ld
@@ -90,7 +90,7 @@ PREFIX ?= /usr/local
 INTO = $(DESTDIR)$(PREFIX)
 RELEASE := $(shell sed -n 's/^\#define FL_RELEASE "\(.*\)".*/\1/p' include/flashladder.h 2>/dev/null)
 .PHONY: install
-install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/usr/local), for packages in DESTDIR=
+install: lib  ##+ installs library, header, license and flashladder.pc in PREFIX= (/usr/local) [DESTDIR=]
 	install -d '$(INTO)/lib/pkgconfig' '$(INTO)/include' '$(INTO)/share/doc/flashladder'
 	install lib/$(SONAME) '$(INTO)/lib/$(SONAME)'
 	ln -sfn $(SONAME) '$(INTO)/lib/libflashladder.so'
@@ -102,7 +102,7 @@ install: lib  ##+ library, header, licence and flashladder.pc below PREFIX= (/us
 
 # Files that are gone would stay in the wheel, so setuptools' folder goes first. One make at a time.
 .PHONY: wheel
-wheel: lib | $(WHEEL)  ## the Python package with the library in it: dist/ [VER=] [FOR=aarch64|windows]
+wheel: lib | $(WHEEL)  ## builds the Python package, which contains the library: dist/ [VER=] [FOR=aarch64|windows]
 	$(call say,WHEEL,dist/)$(call one_make,wheel); \
 		rm -rf build/wheel dist/flashladder-*_$(or $(subst windows,amd64,$(FOR)),$(shell uname -m)).whl; \
 		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
@@ -111,7 +111,7 @@ wheel: lib | $(WHEEL)  ## the Python package with the library in it: dist/ [VER=
 # The tools for files of anybody, with the emulator. Their wheel leaves that of the library where it is.
 .PHONY: wheel-tools
 wheel-tools: bin/ptxrun judge-tools emu-lib lib/libflconfig.so
-wheel-tools: | $(WHEEL)  ## tools and emulator as a Python package: dist/
+wheel-tools: | $(WHEEL)  ## builds the tools and the emulator as a Python package: dist/
 	$(call say,WHEEL,dist/)$(call one_make,wheel); rm -rf build/wheel-tools dist/flashladder_tools-*; \
 		$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist python/tools
 	@ls dist/flashladder_tools-*.whl

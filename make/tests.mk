@@ -74,7 +74,7 @@ check-long check-anywhere: | $(READY)
 check-anywhere: $(WASM_FILES)
 ifeq ($(VER),)
 check: judge-tools $(WASM_FILES) | $(WHEEL)
-check: lint all emu-lib lib $(TAPS)  ## tests without a GPU; in two minutes what a version touches: [VER=]
+check: lint all emu-lib lib $(TAPS)  ## runs all tests that need no GPU, or in two minutes those of a version: [VER=]
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	$(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)"
 else
@@ -85,27 +85,27 @@ check: $(VER) bin/ptxrun emu-lib
 		-k "whole_ladder $(VER:%=or %)"
 endif
 check-long: $(BUILD)/tests/test_special $(BUILD)/tests-san/test_fuzz
-check-long: all emu-lib  ##+ the tests that take minutes, and other random inputs
+check-long: all emu-lib  ##+ runs the tests that take minutes, with other random inputs
 	@$(MAKE) --no-print-directory $(CUDA12) || echo 'make: no ptxas of CUDA 12: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory $(OLDEST) || echo 'make: no toolkit 13.0: its tests are skipped' >&2
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	SECONDS_TO_FUZZ=60 $(BUILD)/tests-san/test_fuzz
 	$(PY) -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=random
 # With the C programs run again. make's own lines say with which seed.
-check-anywhere: all emu-lib $(TAPS)  ##+ check as on other machines: BUSY= loops in parallel, order of SEED=
+check-anywhere: all emu-lib $(TAPS)  ##+ runs check as on other machines: BUSY= loops in parallel, order of SEED=
 	@$(MAKE) --no-print-directory DUMP=1 v01
 	@rm -f $(TAPS)
 	@bash make/anywhere.sh $(or $(BUSY),4) $(MAKE) --no-print-directory $(TAPS)
 	bash make/anywhere.sh $(or $(BUSY),4) $(PY) -m pytest -n 2 --dist worksteal -m "$(IN_CHECK)" \
 		--shuffle $(or $(SEED),$(shell echo $$RANDOM))
-check-site: site report $(WASM_FILES) lib  ##+ the pages in browsers, light and dark: build/screens/; WebAssembly
+check-site: site report $(WASM_FILES) lib  ##+ checks the pages in browsers, light and dark: build/screens/; WebAssembly
 	PYTHONPATH=$(CURDIR):$(wildcard $(SITE)/lib/python3*/site-packages) \
 		$(PY) -m pytest -rs -n 2 analysis/tests/site harness/tests/test_wasm.py python/tests/test_wheel_hosts.py
 # In an environment of its own, as these packages take gigabytes. A test that is skipped there is named.
 FRAMEWORKS := build/frameworks
 FRAMEWORK_TESTS := $(filter-out %_fake.py,$(wildcard \
 	$(patsubst %,python/tests/test_%*.py,torch jax transformers framework)))
-check-frameworks: lib $(FRAMEWORKS)/frameworks.installed  ##+ the Python package inside PyTorch, JAX and transformers
+check-frameworks: lib $(FRAMEWORKS)/frameworks.installed  ##+ tests the Python package in PyTorch, JAX and transformers
 	$(FRAMEWORKS)/bin/python -m pytest -rs -n 2 --dist worksteal $(FRAMEWORK_TESTS)
 $(eval $(call group,$(FRAMEWORKS)/frameworks.installed,PyTorch$$(comma) JAX and transformers,$(FRAMEWORKS)))
 $(eval $(call group,$(CUDA12),ptxas of CUDA 12,$(VENV),$(dir $(CUDA12))))
@@ -119,7 +119,7 @@ HEADERS := $(wildcard common/*.h common/tests/*.h runtime/*.h harness/*.h harnes
 FORMATTED := $(C_FILES) $(HEADERS) $(wildcard harness/browser/*.c emulator/wasm/include/*.h include/*.h common/*.cuh \
 	harness/device/*.cu harness/peers/*.[ch]* kernels/*/*.cu kernels/*/*.cuh)
 TIDY := $(patsubst %.c,build/lint/%.tidy,$(filter-out library/version.c,$(C_FILES)))# that one wants names from make
-lint: $(READY) $(TIDY)  ##+ clang-format, clang-tidy, ruff and mypy
+lint: $(READY) $(TIDY)  ##+ runs clang-format, clang-tidy, ruff and mypy
 	@printf '%s\n' $(FORMATTED) | xargs -n 32 -P "$$(nproc)" $(VENV)/bin/clang-format --dry-run -Werror
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check . && $(PY) -m mypy
 build/lint/%.tidy: %.c .clang-tidy | $(READY) build/revision.h build/toolkit.h build/v01/about.h
@@ -130,5 +130,5 @@ format: $(READY)  ## rewrites C, CUDA and Python files in the house style
 	$(VENV)/bin/clang-format -i $(FORMATTED)
 	$(VENV)/bin/ruff check -q --fix . && $(VENV)/bin/ruff format -q .
 EDITOR_ENTRY := {"directory": "$(CURDIR)", "file": "&", "command": "cc -std=c11 -D_GNU_SOURCE -I. -c &"}
-compile_commands.json:  ##+ for clangd and other editors
+compile_commands.json:  ##+ writes the compile commands for clangd and editors
 	@printf '%s\n' $(C_FILES) | sed 's|.*|$(EDITOR_ENTRY)|' | paste -sd, | sed 's/^/[/; s/$$/]/' >$@

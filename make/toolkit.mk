@@ -33,7 +33,7 @@ $(BUILD)/toolkit.h: $(BUILD)/flags/nvcc | $(COMPILER)
 ##@ Building
 .PHONY: setup
 setup: $(COMPILER) $(WHEEL) $(ZIG)/wasm.installed
-setup: $(READY)  ## installs toolkit and Python packages into .venv, for a machine that will be offline
+setup: $(READY)  ## installs the toolkit and all Python packages into .venv; later builds need no network
 
 # One make installs at a time; another one waits, and finds the group installed.
 define group  # $(1) NAME.installed, $(2) what it is, $(3) environment, $(4) folder if not its own, $(5) last command

@@ -143,12 +143,12 @@ $(eval $(call microbenchmark,peak,wgmma_peak))
 $(eval $(call microbenchmark,pipes,pipes))
 
 .PHONY: all cubins attention $(VERSIONS)
-all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## every version and ptxrun; one version by its name: v07
+all: $(filter-out $(LEFT_OUT),$(VERSIONS)) bin/ptxrun  ## builds every version and ptxrun; `make v07` builds one
 # make v07 builds bin/v07; KERNELS= chooses its instances, DEBUG=1 or DUMP=1 a variant below bin/
 $(VERSIONS): %: $(BIN)/%
-attention: $(BIN)/attention $(filter-out $(LEFT_OUT),$(ATTENTION))  ## the kernels of kernels/attention/
+attention: $(BIN)/attention $(filter-out $(LEFT_OUT),$(ATTENTION))  ## builds the kernels of kernels/attention/
 # The one for the newest GPUs of ARCHS; bin/attention.mma_sync runs on the others, and either of them on the emulator.
 $(BIN)/attention: $(BIN)/$(lastword $(filter-out $(LEFT_OUT),$(ATTENTION)))
 	@ln -sfn $(<F) $@
 cubin = $(call folder,$(1))/sm_$(2).cubin
-cubins: $(call each,cubin)  ##+ the machine code of every version: build/vNN/sm_XX.cubin [VER=]
+cubins: $(call each,cubin)  ##+ builds the machine code of every version: build/vNN/sm_XX.cubin [VER=]

@@ -9,7 +9,7 @@ include Makefile
 SUITE := build/suite
 .PHONY: suite
 suite: $(if $(TRITON),$(FRAMEWORKS)/frameworks.installed)
-suite: libcuda $(SUITE)/ready  ##+ programs of Triton, Gluon, Numba, tinygrad, their table: [ZLUDA= TRITON=]
+suite: libcuda $(SUITE)/ready  ##+ runs programs of Triton, Gluon, Numba and tinygrad: [ZLUDA= TRITON=]
 	$(SUITE)/bin/python emulator/suite/run.py $(SUITE)/bin/python bin/emulated-gpu emulator/suite/README.md \
 		'$(ZLUDA)' '' $(if $(TRITON),'$(TRITON)' $(FRAMEWORKS)/bin/python)
 $(SUITE)/ready: emulator/suite/requirements.txt
@@ -27,7 +27,7 @@ OF_SM_100A := $(call cutlass_examples,sm_100a,cute/tutorial/blackwell/*.cu 70_*/
 	77_*/77_blackwell_fmha.cu)
 OF_SM_120A := $(call cutlass_examples,sm_120a,79_*/79a_*.cu 79_*/79c_*.cu)
 .PHONY: suite-cutlass
-suite-cutlass: libcuda $(if $(CUTLASS),$(OF_SM_100A) $(OF_SM_120A))  ##+ CUTLASS's examples of Blackwell: CUTLASS=
+suite-cutlass: libcuda $(if $(CUTLASS),$(OF_SM_100A) $(OF_SM_120A))  ##+ runs CUTLASS's examples for Blackwell: CUTLASS=
 	$(if $(CUTLASS),,$(error suite-cutlass needs CUTLASS=FOLDER, a checkout of CUTLASS))
 	$(PYTHON) emulator/suite/run.py $(PYTHON) bin/emulated-gpu emulator/suite/README.md \
 		--only-cutlass $(SUITE_CUTLASS)
@@ -86,11 +86,11 @@ $(eval $(call fp8_project,flashmla,FLASHMLA))
 
 # What compute-sanitizer says of the real faults; needs a GPU.
 .PHONY: faults-on-gpu
-faults-on-gpu: $(READY)  ##+ compute-sanitizer on the kernels of real faults, and the column of its README; needs a GPU
+faults-on-gpu: $(READY)  ##+ runs compute-sanitizer on the kernels of real faults, on a GPU
 	$(PY) emulator/suite/real_faults.py run $(NVCC) $(BUILD)/faults emulator/suite/README.md
 
 .PHONY: bench-emu
 BENCHES := $(patsubst %,$(BUILD)/tests/bench_emu.%,v16 v37)
 TIMED := $(foreach v,$(VERSIONS),$(call folder,$v)/$v.ptx)
-bench-emu: $(BENCHES) $(TIMED)  ##+ how fast the emulator is here, as CSV: processor time of one thread
+bench-emu: $(BENCHES) $(TIMED)  ##+ measures the speed of the emulator, as CSV: processor time of one thread
 	@$(foreach bench,$(BENCHES),$(bench) $(if $(filter %.v16,$(bench)),$(TIMED)) &&) :

@@ -48,7 +48,7 @@ $(eval $(call stamp,$(BUILD)/flags/fa3.list,$$(FA3_KERNELS) $$(FA3_BACKWARD_KERN
 $(if $(filter e4m3_%,$(FA3_KERNELS)),$(if $(filter-out e4m3_%,$(FA3_KERNELS)),$(error FA3_KERNELS: kernels of e4m3 \
 	must not be combined with others)))
 endif
-peer-fa3: bin/peers/fa3  ##+ FlashAttention-3 as bin/peers/fa3: FA3=its checkout [CUTLASS=] [FA3_KERNELS=]
+peer-fa3: bin/peers/fa3  ##+ builds FlashAttention-3 as bin/peers/fa3: FA3=its checkout [CUTLASS=] [FA3_KERNELS=]
 peer-fa3-backward: $(addprefix bin/peers/fa3_,backward ordered)  ##+ gradients: FA3= [CUTLASS=] [FA3_BACKWARD_KERNELS=]
 
 ELEMENT_fp16 := cutlass::half_t
@@ -180,7 +180,7 @@ $(addprefix $(FA3_BUILD)/serving/,combine.o call.o prepare.o): $(BUILD)/flags/fa
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(parts) $(NVCC) $(FA3_SERVING_FLAGS) $(if $(filter %/combine.o,$@),-DFA3_COMBINE \
 		-DFA3_NAME=fa3_combine) -c -o $(part) $(filter %.cu,$^); $(whole)
-peer-fa3-serving: bin/peers/libfa3_serving.so  ##+ what servers call, as a library for gpu_serving.py: FA3= [CUTLASS=]
+peer-fa3-serving: bin/peers/libfa3_serving.so  ##+ builds a library for gpu_serving.py: FA3= [CUTLASS=]
 bin/peers/libfa3_serving.so: $(FA3_SERVING_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(parts) $(NVCC) -shared -o $(part) $^ $(linked)
