@@ -245,7 +245,8 @@ def folded(operator: Any, count: int) -> Any:
         tensors = []
         for tensor, axis in zip(arguments[:count], dims):
             front = tensor.expand(info.batch_size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
-            tensors.append(front.reshape(-1, *front.shape[2:]) if front.dim() > 2 else front)
+            flat = front.reshape(-1, *front.shape[2:]) if front.dim() > 2 else front
+            tensors.append(flat.contiguous() if axis is None else flat)  # kernels on a GPU take no stride of 0
         made = operator(*tensors, *arguments[count:])
         apart = [one.reshape(info.batch_size, -1, *one.shape[1:]) if one.dim() > 1 else one for one in made]
         return tuple(apart), tuple(0 if one.dim() > 1 else None for one in made)
