@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -136,14 +138,25 @@ def test_pytorch_keeps_what_the_kernels_lack(registered: Any) -> None:
         assert not torch.equal(dropped, registered(q, k, v, dropout_p=0.5))
 
 
-def test_pytorchs_varlen_runs_the_kernels(registered: Any) -> None:
+def test_pytorchs_varlen_runs_the_kernels_until_they_are_restored(
+    registered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs = pytest.importorskip("torch.nn.attention.varlen").varlen_attn
-    q, k, v = (tensor.flatten(0, 1) for tensor in tensors())
+    grouped = "enable_gqa" in inspect.signature(theirs).parameters  # newer than PyTorch 2.11
+    q, k, v = (tensor.flatten(0, 1) for tensor in tensors(kv_heads=2 if grouped else 8))
+    options: dict[str, Any] = {"window_size": (-1, 0)} | ({"enable_gqa": True} if grouped else {})
     starts = [torch.tensor([0, x.shape[0] // 3, x.shape[0]], dtype=torch.int32, device="cuda") for x in (q, k)]
     most = [int(x.diff().max()) for x in starts]
     with torch.no_grad():
-        out = theirs(q, k, v, *starts, *most, window_size=(-1, 0), enable_gqa=True)
+        out = theirs(q, k, v, *starts, *most, **options)
         assert torch.equal(out, fl.attention_varlen(q, k, v, *starts, *most, causal=True))
+        with monkeypatch.context() as patch:
+            patch.setattr(fl.Call, "run", Mock(side_effect=AssertionError("our kernel runs")))
+            with pytest.raises(AssertionError, match="our kernel runs"):
+                theirs(q, k, v, *starts, *most, **options)
+            torch.nn.attention.restore_flash_attention_impl()
+            theirs(q, k, v, *starts, *most, **options)
+            torch.nn.attention.activate_flash_attention_impl("flashladder")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")

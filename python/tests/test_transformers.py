@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -159,6 +160,19 @@ def test_caps_sinks_and_windows_agree_with_eager(tokens: Any, kind: str, more: d
     assert close(ours[mask.bool()], theirs[mask.bool()])
 
 
+def traces_closures() -> bool:
+    """True if torch.compile traces code that reads what a function made within it keeps: not yet in PyTorch 2.11."""
+
+    def kept(x: Any) -> Any:
+        return x + (lambda: x).__closure__[0].cell_contents
+
+    try:
+        torch.compile(kept, fullgraph=True, backend="eager")(torch.ones(1))
+    except Exception:
+        return False
+    return True
+
+
 def are_sdpas(model: Any, prompt: list[int], generated: list[int], other: str = "sdpa") -> bool:
     """True if each token is the one that the other implementation finds most likely, or as likely but for rounding."""
     whole = torch.tensor([prompt + generated], device=DEVICE)
@@ -172,6 +186,8 @@ def are_sdpas(model: Any, prompt: list[int], generated: list[int], other: str = 
 @torch.no_grad()
 def test_compiled_generating_is_one_graph_and_gives_the_tokens_of_sdpa(tokens: Any, kind: str, left: int) -> None:
     """A static cache, on the way beyond the window; without it a graph has one reason less to be made again."""
+    if kind == "Mistral" and not traces_closures():
+        pytest.skip("this PyTorch breaks the graph where the mask of a window is read")
     model, counters = tiny(kind), torch._dynamo.utils.counters
     model.set_attn_implementation(NAME)
     compiled = transformers.CompileConfig(backend="aot_eager", mode=None)
@@ -195,6 +211,8 @@ def test_continuous_batching_gives_the_tokens_of_others(kind: str, more: dict[st
     model.set_attn_implementation(NAME)
     prompts = [torch.randint(1, 64, (rows,)).tolist() for rows in (5, 17, 9)]
     asked = transformers.GenerationConfig(do_sample=False, max_new_tokens=6, eos_token_id=-1, pad_token_id=0)
+    if "page_size" not in inspect.signature(transformers.ContinuousBatchingConfig).parameters:
+        pytest.skip("transformers before 5.23 batches continuously only with its own implementations")
     room = transformers.ContinuousBatchingConfig(page_size=16, num_blocks=32, max_batch_tokens=24)
     found = model.generate_batch(prompts, generation_config=asked, continuous_batching_config=room, progress_bar=False)
     assert len(found) == len(prompts)
@@ -278,6 +296,8 @@ def test_a_model_that_keeps_no_activations_has_the_same_gradients(model: Any, to
 
 
 def test_a_compiled_model_has_the_same_gradients(model: Any, tokens: Any) -> None:
+    if not traces_closures():
+        pytest.skip("this PyTorch cannot trace the reading of a window's mask without a graph break")
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     found = learnt(model, tokens, compiled)
     assert all(close(one, other) for one, other in zip(found, learnt(model, tokens), strict=True))
