@@ -42,7 +42,8 @@ $(foreach g,$(filter-out $(GOALS_OF) $(VERSIONS) Makefile,$(MAKECMDGOALS)),$(if 
 # A wrong number is rejected before anything is built.
 EXERCISES := $(patsubst 0%,%,$(foreach f,$(wildcard exercises/[0-9][0-9]_*),$(firstword $(subst _, ,$(notdir $f)))))
 $(if $(filter exercise,$(MAKECMDGOALS)),$(if $(filter $(EXERCISES) $(patsubst %,0%,$(EXERCISES)),$(N)),,$(error \
-	$(if $(N),N=$(N): no such exercise,exercise needs N=); N is 1 to $(words $(EXERCISES)); ./fl exercises lists them)))
+	$(if $(N),N=$(N): no such exercise,exercise needs N=); N is 1 to $(words $(EXERCISES)); \
+	./fl exercises lists them)))
 
 # What takes one version must not take the second one for another argument, after building both.
 one = $(foreach v,$(1),$(if $(word 2,$($v)),$(error $v='$($v)': must be a single version)))

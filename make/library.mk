@@ -29,7 +29,8 @@ $(2)/library/library.ptx: $(2)/$(1).ptx make/library.mk
 	@mkdir -p $$(@D)
 	@$(parts) sed '/^\t\.loc\t/d; /^\t\.section\t/,/^\t}/d' $$< >$$(part); $$(whole)
 $(foreach a,$(filter $(call archs_of,$(1)),$(call library_archs_of,$(1))),$(eval $(call code_of_version,$(2),$a)))
-$(foreach a,$(filter-out $(call archs_of,$(1)),$(call library_archs_of,$(1))),$(eval $(call code_alone,$(2)/library,$a)))
+$(foreach a,$(filter-out $(call archs_of,$(1)),$(call library_archs_of,$(1))),\
+	$(eval $(call code_alone,$(2)/library,$a)))
 $(call embed,$(2)/library.code.o,$(2)/library,library.ptx,fl_$(3)_image,$(call library_archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)

@@ -6,8 +6,8 @@
  *         return y;
  *     }
  *
- * torch_extension.py compiles a submission's sources with it. Names and meanings are PyTorch's; what is missing here does
- * not compile.
+ * torch_extension.py compiles a submission's sources with it. Names and meanings are PyTorch's; what is missing here
+ * does not compile.
  */
 #ifndef FL_JUDGE_TORCH_EXTENSION_H
 #define FL_JUDGE_TORCH_EXTENSION_H
