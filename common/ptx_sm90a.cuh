@@ -169,6 +169,11 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(uint32_t smem_addr, uin
  * a block. In shared memory a block is the row of swizzled tiles that wgmma reads.
  */
 
+/* Fetch the map, so that the first copy does not wait for it. */
+__device__ __forceinline__ void prefetch_tensor_map(const tensor_map &map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 /* Start to copy the block that begins at a row of a head. Its bytes arrive at the mbarrier. */
 __device__ __forceinline__ void copy_tensor_to_smem(uint32_t smem_addr, const tensor_map &map, uint32_t mbarrier,
                                                     int row, int head, int sample) {

@@ -16,6 +16,14 @@
 #include "common/serving.h"
 #include "kernels/attention/shares.cuh"
 
+/* Number of a row block of the walk's sequence: the one at position `at`. Divisions delay the first copy, and most
+ * sequences have one row block. */
+__device__ __forceinline__ int row_block_at(const auto &line, int64_t at) {
+    const int64_t from_first = at - line.sequence_start();
+    const int blocks = line.blocks_of(line.seq_k);
+    return from_first < blocks ? 0 : from_first / blocks;
+}
+
 /* With parts of a fixed size, the first that begins at or after the start of the CTA's range. */
 __device__ __forceinline__ int64_t begin_of(auto &line) {
     line.count_blocks();
@@ -23,8 +31,9 @@ __device__ __forceinline__ int64_t begin_of(auto &line) {
     const int64_t at = line.start(line.share);
     line.find(at);
     if (!line.part) return at;
-    const int64_t first = line.row_block_start(at);
-    const int blocks = line.blocks_of(line.seq_k), block = (int(at - first) + line.part - 1) / line.part * line.part;
+    const int blocks = line.blocks_of(line.seq_k);
+    const int64_t first = line.sequence_start() + (int64_t)row_block_at(line, at) * blocks;
+    const int block = (int(at - first) + line.part - 1) / line.part * line.part;
     return first + min(block, blocks);
 }
 
@@ -33,13 +42,16 @@ __device__ __forceinline__ int64_t begin_of(auto &line) {
 __device__ __forceinline__ piece piece_of(auto &line, int64_t at, int64_t end) {
     while (at >= line.sequence_end()) line.go_to_next();
     const int seq_blocks = line.blocks_of(line.seq_k), size = line.part ? line.part : 1;
-    const int64_t first = line.row_block_start(at);
-    const int row_block = (first - line.sequence_start()) / seq_blocks, block = at - first;
-    const int blocks = min((int64_t)seq_blocks - block, (end - at + size - 1) / size * size);
-    const int first_share = line.share_with(first), all_parts = (seq_blocks + size - 1) / size;
-    const int parts = line.part              ? all_parts
-                      : blocks == seq_blocks ? 1
-                                             : line.share_with(first + seq_blocks - 1) - first_share + 1;
+    const int row_block = row_block_at(line, at);
+    const int64_t first = line.sequence_start() + (int64_t)row_block * seq_blocks;
+    const int block = at - first;
+    const int64_t of_range = line.part ? (end - at + size - 1) / size * size : end - at;
+    const int blocks = min((int64_t)seq_blocks - block, of_range);
+    const bool whole = !line.part && blocks == seq_blocks;
+    const int first_share = whole ? line.share : line.share_with(first);
+    const int parts = line.part ? (seq_blocks + size - 1) / size
+                      : whole   ? 1
+                                : line.share_with(first + seq_blocks - 1) - first_share + 1;
     const int most_parts = line.part ? (line.blocks_of(line.args.seq_k) + line.part - 1) / line.part : 0;
     const int first_slot = (line.number_of(row_block) * line.args.KV_heads + line.head) * most_parts;
     line.open_pages(block);
@@ -88,7 +100,7 @@ struct ragged_line {
     }
     /* Go to the sequence whose row blocks contain position `at`. */
     __device__ __forceinline__ void find(int64_t at) {
-        const int block = at / row_blocks;
+        const int block = row_blocks == 1 ? at : at / row_blocks;
         before = 0;
         for (chunk = 0; chunk < args.batch; chunk += 32) {
             known = length(chunk + lane());
@@ -113,10 +125,6 @@ struct ragged_line {
     __device__ __forceinline__ int64_t start(int share) const { return total * share / shares; }
     __device__ __forceinline__ int share_with(int64_t at) const { return ((at + 1) * shares - 1) / total; }
 
-    /* Start of the row block at position `at` of the walk's sequence. */
-    __device__ __forceinline__ int64_t row_block_start(int64_t at) const {
-        return at - (at - sequence_start()) % blocks_of(seq_k);
-    }
     __device__ __forceinline__ int64_t begin() { return begin_of(*this); }
     __device__ __forceinline__ int64_t end() const { return share < shares ? start(share + 1) : 0; }
 

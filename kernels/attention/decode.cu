@@ -117,10 +117,11 @@ struct copier {
         copy_tensor_to_smem(at.V_box(n, lane), maps.V, full, from.row, from.head, from.sample, policy);
     }
 
-    __device__ __forceinline__ void copy_all() {
+    /* The CTA's range begins at `from`. */
+    __device__ __forceinline__ void copy_all(int64_t from) {
         int turn = 0, copied = 0;
         piece next;
-        for (int64_t from = line.begin(), end = line.end(); from < end; from += next.blocks, turn++) {
+        for (const int64_t end = line.end(); from < end; from += next.blocks, turn++) {
             next = line.piece_at(from, end);
             post(turn, next);
 #pragma unroll 1
@@ -140,10 +141,12 @@ __device__ __forceinline__ void attend(const auto &args, const tensor_maps &maps
     check_config<cfg>();
     const smem_layout<cfg> at = find_layout<cfg>();
     auto line = make_line<cfg>(args);
+    if (threadIdx.x == 0) prefetch_tensor_map(maps.Q), prefetch_tensor_map(maps.K), prefetch_tensor_map(maps.V);
+    const int64_t from = threadIdx.x < 32 ? line.begin() : 0;
     init_mbarriers<cfg>(at);
     if (threadIdx.x < 32 * copy_warps<cfg>) {
         if constexpr (gives_registers<cfg>) setmaxnreg_dec<56>();
-        if (threadIdx.x < 32) copier<cfg>{args, maps, at, line}.copy_all();
+        if (threadIdx.x < 32) copier<cfg>{args, maps, at, line}.copy_all(from);
     } else {
         if constexpr (gives_registers<cfg>) setmaxnreg_inc<224>();
         Q_fragments<cfg> Q;

@@ -134,10 +134,11 @@ struct copier {
         cp_async_mbarrier_arrive_noinc(at.KV.full(n));
     }
 
-    __device__ __forceinline__ void copy_all() {
+    /* The CTA's range begins at `from`. */
+    __device__ __forceinline__ void copy_all(int64_t from) {
         int turn = 0, copied = 0;
         piece next;
-        for (int64_t from = line.begin(), end = line.end(); from < end; from += next.blocks, turn++) {
+        for (const int64_t end = line.end(); from < end; from += next.blocks, turn++) {
             next = line.piece_at(from, end);
             post(turn, next);
 #pragma unroll 1
@@ -159,9 +160,11 @@ __device__ __forceinline__ void attend(const auto &args) {
     check_config<cfg>();
     const smem_layout<cfg> at = find_layout<cfg>();
     auto line = make_line<cfg>(args);
+    const bool copies = threadIdx.x < 32 * copy_warps<cfg>;
+    const int64_t from = copies ? line.begin() : 0;
     init_mbarriers<cfg>(at);
-    if (threadIdx.x < 32 * copy_warps<cfg>) {
-        copier<cfg>{args, at, line}.copy_all();
+    if (copies) {
+        copier<cfg>{args, at, line}.copy_all(from);
     } else {
         Q_fragments<cfg> Q;
         O_tiles<cfg> O;

@@ -117,7 +117,7 @@ __device__ __forceinline__ smem_layout<cfg> find_layout() {
 template <decode_config cfg>
 __device__ __forceinline__ void init_mbarriers(const smem_layout<cfg> &at) {
     constexpr int of_KV = cfg.cp_async ? 32 * copy_warps<cfg> : 1, of_Q = cfg.cp_async ? 32 + 1 : 1;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 32 * copy_warps<cfg>) { /* the first warp finds its range meanwhile */
         for (int stage = 0; stage < cfg.stages; stage++) at.KV.init(stage, cfg.n_warps, of_KV);
         for (int slot = 0; slot < 2; slot++) at.Q.init(slot, cfg.n_warps, of_Q);
         if constexpr (!cfg.cp_async) fence_mbarrier_init();

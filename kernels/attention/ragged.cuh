@@ -78,9 +78,6 @@ struct ragged_queries_line : ragged_line {
 
     __device__ __forceinline__ int64_t sequence_start() const { return behind; }
     __device__ __forceinline__ int64_t sequence_end() const { return behind + blocks_of_all(own); }
-    __device__ __forceinline__ int64_t row_block_start(int64_t at) const {
-        return at - (at - behind) % blocks_of(seq_k);
-    }
     __device__ __forceinline__ int64_t begin() { return begin_of(*this); }
     __device__ __forceinline__ piece piece_at(int64_t at, int64_t end) { return piece_of(*this, at, end); }
 
