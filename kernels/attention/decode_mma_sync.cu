@@ -59,6 +59,7 @@ struct copier {
     static constexpr int element_bytes = cfg.e4m3_cache ? 1 : 2;
     static constexpr int Q_chunks = cfg.d_head / 8, KV_chunks = cfg.d_head * element_bytes / 16; /* 16 bytes of a row */
     static constexpr int rows_at_once = 32 / KV_chunks;                                          /* of a warp */
+    static constexpr int strip_keys = DECODE_PAGE_KEYS; /* keys of a box, or of a page, that a warp copies together */
 
     const attention_args &args;
     const smem_layout<cfg> &at;
@@ -107,31 +108,45 @@ struct copier {
         return sample >= 0;
     }
 
-    /* Copy this warp's keys of KV block number n of the CTA, if there are any for the warp that reads them. A lane has
-     * the position of a box, and passes it to those that copy the box's rows. Keys past the end become zeros. */
+    /* Copy this warp's strips of KV block number n of the CTA, each of 16 keys in one box, if there are any for the
+     * warp that reads them. Keys past the end become zeros. */
     __device__ __forceinline__ void copy_block(int n, int block, int sample) {
-        const int first_key = block * cfg.B_c, chunk = lane % KV_chunks;
-        const int readers = (line.keys() - first_key + warp_keys<cfg> - 1) / warp_keys<cfg>;
+        constexpr int strips = cfg.B_c / strip_keys / copy_warps<cfg>;
+        const int first_key = block * cfg.B_c, left = line.keys() - first_key;
+        const int readers = (left + warp_keys<cfg> - 1) / warp_keys<cfg>;
         const int filled = min(key_groups<cfg>, readers) * warp_keys<cfg>;
-        const box_position box = line.find_box(first_key, first_key + lane % boxes<cfg> * box_keys<cfg>, sample);
-        const char *const K = (const char *)args.K + line.head * args.K_strides.head * element_bytes + 16 * chunk;
-        const char *const V = (const char *)args.V + line.head * args.V_strides.head * element_bytes + 16 * chunk;
+        box_position from[strips];
+        for (int i = 0; i < strips; i++) {
+            const int key = (warp * strips + i) * strip_keys;
+            from[i] = line.find_box(first_key, first_key + key, sample);
+        }
         at.KV.wait_until_empty(n);
-#pragma unroll 4
-        for (int first = warp * rows_at_once; first < filled; first += copy_warps<cfg> * rows_at_once) {
-            const int key = first + lane / KV_chunks, of_box = key / box_keys<cfg>;
-            const int row = __shfl_sync(0xffffffff, box.row, of_box) + key % box_keys<cfg>;
-            const int from = __shfl_sync(0xffffffff, box.sample, of_box);
-            const bool exists = first_key + key < line.keys() && has(from);
-            const auto offset = [&](const tensor_strides &strides) {
-                return exists ? (from * strides.batch + row * strides.seq) * element_bytes : 0;
-            };
-            cp_async_16_or_zeros(consumer<cfg>::box_address(at.K_box(n, 0), key, chunk), K + offset(args.K_strides),
-                                 exists);
-            cp_async_16_or_zeros(consumer<cfg>::box_address(at.V_box(n, 0), key, chunk), V + offset(args.V_strides),
-                                 exists);
+        for (int i = 0; i < strips; i++) {
+            const int key = (warp * strips + i) * strip_keys;
+            if (key < filled) copy_strip(at.K_box(n, 0), from[i], key, has(from[i].sample) ? left - key : 0);
         }
         cp_async_mbarrier_arrive_noinc(at.KV.full(n));
+    }
+    /* A lane copies the same chunk of every rows_at_once-th row: its addresses differ by constants. */
+    __device__ __forceinline__ void copy_strip(uint32_t boxes_smem, const box_position &from, int key,
+                                               int there) const {
+        const int row = lane / KV_chunks, chunk = lane % KV_chunks;
+        const uint32_t first = consumer<cfg>::box_address(boxes_smem, key + row, chunk);
+        const auto row_gmem = [&](const void *tensor, const tensor_strides &strides) {
+            const int64_t offset =
+                from.sample * strides.batch + line.head * strides.head + (from.row + row) * strides.seq;
+            return (const char *)tensor + offset * element_bytes + 16 * chunk;
+        };
+        const char *K = row_gmem(args.K, args.K_strides), *V = row_gmem(args.V, args.V_strides);
+        const int64_t K_step = rows_at_once * args.K_strides.seq * element_bytes;
+        const int64_t V_step = rows_at_once * args.V_strides.seq * element_bytes;
+#pragma unroll
+        for (int i = 0; i < strip_keys; i += rows_at_once, K += K_step, V += V_step) {
+            const uint32_t smem_addr = (first ^ i % 8 * 16) + i * tile_row_bytes;
+            const bool exists = row + i < there;
+            cp_async_16_or_zeros(smem_addr, K, exists);
+            cp_async_16_or_zeros(smem_addr + boxes<cfg> * box_bytes<cfg>, V, exists);
+        }
     }
 
     /* The CTA's range begins at `from`. */
