@@ -91,20 +91,11 @@ __device__ __forceinline__ uint32_t cvt_e4m3x4(float a, float b, float c, float 
     return bytes;
 }
 
-/* The lower two bytes as a pair of fp16 numbers, exactly. GPUs before 8.9 have no instruction for it. There the bits of
- * exponent and fraction move to those of fp16, whose exponents are 8 larger, and 0x7f, which would become 480, gets the
- * exponent of a NaN. */
+/* The lower two bytes as a pair of fp16 numbers, exactly. */
 __device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint32_t bytes) {
     uint32_t pair;
-#if __CUDA_ARCH__ < 890
-    const uint32_t upper = __byte_perm(bytes, 0, 0x1404),
-                   value = upper & 0x7f007f00; /* in the upper byte of each half */
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(value >> 1 | upper & 0x80008000), "r"(0x5c005c00)); /* 256 */
-    return pair | value + 0x01000100 >> 2 & 0x20002000;
-#else
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)bytes));
     return pair;
-#endif
 }
 
 /* Sums of two pairs of fp16 numbers. */
@@ -114,22 +105,16 @@ __device__ __forceinline__ uint32_t add_f16x2(uint32_t a, uint32_t b) {
     return sum;
 }
 
-/* Convert to bf16. */
-__device__ __forceinline__ uint32_t cvt_bf16x2_e4m3x2(uint32_t bytes) {
-    uint32_t pair;
-#if __CUDA_ARCH__ < 890
-    const uint32_t halves = cvt_f16x2_e4m3x2(bytes);
-    asm("{ .reg .b16 low, high; .reg .f32 a, b; mov.b32 {low, high}, %1; cvt.f32.f16 a, low; cvt.f32.f16 b, high; "
-        "cvt.rn.bf16x2.f32 %0, b, a; }"
-        : "=r"(pair)
-        : "r"(halves));
-#else
-    asm("{ .reg .b32 halves; .reg .b16 low, high; .reg .f32 a, b; cvt.rn.f16x2.e4m3x2 halves, %1; "
-        "mov.b32 {low, high}, halves; cvt.f32.f16 a, low; cvt.f32.f16 b, high; cvt.rn.bf16x2.f32 %0, b, a; }"
-        : "=r"(pair)
-        : "h"((uint16_t)bytes));
-#endif
-    return pair;
+/* Four numbers, times e4m3_factor, as fp16: a pair of bytes 0 and 2, and one of bytes 1 and 3. For GPUs before 8.9,
+ * which have no cvt from e4m3. The exponent and the fraction move to those of fp16, where the bias is 8 larger, so that
+ * the pair is 2^-8 of its value. The product is exact, and only 480, which has the bits of a NaN, becomes infinite. */
+constexpr float e4m3_factor = 144;
+__device__ __forceinline__ void widen_e4m3x4(uint32_t bytes, uint32_t (&pairs)[2]) {
+    for (int odd = 0; odd < 2; odd++) {
+        const uint32_t upper = odd ? bytes : bytes << 8; /* the number is the upper byte of each half */
+        const uint32_t number = upper >> 1 & 0x3f803f80 | upper & 0x80008000;
+        asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pairs[odd]) : "r"(number), "r"(0x78807880)); /* 144 * 2^8 */
+    }
 }
 
 /* ---- the TMA unit, with a coordinate for each of five dimensions (9.7.9.27) ---- */

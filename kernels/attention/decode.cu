@@ -151,8 +151,8 @@ __device__ __forceinline__ void attend(const auto &args, const tensor_maps &maps
         if constexpr (gives_registers<cfg>) setmaxnreg_inc<224>();
         Q_fragments<cfg> Q;
         O_tiles<cfg> O;
-        row_values m, l, scales;
-        consumer<cfg>{args, at, line, Q, O, m, l, scales}.attend();
+        row_values m, l, scale, scales;
+        consumer<cfg>{args, at, line, Q, O, m, l, scale, scales}.attend();
     }
 }
 

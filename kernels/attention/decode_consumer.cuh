@@ -1,15 +1,16 @@
 /* decode_consumer.cuh - the computing warps of attention/decode and attention/decode_mma_sync.
  *
- *     consumer<cfg>{args, at, line, Q, O, m, l, scales}.attend();
+ *     consumer<cfg>{args, at, line, Q, O, m, l, scale, scales}.attend();
  *
  * Each warp has all rows of a row block, and the keys of one box of each KV block, so that no two warps read the same K
  * and V. At the end of a piece they add up their O and l, scaled to the largest of their m. If this is only a partial
  * result, it goes to the workspace, and the last CTA that stores one for a row block combines them in the order of the
  * keys (parts.cuh).
  *
- * K and V in e4m3 are converted to 16 bits, without rounding, before mma: half the bytes take half the time. ldmatrix
- * gives a lane four neighboring columns of 16 of K, so Q is read in that order. ldmatrix.trans moves pairs of columns
- * of V, so the even ones of 16 columns of O form one tile and the odd ones the next, and a lane's four are neighbors.
+ * K and V in e4m3 are converted to fp16, without rounding, before mma: half the bytes take half the time. Q in bf16
+ * becomes fp16 as well: each row is multiplied by a power of two, because fp16 has fewer exponents. ldmatrix gives a
+ * lane four neighboring columns of 16 of K, so Q is read in that order. ldmatrix.trans moves pairs of columns of V, so
+ * the even ones of 16 columns of O form one tile and the odd ones the next, and a lane's four are neighbors.
  */
 #ifndef FL_ATTENTION_DECODE_CONSUMER_CUH
 #define FL_ATTENTION_DECODE_CONSUMER_CUH
@@ -37,14 +38,19 @@ __device__ __forceinline__ float scale_of(const attention_args &args, const floa
     return of_heads ? of_heads[head] : 1;
 }
 
-/* P and V are fp16 if V is e4m3, because fp16 represents every e4m3 value. */
+/* Type of the operands of mma: fp16 represents every e4m3 value. */
 template <decode_config cfg>
-constexpr dtype P_type = cfg.e4m3_cache ? FP16 : cfg.dtype;
+constexpr dtype mma_type = cfg.e4m3_cache ? FP16 : cfg.dtype;
 
-/* The lower two bytes as 16-bit elements. */
-template <enum dtype type>
-__device__ __forceinline__ uint32_t widen_pair(uint32_t bytes) {
-    return type == FP16 ? cvt_f16x2_e4m3x2(bytes) : cvt_bf16x2_e4m3x2(bytes);
+/* Factor of the elements of K and V as operands. GPUs before 8.9 convert e4m3 by other instructions. */
+template <decode_config cfg>
+constexpr bool converts_by_integers = cfg.e4m3_cache && cfg.cp_async;
+template <decode_config cfg>
+constexpr float KV_factor = converts_by_integers<cfg> ? e4m3_factor : 1;
+
+/* An infinity becomes a NaN: by that factor the NaN of e4m3 is infinite. */
+__device__ __forceinline__ void infinity_to_nan(float &x) {
+    x = fmaf(x, 0.0f, x);
 }
 
 /* Arrays that live in registers are variables of their own, to which the struct refers (wgmma.cu). */
@@ -55,12 +61,13 @@ struct consumer {
     const line_of<cfg> &line;
     Q_fragments<cfg> &Q;
     O_tiles<cfg> &O;
-    row_values &m, &l, &scales; /* scales: of the scores of each row (softmax.cuh) */
+    row_values &m, &l;
+    row_values &scale, &scales; /* of each row, exponentials having base 2: log2(e); of its scores (softmax.cuh) */
 
     const int warp = threadIdx.x / 32 - copy_warps<cfg>, lane = threadIdx.x % 32;
     const int key_group = warp / row_groups<cfg>, first_row = warp % row_groups<cfg> * 16;
     const int group = heads_in_group(args), all_rows = args.seq_q * group;
-    const float scale = scale_of_scores(); /* exponentials have base 2: log2(e) */
+    const float scale_of_all = scale_of_scores();
     piece own;
     query_rows own_queries; /* of the piece's sequence, if lengths differ */
 
@@ -71,7 +78,8 @@ struct consumer {
 
     __device__ __forceinline__ float scale_of_scores() const {
         const float scale = 1.44269504f * args.softmax_scale;
-        if constexpr (cfg.e4m3_cache) return scale * scale_of<cfg>(args, &serving_args::K_scales, line.head);
+        if constexpr (cfg.e4m3_cache)
+            return scale * scale_of<cfg>(args, &serving_args::K_scales, line.head) / KV_factor<cfg>;
         return scale;
     }
 
@@ -93,6 +101,34 @@ struct consumer {
                 load_pair(Q_smem + tile_row * tile_row_bytes + (chunk ^ tile_row % 8) * 16 + lane % 2 * 8, Q[k][half],
                           Q[k][2 + half]);
             }
+        if constexpr (cfg.dtype == BF16)
+            for (int half = 0; half < 2; half++) scale[half] = scale_of_all * round_Q_to_fp16(half);
+        if constexpr (converts_by_integers<cfg>) /* pairs of columns 0 and 2, 1 and 3 */
+            for (int k = 0; k < d_steps<cfg>; k++)
+                for (int half = 0; half < 2; half++) {
+                    const uint32_t low = Q[k][half], high = Q[k][2 + half];
+                    Q[k][half] = __byte_perm(low, high, 0x5410), Q[k][2 + half] = __byte_perm(low, high, 0x7632);
+                }
+    }
+    /* Multiply the lane's row by a power of two, so that its largest element is between 2^14 and 2^15 and those down to
+     * 2^-28 of it are exact, and return the reciprocal. */
+    __device__ __forceinline__ float round_Q_to_fp16(int half) {
+        const auto pairs = [&](const auto &use) {
+            for (int k = 0; k < d_steps<cfg>; k++)
+                for (int r = half; r < 4; r += 2) {
+                    float low, high;
+                    widen_pair<BF16>(Q[k][r], low, high);
+                    use(Q[k][r], low, high);
+                }
+        };
+        float largest = 0;
+        pairs([&](uint32_t, float low, float high) { largest = fmaxf(largest, fmaxf(fabsf(low), fabsf(high))); });
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+        const uint32_t exponent = min(268 - (__float_as_uint(largest) >> 23), 250); /* with the bias, 127 */
+        const float factor = __uint_as_float(exponent << 23);
+        pairs([&](uint32_t &pair, float low, float high) { pair = cvt_f16x2(low * factor, high * factor); });
+        return __uint_as_float(254 - exponent << 23);
     }
     /* Address of 16-byte chunk `chunk` of a key's row in the boxes of a warp. */
     __device__ __forceinline__ static uint32_t box_address(uint32_t first_box, int key, int chunk) {
@@ -119,10 +155,18 @@ struct consumer {
             for (int n = 0; n < key_steps<cfg>; n++) {
                 uint32_t b[4]; /* keys 0-7 of columns 16k and 16k + 16, keys 8-15 of the same */
                 ldmatrix_x4(b, box_address(K, 16 * n + key, k + right));
-                for (int r = 0; r < 4; r++)
-                    mma<cfg.dtype>(S[2 * n + r / 2], Q[k + r % 2], widen_pair<cfg.dtype>(b[r]),
-                                   widen_pair<cfg.dtype>(b[r] >> 16));
+                for (int r = 0; r < 4; r++) {
+                    uint32_t pairs[2];
+                    if constexpr (converts_by_integers<cfg>)
+                        widen_e4m3x4(b[r], pairs);
+                    else
+                        pairs[0] = cvt_f16x2_e4m3x2(b[r]), pairs[1] = cvt_f16x2_e4m3x2(b[r] >> 16);
+                    mma<FP16>(S[2 * n + r / 2], Q[k + r % 2], pairs[0], pairs[1]);
+                }
             }
+        if constexpr (converts_by_integers<cfg>)
+            for (auto &tile : S)
+                for (float &score : tile) infinity_to_nan(score);
     }
     /* O += P V. A column of V is a column of the operand: ldmatrix transposes. Rows of V from `end` on become zeros,
      * because they follow the sequence and a NaN multiplied by 0 stays a NaN. */
@@ -149,14 +193,30 @@ struct consumer {
             for (int n = 0; n < d_steps<cfg>; n += 2) {
                 uint32_t b[4]; /* pairs of columns of keys 0-7 and 8-15, of columns 16n ..., then 16n + 16 ... */
                 ldmatrix_x4_trans(b, box_address(V, 16 * k + key, n + right));
-                for (int i = 0; i < 4; i++) {
-                    const uint32_t bytes = __byte_perm(b[i / 2 * 2], b[i / 2 * 2 + 1], i % 2 ? 0x7531 : 0x6420);
-                    uint32_t v[2] = {widen_pair<FP16>(bytes), widen_pair<FP16>(bytes >> 16)};
-                    if constexpr (has_end)
-                        for (int r = 0; r < 2; r++) v[r] &= elements_before(end - (16 * k + r * 8 + lane % 4 * 2));
-                    mma<FP16>(O[2 * n + i], P[k], v[0], v[1]);
+                for (int side = 0; side < 2; side++) {
+                    uint32_t v[2][2]; /* of the even columns, of the odd ones */
+                    widen_V(v, b[2 * side], b[2 * side + 1]);
+                    for (int odd = 0; odd < 2; odd++) {
+                        if constexpr (has_end)
+                            for (int r = 0; r < 2; r++)
+                                v[odd][r] &= elements_before(end - (16 * k + r * 8 + lane % 4 * 2));
+                        mma<FP16>(O[2 * (n + side) + odd], P[k], v[odd][0], v[odd][1]);
+                    }
                 }
             }
+    }
+    /* Of each column the pair of keys 0-7, then of keys 8-15. */
+    __device__ __forceinline__ static void widen_V(uint32_t (&v)[2][2], uint32_t first, uint32_t second) {
+        if constexpr (converts_by_integers<cfg>) {
+            uint32_t pairs[2][2];
+            widen_e4m3x4(first, pairs[0]), widen_e4m3x4(second, pairs[1]);
+            for (int odd = 0; odd < 2; odd++) v[odd][0] = pairs[0][odd], v[odd][1] = pairs[1][odd];
+        } else {
+            for (int odd = 0; odd < 2; odd++) {
+                const uint32_t bytes = __byte_perm(first, second, odd ? 0x7531 : 0x6420);
+                v[odd][0] = cvt_f16x2_e4m3x2(bytes), v[odd][1] = cvt_f16x2_e4m3x2(bytes >> 16);
+            }
+        }
     }
 
     /* ---- the same by wgmma: of all keys of a block, and the rows of a warpgroup ---- */
@@ -260,7 +320,7 @@ struct consumer {
         if (key + warp_keys < cfg >> row_end(0)) mask(S, [&](int row) { return row_end(row) - key; }, lane);
         catch_up(S);
         exponentiate<warp_keys<cfg>>(S, l, m, scales);
-        round_to_P<P_type<cfg>>(P, S);
+        round_to_P<mma_type<cfg>>(P, S);
         const bool has_end = cfg.serves && key + warp_keys<cfg> > seq_k();
         if constexpr (cfg.e4m3_cache)
             has_end ? multiply_PV_of_bytes<true>(P, V, seq_k() - key) : multiply_PV_of_bytes<false>(P, V, 0);
@@ -278,7 +338,7 @@ struct consumer {
     }
 
     __device__ __forceinline__ void clear_sums() {
-        for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0, scales[half] = scale;
+        for (int half = 0; half < 2; half++) m[half] = no_maximum, l[half] = 0, scales[half] = scale[half];
         for (int n = 0; n < 2 * d_steps<cfg>; n++)
             for (int e = 0; e < 4; e++) O[n][e] = 0;
     }
@@ -345,6 +405,9 @@ struct consumer {
             float l_row = l[half];
             l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
             l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
+            if constexpr (converts_by_integers<cfg>)
+                for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                    infinity_to_nan(O[n][2 * half]), infinity_to_nan(O[n][2 * half + 1]);
             if constexpr (cfg.e4m3_cache)
                 for (int n = 0; n < 2 * d_steps<cfg>; n += 2)
                     *(float4 *)(O_row + 8 * n) =
@@ -352,7 +415,8 @@ struct consumer {
             else
                 for (int n = 0; n < 2 * d_steps<cfg>; n++)
                     *(float2 *)(O_row + 8 * n) = make_float2(O[n][2 * half], O[n][2 * half + 1]);
-            if (lane % 4 == 0) sums.m[key_group][row] = rescaled_m(m[half], scale), sums.l[key_group][row] = l_row;
+            if (lane % 4 == 0)
+                sums.m[key_group][row] = rescaled_m(m[half], scale[half]), sums.l[key_group][row] = l_row;
         }
     }
     /* A row of all key groups' sums. */
@@ -371,7 +435,7 @@ struct consumer {
     __device__ __forceinline__ void store_whole(int row, row_part<lane_columns<cfg>> whole) const {
         const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
         if constexpr (cfg.e4m3_cache) {
-            const float factor = scale_of<cfg>(args, &serving_args::V_scales, line.head);
+            const float factor = scale_of<cfg>(args, &serving_args::V_scales, line.head) / KV_factor<cfg>;
             for (float &element : whole.O) element *= factor;
         }
         const query_rows of = queries();
@@ -386,7 +450,8 @@ struct consumer {
             l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
             l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
             if (row >= last_row) continue;
-            const float inverse = l_row == 0 ? 0 : 1 / l_row, lse = lg2_approx(l_row) - rescaled_m(m[half], scale);
+            const float inverse = l_row == 0 ? 0 : 1 / l_row,
+                        lse = lg2_approx(l_row) - rescaled_m(m[half], scale[half]);
             if (own.parts == 1) {
                 const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
                 uint16_t *const O_row = find_O_row(args, query, head, own.sample);
@@ -461,6 +526,7 @@ struct consumer {
     }
 
     __device__ __forceinline__ void attend() {
+        scale[0] = scale[1] = scale_of_all;
         for (int turn = 0, read = 0;; turn++, read += own.blocks) {
             at.Q.wait_until_full(turn);
             own = read_piece(at.piece(turn));

@@ -183,8 +183,8 @@ __device__ __forceinline__ void attend(const auto &args) {
     } else {
         Q_fragments<cfg> Q;
         O_tiles<cfg> O;
-        row_values m, l, scales;
-        consumer<cfg>{args, at, line, Q, O, m, l, scales}.attend();
+        row_values m, l, scale, scales;
+        consumer<cfg>{args, at, line, Q, O, m, l, scale, scales}.attend();
     }
 }
 

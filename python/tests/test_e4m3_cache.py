@@ -47,9 +47,13 @@ def right(given: dict[str, Any], out: Any, lse: Any) -> bool:
     return True
 
 
+VERSIONS = ("attention/decode", "attention/decode_mma_sync")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_rows_and_pages(dtype: Any) -> None:
-    given = arrays(dtype)
+def test_rows_and_pages(dtype: Any, version: str) -> None:
+    given = arrays(dtype) | {"version": version}
     out, lse = flashladder.attention_with_cache(**given, return_lse=True)
     assert right(given, out, lse)
     order = torch.randperm(BATCH * KEYS // 8 * 8 // 16 + 2)[: BATCH * 13].to(DEVICE)
@@ -71,8 +75,19 @@ def test_a_number_is_the_scale_of_all_heads() -> None:
     assert torch.equal(4 * plain, scaled)
 
 
-def test_NaN_reaches_what_sees_it_alone() -> None:
-    given = arrays()
+@pytest.mark.parametrize("version", VERSIONS)
+def test_queries_of_any_size_have_the_bits_of_small_ones(version: str) -> None:
+    """bf16 has more exponents than fp16, to which the kernel converts Q."""
+    given = arrays() | {"version": version}
+    plain = flashladder.attention_with_cache(**given)
+    for exponent in (70, -70):
+        scaled = given | {"q": given["q"] * 2.0**exponent}
+        assert torch.equal(flashladder.attention_with_cache(**scaled, scale=D**-0.5 * 2.0**-exponent), plain)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_NaN_reaches_what_sees_it_alone(version: str) -> None:
+    given = arrays() | {"version": version}
     given["k_cache"][1, LENGTHS[1] :] = given["v_cache"][1, LENGTHS[1] :] = float("nan")
     whole = flashladder.attention_with_cache(**given)
     assert torch.isfinite(whole).all()
@@ -80,6 +95,12 @@ def test_NaN_reaches_what_sees_it_alone() -> None:
     out = flashladder.attention_with_cache(**given)
     assert torch.isnan(out[1, :, 2:]).all()
     assert torch.equal(out[0], whole[0]) and torch.equal(out[1, :, :2], whole[1, :, :2])
+    given = arrays() | {"version": version}
+    for sign, column in ((0x7F, 3), (0xFF, 88)):
+        given["v_cache"].view(torch.uint8)[1, 9, 1, column] = sign
+    out = flashladder.attention_with_cache(**given)
+    hit = torch.tensor([3, 88], device=DEVICE)
+    assert torch.isnan(out[1, :, 2:, hit]).all() and torch.isfinite(out).sum() == out.numel() - 2 * 2 * 2
 
 
 @pytest.mark.parametrize(
