@@ -59,6 +59,10 @@ FL_CONFIG_FN int64_t decode_KV_blocks(const decode_config *config, const attenti
  * one after the other may have the same workspace. */
 enum { DECODE_COUNTERS = 1024 };
 
+/* Most parts of a sequence: with those of all KV heads about as many as a GPU has multiprocessors, between two bounds.
+ * A part has at least split_keys keys, and a longer sequence has larger ones. */
+enum { DECODE_ALL_PARTS = 128, DECODE_LEAST_PARTS = 16, DECODE_MOST_PARTS = 64 };
+
 /* CTAs of each KV head: all that the GPU runs at a time, as long as each has a KV block. */
 FL_CONFIG_FN int64_t decode_shares(const decode_config *config, const attention_args *args, int64_t multiprocessors) {
     const int64_t at_once = multiprocessors < DECODE_COUNTERS ? multiprocessors : DECODE_COUNTERS;
@@ -77,7 +81,11 @@ FL_CONFIG_FN int64_t decode_part_bytes(const decode_config *config, int64_t slot
     return slots * (rows < config->B_r ? rows : config->B_r) * 4 * (config->d_head + 1);
 }
 FL_CONFIG_FN int64_t decode_parts(const decode_config *config, const attention_args *args, int64_t split_keys) {
-    const int64_t parts = (args->seq_k + split_keys - 1) / split_keys;
+    const int64_t of_KV_heads = DECODE_ALL_PARTS / args->KV_heads;
+    const int64_t most = of_KV_heads < DECODE_LEAST_PARTS  ? DECODE_LEAST_PARTS
+                         : of_KV_heads > DECODE_MOST_PARTS ? DECODE_MOST_PARTS
+                                                           : of_KV_heads;
+    const int64_t of_size = (args->seq_k + split_keys - 1) / split_keys, parts = of_size < most ? of_size : most;
     return parts * args->KV_heads * args->batch * decode_row_blocks(config, args);
 }
 FL_CONFIG_FN int64_t decode_workspace_bytes(const decode_config *config, const attention_args *args,

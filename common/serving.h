@@ -42,7 +42,7 @@ typedef struct serving_args {
     float softcap;      /* scores are softcap * tanh(score * softmax_scale / softcap); 0: they are not */
     const float *sinks; /* [heads]: an unscaled score without a value that is added to the softmax of every row; a row
                            without keys has O = 0 and its sink as log-sum-exp; NULL: none */
-    int32_t split_keys; /* attention/decode: split every sequence after this many keys, a multiple of B_c, so that its
+    int32_t split_keys; /* attention/decode: keys of the smallest part of a sequence, a multiple of B_c, so that its
                            result does not depend on the rest of the batch; 0: split the batch evenly */
     int32_t scale_keys; /* attention/fp8: number of keys that share a scale, a power of two from 32 on: K_scales and
                            V_scales are [batch, KV_heads, ceil(seq_k / scale_keys)]; 0: none */

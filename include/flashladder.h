@@ -146,7 +146,7 @@ typedef struct fl_problem {
     int32_t window_right;      /* mask it attends to none after i + seq_k - seq_q. 0: there is no window */
     float softcap;             /* scores are softcap * tanh(scale * score / softcap); 0: they are not */
     int32_t split_keys;        /* not 0: the result of a sequence has the same bits whatever else is in the batch.
-                                  attention/decode: split every sequence after this many keys, a multiple of 128; 0: the
+                                  attention/decode: keys of the smallest part of a sequence, a multiple of 128; 0: the
                                   fastest split */
     int32_t kv_dtype;   /* since FL_ABI 5, FL_E4M3: K and V are of that type, for attention/decode with d_head 128;
                            strides and addresses are multiples of 16 bytes. Offsets and lengths of queries are allowed:

@@ -87,6 +87,7 @@ OF_CACHES = [
     "--seq-q 3 --seqlens-k 70,1,33,128 --heads 8 --kv-heads 2 --page-rows 32 --causal --layout padded",
     f"--seq-q 1 --seqlens-k {','.join(['65,0,1,63'] * 17)} --heads 1 --page-rows 16 --split-keys 64",
     "--seq-q 1 --seqlens-k 1300,530 --heads 1 --page-rows 16",
+    "--seq-q 1 --seqlens-k 1300,530 --heads 8 --split-keys 64",  # 11 parts of 128 keys, and 9 of 64
 ]
 SERVED = {
     WGMMA: OF_LENGTHS,

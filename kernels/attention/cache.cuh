@@ -7,8 +7,9 @@
  * As in shares.cuh, but a row block has as many KV blocks as its sequence. The copying warp walks along the sequence of
  * KV blocks, and its lanes hold the lengths of 32 sequences at a time. The computing warps read what it publishes.
  *
- * serving_args.split_keys fixes the size of the parts. A CTA then processes the parts whose first block is in its
- * range, so that the boundaries of the parts, and with them each bit of the result, depend only on the sequence.
+ * serving_args.split_keys fixes the size of the parts, by the sequence's keys. A CTA then processes the parts whose
+ * first block is in its range, so that the boundaries of the parts, and with them each bit of the result, depend only
+ * on the sequence. The parts of a row block are added up in the order of their keys (parts.cuh).
  */
 #ifndef FL_ATTENTION_CACHE_CUH
 #define FL_ATTENTION_CACHE_CUH
@@ -31,9 +32,9 @@ __device__ __forceinline__ int64_t begin_of(auto &line) {
     const int64_t at = line.start(line.share);
     line.find(at);
     if (!line.part) return at;
-    const int blocks = line.blocks_of(line.seq_k);
+    const int blocks = line.blocks_of(line.seq_k), part = line.part_of(line.seq_k);
     const int64_t first = line.sequence_start() + (int64_t)row_block_at(line, at) * blocks;
-    const int block = (int(at - first) + line.part - 1) / line.part * line.part;
+    const int block = (int(at - first) + part - 1) / part * part;
     return first + min(block, blocks);
 }
 
@@ -41,7 +42,7 @@ __device__ __forceinline__ int64_t begin_of(auto &line) {
  * `end`. */
 __device__ __forceinline__ piece piece_of(auto &line, int64_t at, int64_t end) {
     while (at >= line.sequence_end()) line.go_to_next();
-    const int seq_blocks = line.blocks_of(line.seq_k), size = line.part ? line.part : 1;
+    const int seq_blocks = line.blocks_of(line.seq_k), size = line.part ? line.part_of(line.seq_k) : 1;
     const int row_block = row_block_at(line, at);
     const int64_t first = line.sequence_start() + (int64_t)row_block * seq_blocks;
     const int block = at - first;
@@ -52,8 +53,7 @@ __device__ __forceinline__ piece piece_of(auto &line, int64_t at, int64_t end) {
     const int parts = line.part ? (seq_blocks + size - 1) / size
                       : whole   ? 1
                                 : line.share_with(first + seq_blocks - 1) - first_share + 1;
-    const int most_parts = line.part ? (line.blocks_of(line.args.seq_k) + line.part - 1) / line.part : 0;
-    const int first_slot = (line.number_of(row_block) * line.args.KV_heads + line.head) * most_parts;
+    const int first_slot = (line.number_of(row_block) * line.args.KV_heads + line.head) * line.parts_of_longest();
     line.open_pages(block);
     return {row_block * line.rows, line.sample, block, blocks, parts, first_share, line.seq_k, first_slot};
 }
@@ -61,7 +61,7 @@ __device__ __forceinline__ piece piece_of(auto &line, int64_t at, int64_t end) {
 struct ragged_line {
     const serving_args &args;
     int row_blocks, rows, B_c; /* row blocks of a sequence, rows and keys of a block */
-    int part;                  /* KV blocks of a part; 0: no fixed size */
+    int part;                  /* KV blocks of the smallest part; 0: no fixed size */
     int head, share, shares;   /* KV head of this CTA, its number among those of the head */
 
     /* State of the copying warp: */
@@ -164,18 +164,34 @@ struct ragged_line {
         return {key & ((1 << page_shift) - 1), head, key < seq_k ? number : -1};
     }
 
+    /* ---- parts of a fixed size ---- */
+
+    /* As decode_parts() counts them. */
+    __device__ __forceinline__ int most_parts() const {
+        return min(max(DECODE_ALL_PARTS / args.KV_heads, DECODE_LEAST_PARTS), DECODE_MOST_PARTS);
+    }
+    __device__ __forceinline__ int parts_of_longest() const {
+        return part ? min((blocks_of(args.seq_k) + part - 1) / part, most_parts()) : 0;
+    }
+    /* KV blocks of a part of a sequence. */
+    __device__ __forceinline__ int part_of(int keys) const {
+        const int of_smallest = part * most_parts();
+        return (blocks_of(keys) + of_smallest - 1) / of_smallest * part;
+    }
+    __device__ __forceinline__ bool has_parts_of_fixed_size() const { return part != 0; }
+
     /* ---- the functions of shared_line ---- */
 
     __device__ __forceinline__ int cta(int share, int heads) const { return share * heads + head; }
     __device__ __forceinline__ int keys() const { return seq_k; }
-    __device__ __forceinline__ int most_blocks(const piece &own) const { return part ? part : own.blocks; }
+    __device__ __forceinline__ int most_blocks(const piece &own) const { return part ? part_of(own.keys) : own.blocks; }
 
     __device__ __forceinline__ int64_t slots() const {
         const int64_t row_blocks_of_all = (int64_t)args.batch * row_blocks * args.KV_heads;
-        return part ? row_blocks_of_all * ((blocks_of(args.seq_k) + part - 1) / part) : 2 * (int64_t)gridDim.x;
+        return part ? row_blocks_of_all * parts_of_longest() : 2 * (int64_t)gridDim.x;
     }
     __device__ __forceinline__ int64_t slot(const piece &own, int block) const {
-        return part ? own.first_slot + block / part : 2 * (int64_t)blockIdx.x + (own.block == 0);
+        return part ? own.first_slot + block / part_of(own.keys) : 2 * (int64_t)blockIdx.x + (own.block == 0);
     }
     __device__ __forceinline__ slot_range slots_of(const piece &own) const {
         if (part) return {own.first_slot, 1, own.parts, 0};

@@ -53,6 +53,13 @@ __device__ __forceinline__ void infinity_to_nan(float &x) {
     x = fmaf(x, 0.0f, x);
 }
 
+/* Slots of the workspace to which a part of a row block goes: that of the sum that it is added to, and its own. With
+ * `ends` the sum is the result. */
+struct part_position {
+    int64_t slot, own_slot;
+    bool adds, ends;
+};
+
 /* Arrays that live in registers are variables of their own, to which the struct refers (wgmma.cu). */
 template <decode_config cfg>
 struct consumer {
@@ -443,42 +450,70 @@ struct consumer {
     }
 
     /* A row that is stored in a quad of lanes, two columns of each tile in a lane. */
-    __device__ __forceinline__ void store_in_quads(const part_slots &slots, int64_t slot, int last_row) const {
+    __device__ __forceinline__ void store_in_quads(const part_slots &slots, const part_position &at, int last_row) {
+#pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = first_row + lane / 4 + 8 * half;
             float l_row = l[half];
             l_row += __shfl_xor_sync(0xffffffff, l_row, 2); /* the quad's partial sums */
             l_row += __shfl_xor_sync(0xffffffff, l_row, 1);
             if (row >= last_row) continue;
-            const float inverse = l_row == 0 ? 0 : 1 / l_row,
-                        lse = lg2_approx(l_row) - rescaled_m(m[half], scale[half]);
-            if (own.parts == 1) {
+            const float inverse = l_row == 0 ? 0 : 1 / l_row;
+            float lse = lg2_approx(l_row) - rescaled_m(m[half], scale[half]);
+            for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                for (int e = 2 * half; e < 2 * half + 2; e++) O[n][e] = __fmul_rn(O[n][e], inverse);
+            const int64_t slot = at.slot * slots.rows + row;
+            float *const O_slot = slots.O + slot * cfg.d_head + lane % 4 * 2;
+            if (at.adds) {
+                float sum[2 * d_steps<cfg>][2], lse_of_sum[1];
+                load_past_L1(lse_of_sum, slots.lse + slot);
+                for (int n = 0; n < 2 * d_steps<cfg>; n++) load_past_L1(sum[n], O_slot + 8 * n);
+                const part_factors factors(lse_of_sum[0], lse);
+                for (int n = 0; n < 2 * d_steps<cfg>; n++)
+                    for (int e = 0; e < 2; e++) O[n][2 * half + e] = factors.add(sum[n][e], O[n][2 * half + e]);
+                lse = factors.lse;
+                if (lane % 4 == 0) slots.lse[at.own_slot * slots.rows + row] = -INFINITY;
+            }
+            if (at.ends) {
                 const int query = (own.row + row) / group, head = line.head * group + (own.row + row) % group;
                 uint16_t *const O_row = find_O_row(args, query, head, own.sample);
                 for (int n = 0; n < 2 * d_steps<cfg>; n++)
                     *(uint32_t *)(O_row + 8 * n + lane % 4 * 2) =
-                        round_pair<cfg.dtype>(O[n][2 * half] * inverse, O[n][2 * half + 1] * inverse);
+                        round_pair<cfg.dtype>(O[n][2 * half], O[n][2 * half + 1]);
                 if (lane % 4 == 0) store_lse(args, lse, args.seq_q, query, head, own.sample);
             } else {
-                const int64_t at = slot * slots.rows + row;
                 for (int n = 0; n < 2 * d_steps<cfg>; n++)
-                    *(float2 *)(slots.O + at * cfg.d_head + 8 * n + lane % 4 * 2) =
-                        make_float2(O[n][2 * half] * inverse, O[n][2 * half + 1] * inverse);
-                if (lane % 4 == 0) slots.lse[at] = lse;
+                    *(float2 *)(O_slot + 8 * n) = make_float2(O[n][2 * half], O[n][2 * half + 1]);
+                if (lane % 4 == 0) slots.lse[slot] = lse;
             }
         }
     }
 
     /* Add up the key groups' results of the row block, or of a part of it. Warps alternate rows. */
-    __device__ __forceinline__ void finish_part(const part_slots &slots, int64_t slot, int last_row) const {
+    __device__ __forceinline__ void finish_part(const part_slots &slots, const part_position &at, int last_row) const {
+        constexpr int rows = (cfg.B_r + cfg.n_warps - 1) / cfg.n_warps; /* of a warp */
+        row_part<lane_columns<cfg>> sums[rows];
+        if (cfg.serves && at.adds)
+#pragma unroll
+            for (int i = 0; i < rows; i++)
+                if (warp + i * cfg.n_warps < last_row)
+                    sums[i] = load_part<lane_columns<cfg>>(slots, at.slot, warp + i * cfg.n_warps, lane);
         store_sums();
         meet();
-        for (int row = warp; row < last_row; row += cfg.n_warps) {
-            const row_part<lane_columns<cfg>> part = add_sums(row);
-            if (own.parts == 1)
+#pragma unroll
+        for (int i = 0; i < rows; i++) {
+            const int row = warp + i * cfg.n_warps;
+            if (row >= last_row) break;
+            row_part<lane_columns<cfg>> part = add_sums(row);
+            if (cfg.serves && at.adds) {
+                add_part(sums[i], part);
+                part = sums[i];
+                if (lane == 0) slots.lse[at.own_slot * slots.rows + row] = -INFINITY;
+            }
+            if (at.ends)
                 store_whole(row, part);
             else
-                store_part(slots, slot, row, lane, part);
+                store_part(slots, at.slot, row, lane, part);
         }
     }
 
@@ -488,7 +523,6 @@ struct consumer {
         int *const count = slots.arrived + line.cta(own.first_share, args.KV_heads);
         __threadfence(); /* the parts, before the count */
         meet();
-        if (cfg.serves && stored == own.parts) return true; /* the count may already serve the next row block */
         if (warp == 0 && lane == 0) {
             const int before = atomicAdd(count, stored);
             if (before == own.parts - stored) atomicExch(count, 0);
@@ -499,7 +533,9 @@ struct consumer {
         return load_shared(at.arrived) == own.parts - stored;
     }
 
-    /* Process the KV blocks of a piece, which is one part of its row block, or several if parts have a fixed size. */
+    /* Process the KV blocks of a piece, which is one part of its row block, or several if parts have a fixed size. If
+     * these are the first ones, they are added up in the slot of the first: the result is stored once the piece has
+     * all of them. */
     __device__ __forceinline__ void use_piece(int read) {
         const int rows = cfg.ragged_queries ? own_queries.count * group : all_rows;
         const int most = line.most_blocks(own), last_row = min(cfg.B_r, rows - own.row);
@@ -513,15 +549,20 @@ struct consumer {
             else
                 use_blocks(read + first, own.block + first, part_blocks);
             const int64_t slot = line.slot(own, own.block + first);
+            const bool adds = line.has_parts_of_fixed_size() && own.block == 0 && stored > 0;
+            stored++;
+            const part_position at = {adds ? line.slot(own, 0) : slot, slot, adds, stored == own.parts};
             if constexpr (by_wgmma<cfg>)
-                store_in_quads(slots, slot, last_row);
+                store_in_quads(slots, at, last_row);
             else
-                finish_part(slots, slot, last_row);
-            first += most, stored++;
+                finish_part(slots, at, last_row);
+            first += most;
         } while (cfg.serves && first < own.blocks);
-        if (own.parts > 1 && arrive_last(slots, stored))
+        if (stored < own.parts && arrive_last(slots, stored))
             for (int row = warp; row < last_row; row += cfg.n_warps)
-                store_whole(row, combine_parts<lane_columns<cfg>>(slots, line.slots_of(own), row, lane));
+                store_whole(row, line.has_parts_of_fixed_size()
+                                     ? add_parts_in_order<lane_columns<cfg>>(slots, line.slots_of(own), row, lane)
+                                     : combine_parts<lane_columns<cfg>>(slots, line.slots_of(own), row, lane));
         meet(); /* the sums are read, and the count: both may be written again */
     }
 

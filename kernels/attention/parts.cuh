@@ -100,6 +100,62 @@ __device__ __forceinline__ row_part<n> combine_parts(const part_slots &slots, co
     return sum.result(m);
 }
 
+/* ---- parts of a fixed size: whoever adds them up, the bits are the same ---- */
+
+/* Factors of O in the sum of the parts so far, `a`, and the next one, and its base-2 logarithm. The functions __f..._rn
+ * keep the compiler from fusing operations in one caller alone. A part without keys leaves the sum as it is. */
+struct part_factors {
+    float a, b, lse;
+    bool has_b;
+
+    __device__ __forceinline__ part_factors(float lse_a, float lse_b) {
+        const float most = fmaxf(lse_a, lse_b);
+        const float of_a = ex2_approx(__fsub_rn(lse_a, most)), of_b = ex2_approx(__fsub_rn(lse_b, most));
+        const float sum = __fadd_rn(of_a, of_b), inverse = __fdividef(1, sum);
+        a = __fmul_rn(of_a, inverse), b = __fmul_rn(of_b, inverse), has_b = lse_b != -INFINITY;
+        lse = has_b ? __fadd_rn(most, lg2_approx(sum)) : lse_a;
+    }
+    __device__ __forceinline__ float add(float O_a, float O_b) const {
+        return has_b ? __fmaf_rn(O_b, b, __fmul_rn(O_a, a)) : O_a;
+    }
+};
+
+template <int n>
+__device__ __forceinline__ void add_part(row_part<n> &sum, const row_part<n> &next) {
+    const part_factors factors(sum.lse, next.lse);
+    for (int i = 0; i < n; i++) sum.O[i] = factors.add(sum.O[i], next.O[i]);
+    sum.lse = factors.lse;
+}
+
+template <int n>
+__device__ __forceinline__ row_part<n> load_part(const part_slots &slots, int64_t slot, int row, int lane) {
+    const int64_t at = slot * slots.rows + row;
+    row_part<n> part;
+    float lse[1];
+    load_past_L1(lse, slots.lse + at), load_past_L1(part.O, slots.O + at * (32 * n) + n * lane);
+    part.lse = lse[0];
+    return part;
+}
+
+/* Sum of all parts of a row. The CTA that has the first of them has added up its own: the slots of the others have a
+ * log-sum-exp of -inf, and O is not used. */
+template <int n>
+__device__ __forceinline__ row_part<n> add_parts_in_order(const part_slots &slots, const slot_range &range, int row,
+                                                          int lane) {
+    constexpr int at_once = 8;
+    row_part<n> sum = load_part<n>(slots, range.slot(0), row, lane);
+    for (int first = 1; first < range.parts; first += at_once) {
+        row_part<n> parts[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; i++)
+            parts[i] = load_part<n>(slots, range.slot(min(first + i, range.parts - 1)), row, lane);
+#pragma unroll
+        for (int i = 0; i < at_once; i++)
+            if (first + i < range.parts) add_part(sum, parts[i]);
+    }
+    return sum;
+}
+
 /* Addresses of a row of O and of its log-sum-exp, which is stored if requested. A batch entry has `rows` queries. */
 __device__ __forceinline__ uint16_t *find_O_row(const attention_args &args, int query, int head, int sample) {
     return (uint16_t *)args.O + sample * args.O_strides.batch + head * args.O_strides.head + query * args.O_strides.seq;

@@ -89,8 +89,7 @@ struct ragged_queries_line : ragged_line {
     }
     __device__ __forceinline__ int64_t slots() const {
         const int64_t numbers = args.Q_offsets ? args.Q_rows * group / rows + args.batch : args.batch * row_blocks;
-        const int64_t parts = part ? (blocks_of(args.seq_k) + part - 1) / part : 0;
-        return part ? numbers * args.KV_heads * parts : 2 * (int64_t)gridDim.x;
+        return part ? numbers * args.KV_heads * parts_of_longest() : 2 * (int64_t)gridDim.x;
     }
 
     /* ---- rows of the tensors: coordinates outside the map are read as zeros ---- */

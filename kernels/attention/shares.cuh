@@ -63,6 +63,8 @@ struct shared_line {
         return {key, head, sample};
     }
 
+    __device__ __forceinline__ bool has_parts_of_fixed_size() const { return false; }
+
     /* KV blocks of a partial result of a piece: the entire piece. */
     __device__ __forceinline__ int most_blocks(const piece &own) const { return own.blocks; }
 

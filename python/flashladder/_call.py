@@ -14,6 +14,7 @@ import functools
 import math
 import os
 import warnings
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 from flashladder import _launch
@@ -42,7 +43,7 @@ from flashladder._overlap import overlap, overlaps_itself, span
 AXES, PACKED = "[batch, seq, heads, d_head]", "[tokens, heads, d_head]"
 PAGED = "[n_pages, page_rows, kv_heads, d_head]"
 PAGE_UNIT = 16  # every page has a multiple of so many rows
-SPLIT_KEYS = 2048  # of a part, where the bits of a result must not depend on the batch
+SPLIT_KEYS = (512, 2048)  # of the smallest part with batch-invariant bits: up to 16 rows of a KV head, and more
 MOST_SEQUENCES = 65535  # of one launch
 MOST_PLANS = 1024
 EMULATED = 2e9  # floating-point operations per second of the emulator on one core
@@ -264,6 +265,15 @@ def made_for(q: Any, k: Any, sequences: int, arrays: dict[str, Any]) -> dict[str
     return made
 
 
+def split_keys(options: Options, rows: int, arrays: Container[str]) -> int:
+    """Keys of the smallest part; 0: parts may depend on the batch. Few rows are added up fast, so parts may be small.
+    `rows` are those of a KV head of each sequence, unless sequences have different numbers of queries."""
+    if not options.batch_invariant:
+        return 0
+    same = "cu_seqlens_q" not in arrays and "seqlens_q" not in arrays
+    return SPLIT_KEYS[0] if same and rows <= 16 else SPLIT_KEYS[1]
+
+
 def _filled(q: Any, heads: int, name: str, scale: Any) -> Any:
     if not hasattr(scale, "shape"):
         return _full(q, heads, number_of_scale(name, scale), "float32")
@@ -360,7 +370,7 @@ def _new_plan(framework: Framework, call: Call) -> Plan:
     if all_e4m3:
         more |= {"q_dtype": KIND_E4M3, "sums": int(options.accurate), "scale_keys": options.scale_keys}
         more |= {"o_dtype": KIND_E4M3} if options.dtype == E4M3 else {}
-    more |= {"softcap": options.softcap, "split_keys": SPLIT_KEYS if options.batch_invariant else 0}
+    more |= {"softcap": options.softcap, "split_keys": split_keys(options, rows_q * heads // max(1, kv_heads), arrays)}
     o_strides = (rows_q * heads * d_head, heads * d_head, d_head) if call.out is None else layouts["out"].strides[:3]
     dtype = q.dtype if options.dtype is None else options.dtype if options.dtype in DTYPES else "bfloat16"
     problem = None

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from flashladder import _call
-from flashladder._call import SPLIT_KEYS, Call
+from flashladder._call import Call, split_keys
 from flashladder._frameworks import framework_of
 from flashladder._functions import attention as attention
 from flashladder._functions import attention_e4m3 as attention_e4m3
@@ -176,7 +176,7 @@ def _served(
         "windowed": chosen.window is not None,
         "window_left": left if chosen.window else 0,
         "window_right": right if chosen.window else 0,
-        "split_keys": SPLIT_KEYS if chosen.batch_invariant else 0,
+        "split_keys": split_keys(chosen, q.shape[-3] * q.shape[-2] // k.shape[-2], names),
     }
     if chosen.dtype:
         numbers |= {"sums": chosen.accurate, "scale_keys": chosen.scale_keys}

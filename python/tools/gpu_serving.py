@@ -261,7 +261,7 @@ class Cache:
         """With parts of another size, 0 for none, or another instance of the library."""
 
         def launch(i: int) -> Any:
-            usual, _call.SPLIT_KEYS = _call.SPLIT_KEYS, keys
+            usual, _call.SPLIT_KEYS = _call.SPLIT_KEYS, (keys, keys)
             made_by = _launch.problem
             _call._plans.clear()
             if config:

@@ -380,6 +380,13 @@ static void ragged_queries(void) {
     args.Q_rows = 0;
     ok(launch_workspace_bytes(&config, front, 132) == counters + 7 * 25 * 2 * PARTS * 16 * ROW_BYTES,
        "without offsets each has seq_q queries at most");
+    front->KV_heads = 8, front->seq_k = 100000;
+    ok(launch_workspace_bytes(&config, front, 132) == counters + 7 * 7 * 8 * 16 * 16 * ROW_BYTES,
+       "16 parts of a long sequence, with which 8 KV heads fill a GPU");
+    front->KV_heads = 1;
+    ok(launch_workspace_bytes(&config, front, 132) == counters + 7 * 50 * 64 * 16 * ROW_BYTES,
+       "64 parts with one KV head");
+    front->KV_heads = 2;
     front->seq_q = front->seq_k = front->batch = 1;
     ok(launch_of(&config, front, 132).grid_x == 2, "one CTA for each KV head");
 }
