@@ -25,9 +25,9 @@ define of_version  # $(1) folder of its PTX and cubins, $(2) its identifier, $(3
 $(FOR_BUILD)/$(2).o: library/version.c $(1)/about.h $(BUILD)/toolkit.h
 	$$(call say,CC,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
 		-DENTRY=fl_$(2)_entry -I$(1) -c -o $$(part) $$<; $$(whole)
-$(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library/library.ptx $(3:%=$(1)/library/sm_%.cubin)
+$(FOR_BUILD)/$(2).code.o: runtime/code.S $(1)/library/embedded.ptx $(3:%=$(1)/library/sm_%.cubin)
 	$$(call say,EMBED,$$@)$$(parts) $$(FOR_CC) -DIMAGES=fl_$(2)_images -DIMAGE_COUNT=fl_$(2)_image_count \
-		-DPTX='"library.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1)/library -c -o $$(part) \
+		-DPTX='"embedded.ptx"' -DARCHS=$$$$(echo $(3) | tr ' ' ,) -Wa,-I$(1)/library -c -o $$(part) \
 		$$<; $$(whole)
 endef
 $(foreach v,$(EMBEDDED) $(GRADIENTS),\

@@ -3,6 +3,7 @@
 #     build/vNN/vNN.ptx ─ without source lines, which a library does not need ─► build/vNN/library/library.ptx
 #     build/vNN/sm_90a.cubin ─ strip ─► build/vNN/library/sm_90a.cubin: the same code, a quarter of the bytes
 #     build/vNN/library/library.ptx ─ ptxas ─► build/vNN/library/sm_120.cubin, where the version has no cubin of its own
+#     build/vNN/library/library.ptx ─ without comments around asm ─► build/vNN/library/embedded.ptx
 #     all of build/vNN/library/ ─ embed ─► build/vNN/library.code.o
 #     build/vNN/about.h + library/version.c ─ cc ─► build/vNN/library.o
 #     both of each version + build/library/*.o + build/runtime/*.o + build/emulator/… ─ cc ─► lib/libflashladder.so
@@ -25,13 +26,15 @@ $(1)/library/sm_$(2).cubin: $(1)/sm_$(2).cubin analysis/machine_code/strip.py
 	$$(call say,STRIP,$$@)$(RUN) -m analysis strip $$< -o $$@
 endef
 define embedded  # $(1) version, $(2) folder of its PTX and cubins, $(3) its identifier
-$(2)/library/library.ptx: $(2)/$(1).ptx make/library.mk
+$(2)/library/library.ptx: $(2)/$(1).ptx
 	@mkdir -p $$(@D)
 	@$(parts) sed '/^\t\.loc\t/d; /^\t\.section\t/,/^\t}/d' $$< >$$(part); $$(whole)
+$(2)/library/embedded.ptx: $(2)/library/library.ptx make/library.mk
+	@$(parts) sed '/^\t\/\/ [a-z]* inline asm$$$$/d' $$< >$$(part); $$(whole)
 $(foreach a,$(filter $(call archs_of,$(1)),$(call library_archs_of,$(1))),$(eval $(call code_of_version,$(2),$a)))
 $(foreach a,$(filter-out $(call archs_of,$(1)),$(call library_archs_of,$(1))),\
 	$(eval $(call code_alone,$(2)/library,$a)))
-$(call embed,$(2)/library.code.o,$(2)/library,library.ptx,fl_$(3)_image,$(call library_archs_of,$(1)))
+$(call embed,$(2)/library.code.o,$(2)/library,embedded.ptx,fl_$(3)_image,$(call library_archs_of,$(1)))
 $(2)/library.o: library/version.c $(2)/about.h $(BUILD)/toolkit.h $(BUILD)/flags/cc
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)$$(call compile,-DIMAGES=fl_$(3)_images -DIMAGE_COUNT=fl_$(3)_image_count \
