@@ -9,8 +9,11 @@
  *     dV = Pᵀ dO    dP = dO Vᵀ    dS = P ∘ (dP - delta)    dQ = scale dS K    dK = scale dSᵀ Q
  *
  * A pass launches up to three kernels: row_sums computes delta, flash_backward computes the gradients, and round_dQ
- * rounds the fp32 accumulator of dQ to 16 bits. round_dQ runs only with `dQ_sums`, and not if `any_rows` and `in_order`
- * are both set.
+ * rounds the fp32 accumulator of dQ to 16 bits and adds up the gradients of sinks. round_dQ runs only with `dQ_sums`,
+ * and if `any_rows` and `in_order` are both set only for sinks.
+ *
+ * A soft cap replaces S by softcap * tanh(S / softcap), so dS gets the factor 1 - tanh(S / softcap)². A sink is in the
+ * log-sum-exp and has no value: dP = 0 there, so its gradient is the sum of -exp(sink - log-sum-exp) * delta.
  *
  * Kernels that use TMA copies take the tensor maps as a second parameter. The map of O describes dO.
  *
@@ -55,20 +58,26 @@ typedef struct backward_args {
 
 static_assert(sizeof(backward_args) == 256, "tensor maps follow it without padding");
 
-/* Parameters of a configuration with the field `serves`: Q, dO, O and dQ are [all_Q_rows, heads, d_head], K, V, dK and
- * dV [all_KV_rows, KV_heads, d_head], and sequence b has rows offsets[b] to offsets[b + 1] - 1, at most seq_q or seq_k,
- * perhaps none. Log-sum-exp is [heads, all_Q_rows]. The workspace has the blocks of all sequences: `delta` is [heads,
- * backward_Q_blocks(), 2, B_r], and the accumulator and the turns have as many blocks. Offsets are in device memory and
- * are read there; out-of-range offsets are clamped. Gradients of rows before the first sequence and past the last
- * become 0. */
+/* Parameters of a configuration with the field `serves`, whose features are those of serving_args. Without offsets
+ * sequence b is batch entry b, and all_Q_rows is batch * seq_q. With offsets, of queries and of keys, Q, dO, O and dQ
+ * are [all_Q_rows, heads, d_head], K, V, dK and dV [all_KV_rows, KV_heads, d_head], and sequence b has rows offsets[b]
+ * to offsets[b + 1] - 1, at most seq_q or seq_k, perhaps none; log-sum-exp is [heads, all_Q_rows]. With lengths a
+ * sequence uses only its first rows. The workspace has the blocks of all sequences: `delta` is [heads,
+ * backward_Q_blocks(), 2, B_r], and the accumulator and the turns have as many blocks. Arrays are in device memory and
+ * are read there; out-of-range entries are clamped. Gradients of rows that no sequence uses become 0. */
 #ifdef __cplusplus
 typedef struct backward_serving_args : backward_args {
 #else
 typedef struct backward_serving_args {
     backward_args backward;
 #endif
-    const int32_t *Q_offsets, *KV_offsets; /* [batch + 1] */
-    int64_t unused_words[6];               /* up to 320 bytes, where tensor maps begin */
+    const int32_t *Q_offsets, *KV_offsets; /* [batch + 1]; NULL: none */
+    const int32_t *Q_lengths, *KV_lengths; /* [batch]; NULL: all rows */
+    const float *sinks;                    /* [heads]; NULL: none */
+    float *dsinks;                         /* [heads]: gradients of the sinks, which round_dQ writes */
+    int32_t window_left, window_right;     /* -1: no end */
+    float softcap;                         /* 0: none */
+    int32_t unused_word;                   /* up to 320 bytes, where tensor maps begin */
 } backward_serving_args;
 
 static_assert(sizeof(backward_serving_args) == 320, "tensor maps follow it without padding");

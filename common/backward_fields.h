@@ -17,7 +17,7 @@ FIELD(bool, tensor_copies, "tensor", "one thread has the tensor copy engine copy
 FIELD(bool, causal, "causal", "a launch may ask for the causal mask: Q blocks that see none of the keys are skipped")
 FIELD(bool, grouped_heads, "grouped", "several heads may share a KV head")
 FIELD(bool, any_rows, "any_length", "any number of queries and of keys, and gradients with strides of their own")
-FIELD(bool, serves, "serve", "packed sequences of several lengths: takes backward_serving_args")
+FIELD(bool, serves, "serve", "sequences of several lengths, windows, soft caps, sinks: takes backward_serving_args")
 
 RULE(d_head, cfg.d_head == 64 || cfg.d_head == 128 || cfg.d_head == 256, "must be 64, 128 or 256")
 RULE(B_r, cfg.B_r >= 16 && cfg.B_r <= 128 && cfg.B_r % 16 == 0, "must be a multiple of 16 up to 128")

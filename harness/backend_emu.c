@@ -363,6 +363,9 @@ static enum status emu_read_output(struct backend *backend, struct output *outpu
     for (int t = 0; t < N_INPUTS && emu->problem.backward; t++)
         output->strays += tensor_gather(&emu->problem, (enum tensor)t,
                                         emu_host_bytes(emu->device, emu->backward[OF_DQ + t]), output->gradients[t]);
+    if (output->dsinks)
+        memcpy(output->dsinks, emu_host_bytes(emu->device, emu->backward[OF_DSINKS]),
+               (size_t)backward_bytes(&emu->problem, OF_DSINKS));
     if (emu->problem.backward) return STATUS_OK;
     output->strays =
         tensor_gather(&emu->problem, TENSOR_O, emu_host_bytes(emu->device, emu->tensors[TENSOR_O]), output->O);

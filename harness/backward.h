@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-enum backward_memory { OF_DO, OF_DQ, OF_DK, OF_DV, OF_DELTA, OF_SUMS, OF_TURNS, N_BACKWARD };
+enum backward_memory { OF_DO, OF_DQ, OF_DK, OF_DV, OF_DELTA, OF_SUMS, OF_TURNS, OF_DSINKS, N_BACKWARD };
 
 /* "dO", ... */
 const char *backward_name(enum backward_memory what);
@@ -22,7 +22,7 @@ int64_t backward_bytes(const struct problem *problem, enum backward_memory what)
 /* True if a launch writes it, so that it is filled with NaN before; the turns are zeros. */
 bool backward_is_written(enum backward_memory what);
 
-/* `serving` is where the arrays of serving_fill() are, 0 if the sequences are not packed. */
+/* `serving` is the address of the arrays of serving_fill(). */
 backward_strided_args backward_args_of(const struct problem *problem, attention_args attention,
                                        const uint64_t addresses[N_BACKWARD], uint64_t serving);
 

@@ -533,6 +533,10 @@ static enum status read_gradients(const struct gpu *gpu, struct output *output, 
         free(memory);
         CHECK(copied, "cuMemcpyDtoH of %s", backward_name((enum backward_memory)(OF_DQ + t)));
     }
+    if (output->dsinks)
+        CHECK(cuda->cuMemcpyDtoH_v2(output->dsinks, gpu->backward[OF_DSINKS],
+                                    (size_t)backward_bytes(&gpu->problem, OF_DSINKS)),
+              "cuMemcpyDtoH of dsinks");
     return STATUS_OK;
 }
 

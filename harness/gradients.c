@@ -61,15 +61,33 @@ struct pair {
     double p, ds, p_error, ds_error;
 };
 
-static struct pair pair_of(const struct problem *problem, double s, double dp, const struct query_row *query,
+/* A score with its soft cap, and the derivative of the cap with the largest error of a kernel, which computes it from
+ * the rounded p. */
+struct capped {
+    double s, slope, slope_error;
+};
+
+static struct capped cap_of(const struct problem *problem, double s, double p_error) {
+    const double cap = (float)problem->softcap;
+    if (!(cap > 0)) return (struct capped){s, 1, 0};
+    const double t = tanh(s / cap), of_t = p_error / cap;
+    return (struct capped){cap * t, 1 - t * t, 2 * fabs(t) * of_t + of_t * of_t + 0x1p-22};
+}
+
+static struct pair pair_of(const struct problem *problem, double scaled, double dp, const struct query_row *query,
                            double K_length, double V_length) {
     const double e = 0x1p-24, u = unit_roundoff(problem), t = half_least(problem), d = problem->d_head;
-    const double p = exp(s - query->lse), difference = dp - query->delta, ds = p * difference;
+    const double of_cap = 8 * problem->softcap; /* of tanh by ex2.approx and rcp.approx */
+    const double s = cap_of(problem, scaled, 0).s;
+    const double p = exp(s - query->lse), difference = dp - query->delta;
     const double x =
-        e * (d * problem_scale(problem) * query->Q_length * K_length + 8 * (fabs(s) + fabs(query->lse)) + 8);
+        e * (d * problem_scale(problem) * query->Q_length * K_length + 8 * (fabs(s) + fabs(query->lse)) + 8 + of_cap);
     const double a = e * d * query->dO_length * V_length + (u + e * d) * query->delta_products + t * query->dO_sum;
     const double of_p = (u + x) * fabs(difference) + a;
-    return (struct pair){p, ds, p * (u + x) + t, p * of_p + t * fabs(difference) + u * fabs(ds) + t};
+    const struct capped cap = cap_of(problem, scaled, u + x + (p > 0 ? t / p : 0));
+    const double ds = cap.slope * p * difference, of_slope = fmin(1, cap.slope_error) * p * fabs(difference);
+    return (struct pair){p, ds, p * (u + x) + t,
+                         cap.slope * (p * of_p + t * fabs(difference)) + of_slope + u * fabs(ds) + t};
 }
 
 /* row += factor * other, and its error. `sum` is the share of a term that adding it up may cost. */
@@ -168,6 +186,23 @@ void reference_dKV(const struct inputs *inputs, int64_t batch, int64_t KV_head, 
     take_own(inputs, of_keys, TENSOR_K, batch, KV_head, rows, n_rows, scratch);
     for (int64_t head = KV_head * group; head < (KV_head + 1) * group; head++)
         add_queries(inputs, batch, head, rows, n_rows, dK, dV, scratch);
+}
+
+struct sink_gradient reference_dsink(const struct inputs *inputs, int64_t head) {
+    const struct problem *problem = &inputs->problem;
+    const double e = 0x1p-24, u = unit_roundoff(problem), t = half_least(problem), d = problem->d_head;
+    const double sink = problem_sink(problem, head);
+    const double sum = share_of_sum(problem->batch * problem->seq_q);
+    struct sink_gradient found = {0};
+    for (int64_t batch = 0; batch < problem->batch; batch++)
+        for (int64_t row = 0; row < problem_length(problem, TENSOR_Q, batch); row++) {
+            const struct query_row *const query = query_row_of(inputs, batch, head, row);
+            const double p = exp(sink - query->lse), x = e * (8 * (fabs(sink) + fabs(query->lse)) + 8);
+            found.value -= p * query->delta;
+            found.error +=
+                p * ((sum + x) * fabs(query->delta) + (u + e * d) * query->delta_products + t * query->dO_sum);
+        }
+    return found;
 }
 
 /* ---- the inputs ---- */

@@ -16,6 +16,8 @@
  *    a sum of d_head products, the roundings of s and lse, and ex2.approx
  *   ds    p ((u + x) |dp - delta| + a) + t |dp - delta| + u |ds| + t, where a = e d_head |dO| |v| for dp, and
  *    (u + e d_head) sum |dO O| + t sum |dO| for delta from an O that was rounded
+ *    With a soft cap both have the factor 1 - (s / cap)², which a kernel computes from the rounded p: its error is
+ *    2 |s / cap| ((u + x) / cap), times p |dp - delta|
  *   sum   of errors times factors, and e 8 sqrt(n) |term| for each (Higham and Mary 2019)
  *
  * and the result is rounded once: u |ref| + t. An element passes where its error is at most 1.05 times that.
@@ -68,6 +70,13 @@ void reference_dQ(const struct inputs *inputs, int64_t batch, int64_t head, cons
 /* dK and dV of key rows [n_rows] of a KV head: the sums over all heads that share it. */
 void reference_dKV(const struct inputs *inputs, int64_t batch, int64_t KV_head, const int64_t *rows, int n_rows,
                    struct gradient_row *dK, struct gradient_row *dV, struct gradient_scratch *scratch);
+
+/* The gradient of a head's sink, and how far a kernel may be from it: the sum over all rows of -p delta, where p =
+ * exp(sink - lse), with errors as above. */
+struct sink_gradient {
+    double value, error;
+};
+struct sink_gradient reference_dsink(const struct inputs *inputs, int64_t head);
 
 /* Compare `wanted` rows of dQ and as many of dK and dV, on all cores. STATUS_ERROR when out of memory; a wrong output
  * is no failure. */

@@ -134,6 +134,7 @@ void output_free(struct output *output) {
     free(output->O);
     free(output->lse);
     for (int t = 0; t < N_INPUTS; t++) free(output->gradients[t]);
+    free(output->dsinks);
     *output = (struct output){0};
 }
 
@@ -149,7 +150,9 @@ static enum status gradients_new(struct output *output, const struct problem *pr
         output_free(output);
         return fail_memory(failure, (uint64_t)bytes, "a gradient");
     }
-    return STATUS_OK;
+    if (!problem->sinks || (output->dsinks = malloc((size_t)problem->heads * sizeof *output->dsinks))) return STATUS_OK;
+    output_free(output);
+    return fail_memory(failure, (uint64_t)problem->heads * sizeof *output->dsinks, "the gradients of sinks");
 }
 
 enum status output_new(struct output *output, const struct problem *problem, struct failure *failure) {

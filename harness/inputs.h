@@ -28,6 +28,7 @@ struct output {
     float *lse;                    /* of problem_lse_bytes(); NULL where the problem does not ask for it */
     int64_t strays;                /* elements written between the rows of O */
     uint16_t *gradients[N_INPUTS]; /* dQ, dK and dV of a backward problem, else NULL */
+    float *dsinks;                 /* [heads], of a backward problem with sinks, else NULL */
 };
 
 /* STATUS_ERROR when out of memory. */

@@ -421,15 +421,12 @@ static enum status check_backward(const struct problem *problem, const struct ke
                  {problem->causal && !config_has(config, CAUSAL), "--causal: needs a config with the flag causal"},
                  {problem->KV_heads != problem->heads && !config_has(config, GROUPED_HEADS),
                   "--kv-heads: needs a config with the flag grouped"}};
-    if (serving_option(problem))
+    if (problem->page_rows || problem->split_keys)
         return fail(failure, STATUS_USAGE, "%s: the backward pass does not support it; remove it",
-                    serving_option(problem));
+                    problem->page_rows ? "--page-rows" : "--split-keys");
     if (served && !config_has(config, SERVES))
         return fail(failure, STATUS_USAGE, "%s: needs a config of attention/backward with the flag serve, not %s of %s",
                     served, config_format(config, text), about_version());
-    if (config_has(config, SERVES) != (problem->layout == LAYOUT_PACKED))
-        return fail(failure, STATUS_USAGE, "--layout: must be packed for config %s of %s", config_format(config, text),
-                    about_version());
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].asked)
             return fail(failure, STATUS_USAGE, "%s; this is %s of %s", rules[i].sentence, config_format(config, text),

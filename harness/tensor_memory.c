@@ -99,19 +99,20 @@ void tensor_spread(const struct problem *problem, enum tensor tensor, const uint
 int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const uint16_t *memory, uint16_t *contiguous) {
     const struct rows rows = rows_of(problem, tensor);
     const int64_t d_head = problem->d_head, elements = problem_device_bytes(problem, tensor) / 2;
+    const uint16_t unused = problem->backward ? 0 : POISON; /* a pass sets gradients of unused rows to 0 */
     int64_t written = 0, written_in_rows = 0;
     if (tensor_is_contiguous(problem)) {
         memcpy(contiguous, memory, (size_t)problem_bytes(problem, tensor));
         return 0;
     }
-    for (int64_t i = 0; i < elements; i++) written += memory[i] != POISON;
+    for (int64_t i = 0; i < elements; i++) written += memory[i] != unused;
     for (int64_t i = 0; i < rows.count; i++) {
         const int64_t at = row_at(&rows, i);
         if (at < 0) {
             memset(contiguous + i * d_head, 0, 2 * (size_t)d_head);
             continue;
         }
-        for (int64_t c = 0; c < d_head; c++) written_in_rows += memory[at + c] != POISON;
+        for (int64_t c = 0; c < d_head; c++) written_in_rows += memory[at + c] != unused;
         memcpy(contiguous + i * d_head, memory + at, 2 * (size_t)d_head);
     }
     return written - written_in_rows;

@@ -18,7 +18,8 @@ bool tensor_is_contiguous(const struct problem *problem);
 /* Lay a contiguous tensor out as on the device; `memory` has problem_device_bytes(). */
 void tensor_spread(const struct problem *problem, enum tensor tensor, const uint16_t *contiguous, uint16_t *memory);
 
-/* The way back. Returns how many elements of the gaps are no longer poison. */
+/* The way back. Returns how many elements of the gaps are no longer poison; in a backward problem, which sets them to
+ * 0, how many are not 0. */
 int64_t tensor_gather(const struct problem *problem, enum tensor tensor, const uint16_t *memory, uint16_t *contiguous);
 
 /* Log-sum-exp in the host's order, [batch, heads, seq_q], 0 for rows that do not exist; returns how many floats of such

@@ -117,6 +117,21 @@ static enum status check_some(struct check *check, int64_t wanted, bool of_keys,
     return check->out_of_memory ? fail_memory(failure, sizeof(struct gradient_row), "the reference") : STATUS_OK;
 }
 
+/* The gradients of all sinks, which are sums over all rows, unless the forward pass of some was left out. */
+static void check_sinks(const struct inputs *inputs, const struct output *output, struct verdict *verdict) {
+    const struct problem *problem = &inputs->problem;
+    if (!output->dsinks || inputs->exact_pairs < problem->batch * problem->KV_heads) return;
+    for (int64_t head = 0; head < problem->heads; head++) {
+        const struct sink_gradient expected = reference_dsink(inputs, head);
+        const struct wrong_element element = {.gradient = "dsinks",
+                                              .head = head,
+                                              .got = output->dsinks[head],
+                                              .expected = expected.value,
+                                              .bound = 1.05 * (expected.error + 0x1p-24 * fabs(expected.value))};
+        verdict_compare(&element, &verdict->max_error, &verdict->max_over_bound, verdict);
+    }
+}
+
 static int64_t count_specials(const struct problem *problem, const struct output *output) {
     int64_t specials = 0;
     for (int t = 0; t < N_INPUTS; t++)
@@ -132,6 +147,7 @@ enum status verify_gradients(const struct inputs *inputs, const struct output *o
     enum status status = check_some(&check, wanted, false, failure);
     if (!status) status = check_some(&check, wanted, true, failure);
     if (status) return status;
+    check_sinks(inputs, output, verdict);
     verdict->specials = count_specials(&inputs->problem, output);
     for (int t = 0; t < N_INPUTS; t++)
         verdict->relative_error[t] = check.size[t] > 0 ? sqrt(check.off[t] / check.size[t]) : 0;

@@ -61,6 +61,11 @@ int64_t launch_most_bytes(const struct kernel_config *config, int64_t multiproce
                : TICKETS_BYTES;
 }
 
+static bool adds_sinks(const struct instance *instance, const attention_args *args) {
+    return config_has(&instance->config, SERVES) && ((const backward_serving_args *)args)->dsinks;
+}
+
+/* In order, the last CTA rounds dQ, and only sinks need the kernel after it. */
 int backward_steps(const struct instance *instance, const attention_args *args, int64_t multiprocessors,
                    struct step steps[MOST_STEPS]) {
     const launch_shape small = backward_small_shape(&instance->config.backward, args);
@@ -69,7 +74,7 @@ int backward_steps(const struct instance *instance, const attention_args *args, 
         steps[count++] = (struct step){instance->before.symbol, instance->before.entry, small, false};
     steps[count++] =
         (struct step){instance->symbol, instance->entry, launch_of(&instance->config, args, multiprocessors), true};
-    if (instance->after.symbol)
+    if (instance->after.symbol && (!instance->config.backward.in_order || adds_sinks(instance, args)))
         steps[count++] = (struct step){instance->after.symbol, instance->after.entry, small, false};
     return count;
 }

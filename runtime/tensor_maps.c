@@ -17,7 +17,8 @@ struct extent {
 static struct extent extent_of(const attention_args *args, const struct kernel_config *config, bool keys) {
     const bool backward = config_has(config, BACKWARD_PASS);
     const serving_args *const serving = config_has(config, SERVES) && !backward ? (const serving_args *)args : NULL;
-    if (backward && config_has(config, SERVES)) return (struct extent){1, keys ? args->all_KV_rows : args->all_Q_rows};
+    if (backward && config_has(config, SERVES) && ((const backward_serving_args *)args)->Q_offsets)
+        return (struct extent){1, keys ? args->all_KV_rows : args->all_Q_rows};
     if (serving && keys && serving->pages) return (struct extent){serving->n_pages, serving->page_rows};
     if (serving && keys && serving->KV_offsets) return (struct extent){1, serving->KV_rows};
     if (serving && !keys && serving->Q_offsets) return (struct extent){1, serving->Q_rows};

@@ -52,7 +52,7 @@ def kernels_of(config: KernelConfig) -> list[tuple[str, list[str]]]:
 
 def small_kernels(config: KernelConfig) -> list[str]:
     """The kernels of a backward pass other than flash_backward (kernels/backward/rows.cuh)."""
-    rounds = config.dQ_sums and not (config.any_rows and config.in_order)
+    rounds = config.dQ_sums and (config.serves or not (config.any_rows and config.in_order))  # or adds up sinks
     return [*(["row_sums"] * config.backward_pass), *(["round_dQ"] * rounds)]
 
 

@@ -126,6 +126,24 @@ SERVED = {
         for one in KERNELS[MMA_GRADIENTS].header.serving
     ],
 }
+# Edges of windows, queries that attend to one key or to none, and rows past the used lengths, which hold NaN.
+for name in GRADIENTS:
+    SERVED[name] += [
+        f"{arguments} --schedule {number} --config {one.short_form().replace(' ', '')}"
+        for number, (one, arguments) in enumerate(
+            zip(
+                KERNELS[name].header.serving,
+                (
+                    "--seq-q 200 --seq-k 150 --heads 2 --kv-heads 1 --window 0,0 --sinks --softcap 5",
+                    "--seq-q 70 --seq-k 260 --heads 1 --window 63,0 --causal --sinks",
+                    "--seqlens-q 70,0,3 --seqlens-k 66,5,130 --heads 2 --causal --softcap 50 --window 500,-1",
+                    "--seqlens-q 130,70 --seqlens-k 0,300 --heads 2 --kv-heads 1 --window 64,64 --sinks",
+                    "--seq-q 300 --seq-k 40 --heads 1 --window 5,128 --causal",
+                    f"{RAGGED} --heads 2 --kv-heads 1 --window 3,-1 --softcap 5 --sinks",
+                ),
+            )
+        )
+    ]
 
 
 @pytest.mark.parametrize("case", [*PLAIN, *(pytest.param(name, marks=pytest.mark.long) for name in RARE)])
@@ -150,7 +168,7 @@ def test_lengths_pages_and_masks(kernel: str, arguments: str) -> None:
     if kernel in (DECODE, CP_ASYNC):
         for name in ("page_rows", "split_keys"):
             assert record["problem"][name] == int(asked.get(f"--{name.replace('_', '-')}", 0))
-    if kernel in GRADIENTS:
+    if kernel in GRADIENTS and arguments.startswith(f"{RAGGED} --heads 1 "):
         assert record["check"]["rows"] == 70 + 3 + 9 + 66 + 5 + 2
 
 
@@ -269,6 +287,18 @@ def served_by(draw: st.DrawFn, kernel: str) -> list[str]:
     return words_of(sizes, ["--causal"] * draw(st.booleans()))
 
 
+@st.composite
+def gradients_by(draw: st.DrawFn, kernel: str) -> list[str]:
+    """Windows, soft caps, sinks and lengths, also of sequences that are not packed."""
+    config = draw(st.sampled_from([one for one in KERNELS[kernel].header.beside if one.serves]))
+    sizes = draw(common((1, 2, 4))) | draw(sequences(("packed", "bshd")))
+    sizes["config"] = config.replace(dtype=draw(st.sampled_from(tuple(Dtype)))).short_form()
+    sizes["window"] = f"{draw(WINDOWS)},{draw(WINDOWS)}"
+    if draw(st.booleans()):
+        sizes["softcap"] = draw(st.sampled_from((1, 5, 50)))
+    return words_of(sizes, [name for name in ("--causal", "--sinks") if draw(st.booleans())])
+
+
 RANDOM = {kernel: [plain(version)] for kernel, version in KERNELS.items()}
 for name in (WGMMA, MMA_SYNC):
     RANDOM[name].append(served_by_attention(name))
@@ -276,7 +306,7 @@ for name in (DECODE, CP_ASYNC):
     RANDOM[name].append(served_by_decode(name))
 RANDOM[FP8_KERNEL].append(served_by(FP8_KERNEL))
 for name in GRADIENTS:
-    RANDOM[name].append(served_by(name))
+    RANDOM[name].append(gradients_by(name))
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.long)], ids=["few", "many"])
@@ -505,12 +535,7 @@ CACHES = "--seq-q 1 --seqlens-k 40,3"
         ("b03", "--seq 100", "--seq 100: must be a multiple of 64"),
         ("b03", "--layout bhsd", "--layout: must be bshd or packed for the backward pass"),
         ("b07", "--layout packed --seqlens-q 64,64", "needs a config of attention/backward with the flag serve"),
-        (HOPPER_GRADIENTS, "--seqlens-q 3,4", "--layout: must be packed for config"),
-        (
-            HOPPER_GRADIENTS,
-            "--layout packed --seqlens-q 3 --window 3,0",
-            "--window: the backward pass does not support it",
-        ),
+        (HOPPER_GRADIENTS, "--seq 70 --split-keys 128", "--split-keys: the backward pass does not support it"),
     ],
 )
 def test_bad_input_gets_a_sentence(kernel: str, arguments: str, sentence: str) -> None:

@@ -60,9 +60,11 @@
  * Any number of rows: TMA pads blocks with zeros. A query past the last, or one that attends to no key, has a
  * log-sum-exp of infinity, so that P and dS are 0. P of keys past the last is set to 0, like P of masked keys.
  *
- * With serve the sequences are packed. Blocks of a sequence are numbered after those of the sequences before it, from
- * first_block_at() on: each may leave one number unused, for which a CTA does nothing. A block's rows after the
- * sequence belong to the next one; warpgroups 1 and 2 set them to zero in shared memory.
+ * With serve sequences may be packed or use only some of their rows. Blocks of a sequence are numbered after those of
+ * the sequences before it, from first_block_at() on: each may leave one number unused, for which a CTA does nothing. A
+ * block's rows after the sequence may hold anything; warpgroups 1 and 2 set them to zero in shared memory. A tile skips
+ * the Q blocks that a window hides from it, and P is masked only in blocks at the edges of the window. A soft cap
+ * (backward_cap.cuh) needs no further registers, and sinks are a matter of row_sums and round_dQ.
  *
  * Register layout: warp w of a warpgroup has rows 16w ... of its 64; a tile of 8 columns is held as with mma.sync. In
  * shared memory a block is a row of tiles of 64 elements, whose 16-byte chunks are swizzled (common/ptx_sm90a.cuh).

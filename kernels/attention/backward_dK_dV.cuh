@@ -28,6 +28,24 @@ __device__ __forceinline__ void clear_queries(const pass_args<cfg> &args, const 
                                         queries_of<cfg>(args, all.seq) - Q_block * cfg.B_r);
 }
 
+/* P of a Q block from its scores. */
+template <backward_config cfg>
+__device__ __forceinline__ void finish_P(const pass_args<cfg> &args, const work<cfg> &all, int Q_block, tiles<8> &P,
+                                         uint32_t lse) {
+    if constexpr (cfg.serves) {
+        const key_band band = band_of<cfg>(args, all.seq, Q_block, all.KV_block);
+        cap_scores<cfg>(args, P);
+        take_exponentials(P, exponent_scale<cfg>(args), lse);
+        if (band.template hides<cfg.B_r, cfg.B_c>()) mask_keys(P, band);
+        return;
+    }
+    const int last_key =
+        keys_of<cfg>(args, all.seq) - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
+    const int last = args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + Q_block * cfg.B_r : last_key;
+    take_exponentials(P, args.softmax_scale * 1.44269504f, lse);
+    if (last < cfg.B_c - 1) mask_keys(P, last, args.causal);
+}
+
 /* ---- one tile per CTA: d_head 64 and 128, in any order ---- */
 
 /* Warpgroups 1 and 2: dK and dV of 64 keys. */
@@ -39,25 +57,25 @@ struct own_keys {
     const uint32_t own; /* the warpgroup's keys within a tile */
     key_sums<cfg> &dK, &dV;
 
-    /* P of a block, rounded. `last`: the last key that its first query attends to, from the CTA's first. */
-    __device__ __forceinline__ void compute_P(fragments<4> &rounded, uint32_t Q, uint32_t lse, int last) const {
+    /* P of a block, rounded. */
+    __device__ __forceinline__ void compute_P(const work<cfg> &all, int Q_block, fragments<4> &rounded, uint32_t Q,
+                                              uint32_t lse) const {
         tiles<8> P;
         wgmma_fence();
         start_scores<cfg>(P, at.K + own, Q);
         wgmma_wait_group<0>(P);
-        take_exponentials(P, args.softmax_scale * 1.44269504f, lse);
-        if (last < cfg.B_c - 1) mask(P, last, args.causal);
+        finish_P<cfg>(args, all, Q_block, P, lse);
         round_scores<cfg>(rounded, P);
     }
 
     /* dV beside dS, then dK. */
-    __device__ __forceinline__ void step(const work<cfg> &all, int Q_block, int stage, int phase, int last) const {
+    __device__ __forceinline__ void step(const work<cfg> &all, int Q_block, int stage, int phase) const {
         const uint32_t Q = at.Q + stage * of::Q_bytes, dO = at.dO + stage * of::Q_bytes;
         const uint32_t lse = at.lse + stage * 2 * of::row_bytes, delta = lse + of::row_bytes;
         fragments<4> of_P, of_dS;
         wait_for_phase(at.full + 8 * stage, phase);
         clear_queries<cfg>(args, at, all, stage, Q_block);
-        compute_P(of_P, Q, lse, last);
+        compute_P(all, Q_block, of_P, Q, lse);
         tiles<8> dS;
         wgmma_fence();
         start_scores<cfg>(dS, at.V + own, dO);
@@ -65,6 +83,7 @@ struct own_keys {
         start_sums<cfg>(dV, of_P, dO);
         wgmma_wait_group<1>(dS);
         differentiate<cfg>(dS, of_dS, delta);
+        multiply_by_slope<cfg>(args, dS, of_dS, lse);
         round_scores<cfg>(of_dS, dS);
         wait_for_phase(at.dS_empty + 8 * stage, phase - 1);
         store_dS(at.dS + stage * of::dS_bytes, of_dS);
@@ -85,17 +104,12 @@ __device__ __forceinline__ void multiply_keys_of_tile(const pass_args<cfg> &args
     key_sums<cfg> dK = {}, dV = {};
     const uint32_t first = (warp_uniform(threadIdx.x / WARPGROUP) - 1) * 64 * TILE_ROW;
     const own_keys<cfg> own{args, at, first, dK, dV};
-    const int last_key =
-        keys_of<cfg>(args, all.seq) - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
-    const int first_last =
-        args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + all.first_block * cfg.B_r : last_key;
     wait_for_phase(at.KV_full, 0);
     clear_keys<cfg>(args, at, all);
 #pragma unroll 1
     for (int step = 0, block = 0; step < all.steps(); step++) {
         const int Q_block = q_block<cfg>{0, block}.block(all);
-        own.step(all, Q_block, step % cfg.stages, step / cfg.stages,
-                 args.causal ? first_last + block * cfg.B_r : last_key);
+        own.step(all, Q_block, step % cfg.stages, step / cfg.stages);
         block = block + 1 < all.blocks ? block + 1 : 0;
     }
     store_rows<cfg>(args.dK, args.K_strides, keys_of<cfg>(args, all.seq), all, dK, args.softmax_scale);
@@ -119,15 +133,6 @@ struct keys {
     __device__ __forceinline__ uint32_t dO(int stage) const { return at.dO + stage * of::Q_bytes; }
     __device__ __forceinline__ uint32_t lse(int stage) const { return at.lse + stage * 2 * of::row_bytes; }
 
-    /* P of the block in a stage from its scores. */
-    __device__ __forceinline__ void finish_P(tiles<8> &scores, int stage, const work<cfg> &all, int Q_block) {
-        const int last_key =
-            keys_of<cfg>(args, all.seq) - 1 - all.KV_block * cfg.B_c; /* of the last query, from the CTA's first */
-        const int last = args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + Q_block * cfg.B_r : last_key;
-        take_exponentials(scores, args.softmax_scale * 1.44269504f, lse(stage));
-        if (last < cfg.B_c - 1) mask(scores, last, args.causal);
-    }
-
     __device__ __forceinline__ void first_P(const work<cfg> &all, int Q_block) {
         tiles<8> scores;
         wait_for_phase(at.full + 8 * now.stage, now.phase);
@@ -135,7 +140,7 @@ struct keys {
         wgmma_fence();
         start_scores<cfg>(scores, at.K + own, Q(now.stage));
         wgmma_wait_group<0>(scores);
-        finish_P(scores, now.stage, all, Q_block);
+        finish_P<cfg>(args, all, Q_block, scores, lse(now.stage));
         round_scores<cfg>(P, scores);
     }
 
@@ -149,6 +154,7 @@ struct keys {
         if constexpr (!first) start_dK<cfg>(dK, at.dS + before.stage * of::dS_bytes + own, Q(before.stage));
         wgmma_wait_group<first ? 0 : 1>(dP);
         differentiate<cfg>(dP, P, lse(now.stage) + of::row_bytes);
+        multiply_by_slope<cfg>(args, dP, P, lse(now.stage));
         fragments<4> dS;
         round_scores<cfg>(dS, dP);
         wait_for_phase(at.dS_empty + 8 * now.stage, now.phase - 1);
@@ -172,7 +178,7 @@ struct keys {
         start_scores<cfg>(scores, at.K + own, Q(now.stage));
         start_sums<cfg>(dV, P, dO(before.stage));
         wgmma_wait_group<1>(scores);
-        finish_P(scores, now.stage, all, next_block);
+        finish_P<cfg>(args, all, next_block, scores, lse(now.stage));
         wgmma_wait_group<0>(dV);
         round_scores<cfg>(P, scores);
     }
@@ -280,19 +286,31 @@ struct columns {
             keys_of<cfg>(args, all.seq) - 1 - all.KV_block * cfg.B_c - (threadIdx.x % WARPGROUP / 32 * 16 + lane / 4);
         const int of_first =
             args.causal ? last_key - (queries_of<cfg>(args, all.seq) - 1) + Q_block * cfg.B_r + half * 32 : last_key;
+        if constexpr (cfg.serves) cap_scores<cfg>(args, S);
         for (int tile = 0; tile < 4; tile++) {
             const float2 of_row = load_pair(lse, tile), delta = load_pair(lse + of::row_bytes, tile);
             float P[4];
             for (int i = 0; i < 4; i++) {
                 const int behind = args.causal ? 8 * tile + lane % 4 * 2 + i % 2 : 0;
-                P[i] = ex2_approx(S[tile][i] * (args.softmax_scale * 1.44269504f) - (i % 2 ? of_row.y : of_row.x));
-                if (i / 2 * 8 > of_first + behind) P[i] = 0;
+                P[i] = ex2_approx(S[tile][i] * exponent_scale<cfg>(args) - (i % 2 ? of_row.y : of_row.x));
+                if constexpr (cfg.serves) {
+                    const key_band band = band_of<cfg>(args, all.seq, Q_block, all.KV_block);
+                    const int key = threadIdx.x % WARPGROUP / 32 * 16 + lane / 4 + i / 2 * 8;
+                    if (band.hides(half * 32 + 8 * tile + lane % 4 * 2 + i % 2, key)) P[i] = 0;
+                } else if (i / 2 * 8 > of_first + behind) {
+                    P[i] = 0;
+                }
             }
             for (int i = 0; i < 2; i++) {
                 uint32_t &pair = of_P[tile / 2][tile % 2 * 2 + i];
                 float p[2];
                 pair = round_pair<cfg.dtype>(P[2 * i], P[2 * i + 1]);
                 widen_pair<cfg.dtype>(pair, p[0], p[1]);
+                if constexpr (cfg.serves)
+                    if (has_cap<cfg>(args)) {
+                        p[0] *= slope_of_cap(p[0], of_row.x, tanh_per_exponent<cfg>(args));
+                        p[1] *= slope_of_cap(p[1], of_row.y, tanh_per_exponent<cfg>(args));
+                    }
                 of_dS[tile / 2][tile % 2 * 2 + i] =
                     round_pair<cfg.dtype>(p[0] * (dP[tile][2 * i] - delta.x), p[1] * (dP[tile][2 * i + 1] - delta.y));
             }

@@ -146,8 +146,9 @@ template <backward_config cfg>
 __device__ __forceinline__ void add_in_order(const pass_args<cfg> &args, const block_of_dQ<cfg> &block, int span,
                                              tiles<8> &dQ) {
     float *const sums = block.sums(args) + span * (cfg.B_r * SPAN);
-    const int last = last_seen<cfg>(args, block.of.seq, block.Q_block);
-    const int own = position_in_order<cfg>(args, block.of, last);
+    const int first = first_in_order<cfg>(args, block.of, block.Q_block);
+    const int end = last_seen<cfg>(args, block.of.seq, block.Q_block), last = end - first;
+    const int own = position_in_order<cfg>(args, block.of, first, end);
     if (own == last) {
         if (last > 0) take_sums(dQ, sums);
         store_dQ<cfg>(args, block.of, block.head, block.Q_block, span * SPAN, dQ);

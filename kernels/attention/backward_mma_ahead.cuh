@@ -46,10 +46,16 @@ __device__ __forceinline__ void compute_dP(key_scores<cfg> &dP, const mma_smem<c
     multiply_half<cfg>(dP, at.V, at.dO + stage * mma_smem<cfg>::Q_bytes);
 }
 
-/* Mask a step's scores, if one of its queries does not attend to all keys of the tile. */
+/* Cap a step's scores, and mask them if one of its queries does not attend to all keys of the tile. */
 template <backward_config cfg>
 __device__ __forceinline__ void mask(const pass_args<cfg> &args, const tile_steps<cfg> &steps,
                                      const step_position &step, key_scores<cfg> &S) {
+    if constexpr (cfg.serves) {
+        for (int i = 0; i < 2; i++) cap_scores<cfg>(args, S[i]);
+        const key_band band = steps.band(args, step);
+        if (band.template hides<cfg.B_r, cfg.B_c>()) mask_band<cfg>(S, band);
+        return;
+    }
     const int last = steps.last_key(args, step);
     if (last >= cfg.B_c - 1) return;
     if (args.causal)
@@ -80,12 +86,12 @@ struct ahead {
     const pass_args<cfg> &args;
     const mma_smem<cfg> &at;
     const tile_steps<cfg> &steps;
-    const float exponent_scale;
+    const float to_exponent;
     key_scores<cfg> S;
     key_operands<cfg> P;
 
     __device__ __forceinline__ ahead(const pass_args<cfg> &of, const mma_smem<cfg> &smem, const tile_steps<cfg> &tile)
-        : args(of), at(smem), steps(tile), exponent_scale(of.softmax_scale * 1.44269504f) {}
+        : args(of), at(smem), steps(tile), to_exponent(exponent_scale<cfg>(of)) {}
 
     /* P of the first Q block, before the loop. */
     __device__ __forceinline__ void begin() {
@@ -93,7 +99,7 @@ struct ahead {
         compute_S<cfg>(S, at, 0);
         mask<cfg>(args, steps, steps.first(), S);
 #pragma unroll
-        for (int tile = 0; tile < shape::tiles; tile++) take_exponentials<cfg>(P, S, tile, exponent_scale, at.lse);
+        for (int tile = 0; tile < shape::tiles; tile++) take_exponentials<cfg>(P, S, tile, to_exponent, at.lse);
         for (int k = 0; k < shape::steps; k++) store_P<cfg>(at, P, k);
         arrive_of_warp(at.P_full + 8 * warp_position().warp);
     }
@@ -108,6 +114,7 @@ struct ahead {
         compute_dP<cfg>(dP, at, 0);
         if (number) wait_for(at.dS_empty, number - 1);
         const uint32_t dO = columns_of<cfg>(at.dO, warp_position().half);
+        const uint32_t lse = at.lse + number % 2 * of::row_values_bytes;
 #pragma unroll
         for (int k = 0; k < shape::steps; k++) {
             column_operand b;
@@ -116,7 +123,7 @@ struct ahead {
             load_P<cfg>(own, at, warp, k);
             if (k) store_dS<cfg>(at, dS, k - 1);
             multiply_columns<cfg>(dV, own[0], own[1], b);
-            differentiate<cfg>(dS, own[0], own[1], dP, k);
+            differentiate<cfg>(args, dS, own[0], own[1], dP, k, lse);
         }
         store_dS<cfg>(at, dS, shape::steps - 1);
         arrive_of_warp(at.dS_of_warp + 8 * warp, at.dS_full);
@@ -170,7 +177,7 @@ struct ahead {
             load_dS<cfg>(dS, dS_operand<cfg>(at, of_half), k);
             if (n && n % 2 == 0) store_P<cfg>(at, P, n / 2 - 1);
             multiply_columns<cfg>(dK, dS[0], dS[1], b);
-            take_exponentials<cfg>(P, S, n, exponent_scale, lse);
+            take_exponentials<cfg>(P, S, n, to_exponent, lse);
         }
         store_P<cfg>(at, P, shape::steps - 1);
         arrive_of_warp(at.Q_empty + 8 * stage, at.P_full + 8 * warp);

@@ -57,6 +57,10 @@ struct tile_steps {
     __device__ __forceinline__ int64_t number(const step_position &at) const {
         return first_number + (at.head - first_head) * head_blocks + at.block;
     }
+    /* With serve: keys of the tile that the queries of the Q block attend to. */
+    __device__ __forceinline__ key_band band(const pass_args<cfg> &args, const step_position &at) const {
+        return band_of<cfg>(args, tile.seq, at.block, tile.KV_block);
+    }
     /* Last key of the tile that the first query of the Q block attends to, counted from the first key of the tile. With
      * the causal mask each query attends to one key more than the query before it. */
     __device__ __forceinline__ int last_key(const pass_args<cfg> &args, const step_position &at) const {

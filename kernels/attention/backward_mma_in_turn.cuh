@@ -47,7 +47,7 @@ __device__ __forceinline__ void compute_P_and_dS(const pass_args<cfg> &args, con
         compute_masked_S<cfg>(args, at, steps, now, number, S);
 #pragma unroll
         for (int tile = 0; tile < shape::tiles; tile++)
-            take_exponentials<cfg>(P, S, tile, args.softmax_scale * 1.44269504f, lse);
+            take_exponentials<cfg>(P, S, tile, exponent_scale<cfg>(args), lse);
     }
     key_scores<cfg> dP;
     wait_for(at.dO_full + 8 * stage, number / 2);
@@ -59,7 +59,7 @@ __device__ __forceinline__ void compute_P_and_dS(const pass_args<cfg> &args, con
     if (number) wait_for(at.dS_empty, number - 1);
 #pragma unroll
     for (int k = 0; k < shape::steps; k++) {
-        differentiate<cfg>(dS, P[0][k], P[1][k], dP, k);
+        differentiate<cfg>(args, dS, P[0][k], P[1][k], dP, k, lse);
         store_dS<cfg>(at, dS, k);
     }
     arrive_of_warp(at.dS_full);
@@ -93,7 +93,7 @@ __device__ __forceinline__ void add_dV_of_both(const pass_args<cfg> &args, const
 #pragma unroll
         for (int k = 0; k < shape::steps; k++) {
             for (int tile = 2 * k; tile < 2 * k + 2; tile++)
-                take_exponentials<cfg>(P, S, tile, args.softmax_scale * 1.44269504f, at.lse);
+                take_exponentials<cfg>(P, S, tile, exponent_scale<cfg>(args), at.lse);
             store_P<cfg>(at, P, k);
         }
         arrive_of_warp(at.P_full + 8 * own.warp);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void add_dV_of_both(const pass_args<cfg> &args, const
         load_columns<cfg>(b, columns_of<cfg>(at.dO, of_half), k);
         load_P<cfg>(P, at, mine ? own.warp : own.warp ^ 1, k);
         multiply_columns<cfg>(dV, P[0], P[1], b);
-        if (mine) differentiate<cfg>(dS, P[0], P[1], dP, k);
+        if (mine) differentiate<cfg>(args, dS, P[0], P[1], dP, k, at.lse);
     }
     arrive_of_warp(at.P_empty + 8 * (own.warp ^ 1), at.dO_empty);
 }

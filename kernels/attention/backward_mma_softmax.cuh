@@ -1,14 +1,16 @@
 /* backward_mma_softmax.cuh - from scores to P and from dP to dS with mma.sync.
  *
  *     mask_after<cfg, true>(S, last_key);                   the causal mask
+ *     mask_band<cfg>(S, band);                              with serve: windows, too
  *     take_exponentials<cfg>(P, S, tile, scale, lse);       P of 8 queries in 16 bits
- *     differentiate<cfg>(dS, P0, P1, dP, k);                   dS = P ∘ dP of 16 queries; dP began at -delta
+ *     differentiate<cfg>(args, dS, P0, P1, dP, k, lse);     dS = P ∘ dP of 16 queries; dP began at -delta
  *     store_dS<cfg>(at, dS, k);
  */
 #ifndef FL_ATTENTION_BACKWARD_MMA_SOFTMAX_CUH
 #define FL_ATTENTION_BACKWARD_MMA_SOFTMAX_CUH
 
 #include "common/ptx_backward_sm80.cuh"
+#include "kernels/attention/backward_cap.cuh"
 #include "kernels/attention/backward_mma_shape.cuh"
 
 /* The values of two neighboring queries of a tile, from an array of the Q block in shared memory. */
@@ -29,6 +31,17 @@ __device__ __forceinline__ void mask_after(key_scores<cfg> &S, int last) {
         for (int i = 0; i < 2; i++)
             for (int e = 0; e < 4; e++)
                 if (behind > (causal ? 8 * tile + e % 2 : 0) - (16 * i + e / 2 * 8)) S[i][tile][e] = -INFINITY;
+}
+
+/* Set the scores of keys that a query does not attend to to -inf. */
+template <backward_config cfg>
+__device__ __forceinline__ void mask_band(key_scores<cfg> &S, const key_band &band) {
+    const warp_position own;
+    const int query = own.half * mma_shape<cfg>::queries + own.column(), key = own.pair * 32 + own.row();
+    for (int tile = 0; tile < mma_shape<cfg>::tiles; tile++)
+        for (int i = 0; i < 2; i++)
+            for (int e = 0; e < 4; e++)
+                if (band.hides(query + 8 * tile + e % 2, key + 16 * i + e / 2 * 8)) S[i][tile][e] = -INFINITY;
 }
 
 /* P of the 8 queries of a tile. */
@@ -54,10 +67,24 @@ __device__ __forceinline__ void begin_dP(key_scores<cfg> &dP, uint32_t delta) {
     }
 }
 
-/* dS of 16 queries. */
+/* dS of 16 queries, with the derivative of the soft cap if there is one. */
 template <backward_config cfg>
-__device__ __forceinline__ void differentiate(key_operands<cfg> &dS, const uint32_t (&P0)[4], const uint32_t (&P1)[4],
-                                              const key_scores<cfg> &dP, int k) {
+__device__ __forceinline__ void differentiate(const pass_args<cfg> &args, key_operands<cfg> &dS,
+                                              const uint32_t (&P0)[4], const uint32_t (&P1)[4], key_scores<cfg> &dP,
+                                              int k, uint32_t lse) {
+    if (has_cap<cfg>(args)) {
+        const float per_cap = tanh_per_exponent<cfg>(args);
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            const float2 of = load_pair<cfg>(lse, 2 * k + r / 2);
+            for (int i = 0; i < 2; i++) {
+                float low, high;
+                widen_pair<cfg.dtype>(i ? P1[r] : P0[r], low, high);
+                dP[i][2 * k + r / 2][r % 2 * 2] *= slope_of_cap(low, of.x, per_cap);
+                dP[i][2 * k + r / 2][r % 2 * 2 + 1] *= slope_of_cap(high, of.y, per_cap);
+            }
+        }
+    }
 #pragma unroll
     for (int i = 0; i < 2; i++)
         for (int r = 0; r < 4; r++) {

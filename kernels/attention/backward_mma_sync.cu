@@ -37,8 +37,9 @@
  *     P_full, P_empty       one warp has stored P; its partner has read it
  *     dS_of_warp            one warp has stored dS                       its partner waits
  *
- * With serve the sequences are packed, and their blocks are numbered one sequence after the other
- * (backward_sequences.cuh).
+ * With serve sequences may be packed or use only some of their rows, and their blocks are numbered one sequence after
+ * the other (backward_sequences.cuh). A tile skips the Q blocks that a window hides from it. A soft cap needs no
+ * further registers (backward_cap.cuh), and sinks are a matter of row_sums and round_dQ.
  *
  * Any number of rows: rows past the last are zeros in shared memory. A query past the last, or one that attends to no
  * key, has a log-sum-exp of infinity, so that P and dS are 0. Scores of keys past the last become -inf, like masked

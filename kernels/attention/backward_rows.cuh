@@ -2,8 +2,9 @@
  *
  *     sum_rows<cfg>(args);      delta and the scaled log-sum-exp of each query, and cleared sums or turns
  *     round_rows<cfg>(args);    dQ in 16 bits from its fp32 sums
+ *     sum_sinks<cfg>(args);     gradients of sinks, from what sum_rows() left
  *
- * Both write rows of full Q blocks. Rows past the last query get values that make P and dS zero.
+ * The first two write rows of full Q blocks. Rows past the last query get values that make P and dS zero.
  */
 #ifndef FL_ATTENTION_BACKWARD_ROWS_CUH
 #define FL_ATTENTION_BACKWARD_ROWS_CUH
@@ -22,9 +23,9 @@ struct query {
     __device__ __forceinline__ query(const pass_args<cfg> &args, int number) : row(number) {
         if constexpr (cfg.serves) {
             const int of_head = number / cfg.B_r;
-            const int sample = sequence_of_block(args.Q_offsets, args.batch, args.all_Q_rows, cfg.B_r, of_head);
+            const int sample = queries_of_all(args).sequence_of_block(cfg.B_r, of_head);
             seq = find_sequence(args, sample);
-            row -= first_block_at(seq.first_q, sample, cfg.B_r) * cfg.B_r;
+            row -= first_Q_block<cfg>(args, seq, sample) * cfg.B_r;
             of_all = (int64_t)blockIdx.y * count_Q_blocks<cfg>(args) + of_head;
         }
     }
@@ -37,12 +38,17 @@ struct query {
     }
     /* Address of 8 elements of a tensor with these strides. */
     __device__ __forceinline__ int64_t offset(const tensor_strides &strides, int chunk) const {
-        if constexpr (cfg.serves) return (seq.first_q + row) * strides.seq + blockIdx.y * strides.head + 8 * chunk;
+        if constexpr (cfg.serves)
+            return seq.Q_sample * strides.batch + (seq.first_q + row) * strides.seq + blockIdx.y * strides.head +
+                   8 * chunk;
         return blockIdx.z * strides.batch + row * strides.seq + blockIdx.y * strides.head + 8 * chunk;
     }
     /* Among the rows of log-sum-exp. */
     __device__ __forceinline__ int64_t number(const pass_args<cfg> &args) const {
-        if constexpr (cfg.serves) return (int64_t)blockIdx.y * args.all_Q_rows + seq.first_q + row;
+        if constexpr (cfg.serves) {
+            if (args.Q_offsets) return (int64_t)blockIdx.y * args.all_Q_rows + seq.first_q + row;
+            return ((int64_t)seq.Q_sample * args.heads + blockIdx.y) * args.seq_q + row;
+        }
         return ((int64_t)blockIdx.z * args.heads + blockIdx.y) * args.seq_q + row;
     }
 };
@@ -70,23 +76,36 @@ __device__ __forceinline__ const tensor_strides &dV_strides_of(const pass_args<c
         return args.dV_strides;
 }
 
-/* Rows that belong to no sequence, before the first and past the last, get gradients of 0. */
+/* Rows that no sequence uses get gradients of 0: those before the first sequence and past the last, and with lengths
+ * those past the used ones of each sequence. */
 template <backward_config cfg>
-__device__ __forceinline__ void clear_others(void *gradient, const tensor_strides &strides, const int32_t *offsets,
-                                             int batch, int all) {
-    constexpr int lanes = cfg.d_head / 8, rows = BACKWARD_SMALL_THREADS / lanes;
-    const int first = offsets[0], end = offsets[batch], chunk = threadIdx.x % lanes;
+__device__ __forceinline__ void clear_others(void *gradient, const tensor_strides &strides, const all_rows &rows,
+                                             const int32_t *lengths) {
+    constexpr int lanes = cfg.d_head / 8, at_once = BACKWARD_SMALL_THREADS / lanes;
+    if (!rows.offsets && !lengths) return;
+    const int first = rows.first(0), end = rows.first(rows.batch), chunk = threadIdx.x % lanes;
     const uint32_t zeros[4] = {};
-    for (int row = blockIdx.x * rows + threadIdx.x / lanes; row < all; row += gridDim.x * rows)
-        if (row < first || row >= end)
-            st_global_v4((uint16_t *)gradient + row * strides.seq + blockIdx.y * strides.head + 8 * chunk, zeros);
+    for (int number = blockIdx.x * at_once + threadIdx.x / lanes; number < rows.all; number += gridDim.x * at_once) {
+        bool used = number >= first && number < end;
+        int row = number, sample = 0;
+        if (lengths) {
+            const int sequence = rows.sequence_of_row(number);
+            const int of_sequence = number - rows.first(sequence);
+            used &= of_sequence < find_rows(rows.offsets, lengths, sequence, rows.all, rows.of_sample).rows;
+            if (!rows.offsets) row = of_sequence, sample = sequence;
+        }
+        if (!used)
+            st_global_v4((uint16_t *)gradient + sample * strides.batch + row * strides.seq + blockIdx.y * strides.head +
+                             8 * chunk,
+                         zeros);
+    }
 }
 template <backward_config cfg>
 __device__ __forceinline__ void clear_other_rows(const pass_args<cfg> &args) {
-    clear_others<cfg>(args.dQ, dQ_strides_of<cfg>(args), args.Q_offsets, args.batch, args.all_Q_rows);
+    clear_others<cfg>(args.dQ, dQ_strides_of<cfg>(args), queries_of_all(args), args.Q_lengths);
     if (blockIdx.y >= args.KV_heads) return;
-    clear_others<cfg>(args.dK, dK_strides_of<cfg>(args), args.KV_offsets, args.batch, args.all_KV_rows);
-    clear_others<cfg>(args.dV, dV_strides_of<cfg>(args), args.KV_offsets, args.batch, args.all_KV_rows);
+    clear_others<cfg>(args.dK, dK_strides_of<cfg>(args), keys_of_all(args), args.KV_lengths);
+    clear_others<cfg>(args.dV, dV_strides_of<cfg>(args), keys_of_all(args), args.KV_lengths);
 }
 
 /* 16 bytes of O and dO for each thread, d_head / 8 lanes per row. Rows past the last get values that make P and dS 0.
@@ -144,11 +163,35 @@ __device__ __forceinline__ float2 load_sums(const float *first, int pair) {
     return make_float2(first[pair], first[pair + 32]);
 }
 
+/* The gradient of a head's sink, by one CTA, in a fixed order. Rows that a sequence does not use have an infinite
+ * log-sum-exp and add nothing. */
+template <backward_config cfg>
+__device__ __forceinline__ void sum_sinks(const pass_args<cfg> &args) {
+    __shared__ float sums[BACKWARD_SMALL_THREADS / 32];
+    const int rows = count_Q_blocks<cfg>(args) * cfg.B_r;
+    const float *const kept = args.delta + (int64_t)blockIdx.y * rows * 2;
+    const float sink = args.sinks[blockIdx.y] * 1.44269504f;
+    float sum = 0;
+    for (int row = threadIdx.x; row < rows; row += BACKWARD_SMALL_THREADS) {
+        const float *const own = kept + row / cfg.B_r * 2 * cfg.B_r + row % cfg.B_r;
+        sum += ex2_approx(sink - own[0]) * own[cfg.B_r];
+    }
+    for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (int warp = 1; warp < BACKWARD_SMALL_THREADS / 32; warp++) sum += sums[warp];
+    args.dsinks[blockIdx.y] = cfg.tensor_copies ? -sum : sum; /* without tensor_copies -delta is kept */
+}
+
 /* 8 columns of dQ for each thread: a half warp processes those of 16 rows, 512 contiguous bytes of the accumulator.
  */
 template <backward_config cfg>
 __device__ __forceinline__ void round_rows(const pass_args<cfg> &args) {
     constexpr int chunks = cfg.d_head / 8;
+    if constexpr (cfg.serves)
+        if (args.dsinks && blockIdx.x == 0) sum_sinks<cfg>(args);
+    if constexpr (cfg.in_order) return; /* the last CTA in order has rounded dQ */
     const int thread = blockIdx.x * BACKWARD_SMALL_THREADS + threadIdx.x;
     const int number = thread / 16 / chunks * 16 + thread % 16, chunk = thread / 16 % chunks;
     const query<cfg> own(args, number);

@@ -42,10 +42,11 @@ struct work {
     [[no_unique_address]] own_sequence<cfg> seq;
 };
 
-/* The sample of the tensors. */
+/* The sample of the tensors: 0 if sequences are packed. */
 template <backward_config cfg>
 __device__ __forceinline__ int sample_of(const work<cfg> &of) {
-    return cfg.serves ? 0 : of.sample;
+    if constexpr (cfg.serves) return of.seq.Q_sample;
+    return of.sample;
 }
 
 /* True if no other sequence has one of the blocks. If offsets decreased, a CTA could wait for a turn that is never
@@ -54,25 +55,24 @@ __device__ __forceinline__ int sample_of(const work<cfg> &of) {
 template <backward_config cfg>
 __device__ __forceinline__ bool owns_its_blocks(const backward_serving_args &args, const own_sequence<cfg> &seq,
                                                 int sample) {
-    const int first_q = first_block_at(seq.first_q, sample, cfg.B_r), Q_blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r;
-    const int first_k = first_block_at(seq.first_k, sample, cfg.B_c);
-    const auto of_Q = [&](int number) {
-        return sequence_of_block(args.Q_offsets, args.batch, args.all_Q_rows, cfg.B_r, number);
-    };
-    return sequence_of_block(args.KV_offsets, args.batch, args.all_KV_rows, cfg.B_c, first_k) == sample &&
-           of_Q(first_q) == sample && of_Q(first_q + max(Q_blocks, 1) - 1) == sample;
+    const int first_q = first_Q_block<cfg>(args, seq, sample), Q_blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r;
+    const int first_k = first_KV_block<cfg>(args, seq, sample);
+    const auto of_Q = [&](int number) { return queries_of_all(args).sequence_of_block(cfg.B_r, number); };
+    return keys_of_all(args).sequence_of_block(cfg.B_c, first_k) == sample && of_Q(first_q) == sample &&
+           of_Q(first_q + max(Q_blocks, 1) - 1) == sample;
 }
 
-/* Packed sequences: find KV block `number` of a head. */
+/* Sequences of several lengths: find KV block `number` of a head. */
 template <backward_config cfg>
-__device__ __forceinline__ work<cfg> find_packed_work(const backward_serving_args &args, int number, int KV_head) {
-    const int sample = sequence_of_block(args.KV_offsets, args.batch, args.all_KV_rows, cfg.B_c, number);
+__device__ __forceinline__ work<cfg> find_packed_work(const pass_args<cfg> &args, int number, int KV_head) {
+    const int sample = keys_of_all(args).sequence_of_block(cfg.B_c, number);
     const sequence seq = find_sequence(args, sample);
-    const int KV_block = number - first_block_at(seq.first_k, sample, cfg.B_c);
+    const int KV_block = number - first_KV_block<cfg>(args, seq, sample);
     if (KV_block < 0 || KV_block * cfg.B_c >= seq.seq_k) return {-1};
     if (cfg.in_order && !owns_its_blocks<cfg>(args, seq, sample)) return {-1};
     const int KV_blocks = (seq.seq_k + cfg.B_c - 1) / cfg.B_c;
-    const int first = first_seeing<cfg>(args, seq, KV_block), blocks = (seq.seq_q + cfg.B_r - 1) / cfg.B_r - first;
+    const int first = first_seeing<cfg>(args, seq, KV_block);
+    const int blocks = max(0, end_seeing<cfg>(args, seq, KV_block) - first);
     const int start = cfg.in_order || args.causal ? 0 : (unsigned)KV_block * blocks / KV_blocks;
     return {KV_block, KV_head, sample, first, blocks, start, seq};
 }
@@ -149,19 +149,19 @@ __device__ __forceinline__ void post_work(uint32_t smem, const work<cfg> &of) {
         store_shared_v4(smem + 16, of.blocks, of.start, 0, 0);
     } else {
         store_shared_v4(smem + 16, of.blocks, of.start, of.seq.seq_q, of.seq.seq_k);
-        store_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, 0, 0);
+        store_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, of.seq.Q_sample, of.seq.KV_sample);
     }
 }
 template <backward_config cfg>
 __device__ __forceinline__ work<cfg> read_work(uint32_t smem) {
     work<cfg> of;
-    int unused[2];
     load_shared_v4(smem, of.KV_block, of.KV_head, of.sample, of.first_block);
     if constexpr (!cfg.serves) {
+        int unused[2];
         load_shared_v4(smem + 16, of.blocks, of.start, unused[0], unused[1]);
     } else {
         load_shared_v4(smem + 16, of.blocks, of.start, of.seq.seq_q, of.seq.seq_k);
-        load_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, unused[0], unused[1]);
+        load_shared_v4(smem + 32, of.seq.first_q, of.seq.first_k, of.seq.Q_sample, of.seq.KV_sample);
     }
     return of;
 }

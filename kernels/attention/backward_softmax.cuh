@@ -1,13 +1,16 @@
 /* backward_softmax.cuh - from scores to P, and from P and dP to dS.
  *
  *     take_exponentials(S, scale, lse);        P instead of S
- *     mask(P, last, causal);
+ *     mask_keys(P, last, causal);
  *     differentiate<cfg>(dP, P, delta);        dS = P ∘ (dP - delta) instead of dP
  *     store_dS(smem, dS);
+ *
+ * With serve also cap_scores(), mask_keys(P, band) and multiply_by_slope().
  */
 #ifndef FL_ATTENTION_BACKWARD_SOFTMAX_CUH
 #define FL_ATTENTION_BACKWARD_SOFTMAX_CUH
 
+#include "kernels/attention/backward_cap.cuh"
 #include "kernels/attention/backward_smem.cuh"
 #include "kernels/attention/fragments.cuh"
 
@@ -40,11 +43,19 @@ __device__ __forceinline__ void take_exponentials(tiles<8> &P, float exponent_sc
 
 /* Set P to 0 for keys after `last`, the last that the first query of the block attends to, counted from the first key
  * of the CTA. With the causal mask each query attends to one key more than the one before it. */
-__device__ __forceinline__ void mask(tiles<8> &P, int last, bool causal) {
+__device__ __forceinline__ void mask_keys(tiles<8> &P, int last, bool causal) {
     const int lane = threadIdx.x % 32, key = (threadIdx.x - WARPGROUP) / 32 * 16 + lane / 4;
     for (int tile = 0; tile < 8; tile++)
         for (int i = 0; i < 4; i++)
             if (key + i / 2 * 8 > last + (causal ? 8 * tile + lane % 4 * 2 + i % 2 : 0)) P[tile][i] = 0;
+}
+
+/* Set P to 0 for the keys that a query does not attend to. */
+__device__ __forceinline__ void mask_keys(tiles<8> &P, const key_band &band) {
+    const int lane = threadIdx.x % 32, key = (threadIdx.x - WARPGROUP) / 32 * 16 + lane / 4;
+    for (int tile = 0; tile < 8; tile++)
+        for (int i = 0; i < 4; i++)
+            if (band.hides(8 * tile + lane % 4 * 2 + i % 2, key + i / 2 * 8)) P[tile][i] = 0;
 }
 
 /* Copy to separate registers; the compiler would otherwise use one register for both. */
@@ -64,6 +75,23 @@ __device__ __forceinline__ void differentiate(tiles<8> &dS, const fragments<4> &
             widen_pair<cfg.dtype>(P[tile / 2][tile % 2 * 2 + half], p[0], p[1]);
             dS[tile][2 * half] = p[0] * (dS[tile][2 * half] - of.x);
             dS[tile][2 * half + 1] = p[1] * (dS[tile][2 * half + 1] - of.y);
+        }
+    }
+}
+
+/* Multiply dS by the derivative of the soft cap, if there is one, which follows from P and the log-sum-exp. */
+template <backward_config cfg>
+__device__ __forceinline__ void multiply_by_slope(const pass_args<cfg> &args, tiles<8> &dS, const fragments<4> &P,
+                                                  uint32_t lse) {
+    if (!has_cap<cfg>(args)) return;
+    const float per_cap = tanh_per_exponent<cfg>(args);
+    for (int tile = 0; tile < 8; tile++) {
+        const float2 of = load_pair(lse, tile);
+        for (int half = 0; half < 2; half++) {
+            float p[2];
+            widen_pair<cfg.dtype>(P[tile / 2][tile % 2 * 2 + half], p[0], p[1]);
+            dS[tile][2 * half] *= slope_of_cap(p[0], of.x, per_cap);
+            dS[tile][2 * half + 1] *= slope_of_cap(p[1], of.y, per_cap);
         }
     }
 }
