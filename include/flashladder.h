@@ -46,7 +46,7 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define FL_ABI 8            /* of this header; fl_abi() tells that of the library */
+#define FL_ABI 9            /* of this header; fl_abi() tells that of the library */
 #define FL_RELEASE "0.22.0" /* of this header; fl_release() tells that of the library */
 #define FL_MAX_CONFIG 1024  /* bytes of a config's short form, with its zero byte */
 #define FL_MAX_TEXT 512     /* bytes of a sentence in a struct, with its zero byte */
@@ -202,6 +202,8 @@ typedef struct fl_gradients {
     fl_strides dq_strides, dk_strides, dv_strides; /* all three 0: contiguous [batch, seq, heads, d_head] */
     int32_t deterministic; /* 1: dq has the same bits in every run, slower; 0: the order of its sums is free */
     int32_t unused;        /* 0 */
+    float *dsinks;         /* since FL_ABI 9, [heads]: the gradients of that number by the sinks, with the same bits in
+                              every run; NULL: not wanted */
 } fl_gradients;
 
 /* The version and back end that would run a problem. */
@@ -296,12 +298,12 @@ fl_status fl_forward(fl_library *library, const fl_problem *problem, const fl_te
 fl_status fl_query_backward(fl_library *library, const fl_problem *problem, fl_support *support);
 
 /* Compute dq, dk and dv from dout, q, k, v and what fl_forward() left in o and lse; all of them are needed. Elements
- * are fp16 or bf16, d_head 64 or 128, on compute capability 9.0 or the emulator also 256; sequences have one length or,
- * since FL_ABI 8, both cu_seqlens_q and cu_seqlens_k, which must not decrease; there are no windows, sinks, soft caps
- * and pages. Gradients of rows before the first sequence and after the last become 0. A NaN or an infinity in a
- * sequence may also affect the one before it. `deterministic` also needs one of those two. Device memory:
- * tensors.workspace is needed, of fl_query_backward() bytes with any contents, and no other launch in flight may use
- * it; up to three kernels go to the stream. The rest as fl_forward(). Since FL_ABI 4. */
+ * are fp16 or bf16, d_head 64 or 128, on compute capability 9.0 or the emulator also 256. Since FL_ABI 8 there may be
+ * cu_seqlens_q and cu_seqlens_k, together, which must not decrease; since FL_ABI 9 also seqlens_q, seqlens_k, windows,
+ * soft caps and sinks, but no pages. Gradients of rows that no sequence uses become 0, and what these rows hold has no
+ * effect. `deterministic` also needs compute capability 9.0 or the emulator. Device memory: tensors.workspace is
+ * needed, of fl_query_backward() bytes with any contents, and no other launch in flight may use it; up to three kernels
+ * go to the stream. The rest as fl_forward(). Since FL_ABI 4. */
 fl_status fl_backward(fl_library *library, const fl_problem *problem, const fl_tensors *tensors,
                       const fl_gradients *gradients, void *stream);
 

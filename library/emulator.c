@@ -184,7 +184,10 @@ static fl_status make_gradients(emu_device *device, const struct gradient_call *
     packed->gradients.dq = (void *)(uintptr_t)gradients[0];
     packed->gradients.dk = (void *)(uintptr_t)gradients[1];
     packed->gradients.dv = (void *)(uintptr_t)gradients[2];
-    return FL_OK;
+    const size_t dsinks_bytes = gradients_dsinks_bytes(asked);
+    const uint64_t dsinks = dsinks_bytes ? make_buffer(device, "dsinks", dsinks_bytes, failure) : 0;
+    packed->gradients.dsinks = (float *)(uintptr_t)dsinks;
+    return dsinks_bytes && !dsinks ? FL_ERROR : FL_OK;
 }
 
 /* The kernels one after the other. */
@@ -237,6 +240,9 @@ fl_status emulator_backward(struct fl_library *library, const struct choice *cho
     if (!status) status = run_backward(device, choice, &packed, failure);
     for (int i = 0; i < N_GRADIENTS && !status; i++)
         gradients_unpack(asked, i, emu_host_bytes(device, (uint64_t)(uintptr_t)gradient_address(&packed, i)));
+    if (!status && asked->gradients.dsinks)
+        memcpy(asked->gradients.dsinks, emu_host_bytes(device, (uint64_t)(uintptr_t)packed.gradients.dsinks),
+               gradients_dsinks_bytes(asked));
     emu_device_free(device);
     return status;
 }

@@ -948,7 +948,11 @@ static fl_status check_gradient_pointers(const struct fl_library *library, const
     const struct {
         const char *name;
         const void *address;
-    } all[] = {{"dout", gradients->dout}, {"dq", gradients->dq}, {"dk", gradients->dk}, {"dv", gradients->dv}};
+    } all[] = {{"dout", gradients->dout},
+               {"dq", gradients->dq},
+               {"dk", gradients->dk},
+               {"dv", gradients->dv},
+               {"dsinks", gradients->dsinks}};
     fl_status status = check_pointers(library, context, &asked->call, failure);
     for (size_t i = 0; i < sizeof all / sizeof *all && !status; i++)
         if (all[i].address)
@@ -971,6 +975,10 @@ static fl_status clear_gradients(const struct cuda_driver *cuda, const struct gr
         TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)gradient_address(asked, i), 0, 2 * (size_t)elements, stream),
             "cuMemsetD8Async of a gradient");
     }
+    const size_t dsinks_bytes = gradients_dsinks_bytes(asked);
+    if (dsinks_bytes)
+        TRY(cuda->cuMemsetD8Async((CUdeviceptr)(uintptr_t)asked->gradients.dsinks, 0, dsinks_bytes, stream),
+            "cuMemsetD8Async of dsinks");
     return FL_OK;
 }
 
@@ -994,7 +1002,15 @@ static fl_status backward_here(struct fl_library *library, CUcontext handle, con
 
 /* ---- gradients of host memory ---- */
 
-enum { OF_WORKSPACE, OF_LSE, OF_DOUT, OF_Q_OFFSETS, OF_KV_OFFSETS, OF_TENSORS, OF_GRADIENTS = OF_TENSORS + N_TENSORS };
+enum {
+    OF_WORKSPACE,
+    OF_LSE,
+    OF_DOUT,
+    OF_DSINKS,
+    OF_ARRAYS,
+    OF_TENSORS = OF_ARRAYS + N_ARRAYS,
+    OF_GRADIENTS = OF_TENSORS + N_TENSORS
+};
 
 /* Device memory for one call. */
 struct gradient_copies {
@@ -1019,10 +1035,13 @@ static fl_status make_gradient_copies(const struct cuda_driver *cuda, const stru
     if (!status)
         status = make_copy(cuda, &copies->of[OF_LSE], sizeof(float) * (size_t)call_lse_elements(call),
                            call->tensors.lse, failure);
-    const size_t offsets_bytes = sizeof(int32_t) * (size_t)(call->problem.batch + 1);
-    const int32_t *const offsets[] = {call->tensors.cu_seqlens_q, call->tensors.cu_seqlens_k};
-    for (int i = 0; i < 2 && offsets[i] && !status; i++)
-        status = make_copy(cuda, &copies->of[OF_Q_OFFSETS + i], offsets_bytes, offsets[i], failure);
+    for (int i = 0; i < N_ARRAYS && !status; i++) {
+        const size_t bytes = 4 * (size_t)serving_array_elements(&call->problem, i);
+        if (bytes)
+            status = make_copy(cuda, &copies->of[OF_ARRAYS + i], bytes, serving_array(&call->tensors, i), failure);
+    }
+    if (!status && asked->gradients.dsinks)
+        status = make_copy(cuda, &copies->of[OF_DSINKS], gradients_dsinks_bytes(asked), NULL, failure);
     gradients_pack(asked, packed);
     if (!status)
         status = make_copy(cuda, &copies->of[OF_DOUT], 2 * (size_t)call_elements(call, TENSOR_O), packed, failure);
@@ -1048,12 +1067,12 @@ static struct gradient_call call_of_copies(const struct gradient_call *asked, co
     made.call.tensors.v = (const void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_V];
     made.call.tensors.o = (void *)(uintptr_t)copies->of[OF_TENSORS + TENSOR_O];
     made.call.tensors.lse = (float *)(uintptr_t)copies->of[OF_LSE];
-    made.call.tensors.cu_seqlens_q = (const int32_t *)(uintptr_t)copies->of[OF_Q_OFFSETS];
-    made.call.tensors.cu_seqlens_k = (const int32_t *)(uintptr_t)copies->of[OF_KV_OFFSETS];
+    for (int i = 0; i < N_ARRAYS; i++) serving_set_array(&made.call.tensors, i, copies->of[OF_ARRAYS + i]);
     made.gradients.dout = (const void *)(uintptr_t)copies->of[OF_DOUT];
     made.gradients.dq = (void *)(uintptr_t)copies->of[OF_GRADIENTS];
     made.gradients.dk = (void *)(uintptr_t)copies->of[OF_GRADIENTS + 1];
     made.gradients.dv = (void *)(uintptr_t)copies->of[OF_GRADIENTS + 2];
+    made.gradients.dsinks = (float *)(uintptr_t)copies->of[OF_DSINKS];
     return made;
 }
 
@@ -1081,6 +1100,10 @@ static fl_status backward_copies(struct fl_library *library, CUcontext handle, c
                               "cuMemcpyDtoH of a gradient");
         if (!status) gradients_unpack(asked, i, packed);
     }
+    if (!status && asked->gradients.dsinks)
+        status = driver_error(
+            cuda, cuda->cuMemcpyDtoH_v2(asked->gradients.dsinks, copies.of[OF_DSINKS], gradients_dsinks_bytes(asked)),
+            failure, "cuMemcpyDtoH of dsinks");
     for (size_t i = 0; i < sizeof copies.of / sizeof *copies.of; i++)
         if (copies.of[i]) cuda->cuMemFree_v2(copies.of[i]);
     if (copies.stream) cuda->cuStreamDestroy_v2(copies.stream);

@@ -44,14 +44,23 @@ tensor_strides gradient_strides(const struct gradient_call *asked, int i) {
     return (tensor_strides){strides->batch, strides->seq, strides->head};
 }
 
+size_t gradients_dsinks_bytes(const struct gradient_call *asked) {
+    return asked->gradients.dsinks ? sizeof(float) * (size_t)asked->call.problem.heads : 0;
+}
+
 /* ---- arguments ---- */
 
-/* Only several lengths, by offsets of queries and of keys, of the features of serving_args. */
-enum { OFFSETS = FL_CU_SEQLENS_Q | FL_CU_SEQLENS_K };
+/* Arrays of serving_args that the kernels read. */
+enum {
+    OFFSETS = FL_CU_SEQLENS_Q | FL_CU_SEQLENS_K,
+    SERVED = OFFSETS | FL_SEQLENS_Q | FL_SEQLENS_K | FL_SINKS,
+};
 
 static fl_status check_served(const fl_problem *problem, struct failure *failure) {
     fl_problem others = *problem;
-    others.arrays &= ~(uint32_t)OFFSETS;
+    others.arrays &= ~(uint32_t)SERVED;
+    others.windowed = 0;
+    others.softcap = 0;
     const uint32_t offsets = problem->arrays & OFFSETS;
     const char *const served = serving_asked(&others);
     if (served) return refuse(failure, FL_UNSUPPORTED, "%s: fl_backward() does not support it", served);
@@ -116,7 +125,8 @@ static fl_status check_addresses(const struct gradient_call *asked, struct failu
                {"dout", asked->gradients.dout, call_rows(&asked->call, TENSOR_Q), host ? 2 : 16},
                {"dq", asked->gradients.dq, call_rows(&asked->call, TENSOR_Q), host ? 2 : 16},
                {"dk", asked->gradients.dk, call_rows(&asked->call, TENSOR_K), host ? 2 : 16},
-               {"dv", asked->gradients.dv, call_rows(&asked->call, TENSOR_V), host ? 2 : 16}};
+               {"dv", asked->gradients.dv, call_rows(&asked->call, TENSOR_V), host ? 2 : 16},
+               {"dsinks", asked->gradients.dsinks, 0, 4}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!all[i].address && all[i].rows && asked->call.problem.batch)
             return refuse(failure, FL_INVALID, "%s: must not be NULL", all[i].name);
@@ -132,11 +142,13 @@ fl_status gradients_read(const fl_problem *problem, const fl_tensors *tensors, c
     fl_status status = gradients_read_problem(problem, &asked->call, failure);
     if (!status) status = call_read_tensors(tensors, &asked->call, failure);
     if (!status)
-        status = read_struct(gradients, &asked->gradients, sizeof asked->gradients, sizeof asked->gradients,
+        status = read_struct(gradients, &asked->gradients, sizeof asked->gradients, offsetof(fl_gradients, dsinks),
                              "gradients", failure);
     if (status) return status;
     if (asked->gradients.deterministic != 0 && asked->gradients.deterministic != 1)
         return refuse(failure, FL_INVALID, "deterministic %d: must be 0 or 1", asked->gradients.deterministic);
+    if (asked->gradients.dsinks && !(asked->call.problem.arrays & FL_SINKS))
+        return refuse(failure, FL_INVALID, "dsinks: requires FL_SINKS in arrays; set it to NULL");
     if (asked->gradients.unused) return refuse(failure, FL_INVALID, "unused %d: must be 0", asked->gradients.unused);
     for (int i = 0; i < N_GRADIENTS; i++)
         if ((status = complete_strides(asked, i, failure))) return status;
@@ -164,8 +176,15 @@ static struct embedded *find_version(const struct fl_library *library, const cha
     return NULL;
 }
 
+/* True if the problem needs what only kernels with backward_serving_args have. */
+static bool needs_serving(const struct call *call) {
+    const serving_args *const args = &call->args;
+    const bool right = args->window_right >= 0 && !args->attention.causal;
+    return call->problem.arrays & SERVED || args->window_left >= 0 || right || args->softcap > 0;
+}
+
 static bool computes(const struct kernel_config *config, const struct call *call, bool deterministic) {
-    const bool serves = call->problem.arrays & OFFSETS;
+    const bool serves = needs_serving(call);
     return config->dtype == call_dtype(call) && config->d_head == call->problem.d_head &&
            config->backward.in_order == deterministic && config_has(config, SERVES) == serves;
 }
@@ -206,11 +225,12 @@ static backward_config with_turns(const struct kernel_config *config) {
     return ordered;
 }
 
-/* Copy of the problem with the rows of all sequences. */
+/* Copy of the problem with the rows of all sequences: at most 2^30, because a tensor has at most 2^36 elements. */
 static attention_args shape_of(const struct call *call) {
     attention_args args = call->args.attention;
-    args.all_Q_rows = call->problem.total_q;
-    args.all_KV_rows = call->problem.total_k;
+    if (!needs_serving(call)) return args;
+    args.all_Q_rows = (int32_t)(call_samples(call, TENSOR_Q) * call_rows(call, TENSOR_Q));
+    args.all_KV_rows = (int32_t)(call_samples(call, TENSOR_K) * call_rows(call, TENSOR_K));
     return args;
 }
 
@@ -238,11 +258,19 @@ backward_strided_args gradients_args(const struct gradient_call *asked, const st
                                     .delta = (float *)(uintptr_t)workspace,
                                     .sums = (float *)(uintptr_t)sums,
                                     .turns = (int32_t *)(uintptr_t)turns};
-    return (backward_strided_args){
-        .serving = {.backward = backward, .Q_offsets = tensors->cu_seqlens_q, .KV_offsets = tensors->cu_seqlens_k},
-        .dQ_strides = gradient_strides(asked, 0),
-        .dK_strides = gradient_strides(asked, 1),
-        .dV_strides = gradient_strides(asked, 2)};
+    return (backward_strided_args){.serving = {.backward = backward,
+                                               .Q_offsets = tensors->cu_seqlens_q,
+                                               .KV_offsets = tensors->cu_seqlens_k,
+                                               .Q_lengths = tensors->seqlens_q,
+                                               .KV_lengths = tensors->seqlens_k,
+                                               .sinks = tensors->sinks,
+                                               .dsinks = tensors->sinks ? gradients->dsinks : NULL,
+                                               .window_left = asked->call.args.window_left,
+                                               .window_right = asked->call.args.window_right,
+                                               .softcap = asked->call.args.softcap},
+                                   .dQ_strides = gradient_strides(asked, 0),
+                                   .dK_strides = gradient_strides(asked, 1),
+                                   .dV_strides = gradient_strides(asked, 2)};
 }
 
 void gradients_write_strides(const struct kernel_config *config, backward_strided_args *args) {
@@ -289,6 +317,7 @@ void gradients_unpack(const struct gradient_call *asked, int i, const uint16_t *
 
 void gradients_clear(const struct gradient_call *asked) {
     for (int i = 0; i < N_GRADIENTS; i++) write_rows(asked, i, NULL);
+    if (asked->gradients.dsinks) memset(asked->gradients.dsinks, 0, gradients_dsinks_bytes(asked));
 }
 
 void gradients_make_contiguous(struct gradient_call *asked) {

@@ -26,6 +26,9 @@ enum tensor gradient_of(int i);
 void *gradient_address(const struct gradient_call *asked, int i);
 tensor_strides gradient_strides(const struct gradient_call *asked, int i);
 
+/* Bytes of the gradients of sinks, 0 if they are not wanted. */
+size_t gradients_dsinks_bytes(const struct gradient_call *asked);
+
 /* Read and check a problem: FL_UNSUPPORTED for what the forward pass alone takes. */
 fl_status gradients_read_problem(const fl_problem *problem, struct call *call, struct failure *failure);
 

@@ -37,7 +37,8 @@ static void backward_new(struct backward *made, struct problem problem) {
                                      .dout = inputs->dO,
                                      .dq = made->output.gradients[TENSOR_Q],
                                      .dk = made->output.gradients[TENSOR_K],
-                                     .dv = made->output.gradients[TENSOR_V]};
+                                     .dv = made->output.gradients[TENSOR_V],
+                                     .dsinks = made->output.dsinks};
     for (int t = 0; t < N_INPUTS; t++)
         memset(made->output.gradients[t], POISON_BYTE, (size_t)problem_bytes(&problem, (enum tensor)t));
 }
@@ -88,6 +89,25 @@ static void results(fl_library *library) {
     problem.seq_q = 150;
     problem.seq_k = 20;
     right(library, problem, 1, "queries that see no key");
+}
+
+/* Windows, soft caps, sinks and used lengths. Rows past the lengths hold NaN, and their gradients are 0. */
+static void served(fl_library *library) {
+    static const struct number_list of_Q = {.values = {40, 0, 70}, .count = 3},
+                                    of_K = {.values = {33, 90, 0}, .count = 3};
+    struct problem problem = problem_of(2, 1, 70, 90, 64);
+    problem.windowed = true, problem.window_left = 20, problem.window_right = 5;
+    right(library, problem, 1, "a window");
+    problem.softcap = 5, problem.sinks = true;
+    right(library, problem, 0, "a window, a soft cap and sinks");
+    problem.window_left = 0, problem.window_right = 0, problem.causal = true, problem.d_head = 128;
+    right(library, problem, 1, "each query on one key, with sinks in order");
+    problem.seq_q = 130;
+    right(library, problem, 0, "queries on one key or none");
+    problem.seq_q = 70, problem.window_left = 1000, problem.batch = 3;
+    problem.Q_lengths = &of_Q, problem.KV_lengths = &of_K;
+    right(library, problem, 0, "used lengths");
+    right(library, problem, 1, "used lengths, in order");
 }
 
 /* ---- strides ---- */
@@ -204,11 +224,11 @@ static void refused(fl_library *library, const struct backward *made, fl_status 
 static void refusals(fl_library *library) {
     struct backward right;
     backward_new(&right, problem_of(2, 2, 3, 4, 64));
-    REFUSED((made.attention.asked.windowed = 1), FL_UNSUPPORTED, "window: fl_backward() does not support it");
+    REFUSED((made.attention.asked.split_keys = 128), FL_UNSUPPORTED, "split_keys: fl_backward() does not support it");
+    REFUSED((made.gradients.dsinks = (float *)(uintptr_t)4), FL_INVALID,
+            "dsinks: requires FL_SINKS in arrays; set it to NULL");
     REFUSED((made.attention.asked.arrays = FL_CU_SEQLENS_K, made.attention.asked.total_k = 4), FL_UNSUPPORTED,
             "cu_seqlens_k: requires cu_seqlens_q as well in fl_backward()");
-    REFUSED((made.attention.asked.arrays = FL_SEQLENS_K), FL_UNSUPPORTED,
-            "seqlens_k: fl_backward() does not support it");
     REFUSED((made.attention.asked.d_head = 96), FL_UNSUPPORTED, "d_head 96: attention/backward supports 64, 128, 256");
     REFUSED((made.attention.asked.version = "v37"), FL_UNSUPPORTED,
             "version 'v37': must be NULL, \"best\", \"attention/backward\" or \"attention/backward_mma_sync\", which "
@@ -240,6 +260,7 @@ int main(void) {
     fl_library *library;
     if (!ok(!fl_open(FL_EMULATOR, &library), "the emulator opens: %s", fl_error())) return tap_done();
     results(library);
+    served(library);
     packed(library, 0, NULL);
     packed(library, 1, NULL);
     packed(library, 0, MMA_SYNC_VERSION);

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ABI = 8  # FL_ABI of the header that the structs below are written from
+ABI = 9  # FL_ABI of the header that the structs below are written from
 NAME = "flashladder.dll" if sys.platform == "win32" else "libflashladder.so"
 MAX_CONFIG, MAX_TEXT, MAX_NAME = 1024, 512, 32
 
@@ -123,6 +123,7 @@ class Gradients(ctypes.Structure):
         ("dv_strides", Strides),
         ("deterministic", ctypes.c_int32),
         ("unused", ctypes.c_int32),
+        ("dsinks", ctypes.c_void_p),
     ]
 
 
